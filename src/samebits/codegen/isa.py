@@ -1,0 +1,152 @@
+"""Isa rows: what a kernel may know of the machine it is emitted for, and which rows run here.
+
+A row names a baseline CPU and features, never "host": with `cpu=host` LLVM lets an "avx2" kernel use thirty-two
+registers. Rows are listed from the most portable to the fastest; `current()` is the last available one unless
+`use_isa` forces another for the context (a thread, a task). Start at `ROWS`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from samebits import errors
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One machine that a row compiles for: an LLVM CPU name, its features, and the host features it needs."""
+
+    arch: str
+    cpu: str
+    features: str
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Isa:
+    """One instruction set: `lanes` float32 in a vector register, `registers` of them."""
+
+    name: str
+    lanes: int
+    registers: int
+    targets: tuple[Target, ...] = ()
+
+    @property
+    def available(self) -> bool:
+        """True if this machine can run the row."""
+        return not self.targets or _host_target(self) is not None
+
+    @property
+    def compiled(self) -> bool:
+        """False for the row that interprets kernel text with NumPy."""
+        return bool(self.targets)
+
+    def target(self, arch: str | None = None) -> Target:
+        """The row's target for `arch` (default: this machine's).
+
+        Raises:  OptionError if the row has none.
+        """
+        arch = arch or host_arch()
+        for target in self.targets:
+            if target.arch == arch:
+                return target
+        raise errors.OptionError(
+            errors.message(
+                "isa", f"row {self.name}", "architecture", arch, f"one of {sorted(t.arch for t in self.targets)}",
+                "choose a row of samebits.isas() that is available",
+            )
+        )  # fmt: skip
+
+
+_AARCH64 = Target("aarch64", "generic", "+neon")
+
+ROWS: tuple[Isa, ...] = (
+    Isa("numpy", 64, 1024),
+    Isa("scalar", 1, 16, (Target("x86_64", "x86-64", "+fma", ("fma",)), _AARCH64)),
+    Isa("neon", 4, 32, (_AARCH64,)),
+    Isa("avx2", 8, 16, (Target("x86_64", "x86-64-v3", "", ("avx2", "fma")),)),
+    Isa(
+        "avx512", 16, 32,
+        (Target("x86_64", "x86-64-v4", "-prefer-256-bit", ("avx512f", "avx512bw", "avx512dq", "avx512vl")),),
+    ),
+)  # fmt: skip
+
+_forced: contextvars.ContextVar[Isa | None] = contextvars.ContextVar("samebits_isa", default=None)
+
+
+def host_arch() -> str:
+    """This machine's architecture by LLVM's name."""
+    machine = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
+@functools.cache
+def _host_features() -> frozenset[str]:
+    import llvmlite.binding as llvm
+
+    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+
+
+@functools.cache
+def _host_target(isa: Isa) -> Target | None:
+    for target in isa.targets:
+        if target.arch == host_arch() and _host_features().issuperset(target.needs):
+            return target
+    return None
+
+
+def isas() -> tuple[Isa, ...]:
+    """Every Isa row, the most portable first; `.available` tells whether this machine runs it."""
+    return ROWS
+
+
+def named(name: str) -> Isa:
+    """The row called `name`.
+
+    Raises:  OptionError if there is none, or if this machine cannot run it.
+    """
+    for isa in ROWS:
+        if isa.name == name:
+            if not isa.available:
+                raise errors.OptionError(
+                    errors.message(
+                        "use_isa", f"row {name!r}", "state", "unavailable on this machine",
+                        f"one of {[row.name for row in ROWS if row.available]}", "choose an available row",
+                    )
+                )  # fmt: skip
+            return isa
+    raise errors.OptionError(
+        errors.message(
+            "use_isa", "name", "value", repr(name), f"one of {[row.name for row in ROWS]}", "see samebits.isas()"
+        )
+    )
+
+
+@functools.cache
+def best() -> Isa:
+    """The last available row: the fastest that this machine runs."""
+    return [isa for isa in ROWS if isa.available][-1]
+
+
+def current() -> Isa:
+    """The row in force here: the one forced by `use_isa`, else `best()`."""
+    return _forced.get() or best()
+
+
+@contextlib.contextmanager
+def use_isa(isa: str | Isa) -> Iterator[Isa]:
+    """Force one Isa row for the current context (thread, async task) until the block ends.
+
+    Raises:  OptionError if the row is unknown or unavailable here.
+    """
+    row = named(isa) if isinstance(isa, str) else isa
+    token = _forced.set(row)
+    try:
+        yield row
+    finally:
+        _forced.reset(token)

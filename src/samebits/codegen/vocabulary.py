@@ -1,0 +1,178 @@
+"""The words that kernel text is written in, and the frozen name of one kernel.
+
+`Builder` is the vocabulary; `llvm.LlvmBuilder` and `interpreter.NumpyBuilder` are its two meanings. A text is a
+function `text(b, description)`; docs/decisions/0001 says how it becomes code that runs. Indices are 64-bit and
+signed; Python ints and index values mix freely. Everything here that computes rounds to nearest even, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
+
+# Opaque to texts: each builder has its own. `Index` also stands for Python ints and supports + - * // % and
+# comparisons; comparisons give a `Condition`, which supports & and |.
+Index = Any
+Condition = Any
+Pointer = Any
+Vector = Any
+Function = Any
+
+
+class Builder(Protocol):
+    """Everything that a kernel text may say."""
+
+    isa: Isa
+
+    # -- arguments and tasks ---------------------------------------------------------------------------------
+    def pointer(self, name: str, dtype: DType) -> Pointer:
+        """The argument `name` as the address of elements of `dtype`."""
+
+    def index(self, name: str) -> Index:
+        """The argument `name` as an index."""
+
+    def scalar(self, name: str, dtype: DType) -> Vector:
+        """The argument `name` as a width-1 vector: its low bits hold the element."""
+
+    def tasks(self) -> Iterator[Index]:
+        """Walk this call's tasks."""
+
+    def scratch(self, dtype: DType, offset_bytes: Index = 0) -> Pointer:
+        """The calling thread's own temporary, 64-byte aligned, undefined on entry."""
+
+    def local(self, dtype: DType, count: int) -> Pointer:
+        """A small array on the stack (`count` constant), 64-byte aligned, undefined on entry."""
+
+    # -- indices ---------------------------------------------------------------------------------------------
+    def min(self, x: Index, y: Index) -> Index: ...
+    def max(self, x: Index, y: Index) -> Index: ...
+    def choose(self, condition: Condition, x: Index, y: Index) -> Index:
+        """x if the condition holds, else y."""
+
+    # -- control ---------------------------------------------------------------------------------------------
+    def loop(self, start: Index, stop: Index, step: int = 1, carry: list[Any] | None = None) -> Iterator[Index]:
+        """for i = start; i < stop; i += step. `carry`: nested list of vectors and indices, updated by the body."""
+
+    def when(self, condition: Condition, carry: list[Any] | None = None) -> Iterator[None]:
+        """The body runs if the condition holds; `carry` then holds what it left, else what it was."""
+
+    def function(self, name: str, parameters: Sequence[DType | None], body: Callable[..., None]) -> Function:
+        """A function of its own, never inlined: `body(*parameters)`; a DType is a pointer to it, None an index."""
+
+    def call(self, function: Function, *arguments: Any) -> None: ...
+
+    # -- memory (positions count elements of the pointer's dtype) ---------------------------------------------
+    def offset(self, p: Pointer, i: Index) -> Pointer:
+        """p advanced by i elements."""
+
+    def cast(self, p: Pointer, dtype: DType) -> Pointer:
+        """The same address seen as elements of another dtype."""
+
+    def load(self, p: Pointer, i: Index, width: int, count: Index | None = None) -> Vector:
+        """Elements i .. i+width-1; with `count`, only the first `count` are read and the rest are zero.
+
+        A bool element loads as a mask (any non-zero byte is True)."""
+
+    def store(self, p: Pointer, i: Index, v: Vector, count: Index | None = None) -> None:
+        """Write v at i; with `count`, only its first `count` lanes. A mask stores as bytes 0 and 1."""
+
+    def load_strided(self, p: Pointer, i: Index, stride: Index, width: int, count: Index | None = None) -> Vector:
+        """Elements i, i+stride, ...: one load a lane."""
+
+    def store_strided(self, p: Pointer, i: Index, stride: Index, v: Vector, count: Index | None = None) -> None: ...
+    def load_index(self, p: Pointer, i: Index) -> Index:
+        """The integer element i as an index (sign- or zero-extended by its dtype)."""
+
+    def prefetch(self, p: Pointer, i: Index) -> None: ...
+
+    # -- making vectors ----------------------------------------------------------------------------------------
+    def constant(self, value: float | int | bool, dtype: DType, width: int) -> Vector: ...
+    def splat(self, v: Vector, width: int) -> Vector:
+        """A width-1 vector in every lane."""
+
+    def iota(self, dtype: DType, width: int) -> Vector:
+        """0, 1, 2, ... as integers."""
+
+    def from_index(self, i: Index, dtype: DType) -> Vector:
+        """The index as a width-1 vector, converted once (RNE)."""
+
+    def slice(self, v: Vector, start: int, width: int) -> Vector: ...
+    def concat(self, vs: Sequence[Vector]) -> Vector: ...
+    def transpose(self, vs: Sequence[Vector]) -> list[Vector]:
+        """n vectors of width w become w vectors of width n."""
+
+    def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
+        """table[index] per lane; the table is constant, 0 <= index < len(table) (int32 lanes)."""
+
+    # -- arithmetic (per lane; both operands have one dtype and width) -------------------------------------------
+    def add(self, x: Vector, y: Vector) -> Vector: ...
+    def sub(self, x: Vector, y: Vector) -> Vector: ...
+    def mul(self, x: Vector, y: Vector) -> Vector: ...
+    def div(self, x: Vector, y: Vector) -> Vector:
+        """Floats only."""
+
+    def fma(self, x: Vector, y: Vector, z: Vector) -> Vector:
+        """x * y + z, rounded once."""
+
+    def sqrt(self, x: Vector) -> Vector: ...
+    def rint(self, x: Vector) -> Vector:
+        """To an integral value, ties to even."""
+
+    def neg(self, x: Vector) -> Vector: ...
+    def abs(self, x: Vector) -> Vector: ...
+    def maximum(self, x: Vector, y: Vector) -> Vector:
+        """numerics.md section 1: NaN propagates, +0 > -0. Integers too."""
+
+    def minimum(self, x: Vector, y: Vector) -> Vector: ...
+    def canonical(self, x: Vector) -> Vector:
+        """x, every NaN lane replaced by the dtype's canonical NaN. Identity on integers and masks."""
+
+    # -- bits (integers) -----------------------------------------------------------------------------------------
+    def bit_and(self, x: Vector, y: Vector) -> Vector:
+        """Also masks."""
+
+    def bit_or(self, x: Vector, y: Vector) -> Vector: ...
+    def bit_xor(self, x: Vector, y: Vector) -> Vector: ...
+    def shift_left(self, x: Vector, bits: int) -> Vector: ...
+    def shift_right(self, x: Vector, bits: int) -> Vector:
+        """Arithmetic for signed dtypes, logical for unsigned."""
+
+    # -- comparisons and choice ------------------------------------------------------------------------------------
+    def equal(self, x: Vector, y: Vector) -> Vector: ...
+    def less(self, x: Vector, y: Vector) -> Vector: ...
+    def less_equal(self, x: Vector, y: Vector) -> Vector: ...
+    def is_nan(self, x: Vector) -> Vector: ...
+    def invert(self, m: Vector) -> Vector:
+        """not, per lane of a mask."""
+
+    def select(self, m: Vector, x: Vector, y: Vector) -> Vector: ...
+    def any(self, m: Vector) -> Condition:
+        """True if some lane of the mask is."""
+
+    # -- conversion --------------------------------------------------------------------------------------------------
+    def convert(self, x: Vector, dtype: DType) -> Vector:
+        """By value: float widths (RNE), integers to float (RNE), integer widths (wrapping), float to integer
+        (toward zero, saturating, NaN gives 0), mask to anything (0 or 1), anything to mask (non-zero)."""
+
+    def bitcast(self, x: Vector, dtype: DType) -> Vector:
+        """The same bits as another dtype of the same width in bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """One kernel to be compiled: its text, what specialises it, and the names of its arguments in order."""
+
+    text: Callable[[Builder, Any], None]
+    description: Hashable
+    parameters: tuple[str, ...]
+    isa: Isa
+
+    @property
+    def name(self) -> str:
+        """`module.function`, without the package."""
+        module = self.text.__module__.removeprefix("samebits.")
+        return f"{module}.{self.text.__qualname__}"

@@ -1,0 +1,56 @@
+"""Plan, Step and Operand: what every kernel room's `plan()` returns and `native.Table` runs.
+
+A plan is pure data: nothing below it chooses, and printing it shows what runs and what was rejected and why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import KernelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """The address of the plan's `index`-th operand plus `offset_bytes`."""
+
+    index: int
+    offset_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel over `tasks` independent tasks; `arguments` in the order of `spec.parameters`."""
+
+    spec: KernelSpec
+    tasks: int
+    arguments: tuple[int | Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps run in order with a barrier between; the operand after the last described one is the workspace."""
+
+    what: str
+    isa: Isa
+    threads: int
+    steps: tuple[Step, ...]
+    operands: tuple[str, ...]
+    scratch_bytes: int = 0
+    workspace_bytes: int = 0
+    facts: tuple[tuple[str, str], ...] = ()
+    rejected: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def workspace(self) -> int:
+        """The operand number of the shared temporary."""
+        return len(self.operands)
+
+    def __str__(self) -> str:
+        lines = [f"{self.what}", f"  isa {self.isa.name}, threads {self.threads}"]
+        lines += [f"  {name}: {value}" for name, value in self.facts]
+        lines.append(f"  scratch {self.scratch_bytes} bytes a thread, workspace {self.workspace_bytes} bytes")
+        lines += [f"  step {i}: {s.spec.name}, tasks {s.tasks}" for i, s in enumerate(self.steps)]
+        lines += [f"  rejected {candidate}: {reason}" for candidate, reason in self.rejected]
+        return "\n".join(lines)
