@@ -1,0 +1,303 @@
+"""Element formats: one frozen row each, with its scalar meaning beside it.
+
+Start at `DType.decode`, which gives the value of a code point from the row's facts alone; the tests hold it equal to
+NumPy and ml_dtypes on every code of every format of 16 bits or fewer. Names are those of ml_dtypes. The float8, float6
+and float4 rows follow OCP OFP8 v1.0, OCP MX v1.0 and the fnuz formats of arXiv:2206.02915; the DLPack numbers are those
+of dlpack.h 1.3, the ONNX numbers those of TensorProto.DataType.
+
+A row is a singleton: compare with `is`, hash by identity, and a pickle comes back as the same object.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+
+from samebits.errors import DTypeError, message
+
+Kind = Literal["float", "int", "uint", "bool"]
+NanRule = Literal["ieee", "all_ones", "negative_zero", "none"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class DType:
+    """value(code) = (-1)^sign * 2^(exponent - bias) * 1.mantissa, or two's complement: one element format.
+
+    Attributes:
+        name: As in ml_dtypes.
+        kind: `float`, `int` (signed), `uint` or `bool`.
+        width_bits: Bits of one element in packed storage.
+        dlpack: `(type code, bits)` of DLDataType with one lane.
+        onnx: Number in `onnx.TensorProto.DataType`, None where ONNX has no such type.
+        numpy: The NumPy dtype (ml_dtypes' for the formats NumPy lacks), None where there is none. NumPy stores a
+            format of fewer than 8 bits one element a byte.
+        signed: Whether there is a sign (a sign bit, for floats).
+        exponent_bits: Width of the exponent field (floats).
+        mantissa_bits: Width of the stored fraction (floats).
+        bias: Exponent field of 1.0 (floats).
+        nan: Which codes are NaN. `ieee`: exponent all ones and fraction nonzero. `all_ones`: every bit but the
+            sign set. `negative_zero`: the code of -0. `none`.
+        has_infinity: Whether exponent all ones with fraction zero is an infinity.
+        has_negative_zero: Whether -0 is a value of its own.
+        has_zero: False for a format of powers of two only (float8_e8m0fnu).
+        canonical_nan: The code point every computed NaN gets (numerics.md section 1); None without NaN.
+    """
+
+    name: str
+    kind: Kind
+    width_bits: int
+    dlpack: tuple[int, int]
+    onnx: int | None
+    numpy: np.dtype[Any] | None
+    signed: bool = False
+    exponent_bits: int = 0
+    mantissa_bits: int = 0
+    bias: int = 0
+    nan: NanRule = "none"
+    has_infinity: bool = False
+    has_negative_zero: bool = False
+    has_zero: bool = True
+    canonical_nan: int | None = None
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> "tuple[Callable[[str], DType], tuple[str]]":
+        return of, (self.name,)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether elements are floating point."""
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether elements are integers; bool is not."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of one element.
+
+        Raises:
+            DTypeError: The format is narrower than a byte, so that one element has no size in bytes.
+        """
+        if self.width_bits % 8:
+            raise DTypeError(
+                message(
+                    "DType.size_bytes",
+                    self.name,
+                    "width",
+                    f"{self.width_bits} bits",
+                    "whole bytes",
+                    "use width_bits, or Layout.required_bytes for a tensor",
+                )
+            )
+        return self.width_bits >> 3
+
+    def decode(self, code: int) -> float:
+        """value = (-1)^s * 2^(e - bias) * (1 + m / 2^mantissa_bits); exact for every code point.
+
+        Args:
+            code: The element's bits as an unsigned integer, `0 <= code < 2**width_bits`.
+
+        Returns:
+            The value: a float for floats (every format fits binary64), an int otherwise.
+        """
+        if not 0 <= code < 1 << self.width_bits:
+            raise DTypeError(
+                message(
+                    "DType.decode",
+                    "code",
+                    "",
+                    code,
+                    f"in [0, 2**{self.width_bits})",
+                    f"mask it to the {self.width_bits} bits of {self.name}",
+                )
+            )
+        if self.kind != "float":
+            negative = self.signed and code >> (self.width_bits - 1)
+            return code - (1 << self.width_bits) if negative else code
+        sign_bit = 1 << (self.width_bits - 1) if self.signed else 0
+        magnitude = code & ~sign_bit
+        negative = code & sign_bit
+        exponent, fraction = divmod(magnitude, 1 << self.mantissa_bits)
+        top_exponent = exponent == (1 << self.exponent_bits) - 1
+        if self.nan == "ieee" and top_exponent and fraction:
+            return math.nan
+        if self.nan == "all_ones" and magnitude == (1 << (self.exponent_bits + self.mantissa_bits)) - 1:
+            return math.nan
+        if self.nan == "negative_zero" and code == sign_bit:
+            return math.nan
+        if self.has_infinity and top_exponent:
+            value = math.inf
+        elif exponent == 0 and self.has_zero:
+            value = math.ldexp(fraction, 1 - self.bias - self.mantissa_bits)
+        else:
+            value = math.ldexp((1 << self.mantissa_bits) + fraction, exponent - self.bias - self.mantissa_bits)
+        return -value if negative else value
+
+    @property
+    def max(self) -> float:
+        """The largest finite value."""
+        if self.kind == "bool":
+            return 1
+        if self.kind != "float":
+            return self.decode((1 << (self.width_bits - self.signed)) - 1)
+        code = (1 << (self.exponent_bits + self.mantissa_bits)) - 1
+        if self.nan == "ieee":
+            code -= 1 << self.mantissa_bits
+        elif self.nan == "all_ones":
+            code -= 1
+        return self.decode(code)
+
+    @property
+    def min(self) -> float:
+        """The smallest finite value."""
+        if self.kind == "float":
+            return -self.max if self.signed else self.decode(0)
+        return self.decode(1 << (self.width_bits - 1)) if self.signed else 0
+
+    @property
+    def min_normal(self) -> float:
+        """2^(1 - bias): the smallest positive value of full precision (floats)."""
+        return self.decode(1 << self.mantissa_bits if self.has_zero else 0)
+
+    @property
+    def min_subnormal(self) -> float:
+        """2^(1 - bias - mantissa_bits): the smallest positive value (floats)."""
+        return self.decode(1 if self.has_zero else 0)
+
+    @property
+    def epsilon(self) -> float:
+        """2^-mantissa_bits: the distance from 1 to the next larger value (floats)."""
+        return math.ldexp(1, -self.mantissa_bits)
+
+
+def _numpy(name: str) -> np.dtype[Any] | None:
+    """The dtype of that name, of NumPy or else of ml_dtypes, or None (ml_dtypes gained the narrow rows over time)."""
+    try:
+        return np.dtype(getattr(ml_dtypes, name, name))
+    except TypeError:
+        return None
+
+
+def _float(
+    name: str, em: tuple[int, int], bias: int, nan: NanRule, canonical: int | None, dlpack: int, onnx: int | None
+) -> DType:
+    """A signed float row of 1 + e + m bits; infinities come with IEEE NaNs, and fnuz formats have no -0."""
+    exponent_bits, mantissa_bits = em
+    width = 1 + exponent_bits + mantissa_bits
+    return DType(
+        name=name,
+        kind="float",
+        width_bits=width,
+        dlpack=(dlpack, width),
+        onnx=onnx,
+        numpy=_numpy(name),
+        signed=True,
+        exponent_bits=exponent_bits,
+        mantissa_bits=mantissa_bits,
+        bias=bias,
+        nan=nan,
+        has_infinity=nan == "ieee",
+        has_negative_zero=nan != "negative_zero",
+        canonical_nan=canonical,
+    )
+
+
+def _int(name: str, width: int, onnx: int | None) -> DType:
+    """An integer row; the name says whether it is signed."""
+    signed = not name.startswith("u")
+    return DType(name, "int" if signed else "uint", width, (0 if signed else 1, width), onnx, _numpy(name), signed)
+
+
+float64 = _float("float64", (11, 52), 1023, "ieee", 0x7FF8000000000000, 2, 11)
+float32 = _float("float32", (8, 23), 127, "ieee", 0x7FC00000, 2, 1)
+float16 = _float("float16", (5, 10), 15, "ieee", 0x7E00, 2, 10)
+bfloat16 = _float("bfloat16", (8, 7), 127, "ieee", 0x7FC0, 4, 16)
+float8_e3m4 = _float("float8_e3m4", (3, 4), 3, "ieee", 0x78, 7, None)
+float8_e4m3 = _float("float8_e4m3", (4, 3), 7, "ieee", 0x7C, 8, None)
+float8_e4m3b11fnuz = _float("float8_e4m3b11fnuz", (4, 3), 11, "negative_zero", 0x80, 9, None)
+float8_e4m3fn = _float("float8_e4m3fn", (4, 3), 7, "all_ones", 0x7F, 10, 17)
+float8_e4m3fnuz = _float("float8_e4m3fnuz", (4, 3), 8, "negative_zero", 0x80, 11, 18)
+float8_e5m2 = _float("float8_e5m2", (5, 2), 15, "ieee", 0x7E, 12, 19)
+float8_e5m2fnuz = _float("float8_e5m2fnuz", (5, 2), 16, "negative_zero", 0x80, 13, 20)
+float8_e8m0fnu = DType(
+    name="float8_e8m0fnu",
+    kind="float",
+    width_bits=8,
+    dlpack=(14, 8),
+    onnx=24,
+    numpy=_numpy("float8_e8m0fnu"),
+    exponent_bits=8,
+    bias=127,
+    nan="all_ones",
+    has_zero=False,
+    canonical_nan=0xFF,
+)
+float6_e2m3fn = _float("float6_e2m3fn", (2, 3), 1, "none", None, 15, 27)
+float6_e3m2fn = _float("float6_e3m2fn", (3, 2), 3, "none", None, 16, 28)
+float4_e2m1fn = _float("float4_e2m1fn", (2, 1), 1, "none", None, 17, 23)
+int64 = _int("int64", 64, 7)
+int32 = _int("int32", 32, 6)
+int16 = _int("int16", 16, 5)
+int8 = _int("int8", 8, 3)
+int4 = _int("int4", 4, 22)
+int2 = _int("int2", 2, 26)
+int1 = _int("int1", 1, None)
+uint64 = _int("uint64", 64, 13)
+uint32 = _int("uint32", 32, 12)
+uint16 = _int("uint16", 16, 4)
+uint8 = _int("uint8", 8, 2)
+uint4 = _int("uint4", 4, 21)
+uint2 = _int("uint2", 2, 25)
+uint1 = _int("uint1", 1, None)
+bool_ = DType("bool", "bool", 8, (6, 8), 9, _numpy("bool"))
+
+ROWS: tuple[DType, ...] = tuple(row for row in list(globals().values()) if isinstance(row, DType))
+
+_BY_NAME: dict[str, DType] = {row.name: row for row in ROWS}
+_BY_NUMPY: dict[Any, DType] = {row.numpy: row for row in ROWS if row.numpy is not None}
+_BY_DLPACK: dict[tuple[int, int], DType] = {row.dlpack: row for row in ROWS}
+
+
+def of(x: object) -> DType:
+    """The row that x names.
+
+    Args:
+        x: A `DType`, a name (`"bfloat16"`), a NumPy or ml_dtypes dtype or scalar type, a torch dtype, a JAX dtype.
+
+    Raises:
+        DTypeError: No row is meant; byte-swapped NumPy dtypes are none.
+    """
+    if isinstance(x, DType):
+        return x
+    if isinstance(x, np.dtype):
+        found = _BY_NUMPY.get(x)
+    elif isinstance(x, str):
+        found = _BY_NAME.get(x)
+    elif isinstance(x, type) and issubclass(x, np.generic):
+        found = _BY_NUMPY.get(np.dtype(x))
+    else:
+        # torch names its dtypes torch.<name>; a JAX scalar type carries a NumPy dtype.
+        inner = getattr(x, "dtype", None)
+        if isinstance(inner, np.dtype):
+            found = _BY_NUMPY.get(inner)
+        else:
+            found = _BY_NAME.get(str(x).removeprefix("torch.")) if str(x).startswith("torch.") else None
+    if found is None:
+        raise DTypeError(
+            message(
+                "dtypes.of", "dtype", "", repr(x), "a row of dtypes.ROWS", "pass one of its names, such as 'float32'"
+            )
+        )
+    return found
+
+
+def of_dlpack(code: int, bits: int) -> DType | None:
+    """The row whose DLDataType is `(code, bits)` with one lane, or None."""
+    return _BY_DLPACK.get((code, bits))

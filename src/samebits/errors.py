@@ -1,0 +1,94 @@
+"""The exception tree, and the one sentence every message is built from.
+
+SamebitsError
+├── DTypeError             (TypeError)     an element format that is unknown or not allowed here
+├── LayoutError            (ValueError)    strides, offsets, axes: how elements lie in memory
+├── ShapeError             (ValueError)    extents that do not fit each other
+├── DeviceError            (ValueError)    memory that lives, or should live, elsewhere
+├── ExchangeError          (BufferError)   DLPack and the array interfaces
+├── ClosedError            (ValueError)    use of a buffer after close()
+├── OptionError            (ValueError)    a keyword with a value that no call accepts
+├── PlanError              (ValueError)    no kernel can do what the description asks
+├── NativeError            (RuntimeError)  compiling, loading or running machine code
+└── ModelError             (ValueError)    a model that is malformed
+    └── UnsupportedModelError              a valid model that needs what is not there
+"""
+
+__all__ = [
+    "ClosedError",
+    "DTypeError",
+    "DeviceError",
+    "ExchangeError",
+    "LayoutError",
+    "ModelError",
+    "NativeError",
+    "OptionError",
+    "PlanError",
+    "SamebitsError",
+    "ShapeError",
+    "UnsupportedModelError",
+    "message",
+]
+
+
+class SamebitsError(Exception):
+    """Everything this library raises on purpose."""
+
+
+class DTypeError(SamebitsError, TypeError):
+    """An element format is unknown, or not one that the call takes."""
+
+
+class LayoutError(SamebitsError, ValueError):
+    """A layout is malformed, or cannot be viewed the way that was asked."""
+
+
+class ShapeError(SamebitsError, ValueError):
+    """Extents do not fit each other or the operation."""
+
+
+class DeviceError(SamebitsError, ValueError):
+    """Memory is on a device where the call cannot use it."""
+
+
+class ExchangeError(SamebitsError, BufferError):
+    """A tensor cannot be handed over, or what was handed over breaks the protocol."""
+
+
+class ClosedError(SamebitsError, ValueError):
+    """A buffer was used after it was closed."""
+
+
+class OptionError(SamebitsError, ValueError):
+    """A keyword has a value outside its range, such as threads=0."""
+
+
+class PlanError(SamebitsError, ValueError):
+    """No kernel can do what the description asks."""
+
+
+class NativeError(SamebitsError, RuntimeError):
+    """Machine code could not be compiled, loaded or run."""
+
+
+class ModelError(SamebitsError, ValueError):
+    """A model is malformed."""
+
+
+class UnsupportedModelError(ModelError):
+    """A model is valid, and needs an operator, type or option that is not there."""
+
+
+def message(call: str, operand: str, fact: str, actual: object, expected: object, remedy: str) -> str:
+    """`<call>: <operand> <fact> is <actual>, must be <expected>; <remedy>`.
+
+    Args:
+        call: The public function, as the caller wrote it.
+        operand: The argument at fault.
+        fact: What about it is wrong: `dtype`, `extent 1`, `stride 0`.
+        actual: What was given.
+        expected: What would have been accepted.
+        remedy: The next thing to try, as an imperative.
+    """
+    subject = f"{operand} {fact}" if fact else operand
+    return f"{call}: {subject} is {actual}, must be {expected}; {remedy}"
