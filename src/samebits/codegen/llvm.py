@@ -1,0 +1,209 @@
+"""The LLVM meaning of the vocabulary: kernel text in, one LLVM module as text out.
+
+A vector is split into parts of `isa.lanes` lanes whatever its dtype; LLVM halves what is wider than a register
+(16 float64 lanes become two zmm). Start at `emit`; control is in `LlvmBuilder`, lanes in `llvm_lanes.Lanes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from samebits.codegen.llvm_lanes import Lanes
+from samebits.codegen.ssa import Condition, Index, Pointer, Vector, Writer, element_type, operand
+from samebits.codegen.vocabulary import KernelSpec
+from samebits.dtypes import DType
+
+ENTRY = "kernel"
+
+
+def emit(spec: KernelSpec) -> str:
+    """The LLVM module of one kernel; its only exported function is `ENTRY`."""
+    builder = LlvmBuilder(spec)
+    spec.text(builder, spec.description)
+    return builder.module()
+
+
+class LlvmBuilder(Lanes):
+    """`vocabulary.Builder` that writes LLVM IR."""
+
+    def __init__(self, spec: KernelSpec) -> None:
+        header = f"define void @{ENTRY}(ptr noalias %arguments, i64 %begin, i64 %end, ptr noalias align 64 %scratch)"
+        super().__init__(spec.isa, Writer(header))
+        self._parameters = {name: i for i, name in enumerate(spec.parameters)}
+        self._functions: list[str] = []
+        self._arguments: dict[str, str] = {}
+
+    def module(self) -> str:
+        """Declarations, constants and functions as one text."""
+        functions = [*self._functions, self.w.text()]
+        return "\n".join([*self.constants.values(), *sorted(self.declarations), *functions, ""])
+
+    # -- arguments and tasks ---------------------------------------------------------------------------------
+    def _argument(self, name: str) -> str:
+        """Arguments are read once, in the entry block, so that every later block may use them."""
+        if name not in self._arguments:
+            slot, value = self.w.fresh("slot"), self.w.fresh("arg")
+            self.w.entry.append(f"  {slot} = getelementptr i64, ptr %arguments, i64 {self._parameters[name]}")
+            self.w.entry.append(f"  {value} = load i64, ptr {slot}, align 8")
+            self._arguments[name] = value
+        return self._arguments[name]
+
+    def pointer(self, name: str, dtype: DType) -> Pointer:
+        key = name + " pointer"
+        if key not in self._arguments:
+            address, value = self._argument(name), self.w.fresh("ptr")
+            self.w.entry.append(f"  {value} = inttoptr i64 {address} to ptr")
+            self._arguments[key] = value
+        return Pointer(self._arguments[key], dtype)
+
+    def index(self, name: str) -> Index:
+        return Index(self.w, self._argument(name))
+
+    def scalar(self, name: str, dtype: DType) -> Vector:
+        kind, bits = element_type(dtype), dtype.width_bits
+        value = self._argument(name)
+        if dtype.kind == "bool":
+            return Vector(dtype, (self.w.value(f"icmp ne i64 {value}, 0"),), (1,))
+        if bits < 64:
+            value = self.w.value(f"trunc i64 {value} to i{bits}")
+        if dtype.kind == "float" and not kind.startswith("i"):
+            value = self.w.value(f"bitcast i{bits} {value} to {kind}")
+        return Vector(dtype, (value,), (1,))
+
+    def tasks(self) -> Iterator[Index]:
+        yield from self.loop(Index(self.w, "%begin"), Index(self.w, "%end"))
+
+    def scratch(self, dtype: DType, offset_bytes: Any = 0) -> Pointer:
+        return Pointer(self.w.value(f"getelementptr i8, ptr %scratch, i64 {operand(offset_bytes)}"), dtype)
+
+    def local(self, dtype: DType, count: int) -> Pointer:
+        name = self.w.fresh("local")
+        self.w.entry.append(f"  {name} = alloca [{count} x {element_type(dtype)}], align 64")
+        return Pointer(name, dtype)
+
+    # -- indices ---------------------------------------------------------------------------------------------
+    def min(self, x: Any, y: Any) -> Any:
+        return self._extreme("smin", min, x, y)
+
+    def max(self, x: Any, y: Any) -> Any:
+        return self._extreme("smax", max, x, y)
+
+    def _extreme(self, name: str, python: Callable[[int, int], int], x: Any, y: Any) -> Any:
+        if isinstance(x, int) and isinstance(y, int):
+            return python(x, y)
+        return Index(self.w, self.intrinsic(f"llvm.{name}.i64", "i64", [("i64", operand(x)), ("i64", operand(y))]))
+
+    def choose(self, condition: Any, x: Any, y: Any) -> Any:
+        if isinstance(condition, bool):
+            return x if condition else y
+        return Index(self.w, self.w.value(f"select i1 {condition.name}, i64 {operand(x)}, i64 {operand(y)}"))
+
+    # -- control ---------------------------------------------------------------------------------------------
+    def loop(self, start: Any, stop: Any, step: int = 1, carry: list[Any] | None = None) -> Iterator[Index]:
+        w, carry = self.w, carry if carry is not None else []
+        body, latch_stop, done = w.label("body"), operand(stop), w.label("done")
+        first = list(_flatten(carry))
+        entry = w.block
+        enter = w.value(f"icmp slt i64 {operand(start)}, {latch_stop}")
+        w.emit(f"br i1 {enter}, label %{body}, label %{done}")
+        w.begin(body)
+        i, i_line = w.fresh("i"), w.reserve()
+        phis = [[(w.fresh("phi"), w.reserve()) for _ in _registers(value)] for value in first]
+        _assign(carry, [_rebuild(self.w, value, [n for n, _ in p]) for value, p in zip(first, phis, strict=True)])
+        yield Index(w, i)
+        last, latch = list(_flatten(carry)), w.block
+        following = w.value(f"add nsw i64 {i}, {step}")
+        again = w.value(f"icmp slt i64 {following}, {latch_stop}")
+        w.emit(f"br i1 {again}, label %{body}, label %{done}")
+        w.lines[i_line] = f"  {i} = phi i64 [ {operand(start)}, %{entry} ], [ {following}, %{latch} ]"
+        w.begin(done)
+        results = []
+        for before, after, names in zip(first, last, phis, strict=True):
+            merged = []
+            both = zip(_registers(before), _registers(after), names, strict=True)
+            for (kind, x), (_, y), (name, line) in both:
+                w.lines[line] = f"  {name} = phi {kind} [ {x}, %{entry} ], [ {y}, %{latch} ]"
+                merged.append(w.value(f"phi {kind} [ {x}, %{entry} ], [ {y}, %{latch} ]"))
+            results.append(_rebuild(w, before, merged))
+        _assign(carry, results)
+
+    def when(self, condition: Any, carry: list[Any] | None = None) -> Iterator[None]:
+        if isinstance(condition, bool):
+            if condition:
+                yield None
+            return
+        w, carry = self.w, carry if carry is not None else []
+        then, done = w.label("then"), w.label("join")
+        first, entry = list(_flatten(carry)), w.block
+        w.emit(f"br i1 {condition.name}, label %{then}, label %{done}")
+        w.begin(then)
+        yield None
+        last, end = list(_flatten(carry)), w.block
+        w.emit(f"br label %{done}")
+        w.begin(done)
+        results = []
+        for before, after in zip(first, last, strict=True):
+            merged = [
+                w.value(f"phi {kind} [ {x}, %{entry} ], [ {y}, %{end} ]")
+                for (kind, x), (_, y) in zip(_registers(before), _registers(after), strict=True)
+            ]
+            results.append(_rebuild(w, before, merged))
+        _assign(carry, results)
+
+    def function(self, name: str, parameters: Sequence[DType | None], body: Callable[..., None]) -> Any:
+        outer, outer_arguments = self.w, self._arguments
+        kinds = ["i64" if dtype is None else "ptr" for dtype in parameters]
+        names = [f"%p{i}" for i in range(len(kinds))]
+        signature = ", ".join(f"{kind} {p}" for kind, p in zip(kinds, names, strict=True))
+        self.w, self._arguments = Writer(f"define internal void @{name}({signature}) noinline"), {}
+        body(*[Index(self.w, p) if d is None else Pointer(p, d) for p, d in zip(names, parameters, strict=True)])
+        self._functions.append(self.w.text())
+        self.w, self._arguments = outer, outer_arguments
+        return name, tuple(kinds)
+
+    def call(self, function: Any, *arguments: Any) -> None:
+        name, kinds = function
+        texts = [x.name if isinstance(x, Pointer) else operand(x) for x in arguments]
+        passed = ", ".join(f"{kind} {x}" for kind, x in zip(kinds, texts, strict=True))
+        self.w.emit(f"call void @{name}({passed})")
+
+    def any(self, m: Vector) -> Condition:
+        found = "false"
+        for (kind, part), size in zip(m.kinds(), m.sizes, strict=True):
+            one = part
+            if size > 1:
+                one = self.intrinsic(f"llvm.vector.reduce.or.v{size}i1", "i1", [(kind, part)])
+            found = self.w.value(f"or i1 {found}, {one}")
+        return Condition(self.w, found)
+
+
+def _flatten(carry: list[Any]) -> Iterator[Any]:
+    for item in carry:
+        if isinstance(item, list):
+            yield from _flatten(item)
+        else:
+            yield item
+
+
+def _assign(carry: list[Any], values: list[Any]) -> None:
+    """Put values back into the nested list, in the order of `_flatten`."""
+    remaining = iter(values)
+
+    def fill(items: list[Any]) -> None:
+        for position, item in enumerate(items):
+            if isinstance(item, list):
+                fill(item)
+            else:
+                items[position] = next(remaining)
+
+    fill(carry)
+
+
+def _registers(value: Any) -> list[tuple[str, str]]:
+    """(LLVM type, name) of the SSA values that a carried value consists of."""
+    return list(value.kinds()) if isinstance(value, Vector) else [("i64", operand(value))]
+
+
+def _rebuild(w: Writer, like: Any, names: list[str]) -> Any:
+    return Vector(like.dtype, tuple(names), like.sizes) if isinstance(like, Vector) else Index(w, names[0])

@@ -1,0 +1,109 @@
+"""Compiled objects on disk: a directory of our own, mode 0700, because it holds code that will be run.
+
+A file is `sha256(payload) + payload`, written to a temporary name and renamed, so that a reader in any process sees a
+whole file or none; what fails its digest is not used. The directory is bounded: the files used least recently go
+first. Where there is no usable directory (read-only home, foreign owner, wide permissions) everything still works,
+only without a cache. `SAMEBITS_CACHE_DIR` moves it; it never changes a result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import pathlib
+import stat
+import tempfile
+
+LIMIT_BYTES = 256 * 1024 * 1024
+_DIGEST = 32
+_writes = 0
+
+
+def directory() -> pathlib.Path | None:
+    """The cache directory, created on first use, or None where there is no safe one."""
+    chosen = os.environ.get("SAMEBITS_CACHE_DIR")
+    if chosen is None:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        chosen = os.path.join(base, "samebits")
+    return _usable(chosen)
+
+
+@functools.cache
+def _usable(chosen: str) -> pathlib.Path | None:
+    path = pathlib.Path(chosen)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = path.stat()
+    except OSError:
+        return None
+    foreign = hasattr(os, "getuid") and facts.st_uid != os.getuid()
+    if foreign or (os.name == "posix" and stat.S_IMODE(facts.st_mode) & 0o077):
+        return None
+    return path
+
+
+def read(key: str) -> bytes | None:
+    """The object stored under `key`, or None if there is none that verifies."""
+    folder = directory()
+    if folder is None:
+        return None
+    path = folder / f"{key}.o"
+    try:
+        whole = path.read_bytes()
+    except OSError:
+        return None
+    payload = whole[_DIGEST:]
+    if hashlib.sha256(payload).digest() != whole[:_DIGEST]:
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(path)
+    return payload
+
+
+def write(key: str, payload: bytes) -> None:
+    """Store an object; a failure (full disk, no directory) only means that it is compiled again."""
+    global _writes
+    folder = directory()
+    if folder is None:
+        return
+    try:
+        handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(payload).digest() + payload)
+            os.replace(name, folder / f"{key}.o")
+        except OSError:
+            os.unlink(name)
+            return
+    except OSError:
+        return
+    _writes += 1
+    if _writes % 64 == 1:
+        trim(LIMIT_BYTES)
+
+
+def trim(limit_bytes: int) -> None:
+    """Remove the files used least recently until the directory holds at most `limit_bytes`."""
+    folder = directory()
+    if folder is None:
+        return
+    found = []
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            facts = path.stat()
+            found.append((facts.st_mtime, facts.st_size, path))
+    total = sum(size for _, size, _ in found)
+    for _, size, path in sorted(found):
+        if total <= limit_bytes:
+            return
+        with contextlib.suppress(OSError):
+            path.unlink()
+        total -= size
+
+
+def size_bytes() -> int:
+    """Bytes that the cache holds now."""
+    folder = directory()
+    return sum(path.stat().st_size for path in folder.iterdir()) if folder else 0

@@ -1,0 +1,119 @@
+"""Tables: plans laid out as one array of 64-bit words that a single native call runs.
+
+Slots are the table's operands: each plan's operands are mapped onto them, and `run` is given one address a slot.
+Several threads may run one table at once: each takes a frame (a copy of the words) of its own. The words are those of
+`pool_text`. With the Isa row `numpy` the same table is walked in Python by the interpreter.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from samebits import driver
+from samebits.codegen import interpreter
+from samebits.kernels.plan import Operand, Plan, Step
+from samebits.native import scratch
+
+_HEADER = 8
+_STEP = 4
+_GRABS_A_THREAD = 8  # enough to even out a slow thread, few enough that taking work costs nothing
+
+
+class _Frame:
+    """One copy of a table's words, with the addresses that were last written into it."""
+
+    __slots__ = ("address", "last", "words")
+
+    def __init__(self, template: np.ndarray, argument_words: Sequence[tuple[int, int]], slots: int) -> None:
+        self.words = template.copy()
+        self.address = self.words.__array_interface__["data"][0]
+        for position, offset in argument_words:
+            self.words[position] = self.address + 8 * offset
+        self.last: list[int | None] = [None] * slots
+
+
+class Table:
+    """Steps of one or more plans, ready to run on this machine.
+
+    Args:    plans: each plan with the slots of its operands (the workspace's slot last, if it has one).
+             slots: how many slots there are.   threads: callers and workers that share each step.
+    Raises:  NativeError if a kernel cannot be compiled.
+    """
+
+    def __init__(self, plans: Sequence[tuple[Plan, Sequence[int]]], slots: int, threads: int) -> None:
+        self.slots, self.threads = slots, threads
+        self.scratch_bytes = max([-(-plan.scratch_bytes // 64) * 64 for plan, _ in plans], default=0)
+        self.steps: list[Step] = [step for plan, _ in plans for step in plan.steps if step.tasks]
+        self.compiled = all(plan.isa.compiled for plan, _ in plans)
+        self._patches: list[list[tuple[int, int]]] = [[] for _ in range(slots)]
+        self._argument_words: list[tuple[int, int]] = []
+        self._template = self._layout(plans)
+        self._frames: list[_Frame] = []
+        self._lock = threading.Lock()
+
+    def _layout(self, plans: Sequence[tuple[Plan, Sequence[int]]]) -> np.ndarray:
+        words = [len(self.steps), self.threads, 0, self.scratch_bytes, 0, 0, 0, 0]
+        words += [0] * (_STEP * len(self.steps))
+        at = _HEADER
+        for plan, mapping in plans:
+            for step in plan.steps:
+                if not step.tasks:
+                    continue
+                grain = -(-step.tasks // (self.threads * _GRABS_A_THREAD)) if self.threads > 1 else step.tasks
+                words[at : at + _STEP] = [self._kernel(step), 0, step.tasks, grain]
+                self._argument_words.append((at + 1, len(words)))
+                for argument in step.arguments:
+                    if isinstance(argument, Operand):
+                        self._patches[mapping[argument.index]].append((len(words), argument.offset_bytes))
+                        words.append(0)
+                    else:
+                        words.append(argument)
+                at += _STEP
+        return np.array(words, np.int64)
+
+    def _kernel(self, step: Step) -> int:
+        if not self.compiled:
+            return 0
+        from samebits.native import compile
+
+        return compile.address(step.spec)
+
+    def run(self, addresses: Sequence[int]) -> None:
+        """Perform every step; `addresses[slot]` is where that slot's bytes are. The GIL is released meanwhile."""
+        frame = self._take()
+        words = frame.words
+        for slot, (old, new) in enumerate(zip(frame.last, addresses, strict=True)):
+            if old != new:
+                for position, offset in self._patches[slot]:
+                    words[position] = new + offset
+                frame.last[slot] = new
+        with scratch.borrowed(self.scratch_bytes * self.threads) as temporary:
+            words[2] = temporary
+            if self.compiled:
+                self._run_native(frame)
+            else:
+                self._run_interpreted(words, temporary)
+        self._frames.append(frame)
+
+    def _take(self) -> _Frame:
+        try:
+            return self._frames.pop()
+        except IndexError:
+            return _Frame(self._template, self._argument_words, self.slots)
+
+    def _run_native(self, frame: _Frame) -> None:
+        from samebits.native import pool
+
+        if self.threads > 1:
+            frame.words[4] = pool.pool(self.threads).address
+        pool.run_function()(frame.address)
+
+    def _run_interpreted(self, words: np.ndarray, temporary: int) -> None:
+        with driver.default_float_environment():
+            for step, (_, at) in zip(self.steps, self._argument_words, strict=True):
+                arguments = [int(x) for x in words[at : at + len(step.arguments)]]
+                interpreter.run(step.spec, arguments, 0, step.tasks, temporary)
