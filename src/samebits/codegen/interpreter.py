@@ -13,17 +13,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from samebits import ieee
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 
-Array = NDArray[Any]
+Array = (
+    Any  # a one-dimensional NumPy array; to texts, as opaque as the vocabulary's Vector
+)
 
 
-def run(spec: KernelSpec, arguments: Sequence[int], begin: int, end: int, scratch: int) -> None:
+def run(
+    spec: KernelSpec, arguments: Sequence[int], begin: int, end: int, scratch: int
+) -> None:
     """Perform tasks begin <= t < end of one kernel."""
     builder = NumpyBuilder(spec, arguments, begin, end, scratch)
     with np.errstate(all="ignore"):
@@ -51,7 +54,14 @@ def _storage(dtype: DType) -> np.dtype[Any]:
 class NumpyBuilder:
     """`vocabulary.Builder` that computes as the text goes."""
 
-    def __init__(self, spec: KernelSpec, arguments: Sequence[int], begin: int, end: int, scratch: int) -> None:
+    def __init__(
+        self,
+        spec: KernelSpec,
+        arguments: Sequence[int],
+        begin: int,
+        end: int,
+        scratch: int,
+    ) -> None:
         self.isa: Isa = spec.isa
         self._arguments = dict(zip(spec.parameters, arguments, strict=True))
         self._begin, self._end, self._scratch = begin, end, scratch
@@ -91,14 +101,18 @@ class NumpyBuilder:
     def choose(self, condition: bool, x: int, y: int) -> int:
         return x if condition else y
 
-    def loop(self, start: int, stop: int, step: int = 1, carry: list[Any] | None = None) -> Iterator[int]:
+    def loop(
+        self, start: int, stop: int, step: int = 1, carry: list[Any] | None = None
+    ) -> Iterator[int]:
         yield from range(start, stop, step)
 
     def when(self, condition: bool, carry: list[Any] | None = None) -> Iterator[None]:
         if condition:
             yield None
 
-    def function(self, name: str, parameters: Sequence[DType | None], body: Callable[..., None]) -> Any:
+    def function(
+        self, name: str, parameters: Sequence[DType | None], body: Callable[..., None]
+    ) -> Any:
         return body
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
@@ -113,8 +127,10 @@ class NumpyBuilder:
 
     def _memory(self, p: Pointer, i: int, count: int) -> Array:
         kind = _storage(p.dtype)
-        block = (ctypes.c_char * (count * kind.itemsize)).from_address(p.address + i * kind.itemsize)
-        return np.frombuffer(block, kind)
+        block = (ctypes.c_char * (count * kind.itemsize)).from_address(
+            p.address + i * kind.itemsize
+        )
+        return np.frombuffer(memoryview(block), kind)
 
     def load(self, p: Pointer, i: int, width: int, count: int | None = None) -> Array:
         n = width if count is None else max(0, min(width, count))
@@ -128,12 +144,19 @@ class NumpyBuilder:
         if n:
             self._memory(p, i, n)[:] = v[:n]
 
-    def load_strided(self, p: Pointer, i: int, stride: int, width: int, count: int | None = None) -> Array:
+    def load_strided(
+        self, p: Pointer, i: int, stride: int, width: int, count: int | None = None
+    ) -> Array:
         n = width if count is None else max(0, min(width, count))
-        lanes = [self.load(p, i + stride * lane, 1, 1 if lane < n else 0) for lane in range(width)]
+        lanes = [
+            self.load(p, i + stride * lane, 1, 1 if lane < n else 0)
+            for lane in range(width)
+        ]
         return np.concatenate(lanes)
 
-    def store_strided(self, p: Pointer, i: int, stride: int, v: Array, count: int | None = None) -> None:
+    def store_strided(
+        self, p: Pointer, i: int, stride: int, v: Array, count: int | None = None
+    ) -> None:
         n = len(v) if count is None else max(0, min(len(v), count))
         for lane in range(n):
             self.store(p, i + stride * lane, v[lane : lane + 1])
@@ -145,8 +168,10 @@ class NumpyBuilder:
         """Nothing to compute."""
 
     # -- making vectors --------------------------------------------------------------------------------------
-    def constant(self, value: float | int | bool, dtype: DType, width: int) -> Array:
-        return np.full(width, value, np.bool_ if dtype.kind == "bool" else _storage(dtype))
+    def constant(self, value: float | bool, dtype: DType, width: int) -> Array:
+        return np.full(
+            width, value, np.bool_ if dtype.kind == "bool" else _storage(dtype)
+        )
 
     def splat(self, v: Array, width: int) -> Array:
         return np.repeat(v, width)
@@ -262,4 +287,6 @@ def _saturate(x: Array, target: np.dtype[Any]) -> Array:
     inside = np.isfinite(x) & (x > float(limits.min) - 1) & (x < float(limits.max) + 1)
     whole = np.where(inside, x, 0).astype(target)
     whole = np.where(x >= float(limits.max) + 1, target.type(limits.max), whole)
-    return np.where(x <= float(limits.min) - 1, target.type(limits.min), whole).astype(target)
+    return np.where(x <= float(limits.min) - 1, target.type(limits.min), whole).astype(
+        target
+    )

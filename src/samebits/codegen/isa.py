@@ -76,7 +76,9 @@ ROWS: tuple[Isa, ...] = (
     ),
 )  # fmt: skip
 
-_forced: contextvars.ContextVar[Isa | None] = contextvars.ContextVar("samebits_isa", default=None)
+_forced: contextvars.ContextVar[Isa | None] = contextvars.ContextVar(
+    "samebits_isa", default=None
+)
 
 
 def host_arch() -> str:
@@ -89,7 +91,9 @@ def host_arch() -> str:
 def _host_features() -> frozenset[str]:
     import llvmlite.binding as llvm
 
-    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    return frozenset(
+        name for name, present in llvm.get_host_cpu_features().items() if present
+    )
 
 
 @functools.cache
@@ -122,7 +126,12 @@ def named(name: str) -> Isa:
             return isa
     raise errors.OptionError(
         errors.message(
-            "use_isa", "name", "value", repr(name), f"one of {[row.name for row in ROWS]}", "see samebits.isas()"
+            "use_isa",
+            "name",
+            "value",
+            repr(name),
+            f"one of {[row.name for row in ROWS]}",
+            "see samebits.isas()",
         )
     )
 

@@ -24,7 +24,7 @@ def element_type(dtype: DType) -> str:
     return f"i{max(dtype.width_bits, 8)}"
 
 
-def literal(value: float | int | bool, kind: str) -> str:
+def literal(value: float | bool, kind: str) -> str:
     """A constant of an LLVM scalar type; floats are printed as the bits of a double, which is exact."""
     if kind in ("float", "double"):
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
@@ -74,7 +74,9 @@ class Writer:
 
     def text(self) -> str:
         """The whole function."""
-        return "\n".join([self.header + " {", "entry:", *self.entry, *self.lines, "  ret void", "}"])
+        return "\n".join(
+            [self.header + " {", "entry:", *self.entry, *self.lines, "  ret void", "}"]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +89,25 @@ class Condition:
     def __and__(self, other: Condition | bool) -> Condition | bool:
         if isinstance(other, bool):
             return self if other else False
-        return Condition(self.writer, self.writer.value(f"and i1 {self.name}, {other.name}"))
+        return Condition(
+            self.writer, self.writer.value(f"and i1 {self.name}, {other.name}")
+        )
 
     __rand__ = __and__
 
     def __or__(self, other: Condition | bool) -> Condition | bool:
         if isinstance(other, bool):
             return True if other else self
-        return Condition(self.writer, self.writer.value(f"or i1 {self.name}, {other.name}"))
+        return Condition(
+            self.writer, self.writer.value(f"or i1 {self.name}, {other.name}")
+        )
 
     __ror__ = __or__
 
     def __bool__(self) -> bool:
-        raise TypeError("a condition of a kernel is known when it runs, not when it is emitted; use b.when")
+        raise TypeError(
+            "a condition of a kernel is known when it runs, not when it is emitted; use b.when"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,10 +118,15 @@ class Index:
     name: str
 
     def _binary(self, op: str, x: Any, y: Any) -> Index:
-        return Index(self.writer, self.writer.value(f"{op} i64 {operand(x)}, {operand(y)}"))
+        return Index(
+            self.writer, self.writer.value(f"{op} i64 {operand(x)}, {operand(y)}")
+        )
 
     def _compare(self, op: str, other: Any) -> Condition:
-        return Condition(self.writer, self.writer.value(f"icmp {op} i64 {self.name}, {operand(other)}"))
+        return Condition(
+            self.writer,
+            self.writer.value(f"icmp {op} i64 {self.name}, {operand(other)}"),
+        )
 
     def __add__(self, other: Any) -> Index:
         return self if _is(other, 0) else self._binary("add nsw", self, other)
@@ -167,7 +180,9 @@ class Index:
         return self._compare("ne", other)
 
     def __bool__(self) -> bool:
-        raise TypeError("an index of a kernel is known when it runs, not when it is emitted; use b.when")
+        raise TypeError(
+            "an index of a kernel is known when it runs, not when it is emitted; use b.when"
+        )
 
 
 def _is(x: Any, value: int) -> bool:

@@ -54,20 +54,34 @@ def load_object(spec: KernelSpec) -> bytes:
 
 
 def _key(spec: KernelSpec) -> str:
-    facts = (samebits.__version__, sources(), llvm.llvm_version_info, spec.isa, spec.isa.target())
+    facts = (
+        samebits.__version__,
+        sources(),
+        llvm.llvm_version_info,
+        spec.isa,
+        spec.isa.target(),
+    )
     text = repr((*facts, spec.name, spec.description, spec.parameters))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def module_key(module: str, target: Target) -> str:
+    """The cache key of a module that is not a kernel's: its whole text decides."""
+    return hashlib.sha256(
+        repr((module, target, llvm.llvm_version_info)).encode()
+    ).hexdigest()
 
 
 @functools.cache
 def sources() -> str:
     """A digest of every source that decides what a kernel's text emits."""
     root = pathlib.Path(samebits.__file__).parent
+    paths = [root / "dtypes.py", pathlib.Path(__file__)]
+    for room in ("codegen", "kernels"):
+        paths += sorted((root / room).rglob("*.py"))
     found = hashlib.sha256()
-    for room in ("codegen", "kernels", "native"):
-        for path in sorted((root / room).rglob("*.py")):
-            found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    found.update((root / "dtypes.py").read_bytes())
+    for path in paths:
+        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return found.hexdigest()
 
 
@@ -75,7 +89,11 @@ def sources() -> str:
 def _machine(target: Target) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    triple = llvm.get_default_triple() if target.arch == isas.host_arch() else f"{target.arch}-unknown-linux-gnu"
+    triple = (
+        llvm.get_default_triple()
+        if target.arch == isas.host_arch()
+        else f"{target.arch}-unknown-linux-gnu"
+    )
     return llvm.Target.from_triple(triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
     )
@@ -88,7 +106,9 @@ def optimised(module: str, target: Target) -> tuple[Any, Any]:
         parsed = llvm.parse_assembly(module)
         parsed.verify()
     except RuntimeError as reason:
-        raise errors.NativeError(f"LLVM refuses an emitted module: {reason}") from reason
+        raise errors.NativeError(
+            f"LLVM refuses an emitted module: {reason}"
+        ) from reason
     parsed.triple, parsed.data_layout = machine.triple, str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False

@@ -28,12 +28,13 @@ def _entries() -> tuple[int, int]:
     """Addresses of `run` and `worker`."""
     host = next(row for row in isas.ROWS if row.compiled and row.available)
     text = pool_text.module(isas.host_arch())
-    key = f"pool-{compile.sources()}-{isas.host_arch()}-{'.'.join(map(str, compile.llvm.llvm_version_info))}"
+    key = compile.module_key(text, host.target())
     code = cache.read(key)
     if code is None:
         code = compile.object_code(text, host.target())
         cache.write(key, code)
-    return compile.link_all(code, ("run", "worker"))
+    run, worker = compile.link_all(code, ("run", "worker"))
+    return run, worker
 
 
 @functools.cache
@@ -77,10 +78,15 @@ class Pool:
         record = (ctypes.c_int64 * 3)(self.address, index, spins)
         handle = ctypes.c_ulong()
         every = signal.valid_signals() if hasattr(signal, "pthread_sigmask") else set()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, every)  # signals are for Python's threads
+        before = signal.pthread_sigmask(
+            signal.SIG_BLOCK, every
+        )  # signals are for Python's threads
         try:
             failed = self._libc.pthread_create(
-                ctypes.byref(handle), None, ctypes.c_void_p(_entries()[1]), ctypes.byref(record)
+                ctypes.byref(handle),
+                None,
+                ctypes.c_void_p(_entries()[1]),
+                ctypes.byref(record),
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -97,7 +103,9 @@ class Pool:
         """End all workers and wait for them."""
         with self._lock:
             ctypes.c_int64.from_address(self.address + 8 * 33).value = 1
-            mutex, condition = (ctypes.c_void_p(self.address + 8 * word) for word in (40, 56))
+            mutex, condition = (
+                ctypes.c_void_p(self.address + 8 * word) for word in (40, 56)
+            )
             self._libc.pthread_mutex_lock(mutex)
             self._libc.pthread_cond_broadcast(condition)
             self._libc.pthread_mutex_unlock(mutex)

@@ -6,10 +6,8 @@ inside a borrow (a kernel run while another one's scratch is in use on the same 
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import threading
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -41,18 +39,22 @@ class Block:
 
 
 _kept = _Kept()
+_EMPTY = Block(0)
 
 
-@contextlib.contextmanager
-def borrowed(size_bytes: int) -> Iterator[int]:
-    """The address of `size_bytes` of scratch (0 if none are needed), until the block ends."""
+def take(size_bytes: int) -> Block:
+    """A block of at least `size_bytes` that is the caller's until it is given back."""
     if not size_bytes:
-        yield 0
-        return
+        return _EMPTY
     block, _kept.block = _kept.block, None
-    if block is None or block.size_bytes < size_bytes:
-        block = Block(size_bytes)
-    try:
-        yield block.address
-    finally:
+    return (
+        block
+        if block is not None and block.size_bytes >= size_bytes
+        else Block(size_bytes)
+    )
+
+
+def give(block: Block) -> None:
+    """Keep a block for this thread's next `take`."""
+    if block.size_bytes:
         _kept.block = block

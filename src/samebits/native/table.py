@@ -7,11 +7,8 @@ Several threads may run one table at once: each takes a frame (a copy of the wor
 
 from __future__ import annotations
 
-import ctypes
-import threading
+from array import array
 from collections.abc import Sequence
-
-import numpy as np
 
 from samebits import driver
 from samebits.codegen import interpreter
@@ -20,7 +17,9 @@ from samebits.native import scratch
 
 _HEADER = 8
 _STEP = 4
-_GRABS_A_THREAD = 8  # enough to even out a slow thread, few enough that taking work costs nothing
+_GRABS_A_THREAD = (
+    8  # enough to even out a slow thread, few enough that taking work costs nothing
+)
 
 
 class _Frame:
@@ -28,12 +27,17 @@ class _Frame:
 
     __slots__ = ("address", "last", "words")
 
-    def __init__(self, template: np.ndarray, argument_words: Sequence[tuple[int, int]], slots: int) -> None:
-        self.words = template.copy()
-        self.address = self.words.__array_interface__["data"][0]
+    def __init__(
+        self,
+        template: array[int],
+        argument_words: Sequence[tuple[int, int]],
+        slots: int,
+    ) -> None:
+        self.words = array("q", template)
+        self.address = self.words.buffer_info()[0]
         for position, offset in argument_words:
             self.words[position] = self.address + 8 * offset
-        self.last: list[int | None] = [None] * slots
+        self.last: Sequence[int | None] = [None] * slots
 
 
 class Table:
@@ -44,18 +48,27 @@ class Table:
     Raises:  NativeError if a kernel cannot be compiled.
     """
 
-    def __init__(self, plans: Sequence[tuple[Plan, Sequence[int]]], slots: int, threads: int) -> None:
+    def __init__(
+        self, plans: Sequence[tuple[Plan, Sequence[int]]], slots: int, threads: int
+    ) -> None:
         self.slots, self.threads = slots, threads
-        self.scratch_bytes = max([-(-plan.scratch_bytes // 64) * 64 for plan, _ in plans], default=0)
-        self.steps: list[Step] = [step for plan, _ in plans for step in plan.steps if step.tasks]
+        self.scratch_bytes = max(
+            [-(-plan.scratch_bytes // 64) * 64 for plan, _ in plans], default=0
+        )
+        self.steps: list[Step] = [
+            step for plan, _ in plans for step in plan.steps if step.tasks
+        ]
         self.compiled = all(plan.isa.compiled for plan, _ in plans)
+        if self.compiled:
+            from samebits.native import pool  # LLVM is needed for compiled rows alone
+
+            self._pool, self._run = pool, pool.run_function()
         self._patches: list[list[tuple[int, int]]] = [[] for _ in range(slots)]
         self._argument_words: list[tuple[int, int]] = []
         self._template = self._layout(plans)
         self._frames: list[_Frame] = []
-        self._lock = threading.Lock()
 
-    def _layout(self, plans: Sequence[tuple[Plan, Sequence[int]]]) -> np.ndarray:
+    def _layout(self, plans: Sequence[tuple[Plan, Sequence[int]]]) -> array[int]:
         words = [len(self.steps), self.threads, 0, self.scratch_bytes, 0, 0, 0, 0]
         words += [0] * (_STEP * len(self.steps))
         at = _HEADER
@@ -63,17 +76,23 @@ class Table:
             for step in plan.steps:
                 if not step.tasks:
                     continue
-                grain = -(-step.tasks // (self.threads * _GRABS_A_THREAD)) if self.threads > 1 else step.tasks
+                grain = (
+                    -(-step.tasks // (self.threads * _GRABS_A_THREAD))
+                    if self.threads > 1
+                    else step.tasks
+                )
                 words[at : at + _STEP] = [self._kernel(step), 0, step.tasks, grain]
                 self._argument_words.append((at + 1, len(words)))
                 for argument in step.arguments:
                     if isinstance(argument, Operand):
-                        self._patches[mapping[argument.index]].append((len(words), argument.offset_bytes))
+                        self._patches[mapping[argument.index]].append(
+                            (len(words), argument.offset_bytes)
+                        )
                         words.append(0)
                     else:
                         words.append(argument)
                 at += _STEP
-        return np.array(words, np.int64)
+        return array("q", words)
 
     def _kernel(self, step: Step) -> int:
         if not self.compiled:
@@ -84,36 +103,41 @@ class Table:
 
     def run(self, addresses: Sequence[int]) -> None:
         """Perform every step; `addresses[slot]` is where that slot's bytes are. The GIL is released meanwhile."""
-        frame = self._take()
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = _Frame(self._template, self._argument_words, self.slots)
+        if frame.last != addresses:
+            self._patch(frame, addresses)
+        block = scratch.take(self.scratch_bytes * self.threads)
+        frame.words[2] = block.address
+        if self.compiled:
+            self._run_native(frame)
+        else:
+            self._run_interpreted(frame.words, block.address)
+        scratch.give(block)
+        self._frames.append(frame)
+
+    def _patch(self, frame: _Frame, addresses: Sequence[int]) -> None:
         words = frame.words
         for slot, (old, new) in enumerate(zip(frame.last, addresses, strict=True)):
             if old != new:
                 for position, offset in self._patches[slot]:
                     words[position] = new + offset
-                frame.last[slot] = new
-        with scratch.borrowed(self.scratch_bytes * self.threads) as temporary:
-            words[2] = temporary
-            if self.compiled:
-                self._run_native(frame)
-            else:
-                self._run_interpreted(words, temporary)
-        self._frames.append(frame)
-
-    def _take(self) -> _Frame:
-        try:
-            return self._frames.pop()
-        except IndexError:
-            return _Frame(self._template, self._argument_words, self.slots)
+        frame.last = list(addresses)
 
     def _run_native(self, frame: _Frame) -> None:
-        from samebits.native import pool
-
         if self.threads > 1:
-            frame.words[4] = pool.pool(self.threads).address
-        pool.run_function()(frame.address)
+            frame.words[4] = self._pool.pool(self.threads).address
+        self._run(frame.address)
 
-    def _run_interpreted(self, words: np.ndarray, temporary: int) -> None:
+    def _run_interpreted(self, words: array[int], temporary: int) -> None:
         with driver.default_float_environment():
             for step, (_, at) in zip(self.steps, self._argument_words, strict=True):
-                arguments = [int(x) for x in words[at : at + len(step.arguments)]]
-                interpreter.run(step.spec, arguments, 0, step.tasks, temporary)
+                interpreter.run(
+                    step.spec,
+                    words[at : at + len(step.arguments)].tolist(),
+                    0,
+                    step.tasks,
+                    temporary,
+                )
