@@ -1,0 +1,289 @@
+"""Layout against NumPy's strided views, and its own algebra."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samebits.errors import LayoutError, SamebitsError, ShapeError
+from samebits.layout import Key, Layout
+from samebits.shapes import MAX_RANK
+
+SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
+
+
+def layout_of(view: np.ndarray, base: np.ndarray) -> Layout:
+    """The layout of a NumPy view into base."""
+    offset = view.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    width = view.itemsize * 8
+    return Layout.from_byte_strides(view.shape, view.strides, offset, width_bits=width)
+
+
+def places(layout: Layout) -> np.ndarray:
+    """The bit at which each element begins, by the formula alone."""
+    index = np.indices(layout.shape, dtype=np.int64)
+    steps = np.array(layout.strides_bits, np.int64).reshape((-1,) + (1,) * layout.ndim)
+    return (index * steps).sum(axis=0) + (layout.offset_bits if layout.size else 0)
+
+
+@st.composite
+def keys(draw: st.DrawFn, shape: tuple[int, ...]) -> Key:
+    """A key NumPy accepts for the shape, with None and Ellipsis."""
+    parts: list[object] = []
+    for extent in shape[: draw(st.integers(0, len(shape)))]:
+        part = st.slices(extent)
+        if extent:
+            part |= st.integers(-extent, extent - 1) | st.integers(-extent, extent - 1).map(np.int64)
+        if draw(st.booleans()):
+            parts.append(None)
+        parts.append(draw(part))
+    if draw(st.booleans()):
+        parts.append(Ellipsis)
+    return tuple(parts)
+
+
+def numpy_view(view: np.ndarray, key: Key) -> np.ndarray:
+    """view[key] as a view; without an Ellipsis NumPy would give a scalar, a copy, for integers alone."""
+    return view[key if Ellipsis in key else (*key, Ellipsis)]
+
+
+@st.composite
+def views(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    """A base array and a view of it: transposed, sliced, reversed, broadcast."""
+    base = np.arange(1024, dtype=np.int32)
+    shape = draw(SHAPES)
+    view = base[: int(np.prod(shape))].reshape(shape, order=draw(st.sampled_from("CF")))
+    view = view.transpose(draw(st.permutations(range(view.ndim))))
+    view = numpy_view(view, draw(keys(view.shape)))
+    if draw(st.booleans()):
+        view = np.broadcast_to(view, (2, *view.shape))
+    return base, np.asarray(view)
+
+
+@given(views(), st.data())
+def test_slicing_selects_what_numpy_selects(pair: tuple[np.ndarray, np.ndarray], data: st.DataObject) -> None:
+    base, view = pair
+    key = data.draw(keys(view.shape))
+    expected = numpy_view(view, key)
+    result = layout_of(view, base)[key]
+    assert result == layout_of(expected, base)
+    assert result.shape == expected.shape
+
+
+@given(views(), st.data())
+def test_permute_flip_squeeze_unsqueeze_equal_numpy(pair: tuple[np.ndarray, np.ndarray], data: st.DataObject) -> None:
+    base, view = pair
+    layout = layout_of(view, base)
+    axes = data.draw(st.permutations(range(view.ndim)))
+    assert layout.permute(axes) == layout_of(view.transpose(axes), base)
+    assert layout.squeeze() == layout_of(view.squeeze(), base)
+    place = data.draw(st.integers(-view.ndim - 1, view.ndim))
+    assert layout.unsqueeze(place) == layout_of(np.expand_dims(view, place), base)
+    assert layout.unsqueeze(place).squeeze(place) == layout
+    for axis in range(view.ndim):
+        assert layout.flip(axis) == layout_of(np.flip(view, axis), base)
+        assert layout.flip(axis).flip(axis) == layout
+
+
+@given(views(), st.data())
+@settings(max_examples=400)
+def test_reshape_views_exactly_what_numpy_can_view(pair: tuple[np.ndarray, np.ndarray], data: st.DataObject) -> None:
+    base, view = pair
+    layout = layout_of(view, base)
+    factors = [f for extent in view.shape for f in ((2, extent // 2) if extent == 4 else (extent,))]
+    shape: list[int] = []
+    for factor in data.draw(st.permutations(factors)) if data.draw(st.booleans()) else factors:
+        if shape and data.draw(st.booleans()):
+            shape[-1] *= factor
+        else:
+            shape.append(factor)
+        if data.draw(st.booleans()):
+            shape.append(1)
+    if not shape and view.size != 1:
+        shape = [view.size]
+    try:
+        expected = np.reshape(view, shape, copy=False)
+    except ValueError:
+        with pytest.raises(LayoutError):
+            layout.reshape(shape)
+        return
+    result = layout.reshape(shape)
+    assert result == layout_of(expected, base)
+    assert np.array_equal(places(result).ravel(), places(layout).ravel())
+
+
+@given(views(), st.lists(st.integers(0, 4), max_size=5).map(tuple))
+def test_broadcast_equals_numpy(pair: tuple[np.ndarray, np.ndarray], shape: tuple[int, ...]) -> None:
+    base, view = pair
+    layout = layout_of(view, base)
+    for wanted in (shape, (3, *view.shape)):
+        try:
+            expected = np.broadcast_to(view, wanted)
+        except ValueError:
+            with pytest.raises(ShapeError):
+                layout.broadcast_to(wanted)
+        else:
+            assert layout.broadcast_to(wanted) == layout_of(expected, base)
+
+
+@given(views())
+def test_facts_equal_numpy(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    base, view = pair
+    layout = layout_of(view, base)
+    assert (layout.size, layout.ndim, layout.shape) == (view.size, view.ndim, view.shape)
+    assert layout.is_contiguous("C") == view.flags.c_contiguous
+    assert layout.is_contiguous("F") == view.flags.f_contiguous
+    orders = [np.transpose(view, axes).flags.c_contiguous for axes in _all_orders(view.ndim)]
+    assert layout.is_contiguous("any") == any(orders)
+    if view.size:
+        taken = places(layout)
+        assert layout.bounds_bits == (taken.min(), taken.max() + 32)
+        assert layout.required_bytes == taken.max() // 8 + 4
+        assert layout.strides_bits == layout_of(view, base).strides_bits
+    else:
+        assert layout.bounds_bits == (0, 0)
+        assert layout.required_bytes == 0
+
+
+def _all_orders(ndim: int) -> list[tuple[int, ...]]:
+    """Every permutation of the axes."""
+    return [()] if ndim == 0 else [(*p[:i], ndim - 1, *p[i:]) for p in _all_orders(ndim - 1) for i in range(ndim)]
+
+
+@given(SHAPES, st.sampled_from([1, 4, 6, 8, 32]), st.sampled_from(["packed", "padded"]))
+def test_dense_puts_elements_side_by_side(shape: tuple[int, ...], width: int, storage: str) -> None:
+    pitch = -(-width // 8) * 8 if storage == "padded" else width
+    expected = np.arange(int(np.prod(shape))).reshape(shape) * pitch
+    layout = Layout.dense(shape, width_bits=width, storage=storage)
+    assert np.array_equal(places(layout), expected)
+    assert layout.pitch_bits == pitch
+    assert layout.is_contiguous("C")
+    assert layout.is_contiguous("any")
+    fortran = Layout.dense(shape, width_bits=width, storage=storage, order="F")
+    assert fortran.is_contiguous("F")
+    assert fortran.permute(range(len(shape))[::-1]) == Layout.dense(shape[::-1], width_bits=width, storage=storage)
+    assert Layout.dense(shape, width_bits=width, storage=storage, order=range(len(shape))) == layout
+    assert Layout.from_strides(shape, layout.strides, layout.offset, width_bits=width, storage=storage) == layout
+
+
+@given(views())
+def test_a_layout_is_a_value(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    base, view = pair
+    layout = layout_of(view, base)
+    for twin in (pickle.loads(pickle.dumps(layout)), copy.deepcopy(layout), eval(repr(layout))):
+        assert twin == layout
+        assert hash(twin) == hash(layout)
+    with pytest.raises(AttributeError):
+        layout.shape = ()
+
+
+def test_strides_that_place_nothing_do_not_distinguish() -> None:
+    a = Layout.from_strides((2, 1, 3), (3, 99, 1), width_bits=16)
+    assert a == Layout.from_strides((2, 1, 3), (3, -7, 1), width_bits=16) == Layout.dense((2, 1, 3), width_bits=16)
+    assert a.strides == (3, 3, 1)
+    empty = Layout.from_strides((0, 3), (17, 5), 4, width_bits=16)
+    assert empty == Layout.dense((0, 3), width_bits=16)
+    assert Layout.dense((2,), width_bits=16, storage="padded") == Layout.dense((2,), width_bits=16)
+    assert Layout.dense((2,), width_bits=4, storage="padded") != Layout.dense((2,), width_bits=4)
+
+
+def test_narrow_elements_have_offsets_in_bits() -> None:
+    layout = Layout.dense((4, 8), width_bits=4)[1:, 1:5]
+    assert (layout.offset_bits, layout.offset, layout.strides) == (36, 9, (8, 1))
+    assert layout.bounds_bits == (36, 36 + 2 * 32 + 4 * 4)
+    assert layout.required_bytes == 15
+    rows = Layout((3, 5), (32, 6), 0, 6)
+    assert rows[:, 0].strides_bytes == (4,)
+
+
+def test_negative_strides_need_an_offset() -> None:
+    layout = Layout.from_strides((4,), (-1,), 3, width_bits=8)
+    assert layout.required_bytes == 4
+    assert layout == Layout.dense((4,), width_bits=8).flip(0)
+
+
+def test_layouts_are_not_iterable() -> None:
+    with pytest.raises(TypeError):
+        iter(Layout.dense((2,), width_bits=8))
+
+
+D = Layout.dense((2, 3, 4), width_bits=32)
+NIBBLES = Layout.dense((3,), width_bits=4)
+
+ERRORS = {
+    "Layout: strides_bits length is 1, must be 2; give one for each axis": lambda: Layout((2, 3), (4,), 0, 8),
+    "Layout: width_bits is 0, must be at least 1; use DType.width_bits": lambda: Layout((2,), (4,), 0, 0),
+    "Layout: storage is 'loose', must be 'packed' or 'padded'; name one of the two": lambda: Layout(
+        (), (), 0, 4, "loose"
+    ),
+    "Layout: shape is (2.5,), must be a tuple of integers; convert it first": lambda: Layout((2.5,), (4,), 0, 8),
+    "Layout: shape is (True,), must be a tuple of integers; convert it first": lambda: Layout((True,), (4,), 0, 8),
+    "Layout: shape is 3, must be a tuple of integers; write it as a tuple": lambda: Layout(3, (4,), 0, 8),
+    "Layout: shape is (-1,), must be extents of at least 0; count elements": lambda: Layout((-1,), (4,), 0, 8),
+    f"Layout: shape is ({2**62}, 2), must be fewer than 2**63 elements; use less": lambda: Layout(
+        (2**62, 2), (0, 0), 0, 8
+    ),
+    f"Layout: span is [0, {2**66}) bits, must be within 64-bit integers; use less": lambda: Layout(
+        (5,), (2**64 - 2,), 0, 8
+    ),
+    "Layout: shape length is 65, must be at most 64; merge axes": lambda: Layout((1,) * 65, (0,) * 65, 0, 8),
+    "Layout: rank is 65, must be at most 64; merge axes": lambda: Layout((2,) * 1, (8,), 0, 8)[(None,) * MAX_RANK],
+    "Layout.dense: order is 'K', must be 'C', 'F' or axes; give one of these": lambda: Layout.dense(
+        (2,), width_bits=8, order="K"
+    ),
+    "Layout.dense: order is (0, 0), must be a permutation of 2 axes; name each axis once": lambda: Layout.dense(
+        (2, 3), width_bits=8, order=(0, 0)
+    ),
+    "Layout.permute: axes is (0, 1), must be a permutation of 3 axes; name each axis once": lambda: D.permute((0, 1)),
+    "Layout.is_contiguous: order is 'K', must be 'C', 'F' or 'any'; give one of these": lambda: D.is_contiguous("K"),
+    "Layout.reshape: shape is (5, -1), must be an extent that -1 can stand for with 24 elements; give every extent": (
+        lambda: D.reshape((5, -1))
+    ),
+    "Layout.reshape: shape is (-1, -1), must be extents of at least 0; count elements": lambda: D.reshape((-1, -1)),
+    "Layout.reshape: shape is (5, 5), must be of 24 elements like (2, 3, 4); keep the number of elements": (
+        lambda: D.reshape((5, 5))
+    ),
+    "Layout.reshape: layout is (3, 2) with strides_bits (32, 96), must be viewable as (6,); copy it first": (
+        lambda: Layout.dense((2, 3), width_bits=32).permute((1, 0)).reshape((6,))
+    ),
+    "Layout[...]: index of axis 1 is 3, must be in [-3, 3); use an existing one": lambda: D[0, 3],
+    "Layout[...]: index of axis 0 is 1.0, must be an integer; convert it first": lambda: D[1.0],
+    "Layout[...]: index of axis 0 is True, must be an integer; convert it first": lambda: D[True],
+    "Layout[...]: key is 4 indices, must be at most 3; index existing axes only": lambda: D[0, 0, 0, 0],
+    "Layout[...]: key is 2 ellipses, must be at most one; leave one of them": lambda: D[..., ...],
+    "Layout.broadcast_to: shape is (3, 3, 4), must be one (2, 3, 4) broadcasts to; "
+    "extents must be equal or 1, aligned at the last axis": lambda: D.broadcast_to((3, 3, 4)),
+    f"Layout.broadcast_to: shape is ({2**62}, 2, 3, 4), must be fewer than 2**63 elements; use less": (
+        lambda: D.broadcast_to((2**62, 2, 3, 4))
+    ),
+    "Layout.squeeze: axis 1 extent is 3, must be 1; index it instead": lambda: D.squeeze(1),
+    "Layout.squeeze: axis is 3, must be in [-3, 3); use an existing one": lambda: D.squeeze(3),
+    "Layout.unsqueeze: axis is 4, must be in [-4, 4); use an existing one": lambda: D.unsqueeze(4),
+    "Layout.flip: axis is -4, must be in [-3, 3); use an existing one": lambda: D.flip(-4),
+    "Layout.strides: layout is 32 bits, must be whole elements of 6 bits; use the count in bits": (
+        lambda: Layout((3, 5), (32, 6), 0, 6).strides
+    ),
+    "Layout.offset_bytes: layout is 4 bits, must be whole bytes of 8 bits; use the count in bits": (
+        lambda: NIBBLES[1:].offset_bytes
+    ),
+    "Layout.required_bytes: first bit is -24, must be at least 0; add an offset": lambda: (
+        Layout.from_strides((4,), (-1,), width_bits=8).required_bytes
+    ),
+}
+
+
+@pytest.mark.parametrize("text", ERRORS)
+def test_each_bad_input_has_one_clear_error(text: str) -> None:
+    with pytest.raises(SamebitsError) as error:
+        ERRORS[text]()
+    assert isinstance(error.value, LayoutError | ShapeError)
+    assert str(error.value) == text
+
+
+def test_an_ellipsis_stands_anywhere() -> None:
+    base = np.zeros((2, 3, 4), np.float32)
+    for key in ((..., 1), (1, ...), (1, ..., 2), (..., None), (None, ..., None, 1), (...,)):
+        assert layout_of(base, base)[key] == layout_of(base[key], base)
