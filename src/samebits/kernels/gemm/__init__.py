@@ -1,0 +1,1 @@
+"""Matrix products: `contraction` (what), `reference` (meaning), `microkernel` to `macrokernel` (how), `plan` (which)."""

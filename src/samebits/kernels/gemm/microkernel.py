@@ -1,0 +1,82 @@
+"""The microkernel: one microtile of C gains one chunk of K.
+
+Contract (numerics.md section 2, steps 2 and 3), for `h` rows and the columns of `panels` adjacent panels:
+`p := +0; p := fma(a_k, b_k, p)` ascending over the chunk, then `c := c + p`, where c starts as +0. Starting t at +0
+and adding p_0 gives what `t = p_0; ...; t = t + (+0)` gives: the two differ only while t is -0, and t never is.
+
+- A: `h` rows `PITCH` elements apart, k contiguous: every broadcast is a constant displacement from one pointer.
+- B: micropanels of NR columns, `[k][NR]`, `b_step` elements apart; or, in place, rows of B `b_step` elements apart.
+- C: `h` rows `c_step` elements apart, columns contiguous, all of them writable (edges go through a strip).
+Lanes run over N; each lane of each accumulator is one sequential chain. Start at `emit`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
+from samebits.dtypes import float32
+
+FIRST, LAST = 1, 2
+# Four steps of k a turn: the loop's own instructions cost nothing then, and the code of a 12 x 32 tile stays in the
+# micro-operation cache.
+UNROLL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Microtile:
+    """`h` rows by `panels` micropanels of `nv` vectors; `pitch` between rows of A; B read from panels or in place."""
+
+    h: int
+    nv: int
+    panels: int
+    pitch: int
+    in_place: bool = False
+
+    @property
+    def name(self) -> str:
+        """The emitted function's name."""
+        return f"microkernel_{self.h}x{self.nv}x{self.panels}" + ("_in_place" if self.in_place else "")
+
+
+def emit(b: Builder, tile: Microtile) -> Function:
+    """A function `(kc, a, panel, b_step, c, c_step, state)`; state is a sum of FIRST and LAST."""
+    lanes = b.isa.lanes
+    vectors = tile.nv * tile.panels
+    nr = tile.nv * lanes
+
+    def place(k: Index, v: int, b_step: Index) -> Index:
+        """Where vector v of row k of B is."""
+        if tile.in_place:
+            return k * b_step + v * lanes
+        return k * nr + (v // tile.nv) * b_step + (v % tile.nv) * lanes
+
+    def advance(acc: list[list[Any]], k: Index, a: Pointer, panel: Pointer, b_step: Index) -> None:
+        bv = [b.load(panel, place(k, v, b_step), lanes) for v in range(vectors)]
+        for i in range(tile.h):
+            av = b.splat(b.load(a, k + i * tile.pitch, 1), lanes)
+            acc[i] = [b.fma(av, bv[v], acc[i][v]) for v in range(vectors)]
+
+    def body(kc: Index, a: Pointer, panel: Pointer, b_step: Index, c: Pointer, c_step: Index, state: Index) -> None:
+        zero = b.constant(0.0, float32, lanes)
+        for _ in b.when(state % 2 == FIRST):
+            for i in range(tile.h):
+                for v in range(vectors):
+                    b.store(c, i * c_step + v * lanes, zero)
+        acc = [[zero] * vectors for _ in range(tile.h)]
+        whole = kc // UNROLL * UNROLL
+        for k in b.loop(0, whole, UNROLL, carry=acc):
+            for u in range(UNROLL):
+                advance(acc, k + u, a, panel, b_step)
+        for k in b.loop(whole, kc, 1, carry=acc):
+            advance(acc, k, a, panel, b_step)
+        for last in (False, True):
+            for _ in b.when(state >= LAST if last else state < LAST):
+                for i in range(tile.h):
+                    for v in range(vectors):
+                        t = b.add(b.load(c, i * c_step + v * lanes, lanes), acc[i][v])
+                        b.store(c, i * c_step + v * lanes, b.canonical(t) if last else t)
+
+    parameters = (None, float32, float32, None, float32, None, None)
+    return b.function(tile.name, parameters, body)

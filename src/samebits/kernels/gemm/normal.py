@@ -1,0 +1,62 @@
+"""Equal forms of a contraction: fewer batch dimensions, more rows, strides of extents of one made plain.
+
+`normal` is exact: it changes which loop an element belongs to, never its arithmetic. Start there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
+
+_Strided = Matrix | Panels
+
+
+def normal(c: Contraction) -> Contraction:
+    """c with batch extents of 1 dropped, neighbours merged, the last batch dimension folded into M where it can be."""
+    c = _keep(c, [d for d, extent in enumerate(c.batch) if extent != 1])
+    while c.batch and _rows_continue(c):
+        extent, m = c.batch[-1], c.m
+        widened = _each(c, lambda x: replace(x, row=x.batch[-1]) if isinstance(x, Matrix) and m == 1 else x, left=True)
+        c = replace(_keep(widened, range(len(c.batch) - 1)), m=m * extent)
+    d = len(c.batch) - 2
+    while d >= 0:
+        if all(x.batch[d] == c.batch[d + 1] * x.batch[d + 1] for x in _strided(c)):
+            merged = c.batch[d] * c.batch[d + 1]
+            batch = (*c.batch[:d], 1, merged, *c.batch[d + 2 :])
+            c = _keep(replace(c, batch=batch), [i for i in range(len(batch)) if i != d])
+        d -= 1
+    return _plain(c)
+
+
+def _strided(c: Contraction) -> list[_Strided]:
+    return [c.a, c.b, c.out, *(s for s in c.sources if isinstance(s, Matrix))]
+
+
+def _each(c: Contraction, change: Callable[[_Strided], _Strided], *, left: bool = False) -> Contraction:
+    """Every operand with strides replaced; `left`: all but b."""
+    return replace(
+        c, a=change(c.a), b=c.b if left else change(c.b), out=change(c.out),
+        sources=tuple(change(s) if isinstance(s, Matrix) else s for s in c.sources),
+    )  # fmt: skip
+
+
+def _keep(c: Contraction, dimensions: list[int] | range) -> Contraction:
+    """Only these batch dimensions."""
+    kept = _each(c, lambda x: replace(x, batch=tuple(x.batch[d] for d in dimensions)))
+    return replace(kept, batch=tuple(c.batch[d] for d in dimensions))
+
+
+def _rows_continue(c: Contraction) -> bool:
+    """Whether the last batch dimension only adds rows: b repeats, and everything else steps on as its rows do."""
+    left = [x for x in _strided(c) if isinstance(x, Matrix) and x is not c.b]
+    return c.b.batch[-1] == 0 and all(c.m == 1 or x.batch[-1] == c.m * x.row for x in left)
+
+
+def _plain(c: Contraction) -> Contraction:
+    """A stride that is never taken becomes the one that reads best."""
+    a = replace(c.a, column=1) if c.k == 1 else c.a
+    b = replace(c.b, column=1) if c.n == 1 and isinstance(c.b, Matrix) else c.b
+    out = replace(c.out, column=1) if c.n == 1 else c.out
+    return replace(c, a=a, b=b, out=out)

@@ -1,0 +1,129 @@
+"""Packing: a block of a matrix becomes rows of constant pitch, and a right operand becomes panels.
+
+Both operands use one text: `block[r * pitch + c] = x[r * row + c * column]`. For A, r is m and c is k (the pitch is KC
+and a little more, so that rows do not fall into one cache set); for B, r is k and c is n (the pitch is NR). Which of
+the strides is 1 decides the kind: `copy` (c contiguous), `transpose` (r contiguous), else `gather`.
+Start at `emit_block`; `pack_panels` is the kernel of a step that packs a whole operand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
+from samebits.dtypes import float32
+from samebits.kernels.gemm.contraction import Matrix
+
+_ROWS_A_TURN = 4
+
+
+def kind(x: Matrix) -> str:
+    """How a block with rows and columns as in x is packed."""
+    if x.column == 1:
+        return "copy"
+    return "transpose" if x.row == 1 else "gather"
+
+
+def emit_block(b: Builder, name: str, kind: str, pitch: int, width: int) -> Function:
+    """A function `(x, row, column, rows, columns, block)`; `width` columns are copied at a time where c is contiguous.
+
+    Each row of the block has room for its columns rounded up to `width`; the copy kind fills them with zeros.
+    """
+    emit = {"copy": _copy, "transpose": _transpose, "gather": _gather}[kind]
+
+    def body(x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer) -> None:
+        emit(b, pitch, width, x, row, column, rows, columns, block)
+
+    return b.function(name, (float32, None, None, None, None, float32), body)
+
+
+def _copy(
+    b: Builder, pitch: int, width: int, x: Pointer, row: Index, column: Index, rows: Index, columns: Index,
+    block: Pointer,
+) -> None:  # fmt: skip
+    whole = columns // width * width
+    for c in b.loop(0, whole, width):
+        several = rows // _ROWS_A_TURN * _ROWS_A_TURN
+        for r in b.loop(0, several, _ROWS_A_TURN):
+            for u in range(_ROWS_A_TURN):
+                b.store(block, (r + u) * pitch + c, b.load(x, (r + u) * row + c, width))
+        for r in b.loop(several, rows):
+            b.store(block, r * pitch + c, b.load(x, r * row + c, width))
+    for _ in b.when(whole < columns):
+        for r in b.loop(0, rows):
+            b.store(block, r * pitch + whole, b.load(x, r * row + whole, width, columns - whole))
+
+
+def _transpose(
+    b: Builder, pitch: int, width: int, x: Pointer, row: Index, column: Index, rows: Index, columns: Index,
+    block: Pointer,
+) -> None:  # fmt: skip
+    """Squares of lanes x lanes; the last square of a row or column is moved back to overlap its neighbour."""
+    lanes = b.isa.lanes
+    roomy = (rows >= lanes) & (columns >= lanes)
+    for _ in b.when(roomy):
+        for c in b.loop(0, columns, lanes):
+            c0 = b.min(c, columns - lanes)
+            for r in b.loop(0, rows, lanes):
+                r0 = b.min(r, rows - lanes)
+                square = [b.load(x, r0 + (c0 + i) * column, lanes) for i in range(lanes)]
+                for i, v in enumerate(b.transpose(square)):
+                    b.store(block, (r0 + i) * pitch + c0, v)
+    for _ in b.when((rows < lanes) | (columns < lanes)):
+        _gather(b, pitch, width, x, row, column, rows, columns, block)
+
+
+def _gather(
+    b: Builder, pitch: int, width: int, x: Pointer, row: Index, column: Index, rows: Index, columns: Index,
+    block: Pointer,
+) -> None:  # fmt: skip
+    for c in b.loop(0, columns):
+        for r in b.loop(0, rows):
+            b.store(block, r * pitch + c, b.load(x, r * row + c * column, 1))
+
+
+def emit_panel(b: Builder, kind: str, nr: int) -> Function:
+    """A function `(b, row, column, kc, columns, panel)` that packs one micropanel of B; missing columns are zero."""
+    block = emit_block(b, "pack_b", kind, nr, nr)
+
+    def body(x: Pointer, row: Index, column: Index, kc: Index, columns: Index, panel: Pointer) -> None:
+        for _ in b.when(columns < nr):
+            zero = b.constant(0.0, float32, nr)
+            for k in b.loop(0, kc):
+                b.store(panel, k * nr, zero)
+        b.call(block, x, row, column, kc, columns, panel)
+
+    return b.function("pack_panel", (float32, None, None, None, None, float32), body)
+
+
+@dataclass(frozen=True, slots=True)
+class PackPanels:
+    """A right operand to panels of `nr` columns; `batch_rank` batch dimensions."""
+
+    kind: str
+    nr: int
+    batch_rank: int
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """`row column` strides; panels of this launch start at `first`; `n` columns in all."""
+        batch = [name for d in range(self.batch_rank) for name in (f"batch{d}", f"x_batch{d}", f"out_batch{d}")]
+        return ("x", "out", "k", "n", "row", "column", "panels", "first", *batch)
+
+
+def pack_panels(b: Builder, d: PackPanels) -> None:
+    """out[batch][panel][k][nr] = x[batch][k, panel * nr + j]; a task is one panel of one batch."""
+    pack = emit_panel(b, d.kind, d.nr)
+    x, out = b.pointer("x", float32), b.pointer("out", float32)
+    k, n, row, column = b.index("k"), b.index("n"), b.index("row"), b.index("column")
+    panels, first = b.index("panels"), b.index("first")
+    for task in b.tasks():
+        at, to, rest = 0, 0, task // panels
+        for dimension in reversed(range(d.batch_rank)):
+            i, rest = rest % b.index(f"batch{dimension}"), rest // b.index(f"batch{dimension}")
+            at, to = at + i * b.index(f"x_batch{dimension}"), to + i * b.index(f"out_batch{dimension}")
+        panel = task % panels
+        j = (panel + first) * d.nr
+        b.call(
+            pack, b.offset(x, at + j * column), row, column, k, b.min(n - j, d.nr), b.offset(out, to + panel * k * d.nr)
+        )

