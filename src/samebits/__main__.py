@@ -1,0 +1,5 @@
+"""`python -m samebits`: the command."""
+
+from samebits.cli import main
+
+main()

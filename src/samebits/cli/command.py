@@ -1,0 +1,178 @@
+"""The subcommands and their options. Start at `command`; what each does is in the library, how it prints in `screen`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+
+import samebits
+from samebits import errors, samples
+from samebits.cli import screen
+from samebits.codegen import isa as isas
+from samebits.program.graph import Program
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MODEL = click.Path(exists=True, dir_okay=False, path_type=pathlib.Path)
+_FILE = click.Path(dir_okay=False, path_type=pathlib.Path)
+
+
+class _Setting(click.ParamType[tuple[str, int]]):
+    """`name=extent`."""
+
+    name = "name=extent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        symbol, equals, extent = str(value).partition("=")
+        if not equals or not symbol or not extent.isdecimal():
+            self.fail(f"{value!r} is not name=extent with a non-negative integer", param, ctx)
+        return symbol, int(extent)
+
+
+def _bindings(program: Program, settings: tuple[tuple[str, int], ...], default: int) -> dict[str, int]:
+    """Extents of the model's symbols: those set, `default` for the rest.
+
+    Raises:  OptionError if a symbol that is set is not one of the model's.
+    """
+    for name, _ in settings:
+        if name not in program.symbols:
+            raise errors.OptionError(
+                errors.message(
+                    "--set", "symbol", "", repr(name), f"one of {sorted(program.symbols)}", "see samebits dump"
+                )
+            )
+    return dict.fromkeys(program.symbols, default) | dict(settings)
+
+
+@contextlib.contextmanager
+def _forced(isa: str | None) -> Iterator[None]:
+    with isas.use_isa(isa) if isa else contextlib.nullcontext():
+        yield
+
+
+_set = click.option("--set", "settings", multiple=True, type=_Setting(), help="Bind a symbol of the model's shapes.")
+_isa = click.option("--isa", metavar="NAME", help="Force an Isa row (see samebits isas).")
+_threads = click.option("--threads", type=click.IntRange(1), help="Threads; default: every usable core.")
+_seed = click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs made up.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(samebits.__version__, prog_name="samebits")
+def command() -> None:
+    """Low-precision tensors and models, with the same bits everywhere."""
+
+
+@command.command()
+@click.argument("model", type=_MODEL)
+@click.option("--input", "given", type=_MODEL, help="An .npz with one array for each input.")
+@click.option("--output", type=_FILE, help="Write the outputs to an .npz.")
+@_threads
+@_isa
+@_set
+@_seed
+def run(
+    model: pathlib.Path, given: pathlib.Path | None, output: pathlib.Path | None, threads: int | None,
+    isa: str | None, settings: tuple[tuple[str, int], ...], seed: int,
+) -> None:  # fmt: skip
+    """Run an ONNX model once and print its outputs' shapes and digests.
+
+    Without --input the inputs are made up from --seed: token ids within the table they index, masks of ones and
+    zeros, normal floats.
+    """
+    from samebits import onnx, verify
+    from samebits.runtime import cpu
+
+    with _forced(isa):
+        program = onnx.load(model)
+        feeds = _read(given) if given else samples.feeds(program, _bindings(program, settings, 1), seed)
+        session = cpu.prepare(program, threads=threads)
+        answer = {name: np.asarray(x) for name, x in session.run(feeds).items()}
+        screen.outputs(answer, verify.digest([answer]), isas.current().name)
+        if output:
+            np.savez(output, **answer)  # type: ignore[arg-type]  # NumPy types savez's own keywords
+
+
+def _read(path: pathlib.Path) -> samples.Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except (OSError, ValueError, AttributeError) as reason:
+        raise errors.OptionError(
+            errors.message("--input", "file", "", path, "an .npz of arrays", f"write it with numpy.savez ({reason})")
+        ) from reason
+
+
+@command.command()
+@click.argument("model", type=_MODEL)
+@click.option("--plan", is_flag=True, help="Also the plan of every kernel, for the shapes given by --set.")
+@_threads
+@_isa
+@_set
+def dump(
+    model: pathlib.Path, plan: bool, threads: int | None, isa: str | None, settings: tuple[tuple[str, int], ...]
+) -> None:
+    """Print a model as a program: one line a value, with its format, shape and operation."""
+    from samebits import onnx
+    from samebits.runtime import cpu
+
+    with _forced(isa):
+        program = onnx.load(model)
+        click.echo(program)
+        if plan:
+            session = cpu.prepare(program, threads=threads)
+            for text in session.plans(_bindings(program, settings, 16)):
+                click.echo(text)
+
+
+@command.command(name="isas")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+def list_isas(as_json: bool) -> None:
+    """List the Isa rows, and which of them this machine runs."""
+    rows = [
+        {"name": row.name, "available": row.available, "lanes": row.lanes, "default": row is isas.best()}
+        for row in isas.isas()
+    ]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        screen.table(
+            ["row", "available", "float32 lanes", ""],
+            [[r["name"], "yes" if r["available"] else "no", r["lanes"], "default" if r["default"] else ""] for r in rows],
+        )
+
+
+@command.command()
+@click.argument("model", type=_MODEL)
+@click.option("--against", type=click.Choice(["onnxruntime"]), help="Also the largest difference from another runtime.")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@_isa
+@_set
+@_seed
+@click.pass_context
+def verify(
+    ctx: click.Context, model: pathlib.Path, against: str | None, as_json: bool, isa: str | None,
+    settings: tuple[tuple[str, int], ...], seed: int,
+) -> None:  # fmt: skip
+    """Prove that a model's answer does not depend on batch, position, neighbours, threads, Isa row or process.
+
+    Exits with 0 if every configuration gives the same bits, 1 if one does not, 2 if an axis could not be varied.
+    """
+    from samebits import onnx
+    from samebits import verify as verification
+
+    with _forced(isa):
+        program = onnx.load(model)
+        chosen = _bindings(program, settings, verification.DEFAULT_EXTENT)
+        with screen.progress() as progress:
+            report = verification.verify(program, bindings=chosen, model=model, seed=seed, progress=progress)
+        compared = verification.against_onnxruntime(program, model, chosen, seed) if against else None
+        if as_json:
+            click.echo(json.dumps(screen.report_json(report, compared), indent=2))
+        else:
+            screen.report(report, compared)
+    ctx.exit(report.exit_code)
