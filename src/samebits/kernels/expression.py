@@ -1,5 +1,5 @@
 """Expression: a chain of per-element operations as one frozen value; the form that elementwise kernels, reductions
-over rows and matmul epilogues share.
+over rows and matmul epilogues share; and `Chain`, which builds one.
 
 Values are numbered: 0 .. len(inputs)-1 are the inputs, then one value a node. Operations are rows of
 `functions.ROWS`; three node kinds are not: `constant` (attribute `(code,)`: the element's bits as an int, so that
@@ -11,7 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from samebits import dtypes
 from samebits.dtypes import DType
+from samebits.kernels import functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +40,103 @@ class Expression:
         """The dtype of a value by its number."""
         n = len(self.inputs)
         return self.inputs[value] if value < n else self.nodes[value - n].dtype
+
+    def node(self, value: int) -> Node | None:
+        """The node that computes a value; None for an input."""
+        n = len(self.inputs)
+        return None if value < n else self.nodes[value - n]
+
+
+REDUCTIONS = ("row_sum", "row_max", "row_min")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A value of a chain under construction, by identity."""
+
+    dtype: DType
+    node: tuple[str, tuple[Value, ...], tuple[float | int | bool | str, ...]] | None
+
+
+class Chain:
+    """Builds an expression: `c = Chain(); x = c.input(float32); e = c.finish(c.apply("exp", x))`.
+
+    Inputs may be added at any time; `finish` numbers them in the order they were added and drops what no output needs,
+    inputs excepted.
+    """
+
+    def __init__(self) -> None:
+        self._inputs: list[Value] = []
+        self._nodes: list[Value] = []
+
+    def input(self, dtype: DType) -> Value:
+        """The next input."""
+        self._inputs.append(Value(dtype, None))
+        return self._inputs[-1]
+
+    def constant(self, value: float | int | bool, dtype: DType) -> Value:
+        """A constant by value, rounded once to `dtype` (a NaN is canonical)."""
+        return self.constant_code(_code(value, dtype), dtype)
+
+    def constant_code(self, code: int, dtype: DType) -> Value:
+        """A constant by its bits."""
+        return self._add("constant", (), dtype, (code,))
+
+    def count(self) -> Value:
+        """The row length as float32 (`reduce` only)."""
+        return self._add("count", (), dtypes.float32)
+
+    def apply(self, op: str, *arguments: Value, dtype: DType | None = None) -> Value:
+        """An operation of `functions.ROWS`, or a row reduction; `dtype` is what a cast converts to.
+
+        Raises:  OptionError if there is no such operation, DTypeError if it does not take these arguments.
+        """
+        if op in REDUCTIONS:
+            (x,) = arguments
+            return self._add(op, arguments, x.dtype)
+        return self._add(op, arguments, functions.result_dtype(op, tuple(x.dtype for x in arguments), dtype))
+
+    def include(self, expression: Expression, *arguments: Value) -> list[Value]:
+        """The outputs of another expression over values of this chain."""
+        values = list(arguments)
+        for node in expression.nodes:
+            values.append(self._add(node.op, tuple(values[i] for i in node.arguments), node.dtype, node.attribute))
+        return [values[i] for i in expression.outputs]
+
+    def finish(self, *outputs: Value) -> Expression:
+        """The expression of these outputs."""
+        needed = set(outputs)
+        for value in reversed(self._nodes):
+            if value in needed and value.node:
+                needed.update(value.node[1])
+        order = self._inputs + [value for value in self._nodes if value in needed]
+        number = {value: i for i, value in enumerate(order)}
+        nodes = tuple(
+            Node(op, tuple(number[x] for x in arguments), value.dtype, attribute)
+            for value in order
+            if value.node
+            for op, arguments, attribute in [value.node]
+        )
+        return Expression(tuple(x.dtype for x in self._inputs), nodes, tuple(number[x] for x in outputs))
+
+    def _add(
+        self, op: str, arguments: tuple[Value, ...], dtype: DType, attribute: tuple[float | int | bool | str, ...] = ()
+    ) -> Value:
+        self._nodes.append(Value(dtype, (op, arguments, attribute)))
+        return self._nodes[-1]
+
+
+def _code(value: float | int | bool, dtype: DType) -> int:
+    """The bits of a constant."""
+    if dtype.kind == "float" and value != value:
+        assert dtype.canonical_nan is not None  # every float row that kernels compute in has one
+        return dtype.canonical_nan
+    raw = np.array([value]).astype(dtype.numpy)
+    return int(raw.view(f"u{raw.dtype.itemsize}")[0])
+
+
+def constant_value(node: Node) -> float | int | bool:
+    """The value of a `constant` node; what only has bits (a NaN's payload) is lost."""
+    (code,) = node.attribute
+    assert isinstance(code, int)
+    return node.dtype.decode(code)

@@ -1,0 +1,49 @@
+"""Per-element operations: `ROWS`, `row(name)`, and the rule for the dtype of a result.
+
+`rows` holds the table, `rounded` the texts of correctly rounded functions, `exact` their independent meanings.
+"""
+
+from __future__ import annotations
+
+from samebits import dtypes
+from samebits.dtypes import DType
+from samebits.errors import DTypeError, OptionError, message
+from samebits.kernels.functions.rows import ROWS, OpRow
+
+__all__ = ["ROWS", "OpRow", "result_dtype", "row"]
+
+_BY_NAME = {entry.name: entry for entry in ROWS}
+
+
+def row(name: str) -> OpRow:
+    """The row called `name`.
+
+    Raises:  OptionError if there is none.
+    """
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        raise OptionError(
+            message("functions.row", "name", "", repr(name), "a row of functions.ROWS", "compose it of other rows")
+        ) from None
+
+
+def result_dtype(name: str, arguments: tuple[DType, ...], cast_to: DType | None = None) -> DType:
+    """The dtype of `name(*arguments)`.
+
+    Args:    cast_to: what a `cast` converts to; None for every other operation.
+    Raises:  DTypeError if the row does not take these arguments.
+    """
+    entry = row(name)
+    taken = [argument.name in accepted for argument, accepted in zip(arguments, entry.accepts, strict=False)]
+    alike = len({argument for argument, accepted in zip(arguments, entry.accepts, strict=False) if len(accepted) > 1}) < 2
+    if len(arguments) != entry.arity or not all(taken) or not alike:
+        expected = ", ".join("/".join(sorted(accepted)) for accepted in entry.accepts)
+        raise DTypeError(
+            message(name, "arguments", "dtypes", arguments, f"({expected}), alike", "convert with cast first")
+        )
+    if entry.result == "any":
+        if cast_to is None:
+            raise DTypeError(message(name, "dtype", "", None, "the dtype to convert to", "pass dtype="))
+        return cast_to
+    return dtypes.bool_ if entry.result == "bool" else arguments[-1]

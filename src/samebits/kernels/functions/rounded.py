@@ -1,0 +1,150 @@
+"""Correctly rounded float32 functions: one frozen row each, one emitter for all (numerics.md section 7).
+
+A row evaluates in float64, where a polynomial's error of 2**-50 leaves few float32 results in doubt, and rounds once
+at the end; that none of the 2**32 inputs is wrong is not argued but run (`make exhaustive`). Where a few inputs do come
+out wrong, the row lists them as exceptions. The coefficients are printed by tools/fit_functions.py. Start at `emit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from samebits import dtypes
+from samebits.codegen.vocabulary import Builder, Vector
+
+# Adding 3 * 2**51 to |x| < 2**51 rounds x to an integer and leaves it, in two's complement, in the low bits.
+_ROUNDER = float.fromhex("0x1.8p+52")
+_LOG2_E = float.fromhex("0x1.71547652b82fep+0")
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectlyRounded:
+    """f(x) = round(restore(x, P(reduce(x)), kept)), all but the last rounding in float64.
+
+    Attributes:
+        name: The function.
+        low: Below it f is f(low), by float32 rounding or because it has saturated.
+        high: Above it f is f(high). NaN passes both limits.
+        reduce: `(b, x)` to `(the polynomial's argument, whatever restore needs)`, float64 vectors.
+        coefficients: Of P, the constant first, as hex floats.
+        restore: `(b, x, r, p, kept)` to the result in float64.
+        exceptions: `(code of x, code of f(x))` where the float64 result rounds the wrong way.
+    """
+
+    name: str
+    low: float
+    high: float
+    reduce: Callable[[Builder, Vector], tuple[Vector, Vector]]
+    coefficients: tuple[str, ...]
+    restore: Callable[[Builder, Vector, Vector, Vector, Vector], Vector]
+    exceptions: tuple[tuple[int, int], ...] = ()
+
+
+def emit(b: Builder, row: CorrectlyRounded, x: Vector) -> Vector:
+    """The row's function of float32 lanes; a NaN lane gives some NaN."""
+    # As written, each select is one minimum or maximum instruction that passes on NaN.
+    low, high = (b.constant(limit, dtypes.float32, x.width) for limit in (row.low, row.high))
+    clamped = b.select(b.less(high, x), high, x)
+    clamped = b.select(b.less(clamped, low), low, clamped)
+    wide = b.convert(clamped, dtypes.float64)
+    r, kept = row.reduce(b, wide)
+    p = horner(b, row.coefficients, r)
+    result = b.convert(row.restore(b, wide, r, p, kept), dtypes.float32)
+    return _mend(b, row, x, result)
+
+
+def horner(b: Builder, coefficients: tuple[str, ...], r: Vector) -> Vector:
+    """c[0] + r * (c[1] + r * (...)), one fma a step."""
+    *rest, top = (b.constant(float.fromhex(c), r.dtype, r.width) for c in coefficients)
+    p = top
+    for c in reversed(rest):
+        p = b.fma(p, r, c)
+    return p
+
+
+def _mend(b: Builder, row: CorrectlyRounded, x: Vector, result: Vector) -> Vector:
+    """The listed results where x is one of the listed inputs."""
+    if not row.exceptions:
+        return result
+    codes, fixed = b.bitcast(x, dtypes.int32), b.bitcast(result, dtypes.int32)
+    for wrong, right in row.exceptions:
+        is_it = b.equal(codes, b.constant(_signed(wrong), dtypes.int32, x.width))
+        fixed = b.select(is_it, b.constant(_signed(right), dtypes.int32, x.width), fixed)
+    return b.bitcast(fixed, dtypes.float32)
+
+
+def _signed(code: int) -> int:
+    """An unsigned 32-bit code as an int32."""
+    return code - (1 << 32) if code >> 31 else code
+
+
+def _exp_reduce(b: Builder, x: Vector) -> tuple[Vector, Vector]:
+    """x * log2(e) = n + r, n an integer: r, and n in the low bits of a float64.
+
+    The product is rounded once, after n is taken off: r errs by 2**-54, and by x times the 2**-55.5 of the constant.
+    """
+    log2_e, rounder = (b.constant(c, dtypes.float64, x.width) for c in (_LOG2_E, _ROUNDER))
+    shifted = b.fma(x, log2_e, rounder)
+    return b.fma(x, log2_e, b.sub(rounder, shifted)), shifted
+
+
+def _exp_restore(b: Builder, x: Vector, r: Vector, p: Vector, shifted: Vector) -> Vector:
+    """2**n * (1 + r * p): n moves into the exponent field, where float32's whole range, subnormals too, fits."""
+    mantissa = b.fma(p, r, b.constant(1.0, dtypes.float64, x.width))
+    exponent = b.shift_left(b.bitcast(shifted, dtypes.int64), 52)
+    return b.bitcast(b.add(b.bitcast(mantissa, dtypes.int64), exponent), dtypes.float64)
+
+
+EXP = CorrectlyRounded(
+    name="exp",
+    low=-104.0,  # exp(-103.98) is below half of the smallest subnormal
+    high=89.0,  # exp(88.73) overflows
+    reduce=_exp_reduce,
+    # (2**r - 1) / r on |r| <= 1/2; relative error of 2**r 2**-50.6.
+    coefficients=(
+        "0x1.62e42fefa39f7p-1", "0x1.ebfbdff82c590p-3", "0x1.c6b08d7044115p-5", "0x1.3b2ab6fba385ep-7",
+        "0x1.5d87fe909044dp-10", "0x1.43091303789cep-13", "0x1.ffcb7675d9e39p-17", "0x1.62bfe45fd2c33p-20",
+        "0x1.b6572105cc26fp-24", "0x1.e5e9f82e9f93bp-28",
+    ),
+    restore=_exp_restore,
+)
+
+_ERF_CENTRE = 7.75
+_ERF_ONE = float.fromhex("0x1.f5a88ap+1")  # the first float32 whose erf rounds to 1
+
+
+def _erf_reduce(b: Builder, x: Vector) -> tuple[Vector, Vector]:
+    """x * x, centred; exact in the square."""
+    return b.fma(x, x, b.constant(-_ERF_CENTRE, dtypes.float64, x.width)), x
+
+
+def _erf_restore(b: Builder, x: Vector, r: Vector, p: Vector, kept: Vector) -> Vector:
+    """x * p keeps the sign of zero."""
+    return b.mul(x, p)
+
+
+# One polynomial for the whole range: erf(x) / x is a mean of exp(-x * x * t * t), completely monotone in x * x, so the
+# terms of its expansion about any centre have equal signs where the ratio is largest and nothing cancels there.
+# Sixteen short pieces cost as much on AVX-512 (a permute a coefficient) and several times as much where a table look-up
+# is one load a lane.
+ERF = CorrectlyRounded(
+    name="erf",
+    low=-_ERF_ONE,
+    high=_ERF_ONE,
+    reduce=_erf_reduce,
+    # erf(x) / x in x * x - 7.75 on |x * x - 7.75| <= 7.75; relative error 2**-52.7.
+    coefficients=(
+        "0x1.6fcd22af732c0p-2", "-0x1.7b26f08c9b361p-6", "0x1.237b69152a765p-9", "-0x1.ea83a9276f2a0p-13",
+        "0x1.a51fecdf5a411p-16", "-0x1.642a6adcbe801p-19", "0x1.2240dad81c80cp-22", "-0x1.c18ac05252a3cp-26",
+        "0x1.4826fb8925b66p-29", "-0x1.c1d07af4cd3a9p-33", "0x1.2116da947160ap-36", "-0x1.5c9507ef9d434p-40",
+        "0x1.8ad7e68288c6cp-44", "-0x1.a4f3056a624fap-48", "0x1.a7512c775da14p-52", "-0x1.9270db5d178f6p-56",
+        "0x1.6a92d1398e772p-60", "-0x1.366bda0af5f86p-64", "0x1.f96c38d18324ep-69", "-0x1.862ee9672292ep-73",
+        "0x1.21edd30304ad6p-77", "-0x1.acdbffcd831dep-82", "0x1.21ad1ce0bc911p-86", "-0x1.27b66b24dce90p-91",
+        "0x1.81a802bf0696fp-96", "-0x1.d5de9d80416d4p-100", "0x1.092f43c7703a3p-104",
+    ),
+    restore=_erf_restore,
+)
+
+ROWS: tuple[CorrectlyRounded, ...] = (EXP, ERF)
+

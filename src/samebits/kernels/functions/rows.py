@@ -1,0 +1,155 @@
+"""One frozen row per per-element operation: its dtypes, its independent NumPy meaning, its kernel text.
+
+An operation not listed here is a composition of rows (`kernels.compositions`). Start at `ROWS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samebits import dtypes, ieee
+from samebits.codegen.vocabulary import Builder, Vector
+from samebits.dtypes import DType
+from samebits.kernels.functions import exact, rounded
+
+Array = npt.NDArray[Any]
+
+_F32 = frozenset({"float32"})
+_FLOATS = frozenset({"float32", "float64"})
+_INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"})
+_NUMBERS = _FLOATS | _INTEGERS
+_BOOL = frozenset({"bool"})
+# Bits that are only moved may be of any format of whole bytes.
+_ANY = frozenset(row.name for row in dtypes.ROWS if row.width_bits in (8, 16, 32, 64) and row.numpy is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """One operation.
+
+    Attributes:
+        name: As nodes say it.
+        accepts: For each argument the names of the dtypes it may have; arguments with the same set have one dtype.
+        result: `like` (the dtype of the last argument), `bool`, or `any` (the node decides: cast).
+        reference: `(result dtype, *arrays)` to an array; NaN codes are settled by the caller.
+        emit: `(b, result dtype, *vectors)` to a vector.
+        arithmetic: A NaN result is canonical (numerics.md section 1); otherwise bits are copied from the arguments.
+        heavy: Worth keeping rather than computing twice.
+    """
+
+    name: str
+    accepts: tuple[frozenset[str], ...]
+    result: str
+    reference: Callable[..., Array]
+    emit: Callable[..., Vector]
+    arithmetic: bool = True
+    heavy: bool = False
+
+    @property
+    def arity(self) -> int:
+        """How many arguments it takes."""
+        return len(self.accepts)
+
+
+def _word(word: str) -> Callable[..., Vector]:
+    """The vocabulary's own word."""
+    return lambda b, dtype, *vectors: getattr(b, word)(*vectors)
+
+
+def _numpy(function: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda dtype, *arrays: function(*arrays)
+
+
+def _row(
+    name: str,
+    accepts: tuple[frozenset[str], ...],
+    reference: Callable[..., Array],
+    word: str | None = None,
+    **facts: Any,
+) -> OpRow:
+    """A row whose text is one word and whose reference is one NumPy function."""
+    return OpRow(name, accepts, facts.pop("result", "like"), _numpy(reference), _word(word or name), **facts)
+
+
+def _extreme(float_function: Callable[..., Array], integer_function: Callable[..., Array]) -> Callable[..., Array]:
+    return lambda x, y: (float_function if x.dtype.kind == "f" else integer_function)(x, y)
+
+
+def _emit_reciprocal(b: Builder, dtype: DType, x: Vector) -> Vector:
+    return b.div(b.constant(1.0, dtype, x.width), x)
+
+
+def _emit_greater(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vector:
+    return b.less(y, x)
+
+
+def _emit_greater_equal(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vector:
+    return b.less_equal(y, x)
+
+
+def _emit_cast(b: Builder, dtype: DType, x: Vector) -> Vector:
+    return b.convert(x, dtype)
+
+
+def _emit_copy(b: Builder, dtype: DType, x: Vector) -> Vector:
+    return x
+
+
+def _emit_rounded(row: rounded.CorrectlyRounded) -> Callable[..., Vector]:
+    return lambda b, dtype, x: rounded.emit(b, row, x)
+
+
+def _cast(dtype: DType, x: Array) -> Array:
+    """By value; float to integer goes toward zero and saturates, NaN gives 0."""
+    target = np.dtype(dtype.numpy)
+    if x.dtype.kind != "f" or not dtype.is_integer:
+        return np.asarray(x != 0) if dtype.kind == "bool" else x.astype(target)
+    whole = np.trunc(np.where(np.isnan(x), 0, x))
+    above, below = whole >= float(dtype.max) + 1, whole <= float(dtype.min) - 1
+    inside = np.where(above | below, 0, whole)
+    limits = np.iinfo(target)
+    # Next to 2**63 a float steps by more than one, so `inside` may equal the limit as a float and not fit.
+    fits = (inside >= float(limits.min)) & (inside < float(limits.max) + 1)
+    result = np.where(fits, inside, 0).astype(target)
+    result = np.where(above | (~fits & (inside > 0)), target.type(limits.max), result)
+    return np.where(below, target.type(limits.min), result)
+
+
+_PAIR = (_NUMBERS, _NUMBERS)
+_FLOAT_PAIR = (_FLOATS, _FLOATS)
+_TRUTHS = (_BOOL, _BOOL)
+_COMPARED = (_NUMBERS | _BOOL, _NUMBERS | _BOOL)
+
+ROWS: tuple[OpRow, ...] = (
+    _row("add", _PAIR, np.add),
+    _row("sub", _PAIR, np.subtract),
+    _row("mul", _PAIR, np.multiply),
+    _row("div", _FLOAT_PAIR, np.divide, heavy=True),
+    _row("fma", (_FLOATS, _FLOATS, _FLOATS), ieee.fma),
+    _row("sqrt", (_FLOATS,), np.sqrt, heavy=True),
+    OpRow("reciprocal", (_FLOATS,), "like", _numpy(lambda x: np.divide(x.dtype.type(1), x)), _emit_reciprocal, heavy=True),
+    _row("maximum", _PAIR, _extreme(ieee.maximum, np.maximum)),
+    _row("minimum", _PAIR, _extreme(ieee.minimum, np.minimum)),
+    _row("neg", (_NUMBERS,), np.negative, arithmetic=False),
+    _row("abs", (_NUMBERS,), np.abs, arithmetic=False),
+    _row("equal", _COMPARED, np.equal, result="bool"),
+    _row("less", _PAIR, np.less, result="bool"),
+    _row("less_equal", _PAIR, np.less_equal, result="bool"),
+    OpRow("greater", _PAIR, "bool", _numpy(np.greater), _emit_greater),
+    OpRow("greater_equal", _PAIR, "bool", _numpy(np.greater_equal), _emit_greater_equal),
+    _row("is_nan", (_FLOATS,), np.isnan, result="bool"),
+    _row("logical_and", _TRUTHS, np.logical_and, "bit_and"),
+    _row("logical_or", _TRUTHS, np.logical_or, "bit_or"),
+    _row("logical_xor", _TRUTHS, np.logical_xor, "bit_xor"),
+    _row("logical_not", (_BOOL,), np.logical_not, "invert"),
+    _row("where", (_BOOL, _ANY, _ANY), np.where, "select", arithmetic=False),
+    OpRow("copy", (_ANY,), "like", _numpy(np.array), _emit_copy, arithmetic=False),
+    OpRow("cast", (_NUMBERS | _BOOL,), "any", _cast, _emit_cast),
+    OpRow("exp", (_F32,), "like", _numpy(exact.exp), _emit_rounded(rounded.EXP), heavy=True),
+    OpRow("erf", (_F32,), "like", _numpy(exact.erf), _emit_rounded(rounded.ERF), heavy=True),
+)

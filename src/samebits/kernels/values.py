@@ -1,0 +1,138 @@
+"""The values of an expression: as a kernel text computes them (`Values`), and as NumPy means them (`reference`).
+
+Every text that evaluates an expression does it here, so one place decides where a NaN becomes canonical: what is
+computed may hold any NaN until it is stored or its bits are copied (numerics.md section 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samebits import dtypes, ieee
+from samebits.codegen.vocabulary import Builder, Vector
+from samebits.dtypes import DType
+from samebits.kernels import functions
+from samebits.kernels.expression import Expression, Node, constant_value
+
+Array = npt.NDArray[Any]
+
+
+class Values:
+    """Vectors of one width for the values of an expression, computed when first asked for.
+
+    Args:
+        b: The builder.
+        expression: What to compute.
+        width: Lanes of every vector.
+        load: Gives a value that is not computed here: an input, or whatever `given` names; never a constant.
+        given: Values besides the inputs that `load` provides, each with whether its NaNs may be uncanonical.
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        expression: Expression,
+        width: int,
+        load: Callable[[int], Vector],
+        given: Mapping[int, bool] | None = None,
+    ) -> None:
+        self._b, self._expression, self._width, self._load = b, expression, width, load
+        self._given = given or {}
+        self._found: dict[int, Vector] = {}
+        self._canonical: dict[int, Vector] = {}
+
+    def get(self, value: int) -> Vector:
+        """The value, its NaNs of any code where it was computed."""
+        if value not in self._found:
+            self._found[value] = self._compute(value)
+        return self._found[value]
+
+    def stored(self, value: int) -> Vector:
+        """The value as it is stored and copied: a computed NaN is canonical."""
+        if not self._uncanonical(value):
+            return self.get(value)
+        if value not in self._canonical:
+            self._canonical[value] = self._b.canonical(self.get(value))
+        return self._canonical[value]
+
+    def _uncanonical(self, value: int) -> bool:
+        """Whether a NaN of this value may have another code than the canonical one by right of computation."""
+        if value in self._given:
+            return self._given[value]
+        return may_need_canonical(self._expression, value)
+
+    def _compute(self, value: int) -> Vector:
+        node = self._expression.node(value)
+        if node is None or value in self._given:
+            return self._load(value)
+        if node.op == "constant":
+            return constant(self._b, node, self._width)
+        row = functions.row(node.op)
+        take = self.get if row.arithmetic else self.stored
+        return row.emit(self._b, node.dtype, *[take(x) for x in node.arguments])
+
+
+def may_need_canonical(expression: Expression, value: int) -> bool:
+    """True for the float result of an arithmetic operation."""
+    node = expression.node(value)
+    if node is None or node.op in ("constant", "count") or node.dtype.kind != "float":
+        return False
+    return node.op.startswith("row_") or functions.row(node.op).arithmetic
+
+
+def constant(b: Builder, node: Node, width: int) -> Vector:
+    """A `constant` node, bit for bit."""
+    value = constant_value(node)
+    if value == value:
+        return b.constant(bool(value) if node.dtype.kind == "bool" else value, node.dtype, width)
+    (code,) = node.attribute
+    signed = {32: dtypes.int32, 64: dtypes.int64}[node.dtype.width_bits]
+    top = 1 << (node.dtype.width_bits - 1)
+    assert isinstance(code, int)
+    return b.bitcast(b.constant((code ^ top) - top, signed, width), node.dtype)
+
+
+def emit(b: Builder, expression: Expression, inputs: Sequence[Vector], width: int) -> list[Vector]:
+    """The outputs of an expression of given vectors, ready to be stored (an epilogue in a kernel text)."""
+    values = Values(b, expression, width, lambda k: inputs[k])
+    return [values.stored(k) for k in expression.outputs]
+
+
+Special = Callable[[Node, list[Array]], Array]
+
+
+def reference(expression: Expression, inputs: Sequence[npt.ArrayLike], special: Special | None = None) -> list[Array]:
+    """The outputs by NumPy, one operation after the other, arrays broadcasting.
+
+    Args:    special: the meaning of nodes that are no rows of `functions` (`count`, row reductions).
+    """
+    values = [np.asarray(x) for x in inputs]
+    for node in expression.nodes:
+        arguments = [values[k] for k in node.arguments]
+        if node.op == "constant":
+            result = _constant_array(node)
+        elif node.op == "count" or node.op.startswith("row_"):
+            assert special is not None  # only `reduce` accepts these nodes, and it passes their meaning
+            result = ieee.canonical(special(node, arguments))
+        else:
+            row = functions.row(node.op)
+            with np.errstate(all="ignore"):
+                result = np.asarray(row.reference(node.dtype, *arguments))
+            result = ieee.canonical(result) if row.arithmetic and node.dtype.kind == "float" else result
+        values.append(result)
+    return [np.array(values[k]) for k in expression.outputs]
+
+
+def _constant_array(node: Node) -> Array:
+    (code,) = node.attribute
+    size = node.dtype.size_bytes
+    return np.array([code], np.uint64).astype(f"u{size}").view(_numpy(node.dtype))[0:1].reshape(())
+
+
+def _numpy(dtype: DType) -> np.dtype[Any]:
+    assert dtype.numpy is not None  # every row that kernels know has one
+    return dtype.numpy

@@ -1,0 +1,90 @@
+"""Fit the polynomials of `samebits.kernels.functions.rounded` and print them as hex floats with their error.
+
+Each polynomial interpolates at Chebyshev nodes in 300-bit arithmetic, which is within a factor of about two of the
+minimax one, and is then rounded to float64. The printed bound is the largest relative error of the rounded polynomial
+in exact arithmetic over a fine grid. Run: `python tools/fit_functions.py` (needs mpmath, a development dependency).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mpmath
+
+mpmath.mp.prec = 300
+Real = mpmath.mpf
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Approximate `target` on [low, high] by a polynomial; `value(r, p)` rebuilds what `truth(r)` should be."""
+
+    name: str
+    low: Real
+    high: Real
+    degree: int
+    target: Callable[[Real], Real]
+    value: Callable[[Real, Real], Real]
+    truth: Callable[[Real], Real]
+
+
+# The centre of erf's interval [0, 2 * ERF_CENTRE] in x * x. Below 2**-50 of relative error the hardest inputs (a result
+# within 2**-56 of a rounding boundary) are a matter of luck: this centre, a little above half of 3.9192**2, leaves no
+# input wrong, which about half of its neighbours do too.
+ERF_CENTRE = Real("7.75")
+LOG2 = mpmath.log(2)
+HALF = Real("0.50001")  # a little beyond 1/2: rint(x * log2(e)) is taken of a rounded product
+
+
+def _erf_ratio(z: Real) -> Real:
+    """erf(sqrt(z)) / sqrt(z)."""
+    return 2 / mpmath.sqrt(mpmath.pi) if z <= 0 else mpmath.erf(mpmath.sqrt(z)) / mpmath.sqrt(z)
+
+
+def _exp2_ratio(r: Real) -> Real:
+    """(2**r - 1) / r."""
+    return LOG2 + LOG2**2 * r / 2 if abs(r) < Real(10) ** -30 else mpmath.expm1(r * LOG2) / r
+
+
+FITS = (
+    Fit("EXP", -HALF, HALF, 9, _exp2_ratio, lambda r, p: 1 + r * p, lambda r: mpmath.power(2, r)),
+    Fit("ERF", -ERF_CENTRE, ERF_CENTRE, 26, lambda w: _erf_ratio(w + ERF_CENTRE), lambda w, p: p,
+        lambda w: _erf_ratio(w + ERF_CENTRE)),
+)  # fmt: skip
+
+
+def interpolate(fit: Fit) -> list[float]:
+    """Coefficients, the constant first, rounded to float64."""
+    count = fit.degree + 1
+    centre, radius = (fit.low + fit.high) / 2, (fit.high - fit.low) / 2
+    nodes = [centre + radius * mpmath.cos(mpmath.pi * (2 * k + 1) / (2 * count)) for k in range(count)]
+    matrix, values = mpmath.matrix(count, count), mpmath.matrix(count, 1)
+    for i, x in enumerate(nodes):
+        values[i] = fit.target(x)
+        for j in range(count):
+            matrix[i, j] = x**j
+    return [float(c) for c in mpmath.lu_solve(matrix, values)]
+
+
+def error_bits(fit: Fit, coefficients: list[float]) -> float:
+    """log2 of the largest relative error on a grid of 2000 points."""
+    exact = [Real(c) for c in reversed(coefficients)]
+    worst = Real(0)
+    for i in range(2001):
+        x = fit.low + (fit.high - fit.low) * i / 2000
+        worst = max(worst, abs(fit.value(x, mpmath.polyval(exact, x)) / fit.truth(x) - 1))
+    return float(mpmath.log(worst, 2))
+
+
+def main() -> None:
+    """Print every row as Python source."""
+    for fit in FITS:
+        coefficients = interpolate(fit)
+        print(f"# {fit.name}: degree {fit.degree}, relative error 2**{error_bits(fit, coefficients):.1f}")
+        for c in coefficients:
+            print(f'    "{c.hex()}",')
+
+
+if __name__ == "__main__":
+    main()
