@@ -173,6 +173,9 @@ class NumpyBuilder:
             width, value, np.bool_ if dtype.kind == "bool" else _storage(dtype)
         )
 
+    def like(self, x: Array, value: float | bool) -> Array:
+        return np.full_like(x, value)
+
     def splat(self, v: Array, width: int) -> Array:
         return np.repeat(v, width)
 

@@ -254,6 +254,9 @@ class Lanes:
             f"shufflevector <{size} x {kind}> {first}, <{size} x {kind}> poison, <{size} x i32> zeroinitializer"
         )
 
+    def like(self, x: Vector, value: float | bool) -> Vector:
+        return self.constant(value, x.dtype, x.width)
+
     def splat(self, v: Vector, width: int) -> Vector:
         sizes, made = split(width, self.isa.lanes), {1: v.parts[0]}
         for size in sizes:

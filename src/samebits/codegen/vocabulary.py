@@ -110,6 +110,9 @@ class Builder(Protocol):
 
     # -- making vectors ----------------------------------------------------------------------------------------
     def constant(self, value: float | bool, dtype: DType, width: int) -> Vector: ...
+    def like(self, x: Vector, value: float | int | bool) -> Vector:
+        """A constant of x's dtype and width."""
+
     def splat(self, v: Vector, width: int) -> Vector:
         """A width-1 vector in every lane."""
 

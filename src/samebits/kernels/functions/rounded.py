@@ -44,7 +44,7 @@ class CorrectlyRounded:
 def emit(b: Builder, row: CorrectlyRounded, x: Vector) -> Vector:
     """The row's function of float32 lanes; a NaN lane gives some NaN."""
     # As written, each select is one minimum or maximum instruction that passes on NaN.
-    low, high = (b.constant(limit, dtypes.float32, x.width) for limit in (row.low, row.high))
+    low, high = (b.like(x, limit) for limit in (row.low, row.high))
     clamped = b.select(b.less(high, x), high, x)
     clamped = b.select(b.less(clamped, low), low, clamped)
     wide = b.convert(clamped, dtypes.float64)
@@ -56,7 +56,7 @@ def emit(b: Builder, row: CorrectlyRounded, x: Vector) -> Vector:
 
 def horner(b: Builder, coefficients: tuple[str, ...], r: Vector) -> Vector:
     """c[0] + r * (c[1] + r * (...)), one fma a step."""
-    *rest, top = (b.constant(float.fromhex(c), r.dtype, r.width) for c in coefficients)
+    *rest, top = (b.like(r, float.fromhex(c)) for c in coefficients)
     p = top
     for c in reversed(rest):
         p = b.fma(p, r, c)
@@ -69,8 +69,8 @@ def _mend(b: Builder, row: CorrectlyRounded, x: Vector, result: Vector) -> Vecto
         return result
     codes, fixed = b.bitcast(x, dtypes.int32), b.bitcast(result, dtypes.int32)
     for wrong, right in row.exceptions:
-        is_it = b.equal(codes, b.constant(_signed(wrong), dtypes.int32, x.width))
-        fixed = b.select(is_it, b.constant(_signed(right), dtypes.int32, x.width), fixed)
+        is_it = b.equal(codes, b.like(codes, _signed(wrong)))
+        fixed = b.select(is_it, b.like(codes, _signed(right)), fixed)
     return b.bitcast(fixed, dtypes.float32)
 
 
@@ -84,14 +84,14 @@ def _exp_reduce(b: Builder, x: Vector) -> tuple[Vector, Vector]:
 
     The product is rounded once, after n is taken off: r errs by 2**-54, and by x times the 2**-55.5 of the constant.
     """
-    log2_e, rounder = (b.constant(c, dtypes.float64, x.width) for c in (_LOG2_E, _ROUNDER))
+    log2_e, rounder = (b.like(x, c) for c in (_LOG2_E, _ROUNDER))
     shifted = b.fma(x, log2_e, rounder)
     return b.fma(x, log2_e, b.sub(rounder, shifted)), shifted
 
 
 def _exp_restore(b: Builder, x: Vector, r: Vector, p: Vector, shifted: Vector) -> Vector:
     """2**n * (1 + r * p): n moves into the exponent field, where float32's whole range, subnormals too, fits."""
-    mantissa = b.fma(p, r, b.constant(1.0, dtypes.float64, x.width))
+    mantissa = b.fma(p, r, b.like(x, 1.0))
     exponent = b.shift_left(b.bitcast(shifted, dtypes.int64), 52)
     return b.bitcast(b.add(b.bitcast(mantissa, dtypes.int64), exponent), dtypes.float64)
 
@@ -116,7 +116,7 @@ _ERF_ONE = float.fromhex("0x1.f5a88ap+1")  # the first float32 whose erf rounds 
 
 def _erf_reduce(b: Builder, x: Vector) -> tuple[Vector, Vector]:
     """x * x, centred; exact in the square."""
-    return b.fma(x, x, b.constant(-_ERF_CENTRE, dtypes.float64, x.width)), x
+    return b.fma(x, x, b.like(x, -_ERF_CENTRE)), x
 
 
 def _erf_restore(b: Builder, x: Vector, r: Vector, p: Vector, kept: Vector) -> Vector:

@@ -81,7 +81,7 @@ def _extreme(float_function: Callable[..., Array], integer_function: Callable[..
 
 
 def _emit_reciprocal(b: Builder, dtype: DType, x: Vector) -> Vector:
-    return b.div(b.constant(1.0, dtype, x.width), x)
+    return b.div(b.like(x, 1.0), x)
 
 
 def _emit_greater(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vector:
