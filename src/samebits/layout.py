@@ -202,6 +202,13 @@ class Layout:
             raise LayoutError(message("Layout.required_bytes", "first bit", "", low, "at least 0", remedy))
         return -(-high // 8)
 
+    def rebased(self) -> tuple["Layout", int, int]:
+        """The layout as seen from its lowest byte, how many bytes that is from the old start, and the bytes it spans."""
+        low, high = self.bounds_bits
+        start = low // 8
+        end = -(-high // 8)
+        return self._derived(self.shape, self.strides_bits, self.offset_bits - start * 8), start, end - start
+
     def is_contiguous(self, order: Literal["C", "F", "any"] = "C") -> bool:
         """Whether elements lie side by side in that order (`any`: in some order of the axes)."""
         strides = self.strides_bits

@@ -1,0 +1,47 @@
+"""Any array in, the same kind of array out: which kind an array is, and a tensor as an array of that kind."""
+
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from samebits.tensor import Tensor
+
+__all__ = ["Kind", "kind_of", "to_kind"]
+
+Kind = Literal["tensor", "numpy", "torch", "jax"]
+
+
+def kind_of(x: object) -> Kind:
+    """Which kind of array x is: what `to_kind` should make of a result computed from it.
+
+    Returns:
+        `torch` or `jax` for their arrays, `tensor` for a Tensor and for any other exporter of DLPack, `numpy` for NumPy
+        arrays and whatever NumPy makes an array of.
+    """
+    cls: type = type(x)
+    return _kind_of_type(cls)
+
+
+@lru_cache(maxsize=1024)
+def _kind_of_type(cls: type) -> Kind:
+    """The kind of a type's instances, by the package that it or a base comes from: nothing is imported to ask."""
+    if issubclass(cls, Tensor):
+        return "tensor"
+    if issubclass(cls, np.ndarray | np.generic) or not hasattr(cls, "__dlpack__"):
+        return "numpy"
+    packages = {base.__module__.partition(".")[0] for base in cls.__mro__}
+    return "torch" if "torch" in packages else "jax" if packages & {"jax", "jaxlib"} else "tensor"
+
+
+def to_kind(tensor: Tensor, kind: Kind) -> Any:
+    """The tensor as the array of that kind, sharing its memory.
+
+    Raises:
+        ExchangeError: The kind cannot take it without copying.
+    """
+    if kind == "numpy":
+        return tensor.numpy()
+    if kind == "tensor":
+        return tensor
+    return tensor.torch() if kind == "torch" else tensor.jax()
