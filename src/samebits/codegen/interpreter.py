@@ -98,7 +98,7 @@ class NumpyBuilder:
     def max(self, x: int, y: int) -> int:
         return max(x, y)
 
-    def choose(self, condition: bool, x: int, y: int) -> int:
+    def choose(self, condition: bool, x: Any, y: Any) -> Any:
         return x if condition else y
 
     def loop(

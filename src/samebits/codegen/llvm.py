@@ -123,6 +123,8 @@ class LlvmBuilder(Lanes):
     def choose(self, condition: Any, x: Any, y: Any) -> Any:
         if isinstance(condition, bool):
             return x if condition else y
+        if isinstance(x, Pointer):
+            return Pointer(self.w.value(f"select i1 {condition.name}, ptr {x.name}, ptr {y.name}"), x.dtype)
         return Index(
             self.w,
             self.w.value(

@@ -50,8 +50,8 @@ class Builder(Protocol):
     # -- indices ---------------------------------------------------------------------------------------------
     def min(self, x: Index, y: Index) -> Index: ...
     def max(self, x: Index, y: Index) -> Index: ...
-    def choose(self, condition: Condition, x: Index, y: Index) -> Index:
-        """x if the condition holds, else y."""
+    def choose(self, condition: Condition, x: Any, y: Any) -> Any:
+        """x if the condition holds, else y: two indices, or two pointers to one dtype."""
 
     # -- control ---------------------------------------------------------------------------------------------
     def loop(
