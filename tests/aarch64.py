@@ -1,0 +1,271 @@
+"""Kernels of the AArch64 rows, run in this process by emulation (unicorn), on copies of NumPy arrays.
+
+`run_plan(plan, arrays)` performs a plan whose `isa` has an AArch64 target; `run_kernel` performs one kernel. Every array
+is copied to pages that nothing else shares, ending at unmapped memory, and back: an access outside the operands raises
+`unicorn.UcError`. Overlapping arrays stay overlapping, and read-only ones are checked to be unchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import unicorn
+from elftools.elf.elffile import ELFFile
+from elftools.elf.relocation import RelocationSection
+from unicorn import arm64_const as arm
+
+from samebits.codegen.vocabulary import KernelSpec
+from samebits.kernels.plan import Operand, Plan
+from samebits.native import compile
+
+Array = npt.NDArray[Any]
+
+_PAGE = 4096
+_CODE, _STUBS, _STACK, _DATA = 0x10_0000, 0x800_0000, 0x900_0000, 0x1000_0000
+_STACK_BYTES = 1 << 20
+_RET = 0xD65F03C0
+_CPACR_FP_EN = 3 << 20  # FPEN: neither floating point nor Advanced SIMD traps
+
+
+def run_plan(plan: Plan, arrays: Sequence[Array]) -> None:
+    """Perform every step of `plan` on AArch64; `arrays` are its operands in order, written where the plan writes.
+
+    The workspace, if the plan has one, and scratch are added here, filled with 0xA5.
+    """
+    memory = _Memory(arrays)
+    workspace = memory.fresh(plan.workspace_bytes)
+    scratch = memory.fresh(plan.scratch_bytes)
+    addresses = [*(memory.address(a) for a in arrays), workspace]
+    for step in plan.steps:
+        words = [
+            addresses[x.index] + x.offset_bytes if isinstance(x, Operand) else x
+            for x in step.arguments
+        ]
+        memory.call(step.spec, words, 0, step.tasks, scratch)
+    memory.copy_back()
+
+
+def run_kernel(
+    spec: KernelSpec, arguments: Sequence[int | Array], begin: int, end: int, scratch_bytes: int = 0
+) -> None:
+    """Perform tasks `begin <= t < end` of one kernel; an array stands for its address."""
+    arrays = [x for x in arguments if isinstance(x, np.ndarray)]
+    memory = _Memory(arrays)
+    words = [memory.address(x) if isinstance(x, np.ndarray) else x for x in arguments]
+    memory.call(spec, words, begin, end, memory.fresh(scratch_bytes))
+    memory.copy_back()
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Host bytes `low .. high` (owners `arrays`) and where they are in the emulated memory."""
+
+    low: int
+    high: int
+    address: int
+    arrays: tuple[Array, ...]
+
+
+class _Memory:
+    """One emulated machine and the arrays in it."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self._machine = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
+        self._top = _DATA
+        self._machine.mem_map(_STUBS, _PAGE)
+        self._machine.mem_write(_STUBS, _RET.to_bytes(4, "little") * (_PAGE // 4))
+        self._machine.mem_map(_STACK, _STACK_BYTES)
+        self._machine.hook_add(unicorn.UC_HOOK_CODE, self._library, begin=_STUBS, end=_STUBS + _PAGE - 1)
+        self._loaded: dict[KernelSpec, int] = {}
+        self._code = _CODE
+        self._blocks = [self._place(low, high, owners) for low, high, owners in _ranges(arrays)]
+
+    def _place(self, low: int, high: int, owners: tuple[Array, ...]) -> _Block:
+        size = high - low
+        pages = max(-(-size // _PAGE), 1) * _PAGE
+        address = self._map(pages) + pages - size
+        if size:
+            self._machine.mem_write(address, _bytes_at(low, size).tobytes())
+        return _Block(low, high, address, owners)
+
+    def _map(self, pages: int) -> int:
+        base = self._top
+        self._machine.mem_map(base, pages)
+        self._top = base + pages + _PAGE
+        return base
+
+    def fresh(self, size: int) -> int:
+        """The address of `size` bytes that hold 0xA5, 64-byte aligned and ending near an unmapped page."""
+        pages = max(-(-size // _PAGE), 1) * _PAGE
+        base = self._map(pages)
+        self._machine.mem_write(base, b"\xa5" * pages)
+        return base + (pages - size) // 64 * 64
+
+    def address(self, array: Array) -> int:
+        """Where the first element of an array is in the emulated memory."""
+        low, _ = np.lib.array_utils.byte_bounds(array)
+        block = next(b for b in self._blocks if b.low <= low and any(array is a for a in b.arrays))
+        return block.address + array.__array_interface__["data"][0] - block.low
+
+    def copy_back(self) -> None:
+        """Bring every block back; a block that is read-only on the host must be as it was."""
+        for block in self._blocks:
+            size = block.high - block.low
+            found = np.frombuffer(bytes(self._machine.mem_read(block.address, size)), np.uint8) if size else None
+            if found is None:
+                continue
+            host = _bytes_at(block.low, size)
+            if any(a.flags.writeable for a in block.arrays):
+                host[:] = found
+            else:
+                assert np.array_equal(host, found), "the kernel wrote to a read-only operand"
+
+    def call(self, spec: KernelSpec, arguments: Sequence[int], begin: int, end: int, scratch: int) -> None:
+        """`kernel(arguments, begin, end, scratch)`, as native code calls it: FPCR zero, everything else unknown."""
+        if spec not in self._loaded:
+            self._loaded[spec] = self._load(_object(spec))
+        words = np.array([*arguments, 0], np.int64)
+        pages = -(-words.nbytes // _PAGE) * _PAGE
+        block = self._map(pages)
+        at = block + pages - words.nbytes
+        self._machine.mem_write(at, words.tobytes())
+        m, stop = self._machine, _STUBS + _PAGE - 4
+        m.reg_write(arm.UC_ARM64_REG_CPACR_EL1, _CPACR_FP_EN)
+        m.reg_write(arm.UC_ARM64_REG_FPCR, 0)
+        for register, value in zip(
+            (arm.UC_ARM64_REG_X0, arm.UC_ARM64_REG_X1, arm.UC_ARM64_REG_X2, arm.UC_ARM64_REG_X3),
+            (at, begin, end, scratch),
+            strict=True,
+        ):
+            m.reg_write(register, value)
+        m.reg_write(arm.UC_ARM64_REG_SP, _STACK + _STACK_BYTES - 64)
+        m.reg_write(arm.UC_ARM64_REG_LR, stop)
+        m.emu_start(self._loaded[spec], stop)
+        assert m.reg_read(arm.UC_ARM64_REG_PC) == stop, "the emulator stopped inside the kernel"
+        m.mem_unmap(block, pages)
+
+    # -- loading -----------------------------------------------------------------------------------------------
+    def _load(self, code: bytes) -> int:
+        """Place an object file's sections, apply its relocations: the address of `kernel`."""
+        elf = ELFFile(io.BytesIO(code))
+        places: dict[int, int] = {}
+        images: dict[int, bytearray] = {}
+        at = self._code
+        for index, section in enumerate(elf.iter_sections()):
+            if section["sh_flags"] & 2 and section["sh_size"]:  # SHF_ALLOC
+                align = max(section["sh_addralign"], 16)
+                at = -(-at // align) * align
+                places[index], images[index] = at, bytearray(section.data())
+                at += section["sh_size"]
+        stubs: dict[str, int] = {}
+        symbols = elf.get_section_by_name(".symtab")
+        for section in elf.iter_sections():
+            if isinstance(section, RelocationSection) and section["sh_info"] in places:
+                target = section["sh_info"]
+                for entry in section.iter_relocations():
+                    symbol = symbols.get_symbol(entry["r_info_sym"])
+                    value = self._value(symbol, places, stubs) + entry["r_addend"]
+                    _relocate(
+                        images[target], entry["r_offset"], entry["r_info_type"], value,
+                        places[target] + entry["r_offset"],
+                    )  # fmt: skip
+        end = -(-at // _PAGE) * _PAGE
+        self._machine.mem_map(self._code, end - self._code)
+        for index, image in images.items():
+            self._machine.mem_write(places[index], bytes(image))
+        self._code = end + _PAGE
+        (kernel,) = symbols.get_symbol_by_name("kernel")
+        return places[kernel["st_shndx"]] + kernel["st_value"]
+
+    def _value(self, symbol: Any, places: dict[int, int], stubs: dict[str, int]) -> int:
+        if symbol["st_shndx"] == "SHN_UNDEF":
+            if symbol.name not in _LIBRARY:
+                raise NotImplementedError(f"the kernel calls {symbol.name}, which tests/aarch64.py does not provide")
+            return _STUBS + 16 * list(_LIBRARY).index(symbol.name)
+        return places[symbol["st_shndx"]] + int(symbol["st_value"])
+
+    def _library(self, machine: Any, address: int, size: int, _: object) -> None:
+        """A call of libc reached its stub: do what it does; the stub then returns."""
+        place, rest = divmod(address - _STUBS, 16)
+        if rest == 0 and place < len(_LIBRARY):
+            x0, x1, x2 = (
+                machine.reg_read(r) for r in (arm.UC_ARM64_REG_X0, arm.UC_ARM64_REG_X1, arm.UC_ARM64_REG_X2)
+            )
+            list(_LIBRARY.values())[place](machine, x0, x1, x2)
+
+
+def _copy(machine: Any, to: int, source: int, size: int) -> None:
+    machine.mem_write(to, bytes(machine.mem_read(source, size)))
+
+
+def _set(machine: Any, to: int, value: int, size: int) -> None:
+    machine.mem_write(to, bytes([value & 255]) * size)
+
+
+def _zero(machine: Any, to: int, size: int, _: int) -> None:
+    machine.mem_write(to, bytes(size))
+
+
+_LIBRARY: dict[str, Callable[[Any, int, int, int], None]] = {
+    "memcpy": _copy,
+    "memmove": _copy,
+    "memset": _set,
+    "bzero": _zero,
+}
+
+
+# ELF for the Arm 64-bit Architecture, section 5.7: the types that LLVM emits for position-independent small code.
+_ABS64, _PREL64, _PREL32 = 257, 260, 261
+_ADR_PREL_LO21, _ADR_PREL_PG_HI21 = 274, 275
+_BRANCHES = (282, 283)  # JUMP26, CALL26
+_LO12_SCALE = {277: 0, 278: 0, 284: 1, 285: 2, 286: 3, 299: 4}  # ADD_ABS, LDST8, 16, 32, 64, 128
+
+
+def _relocate(image: bytearray, offset: int, kind: int, value: int, place: int) -> None:
+    if kind in (_ABS64, _PREL64, _PREL32):
+        size = 4 if kind == _PREL32 else 8
+        number = value if kind == _ABS64 else value - place
+        image[offset : offset + size] = (number % (1 << 8 * size)).to_bytes(size, "little")
+        return
+    word = int.from_bytes(image[offset : offset + 4], "little")
+    if kind in (_ADR_PREL_LO21, _ADR_PREL_PG_HI21):
+        delta = value - place if kind == _ADR_PREL_LO21 else (value >> 12) - (place >> 12)
+        word |= (delta & 3) << 29 | (delta >> 2 & 0x7FFFF) << 5
+    elif kind in _BRANCHES:
+        word |= (value - place) >> 2 & 0x3FFFFFF
+    elif kind in _LO12_SCALE:
+        word |= (value & 0xFFF) >> _LO12_SCALE[kind] << 10
+    else:
+        raise NotImplementedError(f"relocation type {kind} of AArch64 ELF")
+    image[offset : offset + 4] = word.to_bytes(4, "little")
+
+
+@functools.lru_cache(maxsize=256)
+def _object(spec: KernelSpec) -> bytes:
+    return compile.foreign_object(spec, "aarch64")
+
+
+def _bytes_at(address: int, size: int) -> npt.NDArray[np.uint8]:
+    import ctypes
+
+    return np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8)
+
+
+def _ranges(arrays: Sequence[Array]) -> list[tuple[int, int, tuple[Array, ...]]]:
+    """The host memory of the arrays as disjoint ranges, overlapping arrays in one."""
+    found: list[tuple[int, int, tuple[Array, ...]]] = []
+    for low, high, array in sorted(
+        ((*np.lib.array_utils.byte_bounds(a), a) for a in arrays), key=lambda item: item[:2]
+    ):
+        if found and low < found[-1][1]:
+            before = found.pop()
+            found.append((before[0], max(before[1], high), (*before[2], array)))
+        else:
+            found.append((low, high, (array,)))
+    return found

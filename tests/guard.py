@@ -1,0 +1,57 @@
+"""Arrays beside memory that nobody may touch: one element too far ends the process instead of passing unseen."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_PAGE = mmap.PAGESIZE
+_PROT_NONE, _PROT_READ, _PROT_WRITE = 0, 1, 2
+
+
+def empty(shape: int | Sequence[int], dtype: npt.DTypeLike, *, at_start: bool = False) -> npt.NDArray[Any]:
+    """An uninitialised C-contiguous array whose last byte (`at_start`: first byte) is next to a PROT_NONE page.
+
+    A whole page is forbidden on either side; on the other side than the one asked for there may be slack of less
+    than a page, which is filled with 0xA5.
+    """
+    kind, extents = np.dtype(dtype), (shape,) if isinstance(shape, int) else tuple(shape)
+    size = math.prod(extents) * kind.itemsize
+    body = max(-(-size // _PAGE), 1) * _PAGE
+    block = mmap.mmap(-1, body + 2 * _PAGE)
+    whole = np.frombuffer(block, np.uint8)
+    whole[:] = 0xA5
+    base = whole.ctypes.data
+    _protect(base, _PROT_NONE)
+    _protect(base + _PAGE + body, _PROT_NONE)
+    start = _PAGE if at_start else _PAGE + body - size
+    array = whole[start : start + size].view(kind).reshape(extents)
+    weakref.finalize(whole, _release, base, body)
+    return array
+
+
+def array(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, at_start: bool = False) -> npt.NDArray[Any]:
+    """A copy of `values` as `empty` places it."""
+    source = np.asarray(values, dtype)
+    result = empty(source.shape, source.dtype, at_start=at_start)
+    result[...] = source
+    return result
+
+
+def _protect(address: int, protection: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(_PAGE), protection):
+        raise OSError(ctypes.get_errno(), "mprotect")
+
+
+def _release(base: int, body: int) -> None:
+    """Readable again: munmap needs nothing of it, but a debugger or a core dump walks the pages."""
+    for address in (base, base + _PAGE + body):
+        _protect(address, _PROT_READ | _PROT_WRITE)
