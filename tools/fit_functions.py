@@ -31,8 +31,8 @@ class Fit:
 
 # The centre of erf's interval [0, 2 * ERF_CENTRE] in x * x. Below 2**-50 of relative error the hardest inputs (a result
 # within 2**-56 of a rounding boundary) are a matter of luck: this centre, a little above half of 3.9192**2, leaves no
-# input wrong, which about half of its neighbours do too.
-ERF_CENTRE = Real("7.75")
+# input wrong, which about a third of its neighbours do too.
+ERF_CENTRE = Real("7.734375")
 LOG2 = mpmath.log(2)
 HALF = Real("0.50001")  # a little beyond 1/2: rint(x * log2(e)) is taken of a rounded product
 

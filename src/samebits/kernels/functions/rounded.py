@@ -29,6 +29,7 @@ class CorrectlyRounded:
         reduce: `(b, x)` to `(the polynomial's argument, whatever restore needs)`, float64 vectors.
         coefficients: Of P, the constant first, as hex floats.
         restore: `(b, x, r, p, kept)` to the result in float64.
+        chains: Independent chains that the polynomial is split into: a long one waits for its own results.
         exceptions: `(code of x, code of f(x))` where the float64 result rounds the wrong way.
     """
 
@@ -38,6 +39,7 @@ class CorrectlyRounded:
     reduce: Callable[[Builder, Vector], tuple[Vector, Vector]]
     coefficients: tuple[str, ...]
     restore: Callable[[Builder, Vector, Vector, Vector, Vector], Vector]
+    chains: int = 1
     exceptions: tuple[tuple[int, int], ...] = ()
 
 
@@ -49,13 +51,17 @@ def emit(b: Builder, row: CorrectlyRounded, x: Vector) -> Vector:
     clamped = b.select(b.less(clamped, low), low, clamped)
     wide = b.convert(clamped, dtypes.float64)
     r, kept = row.reduce(b, wide)
-    p = horner(b, row.coefficients, r)
+    p = polynomial(b, row.coefficients, r, row.chains)
     result = b.convert(row.restore(b, wide, r, p, kept), dtypes.float32)
     return _mend(b, row, x, result)
 
 
-def horner(b: Builder, coefficients: tuple[str, ...], r: Vector) -> Vector:
-    """c[0] + r * (c[1] + r * (...)), one fma a step."""
+def polynomial(b: Builder, coefficients: tuple[str, ...], r: Vector, chains: int = 1) -> Vector:
+    """c[0] + r * (c[1] + r * (...)), one fma a step; as even and odd part in r * r for two chains, and so on."""
+    if chains > 1:
+        square = b.mul(r, r)
+        even, odd = (polynomial(b, coefficients[k::2], square, chains // 2) for k in (0, 1))
+        return b.fma(odd, r, even)
     *rest, top = (b.like(r, float.fromhex(c)) for c in coefficients)
     p = top
     for c in reversed(rest):
@@ -110,7 +116,7 @@ EXP = CorrectlyRounded(
     restore=_exp_restore,
 )
 
-_ERF_CENTRE = 7.75
+_ERF_CENTRE = 7.734375
 _ERF_ONE = float.fromhex("0x1.f5a88ap+1")  # the first float32 whose erf rounds to 1
 
 
@@ -133,17 +139,18 @@ ERF = CorrectlyRounded(
     low=-_ERF_ONE,
     high=_ERF_ONE,
     reduce=_erf_reduce,
-    # erf(x) / x in x * x - 7.75 on |x * x - 7.75| <= 7.75; relative error 2**-52.7.
+    # erf(x) / x in r = x * x - 7.734375, |r| <= 7.734375; relative error 2**-51.8.
     coefficients=(
-        "0x1.6fcd22af732c0p-2", "-0x1.7b26f08c9b361p-6", "0x1.237b69152a765p-9", "-0x1.ea83a9276f2a0p-13",
-        "0x1.a51fecdf5a411p-16", "-0x1.642a6adcbe801p-19", "0x1.2240dad81c80cp-22", "-0x1.c18ac05252a3cp-26",
-        "0x1.4826fb8925b66p-29", "-0x1.c1d07af4cd3a9p-33", "0x1.2116da947160ap-36", "-0x1.5c9507ef9d434p-40",
-        "0x1.8ad7e68288c6cp-44", "-0x1.a4f3056a624fap-48", "0x1.a7512c775da14p-52", "-0x1.9270db5d178f6p-56",
-        "0x1.6a92d1398e772p-60", "-0x1.366bda0af5f86p-64", "0x1.f96c38d18324ep-69", "-0x1.862ee9672292ep-73",
-        "0x1.21edd30304ad6p-77", "-0x1.acdbffcd831dep-82", "0x1.21ad1ce0bc911p-86", "-0x1.27b66b24dce90p-91",
-        "0x1.81a802bf0696fp-96", "-0x1.d5de9d80416d4p-100", "0x1.092f43c7703a3p-104",
+        "0x1.702c10ea5e2a1p-2", "-0x1.7c4b24508f8c5p-6", "0x1.24ec888b1c8d8p-9", "-0x1.edd16642c8083p-13",
+        "0x1.a89e9b37e53f6p-16", "-0x1.6795cdf97dd09p-19", "0x1.25580ed1a684bp-22", "-0x1.c6b34cea1a7d3p-26",
+        "0x1.4c2171c82dea4p-29", "-0x1.c77f54593372ap-33", "0x1.24dbd89bbb4dbp-36", "-0x1.613d9d6a0cd8dp-40",
+        "0x1.90396d6394d51p-44", "-0x1.aac6fbe65c277p-48", "0x1.ad4116fa5e7bap-52", "-0x1.98259fde6579cp-56",
+        "0x1.6fc2ca91805acp-60", "-0x1.3ae476ec2f07ep-64", "0x1.0060701518be3p-68", "-0x1.8bea6368e33c1p-73",
+        "0x1.2633aee663000p-77", "-0x1.b2f85ca5594e8p-82", "0x1.25d9dfe74cd81p-86", "-0x1.2cc7cc83aea98p-91",
+        "0x1.881df2382046fp-96", "-0x1.dbeb452921aeep-100", "0x1.0ca4aa6b79e6bp-104",
     ),
     restore=_erf_restore,
+    chains=4,
 )
 
 ROWS: tuple[CorrectlyRounded, ...] = (EXP, ERF)

@@ -1,0 +1,148 @@
+"""Elementwise: out = expression(inputs) per element, operands broadcasting, any strides, several outputs.
+
+An expression that copies or casts makes this the move room's kernel too. Public:
+
+    plan(expression, inputs, outputs, isa, threads=1) -> Plan
+    reference(expression, *arrays) -> list of arrays
+
+`inputs` and `outputs` are layouts, `(shape, strides in elements)`, one for each input and output of the expression;
+inputs broadcast to the one shape of the outputs. Operands of the plan: the inputs, then the outputs. An output may be an
+input's memory if both have the same layout and element width. No workspace, no scratch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import Builder, Index, KernelSpec, Vector
+from samebits.errors import PlanError, ShapeError, message
+from samebits.kernels import functions, values
+from samebits.kernels.expression import REDUCTIONS, Expression
+from samebits.kernels.plan import Operand, Plan, Step
+from samebits.kernels.walk import Axis, Cursor, Layout, Walk, broadcast, walk
+
+Array = values.Array
+
+# Elements of one task: about 32 KB of float32 a operand, microseconds of work, so that threads can share it.
+_TASK = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """What specialises the kernel: the expression, each operand's class along the row, the number of outer axes."""
+
+    expression: Expression
+    classes: tuple[str, ...]
+    outer: int
+
+
+def reference(expression: Expression, *inputs: npt.ArrayLike) -> list[Array]:
+    """out = expression(inputs), by NumPy."""
+    shape = np.broadcast_shapes(*[np.shape(x) for x in inputs])
+    return [np.array(np.broadcast_to(x, shape)) for x in values.reference(expression, inputs)]
+
+
+@functools.lru_cache(maxsize=4096)
+def plan(
+    expression: Expression, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...], isa: Isa, threads: int = 1
+) -> Plan:
+    """One kernel over the merged axes of all operands.
+
+    Raises:  PlanError if the expression needs a row (reductions, count); ShapeError if shapes do not fit.
+    """
+    _check(expression, inputs, outputs)
+    shape = outputs[0][0]
+    way = _walk(shape, [*inputs, *outputs])
+    operands = tuple(Operand(k) for k in range(len(inputs) + len(outputs)))
+    rows, n = way.rows, way.inner.extent
+    block = _TASK if n >= 2 * _TASK else max(n, 1)
+    column_tasks, rows_per_task = -(-n // block), max(1, _TASK // block)
+    spec = KernelSpec(
+        text,
+        Elementwise(expression, way.classes, len(way.outer)),
+        ("column_tasks", "rows_per_task", "block", *way.parameters()),
+        isa,
+    )
+    tasks = column_tasks * -(-rows // rows_per_task)
+    step = Step(spec, tasks, (column_tasks, rows_per_task, block, *way.arguments(operands)))
+    names = tuple(f"input {k}" for k in range(len(inputs))) + tuple(f"output {k}" for k in range(len(outputs)))
+    return Plan(
+        what=f"elementwise {' '.join(node.op for node in expression.nodes) or 'copy'} {shape}",
+        isa=isa,
+        threads=threads,
+        steps=(step,),
+        operands=names,
+        facts=(("rows", f"{rows} of {n}"), ("inner axis", " ".join(way.classes))),
+    )
+
+
+def _check(expression: Expression, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> None:
+    rowwise = [node.op for node in expression.nodes if node.op in (*REDUCTIONS, "count")]
+    if rowwise:
+        raise PlanError(message("elementwise.plan", "expression", "operations", rowwise, "per element", "use reduce.plan"))
+    shapes = {shape for shape, _ in outputs}
+    counts = (len(inputs), len(outputs))
+    if len(shapes) != 1 or counts != (len(expression.inputs), len(expression.outputs)):
+        expected = f"{len(expression.inputs)} inputs and {len(expression.outputs)} outputs of one shape"
+        raise ShapeError(message("elementwise.plan", "operands", "", f"{counts}, {sorted(shapes)}", expected, "pass one layout each"))
+
+
+def _walk(shape: tuple[int, ...], layouts: Sequence[Layout]) -> Walk:
+    """The axes in the order of the first output's strides, so that stores are as dense as they can be."""
+    strides = [broadcast("elementwise.plan", layout, shape) for layout in layouts]
+    axes = [Axis(extent, tuple(s[a] for s in strides)) for a, extent in enumerate(shape)]
+    leading = strides[-1]
+    order = sorted(range(len(shape)), key=lambda a: -abs(leading[a]))
+    return walk([axes[a] for a in order]) if axes else walk([Axis(1, (0,) * len(layouts))])
+
+
+def text(b: Builder, d: Elementwise) -> None:
+    """A task is some rows, or a block of one long row."""
+    e = d.expression
+    cursor = Cursor(b, d.classes, (*e.inputs, *(e.dtype(k) for k in e.outputs)), d.outer)
+    column_tasks, rows_per_task, block = b.index("column_tasks"), b.index("rows_per_task"), b.index("block")
+    rows = cursor.row_count()
+    for task in b.tasks():
+        first = (task // column_tasks) * rows_per_task
+        start = (task % column_tasks) * block
+        stop = b.min(start + block, cursor.n)
+        for row in b.loop(first, b.min(first + rows_per_task, rows)):
+            cursor.enter(row)
+            _row(b, d, cursor, start, stop)
+
+
+def _row(b: Builder, d: Elementwise, cursor: Cursor, start: Index, stop: Index) -> None:
+    """Whole vectors, then what is left of the row."""
+    repeated = {k: cursor.load_one(k) for k in range(len(d.expression.inputs)) if d.classes[k] == "same"}
+    lanes, wide = b.isa.lanes, b.isa.lanes * unroll(d.expression)
+    # Splats are made outside the loops: the text says what is loop-invariant.
+    splats = {w: {k: b.splat(v, w) for k, v in repeated.items()} for w in {lanes, wide}}
+    for i in b.loop(start, stop - (wide - 1), wide):
+        _vector(b, d, cursor, i, wide, None, splats[wide])
+    for i in b.loop(start + (stop - start) // wide * wide, stop, lanes):
+        _vector(b, d, cursor, i, lanes, stop - i, splats[lanes])
+
+
+def _vector(
+    b: Builder, d: Elementwise, cursor: Cursor, i: Index, width: int, count: Index | None, splats: dict[int, Vector]
+) -> None:
+    e = d.expression
+    found = values.Values(
+        b, e, width, lambda k: splats[k] if k in splats else cursor.load(k, i, width, count)
+    )
+    # Every load comes before the first store: an output may lie on an input.
+    results = [found.stored(k) for k in e.outputs]
+    for k, result in enumerate(results):
+        cursor.store(len(e.inputs) + k, i, result, count)
+
+
+def unroll(expression: Expression) -> int:
+    """Vectors a step: a few where there is little to do on each, one where a function fills the pipeline."""
+    heavy = any(node.op != "constant" and functions.row(node.op).heavy for node in expression.nodes)
+    return 2 if heavy else 4
