@@ -43,10 +43,7 @@ def run_plan(plan: Plan, arrays: Sequence[Array]) -> None:
     scratch = memory.fresh(plan.scratch_bytes)
     addresses = [*(memory.address(a) for a in arrays), workspace]
     for step in plan.steps:
-        words = [
-            addresses[x.index] + x.offset_bytes if isinstance(x, Operand) else x
-            for x in step.arguments
-        ]
+        words = [addresses[x.index] + x.offset_bytes if isinstance(x, Operand) else x for x in step.arguments]
         memory.call(step.spec, words, 0, step.tasks, scratch)
     memory.copy_back()
 
@@ -194,9 +191,7 @@ class _Memory:
         """A call of libc reached its stub: do what it does; the stub then returns."""
         place, rest = divmod(address - _STUBS, 16)
         if rest == 0 and place < len(_LIBRARY):
-            x0, x1, x2 = (
-                machine.reg_read(r) for r in (arm.UC_ARM64_REG_X0, arm.UC_ARM64_REG_X1, arm.UC_ARM64_REG_X2)
-            )
+            x0, x1, x2 = (machine.reg_read(r) for r in (arm.UC_ARM64_REG_X0, arm.UC_ARM64_REG_X1, arm.UC_ARM64_REG_X2))
             list(_LIBRARY.values())[place](machine, x0, x1, x2)
 
 

@@ -19,14 +19,10 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 
-Array = (
-    Any  # a one-dimensional NumPy array; to texts, as opaque as the vocabulary's Vector
-)
+Array = Any  # a one-dimensional NumPy array; to texts, as opaque as the vocabulary's Vector
 
 
-def run(
-    spec: KernelSpec, arguments: Sequence[int], begin: int, end: int, scratch: int
-) -> None:
+def run(spec: KernelSpec, arguments: Sequence[int], begin: int, end: int, scratch: int) -> None:
     """Perform tasks begin <= t < end of one kernel."""
     builder = NumpyBuilder(spec, arguments, begin, end, scratch)
     with np.errstate(all="ignore"):
@@ -101,18 +97,14 @@ class NumpyBuilder:
     def choose(self, condition: bool, x: Any, y: Any) -> Any:
         return x if condition else y
 
-    def loop(
-        self, start: int, stop: int, step: int = 1, carry: list[Any] | None = None
-    ) -> Iterator[int]:
+    def loop(self, start: int, stop: int, step: int = 1, carry: list[Any] | None = None) -> Iterator[int]:
         yield from range(start, stop, step)
 
     def when(self, condition: bool, carry: list[Any] | None = None) -> Iterator[None]:
         if condition:
             yield None
 
-    def function(
-        self, name: str, parameters: Sequence[DType | None], body: Callable[..., None]
-    ) -> Any:
+    def function(self, name: str, parameters: Sequence[DType | None], body: Callable[..., None]) -> Any:
         return body
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
@@ -127,9 +119,7 @@ class NumpyBuilder:
 
     def _memory(self, p: Pointer, i: int, count: int) -> Array:
         kind = _storage(p.dtype)
-        block = (ctypes.c_char * (count * kind.itemsize)).from_address(
-            p.address + i * kind.itemsize
-        )
+        block = (ctypes.c_char * (count * kind.itemsize)).from_address(p.address + i * kind.itemsize)
         return np.frombuffer(memoryview(block), kind)
 
     def load(self, p: Pointer, i: int, width: int, count: int | None = None) -> Array:
@@ -144,19 +134,12 @@ class NumpyBuilder:
         if n:
             self._memory(p, i, n)[:] = v[:n]
 
-    def load_strided(
-        self, p: Pointer, i: int, stride: int, width: int, count: int | None = None
-    ) -> Array:
+    def load_strided(self, p: Pointer, i: int, stride: int, width: int, count: int | None = None) -> Array:
         n = width if count is None else max(0, min(width, count))
-        lanes = [
-            self.load(p, i + stride * lane, 1, 1 if lane < n else 0)
-            for lane in range(width)
-        ]
+        lanes = [self.load(p, i + stride * lane, 1, 1 if lane < n else 0) for lane in range(width)]
         return np.concatenate(lanes)
 
-    def store_strided(
-        self, p: Pointer, i: int, stride: int, v: Array, count: int | None = None
-    ) -> None:
+    def store_strided(self, p: Pointer, i: int, stride: int, v: Array, count: int | None = None) -> None:
         n = len(v) if count is None else max(0, min(len(v), count))
         for lane in range(n):
             self.store(p, i + stride * lane, v[lane : lane + 1])
@@ -169,9 +152,7 @@ class NumpyBuilder:
 
     # -- making vectors --------------------------------------------------------------------------------------
     def constant(self, value: float | bool, dtype: DType, width: int) -> Array:
-        return np.full(
-            width, value, np.bool_ if dtype.kind == "bool" else _storage(dtype)
-        )
+        return np.full(width, value, np.bool_ if dtype.kind == "bool" else _storage(dtype))
 
     def like(self, x: Array, value: float | bool) -> Array:
         return np.full_like(x, value)
@@ -290,6 +271,4 @@ def _saturate(x: Array, target: np.dtype[Any]) -> Array:
     inside = np.isfinite(x) & (x > float(limits.min) - 1) & (x < float(limits.max) + 1)
     whole = np.where(inside, x, 0).astype(target)
     whole = np.where(x >= float(limits.max) + 1, target.type(limits.max), whole)
-    return np.where(x <= float(limits.min) - 1, target.type(limits.min), whole).astype(
-        target
-    )
+    return np.where(x <= float(limits.min) - 1, target.type(limits.min), whole).astype(target)

@@ -76,9 +76,7 @@ ROWS: tuple[Isa, ...] = (
     ),
 )  # fmt: skip
 
-_forced: contextvars.ContextVar[Isa | None] = contextvars.ContextVar(
-    "samebits_isa", default=None
-)
+_forced: contextvars.ContextVar[Isa | None] = contextvars.ContextVar("samebits_isa", default=None)
 
 
 def host_arch() -> str:
@@ -91,9 +89,7 @@ def host_arch() -> str:
 def _host_features() -> frozenset[str]:
     import llvmlite.binding as llvm
 
-    return frozenset(
-        name for name, present in llvm.get_host_cpu_features().items() if present
-    )
+    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
 
 
 @functools.cache

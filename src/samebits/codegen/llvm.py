@@ -45,18 +45,14 @@ class LlvmBuilder(Lanes):
     def module(self) -> str:
         """Declarations, constants and functions as one text."""
         functions = [*self._functions, self.w.text()]
-        return "\n".join(
-            [*self.constants.values(), *sorted(self.declarations), *functions, ""]
-        )
+        return "\n".join([*self.constants.values(), *sorted(self.declarations), *functions, ""])
 
     # -- arguments and tasks ---------------------------------------------------------------------------------
     def _argument(self, name: str) -> str:
         """Arguments are read once, in the entry block, so that every later block may use them."""
         if name not in self._arguments:
             slot, value = self.w.fresh("slot"), self.w.fresh("arg")
-            self.w.entry.append(
-                f"  {slot} = getelementptr i64, ptr %arguments, i64 {self._parameters[name]}"
-            )
+            self.w.entry.append(f"  {slot} = getelementptr i64, ptr %arguments, i64 {self._parameters[name]}")
             self.w.entry.append(f"  {value} = load i64, ptr {slot}, align 8")
             self._arguments[name] = value
         return self._arguments[name]
@@ -88,17 +84,13 @@ class LlvmBuilder(Lanes):
 
     def scratch(self, dtype: DType, offset_bytes: Any = 0) -> Pointer:
         return Pointer(
-            self.w.value(
-                f"getelementptr i8, ptr %scratch, i64 {operand(offset_bytes)}"
-            ),
+            self.w.value(f"getelementptr i8, ptr %scratch, i64 {operand(offset_bytes)}"),
             dtype,
         )
 
     def local(self, dtype: DType, count: int) -> Pointer:
         name = self.w.fresh("local")
-        self.w.entry.append(
-            f"  {name} = alloca [{count} x {element_type(dtype)}], align 64"
-        )
+        self.w.entry.append(f"  {name} = alloca [{count} x {element_type(dtype)}], align 64")
         return Pointer(name, dtype)
 
     # -- indices ---------------------------------------------------------------------------------------------
@@ -108,16 +100,12 @@ class LlvmBuilder(Lanes):
     def max(self, x: Any, y: Any) -> Any:
         return self._extreme("smax", max, x, y)
 
-    def _extreme(
-        self, name: str, python: Callable[[int, int], int], x: Any, y: Any
-    ) -> Any:
+    def _extreme(self, name: str, python: Callable[[int, int], int], x: Any, y: Any) -> Any:
         if isinstance(x, int) and isinstance(y, int):
             return python(x, y)
         return Index(
             self.w,
-            self.intrinsic(
-                f"llvm.{name}.i64", "i64", [("i64", operand(x)), ("i64", operand(y))]
-            ),
+            self.intrinsic(f"llvm.{name}.i64", "i64", [("i64", operand(x)), ("i64", operand(y))]),
         )
 
     def choose(self, condition: Any, x: Any, y: Any) -> Any:
@@ -127,15 +115,11 @@ class LlvmBuilder(Lanes):
             return Pointer(self.w.value(f"select i1 {condition.name}, ptr {x.name}, ptr {y.name}"), x.dtype)
         return Index(
             self.w,
-            self.w.value(
-                f"select i1 {condition.name}, i64 {operand(x)}, i64 {operand(y)}"
-            ),
+            self.w.value(f"select i1 {condition.name}, i64 {operand(x)}, i64 {operand(y)}"),
         )
 
     # -- control ---------------------------------------------------------------------------------------------
-    def loop(
-        self, start: Any, stop: Any, step: int = 1, carry: list[Any] | None = None
-    ) -> Iterator[Index]:
+    def loop(self, start: Any, stop: Any, step: int = 1, carry: list[Any] | None = None) -> Iterator[Index]:
         w, carry = self.w, carry if carry is not None else []
         body, latch_stop, done = w.label("body"), operand(stop), w.label("done")
         first = list(_flatten(carry))
@@ -144,37 +128,25 @@ class LlvmBuilder(Lanes):
         w.emit(f"br i1 {enter}, label %{body}, label %{done}")
         w.begin(body)
         i, i_line = w.fresh("i"), w.reserve()
-        phis = [
-            [(w.fresh("phi"), w.reserve()) for _ in _registers(value)]
-            for value in first
-        ]
+        phis = [[(w.fresh("phi"), w.reserve()) for _ in _registers(value)] for value in first]
         _assign(
             carry,
-            [
-                _rebuild(self.w, value, [n for n, _ in p])
-                for value, p in zip(first, phis, strict=True)
-            ],
+            [_rebuild(self.w, value, [n for n, _ in p]) for value, p in zip(first, phis, strict=True)],
         )
         yield Index(w, i)
         last, latch = list(_flatten(carry)), w.block
         following = w.value(f"add nsw i64 {i}, {step}")
         again = w.value(f"icmp slt i64 {following}, {latch_stop}")
         w.emit(f"br i1 {again}, label %{body}, label %{done}")
-        w.lines[i_line] = (
-            f"  {i} = phi i64 [ {operand(start)}, %{entry} ], [ {following}, %{latch} ]"
-        )
+        w.lines[i_line] = f"  {i} = phi i64 [ {operand(start)}, %{entry} ], [ {following}, %{latch} ]"
         w.begin(done)
         results = []
         for before, after, names in zip(first, last, phis, strict=True):
             merged = []
             both = zip(_registers(before), _registers(after), names, strict=True)
             for (kind, x), (_, y), (name, line) in both:
-                w.lines[line] = (
-                    f"  {name} = phi {kind} [ {x}, %{entry} ], [ {y}, %{latch} ]"
-                )
-                merged.append(
-                    w.value(f"phi {kind} [ {x}, %{entry} ], [ {y}, %{latch} ]")
-                )
+                w.lines[line] = f"  {name} = phi {kind} [ {x}, %{entry} ], [ {y}, %{latch} ]"
+                merged.append(w.value(f"phi {kind} [ {x}, %{entry} ], [ {y}, %{latch} ]"))
             results.append(_rebuild(w, before, merged))
         _assign(carry, results)
 
@@ -196,32 +168,21 @@ class LlvmBuilder(Lanes):
         for before, after in zip(first, last, strict=True):
             merged = [
                 w.value(f"phi {kind} [ {x}, %{entry} ], [ {y}, %{end} ]")
-                for (kind, x), (_, y) in zip(
-                    _registers(before), _registers(after), strict=True
-                )
+                for (kind, x), (_, y) in zip(_registers(before), _registers(after), strict=True)
             ]
             results.append(_rebuild(w, before, merged))
         _assign(carry, results)
 
-    def function(
-        self, name: str, parameters: Sequence[DType | None], body: Callable[..., None]
-    ) -> Any:
+    def function(self, name: str, parameters: Sequence[DType | None], body: Callable[..., None]) -> Any:
         outer, outer_arguments = self.w, self._arguments
         kinds = ["i64" if dtype is None else "ptr" for dtype in parameters]
         names = [f"%p{i}" for i in range(len(kinds))]
-        signature = ", ".join(
-            f"{kind} {p}" for kind, p in zip(kinds, names, strict=True)
-        )
+        signature = ", ".join(f"{kind} {p}" for kind, p in zip(kinds, names, strict=True))
         self.w, self._arguments = (
             Writer(f"define internal void @{name}({signature}) noinline"),
             {},
         )
-        body(
-            *[
-                Index(self.w, p) if d is None else Pointer(p, d)
-                for p, d in zip(names, parameters, strict=True)
-            ]
-        )
+        body(*[Index(self.w, p) if d is None else Pointer(p, d) for p, d in zip(names, parameters, strict=True)])
         self._functions.append(self.w.text())
         self.w, self._arguments = outer, outer_arguments
         return name, tuple(kinds)
@@ -237,9 +198,7 @@ class LlvmBuilder(Lanes):
         for (kind, part), size in zip(m.kinds(), m.sizes, strict=True):
             one = part
             if size > 1:
-                one = self.intrinsic(
-                    f"llvm.vector.reduce.or.v{size}i1", "i1", [(kind, part)]
-                )
+                one = self.intrinsic(f"llvm.vector.reduce.or.v{size}i1", "i1", [(kind, part)])
             found = self.w.value(f"or i1 {found}, {one}")
         return Condition(self.w, found)
 
@@ -268,14 +227,8 @@ def _assign(carry: list[Any], values: list[Any]) -> None:
 
 def _registers(value: Any) -> list[tuple[str, str]]:
     """(LLVM type, name) of the SSA values that a carried value consists of."""
-    return (
-        list(value.kinds()) if isinstance(value, Vector) else [("i64", operand(value))]
-    )
+    return list(value.kinds()) if isinstance(value, Vector) else [("i64", operand(value))]
 
 
 def _rebuild(w: Writer, like: Any, names: list[str]) -> Any:
-    return (
-        Vector(like.dtype, tuple(names), like.sizes)
-        if isinstance(like, Vector)
-        else Index(w, names[0])
-    )
+    return Vector(like.dtype, tuple(names), like.sizes) if isinstance(like, Vector) else Index(w, names[0])

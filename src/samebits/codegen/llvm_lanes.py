@@ -56,17 +56,11 @@ class Lanes:
         sizes = vectors[0].sizes
         for v in vectors[1:]:
             if v.sizes != sizes:
-                raise TypeError(
-                    f"vectors of widths {[x.width for x in vectors]} in one operation"
-                )
-        parts = tuple(
-            make(size, *(v.parts[i] for v in vectors)) for i, size in enumerate(sizes)
-        )
+                raise TypeError(f"vectors of widths {[x.width for x in vectors]} in one operation")
+        parts = tuple(make(size, *(v.parts[i] for v in vectors)) for i, size in enumerate(sizes))
         return Vector(dtype, parts, sizes)
 
-    def _binary(
-        self, op: str, x: Vector, y: Vector, dtype: DType | None = None
-    ) -> Vector:
+    def _binary(self, op: str, x: Vector, y: Vector, dtype: DType | None = None) -> Vector:
         if x.dtype is not y.dtype and x.dtype != y.dtype:
             raise TypeError(f"{op} of {x.dtype.name} and {y.dtype.name}")
         return self._each(
@@ -76,23 +70,15 @@ class Lanes:
             y,
         )
 
-    def _math(
-        self, name: str, *vectors: Vector, tail: Sequence[tuple[str, str]] = ()
-    ) -> Vector:
+    def _math(self, name: str, *vectors: Vector, tail: Sequence[tuple[str, str]] = ()) -> Vector:
         """An intrinsic overloaded on the register type, e.g. llvm.fma.v8f32."""
         first = vectors[0]
         letter = "f" if first.dtype.kind == "float" else "i"
 
         def make(size: int, *parts: str) -> str:
             kind = part_type(first.lane, size)
-            suffix = (
-                f"{letter}{first.dtype.width_bits}"
-                if size == 1
-                else f"v{size}{letter}{first.dtype.width_bits}"
-            )
-            return self.intrinsic(
-                f"llvm.{name}.{suffix}", kind, [*((kind, p) for p in parts), *tail]
-            )
+            suffix = f"{letter}{first.dtype.width_bits}" if size == 1 else f"v{size}{letter}{first.dtype.width_bits}"
+            return self.intrinsic(f"llvm.{name}.{suffix}", kind, [*((kind, p) for p in parts), *tail])
 
         return self._each(make, first.dtype, *vectors)
 
@@ -106,9 +92,7 @@ class Lanes:
     def _address(self, p: Pointer, i: Any) -> str:
         if isinstance(i, int) and i == 0:
             return p.name
-        return self.w.value(
-            f"getelementptr {element_type(p.dtype)}, ptr {p.name}, i64 {operand(i)}"
-        )
+        return self.w.value(f"getelementptr {element_type(p.dtype)}, ptr {p.name}, i64 {operand(i)}")
 
     def load(self, p: Pointer, i: Any, width: int, count: Any = None) -> Vector:
         sizes, lane, start = split(width, self.isa.lanes), element_type(p.dtype), 0
@@ -116,13 +100,9 @@ class Lanes:
         for size in sizes:
             address, kind = self._address(p, i + start), part_type(lane, size)
             if count is None:
-                parts.append(
-                    self.w.value(f"load {kind}, ptr {address}, align {_align(p.dtype)}")
-                )
+                parts.append(self.w.value(f"load {kind}, ptr {address}, align {_align(p.dtype)}"))
             else:
-                parts.append(
-                    self._masked_load(address, lane, size, count - start, p.dtype)
-                )
+                parts.append(self._masked_load(address, lane, size, count - start, p.dtype))
             start += size
         v = Vector(p.dtype, tuple(parts), sizes)
         return self._as_mask(v) if p.dtype.kind == "bool" else v
@@ -134,9 +114,7 @@ class Lanes:
         for (kind, part), size in zip(v.kinds(), v.sizes, strict=True):
             address = self._address(p, i + start)
             if count is None:
-                self.w.emit(
-                    f"store {kind} {part}, ptr {address}, align {_align(p.dtype)}"
-                )
+                self.w.emit(f"store {kind} {part}, ptr {address}, align {_align(p.dtype)}")
             else:
                 self._masked_store(address, part, lane, size, count - start, p.dtype)
             start += size
@@ -147,9 +125,7 @@ class Lanes:
         lanes = ", ".join(f"i64 {lane}" for lane in range(size))
         return self.w.value(f"icmp slt <{size} x i64> <{lanes}>, {splat}")
 
-    def _masked_load(
-        self, address: str, lane: str, size: int, count: Any, dtype: DType
-    ) -> str:
+    def _masked_load(self, address: str, lane: str, size: int, count: Any, dtype: DType) -> str:
         kind, mask = f"<{size} x {lane}>", self._lane_mask(count, size)
         name = f"llvm.masked.load.v{size}{_suffix(lane)}.p0"
         whole = self.intrinsic(
@@ -162,13 +138,9 @@ class Lanes:
                 (kind, "zeroinitializer"),
             ],
         )
-        return (
-            whole if size > 1 else self.w.value(f"extractelement {kind} {whole}, i64 0")
-        )
+        return whole if size > 1 else self.w.value(f"extractelement {kind} {whole}, i64 0")
 
-    def _masked_store(
-        self, address: str, part: str, lane: str, size: int, count: Any, dtype: DType
-    ) -> None:
+    def _masked_store(self, address: str, part: str, lane: str, size: int, count: Any, dtype: DType) -> None:
         kind, mask = f"<{size} x {lane}>", self._lane_mask(count, size)
         if size == 1:
             part = self.w.value(f"insertelement {kind} poison, {lane} {part}, i64 0")
@@ -178,22 +150,16 @@ class Lanes:
             ("i32", str(_align(dtype))),
             (f"<{size} x i1>", mask),
         ]
-        self.intrinsic(
-            f"llvm.masked.store.v{size}{_suffix(lane)}.p0", "void", arguments
-        )
+        self.intrinsic(f"llvm.masked.store.v{size}{_suffix(lane)}.p0", "void", arguments)
 
-    def load_strided(
-        self, p: Pointer, i: Any, stride: Any, width: int, count: Any = None
-    ) -> Vector:
+    def load_strided(self, p: Pointer, i: Any, stride: Any, width: int, count: Any = None) -> Vector:
         lanes = []
         for lane in range(width):
             limit = None if count is None else count - lane
             lanes.append(self.load(p, i + stride * lane, 1, limit))
         return self.concat(lanes)
 
-    def store_strided(
-        self, p: Pointer, i: Any, stride: Any, v: Vector, count: Any = None
-    ) -> None:
+    def store_strided(self, p: Pointer, i: Any, stride: Any, v: Vector, count: Any = None) -> None:
         for lane in range(v.width):
             limit = None if count is None else count - lane
             self.store(p, i + stride * lane, self.slice(v, lane, 1), limit)
@@ -216,9 +182,7 @@ class Lanes:
 
     def _as_mask(self, v: Vector) -> Vector:
         return self._each(
-            lambda size, a: self.w.value(
-                f"icmp ne {part_type('i8', size)} {a}, {_zero('i8', size)}"
-            ),
+            lambda size, a: self.w.value(f"icmp ne {part_type('i8', size)} {a}, {_zero('i8', size)}"),
             dtypes.bool_,
             v,
         )
@@ -235,21 +199,14 @@ class Lanes:
         sizes = split(width, self.isa.lanes)
         kind = "i1" if dtype.kind == "bool" else element_type(dtype)
         text = literal(value, kind)
-        parts = tuple(
-            text if s == 1 else "<" + ", ".join([f"{kind} {text}"] * s) + ">"
-            for s in sizes
-        )
+        parts = tuple(text if s == 1 else "<" + ", ".join([f"{kind} {text}"] * s) + ">" for s in sizes)
         return Vector(dtype, parts, sizes)
 
     def _splat_text(self, scalar: str, kind: str, size: int) -> str:
         if size == 1:
-            one = self.w.value(
-                f"insertelement <1 x {kind}> poison, {kind} {scalar}, i64 0"
-            )
+            one = self.w.value(f"insertelement <1 x {kind}> poison, {kind} {scalar}, i64 0")
             return one
-        first = self.w.value(
-            f"insertelement <{size} x {kind}> poison, {kind} {scalar}, i64 0"
-        )
+        first = self.w.value(f"insertelement <{size} x {kind}> poison, {kind} {scalar}, i64 0")
         return self.w.value(
             f"shufflevector <{size} x {kind}> {first}, <{size} x {kind}> poison, <{size} x i32> zeroinitializer"
         )
@@ -287,20 +244,11 @@ class Lanes:
 
     def _gathered(self, source: Sequence[Vector], lanes: Sequence[int]) -> Vector:
         """Lanes of the concatenation of `source`, in the order given, as a new vector."""
-        places = [
-            (v, p, lane)
-            for v in source
-            for p, size in enumerate(v.sizes)
-            for lane in range(size)
-        ]
+        places = [(v, p, lane) for v in source for p, size in enumerate(v.sizes) for lane in range(size)]
         first, sizes, start = source[0], split(len(lanes), self.isa.lanes), 0
         parts = []
         for size in sizes:
-            parts.append(
-                self._shuffle(
-                    [places[lane] for lane in lanes[start : start + size]], first.lane
-                )
-            )
+            parts.append(self._shuffle([places[lane] for lane in lanes[start : start + size]], first.lane))
             start += size
         return Vector(first.dtype, tuple(parts), sizes)
 
@@ -311,35 +259,22 @@ class Lanes:
         picks = [k for _, _, k in places]
         if len(origins) == 1 and origins[0][1] == size and picks == list(range(size)):
             return origins[0][0]
-        if (
-            size > 1
-            and len(origins) <= 2
-            and len({s for _, s in origins}) == 1
-            and origins[0][1] > 1
-        ):
+        if size > 1 and len(origins) <= 2 and len({s for _, s in origins}) == 1 and origins[0][1] > 1:
             wide = origins[0][1]
             base = {name: wide * n for n, (name, _) in enumerate(origins)}
             mask = ", ".join(f"i32 {base[v.parts[p]] + k}" for v, p, k in places)
             other = origins[-1][0] if len(origins) == 2 else "poison"
             kind = part_type(lane, wide)
-            return self.w.value(
-                f"shufflevector {kind} {origins[0][0]}, {kind} {other}, <{size} x i32> <{mask}>"
-            )
+            return self.w.value(f"shufflevector {kind} {origins[0][0]}, {kind} {other}, <{size} x i32> <{mask}>")
         scalars = []
         for v, p, k in places:
             name, wide = v.parts[p], v.sizes[p]
-            scalars.append(
-                name
-                if wide == 1
-                else self.w.value(f"extractelement <{wide} x {lane}> {name}, i64 {k}")
-            )
+            scalars.append(name if wide == 1 else self.w.value(f"extractelement <{wide} x {lane}> {name}, i64 {k}"))
         if size == 1:
             return scalars[0]
         whole = "poison"
         for k, scalar in enumerate(scalars):
-            whole = self.w.value(
-                f"insertelement <{size} x {lane}> {whole}, {lane} {scalar}, i64 {k}"
-            )
+            whole = self.w.value(f"insertelement <{size} x {lane}> {whole}, {lane} {scalar}, i64 {k}")
         return whole
 
     def slice(self, v: Vector, start: int, width: int) -> Vector:
@@ -351,10 +286,7 @@ class Lanes:
     def transpose(self, vs: Sequence[Vector]) -> list[Vector]:
         n, width = len(vs), vs[0].width
         if n != width or n & (n - 1) or n > self.isa.lanes:
-            return [
-                self._gathered(vs, [row * width + column for row in range(n)])
-                for column in range(width)
-            ]
+            return [self._gathered(vs, [row * width + column for row in range(n)]) for column in range(width)]
         rows, distance = list(vs), n // 2
         while distance:  # exchange off-diagonal blocks of size `distance`, halving: log2(n) rounds of n shuffles
             for i in range(n):
@@ -371,9 +303,7 @@ class Lanes:
         return rows
 
     def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
-        permute = (
-            dtype.name == "float64" and len(table) <= 16 and self.isa.name == "avx512"
-        )
+        permute = dtype.name == "float64" and len(table) <= 16 and self.isa.name == "avx512"
         parts = []
         for (kind, part), size in zip(index.kinds(), index.sizes, strict=True):
             if permute and size == 16:
@@ -385,19 +315,12 @@ class Lanes:
     def _permute16(self, table: Sequence[float], kind: str, part: str) -> str:
         """Sixteen float64 of a 16-entry table: two vpermi2pd."""
         padded = [*table, *[0.0] * (16 - len(table))]
-        halves = [
-            "<"
-            + ", ".join(f"double {literal(x, 'double')}" for x in padded[k : k + 8])
-            + ">"
-            for k in (0, 8)
-        ]
+        halves = ["<" + ", ".join(f"double {literal(x, 'double')}" for x in padded[k : k + 8]) + ">" for k in (0, 8)]
         wide = self.w.value(f"zext {kind} {part} to <16 x i64>")
         found = []
         for k in (0, 8):
             mask = ", ".join(f"i32 {k + lane}" for lane in range(8))
-            lanes = self.w.value(
-                f"shufflevector <16 x i64> {wide}, <16 x i64> poison, <8 x i32> <{mask}>"
-            )
+            lanes = self.w.value(f"shufflevector <16 x i64> {wide}, <16 x i64> poison, <8 x i32> <{mask}>")
             found.append(
                 self.intrinsic(
                     "llvm.x86.avx512.vpermi2var.pd.512",
@@ -410,13 +333,9 @@ class Lanes:
                 )
             )
         mask = ", ".join(f"i32 {lane}" for lane in range(16))
-        return self.w.value(
-            f"shufflevector <8 x double> {found[0]}, <8 x double> {found[1]}, <16 x i32> <{mask}>"
-        )
+        return self.w.value(f"shufflevector <8 x double> {found[0]}, <8 x double> {found[1]}, <16 x i32> <{mask}>")
 
-    def _load_lanes(
-        self, table: Sequence[float], dtype: DType, kind: str, part: str, size: int
-    ) -> str:
+    def _load_lanes(self, table: Sequence[float], dtype: DType, kind: str, part: str, size: int) -> str:
         element, entries = (
             element_type(dtype),
             tuple(literal(x, element_type(dtype)) for x in table),
@@ -431,23 +350,13 @@ class Lanes:
         name = self.constants[key].split(" ", 1)[0]
         whole = "poison"
         for lane in range(size):
-            at = (
-                part
-                if size == 1
-                else self.w.value(f"extractelement {kind} {part}, i64 {lane}")
-            )
-            position = self.w.value(
-                f"zext {kind if size == 1 else kind.split(' x ')[1][:-1]} {at} to i64"
-            )
-            address = self.w.value(
-                f"getelementptr {element}, ptr {name}, i64 {position}"
-            )
+            at = part if size == 1 else self.w.value(f"extractelement {kind} {part}, i64 {lane}")
+            position = self.w.value(f"zext {kind if size == 1 else kind.split(' x ')[1][:-1]} {at} to i64")
+            address = self.w.value(f"getelementptr {element}, ptr {name}, i64 {position}")
             one = self.w.value(f"load {element}, ptr {address}, align {_align(dtype)}")
             if size == 1:
                 return one
-            whole = self.w.value(
-                f"insertelement <{size} x {element}> {whole}, {element} {one}, i64 {lane}"
-            )
+            whole = self.w.value(f"insertelement <{size} x {element}> {whole}, {element} {one}, i64 {lane}")
         return whole
 
     # -- arithmetic --------------------------------------------------------------------------------------------
@@ -482,28 +391,18 @@ class Lanes:
         )
 
     def abs(self, x: Vector) -> Vector:
-        return (
-            self._math("fabs", x)
-            if x.dtype.kind == "float"
-            else self._math("abs", x, tail=[("i1", "false")])
-        )
+        return self._math("fabs", x) if x.dtype.kind == "float" else self._math("abs", x, tail=[("i1", "false")])
 
     def maximum(self, x: Vector, y: Vector) -> Vector:
-        return self._math(
-            {"float": "maximum", "int": "smax"}.get(x.dtype.kind, "umax"), x, y
-        )
+        return self._math({"float": "maximum", "int": "smax"}.get(x.dtype.kind, "umax"), x, y)
 
     def minimum(self, x: Vector, y: Vector) -> Vector:
-        return self._math(
-            {"float": "minimum", "int": "smin"}.get(x.dtype.kind, "umin"), x, y
-        )
+        return self._math({"float": "minimum", "int": "smin"}.get(x.dtype.kind, "umin"), x, y)
 
     def canonical(self, x: Vector) -> Vector:
         if x.dtype.kind != "float":
             return x
-        return self.select(
-            self.is_nan(x), self.constant(float("nan"), x.dtype, x.width), x
-        )
+        return self.select(self.is_nan(x), self.constant(float("nan"), x.dtype, x.width), x)
 
     # -- bits and comparisons ----------------------------------------------------------------------------------
     def bit_and(self, x: Vector, y: Vector) -> Vector:
@@ -522,12 +421,8 @@ class Lanes:
         op = "ashr" if x.dtype.kind == "int" else "lshr"
         return self._binary(op, x, self.constant(bits, x.dtype, x.width))
 
-    def _compare(
-        self, ordered: str, signed: str, unsigned: str, x: Vector, y: Vector
-    ) -> Vector:
-        op = {"float": f"fcmp {ordered}", "int": f"icmp {signed}"}.get(
-            x.dtype.kind, f"icmp {unsigned}"
-        )
+    def _compare(self, ordered: str, signed: str, unsigned: str, x: Vector, y: Vector) -> Vector:
+        op = {"float": f"fcmp {ordered}", "int": f"icmp {signed}"}.get(x.dtype.kind, f"icmp {unsigned}")
         return self._binary(op, x, y, dtypes.bool_)
 
     def equal(self, x: Vector, y: Vector) -> Vector:
@@ -548,9 +443,7 @@ class Lanes:
     def select(self, m: Vector, x: Vector, y: Vector) -> Vector:
         def make(size: int, c: str, a: str, b: str) -> str:
             kind = part_type(x.lane, size)
-            return self.w.value(
-                f"select {part_type('i1', size)} {c}, {kind} {a}, {kind} {b}"
-            )
+            return self.w.value(f"select {part_type('i1', size)} {c}, {kind} {a}, {kind} {b}")
 
         return self._each(make, x.dtype, m, x, y)
 
@@ -560,9 +453,7 @@ class Lanes:
             return x
         if dtype.kind == "bool":
             zero = self.constant(0, x.dtype, x.width)
-            return self._binary(
-                "fcmp une" if x.dtype.kind == "float" else "icmp ne", x, zero, dtype
-            )
+            return self._binary("fcmp une" if x.dtype.kind == "float" else "icmp ne", x, zero, dtype)
         source, target = x.lane, element_type(dtype)
         if x.dtype.kind == "float" and dtype.kind != "float":
             return self._saturate(x, dtype)
@@ -570,9 +461,7 @@ class Lanes:
         if op is None:
             return Vector(dtype, x.parts, x.sizes)
         return self._each(
-            lambda size, a: self.w.value(
-                f"{op} {part_type(source, size)} {a} to {part_type(target, size)}"
-            ),
+            lambda size, a: self.w.value(f"{op} {part_type(source, size)} {a} to {part_type(target, size)}"),
             dtype,
             x,
         )
@@ -596,9 +485,7 @@ class Lanes:
         if source == target:
             return Vector(dtype, x.parts, x.sizes)
         return self._each(
-            lambda size, a: self.w.value(
-                f"bitcast {part_type(source, size)} {a} to {part_type(target, size)}"
-            ),
+            lambda size, a: self.w.value(f"bitcast {part_type(source, size)} {a} to {part_type(target, size)}"),
             dtype,
             x,
         )

@@ -74,9 +74,7 @@ class Writer:
 
     def text(self) -> str:
         """The whole function."""
-        return "\n".join(
-            [self.header + " {", "entry:", *self.entry, *self.lines, "  ret void", "}"]
-        )
+        return "\n".join([self.header + " {", "entry:", *self.entry, *self.lines, "  ret void", "}"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +87,19 @@ class Condition:
     def __and__(self, other: Condition | bool) -> Condition | bool:
         if isinstance(other, bool):
             return self if other else False
-        return Condition(
-            self.writer, self.writer.value(f"and i1 {self.name}, {other.name}")
-        )
+        return Condition(self.writer, self.writer.value(f"and i1 {self.name}, {other.name}"))
 
     __rand__ = __and__
 
     def __or__(self, other: Condition | bool) -> Condition | bool:
         if isinstance(other, bool):
             return True if other else self
-        return Condition(
-            self.writer, self.writer.value(f"or i1 {self.name}, {other.name}")
-        )
+        return Condition(self.writer, self.writer.value(f"or i1 {self.name}, {other.name}"))
 
     __ror__ = __or__
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            "a condition of a kernel is known when it runs, not when it is emitted; use b.when"
-        )
+        raise TypeError("a condition of a kernel is known when it runs, not when it is emitted; use b.when")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,9 +110,7 @@ class Index:
     name: str
 
     def _binary(self, op: str, x: Any, y: Any) -> Index:
-        return Index(
-            self.writer, self.writer.value(f"{op} i64 {operand(x)}, {operand(y)}")
-        )
+        return Index(self.writer, self.writer.value(f"{op} i64 {operand(x)}, {operand(y)}"))
 
     def _compare(self, op: str, other: Any) -> Condition:
         return Condition(
@@ -180,9 +170,7 @@ class Index:
         return self._compare("ne", other)
 
     def __bool__(self) -> bool:
-        raise TypeError(
-            "an index of a kernel is known when it runs, not when it is emitted; use b.when"
-        )
+        raise TypeError("an index of a kernel is known when it runs, not when it is emitted; use b.when")
 
 
 def _is(x: Any, value: int) -> bool:

@@ -54,19 +54,13 @@ class Builder(Protocol):
         """x if the condition holds, else y: two indices, or two pointers to one dtype."""
 
     # -- control ---------------------------------------------------------------------------------------------
-    def loop(
-        self, start: Index, stop: Index, step: int = 1, carry: list[Any] | None = None
-    ) -> Iterator[Index]:
+    def loop(self, start: Index, stop: Index, step: int = 1, carry: list[Any] | None = None) -> Iterator[Index]:
         """for i = start; i < stop; i += step. `carry`: nested list of vectors and indices, updated by the body."""
 
-    def when(
-        self, condition: Condition, carry: list[Any] | None = None
-    ) -> Iterator[None]:
+    def when(self, condition: Condition, carry: list[Any] | None = None) -> Iterator[None]:
         """The body runs if the condition holds; `carry` then holds what it left, else what it was."""
 
-    def function(
-        self, name: str, parameters: Sequence[DType | None], body: Callable[..., None]
-    ) -> Function:
+    def function(self, name: str, parameters: Sequence[DType | None], body: Callable[..., None]) -> Function:
         """A function of its own, never inlined: `body(*parameters)`; a DType is a pointer to it, None an index."""
 
     def call(self, function: Function, *arguments: Any) -> None: ...
@@ -78,16 +72,12 @@ class Builder(Protocol):
     def cast(self, p: Pointer, dtype: DType) -> Pointer:
         """The same address seen as elements of another dtype."""
 
-    def load(
-        self, p: Pointer, i: Index, width: int, count: Index | None = None
-    ) -> Vector:
+    def load(self, p: Pointer, i: Index, width: int, count: Index | None = None) -> Vector:
         """Elements i .. i+width-1; with `count`, only the first `count` are read and the rest are zero.
 
         A bool element loads as a mask (any non-zero byte is True)."""
 
-    def store(
-        self, p: Pointer, i: Index, v: Vector, count: Index | None = None
-    ) -> None:
+    def store(self, p: Pointer, i: Index, v: Vector, count: Index | None = None) -> None:
         """Write v at i; with `count`, only its first `count` lanes. A mask stores as bytes 0 and 1."""
 
     def load_strided(
@@ -100,9 +90,7 @@ class Builder(Protocol):
     ) -> Vector:
         """Elements i, i+stride, ...: one load a lane."""
 
-    def store_strided(
-        self, p: Pointer, i: Index, stride: Index, v: Vector, count: Index | None = None
-    ) -> None: ...
+    def store_strided(self, p: Pointer, i: Index, stride: Index, v: Vector, count: Index | None = None) -> None: ...
     def load_index(self, p: Pointer, i: Index) -> Index:
         """The integer element i as an index (sign- or zero-extended by its dtype)."""
 

@@ -25,9 +25,7 @@ def directory() -> pathlib.Path | None:
     """The cache directory, created on first use, or None where there is no safe one."""
     chosen = os.environ.get("SAMEBITS_CACHE_DIR")
     if chosen is None:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(
-            os.path.expanduser("~"), ".cache"
-        )
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         chosen = os.path.join(base, "samebits")
     return _usable(chosen)
 

@@ -67,9 +67,7 @@ def _key(spec: KernelSpec) -> str:
 
 def module_key(module: str, target: Target) -> str:
     """The cache key of a module that is not a kernel's: its whole text decides."""
-    return hashlib.sha256(
-        repr((module, target, llvm.llvm_version_info)).encode()
-    ).hexdigest()
+    return hashlib.sha256(repr((module, target, llvm.llvm_version_info)).encode()).hexdigest()
 
 
 @functools.cache
@@ -89,11 +87,7 @@ def sources() -> str:
 def _machine(target: Target) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    triple = (
-        llvm.get_default_triple()
-        if target.arch == isas.host_arch()
-        else f"{target.arch}-unknown-linux-gnu"
-    )
+    triple = llvm.get_default_triple() if target.arch == isas.host_arch() else f"{target.arch}-unknown-linux-gnu"
     return llvm.Target.from_triple(triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
     )
@@ -106,9 +100,7 @@ def optimised(module: str, target: Target) -> tuple[Any, Any]:
         parsed = llvm.parse_assembly(module)
         parsed.verify()
     except RuntimeError as reason:
-        raise errors.NativeError(
-            f"LLVM refuses an emitted module: {reason}"
-        ) from reason
+        raise errors.NativeError(f"LLVM refuses an emitted module: {reason}") from reason
     parsed.triple, parsed.data_layout = machine.triple, str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False

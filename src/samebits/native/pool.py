@@ -78,9 +78,7 @@ class Pool:
         record = (ctypes.c_int64 * 3)(self.address, index, spins)
         handle = ctypes.c_ulong()
         every = signal.valid_signals() if hasattr(signal, "pthread_sigmask") else set()
-        before = signal.pthread_sigmask(
-            signal.SIG_BLOCK, every
-        )  # signals are for Python's threads
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, every)  # signals are for Python's threads
         try:
             failed = self._libc.pthread_create(
                 ctypes.byref(handle),
@@ -103,9 +101,7 @@ class Pool:
         """End all workers and wait for them."""
         with self._lock:
             ctypes.c_int64.from_address(self.address + 8 * 33).value = 1
-            mutex, condition = (
-                ctypes.c_void_p(self.address + 8 * word) for word in (40, 56)
-            )
+            mutex, condition = (ctypes.c_void_p(self.address + 8 * word) for word in (40, 56))
             self._libc.pthread_mutex_lock(mutex)
             self._libc.pthread_cond_broadcast(condition)
             self._libc.pthread_mutex_unlock(mutex)

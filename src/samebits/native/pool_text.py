@@ -322,8 +322,4 @@ define internal void @relax() {
 
 def module(arch: str) -> str:
     """The pool's LLVM module for an architecture."""
-    return (
-        {"x86_64": _X86, "aarch64": _AARCH64}[arch]
-        + "declare i64 @llvm.smin.i64(i64, i64)\n"
-        + _COMMON
-    )
+    return {"x86_64": _X86, "aarch64": _AARCH64}[arch] + "declare i64 @llvm.smin.i64(i64, i64)\n" + _COMMON

@@ -47,11 +47,7 @@ def take(size_bytes: int) -> Block:
     if not size_bytes:
         return _EMPTY
     block, _kept.block = _kept.block, None
-    return (
-        block
-        if block is not None and block.size_bytes >= size_bytes
-        else Block(size_bytes)
-    )
+    return block if block is not None and block.size_bytes >= size_bytes else Block(size_bytes)
 
 
 def give(block: Block) -> None:

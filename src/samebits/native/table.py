@@ -17,9 +17,7 @@ from samebits.native import scratch
 
 _HEADER = 8
 _STEP = 4
-_GRABS_A_THREAD = (
-    8  # enough to even out a slow thread, few enough that taking work costs nothing
-)
+_GRABS_A_THREAD = 8  # enough to even out a slow thread, few enough that taking work costs nothing
 
 
 class _Frame:
@@ -48,16 +46,10 @@ class Table:
     Raises:  NativeError if a kernel cannot be compiled.
     """
 
-    def __init__(
-        self, plans: Sequence[tuple[Plan, Sequence[int]]], slots: int, threads: int
-    ) -> None:
+    def __init__(self, plans: Sequence[tuple[Plan, Sequence[int]]], slots: int, threads: int) -> None:
         self.slots, self.threads = slots, threads
-        self.scratch_bytes = max(
-            [-(-plan.scratch_bytes // 64) * 64 for plan, _ in plans], default=0
-        )
-        self.steps: list[Step] = [
-            step for plan, _ in plans for step in plan.steps if step.tasks
-        ]
+        self.scratch_bytes = max([-(-plan.scratch_bytes // 64) * 64 for plan, _ in plans], default=0)
+        self.steps: list[Step] = [step for plan, _ in plans for step in plan.steps if step.tasks]
         self.compiled = all(plan.isa.compiled for plan, _ in plans)
         if self.compiled:
             from samebits.native import pool  # LLVM is needed for compiled rows alone
@@ -76,18 +68,12 @@ class Table:
             for step in plan.steps:
                 if not step.tasks:
                     continue
-                grain = (
-                    -(-step.tasks // (self.threads * _GRABS_A_THREAD))
-                    if self.threads > 1
-                    else step.tasks
-                )
+                grain = -(-step.tasks // (self.threads * _GRABS_A_THREAD)) if self.threads > 1 else step.tasks
                 words[at : at + _STEP] = [self._kernel(step), 0, step.tasks, grain]
                 self._argument_words.append((at + 1, len(words)))
                 for argument in step.arguments:
                     if isinstance(argument, Operand):
-                        self._patches[mapping[argument.index]].append(
-                            (len(words), argument.offset_bytes)
-                        )
+                        self._patches[mapping[argument.index]].append((len(words), argument.offset_bytes))
                         words.append(0)
                     else:
                         words.append(argument)
