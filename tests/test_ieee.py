@@ -101,7 +101,8 @@ def test_fma_wants_one_dtype() -> None:
     with pytest.raises(DTypeError) as error:
         ieee.fma(np.float32(1), np.float32(1), np.float64(1))
     assert str(error.value) == (
-        "ieee.fma: (a, b, c) dtype is (float32, float32, float64), must be all float32 or all float64; convert them first"
+        "ieee.fma: (a, b, c) dtype is (float32, float32, float64), must be all float32 or all float64; "
+        "convert them first"
     )
 
 

@@ -1,7 +1,8 @@
 """IEEE-754 operations that NumPy lacks, for references and for the interpreter of kernel text.
 
-Each is correctly rounded (to nearest, ties to even) with subnormals, and silent: special values are results here, never
-warnings. NaN results have an unspecified sign and payload until `canonical` gives them their code point. Start at `fma`.
+Each is correctly rounded (to nearest, ties to even) with subnormals, and silent: special values are results here,
+never warnings. NaN results have an unspecified sign and payload until `canonical` gives them their code point. Start at
+`fma`.
 
 Round to odd: an inexact value becomes the neighbour whose last bit is 1, so that a second rounding to at least two bits
 fewer equals one rounding of the exact value (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved
@@ -22,8 +23,8 @@ __all__ = ["canonical", "fma", "maximum", "minimum"]
 Array = npt.NDArray[Any]
 Float64s = npt.NDArray[np.float64]
 
-# Magnitudes between which no step of `_fma64_safe` can overflow or lose a bit: the smallest quantity met is the last bit
-# of a product, 2**(2 * -400 - 105), and of c, 2**(-800 - 52); both are normal.
+# Magnitudes between which no step of `_fma64_safe` can overflow or lose a bit: the smallest quantity met is the last
+# bit of a product, 2**(2 * -400 - 105), and of c, 2**(-800 - 52); both are normal.
 _FACTOR_RANGE = (2.0**-400, 2.0**400)
 _ADDEND_RANGE = (2.0**-800, 2.0**800)
 # 2**ceil(53 / 2) + 1, Veltkamp's splitting constant for binary64.
@@ -53,7 +54,7 @@ def fma(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> Array:
     with np.errstate(all="ignore"):
         if a.dtype == np.float64:
             return _fma64(a, b, c)
-        # A product of two 24-bit significands is exact in binary64, so only the sum is rounded: to odd, then to 24 bits.
+        # A product of two 24-bit significands is exact in binary64: only the sum is rounded, to odd, then to 24 bits.
         total, error = _two_sum(np.multiply(a, b, dtype=np.float64), c.astype(np.float64))
         return _to_odd(total, error).astype(np.float32)
 

@@ -1,9 +1,9 @@
 """How the elements of a tensor lie in memory: one immutable, hashable value that counts in bits.
 
-Start at `Layout`; `from_strides`, `from_byte_strides` and `dense` make one, every other method derives a view of the same
-memory and raises where only a copy would do. Shapes count logical elements, so a float4 matrix is (M, K) however it is
-stored. In packed storage element i of a byte takes bits `[i * width, (i + 1) * width)`, least significant first (DLPack);
-padded storage gives each element whole bytes, as NumPy does.
+Start at `Layout`; `from_strides`, `from_byte_strides` and `dense` make one, every other method derives a view of the
+same memory and raises where only a copy would do. Shapes count logical elements, so a float4 matrix is (M, K) however it
+is stored. In packed storage element i of a byte takes bits `[i * width, (i + 1) * width)`, least significant first
+(DLPack); padded storage gives each element whole bytes, as NumPy does.
 
 Two layouts that put every element at the same place are one value: an axis of extent 1, and every axis of an empty
 layout, has no stride that matters, and takes the one a dense layout has there.
@@ -203,7 +203,7 @@ class Layout:
         return -(-high // 8)
 
     def rebased(self) -> tuple["Layout", int, int]:
-        """The layout as seen from its lowest byte, how many bytes that is from the old start, and the bytes it spans."""
+        """The layout counted from its lowest byte, where in bytes that was, and how many bytes the layout spans."""
         low, high = self.bounds_bits
         start = low // 8
         end = -(-high // 8)
@@ -214,15 +214,15 @@ class Layout:
         strides = self.strides_bits
         if order == "C":
             return strides == _dense_strides(self.shape, self.pitch_bits, None)
+        if order not in ("F", "any"):
+            remedy = "give one of these"
+            raise LayoutError(message("Layout.is_contiguous", "order", "", repr(order), "'C', 'F' or 'any'", remedy))
         # The axes that have a stride of their own, slowest first; the others fit any order.
         axes = [axis for axis, extent in enumerate(self.shape) if extent != 1]
         if order == "F":
             axes.reverse()
-        elif order == "any":
-            axes.sort(key=strides.__getitem__, reverse=True)
         else:
-            remedy = "give one of these"
-            raise LayoutError(message("Layout.is_contiguous", "order", "", repr(order), "'C', 'F' or 'any'", remedy))
+            axes.sort(key=strides.__getitem__, reverse=True)
         step = self.pitch_bits
         for axis in reversed(axes):
             if strides[axis] != step:

@@ -1,8 +1,8 @@
 """Memory as a fact: where bytes are, how many, who keeps them alive, and whether they may be written.
 
-Start at `allocate`, which makes host memory, and `Buffer`, which also describes memory that others own. A buffer keeps its
-owner alive until `close`; whatever was exported from it keeps the owner by itself, so closing never pulls memory from
-under a consumer.
+Start at `allocate`, which makes host memory, and `Buffer`, which also describes memory that others own. A buffer keeps
+its owner alive until `close`; whatever was exported from it keeps the owner by itself, so closing never pulls memory
+from under a consumer.
 """
 
 import ctypes
@@ -169,8 +169,8 @@ class _Span:
 def allocate(size_bytes: int, *, zero: bool = False) -> Buffer:
     """Host memory of size_bytes bytes at a multiple of 64.
 
-    NumPy allocates: it keeps small blocks for reuse, asks for huge pages where a block is large, and gets zeros from the
-    system without touching them.
+    NumPy allocates: it keeps small blocks for reuse, asks for huge pages where a block is large, and gets zeros from
+    the system without touching them.
 
     Args:
         size_bytes: Number of bytes; the buffer has exactly as many.

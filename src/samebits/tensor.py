@@ -1,7 +1,7 @@
 """The tensor: a buffer, a layout and a dtype, which say together what bytes mean.
 
-Start at `Tensor.from_any`, which takes what others made, and `Tensor.empty`. A tensor is a view: its facts never change,
-none of its methods computes on elements, and only `copy` moves them.
+Start at `Tensor.from_any`, which takes what others made, and `Tensor.empty`. A tensor is a view: its facts never
+change, none of its methods computes on elements, and only `copy` moves them.
 """
 
 import hashlib
@@ -88,12 +88,12 @@ class Tensor:
 
     @classmethod
     def empty(cls, shape: Sequence[SupportsIndex], dtype: object = dtypes.float32) -> "Tensor":
-        """A dense row-major tensor on the host, aligned to 64 bytes, of arbitrary values; narrow elements are packed."""
+        """A dense row-major host tensor, aligned to 64 bytes, of arbitrary values; narrow elements are packed."""
         return _allocated(shape, dtypes.of(dtype), zero=False)
 
     @classmethod
     def zeros(cls, shape: Sequence[SupportsIndex], dtype: object = dtypes.float32) -> "Tensor":
-        """A dense row-major tensor on the host, aligned to 64 bytes, of code points 0; narrow elements are packed."""
+        """A dense row-major host tensor, aligned to 64 bytes, of code points 0; narrow elements are packed."""
         return _allocated(shape, dtypes.of(dtype), zero=True)
 
     @property

@@ -1,0 +1,526 @@
+"""DLPack in and out: NumPy, torch and JAX, and producers that break the protocol."""
+
+import ctypes
+import gc
+import threading
+import weakref
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+from samebits import dtypes
+from samebits.dlpack import EXCHANGED
+from samebits.dtypes import DType
+from samebits.errors import DTypeError, ExchangeError, SamebitsError
+from samebits.memory import address_of
+from samebits.tensor import Tensor
+
+ROWS = sorted(EXCHANGED, key=lambda row: row.name)
+JAX_ROWS = [row for row in ROWS if row.width_bits < 64]
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_name_of = ctypes.pythonapi.PyCapsule_GetName
+_name_of.restype, _name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+class DLTensor(ctypes.Structure):
+    """DLTensor of dlpack.h."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class Legacy(ctypes.Structure):
+    """DLManagedTensor."""
+
+    _fields_ = [("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", DLTensor),
+    ]
+
+
+class HandMade:
+    """A producer whose every field the test chooses, and which counts the calls of its deleter."""
+
+    def __init__(self, shape: Any = (2, 3), strides: Any = (3, 1), *, legacy: bool = False, **fields: Any) -> None:
+        self.memory = np.arange(64, dtype=np.float32)
+        self.deleted: list[int] = []
+        self.managed = Legacy() if legacy else Versioned(major=1, minor=3)
+        tensor = self.managed.tensor
+        tensor.data, tensor.device_type, tensor.ndim = address_of(self.memory), 1, len(shape)
+        tensor.code, tensor.bits, tensor.lanes = 2, 32, 1
+        tensor.shape = (ctypes.c_int64 * len(shape))(*shape)
+        if strides is not None:
+            tensor.strides = (ctypes.c_int64 * len(strides))(*strides)
+        self.deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: self.deleted.append(threading.get_ident()))
+        self.managed.deleter = ctypes.cast(self.deleter, ctypes.c_void_p)
+        self.name = fields.pop("name", b"dltensor" if legacy else b"dltensor_versioned")
+        self.capsule: object = None
+        for field, value in fields.items():
+            setattr(self.managed if hasattr(self.managed, field) else tensor, field, value)
+
+    def __dlpack__(self, *, max_version: tuple[int, int] | None = None) -> object:
+        assert max_version == (1, 3)
+        self.capsule = _new_capsule(ctypes.addressof(self.managed), self.name, None)
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def values_of(row: DType) -> np.ndarray:
+    """A 2 x 3 array of the row."""
+    return np.array([[0, 1, 2], [3, 4, 5]], row.numpy)
+
+
+# In: every library's array, same address, same values.
+
+
+@pytest.mark.parametrize("row", ROWS, ids=repr)
+def test_torch_in_and_out_shares_memory(row: DType) -> None:
+    x = torch.tensor(values_of(row).astype(np.float64)).to(getattr(torch, row.name))
+    t = Tensor.from_dlpack(x)
+    assert (t.dtype, t.shape, t.strides, t.read_only) == (row, (2, 3), (3, 1), False)
+    assert t.address == x.data_ptr()
+    assert np.array_equal(t.numpy(), values_of(row).astype(bool) if row is dtypes.bool_ else values_of(row))
+    for back in (t.torch(), torch.from_dlpack(t)):
+        assert back.dtype == x.dtype
+        assert back.data_ptr() == x.data_ptr()
+        assert torch.equal(back, x)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row is not dtypes.bfloat16], ids=repr)
+def test_numpy_in_and_out_shares_memory(row: DType) -> None:
+    x = values_of(row)
+    for t in (Tensor.from_dlpack(x), Tensor.from_any(x)):
+        assert (t.dtype, t.shape, t.strides, t.read_only) == (row, (2, 3), (3, 1), False)
+        assert t.address == address_of(x)
+        for back in (t.numpy(), np.from_dlpack(t), np.asarray(t)):
+            assert back.dtype == x.dtype
+            assert address_of(back) == address_of(x)
+            assert np.array_equal(back, x)
+
+
+@pytest.mark.parametrize("row", JAX_ROWS, ids=repr)
+def test_jax_in_and_out_shares_memory(row: DType) -> None:
+    x = jnp.asarray(values_of(row))
+    t = Tensor.from_dlpack(x)
+    assert (t.dtype, t.shape, t.strides, t.read_only) == (row, (2, 3), (3, 1), True)
+    assert t.address == x.unsafe_buffer_pointer()
+    back = t.jax()
+    assert back.dtype == x.dtype
+    assert back.unsafe_buffer_pointer() == x.unsafe_buffer_pointer()
+    assert np.array_equal(np.asarray(back), values_of(row))
+
+
+@pytest.mark.parametrize("row", JAX_ROWS, ids=repr)
+def test_ours_to_jax_shares_memory(row: DType) -> None:
+    t = Tensor.zeros((4, 5), row)
+    x = t.jax()
+    assert x.unsafe_buffer_pointer() == t.address
+    assert x.dtype == row.numpy
+    assert jnp.from_dlpack(t).unsafe_buffer_pointer() == t.address
+
+
+@pytest.mark.parametrize("row", ROWS, ids=repr)
+def test_ours_to_ours_shares_memory(row: DType) -> None:
+    t = Tensor.zeros((4, 5), row)
+    u = Tensor.from_dlpack(t)
+    assert (u.address, u.layout, u.dtype, u.read_only) == (t.address, t.layout, row, False)
+
+
+def test_strided_and_offset_memory_travels() -> None:
+    x = torch.arange(60.0).reshape(3, 4, 5)
+    for view in (x[1:, ::2, 1:], x.permute(2, 0, 1), x[:, 1:2], x[2:2], x[1, 2, 3], x[:1].expand(7, 4, 5)):
+        t = Tensor.from_any(view)
+        assert t.shape == tuple(view.shape)
+        assert np.array_equal(t.numpy(), view.numpy())
+        if view.numel():
+            assert t.address == view.data_ptr()
+            assert t.torch().data_ptr() == view.data_ptr()
+        assert torch.equal(t.torch(), view)
+        assert np.array_equal(np.from_dlpack(t), view.numpy())
+
+
+# Read-only stays read-only.
+
+
+def test_read_only_is_not_laundered() -> None:
+    x = np.arange(6.0, dtype=np.float32)
+    x.flags.writeable = False
+    for t in (
+        Tensor.from_any(x),
+        Tensor.from_dlpack(x),
+        Tensor.from_dlpack(Tensor.from_any(x)),
+        Tensor.from_any(x)[1:],
+    ):
+        assert t.read_only
+        assert not t.numpy().flags.writeable
+        assert not np.from_dlpack(t).flags.writeable
+        with pytest.raises(ExchangeError) as legacy:
+            t.__dlpack__()
+        assert str(legacy.value) == (
+            "__dlpack__: tensor access is read-only, must be writable in a legacy capsule; "
+            "pass max_version=(1, 0) or copy=True"
+        )
+        with pytest.raises(ExchangeError) as to_torch:
+            t.torch()
+        assert str(to_torch.value) == (
+            "Tensor.torch: tensor access is read-only, must be writable; "
+            "pass copy=True, because torch ignores that memory is read-only"
+        )
+        t.torch(copy=True)[0] = 99
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_legacy_capsule_is_taken_as_read_only() -> None:
+    assert Tensor.from_dlpack(HandMade(legacy=True)).read_only
+    assert not Tensor.from_dlpack(HandMade()).read_only
+    assert Tensor.from_dlpack(HandMade(flags=1)).read_only
+
+
+# Out: the producer's keywords.
+
+
+def exported(t: Tensor, **options: Any) -> Any:
+    """The managed tensor of a capsule, and the capsule."""
+    capsule = t.__dlpack__(**options)
+    name = _name_of(capsule)
+    kind = Versioned if name == b"dltensor_versioned" else Legacy
+    return kind.from_address(_pointer_of(capsule, name)), capsule
+
+
+@pytest.mark.parametrize("row", ROWS, ids=repr)
+def test_a_capsule_states_the_facts(row: DType) -> None:
+    t = Tensor.zeros((4, 6), row)[1:, ::2]
+    for options, kind in (({}, Legacy), ({"max_version": (0, 8)}, Legacy), ({"max_version": (1, 0)}, Versioned)):
+        managed, capsule = exported(t, **options)
+        assert isinstance(managed, kind)
+        tensor = managed.tensor
+        assert (tensor.data + tensor.byte_offset, tensor.device_type, tensor.device_id) == (t.address, 1, 0)
+        assert (tensor.ndim, tensor.code, tensor.bits, tensor.lanes) == (2, *row.dlpack, 1)
+        assert (tensor.shape[:2], tensor.strides[:2]) == ([3, 3], [6, 2])
+        if kind is Versioned:
+            assert (managed.major, managed.flags) == (1, 0)
+        del capsule
+
+
+def test_flags_say_read_only_and_copied() -> None:
+    x = np.arange(4.0)
+    x.flags.writeable = False
+    t = Tensor.from_any(x)
+    managed, _keep = exported(t, max_version=(1, 1))
+    assert managed.flags == 1
+    managed, _keep = exported(t, max_version=(1, 1), copy=True)
+    assert managed.flags == 2
+    assert managed.tensor.data != t.address
+    assert managed.tensor.data % 64 == 0
+    managed, _keep = exported(t, copy=True)
+    assert isinstance(managed, Legacy)
+
+
+def test_export_refuses_what_it_cannot_say() -> None:
+    t = Tensor.zeros((4,))
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        (t, {"stream": 1}, "__dlpack__: stream is 1, must be None or -1 for host memory; leave it out"),
+        (
+            t,
+            {"dl_device": (2, 0)},
+            "__dlpack__: dl_device is (2, 0), must be (1, 0), where the tensor is; move it afterwards",
+        ),
+        (
+            t.flip(0),
+            {"max_version": (1, 0)},
+            "Tensor.__dlpack__: tensor strides is (-1,), must be non-negative; pass copy=True or use numpy()",
+        ),
+        (
+            Tensor.from_dlpack(HandMade(device_type=2)),
+            {"max_version": (1, 0), "dl_device": (2, 0)},
+            "Tensor.__dlpack__: tensor device is cuda:0, must be host memory; hand over the producer's own tensor",
+        ),
+    ]
+    for tensor, options, text in cases:
+        with pytest.raises(ExchangeError) as error:
+            tensor.__dlpack__(**options)
+        assert str(error.value) == text
+    assert t.__dlpack__(stream=-1, dl_device=(1, 0), copy=False) is not None
+    assert np.from_dlpack(t.flip(0), copy=True).tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("row", [row for row in dtypes.ROWS if row not in EXCHANGED and row.numpy], ids=repr)
+def test_other_formats_are_refused_by_name(row: DType) -> None:
+    t = Tensor.from_any(np.zeros(3, row.numpy))
+    names = ", ".join(r.name for r in dtypes.ROWS if r in EXCHANGED)
+    for call, use in (
+        ("Tensor.__dlpack__", t.__dlpack__),
+        ("Tensor.torch", t.torch),
+        ("Tensor.jax", t.jax),
+        ("Tensor.from_dlpack", lambda: Tensor.from_dlpack(HandMade(code=row.dlpack[0], bits=row.dlpack[1]))),
+    ):
+        with pytest.raises(DTypeError) as error:
+            use()
+        assert str(error.value) == f"{call}: x dtype is {row.name}, must be one of {names}; exchange its bytes as uint8"
+
+
+def test_jax_refuses_what_it_would_change_or_copy() -> None:
+    with pytest.raises(DTypeError) as wide:
+        Tensor.zeros((2,), "float64").jax()
+    assert str(wide.value) == (
+        "Tensor.jax: tensor dtype is float64, must be at most 32 bits wide; "
+        "set jax.config.update('jax_enable_x64', True)"
+    )
+    with pytest.raises(ExchangeError) as strided:
+        Tensor.zeros((2, 3)).T.jax()
+    assert str(strided.value) == (
+        "Tensor.jax: tensor layout is (3, 2) with strides (1, 3), must be row-major and dense; pass copy=True"
+    )
+    t = Tensor.zeros((3,))[1:]
+    with pytest.raises(ExchangeError) as unaligned:
+        t.jax()
+    assert (
+        str(unaligned.value)
+        == f"Tensor.jax: tensor address is {t.address:#x}, must be a multiple of 64; pass copy=True"
+    )
+    assert Tensor.zeros((2, 3)).T.jax(copy=True).shape == (3, 2)
+
+
+def test_jax_takes_wide_types_where_they_are_switched_on() -> None:
+    with jax.enable_x64(True):
+        t = Tensor.zeros((2,), "float64")
+        assert t.jax().unsafe_buffer_pointer() == t.address
+
+
+# Lifetime.
+
+
+USERS = [
+    lambda t: t.numpy(),
+    lambda t: t.torch(),
+    lambda t: np.from_dlpack(t),
+    lambda t: torch.from_dlpack(t),
+    lambda t: t.__dlpack__(),
+    lambda t: Tensor.from_dlpack(t),
+    lambda t: t[1:].reshape((5, 1)).numpy(),
+]
+
+
+@pytest.mark.parametrize("use", USERS)
+def test_memory_lives_while_anything_uses_it(use: Any) -> None:
+    x = np.arange(6.0, dtype=np.float32)
+    gone = weakref.ref(x)
+    t = Tensor.from_any(x)
+    user = use(t)
+    del x
+    t.buffer.close()
+    del t
+    gc.collect()
+    assert gone() is not None
+    del user
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_view_keeps_the_memory_alive() -> None:
+    x = np.arange(6.0, dtype=np.float32)
+    gone = weakref.ref(x)
+    view = Tensor.from_any(x)[1:]
+    del x
+    gc.collect()
+    assert gone() is not None
+    del view
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_unused_capsule_lets_go() -> None:
+    x = np.arange(6.0, dtype=np.float32)
+    gone = weakref.ref(x)
+    capsules = [Tensor.from_any(x).__dlpack__(), Tensor.from_any(x).__dlpack__(max_version=(1, 0))]
+    del x
+    gc.collect()
+    assert gone() is not None
+    capsules.clear()
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_capsule_that_dies_while_an_error_is_raised_keeps_the_error() -> None:
+    x = np.arange(4).astype(ml_dtypes.bfloat16)
+    gone = weakref.ref(x)
+    t = Tensor.from_any(x)
+    with pytest.raises((RuntimeError, BufferError), match="dtype"):
+        np.from_dlpack(t)
+    del x, t
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_the_deleter_is_called_once(legacy: bool) -> None:
+    producer = HandMade(legacy=legacy)
+    t = Tensor.from_dlpack(producer)
+    assert _name_of(producer.capsule) == (b"used_dltensor" if legacy else b"used_dltensor_versioned")
+    array = t[1:].numpy()
+    producer.capsule = None
+    del t
+    gc.collect()
+    assert producer.deleted == []
+    assert array.tolist() == [[3, 4, 5]]
+    del array
+    gc.collect()
+    assert len(producer.deleted) == 1
+
+
+def test_the_deleter_may_be_called_from_another_thread() -> None:
+    producer = HandMade()
+    held = [Tensor.from_dlpack(producer)]
+    thread = threading.Thread(target=held.clear)
+    thread.start()
+    thread.join()
+    assert producer.deleted == [thread.ident]
+
+
+def test_close_calls_the_deleter() -> None:
+    producer = HandMade()
+    t = Tensor.from_dlpack(producer)
+    t.buffer.close()
+    assert len(producer.deleted) == 1
+    del t
+    gc.collect()
+    assert len(producer.deleted) == 1
+
+
+def test_a_capsule_without_a_deleter_is_fine() -> None:
+    assert Tensor.from_dlpack(HandMade(deleter=None)).shape == (2, 3)
+
+
+# In: facts in odd but legal forms.
+
+
+def test_legal_forms_are_understood() -> None:
+    assert Tensor.from_dlpack(HandMade(strides=None)).strides == (3, 1)
+    offset = Tensor.from_dlpack(HandMade(byte_offset=8))
+    assert offset.numpy().tolist() == [[2, 3, 4], [5, 6, 7]]
+    producer = HandMade((4,), (-1,), byte_offset=12)
+    backwards = Tensor.from_dlpack(producer)
+    assert backwards.numpy().tolist() == [3, 2, 1, 0]
+    assert backwards.address == address_of(producer.memory) + 12
+    assert Tensor.from_dlpack(HandMade((), ())).numpy().tolist() == 0
+    empty = HandMade((0, 3), data=None)
+    assert Tensor.from_dlpack(empty).numpy().shape == (0, 3)
+    assert Tensor.from_dlpack(HandMade(minor=9, flags=2)).shape == (2, 3)
+    assert Tensor.from_dlpack(HandMade((5,), (0,))).numpy().tolist() == [0] * 5
+
+
+def test_a_producer_without_keywords_is_asked_again() -> None:
+    class Old:
+        def __dlpack__(self) -> object:
+            return np.arange(3.0).__dlpack__()
+
+    assert Tensor.from_any(Old()).shape == (3,)
+
+
+def test_device_memory_is_a_fact() -> None:
+    t = Tensor.from_dlpack(HandMade(device_type=2, device_id=1))
+    assert str(t.device) == "cuda:1"
+    assert t.__dlpack_device__() == (2, 1)
+    assert repr(t[0]) == "Tensor(float32, shape=(3,), cuda:1)"
+
+
+HOSTILE = {
+    "x (shape, strides) is ((-2, 3), (3, 1)), must be those of a layout; report it to the producer": {"shape": (-2, 3)},
+    f"x (shape, strides) is (({2**62}, 3), (3, 1)), must be those of a layout; report it to the producer": {
+        "shape": (2**62, 3)
+    },
+    f"x (shape, strides) is ((2, 3), ({-(2**62)}, 1)), must be those of a layout; report it to the producer": {
+        "strides": (-(2**62), 1)
+    },
+    "x data pointer is NULL, must be that of its elements; report it to the producer": {"data": None},
+    f"x rank is {10**9}, must be in [0, 64]; reshape it first": {"ndim": 10**9},
+    "x rank is -1, must be in [0, 64]; reshape it first": {"ndim": -1},
+    "x shape pointer is NULL, must be 2 extents; report it to the producer": {
+        "shape": (2, 3),
+        "null": "shape",
+    },
+    "capsule version is 2.0, must be 1.x; export it with max_version=(1, 3)": {"major": 2, "minor": 0},
+    "capsule version is 0.9, must be 1.x; export it with max_version=(1, 3)": {"major": 0, "minor": 9},
+    "capsule flags is 0x8, must be a subset of 0x7; export it with max_version=(1, 3)": {"flags": 8},
+    "x DLPack device type is 77, must be a known one; copy it to the host first": {"device_type": 77},
+    "x DLPack dtype is (code 2, bits 32, lanes 4), must be that of a row in dlpack.EXCHANGED; convert it first": {
+        "lanes": 4
+    },
+    "x DLPack dtype is (code 99, bits 32, lanes 1), must be that of a row in dlpack.EXCHANGED; convert it first": {
+        "code": 99
+    },
+    "x address is 0x1002, must be a multiple of 4; copy it first": {"data": 0x1002},
+    "x span is 24 bytes from 0xfffffffffffffffc, must be addressable; report it to the producer": {"data": 2**64 - 4},
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_capsule_is_refused_and_deleted_once(text: str) -> None:
+    fields = dict(HOSTILE[text])
+    null = fields.pop("null", None)
+    producer = HandMade(**fields)
+    if null:
+        setattr(producer.managed.tensor, null, None)
+    with pytest.raises(SamebitsError) as error:
+        Tensor.from_dlpack(producer)
+    assert str(error.value) == f"Tensor.from_dlpack: {text}"
+    del error
+    gc.collect()
+    assert len(producer.deleted) == 1
+
+
+def test_what_is_no_fresh_capsule_is_refused() -> None:
+    expected = "must be b'dltensor_versioned' or b'dltensor'; ask for a new one"
+    for name in (b"used_dltensor", b"tensor"):
+        producer = HandMade(name=name)
+        with pytest.raises(ExchangeError) as error:
+            Tensor.from_dlpack(producer)
+        assert str(error.value) == f"Tensor.from_dlpack: capsule name is {name!r}, {expected}"
+        assert producer.deleted == []
+
+    class Liar:
+        def __dlpack__(self, **_: object) -> object:
+            return 7
+
+    with pytest.raises(ExchangeError) as error:
+        Tensor.from_any(Liar())
+    assert str(error.value) == f"Tensor.from_any: capsule name is 'int', {expected}"
+    with pytest.raises(ExchangeError) as error:
+        Tensor.from_dlpack([1.0])
+    assert str(error.value) == ("Tensor.from_dlpack: x type is list, must be one with __dlpack__; use Tensor.from_any")
+
+
+def test_a_producers_own_refusal_passes_through() -> None:
+    with pytest.raises(BufferError, match="gradient"):
+        Tensor.from_any(torch.ones(3, requires_grad=True))
