@@ -1,8 +1,8 @@
 """How the elements of a tensor lie in memory: one immutable, hashable value that counts in bits.
 
 Start at `Layout`; `from_strides`, `from_byte_strides` and `dense` make one, every other method derives a view of the
-same memory and raises where only a copy would do. Shapes count logical elements, so a float4 matrix is (M, K) however it
-is stored. In packed storage element i of a byte takes bits `[i * width, (i + 1) * width)`, least significant first
+same memory and raises where only a copy would do. Shapes count logical elements, so a float4 matrix is (M, K) however
+it is stored. In packed storage element i of a byte takes bits `[i * width, (i + 1) * width)`, least significant first
 (DLPack); padded storage gives each element whole bytes, as NumPy does.
 
 Two layouts that put every element at the same place are one value: an axis of extent 1, and every axis of an empty
