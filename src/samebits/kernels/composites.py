@@ -1,0 +1,51 @@
+"""Composites that numerics.md writes as a sequence of roundings, each as one expression: the eager functions and the
+front ends build the same ones, which is why their bits agree. Sections 7 and 8.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from samebits.dtypes import DType, float32
+from samebits.kernels.expression import Chain, Expression
+
+
+@functools.cache
+def relu(dtype: DType = float32) -> Expression:
+    """maximum(x, +0)."""
+    chain = Chain()
+    return chain.finish(chain.apply("maximum", chain.input(dtype), chain.constant(0.0, dtype)))
+
+
+@functools.cache
+def gelu(dtype: DType = float32) -> Expression:
+    """(0.5 * x) * (1 + erf(x * 0x3F3504F3))."""
+    chain = Chain()
+    x = chain.input(dtype)
+    grown = chain.apply("erf", chain.apply("mul", x, chain.constant_code(0x3F3504F3, dtype)))
+    half = chain.apply("mul", chain.constant(0.5, dtype), x)
+    return chain.finish(chain.apply("mul", half, chain.apply("add", chain.constant(1.0, dtype), grown)))
+
+
+@functools.cache
+def softmax(dtype: DType = float32) -> Expression:
+    """e / s with e = exp(x - m), m the row's maximum, s the sum of e."""
+    chain = Chain()
+    x = chain.input(dtype)
+    e = chain.apply("exp", chain.apply("sub", x, chain.apply("row_max", x)))
+    return chain.finish(chain.apply("div", e, chain.apply("row_sum", e)))
+
+
+@functools.lru_cache(maxsize=256)
+def layer_norm(weighted: bool, biased: bool, eps: float, dtype: DType = float32) -> Expression:
+    """fma((x - mean) * rstd, weight, bias), or its forms without bias and without either; the inputs are x, weight, bias."""
+    chain = Chain()
+    x = chain.input(dtype)
+    scale = [chain.input(dtype) for _ in range(weighted + biased)]
+    d = chain.apply("sub", x, chain.apply("div", chain.apply("row_sum", x), chain.count()))
+    variance = chain.apply("div", chain.apply("row_sum", chain.apply("mul", d, d)), chain.count())
+    deviation = chain.apply("sqrt", chain.apply("add", variance, chain.constant(eps, dtype)))
+    y = chain.apply("mul", d, chain.apply("reciprocal", deviation))
+    if biased:
+        return chain.finish(chain.apply("fma", y, *scale))
+    return chain.finish(chain.apply("mul", y, scale[0]) if weighted else y)

@@ -1,0 +1,131 @@
+"""Eager elementwise functions: NumPy's broadcasting, numerics.md sections 1 and 7 for the bits."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from samebits import dtypes
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
+from samebits.errors import ShapeError, message
+from samebits.kernels import composites, elementwise
+from samebits.kernels.expression import Chain, Expression
+from samebits.ops.call import Call, Prepared
+from samebits.tensor import Tensor
+
+_Shape = tuple[int, ...]
+
+
+@functools.lru_cache(maxsize=4096)
+def _expression(op: str, inputs: tuple[DType, ...], to: DType | None = None) -> Expression:
+    chain = Chain()
+    return chain.finish(chain.apply(op, *(chain.input(dtype) for dtype in inputs), dtype=to))
+
+
+@functools.lru_cache(maxsize=4096)
+def _prepared(expression: Expression, layouts: tuple[tuple[_Shape, _Shape], ...], isa: Isa, threads: int) -> Prepared:
+    n = len(expression.inputs)
+    return Prepared(elementwise.plan(expression, layouts[:n], layouts[n:], isa, threads))
+
+
+def apply(call: Call, expression: Expression, operands: list[Tensor], out: object = None) -> Any:
+    """The first output of `expression` over broadcast operands."""
+    try:
+        shape = np.broadcast_shapes(*(x.shape for x in operands))
+    except ValueError:
+        shapes = " and ".join(str(x.shape) for x in operands)
+        raise ShapeError(
+            message(call.name, "operands", "shapes", shapes, "shapes that broadcast", "reshape one of them")
+        ) from None
+    made = call.output(shape, expression.dtype(expression.outputs[0]), out)
+    everything = [*operands, made]
+    threads = call.sized(made.size, "elements")
+    layouts = tuple((x.shape, x.strides) for x in everything)
+    if made.size:
+        _prepared(expression, layouts, call.isa, threads).run(*everything)
+    return call.result(made, out)
+
+
+def _function(name: str, op: str, arity: int, meaning: str) -> Callable[..., Any]:
+    names = ("x", "y", "z")[:arity]
+
+    def function(*arrays: Any, out: Any = None, threads: int | None = None) -> Any:
+        if len(arrays) != arity:
+            raise TypeError(f"{name}() takes {arity} arrays ({', '.join(names)}), got {len(arrays)}")
+        call = Call(name, arrays[0], threads)
+        operands = [call.operand(n, x) for n, x in zip(names, arrays, strict=True)]
+        return apply(call, _expression(op, tuple(x.dtype for x in operands)), operands, out)
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = "samebits"
+    function.__doc__ = f"""{meaning}, per element.
+
+    Args:    {", ".join(names)}: arrays of one dtype that broadcast.   out: an array for the result.
+             threads: at most so many; default every usable core.
+    Returns: an array of the first operand's kind.
+    Raises:  DTypeError, ShapeError.   Bits: numerics.md sections 1 and 7.
+    """
+    return function
+
+
+abs = _function("abs", "abs", 1, "|x|, bits copied")
+add = _function("add", "add", 2, "x + y")
+divide = _function("divide", "div", 2, "x / y")
+erf = _function("erf", "erf", 1, "The error function of x, correctly rounded")
+exp = _function("exp", "exp", 1, "e to the x, correctly rounded")
+maximum = _function("maximum", "maximum", 2, "The larger of x and y; NaN propagates and +0 > -0")
+minimum = _function("minimum", "minimum", 2, "The smaller of x and y; NaN propagates and -0 < +0")
+multiply = _function("multiply", "mul", 2, "x * y")
+negative = _function("negative", "neg", 1, "-x, bits copied")
+reciprocal = _function("reciprocal", "reciprocal", 1, "1 / x")
+sqrt = _function("sqrt", "sqrt", 1, "The square root of x")
+subtract = _function("subtract", "sub", 2, "x - y")
+
+
+def cast(x: Any, dtype: object, *, out: Any = None, threads: int | None = None) -> Any:
+    """x converted to another dtype by value (toward zero and saturating to integers, to nearest even to floats).
+
+    Args:    x: any array.   dtype: a DType, its name, or a NumPy dtype.   out: an array for the result.
+    Returns: an array of x's kind.
+    Raises:  DTypeError if there is no such conversion.
+    """
+    call = Call("cast", x, threads)
+    tensor = call.operand("x", x)
+    return apply(call, _expression("cast", (tensor.dtype,), dtypes.of(dtype)), [tensor], out)
+
+
+def gelu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
+    """(0.5 * x) * (1 + erf(x * 0x3F3504F3)): five roundings and one correctly rounded erf.
+
+    Args:    x: any float32 array.   out: an array for the result.
+    Returns: an array of x's kind.
+    Raises:  DTypeError if x is not float32.   Bits: numerics.md section 7.
+    """
+    call = Call("gelu", x, threads)
+    return apply(call, composites.gelu(), [call.operand("x", x, dtypes.float32)], out)
+
+
+def relu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
+    """maximum(x, +0): NaN propagates, -0 becomes +0.
+
+    Args:    x: any float32 array.   out: an array for the result.
+    Returns: an array of x's kind.
+    Raises:  DTypeError if x is not float32.   Bits: numerics.md section 1.
+    """
+    call = Call("relu", x, threads)
+    return apply(call, composites.relu(), [call.operand("x", x, dtypes.float32)], out)
+
+
+ACTIVATIONS = ("erf", "exp", "gelu", "relu")
+
+
+@functools.cache
+def activation(name: str) -> Expression:
+    """The expression of one float32 value that a name of `ACTIVATIONS` stands for."""
+    if name in ("gelu", "relu"):
+        return composites.gelu() if name == "gelu" else composites.relu()
+    return _expression(name, (dtypes.float32,))

@@ -1,0 +1,201 @@
+"""Eager matrix products: `matmul`, `linear`, `pack`, `plan_matmul`. Numerics.md section 2 decides every bit.
+
+`_describe` turns operands into a `Contraction`; everything below it is the gemm room's.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from samebits import dtypes
+from samebits.codegen.isa import Isa
+from samebits.errors import LayoutError, OptionError, PlanError, ShapeError, message
+from samebits.kernels import gemm
+from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Spec, fused
+from samebits.kernels.plan import Plan
+from samebits.ops import elementwise
+from samebits.ops.call import Call, Prepared
+from samebits.tensor import Tensor
+
+_Shape = tuple[int, ...]
+
+
+def matmul(
+    a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
+    beta: float = 1.0, out: Any = None, spec: Spec = SB1, threads: int | None = None, plan: Plan | None = None,
+) -> Any:  # fmt: skip
+    """activation((sum_k a[..., m, k] * b[..., k, n]) * alpha + beta * c + bias), each step rounded once.
+
+    Args:    a: float32 [..., M, K] or [K].   b: float32 [..., K, N] or [K], or packed; batch dimensions broadcast.
+             bias, c: float32, broadcast to the result.   activation: one of erf, exp, gelu, relu.
+             alpha, beta: scales, rounded to float32.   out: an array for the result; it may be c itself.
+             spec: the order of the sum.   threads: at most so many; default every usable core.
+             plan: one of `plan_matmul` for these operands, obeyed.
+    Returns: [..., M, N] as the kind of array that a is; the axis of an operand with one is left out.
+    Raises:  DTypeError, ShapeError, LayoutError (out overlaps a or b), OptionError, PlanError (the plan is for others).
+    Bits:    numerics.md section 2: they depend on the values and `spec` alone.
+    """
+    call = Call("matmul", a, threads)
+    operands, contraction, made, shape = _described(call, a, b, bias, activation, alpha, c, beta, out, spec)
+    if made.size:
+        work = contraction.m * contraction.n * max(contraction.k, 1) * math.prod(contraction.batch)
+        if plan is None:
+            prepared = _prepared(contraction, call.isa, call.sized(work, "products"))
+        else:
+            prepared = _obeyed(plan, contraction)
+        prepared.run(*operands)
+    return call.result(made if made.shape == shape else made.reshape(shape), out)
+
+
+def plan_matmul(
+    a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
+    beta: float = 1.0, out: Any = None, spec: Spec = SB1, threads: int | None = None,
+) -> Plan:  # fmt: skip
+    """The plan that `matmul` with these arguments runs: printable, with the candidates it rejected and why.
+
+    Args:    as `matmul`; only shapes, strides and dtypes matter.
+    """
+    call = Call("plan_matmul", a, threads)
+    _, contraction, _, _ = _described(call, a, b, bias, activation, alpha, c, beta, out, spec)
+    work = contraction.m * contraction.n * max(contraction.k, 1) * math.prod(contraction.batch)
+    return gemm.plan(contraction, call.isa, call.sized(work, "products"))
+
+
+def linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, threads: int | None = None) -> Any:
+    """x @ weight^T + bias.
+
+    Args:    x: float32 [..., K].   weight: float32 [N, K], as torch keeps it, or `pack(weight.T)`.   bias: float32 [N].
+    Returns: [..., N] as the kind of array that x is.
+    Raises:  as matmul.   Bits: numerics.md section 2.
+    """
+    right = weight if isinstance(weight, gemm.PackedMatrix) else Tensor.from_any(weight).T
+    return matmul(x, right, bias=bias, out=out, threads=threads)
+
+
+@functools.lru_cache(maxsize=4096)
+def _prepared(contraction: Contraction, isa: Isa, threads: int) -> Prepared:
+    return Prepared(gemm.plan(contraction, isa, threads))
+
+
+@functools.lru_cache(maxsize=256)
+def _obeyed(plan: Plan, contraction: Contraction) -> Prepared:
+    if plan.what != str(contraction) or plan.operands != contraction.operands:
+        raise PlanError(
+            message("matmul", "plan", "", plan.what, str(contraction), "make it with plan_matmul for these operands")
+        )
+    return Prepared(plan)
+
+
+def _described(
+    call: Call, a: Any, b: Any, bias: Any, activation: str | None, alpha: float, c: Any, beta: float, out: Any,
+    spec: Spec,
+) -> tuple[list[Tensor], Contraction, Tensor, _Shape]:  # fmt: skip
+    """The plan's operands, the contraction, the tensor written, and the shape that the caller sees."""
+    x = call.operand("a", a, dtypes.float32)
+    packed = b if isinstance(b, gemm.PackedMatrix) else None
+    y = packed.tensor if packed is not None else call.operand("b", b, dtypes.float32)
+    right = packed.shape if packed is not None else y.shape
+    if not x.shape or not right:
+        raise ShapeError(message(call.name, "a and b", "shapes", f"{x.shape} and {right}", "at least one axis each",
+                                 "use multiply for a scalar"))  # fmt: skip
+    vector_a, vector_b = x.ndim == 1, len(right) == 1
+    x = x.unsqueeze(0) if vector_a else x
+    if packed is None and vector_b:
+        y, right = y.unsqueeze(1), (*right, 1)
+    m, k, n = x.shape[-2], x.shape[-1], right[-1]
+    if right[-2] != k:
+        raise ShapeError(
+            message(call.name, "b", "rows", right[-2], f"{k}, the columns of a", f"pass b of shape [..., {k}, N]")
+        )
+    batch = _broadcast(call, x.shape[:-2], right[:-2])
+    whole = (*batch, m, n)
+    seen = (*batch, *(() if vector_a else (m,)), *(() if vector_b else (n,)))
+    target = _target(call, out, seen, whole)
+    addend = call.operand("c", c, dtypes.float32) if c is not None else None
+    added = call.operand("bias", bias, dtypes.float32) if bias is not None else None
+    sources = [t for t in (addend, added) if t is not None]
+    left = _matrix(call, "a", x, (*batch, m, k))
+    epilogue, listed = fused(
+        alpha=None if alpha == 1.0 else alpha,
+        beta=None if addend is None or beta == 1.0 else beta,
+        c=_matrix(call, "c", addend, whole) if addend is not None else None,
+        bias=_matrix(call, "bias", added, whole) if added is not None else None,
+        activation=_activation(call, activation),
+    )
+    in_place = out is not None and _same_memory(call, target, [x, y], sources)
+    contraction = Contraction(
+        m, n, k, left, packed.panels(batch) if packed is not None else _matrix(call, "b", y, (*batch, k, n)),
+        _matrix(call, "out", target, whole), batch, epilogue, listed, in_place, spec,
+    )  # fmt: skip
+    return [x, y, *sources, target], contraction, target, seen
+
+
+def _broadcast(call: Call, x: _Shape, y: _Shape) -> _Shape:
+    if x == y:
+        return x
+    try:
+        return np.broadcast_shapes(x, y)
+    except ValueError:
+        raise ShapeError(
+            message(call.name, "a and b", "batch dimensions", f"{x} and {y}", "shapes that broadcast", "reshape one")
+        ) from None
+
+
+def _target(call: Call, out: Any, seen: _Shape, whole: _Shape) -> Tensor:
+    """Where the product goes, with all its axes."""
+    target = call.output(seen, dtypes.float32, out)
+    if seen == whole:
+        return target
+    return target.reshape(whole)
+
+
+def _matrix(call: Call, name: str, x: Tensor, shape: Sequence[int]) -> Matrix:
+    """x broadcast to `shape`, by its strides."""
+    if x.shape != tuple(shape):
+        try:
+            x = x.broadcast_to(shape)
+        except LayoutError:
+            raise ShapeError(
+                message(call.name, name, "shape", x.shape, f"one that broadcasts to {tuple(shape)}", "reshape it")
+            ) from None
+    strides = tuple(0 if extent == 1 else s for extent, s in zip(x.shape, x.strides, strict=True))
+    return Matrix(strides[-2], strides[-1], strides[:-2])
+
+
+def _activation(call: Call, name: str | None) -> Any:
+    if name is None:
+        return None
+    if name not in elementwise.ACTIVATIONS:
+        raise OptionError(
+            message(
+                call.name, "activation", "", repr(name), f"one of {list(elementwise.ACTIVATIONS)}", "apply it after"
+            )
+        )
+    return elementwise.activation(name)
+
+
+def _span(x: Tensor) -> tuple[int, int]:
+    low, high = x.layout.bounds_bits
+    return x.buffer.address + low // 8, x.buffer.address + -(-high // 8)
+
+
+def _same_memory(call: Call, target: Tensor, operands: list[Tensor], sources: list[Tensor]) -> bool:
+    """Whether out is one of the sources; anything else that overlaps it is refused."""
+    low, high = _span(target)
+    found = False
+    for x in [*operands, *sources]:
+        start, stop = _span(x)
+        if start >= high or low >= stop or not target.size:
+            continue
+        alike = (x.address, x.shape, x.strides) == (target.address, target.shape, target.strides)
+        if not alike or any(x is y for y in operands):
+            raise LayoutError(
+                message(call.name, "out", "memory", "that of an operand", "its own, or exactly c's", "leave out= away")
+            )
+        found = True
+    return found

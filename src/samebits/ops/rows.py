@@ -1,0 +1,154 @@
+"""Eager reductions and what is made of them: sum mean max min, softmax, layer_norm (numerics.md sections 6 and 8)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from samebits import dtypes
+from samebits.codegen.isa import Isa
+from samebits.errors import LayoutError, ShapeError, message
+from samebits.kernels import composites, reduce
+from samebits.kernels.expression import Chain, Expression
+from samebits.ops.call import Call, Prepared
+from samebits.shapes import check_index
+from samebits.tensor import Tensor
+
+_Shape = tuple[int, ...]
+_Axis = int | Sequence[int] | None
+
+
+@functools.lru_cache(maxsize=4096)
+def _prepared(
+    expression: Expression, layouts: tuple[tuple[_Shape, _Shape], ...], axes: _Shape, isa: Isa, threads: int
+) -> Prepared:
+    n = len(expression.inputs)
+    return Prepared(reduce.plan(expression, layouts[:n], layouts[n:], axes, isa, threads))
+
+
+def _run(call: Call, expression: Expression, operands: Sequence[Tensor], made: Tensor, axes: _Shape) -> None:
+    rank = operands[0].ndim
+    whole = [x if x.ndim == rank else _widened(x, rank) for x in (*operands, made)]
+    threads = call.sized(operands[0].size, "elements")
+    if made.size:
+        layouts = tuple((x.shape, x.strides) for x in whole)
+        _prepared(expression, layouts, axes, call.isa, threads).run(*whole)
+
+
+def _widened(x: Tensor, rank: int) -> Tensor:
+    """x with extents of 1 in front."""
+    while x.ndim < rank:
+        x = x.unsqueeze(0)
+    return x
+
+
+def _axes(call: Call, axis: _Axis, rank: int) -> _Shape:
+    """The axes asked for, counted from the front, ascending; all of them for None."""
+    if axis is None:
+        return tuple(range(rank))
+    given = axis if isinstance(axis, Sequence) else (axis,)
+    axes = tuple(sorted(check_index(call.name, "axis", a, rank) for a in given))
+    if len(set(axes)) != len(axes):
+        raise LayoutError(message(call.name, "axis", "", axis, "each axis once", "leave out the repeated one"))
+    return axes
+
+
+@functools.cache
+def _reduction(op: str, mean: bool = False) -> Expression:
+    chain = Chain()
+    found = chain.apply(op, chain.input(dtypes.float32))
+    return chain.finish(chain.apply("div", found, chain.count()) if mean else found)
+
+
+def _reduced(name: str, expression: Expression, x: Any, axis: _Axis, keepdims: bool, threads: int | None) -> Any:
+    call = Call(name, x, threads)
+    tensor = call.operand("x", x, dtypes.float32)
+    axes = _axes(call, axis, tensor.ndim)
+    kept = tuple(1 if a in axes else extent for a, extent in enumerate(tensor.shape))
+    made = Tensor.empty(kept, dtypes.float32)
+    if axes and name in ("max", "min") and tensor.size == 0 and made.size:
+        raise ShapeError(
+            message(name, "x", "extent", 0, "at least 1 along the axes", "an empty row has no such element")
+        )
+    _run(call, expression, [tensor], made, axes)
+    if not keepdims:
+        made = made.reshape(tuple(extent for a, extent in enumerate(tensor.shape) if a not in axes))
+    return call.result(made)
+
+
+def sum(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | None = None) -> Any:
+    """The sum along axes, 64 lanes and a tree.
+
+    Args:    x: any float32 array.   axis: one axis, several, or None for all.   keepdims: leave extents of 1.
+    Returns: an array of x's kind; the empty sum is +0.
+    Raises:  DTypeError if x is not float32, LayoutError if there is no such axis.   Bits: numerics.md section 6.
+    """
+    return _reduced("sum", _reduction("row_sum"), x, axis, keepdims, threads)
+
+
+def mean(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | None = None) -> Any:
+    """The sum along axes divided by the count, which is rounded to float32; 0 / 0 where there is nothing.
+
+    Args:    as `sum`.   Bits: numerics.md section 6.
+    """
+    return _reduced("mean", _reduction("row_sum", True), x, axis, keepdims, threads)
+
+
+def max(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | None = None) -> Any:
+    """The largest element along axes; NaN propagates, +0 > -0.
+
+    Args:    as `sum`.   Raises:  also ShapeError if a row is empty.   Bits: numerics.md sections 1 and 6.
+    """
+    return _reduced("max", _reduction("row_max"), x, axis, keepdims, threads)
+
+
+def min(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | None = None) -> Any:
+    """The smallest element along axes; NaN propagates, -0 < +0.
+
+    Args:    as `sum`.   Raises:  also ShapeError if a row is empty.   Bits: numerics.md sections 1 and 6.
+    """
+    return _reduced("min", _reduction("row_min"), x, axis, keepdims, threads)
+
+
+def softmax(x: Any, axis: int = -1, *, out: Any = None, threads: int | None = None) -> Any:
+    """exp(x - max) / sum(exp(x - max)) along one axis; exp correctly rounded.
+
+    Args:    x: any float32 array.   axis: where the probabilities sum to one.   out: an array for the result.
+    Returns: an array of x's kind and shape; a row of -inf gives NaN.
+    Raises:  DTypeError if x is not float32, LayoutError if there is no such axis.   Bits: numerics.md section 8.
+    """
+    call = Call("softmax", x, threads)
+    tensor = call.operand("x", x, dtypes.float32)
+    axes = _axes(call, axis, tensor.ndim)
+    made = call.output(tensor.shape, dtypes.float32, out)
+    _run(call, composites.softmax(), [tensor], made, axes)
+    return call.result(made, out)
+
+
+def layer_norm(
+    x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, out: Any = None, threads: int | None = None
+) -> Any:
+    """fma((x - mean) * rstd, weight, bias) along the last axis; rstd = 1 / sqrt(var + eps), two-pass variance.
+
+    Args:    x: float32 [..., N].   weight, bias: float32 [N].   eps: rounded to float32.   out: for the result.
+    Returns: an array of x's kind and shape.
+    Raises:  DTypeError, ShapeError; ShapeError for a bias without a weight.   Bits: numerics.md section 8.
+    """
+    call = Call("layer_norm", x, threads)
+    tensor = call.operand("x", x, dtypes.float32)
+    if not tensor.shape:
+        raise ShapeError(message("layer_norm", "x", "rank", 0, "at least 1", "reshape it to one row"))
+    if weight is None and bias is not None:
+        raise ShapeError(message("layer_norm", "bias", "", "given", "given together with weight", "pass weight too"))
+    operands = [tensor]
+    for name, value in (("weight", weight), ("bias", bias)):
+        if value is not None:
+            operands.append(call.operand(name, value, dtypes.float32))
+            if operands[-1].shape != tensor.shape[-1:]:
+                actual, expected = operands[-1].shape, f"({tensor.shape[-1]},)"
+                raise ShapeError(message("layer_norm", name, "shape", actual, expected, "match x's last axis"))
+    made = call.output(tensor.shape, dtypes.float32, out)
+    expression = composites.layer_norm(weight is not None, bias is not None, eps)
+    _run(call, expression, operands, made, (tensor.ndim - 1,))
+    return call.result(made, out)
