@@ -38,7 +38,7 @@ def softmax(dtype: DType = float32) -> Expression:
 
 @functools.lru_cache(maxsize=256)
 def layer_norm(weighted: bool, biased: bool, eps: float, dtype: DType = float32) -> Expression:
-    """fma((x - mean) * rstd, weight, bias), or its forms without bias and without either; the inputs are x, weight, bias."""
+    """fma((x - mean) * rstd, weight, bias) of the inputs x, weight, bias; or without bias; or without either."""
     chain = Chain()
     x = chain.input(dtype)
     scale = [chain.input(dtype) for _ in range(weighted + biased)]

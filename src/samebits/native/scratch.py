@@ -1,7 +1,7 @@
 """Temporaries for kernels: 64-byte aligned blocks, kept and reused by the thread that borrowed them.
 
-Fresh pages cost an order of magnitude more than warm ones, so a block is kept until a bigger one is needed. A borrow
-inside a borrow (a kernel run while another one's scratch is in use on the same thread) gets a block of its own.
+Fresh pages cost an order of magnitude more than warm ones, so a thread keeps the few blocks it used last. Whoever takes
+a block owns it until it is given back, so takes may nest.
 """
 
 from __future__ import annotations
@@ -13,11 +13,6 @@ import numpy as np
 
 _ALIGN = 64
 _HUGE = 2 * 1024 * 1024
-
-
-class _Kept(threading.local):
-    def __init__(self) -> None:
-        self.block: Block | None = None
 
 
 class Block:
@@ -38,6 +33,14 @@ class Block:
         self.address = -(-self._owner.__array_interface__["data"][0] // extra) * extra
 
 
+class _Kept(threading.local):
+    """This thread's free blocks, the smallest first."""
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+
+
+_KEEP = 4
 _kept = _Kept()
 _EMPTY = Block(0)
 
@@ -46,11 +49,19 @@ def take(size_bytes: int) -> Block:
     """A block of at least `size_bytes` that is the caller's until it is given back."""
     if not size_bytes:
         return _EMPTY
-    block, _kept.block = _kept.block, None
-    return block if block is not None and block.size_bytes >= size_bytes else Block(size_bytes)
+    blocks = _kept.blocks
+    for position, block in enumerate(blocks):
+        if block.size_bytes >= size_bytes:
+            del blocks[position]
+            return block
+    return Block(size_bytes)
 
 
 def give(block: Block) -> None:
-    """Keep a block for this thread's next `take`."""
+    """Keep a block for this thread's next `take`; of too many, the smallest is let go."""
     if block.size_bytes:
-        _kept.block = block
+        blocks = _kept.blocks
+        blocks.append(block)
+        blocks.sort(key=lambda kept: kept.size_bytes)
+        if len(blocks) > _KEEP:
+            del blocks[0]
