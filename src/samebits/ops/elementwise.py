@@ -14,10 +14,9 @@ from samebits.dtypes import DType
 from samebits.errors import ShapeError, message
 from samebits.kernels import composites, elementwise
 from samebits.kernels.expression import Chain, Expression
+from samebits.layout import Layout
 from samebits.ops.call import Call, Prepared
 from samebits.tensor import Tensor
-
-_Shape = tuple[int, ...]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -27,26 +26,26 @@ def _expression(op: str, inputs: tuple[DType, ...], to: DType | None = None) -> 
 
 
 @functools.lru_cache(maxsize=4096)
-def _prepared(expression: Expression, layouts: tuple[tuple[_Shape, _Shape], ...], isa: Isa, threads: int) -> Prepared:
-    n = len(expression.inputs)
-    return Prepared(elementwise.plan(expression, layouts[:n], layouts[n:], isa, threads))
+def _prepared(expression: Expression, layouts: tuple[Layout, ...], isa: Isa, threads: int) -> Prepared:
+    n, walked = len(expression.inputs), tuple((x.shape, x.strides) for x in layouts)
+    return Prepared(elementwise.plan(expression, walked[:n], walked[n:], isa, threads))
 
 
 def apply(call: Call, expression: Expression, operands: list[Tensor], out: object = None) -> Any:
     """The first output of `expression` over broadcast operands."""
-    try:
-        shape = np.broadcast_shapes(*(x.shape for x in operands))
-    except ValueError:
-        shapes = " and ".join(str(x.shape) for x in operands)
-        raise ShapeError(
-            message(call.name, "operands", "shapes", shapes, "shapes that broadcast", "reshape one of them")
-        ) from None
+    shape = operands[0].shape
+    if any(x.shape != shape for x in operands):
+        try:
+            shape = np.broadcast_shapes(*(x.shape for x in operands))
+        except ValueError:
+            shapes = " and ".join(str(x.shape) for x in operands)
+            raise ShapeError(
+                message(call.name, "operands", "shapes", shapes, "shapes that broadcast", "reshape one of them")
+            ) from None
     made = call.output(shape, expression.dtype(expression.outputs[0]), out)
-    everything = [*operands, made]
-    threads = call.sized(made.size, "elements")
-    layouts = tuple((x.shape, x.strides) for x in everything)
     if made.size:
-        _prepared(expression, layouts, call.isa, threads).run(*everything)
+        layouts = (*(x.layout for x in operands), made.layout)
+        _prepared(expression, layouts, call.isa, call.sized(made.size, "elements")).run(*operands, made)
     return call.result(made, out)
 
 

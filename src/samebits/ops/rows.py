@@ -11,6 +11,7 @@ from samebits.codegen.isa import Isa
 from samebits.errors import LayoutError, ShapeError, message
 from samebits.kernels import composites, reduce
 from samebits.kernels.expression import Chain, Expression
+from samebits.layout import Layout
 from samebits.ops.call import Call, Prepared
 from samebits.shapes import check_index
 from samebits.tensor import Tensor
@@ -20,11 +21,9 @@ _Axis = int | Sequence[int] | None
 
 
 @functools.lru_cache(maxsize=4096)
-def _prepared(
-    expression: Expression, layouts: tuple[tuple[_Shape, _Shape], ...], axes: _Shape, isa: Isa, threads: int
-) -> Prepared:
-    n = len(expression.inputs)
-    return Prepared(reduce.plan(expression, layouts[:n], layouts[n:], axes, isa, threads))
+def _prepared(expression: Expression, layouts: tuple[Layout, ...], axes: _Shape, isa: Isa, threads: int) -> Prepared:
+    n, walked = len(expression.inputs), tuple((x.shape, x.strides) for x in layouts)
+    return Prepared(reduce.plan(expression, walked[:n], walked[n:], axes, isa, threads))
 
 
 def _run(call: Call, expression: Expression, operands: Sequence[Tensor], made: Tensor, axes: _Shape) -> None:
@@ -32,7 +31,7 @@ def _run(call: Call, expression: Expression, operands: Sequence[Tensor], made: T
     whole = [x if x.ndim == rank else _widened(x, rank) for x in (*operands, made)]
     threads = call.sized(operands[0].size, "elements")
     if made.size:
-        layouts = tuple((x.shape, x.strides) for x in whole)
+        layouts = tuple(x.layout for x in whole)
         _prepared(expression, layouts, axes, call.isa, threads).run(*whole)
 
 
