@@ -80,6 +80,10 @@ class _Text:
         self.block_b = b.scratch(float32, b.index("scratch_b"))
         self.block_c = b.scratch(float32, b.index("scratch_c"))
         self.immediates = b.scratch(float32, b.index("scratch_s"))
+        width = d.wide * self.nr
+        self.tile = b.local(float32, d.heights[0] * width)
+        self.zeros = b.local(float32, width)
+        b.store(self.zeros, 0, b.constant(0.0, float32, width))
         for i, kind in enumerate(d.sources):
             if kind == epilogue.IMMEDIATE:
                 b.store(self.immediates, i, b.scalar(f"s{i}", float32))
@@ -151,15 +155,34 @@ class _Block:
                 low = b.max(self.p0, b.index("tall")) if i else self.p0
                 high = self.p1 if i else b.min(self.p1, b.index("tall"))
             for p in b.loop(low, high):
-                r = text.row(p) - self.r0
-                c, c_step = self.place(r, j, wide)
-                for ck in b.loop(0, b.max(kc, 1), d.chunk):
-                    first = b.choose(pc + ck == 0, microkernel.FIRST, 0)
-                    last = b.choose(pc + ck + d.chunk >= text.k, microkernel.LAST, 0)
-                    rows = b.offset(text.block_a, r * d.pitch + ck)
-                    chunk = b.offset(panel, ck * (step if in_place else nr))
-                    b.call(tile, b.min(kc - ck, d.chunk), rows, chunk, step, c, c_step, first + last)
-                self.finish(h, r, j, wide, c, c_step, pc)
+                self.microtile(h, tile, p, j, wide, pc, kc, panel, step, in_place)
+
+    def microtile(
+        self, h: int, tile: Function, p: Index, j: Index, wide: int, pc: Index, kc: Index, panel: Pointer, step: Index,
+        in_place: bool,
+    ) -> None:  # fmt: skip
+        """One microtile gains KC of K. Between its chunks it stays in a dense tile, because rows of C that are a power
+        of two apart share one set of the first cache and would evict each other."""
+        text = self.text
+        b, d, nr = text.b, text.d, text.nr
+        r = text.row(p) - self.r0
+        width = max(wide, 1) * nr
+        keep, keep_step = self.place(r, j, wide)
+        whole = pc + d.kc >= text.k
+        straight = d.expression is None and d.out == epilogue.ROW and not d.in_scratch and bool(wide)
+        for ck in b.loop(0, b.max(kc, 1), d.chunk):
+            begins, ends = ck == 0, ck + d.chunk >= kc
+            t = b.choose(begins, b.choose(pc == 0, text.zeros, keep), text.tile)
+            t_step = b.choose(begins, b.choose(pc == 0, 0, keep_step), width)
+            into_keep = ends if straight else ends & (pc + d.kc < text.k)
+            c, c_step = b.choose(into_keep, keep, text.tile), b.choose(into_keep, keep_step, width)
+            last = b.choose(ends & whole, 1, 0)
+            rows = b.offset(text.block_a, r * d.pitch + ck)
+            chunk = b.offset(panel, ck * (step if in_place else nr))
+            b.call(tile, b.min(kc - ck, d.chunk), rows, chunk, step, t, t_step, c, c_step, last)
+        if not straight:
+            for _ in b.when(whole):
+                self.finish(h, r, j, wide, width)
 
     def panels(self, j: Index, wide: int, pc: Index, kc: Index) -> tuple[Pointer, Index, bool]:
         """(where the micropanels start, their step, whether they are rows of B itself)."""
@@ -189,26 +212,23 @@ class _Block:
         step = b.index("out_row")
         return b.offset(self.operands["out"], (self.r0 + r) * step + j * nr), step
 
-    def finish(self, h: int, r: Index, j: Index, wide: int, c: Pointer, c_step: Index, pc: Index) -> None:
+    def finish(self, h: int, r: Index, j: Index, wide: int, width: int) -> None:
         """After the last chunk: the epilogue, and the move out of scratch."""
         text = self.text
         b, d, nr = text.b, text.d, text.nr
-        if d.expression is None and not d.in_scratch and wide:
-            return
-        columns = wide * nr if wide else text.n - j * nr
-        for _ in b.when(pc + d.kc >= text.k):
-            at, column = self.r0 + r, j * nr
-            arguments: list[Any] = []
-            for i, kind in enumerate(d.sources):
-                if kind == epilogue.IMMEDIATE:
-                    arguments += [b.offset(text.immediates, i), 0, 0]
-                else:
-                    row_step, column_step = b.index(f"s{i}_row"), b.index(f"s{i}_column")
-                    source = b.offset(self.operands[f"s{i}"], at * row_step + column * column_step)
-                    arguments += [source, row_step, column_step]
-            out_row, out_column = b.index("out_row"), b.index("out_column")
-            out = b.offset(self.operands["out"], at * out_row + column * out_column)
-            b.call(text.finish, c, c_step, out, out_row, out_column, h, columns, *arguments)
+        columns = width if wide else text.n - j * nr
+        at, column = self.r0 + r, j * nr
+        arguments: list[Any] = []
+        for i, kind in enumerate(d.sources):
+            if kind == epilogue.IMMEDIATE:
+                arguments += [b.offset(text.immediates, i), 0, 0]
+            else:
+                row_step, column_step = b.index(f"s{i}_row"), b.index(f"s{i}_column")
+                source = b.offset(self.operands[f"s{i}"], at * row_step + column * column_step)
+                arguments += [source, row_step, column_step]
+        out_row, out_column = b.index("out_row"), b.index("out_column")
+        out = b.offset(self.operands["out"], at * out_row + column * out_column)
+        b.call(text.finish, text.tile, width, out, out_row, out_column, h, columns, *arguments)
 
 
 def macrokernel(b: Builder, d: Macrokernel) -> None:

@@ -1,12 +1,14 @@
 """The microkernel: one microtile of C gains one chunk of K.
 
 Contract (numerics.md section 2, steps 2 and 3), for `h` rows and the columns of `panels` adjacent panels:
-`p := +0; p := fma(a_k, b_k, p)` ascending over the chunk, then `c := c + p`, where c starts as +0. Starting t at +0
-and adding p_0 gives what `t = p_0; ...; t = t + (+0)` gives: the two differ only while t is -0, and t never is.
+`p := +0; p := fma(a_k, b_k, p)` ascending over the chunk, then `c := t + p`, where t starts as +0. Starting at +0 gives
+what `t = p_0; ...; t = t + (+0)` gives: the two differ only while t is -0, which a sum with +0 never is.
 
 - A: `h` rows `PITCH` elements apart, k contiguous: every broadcast is a constant displacement from one pointer.
 - B: micropanels of NR columns, `[k][NR]`, `b_step` elements apart; or, in place, rows of B `b_step` elements apart.
-- C: `h` rows `c_step` elements apart, columns contiguous, all of them writable (edges go through a strip).
+- t and C: rows `t_step` and `c_step` elements apart, columns contiguous. They may be one tile. A zero tile of one row
+  and `t_step` 0 starts a sum. All columns are read and written: edges go through scratch.
+- The last chunk of a sum (`last` = 1) makes NaN canonical.
 Lanes run over N; each lane of each accumulator is one sequential chain. Start at `emit`.
 """
 
@@ -18,10 +20,13 @@ from typing import Any
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
 from samebits.dtypes import float32
 
-FIRST, LAST = 1, 2
 # Four steps of k a turn: the loop's own instructions cost nothing then, and the code of a 12 x 32 tile stays in the
 # micro-operation cache.
 UNROLL = 4
+# Rows of B that are asked for ahead: 24 of 128 bytes are a few hundred cycles of a tall tile, the latency of the last
+# cache. Measured at 2048 cubed: 102.7 to 104.1 GFLOP/s without, 103.7 to 106.7 with; no effect in cache.
+_AHEAD = 24
+_LINE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class Microtile:
 
 
 def emit(b: Builder, tile: Microtile) -> Function:
-    """A function `(kc, a, panel, b_step, c, c_step, state)`; state is a sum of FIRST and LAST."""
+    """A function `(kc, a, panel, b_step, t, t_step, c, c_step, last)`."""
     lanes = b.isa.lanes
     vectors = tile.nv * tile.panels
     nr = tile.nv * lanes
@@ -58,25 +63,28 @@ def emit(b: Builder, tile: Microtile) -> Function:
             av = b.splat(b.load(a, k + i * tile.pitch, 1), lanes)
             acc[i] = [b.fma(av, bv[v], acc[i][v]) for v in range(vectors)]
 
-    def body(kc: Index, a: Pointer, panel: Pointer, b_step: Index, c: Pointer, c_step: Index, state: Index) -> None:
-        zero = b.constant(0.0, float32, lanes)
-        for _ in b.when(state % 2 == FIRST):
-            for i in range(tile.h):
-                for v in range(vectors):
-                    b.store(c, i * c_step + v * lanes, zero)
-        acc = [[zero] * vectors for _ in range(tile.h)]
+    def body(
+        kc: Index, a: Pointer, panel: Pointer, b_step: Index, t: Pointer, t_step: Index, c: Pointer, c_step: Index,
+        last: Index,
+    ) -> None:  # fmt: skip
+        acc = [[b.constant(0.0, float32, lanes)] * vectors for _ in range(tile.h)]
+        for i in range(tile.h):
+            for j in range(0, vectors * lanes, _LINE // 4):
+                b.prefetch(c, i * c_step + j)
         whole = kc // UNROLL * UNROLL
         for k in b.loop(0, whole, UNROLL, carry=acc):
             for u in range(UNROLL):
+                for v in range(0, vectors, max(1, _LINE // (4 * lanes))):
+                    b.prefetch(panel, place(k + u + _AHEAD, v, b_step))
                 advance(acc, k + u, a, panel, b_step)
         for k in b.loop(whole, kc, 1, carry=acc):
             advance(acc, k, a, panel, b_step)
-        for last in (False, True):
-            for _ in b.when(state >= LAST if last else state < LAST):
+        for final in (False, True):
+            for _ in b.when(last == int(final)):
                 for i in range(tile.h):
                     for v in range(vectors):
-                        t = b.add(b.load(c, i * c_step + v * lanes, lanes), acc[i][v])
-                        b.store(c, i * c_step + v * lanes, b.canonical(t) if last else t)
+                        total = b.add(b.load(t, i * t_step + v * lanes, lanes), acc[i][v])
+                        b.store(c, i * c_step + v * lanes, b.canonical(total) if final else total)
 
-    parameters = (None, float32, float32, None, float32, None, None)
+    parameters = (None, float32, float32, None, float32, None, float32, None, None)
     return b.function(tile.name, parameters, body)

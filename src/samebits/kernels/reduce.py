@@ -1,0 +1,261 @@
+"""Rows: expressions with sums, maxima and minima along reduced axes, and everything per element before and after.
+
+    plan(expression, inputs, outputs, axes, isa, threads=1) -> Plan
+    reference(expression, *arrays, axes) -> list of arrays
+
+`inputs` and `outputs` are layouts, `(shape, strides in elements)`, all of the rank of the whole. Inputs broadcast to the
+whole shape (a gamma has extent 1 on the other axes, a per-row scalar extent 1 on the reduced ones). An output whose
+value is one a row has extent 1 along `axes`; any other has the whole shape. Operands of the plan: the inputs, then the
+outputs, then the workspace if `plan.workspace_bytes`. Outputs must not overlap inputs, unless the layouts are equal.
+
+The nodes `row_sum row_max row_min` reduce a value along `axes`, in row-major order of those axes; `count` is their
+extent as float32. Order of additions: numerics.md section 6. Start at `plan`; the kernel is in `reduce_text`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from samebits import ieee
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import KernelSpec
+from samebits.dtypes import DType
+from samebits.errors import OptionError, PlanError, ShapeError, message
+from samebits.kernels import elementwise, values
+from samebits.kernels.expression import Chain, Expression, Node
+from samebits.kernels.passes import passes, uniform
+from samebits.kernels.plan import Operand, Plan, Step
+from samebits.kernels.reduce_text import BLOCK, Rows, text
+from samebits.kernels.walk import Axis, Layout, Walk, broadcast, walk
+
+Array = values.Array
+
+# Elements of one task, in whole rows: microseconds of work, so that threads can share it.
+_TASK = 8192
+# Vectors are stored to scratch whole, so a kept row has room for one more of the widest.
+_PADDING = 64
+
+
+def reference(expression: Expression, *inputs: npt.ArrayLike, axes: Sequence[int]) -> list[Array]:
+    """The outputs by NumPy; a value that is one a row has extent 1 along `axes`."""
+    shape = np.broadcast_shapes(*[np.shape(x) for x in inputs])
+    reduced = normal_axes(axes, len(shape))
+    outer = tuple(a for a in range(len(shape)) if a not in reduced)
+    n = math.prod(shape[a] for a in reduced)
+
+    def special(node: Node, arguments: list[Array]) -> Array:
+        if node.op == "count":
+            return np.array(n, np.float32)
+        whole = np.broadcast_to(arguments[0], shape).transpose(*outer, *reduced)
+        rows = whole.reshape(math.prod(shape[a] for a in outer), n)
+        result = _sum_rule(rows) if node.op == "row_sum" else _extreme(node.op, rows)
+        return result.reshape([1 if a in reduced else extent for a, extent in enumerate(shape)])
+
+    return values.reference(expression, inputs, special)
+
+
+def _sum_rule(x: Array) -> Array:
+    """Row sums of [rows, n]: numerics.md section 6, word for word."""
+    rows, n = x.shape
+    if n == 0:
+        return np.zeros(rows, x.dtype)
+    blocks = []
+    with np.errstate(all="ignore"):
+        for start in range(0, n, 2048):
+            block = x[:, start : start + 2048].T
+            lanes = list(block[:64])
+            for k in range(64, len(block)):
+                lanes[k % 64] = lanes[k % 64] + block[k]
+            for distance in (32, 16, 8, 4, 2, 1):
+                for lane in range(distance):
+                    if lane + distance < len(lanes):
+                        lanes[lane] = lanes[lane] + lanes[lane + distance]
+                lanes = lanes[:distance]
+            blocks.append(lanes[0])
+    return np.array(blocks[0]) if len(blocks) == 1 else _sum_rule(np.stack(blocks, axis=1))
+
+
+def _extreme(op: str, x: Array) -> Array:
+    """Row maxima or minima of [rows, n]."""
+    if x.dtype.kind != "f":
+        return np.asarray((np.max if op == "row_max" else np.min)(x, axis=1))
+    return functools.reduce(ieee.maximum if op == "row_max" else ieee.minimum, list(x.T))
+
+
+def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Axes counted from 0, ascending.
+
+    Raises:  OptionError if one is out of range or named twice.
+    """
+    found = tuple(sorted(a + rank if a < 0 else a for a in axes))
+    if len(set(found)) != len(found) or any(not 0 <= a < rank for a in found):
+        raise OptionError(
+            message("reduce.plan", "axes", "", tuple(axes), f"distinct, in [{-rank}, {rank})", "name each axis once")
+        )
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def plan(
+    expression: Expression,
+    inputs: tuple[Layout, ...],
+    outputs: tuple[Layout, ...],
+    axes: tuple[int, ...],
+    isa: Isa,
+    threads: int = 1,
+) -> Plan:
+    """Copies of the operands whose reduced axes do not lie in one stride (if any), then one kernel over all rows.
+
+    Raises:  ShapeError, OptionError, or PlanError for a maximum or minimum of nothing.
+    """
+    return _Planner(expression, inputs, outputs, axes, isa, threads).plan()
+
+
+class _Planner:
+    """The choices of one plan."""
+
+    def __init__(
+        self, e: Expression, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...], axes: tuple[int, ...], isa: Isa,
+        threads: int,
+    ) -> None:  # fmt: skip
+        self.e, self.isa, self.threads = e, isa, threads
+        self.shape = _shape(inputs, outputs)
+        self.reduced = normal_axes(axes, len(self.shape))
+        self.outer = tuple(a for a in range(len(self.shape)) if a not in self.reduced)
+        self.layouts = [*inputs, *outputs]
+        self.types = (*e.inputs, *(e.dtype(k) for k in e.outputs))
+        self.n = math.prod(self.shape[a] for a in self.reduced)
+        self.workspace_bytes = 0
+        self._check(len(inputs), len(outputs))
+
+    def _check(self, n_inputs: int, n_outputs: int) -> None:
+        row = tuple(1 if a in self.reduced else s for a, s in enumerate(self.shape))
+        wrong = [shape for shape, _ in self.layouts[n_inputs:] if shape not in (self.shape, row)]
+        if (n_inputs, n_outputs) != (len(self.e.inputs), len(self.e.outputs)) or wrong:
+            raise ShapeError(
+                message(
+                    "reduce.plan", "operands", "", f"{n_inputs} inputs, {n_outputs} outputs, output shapes {wrong}",
+                    f"{len(self.e.inputs)} inputs, {len(self.e.outputs)} outputs of shape {self.shape} or {row}",
+                    "pass one layout each",
+                )
+            )  # fmt: skip
+        empty = [node.op for node in self.e.nodes if node.op in ("row_max", "row_min")]
+        if empty and self.n == 0:
+            raise PlanError(message("reduce.plan", "axes", "extent", 0, "at least 1", f"{empty[0]} of nothing has no value"))
+
+    def plan(self) -> Plan:
+        """Steps, scratch and what there is to say."""
+        places = [Operand(k) for k in range(len(self.layouts))]
+        before, after, layouts = list[Step](), list[Step](), list(self.layouts)
+        workspace, copied = len(self.layouts), list[str]()
+        for k, layout in enumerate(self.layouts):
+            if self._in_one_stride(layout):
+                continue
+            # An operand whose reduced axes cannot be walked in one stride is moved through the workspace.
+            dense = (layout[0], self._dense(layout[0]))
+            room = Operand(workspace, self.workspace_bytes)
+            self.workspace_bytes += -(-math.prod(layout[0]) * self.types[k].size_bytes // 64) * 64
+            if k < len(self.e.inputs):
+                before += _copy(self.types[k], layout, dense, places[k], room, self.isa)
+            else:
+                after += _copy(self.types[k], dense, layout, room, places[k], self.isa)
+            layouts[k], places[k] = dense, room
+            copied.append(str(k))
+        way = self._walk(layouts)
+        kernel, scratch_bytes = self._kernel(way, places)
+        facts = [("rows", f"{way.rows} of {self.n}"), ("along the row", " ".join(way.classes))]
+        if copied:
+            facts.append(("copied through the workspace", "operands " + ", ".join(copied)))
+        names = [f"input {k}" for k in range(len(self.e.inputs))] + [f"output {k}" for k in range(len(self.e.outputs))]
+        return Plan(
+            what=f"rows {' '.join(node.op for node in self.e.nodes)} {self.shape} over axes {self.reduced}",
+            isa=self.isa,
+            threads=self.threads,
+            steps=(*before, kernel, *after),
+            operands=tuple(names),
+            scratch_bytes=scratch_bytes,
+            workspace_bytes=self.workspace_bytes,
+            facts=tuple(facts),
+        )
+
+    def _strides(self, layout: Layout) -> tuple[int, ...]:
+        return broadcast("reduce.plan", layout, self.shape)
+
+    def _in_one_stride(self, layout: Layout) -> bool:
+        strides = self._strides(layout)
+        axes = [(self.shape[a], strides[a]) for a in self.reduced if self.shape[a] != 1]
+        return all(s == t * m for (_, s), (m, t) in zip(axes, axes[1:], strict=False))
+
+    def _dense(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Strides with the reduced axes innermost."""
+        strides, size = [0] * len(shape), 1
+        for a in reversed((*self.outer, *self.reduced)):
+            strides[a] = size
+            size *= shape[a]
+        return tuple(strides)
+
+    def _walk(self, layouts: Sequence[Layout]) -> Walk:
+        strides = [self._strides(layout) for layout in layouts]
+        order = sorted(self.outer, key=lambda a: -abs(strides[-1][a]))
+        merged = walk([Axis(self.shape[a], tuple(s[a] for s in strides)) for a in order])
+        rows = (*merged.outer, merged.inner) if order and merged.inner.extent != 1 else ()
+        last = [a for a in self.reduced if self.shape[a] != 1][-1:]
+        inner = tuple(s[last[0]] if last else 0 for s in strides)
+        return Walk(rows, Axis(self.n, inner))
+
+    def _kernel(self, way: Walk, places: Sequence[Operand]) -> tuple[Step, int]:
+        levels, left = 1, self.n
+        while left > BLOCK:
+            levels, left = levels + 1, -(-left // BLOCK)
+        scratch = dict(self._scratch(way))
+        offsets, size = dict[str, int](), 0
+        for name, room in scratch.items():
+            offsets[name], size = size, size + -(-room // 64) * 64
+        rows_per_task = max(1, _TASK // max(self.n, 1))
+        spec = KernelSpec(
+            text,
+            Rows(self.e, way.classes, len(way.outer), levels),
+            ("rows_per_task", *way.parameters(), *offsets),
+            self.isa,
+        )
+        tasks = -(-way.rows // rows_per_task)
+        return Step(spec, tasks, (rows_per_task, *way.arguments(places), *offsets.values())), size
+
+    def _scratch(self, way: Walk) -> Iterator[tuple[str, int]]:
+        """The rooms that the kernel asks for by name, and their bytes."""
+        found = passes(self.e, uniform(self.e, way.classes))
+        for k in sorted({k for a_pass in found for k in a_pass.keeps}):
+            yield f"keep{k}", (self.n + _PADDING) * self.e.dtype(k).size_bytes
+        for j in range(max([len(a_pass.reductions) for a_pass in found], default=0)):
+            yield f"partial{j}", -(-self.n // BLOCK) * 8
+
+
+def _shape(inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*[shape for shape, _ in inputs])
+    except ValueError:
+        shapes = [shape for shape, _ in (*inputs, *outputs)]
+        raise ShapeError(
+            message("reduce.plan", "inputs", "shapes", shapes, "shapes that broadcast together", "reshape them")
+        ) from None
+
+
+def _copy(dtype: DType, source: Layout, target: Layout, start: Operand, end: Operand, isa: Isa) -> tuple[Step, ...]:
+    """Steps that move an operand."""
+    chain = Chain()
+    moved = chain.finish(chain.apply("copy", chain.input(dtype)))
+    ends = (start, end)
+
+    def placed(argument: int | Operand) -> int | Operand:
+        if not isinstance(argument, Operand):
+            return argument
+        end = ends[argument.index]
+        return Operand(end.index, end.offset_bytes + argument.offset_bytes)
+
+    steps = elementwise.plan(moved, (source,), (target,), isa).steps
+    return tuple(Step(step.spec, step.tasks, tuple(map(placed, step.arguments))) for step in steps)

@@ -1,0 +1,272 @@
+"""The kernel text of row reductions: one pass over the row a reduction depth, then one that stores what varies along it.
+
+A pass computes what it reduces from the row's inputs, from the results of earlier passes, and from heavy values that an
+earlier pass kept in scratch; cheap values are computed again. Start at `text`; the order of additions is in `_fold` and
+`_block`, which every sum takes whatever the instruction set (numerics.md section 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from samebits import dtypes
+from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
+from samebits.dtypes import DType
+from samebits.kernels import values
+from samebits.kernels.expression import REDUCTIONS, Expression, Node
+from samebits.kernels.passes import Pass, passes, uniform
+from samebits.kernels.walk import Cursor
+
+LANES = 64
+BLOCK = 2048
+
+Compute = Callable[[Index, int, "Index | None"], list[Vector]]
+"""`(i, width, count)`: the values to reduce at i .. i+width-1, of which only the first `count` matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What specialises the kernel.
+
+    Attributes:
+        expression: What to compute.
+        classes: Each operand's class along the row, inputs then outputs (walk.Walk.classes).
+        outer: The number of outer axes.
+        levels: How often the sum rule is applied: 1 if a row is one block, 2 if its blocks are, ...
+    """
+
+    expression: Expression
+    classes: tuple[str, ...]
+    outer: int
+    levels: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A reduction: its step, and the element that leaves any other as it is."""
+
+    word: str
+    dtype: DType
+    identity: float | int
+
+    @classmethod
+    def of(cls, node: Node) -> Kind:
+        """The kind of a reduction node."""
+        dtype = node.dtype
+        if node.op == "row_sum":
+            # x + -0 is x for every x, -0 included: lanes that the rule skips hold -0.
+            return cls("add", dtype, -0.0 if dtype.is_float else 0)
+        infinity = float("inf") if dtype.is_float else None
+        if node.op == "row_max":
+            return cls("maximum", dtype, dtype.min if infinity is None else -infinity)
+        return cls("minimum", dtype, dtype.max if infinity is None else infinity)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the order of steps can change the result's bits."""
+        return self.word == "add" and self.dtype.is_float
+
+    def step(self, b: Builder, x: Vector, y: Vector) -> Vector:
+        """x and y as one."""
+        found: Vector = getattr(b, self.word)(x, y)
+        return found
+
+    def neutral(self, b: Builder, width: int) -> Vector:
+        """The identity in every lane."""
+        return b.constant(self.identity, self.dtype, width)
+
+
+def text(b: Builder, d: Rows) -> None:
+    """A task is some rows."""
+    e = d.expression
+    cursor = Cursor(b, d.classes, (*e.inputs, *(e.dtype(k) for k in e.outputs)), d.outer)
+    rows_per_task, rows = b.index("rows_per_task"), cursor.row_count()
+    for task in b.tasks():
+        first = task * rows_per_task
+        for row in b.loop(first, b.min(first + rows_per_task, rows)):
+            cursor.enter(row)
+            _Row(b, d, cursor).emit()
+
+
+class _Row:
+    """One row: its uniform values by number, its kept values in scratch."""
+
+    def __init__(self, b: Builder, d: Rows, cursor: Cursor) -> None:
+        self.b, self.d, self.e, self.cursor = b, d, d.expression, cursor
+        self.uniform = uniform(self.e, d.classes)
+        self.plan = passes(self.e, self.uniform)
+        self.kept: dict[int, Pointer] = {}
+        self.reduced: dict[int, Vector] = {}
+        # Results of reductions are stored without more ado: they are made canonical when they are made.
+        given = {k: False for k, node in _nodes(self.e) if node.op in (*REDUCTIONS, "count")}
+        self.scalars = values.Values(b, self.e, 1, self._scalar, given)
+
+    def emit(self) -> None:
+        """Every pass in order, then the outputs that are one a row."""
+        for a_pass in self.plan:
+            splats = self._splats(a_pass)
+            if a_pass.reductions:
+                self._reduce(a_pass, splats)
+            else:
+                self._store(a_pass, splats)
+            self.kept.update({k: self._keep(k) for k in a_pass.keeps})
+        for place, k in enumerate(self.e.outputs):
+            if self.uniform[k]:
+                self._store_uniform(len(self.e.inputs) + place, self.scalars.stored(k))
+
+    def _scalar(self, k: int) -> Vector:
+        if k in self.reduced:
+            return self.reduced[k]
+        node = self.e.node(k)
+        if node is not None and node.op == "count":
+            return self.b.from_index(self.cursor.n, dtypes.float32)
+        return self.cursor.load_one(k)
+
+    def _splats(self, a_pass: Pass) -> dict[int, dict[int, Vector]]:
+        """Uniform values that the pass needs, by width, made before its loops."""
+        b = self.b
+        widths = {lane_width(b), b.isa.lanes}
+        scalars = {k: self.scalars.get(k) for k in a_pass.uniforms}
+        return {w: {k: b.splat(v, w) for k, v in scalars.items()} for w in widths}
+
+    def _keep(self, k: int) -> Pointer:
+        return self.b.scratch(self.e.dtype(k), self.b.index(f"keep{k}"))
+
+    def _values(self, i: Index, width: int, count: Index | None, splats: Mapping[int, Vector]) -> values.Values:
+        """The expression at positions i .. i+width-1 of the row."""
+
+        def load(k: int) -> Vector:
+            if k in splats:
+                return splats[k]
+            if k in self.kept:
+                return self.b.load(self.kept[k], i, width)
+            return self.cursor.load(k, i, width, count)
+
+        given = {k: values.may_need_canonical(self.e, k) for k in (*splats, *self.kept)}
+        return values.Values(self.b, self.e, width, load, given)
+
+    def _reduce(self, a_pass: Pass, splats: dict[int, dict[int, Vector]]) -> None:
+        b = self.b
+        nodes = [_node(self.e, k) for k in a_pass.reductions]
+        kinds = [Kind.of(node) for node in nodes]
+        keeps = {k: self._keep(k) for k in a_pass.keeps}
+
+        def compute(i: Index, width: int, count: Index | None) -> list[Vector]:
+            found = self._values(i, width, count, splats[width])
+            for k, place in keeps.items():
+                b.store(place, i, found.get(k))  # whole vectors: the room is padded
+            return [found.get(node.arguments[0]) for node in nodes]
+
+        levels = self.d.levels if any(kind.ordered for kind in kinds) else 1
+        rooms = [b.scratch(node.dtype, b.index(f"partial{j}")) for j, node in enumerate(nodes)] if levels > 1 else []
+        for k, kind, result in zip(a_pass.reductions, kinds, _fold(b, kinds, self.cursor.n, levels, compute, rooms), strict=True):
+            self.reduced[k] = self._finished(kind, result)
+
+    def _finished(self, kind: Kind, result: Vector) -> Vector:
+        """The empty sum is +0; NaN is canonical."""
+        carry = [self.b.canonical(result)]
+        if kind.word == "add":
+            for _ in self.b.when(self.cursor.n < 1, carry):
+                carry[0] = self.b.constant(0, kind.dtype, 1)
+        return carry[0]
+
+    def _store(self, a_pass: Pass, splats: dict[int, dict[int, Vector]]) -> None:
+        """The outputs that vary along the row."""
+        n, lanes = self.cursor.n, self.b.isa.lanes
+        places = [(len(self.e.inputs) + j, k) for j, k in enumerate(self.e.outputs) if not self.uniform[k]]
+        for i in self.b.loop(0, n - (lanes - 1), lanes):
+            self._store_at(i, None, places, splats[lanes])
+        for i in self.b.loop(n // lanes * lanes, n, lanes):
+            self._store_at(i, n - i, places, splats[lanes])
+
+    def _store_at(self, i: Index, count: Index | None, places: Sequence[tuple[int, int]], splats: dict[int, Vector]) -> None:
+        found = self._values(i, self.b.isa.lanes, count, splats)
+        results = [(place, found.stored(k)) for place, k in places]
+        for place, result in results:
+            self.cursor.store(place, i, result, count)
+
+    def _store_uniform(self, place: int, result: Vector) -> None:
+        """One element a row; along the row where the output has the whole shape."""
+        if self.d.classes[place] == "same":
+            self.cursor.store(place, 0, result)
+            return
+        for i in self.b.loop(0, self.cursor.n):
+            self.cursor.store(place, i, result)
+
+
+def lane_width(b: Builder) -> int:
+    """The widest vector that fits a register and divides the 64 lanes."""
+    return 1 << (min(b.isa.lanes, LANES).bit_length() - 1)
+
+
+def _node(e: Expression, k: int) -> Node:
+    node = e.node(k)
+    assert node is not None  # k is the number of a node
+    return node
+
+
+def _nodes(e: Expression) -> list[tuple[int, Node]]:
+    return [(len(e.inputs) + j, node) for j, node in enumerate(e.nodes)]
+
+
+def _fold(
+    b: Builder, kinds: Sequence[Kind], n: Index, levels: int, compute: Compute, rooms: Sequence[Pointer]
+) -> list[Vector]:
+    """The sum rule: blocks of 2048, their results a vector that is reduced by the same rule."""
+    if levels == 1:
+        return _block(b, kinds, 0, n, compute)
+    blocks = (n + (BLOCK - 1)) // BLOCK
+    for k in b.loop(0, blocks):
+        start = k * BLOCK
+        results = _block(b, kinds, start, b.min(start + BLOCK, n), compute)
+        for room, result in zip(rooms, results, strict=True):
+            b.store(room, k, result)  # in place: block k lies behind element k
+    return _fold(b, kinds, blocks, levels - 1, lambda i, w, count: [b.load(room, i, w, count) for room in rooms], rooms)
+
+
+def _block(b: Builder, kinds: Sequence[Kind], start: Index, stop: Index, compute: Compute) -> list[Vector]:
+    """64 lanes, each adding every 64th element in ascending order; then halves onto halves."""
+    width = lane_width(b)
+    whole = start + (stop - start) // LANES * LANES
+    # Lanes that do not fit registers with as many temporaries live in memory, and are walked by a loop.
+    in_registers = LANES // width * len(kinds) <= b.isa.registers // 2
+    lanes = [b.local(kind.dtype, LANES) for kind in kinds]
+    for kind, lane in zip(kinds, lanes, strict=True):
+        for j in range(0, LANES, width):
+            b.store(lane, j, kind.neutral(b, width))
+    for i in b.loop(start, whole, LANES):
+        for j in range(0, LANES, width) if in_registers else b.loop(0, LANES, width):
+            _accumulate(b, kinds, lanes, j, compute(i + j, width, None))
+    for _ in b.when(whole < stop):
+        rest = [b.local(kind.dtype, LANES) for kind in kinds]
+        for kind, last in zip(kinds, rest, strict=True):
+            for j in range(0, LANES, width):
+                b.store(last, j, kind.neutral(b, width))
+        for j in b.loop(0, stop - whole, width):
+            count = stop - whole - j
+            there = b.less(b.iota(dtypes.int32, width), b.splat(b.from_index(count, dtypes.int32), width))
+            for kind, last, v in zip(kinds, rest, compute(whole + j, width, count), strict=True):
+                b.store(last, j, b.select(there, v, kind.neutral(b, width)))
+        for j in range(0, LANES, width):
+            _accumulate(b, kinds, lanes, j, [b.load(last, j, width) for last in rest])
+    return [_tree(b, kind, [b.load(lane, j, width) for j in range(0, LANES, width)]) for kind, lane in zip(kinds, lanes, strict=True)]
+
+
+def _accumulate(b: Builder, kinds: Sequence[Kind], lanes: Sequence[Pointer], j: Index, vectors: Sequence[Vector]) -> None:
+    """Lanes j .. take one element each."""
+    for kind, lane, v in zip(kinds, lanes, vectors, strict=True):
+        width = lane_width(b)
+        b.store(lane, j, kind.step(b, b.load(lane, j, width), v))
+
+
+def _tree(b: Builder, kind: Kind, vectors: list[Vector]) -> Vector:
+    """l += l+32, +16, ... +1: whole vectors first, then halves of the last."""
+    while len(vectors) > 1:
+        half = len(vectors) // 2
+        vectors = [kind.step(b, x, y) for x, y in zip(vectors[:half], vectors[half:], strict=True)]
+    v, width = vectors[0], lane_width(b)
+    while width > 1:
+        width //= 2
+        v = kind.step(b, b.slice(v, 0, width), b.slice(v, width, width))
+    return v
