@@ -1,8 +1,8 @@
 """The NumPy meaning of the vocabulary: kernel text computed directly, on the same addresses as compiled code.
 
 This is the Isa row `numpy`. It needs no compiler, so every kernel text can be tried where LLVM is absent, and it is a
-second witness of what the LLVM builder means. Indices are Python ints, conditions Python bools, vectors NumPy
-arrays (masks: bool arrays). Start at `run`.
+second witness of what the LLVM builder means. Indices are Python ints, conditions Python bools, vectors a NumPy array
+each (masks: bool arrays; formats without NumPy arithmetic: their code points). Start at `run`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from samebits import ieee
+from samebits import dtypes, ieee
+from samebits.codegen import rules
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 
-Array = Any  # a one-dimensional NumPy array; to texts, as opaque as the vocabulary's Vector
+Array = npt.NDArray[Any]
 
 
 def run(spec: KernelSpec, arguments: Sequence[int], begin: int, end: int, scratch: int) -> None:
@@ -35,6 +37,19 @@ class Pointer:
 
     address: int
     dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """`lanes` in the storage of `dtype`, or bools."""
+
+    dtype: DType
+    lanes: Array
+
+    @property
+    def width(self) -> int:
+        """How many lanes."""
+        return len(self.lanes)
 
 
 def _storage(dtype: DType) -> np.dtype[Any]:
@@ -70,11 +85,9 @@ class NumpyBuilder:
     def index(self, name: str) -> int:
         return self._arguments[name]
 
-    def scalar(self, name: str, dtype: DType) -> Array:
+    def scalar(self, name: str, dtype: DType) -> Vector:
         raw = np.array([self._arguments[name]], np.int64)
-        if dtype.kind == "bool":
-            return raw != 0
-        return raw.view(_storage(dtype))[:1]
+        return Vector(dtype, raw != 0 if dtype.kind == "bool" else raw.view(_storage(dtype))[:1])
 
     def tasks(self) -> Iterator[int]:
         yield from range(self._begin, self._end)
@@ -122,147 +135,192 @@ class NumpyBuilder:
         block = (ctypes.c_char * (count * kind.itemsize)).from_address(p.address + i * kind.itemsize)
         return np.frombuffer(memoryview(block), kind)
 
-    def load(self, p: Pointer, i: int, width: int, count: int | None = None) -> Array:
-        n = width if count is None else max(0, min(width, count))
+    def load(self, p: Pointer, i: int, width: int, count: int | None = None) -> Vector:
+        n = _covered(width, count)
         lanes = np.zeros(width, _storage(p.dtype))
         if n:
             lanes[:n] = self._memory(p, i, n)
-        return lanes != 0 if p.dtype.kind == "bool" else lanes
+        return Vector(p.dtype, lanes != 0 if p.dtype.kind == "bool" else lanes)
 
-    def store(self, p: Pointer, i: int, v: Array, count: int | None = None) -> None:
-        n = len(v) if count is None else max(0, min(len(v), count))
+    def store(self, p: Pointer, i: int, v: Vector, count: int | None = None) -> None:
+        rules.stored(p.dtype, v)
+        n = _covered(v.width, count)
         if n:
-            self._memory(p, i, n)[:] = v[:n]
+            self._memory(p, i, n)[:] = v.lanes[:n]
 
-    def load_strided(self, p: Pointer, i: int, stride: int, width: int, count: int | None = None) -> Array:
-        n = width if count is None else max(0, min(width, count))
-        lanes = [self.load(p, i + stride * lane, 1, 1 if lane < n else 0) for lane in range(width)]
-        return np.concatenate(lanes)
+    def load_strided(self, p: Pointer, i: int, stride: int, width: int, count: int | None = None) -> Vector:
+        n = _covered(width, count)
+        return self.concat([self.load(p, i + stride * lane, 1, int(lane < n)) for lane in range(width)])
 
-    def store_strided(self, p: Pointer, i: int, stride: int, v: Array, count: int | None = None) -> None:
-        n = len(v) if count is None else max(0, min(len(v), count))
-        for lane in range(n):
-            self.store(p, i + stride * lane, v[lane : lane + 1])
+    def store_strided(self, p: Pointer, i: int, stride: int, v: Vector, count: int | None = None) -> None:
+        for lane in range(_covered(v.width, count)):
+            self.store(p, i + stride * lane, self.slice(v, lane, 1))
 
     def load_index(self, p: Pointer, i: int) -> int:
+        rules.indexed(p.dtype)
         return int(self._memory(p, i, 1)[0])
 
     def prefetch(self, p: Pointer, i: int) -> None:
         """Nothing to compute."""
 
     # -- making vectors --------------------------------------------------------------------------------------
-    def constant(self, value: float | bool, dtype: DType, width: int) -> Array:
-        return np.full(width, value, np.bool_ if dtype.kind == "bool" else _storage(dtype))
+    def constant(self, value: float | bool, dtype: DType, width: int) -> Vector:
+        kind = np.bool_ if dtype.kind == "bool" else _storage(dtype)
+        return Vector(dtype, np.full(width, rules.constant(value, dtype), kind))
 
-    def like(self, x: Array, value: float | bool) -> Array:
-        return np.full_like(x, value)
+    def like(self, x: Vector, value: float | bool) -> Vector:
+        return self.constant(value, x.dtype, x.width)
 
-    def splat(self, v: Array, width: int) -> Array:
-        return np.repeat(v, width)
+    def splat(self, v: Vector, width: int) -> Vector:
+        rules.single("splat", v)
+        return Vector(v.dtype, np.repeat(v.lanes, width))
 
-    def iota(self, dtype: DType, width: int) -> Array:
-        return np.arange(width, dtype=_storage(dtype))
+    def iota(self, dtype: DType, width: int) -> Vector:
+        rules.iota(dtype, width)
+        return Vector(dtype, np.arange(width, dtype=_storage(dtype)))
 
-    def from_index(self, i: int, dtype: DType) -> Array:
-        return np.array([i], np.int64).astype(_storage(dtype))
+    def from_index(self, i: int, dtype: DType) -> Vector:
+        return self.convert(Vector(dtypes.int64, np.array([i], np.int64)), dtype)
 
-    def slice(self, v: Array, start: int, width: int) -> Array:
-        return v[start : start + width]
+    def slice(self, v: Vector, start: int, width: int) -> Vector:
+        rules.part(v, start, width)
+        return Vector(v.dtype, v.lanes[start : start + width])
 
-    def concat(self, vs: Sequence[Array]) -> Array:
-        return np.concatenate(list(vs))
+    def concat(self, vs: Sequence[Vector]) -> Vector:
+        rules.sequence("concat", vs)
+        return Vector(vs[0].dtype, np.concatenate([v.lanes for v in vs]))
 
-    def transpose(self, vs: Sequence[Array]) -> list[Array]:
-        return list(np.stack(list(vs), axis=1))
+    def transpose(self, vs: Sequence[Vector]) -> list[Vector]:
+        rules.same("transpose", *vs)
+        return [Vector(vs[0].dtype, lanes) for lanes in np.stack([v.lanes for v in vs], axis=1)]
 
-    def lookup(self, table: Sequence[float], dtype: DType, index: Array) -> Array:
-        return np.array(table, _storage(dtype))[index]
+    def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
+        rules.table(len(table), dtype, index)
+        entries = np.array([rules.constant(x, dtype) for x in table], _storage(dtype))
+        return Vector(dtype, entries[index.lanes])
 
     # -- arithmetic ------------------------------------------------------------------------------------------
-    def add(self, x: Array, y: Array) -> Array:
-        return x + y
+    def add(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("add", x, y)
+        return Vector(x.dtype, x.lanes + y.lanes)
 
-    def sub(self, x: Array, y: Array) -> Array:
-        return x - y
+    def sub(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("sub", x, y)
+        return Vector(x.dtype, x.lanes - y.lanes)
 
-    def mul(self, x: Array, y: Array) -> Array:
-        return x * y
+    def mul(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("mul", x, y)
+        return Vector(x.dtype, x.lanes * y.lanes)
 
-    def div(self, x: Array, y: Array) -> Array:
-        return x / y
+    def div(self, x: Vector, y: Vector) -> Vector:
+        rules.floats("div", x, y)
+        return Vector(x.dtype, x.lanes / y.lanes)
 
-    def fma(self, x: Array, y: Array, z: Array) -> Array:
-        return ieee.fma(x, y, z)
+    def fma(self, x: Vector, y: Vector, z: Vector) -> Vector:
+        rules.floats("fma", x, y, z)
+        return Vector(x.dtype, ieee.fma(x.lanes, y.lanes, z.lanes))
 
-    def sqrt(self, x: Array) -> Array:
-        return np.sqrt(x)
+    def sqrt(self, x: Vector) -> Vector:
+        rules.floats("sqrt", x)
+        return Vector(x.dtype, np.sqrt(x.lanes))
 
-    def rint(self, x: Array) -> Array:
-        return np.rint(x)
+    def rint(self, x: Vector) -> Vector:
+        rules.floats("rint", x)
+        return Vector(x.dtype, np.rint(x.lanes))
 
-    def neg(self, x: Array) -> Array:
-        return -x
+    def neg(self, x: Vector) -> Vector:
+        rules.numbers("neg", x)
+        return Vector(x.dtype, -x.lanes)
 
-    def abs(self, x: Array) -> Array:
-        return np.abs(x)
+    def abs(self, x: Vector) -> Vector:
+        rules.numbers("abs", x)
+        return Vector(x.dtype, np.abs(x.lanes))
 
-    def maximum(self, x: Array, y: Array) -> Array:
-        return ieee.maximum(x, y) if x.dtype.kind == "f" else np.maximum(x, y)
+    def maximum(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("maximum", x, y)
+        function = ieee.maximum if x.dtype.is_float else np.maximum
+        return Vector(x.dtype, function(x.lanes, y.lanes))
 
-    def minimum(self, x: Array, y: Array) -> Array:
-        return ieee.minimum(x, y) if x.dtype.kind == "f" else np.minimum(x, y)
+    def minimum(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("minimum", x, y)
+        function = ieee.minimum if x.dtype.is_float else np.minimum
+        return Vector(x.dtype, function(x.lanes, y.lanes))
 
-    def canonical(self, x: Array) -> Array:
-        return ieee.canonical(x) if x.dtype.kind == "f" else x
+    def canonical(self, x: Vector) -> Vector:
+        if not x.dtype.is_float:
+            return x
+        rules.floats("canonical", x)
+        return Vector(x.dtype, ieee.canonical(x.lanes))
 
     # -- bits, comparisons, choice -----------------------------------------------------------------------------
-    def bit_and(self, x: Array, y: Array) -> Array:
-        return x & y
+    def bit_and(self, x: Vector, y: Vector) -> Vector:
+        rules.bits("bit_and", x, y)
+        return Vector(x.dtype, x.lanes & y.lanes)
 
-    def bit_or(self, x: Array, y: Array) -> Array:
-        return x | y
+    def bit_or(self, x: Vector, y: Vector) -> Vector:
+        rules.bits("bit_or", x, y)
+        return Vector(x.dtype, x.lanes | y.lanes)
 
-    def bit_xor(self, x: Array, y: Array) -> Array:
-        return x ^ y
+    def bit_xor(self, x: Vector, y: Vector) -> Vector:
+        rules.bits("bit_xor", x, y)
+        return Vector(x.dtype, x.lanes ^ y.lanes)
 
-    def shift_left(self, x: Array, bits: int) -> Array:
-        return x << x.dtype.type(bits)
+    def shift_left(self, x: Vector, bits: int) -> Vector:
+        rules.shift("shift_left", x, bits)
+        return Vector(x.dtype, x.lanes << x.lanes.dtype.type(bits))
 
-    def shift_right(self, x: Array, bits: int) -> Array:
-        return x >> x.dtype.type(bits)
+    def shift_right(self, x: Vector, bits: int) -> Vector:
+        rules.shift("shift_right", x, bits)
+        return Vector(x.dtype, x.lanes >> x.lanes.dtype.type(bits))
 
-    def equal(self, x: Array, y: Array) -> Array:
-        return x == y
+    def equal(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("equal", x, y)
+        return Vector(dtypes.bool_, x.lanes == y.lanes)
 
-    def less(self, x: Array, y: Array) -> Array:
-        return x < y
+    def less(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("less", x, y)
+        return Vector(dtypes.bool_, x.lanes < y.lanes)
 
-    def less_equal(self, x: Array, y: Array) -> Array:
-        return x <= y
+    def less_equal(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("less_equal", x, y)
+        return Vector(dtypes.bool_, x.lanes <= y.lanes)
 
-    def is_nan(self, x: Array) -> Array:
-        return np.isnan(x)
+    def is_nan(self, x: Vector) -> Vector:
+        rules.floats("is_nan", x)
+        return Vector(dtypes.bool_, np.isnan(x.lanes))
 
-    def invert(self, m: Array) -> Array:
-        return ~m
+    def invert(self, m: Vector) -> Vector:
+        rules.mask("invert", m)
+        return Vector(m.dtype, ~m.lanes)
 
-    def select(self, m: Array, x: Array, y: Array) -> Array:
-        return np.where(m, x, y)
+    def select(self, m: Vector, x: Vector, y: Vector) -> Vector:
+        rules.selection(m, x, y)
+        return Vector(x.dtype, np.where(m.lanes, x.lanes, y.lanes))
 
-    def any(self, m: Array) -> bool:
-        return bool(m.any())
+    def any(self, m: Vector) -> bool:
+        rules.mask("any", m)
+        return bool(m.lanes.any())
 
     # -- conversion ------------------------------------------------------------------------------------------
-    def convert(self, x: Array, dtype: DType) -> Array:
+    def convert(self, x: Vector, dtype: DType) -> Vector:
+        if x.dtype is dtype:
+            return x
+        rules.conversion(x.dtype, dtype)
         if dtype.kind == "bool":
-            return x != 0
+            return Vector(dtype, x.lanes != 0)
         target = _storage(dtype)
-        if x.dtype.kind == "f" and dtype.kind != "float":
-            return _saturate(x, target)
-        return x.astype(target)
+        if x.dtype.is_float and not dtype.is_float:
+            return Vector(dtype, _saturate(x.lanes, target))
+        return Vector(dtype, x.lanes.astype(target))
 
-    def bitcast(self, x: Array, dtype: DType) -> Array:
-        return x.view(_storage(dtype))
+    def bitcast(self, x: Vector, dtype: DType) -> Vector:
+        rules.bitcast(x.dtype, dtype)
+        return Vector(dtype, x.lanes.view(_storage(dtype)))
+
+
+def _covered(width: int, count: int | None) -> int:
+    """How many of `width` lanes `count` covers."""
+    return width if count is None else max(0, min(width, count))
 
 
 def _saturate(x: Array, target: np.dtype[Any]) -> Array:

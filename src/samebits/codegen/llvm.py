@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from samebits.codegen import rules
 from samebits.codegen.llvm_lanes import Lanes
 from samebits.codegen.ssa import (
     Condition,
@@ -38,8 +39,10 @@ class LlvmBuilder(Lanes):
     def __init__(self, spec: KernelSpec) -> None:
         header = f"define void @{ENTRY}(ptr noalias %arguments, i64 %begin, i64 %end, ptr noalias align 64 %scratch)"
         super().__init__(spec.isa, Writer(header))
+        self._kernel = self.w
         self._parameters = {name: i for i, name in enumerate(spec.parameters)}
         self._functions: list[str] = []
+        self._names = {ENTRY}
         self._arguments: dict[str, str] = {}
 
     def module(self) -> str:
@@ -50,6 +53,7 @@ class LlvmBuilder(Lanes):
     # -- arguments and tasks ---------------------------------------------------------------------------------
     def _argument(self, name: str) -> str:
         """Arguments are read once, in the entry block, so that every later block may use them."""
+        self._in_kernel(name)
         if name not in self._arguments:
             slot, value = self.w.fresh("slot"), self.w.fresh("arg")
             self.w.entry.append(f"  {slot} = getelementptr i64, ptr %arguments, i64 {self._parameters[name]}")
@@ -65,11 +69,15 @@ class LlvmBuilder(Lanes):
             self._arguments[key] = value
         return Pointer(self._arguments[key], dtype)
 
+    def _in_kernel(self, what: str) -> None:
+        if self.w is not self._kernel:
+            raise TypeError(f"{what} inside a function: must be passed to it as a parameter")
+
     def index(self, name: str) -> Index:
         return Index(self.w, self._argument(name))
 
     def scalar(self, name: str, dtype: DType) -> Vector:
-        kind, bits = element_type(dtype), dtype.width_bits
+        kind, bits = element_type(dtype), max(dtype.width_bits, 8)
         value = self._argument(name)
         if dtype.kind == "bool":
             return Vector(dtype, (self.w.value(f"icmp ne i64 {value}, 0"),), (1,))
@@ -80,9 +88,11 @@ class LlvmBuilder(Lanes):
         return Vector(dtype, (value,), (1,))
 
     def tasks(self) -> Iterator[Index]:
+        self._in_kernel("tasks")
         yield from self.loop(Index(self.w, "%begin"), Index(self.w, "%end"))
 
     def scratch(self, dtype: DType, offset_bytes: Any = 0) -> Pointer:
+        self._in_kernel("scratch")
         return Pointer(
             self.w.value(f"getelementptr i8, ptr %scratch, i64 {operand(offset_bytes)}"),
             dtype,
@@ -112,6 +122,8 @@ class LlvmBuilder(Lanes):
         if isinstance(condition, bool):
             return x if condition else y
         if isinstance(x, Pointer):
+            if not isinstance(y, Pointer) or x.dtype is not y.dtype:
+                raise TypeError("choose of a pointer and something else: must be pointers to one dtype")
             return Pointer(self.w.value(f"select i1 {condition.name}, ptr {x.name}, ptr {y.name}"), x.dtype)
         return Index(
             self.w,
@@ -120,6 +132,8 @@ class LlvmBuilder(Lanes):
 
     # -- control ---------------------------------------------------------------------------------------------
     def loop(self, start: Any, stop: Any, step: int = 1, carry: list[Any] | None = None) -> Iterator[Index]:
+        if not isinstance(step, int) or step < 1:
+            raise TypeError(f"loop step {step}: must be a positive constant")
         w, carry = self.w, carry if carry is not None else []
         body, latch_stop, done = w.label("body"), operand(stop), w.label("done")
         first = list(_flatten(carry))
@@ -134,7 +148,7 @@ class LlvmBuilder(Lanes):
             [_rebuild(self.w, value, [n for n, _ in p]) for value, p in zip(first, phis, strict=True)],
         )
         yield Index(w, i)
-        last, latch = list(_flatten(carry)), w.block
+        last, latch = _carried(carry, first), w.block
         following = w.value(f"add nsw i64 {i}, {step}")
         again = w.value(f"icmp slt i64 {following}, {latch_stop}")
         w.emit(f"br i1 {again}, label %{body}, label %{done}")
@@ -161,7 +175,7 @@ class LlvmBuilder(Lanes):
         w.emit(f"br i1 {condition.name}, label %{then}, label %{done}")
         w.begin(then)
         yield None
-        last, end = list(_flatten(carry)), w.block
+        last, end = _carried(carry, first), w.block
         w.emit(f"br label %{done}")
         w.begin(done)
         results = []
@@ -175,25 +189,27 @@ class LlvmBuilder(Lanes):
 
     def function(self, name: str, parameters: Sequence[DType | None], body: Callable[..., None]) -> Any:
         outer, outer_arguments = self.w, self._arguments
-        kinds = ["i64" if dtype is None else "ptr" for dtype in parameters]
-        names = [f"%p{i}" for i in range(len(kinds))]
-        signature = ", ".join(f"{kind} {p}" for kind, p in zip(kinds, names, strict=True))
-        self.w, self._arguments = (
-            Writer(f"define internal void @{name}({signature}) noinline"),
-            {},
-        )
+        unique = name if name not in self._names else f"{name}.{len(self._names)}"
+        self._names.add(unique)
+        names = [f"%p{i}" for i in range(len(parameters))]
+        signature = ", ".join(f"{_parameter(d)} {p}" for d, p in zip(parameters, names, strict=True))
+        self.w, self._arguments = Writer(f"define internal void @{unique}({signature}) noinline"), {}
         body(*[Index(self.w, p) if d is None else Pointer(p, d) for p, d in zip(names, parameters, strict=True)])
         self._functions.append(self.w.text())
         self.w, self._arguments = outer, outer_arguments
-        return name, tuple(kinds)
+        return unique, tuple(parameters)
 
     def call(self, function: Any, *arguments: Any) -> None:
-        name, kinds = function
+        name, parameters = function
+        given = [x.dtype if isinstance(x, Pointer) else None for x in arguments]
+        if given != list(parameters):
+            raise TypeError(f"call of {name} with {given}: must be {list(parameters)} (None: an index)")
         texts = [x.name if isinstance(x, Pointer) else operand(x) for x in arguments]
-        passed = ", ".join(f"{kind} {x}" for kind, x in zip(kinds, texts, strict=True))
+        passed = ", ".join(f"{_parameter(d)} {x}" for d, x in zip(parameters, texts, strict=True))
         self.w.emit(f"call void @{name}({passed})")
 
     def any(self, m: Vector) -> Condition:
+        rules.mask("any", m)
         found = "false"
         for (kind, part), size in zip(m.kinds(), m.sizes, strict=True):
             one = part
@@ -203,12 +219,29 @@ class LlvmBuilder(Lanes):
         return Condition(self.w, found)
 
 
+def _parameter(dtype: DType | None) -> str:
+    return "i64" if dtype is None else "ptr"
+
+
 def _flatten(carry: list[Any]) -> Iterator[Any]:
     for item in carry:
         if isinstance(item, list):
             yield from _flatten(item)
         else:
             yield item
+
+
+def _carried(carry: list[Any], before: list[Any]) -> list[Any]:
+    """The carried values after the body, each of the kind it had before."""
+    after = list(_flatten(carry))
+    kinds = [[_kind(x) for x in values] for values in (before, after)]
+    if kinds[0] != kinds[1]:
+        raise TypeError(f"a body carries {kinds[1]}: must be as before, {kinds[0]}")
+    return after
+
+
+def _kind(value: Any) -> str:
+    return f"{value.dtype.name} x {value.width}" if isinstance(value, Vector) else "index"
 
 
 def _assign(carry: list[Any], values: list[Any]) -> None:

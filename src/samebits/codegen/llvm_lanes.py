@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from samebits import dtypes
+from samebits.codegen import rules
 from samebits.codegen.isa import Isa
 from samebits.codegen.ssa import (
     Index,
@@ -52,17 +53,12 @@ class Lanes:
         return self.w.value(text)
 
     def _each(self, make: Callable[..., str], dtype: DType, *vectors: Vector) -> Vector:
-        """`make(size, lane types.., parts..)` for each register of equally split vectors."""
+        """`make(size, parts..)` for each register of vectors of one width (which are split alike)."""
         sizes = vectors[0].sizes
-        for v in vectors[1:]:
-            if v.sizes != sizes:
-                raise TypeError(f"vectors of widths {[x.width for x in vectors]} in one operation")
         parts = tuple(make(size, *(v.parts[i] for v in vectors)) for i, size in enumerate(sizes))
         return Vector(dtype, parts, sizes)
 
     def _binary(self, op: str, x: Vector, y: Vector, dtype: DType | None = None) -> Vector:
-        if x.dtype is not y.dtype and x.dtype != y.dtype:
-            raise TypeError(f"{op} of {x.dtype.name} and {y.dtype.name}")
         return self._each(
             lambda size, a, b: self.w.value(f"{op} {part_type(x.lane, size)} {a}, {b}"),
             dtype or x.dtype,
@@ -108,6 +104,7 @@ class Lanes:
         return self._as_mask(v) if p.dtype.kind == "bool" else v
 
     def store(self, p: Pointer, i: Any, v: Vector, count: Any = None) -> None:
+        rules.stored(p.dtype, v)
         if v.is_mask:
             v = self._as_bytes(v)
         start, lane = 0, element_type(p.dtype)
@@ -120,10 +117,14 @@ class Lanes:
             start += size
 
     def _lane_mask(self, count: Any, size: int) -> str:
-        """<size x i1>: lane < count."""
-        splat = self._splat_text(operand(count), "i64", size)
-        lanes = ", ".join(f"i64 {lane}" for lane in range(size))
-        return self.w.value(f"icmp slt <{size} x i64> <{lanes}>, {splat}")
+        """<size x i1>: lane < count. Compared as 32-bit lanes: 64-bit ones would need twice the registers."""
+        if isinstance(count, int):
+            return "<" + ", ".join(f"i1 {literal(lane < count, 'i1')}" for lane in range(size)) + ">"
+        low = self.intrinsic("llvm.smax.i64", "i64", [("i64", operand(count)), ("i64", "0")])
+        clamped = self.intrinsic("llvm.smin.i64", "i64", [("i64", low), ("i64", str(size))])
+        splat = self._splat_text(self.w.value(f"trunc i64 {clamped} to i32"), "i32", size)
+        lanes = ", ".join(f"i32 {lane}" for lane in range(size))
+        return self.w.value(f"icmp slt <{size} x i32> <{lanes}>, {splat}")
 
     def _masked_load(self, address: str, lane: str, size: int, count: Any, dtype: DType) -> str:
         kind, mask = f"<{size} x {lane}>", self._lane_mask(count, size)
@@ -165,6 +166,7 @@ class Lanes:
             self.store(p, i + stride * lane, self.slice(v, lane, 1), limit)
 
     def load_index(self, p: Pointer, i: Any) -> Index:
+        rules.indexed(p.dtype)
         kind, address = element_type(p.dtype), self._address(p, i)
         value = self.w.value(f"load {kind}, ptr {address}, align {_align(p.dtype)}")
         if p.dtype.width_bits < 64:
@@ -198,14 +200,13 @@ class Lanes:
     def constant(self, value: float | bool, dtype: DType, width: int) -> Vector:
         sizes = split(width, self.isa.lanes)
         kind = "i1" if dtype.kind == "bool" else element_type(dtype)
-        text = literal(value, kind)
+        text = literal(rules.constant(value, dtype), kind)
         parts = tuple(text if s == 1 else "<" + ", ".join([f"{kind} {text}"] * s) + ">" for s in sizes)
         return Vector(dtype, parts, sizes)
 
     def _splat_text(self, scalar: str, kind: str, size: int) -> str:
         if size == 1:
-            one = self.w.value(f"insertelement <1 x {kind}> poison, {kind} {scalar}, i64 0")
-            return one
+            return self.w.value(f"insertelement <1 x {kind}> poison, {kind} {scalar}, i64 0")
         first = self.w.value(f"insertelement <{size} x {kind}> poison, {kind} {scalar}, i64 0")
         return self.w.value(
             f"shufflevector <{size} x {kind}> {first}, <{size} x {kind}> poison, <{size} x i32> zeroinitializer"
@@ -215,6 +216,7 @@ class Lanes:
         return self.constant(value, x.dtype, x.width)
 
     def splat(self, v: Vector, width: int) -> Vector:
+        rules.single("splat", v)
         sizes, made = split(width, self.isa.lanes), {1: v.parts[0]}
         for size in sizes:
             if size not in made:
@@ -222,12 +224,8 @@ class Lanes:
         return Vector(v.dtype, tuple(made[size] for size in sizes), sizes)
 
     def iota(self, dtype: DType, width: int) -> Vector:
-        sizes, parts, start, kind = (
-            split(width, self.isa.lanes),
-            [],
-            0,
-            element_type(dtype),
-        )
+        rules.iota(dtype, width)
+        sizes, kind, parts, start = split(width, self.isa.lanes), element_type(dtype), [], 0
         for size in sizes:
             lanes = [f"{kind} {start + lane}" for lane in range(size)]
             parts.append("<" + ", ".join(lanes) + ">" if size > 1 else str(start))
@@ -235,12 +233,7 @@ class Lanes:
         return Vector(dtype, tuple(parts), sizes)
 
     def from_index(self, i: Any, dtype: DType) -> Vector:
-        name, kind = operand(i), element_type(dtype)
-        if dtype.kind == "float":
-            name = self.w.value(f"sitofp i64 {name} to {kind}")
-        elif dtype.width_bits < 64:
-            name = self.w.value(f"trunc i64 {name} to {kind}")
-        return Vector(dtype, (name,), (1,))
+        return self.convert(Vector(dtypes.int64, (operand(i),), (1,)), dtype)
 
     def _gathered(self, source: Sequence[Vector], lanes: Sequence[int]) -> Vector:
         """Lanes of the concatenation of `source`, in the order given, as a new vector."""
@@ -278,12 +271,15 @@ class Lanes:
         return whole
 
     def slice(self, v: Vector, start: int, width: int) -> Vector:
+        rules.part(v, start, width)
         return self._gathered([v], range(start, start + width))
 
     def concat(self, vs: Sequence[Vector]) -> Vector:
+        rules.sequence("concat", vs)
         return self._gathered(vs, range(sum(v.width for v in vs)))
 
     def transpose(self, vs: Sequence[Vector]) -> list[Vector]:
+        rules.same("transpose", *vs)
         n, width = len(vs), vs[0].width
         if n != width or n & (n - 1) or n > self.isa.lanes:
             return [self._gathered(vs, [row * width + column for row in range(n)]) for column in range(width)]
@@ -303,6 +299,8 @@ class Lanes:
         return rows
 
     def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
+        rules.table(len(table), dtype, index)
+        table = [rules.constant(x, dtype) for x in table]
         permute = dtype.name == "float64" and len(table) <= 16 and self.isa.name == "avx512"
         parts = []
         for (kind, part), size in zip(index.kinds(), index.sizes, strict=True):
@@ -361,27 +359,35 @@ class Lanes:
 
     # -- arithmetic --------------------------------------------------------------------------------------------
     def add(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("add", x, y)
         return self._binary("fadd" if x.dtype.kind == "float" else "add", x, y)
 
     def sub(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("sub", x, y)
         return self._binary("fsub" if x.dtype.kind == "float" else "sub", x, y)
 
     def mul(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("mul", x, y)
         return self._binary("fmul" if x.dtype.kind == "float" else "mul", x, y)
 
     def div(self, x: Vector, y: Vector) -> Vector:
+        rules.floats("div", x, y)
         return self._binary("fdiv", x, y)
 
     def fma(self, x: Vector, y: Vector, z: Vector) -> Vector:
+        rules.floats("fma", x, y, z)
         return self._math("fma", x, y, z)
 
     def sqrt(self, x: Vector) -> Vector:
+        rules.floats("sqrt", x)
         return self._math("sqrt", x)
 
     def rint(self, x: Vector) -> Vector:
+        rules.floats("rint", x)
         return self._math("roundeven", x)
 
     def neg(self, x: Vector) -> Vector:
+        rules.numbers("neg", x)
         if x.dtype.kind != "float":
             return self.sub(self.constant(0, x.dtype, x.width), x)
         return self._each(
@@ -391,12 +397,17 @@ class Lanes:
         )
 
     def abs(self, x: Vector) -> Vector:
+        rules.numbers("abs", x)
+        if x.dtype.kind == "uint":
+            return x
         return self._math("fabs", x) if x.dtype.kind == "float" else self._math("abs", x, tail=[("i1", "false")])
 
     def maximum(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("maximum", x, y)
         return self._math({"float": "maximum", "int": "smax"}.get(x.dtype.kind, "umax"), x, y)
 
     def minimum(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("minimum", x, y)
         return self._math({"float": "minimum", "int": "smin"}.get(x.dtype.kind, "umin"), x, y)
 
     def canonical(self, x: Vector) -> Vector:
@@ -406,18 +417,23 @@ class Lanes:
 
     # -- bits and comparisons ----------------------------------------------------------------------------------
     def bit_and(self, x: Vector, y: Vector) -> Vector:
+        rules.bits("bit_and", x, y)
         return self._binary("and", x, y)
 
     def bit_or(self, x: Vector, y: Vector) -> Vector:
+        rules.bits("bit_or", x, y)
         return self._binary("or", x, y)
 
     def bit_xor(self, x: Vector, y: Vector) -> Vector:
+        rules.bits("bit_xor", x, y)
         return self._binary("xor", x, y)
 
     def shift_left(self, x: Vector, bits: int) -> Vector:
+        rules.shift("shift_left", x, bits)
         return self._binary("shl", x, self.constant(bits, x.dtype, x.width))
 
     def shift_right(self, x: Vector, bits: int) -> Vector:
+        rules.shift("shift_right", x, bits)
         op = "ashr" if x.dtype.kind == "int" else "lshr"
         return self._binary(op, x, self.constant(bits, x.dtype, x.width))
 
@@ -426,21 +442,28 @@ class Lanes:
         return self._binary(op, x, y, dtypes.bool_)
 
     def equal(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("equal", x, y)
         return self._compare("oeq", "eq", "eq", x, y)
 
     def less(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("less", x, y)
         return self._compare("olt", "slt", "ult", x, y)
 
     def less_equal(self, x: Vector, y: Vector) -> Vector:
+        rules.numbers("less_equal", x, y)
         return self._compare("ole", "sle", "ule", x, y)
 
     def is_nan(self, x: Vector) -> Vector:
+        rules.floats("is_nan", x)
         return self._binary("fcmp uno", x, x, dtypes.bool_)
 
     def invert(self, m: Vector) -> Vector:
+        rules.mask("invert", m)
         return self.bit_xor(m, self.constant(True, m.dtype, m.width))
 
     def select(self, m: Vector, x: Vector, y: Vector) -> Vector:
+        rules.selection(m, x, y)
+
         def make(size: int, c: str, a: str, b: str) -> str:
             kind = part_type(x.lane, size)
             return self.w.value(f"select {part_type('i1', size)} {c}, {kind} {a}, {kind} {b}")
@@ -449,8 +472,9 @@ class Lanes:
 
     # -- conversion --------------------------------------------------------------------------------------------
     def convert(self, x: Vector, dtype: DType) -> Vector:
-        if x.dtype == dtype:
+        if x.dtype is dtype:
             return x
+        rules.conversion(x.dtype, dtype)
         if dtype.kind == "bool":
             zero = self.constant(0, x.dtype, x.width)
             return self._binary("fcmp une" if x.dtype.kind == "float" else "icmp ne", x, zero, dtype)
@@ -481,6 +505,7 @@ class Lanes:
         return self._each(make, dtype, x)
 
     def bitcast(self, x: Vector, dtype: DType) -> Vector:
+        rules.bitcast(x.dtype, dtype)
         source, target = x.lane, element_type(dtype)
         if source == target:
             return Vector(dtype, x.parts, x.sizes)

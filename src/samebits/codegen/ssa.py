@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from samebits.dtypes import DType
@@ -25,7 +26,7 @@ def element_type(dtype: DType) -> str:
 
 
 def literal(value: float | bool, kind: str) -> str:
-    """A constant of an LLVM scalar type; floats are printed as the bits of a double, which is exact."""
+    """A constant of an LLVM scalar type; floats are printed as the bits of a double that the type holds exactly."""
     if kind in ("float", "double"):
         return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
     if kind == "i1":
@@ -179,7 +180,7 @@ def _is(x: Any, value: int) -> bool:
 
 def operand(x: Any) -> str:
     """An index as it stands in an instruction."""
-    return x.name if isinstance(x, Index) else str(int(x))
+    return x.name if isinstance(x, Index) else str(index(x))
 
 
 @dataclass(frozen=True, slots=True)
