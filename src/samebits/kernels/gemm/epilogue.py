@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
-from samebits.dtypes import float32
+from samebits.dtypes import DType, float32
+from samebits.kernels import values
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import Immediate, Source
 
@@ -23,7 +24,9 @@ def source_class(source: Source) -> str:
     return {0: REPEATED, 1: ROW}.get(source.column, STRIDED)
 
 
-def emit(b: Builder, expression: Expression | None, sources: tuple[str, ...], out: str, nr: int) -> Function:
+def emit(
+    b: Builder, expression: Expression | None, sources: tuple[str, ...], out: str, out_dtype: DType, nr: int
+) -> Function:
     """A function `(t, t_step, out, out_row, out_column, rows, columns, [source, row, column]...)`."""
 
     def vector(
@@ -32,11 +35,11 @@ def emit(b: Builder, expression: Expression | None, sources: tuple[str, ...], ou
     ) -> None:  # fmt: skip
         x = b.load(t, i * t_step + j, nr, count)
         if expression is not None:
-            values = [x]
+            vectors = [x]
             for n, kind in enumerate(sources):
                 p, row, column = inputs[3 * n : 3 * n + 3]
-                values.append(_read(b, kind, p, i * row + j * column, column, nr, count))
-            x = _apply(b, expression, values)
+                vectors.append(_read(b, kind, p, i * row + j * column, column, nr, count))
+            (x,) = values.emit(b, expression, vectors, nr)
         if out == ROW:
             b.store(out_p, i * out_row + j, x, count)
         else:
@@ -53,8 +56,11 @@ def emit(b: Builder, expression: Expression | None, sources: tuple[str, ...], ou
             for _ in b.when(whole < columns):
                 vector(t, t_step, out_p, out_row, out_column, i, whole, columns - whole, inputs)
 
-    parameters = (float32, None, float32, None, None, None, None)
-    return b.function("finish", (*parameters, *((float32, None, None) * len(sources))), body)
+    parameters: list[DType | None] = [float32, None, out_dtype, None, None, None, None]
+    for i in range(len(sources)):
+        assert expression is not None  # sources are its inputs
+        parameters += [expression.inputs[i + 1], None, None]
+    return b.function("finish", parameters, body)
 
 
 def _read(b: Builder, kind: str, p: Pointer, at: Index, column: Index, nr: int, count: Index | None) -> Vector:
@@ -63,12 +69,3 @@ def _read(b: Builder, kind: str, p: Pointer, at: Index, column: Index, nr: int, 
     if kind == STRIDED:
         return b.load_strided(p, at, column, nr, count)
     return b.splat(b.load(p, at, 1), nr)
-
-
-def _apply(b: Builder, expression: Expression, values: list[Vector]) -> Vector:
-    """The expression on vectors of one tile row; every result is canonical."""
-    simple = {"mul": b.mul, "add": b.add}
-    values = list(values)
-    for node in expression.nodes:
-        values.append(b.canonical(simple[node.op](*(values[i] for i in node.arguments))))
-    return values[expression.outputs[0]]

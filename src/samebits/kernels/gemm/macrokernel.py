@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
-from samebits.dtypes import float32
+from samebits.dtypes import DType, float32
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import epilogue, microkernel, pack
 from samebits.kernels.gemm.microkernel import Microtile
@@ -45,6 +45,19 @@ class Macrokernel:
     sources: tuple[str, ...]
 
     @property
+    def out_dtype(self) -> DType:
+        """What the epilogue stores."""
+        return self.expression.dtype(self.expression.outputs[0]) if self.expression else float32
+
+    def dtype(self, operand: str) -> DType:
+        """The elements of a moving operand."""
+        if operand == "out":
+            return self.out_dtype
+        if operand in ("a", "b") or self.expression is None:
+            return float32
+        return self.expression.inputs[1 + int(operand[1:])]
+
+    @property
     def parameters(self) -> tuple[str, ...]:
         """The argument names in order."""
         names = ["a", "b", "out", "m_panels", "tall", "n", "k", "m_step", "n_step", "m_blocks", "n_blocks", "first"]
@@ -69,7 +82,7 @@ class _Text:
         self.nr = d.nv * b.isa.lanes
         self.pack_a = pack.emit_block(b, "pack_a", d.a, d.pitch, 4 * b.isa.lanes)
         self.pack_b = pack.emit_panel(b, "copy" if d.b == IN_PLACE else d.b, self.nr) if d.b != PACKED else None
-        self.finish = epilogue.emit(b, d.expression, d.sources, d.out, self.nr)
+        self.finish = epilogue.emit(b, d.expression, d.sources, d.out, d.out_dtype, self.nr)
         self.tiles: dict[tuple[int, int, bool], Function] = {}
         place = d.b == IN_PLACE
         for h in d.heights:
@@ -79,14 +92,17 @@ class _Text:
         self.block_a = b.scratch(float32)
         self.block_b = b.scratch(float32, b.index("scratch_b"))
         self.block_c = b.scratch(float32, b.index("scratch_c"))
-        self.immediates = b.scratch(float32, b.index("scratch_s"))
         width = d.wide * self.nr
         self.tile = b.local(float32, d.heights[0] * width)
         self.zeros = b.local(float32, width)
         b.store(self.zeros, 0, b.constant(0.0, float32, width))
         for i, kind in enumerate(d.sources):
             if kind == epilogue.IMMEDIATE:
-                b.store(self.immediates, i, b.scalar(f"s{i}", float32))
+                b.store(self.immediate(i), 0, b.scalar(f"s{i}", d.dtype(f"s{i}")))
+
+    def immediate(self, i: int) -> Pointer:
+        """Where source i, a value of the plan, lies so that the epilogue can read it like any other."""
+        return self.b.scratch(self.d.dtype(f"s{i}"), self.b.index("scratch_s") + 8 * i)
 
     def row(self, p: Index) -> Index:
         """The first row of micropanel p: those after the tall ones are one lower."""
@@ -131,7 +147,7 @@ class _Text:
             i, batch = batch % extent, batch // extent
             for x in moving:
                 at[x] = at[x] + i * b.index(f"{x}_batch{dimension}")
-        return {x: b.offset(b.pointer(x, float32), at[x]) for x in moving}
+        return {x: b.offset(b.pointer(x, d.dtype(x)), at[x]) for x in moving}
 
 
 class _Block:
@@ -221,7 +237,7 @@ class _Block:
         arguments: list[Any] = []
         for i, kind in enumerate(d.sources):
             if kind == epilogue.IMMEDIATE:
-                arguments += [b.offset(text.immediates, i), 0, 0]
+                arguments += [text.immediate(i), 0, 0]
             else:
                 row_step, column_step = b.index(f"s{i}_row"), b.index(f"s{i}_column")
                 source = b.offset(self.operands[f"s{i}"], at * row_step + column * column_step)

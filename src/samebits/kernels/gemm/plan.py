@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
+from samebits.dtypes import float32
 from samebits.errors import PlanError, message
-from samebits.kernels.gemm import epilogue, pack, tiles
+from samebits.kernels.gemm import epilogue, pack, packed, tiles
 from samebits.kernels.gemm.contraction import Contraction, Immediate, Matrix, Panels
 from samebits.kernels.gemm.macrokernel import IN_PLACE, PACKED, Macrokernel, macrokernel
 from samebits.kernels.gemm.normal import normal
@@ -121,7 +122,7 @@ def _choose(
     kc = c.spec.chunk * max(1, blocks.kc // c.spec.chunk)
     panels = -(-c.n // nr)
     form = form or _form(c, blocks, rejected)
-    in_scratch = (c.out.column != 1 or c.in_place) and c.k > kc
+    in_scratch = (c.out.column != 1 or c.in_place or c.out.dtype is not float32) and c.k > kc
     m_step = max(1, blocks.mc // rows.heights[0])
     n_step = max(1, min(panels, blocks.nc // nr))
     if in_scratch:
@@ -199,7 +200,7 @@ def _steps(x: _Choice) -> tuple[tuple[Step, ...], int, int]:
     scratch_b = _round(height * x.pitch * _FLOAT) + _LINE
     scratch_c = scratch_b + _round(x.wide * x.kc * nr * _FLOAT) + _LINE
     scratch_s = scratch_c + _round(height * nr * (x.n_step if x.in_scratch else 1) * _FLOAT)
-    scratch = scratch_s + _round(len(sources) * _FLOAT)
+    scratch = scratch_s + _round(len(sources) * 8)
     m_blocks, n_blocks = -(-x.rows.panels // x.m_step), -(-x.panels // x.n_step)
     values: dict[str, int | Operand] = {
         "a": Operand(x.order[0]), "b": b_operand, "out": Operand(x.order[2]), "m_panels": x.rows.panels,
@@ -231,14 +232,15 @@ def _matrix(b: Matrix | Panels) -> Matrix:
 
 
 def _pack_step(
-    b: Matrix, k: int, n: int, batch: tuple[int, ...], nr: int, isa: Isa, source: Operand, target: Operand
+    b: Matrix, k: int, n: int, batch: tuple[int, ...], nr: int, isa: Isa, source: Operand, target: Operand, *,
+    every: bool = False,
 ) -> tuple[Step, tuple[int, ...], int]:
-    """(the step that packs b, the batch strides of its panels, their bytes); a repeated batch is packed once."""
-    panels = -(-n // nr)
-    size = panels * k * nr
+    """(the step that packs b, the batch strides of its panels, their bytes); a repeated batch is packed once, unless
+    `every` batch is wanted."""
+    panels, size = -(-n // nr), packed.size_elements(k, n, nr)
     strides, distinct = [0] * len(batch), []
     for d in reversed(range(len(batch))):
-        if b.batch[d]:
+        if b.batch[d] or every:
             strides[d] = size
             size *= batch[d]
             distinct.insert(0, d)
@@ -261,3 +263,20 @@ def _facts(x: _Choice) -> tuple[tuple[str, str], ...]:
         ("blocks", f"MC {x.m_step * x.rows.heights[0]} KC {x.kc} NC {x.n_step * x.nr}"),
         ("form", x.form),
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def plan_pack(k: int, n: int, b: Matrix, isa: Isa, threads: int = 1, batch: tuple[int, ...] = ()) -> Plan:
+    """How b[batch..., k, n] is packed once for `Panels`: operands b, panels (`packed_elements` of float32)."""
+    nr = tiles.tile_for(isa).nr(isa)
+    strided = replace(b, column=1) if n == 1 else b
+    step, _, size_bytes = _pack_step(strided, k, n, batch, nr, isa, Operand(0), Operand(1), every=True)
+    return Plan(
+        what=f"pack b[{k},{n}] batch {list(batch)}", isa=isa, threads=threads, steps=(step,) if size_bytes else (),
+        operands=("b", "panels"), facts=(("panels", f"{-(-n // nr)} of {k} x {nr}"), ("kind", pack.kind(strided))),
+    )  # fmt: skip
+
+
+def packed_elements(k: int, n: int, isa: Isa, batch: tuple[int, ...] = ()) -> int:
+    """Elements that `plan_pack` writes; a panel has `tiles.tile_for(isa).nr(isa)` columns."""
+    return math.prod(batch) * packed.size_elements(k, n, tiles.tile_for(isa).nr(isa))
