@@ -6,8 +6,8 @@ An expression that copies or casts makes this the move room's kernel too. Public
     reference(expression, *arrays) -> list of arrays
 
 `inputs` and `outputs` are layouts, `(shape, strides in elements)`, one for each input and output of the expression;
-inputs broadcast to the one shape of the outputs. Operands of the plan: the inputs, then the outputs. An output may be an
-input's memory if both have the same layout and element width. No workspace, no scratch.
+inputs broadcast to the one shape of the outputs. Operands of the plan: the inputs, then the outputs. An output may be
+an input's memory if both have the same layout and element width. No workspace, no scratch.
 """
 
 from __future__ import annotations
@@ -85,12 +85,16 @@ def plan(
 def _check(expression: Expression, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> None:
     rowwise = [node.op for node in expression.nodes if node.op in (*REDUCTIONS, "count")]
     if rowwise:
-        raise PlanError(message("elementwise.plan", "expression", "operations", rowwise, "per element", "use reduce.plan"))
+        raise PlanError(
+            message("elementwise.plan", "expression", "operations", rowwise, "per element", "use reduce.plan")
+        )
     shapes = {shape for shape, _ in outputs}
     counts = (len(inputs), len(outputs))
     if len(shapes) != 1 or counts != (len(expression.inputs), len(expression.outputs)):
         expected = f"{len(expression.inputs)} inputs and {len(expression.outputs)} outputs of one shape"
-        raise ShapeError(message("elementwise.plan", "operands", "", f"{counts}, {sorted(shapes)}", expected, "pass one layout each"))
+        raise ShapeError(
+            message("elementwise.plan", "operands", "", f"{counts}, {sorted(shapes)}", expected, "pass one layout each")
+        )
 
 
 def _walk(shape: tuple[int, ...], layouts: Sequence[Layout]) -> Walk:
@@ -133,9 +137,7 @@ def _vector(
     b: Builder, d: Elementwise, cursor: Cursor, i: Index, width: int, count: Index | None, splats: dict[int, Vector]
 ) -> None:
     e = d.expression
-    found = values.Values(
-        b, e, width, lambda k: splats[k] if k in splats else cursor.load(k, i, width, count)
-    )
+    found = values.Values(b, e, width, lambda k: splats[k] if k in splats else cursor.load(k, i, width, count))
     # Every load comes before the first store: an output may lie on an input.
     results = [found.stored(k) for k in e.outputs]
     for k, result in enumerate(results):

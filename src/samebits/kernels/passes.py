@@ -60,7 +60,9 @@ def passes(e: Expression, is_uniform: Sequence[bool]) -> tuple[Pass, ...]:
     return tuple(found)
 
 
-def _needed(e: Expression, is_uniform: Sequence[bool], targets: Sequence[int], stop: set[int] | None = None) -> Iterator[int]:
+def _needed(
+    e: Expression, is_uniform: Sequence[bool], targets: Sequence[int], stop: set[int] | None = None
+) -> Iterator[int]:
     """Values that computing the targets along the row touches; below uniform and stopped ones nothing is."""
     pending, seen = list(targets), set[int]()
     while pending:

@@ -3,10 +3,10 @@
     plan(expression, inputs, outputs, axes, isa, threads=1) -> Plan
     reference(expression, *arrays, axes) -> list of arrays
 
-`inputs` and `outputs` are layouts, `(shape, strides in elements)`, all of the rank of the whole. Inputs broadcast to the
-whole shape (a gamma has extent 1 on the other axes, a per-row scalar extent 1 on the reduced ones). An output whose
-value is one a row has extent 1 along `axes`; any other has the whole shape. Operands of the plan: the inputs, then the
-outputs, then the workspace if `plan.workspace_bytes`. Outputs must not overlap inputs, unless the layouts are equal.
+`inputs` and `outputs` are layouts, `(shape, strides in elements)`. The inputs broadcast together to the whole shape (a
+gamma has extent 1 on the other axes, a per-row scalar extent 1 on the reduced ones). An output whose value is one a
+row has extent 1 along `axes`; any other has the whole shape. Operands of the plan: the inputs, then the outputs, then
+the workspace if `plan.workspace_bytes`. An output may be an input's memory if their layouts are equal.
 
 The nodes `row_sum row_max row_min` reduce a value along `axes`, in row-major order of those axes; `count` is their
 extent as float32. Order of additions: numerics.md section 6. Start at `plan`; the kernel is in `reduce_text`.
@@ -15,6 +15,7 @@ extent as float32. Order of additions: numerics.md section 6. Start at `plan`; t
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -28,7 +29,7 @@ from samebits.dtypes import DType
 from samebits.errors import OptionError, PlanError, ShapeError, message
 from samebits.kernels import elementwise, values
 from samebits.kernels.expression import Chain, Expression, Node
-from samebits.kernels.passes import passes, uniform
+from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.reduce_text import BLOCK, Rows, text
 from samebits.kernels.walk import Axis, Layout, Walk, broadcast, walk
@@ -39,6 +40,8 @@ Array = values.Array
 _TASK = 8192
 # Vectors are stored to scratch whole, so a kept row has room for one more of the widest.
 _PADDING = 64
+# Bytes that the rows of a group may take of the first-level data cache (32 KB on the smallest machines).
+_CACHE = 24576
 
 
 def reference(expression: Expression, *inputs: npt.ArrayLike, axes: Sequence[int]) -> list[Array]:
@@ -146,7 +149,9 @@ class _Planner:
             )  # fmt: skip
         empty = [node.op for node in self.e.nodes if node.op in ("row_max", "row_min")]
         if empty and self.n == 0:
-            raise PlanError(message("reduce.plan", "axes", "extent", 0, "at least 1", f"{empty[0]} of nothing has no value"))
+            raise PlanError(
+                message("reduce.plan", "axes", "extent", 0, "at least 1", f"{empty[0]} of nothing has no value")
+            )
 
     def plan(self) -> Plan:
         """Steps, scratch and what there is to say."""
@@ -189,7 +194,7 @@ class _Planner:
     def _in_one_stride(self, layout: Layout) -> bool:
         strides = self._strides(layout)
         axes = [(self.shape[a], strides[a]) for a in self.reduced if self.shape[a] != 1]
-        return all(s == t * m for (_, s), (m, t) in zip(axes, axes[1:], strict=False))
+        return all(s == t * m for (_, s), (m, t) in itertools.pairwise(axes))
 
     def _dense(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Strides with the reduced axes innermost."""
@@ -212,25 +217,38 @@ class _Planner:
         levels, left = 1, self.n
         while left > BLOCK:
             levels, left = levels + 1, -(-left // BLOCK)
-        scratch = dict(self._scratch(way))
+        found = passes(self.e, uniform(self.e, way.classes))
+        group = self._group(way, found)
         offsets, size = dict[str, int](), 0
-        for name, room in scratch.items():
+        for name, room in self._scratch(found, group):
             offsets[name], size = size, size + -(-room // 64) * 64
-        rows_per_task = max(1, _TASK // max(self.n, 1))
+        rows_per_task = max(1, _TASK // max(self.n, 1) // group) * group
         spec = KernelSpec(
             text,
-            Rows(self.e, way.classes, len(way.outer), levels),
-            ("rows_per_task", *way.parameters(), *offsets),
+            Rows(self.e, way.classes, len(way.outer), levels, group),
+            ("rows_per_task", "keep_elements", *way.parameters(), *offsets),
             self.isa,
         )
         tasks = -(-way.rows // rows_per_task)
-        return Step(spec, tasks, (rows_per_task, *way.arguments(places), *offsets.values())), size
+        given = (rows_per_task, self._keep_elements(), *way.arguments(places), *offsets.values())
+        return Step(spec, tasks, given), size
 
-    def _scratch(self, way: Walk) -> Iterator[tuple[str, int]]:
+    def _group(self, way: Walk, found: Sequence[Pass]) -> int:
+        """As many rows as stay in the first-level cache from one pass to the next."""
+        own = [k for k, stride in enumerate(way.inner.strides) if stride and any(a.strides[k] for a in way.outer)]
+        streams = len(own) + sum(len(a_pass.keeps) for a_pass in found)
+        fitting = _CACHE // (4 * max(self.n, 1) * max(streams, 1))
+        return max(g for g in (1, 2, 4, 8, 16) if g == 1 or (g <= fitting and len(found) > 1))
+
+    def _keep_elements(self) -> int:
+        return -(-(self.n + _PADDING) // _PADDING) * _PADDING
+
+    def _scratch(self, found: Sequence[Pass], group: int) -> Iterator[tuple[str, int]]:
         """The rooms that the kernel asks for by name, and their bytes."""
-        found = passes(self.e, uniform(self.e, way.classes))
         for k in sorted({k for a_pass in found for k in a_pass.keeps}):
-            yield f"keep{k}", (self.n + _PADDING) * self.e.dtype(k).size_bytes
+            yield f"keep{k}", group * self._keep_elements() * self.e.dtype(k).size_bytes
+        for k in sorted({k for a_pass in found for k in a_pass.reductions}):
+            yield f"result{k}", group * self.e.dtype(k).size_bytes
         for j in range(max([len(a_pass.reductions) for a_pass in found], default=0)):
             yield f"partial{j}", -(-self.n // BLOCK) * 8
 

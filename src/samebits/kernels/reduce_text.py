@@ -1,4 +1,4 @@
-"""The kernel text of row reductions: one pass over the row a reduction depth, then one that stores what varies along it.
+"""The kernel text of row reductions: a pass over the row for each depth of reductions, then one that stores.
 
 A pass computes what it reduces from the row's inputs, from the results of earlier passes, and from heavy values that an
 earlier pass kept in scratch; cheap values are computed again. Start at `text`; the order of additions is in `_fold` and
@@ -34,12 +34,14 @@ class Rows:
         classes: Each operand's class along the row, inputs then outputs (walk.Walk.classes).
         outer: The number of outer axes.
         levels: How often the sum rule is applied: 1 if a row is one block, 2 if its blocks are, ...
+        group: Rows that a pass takes before the next pass.
     """
 
     expression: Expression
     classes: tuple[str, ...]
     outer: int
     levels: int
+    group: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,60 +80,75 @@ class Kind:
 
 
 def text(b: Builder, d: Rows) -> None:
-    """A task is some rows."""
+    """A task is some rows, taken in groups: a pass runs over a group before the next pass does.
+
+    Rows of a group overlap in the pipeline, so that the latency of trees, divisions and roots is hidden.
+    """
     e = d.expression
     cursor = Cursor(b, d.classes, (*e.inputs, *(e.dtype(k) for k in e.outputs)), d.outer)
     rows_per_task, rows = b.index("rows_per_task"), cursor.row_count()
+    is_uniform = uniform(e, d.classes)
+    plan = passes(e, is_uniform)
     for task in b.tasks():
         first = task * rows_per_task
-        for row in b.loop(first, b.min(first + rows_per_task, rows)):
-            cursor.enter(row)
-            _Row(b, d, cursor).emit()
+        last = b.min(first + rows_per_task, rows)
+        for group in b.loop(first, last, d.group):
+            for number, a_pass in enumerate(plan):
+                for row in b.loop(group, b.min(group + d.group, last)):
+                    cursor.enter(row)
+                    one = _Row(b, d, cursor, is_uniform, plan[:number], row - group)
+                    one.emit(a_pass)
+                    if number == len(plan) - 1:
+                        one.store_uniforms()
 
 
 class _Row:
-    """One row: its uniform values by number, its kept values in scratch."""
+    """One row in one pass: what earlier passes left of it is in scratch, at its place in the group."""
 
-    def __init__(self, b: Builder, d: Rows, cursor: Cursor) -> None:
-        self.b, self.d, self.e, self.cursor = b, d, d.expression, cursor
-        self.uniform = uniform(self.e, d.classes)
-        self.plan = passes(self.e, self.uniform)
-        self.kept: dict[int, Pointer] = {}
-        self.reduced: dict[int, Vector] = {}
+    def __init__(
+        self, b: Builder, d: Rows, cursor: Cursor, is_uniform: Sequence[bool], done: Sequence[Pass], place: Index
+    ) -> None:
+        self.b, self.d, self.e, self.cursor, self.uniform, self.place = b, d, d.expression, cursor, is_uniform, place
+        self.kept = {k: self._keep(k) for a_pass in done for k in a_pass.keeps}
+        self.reduced = dict[int, Vector]()
         # Results of reductions are stored without more ado: they are made canonical when they are made.
         given = {k: False for k, node in _nodes(self.e) if node.op in (*REDUCTIONS, "count")}
         self.scalars = values.Values(b, self.e, 1, self._scalar, given)
 
-    def emit(self) -> None:
-        """Every pass in order, then the outputs that are one a row."""
-        for a_pass in self.plan:
-            splats = self._splats(a_pass)
-            if a_pass.reductions:
-                self._reduce(a_pass, splats)
-            else:
-                self._store(a_pass, splats)
-            self.kept.update({k: self._keep(k) for k in a_pass.keeps})
-        for place, k in enumerate(self.e.outputs):
+    def emit(self, a_pass: Pass) -> None:
+        """Reduce what the pass reduces, or store what varies along the row."""
+        b = self.b
+        scalars = {k: self.scalars.get(k) for k in a_pass.uniforms}
+        # Made here, before the loops: the text says what is loop-invariant.
+        splats = {w: {k: b.splat(v, w) for k, v in scalars.items()} for w in {lane_width(b), b.isa.lanes}}
+        if a_pass.reductions:
+            self._reduce(a_pass, splats)
+        else:
+            self._store(splats)
+
+    def store_uniforms(self) -> None:
+        """The outputs that are one a row."""
+        for position, k in enumerate(self.e.outputs):
             if self.uniform[k]:
-                self._store_uniform(len(self.e.inputs) + place, self.scalars.stored(k))
+                self._store_uniform(len(self.e.inputs) + position, self.scalars.stored(k))
 
     def _scalar(self, k: int) -> Vector:
+        node = self.e.node(k)
         if k in self.reduced:
             return self.reduced[k]
-        node = self.e.node(k)
-        if node is not None and node.op == "count":
+        if node is None:
+            return self.cursor.load_one(k)
+        if node.op == "count":
             return self.b.from_index(self.cursor.n, dtypes.float32)
-        return self.cursor.load_one(k)
+        return self.b.load(self._result(k), self.place, 1)
 
-    def _splats(self, a_pass: Pass) -> dict[int, dict[int, Vector]]:
-        """Uniform values that the pass needs, by width, made before its loops."""
-        b = self.b
-        widths = {lane_width(b), b.isa.lanes}
-        scalars = {k: self.scalars.get(k) for k in a_pass.uniforms}
-        return {w: {k: b.splat(v, w) for k, v in scalars.items()} for w in widths}
+    def _result(self, k: int) -> Pointer:
+        """Where a reduction's results lie, one for each row of the group."""
+        return self.b.scratch(self.e.dtype(k), self.b.index(f"result{k}"))
 
     def _keep(self, k: int) -> Pointer:
-        return self.b.scratch(self.e.dtype(k), self.b.index(f"keep{k}"))
+        start = self.b.scratch(self.e.dtype(k), self.b.index(f"keep{k}"))
+        return self.b.offset(start, self.place * self.b.index("keep_elements"))
 
     def _values(self, i: Index, width: int, count: Index | None, splats: Mapping[int, Vector]) -> values.Values:
         """The expression at positions i .. i+width-1 of the row."""
@@ -154,14 +171,16 @@ class _Row:
 
         def compute(i: Index, width: int, count: Index | None) -> list[Vector]:
             found = self._values(i, width, count, splats[width])
-            for k, place in keeps.items():
-                b.store(place, i, found.get(k))  # whole vectors: the room is padded
+            for k, room in keeps.items():
+                b.store(room, i, found.get(k))  # whole vectors: the room is padded
             return [found.get(node.arguments[0]) for node in nodes]
 
         levels = self.d.levels if any(kind.ordered for kind in kinds) else 1
         rooms = [b.scratch(node.dtype, b.index(f"partial{j}")) for j, node in enumerate(nodes)] if levels > 1 else []
-        for k, kind, result in zip(a_pass.reductions, kinds, _fold(b, kinds, self.cursor.n, levels, compute, rooms), strict=True):
+        results = _fold(b, kinds, self.cursor.n, levels, compute, rooms)
+        for k, kind, result in zip(a_pass.reductions, kinds, results, strict=True):
             self.reduced[k] = self._finished(kind, result)
+            b.store(self._result(k), self.place, self.reduced[k])
 
     def _finished(self, kind: Kind, result: Vector) -> Vector:
         """The empty sum is +0; NaN is canonical."""
@@ -171,7 +190,7 @@ class _Row:
                 carry[0] = self.b.constant(0, kind.dtype, 1)
         return carry[0]
 
-    def _store(self, a_pass: Pass, splats: dict[int, dict[int, Vector]]) -> None:
+    def _store(self, splats: dict[int, dict[int, Vector]]) -> None:
         """The outputs that vary along the row."""
         n, lanes = self.cursor.n, self.b.isa.lanes
         places = [(len(self.e.inputs) + j, k) for j, k in enumerate(self.e.outputs) if not self.uniform[k]]
@@ -180,7 +199,9 @@ class _Row:
         for i in self.b.loop(n // lanes * lanes, n, lanes):
             self._store_at(i, n - i, places, splats[lanes])
 
-    def _store_at(self, i: Index, count: Index | None, places: Sequence[tuple[int, int]], splats: dict[int, Vector]) -> None:
+    def _store_at(
+        self, i: Index, count: Index | None, places: Sequence[tuple[int, int]], splats: dict[int, Vector]
+    ) -> None:
         found = self._values(i, self.b.isa.lanes, count, splats)
         results = [(place, found.stored(k)) for place, k in places]
         for place, result in results:
@@ -250,10 +271,15 @@ def _block(b: Builder, kinds: Sequence[Kind], start: Index, stop: Index, compute
                 b.store(last, j, b.select(there, v, kind.neutral(b, width)))
         for j in range(0, LANES, width):
             _accumulate(b, kinds, lanes, j, [b.load(last, j, width) for last in rest])
-    return [_tree(b, kind, [b.load(lane, j, width) for j in range(0, LANES, width)]) for kind, lane in zip(kinds, lanes, strict=True)]
+    return [
+        _tree(b, kind, [b.load(lane, j, width) for j in range(0, LANES, width)])
+        for kind, lane in zip(kinds, lanes, strict=True)
+    ]
 
 
-def _accumulate(b: Builder, kinds: Sequence[Kind], lanes: Sequence[Pointer], j: Index, vectors: Sequence[Vector]) -> None:
+def _accumulate(
+    b: Builder, kinds: Sequence[Kind], lanes: Sequence[Pointer], j: Index, vectors: Sequence[Vector]
+) -> None:
     """Lanes j .. take one element each."""
     for kind, lane, v in zip(kinds, lanes, vectors, strict=True):
         width = lane_width(b)

@@ -35,8 +35,9 @@ def result_dtype(name: str, arguments: tuple[DType, ...], cast_to: DType | None 
     Raises:  DTypeError if the row does not take these arguments.
     """
     entry = row(name)
-    taken = [argument.name in accepted for argument, accepted in zip(arguments, entry.accepts, strict=False)]
-    alike = len({argument for argument, accepted in zip(arguments, entry.accepts, strict=False) if len(accepted) > 1}) < 2
+    pairs = list(zip(arguments, entry.accepts, strict=False))
+    taken = [argument.name in accepted for argument, accepted in pairs]
+    alike = len({argument for argument, accepted in pairs if len(accepted) > 1}) < 2
     if len(arguments) != entry.arity or not all(taken) or not alike:
         expected = ", ".join("/".join(sorted(accepted)) for accepted in entry.accepts)
         raise DTypeError(

@@ -108,11 +108,20 @@ EXP = CorrectlyRounded(
     high=89.0,  # exp(88.73) overflows
     reduce=_exp_reduce,
     # (2**r - 1) / r on |r| <= 1/2; relative error of 2**r 2**-50.6.
+    # fmt: off
     coefficients=(
-        "0x1.62e42fefa39f7p-1", "0x1.ebfbdff82c590p-3", "0x1.c6b08d7044115p-5", "0x1.3b2ab6fba385ep-7",
-        "0x1.5d87fe909044dp-10", "0x1.43091303789cep-13", "0x1.ffcb7675d9e39p-17", "0x1.62bfe45fd2c33p-20",
-        "0x1.b6572105cc26fp-24", "0x1.e5e9f82e9f93bp-28",
+        "0x1.62e42fefa39f7p-1",
+        "0x1.ebfbdff82c590p-3",
+        "0x1.c6b08d7044115p-5",
+        "0x1.3b2ab6fba385ep-7",
+        "0x1.5d87fe909044dp-10",
+        "0x1.43091303789cep-13",
+        "0x1.ffcb7675d9e39p-17",
+        "0x1.62bfe45fd2c33p-20",
+        "0x1.b6572105cc26fp-24",
+        "0x1.e5e9f82e9f93bp-28",
     ),
+    # fmt: on
     restore=_exp_restore,
 )
 
@@ -140,18 +149,39 @@ ERF = CorrectlyRounded(
     high=_ERF_ONE,
     reduce=_erf_reduce,
     # erf(x) / x in r = x * x - 7.734375, |r| <= 7.734375; relative error 2**-51.8.
+    # fmt: off
     coefficients=(
-        "0x1.702c10ea5e2a1p-2", "-0x1.7c4b24508f8c5p-6", "0x1.24ec888b1c8d8p-9", "-0x1.edd16642c8083p-13",
-        "0x1.a89e9b37e53f6p-16", "-0x1.6795cdf97dd09p-19", "0x1.25580ed1a684bp-22", "-0x1.c6b34cea1a7d3p-26",
-        "0x1.4c2171c82dea4p-29", "-0x1.c77f54593372ap-33", "0x1.24dbd89bbb4dbp-36", "-0x1.613d9d6a0cd8dp-40",
-        "0x1.90396d6394d51p-44", "-0x1.aac6fbe65c277p-48", "0x1.ad4116fa5e7bap-52", "-0x1.98259fde6579cp-56",
-        "0x1.6fc2ca91805acp-60", "-0x1.3ae476ec2f07ep-64", "0x1.0060701518be3p-68", "-0x1.8bea6368e33c1p-73",
-        "0x1.2633aee663000p-77", "-0x1.b2f85ca5594e8p-82", "0x1.25d9dfe74cd81p-86", "-0x1.2cc7cc83aea98p-91",
-        "0x1.881df2382046fp-96", "-0x1.dbeb452921aeep-100", "0x1.0ca4aa6b79e6bp-104",
+        "0x1.702c10ea5e2a1p-2",
+        "-0x1.7c4b24508f8c5p-6",
+        "0x1.24ec888b1c8d8p-9",
+        "-0x1.edd16642c8083p-13",
+        "0x1.a89e9b37e53f6p-16",
+        "-0x1.6795cdf97dd09p-19",
+        "0x1.25580ed1a684bp-22",
+        "-0x1.c6b34cea1a7d3p-26",
+        "0x1.4c2171c82dea4p-29",
+        "-0x1.c77f54593372ap-33",
+        "0x1.24dbd89bbb4dbp-36",
+        "-0x1.613d9d6a0cd8dp-40",
+        "0x1.90396d6394d51p-44",
+        "-0x1.aac6fbe65c277p-48",
+        "0x1.ad4116fa5e7bap-52",
+        "-0x1.98259fde6579cp-56",
+        "0x1.6fc2ca91805acp-60",
+        "-0x1.3ae476ec2f07ep-64",
+        "0x1.0060701518be3p-68",
+        "-0x1.8bea6368e33c1p-73",
+        "0x1.2633aee663000p-77",
+        "-0x1.b2f85ca5594e8p-82",
+        "0x1.25d9dfe74cd81p-86",
+        "-0x1.2cc7cc83aea98p-91",
+        "0x1.881df2382046fp-96",
+        "-0x1.dbeb452921aeep-100",
+        "0x1.0ca4aa6b79e6bp-104",
     ),
+    # fmt: on
     restore=_erf_restore,
     chains=4,
 )
 
 ROWS: tuple[CorrectlyRounded, ...] = (EXP, ERF)
-

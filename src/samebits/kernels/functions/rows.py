@@ -1,6 +1,6 @@
 """One frozen row per per-element operation: its dtypes, its independent NumPy meaning, its kernel text.
 
-An operation not listed here is a composition of rows (`kernels.compositions`). Start at `ROWS`.
+An operation not listed here is a composition of rows (`kernels.composites`). Start at `ROWS`.
 """
 
 from __future__ import annotations
@@ -104,6 +104,10 @@ def _emit_rounded(row: rounded.CorrectlyRounded) -> Callable[..., Vector]:
     return lambda b, dtype, x: rounded.emit(b, row, x)
 
 
+def _reciprocal(x: Array) -> Array:
+    return np.asarray(x.dtype.type(1) / x)
+
+
 def _cast(dtype: DType, x: Array) -> Array:
     """By value; float to integer goes toward zero and saturates, NaN gives 0."""
     target = np.dtype(dtype.numpy)
@@ -132,7 +136,7 @@ ROWS: tuple[OpRow, ...] = (
     _row("div", _FLOAT_PAIR, np.divide, heavy=True),
     _row("fma", (_FLOATS, _FLOATS, _FLOATS), ieee.fma),
     _row("sqrt", (_FLOATS,), np.sqrt, heavy=True),
-    OpRow("reciprocal", (_FLOATS,), "like", _numpy(lambda x: np.divide(x.dtype.type(1), x)), _emit_reciprocal, heavy=True),
+    OpRow("reciprocal", (_FLOATS,), "like", _numpy(_reciprocal), _emit_reciprocal, heavy=True),
     _row("maximum", _PAIR, _extreme(ieee.maximum, np.maximum)),
     _row("minimum", _PAIR, _extreme(ieee.minimum, np.minimum)),
     _row("neg", (_NUMBERS,), np.negative, arithmetic=False),
