@@ -63,16 +63,19 @@ class Isa:
         )  # fmt: skip
 
 
+# What the psABI's levels x86-64-v3 and x86-64-v4 add and LLVM may therefore use.
+_V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt")
+_V4 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _AARCH64 = Target("aarch64", "generic", "+neon")
 
 ROWS: tuple[Isa, ...] = (
     Isa("numpy", 64, 1024),
     Isa("scalar", 1, 16, (Target("x86_64", "x86-64", "+fma", ("fma",)), _AARCH64)),
     Isa("neon", 4, 32, (_AARCH64,)),
-    Isa("avx2", 8, 16, (Target("x86_64", "x86-64-v3", "", ("avx2", "fma")),)),
+    Isa("avx2", 8, 16, (Target("x86_64", "x86-64-v3", "", _V3),)),
     Isa(
         "avx512", 16, 32,
-        (Target("x86_64", "x86-64-v4", "-prefer-256-bit", ("avx512f", "avx512bw", "avx512dq", "avx512vl")),),
+        (Target("x86_64", "x86-64-v4", "-prefer-256-bit", (*_V3, *_V4)),),
     ),
 )  # fmt: skip
 
@@ -112,13 +115,7 @@ def named(name: str) -> Isa:
     """
     for isa in ROWS:
         if isa.name == name:
-            if not isa.available:
-                raise errors.OptionError(
-                    errors.message(
-                        "use_isa", f"row {name!r}", "state", "unavailable on this machine",
-                        f"one of {[row.name for row in ROWS if row.available]}", "choose an available row",
-                    )
-                )  # fmt: skip
+            _check_available(isa)
             return isa
     raise errors.OptionError(
         errors.message(
@@ -130,6 +127,16 @@ def named(name: str) -> Isa:
             "see samebits.isas()",
         )
     )
+
+
+def _check_available(isa: Isa) -> None:
+    if not isa.available:
+        raise errors.OptionError(
+            errors.message(
+                "use_isa", f"row {isa.name!r}", "state", "unavailable on this machine",
+                f"one of {[row.name for row in ROWS if row.available]}", "choose an available row",
+            )
+        )  # fmt: skip
 
 
 @functools.cache
@@ -150,6 +157,7 @@ def use_isa(isa: str | Isa) -> Iterator[Isa]:
     Raises:  OptionError if the row is unknown or unavailable here.
     """
     row = named(isa) if isinstance(isa, str) else isa
+    _check_available(row)
     token = _forced.set(row)
     try:
         yield row

@@ -181,6 +181,11 @@ class KernelSpec:
     parameters: tuple[str, ...]
     isa: Isa
 
+    def __post_init__(self) -> None:
+        name = getattr(self.text, "__qualname__", "<object>")
+        if "<" in name:
+            raise TypeError(f"KernelSpec: text {name} must be a function of a module: its name is in the cache key")
+
     @property
     def name(self) -> str:
         """`module.function`, without the package."""

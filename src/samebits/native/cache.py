@@ -22,12 +22,16 @@ _writes = 0
 
 
 def directory() -> pathlib.Path | None:
-    """The cache directory, created on first use, or None where there is no safe one."""
+    """The cache directory, created on first use, or None where there is no safe one (or `SAMEBITS_CACHE_DIR=`)."""
     chosen = os.environ.get("SAMEBITS_CACHE_DIR")
     if chosen is None:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(base):  # as the XDG specification has it
+            base = os.path.join(os.path.expanduser("~"), ".cache")
         chosen = os.path.join(base, "samebits")
-    return _usable(chosen)
+        if not os.path.isabs(chosen):  # nobody's home is known: never the current directory
+            return None
+    return _usable(os.path.abspath(chosen)) if chosen else None
 
 
 @functools.cache
@@ -55,7 +59,7 @@ def read(key: str) -> bytes | None:
     except OSError:
         return None
     payload = whole[_DIGEST:]
-    if hashlib.sha256(payload).digest() != whole[:_DIGEST]:
+    if not payload or hashlib.sha256(payload).digest() != whole[:_DIGEST]:
         return None
     with contextlib.suppress(OSError):
         os.utime(path)
@@ -89,11 +93,7 @@ def trim(limit_bytes: int) -> None:
     folder = directory()
     if folder is None:
         return
-    found = []
-    for path in folder.iterdir():
-        with contextlib.suppress(OSError):
-            facts = path.stat()
-            found.append((facts.st_mtime, facts.st_size, path))
+    found = _files(folder)
     total = sum(size for _, size, _ in found)
     for _, size, path in sorted(found):
         if total <= limit_bytes:
@@ -106,4 +106,15 @@ def trim(limit_bytes: int) -> None:
 def size_bytes() -> int:
     """Bytes that the cache holds now."""
     folder = directory()
-    return sum(path.stat().st_size for path in folder.iterdir()) if folder else 0
+    return sum(size for _, size, _ in _files(folder)) if folder else 0
+
+
+def _files(folder: pathlib.Path) -> list[tuple[int, int, pathlib.Path]]:
+    """(time of last use, size, path) of every file; another process may remove any of them meanwhile."""
+    found = []
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError):
+                facts = path.stat()
+                found.append((facts.st_mtime_ns, facts.st_size, path))
+    return found

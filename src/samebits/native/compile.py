@@ -1,16 +1,21 @@
 """Kernel text to an address: emit, optimise, assemble, cache, link.
 
 LLVM's loop and SLP vectorisers stay off: the order of operations and the width of vectors are the text's. An object
-is a pure function of (package version, sources of the kernel rooms, Isa row, LLVM version, kernel, description),
-which is the cache key; with a warm cache no kernel text is even emitted. Start at `address`.
+is a pure function of (package version, sources of the kernel rooms and of the text, Isa row, target, LLVM version,
+kernel, description), which is the cache key; with a warm cache no kernel text is even emitted. One lock is held
+wherever LLVM works or links, and across a fork, so that a child never inherits it taken. Start at `address`.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
+import os
 import pathlib
+import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -23,7 +28,8 @@ from samebits.codegen.isa import Isa, Target
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.native import cache
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+_names = (f"samebits{n}" for n in itertools.count())
 _addresses: dict[KernelSpec, int] = {}
 _linked: list[Any] = []
 
@@ -43,31 +49,49 @@ def address(spec: KernelSpec) -> int:
     return found
 
 
-def load_object(spec: KernelSpec) -> bytes:
-    """The object file of a kernel, from the cache or compiled and put there."""
-    key = _key(spec)
-    code = cache.read(key)
+def load_object(spec: KernelSpec, arch: str | None = None) -> bytes:
+    """The object file of a kernel (for `arch`; default: this machine), from the cache or compiled and put there."""
+    target = spec.isa.target(arch)
+    return _cached(key(spec, target), lambda: emitter.emit(spec), target)
+
+
+def addresses(module: str, symbols: tuple[str, ...], target: Target) -> tuple[int, ...]:
+    """The addresses of functions of a module that is no kernel's: its whole text is in the cache key."""
+    with _lock:
+        return link_all(_cached(_digest(module, target), lambda: module, target), symbols)
+
+
+def _cached(name: str, module: Callable[[], str], target: Target) -> bytes:
+    code = cache.read(name)
     if code is None:
-        code = object_code(emitter.emit(spec), spec.isa.target())
-        cache.write(key, code)
+        code = object_code(module(), target)
+        cache.write(name, code)
     return code
 
 
-def _key(spec: KernelSpec) -> str:
-    facts = (
-        samebits.__version__,
-        sources(),
-        llvm.llvm_version_info,
-        spec.isa,
-        spec.isa.target(),
-    )
-    text = repr((*facts, spec.name, spec.description, spec.parameters))
-    return hashlib.sha256(text.encode()).hexdigest()
+def key(spec: KernelSpec, target: Target) -> str:
+    """The cache key of a kernel.
+
+    Raises:  NativeError if the description holds what has no value of its own to print (a function, an object).
+    """
+    description = repr(spec.description)
+    if " at 0x" in description:
+        raise errors.NativeError(
+            errors.message("compile", spec.name, "description", description, "plain values", "give rows or names")
+        )
+    return _digest(_source(spec.text.__module__), spec.isa, target, spec.name, description, spec.parameters)
 
 
-def module_key(module: str, target: Target) -> str:
-    """The cache key of a module that is not a kernel's: its whole text decides."""
-    return hashlib.sha256(repr((module, target, llvm.llvm_version_info)).encode()).hexdigest()
+def _digest(*facts: object) -> str:
+    common = (samebits.__version__, sources(), llvm.llvm_version_info, llvm.get_default_triple())
+    return hashlib.sha256(repr((*common, *facts)).encode()).hexdigest()
+
+
+@functools.cache
+def _source(module: str) -> str:
+    """A digest of the file that a text stands in, which need not be one of the package's."""
+    path = getattr(sys.modules[module], "__file__", None)
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest() if path else ""
 
 
 @functools.cache
@@ -79,7 +103,8 @@ def sources() -> str:
         paths += sorted((root / room).rglob("*.py"))
     found = hashlib.sha256()
     for path in paths:
-        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+        content = path.read_bytes()
+        found.update(f"{path.relative_to(root).as_posix()} {len(content)} ".encode() + content)
     return found.hexdigest()
 
 
@@ -112,20 +137,22 @@ def optimised(module: str, target: Target) -> tuple[Any, Any]:
 
 def object_code(module: str, target: Target) -> bytes:
     """Assemble an LLVM module for a target."""
-    parsed, machine = optimised(module, target)
-    return bytes(machine.emit_object(parsed))
+    with _lock:
+        parsed, machine = optimised(module, target)
+        return bytes(machine.emit_object(parsed))
 
 
 def assembly(spec: KernelSpec, arch: str | None = None) -> str:
     """The machine code of a kernel as assembly text, for tests that read it."""
     target = spec.isa.target(arch)
-    parsed, machine = optimised(emitter.emit(spec), target)
-    return str(machine.emit_assembly(parsed))
+    with _lock:
+        parsed, machine = optimised(emitter.emit(spec), target)
+        return str(machine.emit_assembly(parsed))
 
 
 def foreign_object(spec: KernelSpec, arch: str) -> bytes:
     """A kernel's object file for another architecture than this machine's."""
-    return object_code(emitter.emit(spec), spec.isa.target(arch))
+    return load_object(spec, arch)
 
 
 @functools.cache
@@ -136,10 +163,22 @@ def _jit() -> Any:
 
 
 def link_all(code: bytes, symbols: tuple[str, ...]) -> tuple[int, ...]:
-    """Load an object file into this process: the addresses of some of its symbols."""
+    """Load an object file into this process: the addresses of some of its symbols.
+
+    Raises:  NativeError if it does not link, such as for a symbol that this process lacks.
+    """
     library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
     for symbol in symbols:
         library.export_symbol(symbol)
-    tracker = library.link(_jit(), f"samebits{len(_linked)}")
-    _linked.append(tracker)  # a library is unloaded with its tracker
+    with _lock:
+        try:
+            # A name is never used again, not even after a failure.
+            tracker = library.link(_jit(), next(_names))
+        except RuntimeError as reason:
+            raise errors.NativeError(f"a compiled object does not link: {reason}") from reason
+        _linked.append(tracker)  # a library is unloaded with its tracker
     return tuple(int(tracker[symbol]) for symbol in symbols)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

@@ -1,8 +1,10 @@
 """The process's thread pool: native threads that join in when a caller runs a table.
 
 Workers are plain threads of libc (they never touch Python), started when a call first asks for them, never more
-spinning than there are cores: the rest go to sleep at once. After a fork the child starts a pool of its own. At exit
-they are stopped and joined before the code they run is unloaded. The protocol is in `pool_text`.
+spinning than there are cores: the rest go to sleep at once. Before a fork they are stopped, so that the process forks
+with no thread of ours; parent and child start new ones when they next need them. At exit they are stopped and joined
+before the code they run is unloaded. A table that runs meanwhile finishes on its caller alone. The protocol is in
+`pool_text`; start at `pool`.
 """
 
 from __future__ import annotations
@@ -13,28 +15,24 @@ import functools
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 from samebits import driver, errors
 from samebits.codegen import isa as isas
-from samebits.native import cache, compile, pool_text
+from samebits.native import compile, pool_text
 
-MAX_THREADS = 255
-SPINS = 2500  # about 50 us of polling before a worker sleeps: longer than a gap between steps, shorter than a tick
+# An idle worker polls this long before it sleeps: longer than a gap between steps or eager calls, shorter than a tick.
+_SPIN_NS = 50_000
+_STOP = 40
 
 
 @functools.cache
-def _entries() -> tuple[int, int]:
-    """Addresses of `run` and `worker`."""
+def _entries() -> tuple[int, ...]:
+    """Addresses of `run`, `worker`, `wake` and `spin`."""
     host = next(row for row in isas.ROWS if row.compiled and row.available)
-    text = pool_text.module(isas.host_arch())
-    key = compile.module_key(text, host.target())
-    code = cache.read(key)
-    if code is None:
-        code = compile.object_code(text, host.target())
-        cache.write(key, code)
-    run, worker = compile.link_all(code, ("run", "worker"))
-    return run, worker
+    target = host.target()
+    return compile.addresses(pool_text.module(target.arch), ("run", "worker", "wake", "spin"), target)
 
 
 @functools.cache
@@ -43,48 +41,52 @@ def run_function() -> Any:
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_entries()[0])
 
 
+@functools.cache
+def _spins() -> int:
+    """How many turns of an idle worker's loop take `_SPIN_NS` here: a pause lasts 10 to 150 cycles by machine."""
+    spin, turns = ctypes.CFUNCTYPE(None, ctypes.c_int64)(_entries()[3]), 500
+    best = _SPIN_NS
+    for _ in range(5):
+        start = time.perf_counter_ns()
+        spin(turns)
+        best = min(best, time.perf_counter_ns() - start)
+    return turns * _SPIN_NS // max(best, 1)
+
+
 class Pool:
     """The workers of one process, and the words they share with callers."""
 
     def __init__(self) -> None:
-        # Never freed: a worker may look at it until the process is gone.
-        size = pool_text.WORDS * 8
         self._libc = driver.libc()
-        self._libc.malloc.restype = ctypes.c_void_p
-        block = self._libc.malloc(ctypes.c_size_t(size + 64))
-        self.address = -(-block // 64) * 64
-        ctypes.memset(self.address, 0, size)
-        self._word(40, self._libc.pthread_mutex_init)
-        self._word(56, self._libc.pthread_cond_init)
-        self._lock = threading.Lock()
-        self._workers: list[tuple[ctypes.c_ulong, Any]] = []
-
-    def _word(self, word: int, initialise: Any) -> None:
-        initialise(ctypes.c_void_p(self.address + 8 * word), None)
+        allocate = self._libc.calloc
+        allocate.restype, allocate.argtypes = ctypes.c_void_p, (ctypes.c_size_t, ctypes.c_size_t)
+        # Never freed: a caller may look at it until the process is gone.
+        self.address: int = -(-allocate(pool_text.WORDS * 8 + 64, 1) // 64) * 64
+        self.lock = threading.RLock()  # a signal handler of a thread that holds it may fork
+        self._workers: list[ctypes.c_ulong] = []
+        self._prepared = 0
+        self._wake = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(_entries()[2])
 
     def ensure(self, threads: int) -> None:
         """Start workers until a caller and they are `threads`.
 
-        Raises:  NativeError if the system refuses a thread.
+        Raises:  NativeError if the system refuses a thread; those that were started stay, and no result is lost.
         """
         if len(self._workers) >= threads - 1:
             return
-        with self._lock:
-            while len(self._workers) < threads - 1:
-                self._start(len(self._workers) + 1)
+        with self.lock:
+            while len(self._workers) < threads - 1 and not _ending:
+                self._workers.append(self._start(len(self._workers) + 1))
 
-    def _start(self, index: int) -> None:
-        spins = SPINS if index < driver.usable_cores() else 0
-        record = (ctypes.c_int64 * 3)(self.address, index, spins)
+    def _start(self, index: int) -> ctypes.c_ulong:
+        record = self._record(index)
         handle = ctypes.c_ulong()
-        every = signal.valid_signals() if hasattr(signal, "pthread_sigmask") else set()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, every)  # signals are for Python's threads
+        # Signals are for Python's threads, except those that a thread brings upon itself.
+        own = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - own)
         try:
             failed = self._libc.pthread_create(
-                ctypes.byref(handle),
-                None,
-                ctypes.c_void_p(_entries()[1]),
-                ctypes.byref(record),
+                ctypes.byref(handle), None, ctypes.c_void_p(_entries()[1]), ctypes.c_void_p(record)
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -95,47 +97,76 @@ class Pool:
                     "ask for fewer threads=",
                 )
             )  # fmt: skip
-        self._workers.append((handle, record))
+        return handle
+
+    def _record(self, index: int) -> int:
+        """The worker's record, its mutex and condition made once (a caller may be using them from then on)."""
+        record: int = self.address + 8 * (pool_text.WORKER + pool_text.WORKER_WORDS * index)
+        if index > self._prepared:
+            self._libc.pthread_mutex_init(ctypes.c_void_p(record + 8 * 8), None)
+            self._libc.pthread_cond_init(ctypes.c_void_p(record + 8 * 16), None)
+            self._prepared = index
+        spins = _spins() if index < driver.usable_cores() else 0
+        (ctypes.c_int64 * 3).from_address(record)[:] = [self.address, index, spins]
+        return record
 
     def stop(self) -> None:
-        """End all workers and wait for them."""
-        with self._lock:
-            ctypes.c_int64.from_address(self.address + 8 * 33).value = 1
-            mutex, condition = (ctypes.c_void_p(self.address + 8 * word) for word in (40, 56))
-            self._libc.pthread_mutex_lock(mutex)
-            self._libc.pthread_cond_broadcast(condition)
-            self._libc.pthread_mutex_unlock(mutex)
-            for handle, _ in self._workers:
-                self._libc.pthread_join(handle, None)
-            self._workers.clear()
+        """End all workers and wait for them; the caller holds `lock`. `ensure` starts new ones."""
+        if not self._workers:
+            return
+        stop = ctypes.c_int64.from_address(self.address + 8 * _STOP)
+        stop.value = 1
+        self._wake(self.address, 256)
+        for handle in self._workers:
+            self._libc.pthread_join(handle, None)
+        self._workers.clear()
+        stop.value = 0
 
 
 _pool: Pool | None = None
-_guard = threading.Lock()
+_guard = threading.RLock()
+_ending = False
 
 
 def pool(threads: int) -> Pool:
     """This process's pool with enough workers for `threads` in all."""
     global _pool
-    if _pool is None:
+    found = _pool
+    if found is None:
         with _guard:
-            if _pool is None:
-                _pool = Pool()
-    _pool.ensure(threads)
-    return _pool
+            found = _pool = _pool or Pool()
+    found.ensure(threads)
+    return found
 
 
-def _forget() -> None:
-    """In a forked child: the parent's workers do not exist here, and its locks may be held."""
-    global _pool, _guard
-    _pool, _guard = None, threading.Lock()
-
-
-def _stop() -> None:
+def _before_fork() -> None:
+    _guard.acquire()
     if _pool is not None:
+        _pool.lock.acquire()
         _pool.stop()
 
 
+def _after_fork_in_parent() -> None:
+    if _pool is not None:
+        _pool.lock.release()
+    _guard.release()
+
+
+def _after_fork_in_child() -> None:
+    """The child's pool is its own: in the parent's, a caller that does not exist here may be half way."""
+    global _pool
+    _pool = None
+    _guard.release()
+
+
+def _at_exit() -> None:
+    global _ending
+    _ending = True
+    if _pool is not None:
+        with _pool.lock:
+            _pool.stop()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
-atexit.register(_stop)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)

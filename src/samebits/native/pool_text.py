@@ -1,30 +1,48 @@
-"""The LLVM text of the fork-join pool: `run` for callers and `worker` for threads.
+"""The LLVM text of the fork-join pool: `run` for callers, `worker` for threads, `wake` and `spin` for Python.
 
-All words are 64-bit. Two records cross from Python:
+All words are 64-bit. Three records cross from Python:
 
-table: 0 steps, 1 threads, 2 scratch, 3 scratch bytes a thread, 4 pool (0: none), then from word 8 four words a step:
-       kernel, arguments, tasks, grain (tasks taken at a time).
-pool:  0 state, 8 done, 16 step, 17 scratch, 18 scratch bytes a thread, 24 busy, 32 sleepers, 33 stop, 34 epoch,
-       40 mutex, 56 condition. Groups are a cache line apart.
+table:  0 steps, 1 threads, 2 scratch, 3 scratch bytes a thread, 4 pool (0: none), then from word 8 four words a step:
+        kernel, arguments, tasks, grain (tasks taken at a time).
+pool:   0 state, 8 done, 16 step, 17 scratch, 18 scratch bytes a thread, 24 busy, 32 .. 35 one bit a sleeping worker,
+        40 stop, 41 epoch. Groups are a cache line apart.
+worker: 32 words, worker i's at word 64 + 32 i of the pool: 0 pool, 1 index, 2 spins before it sleeps, 8 mutex,
+        16 condition.
 
-The state word is epoch:16 | threads:8 | grabs:20 | next:20. A thread takes work by compare-and-swap of the state
-from next to next+1; a success proves that the step it then reads is the one the state described, because a step ends
-only when every grab is counted in `done`. So a worker that was asleep or late takes nothing and is waited for by
-nobody. A worker sleeps after a bounded spin: it counts itself in `sleepers` and then looks at the state again, the
-caller publishes the state and then looks at `sleepers`; both are sequentially consistent, so no wake-up is lost.
-A caller that finds the pool busy does all tasks itself.
+Taking work. The state word is epoch:16 | threads:8 | grabs:20 | next:20. A thread takes work by compare-and-swap of the
+state from next to next+1; a success proves that the step it then reads is the one the state described, because a step
+ends only when every grab is counted in `done`, and nothing is published before. So a worker that was asleep or late
+takes nothing and is waited for by nobody. Should the word have gone round to the same value between a worker's look
+and its swap, the swap takes a grab of the step that is published now, which is as good: nothing read before the swap is
+used after it but fields of the word itself. `step` and `scratch` are stored before the state that publishes them.
+
+Sleeping. A worker that found nothing for a bounded spin locks its mutex, sets its bit and then looks at the state (and
+at `stop`) again; a caller publishes the state and then looks at the bits. All four are sequentially consistent, so at
+least one sees the other: no wake-up is lost between them. A caller that sees the bit of a worker it wants clears it
+under the worker's mutex and signals; the worker gives the mutex up only by waiting, so the signal finds it waiting, and
+it waits until its bit is clear, so a spurious return is not a wake-up. A caller wants workers below
+min(threads, grabs): the others sleep on undisturbed, however many there are. A woken worker spins again first, as more
+steps mostly follow.
+
+A caller that finds the pool busy does all tasks itself, and so does one whose workers have been stopped: no caller ever
+waits for a thread that has not taken a grab.
 """
 
 from __future__ import annotations
 
-WORDS = 128
+WORKER = 64
+WORKER_WORDS = 32
+WORDS = WORKER + 256 * WORKER_WORDS
 
 _COMMON = """
 declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
-declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @pthread_cond_signal(ptr)
 declare i32 @sched_yield()
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.cttz.i64(i64, i1)
 
 define internal i1 @grab(ptr %pool, i64 %index, ptr %first) {
   ; take one grab of the published step: true if there was one, its number in %first
@@ -82,7 +100,6 @@ entry:
 }
 
 define ptr @worker(ptr %self) {
-  ; self: 0 pool, 1 index, 2 spins before sleeping
 entry:
   %first = alloca i64
   call void @clean_environment()
@@ -91,10 +108,15 @@ entry:
   %index = load i64, ptr %index.at
   %spins.at = getelementptr i64, ptr %self, i64 2
   %spins = load i64, ptr %spins.at
-  %sleepers = getelementptr i64, ptr %pool, i64 32
-  %stop = getelementptr i64, ptr %pool, i64 33
-  %mutex = getelementptr i64, ptr %pool, i64 40
-  %condition = getelementptr i64, ptr %pool, i64 56
+  %mutex = getelementptr i64, ptr %self, i64 8
+  %condition = getelementptr i64, ptr %self, i64 16
+  %place = lshr i64 %index, 6
+  %word = add i64 %place, 32
+  %asleep = getelementptr i64, ptr %pool, i64 %word
+  %shift = and i64 %index, 63
+  %bit = shl i64 1, %shift
+  %others = xor i64 %bit, -1
+  %stop = getelementptr i64, ptr %pool, i64 40
   br label %busy
 busy:
   %got = call i1 @grab(ptr %pool, i64 %index, ptr %first)
@@ -120,28 +142,98 @@ spin:
   br label %idle
 sleep:
   %l = call i32 @pthread_mutex_lock(ptr %mutex)
-  %in = atomicrmw add ptr %sleepers, i64 1 seq_cst
-  br label %check
-check:
+  %in = atomicrmw or ptr %asleep, i64 %bit seq_cst
   %asked2 = load atomic i64, ptr %stop seq_cst, align 8
   %stopping2 = icmp ne i64 %asked2, 0
-  br i1 %stopping2, label %wake.nothing, label %check.work
-check.work:
+  br i1 %stopping2, label %stay, label %last.look
+last.look:
   %found = call i1 @grab(ptr %pool, i64 %index, ptr %first)
-  br i1 %found, label %wake.work, label %wait
+  br i1 %found, label %stay.work, label %check
+check:
+  %bits = load atomic i64, ptr %asleep seq_cst, align 8
+  %mine = and i64 %bits, %bit
+  %woken = icmp eq i64 %mine, 0
+  br i1 %woken, label %wake, label %wait
 wait:
   %w = call i32 @pthread_cond_wait(ptr %condition, ptr %mutex)
   br label %check
-wake.work:
-  %out = atomicrmw sub ptr %sleepers, i64 1 seq_cst
+wake:
   %u = call i32 @pthread_mutex_unlock(ptr %mutex)
-  br label %work
-wake.nothing:
-  %out2 = atomicrmw sub ptr %sleepers, i64 1 seq_cst
+  br label %busy
+stay.work:
+  %out = atomicrmw and ptr %asleep, i64 %others seq_cst
   %u2 = call i32 @pthread_mutex_unlock(ptr %mutex)
+  br label %work
+stay:
+  %out3 = atomicrmw and ptr %asleep, i64 %others seq_cst
+  %u3 = call i32 @pthread_mutex_unlock(ptr %mutex)
   br label %end
 end:
   ret ptr null
+}
+
+define void @spin(i64 %count) {
+  ; what an idle worker does, `count` times: to be timed
+entry:
+  %word = alloca i64
+  br label %turn
+turn:
+  %n = phi i64 [ 0, %entry ], [ %n1, %turn ]
+  %looked = load atomic i64, ptr %word seq_cst, align 8
+  call void @relax()
+  %n1 = add i64 %n, 1
+  %more = icmp ult i64 %n1, %count
+  br i1 %more, label %turn, label %end
+end:
+  ret void
+}
+
+define void @wake(ptr %pool, i64 %limit) {
+  ; wake every sleeping worker whose index is below the limit
+entry:
+  br label %word
+word:
+  %base = phi i64 [ 0, %entry ], [ %base1, %word.done ]
+  %some = icmp ult i64 %base, %limit
+  br i1 %some, label %look, label %end
+look:
+  %place = lshr i64 %base, 6
+  %at = add i64 %place, 32
+  %asleep = getelementptr i64, ptr %pool, i64 %at
+  %bits = load atomic i64, ptr %asleep seq_cst, align 8
+  %room = sub i64 %limit, %base
+  %all = icmp uge i64 %room, 64
+  %shift = and i64 %room, 63
+  %power = shl i64 1, %shift
+  %low = sub i64 %power, 1
+  %mask = select i1 %all, i64 -1, i64 %low
+  %wanted = and i64 %bits, %mask
+  br label %next
+next:
+  %left = phi i64 [ %wanted, %look ], [ %left1, %rouse ]
+  %none = icmp eq i64 %left, 0
+  br i1 %none, label %word.done, label %rouse
+rouse:
+  %lane = call i64 @llvm.cttz.i64(i64 %left, i1 true)
+  %bit = shl i64 1, %lane
+  %others = xor i64 %bit, -1
+  %left1 = and i64 %left, %others
+  %index = add i64 %base, %lane
+  %skip = mul i64 %index, 32
+  %start = add i64 %skip, 64
+  %self = getelementptr i64, ptr %pool, i64 %start
+  %mutex = getelementptr i64, ptr %self, i64 8
+  %condition = getelementptr i64, ptr %self, i64 16
+  %l = call i32 @pthread_mutex_lock(ptr %mutex)
+  %old = atomicrmw and ptr %asleep, i64 %others seq_cst
+  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
+  %s = call i32 @pthread_cond_signal(ptr %condition)
+  br label %next
+word.done:
+  %base1 = add i64 %base, 64
+  br label %word
+end:
+  ret void
 }
 
 define internal void @fork_join(ptr %pool, ptr %step, i64 %threads, i64 %grabs) {
@@ -151,7 +243,7 @@ entry:
   store ptr %step, ptr %step.at
   %done.at = getelementptr i64, ptr %pool, i64 8
   store atomic i64 0, ptr %done.at seq_cst, align 8
-  %epoch.at = getelementptr i64, ptr %pool, i64 34
+  %epoch.at = getelementptr i64, ptr %pool, i64 41
   %epoch = load i64, ptr %epoch.at
   %epoch1 = add i64 %epoch, 1
   store i64 %epoch1, ptr %epoch.at
@@ -161,16 +253,8 @@ entry:
   %et = or i64 %e, %t
   %state = or i64 %et, %g
   store atomic i64 %state, ptr %pool seq_cst, align 8
-  %sleepers = getelementptr i64, ptr %pool, i64 32
-  %asleep = load atomic i64, ptr %sleepers seq_cst, align 8
-  %any = icmp ne i64 %asleep, 0
-  br i1 %any, label %wake, label %join
-wake:
-  %mutex = getelementptr i64, ptr %pool, i64 40
-  %condition = getelementptr i64, ptr %pool, i64 56
-  %l = call i32 @pthread_mutex_lock(ptr %mutex)
-  %b = call i32 @pthread_cond_broadcast(ptr %condition)
-  %u = call i32 @pthread_mutex_unlock(ptr %mutex)
+  %wanted = call i64 @llvm.umin.i64(i64 %threads, i64 %grabs)
+  call void @wake(ptr %pool, i64 %wanted)
   br label %join
 join:
   %got = call i1 @grab(ptr %pool, i64 0, ptr %first)
@@ -322,4 +406,4 @@ define internal void @relax() {
 
 def module(arch: str) -> str:
     """The pool's LLVM module for an architecture."""
-    return {"x86_64": _X86, "aarch64": _AARCH64}[arch] + "declare i64 @llvm.smin.i64(i64, i64)\n" + _COMMON
+    return {"x86_64": _X86, "aarch64": _AARCH64}[arch] + _COMMON

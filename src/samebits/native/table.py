@@ -10,32 +10,28 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from samebits import driver
+from samebits import driver, errors
 from samebits.codegen import interpreter
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.native import scratch
 
+MAX_THREADS = 255  # what the pool's state word and its sleepers' bits have room for
 _HEADER = 8
 _STEP = 4
 _GRABS_A_THREAD = 8  # enough to even out a slow thread, few enough that taking work costs nothing
 
 
 class _Frame:
-    """One copy of a table's words, with the addresses that were last written into it."""
+    """One copy of a table's words, with the addresses that it holds (None: not known)."""
 
     __slots__ = ("address", "last", "words")
 
-    def __init__(
-        self,
-        template: array[int],
-        argument_words: Sequence[tuple[int, int]],
-        slots: int,
-    ) -> None:
+    def __init__(self, template: array[int], argument_words: Sequence[tuple[int, int]]) -> None:
         self.words = array("q", template)
         self.address = self.words.buffer_info()[0]
         for position, offset in argument_words:
             self.words[position] = self.address + 8 * offset
-        self.last: Sequence[int | None] = [None] * slots
+        self.last: tuple[int, ...] | None = None
 
 
 class Table:
@@ -43,14 +39,21 @@ class Table:
 
     Args:    plans: each plan with the slots of its operands (the workspace's slot last, if it has one).
              slots: how many slots there are.   threads: callers and workers that share each step.
-    Raises:  NativeError if a kernel cannot be compiled.
+    Raises:  NativeError if a kernel cannot be compiled; OptionError if threads is out of range.
     """
 
     def __init__(self, plans: Sequence[tuple[Plan, Sequence[int]]], slots: int, threads: int) -> None:
+        if not 1 <= threads <= MAX_THREADS:
+            raise errors.OptionError(
+                errors.message(
+                    "Table", "threads", "", threads, f"within 1 .. {MAX_THREADS}", "leave it out for all cores"
+                )
+            )
         self.slots, self.threads = slots, threads
         self.scratch_bytes = max([-(-plan.scratch_bytes // 64) * 64 for plan, _ in plans], default=0)
         self.steps: list[Step] = [step for plan, _ in plans for step in plan.steps if step.tasks]
         self.compiled = all(plan.isa.compiled for plan, _ in plans)
+        self._shares = threads > 1 and any(step.tasks > 1 for step in self.steps)
         if self.compiled:
             from samebits.native import pool  # LLVM is needed for compiled rows alone
 
@@ -92,28 +95,38 @@ class Table:
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = _Frame(self._template, self._argument_words, self.slots)
-        if frame.last != addresses:
-            self._patch(frame, addresses)
-        block = scratch.take(self.scratch_bytes * self.threads)
-        frame.words[2] = block.address
-        if self.compiled:
-            self._run_native(frame)
-        else:
-            self._run_interpreted(frame.words, block.address)
-        scratch.give(block)
-        self._frames.append(frame)
+            frame = _Frame(self._template, self._argument_words)
+        try:
+            given = tuple(addresses)
+            if frame.last != given:
+                self._patch(frame, given)
+            block = scratch.take(self.scratch_bytes * self.threads)
+            try:
+                frame.words[2] = block.address
+                if self.compiled:
+                    self._run_native(frame)
+                else:
+                    self._run_interpreted(frame.words, block.address)
+            finally:
+                scratch.give(block)
+        finally:
+            self._frames.append(frame)
 
-    def _patch(self, frame: _Frame, addresses: Sequence[int]) -> None:
-        words = frame.words
-        for slot, (old, new) in enumerate(zip(frame.last, addresses, strict=True)):
-            if old != new:
+    def _patch(self, frame: _Frame, addresses: tuple[int, ...]) -> None:
+        if len(addresses) != self.slots:
+            raise errors.OptionError(
+                errors.message("Table.run", "addresses", "count", len(addresses), self.slots, "give one a slot")
+            )
+        words, known = frame.words, frame.last
+        frame.last = None  # half written if what follows raises
+        for slot, new in enumerate(addresses):
+            if known is None or known[slot] != new:
                 for position, offset in self._patches[slot]:
                     words[position] = new + offset
-        frame.last = list(addresses)
+        frame.last = addresses
 
     def _run_native(self, frame: _Frame) -> None:
-        if self.threads > 1:
+        if self._shares:
             frame.words[4] = self._pool.pool(self.threads).address
         self._run(frame.address)
 
