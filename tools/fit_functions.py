@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import mpmath
 
 mpmath.mp.prec = 300
-Real = mpmath.mpf
+Real: TypeAlias = Any  # an mpmath.mpf; mpmath ships no types
+real = mpmath.mpf
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,9 @@ class Fit:
 # The centre of erf's interval [0, 2 * ERF_CENTRE] in x * x. Below 2**-50 of relative error the hardest inputs (a result
 # within 2**-56 of a rounding boundary) are a matter of luck: this centre, a little above half of 3.9192**2, leaves no
 # input wrong, which about a third of its neighbours do too.
-ERF_CENTRE = Real("7.734375")
+ERF_CENTRE = real("7.734375")
 LOG2 = mpmath.log(2)
-HALF = Real("0.50001")  # a little beyond 1/2: rint(x * log2(e)) is taken of a rounded product
+HALF = real("0.50001")  # a little beyond 1/2: rint(x * log2(e)) is taken of a rounded product
 
 
 def _erf_ratio(z: Real) -> Real:
@@ -44,7 +46,7 @@ def _erf_ratio(z: Real) -> Real:
 
 def _exp2_ratio(r: Real) -> Real:
     """(2**r - 1) / r."""
-    return LOG2 + LOG2**2 * r / 2 if abs(r) < Real(10) ** -30 else mpmath.expm1(r * LOG2) / r
+    return LOG2 + LOG2**2 * r / 2 if abs(r) < real(10) ** -30 else mpmath.expm1(r * LOG2) / r
 
 
 FITS = (
@@ -69,8 +71,8 @@ def interpolate(fit: Fit) -> list[float]:
 
 def error_bits(fit: Fit, coefficients: list[float]) -> float:
     """log2 of the largest relative error on a grid of 2000 points."""
-    exact = [Real(c) for c in reversed(coefficients)]
-    worst = Real(0)
+    exact = [real(c) for c in reversed(coefficients)]
+    worst = real(0)
     for i in range(2001):
         x = fit.low + (fit.high - fit.low) * i / 2000
         worst = max(worst, abs(fit.value(x, mpmath.polyval(exact, x)) / fit.truth(x) - 1))

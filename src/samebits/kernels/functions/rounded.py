@@ -108,7 +108,6 @@ EXP = CorrectlyRounded(
     high=89.0,  # exp(88.73) overflows
     reduce=_exp_reduce,
     # (2**r - 1) / r on |r| <= 1/2; relative error of 2**r 2**-50.6.
-    # fmt: off
     coefficients=(
         "0x1.62e42fefa39f7p-1",
         "0x1.ebfbdff82c590p-3",
@@ -121,7 +120,6 @@ EXP = CorrectlyRounded(
         "0x1.b6572105cc26fp-24",
         "0x1.e5e9f82e9f93bp-28",
     ),
-    # fmt: on
     restore=_exp_restore,
 )
 
@@ -149,7 +147,6 @@ ERF = CorrectlyRounded(
     high=_ERF_ONE,
     reduce=_erf_reduce,
     # erf(x) / x in r = x * x - 7.734375, |r| <= 7.734375; relative error 2**-51.8.
-    # fmt: off
     coefficients=(
         "0x1.702c10ea5e2a1p-2",
         "-0x1.7c4b24508f8c5p-6",
@@ -179,7 +176,6 @@ ERF = CorrectlyRounded(
         "-0x1.dbeb452921aeep-100",
         "0x1.0ca4aa6b79e6bp-104",
     ),
-    # fmt: on
     restore=_erf_restore,
     chains=4,
 )
