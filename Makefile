@@ -1,0 +1,45 @@
+# Needs Python 3.11 or newer and make, nothing else: each target makes .venv and installs what it uses, once.
+PYTHON ?= python3
+PYTEST_ARGS ?=
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+CODE := src tests tools examples benches
+
+.PHONY: demo test check bench exhaustive clean
+.DELETE_ON_ERROR:
+
+test: check
+	$(PY) -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.test
+	$(PY) -m ruff check $(CODE)
+	$(PY) -m ruff format --check $(CODE)
+	$(PY) -m mypy
+	$(PY) tools/size_report.py
+
+demo: $(VENV)/.demo
+	$(PY) examples/minilm.py
+
+bench: $(VENV)/.test
+	$(PY) tools/run_benches.py
+
+exhaustive: $(VENV)/.test
+	$(PY) -m pytest -m exhaustive --capture=no $(PYTEST_ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/.python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "samebits needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+# The build backend comes from constraints.txt too, so nothing unpinned is run.
+$(VENV)/.build: constraints.txt | $(VENV)/.python
+	$(PIP) hatchling editables
+	touch $@
+
+$(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/.build
+	$(PIP) --no-build-isolation --editable '.[$*]'
+	touch $@
