@@ -15,7 +15,7 @@ from samebits.errors import ShapeError, message
 from samebits.kernels import composites, elementwise
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout
-from samebits.ops.call import Call, Prepared
+from samebits.ops.call import Call, Prepared, remembered
 from samebits.tensor import Tensor
 
 
@@ -45,7 +45,7 @@ def apply(call: Call, expression: Expression, operands: list[Tensor], out: objec
     made = call.output(shape, expression.dtype(expression.outputs[0]), out)
     if made.size:
         layouts = (*(x.layout for x in operands), made.layout)
-        _prepared(expression, layouts, call.isa, call.sized(made.size, "elements")).run(*operands, made)
+        call.run(_prepared(expression, layouts, call.isa, call.sized(made.size, "elements")), *operands, made)
     return call.result(made, out)
 
 
@@ -68,7 +68,7 @@ def _function(name: str, op: str, arity: int, meaning: str) -> Callable[..., Any
     Returns: an array of the first operand's kind.
     Raises:  DTypeError, ShapeError.   Bits: numerics.md sections 1 and 7.
     """
-    return function
+    return remembered(function)
 
 
 abs = _function("abs", "abs", 1, "|x|, bits copied")
@@ -85,6 +85,7 @@ sqrt = _function("sqrt", "sqrt", 1, "The square root of x")
 subtract = _function("subtract", "sub", 2, "x - y")
 
 
+@remembered
 def cast(x: Any, dtype: object, *, out: Any = None, threads: int | None = None) -> Any:
     """x converted to another dtype by value (toward zero and saturating to integers, to nearest even to floats).
 
@@ -97,6 +98,7 @@ def cast(x: Any, dtype: object, *, out: Any = None, threads: int | None = None) 
     return apply(call, _expression("cast", (tensor.dtype,), dtypes.of(dtype)), [tensor], out)
 
 
+@remembered
 def gelu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
     """(0.5 * x) * (1 + erf(x * 0x3F3504F3)): five roundings and one correctly rounded erf.
 
@@ -108,6 +110,7 @@ def gelu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
     return apply(call, composites.gelu(), [call.operand("x", x, dtypes.float32)], out)
 
 
+@remembered
 def relu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
     """maximum(x, +0): NaN propagates, -0 becomes +0.
 

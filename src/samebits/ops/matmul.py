@@ -16,15 +16,17 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.errors import LayoutError, OptionError, PlanError, ShapeError, message
 from samebits.kernels import gemm
+from samebits.kernels.gemm import tiles
 from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Spec, fused
 from samebits.kernels.plan import Plan
 from samebits.ops import elementwise
-from samebits.ops.call import Call, Prepared
+from samebits.ops.call import Call, Prepared, remembered
 from samebits.tensor import Tensor
 
 _Shape = tuple[int, ...]
 
 
+@remembered
 def matmul(
     a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
     beta: float = 1.0, out: Any = None, spec: Spec = SB1, threads: int | None = None, plan: Plan | None = None,
@@ -48,7 +50,7 @@ def matmul(
             prepared = _prepared(contraction, call.isa, call.sized(work, "products"))
         else:
             prepared = _obeyed(plan, contraction)
-        prepared.run(*operands)
+        call.run(prepared, *operands)
     return call.result(made if made.shape == shape else made.reshape(shape), out)
 
 
@@ -75,6 +77,25 @@ def linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, threads: i
     """
     right = weight if isinstance(weight, gemm.PackedMatrix) else Tensor.from_any(weight).T
     return matmul(x, right, bias=bias, out=out, threads=threads)
+
+
+def pack(b: Any, *, threads: int | None = None) -> gemm.PackedMatrix:
+    """b[..., K, N] copied into the panels that matmul reads, for a right operand that is used many times.
+
+    Args:    b: float32 [..., K, N], any strides (pass `weight.T` for a weight [N, K]).
+    Returns: a PackedMatrix for the Isa row in force; it can be pickled, and is refused on rows with other panels.
+    Raises:  DTypeError, ShapeError.   Bits: a product with it has those of a product with b.
+    """
+    call = Call("pack", b, threads)
+    y = call.operand("b", b, dtypes.float32)
+    if y.ndim < 2:
+        raise ShapeError(message("pack", "b", "rank", y.ndim, "at least 2", "reshape a vector to [K, 1]"))
+    batch, (k, n) = y.shape[:-2], y.shape[-2:]
+    plan = gemm.plan_pack(k, n, _matrix(call, "b", y, y.shape), call.isa, call.sized(y.size, "elements"), batch)
+    panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch),), dtypes.float32)
+    if panels.size:
+        call.run(Prepared(plan), y, panels)
+    return gemm.PackedMatrix(panels, y.shape, tiles.tile_for(call.isa).nr(call.isa), call.isa.name)
 
 
 @functools.lru_cache(maxsize=4096)

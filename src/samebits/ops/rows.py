@@ -12,7 +12,7 @@ from samebits.errors import LayoutError, ShapeError, message
 from samebits.kernels import composites, reduce
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout
-from samebits.ops.call import Call, Prepared
+from samebits.ops.call import Call, Prepared, remembered
 from samebits.shapes import check_index
 from samebits.tensor import Tensor
 
@@ -32,7 +32,7 @@ def _run(call: Call, expression: Expression, operands: Sequence[Tensor], made: T
     threads = call.sized(operands[0].size, "elements")
     if made.size:
         layouts = tuple(x.layout for x in whole)
-        _prepared(expression, layouts, axes, call.isa, threads).run(*whole)
+        call.run(_prepared(expression, layouts, axes, call.isa, threads), *whole)
 
 
 def _widened(x: Tensor, rank: int) -> Tensor:
@@ -76,6 +76,7 @@ def _reduced(name: str, expression: Expression, x: Any, axis: _Axis, keepdims: b
     return call.result(made)
 
 
+@remembered
 def sum(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | None = None) -> Any:
     """The sum along axes, 64 lanes and a tree.
 
@@ -86,6 +87,7 @@ def sum(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | No
     return _reduced("sum", _reduction("row_sum"), x, axis, keepdims, threads)
 
 
+@remembered
 def mean(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | None = None) -> Any:
     """The sum along axes divided by the count, which is rounded to float32; 0 / 0 where there is nothing.
 
@@ -94,6 +96,7 @@ def mean(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | N
     return _reduced("mean", _reduction("row_sum", True), x, axis, keepdims, threads)
 
 
+@remembered
 def max(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | None = None) -> Any:
     """The largest element along axes; NaN propagates, +0 > -0.
 
@@ -102,6 +105,7 @@ def max(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | No
     return _reduced("max", _reduction("row_max"), x, axis, keepdims, threads)
 
 
+@remembered
 def min(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | None = None) -> Any:
     """The smallest element along axes; NaN propagates, -0 < +0.
 
@@ -110,6 +114,7 @@ def min(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | No
     return _reduced("min", _reduction("row_min"), x, axis, keepdims, threads)
 
 
+@remembered
 def softmax(x: Any, axis: int = -1, *, out: Any = None, threads: int | None = None) -> Any:
     """exp(x - max) / sum(exp(x - max)) along one axis; exp correctly rounded.
 
@@ -125,6 +130,7 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None, threads: int | None = No
     return call.result(made, out)
 
 
+@remembered
 def layer_norm(
     x: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, out: Any = None, threads: int | None = None
 ) -> Any:
