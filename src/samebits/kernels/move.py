@@ -1,0 +1,115 @@
+"""Gather: rows of one operand picked by indices, bits unchanged.
+
+    plan(gather, isa, threads) -> Plan
+
+out[o, i, :] = data[o, ids[i, 0], ids[i, 1], ...][:], dense rows of `inner` elements. Operands: data, ids (int64, dense),
+status, out. An index counts from the end if it is negative; one that is out of range reads row 0 and sets status to
+(1, the index), so that the caller can refuse. Copies of any strides are `elementwise` with the operation `copy`.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from samebits import dtypes
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import Builder, Index, KernelSpec, Pointer
+from samebits.dtypes import DType
+from samebits.kernels.plan import Operand, Plan, Step
+
+__all__ = ["Gather", "plan"]
+
+# Bytes of one task: microseconds of work, so that threads can share it.
+_TASK_BYTES = 1 << 15
+_BITS = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.int32, 64: dtypes.int64}
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """What is gathered.
+
+    Attributes:
+        dtype: The element format of data and out.
+        outer: Repetitions, `outer_stride` elements of data apart.
+        count: Index rows.
+        inner: Elements of each gathered row.
+        extents: How many places each index has, one entry a column of ids.
+        strides: Elements of data from one place to the next, one entry a column of ids.
+    """
+
+    dtype: DType
+    outer: int
+    outer_stride: int
+    count: int
+    inner: int
+    extents: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What specialises the kernel: the bits of an element and the columns of ids."""
+
+    element: DType
+    depth: int
+
+
+@functools.lru_cache(maxsize=1024)
+def plan(g: Gather, isa: Isa, threads: int = 1) -> Plan:
+    """One kernel over all rows of out."""
+    element = _BITS[g.dtype.width_bits]
+    rows = g.outer * g.count
+    each = max(1, _TASK_BYTES // max(1, g.inner * element.size_bytes))
+    axes = [word for j in range(len(g.extents)) for word in (f"extent{j}", f"stride{j}")]
+    spec = KernelSpec(
+        text,
+        Rows(element, len(g.extents)),
+        ("data", "ids", "status", "out", "rows", "each", "count", "inner", "outer_stride", *axes),
+        isa,
+    )
+    sizes = [size for pair in zip(g.extents, g.strides, strict=True) for size in pair]
+    operands = [Operand(k) for k in range(4)]
+    step = Step(spec, -(-rows // each) if g.inner else 0, (*operands, rows, each, g.count, g.inner, g.outer_stride, *sizes))
+    return Plan(
+        what=f"gather {g.dtype.name} {g.outer} x {g.count} rows of {g.inner}",
+        isa=isa,
+        threads=threads,
+        steps=(step,),
+        operands=("data", "ids", "status", "out"),
+    )
+
+
+def text(b: Builder, d: Rows) -> None:
+    """A task is some rows of out."""
+    data, ids = b.pointer("data", d.element), b.pointer("ids", dtypes.int64)
+    status, out = b.pointer("status", dtypes.int64), b.pointer("out", d.element)
+    rows, each, count = b.index("rows"), b.index("each"), b.index("count")
+    inner, outer_stride = b.index("inner"), b.index("outer_stride")
+    for task in b.tasks():
+        for row in b.loop(task * each, b.min(task * each + each, rows)):
+            source: Index = row // count * outer_stride
+            for j in range(d.depth):
+                place = _place(b, ids, row % count * d.depth + j, b.index(f"extent{j}"), status)
+                source = source + place * b.index(f"stride{j}")
+            _copy_row(b, b.offset(data, source), b.offset(out, row * inner), inner)
+
+
+def _place(b: Builder, ids: Pointer, at: Index, extent: Index, status: Pointer) -> Index:
+    """The index as a place; 0 where it is out of range, which is reported."""
+    given = b.load_index(ids, at)
+    place = b.choose(given < 0, given + extent, given)
+    wrong = (place < 0) | (place >= extent)
+    for _ in b.when(wrong):
+        b.store(status, 1, b.from_index(given, dtypes.int64))
+        b.store(status, 0, b.constant(1, dtypes.int64, 1))
+    return b.choose(wrong, 0, place)
+
+
+def _copy_row(b: Builder, source: Pointer, target: Pointer, inner: Index) -> None:
+    lanes = b.isa.lanes
+    for i in b.loop(0, inner - (lanes - 1), lanes):
+        b.store(target, i, b.load(source, i, lanes))
+    done = inner // lanes * lanes
+    for _ in b.when(done < inner):
+        b.store(target, done, b.load(source, done, lanes, inner - done), inner - done)

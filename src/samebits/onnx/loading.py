@@ -1,0 +1,129 @@
+"""From an ONNX model to a Program; what cannot be done is said at once, for every node.
+
+Start at `load`.
+"""
+
+from __future__ import annotations
+
+from samebits.errors import DTypeError, ModelError, ShapeError, UnsupportedModelError, message
+from samebits.onnx import proto, rows_compute, rows_shape
+from samebits.onnx.row import REQUIRED, Call, OpRow, Unsupported
+from samebits.program.builder import Builder
+from samebits.program.graph import Program
+
+__all__ = ["ROWS", "load"]
+
+ROWS: tuple[OpRow, ...] = (*rows_compute.ROWS, *rows_shape.ROWS)
+
+
+def load(source: object) -> Program:
+    """The program of an ONNX model, typed, shape arithmetic folded.
+
+    Args:
+        source: A path, bytes, a binary file or an `onnx.ModelProto`.
+
+    Raises:
+        UnsupportedModelError: Nodes ask for what is not there; the text lists every one with its reason.
+        ModelError: It is no model, or a malformed one.
+    """
+    model = proto.read(source)
+    if "" not in model.opsets:
+        raise ModelError(message("load", model.name, "opsets", dict(model.opsets), "one of ai.onnx", "export it again"))
+    b = Builder(model.name)
+    values: dict[str, str | None] = {"": None}
+    for value in model.inputs:
+        if value.shape is None:
+            raise ModelError(
+                message("load", f"input {value.name!r}", "rank", "unknown", "given in the model", "export it with a shape")
+            )
+        values[value.name] = b.input(value.name, value.dtype, value.shape)
+    for name, array in model.initializers.items():
+        values[name] = b.constant(array, name)
+    _lower(model, b, values)
+    outputs: dict[str, str] = {}
+    for value in model.outputs:
+        made = values.get(value.name)
+        if made is None:
+            raise ModelError(message("load", f"output {value.name!r}", "", "made by no node", "made by one", "export it again"))
+        outputs[value.name] = made
+    return b.build(outputs, {name: made for name, made in values.items() if made is not None})
+
+
+def _lower(model: proto.Model, b: Builder, values: dict[str, str | None]) -> None:
+    """Add every node; collect what is not supported."""
+    problems: list[str] = []
+    failed: set[str] = set()
+    for node in model.nodes:
+        opset = model.opsets.get(node.domain, 0)
+        reason = None
+        try:
+            row = _row(node, opset)
+            attributes = _attributes(node, row, opset)
+            if failed.isdisjoint(node.inputs):
+                _add(b, Call(b, node, opset, _operands(node, values), attributes), row, values)
+                continue
+        except (Unsupported, DTypeError, ShapeError) as error:
+            reason = str(error)
+        failed.update(node.outputs)
+        if reason is not None:
+            domain = f"{node.domain}." if node.domain else ""
+            problems.append(f"\n  node {node.name!r}, {domain}{node.op} of opset {opset}: {reason}")
+    if problems:
+        nodes = "node" if len(problems) == 1 else "nodes"
+        remedy = "replace what is listed, or add a row (docs/how-to-add-an-op.md)"
+        raise UnsupportedModelError(
+            message("load", f"model {model.name!r}", "", f"unsupported in {len(problems)} {nodes}", "made of rows of samebits.onnx", remedy) + "".join(problems)
+        )  # fmt: skip
+
+
+def _row(node: proto.ModelNode, opset: int) -> OpRow:
+    if node.domain:
+        raise Unsupported(f"operators of domain {node.domain!r} have no rows")
+    rows = [row for row in ROWS if row.op == node.op]
+    if not rows:
+        raise Unsupported("no row for this operator")
+    for row in rows:
+        if row.since <= opset <= row.until:
+            return row
+    ranges = " and ".join(f"{row.since} to {row.until}" for row in rows)
+    raise Unsupported(f"opset {opset} is outside {ranges}")
+
+
+def _attributes(node: proto.ModelNode, row: OpRow, opset: int) -> dict[str, object]:
+    """The row's attributes with their values in this node."""
+    known = {a.name: a for a in row.attributes if a.since <= opset <= a.until}
+    for name, value in node.attributes.items():
+        if name not in known:
+            raise Unsupported(f"attribute {name!r} is unknown")
+        allowed = known[name].allowed
+        if allowed is not None and value not in allowed:
+            raise Unsupported(f"attribute {name!r} is {value!r}, must be one of {list(allowed)}")
+    values = {a.name: node.attributes.get(a.name, a.default) for a in row.attributes}
+    for name, value in values.items():
+        if value is REQUIRED:
+            raise Unsupported(f"attribute {name!r} is missing")
+    return values
+
+
+def _operands(node: proto.ModelNode, values: dict[str, str | None]) -> tuple[str | None, ...]:
+    for name in node.inputs:
+        if name not in values:
+            raise ModelError(
+                message("load", f"input {name!r} of node {node.name!r}", "", "made by no earlier node", "made by one", "sort the nodes of the model")
+            )  # fmt: skip
+    return tuple(values[name] for name in node.inputs)
+
+
+def _add(b: Builder, call: Call, row: OpRow, values: dict[str, str | None]) -> None:
+    b.origin = (call.node.name,)
+    made = row.lower(call)
+    wanted = [name for name in call.node.outputs if name]
+    if len(call.node.outputs) > len(made):
+        raise Unsupported(f"output {len(made)} ({call.node.outputs[len(made)]!r}) is not done")
+    for name, value in zip(call.node.outputs, made, strict=False):
+        if name in values and name in wanted:
+            raise ModelError(message("load", f"value {name!r}", "", "made twice", "made once", "rename one"))
+        if name:
+            values[name] = value
+
+

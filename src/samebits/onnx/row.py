@@ -1,0 +1,122 @@
+"""What an ONNX operator is here: one frozen row.
+
+Start at `OpRow`; `Call` is what its `lower` sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from samebits.onnx.proto import ModelNode
+from samebits.program.builder import Builder
+from samebits.program.dim import Shape
+from samebits.program.fact import Fact
+from samebits.program.graph import Array
+
+__all__ = ["LATEST", "REQUIRED", "Attribute", "Call", "OpRow", "Unsupported"]
+
+# The newest opset whose operators were compared with these rows.
+LATEST = 28
+
+REQUIRED: Any = object()
+
+
+class Unsupported(Exception):  # noqa: N818 - never leaves the front end
+    """A node asks for what its row does not do; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One attribute: its default (REQUIRED if it has none), the values that are done (None: all), its first opset."""
+
+    name: str
+    default: Any = REQUIRED
+    allowed: tuple[Any, ...] | None = None
+    since: int = 1
+    until: int = LATEST
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One node about to be lowered.
+
+    Attributes:
+        b: Where nodes are added.
+        node: The node as the model has it.
+        opset: The version in force.
+        inputs: The program's values, None where an optional input is left out.
+        attributes: Every attribute of the row, defaults filled in.
+    """
+
+    b: Builder
+    node: ModelNode
+    opset: int
+    inputs: tuple[str | None, ...]
+    attributes: Mapping[str, Any]
+
+    def __getitem__(self, index: int) -> str:
+        """Input `index`, which the row requires."""
+        name = self.optional(index)
+        if name is None:
+            raise Unsupported(f"input {index} is missing")
+        return name
+
+    def optional(self, index: int) -> str | None:
+        """Input `index`, or None."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def fact(self, index: int) -> Fact:
+        """The fact of input `index`."""
+        return self.b.facts[self[index]]
+
+    def axis(self, name: str = "axis", rank: int | None = None) -> int:
+        """The attribute as an axis of input 0, counted from the front."""
+        return self.check_axis(self.attributes[name], self.fact(0).rank if rank is None else rank)
+
+    def check_axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front."""
+        if not -rank <= axis < rank:
+            raise Unsupported(f"axis {axis} is outside a rank of {rank}")
+        return axis % rank
+
+    def integers(self, index: int) -> Shape:
+        """The integers of input `index`, symbols allowed."""
+        known = self.b.integers(self[index])
+        if known is None:
+            raise Unsupported(f"input {index} ({self.node.inputs[index]!r}) depends on data, must be a shape or a constant")
+        return known
+
+    def numbers(self, index: int) -> tuple[int, ...]:
+        """The integers of input `index`, no symbols allowed."""
+        known = self.integers(index)
+        if not all(isinstance(size, int) for size in known):
+            raise Unsupported(f"input {index} ({self.node.inputs[index]!r}) depends on a size, must be a constant")
+        return tuple(size for size in known if isinstance(size, int))
+
+    def array(self, index: int) -> Array:
+        """The elements of input `index`, which must be a constant."""
+        array = self.b.array(self[index])
+        if array is None:
+            raise Unsupported(f"input {index} ({self.node.inputs[index]!r}) depends on data, must be a constant")
+        return array
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """One operator over a range of opsets.
+
+    Attributes:
+        op: Its name in the default domain.
+        since: The first opset that `lower` means.
+        lower: Adds nodes for a call, gives a value for each output.
+        attributes: Those it may have; any other is refused.
+        until: The last opset.
+    """
+
+    op: str
+    since: int
+    lower: Callable[[Call], Sequence[str]]
+    attributes: tuple[Attribute, ...] = ()
+    until: int = LATEST

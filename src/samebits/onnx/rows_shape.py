@@ -1,0 +1,188 @@
+"""ONNX operators that move elements or speak of shapes.
+
+Shapes, axes and bounds may be any value whose integers are known when the model is loaded, symbols allowed. Start at
+`ROWS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from samebits import dtypes
+from samebits.onnx.row import Attribute, Call, OpRow, Unsupported
+from samebits.program import dim
+from samebits.program.compute import broadcast_shapes
+from samebits.program.dim import Shape, Size
+from samebits.program.moves import Concat, Fill, Gather, GatherND, Range
+
+__all__ = ["ROWS"]
+
+
+def _shape(call: Call) -> Sequence[str]:
+    shape = call.fact(0).shape
+    return (call.b.dims(shape[slice(call.attributes["start"], call.attributes["end"])]),)
+
+
+def _reshape(call: Call) -> Sequence[str]:
+    shape, target = call.fact(0).shape, list(call.integers(1))
+    if not call.attributes["allowzero"]:
+        if any(size == 0 and i >= len(shape) for i, size in enumerate(target)):
+            raise Unsupported("a 0 in the shape copies an axis that input 0 does not have")
+        target = [shape[i] if size == 0 else size for i, size in enumerate(target)]
+    open_axes = [i for i, size in enumerate(target) if size == -1]
+    if len(open_axes) > 1:
+        raise Unsupported("more than one axis of the shape is -1")
+    if open_axes:
+        rest = dim.product([size for size in target if size != -1])
+        if rest == 0:
+            raise Unsupported("an axis of -1 stands beside an axis of 0")
+        target[open_axes[0]] = dim.floor_divide(dim.product(shape), rest)
+    sizes = dim.product(shape), dim.product(target)
+    if all(isinstance(size, int) for size in sizes) and sizes[0] != sizes[1]:
+        raise Unsupported(f"{sizes[0]} elements do not fill the shape {tuple(target)}")
+    return (call.b.reshape(call[0], tuple(target)),)
+
+
+def _transpose(call: Call) -> Sequence[str]:
+    rank = call.fact(0).rank
+    order = tuple(reversed(range(rank))) if call.attributes["perm"] is None else call.attributes["perm"]
+    if sorted(order) != list(range(rank)):
+        raise Unsupported(f"perm {order} is no permutation of {rank} axes")
+    return (call.b.transpose(call[0], order),)
+
+
+def _flatten(call: Call) -> Sequence[str]:
+    shape, axis = call.fact(0).shape, call.attributes["axis"]
+    if not -len(shape) <= axis <= len(shape):
+        raise Unsupported(f"axis {axis} is outside a rank of {len(shape)}")
+    axis = axis + len(shape) if axis < 0 else axis
+    return (call.b.reshape(call[0], (dim.product(shape[:axis]), dim.product(shape[axis:]))),)
+
+
+def _squeeze(call: Call) -> Sequence[str]:
+    shape = call.fact(0).shape
+    if call.optional(1) is None:
+        axes = {i for i, size in enumerate(shape) if size == 1}
+        if any(not isinstance(size, int) for size in shape):
+            raise Unsupported("without axes every extent must be known")
+    else:
+        axes = {call.check_axis(axis, len(shape)) for axis in call.numbers(1)}
+    wrong = [axis for axis in axes if shape[axis] != 1]
+    if wrong:
+        raise Unsupported(f"axis {wrong[0]} has extent {shape[wrong[0]]}, not 1")
+    return (call.b.reshape(call[0], tuple(size for i, size in enumerate(shape) if i not in axes)),)
+
+
+def _unsqueeze(call: Call) -> Sequence[str]:
+    given, shape = call.numbers(1), list(call.fact(0).shape)
+    rank = len(shape) + len(given)
+    axes = sorted(call.check_axis(axis, rank) for axis in given)
+    if len(set(axes)) != len(axes):
+        raise Unsupported(f"axes {given} name one axis twice")
+    for axis in axes:
+        shape.insert(axis, 1)
+    return (call.b.reshape(call[0], tuple(shape)),)
+
+
+def _expand(call: Call) -> Sequence[str]:
+    return (call.b.expand(call[0], broadcast_shapes([call.fact(0).shape, call.integers(1)])),)
+
+
+def _concat(call: Call) -> Sequence[str]:
+    operands = [call[i] for i in range(len(call.inputs))]
+    return call.b.add("concat", operands, Concat(call.axis()))
+
+
+def _slice(call: Call) -> Sequence[str]:
+    shape = call.fact(0).shape
+    starts, ends = call.integers(1), call.integers(2)
+    axes = range(len(starts)) if call.optional(3) is None else call.numbers(3)
+    steps = (1,) * len(starts) if call.optional(4) is None else call.numbers(4)
+    begin: list[Size] = [0] * len(shape)
+    count: list[Size] = list(shape)
+    stride = [1] * len(shape)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise Unsupported("starts, ends, axes and steps differ in length")
+    for start, end, given, step in zip(starts, ends, axes, steps, strict=True):
+        axis = call.check_axis(given, len(shape))
+        begin[axis], count[axis] = _bounds(start, end, step, shape[axis])
+        stride[axis] = step
+    return (call.b.slice(call[0], tuple(begin), tuple(count), tuple(stride)),)
+
+
+def _bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size]:
+    """The first place and the number of places, as ONNX clamps them."""
+    if step == 0:
+        raise Unsupported("a step is 0")
+    if all(isinstance(size, int) for size in (start, end, extent)):
+        places = range(*slice(start, end, step).indices(extent))  # type: ignore[arg-type, misc]
+        if step < 0 and isinstance(end, int) and isinstance(extent, int) and end < -extent:
+            places = range(*slice(start, None, step).indices(extent))  # type: ignore[misc]
+        return (places.start if len(places) else 0), len(places)
+    if step != 1 or not isinstance(start, int) or start < 0:
+        raise Unsupported("bounds depend on a size in a way that is not done: only [n:size], n >= 0, step 1")
+    if isinstance(end, int) and end < 0:
+        last = extent + end
+    elif isinstance(end, int) and end >= 2**31 - 1:
+        last = extent
+    else:
+        last = dim.minimum(end, extent)
+    count = last - start
+    return start, count if start == 0 else dim.maximum(count, 0)
+
+
+def _gather(call: Call) -> Sequence[str]:
+    axis = call.axis()
+    return call.b.add("gather", (call[0], _indices(call, 1)), Gather(axis))
+
+
+def _indices(call: Call, index: int) -> str:
+    fact = call.fact(index)
+    return call[index] if fact.dtype is dtypes.int64 else call.b.apply("cast", call[index], cast_to=dtypes.int64)
+
+
+def _gather_nd(call: Call) -> Sequence[str]:
+    return call.b.add("gather_nd", (call[0], _indices(call, 1)), GatherND())
+
+
+def _range(call: Call) -> Sequence[str]:
+    arrays = [call.b.array(call[i]) for i in range(3)]
+    if all(array is not None for array in arrays) and call.fact(0).dtype is not dtypes.int64:
+        start, limit, step = (array.reshape(())[()] for array in arrays if array is not None)
+        count = max(0, int(np.ceil((limit - start) / step)))
+        return (call.b.constant((start + np.arange(count).astype(start.dtype) * step).astype(start.dtype)),)
+    (start,), (limit,), (step,) = call.integers(0), call.integers(1), call.numbers(2)
+    if step == 0:
+        raise Unsupported("the step is 0")
+    span = limit - start if step > 0 else start - limit
+    count = dim.floor_divide(span + (abs(step) - 1), abs(step))
+    if isinstance(count, int) or isinstance(start, int) and start > 0:
+        count = dim.maximum(count, 0)
+    return call.b.add("range", (), Range(start, count, step))
+
+
+def _constant_of_shape(call: Call) -> Sequence[str]:
+    value = call.attributes["value"]
+    array = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(-1)
+    code = int(array[:1].view(f"u{array.itemsize}")[0])
+    shape: Shape = call.integers(0)
+    return call.b.add("fill", (), Fill(shape, code, dtypes.of(array.dtype)))
+
+
+ROWS: tuple[OpRow, ...] = (
+    OpRow("Shape", 1, _shape, (Attribute("start", 0, since=15), Attribute("end", None, since=15))),
+    OpRow("Reshape", 5, _reshape, (Attribute("allowzero", 0, (0, 1), since=14),)),
+    OpRow("Transpose", 1, _transpose, (Attribute("perm", None),)),
+    OpRow("Flatten", 9, _flatten, (Attribute("axis", 1),)),
+    OpRow("Squeeze", 13, _squeeze),
+    OpRow("Unsqueeze", 13, _unsqueeze),
+    OpRow("Expand", 8, _expand),
+    OpRow("Concat", 4, _concat, (Attribute("axis"),)),
+    OpRow("Slice", 10, _slice),
+    OpRow("Gather", 1, _gather, (Attribute("axis", 0),)),
+    OpRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, (0,), since=12),)),
+    OpRow("Range", 11, _range),
+    OpRow("ConstantOfShape", 9, _constant_of_shape, (Attribute("value", None),)),
+)

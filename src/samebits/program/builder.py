@@ -1,0 +1,214 @@
+"""Making a program node by node; every value is typed as it is added.
+
+Shape arithmetic folds on the way: a node whose integers are known (`integers`) becomes `dims`, a node of small constants
+becomes a constant. Values get numbers for names (`%7`) until `build`, which gives them the model's. Start at `Builder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from samebits import dtypes
+from samebits.dtypes import DType
+from samebits.kernels.expression import Expression
+from samebits.program import compose, integers, registry
+from samebits.program.compute import Map, Product, Rows
+from samebits.program.dim import Shape, Size
+from samebits.program.fact import Fact, dense
+from samebits.program.graph import Array, Node, Program
+from samebits.program.moves import Dims
+from samebits.program.views import Expand, Reshape, Slice, Transpose
+
+__all__ = ["Builder"]
+
+# Constants of at most this many elements fold as they are added; larger ones wait for the transform.
+_SMALL = 1024
+
+
+class Builder:
+    """A program under construction.
+
+    Attributes:
+        facts: Of every value so far.
+        origin: What nodes are added for, from now on: the names of the model's nodes.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.facts: dict[str, Fact] = {}
+        self.origin: tuple[str, ...] = ()
+        self._nodes: list[Node] = []
+        self._constants: dict[str, Array] = {}
+        self._inputs: list[str] = []
+        self._known: dict[str, Shape] = {}
+        self._fresh = 0
+
+    # -- values that no node makes ------------------------------------------------------------------------------
+    def input(self, name: str, dtype: DType, shape: Shape) -> str:
+        """A value that the caller gives."""
+        self.facts[name] = dense(dtype, shape)
+        self._inputs.append(name)
+        return name
+
+    def constant(self, array: Array, name: str | None = None) -> str:
+        """A value that is known."""
+        array = np.ascontiguousarray(array) if array.ndim else np.array(array)
+        array.flags.writeable = False
+        name = name or self._name()
+        self._constants[name] = array
+        self.facts[name] = dense(dtypes.of(array.dtype), array.shape)
+        if array.dtype.kind in "iub" and array.ndim <= 1 and array.size <= integers.LIMIT:
+            self._known[name] = tuple(int(value) for value in array.ravel())
+        return name
+
+    def scalar(self, value: float | int | bool, dtype: DType) -> str:
+        """A known scalar, rounded once to `dtype`."""
+        return self.constant(np.array(value).astype(dtype.numpy))
+
+    def integers(self, name: str) -> Shape | None:
+        """The integers of a value of rank 0 or 1 if they are known, symbols allowed."""
+        return self._known.get(name)
+
+    def array(self, name: str) -> Array | None:
+        """The elements of a constant."""
+        return self._constants.get(name)
+
+    # -- nodes -----------------------------------------------------------------------------------------------------
+    def add(self, primitive: str, inputs: Sequence[str], description: Hashable = None) -> tuple[str, ...]:
+        """A node; gives its outputs' names.
+
+        Raises:  ShapeError or DTypeError if the primitive does not take these operands.
+        """
+        row = registry.ROWS[primitive]
+        facts = row.infer(description, inputs, [self.facts[name] for name in inputs])
+        if len(facts) == 1 and primitive != "dims":
+            known = integers.propagate(
+                primitive, description, [self._known.get(name) for name in inputs], facts[0].rank
+            )
+            if known is not None and facts[0].dtype is dtypes.int64:
+                return (self.dims(known, scalar=facts[0].rank == 0),)
+        else:
+            known = None
+        arrays = [self._constants.get(name) for name in inputs]
+        if inputs and all(array is not None and array.size <= _SMALL for array in arrays) and _is_small(facts):
+            made = row.reference(description, [array for array in arrays if array is not None])
+            return tuple(self.constant(array) for array in made)
+        outputs = tuple(self._name() for _ in facts)
+        self._nodes.append(Node(primitive, tuple(inputs), outputs, description, self.origin))
+        self.facts.update(zip(outputs, facts, strict=True))
+        if known is not None:
+            self._known[outputs[0]] = known
+        return outputs
+
+    def dims(self, sizes: Shape, scalar: bool = False) -> str:
+        """Known integers as an int64 value."""
+        if all(isinstance(size, int) for size in sizes):
+            array = np.array(sizes, np.int64)
+            return self.constant(array.reshape(()) if scalar else array)
+        (name,) = self.add("dims", (), Dims(sizes, scalar))
+        self._known[name] = sizes
+        return name
+
+    def apply(self, op: str, *inputs: str, cast_to: DType | None = None) -> str:
+        """One per-element operation."""
+        expression = compose.single(op, *[self.facts[name].dtype for name in inputs], cast_to=cast_to)
+        return self.map(expression, *inputs)[0]
+
+    def map(self, expression: Expression, *inputs: str) -> tuple[str, ...]:
+        """An expression per element."""
+        return self.add("map", inputs, Map(expression))
+
+    def rows(self, expression: Expression, *inputs: str, axes: tuple[int, ...] = (-1,)) -> tuple[str, ...]:
+        """An expression with reductions along some axes, counted from the end."""
+        return self.add("rows", inputs, Rows(expression, axes))
+
+    def contract(self, a: str, b: str) -> str:
+        """The product of two values of rank 2 or more."""
+        return self.add("contract", (a, b), Product())[0]
+
+    def reshape(self, x: str, shape: Shape) -> str:
+        """x under another shape; x itself if it has that shape."""
+        return x if self.facts[x].shape == shape else self.add("reshape", (x,), Reshape(shape))[0]
+
+    def transpose(self, x: str, order: Sequence[int]) -> str:
+        """x with its axes in another order; x itself if it is the same."""
+        order = tuple(order)
+        return x if order == tuple(range(len(order))) else self.add("transpose", (x,), Transpose(order))[0]
+
+    def slice(self, x: str, starts: Shape, counts: Shape, steps: tuple[int, ...]) -> str:
+        """A part of x."""
+        return self.add("slice", (x,), Slice(starts, counts, steps))[0]
+
+    def expand(self, x: str, shape: Sequence[Size]) -> str:
+        """x repeated to a shape; x itself if it has that shape."""
+        shape = tuple(shape)
+        return x if self.facts[x].shape == shape else self.add("expand", (x,), Expand(shape))[0]
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+    def build(self, outputs: Mapping[str, str], names: Mapping[str, str] | None = None) -> Program:
+        """The program whose outputs are called by the keys of `outputs`.
+
+        Args:
+            outputs: The value behind each public name.
+            names: The model's names for values, where it has them.
+        """
+        renamed: dict[str, str] = {}
+        for public, value in outputs.items():
+            if not value.startswith("%") or value in renamed:
+                # The same value twice, or an input given back: a view carries the second name.
+                self.origin = (public,)
+                value = self._view(value)
+            renamed[value] = public
+        taken = {*renamed.values(), *(name for name in self.facts if not name.startswith("%"))}
+        for name, value in (names or {}).items():
+            if value.startswith("%") and value not in renamed and name not in taken:
+                renamed[value] = name
+                taken.add(name)
+        program = Program(
+            self.name,
+            {renamed.get(name, name): _renamed(fact, renamed) for name, fact in self.facts.items()},
+            tuple(
+                replace(
+                    node,
+                    inputs=tuple(renamed.get(name, name) for name in node.inputs),
+                    outputs=tuple(renamed.get(name, name) for name in node.outputs),
+                )
+                for node in self._nodes
+            ),
+            {renamed.get(name, name): array for name, array in self._constants.items()},
+            tuple(self._inputs),
+            tuple(outputs),
+        )
+        program.check()
+        return program
+
+    def _view(self, value: str) -> str:
+        fact = self.facts[value]
+        self._fresh += 1
+        name = f"%{self._fresh}"
+        self._nodes.append(Node("reshape", (value,), (name,), Reshape(fact.shape), self.origin))
+        self.facts[name] = fact.view(fact.shape, value)
+        return name
+
+    def _name(self) -> str:
+        self._fresh += 1
+        return f"%{self._fresh}"
+
+
+def _is_small(facts: Sequence[Fact]) -> bool:
+    total = 0
+    for fact in facts:
+        extent = 1
+        for size in fact.shape:
+            if not isinstance(size, int):
+                return False
+            extent *= size
+        total += extent
+    return total <= _SMALL
+
+
+def _renamed(fact: Fact, names: Mapping[str, str]) -> Fact:
+    return replace(fact, alias=names.get(fact.alias, fact.alias)) if fact.alias else fact

@@ -1,0 +1,126 @@
+"""Exchange nodes that commute: a map of one operand with the views before it, a gather with the map before it.
+
+requires: for `map_before_view`, scalars are in expressions.   ensures: nothing but the same bits; elements are computed
+alone, so it does not matter where they lie. Start at `map_before_view`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from samebits.program import registry
+from samebits.program.compute import Map
+from samebits.program.fact import Fact, dense
+from samebits.program.graph import Node, Program
+from samebits.program.moves import Gather
+
+__all__ = ["gather_first", "map_before_view"]
+
+# A table smaller than this is folded whole; above it only the rows that are asked for are computed.
+_TABLE = 1 << 16
+
+
+def map_before_view(program: Program) -> Program:
+    """map(view(x)) becomes view(map(x)) where a computed x is used only there: then the map can join what makes x."""
+    changed = True
+    while changed:
+        changed = False
+        producers, users = program.producers, program.users
+        for node in program.nodes:
+            view = producers.get(node.inputs[0]) if _is_unary(node) else None
+            if view is None or view.primitive not in ("reshape", "transpose") or view.outputs[0] in program.outputs:
+                continue
+            source = view.inputs[0]
+            if len(users[view.outputs[0]]) == 1 and len(users[source]) == 1 and source in producers:
+                program = _exchanged(program, view, node)
+                changed = True
+                break
+    return program
+
+
+def _is_unary(node: Node) -> bool:
+    return node.primitive == "map" and len(node.inputs) == 1 and len(node.outputs) == 1
+
+
+def _exchanged(program: Program, view: Node, node: Node) -> Program:
+    """The map takes the view's operand, under the name of the view's output; the view makes the map's output."""
+    facts = dict(program.facts)
+    (middle,), (result,) = view.outputs, node.outputs
+    (facts[middle],) = _inferred(facts, node, view.inputs)
+    (facts[result],) = _inferred(facts, view, (middle,))
+    nodes: list[Node] = []
+    for each in program.nodes:
+        if each is view:
+            nodes.append(replace(node, inputs=view.inputs, outputs=(middle,), origin=(*view.origin, *node.origin)))
+        elif each is node:
+            nodes.append(replace(view, inputs=(middle,), outputs=(result,)))
+        else:
+            nodes.append(each)
+    return program.replace(nodes, facts)
+
+
+def _inferred(facts: dict[str, Fact], node: Node, inputs: tuple[str, ...]) -> tuple[Fact, ...]:
+    return registry.ROWS[node.primitive].infer(node.description, inputs, [facts[name] for name in inputs])
+
+
+def gather_first(program: Program) -> Program:
+    """gather(map(table, ...), i) becomes map(gather(table, i), ...) for large constant tables along axis 0."""
+    facts = dict(program.facts)
+    nodes: list[Node] = []
+    for node in program.nodes:
+        table = program.producers.get(node.inputs[0]) if isinstance(node.description, Gather) else None
+        chain = _table_chain(program, table) if table and node.description == Gather(0) else []
+        if not chain:
+            nodes.append(node)
+            continue
+        nodes += _gathered(facts, chain, node)
+    return program.replace(nodes, facts)
+
+
+def _table_chain(program: Program, node: Node | None) -> list[Node]:
+    """The maps of constants that make a large table, in order; each operand has the table's rows, or one row."""
+    if node is None or not isinstance(node.description, Map) or len(node.outputs) != 1:
+        return []
+    fact = program.facts[node.outputs[0]]
+    rows = fact.shape[0] if fact.rank else 1
+    if not all(isinstance(size, int) for size in fact.shape) or not isinstance(rows, int) or rows < 2:
+        return []
+    chain: list[Node] = []
+    for name in node.inputs:
+        operand = program.facts[name]
+        if operand.rank == fact.rank and operand.shape[0] not in (1, rows):
+            return []
+        if name not in program.constants:
+            before = _table_chain(program, program.producers.get(name))
+            if not before:
+                return []
+            chain += [each for each in before if each not in chain]
+    size = 1
+    for extent in fact.shape:
+        assert isinstance(extent, int)  # checked above
+        size *= extent
+    return [*chain, node] if size >= _TABLE else []
+
+
+def _gathered(facts: dict[str, Fact], chain: list[Node], gather: Node) -> list[Node]:
+    """The chain on gathered operands; the last node makes the gather's output."""
+    indices = gather.inputs[1]
+    rows, rank = facts[gather.inputs[0]].shape[0], facts[gather.inputs[0]].rank
+    known: dict[str, str] = {}
+    nodes: list[Node] = []
+    for node in chain:
+        for name in node.inputs:
+            fact = facts[name]
+            if name in known or fact.rank < rank or fact.shape[0] != rows:
+                continue
+            known[name] = f"{name}[{gather.outputs[0]}]"
+            facts[known[name]] = dense(fact.dtype, (*facts[indices].shape, *fact.shape[1:]))
+            nodes.append(Node("gather", (name, indices), (known[name],), Gather(0), gather.origin))
+        last = node is chain[-1]
+        output = gather.outputs[0] if last else f"{node.outputs[0]}[{gather.outputs[0]}]"
+        known[node.outputs[0]] = output
+        inputs = tuple(known.get(name, name) for name in node.inputs)
+        origin = (*node.origin, *(gather.origin if last else ()))
+        nodes.append(Node("map", inputs, (output,), node.description, origin))
+        (facts[output],) = registry.ROWS["map"].infer(node.description, inputs, [facts[name] for name in inputs])
+    return nodes

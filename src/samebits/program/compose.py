@@ -1,0 +1,89 @@
+"""Expressions over named values, and joining two of them into one.
+
+Joining changes no bit: every operation keeps its own rounding (numerics.md section 11). Start at `Applied`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from samebits.dtypes import DType
+from samebits.kernels import expression as kernel_expression
+from samebits.kernels.expression import Chain, Expression
+
+__all__ = ["Applied", "absorb", "join", "single"]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """An expression, what its inputs are called and what its outputs are called."""
+
+    expression: Expression
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def single(op: str, *dtypes: DType, cast_to: DType | None = None) -> Expression:
+    """One operation as an expression.
+
+    Raises:  DTypeError if the operation does not take these dtypes.
+    """
+    chain = Chain()
+    return chain.finish(chain.apply(op, *[chain.input(dtype) for dtype in dtypes], dtype=cast_to))
+
+
+def join(first: Applied, second: Applied, keep: Collection[str]) -> Applied:
+    """`second` after `first`; of the outputs of `first` only those in `keep` stay outputs.
+
+    The inputs of `first` come first and keep their places; a value that is read twice becomes one input.
+    """
+    chain = Chain()
+    known: dict[str, kernel_expression.Value] = {}
+    names: list[str] = []
+    for applied in (first, second):
+        dtypes = dict(zip(applied.inputs, applied.expression.inputs, strict=True))
+        for name, dtype in dtypes.items():
+            if name not in known:
+                known[name] = chain.input(dtype)
+                names.append(name)
+        made = chain.include(applied.expression, *[known[name] for name in applied.inputs])
+        known.update(zip(applied.outputs, made, strict=True))
+    outputs = (*[name for name in first.outputs if name in keep], *second.outputs)
+    return Applied(chain.finish(*[known[name] for name in outputs]), tuple(names), outputs)
+
+
+def absorb(applied: Applied, codes: Mapping[str, int], first: int = 0) -> Applied:
+    """The inputs named in `codes`, from place `first` on, become constants of the expression."""
+    chain = Chain()
+    values, names = [], []
+    for place, (name, dtype) in enumerate(zip(applied.inputs, applied.expression.inputs, strict=True)):
+        if place >= first and name in codes:
+            values.append(chain.constant_code(codes[name], dtype))
+        else:
+            values.append(chain.input(dtype))
+            names.append(name)
+    made = chain.include(applied.expression, *values)
+    return Applied(chain.finish(*made), tuple(names), applied.outputs)
+
+
+def text(expression: Expression) -> str:
+    """The expression in one line: `x0` is the first input, nested where a value is used once."""
+    count = len(expression.inputs)
+    uses: dict[int, int] = {}
+    for node in expression.nodes:
+        for argument in node.arguments:
+            uses[argument] = uses.get(argument, 0) + 1
+    words = [f"x{i}" for i in range(count)]
+    bindings: list[str] = []
+    for number, node in enumerate(expression.nodes, count):
+        if node.op == "constant":
+            words.append(repr(kernel_expression.constant_value(node)))
+            continue
+        suffix = f", {node.dtype.name}" if node.op == "cast" else ""
+        word = f"{node.op}({', '.join(words[argument] for argument in node.arguments)}{suffix})"
+        if uses.get(number, 0) > 1:
+            bindings.append(f"t{number} = {word}")
+            word = f"t{number}"
+        words.append(word)
+    return "; ".join([*bindings, ", ".join(words[output] for output in expression.outputs)])

@@ -1,0 +1,154 @@
+"""Primitives that compute: per element (`map`), over rows (`rows`), and products (`contract`).
+
+Each holds an `Expression`; the kernels rooms give its meaning and its plan. Start at `ROWS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce as fold
+
+from samebits.errors import ShapeError, message
+from samebits.kernels import values
+from samebits.kernels.expression import REDUCTIONS, Expression
+from samebits.program import compose, dim, lower_compute
+from samebits.program.dim import Shape, Size
+from samebits.program.fact import Fact, dense
+from samebits.program.graph import Array
+from samebits.program.primitive import Primitive
+
+__all__ = ["ROWS", "Map", "Product", "Rows", "broadcast_shapes", "varying"]
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """One value an element, operands broadcasting."""
+
+    expression: Expression
+
+    def __str__(self) -> str:
+        return compose.text(self.expression)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """With reductions along `axes`, which count from the end; an output that is one value a row has extent 1 there."""
+
+    expression: Expression
+    axes: tuple[int, ...] = (-1,)
+
+    def __str__(self) -> str:
+        return f"axes {list(self.axes)}: {compose.text(self.expression)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Matrix product over the last axis of the first operand and the last but one of the second (section 2).
+
+    The epilogue's input 0 is the product; further operands broadcast to it. None is the product itself.
+    """
+
+    epilogue: Expression | None = None
+
+    def __str__(self) -> str:
+        return "product" if self.epilogue is None else compose.text(self.epilogue)
+
+
+def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
+    """The shape that all of them broadcast to, aligned at the last axis.
+
+    Raises:  ShapeError if two extents do not fit.
+    """
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(fold(dim.broadcast, sizes, 1) for sizes in zip(*padded, strict=True))
+
+
+def varying(expression: Expression, inputs: Sequence[bool]) -> list[bool]:
+    """For each value whether it differs along the row, given which inputs do."""
+    found = list(inputs)
+    for node in expression.nodes:
+        found.append(node.op not in REDUCTIONS and any(found[argument] for argument in node.arguments))
+    return found
+
+
+def _infer_map(description: Map, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    shape = broadcast_shapes([fact.shape for fact in facts])
+    expression = description.expression
+    return tuple(dense(expression.dtype(output), shape) for output in expression.outputs)
+
+
+def row_extents(shapes: Sequence[Shape], axes: Sequence[int]) -> tuple[Shape, list[bool]]:
+    """The shape that the operands of a row expression share, and which of them vary along the reduced axes.
+
+    Raises:  ShapeError if the shape has no such axes.
+    """
+    shape = broadcast_shapes(shapes)
+    if any(not -len(shape) <= axis < 0 for axis in axes):
+        raise ShapeError(message("rows", "operands", "rank", len(shape), f"enough for axes {list(axes)}", "reshape them"))
+    whole = all(shape[axis] == 1 for axis in axes)
+    return shape, [whole or any(-axis <= len(s) and s[axis] != 1 for axis in axes) for s in shapes]
+
+
+def _infer_rows(description: Rows, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    expression = description.expression
+    shape, along = row_extents([fact.shape for fact in facts], description.axes)
+    reduced = {axis + len(shape) for axis in description.axes}
+    row = tuple(1 if axis in reduced else size for axis, size in enumerate(shape))
+    varies = varying(expression, along)
+    return tuple(dense(expression.dtype(output), shape if varies[output] else row) for output in expression.outputs)
+
+
+def _infer_product(description: Product, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    a, b, *extras = facts
+    if a.rank < 2 or b.rank < 2:
+        raise ShapeError(message("matmul", "operands", "ranks", f"{a.rank} and {b.rank}", "at least 2", "reshape them"))
+    inner: tuple[Size, Size] = (a.shape[-1], b.shape[-2])
+    if inner[0] != inner[1] and all(isinstance(size, int) for size in inner):
+        actual = f"{compose_shape(a)} and {compose_shape(b)}"
+        raise ShapeError(
+            message("matmul", "operands", "shapes", actual, "equal in K", "transpose one, or check the weights")
+        )
+    shape = (*broadcast_shapes([a.shape[:-2], b.shape[:-2]]), a.shape[-2], b.shape[-1])
+    if broadcast_shapes([shape, *[extra.shape for extra in extras]]) != shape:
+        raise ShapeError(message("matmul", "epilogue operands", "shapes", [str(e) for e in extras], f"within {shape}", "expand a"))
+    epilogue = description.epilogue
+    return (dense(a.dtype if epilogue is None else epilogue.dtype(epilogue.outputs[0]), shape),)
+
+
+def compose_shape(fact: Fact) -> str:
+    """A shape as it is printed."""
+    return f"[{', '.join(map(str, fact.shape))}]"
+
+
+def _map_reference(description: Map, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    import numpy as np
+
+    shape = np.broadcast_shapes(*[x.shape for x in arrays])
+    return tuple(np.broadcast_to(y, shape) for y in values.reference(description.expression, arrays))
+
+
+def _rows_reference(description: Rows, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    from samebits.kernels.reduce import reference
+
+    rank = max(x.ndim for x in arrays)
+    whole = [x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays]
+    return tuple(reference(description.expression, *whole, axes=tuple(axis + rank for axis in description.axes)))
+
+
+def _product_reference(description: Product, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    from samebits.kernels.gemm.reference import reference
+
+    a, b, *extras = arrays
+    t = reference(a, b)
+    if description.epilogue is None:
+        return (t,)
+    return tuple(values.reference(description.epilogue, [t, *extras]))
+
+
+ROWS: tuple[Primitive, ...] = (
+    Primitive("map", _infer_map, _map_reference, lower_compute.lower_map),
+    Primitive("rows", _infer_rows, _rows_reference, lower_compute.lower_rows),
+    Primitive("contract", _infer_product, _product_reference, lower_compute.lower_contract),
+)

@@ -1,0 +1,166 @@
+"""Join per-element work with what is before or after it: maps with maps, with row expressions, with products.
+
+requires: scalars are in expressions, no two nodes are equal.   ensures: maps are maximal: none reads a map that nothing
+else reads, of its own shape. Every value keeps the rounding it had alone (numerics.md section 11); a value is never
+computed twice, so only one that has a single reader and the reader's shape moves. Start at `fuse_maps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from samebits import dtypes
+from samebits.program import registry
+from samebits.program.compose import Applied, join
+from samebits.program.compute import Map, Product, Rows
+from samebits.program.fold import static_values
+from samebits.program.graph import Node, Program
+
+__all__ = ["fuse_after_products", "fuse_after_rows", "fuse_before_rows", "fuse_maps"]
+
+_PRODUCT = ""
+
+
+def fuse_maps(program: Program) -> Program:
+    """A map joins the map that reads it."""
+    return _fuse(program, "map", "map", _joined_maps)
+
+
+def fuse_after_rows(program: Program) -> Program:
+    """A map joins the row expression that it reads."""
+    return _fuse(program, "rows", "map", _joined_rows)
+
+
+def fuse_before_rows(program: Program) -> Program:
+    """A map joins the row expression that reads it."""
+    return _fuse(program, "map", "rows", _joined_rows)
+
+
+def fuse_after_products(program: Program) -> Program:
+    """A float32 map joins the epilogue of the product that it reads."""
+    return _fuse(program, "contract", "map", _joined_product)
+
+
+def _fuse(
+    program: Program, first: str, second: str, joined: Callable[[Program, Node, Node], Node | None]
+) -> Program:
+    """Join every `second` with the `first` nodes that it alone reads, as long as that leaves every shape as it is."""
+    static = static_values(program)
+    alone = {name for name, users in program.users.items() if len(users) == 1} - set(program.outputs)
+    current = {output: node for node in program.nodes for output in node.outputs}
+    gone: set[str] = set()
+    for node in program.nodes:
+        while node.primitive == second:
+            for name in node.inputs:
+                producer = current.get(name)
+                if producer is None or producer.primitive != first or not alone.issuperset(producer.outputs):
+                    continue
+                if static.issuperset(producer.outputs) and not static.issuperset(node.outputs):
+                    continue
+                # With several outputs all of them must go to this reader.
+                if not set(node.inputs).issuperset(producer.outputs):
+                    continue
+                made = joined(program, producer, node)
+                if made is not None and _keeps_shapes(program, made):
+                    gone.update(producer.outputs)
+                    current.update(dict.fromkeys(made.outputs, made))
+                    node = made
+                    break
+            else:
+                break
+    nodes, seen = [], set()
+    for node in program.nodes:
+        kept = current[node.outputs[0]]
+        if node.outputs[0] not in gone and node.outputs[0] not in seen:
+            nodes.append(kept)
+            seen.update(kept.outputs)
+    return program.replace(nodes)
+
+
+def _keeps_shapes(program: Program, node: Node) -> bool:
+    facts = registry.ROWS[node.primitive].infer(node.description, node.inputs, [program.facts[n] for n in node.inputs])
+    return all(
+        fact.shape == program.facts[name].shape and fact.dtype is program.facts[name].dtype
+        for fact, name in zip(facts, node.outputs, strict=True)
+    )
+
+
+def _joined_maps(program: Program, first: Node, second: Node) -> Node | None:
+    if program.facts[first.outputs[0]].shape != program.facts[second.outputs[0]].shape:
+        return None
+    assert isinstance(first.description, Map) and isinstance(second.description, Map)  # the caller chose by primitive
+    both = join(
+        Applied(first.description.expression, first.inputs, first.outputs),
+        Applied(second.description.expression, second.inputs, second.outputs),
+        keep=(),
+    )
+    return Node("map", both.inputs, both.outputs, Map(both.expression), _origin(first, second))
+
+
+def _joined_rows(program: Program, first: Node, second: Node) -> Node | None:
+    description = first.description if isinstance(first.description, Rows) else second.description
+    assert isinstance(description, Rows)  # one of the two is, by primitive
+    shapes = {program.facts[name].shape for name in (*first.outputs, *second.outputs)}
+    if isinstance(first.description, Rows) and len(shapes) != 1:
+        return None
+    if isinstance(first.description, Map) and not _is_whole(program, first, second):
+        return None
+    expressions = []
+    for node in (first, second):
+        assert isinstance(node.description, Map | Rows)  # as above
+        expressions.append(Applied(node.description.expression, node.inputs, node.outputs))
+    both = join(*expressions, keep=())
+    return Node("rows", both.inputs, both.outputs, replace(description, expression=both.expression), _origin(first, second))
+
+
+def _is_whole(program: Program, first: Node, second: Node) -> bool:
+    """Whether the map has one element for each element of the rows: then none of its work is repeated."""
+    shape = program.facts[first.outputs[0]].shape
+    return all(
+        len(program.facts[name].shape) <= len(shape) and registry_broadcast(program, name, shape) for name in second.inputs
+    )
+
+
+def registry_broadcast(program: Program, name: str, shape: tuple[object, ...]) -> bool:
+    """Whether a value broadcasts into `shape`, axis by axis."""
+    own = program.facts[name].shape
+    return all(size in (1, extent) for size, extent in zip(own, shape[len(shape) - len(own) :], strict=True))
+
+
+def _joined_product(program: Program, first: Node, second: Node) -> Node | None:
+    assert isinstance(first.description, Product) and isinstance(second.description, Map)  # as above
+    expression = second.description.expression
+    if len(second.outputs) != 1 or program.facts[second.outputs[0]].shape != program.facts[first.outputs[0]].shape:
+        return None
+    if {*expression.inputs, expression.dtype(expression.outputs[0])} != {dtypes.float32}:
+        return None
+    epilogue = first.description.epilogue
+    if epilogue is None:
+        # The map's operand that is the product comes first.
+        (product,) = first.outputs
+        order = (product, *[name for name in second.inputs if name != product])
+        both = _reordered(Applied(expression, second.inputs, second.outputs), order)
+    else:
+        both = join(
+            Applied(epilogue, (_PRODUCT, *first.inputs[2:]), first.outputs),
+            Applied(expression, second.inputs, second.outputs),
+            keep=(),
+        )
+    inputs = (*first.inputs[:2], *both.inputs[1:])
+    return Node("contract", inputs, both.outputs, Product(both.expression), _origin(first, second))
+
+
+def _reordered(applied: Applied, inputs: tuple[str, ...]) -> Applied:
+    """The same expression with its inputs in another order."""
+    from samebits.kernels.expression import Chain
+
+    chain = Chain()
+    types = dict(zip(applied.inputs, applied.expression.inputs, strict=True))
+    values = {name: chain.input(types[name]) for name in inputs}
+    made = chain.include(applied.expression, *[values[name] for name in applied.inputs])
+    return Applied(chain.finish(*made), inputs, applied.outputs)
+
+
+def _origin(first: Node, second: Node) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first.origin, *second.origin)))

@@ -1,0 +1,200 @@
+"""Programs: nodes that apply primitives to named values, once each, in an order that runs.
+
+A `Program` is immutable; transforms make new ones. Its text (`str`) is for reading, its `digest` covers the text and every
+constant. Names are those of the model where it has them. Start at `Program`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samebits.errors import ModelError, message
+from samebits.program import dim
+from samebits.program.fact import Fact
+
+__all__ = ["Array", "Node", "Program", "live"]
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One application of a primitive.
+
+    Attributes:
+        primitive: The name of a row of `primitive.ROWS`.
+        inputs: The values it reads.
+        outputs: The values it makes.
+        description: What the primitive needs to know beside its operands; prints itself, compares by value.
+        origin: The nodes of the model that it stands for, in their order.
+    """
+
+    primitive: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    description: Hashable = None
+    origin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Nodes in an order that runs, the facts of every value, and the values that are known or given.
+
+    Attributes:
+        name: The model's name.
+        facts: One for each value.
+        nodes: Each reads inputs, constants and outputs of earlier nodes only.
+        constants: Values known before anything runs; read-only arrays.
+        input_names: The values that a caller gives, in order.
+        output_names: The values that a caller gets, in order.
+        transforms: The names of the transforms that made it, for those that are not exact (numerics.md section 11).
+    """
+
+    name: str
+    facts: Mapping[str, Fact]
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, Array]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    transforms: tuple[str, ...] = ()
+    _digests: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
+        object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
+
+    @cached_property
+    def inputs(self) -> Mapping[str, Fact]:
+        """The facts of the values that a caller gives, in order."""
+        return MappingProxyType({name: self.facts[name] for name in self.input_names})
+
+    @cached_property
+    def outputs(self) -> Mapping[str, Fact]:
+        """The facts of the values that a caller gets, in order."""
+        return MappingProxyType({name: self.facts[name] for name in self.output_names})
+
+    @cached_property
+    def producers(self) -> Mapping[str, Node]:
+        """The node that makes each value; inputs and constants have none."""
+        return {output: node for node in self.nodes for output in node.outputs}
+
+    @cached_property
+    def users(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes that read each value, each once; a program output that no node reads has none."""
+        found: dict[str, list[Node]] = {name: [] for name in self.facts}
+        for node in self.nodes:
+            for name in dict.fromkeys(node.inputs):
+                found[name].append(node)
+        return {name: tuple(nodes) for name, nodes in found.items()}
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """The names of the sizes that the inputs leave open, in the order met."""
+        names: dict[str, None] = {}
+        for fact in self.inputs.values():
+            for size in fact.shape:
+                names.update(dict.fromkeys(sorted(dim.symbols(size))))
+        return tuple(names)
+
+    def index_limits(self) -> dict[str, int]:
+        """For each input that indexes something of known extent, the first index that is too large."""
+        limits: dict[str, int] = {}
+        for node in self.nodes:
+            if node.primitive != "gather":
+                continue
+            name = node.inputs[1]
+            while name in self.producers and len(self.producers[name].inputs) == 1:
+                (name,) = self.producers[name].inputs
+            extent = self.facts[node.inputs[0]].shape[getattr(node.description, "axis", 0)]
+            if name in self.inputs and isinstance(extent, int):
+                limits[name] = min(extent, limits.get(name, extent))
+        return limits
+
+    def replace(
+        self,
+        nodes: Iterable[Node],
+        facts: Mapping[str, Fact] | None = None,
+        constants: Mapping[str, Array] | None = None,
+    ) -> Program:
+        """This program with other nodes; facts and constants that nothing mentions any more are dropped."""
+        nodes = tuple(nodes)
+        facts = self.facts if facts is None else facts
+        constants = self.constants if constants is None else constants
+        mentioned = {*self.input_names, *self.output_names}
+        for node in nodes:
+            mentioned.update(node.inputs, node.outputs)
+        return Program(
+            self.name,
+            {name: fact for name, fact in facts.items() if name in mentioned},
+            nodes,
+            {name: array for name, array in constants.items() if name in mentioned},
+            self.input_names,
+            self.output_names,
+            self.transforms,
+        )
+
+    def check(self) -> None:
+        """Raise ModelError unless every value is made once, before it is read, and has a fact."""
+        known = {*self.input_names, *self.constants}
+        for node in self.nodes:
+            for name in node.inputs:
+                if name not in known:
+                    raise _malformed(f"input {name!r} of {_origin(node)}", "not made by then", "made by an earlier node")
+            for name in node.outputs:
+                if name in known:
+                    raise _malformed(f"output {name!r} of {_origin(node)}", "made before", "made once")
+                known.add(name)
+        for name in self.output_names:
+            if name not in known:
+                raise _malformed(f"output {name!r}", "made by no node", "made by a node")
+        for name in known:
+            if name not in self.facts:
+                raise _malformed(f"value {name!r}", "without a fact", "typed")
+
+    def digest(self) -> str:
+        """SHA-256 of the text and of every constant's bytes, in hexadecimal."""
+        if "sha256" not in self._digests:
+            state = hashlib.sha256(str(self).encode())
+            for name in sorted(self.constants):
+                array = np.ascontiguousarray(self.constants[name])
+                state.update(f"{name} {array.dtype} {array.shape}".encode())
+                state.update(array.view(np.uint8).data if array.size and array.ndim else array.tobytes())
+            self._digests["sha256"] = state.hexdigest()
+        return self._digests["sha256"]
+
+    def __str__(self) -> str:
+        lines = [f"program {self.name}"]
+        lines += [f"  input {name}: {self.facts[name]}" for name in self.input_names]
+        used = live(self.nodes, self.output_names)
+        lines += [f"  constant {name}: {self.facts[name]}" for name in self.constants if name in used]
+        for node in self.nodes:
+            made = ", ".join(f"{name}: {self.facts[name]}" for name in node.outputs)
+            words = [*node.inputs, *([str(node.description)] if node.description is not None else [])]
+            lines.append(f"  {made} = {node.primitive}({', '.join(words)})")
+        lines += [f"  output {name}" for name in self.output_names]
+        return "\n".join([*lines, *(f"  transform {name}" for name in self.transforms)])
+
+
+def live(nodes: Sequence[Node], outputs: Iterable[str]) -> set[str]:
+    """The values that the outputs depend on, themselves included."""
+    needed = set(outputs)
+    for node in reversed(nodes):
+        if not needed.isdisjoint(node.outputs):
+            needed.update(node.inputs)
+    return needed
+
+
+def _origin(node: Node) -> str:
+    return f"{node.primitive} ({', '.join(node.origin) or 'no origin'})"
+
+
+def _malformed(what: str, actual: str, expected: str) -> ModelError:
+    return ModelError(message("Program.check", what, "", actual, expected, "report the transform that made it"))

@@ -1,0 +1,118 @@
+"""Integers that are known before anything runs, symbols allowed: what shape arithmetic in a model comes down to.
+
+A value of rank 0 or 1 is a tuple of sizes; `propagate` gives those of a node's output, or None where they depend on data.
+Start there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from samebits.kernels.expression import Expression, constant_value
+from samebits.program import dim
+from samebits.program.compute import Map
+from samebits.program.dim import Shape, Size
+from samebits.program.moves import Concat, Dims, Gather
+from samebits.program.views import Slice
+
+__all__ = ["LIMIT", "propagate"]
+
+# Longer vectors are data, not shapes.
+LIMIT = 64
+
+_Known = Size | bool
+
+
+def _equal(x: _Known, y: _Known) -> bool | None:
+    if x == y:
+        return True
+    if isinstance(x, int) and isinstance(y, int):
+        return False
+    # A size is never negative, which is how exporters ask whether one was left open.
+    return False if any(isinstance(size, int) and size < 0 for size in (x, y)) else None
+
+
+def _where(condition: bool, x: _Known, y: _Known) -> _Known:
+    return x if condition else y
+
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "neg": lambda x: -x,
+    "maximum": dim.maximum,
+    "minimum": dim.minimum,
+    "equal": _equal,
+    "where": _where,
+    "cast": lambda x: x,
+    "copy": lambda x: x,
+}
+
+
+def propagate(primitive: str, description: object, operands: Sequence[Shape | None], rank: int) -> Shape | None:
+    """The integers of a node's only output (of the given rank), or None if they are not known."""
+    if isinstance(description, Dims):
+        return description.sizes
+    known = [operand for operand in operands if operand is not None]
+    if len(known) != len(operands) or not known or rank > 1:
+        return None
+    if primitive == "reshape":
+        return known[0]
+    if isinstance(description, Concat):
+        return tuple(size for operand in known for size in operand)
+    if isinstance(description, Slice):
+        return _slice(description, known[0])
+    if isinstance(description, Gather):
+        return _gather(known[0], known[1])
+    if isinstance(description, Map) and len(description.expression.outputs) == 1:
+        return _map(description.expression, known)
+    return None
+
+
+def _slice(description: Slice, sizes: Shape) -> Shape | None:
+    (start,), (count,), (step,) = description.starts, description.counts, description.steps
+    if not isinstance(start, int) or not isinstance(count, int):
+        return None
+    return tuple(sizes[start + i * step] for i in range(count))
+
+
+def _gather(sizes: Shape, indices: Shape) -> Shape | None:
+    picked = []
+    for index in indices:
+        if not isinstance(index, int) or not -len(sizes) <= index < len(sizes):
+            return None
+        picked.append(sizes[index])
+    return tuple(picked)
+
+
+def _map(expression: Expression, operands: Sequence[Shape]) -> Shape | None:
+    if not all(dtype.is_integer or dtype.kind == "bool" for dtype in (*expression.inputs, *[n.dtype for n in expression.nodes])):
+        return None
+    length = max(map(len, operands))
+    if any(len(operand) not in (1, length) for operand in operands):
+        return None
+    result = []
+    for i in range(length):
+        value = _element(expression, [operand[i if len(operand) > 1 else 0] for operand in operands])
+        if value is None:
+            return None
+        result.append(value)
+    return tuple(result)
+
+
+def _element(expression: Expression, inputs: Sequence[Size]) -> Size | None:
+    values: list[Any] = list(inputs)
+    for node in expression.nodes:
+        if node.op == "constant":
+            values.append(constant_value(node))
+            continue
+        arguments = [values[argument] for argument in node.arguments]
+        rule = _RULES.get(node.op)
+        value = rule(*arguments) if rule and None not in arguments else None
+        if value is None:
+            return None
+        values.append(value)
+    result: Size = values[expression.outputs[0]]
+    return result

@@ -1,0 +1,146 @@
+"""How the computing primitives become plans: layouts in the form that each kernel room takes.
+
+A value with no elements needs no kernel. Start at `lower_map`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from samebits.errors import PlanError, message
+from samebits.kernels import elementwise, reduce
+from samebits.kernels.gemm import tiles
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
+from samebits.kernels.gemm.plan import plan as plan_contraction
+from samebits.kernels.plan import Plan
+from samebits.program.graph import Array, Node
+from samebits.program.primitive import Lowering, Place
+
+__all__ = ["lower_contract", "lower_map", "lower_rows"]
+
+_Layout = tuple[tuple[int, ...], tuple[int, ...]]
+
+# Elements, and multiply-adds, below which a second thread costs more than it gives (about 20 us of one core).
+_SMALL_ELEMENTS, _SMALL_PRODUCTS = 1 << 16, 1 << 20
+
+
+def lower_map(lowering: Lowering, node: Node) -> None:
+    """One elementwise kernel."""
+    description: Any = node.description
+    inputs = [lowering.plain(name) for name in node.inputs]
+    outputs = [lowering.define(name) for name in node.outputs]
+    if math.prod(lowering.shape(node.outputs[0])):
+        plan = elementwise.plan(
+            description.expression, _layouts(inputs), _layouts(outputs), lowering.isa, _threads(lowering, node)
+        )
+        lowering.emit(plan, [*inputs, *outputs])
+
+
+def lower_rows(lowering: Lowering, node: Node) -> None:
+    """One kernel over rows, every operand with the rank of the whole."""
+    description: Any = node.description
+    inputs = [lowering.plain(name) for name in node.inputs]
+    outputs = [lowering.define(name) for name in node.outputs]
+    if not any(math.prod(lowering.shape(name)) for name in node.outputs):
+        return
+    rank = len(lowering.shape(node.outputs[0]))
+    axes = tuple(axis + rank for axis in description.axes)
+    plan = reduce.plan(
+        description.expression, _padded(inputs, rank), _padded(outputs, rank), axes, lowering.isa, _threads(lowering, node)
+    )
+    lowering.emit(plan, [*inputs, *outputs])
+
+
+def lower_contract(lowering: Lowering, node: Node) -> None:
+    """One matrix product; a right operand that is known and has no batches is packed once."""
+    description: Any = node.description
+    (output,) = node.outputs
+    *batch, m, n = lowering.shape(output)
+    k = lowering.shape(node.inputs[0])[-1]
+    left = lowering.plain(node.inputs[0])
+    extras = [lowering.plain(name) for name in node.inputs[2:]]
+    packed = _packed(lowering, node.inputs[1], len(batch))
+    right = lowering.plain(node.inputs[1]) if packed is None else packed[0]
+    out = lowering.define(output)
+    if not math.prod(lowering.shape(output)):
+        return
+    for place in (left, right, out):
+        if place.dtype.name != "float32":
+            raise PlanError(
+                message("prepare", f"matmul {'+'.join(node.origin)}", "dtype", place.dtype.name, "float32", "cast it")
+            )
+    contraction = Contraction(
+        m=m,
+        n=n,
+        k=k,
+        a=_matrix(left, (*batch, m, k)),
+        b=_matrix(right, (*batch, k, n)) if packed is None else packed[1],
+        out=_matrix(out, (*batch, m, n)),
+        batch=tuple(batch),
+        epilogue=description.epilogue,
+        sources=tuple(_matrix(extra, (*batch, m, n)) for extra in extras),
+    )
+    small = m * n * max(k, 1) * math.prod(batch) < _SMALL_PRODUCTS
+    plan: Plan = plan_contraction(contraction, lowering.isa, 1 if small else lowering.threads)
+    lowering.emit(plan, [left, right, *extras, out])
+
+
+def _packed(lowering: Lowering, name: str, batches: int) -> tuple[Place, Panels] | None:
+    """The panels of a constant matrix."""
+    array = lowering.constant(name)
+    if array is None or array.ndim != 2 or not array.size or array.dtype != np.float32:
+        return None
+    width = tiles.tile_for(lowering.isa).nr(lowering.isa)
+    place = lowering.keep((name, width), lambda: _panels(array, width))
+    return place, Panels(width, (0,) * batches)
+
+
+def _panels(b: Array, width: int) -> Array:
+    """[panel][k][width], missing columns zero."""
+    k, n = b.shape
+    count = -(-n // width)
+    panels = np.zeros((count, k, width), np.float32)
+    whole = n // width
+    panels[:whole] = b[:, : whole * width].reshape(k, whole, width).transpose(1, 0, 2)
+    if whole < count:
+        panels[whole, :, : n - whole * width] = b[:, whole * width :]
+    return panels
+
+
+def _matrix(place: Place, shape: tuple[int, ...]) -> Matrix:
+    """A place as a matrix of that shape, repeated where its own extent is 1."""
+    strides = place.strided.strides
+    assert strides is not None  # places come from `plain` and `define`
+    own = place.strided.shape
+    padded = (0,) * (len(shape) - len(own)) + tuple(
+        0 if extent == 1 else stride for extent, stride in zip(own, strides, strict=True)
+    )
+    return Matrix(padded[-2], padded[-1], padded[:-2], place.dtype)
+
+
+def _layouts(places: list[Place]) -> tuple[_Layout, ...]:
+    return tuple((place.strided.shape, _strides(place)) for place in places)
+
+
+def _padded(places: list[Place], rank: int) -> tuple[_Layout, ...]:
+    missing = [rank - len(place.strided.axes) for place in places]
+    return tuple(
+        ((1,) * more + place.strided.shape, (0,) * more + _strides(place))
+        for more, place in zip(missing, places, strict=True)
+    )
+
+
+def _strides(place: Place) -> tuple[int, ...]:
+    strides = place.strided.strides
+    assert strides is not None  # places come from `plain` and `define`
+    return strides
+
+
+def _threads(lowering: Lowering, node: Node) -> int:
+    elements = max(math.prod(lowering.shape(name)) for name in (*node.inputs, *node.outputs))
+    return lowering.threads if elements >= _SMALL_ELEMENTS else 1
+
+

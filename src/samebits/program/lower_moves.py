@@ -1,0 +1,100 @@
+"""How the moving primitives become plans: gathers are kernels, a concat is a copy for each operand.
+
+Values that only sizes decide (dims, range, fill) are constants by the time a program is lowered. Start at `lower_gather`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+
+from samebits.errors import PlanError, ShapeError, message
+from samebits.kernels import move
+from samebits.program import copies
+from samebits.program.graph import Node
+from samebits.program.primitive import Lowering, Place
+
+__all__ = ["lower_concat", "lower_constant", "lower_gather", "lower_gather_nd"]
+
+
+def lower_constant(lowering: Lowering, node: Node) -> None:
+    """Never: its value follows from sizes alone."""
+    raise PlanError(message("prepare", node.primitive, "", "left over", "a constant by now", "report this"))
+
+
+def lower_concat(lowering: Lowering, node: Node) -> None:
+    """Each operand is copied to its part of the output."""
+    (output,) = node.outputs
+    target = lowering.define(output)
+    shape = lowering.shape(output)
+    axis = getattr(node.description, "axis", 0)
+    start = 0
+    for name in node.inputs:
+        part = lowering.shape(name)
+        starts = tuple(start if i == axis else 0 for i in range(len(shape)))
+        where = target.strided.slice(starts, part, (1,) * len(shape))
+        assert where is not None  # a value that is defined has one stride an axis
+        if math.prod(part):
+            copies.copy(lowering, lowering.place(name), replace(target, strided=where))
+        start += part[axis]
+
+
+def lower_gather(lowering: Lowering, node: Node) -> None:
+    """data and indices dense; the axes before the gathered one are `outer`, those after it `inner`."""
+    data, indices = node.inputs
+    shape, axis = lowering.shape(data), getattr(node.description, "axis", 0)
+    inner = math.prod(shape[axis + 1 :])
+    extent = shape[axis]
+    gather = move.Gather(
+        dtype=lowering.place(data).dtype,
+        outer=math.prod(shape[:axis]),
+        outer_stride=extent * inner,
+        count=math.prod(lowering.shape(indices)),
+        inner=inner,
+        extents=(extent,),
+        strides=(inner,),
+    )
+    _emit(lowering, node, gather)
+
+
+def lower_gather_nd(lowering: Lowering, node: Node) -> None:
+    """The last axis of the indices has one column for each leading axis of data."""
+    data, indices = node.inputs
+    shape, columns = lowering.shape(data), lowering.shape(indices)
+    depth = columns[-1]
+    gather = move.Gather(
+        dtype=lowering.place(data).dtype,
+        outer=1,
+        outer_stride=0,
+        count=math.prod(columns[:-1]),
+        inner=math.prod(shape[depth:]),
+        extents=shape[:depth],
+        strides=strided_of(shape)[:depth],
+    )
+    _emit(lowering, node, gather)
+
+
+def strided_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a dense value, those of axes of extent 1 included."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _emit(lowering: Lowering, node: Node, gather: move.Gather) -> None:
+    data, indices = node.inputs
+    target = lowering.define(node.outputs[0])
+    if not gather.outer * gather.count * gather.inner:
+        return
+    if 0 in gather.extents:
+        raise ShapeError(message("run", f"table of {'+'.join(node.origin)}", "extents", gather.extents, "at least 1", "give one"))
+    limits = " and ".join(f"[{-extent}, {extent})" for extent in gather.extents)
+    status = lowering.status(node, f"in {limits}")
+    places: list[Place] = [copies.dense_of(lowering, data), copies.dense_of(lowering, indices), status]
+    if target.strided.is_dense:
+        lowering.emit(move.plan(gather, lowering.isa, lowering.threads), [*places, target])
+        return
+    made = lowering.temporary(target.dtype, lowering.shape(node.outputs[0]))
+    lowering.emit(move.plan(gather, lowering.isa, lowering.threads), [*places, made])
+    copies.copy(lowering, made, target)
+
+

@@ -1,0 +1,53 @@
+"""Scalar constants become part of the expressions that read them.
+
+requires: no node reads constants alone.   ensures: no map, row expression or epilogue reads a constant of one element,
+unless its shape decides the result's. Start at `absorb_scalars`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from samebits.kernels.expression import Expression
+from samebits.program import registry
+from samebits.program.compose import Applied, absorb
+from samebits.program.compute import Map, Product, Rows
+from samebits.program.graph import Node, Program
+
+__all__ = ["absorb_scalars"]
+
+
+def absorb_scalars(program: Program) -> Program:
+    """Every expression with its scalar constants inside."""
+    codes = {
+        name: int(array.reshape(1).view(f"u{array.itemsize}")[0])
+        for name, array in program.constants.items()
+        if array.size == 1 and array.itemsize in (1, 2, 4, 8)
+    }
+    return program.replace([_absorbed(program, node, codes) for node in program.nodes])
+
+
+def _absorbed(program: Program, node: Node, codes: Mapping[str, int]) -> Node:
+    description, fixed = node.description, ()
+    if isinstance(description, Map | Rows):
+        expression: Expression | None = description.expression
+        inputs = node.inputs
+    elif isinstance(description, Product) and description.epilogue is not None:
+        expression = description.epilogue
+        # The product stands in the place of the two operands.
+        fixed, inputs = node.inputs[:2], ("", *node.inputs[2:])
+    else:
+        return node
+    if expression is None or all(name in codes for name in inputs) or not any(name in codes for name in inputs):
+        return node
+    applied = absorb(Applied(expression, inputs, node.outputs), codes)
+    rest = (*fixed, *applied.inputs[len(fixed) and 1 :])
+    if isinstance(description, Product):
+        changed: object = replace(description, epilogue=applied.expression)
+    else:
+        changed = replace(description, expression=applied.expression)
+    facts = registry.ROWS[node.primitive].infer(changed, rest, [program.facts[name] for name in rest])
+    if any(fact.shape != program.facts[name].shape for fact, name in zip(facts, node.outputs, strict=True)):
+        return node
+    return replace(node, inputs=rest, description=changed)

@@ -1,0 +1,121 @@
+"""Where the elements of a specialised value lie: strides that views may split and join.
+
+Each axis is a row of pieces `(size, stride)`, slowest first, as in a CuTe layout ((2, 3), 4):((12, 1), 3): an axis that a
+reshape joined from two others stays two pieces, so `reshape(transpose(reshape(x)))` costs nothing as long as the last
+shape splits it again. Only a kernel needs one stride an axis (`strides`), and only where there is none a copy is made.
+Strides and offsets count elements. Start at `Strided`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Strided", "dense"]
+
+Piece = tuple[int, int]
+Axis = tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """Element (i, j, ...) is at `offset` plus, for each axis, its index split over the pieces times their strides."""
+
+    offset: int
+    axes: tuple[Axis, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents."""
+        return tuple(math.prod(size for size, _ in axis) for axis in self.axes)
+
+    @property
+    def strides(self) -> tuple[int, ...] | None:
+        """One stride for each axis, or None if an axis needs two; an axis of extent 1 has stride 0."""
+        if any(len(axis) > 1 for axis in self.axes):
+            return None
+        return tuple(axis[0][1] if axis else 0 for axis in self.axes)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements lie side by side in row-major order, wherever they start."""
+        step = 1
+        for axis in reversed(self.axes):
+            for size, stride in reversed(axis):
+                if stride != step:
+                    return False
+                step *= size
+        return True
+
+    def transpose(self, order: Sequence[int]) -> Strided:
+        """Axis i of the result is axis order[i]."""
+        return Strided(self.offset, tuple(self.axes[axis] for axis in order))
+
+    def expand(self, shape: Sequence[int]) -> Strided:
+        """The elements repeated along new leading axes and axes of extent 1."""
+        axes = ((),) * (len(shape) - len(self.axes)) + self.axes
+        return Strided(
+            self.offset,
+            tuple(_joined([(size, 0)]) if not axis else axis for size, axis in zip(shape, axes, strict=True)),
+        )
+
+    def slice(self, starts: Sequence[int], counts: Sequence[int], steps: Sequence[int]) -> Strided | None:
+        """Elements start, start + step, ... of each axis; None if an axis of two pieces is cut."""
+        offset, axes = self.offset, []
+        for axis, extent, start, count, step in zip(self.axes, self.shape, starts, counts, steps, strict=True):
+            if (start, count, step) == (0, extent, 1):
+                axes.append(axis)
+                continue
+            if len(axis) > 1:
+                return None
+            stride = axis[0][1] if axis else 0
+            offset += start * stride if count else 0
+            axes.append(_joined([(count, stride * step)]))
+        return Strided(offset, tuple(axes))
+
+    def reshape(self, shape: Sequence[int]) -> Strided | None:
+        """The same elements in row-major order under another shape; None if only a copy has it."""
+        if 0 in shape:
+            return Strided(self.offset, dense(shape).axes)
+        pieces = [piece for axis in self.axes for piece in axis][::-1]
+        axes = []
+        for extent in shape:
+            taken: list[Piece] = []
+            while extent > 1:
+                if not pieces:
+                    return None
+                size, stride = pieces.pop()
+                if extent % size == 0:
+                    taken.append((size, stride))
+                    extent //= size
+                elif size % extent == 0:
+                    inner = size // extent
+                    taken.append((extent, stride * inner))
+                    pieces.append((inner, stride))
+                    extent = 1
+                else:
+                    return None
+            axes.append(_joined(taken))
+        return Strided(self.offset, tuple(axes))
+
+
+def dense(shape: Sequence[int], order: Sequence[int] | None = None) -> Strided:
+    """Elements side by side; `order` lists the axes from the slowest to the fastest (default: as written)."""
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(range(len(shape)) if order is None else order):
+        strides[axis], step = step, step * shape[axis]
+    return Strided(0, tuple(_joined([(size, stride)]) for size, stride in zip(shape, strides, strict=True)))
+
+
+def _joined(pieces: Sequence[Piece]) -> Axis:
+    """The pieces with those of extent 1 left out, and neighbours joined that one stride reaches."""
+    kept: list[Piece] = []
+    for size, stride in pieces:
+        if size == 1:
+            continue
+        if kept and kept[-1][1] == stride * size:
+            kept[-1] = (kept[-1][0] * size, stride)
+        else:
+            kept.append((size, stride))
+    return tuple(kept)

@@ -1,0 +1,183 @@
+"""Primitives that move no element: reshape, transpose, slice, expand.
+
+Squeeze, unsqueeze and flatten are reshapes. A description's sizes may hold symbols until `bind`. Start at `ROWS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from samebits.program import dim, strided
+from samebits.program.dim import Shape
+from samebits.program.fact import Fact
+from samebits.program.graph import Array, Node
+from samebits.program.primitive import Lowering, Place, Primitive
+
+__all__ = ["ROWS", "Expand", "Reshape", "Slice", "Transpose"]
+
+
+def bind_shape(shape: Shape, symbols: Mapping[str, int]) -> tuple[int, ...]:
+    """Every size as a number."""
+    return tuple(dim.bind(size, symbols) for size in shape)
+
+
+def text(sizes: Sequence[object]) -> str:
+    """Sizes as they are printed."""
+    return f"[{', '.join(map(str, sizes))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """The same elements, row-major, under another shape."""
+
+    shape: Shape
+
+    def bind(self, symbols: Mapping[str, int]) -> Reshape:
+        """Symbols replaced by their values."""
+        return Reshape(bind_shape(self.shape, symbols))
+
+    def __str__(self) -> str:
+        return text(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """Axis i of the result is axis order[i]."""
+
+    order: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return text(self.order)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Along each axis `counts` elements: start, start + step, ..."""
+
+    starts: Shape
+    counts: Shape
+    steps: tuple[int, ...]
+
+    def bind(self, symbols: Mapping[str, int]) -> Slice:
+        """Symbols replaced by their values."""
+        return Slice(bind_shape(self.starts, symbols), bind_shape(self.counts, symbols), self.steps)
+
+    def __str__(self) -> str:
+        rows = zip(self.starts, self.counts, self.steps, strict=True)
+        return text([f"{start}+{count}" + (f" by {step}" if step != 1 else "") for start, count, step in rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Expand:
+    """The elements repeated to a larger shape that they broadcast to."""
+
+    shape: Shape
+
+    def bind(self, symbols: Mapping[str, int]) -> Expand:
+        """Symbols replaced by their values."""
+        return Expand(bind_shape(self.shape, symbols))
+
+    def __str__(self) -> str:
+        return text(self.shape)
+
+
+def _infer_reshape(description: Reshape, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    return (facts[0].view(description.shape, names[0]),)
+
+
+def _infer_transpose(description: Transpose, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    (fact,) = facts
+    where = [description.order.index(axis) for axis in fact.stride_order]
+    return (replace(fact.view([fact.shape[axis] for axis in description.order], names[0]), stride_order=tuple(where)),)
+
+
+def _infer_slice(description: Slice, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    fact = facts[0].view(description.counts, names[0], facts[0].stride_order)
+    whole = [count == extent for count, extent in zip(description.counts, facts[0].shape, strict=True)]
+    # Cutting an axis leaves a gap before every axis that varies more slowly.
+    gaps = [all(whole[inner] for inner in fact.stride_order[i + 1 :]) for i in range(fact.rank)]
+    kept = {axis: gap for axis, gap in zip(fact.stride_order, gaps, strict=True)}
+    dense = tuple(kept[axis] and description.steps[axis] == 1 for axis in range(fact.rank))
+    return (replace(fact, contiguity=dense),)
+
+
+def _infer_expand(description: Expand, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    (fact,) = facts
+    added = len(description.shape) - fact.rank
+    order = (*range(added), *(axis + added for axis in fact.stride_order))
+    same = (False,) * added + tuple(a == b for a, b in zip(fact.shape, description.shape[added:], strict=True))
+    return (replace(fact.view(description.shape, names[0], order), contiguity=same),)
+
+
+def _slice_reference(description: Slice, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    (x,) = arrays
+    for axis, (start, count, step) in enumerate(
+        zip(description.starts, description.counts, description.steps, strict=True)
+    ):
+        if (start, count, step) != (0, x.shape[axis], 1):
+            x = np.take(x, np.arange(count, dtype=np.int64) * step + start, axis=axis)
+    return (x,)
+
+
+def _lower_reshape(lowering: Lowering, node: Node) -> None:
+    shape = lowering.shape(node.outputs[0])
+    place = lowering.place(node.inputs[0])
+    view = place.strided.reshape(shape)
+    if view is None:
+        # Elements of a transposed value in row-major order: only a copy has them so.
+        place = lowering.plain(node.inputs[0])
+        view = place.strided.reshape(shape)
+    if view is None:
+        place = _copied(lowering, node.inputs[0])
+        view = place.strided.reshape(shape)
+    assert view is not None  # a dense value has every shape
+    lowering.alias(node.outputs[0], replace(place, strided=view))
+
+
+def _copied(lowering: Lowering, name: str) -> Place:
+    from samebits.program import copies
+
+    return copies.dense(lowering, lowering.place(name))
+
+
+def _lower_transpose(lowering: Lowering, node: Node) -> None:
+    place = lowering.place(node.inputs[0])
+    description = node.description
+    assert isinstance(description, Transpose)
+    lowering.alias(node.outputs[0], replace(place, strided=place.strided.transpose(description.order)))
+
+
+def _lower_slice(lowering: Lowering, node: Node) -> None:
+    description = node.description
+    assert isinstance(description, Slice)
+    arguments = (description.starts, description.counts, description.steps)
+    place = lowering.place(node.inputs[0])
+    view = place.strided.slice(*arguments)  # type: ignore[arg-type]
+    if view is None:
+        place = lowering.plain(node.inputs[0])
+        view = place.strided.slice(*arguments)  # type: ignore[arg-type]
+    assert view is not None  # one stride an axis is all that a slice needs
+    lowering.alias(node.outputs[0], replace(place, strided=view))
+
+
+def _lower_expand(lowering: Lowering, node: Node) -> None:
+    place = lowering.place(node.inputs[0])
+    shape = lowering.shape(node.outputs[0])
+    lowering.alias(node.outputs[0], replace(place, strided=place.strided.expand(shape)))
+
+
+ROWS: tuple[Primitive, ...] = (
+    Primitive(
+        "reshape", _infer_reshape, lambda d, arrays: (arrays[0].reshape(d.shape),), _lower_reshape, is_view=True
+    ),
+    Primitive(
+        "transpose", _infer_transpose, lambda d, arrays: (arrays[0].transpose(d.order),), _lower_transpose, is_view=True
+    ),
+    Primitive("slice", _infer_slice, _slice_reference, _lower_slice, is_view=True),
+    Primitive(
+        "expand", _infer_expand, lambda d, arrays: (np.broadcast_to(arrays[0], d.shape),), _lower_expand, is_view=True
+    ),
+)

@@ -1,0 +1,194 @@
+"""Programs on the CPU: `prepare` makes a Session, whose `run` is one native call.
+
+For each set of shapes a Session specialises the program once (symbols bound, sizes folded, memory planned, kernels
+resolved, all in one table) and keeps the result, least recently used out first. Start at `prepare`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from samebits import driver, dtypes
+from samebits.codegen import isa as isas
+from samebits.codegen.isa import Isa
+from samebits.errors import OptionError, message
+from samebits.kinds import kind_of, to_kind
+from samebits.program.fact import Fact
+from samebits.program.graph import Array, Program
+from samebits.program.transform import ROWS, UNFUSED, optimise
+from samebits.runtime import inputs as inputs_
+from samebits.runtime.specialised import Specialised, specialise
+from samebits.tensor import Tensor
+
+__all__ = ["Session", "Traced", "load", "prepare"]
+
+# Shapes that a session remembers.
+_CACHE = 64
+
+_Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One value of a run: its fact with symbols, its elements, and the nodes of the model that it came from."""
+
+    fact: Fact
+    array: Array
+    node: str
+
+
+def prepare(
+    program: Program, *, isa: str | Isa | None = None, threads: int | None = None, fuse: bool = True
+) -> Session:
+    """A session that runs `program`; constants are folded and packed here or at the first run.
+
+    Args:
+        program: What to run.
+        isa: The Isa row; default the one in force (`use_isa`).
+        threads: At most so many; default every usable core.
+        fuse: False keeps every node a kernel of its own. No choice changes a bit.
+
+    Raises:
+        OptionError: The row is unknown or not available here, or `threads` is no count.
+    """
+    row = isas.current() if isa is None else isas.named(isa) if isinstance(isa, str) else isa
+    return Session(optimise(program, ROWS if fuse else UNFUSED), row, _check_threads(threads))
+
+
+def load(source: object, *, isa: str | Isa | None = None, threads: int | None = None) -> Session:
+    """The session of an ONNX model: a path, bytes, a binary file or a ModelProto.
+
+    Raises:  ModelError, as `samebits.onnx.load`; OptionError, as `prepare`.
+    """
+    from samebits import onnx
+
+    return prepare(onnx.load(source), isa=isa, threads=threads)
+
+
+def _check_threads(threads: int | None) -> int:
+    if threads is None:
+        return driver.usable_cores()
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 255:
+        raise OptionError(
+            message("prepare", "threads", "", repr(threads), "an integer from 1 to 255", "leave it out for every core")
+        )
+    return threads
+
+
+class Session:
+    """A program that is ready to run; safe to use from many threads at once.
+
+    Attributes:
+        program: What runs, transformed.
+        isa: The Isa row.
+        threads: How many threads share the work, at most.
+    """
+
+    def __init__(self, program: Program, isa: Isa, threads: int) -> None:
+        self.program, self.isa, self.threads = program, isa, threads
+        self._kept: dict[Any, Array] = {}
+        self._cache: OrderedDict[_Key, Specialised] = OrderedDict()
+        self._lock = threading.Lock()
+        self._order = program.input_names
+
+    def run(self, given: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """The outputs for these inputs, as the kind of array that the first input is.
+
+        Args:
+            given: One array for each input of the program, by name.
+            outputs: The names of those to return; default all.
+
+        Raises:
+            OptionError: A name is missing, unknown, or not an output.
+            DTypeError: An input has another element format.
+            ShapeError: An input has another rank or extent, two extents of one symbol differ, or an index is out of
+                range.
+        """
+        arrays = self._arrays(given)
+        specialised = self._specialised(arrays)
+        made = specialised.run(arrays)
+        wanted = self.program.output_names if outputs is None else inputs_.check_outputs(self.program, outputs)
+        if type(next(iter(given.values()), None)) is not np.ndarray:
+            kind = kind_of(next(iter(given.values()), None)) if given else "numpy"
+            return {name: to_kind(Tensor.from_any(made[name]), kind) for name in wanted}
+        return {name: made[name] for name in wanted}
+
+    def trace(self, given: Mapping[str, Any]) -> dict[str, Traced]:
+        """Every value that a kernel makes for these inputs, in the order they are made.
+
+        Raises:  as `run`.
+        """
+        arrays = self._arrays(given)
+        specialised = self._bound(arrays, reuse=False)
+        found = specialised.trace(arrays)
+        producers = self.program.producers
+        return {
+            name: Traced(self.program.facts[name], array, "+".join(producers[name].origin))
+            for name, array in found.items()
+        }
+
+    def plans(self, bindings: Mapping[str, int]) -> Iterator[str]:
+        """What runs when the symbols have these values: the plan of every kernel, as text.
+
+        Raises:  ShapeError if the program cannot have these sizes.
+        """
+        shapes = {name: fact.bind(bindings) for name, fact in self.program.inputs.items()}
+        strides = {name: _dense_strides(fact) for name, fact in shapes.items()}
+        for origin, plan in specialise(self, dict(bindings), strides, reuse=True).lowered.described:
+            yield f"{origin}\n  {str(plan).replace(chr(10), chr(10) + '  ')}"
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+    @property
+    def kept(self) -> dict[Any, Array]:
+        """Memory made from constants, shared by every shape."""
+        return self._kept
+
+    def _arrays(self, given: Mapping[str, Any]) -> list[Array]:
+        """The inputs as arrays, in order."""
+        if len(given) != len(self._order) or any(name not in given for name in self._order):
+            inputs_.check_names(self.program, given)
+        return [_array(given[name]) for name in self._order]
+
+    def _specialised(self, arrays: list[Array]) -> Specialised:
+        key = tuple([(x.dtype, x.shape, x.strides) for x in arrays])
+        found = self._cache.get(key)
+        if found is not None:
+            return found
+        found = self._bound(arrays, reuse=True)
+        with self._lock:
+            self._cache[key] = found
+            while len(self._cache) > _CACHE:
+                self._cache.popitem(last=False)
+        return found
+
+    def _bound(self, arrays: list[Array], reuse: bool) -> Specialised:
+        given = dict(zip(self._order, arrays, strict=True))
+        symbols = inputs_.bind_symbols(
+            self.program, {name: (dtypes.of(x.dtype), x.shape) for name, x in given.items()}
+        )
+        strides = {name: tuple(step // x.itemsize for step in x.strides) for name, x in given.items()}
+        return specialise(self, symbols, strides, reuse)
+
+
+def _array(x: Any) -> Array:
+    """An input as a NumPy array whose elements are aligned and whose strides are whole elements."""
+    array = x if type(x) is np.ndarray else Tensor.from_any(x).numpy()
+    if not array.flags.aligned or any(step % array.itemsize for step in array.strides):
+        array = np.ascontiguousarray(array)
+    return array
+
+
+def _dense_strides(fact: Fact) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(fact.shape):
+        strides.append(step)
+        step *= int(size)  # type: ignore[arg-type]  # the fact is bound
+    return tuple(reversed(strides))
+
+

@@ -1,0 +1,81 @@
+"""What a caller gives to a program, checked once: names, element formats, shapes, and one value for each symbol.
+
+Start at `bind_symbols`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from samebits.dtypes import DType
+from samebits.errors import DTypeError, OptionError, ShapeError, message
+from samebits.program import dim
+from samebits.program.dim import Dim
+from samebits.program.graph import Program
+
+__all__ = ["bind_symbols", "check_names", "check_outputs"]
+
+
+def check_names(program: Program, given: Iterable[str]) -> None:
+    """Raise OptionError unless exactly the program's inputs are given."""
+    names = list(given)
+    for name in names:
+        if name not in program.inputs:
+            raise OptionError(
+                message("run", f"input {name!r}", "", "not an input", f"one of {list(program.inputs)}", "remove or rename it")
+            )
+    for name in program.inputs:
+        if name not in names:
+            raise OptionError(
+                message("run", f"input {name!r}", "", "missing", f"a {program.facts[name]} array", f"give {list(program.inputs)}")
+            )
+
+
+def check_outputs(program: Program, outputs: Sequence[str] | None) -> tuple[str, ...]:
+    """The outputs to give back: those asked for, or all.
+
+    Raises:  OptionError if one is asked for that there is not.
+    """
+    if outputs is None:
+        return program.output_names
+    for name in outputs:
+        if name not in program.outputs:
+            raise OptionError(
+                message("run", f"output {name!r}", "", "not an output", f"one of {list(program.outputs)}", "ask for one of these")
+            )
+    return tuple(outputs)
+
+
+def bind_symbols(program: Program, given: Mapping[str, tuple[DType, tuple[int, ...]]]) -> dict[str, int]:
+    """The value of every symbol, from the element formats and shapes of the inputs.
+
+    Raises:
+        DTypeError: An input has another element format.
+        ShapeError: An input has another rank, another fixed extent, or two extents of one symbol differ.
+    """
+    values: dict[str, int] = {}
+    seen: dict[str, str] = {}
+    for name in program.inputs:
+        fact, (dtype, shape) = program.facts[name], given[name]
+        if dtype is not fact.dtype:
+            raise DTypeError(
+                message("run", f"input {name!r}", "dtype", dtype.name, fact.dtype.name, f"convert it to {fact.dtype.name}")
+            )
+        if len(shape) != fact.rank:
+            expected = f"{fact.rank} ({fact})"
+            raise ShapeError(message("run", f"input {name!r}", "rank", len(shape), expected, "reshape it"))
+        for axis, (size, extent) in enumerate(zip(fact.shape, shape, strict=True)):
+            if isinstance(size, Dim) and str(size) not in seen:
+                seen[str(size)] = name
+                values[str(size)] = extent
+            elif isinstance(size, Dim) and values[str(size)] != extent:
+                raise ShapeError(
+                    message("run", f"input {name!r}", f"extent {axis} ({size})", extent, f"{values[str(size)]} as in {seen[str(size)]!r}", f"give every input one {size}")
+                )  # fmt: skip
+            elif isinstance(size, int) and extent != size:
+                raise ShapeError(
+                    message("run", f"input {name!r}", f"extent {axis}", extent, f"{size} ({fact})", "pad, cut or reshape it")
+                )
+    return values
+
+

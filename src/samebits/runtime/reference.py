@@ -1,0 +1,55 @@
+"""The meaning of a program: every node by its primitive's NumPy reference, in order; slow and independent.
+
+Start at `run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from samebits import dtypes
+from samebits.errors import ShapeError, message
+from samebits.program import registry
+from samebits.program.graph import Array, Node, Program
+from samebits.runtime.inputs import bind_symbols, check_names, check_outputs
+
+__all__ = ["run", "run_all"]
+
+
+def run(program: Program, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> dict[str, Array]:
+    """The outputs of a program for given inputs.
+
+    Raises:  OptionError, DTypeError or ShapeError if the inputs do not fit.
+    """
+    names = check_outputs(program, outputs)
+    values = run_all(program, inputs)
+    return {name: values[name] for name in names}
+
+
+def run_all(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Every value of a program, by name."""
+    check_names(program, inputs)
+    arrays = {name: np.asarray(array) for name, array in inputs.items()}
+    symbols = bind_symbols(program, {name: (dtypes.of(array.dtype), array.shape) for name, array in arrays.items()})
+    values: dict[str, Array] = {**program.constants, **arrays}
+    for node in program.nodes:
+        made = step(node, [values[name] for name in node.inputs], symbols)
+        for name, array in zip(node.outputs, made, strict=True):
+            expected = program.facts[name].bind(symbols)
+            if array.shape != expected.shape or dtypes.of(array.dtype) is not expected.dtype:
+                raise ShapeError(
+                    message("run", f"value {name!r}", "", f"{array.dtype}{list(array.shape)}", expected, f"give inputs that node {'+'.join(node.origin)!r} can take")
+                )  # fmt: skip
+            values[name] = array
+    return values
+
+
+def step(node: Node, arrays: Sequence[Array], symbols: Mapping[str, int]) -> tuple[Array, ...]:
+    """One node's outputs."""
+    description: Any = node.description
+    if hasattr(description, "bind"):
+        description = description.bind(symbols)
+    return registry.ROWS[node.primitive].reference(description, arrays)

@@ -1,0 +1,177 @@
+"""A program for one set of shapes: symbols bound, sizes folded, everything in one table.
+
+Start at `specialise`; `Specialised.run` is the hot path.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from samebits.errors import ShapeError, message
+from samebits.native.table import Table
+from samebits.program import registry
+from samebits.program.fact import Fact
+from samebits.program.fold import static_values
+from samebits.program.graph import Array, Node
+from samebits.program.primitive import Place
+from samebits.runtime import reference
+from samebits.runtime.buffers import Arena, aligned
+from samebits.runtime.lowering import ARENA, Lowered, Lowerer
+
+if TYPE_CHECKING:
+    from samebits.runtime.cpu import Session
+
+__all__ = ["Specialised", "specialise"]
+
+
+def specialise(
+    session: Session, symbols: Mapping[str, int], strides: Mapping[str, Sequence[int]], reuse: bool
+) -> Specialised:
+    """The session's program with its symbols bound.
+
+    Args:
+        symbols: The value of each symbol.
+        strides: Of each input, in elements.
+        reuse: Whether temporaries may share memory; without, every value can be read after a run.
+
+    Raises:
+        ShapeError: Operands do not fit with these sizes.
+    """
+    program = session.program
+    facts = {name: fact.bind(symbols) for name, fact in program.facts.items()}
+    lowerer = Lowerer(facts, session.isa, session.threads, session.kept, reuse)
+    for name, array in program.constants.items():
+        lowerer.know(name, array, fixed=True)
+    for slot, name in enumerate(program.input_names, ARENA + 1):
+        lowerer.give(name, slot, strides[name])
+    first_output = ARENA + 1 + len(program.input_names)
+    for slot, name in enumerate(program.output_names, first_output):
+        lowerer.want(name, slot)
+    static = static_values(program)
+    known: dict[str, Array] = dict(program.constants)
+    computed: list[str] = []
+    for node in program.nodes:
+        if static.issuperset(node.outputs):
+            made = reference.step(node, [known[name] for name in node.inputs], symbols)
+            for name, array in zip(node.outputs, made, strict=True):
+                known[name] = _owned(array)
+                lowerer.know(name, known[name], fixed=False)
+            continue
+        bound = _bound(node, symbols)
+        _check(bound, facts)
+        lowerer.at(bound)
+        row = registry.ROWS[node.primitive]
+        row.lower(lowerer, bound)
+        if not row.is_view:
+            computed += node.outputs
+    for slot, name in enumerate(program.output_names, first_output):
+        lowerer.settle(name, slot)
+    outputs = {name: facts[name] for name in program.output_names}
+    return Specialised(lowerer.finish(), outputs, len(program.input_names), session.threads, computed)
+
+
+def _owned(array: Array) -> Array:
+    """A dense copy on aligned memory."""
+    copy = aligned(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def _bound(node: Node, symbols: Mapping[str, int]) -> Node:
+    description: Any = node.description
+    if not hasattr(description, "bind"):
+        return node
+    return Node(node.primitive, node.inputs, node.outputs, description.bind(symbols), node.origin)
+
+
+def _check(node: Node, facts: Mapping[str, Fact]) -> None:
+    """Raise ShapeError unless the operands' sizes give the outputs' sizes."""
+    made = registry.ROWS[node.primitive].infer(node.description, node.inputs, [facts[name] for name in node.inputs])
+    if node.primitive == "reshape":
+        sizes = [math.prod(facts[name].shape) for name in (*node.inputs, *node.outputs)]  # type: ignore[arg-type]
+        fits = sizes[0] == sizes[1]
+    else:
+        fits = all(fact.shape == facts[name].shape for fact, name in zip(made, node.outputs, strict=True))
+    if not fits:
+        shapes = [list(facts[name].shape) for name in node.inputs]
+        raise ShapeError(
+            message("run", f"node {'+'.join(node.origin)!r}", "operand shapes", shapes, f"such that they make {list(facts[node.outputs[0]].shape)}", "give inputs of fitting sizes")
+        )  # fmt: skip
+
+
+class Specialised:
+    """A table and what it needs around it for each run."""
+
+    __slots__ = ("_arenas", "_computed", "_inputs", "_outputs", "_table", "lowered")
+
+    def __init__(
+        self, lowered: Lowered, outputs: Mapping[str, Fact], inputs: int, threads: int, computed: list[str]
+    ) -> None:
+        self.lowered = lowered
+        self._outputs = [(name, fact.shape, fact.dtype.numpy) for name, fact in outputs.items()]
+        self._inputs, self._computed = inputs, computed
+        slots = 1 + inputs + len(self._outputs)
+        self._table = Table([(plan, range(slots)) for plan in lowered.plans], slots, threads)
+        self._arenas: list[Arena] = []
+
+    def run(self, arrays: Sequence[Array]) -> dict[str, Array]:
+        """The outputs by name.
+
+        Raises:  ShapeError if the data hold an index that is out of range.
+        """
+        arena, made = self._run(arrays)
+        self._arenas.append(arena)
+        return made
+
+    def trace(self, arrays: Sequence[Array]) -> dict[str, Array]:
+        """Every computed value by name."""
+        arena, made = self._run(arrays)
+        found: dict[str, Array] = {}
+        outputs = list(made.values())
+        for name in self._computed:
+            slot, offset, place = self.lowered.values[name]
+            if slot == ARENA:
+                found[name] = _read(arena, offset, place)
+            else:
+                found[name] = outputs[slot - 1 - self._inputs]
+        return found
+
+    def _run(self, arrays: Sequence[Array]) -> tuple[Arena, dict[str, Array]]:
+        try:
+            arena = self._arenas.pop()
+        except IndexError:
+            arena = Arena(self.lowered.arena_bytes, self.lowered.status_bytes)
+        made = {name: np.empty(shape, dtype) for name, shape, dtype in self._outputs}  # type: ignore[arg-type]
+        addresses = [arena.address]
+        for array in (*arrays, *made.values()):
+            addresses.append(array.__array_interface__["data"][0])
+        self._table.run(addresses)
+        if arena.status is not None and any(arena.status[::2]):
+            self._refuse(arena)
+        return arena, made
+
+    def _refuse(self, arena: Arena) -> None:
+        assert arena.status is not None  # the caller looked
+        for check in self.lowered.checks:
+            if arena.status[check.offset // 8]:
+                index = arena.status[check.offset // 8 + 1]
+                raise ShapeError(
+                    message("run", f"an index of node {check.node!r}", "", index, check.expected, "give indices that exist")
+                )
+
+
+def _read(arena: Arena, offset: int, place: Place) -> Array:
+    """A copy of a value in the arena, in row-major order."""
+    pieces = [piece for axis in place.strided.axes for piece in axis]
+    span = 1 + sum((size - 1) * stride for size, stride in pieces)
+    kind = place.dtype.numpy
+    flat = arena.array(offset + place.strided.offset * place.dtype.size_bytes, max(span, 1), kind)
+    steps = tuple(stride * flat.itemsize for _, stride in pieces)
+    view = np.lib.stride_tricks.as_strided(flat, tuple(size for size, _ in pieces), steps)
+    return np.array(view).reshape(place.strided.shape)
+
+
