@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import mpmath
+import mpmath  # type: ignore[import-untyped]
 
 mpmath.mp.prec = 300
 Real: TypeAlias = Any  # an mpmath.mpf; mpmath ships no types
