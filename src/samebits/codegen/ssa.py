@@ -226,12 +226,14 @@ def part_type(lane: str, size: int) -> str:
 
 
 def split(width: int, lanes: int) -> tuple[int, ...]:
-    """How `width` lanes are cut into registers of `lanes`: full ones, then the rest in powers of two.
+    """How `width` lanes are cut into registers: the largest power of two within `lanes`, then smaller ones.
 
-    Powers of two, because LLVM widens odd vectors, and a widened load may read past the operand.
+    Powers of two, because LLVM widens odd vectors: a widened load may read past the operand, and the AArch64 backend
+    gives up on `trunc <3 x i64> to <3 x i8>`.
     """
-    sizes = [lanes] * (width // lanes)
-    rest = width % lanes
+    full = 1 << (lanes.bit_length() - 1)
+    sizes = [full] * (width // full)
+    rest = width % full
     while rest:
         size = 1 << (rest.bit_length() - 1)
         sizes.append(size)
