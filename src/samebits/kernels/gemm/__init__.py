@@ -10,7 +10,7 @@
 
 from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Matrix, Panels, Spec, fused
 from samebits.kernels.gemm.packed import PackedMatrix
-from samebits.kernels.gemm.plan import packed_elements, plan, plan_pack
+from samebits.kernels.gemm.plan import packed_elements, panel_columns, plan, plan_pack
 from samebits.kernels.gemm.reference import reference
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Spec",
     "fused",
     "packed_elements",
+    "panel_columns",
     "plan",
     "plan_pack",
     "reference",

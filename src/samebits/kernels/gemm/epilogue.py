@@ -1,71 +1,159 @@
 """The epilogue: what happens to t after the last chunk, on a microtile that is still in the first cache.
 
 Sources have one of four classes by their column stride: a full row, a value a row, anything else, or an immediate.
-With no expression the function only moves a finished tile out of scratch.
+With no expression the function only moves a finished tile to where it belongs. Start at `Epilogue`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
 from samebits.dtypes import DType, float32
 from samebits.kernels import values
 from samebits.kernels.expression import Expression
-from samebits.kernels.gemm.contraction import Immediate, Source
+from samebits.kernels.gemm.contraction import Contraction, Immediate, Source
+from samebits.kernels.plan import Operand
 
 ROW, REPEATED, STRIDED, IMMEDIATE = "row", "repeated", "strided", "immediate"
+_IMMEDIATE_BYTES = 8
 
 
-def source_class(source: Source) -> str:
+def _class(source: Source) -> str:
     """How a source is read along N."""
     if isinstance(source, Immediate):
         return IMMEDIATE
     return {0: REPEATED, 1: ROW}.get(source.column, STRIDED)
 
 
-def emit(
-    b: Builder, expression: Expression | None, sources: tuple[str, ...], out: str, out_dtype: DType, nr: int
-) -> Function:
-    """A function `(t, t_step, out, out_row, out_column, rows, columns, [source, row, column]...)`."""
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What specialises the text: the expression (None: t itself), the classes of its sources and of out."""
 
-    def vector(
-        t: Pointer, t_step: Index, out_p: Pointer, out_row: Index, out_column: Index, i: Index, j: Index,
-        count: Index | None, inputs: tuple[Any, ...],
-    ) -> None:  # fmt: skip
-        x = b.load(t, i * t_step + j, nr, count)
-        if expression is not None:
-            vectors = [x]
-            for n, kind in enumerate(sources):
-                p, row, column = inputs[3 * n : 3 * n + 3]
-                vectors.append(_read(b, kind, p, i * row + j * column, column, nr, count))
-            (x,) = values.emit(b, expression, vectors, nr)
-        if out == ROW:
-            b.store(out_p, i * out_row + j, x, count)
+    expression: Expression | None
+    sources: tuple[str, ...]
+    out: str
+
+    @classmethod
+    def of(cls, c: Contraction) -> Epilogue:
+        """That of a contraction."""
+        return cls(c.epilogue, tuple(_class(s) for s in c.sources), ROW if c.out.column == 1 else STRIDED)
+
+    @property
+    def plain(self) -> bool:
+        """Whether t is the result and out has contiguous rows."""
+        return self.expression is None and self.out == ROW
+
+    @property
+    def operands(self) -> dict[str, DType]:
+        """Names and dtypes of what lies in memory: `out`, then the matrix sources `s0`, `s1`, ..."""
+        e = self.expression
+        named = {"out": e.dtype(e.outputs[0]) if e else float32}
+        return named | {f"s{i}": self.dtype(i) for i, kind in enumerate(self.sources) if kind != IMMEDIATE}
+
+    @property
+    def parameters(self) -> list[str]:
+        """Argument names, without batch strides."""
+        names = ["out", "out_row", "out_column", "scratch_s"]
+        for i, kind in enumerate(self.sources):
+            names += [f"s{i}"] if kind == IMMEDIATE else [f"s{i}", f"s{i}_row", f"s{i}_column"]
+        return names
+
+    def dtype(self, source: int) -> DType:
+        """Of a source."""
+        assert self.expression is not None  # sources are its inputs
+        return self.expression.inputs[source + 1]
+
+
+def scratch_bytes(c: Contraction) -> int:
+    """Where the immediates are kept while the kernel runs."""
+    return _IMMEDIATE_BYTES * len(c.sources)
+
+
+def arguments(c: Contraction, out: Operand, numbers: tuple[int, ...], scratch: int) -> dict[str, int | Operand]:
+    """The values of `Epilogue.parameters`; `numbers`: the plan's operand of each source."""
+    found: dict[str, int | Operand] = {
+        "out": out, "out_row": c.out.row, "out_column": c.out.column, "scratch_s": scratch
+    }  # fmt: skip
+    for i, s in enumerate(c.sources):
+        if isinstance(s, Immediate):
+            found[f"s{i}"] = s.code
         else:
-            b.store_strided(out_p, i * out_row + j * out_column, out_column, x, count)
+            found |= {f"s{i}": Operand(numbers[i]), f"s{i}_row": s.row, f"s{i}_column": s.column}
+    return found
 
-    def body(
-        t: Pointer, t_step: Index, out_p: Pointer, out_row: Index, out_column: Index, rows: Index, columns: Index,
+
+class Finish:
+    """The epilogue in one kernel: emits its function, and calls it on tiles."""
+
+    def __init__(self, b: Builder, d: Epilogue, nr: int) -> None:
+        self._b, self._d, self._nr = b, d, nr
+        parameters: list[DType | None] = [float32, None, d.operands["out"], None, None, None, None]
+        for i in range(len(d.sources)):
+            parameters += [d.dtype(i), None, None]
+        self._function: Function = b.function("finish", parameters, self._body)
+        for i, kind in enumerate(d.sources):
+            if kind == IMMEDIATE:
+                b.store(self._immediate(i), 0, b.scalar(f"s{i}", d.dtype(i)))
+
+    def _immediate(self, i: int) -> Pointer:
+        """Where source i, a value of the plan, lies so that it is read like any other."""
+        return self._b.scratch(self._d.dtype(i), self._b.index("scratch_s") + _IMMEDIATE_BYTES * i)
+
+    def call(
+        self, operands: Mapping[str, Pointer], t: Pointer, t_step: Index, row: Index, column: Index, rows: Index,
+        columns: Index,
+    ) -> None:  # fmt: skip
+        """out[row:, column:] = the expression of the tile at t; `operands` are those of the batch."""
+        b = self._b
+        inputs: list[Any] = []
+        for i, kind in enumerate(self._d.sources):
+            if kind == IMMEDIATE:
+                inputs += [self._immediate(i), 0, 0]
+            else:
+                row_step, column_step = b.index(f"s{i}_row"), b.index(f"s{i}_column")
+                at = row * row_step + column * column_step
+                inputs += [b.offset(operands[f"s{i}"], at), row_step, column_step]
+        out_row, out_column = b.index("out_row"), b.index("out_column")
+        out = b.offset(operands["out"], row * out_row + column * out_column)
+        b.call(self._function, t, t_step, out, out_row, out_column, rows, columns, *inputs)
+
+    def _body(
+        self, t: Pointer, t_step: Index, out: Pointer, out_row: Index, out_column: Index, rows: Index, columns: Index,
         *inputs: Any,
     ) -> None:  # fmt: skip
+        b, nr = self._b, self._nr
+
+        def vector(i: Index, j: Index, count: Index | None) -> None:
+            x = self._apply(b.load(t, i * t_step + j, nr, count), i, j, count, inputs)
+            if self._d.out == ROW:
+                b.store(out, i * out_row + j, x, count)
+            else:
+                b.store_strided(out, i * out_row + j * out_column, out_column, x, count)
+
         whole = columns // nr * nr
         for i in b.loop(0, rows):
             for j in b.loop(0, whole, nr):
-                vector(t, t_step, out_p, out_row, out_column, i, j, None, inputs)
+                vector(i, j, None)
             for _ in b.when(whole < columns):
-                vector(t, t_step, out_p, out_row, out_column, i, whole, columns - whole, inputs)
+                vector(i, whole, columns - whole)
 
-    parameters: list[DType | None] = [float32, None, out_dtype, None, None, None, None]
-    for i in range(len(sources)):
-        assert expression is not None  # sources are its inputs
-        parameters += [expression.inputs[i + 1], None, None]
-    return b.function("finish", parameters, body)
-
-
-def _read(b: Builder, kind: str, p: Pointer, at: Index, column: Index, nr: int, count: Index | None) -> Vector:
-    if kind == ROW:
-        return b.load(p, at, nr, count)
-    if kind == STRIDED:
-        return b.load_strided(p, at, column, nr, count)
-    return b.splat(b.load(p, at, 1), nr)
+    def _apply(self, t: Vector, i: Index, j: Index, count: Index | None, inputs: tuple[Any, ...]) -> Vector:
+        """The expression of one vector of t."""
+        b, nr, expression = self._b, self._nr, self._d.expression
+        if expression is None:
+            return t
+        vectors = [t]
+        for n, kind in enumerate(self._d.sources):
+            p, row, column = inputs[3 * n : 3 * n + 3]
+            at = i * row + j * column
+            if kind == ROW:
+                vectors.append(b.load(p, at, nr, count))
+            elif kind == STRIDED:
+                vectors.append(b.load_strided(p, at, column, nr, count))
+            else:
+                vectors.append(b.splat(b.load(p, at, 1), nr))
+        (result,) = values.emit(b, expression, vectors, nr)
+        return result

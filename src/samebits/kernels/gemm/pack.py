@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
 from samebits.dtypes import float32
+from samebits.kernels.gemm import batch
 from samebits.kernels.gemm.contraction import Matrix
 
 _ROWS_A_TURN = 4
@@ -107,23 +108,18 @@ class PackPanels:
     @property
     def parameters(self) -> tuple[str, ...]:
         """`row column` strides; panels of this launch start at `first`; `n` columns in all."""
-        batch = [name for d in range(self.batch_rank) for name in (f"batch{d}", f"x_batch{d}", f"out_batch{d}")]
-        return ("x", "out", "k", "n", "row", "column", "panels", "first", *batch)
+        moving = batch.parameters(self.batch_rank, ["x", "out"])
+        return ("x", "out", "k", "n", "row", "column", "panels", "first", *moving)
 
 
 def pack_panels(b: Builder, d: PackPanels) -> None:
     """out[batch][panel][k][nr] = x[batch][k, panel * nr + j]; a task is one panel of one batch."""
     pack = emit_panel(b, d.kind, d.nr)
-    x, out = b.pointer("x", float32), b.pointer("out", float32)
     k, n, row, column = b.index("k"), b.index("n"), b.index("row"), b.index("column")
     panels, first = b.index("panels"), b.index("first")
     for task in b.tasks():
-        at, to, rest = 0, 0, task // panels
-        for dimension in reversed(range(d.batch_rank)):
-            i, rest = rest % b.index(f"batch{dimension}"), rest // b.index(f"batch{dimension}")
-            at, to = at + i * b.index(f"x_batch{dimension}"), to + i * b.index(f"out_batch{dimension}")
+        operands = batch.moved(b, d.batch_rank, task // panels, {"x": float32, "out": float32})
         panel = task % panels
         j = (panel + first) * d.nr
-        b.call(
-            pack, b.offset(x, at + j * column), row, column, k, b.min(n - j, d.nr), b.offset(out, to + panel * k * d.nr)
-        )
+        source, target = b.offset(operands["x"], j * column), b.offset(operands["out"], panel * k * d.nr)
+        b.call(pack, source, row, column, k, b.min(n - j, d.nr), target)

@@ -1,0 +1,172 @@
+"""The choices of a plan: orientation, tile, form, cache blocks, and how tasks share the work.
+
+`choose` is pure; what it did not take it lists with the reason. Every choice gives the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from samebits.codegen.isa import Isa
+from samebits.dtypes import float32
+from samebits.errors import OptionError, PlanError, message
+from samebits.kernels.gemm import tiles
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
+from samebits.kernels.gemm.macrokernel import IN_PLACE, PACKED
+from samebits.kernels.gemm.normal import normal
+from samebits.kernels.gemm.tiles import Rows, Tile
+
+FUSED, STAGED = "fused", "staged"
+FORMS = (PACKED, FUSED, STAGED, IN_PLACE)
+FLOAT_BYTES = 4
+LINE_BYTES = 64
+# A block of A stays in the second cache (1 MB here, 512 KB on smaller cores) beside a micropanel of B and a tile of C.
+_A_BYTES = 384 * 1024
+# Longer KC means fewer visits to C, which miss where its rows are a power of two apart: at 2048 cubed 101.0, 102.7 and
+# 104.1 GFLOP/s for KC 256, 512 and 1024 with a block of A of equal size.
+_KC, _KC_LEAST = 1024, 256
+# All of B in panels is one step up to this size; beyond it, B is packed and used in rounds.
+_STAGED_BYTES = 64 * 1024 * 1024
+# What is kept of C in scratch stays in the second cache beside the block of A.
+_KEPT_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Cache blocks: at most `mc` rows and `nc` columns of C a task, `kc` of K at a time (rounded to whole chunks)."""
+
+    mc: int
+    nc: int
+    kc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Everything decided: `order` holds the plan's operand numbers of a, b, out and each source; `m_step` micropanels
+    and `n_step` panels a task; B is packed `round_panels` at a time."""
+
+    c: Contraction
+    order: tuple[int, ...]
+    isa: Isa
+    threads: int
+    tile: Tile
+    rows: Rows
+    wide: int
+    kc: int
+    chunk: int
+    form: str
+    m_step: int
+    n_step: int
+    round_panels: int
+    in_scratch: bool
+    rejected: tuple[tuple[str, str], ...]
+
+    @property
+    def nr(self) -> int:
+        """Columns of a panel."""
+        return self.tile.nr(self.isa)
+
+    @property
+    def panels(self) -> int:
+        """Panels of B."""
+        return -(-self.c.n // self.nr)
+
+    @property
+    def pitch(self) -> int:
+        """Elements between rows of a packed block of A: a line more than KC, or rows would share a cache set."""
+        return self.kc + max(LINE_BYTES // FLOAT_BYTES, self.isa.lanes)
+
+
+def choose(
+    described: Contraction, isa: Isa, threads: int, tile: Tile | None, form: str | None, blocks: Blocks | None
+) -> Choice:
+    """What `described` runs with; `tile`, `form` and `blocks` overrule the measured ones."""
+    rejected: list[tuple[str, str]] = []
+    tile = tile or tiles.tile_for(isa)
+    nr = tile.nr(isa)
+    c, order = _orient(normal(described), nr, rejected)
+    _check(c, nr, isa, form)
+    blocks = blocks or blocks_for(c)
+    # A chunk longer than K is as long as K; rounded, so that kernels are shared.
+    chunk = min(c.spec.chunk, -(-max(c.k, 1) // _KC_LEAST) * _KC_LEAST)
+    kc = chunk * max(1, blocks.kc // chunk)
+    rows = tiles.cut(c.m, tile.mr)
+    form = _form(c, blocks, rejected) if form is None or not c.k else form
+    wide = tiles.columns(rows.heights[0], tile, isa)
+    panels = -(-c.n // nr)
+    in_scratch = (c.out.column != 1 or c.in_place or c.out.dtype is not float32) and c.k > kc
+    m_step, n_step = _share(c, rows, panels, wide, threads, form, blocks, nr, in_scratch)
+    panel_bytes = max(1, nr * c.k * FLOAT_BYTES * math.prod(c.batch))
+    round_panels = max(1, _STAGED_BYTES // panel_bytes // n_step) * n_step
+    return Choice(
+        c=c, order=order, isa=isa, threads=threads, tile=tile, rows=rows, wide=wide, kc=kc, chunk=chunk, form=form,
+        m_step=m_step, n_step=n_step, round_panels=round_panels, in_scratch=in_scratch, rejected=tuple(rejected),
+    )  # fmt: skip
+
+
+def _check(c: Contraction, nr: int, isa: Isa, form: str | None) -> None:
+    if isinstance(c.b, Panels) and c.b.nr != nr:
+        expected = f"{nr} on Isa row {isa.name}"
+        raise PlanError(message("matmul", "b", "panel width", c.b.nr, expected, "pack it again with pack()"))
+    if form is not None and (form not in FORMS or (form == PACKED) != isinstance(c.b, Panels)):
+        given = PACKED if isinstance(c.b, Panels) else "unpacked"
+        expected = [PACKED] if isinstance(c.b, Panels) else [FUSED, STAGED, IN_PLACE]
+        raise OptionError(message("plan", "form", f"for {given} b", repr(form), f"one of {expected}", "leave it away"))
+    if form == IN_PLACE and isinstance(c.b, Matrix) and c.b.column != 1:
+        raise OptionError(message("plan", "form", "", repr(form), "used where b has contiguous rows", "leave it away"))
+
+
+def blocks_for(c: Contraction) -> Blocks:
+    """KC as long as K allows, MC what then fits `_A_BYTES`; all of M as one block while KC stays long enough."""
+    kc = min(_KC, -(-max(c.k, 1) // _KC_LEAST) * _KC_LEAST)
+    elements = _A_BYTES // FLOAT_BYTES
+    while c.m * kc > elements >= c.m * _KC_LEAST and kc > _KC_LEAST:
+        kc //= 2
+    return Blocks(elements // kc, 1 << 40, kc)
+
+
+def _orient(c: Contraction, nr: int, rejected: list[tuple[str, str]]) -> tuple[Contraction, tuple[int, ...]]:
+    """c or its transpose, and the plan's operand numbers of a, b, out and each source (-1: an immediate)."""
+    matrices = [i for i, s in enumerate(c.sources) if isinstance(s, Matrix)]
+    sources = {i: 2 + n for n, i in enumerate(matrices)}
+    order = (0, 1, 2 + len(matrices), *(sources.get(i, -1) for i in range(len(c.sources))))
+    if isinstance(c.b, Matrix):
+        if c.out.column != 1 and c.out.row == 1 and c.m > 1:
+            rejected.append(("rows of out", "its columns are contiguous; the transposed product has contiguous rows"))
+            return normal(c.transposed), (1, 0, *order[2:])
+        if c.n * 4 <= nr and c.m > c.n:
+            rejected.append(("lanes over N", f"N = {c.n} would fill {c.n} of {nr} lanes; transposed, lanes run over M"))
+            return normal(c.transposed), (1, 0, *order[2:])
+    return c, order
+
+
+def _form(c: Contraction, blocks: Blocks, rejected: list[tuple[str, str]]) -> str:
+    """Where B's panels come from."""
+    if isinstance(c.b, Panels):
+        return PACKED
+    if c.m <= blocks.mc or not c.k:
+        rejected.append((STAGED, f"all {c.m} rows are one block: nothing would use packed B again"))
+        return FUSED
+    rejected.append((FUSED, f"{c.m} rows are several blocks, and each would pack B again"))
+    return STAGED
+
+
+def _share(
+    c: Contraction, rows: Rows, panels: int, wide: int, threads: int, form: str, blocks: Blocks, nr: int,
+    in_scratch: bool,
+) -> tuple[int, int]:  # fmt: skip
+    """(micropanels, panels) of a task: cache blocks, made smaller until every thread has a few."""
+    m_step, n_step = max(1, blocks.mc // rows.heights[0]), max(1, min(panels, blocks.nc // nr))
+    if in_scratch:
+        height = m_step * rows.heights[0]
+        n_step = max(1, min(n_step, _KEPT_BYTES // (FLOAT_BYTES * height * nr)))
+    if form != FUSED and threads > 1:
+        m_step = min(m_step, max(1, -(-rows.panels // (threads * 2))))
+    # Blocks of equal height: the last one is not a rest.
+    m_step = max(1, -(-rows.panels // max(1, -(-rows.panels // m_step))))
+    tasks = -(-rows.panels // m_step) * math.prod(c.batch)
+    wanted = threads * 2 if threads > 1 else 1
+    if 0 < tasks < wanted:
+        n_step = min(n_step, max(1, -(-panels // -(-wanted // tasks))))
+    return m_step, -(-n_step // wide) * wide

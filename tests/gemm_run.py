@@ -1,0 +1,74 @@
+"""Running one contraction on given arrays, for the tests of the gemm room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from samebits.codegen.isa import Isa
+from samebits.kernels import gemm
+from samebits.kernels.expression import Expression
+from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Matrix, Panels, Spec
+from samebits.kernels.plan import Plan
+from samebits.native.table import Table
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def matrix(x: Array, shape: Sequence[int]) -> Matrix:
+    """How x, broadcast to `shape`, lies."""
+    wide = np.broadcast_to(x, shape)
+    strides = [0 if extent == 1 else s // x.itemsize for extent, s in zip(wide.shape, wide.strides, strict=True)]
+    return Matrix(strides[-2], strides[-1], tuple(strides[:-2]))
+
+
+def execute(plan: Plan, arrays: Sequence[Array]) -> None:
+    """Run a plan on its operands."""
+    slots = [*arrays]
+    if plan.workspace_bytes:
+        slots.append(np.empty(plan.workspace_bytes // 8 + 8, np.float64))
+    table = Table([(plan, list(range(len(slots))))], len(slots), plan.threads)
+    addresses = [x.__array_interface__["data"][0] for x in slots]
+    if plan.workspace_bytes:
+        addresses[-1] = -(-addresses[-1] // 64) * 64
+    table.run(addresses)
+
+
+def product(
+    a: Array, b: Array, isa: Isa, threads: int = 1, *, out: Array | None = None, epilogue: Expression | None = None,
+    sources: Sequence[Array | Immediate] = (), in_place: bool = False, spec: Spec = SB1, packed: bool = False,
+    **choices: Any,
+) -> Array:  # fmt: skip
+    """epilogue(a @ b, sources...) through the kernels."""
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    whole = (*batch, m, n)
+    out = np.full(whole, np.nan, np.float32) if out is None else out
+    right: Matrix | Panels = matrix(b, (*batch, k, n))
+    operand = b
+    if packed:
+        operand = pack(b, isa)
+        value = gemm.PackedMatrix(None, b.shape, gemm.panel_columns(isa), isa.name)  # type: ignore[arg-type]
+        right = value.panels(batch)
+    c = Contraction(
+        m, n, k, matrix(a, (*batch, m, k)), right, matrix(out, whole), batch, epilogue,
+        tuple(s if isinstance(s, Immediate) else matrix(s, whole) for s in sources), in_place, spec,
+    )  # fmt: skip
+    plan = gemm.plan(c, isa, threads, **choices)
+    execute(plan, [a, operand, *(s for s in sources if not isinstance(s, Immediate)), out])
+    return out
+
+
+def pack(b: Array, isa: Isa) -> Array:
+    """b in panels."""
+    batch, (k, n) = b.shape[:-2], b.shape[-2:]
+    out = np.full(max(1, gemm.packed_elements(k, n, isa, batch)), np.nan, np.float32)
+    execute(gemm.plan_pack(k, n, matrix(b, b.shape), isa, 1, batch), [b, out])
+    return out
+
+
+def same(x: Array, y: Array) -> bool:
+    """Whether two float32 arrays hold the same bits."""
+    return x.shape == y.shape and np.array_equal(np.ascontiguousarray(x).view("u4"), np.ascontiguousarray(y).view("u4"))
