@@ -413,6 +413,9 @@ class Lanes:
     def canonical(self, x: Vector) -> Vector:
         if x.dtype.kind != "float":
             return x
+        # To LLVM the code of a computed NaN is its own to choose, so it may drop this select (and does, after sqrt);
+        # behind a fence x is no computation, and its NaNs are as they are.
+        x = self._math("arithmetic.fence", x)
         return self.select(self.is_nan(x), self.constant(float("nan"), x.dtype, x.width), x)
 
     # -- bits and comparisons ----------------------------------------------------------------------------------

@@ -127,7 +127,6 @@ def _cast(dtype: DType, x: Array) -> Array:
 _PAIR = (_NUMBERS, _NUMBERS)
 _FLOAT_PAIR = (_FLOATS, _FLOATS)
 _TRUTHS = (_BOOL, _BOOL)
-_COMPARED = (_NUMBERS | _BOOL, _NUMBERS | _BOOL)
 
 ROWS: tuple[OpRow, ...] = (
     _row("add", _PAIR, np.add),
@@ -141,7 +140,7 @@ ROWS: tuple[OpRow, ...] = (
     _row("minimum", _PAIR, _extreme(ieee.minimum, np.minimum)),
     _row("neg", (_NUMBERS,), np.negative, arithmetic=False),
     _row("abs", (_NUMBERS,), np.abs, arithmetic=False),
-    _row("equal", _COMPARED, np.equal, result="bool"),
+    _row("equal", _PAIR, np.equal, result="bool"),
     _row("less", _PAIR, np.less, result="bool"),
     _row("less_equal", _PAIR, np.less_equal, result="bool"),
     OpRow("greater", _PAIR, "bool", _numpy(np.greater), _emit_greater),
