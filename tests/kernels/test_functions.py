@@ -1,0 +1,136 @@
+"""Rows of functions: their dtypes, and exp and erf against MPFR on a dense sample (all inputs: tools/exhaustive.py)."""
+
+import functools
+import math
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import gmpy2
+import launch
+import numpy as np
+import pytest
+import rows
+
+from samebits import dtypes
+from samebits.codegen.interpreter import NumpyBuilder, Vector
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import KernelSpec
+from samebits.errors import DTypeError, OptionError
+from samebits.kernels import elementwise, functions, values
+from samebits.kernels.expression import Chain, Expression
+from samebits.kernels.functions import exact, rounded
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+import exhaustive
+
+ROUNDED = [row.name for row in rounded.ROWS]
+# Results within 2**-49 of a rounding boundary, relative: the hardest that fitting and scanning met.
+HARD = np.array([0x4288942B, 0xC16912CD, 0x3940EAD6, 0xB940EAD6, 0x39C0057D, 0x3B25A39D], np.uint32)
+SPECIAL = np.array(
+    [0.0, -0.0, np.inf, -np.inf, 1e-45, -1e-45, 2.0**-126, 1.0, -1.0, 88.722, 88.723, 88.73, 89, 3.4e38, -3.4e38,
+     -87.34, -103.97, -103.98, -104, -1e9, 3.9192, 3.9193, 5], np.float32,
+)  # fmt: skip
+NANS = np.array([0x7FC00000, 0xFFC00000, 0x7F800001, 0xFFFFFFFF, 0x7FA12345], np.uint32).view(np.float32)
+
+
+def one(name: str) -> Expression:
+    """The expression of one function."""
+    chain = Chain()
+    return chain.finish(chain.apply(name, chain.input(dtypes.float32)))
+
+
+def computed(name: str, row: Isa, x: np.ndarray) -> np.ndarray:
+    """The function by a row's kernel."""
+    out = np.empty_like(x)
+    launch.run_plan(elementwise.plan(one(name), launch.layouts(x), launch.layouts(out), row), [x, out])
+    return out
+
+
+@functools.cache
+def sample(count: int) -> np.ndarray:
+    """Every exponent and sign, with mantissas at both ends and random ones; and the hard and special inputs."""
+    random = np.random.default_rng(7)
+    tops = np.arange(512, dtype=np.uint32) << 23
+    ends = np.array([0, 1, 2, 0x3FFFFF, 0x400000, 0x400001, 0x7FFFFE, 0x7FFFFF], np.uint32)
+    inner = random.integers(0, 1 << 23, max(count // 512 - len(ends), 1), dtype=np.uint32)
+    codes = (tops[:, None] | np.concatenate([ends, inner])[None, :]).ravel()
+    return np.concatenate([codes, HARD, SPECIAL.view(np.uint32), NANS.view(np.uint32)]).view(np.float32)
+
+
+@functools.cache
+def right(name: str, count: int) -> np.ndarray:
+    """glibc's float64 function rounded, or MPFR near a boundary."""
+    return exhaustive.oracle(name, sample(count))[0].view(np.float32)
+
+
+@pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("name", ROUNDED)
+def test_rounded_functions_equal_mpfr(name: str, row: Isa) -> None:
+    count = 1 << 20 if row.compiled else 1 << 14
+    launch.assert_bits(computed(name, row, sample(count)), right(name, count), (name, row.name))
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_reference_equals_mpfr(name: str) -> None:
+    (found,) = values.reference(one(name), [sample(1 << 16)])
+    launch.assert_bits(found, right(name, 1 << 16), name)
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_oracle_decides_by_mpfr_as_mpfr_alone(name: str) -> None:
+    for x in np.concatenate([HARD.view(np.float32), SPECIAL[np.isfinite(SPECIAL)]]):
+        with gmpy2.context(precision=200):
+            wide = getattr(gmpy2, name)(gmpy2.mpfr(float(x)))
+        found, _ = exhaustive.oracle(name, np.array([x]))
+        with gmpy2.context(precision=24, emin=-148, emax=128, subnormalize=True):
+            assert float(found.view(np.float32)[0]) == float(gmpy2.mpfr(wide)), (name, x)
+
+
+def test_exact_decides_what_the_estimate_leaves_open() -> None:
+    x = np.array([1.5], np.float32)
+    with gmpy2.context(precision=100):
+        low = np.float32(float(gmpy2.exp(gmpy2.mpfr("1.5"))))
+    neighbour = np.nextafter(low, np.float32(np.inf))
+    middle = np.array([(float(low) + float(neighbour)) / 2])
+    above, below = (exact.rounded(x, middle, lambda _, v=v: Decimal(float(v))) for v in (neighbour, low))
+    assert (above[0], below[0]) == (neighbour, low)
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_specials(name: str) -> None:
+    due = {"exp": {math.inf: math.inf, -math.inf: 0.0, 0.0: 1.0}, "erf": {math.inf: 1.0, -math.inf: -1.0, -0.0: -0.0}}
+    for x, y in due[name].items():
+        (found,) = values.reference(one(name), [np.array([x], np.float32)])
+        launch.assert_bits(found, np.array([y], np.float32), (name, x))
+    (found,) = values.reference(one(name), [NANS])
+    assert (found.view(np.uint32) == 0x7FC00000).all()
+
+
+def test_exceptions_are_mended() -> None:
+    row = rounded.CorrectlyRounded(
+        "half", -9.0, 9.0, lambda b, x: (x, x), ("0x0p+0", "0x1p-1"), lambda b, x, r, p, kept: p,
+        exceptions=((0x3F800000, 0xC0000000), (0xC0000000, 0x00000001)),
+    )  # fmt: skip
+    b = NumpyBuilder(KernelSpec(elementwise.text, (), (), rows.ALL_ROWS[0]), [], 0, 0, 0)
+    found = rounded.emit(b, row, Vector(dtypes.float32, np.array([1.0, -2.0, 3.0], np.float32)))
+    assert found.lanes.view(np.uint32).tolist() == [0xC0000000, 1, 0x3FC00000]
+
+
+def test_names_and_dtypes_are_checked() -> None:
+    with pytest.raises(OptionError) as unknown:
+        functions.row("tan")
+    assert str(unknown.value) == (
+        "functions.row: name is 'tan', must be a row of functions.ROWS; compose it of other rows"
+    )
+    with pytest.raises(DTypeError) as mixed:
+        functions.result_dtype("fma", (dtypes.float32, dtypes.float32, dtypes.float64))
+    assert str(mixed.value) == (
+        "fma: arguments dtypes is (float32, float32, float64), must be "
+        "(float32/float64, float32/float64, float32/float64), alike; convert with cast first"
+    )
+    with pytest.raises(DTypeError) as target:
+        functions.result_dtype("cast", (dtypes.float32,))
+    assert str(target.value) == "cast: dtype is None, must be the dtype to convert to; pass dtype="
+    assert functions.result_dtype("where", (dtypes.bool_, dtypes.int8, dtypes.int8)) is dtypes.int8
+    assert functions.result_dtype("less", (dtypes.int8, dtypes.int8)) is dtypes.bool_
