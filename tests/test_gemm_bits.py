@@ -73,7 +73,8 @@ def test_bits_on_edges_of_k(isa: Isa, k: int) -> None:
 def test_bits_ignore_layout_and_form(isa: Isa) -> None:
     tile = tile_for(isa)
     layouts = ("rows", "columns", "strided")
-    for m, n, k in ((2 * tile.mr + 1, tile.nr(isa) + 3, 70), (1, tile.nr(isa) * 3 + 1, 140), (tile.mr * 5, 1, 33), (1, 1, 5)):
+    shapes = ((2 * tile.mr + 1, tile.nr(isa) + 3, 70), (1, tile.nr(isa) * 3 + 1, 140), (tile.mr * 5, 1, 33), (1, 1, 5))
+    for m, n, k in shapes:
         a, b = draw(m, k), draw(k, n, seed=1)
         expected = reference(a, b)
         for la, lb, lo in itertools.product(layouts, repeat=3):
@@ -117,7 +118,8 @@ def test_bits_on_every_row_and_its_interpreter(isa: Isa) -> None:
 
 @pytest.mark.parametrize("isa", COMPILED_ROWS, ids=ids)
 def test_bits_of_batches_that_broadcast(isa: Isa) -> None:
-    for left, right in (((3,), ()), ((3,), (3,)), ((), (3,)), ((2, 1, 3), (4, 1)), ((2, 3), (2, 1)), ((0,), ()), ((1, 2), (5, 1))):
+    pairs = [((3,), ()), ((3,), (3,)), ((), (3,)), ((2, 1, 3), (4, 1)), ((2, 3), (2, 1)), ((0,), ()), ((1, 2), (5, 1))]
+    for left, right in pairs:
         a, b = draw(*left, 5, 40), draw(*right, 40, 19, seed=1)
         expected = reference(a, b)
         for form in (None, "staged"):

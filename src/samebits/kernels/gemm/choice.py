@@ -111,8 +111,8 @@ def _check(c: Contraction, nr: int, isa: Isa, form: str | None) -> None:
         raise PlanError(message("matmul", "b", "panel width", c.b.nr, expected, "pack it again with pack()"))
     if form is not None and (form not in FORMS or (form == PACKED) != isinstance(c.b, Panels)):
         given = PACKED if isinstance(c.b, Panels) else "unpacked"
-        expected = [PACKED] if isinstance(c.b, Panels) else [FUSED, STAGED, IN_PLACE]
-        raise OptionError(message("plan", "form", f"for {given} b", repr(form), f"one of {expected}", "leave it away"))
+        possible = [PACKED] if isinstance(c.b, Panels) else [FUSED, STAGED, IN_PLACE]
+        raise OptionError(message("plan", "form", f"for {given} b", repr(form), f"one of {possible}", "leave it away"))
     if form == IN_PLACE and isinstance(c.b, Matrix) and c.b.column != 1:
         raise OptionError(message("plan", "form", "", repr(form), "used where b has contiguous rows", "leave it away"))
 

@@ -18,8 +18,9 @@ def normal(c: Contraction) -> Contraction:
     c = _keep(c, [d for d, extent in enumerate(c.batch) if extent != 1])
     while c.batch and _rows_continue(c):
         extent, m = c.batch[-1], c.m
-        widened = _each(c, lambda x: replace(x, row=x.batch[-1]) if isinstance(x, Matrix) and m == 1 else x, left=True)
-        c = replace(_keep(widened, range(len(c.batch) - 1)), m=m * extent)
+        if m == 1:
+            c = _left(c, lambda x: replace(x, row=x.batch[-1]))
+        c = replace(_keep(c, range(len(c.batch) - 1)), m=m * extent)
     d = len(c.batch) - 2
     while d >= 0:
         if all(x.batch[d] == c.batch[d + 1] * x.batch[d + 1] for x in _strided(c)):
@@ -34,18 +35,20 @@ def _strided(c: Contraction) -> list[_Strided]:
     return [c.a, c.b, c.out, *(s for s in c.sources if isinstance(s, Matrix))]
 
 
-def _each(c: Contraction, change: Callable[[_Strided], _Strided], *, left: bool = False) -> Contraction:
-    """Every operand with strides replaced; `left`: all but b."""
-    return replace(
-        c, a=change(c.a), b=c.b if left else change(c.b), out=change(c.out),
-        sources=tuple(change(s) if isinstance(s, Matrix) else s for s in c.sources),
-    )  # fmt: skip
+def _left(c: Contraction, change: Callable[[Matrix], Matrix]) -> Contraction:
+    """Every operand but b with strides replaced."""
+    sources = tuple(change(s) if isinstance(s, Matrix) else s for s in c.sources)
+    return replace(c, a=change(c.a), out=change(c.out), sources=sources)
 
 
 def _keep(c: Contraction, dimensions: list[int] | range) -> Contraction:
     """Only these batch dimensions."""
-    kept = _each(c, lambda x: replace(x, batch=tuple(x.batch[d] for d in dimensions)))
-    return replace(kept, batch=tuple(c.batch[d] for d in dimensions))
+
+    def some(values: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(values[d] for d in dimensions)
+
+    kept = _left(c, lambda x: replace(x, batch=some(x.batch)))
+    return replace(kept, b=replace(c.b, batch=some(c.b.batch)), batch=some(c.batch))
 
 
 def _rows_continue(c: Contraction) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from samebits.errors import PlanError, ShapeError, message
 from samebits.kernels.gemm.contraction import Panels
@@ -49,7 +50,8 @@ class PackedMatrix:
 
         Raises:  ShapeError if they do not broadcast.
         """
-        own, size, strides = self.shape[:-2], size_elements(*self.shape[-2:], self.nr), []
+        own, strides = self.shape[:-2], list[int]()
+        size = size_elements(self.shape[-2], self.shape[-1], self.nr)
         padded = (1,) * (len(batch) - len(own)) + own
         if len(own) > len(batch) or any(x not in (1, y) for x, y in zip(padded, batch, strict=True)):
             expected = f"dimensions that broadcast to {batch}"
@@ -61,7 +63,7 @@ class PackedMatrix:
 
 
 def _restored(
-    elements: np.ndarray, shape: tuple[int, ...], nr: int, isa: str, format: str
+    elements: npt.NDArray[np.float32], shape: tuple[int, ...], nr: int, isa: str, format: str
 ) -> PackedMatrix:
     if format != FORMAT:
         raise PlanError(message("PackedMatrix", "format", "", repr(format), repr(FORMAT), "pack the matrix again"))

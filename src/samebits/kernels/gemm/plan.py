@@ -105,7 +105,7 @@ class _Lowering:
     def product(self) -> None:
         """Every round of panels, every segment of K."""
         x, c = self.x, self.x.c
-        rounds = [range(0, x.panels)]
+        rounds = [range(x.panels)]
         b, strides = Operand(x.order[1]), list(c.b.batch)
         if x.form == STAGED:
             starts = range(0, x.panels, x.round_panels)
