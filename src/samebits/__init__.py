@@ -1,1 +1,151 @@
+"""Tensors in low-precision formats, and computing on them with the same bits everywhere.
+
+Every public name is here, and its module is imported when the name is first used: `_HOMES` says which. A new name goes
+into that table, under TYPE_CHECKING and into `__all__`.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from samebits import dtypes, errors
+    from samebits.codegen.isa import Isa, isas, use_isa
+    from samebits.dtypes import DType
+    from samebits.errors import (
+        ClosedError,
+        DeviceError,
+        DTypeError,
+        ExchangeError,
+        LayoutError,
+        ModelError,
+        NativeError,
+        OptionError,
+        PlanError,
+        SamebitsError,
+        ShapeError,
+        UnsupportedModelError,
+    )
+    from samebits.kernels.gemm.contraction import Spec
+    from samebits.kernels.gemm.packed import PackedMatrix
+    from samebits.kernels.plan import Plan
+    from samebits.layout import Layout
+    from samebits.memory import Buffer, Device
+    from samebits.ops.elementwise import (
+        abs,
+        add,
+        cast,
+        divide,
+        erf,
+        exp,
+        gelu,
+        maximum,
+        minimum,
+        multiply,
+        negative,
+        reciprocal,
+        relu,
+        sqrt,
+        subtract,
+    )
+    from samebits.ops.matmul import linear, matmul, pack, plan_matmul
+    from samebits.ops.rows import layer_norm, max, mean, min, softmax, sum
+    from samebits.program.graph import Program
+    from samebits.runtime.cpu import Session, load, prepare
+    from samebits.tensor import Tensor
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Buffer",
+    "ClosedError",
+    "DType",
+    "DTypeError",
+    "Device",
+    "DeviceError",
+    "ExchangeError",
+    "Isa",
+    "Layout",
+    "LayoutError",
+    "ModelError",
+    "NativeError",
+    "OptionError",
+    "PackedMatrix",
+    "Plan",
+    "PlanError",
+    "Program",
+    "SamebitsError",
+    "Session",
+    "ShapeError",
+    "Spec",
+    "Tensor",
+    "UnsupportedModelError",
+    "__version__",
+    "abs",
+    "add",
+    "cast",
+    "divide",
+    "dtypes",
+    "erf",
+    "errors",
+    "exp",
+    "gelu",
+    "isas",
+    "layer_norm",
+    "linear",
+    "load",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "multiply",
+    "negative",
+    "pack",
+    "plan_matmul",
+    "prepare",
+    "reciprocal",
+    "relu",
+    "softmax",
+    "sqrt",
+    "subtract",
+    "sum",
+    "use_isa",
+]
+
+_HOMES = {
+    "codegen.isa": "Isa isas use_isa",
+    "dtypes": "DType",
+    "errors": "ClosedError DTypeError DeviceError ExchangeError LayoutError ModelError NativeError OptionError"
+    " PlanError SamebitsError ShapeError UnsupportedModelError",
+    "kernels.gemm.contraction": "Spec",
+    "kernels.gemm.packed": "PackedMatrix",
+    "kernels.plan": "Plan",
+    "layout": "Layout",
+    "memory": "Buffer Device",
+    "ops.elementwise": "abs add cast divide erf exp gelu maximum minimum multiply negative reciprocal relu sqrt"
+    " subtract",
+    "ops.matmul": "linear matmul pack plan_matmul",
+    "ops.rows": "layer_norm max mean min softmax sum",
+    "program.graph": "Program",
+    "runtime.cpu": "Session load prepare",
+    "tensor": "Tensor",
+}
+_MODULES = frozenset({"dtypes", "errors"})
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    """Import what `name` is in, once."""
+    if name in _MODULES:
+        return importlib.import_module(f"samebits.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'samebits' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"samebits.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """What is public."""
+    return __all__

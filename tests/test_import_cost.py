@@ -1,0 +1,47 @@
+"""What `import samebits` and exchange load, seen from a fresh process. Nothing here is timed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# What was there before: the interpreter's own start and the two dependencies that every use needs.
+PROBE = """
+import json, sys
+import numpy, ml_dtypes
+before = {{name.partition(".")[0] for name in sys.modules}}
+{statement}
+roots = {{name.partition(".")[0] for name in sys.modules}}
+print(json.dumps(sorted(roots - before - set(sys.stdlib_module_names))))
+"""
+
+
+def loaded(statement: str) -> set[str]:
+    """The packages outside the standard library that a statement loads beside NumPy and ml_dtypes."""
+    run = subprocess.run(
+        [sys.executable, "-c", PROBE.format(statement=statement)], capture_output=True, text=True, check=True
+    )
+    return set(json.loads(run.stdout))
+
+
+def test_probe_sees_what_is_loaded():
+    assert loaded("import hypothesis") >= {"hypothesis"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import samebits",
+        "import samebits as sb; sb.Tensor.from_any([[1.0, 2.0]]).numpy()",
+        "import samebits as sb; sb.dtypes.float8_e4m3fn.decode(0x38)",
+        "import samebits as sb; sb.errors.SamebitsError",
+    ],
+)
+def test_import_and_exchange_load_numpy_and_ml_dtypes_alone(statement):
+    assert loaded(statement) == {"samebits"}
+
+
+def test_computing_loads_llvmlite_and_no_framework():
+    statement = "import numpy, samebits as sb; sb.exp(numpy.ones(3, numpy.float32))"
+    assert loaded(statement) == {"samebits", "llvmlite"}

@@ -1,0 +1,76 @@
+"""The public names: one flat sorted list, each defined where the table says, visible to type checkers and at run time."""
+
+import ast
+import pathlib
+import pkgutil
+import types
+
+import pytest
+
+import samebits as sb
+
+TREE = ast.parse(pathlib.Path(sb.__file__).read_text())
+
+
+def typed_names() -> dict[str, str]:
+    """What the TYPE_CHECKING block imports: name -> module."""
+    block = next(node for node in TREE.body if isinstance(node, ast.If))
+    assert isinstance(block.test, ast.Name)
+    assert block.test.id == "TYPE_CHECKING"
+    found = {}
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        found |= {alias.asname or alias.name: node.module for alias in node.names}
+    return found
+
+
+def test_public_names_are_sorted_and_unique():
+    assert sb.__all__ == sorted(set(sb.__all__))
+
+
+def test_public_names_are_those_a_type_checker_sees():
+    assert set(sb.__all__) == {*typed_names(), "__version__"}
+
+
+def test_dir_lists_the_public_names():
+    assert dir(sb) == sb.__all__
+
+
+def test_table_and_type_checker_agree_on_homes():
+    homes = {name: f"samebits.{home}" for name, home in sb._HOME.items()}
+    assert homes | dict.fromkeys(sb._MODULES, "samebits") == typed_names()
+
+
+@pytest.mark.parametrize("name", sb.__all__)
+def test_name_is_defined_where_the_table_says(name):
+    value = getattr(sb, name)
+    assert getattr(sb, name) is value
+    if name in sb._MODULES:
+        assert isinstance(value, types.ModuleType)
+        assert value.__name__ == f"samebits.{name}"
+    elif name != "__version__":
+        # Functions made from a row call themselves samebits.<name>; all else says where it is written.
+        assert value.__module__ in ("samebits", f"samebits.{sb._HOME[name]}")
+        assert value.__name__ == name
+
+
+def test_no_name_hides_a_module():
+    modules = {module.name for module in pkgutil.iter_modules(sb.__path__)}
+    assert modules & set(sb.__all__) == set(sb._MODULES)
+
+
+def test_star_import_gives_the_public_names():
+    space: dict[str, object] = {}
+    exec("from samebits import *", space)
+    assert set(space) - {"__builtins__"} == set(sb.__all__)
+
+
+def test_unknown_name():
+    with pytest.raises(AttributeError) as error:
+        sb.nonesuch  # noqa: B018
+    assert str(error.value) == "module 'samebits' has no attribute 'nonesuch'"
+
+
+@pytest.mark.parametrize("name", [name for name in sb.__all__ if name != "__version__"])
+def test_public_name_has_a_docstring(name):
+    assert getattr(sb, name).__doc__
