@@ -1,0 +1,287 @@
+"""The object cache: ours alone, whole files or none, bounded, and never the cause of an error."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pwd
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from samebits import errors
+from samebits.codegen import isa as isas
+from samebits.codegen import llvm as emitter
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import Builder, KernelSpec
+from samebits.dtypes import int64
+from samebits.native import cache, compile
+
+
+def fill(b: Builder, description: int) -> None:
+    """p[0] = description."""
+    b.store(b.pointer("p", int64), 0, b.constant(description, int64, 1))
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """An empty cache directory in force for this test."""
+    path = tmp_path / "cache"
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", str(path))
+    return path
+
+
+def spec(value: int = 7) -> KernelSpec:
+    """A kernel that no other test has compiled."""
+    return KernelSpec(fill, value, ("p",), _compiled())
+
+
+def _compiled() -> Isa:
+    rows = [row for row in isas.ROWS if row.compiled and row.available]
+    if not rows:
+        pytest.skip("no compiled row runs here")
+    return rows[-1]
+
+
+def result(code: bytes) -> int:
+    """What the kernel in an object file writes."""
+    import ctypes
+
+    (address,) = compile.link_all(code, (emitter.ENTRY,))
+    out = np.zeros(1, np.int64)
+    arguments = np.array([out.ctypes.data], np.int64)
+    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(address)
+    kernel(arguments.ctypes.data, 0, 1, None)
+    return int(out[0])
+
+
+def test_the_directory_is_created_private(folder: pathlib.Path) -> None:
+    before = os.umask(0)
+    try:
+        assert cache.directory() == folder
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    cache.write("k", b"payload")
+    assert stat.S_IMODE((folder / "k.o").stat().st_mode) == 0o600
+
+
+def test_what_is_written_is_read(folder: pathlib.Path) -> None:
+    assert cache.read("k") is None
+    cache.write("k", b"payload")
+    assert cache.read("k") == b"payload"
+    assert cache.size_bytes() == 32 + len(b"payload")
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o701, 0o777])
+def test_a_directory_that_others_may_enter_is_not_used(folder: pathlib.Path, mode: int) -> None:
+    folder.mkdir()
+    folder.chmod(mode)
+    assert cache.directory() is None
+    cache.write("k", b"payload")
+    assert cache.read("k") is None
+    assert list(folder.iterdir()) == []
+    assert result(compile.load_object(spec())) == 7
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+def test_a_directory_of_another_user_is_not_used(folder: pathlib.Path) -> None:
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 12345, -1)
+    assert cache.directory() is None
+    assert result(compile.load_object(spec())) == 7
+
+
+def test_a_file_in_the_way_is_no_error(folder: pathlib.Path) -> None:
+    folder.write_text("not a directory")
+    assert cache.directory() is None
+    assert result(compile.load_object(spec())) == 7
+
+
+def test_a_directory_that_cannot_be_written_is_no_error(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.write("k", b"payload")
+    folder.chmod(0o500)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")  # as root, the mode alone refuses nothing
+
+    monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
+    assert cache.read("k") == b"payload"
+    cache.write("l", b"payload")
+    assert cache.read("l") is None
+    assert result(compile.load_object(spec())) == 7
+
+
+def test_a_full_disk_leaves_no_half_file(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cache.os, "replace", refuse)
+    cache.write("k", b"payload")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_directory_that_vanishes_is_no_error(folder: pathlib.Path) -> None:
+    assert cache.directory() == folder
+    folder.rmdir()
+    cache.write("k", b"payload")
+    cache.trim(0)
+    assert cache.read("k") is None
+    assert cache.size_bytes() == 0
+
+
+def test_an_empty_variable_turns_the_cache_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", "")
+    assert cache.directory() is None
+
+
+def test_without_a_home_there_is_no_cache(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SAMEBITS_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def nobody(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    monkeypatch.chdir(tmp_path)
+    assert cache.directory() is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_default_is_below_the_home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SAMEBITS_CACHE_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the specification: ignore it
+    assert cache.directory() == tmp_path / ".cache" / "samebits"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+    assert cache.directory() == tmp_path / "x" / "samebits"
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "digest of nothing"])
+def test_a_damaged_file_is_compiled_again(folder: pathlib.Path, damage: str) -> None:
+    kernel = spec()
+    good = compile.load_object(kernel)
+    (path,) = folder.glob("*.o")
+    whole = path.read_bytes()
+    assert whole[32:] == good
+    path.write_bytes(
+        {
+            "truncate": whole[: len(whole) // 2],
+            "flip": whole[:100] + bytes([whole[100] ^ 1]) + whole[101:],
+            "empty": b"",
+            "digest of nothing": bytes.fromhex("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
+        }[damage]
+    )
+    assert compile.load_object(kernel) == good
+    assert path.read_bytes() == whole
+
+
+def test_a_warm_cache_emits_no_text(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = spec()
+    code = compile.load_object(kernel)
+
+    def refuse(_: KernelSpec) -> str:
+        raise AssertionError("a text was emitted")
+
+    monkeypatch.setattr(emitter, "emit", refuse)
+    assert compile.load_object(kernel) == code
+    assert result(code) == 7
+    with pytest.raises(AssertionError):
+        compile.load_object(spec(8))
+
+
+def test_compiling_twice_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", "")
+    assert compile.load_object(spec()) == compile.load_object(spec())
+
+
+def test_everything_that_decides_the_code_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = spec()
+    target = kernel.isa.target()
+    here = compile.key(kernel, target)
+    others = {
+        compile.key(spec(8), target),
+        compile.key(replace(kernel, isa=replace(kernel.isa, registers=9)), target),
+        compile.key(replace(kernel, parameters=("q",)), target),
+        compile.key(kernel, replace(target, features="+other")),
+        compile.key(replace(kernel, text=test_what_is_written_is_read), target),
+    }
+    with monkeypatch.context() as patch:
+        patch.setattr(compile.samebits, "__version__", "0.0.other")
+        others.add(compile.key(kernel, target))
+    with monkeypatch.context() as patch:
+        patch.setattr(compile.llvm, "llvm_version_info", (1, 2, 3))
+        others.add(compile.key(kernel, target))
+    with monkeypatch.context() as patch:
+        patch.setattr(compile, "sources", lambda: "edited")
+        others.add(compile.key(kernel, target))
+    with monkeypatch.context() as patch:
+        patch.setattr(compile, "_source", lambda module: "edited")
+        others.add(compile.key(kernel, target))
+    assert len(others) == 9
+    assert here not in others
+    assert compile.key(kernel, target) == here
+
+
+def test_a_description_without_a_value_of_its_own_is_refused() -> None:
+    kernel = replace(spec(), description=("x", spec))
+    with pytest.raises(errors.NativeError, match=r"description is .*, must be plain values; give rows or names"):
+        compile.key(kernel, kernel.isa.target())
+
+
+def test_the_least_recently_used_go_first(folder: pathlib.Path) -> None:
+    for k in range(6):
+        cache.write(f"k{k}", bytes(968))
+        os.utime(folder / f"k{k}.o", (k + 1, k + 1))
+    assert cache.read("k0") is not None  # now the most recently used
+    cache.trim(3000)
+    assert sorted(p.name for p in folder.iterdir()) == ["k0.o", "k4.o", "k5.o"]
+    assert cache.size_bytes() <= 3000
+
+
+def test_writing_keeps_the_bound(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "LIMIT_BYTES", 4000)
+    for k in range(300):
+        cache.write(f"k{k}", bytes(968))
+    assert cache.size_bytes() <= 4000 + 64 * 1000  # looked at once in 64 writes
+
+
+WORKER = """
+import ctypes, sys, time
+import test_cache
+from samebits.native import compile
+while time.time() < float(sys.argv[1]):
+    pass
+print(sum(test_cache.result(compile.load_object(test_cache.spec(k))) for k in range(6)))
+"""
+
+
+def test_many_processes_compile_the_same_kernels_at_once(folder: pathlib.Path) -> None:
+    import samebits
+
+    sources = pathlib.Path(samebits.__file__).parents[1]
+    paths = os.pathsep.join([str(pathlib.Path(__file__).parent), str(sources)])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    start = str(time.time() + 1.5)
+    running = [
+        subprocess.Popen([sys.executable, "-c", WORKER, start], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(8)
+    ]
+    assert [p.communicate(timeout=120)[0].strip() for p in running] == ["15"] * 8
+    assert len(list(folder.glob("*.o"))) == 6
+    assert list(folder.glob("*.tmp")) == []
+    assert all(cache.read(p.stem) is not None for p in folder.glob("*.o"))
+
+
+def test_an_object_that_does_not_link_is_one_clear_error() -> None:
+    with pytest.raises(errors.NativeError, match="a compiled object does not link: "):
+        compile.link_all(b"no object", (emitter.ENTRY,))
+    code = compile.load_object(spec())
+    with pytest.raises(errors.NativeError, match="a compiled object does not link: "):
+        compile.link_all(code, ("absent",))
+    assert result(code) == 7  # the linker works on
