@@ -80,7 +80,7 @@ def canonical(x: Array) -> Array:
 def maximum(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:
     """The larger of a and b, NaN if either is NaN, and +0 > -0: IEEE-754-2019 maximum."""
     a, b = np.asarray(a), np.asarray(b)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(all="ignore"):
         # Of two zeros the sum is -0 only if both are, which is their maximum.
         return np.asarray(np.where((a == 0) & (b == 0), a + b, np.maximum(a, b)))
 

@@ -130,7 +130,8 @@ def test_any_strides(row: Isa) -> None:
     views = [
         (x[::2], y), (x[:70, ::-1], y[:, :, ::-1]), (x[:70].transpose(2, 1, 0), y.transpose(2, 1, 0)),
         (x[:70, :, ::3], y[:, :, :13]), (x[:70, 2:3], y), (x[:1, :, :1], y), (x[0, 0], y), (x[3, 2, 1, ...], y),
-        (x[:70].transpose(1, 2, 0), y.transpose(1, 2, 0)), (x[:70, :, 5:6], y[:, :1]), (x[1, 1, 1, ...], y[1, 1, 1, ...]),
+        (x[:70].transpose(1, 2, 0), y.transpose(1, 2, 0)), (x[:70, :, 5:6], y[:, :1]),
+        (x[1, 1, 1, ...], y[1, 1, 1, ...]),
     ]  # fmt: skip
     for k, (a, b) in enumerate(views):
         shape = np.broadcast_shapes(a.shape, b.shape)

@@ -117,7 +117,8 @@ def reference(expression: Expression, inputs: Sequence[npt.ArrayLike], special: 
             result = _constant_array(node)
         elif node.op == "count" or node.op.startswith("row_"):
             assert special is not None  # only `reduce` accepts these nodes, and it passes their meaning
-            result = ieee.canonical(special(node, arguments))
+            with np.errstate(all="ignore"):
+                result = ieee.canonical(special(node, arguments))
         else:
             row = functions.row(node.op)
             with np.errstate(all="ignore"):
