@@ -1,0 +1,266 @@
+"""Row reductions: on every row, for every size, layout and thread count, the reference's bits; torch for values."""
+
+from typing import Any
+
+import aarch64
+import guard
+import launch
+import numpy as np
+import pytest
+import rows
+import torch
+
+from samebits import dtypes
+from samebits.codegen.isa import Isa
+from samebits.errors import OptionError, PlanError, ShapeError
+from samebits.kernels import composites, reduce
+from samebits.kernels.expression import Chain, Expression
+
+Array = np.ndarray[Any, Any]
+EVERY_ROW = pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
+COMPILED = pytest.mark.parametrize("row", rows.COMPILED_ROWS, ids=lambda row: row.name)
+F32 = dtypes.float32
+SIZES = (0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 1000, 2047, 2048, 2049, 4097)
+
+
+def reduction(op: str, dtype: dtypes.DType = F32) -> Expression:
+    """One reduction."""
+    c = Chain()
+    return c.finish(c.apply(op, c.input(dtype)))
+
+
+def fused() -> Expression:
+    """A residual added before a layer norm, its mean as a second output, and a where after it."""
+    c = Chain()
+    x, residual, gamma, beta = (c.input(F32) for _ in range(4))
+    scale, mask = c.input(F32), c.input(dtypes.bool_)
+    total = c.apply("add", x, c.apply("mul", residual, scale))
+    mean = c.apply("div", c.apply("row_sum", total), c.count())
+    (normal,) = c.include(composites.layer_norm(True, True, 1e-5), total, gamma, beta)
+    return c.finish(c.apply("where", mask, normal, c.constant(-0.0, F32)), mean, c.apply("row_min", normal))
+
+
+def fused_operands(r: int, n: int) -> list[Array]:
+    """Inputs of `fused`: two of full rows, two along the row, one a row, a mask along the row."""
+    g = np.random.default_rng(n)
+    x, residual = g.normal(size=(2, r, n)).astype(np.float32)
+    gamma, beta = g.normal(size=(2, 1, n)).astype(np.float32)
+    return [x, residual, gamma, beta, g.normal(size=(r, 1)).astype(np.float32), g.integers(0, 2, (1, n)).astype(bool)]
+
+
+def run(
+    e: Expression, row: Isa, inputs: list[Array], outputs: list[Array], axes: tuple[int, ...], threads: int = 1
+) -> None:
+    """Plan and perform."""
+    plan = reduce.plan(e, launch.layouts(*inputs), launch.layouts(*outputs), axes, row, threads)
+    launch.run_plan(plan, [*inputs, *outputs], threads)
+
+
+def outputs_like(due: list[Array]) -> list[Array]:
+    """Fresh outputs."""
+    return [np.full_like(d, 99) for d in due]
+
+
+def check(
+    e: Expression, row: Isa, inputs: list[Array], axes: tuple[int, ...], what: object = "", threads: int = 1
+) -> None:
+    """Outputs have the reference's bits."""
+    due = reduce.reference(e, *inputs, axes=axes)
+    outputs = outputs_like(due)
+    run(e, row, inputs, outputs, axes, threads)
+    for got, want in zip(outputs, due, strict=True):
+        launch.assert_bits(got, want, (what, row.name))
+
+
+@EVERY_ROW
+@pytest.mark.parametrize("op", ["row_sum", "row_max", "row_min"])
+def test_reductions_of_every_size(row: Isa, op: str) -> None:
+    for n in SIZES[op != "row_sum" :]:
+        x = np.random.default_rng(n).normal(size=(3, n)).astype(np.float32)
+        check(reduction(op), row, [x], (1,), n)
+
+
+@EVERY_ROW
+def test_softmax_and_layer_norm_of_every_size(row: Isa) -> None:
+    for n in SIZES if row.compiled else (1, 3, 65, 129, 2049):
+        x = 3 * np.random.default_rng(n).normal(size=(5, n)).astype(np.float32)
+        if n:
+            check(composites.softmax(), row, [x], (1,), n)
+        check(composites.layer_norm(False, False, 1e-5), row, [x], (-1,), n)
+
+
+@EVERY_ROW
+def test_what_stands_before_and_after_is_fused(row: Isa) -> None:
+    for r, n in ((1, 1), (7, 63), (3, 64), (37, 65), (2, 2049), (40, 48)):
+        check(fused(), row, fused_operands(r, n), (1,), (r, n))
+    plan = reduce.plan(
+        fused(),
+        launch.layouts(*fused_operands(4, 64)),
+        (((4, 64), (64, 1)), ((4, 1), (1, 1)), ((4, 1), (1, 1))),
+        (1,),
+        row,
+    )
+    assert len(plan.steps) == 1
+
+
+@EVERY_ROW
+@pytest.mark.parametrize("at_start", [False, True], ids=["end", "start"])
+def test_rows_beside_guard_pages(row: Isa, at_start: bool) -> None:
+    for n in (1, 2, 17, 63, 65, 100, 2049):
+        inputs = [guard.array(x, at_start=at_start) for x in fused_operands(3, n)]
+        due = reduce.reference(fused(), *inputs, axes=(1,))
+        outputs = [guard.array(np.full_like(d, 99), at_start=at_start) for d in due]
+        run(fused(), row, inputs, outputs, (1,))
+        for got, want in zip(outputs, due, strict=True):
+            launch.assert_bits(got, want, (n, row.name))
+
+
+@EVERY_ROW
+def test_special_values(row: Isa) -> None:
+    nan = np.array([0xFFC12345], np.uint32).view(np.float32)[0]
+    x = np.random.default_rng(1).normal(size=(9, 130)).astype(np.float32)
+    x[0, 77], x[1, 3], x[2, 3], x[2, 129] = nan, np.inf, np.inf, -np.inf
+    x[3], x[4], x[5], x[6] = -np.inf, -0.0, 1e-40, -np.inf
+    x[6, 100], x[7], x[8] = 2, -0.0, 3e38
+    x[7, 128] = 0.0
+    for op in ("row_sum", "row_max", "row_min"):
+        check(reduction(op), row, [x], (1,), op)
+    check(composites.softmax(), row, [x], (1,))
+    check(composites.layer_norm(False, False, 1e-5), row, [x], (1,))
+    with launch.flushing():
+        out = np.zeros((9, 1), np.float32)
+        run(reduction("row_sum"), row, [x], [out], (1,))
+    assert out[5] == np.float32(np.sum(x[5].astype(np.float64)))
+
+
+def test_the_rule_by_hand() -> None:
+    """Section 6 on values whose order shows: 2**24 absorbs a 1 unless another 1 joins it first."""
+    big = np.zeros((1, 129), np.float32)
+    big[0, 0], big[0, 64], big[0, 128] = 2.0**24, 1, 1
+    assert reduce.reference(reduction("row_sum"), big, axes=(1,))[0].item() == 2.0**24
+    big[0, 128], big[0, 32], big[0, 96] = 0, 1, 0
+    assert reduce.reference(reduction("row_sum"), big, axes=(1,))[0].item() == 2.0**24
+    big[0, 64], big[0, 96] = 0, 1
+    assert reduce.reference(reduction("row_sum"), big, axes=(1,))[0].item() == 2.0**24 + 2
+    zeros = np.full((2, 3), -0.0, np.float32)
+    assert np.signbit(reduce.reference(reduction("row_sum"), zeros, axes=(1,))[0]).all()
+    empty = reduce.reference(reduction("row_sum"), np.zeros((2, 0), np.float32), axes=(1,))[0]
+    launch.assert_bits(empty, np.zeros((2, 1), np.float32))
+
+
+@EVERY_ROW
+def test_any_axes_and_strides(row: Isa) -> None:
+    x = np.random.default_rng(4).normal(size=(6, 5, 4, 7)).astype(np.float32)
+    views = [x, x[::2, ::-1], x.transpose(3, 1, 0, 2), x[:, 1:2], np.broadcast_to(x[:1], x.shape), x[..., ::3]]
+    for k, view in enumerate(views):
+        for axes in ((3,), (0,), (1, 2), (0, 3), (0, 1, 2, 3), (2, 1), ()):
+            check(reduction("row_sum"), row, [view], axes, (k, axes))
+            if row.compiled:
+                check(composites.softmax(), row, [view], axes, (k, axes))
+
+
+@EVERY_ROW
+def test_outputs_of_any_strides(row: Isa) -> None:
+    x = np.random.default_rng(4).normal(size=(6, 5, 4)).astype(np.float32)
+    for axes in ((2,), (0, 2), (1,)):
+        due = reduce.reference(composites.softmax(), x, axes=axes)[0]
+        whole = np.full((4, 5, 6, 2), 99, np.float32)
+        run(composites.softmax(), row, [x], [whole.T[1]], axes)
+        launch.assert_bits(whole.T[1], due, axes)
+        assert (whole.T[0] == 99).all()
+
+
+@EVERY_ROW
+def test_integers_sum_exactly(row: Isa) -> None:
+    for dtype in (dtypes.int32, dtypes.int64):
+        x = np.random.default_rng(6).integers(-(2**31), 2**31, (4, 333)).astype(dtype.numpy)
+        for op in ("row_sum", "row_max", "row_min"):
+            check(reduction(op, dtype), row, [x], (1,), (dtype, op))
+
+
+@COMPILED
+def test_bits_ignore_threads_and_neighbours(row: Isa) -> None:
+    inputs = fused_operands(301, 129)
+    due = reduce.reference(fused(), *inputs, axes=(1,))
+    for threads in (1, 2, 3, 7):
+        outputs = outputs_like(due)
+        run(fused(), row, inputs, outputs, (1,), threads)
+        for got, want in zip(outputs, due, strict=True):
+            launch.assert_bits(got, want, threads)
+    alone = [x[17:18] if len(x) > 1 else x for x in inputs]
+    outputs = [np.empty_like(d[17:18]) for d in due]
+    run(fused(), row, alone, outputs, (1,))
+    for got, want in zip(outputs, due, strict=True):
+        launch.assert_bits(got, want[17:18])
+
+
+def test_long_rows_apply_the_rule_again() -> None:
+    x = np.random.default_rng(8).normal(size=(1, 2048 * 2048 + 12345)).astype(np.float32)
+    (due,) = reduce.reference(reduction("row_sum"), x, axes=(0, 1))
+    for row in rows.COMPILED_ROWS:
+        out = np.empty((1, 1), np.float32)
+        run(reduction("row_sum"), row, [x], [out], (0, 1))
+        launch.assert_bits(out, due, row.name)
+
+
+@COMPILED
+def test_an_output_may_lie_on_an_input(row: Isa) -> None:
+    x = np.random.default_rng(3).normal(size=(9, 300)).astype(np.float32)
+    due = reduce.reference(composites.softmax(), x, axes=(1,))[0]
+    run(composites.softmax(), row, [x], [x], (1,))
+    launch.assert_bits(x, due)
+
+
+@pytest.mark.parametrize("row", rows.AARCH64_ROWS, ids=lambda row: row.name)
+def test_aarch64_has_the_same_bits(row: Isa) -> None:
+    inputs = fused_operands(3, 131)
+    due = reduce.reference(fused(), *inputs, axes=(1,))
+    outputs = outputs_like(due)
+    aarch64.run_plan(
+        reduce.plan(fused(), launch.layouts(*inputs), launch.layouts(*outputs), (1,), row), [*inputs, *outputs]
+    )
+    for got, want in zip(outputs, due, strict=True):
+        launch.assert_bits(got, want, row.name)
+    x, soft = inputs[0], np.empty_like(inputs[0])
+    aarch64.run_plan(reduce.plan(composites.softmax(), launch.layouts(x), launch.layouts(soft), (1,), row), [x, soft])
+    launch.assert_bits(soft, reduce.reference(composites.softmax(), x, axes=(1,))[0], row.name)
+
+
+def test_torch_agrees_within_the_bound_of_the_sum() -> None:
+    """|sum error| <= (n/64 + 8 + 1) 2**-24 sum|x| on both sides; a softmax adds a few roundings of its own."""
+    x = torch.tensor(np.random.default_rng(9).normal(size=(20, 777)).astype(np.float32))
+    row, n = rows.COMPILED_ROWS[-1], 777
+    unit = 2.0**-24
+    out = np.empty((20, 1), np.float32)
+    run(reduction("row_sum"), row, [x.numpy()], [out], (1,))
+    bound = (n / 64 + 9) * unit * x.abs().double().sum(1)
+    assert (torch.from_numpy(out)[:, 0].double() - x.double().sum(1)).abs().le(bound).all()
+    soft = np.empty((20, n), np.float32)
+    run(composites.softmax(), row, [x.numpy()], [soft], (1,))
+    due = torch.softmax(x.double(), 1).numpy()
+    # x - m errs by half an ulp of at most 8, which exp turns into a relative error.
+    assert (np.abs(soft - due) <= due * (n / 64 + 9 + 2 * 8 + 4) * unit).all()
+    norm = np.empty((20, n), np.float32)
+    run(composites.layer_norm(False, False, 1e-5), row, [x.numpy()], [norm], (1,))
+    assert np.abs(norm - torch.nn.functional.layer_norm(x.double(), (n,)).numpy()).max() < 64 * unit * 5
+
+
+def test_plans_refuse_what_they_cannot_do() -> None:
+    row = rows.ALL_ROWS[0]
+    with pytest.raises(PlanError) as empty:
+        reduce.plan(reduction("row_max"), (((2, 0), (0, 1)),), (((2, 1), (1, 1)),), (1,), row)
+    assert str(empty.value) == "reduce.plan: axes extent is 0, must be at least 1; row_max of nothing has no value"
+    with pytest.raises(OptionError) as axes:
+        reduce.plan(reduction("row_sum"), (((2, 3), (3, 1)),), (((2, 1), (1, 1)),), (1, -1), row)
+    assert str(axes.value) == "reduce.plan: axes is (1, -1), must be distinct, in [-2, 2); name each axis once"
+    with pytest.raises(ShapeError) as shape:
+        reduce.plan(reduction("row_sum"), (((2, 3), (3, 1)),), (((3,), (1,)),), (1,), row)
+    assert str(shape.value) == (
+        "reduce.plan: operands is 1 inputs, 1 outputs, output shapes [(3,)], must be 1 inputs, 1 outputs of shape "
+        "(2, 3) or (2, 1); pass one layout each"
+    )
+    with pytest.raises(ShapeError) as apart:
+        reduce.plan(fused(), (((2,), (1,)), ((3,), (1,))), (), (0,), row)
+    assert str(apart.value) == (
+        "reduce.plan: inputs shapes is [(2,), (3,)], must be shapes that broadcast together; reshape them"
+    )
