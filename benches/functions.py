@@ -1,0 +1,103 @@
+"""exp, erf and a fused chain beside NumPy and torch: one process, interleaved, one thread, medians.
+
+Prints Gelem/s and ratios as Markdown (tools/run_benches.py). `python benches/functions.py`
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from samebits import dtypes
+from samebits.codegen import isa
+from samebits.codegen.isa import Isa
+from samebits.kernels import composites, elementwise
+from samebits.kernels.expression import Chain, Expression
+from samebits.native.table import Table
+
+Call = Callable[[], Any]
+ROUNDS = 60
+
+
+def medians(calls: dict[str, Call]) -> dict[str, float]:
+    """Seconds of each call, taken in turns so that a slow moment of the machine meets all of them."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            times[name].append(time.perf_counter() - began)
+    return {name: float(np.median(found)) for name, found in times.items()}
+
+
+def aligned(shape: tuple[int, ...], seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Normal float32 values that start at a cache line, as a Tensor's do."""
+    count = int(np.prod(shape))
+    block = np.empty(count + 16, np.float32)
+    start = -(block.ctypes.data // 4) % 16
+    found = block[start : start + count].reshape(shape)
+    found[...] = np.random.default_rng(seed).normal(size=shape)
+    return found
+
+
+def unary(name: str) -> Expression:
+    """One function of one input."""
+    chain = Chain()
+    return chain.finish(chain.apply(name, chain.input(dtypes.float32)))
+
+
+def ours(expression: Expression, row: Isa, x: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> Call:
+    """A call of the expression's kernel."""
+    layout = ((x.size,), (1,))
+    table = Table([(elementwise.plan(expression, (layout,), (layout,), row), (0, 1))], 2, 1)
+    addresses = (x.ctypes.data, out.ctypes.data)
+    return lambda: table.run(addresses)
+
+
+def torch_call(function: Callable[..., Any], x: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> Call:
+    """torch's function on the same memory."""
+    tensor, target = torch.from_numpy(x), torch.from_numpy(out)
+    return lambda: function(tensor, target)
+
+
+def main() -> list[dict[str, object]]:
+    """Measure, print, return the rows."""
+    torch.set_num_threads(1)
+    compiled = [row for row in isa.ROWS if row.compiled and row.available]
+    cases: Sequence[tuple[str, Expression, Callable[..., Any], Any]] = (
+        ("exp", unary("exp"), lambda x, out: torch.exp(x, out=out), np.exp),
+        ("erf", unary("erf"), lambda x, out: torch.erf(x, out=out), None),
+        ("gelu", composites.gelu(), lambda x, out: torch.nn.functional.gelu(x), None),
+    )
+    found: list[dict[str, object]] = []
+    print("## Functions\n\nGelem/s on float32, one thread; exp and erf correctly rounded for every input.\n")
+    print("| function | elements | row | ours | torch | NumPy | ours / torch |\n|---|---|---|---|---|---|---|")
+    for n in (1 << 14, 1 << 22):
+        x = aligned((n,), 0)
+        for name, expression, of_torch, of_numpy in cases:
+            out, theirs = aligned((n,), 1), aligned((n,), 1)
+            calls = {row.name: ours(expression, row, x, out) for row in compiled}
+            calls["torch"] = torch_call(of_torch, x, theirs)
+            if of_numpy is not None:
+                calls["numpy"] = functools.partial(of_numpy, x, out=theirs)
+            speed = {key: n / value / 1e9 for key, value in medians(calls).items()}
+            peer, numpy_text = speed["torch"], f"{speed['numpy']:.2f}" if "numpy" in speed else "-"
+            for row in compiled:
+                mine = speed[row.name]
+                found.append({"function": name, "elements": n, "row": row.name, "gelem_s": mine, "torch": peer})
+                print(f"| {name} | {n} | {row.name} | {mine:.2f} | {peer:.2f} | {numpy_text} | {mine / peer:.2f} |")
+    for case in found:
+        if case["row"] == compiled[-1].name and case["elements"] == 1 << 22:
+            mine, peer = float(str(case["gelem_s"])), float(str(case["torch"]))
+            what = f"{case['function']}, 4M float32, {case['row']}"
+            print(f"figure: {what} | {mine:.2f} Gelem/s | torch {peer:.2f} Gelem/s | {mine / peer:.2f}")
+    return found
+
+
+if __name__ == "__main__":
+    main()
