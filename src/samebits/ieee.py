@@ -88,7 +88,7 @@ def maximum(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:
 def minimum(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:
     """The smaller of a and b, NaN if either is NaN, and -0 < +0: IEEE-754-2019 minimum."""
     a, b = np.asarray(a), np.asarray(b)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(all="ignore"):
         return np.asarray(np.where((a == 0) & (b == 0), -(-a + -b), np.minimum(a, b)))
 
 
