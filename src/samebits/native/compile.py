@@ -52,7 +52,8 @@ def address(spec: KernelSpec) -> int:
 def load_object(spec: KernelSpec, arch: str | None = None) -> bytes:
     """The object file of a kernel (for `arch`; default: this machine), from the cache or compiled and put there."""
     target = spec.isa.target(arch)
-    return _cached(key(spec, target), lambda: emitter.emit(spec), target)
+    with _lock:
+        return _cached(key(spec, target), lambda: emitter.emit(spec), target)
 
 
 def addresses(module: str, symbols: tuple[str, ...], target: Target) -> tuple[int, ...]:
