@@ -70,7 +70,9 @@ def plan(g: Gather, isa: Isa, threads: int = 1) -> Plan:
     )
     sizes = [size for pair in zip(g.extents, g.strides, strict=True) for size in pair]
     operands = [Operand(k) for k in range(4)]
-    step = Step(spec, -(-rows // each) if g.inner else 0, (*operands, rows, each, g.count, g.inner, g.outer_stride, *sizes))
+    step = Step(
+        spec, -(-rows // each) if g.inner else 0, (*operands, rows, each, g.count, g.inner, g.outer_stride, *sizes)
+    )
     return Plan(
         what=f"gather {g.dtype.name} {g.outer} x {g.count} rows of {g.inner}",
         isa=isa,

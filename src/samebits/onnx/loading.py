@@ -5,7 +5,7 @@ Start at `load`.
 
 from __future__ import annotations
 
-from samebits.errors import DTypeError, ModelError, ShapeError, UnsupportedModelError, message
+from samebits.errors import DTypeError, ModelError, OptionError, ShapeError, UnsupportedModelError, message
 from samebits.onnx import proto, rows_compute, rows_shape
 from samebits.onnx.row import REQUIRED, Call, OpRow, Unsupported
 from samebits.program.builder import Builder
@@ -34,7 +34,9 @@ def load(source: object) -> Program:
     for value in model.inputs:
         if value.shape is None:
             raise ModelError(
-                message("load", f"input {value.name!r}", "rank", "unknown", "given in the model", "export it with a shape")
+                message(
+                    "load", f"input {value.name!r}", "rank", "unknown", "given in the model", "export it with a shape"
+                )
             )
         values[value.name] = b.input(value.name, value.dtype, value.shape)
     for name, array in model.initializers.items():
@@ -44,7 +46,9 @@ def load(source: object) -> Program:
     for value in model.outputs:
         made = values.get(value.name)
         if made is None:
-            raise ModelError(message("load", f"output {value.name!r}", "", "made by no node", "made by one", "export it again"))
+            raise ModelError(
+                message("load", f"output {value.name!r}", "", "made by no node", "made by one", "export it again")
+            )
         outputs[value.name] = made
     return b.build(outputs, {name: made for name, made in values.items() if made is not None})
 
@@ -62,7 +66,7 @@ def _lower(model: proto.Model, b: Builder, values: dict[str, str | None]) -> Non
             if failed.isdisjoint(node.inputs):
                 _add(b, Call(b, node, opset, _operands(node, values), attributes), row, values)
                 continue
-        except (Unsupported, DTypeError, ShapeError) as error:
+        except (Unsupported, DTypeError, OptionError, ShapeError) as error:
             reason = str(error)
         failed.update(node.outputs)
         if reason is not None:
@@ -125,5 +129,3 @@ def _add(b: Builder, call: Call, row: OpRow, values: dict[str, str | None]) -> N
             raise ModelError(message("load", f"value {name!r}", "", "made twice", "made once", "rename one"))
         if name:
             values[name] = value
-
-

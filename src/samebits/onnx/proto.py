@@ -66,7 +66,9 @@ def read(source: object) -> Model:
 
     name, proto = _parse(source)
     if not proto.HasField("graph") or not proto.opset_import:
-        raise ModelError(message("load", name, "", "without a graph", "an ONNX model", "check that the file is complete"))
+        raise ModelError(
+            message("load", name, "", "without a graph", "an ONNX model", "check that the file is complete")
+        )
     graph = proto.graph
     _refuse(name, "sparse initializers", len(graph.sparse_initializer))
     _refuse(name, "model functions", len(proto.functions))
@@ -99,12 +101,14 @@ def _parse(source: object) -> tuple[str, Any]:
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else "the model"
     try:
         if isinstance(source, str | os.PathLike):
-            return os.path.basename(name), onnx.load(name)
+            return str(name), onnx.load(name)
         data = source if isinstance(source, bytes | bytearray | memoryview) else _contents(source)
         return name, onnx.load_model_from_string(bytes(data))
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ModelError(message("load", str(name), "", f"unreadable ({reason})", "a readable file", "check the path")) from error
+        raise ModelError(
+            message("load", str(name), "", f"unreadable ({reason})", "a readable file", "check the path")
+        ) from error
     except ModelError:
         raise
     except Exception as error:  # protobuf's own error, or a checker's: the bytes are not a model
@@ -158,7 +162,14 @@ def _array(model: str, tensor: Any) -> Array:
     except Exception as error:  # missing external data, or bytes that do not fit the shape
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ModelError(
-            message("load", f"tensor {tensor.name!r}", "", f"unreadable ({reason})", "complete", "put its data where the model says")
+            message(
+                "load",
+                f"tensor {tensor.name!r}",
+                "",
+                f"unreadable ({reason})",
+                "complete",
+                "put its data where the model says",
+            )
         ) from error
     return array
 

@@ -23,7 +23,7 @@ LATEST = 28
 REQUIRED: Any = object()
 
 
-class Unsupported(Exception):  # noqa: N818 - never leaves the front end
+class Unsupported(Exception):
     """A node asks for what its row does not do; the text is the reason."""
 
 
@@ -85,7 +85,9 @@ class Call:
         """The integers of input `index`, symbols allowed."""
         known = self.b.integers(self[index])
         if known is None:
-            raise Unsupported(f"input {index} ({self.node.inputs[index]!r}) depends on data, must be a shape or a constant")
+            raise Unsupported(
+                f"input {index} ({self.node.inputs[index]!r}) depends on data, must be a shape or a constant"
+            )
         return known
 
     def numbers(self, index: int) -> tuple[int, ...]:

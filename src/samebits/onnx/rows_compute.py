@@ -268,7 +268,12 @@ ROWS: tuple[OpRow, ...] = (
         "Gemm",
         7,
         _gemm,
-        (Attribute("alpha", 1.0), Attribute("beta", 1.0), Attribute("transA", 0, (0, 1)), Attribute("transB", 0, (0, 1))),
+        (
+            Attribute("alpha", 1.0),
+            Attribute("beta", 1.0),
+            Attribute("transA", 0, (0, 1)),
+            Attribute("transB", 0, (0, 1)),
+        ),
     ),
     OpRow("Softmax", 13, _softmax, (Attribute("axis", -1),)),
     OpRow(

@@ -121,16 +121,20 @@ def _bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size
         if step < 0 and isinstance(end, int) and isinstance(extent, int) and end < -extent:
             places = range(*slice(start, None, step).indices(extent))  # type: ignore[misc]
         return (places.start if len(places) else 0), len(places)
-    if step != 1 or not isinstance(start, int) or start < 0:
-        raise Unsupported("bounds depend on a size in a way that is not done: only [n:size], n >= 0, step 1")
-    if isinstance(end, int) and end < 0:
-        last = extent + end
-    elif isinstance(end, int) and end >= 2**31 - 1:
-        last = extent
-    else:
-        last = dim.minimum(end, extent)
-    count = last - start
-    return start, count if start == 0 else dim.maximum(count, 0)
+    if step != 1:
+        raise Unsupported("a step that is not 1 needs bounds and an extent that are known when the model is loaded")
+    first, last = _clamped(start, extent), _clamped(end, extent)
+    return first, last if first == 0 else dim.maximum(last - first, 0)
+
+
+def _clamped(place: Size, extent: Size) -> Size:
+    """A bound as a place in [0, extent]: negative ones count from the end."""
+    if place == 0 or place == extent:
+        return place
+    if isinstance(place, int) and place < 0:
+        return dim.maximum(extent + place, 0)
+    # Exporters write "to the end" as a huge number.
+    return extent if isinstance(place, int) and place >= 2**31 - 1 else dim.minimum(place, extent)
 
 
 def _gather(call: Call) -> Sequence[str]:
@@ -158,7 +162,7 @@ def _range(call: Call) -> Sequence[str]:
         raise Unsupported("the step is 0")
     span = limit - start if step > 0 else start - limit
     count = dim.floor_divide(span + (abs(step) - 1), abs(step))
-    if isinstance(count, int) or isinstance(start, int) and start > 0:
+    if isinstance(count, int) or (isinstance(start, int) and start > 0):
         count = dim.maximum(count, 0)
     return call.b.add("range", (), Range(start, count, step))
 

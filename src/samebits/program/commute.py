@@ -43,9 +43,10 @@ def _is_unary(node: Node) -> bool:
 
 
 def _exchanged(program: Program, view: Node, node: Node) -> Program:
-    """The map takes the view's operand, under the name of the view's output; the view makes the map's output."""
+    """The map takes the view's operand; the view makes what the map made. The value between is new, and so is its name."""
     facts = dict(program.facts)
-    (middle,), (result,) = view.outputs, node.outputs
+    (result,) = node.outputs
+    middle = f"{result}@{view.outputs[0]}"
     (facts[middle],) = _inferred(facts, node, view.inputs)
     (facts[result],) = _inferred(facts, view, (middle,))
     nodes: list[Node] = []

@@ -86,7 +86,9 @@ def row_extents(shapes: Sequence[Shape], axes: Sequence[int]) -> tuple[Shape, li
     """
     shape = broadcast_shapes(shapes)
     if any(not -len(shape) <= axis < 0 for axis in axes):
-        raise ShapeError(message("rows", "operands", "rank", len(shape), f"enough for axes {list(axes)}", "reshape them"))
+        raise ShapeError(
+            message("rows", "operands", "rank", len(shape), f"enough for axes {list(axes)}", "reshape them")
+        )
     whole = all(shape[axis] == 1 for axis in axes)
     return shape, [whole or any(-axis <= len(s) and s[axis] != 1 for axis in axes) for s in shapes]
 
@@ -112,7 +114,9 @@ def _infer_product(description: Product, names: Sequence[str], facts: Sequence[F
         )
     shape = (*broadcast_shapes([a.shape[:-2], b.shape[:-2]]), a.shape[-2], b.shape[-1])
     if broadcast_shapes([shape, *[extra.shape for extra in extras]]) != shape:
-        raise ShapeError(message("matmul", "epilogue operands", "shapes", [str(e) for e in extras], f"within {shape}", "expand a"))
+        raise ShapeError(
+            message("matmul", "epilogue operands", "shapes", [str(e) for e in extras], f"within {shape}", "expand a")
+        )
     epilogue = description.epilogue
     return (dense(a.dtype if epilogue is None else epilogue.dtype(epilogue.outputs[0]), shape),)
 

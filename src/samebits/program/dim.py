@@ -15,7 +15,19 @@ from dataclasses import dataclass
 
 from samebits.errors import ShapeError, message
 
-__all__ = ["Dim", "Shape", "Size", "bind", "broadcast", "floor_divide", "maximum", "minimum", "product", "symbol", "symbols"]
+__all__ = [
+    "Dim",
+    "Shape",
+    "Size",
+    "bind",
+    "broadcast",
+    "floor_divide",
+    "maximum",
+    "minimum",
+    "product",
+    "symbol",
+    "symbols",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +198,9 @@ def _broadcast_numbers(x: int, y: int) -> int:
         return x
     if x == 1:
         return y
-    raise ShapeError(message("broadcast", "extents", "", f"{x} and {y}", "equal, or one of them 1", "align the operands"))
+    raise ShapeError(
+        message("broadcast", "extents", "", f"{x} and {y}", "equal, or one of them 1", "align the operands")
+    )
 
 
 _NUMERIC: dict[str, Callable[[int, int], int]] = {

@@ -17,7 +17,7 @@ from samebits.program.compute import Map, Product, Rows
 from samebits.program.fold import static_values
 from samebits.program.graph import Node, Program
 
-__all__ = ["fuse_after_products", "fuse_after_rows", "fuse_before_rows", "fuse_maps"]
+__all__ = ["fuse_after_products", "fuse_after_rows", "fuse_before_rows", "fuse_constant_maps", "fuse_maps"]
 
 _PRODUCT = ""
 
@@ -25,6 +25,16 @@ _PRODUCT = ""
 def fuse_maps(program: Program) -> Program:
     """A map joins the map that reads it."""
     return _fuse(program, "map", "map", _joined_maps)
+
+
+def fuse_constant_maps(program: Program) -> Program:
+    """A map of constants joins the map that reads it: folding then needs no array between the two."""
+    static = static_values(program)
+
+    def joined(program: Program, first: Node, second: Node) -> Node | None:
+        return _joined_maps(program, first, second) if static.issuperset(second.outputs) else None
+
+    return _fuse(program, "map", "map", joined)
 
 
 def fuse_after_rows(program: Program) -> Program:
@@ -42,9 +52,7 @@ def fuse_after_products(program: Program) -> Program:
     return _fuse(program, "contract", "map", _joined_product)
 
 
-def _fuse(
-    program: Program, first: str, second: str, joined: Callable[[Program, Node, Node], Node | None]
-) -> Program:
+def _fuse(program: Program, first: str, second: str, joined: Callable[[Program, Node, Node], Node | None]) -> Program:
     """Join every `second` with the `first` nodes that it alone reads, as long as that leaves every shape as it is."""
     static = static_values(program)
     alone = {name for name, users in program.users.items() if len(users) == 1} - set(program.outputs)
@@ -111,18 +119,21 @@ def _joined_rows(program: Program, first: Node, second: Node) -> Node | None:
         assert isinstance(node.description, Map | Rows)  # as above
         expressions.append(Applied(node.description.expression, node.inputs, node.outputs))
     both = join(*expressions, keep=())
-    return Node("rows", both.inputs, both.outputs, replace(description, expression=both.expression), _origin(first, second))
+    return Node(
+        "rows", both.inputs, both.outputs, replace(description, expression=both.expression), _origin(first, second)
+    )
 
 
 def _is_whole(program: Program, first: Node, second: Node) -> bool:
     """Whether the map has one element for each element of the rows: then none of its work is repeated."""
     shape = program.facts[first.outputs[0]].shape
     return all(
-        len(program.facts[name].shape) <= len(shape) and registry_broadcast(program, name, shape) for name in second.inputs
+        len(program.facts[name].shape) <= len(shape) and _broadcasts_into(program, name, shape)
+        for name in second.inputs
     )
 
 
-def registry_broadcast(program: Program, name: str, shape: tuple[object, ...]) -> bool:
+def _broadcasts_into(program: Program, name: str, shape: tuple[object, ...]) -> bool:
     """Whether a value broadcasts into `shape`, axis by axis."""
     own = program.facts[name].shape
     return all(size in (1, extent) for size, extent in zip(own, shape[len(shape) - len(own) :], strict=True))

@@ -147,7 +147,9 @@ class Program:
         for node in self.nodes:
             for name in node.inputs:
                 if name not in known:
-                    raise _malformed(f"input {name!r} of {_origin(node)}", "not made by then", "made by an earlier node")
+                    raise _malformed(
+                        f"input {name!r} of {_origin(node)}", "not made by then", "made by an earlier node"
+                    )
             for name in node.outputs:
                 if name in known:
                     raise _malformed(f"output {name!r} of {_origin(node)}", "made before", "made once")

@@ -88,7 +88,9 @@ def _gather(sizes: Shape, indices: Shape) -> Shape | None:
 
 
 def _map(expression: Expression, operands: Sequence[Shape]) -> Shape | None:
-    if not all(dtype.is_integer or dtype.kind == "bool" for dtype in (*expression.inputs, *[n.dtype for n in expression.nodes])):
+    if not all(
+        dtype.is_integer or dtype.kind == "bool" for dtype in (*expression.inputs, *[n.dtype for n in expression.nodes])
+    ):
         return None
     length = max(map(len, operands))
     if any(len(operand) not in (1, length) for operand in operands):

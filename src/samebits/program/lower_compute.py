@@ -49,7 +49,12 @@ def lower_rows(lowering: Lowering, node: Node) -> None:
     rank = len(lowering.shape(node.outputs[0]))
     axes = tuple(axis + rank for axis in description.axes)
     plan = reduce.plan(
-        description.expression, _padded(inputs, rank), _padded(outputs, rank), axes, lowering.isa, _threads(lowering, node)
+        description.expression,
+        _padded(inputs, rank),
+        _padded(outputs, rank),
+        axes,
+        lowering.isa,
+        _threads(lowering, node),
     )
     lowering.emit(plan, [*inputs, *outputs])
 
@@ -142,5 +147,3 @@ def _strides(place: Place) -> tuple[int, ...]:
 def _threads(lowering: Lowering, node: Node) -> int:
     elements = max(math.prod(lowering.shape(name)) for name in (*node.inputs, *node.outputs))
     return lowering.threads if elements >= _SMALL_ELEMENTS else 1
-
-

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-
 from samebits.errors import PlanError, ShapeError, message
 from samebits.kernels import move
 from samebits.program import copies
@@ -86,7 +85,9 @@ def _emit(lowering: Lowering, node: Node, gather: move.Gather) -> None:
     if not gather.outer * gather.count * gather.inner:
         return
     if 0 in gather.extents:
-        raise ShapeError(message("run", f"table of {'+'.join(node.origin)}", "extents", gather.extents, "at least 1", "give one"))
+        raise ShapeError(
+            message("run", f"table of {'+'.join(node.origin)}", "extents", gather.extents, "at least 1", "give one")
+        )
     limits = " and ".join(f"[{-extent}, {extent})" for extent in gather.extents)
     status = lowering.status(node, f"in {limits}")
     places: list[Place] = [copies.dense_of(lowering, data), copies.dense_of(lowering, indices), status]
@@ -96,5 +97,3 @@ def _emit(lowering: Lowering, node: Node, gather: move.Gather) -> None:
     made = lowering.temporary(target.dtype, lowering.shape(node.outputs[0]))
     lowering.emit(move.plan(gather, lowering.isa, lowering.threads), [*places, made])
     copies.copy(lowering, made, target)
-
-

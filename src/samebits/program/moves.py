@@ -140,7 +140,9 @@ def _dims_reference(description: Dims, arrays: Sequence[Array]) -> tuple[Array, 
 
 
 def _range_reference(description: Range, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    return (np.arange(dim_number(description.count), dtype=np.int64) * description.step + dim_number(description.start),)
+    return (
+        np.arange(dim_number(description.count), dtype=np.int64) * description.step + dim_number(description.start),
+    )
 
 
 def _check_indices(what: str, indices: Array, extents: Sequence[int]) -> None:
@@ -175,7 +177,10 @@ ROWS: tuple[Primitive, ...] = (
         lower_moves.lower_constant,
     ),
     Primitive(
-        "range", lambda d, names, facts: (dense(dtypes.int64, (d.count,)),), _range_reference, lower_moves.lower_constant
+        "range",
+        lambda d, names, facts: (dense(dtypes.int64, (d.count,)),),
+        _range_reference,
+        lower_moves.lower_constant,
     ),
     Primitive("fill", lambda d, names, facts: (dense(d.dtype, d.shape),), _fill_reference, lower_moves.lower_constant),
     Primitive(

@@ -31,10 +31,11 @@ _FOLD = Transform("fold_constants", fold.fold_constants, ("every node is needed"
 ROWS: tuple[Transform, ...] = (
     _CLEAN,
     Transform("gather_first", commute.gather_first, ensures=("tables are gathered before they are computed with",)),
-    # Chains of large constants are joined first: folding then walks them in blocks, with no array between.
-    Transform("fuse_constant_maps", fuse.fuse_maps),
+    Transform("fuse_constant_maps", fuse.fuse_constant_maps),
     _FOLD,
-    Transform("absorb_scalars", scalars.absorb_scalars, ("no node reads constants alone",), ("scalars are in expressions",)),
+    Transform(
+        "absorb_scalars", scalars.absorb_scalars, ("no node reads constants alone",), ("scalars are in expressions",)
+    ),
     Transform("merge_equal", dead.merge_equal, ("scalars are in expressions",), ("no two nodes are equal",)),
     Transform("map_before_view", commute.map_before_view, ("scalars are in expressions",)),
     Transform("fuse_maps", fuse.fuse_maps, ("no two nodes are equal",), ("maps are maximal",)),

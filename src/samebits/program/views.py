@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from samebits.program import dim, strided
+from samebits.program import dim
 from samebits.program.dim import Shape
 from samebits.program.fact import Fact
 from samebits.program.graph import Array, Node
@@ -170,9 +170,7 @@ def _lower_expand(lowering: Lowering, node: Node) -> None:
 
 
 ROWS: tuple[Primitive, ...] = (
-    Primitive(
-        "reshape", _infer_reshape, lambda d, arrays: (arrays[0].reshape(d.shape),), _lower_reshape, is_view=True
-    ),
+    Primitive("reshape", _infer_reshape, lambda d, arrays: (arrays[0].reshape(d.shape),), _lower_reshape, is_view=True),
     Primitive(
         "transpose", _infer_transpose, lambda d, arrays: (arrays[0].transpose(d.order),), _lower_transpose, is_view=True
     ),

@@ -169,9 +169,7 @@ class Session:
 
     def _bound(self, arrays: list[Array], reuse: bool) -> Specialised:
         given = dict(zip(self._order, arrays, strict=True))
-        symbols = inputs_.bind_symbols(
-            self.program, {name: (dtypes.of(x.dtype), x.shape) for name, x in given.items()}
-        )
+        symbols = inputs_.bind_symbols(self.program, {name: (dtypes.of(x.dtype), x.shape) for name, x in given.items()})
         strides = {name: tuple(step // x.itemsize for step in x.strides) for name, x in given.items()}
         return specialise(self, symbols, strides, reuse)
 
@@ -190,5 +188,3 @@ def _dense_strides(fact: Fact) -> tuple[int, ...]:
         strides.append(step)
         step *= int(size)  # type: ignore[arg-type]  # the fact is bound
     return tuple(reversed(strides))
-
-

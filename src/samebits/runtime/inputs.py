@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, OptionError, ShapeError, message
-from samebits.program import dim
 from samebits.program.dim import Dim
 from samebits.program.graph import Program
 
@@ -22,12 +21,26 @@ def check_names(program: Program, given: Iterable[str]) -> None:
     for name in names:
         if name not in program.inputs:
             raise OptionError(
-                message("run", f"input {name!r}", "", "not an input", f"one of {list(program.inputs)}", "remove or rename it")
+                message(
+                    "run",
+                    f"input {name!r}",
+                    "",
+                    "not an input",
+                    f"one of {list(program.inputs)}",
+                    "remove or rename it",
+                )
             )
     for name in program.inputs:
         if name not in names:
             raise OptionError(
-                message("run", f"input {name!r}", "", "missing", f"a {program.facts[name]} array", f"give {list(program.inputs)}")
+                message(
+                    "run",
+                    f"input {name!r}",
+                    "",
+                    "missing",
+                    f"a {program.facts[name]} array",
+                    f"give {list(program.inputs)}",
+                )
             )
 
 
@@ -41,7 +54,14 @@ def check_outputs(program: Program, outputs: Sequence[str] | None) -> tuple[str,
     for name in outputs:
         if name not in program.outputs:
             raise OptionError(
-                message("run", f"output {name!r}", "", "not an output", f"one of {list(program.outputs)}", "ask for one of these")
+                message(
+                    "run",
+                    f"output {name!r}",
+                    "",
+                    "not an output",
+                    f"one of {list(program.outputs)}",
+                    "ask for one of these",
+                )
             )
     return tuple(outputs)
 
@@ -59,7 +79,9 @@ def bind_symbols(program: Program, given: Mapping[str, tuple[DType, tuple[int, .
         fact, (dtype, shape) = program.facts[name], given[name]
         if dtype is not fact.dtype:
             raise DTypeError(
-                message("run", f"input {name!r}", "dtype", dtype.name, fact.dtype.name, f"convert it to {fact.dtype.name}")
+                message(
+                    "run", f"input {name!r}", "dtype", dtype.name, fact.dtype.name, f"convert it to {fact.dtype.name}"
+                )
             )
         if len(shape) != fact.rank:
             expected = f"{fact.rank} ({fact})"
@@ -74,8 +96,8 @@ def bind_symbols(program: Program, given: Mapping[str, tuple[DType, tuple[int, .
                 )  # fmt: skip
             elif isinstance(size, int) and extent != size:
                 raise ShapeError(
-                    message("run", f"input {name!r}", f"extent {axis}", extent, f"{size} ({fact})", "pad, cut or reshape it")
+                    message(
+                        "run", f"input {name!r}", f"extent {axis}", extent, f"{size} ({fact})", "pad, cut or reshape it"
+                    )
                 )
     return values
-
-

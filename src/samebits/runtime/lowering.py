@@ -161,7 +161,9 @@ class Lowerer:
     # -- what the session says ----------------------------------------------------------------------------------
     def give(self, name: str, slot: int, strides: Sequence[int]) -> None:
         """An input: it lies in a slot with these strides."""
-        axes = [((extent, stride),) if extent != 1 else () for extent, stride in zip(self.shape(name), strides, strict=True)]
+        axes = [
+            ((extent, stride),) if extent != 1 else () for extent, stride in zip(self.shape(name), strides, strict=True)
+        ]
         storage = self._add(_Storage(0, slot=slot))
         self._places[name] = Place(storage, self._facts[name].dtype, Strided(0, tuple(axes)))
 

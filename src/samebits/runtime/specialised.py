@@ -16,7 +16,7 @@ from samebits.native.table import Table
 from samebits.program import registry
 from samebits.program.fact import Fact
 from samebits.program.fold import static_values
-from samebits.program.graph import Array, Node
+from samebits.program.graph import Array, Node, Program
 from samebits.program.primitive import Place
 from samebits.runtime import reference
 from samebits.runtime.buffers import Arena, aligned
@@ -42,7 +42,7 @@ def specialise(
         ShapeError: Operands do not fit with these sizes.
     """
     program = session.program
-    facts = {name: fact.bind(symbols) for name, fact in program.facts.items()}
+    facts = _bound_facts(program, symbols)
     lowerer = Lowerer(facts, session.isa, session.threads, session.kept, reuse)
     for name, array in program.constants.items():
         lowerer.know(name, array, fixed=True)
@@ -74,6 +74,25 @@ def specialise(
     return Specialised(lowerer.finish(), outputs, len(program.input_names), session.threads, computed)
 
 
+def _bound_facts(program: Program, symbols: Mapping[str, int]) -> dict[str, Fact]:
+    """Every fact with its symbols bound.
+
+    Raises:  ShapeError, naming the first node whose operands do not fit.
+    """
+    try:
+        return {name: fact.bind(symbols) for name, fact in program.facts.items()}
+    except ShapeError:
+        facts = {name: fact.bind(symbols) for name, fact in program.inputs.items()}
+        facts |= {name: program.facts[name] for name in program.constants}
+        for node in program.nodes:
+            # The extents of what it makes are what does not bind, so its operands are what does not fit.
+            try:
+                facts |= {name: program.facts[name].bind(symbols) for name in node.outputs}
+            except ShapeError:
+                _check(node, facts)
+        raise
+
+
 def _owned(array: Array) -> Array:
     """A dense copy on aligned memory."""
     copy = aligned(array.shape, array.dtype)
@@ -90,17 +109,18 @@ def _bound(node: Node, symbols: Mapping[str, int]) -> Node:
 
 def _check(node: Node, facts: Mapping[str, Fact]) -> None:
     """Raise ShapeError unless the operands' sizes give the outputs' sizes."""
-    made = registry.ROWS[node.primitive].infer(node.description, node.inputs, [facts[name] for name in node.inputs])
+    shapes = [list(facts[name].shape) for name in node.inputs]
+    try:
+        made = registry.ROWS[node.primitive].infer(node.description, node.inputs, [facts[name] for name in node.inputs])
+        fits = all(fact.shape == facts[name].shape for fact, name in zip(made, node.outputs, strict=True))
+    except ShapeError:
+        fits = False
     if node.primitive == "reshape":
         sizes = [math.prod(facts[name].shape) for name in (*node.inputs, *node.outputs)]  # type: ignore[arg-type]
         fits = sizes[0] == sizes[1]
-    else:
-        fits = all(fact.shape == facts[name].shape for fact, name in zip(made, node.outputs, strict=True))
     if not fits:
-        shapes = [list(facts[name].shape) for name in node.inputs]
-        raise ShapeError(
-            message("run", f"node {'+'.join(node.origin)!r}", "operand shapes", shapes, f"such that they make {list(facts[node.outputs[0]].shape)}", "give inputs of fitting sizes")
-        )  # fmt: skip
+        where, expected = f"operands of node {'+'.join(node.origin)!r}", "shapes that fit each other"
+        raise ShapeError(message("run", where, "shapes", shapes, expected, "give inputs of other sizes"))
 
 
 class Specialised:
@@ -160,7 +180,9 @@ class Specialised:
             if arena.status[check.offset // 8]:
                 index = arena.status[check.offset // 8 + 1]
                 raise ShapeError(
-                    message("run", f"an index of node {check.node!r}", "", index, check.expected, "give indices that exist")
+                    message(
+                        "run", f"an index of node {check.node!r}", "", index, check.expected, "give indices that exist"
+                    )
                 )
 
 
@@ -173,5 +195,3 @@ def _read(arena: Arena, offset: int, place: Place) -> Array:
     steps = tuple(stride * flat.itemsize for _, stride in pieces)
     view = np.lib.stride_tricks.as_strided(flat, tuple(size for size, _ in pieces), steps)
     return np.array(view).reshape(place.strided.shape)
-
-

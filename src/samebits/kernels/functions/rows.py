@@ -138,6 +138,7 @@ ROWS: tuple[OpRow, ...] = (
     OpRow("reciprocal", (_FLOATS,), "like", _numpy(_reciprocal), _emit_reciprocal, heavy=True),
     _row("maximum", _PAIR, _extreme(ieee.maximum, np.maximum)),
     _row("minimum", _PAIR, _extreme(ieee.minimum, np.minimum)),
+    _row("rint", (_FLOATS,), np.rint),
     _row("neg", (_NUMBERS,), np.negative, arithmetic=False),
     _row("abs", (_NUMBERS,), np.abs, arithmetic=False),
     _row("equal", _PAIR, np.equal, result="bool"),

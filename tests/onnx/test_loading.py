@@ -1,0 +1,160 @@
+"""What is not a model, or asks for what is not there, is refused in one clear sentence."""
+
+import io
+import pathlib
+
+import numpy as np
+import onnx as onnx_package
+import protos
+import pytest
+from onnx import TensorProto, helper
+
+from samebits import onnx
+from samebits.errors import ModelError, UnsupportedModelError
+
+X = np.ones((2, 3), np.float32)
+
+
+def relu() -> onnx_package.ModelProto:
+    """A model of one Relu."""
+    return protos.one("Relu", [X])[0]
+
+
+def refusal(source: object, kind: type[ModelError] = ModelError) -> str:
+    """The text that loading raises."""
+    with pytest.raises(kind) as error:
+        onnx.load(source)
+    assert type(error.value) is kind
+    return str(error.value)
+
+
+def test_path_bytes_file_and_proto_are_one_model(tmp_path: pathlib.Path) -> None:
+    proto = relu()
+    data = proto.SerializeToString()
+    path = tmp_path / "m.onnx"
+    path.write_bytes(data)
+    digests = {onnx.load(source).digest() for source in (path, str(path), data, io.BytesIO(data), proto)}
+    assert len(digests) == 1
+
+
+def test_every_unsupported_node_is_listed() -> None:
+    nodes = [
+        helper.make_node("Sin", ["x"], ["a"], "first"),
+        helper.make_node("Relu", ["a"], ["b"], "fine"),
+        helper.make_node("Softmax", ["b"], ["c"], "third", axis=1, temperature=2.0),
+        helper.make_node("FusedGelu", ["c"], ["d"], "fourth", domain="com.microsoft"),
+        helper.make_node("Cast", ["x"], ["y"], "fifth", to=int(TensorProto.STRING)),
+    ]
+    proto = protos.model(
+        nodes, [protos.value("x", np.float32, [2])], [protos.value("y", np.float32, [2])], domains=["com.microsoft"]
+    )
+    assert refusal(proto, UnsupportedModelError) == (
+        "load: model 'g' is unsupported in 4 nodes, must be made of rows of samebits.onnx; "
+        "replace what is listed, or add a row (docs/how-to-add-an-op.md)\n"
+        "  node 'first', Sin of opset 17: no row for this operator\n"
+        "  node 'third', Softmax of opset 17: attribute 'temperature' is unknown\n"
+        "  node 'fourth', com.microsoft.FusedGelu of opset 1: operators of domain 'com.microsoft' have no rows\n"
+        "  node 'fifth', Cast of opset 17: attribute 'to' is 8, which no element type here has"
+    )
+
+
+@pytest.mark.parametrize(
+    ("op", "opset", "attributes", "reason"),
+    [
+        ("Softmax", 12, {}, "opset 12 is outside 13 to 28"),
+        ("Relu", 99, {}, "opset 99 is outside 6 to 28"),
+        ("LayerNormalization", 17, {"stash_type": 11}, "attribute 'stash_type' is 11, must be one of [1]"),
+        ("Cast", 17, {}, "attribute 'to' is missing"),
+        ("Cast", 17, {"to": 1, "saturate": 1}, "attribute 'saturate' is unknown"),
+        ("Softmax", 17, {"axis": 2}, "axis 2 is outside a rank of 2"),
+        ("Reshape", 17, {}, "input 1 is missing"),
+        ("MatMul", 17, {}, "input 1 is missing"),
+    ],
+)
+def test_reasons(op: str, opset: int, attributes: dict[str, object], reason: str) -> None:
+    node = helper.make_node(op, ["x"], ["y"], "n", **attributes)
+    proto = protos.model(
+        [node], [protos.value("x", np.float32, [2, 3])], [protos.value("y", np.float32, [2, 3])], opset=opset
+    )
+    assert refusal(proto, UnsupportedModelError).splitlines()[1] == f"  node 'n', {op} of opset {opset}: {reason}"
+
+
+def test_an_element_type_without_kernels_is_a_reason() -> None:
+    node = helper.make_node("Add", ["x", "x"], ["y"], "n")
+    proto = protos.model([node], [protos.value("x", np.float16, [2])], [protos.value("y", np.float16, [2])])
+    (line,) = refusal(proto, UnsupportedModelError).splitlines()[1:]
+    assert line.startswith("  node 'n', Add of opset 17: add: arguments dtypes is (float16, float16), must be ")
+
+
+def test_a_shape_that_depends_on_data_is_a_reason() -> None:
+    proto, _ = protos.one("Reshape", [X, np.array([3, 2])])
+    assert refusal(proto, UnsupportedModelError).splitlines()[1] == (
+        "  node 'the_Reshape', Reshape of opset 19: input 1 ('x1') depends on data, must be a shape or a constant"
+    )
+
+
+def test_truncated_file(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "cut.onnx"
+    path.write_bytes(protos.one("MatMul", [X, np.ones((3, 64), np.float32)], fixed=(1,))[0].SerializeToString()[:-40])
+    text = refusal(path)
+    assert text.startswith(f"load: {path} is malformed (")
+    assert text.endswith("), must be an ONNX model; check that the file is complete")
+
+
+@pytest.mark.parametrize("data", [b"", b"\x08\x08"])
+def test_no_graph(data: bytes) -> None:
+    expected = "load: the model is without a graph, must be an ONNX model; check that the file is complete"
+    assert refusal(data) == expected
+
+
+def test_noise() -> None:
+    assert refusal(b"PK\x03\x04 not a model at all").startswith("load: the model is malformed (")
+
+
+def test_every_truncation_is_a_model_error() -> None:
+    data = relu().SerializeToString()
+    for length in range(len(data)):
+        with pytest.raises(ModelError):
+            onnx.load(data[:length])
+
+
+def test_missing_file(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "gone.onnx"
+    expected = f"load: {path} is unreadable (No such file or directory), must be a readable file; check the path"
+    assert refusal(path) == expected
+
+
+def test_missing_external_data(tmp_path: pathlib.Path) -> None:
+    proto = protos.one("MatMul", [X, np.ones((3, 2), np.float32)], fixed=(1,))[0]
+    path = tmp_path / "external.onnx"
+    onnx_package.save(proto, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    (tmp_path / "weights.bin").unlink()
+    text = refusal(path)
+    assert text.startswith("load: ")
+    assert "weights.bin" in text
+
+
+def test_other_sources() -> None:
+    assert refusal(7) == (
+        "load: source is int, must be a path, bytes, a binary file or a ModelProto; pass one of these"
+    )
+    assert refusal(io.StringIO("x")) == ("load: source is a text file, must be a binary file; open it with mode 'rb'")
+
+
+def test_an_input_without_a_shape() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    proto = protos.model([node], [protos.value("x", np.float32, None)], [protos.value("y", np.float32, None)])
+    assert refusal(proto) == "load: input 'x' rank is unknown, must be given in the model; export it with a shape"
+
+
+def test_graphs_that_are_not_sorted() -> None:
+    node = helper.make_node("Relu", ["lost"], ["y"], "n")
+    proto = protos.model([node], [protos.value("x", np.float32, [1])], [protos.value("y", np.float32, [1])])
+    assert refusal(proto) == (
+        "load: input 'lost' of node 'n' is made by no earlier node, must be made by one; sort the nodes of the model"
+    )
+
+
+def test_an_output_that_nothing_makes() -> None:
+    proto = protos.model([], [protos.value("x", np.float32, [1])], [protos.value("y", np.float32, [1])])
+    assert refusal(proto) == "load: output 'y' is made by no node, must be made by one; export it again"

@@ -1,0 +1,67 @@
+"""Programs: text, digest, checks."""
+
+import numpy as np
+import pytest
+
+from samebits import dtypes
+from samebits.errors import ModelError, ShapeError
+from samebits.program import dim
+from samebits.program.builder import Builder
+from samebits.program.graph import Node, Program
+
+
+def small(value: float = 2.0) -> Program:
+    """y = max(x @ w + 2, 0)."""
+    b = Builder("small")
+    x = b.input("x", dtypes.float32, (dim.symbol("batch"), 3))
+    product = b.contract(x, b.constant(np.full((3, 2), 0.5, np.float32), "w"))
+    y = b.apply("add", product, b.scalar(value, dtypes.float32))
+    return b.build({"y": y}, {"xw": product})
+
+
+def test_text() -> None:
+    assert str(small()) == "\n".join(
+        [
+            "program small",
+            "  input x: float32[batch, 3]",
+            "  constant w: float32[3, 2]",
+            "  constant %2: float32[]",
+            "  xw: float32[batch, 2] = contract(x, w, product)",
+            "  y: float32[batch, 2] = map(xw, %2, add(x0, x1))",
+            "  output y",
+        ]
+    )
+
+
+def test_digest_covers_constants() -> None:
+    assert small().digest() == small().digest()
+    assert small().digest() != small(3.0).digest()
+
+
+def test_shape_arithmetic_folds_as_it_is_added() -> None:
+    b = Builder("shapes")
+    n = dim.symbol("n")
+    b.input("x", dtypes.float32, (n, 6))
+    shape = b.dims((n, 6))
+    doubled = b.apply("mul", shape, b.dims((2,)))
+    assert b.integers(doubled) == (2 * n, 12)
+
+
+def test_operands_that_do_not_fit_are_refused() -> None:
+    b = Builder("bad")
+    x = b.input("x", dtypes.float32, (2, 3))
+    with pytest.raises(ShapeError) as error:
+        b.contract(x, x)
+    expected = "matmul: operands shapes is [2, 3] and [2, 3], must be equal in K; transpose one, or check the weights"
+    assert str(error.value) == expected
+
+
+def test_check_finds_a_value_that_nothing_makes() -> None:
+    program = small()
+    broken = Program("broken", program.facts, (Node("map", ("lost",), ("y",)),), {}, ("x",), ("y",))
+    with pytest.raises(ModelError) as error:
+        broken.check()
+    assert str(error.value) == (
+        "Program.check: input 'lost' of map (no origin) is not made by then, must be made by an earlier node; "
+        "report the transform that made it"
+    )

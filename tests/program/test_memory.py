@@ -1,0 +1,32 @@
+"""The arena: nothing that lives at the same time overlaps, everything is aligned."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samebits.program.memory import ALIGNMENT, Life, place
+
+LIVES = st.lists(
+    st.builds(
+        lambda size, first, length: Life(size, first, first + length),
+        st.integers(0, 1000),
+        st.integers(0, 20),
+        st.integers(0, 8),
+    ),
+    max_size=30,
+)
+
+
+@given(LIVES)
+def test_lives_that_meet_do_not_overlap(lives: list[Life]) -> None:
+    offsets, total = place(lives)
+    for i, (life, offset) in enumerate(zip(lives, offsets, strict=True)):
+        assert offset % ALIGNMENT == 0
+        assert offset + life.size_bytes <= total
+        for other, at in list(zip(lives, offsets, strict=True))[:i]:
+            apart = offset + life.size_bytes <= at or at + other.size_bytes <= offset
+            assert apart or other.last < life.first or life.last < other.first or not life.size_bytes
+
+
+def test_one_after_the_other_share_memory() -> None:
+    chain = [Life(4096, i, i + 1) for i in range(10)]
+    assert place(chain)[1] == 2 * 4096

@@ -1,0 +1,77 @@
+"""Strided views place every element where NumPy does, or say that only a copy can."""
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samebits.program.strided import Strided, dense
+
+
+def gathered(view: Strided) -> np.ndarray:
+    """The offsets of a view's elements, in row-major order."""
+    offsets = np.array([view.offset])
+    for axis in view.axes:
+        for size, stride in axis:
+            offsets = (offsets[:, None] + np.arange(size) * stride).reshape(-1)
+    return offsets.reshape(view.shape)
+
+
+@given(st.data())
+def test_views_agree_with_numpy(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=4)))
+    array = np.arange(math.prod(shape)).reshape(shape)
+    view = dense(shape)
+    for _ in range(data.draw(st.integers(1, 5))):
+        kind = data.draw(st.sampled_from(["transpose", "reshape", "slice", "expand"]))
+        rank = array.ndim
+        if not rank:
+            break
+        if kind == "transpose":
+            order = data.draw(st.permutations(range(rank)))
+            array, view = array.transpose(order), view.transpose(order)
+        elif kind == "reshape":
+            target = data.draw(factors(array.size))
+            changed = view.reshape(target)
+            if changed is not None:
+                array, view = array.reshape(target), changed
+        elif kind == "slice":
+            axis = data.draw(st.integers(0, rank - 1))
+            start = data.draw(st.integers(0, array.shape[axis] - 1))
+            step = data.draw(st.sampled_from([1, 2, -1]))
+            places = range(array.shape[axis])[start::step]
+            starts = tuple(start if i == axis else 0 for i in range(rank))
+            counts = tuple(len(places) if i == axis else n for i, n in enumerate(array.shape))
+            changed = view.slice(starts, counts, tuple(step if i == axis else 1 for i in range(rank)))
+            if changed is not None:
+                array, view = array.take(places, axis), changed
+        elif rank < 5:
+            target = (2, *array.shape)
+            array, view = np.broadcast_to(array, target), view.expand(target)
+        assert view.shape == array.shape
+        assert np.array_equal(gathered(view), array)
+
+
+@st.composite
+def factors(draw: st.DrawFn, size: int) -> tuple[int, ...]:
+    """A shape of `size` elements."""
+    shape = []
+    while size > 1:
+        extent = draw(st.sampled_from([d for d in range(2, size + 1) if size % d == 0]))
+        shape.append(extent)
+        size //= extent
+    return tuple(shape)
+
+
+def test_an_axis_that_was_joined_splits_again_without_a_copy() -> None:
+    heads = dense((2, 5, 3, 4)).transpose((0, 2, 1, 3))
+    joined = heads.reshape((6, 5, 4))
+    assert joined is not None
+    assert joined.strides is None
+    assert joined.reshape((2, 3, 5, 4)) == heads
+
+
+def test_dense_in_another_order() -> None:
+    assert dense((2, 3, 4), order=(1, 0, 2)).transpose((1, 0, 2)).is_dense
+    assert dense((3, 0, 4)).shape == (3, 0, 4)

@@ -1,0 +1,230 @@
+"""Sessions: inputs checked in full sentences, any kind of array, threads, empty batches, traces, plans."""
+
+import threading
+
+import numpy as np
+import protos
+import pytest
+import torch
+from onnx import helper
+
+from samebits import dtypes, onnx
+from samebits.errors import OptionError, SamebitsError, ShapeError
+from samebits.program import dim
+from samebits.program.builder import Builder
+from samebits.program.graph import Program
+from samebits.program.moves import Gather
+from samebits.runtime import cpu, reference
+from samebits.tensor import Tensor
+
+N = dim.symbol("n")
+
+
+def two() -> Program:
+    """y = x @ w + z, s = softmax-free sum of rows; x and z share n."""
+    b = Builder("two")
+    x, z = b.input("x", dtypes.float32, (N, 4)), b.input("z", dtypes.float32, (N, 2))
+    w = b.constant(np.arange(8, dtype=np.float32).reshape(4, 2) / 4)
+    y = b.apply("add", b.contract(x, w), z)
+    return b.build({"y": y, "e": b.apply("exp", z)})
+
+
+def feed(n: int = 3) -> dict[str, np.ndarray]:
+    """Inputs of `two`."""
+    random = np.random.default_rng(n)
+    return {
+        "x": random.standard_normal((n, 4)).astype(np.float32),
+        "z": random.standard_normal((n, 2)).astype(np.float32),
+    }
+
+
+SESSION = cpu.prepare(two(), threads=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"q": np.zeros(1)}, "run: input 'q' is not an input, must be one of ['x', 'z']; remove or rename it"),
+        ({"z": None}, "run: input 'z' is missing, must be a float32[n, 2] array; give ['x', 'z']"),
+        (
+            {"x": np.zeros((3, 4))},
+            "run: input 'x' dtype is float64, must be float32; convert it to float32",
+        ),
+        (
+            {"x": np.zeros((3, 4, 1), np.float32)},
+            "run: input 'x' rank is 3, must be 2 (float32[n, 4]); reshape it",
+        ),
+        (
+            {"x": np.zeros((3, 5), np.float32)},
+            "run: input 'x' extent 1 is 5, must be 4 (float32[n, 4]); pad, cut or reshape it",
+        ),
+        (
+            {"z": np.zeros((2, 2), np.float32)},
+            "run: input 'z' extent 0 (n) is 2, must be 3 as in 'x'; give every input one n",
+        ),
+    ],
+)
+@pytest.mark.parametrize("runner", ["session", "reference"])
+def test_bad_inputs(change: dict[str, np.ndarray | None], text: str, runner: str) -> None:
+    given = {name: x for name, x in {**feed(), **change}.items() if x is not None}
+    with pytest.raises(SamebitsError) as error:
+        SESSION.run(given) if runner == "session" else reference.run(two(), given)
+    assert str(error.value) == text
+
+
+def test_outputs_by_name() -> None:
+    assert list(SESSION.run(feed(), ["e"])) == ["e"]
+    with pytest.raises(OptionError) as error:
+        SESSION.run(feed(), ["q"])
+    assert str(error.value) == "run: output 'q' is not an output, must be one of ['y', 'e']; ask for one of these"
+
+
+@pytest.mark.parametrize("threads", [0, True, 256, "2"])
+def test_bad_threads(threads: object) -> None:
+    with pytest.raises(OptionError) as error:
+        cpu.prepare(two(), threads=threads)  # type: ignore[arg-type]  # that is the test
+    expected = f"prepare: threads is {threads!r}, must be an integer from 1 to 255; leave it out for every core"
+    assert str(error.value) == expected
+
+
+def test_an_unknown_row_is_refused() -> None:
+    with pytest.raises(OptionError):
+        cpu.prepare(two(), isa="avx9000")
+
+
+def table() -> Program:
+    """y = table[ids]."""
+    b = Builder("table")
+    ids = b.input("ids", dtypes.int64, (N,))
+    b.origin = ("lookup",)
+    rows = b.constant(np.arange(12, dtype=np.float32).reshape(4, 3))
+    return b.build({"y": b.add("gather", (rows, ids), Gather(0))[0]})
+
+
+@pytest.mark.parametrize("index", [4, -5, 2**62])
+def test_an_index_out_of_range(index: int) -> None:
+    session = cpu.prepare(table())
+    with pytest.raises(ShapeError) as error:
+        session.run({"ids": np.array([0, index])})
+    expected = f"run: an index of node 'lookup' is {index}, must be in [-4, 4); give indices that exist"
+    assert str(error.value) == expected
+    # The session is as good as new.
+    assert session.run({"ids": np.array([0, -1])})["y"].tolist() == [[0, 1, 2], [9, 10, 11]]
+
+
+def test_sizes_that_fit_no_operand_name_the_node() -> None:
+    b = Builder("cut")
+    x = b.input("x", dtypes.float32, (N,))
+    b.origin = ("the sum",)
+    places = b.slice(b.constant(np.ones(4, np.float32)), (0,), (dim.minimum(4, N),), (1,))
+    session = cpu.prepare(b.build({"y": b.apply("add", x, places)}))
+    assert session.run({"x": np.ones(3, np.float32)})["y"].tolist() == [2, 2, 2]
+    with pytest.raises(ShapeError) as error:
+        session.run({"x": np.ones(5, np.float32)})
+    assert str(error.value) == (
+        "run: operands of node 'the sum' shapes is [[5], [4]], must be shapes that fit each other; "
+        "give inputs of other sizes"
+    )
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_any_batch(n: int) -> None:
+    made, meant = SESSION.run(feed(n)), reference.run(two(), feed(n))
+    for name in meant:
+        assert made[name].shape == meant[name].shape
+        assert made[name].tobytes() == meant[name].tobytes()
+
+
+def test_the_kind_of_array_comes_back() -> None:
+    expected = SESSION.run(feed())["y"]
+    for convert, kind in ((torch.from_numpy, torch.Tensor), (Tensor.from_any, Tensor)):
+        made = SESSION.run({name: convert(x) for name, x in feed().items()})["y"]
+        assert isinstance(made, kind)
+        assert np.array_equal(np.asarray(made), expected)
+
+
+def test_strided_inputs_are_read_where_they_lie() -> None:
+    given = feed(6)
+    wide = {name: np.repeat(x, 2, axis=1)[::-1, ::2] for name, x in given.items()}
+    expected = SESSION.run({name: np.ascontiguousarray(x) for name, x in wide.items()})
+    assert SESSION.run(wide)["y"].tobytes() == expected["y"].tobytes()
+
+
+def test_an_input_given_back_and_one_value_twice() -> None:
+    b = Builder("echo")
+    x = b.input("x", dtypes.float32, (N,))
+    y = b.apply("neg", x)
+    session = cpu.prepare(b.build({"same": x, "y": y, "again": y, "seven": b.scalar(7.0, dtypes.float32)}))
+    given = np.array([1.0, -0.0, 3.0], np.float32)
+    made = session.run({"x": given})
+    assert made["same"].tobytes() == given.tobytes()
+    assert not np.shares_memory(made["same"], given)
+    assert made["y"].tobytes() == made["again"].tobytes() == (-given).tobytes()
+    assert made["seven"] == 7
+
+
+def test_many_threads_share_a_session() -> None:
+    session = cpu.prepare(two(), threads=2)
+    expected = {n: reference.run(two(), feed(n))["y"].tobytes() for n in range(1, 9)}
+    wrong: list[int] = []
+
+    def work(n: int) -> None:
+        for _ in range(50):
+            if session.run(feed(n))["y"].tobytes() != expected[n]:
+                wrong.append(n)
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in expected]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+def test_results_are_not_overwritten_by_the_next_run() -> None:
+    first = SESSION.run(feed())["y"]
+    kept = first.copy()
+    SESSION.run({name: x * 2 for name, x in feed().items()})
+    assert first.tobytes() == kept.tobytes()
+
+
+def test_trace_names_the_nodes_of_the_model() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["xw"], "product"),
+        helper.make_node("Relu", ["xw"], ["r"], "cut off"),
+        helper.make_node("Softmax", ["r"], ["y"], "soft"),
+    ]
+    proto = protos.model(
+        nodes,
+        [protos.value("x", np.float32, ["n", 4])],
+        [protos.value("y", np.float32, ["n", 2])],
+        {"w": np.ones((4, 2), np.float32)},
+    )
+    program = onnx.load(proto)
+    given = {"x": feed()["x"]}
+    alone = cpu.prepare(program, fuse=False).trace(given)
+    assert {name: value.node for name, value in alone.items()} == {"xw": "product", "r": "cut off", "y": "soft"}
+    fused = cpu.prepare(program).trace(given)
+    assert {name: value.node for name, value in fused.items()} == {"r": "product+cut off", "y": "soft"}
+    meaning = reference.run_all(program, given)
+    for name, value in [*alone.items(), *fused.items()]:
+        assert value.array.tobytes() == np.ascontiguousarray(meaning[name]).tobytes()
+
+
+def test_plans_print_what_runs() -> None:
+    texts = list(SESSION.plans({"n": 3}))
+    assert len(texts) == 2
+    assert "matmul a[3,4] packed[4,2]" in texts[0]
+
+
+def test_per_tensor_quantisation_depends_on_its_neighbours() -> None:
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "quantise")
+    back = helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], "back")
+    value = protos.value("x", np.float32, ["batch", 4])
+    program = onnx.load(protos.model([node, back], [value], [protos.value("y", np.float32, ["batch", 4])]))
+    session = cpu.prepare(program)
+    row = np.array([[0.1, 0.2, -0.3, 0.4]], np.float32)
+    alone = session.run({"x": row})["y"]
+    beside = session.run({"x": np.concatenate([row, 100 * row])})["y"][:1]
+    assert alone.tobytes() != beside.tobytes()
+    assert "q" in session.trace({"x": row}) or "y" in session.trace({"x": row})
