@@ -49,6 +49,17 @@ def apply(call: Call, expression: Expression, operands: list[Tensor], out: objec
     return call.result(made, out)
 
 
+def _promoted(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The operands, Python numbers converted to the dtype of the first operand that is an array."""
+    if not any(type(x) in _NUMBERS for x in arrays):
+        return arrays
+    dtype = next((Tensor.from_any(x).dtype for x in arrays if type(x) not in _NUMBERS), dtypes.float32)
+    return tuple(np.asarray(x, dtype.numpy) if type(x) in _NUMBERS else x for x in arrays)
+
+
+_NUMBERS = (bool, int, float)
+
+
 def _function(name: str, op: str, arity: int, meaning: str) -> Callable[..., Any]:
     names = ("x", "y", "z")[:arity]
 
@@ -56,14 +67,14 @@ def _function(name: str, op: str, arity: int, meaning: str) -> Callable[..., Any
         if len(arrays) != arity:
             raise TypeError(f"{name}() takes {arity} arrays ({', '.join(names)}), got {len(arrays)}")
         call = Call(name, arrays[0], threads)
-        operands = [call.operand(n, x) for n, x in zip(names, arrays, strict=True)]
+        operands = [call.operand(n, x) for n, x in zip(names, _promoted(arrays), strict=True)]
         return apply(call, _expression(op, tuple(x.dtype for x in operands)), operands, out)
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "samebits"
     function.__doc__ = f"""{meaning}, per element.
 
-    Args:    {", ".join(names)}: arrays of one dtype that broadcast.   out: an array for the result.
+    Args:    {", ".join(names)}: arrays of one dtype that broadcast; a Python number takes it.   out: an array for the result.
              threads: at most so many; default every usable core.
     Returns: an array of the first operand's kind.
     Raises:  DTypeError, ShapeError.   Bits: numerics.md sections 1 and 7.

@@ -180,7 +180,7 @@ def _matrix(call: Call, name: str, x: Tensor, shape: Sequence[int]) -> Matrix:
     if x.shape != tuple(shape):
         try:
             x = x.broadcast_to(shape)
-        except LayoutError:
+        except ShapeError:
             raise ShapeError(
                 message(call.name, name, "shape", x.shape, f"one that broadcasts to {tuple(shape)}", "reshape it")
             ) from None
@@ -193,9 +193,7 @@ def _activation(call: Call, name: str | None) -> Any:
         return None
     if name not in elementwise.ACTIVATIONS:
         raise OptionError(
-            message(
-                call.name, "activation", "", repr(name), f"one of {list(elementwise.ACTIVATIONS)}", "apply it after"
-            )
+            message(call.name, "activation", "", repr(name), f"one of {elementwise.ACTIVATIONS}", "apply it after")
         )
     return elementwise.activation(name)
 

@@ -67,9 +67,7 @@ def _reduced(name: str, expression: Expression, x: Any, axis: _Axis, keepdims: b
     kept = tuple(1 if a in axes else extent for a, extent in enumerate(tensor.shape))
     made = Tensor.empty(kept, dtypes.float32)
     if axes and name in ("max", "min") and tensor.size == 0 and made.size:
-        raise ShapeError(
-            message(name, "x", "extent", 0, "at least 1 along the axes", "an empty row has no such element")
-        )
+        raise ShapeError(message(name, "x", "extent", 0, "at least 1 along axis", f"an empty row has no {name}"))
     _run(call, expression, [tensor], made, axes)
     if not keepdims:
         made = made.reshape(tuple(extent for a, extent in enumerate(tensor.shape) if a not in axes))
