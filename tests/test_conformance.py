@@ -34,7 +34,9 @@ def test_file_lists_the_cases_of_the_tool():
     assert [{k: v for k, v in case.items() if k != "digest"} for case in WRITTEN] == conformance.CASES
 
 
-@pytest.mark.parametrize("case", WRITTEN, ids=lambda c: f"{c['operation']}-{'x'.join(map(str, c['shape']))}-{c['seed']}")
+@pytest.mark.parametrize(
+    "case", WRITTEN, ids=lambda c: f"{c['operation']}-{'x'.join(map(str, c['shape']))}-{c['seed']}"
+)
 def test_references_give_the_written_digest(case):
     assert conformance.digest(np.asarray(conformance.answer(case))) == case["digest"]
 

@@ -309,9 +309,7 @@ def against_onnxruntime(program: Program, model: pathlib.Path, bindings: Mapping
         import onnxruntime
     except ImportError:
         raise errors.OptionError(
-            errors.message(
-                "--against", "onnxruntime", "state", "not installed", "installed", "pip install onnxruntime"
-            )
+            errors.message("--against", "onnxruntime", "state", "not installed", "installed", "pip install onnxruntime")
         ) from None
     feeds = samples.feeds(program, bindings, seed)
     ours = cpu.prepare(program).run(feeds)

@@ -146,8 +146,10 @@ def test_out_is_written_and_returned():
         (
             lambda x: sb.matmul(x, x.T, plan=sb.plan_matmul(x[:2], x.T)),
             sb.PlanError,
-            "matmul: plan is matmul a[2,4] b[4,3], chunk 128, must be matmul a[3,4] b[4,3], chunk 128; "
-            "make it with plan_matmul for these operands",
+            (
+                "matmul: plan is matmul a[2,4] b[4,3], chunk 128, must be matmul a[3,4] b[4,3], chunk 128; "
+                "make it with plan_matmul for these operands"
+            ),
         ),
         (
             lambda x: sb.exp(x, out=np.empty((4, 3), np.float32)),

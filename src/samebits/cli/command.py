@@ -142,7 +142,10 @@ def list_isas(as_json: bool) -> None:
     else:
         screen.table(
             ["row", "available", "float32 lanes", ""],
-            [[r["name"], "yes" if r["available"] else "no", r["lanes"], "default" if r["default"] else ""] for r in rows],
+            [
+                [r["name"], "yes" if r["available"] else "no", r["lanes"], "default" if r["default"] else ""]
+                for r in rows
+            ],
         )
 
 

@@ -74,8 +74,8 @@ def _function(name: str, op: str, arity: int, meaning: str) -> Callable[..., Any
     function.__module__ = "samebits"
     function.__doc__ = f"""{meaning}, per element.
 
-    Args:    {", ".join(names)}: arrays of one dtype that broadcast; a Python number takes it.   out: an array for the result.
-             threads: at most so many; default every usable core.
+    Args:    {", ".join(names)}: arrays of one dtype that broadcast; a Python number takes it.
+             out: an array for the result.   threads: at most so many; default every usable core.
     Returns: an array of the first operand's kind.
     Raises:  DTypeError, ShapeError.   Bits: numerics.md sections 1 and 7.
     """
