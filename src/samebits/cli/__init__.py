@@ -1,7 +1,7 @@
 """The command `samebits`: run, dump, isas, verify. One module a subcommand; `screen` prints for all of them.
 
-Exit codes: 0 done, 1 a verification failed, 2 a verification was incomplete or the command line is wrong, 3 the model or
-its input was refused. Needs the extra `cli` (click, rich).
+Exit codes: 0 done, 1 a verification failed, 2 a verification was incomplete or the command line is wrong, 3 the
+model or its input was refused. Needs the extra `cli` (click, rich).
 """
 
 from __future__ import annotations
