@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from samebits.codegen.isa import Isa
+from samebits.dtypes import DType, float32
 from samebits.kernels import gemm
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Matrix, Panels, Spec
@@ -39,7 +41,7 @@ def execute(plan: Plan, arrays: Sequence[Array]) -> None:
 def product(
     a: Array, b: Array, isa: Isa, threads: int = 1, *, out: Array | None = None, epilogue: Expression | None = None,
     sources: Sequence[Array | Immediate] = (), in_place: bool = False, spec: Spec = SB1, packed: bool = False,
-    **choices: Any,
+    out_dtype: DType = float32, **choices: Any,
 ) -> Array:  # fmt: skip
     """epilogue(a @ b, sources...) through the kernels."""
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
@@ -53,7 +55,7 @@ def product(
         value = gemm.PackedMatrix(None, b.shape, gemm.panel_columns(isa), isa.name)  # type: ignore[arg-type]
         right = value.panels(batch)
     c = Contraction(
-        m, n, k, matrix(a, (*batch, m, k)), right, matrix(out, whole), batch, epilogue,
+        m, n, k, matrix(a, (*batch, m, k)), right, replace(matrix(out, whole), dtype=out_dtype), batch, epilogue,
         tuple(s if isinstance(s, Immediate) else matrix(s, whole) for s in sources), in_place, spec,
     )  # fmt: skip
     plan = gemm.plan(c, isa, threads, **choices)

@@ -13,7 +13,7 @@ onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 
 
-def session(b: np.ndarray) -> "ort.InferenceSession":
+def session(b: np.ndarray) -> ort.InferenceSession:
     helper = onnx.helper
     x = helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, ["m", b.shape[0]])
     y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["m", b.shape[1]])

@@ -97,8 +97,11 @@ def choose(
     panels = -(-c.n // nr)
     in_scratch = (c.out.column != 1 or c.in_place or c.out.dtype is not float32) and c.k > kc
     m_step, n_step = _share(c, rows, panels, wide, threads, form, blocks, nr, in_scratch)
-    panel_bytes = max(1, nr * c.k * FLOAT_BYTES * math.prod(c.batch))
-    round_panels = max(1, _STAGED_BYTES // panel_bytes // n_step) * n_step
+    round_panels = panels
+    if form == STAGED:
+        room = max(wide, _STAGED_BYTES // max(1, nr * c.k * FLOAT_BYTES * math.prod(c.batch)) // wide * wide)
+        n_step = min(n_step, room)
+        round_panels = room // n_step * n_step
     return Choice(
         c=c, order=order, isa=isa, threads=threads, tile=tile, rows=rows, wide=wide, kc=kc, chunk=chunk, form=form,
         m_step=m_step, n_step=n_step, round_panels=round_panels, in_scratch=in_scratch, rejected=tuple(rejected),

@@ -1,0 +1,122 @@
+"""Epilogues: alpha, beta, addends, biases, activations and in-place results, each step rounded on its own."""
+
+from __future__ import annotations
+
+import guard
+import numpy as np
+import pytest
+from gemm_run import product, same
+from rows import ALL_ROWS, COMPILED_ROWS
+
+from samebits import dtypes
+from samebits.codegen.isa import Isa
+from samebits.dtypes import float32
+from samebits.kernels import values
+from samebits.kernels.expression import Chain, Expression
+from samebits.kernels.gemm import Matrix, Spec, fused, reference
+from samebits.kernels.gemm.tiles import tile_for
+
+
+def ids(row: Isa) -> str:
+    return row.name
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+def activation(*ops: str) -> Expression:
+    chain = Chain()
+    x = chain.input(float32)
+    for op in ops:
+        x = chain.apply(op, x)
+    return chain.finish(x)
+
+
+ROW, COLUMN, FULL = Matrix(0, 1), Matrix(1, 0), Matrix(1, 1)
+
+
+@pytest.mark.parametrize("isa", ALL_ROWS, ids=ids)
+def test_alpha_beta_c_bias_are_rounded_one_by_one(isa: Isa) -> None:
+    tile = tile_for(isa)
+    m, n, k = tile.mr + 1, min(tile.nr(isa) + 1, 70), 130
+    a, b = draw(m, k), draw(k, n, seed=1)
+    c, bias = guard.array(draw(m, n, seed=2)), guard.array(draw(n, seed=3))
+    for alpha, beta in ((None, None), (0.1, None), (None, 0.3), (1 / 3, -0.7)):
+        epilogue, listed = fused(alpha=alpha, beta=beta, c=FULL, bias=ROW)
+        arrays = iter([c, bias])
+        sources = [next(arrays) if isinstance(s, Matrix) else s for s in listed]
+        expected = reference(a, b, alpha=alpha, beta=beta, c=c, bias=bias)
+        assert same(product(a, b, isa, epilogue=epilogue, sources=sources), expected)
+
+
+@pytest.mark.parametrize("isa", COMPILED_ROWS, ids=ids)
+@pytest.mark.parametrize("k", [0, 40, 1100])
+def test_sources_of_every_stride(isa: Isa, k: int) -> None:
+    m, n = 13, 37
+    a, b = draw(m, k), draw(k, n, seed=1)
+    full = draw(m, n, seed=2)
+    kinds = {
+        "row": draw(1, n), "column": draw(m, 1), "scalar": draw(1, 1), "full": full, "transposed": full.T.copy().T,
+        "strided": draw(m, 2 * n)[:, ::2],
+    }  # fmt: skip
+    for name, source in kinds.items():
+        epilogue, _ = fused(bias=ROW)
+        expected = reference(a, b, bias=source)
+        for out in (None, np.empty((n, m), np.float32).T, np.empty((m, 2 * n), np.float32)[:, ::2]):
+            got = product(a, b, isa, epilogue=epilogue, sources=[guard.array(source) if name == "row" else source], out=out)
+            assert same(got, expected), name
+        assert same(product(a, b, isa, 2, epilogue=epilogue, sources=[source], packed=True), expected), name
+
+
+@pytest.mark.parametrize("isa", COMPILED_ROWS, ids=ids)
+def test_activations_and_a_nan_that_they_copy(isa: Isa) -> None:
+    a, b = draw(5, 33), draw(33, 20, seed=1)
+    a[1, 2], a[2, 3] = np.nan, np.inf
+    for ops in (("abs",), ("neg", "abs", "exp"), ("erf",)):
+        epilogue, _ = fused(activation=activation(*ops))
+        (expected,) = values.reference(activation(*ops), [reference(a, b)])
+        assert same(product(a, b, isa, epilogue=epilogue), expected)
+        epilogue, _ = fused(bias=ROW, activation=activation(*ops))
+        bias = draw(20, seed=4)
+        (expected,) = values.reference(activation(*ops), [reference(a, b, bias=bias)])
+        assert same(product(a, b, isa, epilogue=epilogue, sources=[bias]), expected)
+
+
+@pytest.mark.parametrize("isa", COMPILED_ROWS, ids=ids)
+@pytest.mark.parametrize("k", [0, 100, 1100])
+def test_out_may_be_the_addend_itself(isa: Isa, k: int) -> None:
+    a, b, c = draw(9, k), draw(k, 50, seed=1), draw(9, 50, seed=2)
+    epilogue, listed = fused(alpha=0.5, beta=2.0, c=FULL)
+    expected = reference(a, b, alpha=0.5, beta=2.0, c=c)
+    for spec in (Spec(), Spec(segments=2)):
+        target = guard.array(c)
+        sources = [target if isinstance(s, Matrix) else s for s in listed]
+        got = product(a, b, isa, out=target, epilogue=epilogue, sources=sources, in_place=True, spec=spec)
+        want = reference(a, b, alpha=0.5, beta=2.0, c=c, spec=spec)
+        assert same(got, want)
+    assert same(expected, reference(a, b, alpha=0.5, beta=2.0, c=c))
+
+
+@pytest.mark.parametrize("isa", COMPILED_ROWS, ids=ids)
+def test_batches_of_sources(isa: Isa) -> None:
+    a, b = draw(2, 3, 4, 20), draw(3, 20, 10, seed=1)
+    for shape in ((10,), (3, 1, 10), (2, 1, 4, 1), (2, 3, 4, 10), (1, 1, 1, 1)):
+        bias = draw(*shape, seed=5)
+        epilogue, _ = fused(bias=ROW)
+        assert same(product(a, b, isa, epilogue=epilogue, sources=[bias]), reference(a, b, bias=bias)), shape
+        assert same(product(a, b[0], isa, epilogue=epilogue, sources=[bias]), reference(a, b[0], bias=bias)), shape
+        got = product(a, b, isa, epilogue=epilogue, sources=[bias], spec=Spec(8, 2))
+        assert same(got, reference(a, b, bias=bias, spec=Spec(8, 2))), shape
+
+
+def test_result_of_another_dtype() -> None:
+    chain = Chain()
+    t, limit = chain.input(float32), chain.input(float32)
+    epilogue = chain.finish(chain.apply("less", t, limit))
+    assert epilogue.dtype(epilogue.outputs[0]) is dtypes.bool_
+    a, b, limits = draw(7, 1300), draw(1300, 45, seed=1), draw(45, seed=2)
+    for isa in COMPILED_ROWS:
+        out = np.full((7, 45), 9, np.uint8)
+        product(a, b, isa, epilogue=epilogue, sources=[limits], out=out, out_dtype=dtypes.bool_)
+        assert np.array_equal(out, (reference(a, b) < limits).astype(np.uint8))

@@ -1,0 +1,91 @@
+"""Packed operands: kept, pickled, refused where they do not belong."""
+
+from __future__ import annotations
+
+import pickle
+
+import guard
+import numpy as np
+import pytest
+from gemm_run import execute, matrix, pack, product, same
+from rows import COMPILED_ROWS
+
+from samebits.codegen.isa import Isa
+from samebits.errors import PlanError, ShapeError
+from samebits.kernels import gemm
+from samebits.kernels.gemm import Contraction, Matrix, PackedMatrix, reference
+from samebits.tensor import Tensor
+
+
+def ids(row: Isa) -> str:
+    return row.name
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+def value(b: np.ndarray, isa: Isa) -> PackedMatrix:
+    return PackedMatrix(Tensor.from_any(pack(b, isa)), b.shape, gemm.panel_columns(isa), isa.name)
+
+
+@pytest.mark.parametrize("isa", COMPILED_ROWS, ids=ids)
+def test_panels_are_the_matrix_and_zeros(isa: Isa) -> None:
+    nr = gemm.panel_columns(isa)
+    for k, n in ((1, 1), (5, nr - 1), (7, nr), (20, nr + 1), (33, 3 * nr + 2)):
+        b = draw(k, n)
+        wide = np.zeros((k, -(-n // nr) * nr), np.float32)
+        wide[:, :n] = b
+        expected = wide.reshape(k, -1, nr).transpose(1, 0, 2).ravel()
+        for x in (guard.array(b), guard.array(b.T).T, guard.array(b, at_start=True), np.repeat(b, 2, axis=1)[:, ::2]):
+            assert same(pack(x, isa), expected), (k, n)
+
+
+@pytest.mark.parametrize("isa", COMPILED_ROWS, ids=ids)
+def test_packed_operand_survives_pickling(isa: Isa) -> None:
+    a, b = draw(4, 30), draw(2, 30, 50, seed=1)
+    kept = pickle.loads(pickle.dumps(value(b, isa)))
+    out = np.empty((2, 4, 50), np.float32)
+    c = Contraction(4, 50, 30, matrix(a, (2, 4, 30)), kept.panels((2,)), matrix(out, out.shape), (2,))
+    execute(gemm.plan(c, isa, 1), [a, kept.tensor.numpy(), out])
+    assert same(out, reference(a, b))
+
+
+def test_packed_bytes_do_not_depend_on_the_row_but_on_its_width() -> None:
+    found: dict[int, bytes] = {}
+    for isa in COMPILED_ROWS:
+        made = pack(draw(9, 40), isa).tobytes()
+        assert found.setdefault(gemm.panel_columns(isa), made) == made
+
+
+def test_panels_of_another_width_are_refused() -> None:
+    isa = COMPILED_ROWS[0]
+    nr = gemm.panel_columns(isa)
+    c = Contraction(4, 50, 30, Matrix(30, 1), gemm.Panels(nr + 1), Matrix(50, 1))
+    with pytest.raises(PlanError) as error:
+        gemm.plan(c, isa, 1)
+    assert str(error.value) == (
+        f"matmul: b panel width is {nr + 1}, must be {nr} on Isa row {isa.name}; pack it again with pack()"
+    )
+
+
+def test_packed_batches_that_do_not_broadcast_are_refused() -> None:
+    kept = PackedMatrix(None, (3, 30, 50), 32, "avx512")  # type: ignore[arg-type]
+    with pytest.raises(ShapeError) as error:
+        kept.panels((2,))
+    assert str(error.value) == (
+        "matmul: b batch dimensions is (3,), must be dimensions that broadcast to (2,); pack a matrix that broadcasts"
+    )
+    assert kept.panels((2, 3)).batch == (0, 2 * 30 * 32)
+
+
+def test_unknown_format_is_refused() -> None:
+    made = PackedMatrix(Tensor.from_any(draw(64)), (1, 50), 32, "avx512", format="samebits-panels-0")
+    with pytest.raises(PlanError, match="pack the matrix again"):
+        pickle.loads(pickle.dumps(made))
+
+
+def test_product_of_a_packed_vector_and_one_row() -> None:
+    for isa in COMPILED_ROWS:
+        a, b = draw(1, 200), draw(200, 1, seed=1)
+        assert same(product(a, b, isa, packed=True), reference(a, b))

@@ -1,0 +1,138 @@
+"""Plans: pure, printable, with reasons; the assembly of their microkernels keeps every accumulator in a register."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from gemm_run import product, same
+from rows import COMPILED_ROWS, FAKE3
+
+from samebits.codegen.isa import ROWS, Isa, named
+from samebits.errors import OptionError
+from samebits.kernels import gemm
+from samebits.kernels.gemm import Contraction, Matrix, Panels, Spec, choice, reference
+from samebits.kernels.gemm.normal import normal
+from samebits.kernels.gemm.tiles import cut, tile_for
+from samebits.native import compile
+
+
+def dense(m: int, n: int, k: int, **facts: object) -> Contraction:
+    return Contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), Matrix(n, 1), **facts)  # type: ignore[arg-type]
+
+
+def test_plan_is_cached_and_prints_its_reasons() -> None:
+    isa = ROWS[1]
+    plan = gemm.plan(dense(100, 200, 300), isa, 1)
+    assert plan is gemm.plan(dense(100, 200, 300), isa, 1)
+    text = str(plan)
+    assert text.startswith("matmul a[100,300] b[300,200], chunk 128\n  isa scalar, threads 1\n  tile: MR 4 NR 2")
+    assert "form: fused" in text
+    assert "rejected staged: all 100 rows are one block: nothing would use packed B again" in text
+
+
+def test_orientation_follows_out() -> None:
+    isa = ROWS[1]
+    c = Contraction(100, 200, 300, Matrix(300, 1), Matrix(200, 1), Matrix(1, 100))
+    assert dict(gemm.plan(c, isa, 1).facts)["orientation"] == "transposed"
+    assert dict(gemm.plan(dense(100, 200, 300), isa, 1).facts)["orientation"] == "as given"
+
+
+def test_rows_are_cut_evenly() -> None:
+    for mr in (1, 2, 6, 12):
+        for m in range(400):
+            rows = cut(m, mr)
+            heights = [rows.heights[0]] * rows.tall + [rows.heights[-1]] * (rows.panels - rows.tall)
+            assert sum(heights) == m
+            assert rows.panels == -(-m // mr)
+            assert max(heights, default=1) <= mr
+            assert max(heights, default=1) - min(heights, default=1) <= 1
+
+
+def test_batches_with_one_right_operand_become_rows() -> None:
+    c = Contraction(
+        16, 32, 64, Matrix(64, 1, (5 * 16 * 64, 16 * 64)), Matrix(32, 1, (0, 0)), Matrix(32, 1, (5 * 16 * 32, 16 * 32)),
+        (3, 5), None, (), False, Spec(),
+    )  # fmt: skip
+    merged = normal(c)
+    assert (merged.m, merged.batch) == (240, ())
+    heads = Contraction(
+        128, 128, 32, Matrix(384, 1, (128 * 384, 32)), Matrix(1, 384, (128 * 384, 32)),
+        Matrix(128, 1, (12 * 128 * 128, 128 * 128)), (4, 12),
+    )  # fmt: skip
+    assert normal(heads).batch == (4, 12)
+    kept = Contraction(1, 32, 64, Matrix(0, 1, (64,)), Panels(32, (0,)), Matrix(0, 1, (32,)), (7,))
+    assert (normal(kept).m, normal(kept).a.row, normal(kept).out.row) == (7, 64, 32)
+
+
+def test_forms_that_cannot_be_had_are_refused() -> None:
+    isa = ROWS[1]
+    with pytest.raises(OptionError) as error:
+        gemm.plan(dense(10, 10, 10), isa, 1, form="packed")
+    assert str(error.value) == (
+        "plan: form for unpacked b is 'packed', must be one of ['fused', 'staged', 'in place']; leave it away"
+    )
+    with pytest.raises(OptionError, match="contiguous rows"):
+        gemm.plan(Contraction(10, 10, 10, Matrix(10, 1), Matrix(1, 10), Matrix(10, 1)), isa, 1, form="in place")
+
+
+def test_spec_refuses_what_has_no_meaning() -> None:
+    with pytest.raises(OptionError) as error:
+        Spec(segments=3)
+    assert str(error.value) == "Spec: segments is 3, must be a power of two; use 1, 2, 4 or 8"
+    with pytest.raises(OptionError) as error:
+        Spec(chunk=0)
+    assert str(error.value) == "Spec: chunk is 0, must be at least 1; leave it at 128, which is sb1"
+
+
+def test_big_right_operands_are_packed_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_STAGED_BYTES", 40_000)
+    gemm.plan.cache_clear()
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((41, 70)).astype("f4"), rng.standard_normal((2, 70, 333)).astype("f4")
+    for isa in COMPILED_ROWS:
+        right, out = Matrix(333, 1, (70 * 333,)), Matrix(333, 1, (41 * 333,))
+        whole = Contraction(41, 333, 70, Matrix(70, 1, (0,)), right, out, (2,))
+        plan = gemm.plan(whole, isa, 1, form="staged")
+        assert len(plan.steps) > 2
+        assert plan.workspace_bytes <= 2 * 40_000
+        for spec in (Spec(), Spec(32, 2)):
+            assert same(product(a, b, isa, form="staged", spec=spec), reference(a, b, spec=spec))
+    gemm.plan.cache_clear()
+
+
+def functions(assembly: str) -> dict[str, str]:
+    """The text of each microkernel."""
+    found = re.findall(r"^(?:\.?L?)(microkernel_\w+):(.*?)(?=^\s*\.size|\Z)", assembly, re.M | re.S)
+    assert found
+    return dict(found)
+
+
+@pytest.mark.parametrize("isa", [row for row in (*ROWS, FAKE3) if row.compiled], ids=lambda row: row.name)
+def test_microkernels_keep_accumulators_in_registers(isa: Isa) -> None:
+    tile = tile_for(isa)
+    arch = isa.targets[0].arch
+    for m in {tile.mr, 1, 2, 3, (tile.mr * 2 - 1)}:
+        for form in ("fused", "in place"):
+            plan = gemm.plan(dense(m, 8 * tile.nr(isa), 256), isa, 1, form=form)
+            text = compile.assembly(plan.steps[-1].spec, arch)
+            for name, body in functions(text).items():
+                register = r"[xyz]mm\d+" if arch == "x86_64" else r"\b[qvs]\d+"
+                stack = r"\(%rsp" if arch == "x86_64" else r"\[sp"
+                spilled = [line for line in body.splitlines() if re.search(register, line) and re.search(stack, line)]
+                # Callee-saved halves of vector registers are saved once a call on AArch64.
+                spilled = [line for line in spilled if not re.search(r"\bd\d+", line)]
+                assert not spilled, (name, spilled[:3])
+
+
+def test_x86_microkernels_broadcast_from_memory_and_multiply_in_registers() -> None:
+    for name, register in (("avx512", "zmm"), ("avx2", "ymm")):
+        isa = named(name) if next(row for row in ROWS if row.name == name).available else None
+        if isa is None:
+            pytest.skip(f"this machine has no {name}")
+        tile = tile_for(isa)
+        spec = gemm.plan(dense(tile.mr, 4 * tile.nr(isa), 256), isa, 1).steps[-1].spec
+        body = next(text for text in functions(compile.assembly(spec)).values())
+        assert len(re.findall(rf"vfmadd231ps\s.*%{register}", body)) >= 4 * tile.mr * tile.nv
+        assert re.search(r"vbroadcastss\s+-?\d*\(", body)
