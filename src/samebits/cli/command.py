@@ -1,4 +1,4 @@
-"""The subcommands and their options. Start at `command`; what each does is in the library, how it prints in `screen`."""
+"""The subcommands and their options. Start at `command`; what each does is the library's, how it prints `screen`'s."""
 
 from __future__ import annotations
 
