@@ -107,8 +107,8 @@ def oracle(name: str, x: npt.NDArray[np.float32]) -> tuple[Uints, int]:
         low = (wide.view(np.int64) - _DOUBT_ULPS).view(np.float64).astype(np.float32).view(np.uint32)
         high = (wide.view(np.int64) + _DOUBT_ULPS).view(np.float64).astype(np.float32).view(np.uint32)
     codes[np.isnan(wide)] = np.array(np.nan, np.float32).view(np.uint32)
-    # Zero and infinity are exact here, or far beyond what float32 tells apart from them.
-    doubtful = np.flatnonzero((low != high) & np.isfinite(wide) & (wide != 0))
+    # Below a quarter of the smallest subnormal, and at infinity, there is no boundary nearby.
+    doubtful = np.flatnonzero((low != high) & np.isfinite(wide) & (np.abs(wide) >= 2.0**-151))
     for i in doubtful:
         codes[i] = mpfr(name, x[i]).view(np.uint32)
     return codes, len(doubtful)
