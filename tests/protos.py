@@ -38,7 +38,7 @@ def one(
     opset: int = 19,
     symbolic: bool = True,
 ) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A model of one node: `fixed` operands are initializers, the others inputs, their shapes symbolic; and its feed."""
+    """A model of one node, and its feed: `fixed` operands are initializers, the others inputs of symbolic shape."""
     names = [f"x{i}" for i in range(len(arrays))]
     node = helper.make_node(op, names, [f"y{i}" for i in range(outputs)], f"the_{op}", **(attributes or {}))
     feed = {name: array for i, (name, array) in enumerate(zip(names, arrays, strict=True)) if i not in fixed}

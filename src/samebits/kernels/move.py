@@ -2,9 +2,10 @@
 
     plan(gather, isa, threads) -> Plan
 
-out[o, i, :] = data[o, ids[i, 0], ids[i, 1], ...][:], dense rows of `inner` elements. Operands: data, ids (int64, dense),
-status, out. An index counts from the end if it is negative; one that is out of range reads row 0 and sets status to
-(1, the index), so that the caller can refuse. Copies of any strides are `elementwise` with the operation `copy`.
+out[o, i, :] = data[o, ids[i, 0], ids[i, 1], ...][:], dense rows of `inner` elements. Operands: data, ids (int64,
+dense), status, out. An index counts from the end if it is negative; one that is out of range reads row 0 and sets
+status to (1, the index), so that the caller can refuse. Copies of any strides are `elementwise` with the operation
+`copy`.
 """
 
 from __future__ import annotations

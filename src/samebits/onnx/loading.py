@@ -74,10 +74,10 @@ def _lower(model: proto.Model, b: Builder, values: dict[str, str | None]) -> Non
             problems.append(f"\n  node {node.name!r}, {domain}{node.op} of opset {opset}: {reason}")
     if problems:
         nodes = "node" if len(problems) == 1 else "nodes"
+        what, expected = f"unsupported in {len(problems)} {nodes}", "made of rows of samebits.onnx"
         remedy = "replace what is listed, or add a row (docs/how-to-add-an-op.md)"
-        raise UnsupportedModelError(
-            message("load", f"model {model.name!r}", "", f"unsupported in {len(problems)} {nodes}", "made of rows of samebits.onnx", remedy) + "".join(problems)
-        )  # fmt: skip
+        summary = message("load", f"model {model.name!r}", "", what, expected, remedy)
+        raise UnsupportedModelError(summary + "".join(problems))
 
 
 def _row(node: proto.ModelNode, opset: int) -> OpRow:
@@ -112,9 +112,8 @@ def _attributes(node: proto.ModelNode, row: OpRow, opset: int) -> dict[str, obje
 def _operands(node: proto.ModelNode, values: dict[str, str | None]) -> tuple[str | None, ...]:
     for name in node.inputs:
         if name not in values:
-            raise ModelError(
-                message("load", f"input {name!r} of node {node.name!r}", "", "made by no earlier node", "made by one", "sort the nodes of the model")
-            )  # fmt: skip
+            what, remedy = f"input {name!r} of node {node.name!r}", "sort the nodes of the model"
+            raise ModelError(message("load", what, "", "made by no earlier node", "made by one", remedy))
     return tuple(values[name] for name in node.inputs)
 
 

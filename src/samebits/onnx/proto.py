@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from samebits import dtypes
 from samebits.dtypes import DType
@@ -122,8 +122,7 @@ def _contents(source: object) -> bytes:
     if not hasattr(source, "read"):
         kinds = "a path, bytes, a binary file or a ModelProto"
         raise ModelError(message("load", "source", "", type(source).__name__, kinds, "pass one of these"))
-    file: IO[bytes] = source
-    data = file.read()
+    data = source.read()
     if not isinstance(data, bytes):
         raise ModelError(message("load", "source", "", "a text file", "a binary file", "open it with mode 'rb'"))
     return data
@@ -140,9 +139,10 @@ def _value(model: str, value: Any) -> ModelValue:
         raise ModelError(message("load", f"value {value.name!r}", "kind", kind, "tensor_type", "export it as a tensor"))
     tensor = value.type.tensor_type
     if tensor.elem_type not in DTYPES:
+        expected = f"one of {sorted(DTYPES)} (TensorProto.DataType)"
         raise ModelError(
-            message("load", f"value {value.name!r}", "element type", tensor.elem_type, "a number of TensorProto.DataType that has a row in dtypes", "cast it in the model")
-        )  # fmt: skip
+            message("load", f"value {value.name!r}", "element type", tensor.elem_type, expected, "cast it in the model")
+        )
     if not tensor.HasField("shape"):
         return ModelValue(value.name, DTYPES[tensor.elem_type], None)
     shape: list[dim.Size] = []

@@ -1,6 +1,7 @@
 """ONNX operators that compute: per element, over axes, products.
 
-The order of arithmetic is numerics.md; where ONNX writes a formula, the roundings are those of its steps. Start at `ROWS`.
+The order of arithmetic is numerics.md; where ONNX writes a formula, the roundings are those of its steps. Start at
+`ROWS`.
 """
 
 from __future__ import annotations

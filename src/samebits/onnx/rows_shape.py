@@ -15,6 +15,7 @@ from samebits.onnx.row import Attribute, Call, OpRow, Unsupported
 from samebits.program import dim
 from samebits.program.compute import broadcast_shapes
 from samebits.program.dim import Shape, Size
+from samebits.program.graph import Array
 from samebits.program.moves import Concat, Fill, Gather, GatherND, Range
 
 __all__ = ["ROWS"]
@@ -117,9 +118,9 @@ def _bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size
     if step == 0:
         raise Unsupported("a step is 0")
     if all(isinstance(size, int) for size in (start, end, extent)):
-        places = range(*slice(start, end, step).indices(extent))  # type: ignore[arg-type, misc]
+        places = range(*slice(start, end, step).indices(extent))  # type: ignore[arg-type]
         if step < 0 and isinstance(end, int) and isinstance(extent, int) and end < -extent:
-            places = range(*slice(start, None, step).indices(extent))  # type: ignore[misc]
+            places = range(*slice(start, None, step).indices(extent))
         return (places.start if len(places) else 0), len(places)
     if step != 1:
         raise Unsupported("a step that is not 1 needs bounds and an extent that are known when the model is loaded")
@@ -152,19 +153,20 @@ def _gather_nd(call: Call) -> Sequence[str]:
 
 
 def _range(call: Call) -> Sequence[str]:
-    arrays = [call.b.array(call[i]) for i in range(3)]
-    if all(array is not None for array in arrays) and call.fact(0).dtype is not dtypes.int64:
-        start, limit, step = (array.reshape(())[()] for array in arrays if array is not None)
-        count = max(0, int(np.ceil((limit - start) / step)))
-        return (call.b.constant((start + np.arange(count).astype(start.dtype) * step).astype(start.dtype)),)
+    if call.fact(0).dtype is not dtypes.int64:
+        return (call.b.constant(_float_range(*[call.array(i).reshape(()) for i in range(3)])),)
     (start,), (limit,), (step,) = call.integers(0), call.integers(1), call.numbers(2)
     if step == 0:
         raise Unsupported("the step is 0")
     span = limit - start if step > 0 else start - limit
-    count = dim.floor_divide(span + (abs(step) - 1), abs(step))
-    if isinstance(count, int) or (isinstance(start, int) and start > 0):
-        count = dim.maximum(count, 0)
-    return call.b.add("range", (), Range(start, count, step))
+    return call.b.add("range", (), Range(start, dim.floor_divide(span + (abs(step) - 1), abs(step)), step))
+
+
+def _float_range(start: Array, limit: Array, step: Array) -> Array:
+    """start + i * step, rounded at each operation."""
+    count = max(0, int(np.ceil((limit - start) / step)))
+    made: Array = (start + np.arange(count).astype(start.dtype) * step).astype(start.dtype)
+    return made
 
 
 def _constant_of_shape(call: Call) -> Sequence[str]:

@@ -43,7 +43,7 @@ def _is_unary(node: Node) -> bool:
 
 
 def _exchanged(program: Program, view: Node, node: Node) -> Program:
-    """The map takes the view's operand; the view makes what the map made. The value between is new, and so is its name."""
+    """The map takes the view's operand, the view makes what the map made; the value between is new, like its name."""
     facts = dict(program.facts)
     (result,) = node.outputs
     middle = f"{result}@{view.outputs[0]}"

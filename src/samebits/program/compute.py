@@ -62,7 +62,8 @@ def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
     """
     rank = max(map(len, shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    return tuple(fold(dim.broadcast, sizes, 1) for sizes in zip(*padded, strict=True))
+    one: Size = 1
+    return tuple(fold(dim.broadcast, sizes, one) for sizes in zip(*padded, strict=True))
 
 
 def varying(expression: Expression, inputs: Sequence[bool]) -> list[bool]:

@@ -2,8 +2,8 @@
 
 A size is a plain `int`, or a `Dim` where a symbol is left in it; arithmetic gives back an `int` as soon as it can. Two
 sizes that are equal as polynomials are equal as Python values, which is what lets the transforms prove that two shapes
-agree before anything is bound. Division, `min`, `max` and broadcasting are atoms of the polynomial: they compare by their
-arguments. Start at `symbol` and `bind`.
+agree before anything is bound. Division, `min`, `max` and broadcasting are atoms of the polynomial: they compare by
+their arguments. Start at `symbol` and `bind`.
 """
 
 from __future__ import annotations

@@ -77,7 +77,8 @@ def _fuse(program: Program, first: str, second: str, joined: Callable[[Program, 
                     break
             else:
                 break
-    nodes, seen = [], set()
+    nodes: list[Node] = []
+    seen: set[str] = set()
     for node in program.nodes:
         kept = current[node.outputs[0]]
         if node.outputs[0] not in gone and node.outputs[0] not in seen:
@@ -118,7 +119,7 @@ def _joined_rows(program: Program, first: Node, second: Node) -> Node | None:
     for node in (first, second):
         assert isinstance(node.description, Map | Rows)  # as above
         expressions.append(Applied(node.description.expression, node.inputs, node.outputs))
-    both = join(*expressions, keep=())
+    both = join(expressions[0], expressions[1], keep=())
     return Node(
         "rows", both.inputs, both.outputs, replace(description, expression=both.expression), _origin(first, second)
     )

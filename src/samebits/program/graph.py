@@ -1,7 +1,7 @@
 """Programs: nodes that apply primitives to named values, once each, in an order that runs.
 
-A `Program` is immutable; transforms make new ones. Its text (`str`) is for reading, its `digest` covers the text and every
-constant. Names are those of the model where it has them. Start at `Program`.
+A `Program` is immutable; transforms make new ones. Its text (`str`) is for reading, its `digest` covers the text and
+every constant. Names are those of the model where it has them. Start at `Program`.
 """
 
 from __future__ import annotations

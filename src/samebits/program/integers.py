@@ -1,7 +1,7 @@
 """Integers that are known before anything runs, symbols allowed: what shape arithmetic in a model comes down to.
 
-A value of rank 0 or 1 is a tuple of sizes; `propagate` gives those of a node's output, or None where they depend on data.
-Start there.
+A value of rank 0 or 1 is a tuple of sizes; `propagate` gives those of a node's output, or None where they depend on
+data. Start there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """How the moving primitives become plans: gathers are kernels, a concat is a copy for each operand.
 
-Values that only sizes decide (dims, range, fill) are constants by the time a program is lowered. Start at `lower_gather`.
+Values that only sizes decide (dims, range, fill) are constants by the time a program is lowered. Start at
+`lower_gather`.
 """
 
 from __future__ import annotations

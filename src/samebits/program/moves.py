@@ -125,7 +125,9 @@ def _infer_gather_nd(description: GatherND, names: Sequence[str], facts: Sequenc
 
 def _fill_reference(description: Fill, arrays: Sequence[Array]) -> tuple[Array, ...]:
     size = description.dtype.size_bytes
-    value = np.array([description.code], np.uint64).astype(f"u{size}").view(description.dtype.numpy)[0]
+    kind = description.dtype.numpy
+    assert kind is not None  # fills come from arrays
+    value = np.array([description.code], np.uint64).astype(f"u{size}").view(kind)[0]
     return (np.broadcast_to(value, tuple(dim_number(size) for size in description.shape)),)
 
 

@@ -29,7 +29,8 @@ def absorb_scalars(program: Program) -> Program:
 
 
 def _absorbed(program: Program, node: Node, codes: Mapping[str, int]) -> Node:
-    description, fixed = node.description, ()
+    description = node.description
+    fixed: tuple[str, ...] = ()
     if isinstance(description, Map | Rows):
         expression: Expression | None = description.expression
         inputs = node.inputs

@@ -1,9 +1,9 @@
 """Where the elements of a specialised value lie: strides that views may split and join.
 
-Each axis is a row of pieces `(size, stride)`, slowest first, as in a CuTe layout ((2, 3), 4):((12, 1), 3): an axis that a
-reshape joined from two others stays two pieces, so `reshape(transpose(reshape(x)))` costs nothing as long as the last
-shape splits it again. Only a kernel needs one stride an axis (`strides`), and only where there is none a copy is made.
-Strides and offsets count elements. Start at `Strided`.
+Each axis is a row of pieces `(size, stride)`, slowest first, as in a CuTe layout ((2, 3), 4):((12, 1), 3): an axis
+that a reshape joined from two others stays two pieces, so `reshape(transpose(reshape(x)))` costs nothing as long as
+the last shape splits it again. Only a kernel needs one stride an axis (`strides`), and only where there is none a copy
+is made. Strides and offsets count elements. Start at `Strided`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Strided:
         axes = ((),) * (len(shape) - len(self.axes)) + self.axes
         return Strided(
             self.offset,
-            tuple(_joined([(size, 0)]) if not axis else axis for size, axis in zip(shape, axes, strict=True)),
+            tuple(axis if axis else _joined([(size, 0)]) for size, axis in zip(shape, axes, strict=True)),
         )
 
     def slice(self, starts: Sequence[int], counts: Sequence[int], steps: Sequence[int]) -> Strided | None:

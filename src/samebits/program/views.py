@@ -99,7 +99,7 @@ def _infer_slice(description: Slice, names: Sequence[str], facts: Sequence[Fact]
     whole = [count == extent for count, extent in zip(description.counts, facts[0].shape, strict=True)]
     # Cutting an axis leaves a gap before every axis that varies more slowly.
     gaps = [all(whole[inner] for inner in fact.stride_order[i + 1 :]) for i in range(fact.rank)]
-    kept = {axis: gap for axis, gap in zip(fact.stride_order, gaps, strict=True)}
+    kept = dict(zip(fact.stride_order, gaps, strict=True))
     dense = tuple(kept[axis] and description.steps[axis] == 1 for axis in range(fact.rank))
     return (replace(fact, contiguity=dense),)
 
@@ -112,13 +112,17 @@ def _infer_expand(description: Expand, names: Sequence[str], facts: Sequence[Fac
     return (replace(fact.view(description.shape, names[0], order), contiguity=same),)
 
 
+def _places(start: dim.Size, count: dim.Size, step: int) -> Array:
+    """The positions that a slice takes along one axis."""
+    return np.arange(dim.bind(count, {}), dtype=np.int64) * step + dim.bind(start, {})
+
+
 def _slice_reference(description: Slice, arrays: Sequence[Array]) -> tuple[Array, ...]:
     (x,) = arrays
-    for axis, (start, count, step) in enumerate(
-        zip(description.starts, description.counts, description.steps, strict=True)
-    ):
+    bounds = zip(description.starts, description.counts, description.steps, strict=True)
+    for axis, (start, count, step) in enumerate(bounds):
         if (start, count, step) != (0, x.shape[axis], 1):
-            x = np.take(x, np.arange(count, dtype=np.int64) * step + start, axis=axis)
+            x = np.take(x, _places(start, count, step), axis=axis)
     return (x,)
 
 

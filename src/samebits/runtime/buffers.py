@@ -22,9 +22,16 @@ def aligned(shape: Sequence[int], dtype: Any) -> Array:
     """An array of that shape, 64-byte aligned, not initialised."""
     count, kind = math.prod(shape), np.dtype(dtype)
     block = Block(max(1, count * kind.itemsize))
-    memory = (ctypes.c_uint8 * block.size_bytes).from_address(block.address)
-    memory.block = block  # the array keeps the memory, which keeps the block
-    return np.frombuffer(memory, kind, count).reshape(tuple(shape))
+    return _viewed(block, block.address, count, kind).reshape(tuple(shape))
+
+
+def _viewed(owner: object, address: int, count: int, dtype: Any) -> Array:
+    """`count` elements at an address, which keep their owner alive."""
+    kind = np.dtype(dtype)
+    memory: Any = (ctypes.c_uint8 * (count * kind.itemsize)).from_address(address)
+    memory.owner = owner
+    array: Array = np.frombuffer(memory, kind, count)
+    return array
 
 
 class Arena:
@@ -45,6 +52,4 @@ class Arena:
 
     def array(self, offset: int, count: int, dtype: Any) -> Array:
         """`count` elements from byte `offset` on, where they lie."""
-        memory = (ctypes.c_uint8 * (count * np.dtype(dtype).itemsize)).from_address(self.address + offset)
-        memory.arena = self
-        return np.frombuffer(memory, dtype, count)
+        return _viewed(self, self.address + offset, count, dtype)

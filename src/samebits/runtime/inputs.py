@@ -91,9 +91,10 @@ def bind_symbols(program: Program, given: Mapping[str, tuple[DType, tuple[int, .
                 seen[str(size)] = name
                 values[str(size)] = extent
             elif isinstance(size, Dim) and values[str(size)] != extent:
+                what, expected = f"extent {axis} ({size})", f"{values[str(size)]} as in {seen[str(size)]!r}"
                 raise ShapeError(
-                    message("run", f"input {name!r}", f"extent {axis} ({size})", extent, f"{values[str(size)]} as in {seen[str(size)]!r}", f"give every input one {size}")
-                )  # fmt: skip
+                    message("run", f"input {name!r}", what, extent, expected, f"give every input one {size}")
+                )
             elif isinstance(size, int) and extent != size:
                 raise ShapeError(
                     message(

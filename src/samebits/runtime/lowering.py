@@ -221,7 +221,7 @@ class Lowerer:
             for _, plan, places in self._steps
         )
         values = {
-            name: self._base(place, where) + (place,)
+            name: (*self._base(place, where), place)
             for name, place in self._places.items()
             if self._storages[place.storage].address is None
         }

@@ -40,9 +40,9 @@ def run_all(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
         for name, array in zip(node.outputs, made, strict=True):
             expected = program.facts[name].bind(symbols)
             if array.shape != expected.shape or dtypes.of(array.dtype) is not expected.dtype:
-                raise ShapeError(
-                    message("run", f"value {name!r}", "", f"{array.dtype}{list(array.shape)}", expected, f"give inputs that node {'+'.join(node.origin)!r} can take")
-                )  # fmt: skip
+                found = f"{array.dtype}{list(array.shape)}"
+                remedy = f"give inputs that node {'+'.join(node.origin)!r} can take"
+                raise ShapeError(message("run", f"value {name!r}", "", found, expected, remedy))
             values[name] = array
     return values
 

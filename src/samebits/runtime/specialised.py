@@ -116,7 +116,7 @@ def _check(node: Node, facts: Mapping[str, Fact]) -> None:
     except ShapeError:
         fits = False
     if node.primitive == "reshape":
-        sizes = [math.prod(facts[name].shape) for name in (*node.inputs, *node.outputs)]  # type: ignore[arg-type]
+        sizes = [math.prod(facts[name].shape) for name in (*node.inputs, *node.outputs)]
         fits = sizes[0] == sizes[1]
     if not fits:
         where, expected = f"operands of node {'+'.join(node.origin)!r}", "shapes that fit each other"
@@ -132,7 +132,7 @@ class Specialised:
         self, lowered: Lowered, outputs: Mapping[str, Fact], inputs: int, threads: int, computed: list[str]
     ) -> None:
         self.lowered = lowered
-        self._outputs = [(name, fact.shape, fact.dtype.numpy) for name, fact in outputs.items()]
+        self._outputs: list[tuple[str, Any, Any]] = [(name, f.shape, f.dtype.numpy) for name, f in outputs.items()]
         self._inputs, self._computed = inputs, computed
         slots = 1 + inputs + len(self._outputs)
         self._table = Table([(plan, range(slots)) for plan in lowered.plans], slots, threads)
@@ -165,7 +165,7 @@ class Specialised:
             arena = self._arenas.pop()
         except IndexError:
             arena = Arena(self.lowered.arena_bytes, self.lowered.status_bytes)
-        made = {name: np.empty(shape, dtype) for name, shape, dtype in self._outputs}  # type: ignore[arg-type]
+        made = {name: np.empty(shape, dtype) for name, shape, dtype in self._outputs}
         addresses = [arena.address]
         for array in (*arrays, *made.values()):
             addresses.append(array.__array_interface__["data"][0])
