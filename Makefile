@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 CODE := src tests tools examples benches
 
-.PHONY: demo test check bench exhaustive clean
+.PHONY: demo test check bench exhaustive oldest clean
 .DELETE_ON_ERROR:
 
 test: check
@@ -25,7 +25,12 @@ bench: $(VENV)/.test
 	$(PY) tools/run_benches.py
 
 exhaustive: $(VENV)/.test
-	$(PY) -m pytest -m exhaustive --capture=no $(PYTEST_ARGS)
+	$(PY) tools/exhaustive.py
+	$(PY) -m pytest -m exhaustive $(PYTEST_ARGS)
+
+# The digests of docs/conformance.json with the oldest dependencies that pyproject.toml allows.
+oldest: $(VENV)/.oldest
+	$(VENV)/oldest/bin/python -m pytest tests/test_conformance.py $(PYTEST_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -38,6 +43,12 @@ $(VENV)/.python:
 # The build backend comes from constraints.txt too, so nothing unpinned is run.
 $(VENV)/.build: constraints.txt | $(VENV)/.python
 	$(PIP) hatchling editables
+	touch $@
+
+$(VENV)/.oldest: pyproject.toml | $(VENV)/.python
+	$(PYTHON) -m venv $(VENV)/oldest
+	$(VENV)/oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
+		llvmlite==0.45.* ml_dtypes==0.5.0 numpy==2.1.0 pytest hypothesis
 	touch $@
 
 $(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/.build

@@ -78,7 +78,9 @@ def upward(module: str, text: str) -> list[str]:
 
 
 def test_every_module_is_in_a_room():
-    assert [name for name in MODULES if room_of(name) is None and not any(r.startswith(f"{name}.") for r in ROOMS)] == []
+    assert [
+        name for name in MODULES if room_of(name) is None and not any(r.startswith(f"{name}.") for r in ROOMS)
+    ] == []
 
 
 def test_every_room_exists_and_is_named_once():
@@ -100,7 +102,9 @@ def test_an_upward_import_is_found():
 def test_modules_import_each_other_without_a_cycle():
     graph = {}
     for name, path in MODULES.items():
-        body = ast.Module([n for n in ast.parse(path.read_text()).body if isinstance(n, ast.Import | ast.ImportFrom)], [])
+        body = ast.Module(
+            [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.Import | ast.ImportFrom)], []
+        )
         # A package's front only gathers names, so what matters is the modules behind it.
         graph[name] = {target for target, _ in imported(body) if target in MODULES} - {name}
     graphlib.TopologicalSorter(graph).prepare()

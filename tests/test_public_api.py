@@ -1,4 +1,4 @@
-"""The public names: one flat sorted list, each defined where the table says, visible to type checkers and at run time."""
+"""The public names: one flat sorted list, each defined where the table says, seen by type checkers and at run time."""
 
 import ast
 import pathlib

@@ -1,0 +1,98 @@
+"""What a reader would try: the README's blocks, those of docs/, the examples, and the commands that are named."""
+
+import __future__
+
+import contextlib
+import io
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(path: pathlib.Path, language: str) -> list[tuple[int, str]]:
+    """Fenced blocks of one language, with the line on which each begins."""
+    text = path.read_text()
+    found = re.finditer(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+    return [(text.count("\n", 0, match.start(1)) + 1, match[1]) for match in found]
+
+
+PYTHON = [
+    pytest.param(path, line, text, id=f"{path.relative_to(ROOT)}:{line}")
+    for path in PAGES
+    for line, text in blocks(path, "python")
+]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run_block(text: str, name: str, line: int) -> str:
+    """What a block prints. Annotations stay text, so that a signature may stand without its imports."""
+    code = compile("\n" * (line - 1) + text, name, "exec", flags=__future__.annotations.compiler_flag)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code, {"__name__": "__main__"})
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize(("path", "line", "text"), PYTHON)
+def test_python_block_runs(path, line, text):
+    printed = run_block(text, str(path), line)
+    # A comment after a print says what it prints.
+    said = re.findall(r"^print\(.*\)  # (.*)$", text, re.M)
+    assert [*printed.splitlines()][: len(said)] == said
+
+
+def test_a_block_that_is_wrong_fails():
+    with pytest.raises(AttributeError):
+        run_block("import samebits as sb\nsb.nonesuch()", "page", 1)
+
+
+def test_readme_shows_a_short_example():
+    first = blocks(ROOT / "README.md", "python")[0][1]
+    assert "import samebits as sb" in first
+    assert len(first.splitlines()) <= 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_example_runs(path):
+    run = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout
+    assert "Warning" not in run.stderr
+
+
+@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.name != "minilm.py"], ids=lambda path: path.name)
+def test_example_is_short(path):
+    assert len(path.read_text().splitlines()) <= 40
+
+
+def test_make_targets_that_are_named_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.M))
+    named = {x for path in PAGES for x in re.findall(r"\bmake ([a-z]+)(?=`|$| )", path.read_text(), re.M)}
+    in_code = {x for path in PAGES for x in re.findall(r"`make ([a-z]+)`", path.read_text())}
+    assert {"demo", "test"} <= named & targets
+    assert in_code <= targets
+
+
+def test_ci_runs_the_readmes_test_command():
+    commands = [
+        line.split("#")[0].strip() for _, text in blocks(ROOT / "README.md", "sh") for line in text.splitlines()
+    ]
+    assert commands[:2] == ["make demo", "make test"]
+    assert re.search(rf"^{commands[1]} ", (ROOT / ".ci" / "run").read_text(), re.M)
+
+
+def test_subcommands_that_are_named_exist():
+    from samebits.cli.command import command
+
+    named = {x for path in PAGES for _, text in blocks(path, "sh") for x in re.findall(r"^samebits (\w+)", text, re.M)}
+    assert named
+    assert named <= set(command.commands)
