@@ -64,7 +64,9 @@ def test_sources_of_every_stride(isa: Isa, k: int) -> None:
         epilogue, _ = fused(bias=ROW)
         expected = reference(a, b, bias=source)
         for out in (None, np.empty((n, m), np.float32).T, np.empty((m, 2 * n), np.float32)[:, ::2]):
-            got = product(a, b, isa, epilogue=epilogue, sources=[guard.array(source) if name == "row" else source], out=out)
+            got = product(
+                a, b, isa, epilogue=epilogue, sources=[guard.array(source) if name == "row" else source], out=out
+            )
             assert same(got, expected), name
         assert same(product(a, b, isa, 2, epilogue=epilogue, sources=[source], packed=True), expected), name
 

@@ -122,7 +122,11 @@ class Contraction:
 
 
 def fused(
-    *, alpha: float | None = None, beta: float | None = None, c: Matrix | None = None, bias: Matrix | None = None,
+    *,
+    alpha: float | None = None,
+    beta: float | None = None,
+    c: Matrix | None = None,
+    bias: Matrix | None = None,
     activation: Expression | None = None,
 ) -> tuple[Expression | None, tuple[Source, ...]]:
     """activation(t * alpha + beta * c + bias) as (epilogue, sources), in the order of section 2 step 4.
