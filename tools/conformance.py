@@ -1,8 +1,9 @@
 """Write docs/conformance.json: digests that every Isa row and every machine must give.
 
 The answers come from the NumPy references alone. The inputs are a formula, so that another implementation can make
-them without NumPy: element i of the stream with seed s is splitmix64(s * 2^32 + i), and its value is the signed upper 24 bits
-times 2^-20 (exact in float32, within +-8). A digest is the SHA-256 of the output's bytes, row-major, little-endian.
+them without NumPy: element i of the stream with seed s is splitmix64(s * 2^32 + i), and its value is the signed upper
+24 bits
+times 2^-20 (exact in float32, within +-8). A digest is the SHA-256 of the output bytes, row-major, little-endian.
 
 Run: `python tools/conformance.py` writes the file, `--check` only compares.
 """

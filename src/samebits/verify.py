@@ -179,8 +179,8 @@ class _Bench:
             row[name] = whole if axis is None else part(whole, axis, place, count)
         return row
 
-    def answer(self, variant: _Variant) -> list[Arrays]:
-        """The outputs of every row of the test, in their order."""
+    def answer(self, variant: _Variant) -> dict[int, Arrays]:
+        """The outputs of the rows that the variant runs, in their order."""
         found: dict[int, Arrays] = {}
         for run in variant.runs:
             stacked = self.stack(run.rows)
@@ -190,7 +190,7 @@ class _Bench:
                 answer = self.session(variant.isa, variant.threads).run(stacked)
             for place, number in run.wanted:
                 found[number] = self.unstack(answer, place, len(run.rows))
-        return [found[number] for number in sorted(found)]
+        return dict(sorted(found.items()))
 
 
 def verify(
@@ -199,12 +199,14 @@ def verify(
     bindings: Mapping[str, int] | None = None,
     model: pathlib.Path | None = None,
     seed: int = 0,
+    interpreter: bool = False,
     progress: Callable[[str], None] = lambda name: None,
 ) -> Report:
     """Run the same rows in every configuration this machine offers and compare the bits.
 
     Args:    program: the model.   bindings: extents of its symbols (the batch symbol is varied; others default to
-             16).   model: its file, for the second process.   progress: called with each configuration's name.
+             16).   model: its file, for the second process.   interpreter: also the Isa row `numpy`, for the
+             first row alone (it is a thousand times slower).   progress: called with each configuration's name.
     Returns: a Report; `exit_code` 0 all agree, 1 some differ, 2 an axis could not be varied.
     """
     batch = batch_symbol(program)
@@ -215,23 +217,22 @@ def verify(
     others = [samples.feeds(program, bound, seed + ROWS + r) for r in range(2)]
     samples.poison(others[1])
     bench = _Bench(program, batch, rows, model)
-    baseline: list[Arrays] = []
+    baseline: dict[int, Arrays] = {}
     found: list[Configuration] = []
     difference: Difference | None = None
-    variants = list(_variants(bench, others))
+    variants = list(_variants(bench, others, interpreter))
     for variant in variants:
         progress(variant.name)
         answer = bench.answer(variant)
         baseline = baseline or answer
-        agrees = digest(answer) == digest(baseline)
-        found.append(Configuration(variant.axis, variant.name, digest(answer), agrees))
-        if not agrees and difference is None:
-            number = next(r for r in range(len(rows)) if digest([answer[r]]) != digest([baseline[r]]))
-            difference = _locate(bench, variants[0], variant, number)
+        wrong = [r for r in answer if digest([answer[r]]) != digest([baseline[r]])]
+        found.append(Configuration(variant.axis, variant.name, digest(list(answer.values())), not wrong))
+        if wrong and difference is None:
+            difference = _locate(bench, variants[0], variant, wrong[0])
     return Report(tuple(found), difference, tuple(_unvaried(batch, model)), tuple(sorted(bound.items())))
 
 
-def _variants(bench: _Bench, others: Sequence[Arrays]) -> Iterator[_Variant]:
+def _variants(bench: _Bench, others: Sequence[Arrays], interpreter: bool) -> Iterator[_Variant]:
     best, rows, numbers = isas.current().name, bench.rows, range(len(bench.rows))
 
     def together(*groups: Sequence[int]) -> tuple[_Run, ...]:
@@ -254,6 +255,8 @@ def _variants(bench: _Bench, others: Sequence[Arrays]) -> Iterator[_Variant]:
             yield _Variant("isa", row.name, whole, row.name)
     if bench.model is not None:
         yield _Variant("process", "a second process", whole, best, process=True)
+    if interpreter:
+        yield _Variant("isa", "numpy, the first row alone", together([0]), "numpy")
 
 
 def _in_another_process(model: pathlib.Path | None, given: Arrays) -> Arrays:

@@ -152,14 +152,15 @@ def list_isas(as_json: bool) -> None:
 @command.command()
 @click.argument("model", type=_MODEL)
 @click.option("--against", type=click.Choice(["onnxruntime"]), help="Also the largest difference from another runtime.")
+@click.option("--interpreter", is_flag=True, help="Also the Isa row numpy, for one row; slow.")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @_isa
 @_set
 @_seed
 @click.pass_context
 def verify(
-    ctx: click.Context, model: pathlib.Path, against: str | None, as_json: bool, isa: str | None,
-    settings: tuple[tuple[str, int], ...], seed: int,
+    ctx: click.Context, model: pathlib.Path, against: str | None, interpreter: bool, as_json: bool,
+    isa: str | None, settings: tuple[tuple[str, int], ...], seed: int,
 ) -> None:  # fmt: skip
     """Prove that a model's answer does not depend on batch, position, neighbours, threads, Isa row or process.
 
@@ -172,7 +173,9 @@ def verify(
         program = onnx.load(model)
         chosen = _bindings(program, settings, verification.DEFAULT_EXTENT)
         with screen.progress() as progress:
-            report = verification.verify(program, bindings=chosen, model=model, seed=seed, progress=progress)
+            report = verification.verify(
+                program, bindings=chosen, model=model, seed=seed, interpreter=interpreter, progress=progress
+            )
         compared = verification.against_onnxruntime(program, model, chosen, seed) if against else None
         if as_json:
             click.echo(json.dumps(screen.report_json(report, compared), indent=2))
