@@ -1,12 +1,13 @@
 """Kernels of the AArch64 rows, run in this process by emulation (unicorn), on copies of NumPy arrays.
 
-`run_plan(plan, arrays)` performs a plan whose `isa` has an AArch64 target; `run_kernel` performs one kernel. Every array
-is copied to pages that nothing else shares, ending at unmapped memory, and back: an access outside the operands raises
-`unicorn.UcError`. Overlapping arrays stay overlapping, and read-only ones are checked to be unchanged.
+`run_plan(plan, arrays)` performs a plan whose `isa` has an AArch64 target; `run_kernel` performs one kernel. Every
+array is copied to pages that nothing else shares, ending at unmapped memory, and back: an access outside the operands
+raises `unicorn.UcError`. Overlapping arrays stay overlapping, and read-only ones are checked to be unchanged.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import io
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ Array = npt.NDArray[Any]
 _PAGE = 4096
 _CODE, _STUBS, _STACK, _DATA = 0x10_0000, 0x800_0000, 0x900_0000, 0x1000_0000
 _STACK_BYTES = 1 << 20
+_GAP = 16 << 20  # unmapped after every block: a stray access is caught, not answered by a neighbour
 _RET = 0xD65F03C0
 _CPACR_FP_EN = 3 << 20  # FPEN: neither floating point nor Advanced SIMD traps
 
@@ -61,7 +63,7 @@ def run_kernel(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Host bytes `low .. high` (owners `arrays`) and where they are in the emulated memory."""
+    """Host bytes `low .. high` that `arrays` own, and where they are in the emulated memory."""
 
     low: int
     high: int
@@ -94,7 +96,7 @@ class _Memory:
     def _map(self, pages: int) -> int:
         base = self._top
         self._machine.mem_map(base, pages)
-        self._top = base + pages + _PAGE
+        self._top = base + pages + _GAP
         return base
 
     def fresh(self, size: int) -> int:
@@ -106,7 +108,7 @@ class _Memory:
 
     def address(self, array: Array) -> int:
         """Where the first element of an array is in the emulated memory."""
-        low, _ = np.lib.array_utils.byte_bounds(array)
+        low, _ = _bounds(array)
         block = next(b for b in self._blocks if b.low <= low and any(array is a for a in b.arrays))
         return block.address + array.__array_interface__["data"][0] - block.low
 
@@ -247,17 +249,22 @@ def _object(spec: KernelSpec) -> bytes:
 
 
 def _bytes_at(address: int, size: int) -> npt.NDArray[np.uint8]:
-    import ctypes
-
     return np.frombuffer((ctypes.c_char * size).from_address(address), np.uint8)
+
+
+def _bounds(array: Array) -> tuple[int, int]:
+    """The addresses of an array's first byte and of the one after its last (NumPy's own moved with version 2)."""
+    start = array.__array_interface__["data"][0]
+    if not array.size:
+        return start, start
+    reach = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)]
+    return start + sum(min(r, 0) for r in reach), start + sum(max(r, 0) for r in reach) + array.itemsize
 
 
 def _ranges(arrays: Sequence[Array]) -> list[tuple[int, int, tuple[Array, ...]]]:
     """The host memory of the arrays as disjoint ranges, overlapping arrays in one."""
     found: list[tuple[int, int, tuple[Array, ...]]] = []
-    for low, high, array in sorted(
-        ((*np.lib.array_utils.byte_bounds(a), a) for a in arrays), key=lambda item: item[:2]
-    ):
+    for low, high, array in sorted(((*_bounds(a), a) for a in arrays), key=lambda item: item[:2]):
         if found and low < found[-1][1]:
             before = found.pop()
             found.append((before[0], max(before[1], high), (*before[2], array)))

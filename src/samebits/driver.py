@@ -7,6 +7,7 @@ import ctypes
 import functools
 import mmap
 import os
+import sys
 from collections.abc import Iterator
 
 
@@ -28,13 +29,21 @@ def page_bytes() -> int:
     return mmap.PAGESIZE
 
 
+@functools.cache
+def _default_environment() -> ctypes.c_void_p:
+    """FE_DFL_ENV: a variable of Apple's libm, the pointer -1 of glibc and musl."""
+    if sys.platform == "darwin":
+        return ctypes.cast(ctypes.byref(ctypes.c_char.in_dll(libc(), "_FE_DFL_ENV")), ctypes.c_void_p)
+    return ctypes.c_void_p(-1)
+
+
 @contextlib.contextmanager
 def default_float_environment() -> Iterator[None]:
     """Round to nearest even with subnormals in this thread until the block ends, whatever the caller had set."""
     kept = ctypes.create_string_buffer(256)  # larger than any fenv_t
-    library = ctypes.CDLL(None)
+    library = libc()
     library.fegetenv(kept)
-    library.fesetenv(ctypes.c_void_p(-1))  # FE_DFL_ENV
+    library.fesetenv(_default_environment())
     try:
         yield
     finally:
