@@ -5,14 +5,19 @@ requires: nothing.   ensures: no node reads constants alone. Start at `fold_cons
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from samebits.program import registry
-from samebits.program.graph import Array, Program
+from samebits.program.graph import Array, Node, Program
 
 __all__ = ["fold_constants", "static_values"]
+
+# Elements of a block: a few arrays of float32 in the second cache.
+_BLOCK = 1 << 15
 
 
 def fold_constants(program: Program) -> Program:
@@ -31,6 +36,27 @@ def fold_constants(program: Program) -> Program:
             array.flags.writeable = False
             constants[name] = array
     return program.replace(nodes, constants=constants)
+
+
+def _computed(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """The node's outputs by its reference; a large map in blocks of rows, whose temporaries stay in the cache."""
+    reference = registry.ROWS[node.primitive].reference
+    shape = np.broadcast_shapes(*[array.shape for array in arrays]) if node.primitive == "map" else ()
+    if math.prod(shape) <= _BLOCK or len(node.outputs) != 1:
+        return reference(node.description, arrays)
+    step = max(1, _BLOCK * shape[0] // math.prod(shape))
+    result: Array | None = None
+    for start in range(0, shape[0], step):
+        (block,) = reference(node.description, [_rows(array, shape, start, start + step) for array in arrays])
+        result = np.empty(shape, block.dtype) if result is None else result
+        result[start : start + step] = block
+    assert result is not None  # the shape is not empty
+    return (result,)
+
+
+def _rows(array: Array, shape: tuple[int, ...], start: int, stop: int) -> Array:
+    """Rows of an operand of that shape; all of it where it repeats."""
+    return array[start:stop] if array.ndim == len(shape) and array.shape[0] != 1 else array
 
 
 def _is_open(description: Any) -> bool:

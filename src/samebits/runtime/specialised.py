@@ -5,6 +5,7 @@ Start at `specialise`; `Specialised.run` is the hot path.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from samebits.errors import ShapeError, message
+from samebits.native import scratch
 from samebits.native.table import Table
 from samebits.program import registry
 from samebits.program.fact import Fact
@@ -19,7 +21,7 @@ from samebits.program.fold import static_values
 from samebits.program.graph import Array, Node, Program
 from samebits.program.primitive import Place
 from samebits.runtime import reference
-from samebits.runtime.buffers import Arena, aligned
+from samebits.runtime.buffers import aligned, viewed
 from samebits.runtime.lowering import ARENA, Lowered, Lowerer
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ def _check(node: Node, facts: Mapping[str, Fact]) -> None:
 class Specialised:
     """A table and what it needs around it for each run."""
 
-    __slots__ = ("_arenas", "_computed", "_inputs", "_outputs", "_table", "lowered")
+    __slots__ = ("_computed", "_inputs", "_outputs", "_status", "_table", "lowered")
 
     def __init__(
         self, lowered: Lowered, outputs: Mapping[str, Fact], inputs: int, threads: int, computed: list[str]
@@ -134,64 +136,61 @@ class Specialised:
         self.lowered = lowered
         self._outputs: list[tuple[str, Any, Any]] = [(name, f.shape, f.dtype.numpy) for name, f in outputs.items()]
         self._inputs, self._computed = inputs, computed
+        self._status = ctypes.c_int64 * (lowered.status_bytes // 8)
         slots = 1 + inputs + len(self._outputs)
         self._table = Table([(plan, range(slots)) for plan in lowered.plans], slots, threads)
-        self._arenas: list[Arena] = []
 
     def run(self, arrays: Sequence[Array]) -> dict[str, Array]:
         """The outputs by name.
 
         Raises:  ShapeError if the data hold an index that is out of range.
         """
-        arena, made = self._run(arrays)
-        self._arenas.append(arena)
+        arena = scratch.take(self.lowered.arena_bytes)
+        made = self._run(arena, arrays)
+        scratch.give(arena)
         return made
 
     def trace(self, arrays: Sequence[Array]) -> dict[str, Array]:
-        """Every computed value by name."""
-        arena, made = self._run(arrays)
+        """Every computed value by name.
+
+        Raises:  as `run`.
+        """
+        arena = scratch.take(self.lowered.arena_bytes)
+        outputs = list(self._run(arena, arrays).values())
         found: dict[str, Array] = {}
-        outputs = list(made.values())
         for name in self._computed:
             slot, offset, place = self.lowered.values[name]
-            if slot == ARENA:
-                found[name] = _read(arena, offset, place)
-            else:
-                found[name] = outputs[slot - 1 - self._inputs]
+            found[name] = _read(arena, offset, place) if slot == ARENA else outputs[slot - 1 - self._inputs]
+        scratch.give(arena)
         return found
 
-    def _run(self, arrays: Sequence[Array]) -> tuple[Arena, dict[str, Array]]:
-        try:
-            arena = self._arenas.pop()
-        except IndexError:
-            arena = Arena(self.lowered.arena_bytes, self.lowered.status_bytes)
+    def _run(self, arena: scratch.Block, arrays: Sequence[Array]) -> dict[str, Array]:
         made = {name: np.empty(shape, dtype) for name, shape, dtype in self._outputs}
         addresses = [arena.address]
         for array in (*arrays, *made.values()):
             addresses.append(array.__array_interface__["data"][0])
+        if not self.lowered.checks:
+            self._table.run(addresses)
+            return made
+        status = self._status.from_address(arena.address)
+        ctypes.memset(status, 0, self.lowered.status_bytes)
         self._table.run(addresses)
-        if arena.status is not None and any(arena.status[::2]):
-            self._refuse(arena)
-        return arena, made
-
-    def _refuse(self, arena: Arena) -> None:
-        assert arena.status is not None  # the caller looked
         for check in self.lowered.checks:
-            if arena.status[check.offset // 8]:
-                index = arena.status[check.offset // 8 + 1]
-                raise ShapeError(
-                    message(
-                        "run", f"an index of node {check.node!r}", "", index, check.expected, "give indices that exist"
-                    )
-                )
+            if status[check.offset // 8]:
+                found = status[check.offset // 8 + 1]
+                where = f"an index of node {check.node!r}"
+                raise ShapeError(message("run", where, "", found, check.expected, "give indices that exist"))
+        return made
 
 
-def _read(arena: Arena, offset: int, place: Place) -> Array:
+def _read(arena: scratch.Block, offset: int, place: Place) -> Array:
     """A copy of a value in the arena, in row-major order."""
     pieces = [piece for axis in place.strided.axes for piece in axis]
+    if 0 in place.strided.shape:
+        return np.empty(place.strided.shape, place.dtype.numpy)
     span = 1 + sum((size - 1) * stride for size, stride in pieces)
-    kind = place.dtype.numpy
-    flat = arena.array(offset + place.strided.offset * place.dtype.size_bytes, max(span, 1), kind)
+    start = arena.address + offset + place.strided.offset * place.dtype.size_bytes
+    flat = viewed(arena, start, span, place.dtype.numpy)
     steps = tuple(stride * flat.itemsize for _, stride in pieces)
     view = np.lib.stride_tricks.as_strided(flat, tuple(size for size, _ in pieces), steps)
     return np.array(view).reshape(place.strided.shape)
