@@ -1,0 +1,99 @@
+"""Isa rows: what runs here, and what `use_isa` forces for whom."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+
+import pytest
+import rows
+
+from samebits.codegen import isa
+from samebits.codegen.isa import Isa, Target
+from samebits.errors import OptionError
+
+ABSENT = Isa("absent", 4, 16, (Target(isa.host_arch(), "generic", "", ("no such feature",)),))
+
+
+def test_rows_are_listed_from_the_most_portable_to_the_fastest() -> None:
+    assert [row.name for row in isa.isas()] == ["numpy", "scalar", "neon", "avx2", "avx512"]
+    available = [row for row in isa.isas() if row.available]
+    assert available[0].name == "numpy"
+    assert isa.best() is available[-1]
+    assert isa.current() is available[-1]
+
+
+def test_no_row_names_the_host() -> None:
+    for row in (*isa.isas(), rows.FAKE3):
+        assert all(target.cpu not in ("", "host", "native") for target in row.targets)
+
+
+def test_a_row_is_available_only_with_every_feature_it_needs() -> None:
+    assert not ABSENT.available
+    assert rows.FAKE3.available == (isa.host_arch() == "aarch64" or "fma" in isa._host_features())
+    elsewhere = replace(ABSENT, targets=(Target("riscv64", "generic", ""),))
+    assert not elsewhere.available
+    with pytest.raises(OptionError) as caught:
+        elsewhere.target()
+    assert str(caught.value) == (
+        f"isa: row absent architecture is {isa.host_arch()}, must be one of ['riscv64']; "
+        "choose a row of samebits.isas() that is available"
+    )
+
+
+def test_a_forced_row_is_in_force_until_its_block_ends() -> None:
+    before = isa.current()
+    with isa.use_isa("numpy") as row:
+        assert isa.current() is row is isa.ROWS[0]
+        with isa.use_isa(rows.ALL_ROWS[-1]):
+            assert isa.current() is rows.ALL_ROWS[-1]
+        assert isa.current() is row
+        with pytest.raises(ZeroDivisionError), isa.use_isa("numpy"):
+            raise ZeroDivisionError
+        assert isa.current() is row
+    assert isa.current() is before
+
+
+def test_a_forced_row_is_not_seen_by_other_threads_and_tasks() -> None:
+    best, seen = isa.best(), []
+
+    async def forced(started: asyncio.Event, other: asyncio.Event) -> str:
+        with isa.use_isa("numpy"):
+            started.set()
+            await other.wait()
+            return isa.current().name
+
+    async def unforced(started: asyncio.Event, other: asyncio.Event) -> str:
+        await started.wait()
+        found = isa.current().name
+        other.set()
+        return found
+
+    async def both() -> list[str]:
+        events = asyncio.Event(), asyncio.Event()
+        return list(await asyncio.gather(forced(*events), unforced(*events)))
+
+    assert asyncio.run(both()) == ["numpy", best.name]
+    with isa.use_isa("numpy"):
+        thread = threading.Thread(target=lambda: seen.append(isa.current()))
+        thread.start()
+        thread.join()
+    assert seen == [best]
+
+
+def test_a_row_that_is_unknown_or_unavailable_is_refused() -> None:
+    names = [row.name for row in isa.ROWS]
+    with pytest.raises(OptionError) as caught, isa.use_isa("sse9"):
+        pass
+    assert str(caught.value) == f"use_isa: name value is 'sse9', must be one of {names}; see samebits.isas()"
+    absent = [row for row in (*isa.ROWS, ABSENT) if not row.available]
+    here = [row.name for row in isa.ROWS if row.available]
+    for row in absent:
+        for given in (row, row.name) if row is not ABSENT else (row,):
+            with pytest.raises(OptionError) as caught, isa.use_isa(given):
+                pass
+            assert str(caught.value) == (
+                f"use_isa: row {row.name!r} state is unavailable on this machine, must be one of {here}; "
+                "choose an available row"
+            )
