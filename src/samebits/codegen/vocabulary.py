@@ -2,7 +2,8 @@
 
 `Builder` is the vocabulary; `llvm.LlvmBuilder` and `interpreter.NumpyBuilder` are its two meanings. A text is a
 function `text(b, description)`; docs/decisions/0001 says how it becomes code that runs. Indices are 64-bit and
-signed; Python ints and index values mix freely. Everything here that computes rounds to nearest even, once.
+signed; Python ints and index values mix freely. Everything here that computes rounds to nearest even, once. What a word
+accepts is in `rules`: a breach raises TypeError while the text runs, under either builder.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class Builder(Protocol):
         """The body runs if the condition holds; `carry` then holds what it left, else what it was."""
 
     def function(self, name: str, parameters: Sequence[DType | None], body: Callable[..., None]) -> Function:
-        """A function of its own, never inlined: `body(*parameters)`; a DType is a pointer to it, None an index."""
+        """A function of its own, never inlined: `body(*parameters)`; a DType is a pointer to it, None an index.
+
+        The body sees its parameters alone: no argument of the kernel, no scratch, no value from outside."""
 
     def call(self, function: Function, *arguments: Any) -> None: ...
 
@@ -78,7 +81,7 @@ class Builder(Protocol):
         A bool element loads as a mask (any non-zero byte is True)."""
 
     def store(self, p: Pointer, i: Index, v: Vector, count: Index | None = None) -> None:
-        """Write v at i; with `count`, only its first `count` lanes. A mask stores as bytes 0 and 1."""
+        """Write v at i, of p's dtype; with `count`, only its first `count` lanes. A mask stores as bytes 0 and 1."""
 
     def load_strided(
         self,
@@ -97,7 +100,9 @@ class Builder(Protocol):
     def prefetch(self, p: Pointer, i: Index) -> None: ...
 
     # -- making vectors ----------------------------------------------------------------------------------------
-    def constant(self, value: float | bool, dtype: DType, width: int) -> Vector: ...
+    def constant(self, value: float | bool, dtype: DType, width: int) -> Vector:
+        """The value in every lane, rounded once to a float dtype (a NaN is canonical); integers must be in range."""
+
     def like(self, x: Vector, value: float | int | bool) -> Vector:
         """A constant of x's dtype and width."""
 
