@@ -29,9 +29,10 @@ from samebits.dtypes import DType
 from samebits.errors import OptionError, PlanError, ShapeError, message
 from samebits.kernels import elementwise, values
 from samebits.kernels.expression import Chain, Expression, Node
+from samebits.kernels.fold import BLOCK
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step
-from samebits.kernels.reduce_text import BLOCK, Rows, text
+from samebits.kernels.reduce_text import Rows, text
 from samebits.kernels.walk import Axis, Layout, Walk, broadcast, walk
 
 Array = values.Array
@@ -249,7 +250,8 @@ class _Planner:
             yield f"keep{k}", group * self._keep_elements() * self.e.dtype(k).size_bytes
         for k in sorted({k for a_pass in found for k in a_pass.reductions}):
             yield f"result{k}", group * self.e.dtype(k).size_bytes
-        for j in range(max([len(a_pass.reductions) for a_pass in found], default=0)):
+        # A maximum or minimum has two accumulators.
+        for j in range(max([2 * len(a_pass.reductions) for a_pass in found], default=0)):
             yield f"partial{j}", -(-self.n // BLOCK) * 8
 
 

@@ -1,28 +1,20 @@
 """The kernel text of row reductions: a pass over the row for each depth of reductions, then one that stores.
 
 A pass computes what it reduces from the row's inputs, from the results of earlier passes, and from heavy values that an
-earlier pass kept in scratch; cheap values are computed again. Start at `text`; the order of additions is in `_fold` and
-`_block`, which every sum takes whatever the instruction set (numerics.md section 6).
+earlier pass kept in scratch; cheap values are computed again. Start at `text`; the order of additions is in `fold`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
-from samebits.dtypes import DType
-from samebits.kernels import values
+from samebits.kernels import fold, values
 from samebits.kernels.expression import REDUCTIONS, Expression, Node
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.walk import Cursor
-
-LANES = 64
-BLOCK = 2048
-
-Compute = Callable[[Index, int, "Index | None"], list[Vector]]
-"""`(i, width, count)`: the values to reduce at i .. i+width-1, of which only the first `count` matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,41 +34,6 @@ class Rows:
     outer: int
     levels: int
     group: int
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A reduction: its step, and the element that leaves any other as it is."""
-
-    word: str
-    dtype: DType
-    identity: float | int
-
-    @classmethod
-    def of(cls, node: Node) -> Kind:
-        """The kind of a reduction node."""
-        dtype = node.dtype
-        if node.op == "row_sum":
-            # x + -0 is x for every x, -0 included: lanes that the rule skips hold -0.
-            return cls("add", dtype, -0.0 if dtype.is_float else 0)
-        infinity = float("inf") if dtype.is_float else None
-        if node.op == "row_max":
-            return cls("maximum", dtype, dtype.min if infinity is None else -infinity)
-        return cls("minimum", dtype, dtype.max if infinity is None else infinity)
-
-    @property
-    def ordered(self) -> bool:
-        """Whether the order of steps can change the result's bits."""
-        return self.word == "add" and self.dtype.is_float
-
-    def step(self, b: Builder, x: Vector, y: Vector) -> Vector:
-        """x and y as one."""
-        found: Vector = getattr(b, self.word)(x, y)
-        return found
-
-    def neutral(self, b: Builder, width: int) -> Vector:
-        """The identity in every lane."""
-        return b.constant(self.identity, self.dtype, width)
 
 
 def text(b: Builder, d: Rows) -> None:
@@ -120,7 +77,7 @@ class _Row:
         b = self.b
         scalars = {k: self.scalars.get(k) for k in a_pass.uniforms}
         # Made here, before the loops: the text says what is loop-invariant.
-        splats = {w: {k: b.splat(v, w) for k, v in scalars.items()} for w in {lane_width(b), b.isa.lanes}}
+        splats = {w: {k: b.splat(v, w) for k, v in scalars.items()} for w in {fold.lane_width(b), b.isa.lanes}}
         if a_pass.reductions:
             self._reduce(a_pass, splats)
         else:
@@ -166,29 +123,38 @@ class _Row:
     def _reduce(self, a_pass: Pass, splats: dict[int, dict[int, Vector]]) -> None:
         b = self.b
         nodes = [_node(self.e, k) for k in a_pass.reductions]
-        kinds = [Kind.of(node) for node in nodes]
+        kinds = [fold.kinds(node) for node in nodes]
         keeps = {k: self._keep(k) for k in a_pass.keeps}
 
         def compute(i: Index, width: int, count: Index | None) -> list[Vector]:
             found = self._values(i, width, count, splats[width])
             for k, room in keeps.items():
                 b.store(room, i, found.get(k))  # whole vectors: the room is padded
-            return [found.get(node.arguments[0]) for node in nodes]
+            return [found.get(node.arguments[0]) for node, some in zip(nodes, kinds, strict=True) for _ in some]
 
-        levels = self.d.levels if any(kind.ordered for kind in kinds) else 1
-        rooms = [b.scratch(node.dtype, b.index(f"partial{j}")) for j, node in enumerate(nodes)] if levels > 1 else []
-        results = _fold(b, kinds, self.cursor.n, levels, compute, rooms)
-        for k, kind, result in zip(a_pass.reductions, kinds, results, strict=True):
-            self.reduced[k] = self._finished(kind, result)
+        flat = [kind for some in kinds for kind in some]
+        levels = self.d.levels if any(kind.ordered for kind in flat) else 1
+        rooms = [b.scratch(kind.dtype, b.index(f"partial{j}")) for j, kind in enumerate(flat)] if levels > 1 else []
+        results = iter(fold.fold(b, flat, self.cursor.n, levels, compute, rooms))
+        for k, node, some in zip(a_pass.reductions, nodes, kinds, strict=True):
+            self.reduced[k] = self._finished(node, [next(results) for _ in some], splats)
             b.store(self._result(k), self.place, self.reduced[k])
 
-    def _finished(self, kind: Kind, result: Vector) -> Vector:
-        """The empty sum is +0; NaN is canonical."""
-        carry = [self.b.canonical(result)]
-        if kind.word == "add":
-            for _ in self.b.when(self.cursor.n < 1, carry):
-                carry[0] = self.b.constant(0, kind.dtype, 1)
-        return carry[0]
+    def _finished(self, node: Node, results: list[Vector], splats: dict[int, dict[int, Vector]]) -> Vector:
+        """The empty sum is +0; an extreme that its quick form leaves open is found again; NaN is canonical."""
+        b, carry = self.b, [results[0]]
+        if node.op == "row_sum":
+            for _ in b.when(self.cursor.n < 1, carry):
+                carry[0] = b.constant(0, node.dtype, 1)
+        elif len(results) > 1:
+            value, nan = results
+
+            def compute(i: Index, width: int, count: Index | None) -> list[Vector]:
+                return [self._values(i, width, count, splats[width]).get(node.arguments[0])]
+
+            for _ in b.when(b.any(b.bit_or(b.is_nan(nan), b.equal(value, b.like(value, 0)))), carry):
+                carry[0] = fold.fold(b, [fold.exact(node)], self.cursor.n, 1, compute, [])[0]
+        return b.canonical(carry[0])
 
     def _store(self, splats: dict[int, dict[int, Vector]]) -> None:
         """The outputs that vary along the row."""
@@ -216,11 +182,6 @@ class _Row:
             self.cursor.store(place, i, result)
 
 
-def lane_width(b: Builder) -> int:
-    """The widest vector that fits a register and divides the 64 lanes."""
-    return 1 << (min(b.isa.lanes, LANES).bit_length() - 1)
-
-
 def _node(e: Expression, k: int) -> Node:
     node = e.node(k)
     assert node is not None  # k is the number of a node
@@ -229,70 +190,3 @@ def _node(e: Expression, k: int) -> Node:
 
 def _nodes(e: Expression) -> list[tuple[int, Node]]:
     return [(len(e.inputs) + j, node) for j, node in enumerate(e.nodes)]
-
-
-def _fold(
-    b: Builder, kinds: Sequence[Kind], n: Index, levels: int, compute: Compute, rooms: Sequence[Pointer]
-) -> list[Vector]:
-    """The sum rule: blocks of 2048, their results a vector that is reduced by the same rule."""
-    if levels == 1:
-        return _block(b, kinds, 0, n, compute)
-    blocks = (n + (BLOCK - 1)) // BLOCK
-    for k in b.loop(0, blocks):
-        start = k * BLOCK
-        results = _block(b, kinds, start, b.min(start + BLOCK, n), compute)
-        for room, result in zip(rooms, results, strict=True):
-            b.store(room, k, result)  # in place: block k lies behind element k
-    return _fold(b, kinds, blocks, levels - 1, lambda i, w, count: [b.load(room, i, w, count) for room in rooms], rooms)
-
-
-def _block(b: Builder, kinds: Sequence[Kind], start: Index, stop: Index, compute: Compute) -> list[Vector]:
-    """64 lanes, each adding every 64th element in ascending order; then halves onto halves."""
-    width = lane_width(b)
-    whole = start + (stop - start) // LANES * LANES
-    # Lanes that do not fit registers with as many temporaries live in memory, and are walked by a loop.
-    in_registers = LANES // width * len(kinds) <= b.isa.registers // 2
-    lanes = [b.local(kind.dtype, LANES) for kind in kinds]
-    for kind, lane in zip(kinds, lanes, strict=True):
-        for j in range(0, LANES, width):
-            b.store(lane, j, kind.neutral(b, width))
-    for i in b.loop(start, whole, LANES):
-        for j in range(0, LANES, width) if in_registers else b.loop(0, LANES, width):
-            _accumulate(b, kinds, lanes, j, compute(i + j, width, None))
-    for _ in b.when(whole < stop):
-        rest = [b.local(kind.dtype, LANES) for kind in kinds]
-        for kind, last in zip(kinds, rest, strict=True):
-            for j in range(0, LANES, width):
-                b.store(last, j, kind.neutral(b, width))
-        for j in b.loop(0, stop - whole, width):
-            count = stop - whole - j
-            there = b.less(b.iota(dtypes.int32, width), b.splat(b.from_index(count, dtypes.int32), width))
-            for kind, last, v in zip(kinds, rest, compute(whole + j, width, count), strict=True):
-                b.store(last, j, b.select(there, v, kind.neutral(b, width)))
-        for j in range(0, LANES, width):
-            _accumulate(b, kinds, lanes, j, [b.load(last, j, width) for last in rest])
-    return [
-        _tree(b, kind, [b.load(lane, j, width) for j in range(0, LANES, width)])
-        for kind, lane in zip(kinds, lanes, strict=True)
-    ]
-
-
-def _accumulate(
-    b: Builder, kinds: Sequence[Kind], lanes: Sequence[Pointer], j: Index, vectors: Sequence[Vector]
-) -> None:
-    """Lanes j .. take one element each."""
-    for kind, lane, v in zip(kinds, lanes, vectors, strict=True):
-        width = lane_width(b)
-        b.store(lane, j, kind.step(b, b.load(lane, j, width), v))
-
-
-def _tree(b: Builder, kind: Kind, vectors: list[Vector]) -> Vector:
-    """l += l+32, +16, ... +1: whole vectors first, then halves of the last."""
-    while len(vectors) > 1:
-        half = len(vectors) // 2
-        vectors = [kind.step(b, x, y) for x, y in zip(vectors[:half], vectors[half:], strict=True)]
-    v, width = vectors[0], lane_width(b)
-    while width > 1:
-        width //= 2
-        v = kind.step(b, b.slice(v, 0, width), b.slice(v, width, width))
-    return v

@@ -1,0 +1,155 @@
+"""Folding a row through lanes: numerics.md section 6 as kernel text, and the order-free maximum and minimum.
+
+Every sum takes the same steps whatever the instruction set: 64 lanes however many registers they fill. Start at `fold`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from samebits import dtypes
+from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
+from samebits.dtypes import DType
+from samebits.kernels.expression import Node
+
+LANES = 64
+BLOCK = 2048
+# Vectors that an order-free reduction accumulates side by side: enough to hide the latency of a step.
+_ORDER_FREE = 4
+
+Compute = Callable[[Index, int, "Index | None"], list[Vector]]
+"""`(i, width, count)`: the values to fold at i .. i+width-1, of which only the first `count` matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One accumulator: its step, and the element that leaves any other as it is."""
+
+    word: str
+    dtype: DType
+    identity: float | int
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the order of steps can change the result's bits."""
+        return self.word == "add" and self.dtype.is_float
+
+    def step(self, b: Builder, x: Vector, y: Vector) -> Vector:
+        """x and y as one; x is what has been accumulated so far."""
+        if self.word == "larger":
+            return b.select(b.less(x, y), y, x)
+        if self.word == "smaller":
+            return b.select(b.less(y, x), y, x)
+        if self.word == "nan":
+            return b.select(b.is_nan(y), y, x)
+        found: Vector = getattr(b, self.word)(x, y)
+        return found
+
+    def neutral(self, b: Builder, width: int) -> Vector:
+        """The identity in every lane."""
+        return b.constant(self.identity, self.dtype, width)
+
+
+def exact(node: Node) -> Kind:
+    """The accumulator that a reduction node means."""
+    dtype = node.dtype
+    if node.op == "row_sum":
+        # x + -0 is x for every x, -0 included: lanes that the rule skips hold -0.
+        return Kind("add", dtype, -0.0 if dtype.is_float else 0)
+    infinity = float("inf")
+    if node.op == "row_max":
+        return Kind("maximum", dtype, -infinity if dtype.is_float else dtype.min)
+    return Kind("minimum", dtype, infinity if dtype.is_float else dtype.max)
+
+
+def kinds(node: Node) -> tuple[Kind, ...]:
+    """The accumulators of a reduction node: of a float extreme a quick pair, else the exact one.
+
+    The first of the pair is one instruction: it passes over NaN and takes zeros in no order. The second remembers a
+    NaN. Where there is one, or where the extreme is a zero, the exact accumulator has to run after them.
+    """
+    found = exact(node)
+    if found.word == "add" or not found.dtype.is_float:
+        return (found,)
+    word = {"maximum": "larger", "minimum": "smaller"}[found.word]
+    return Kind(word, found.dtype, found.identity), Kind("nan", found.dtype, 0.0)
+
+
+def lane_width(b: Builder) -> int:
+    """The widest vector that fits a register and divides the 64 lanes."""
+    return 1 << (min(b.isa.lanes, LANES).bit_length() - 1)
+
+
+def fold(
+    b: Builder, kinds: Sequence[Kind], n: Index, levels: int, compute: Compute, rooms: Sequence[Pointer]
+) -> list[Vector]:
+    """Blocks of 2048 elements, their results a vector that is folded by the same rule, `levels` times in all.
+
+    Args:    rooms: for each kind, scratch for the blocks' results (none if there is one level).
+    Returns: One width-1 vector a kind; of nothing, its identity.
+    """
+    if levels == 1:
+        return _block(b, kinds, 0, n, compute)
+    blocks = (n + (BLOCK - 1)) // BLOCK
+    for k in b.loop(0, blocks):
+        start = k * BLOCK
+        results = _block(b, kinds, start, b.min(start + BLOCK, n), compute)
+        for room, result in zip(rooms, results, strict=True):
+            b.store(room, k, result)  # in place: block k lies behind element k
+    return fold(b, kinds, blocks, levels - 1, lambda i, w, count: [b.load(room, i, w, count) for room in rooms], rooms)
+
+
+def _block(b: Builder, kinds: Sequence[Kind], start: Index, stop: Index, compute: Compute) -> list[Vector]:
+    """64 lanes, each adding every 64th element in ascending order; then halves onto halves."""
+    width = lane_width(b)
+    lanes = LANES if any(kind.ordered for kind in kinds) else min(LANES, _ORDER_FREE * width)
+    whole = start + (stop - start) // lanes * lanes
+    # Lanes that do not fit registers with as many temporaries live in memory, and are walked by a loop.
+    in_registers = lanes // width * len(kinds) <= b.isa.registers // 2
+    rooms = _neutral(b, kinds, lanes)
+    for i in b.loop(start, whole, lanes):
+        for j in range(0, lanes, width) if in_registers else b.loop(0, lanes, width):
+            _accumulate(b, kinds, rooms, j, compute(i + j, width, None))
+    for _ in b.when(whole < stop):
+        rest = _neutral(b, kinds, lanes)
+        for j in b.loop(0, stop - whole, width):
+            count = stop - whole - j
+            there = b.less(b.iota(dtypes.int32, width), b.splat(b.from_index(count, dtypes.int32), width))
+            for kind, last, v in zip(kinds, rest, compute(whole + j, width, count), strict=True):
+                b.store(last, j, b.select(there, v, kind.neutral(b, width)))
+        for j in range(0, lanes, width):
+            _accumulate(b, kinds, rooms, j, [b.load(last, j, width) for last in rest])
+    return [
+        _tree(b, kind, [b.load(room, j, width) for j in range(0, lanes, width)])
+        for kind, room in zip(kinds, rooms, strict=True)
+    ]
+
+
+def _neutral(b: Builder, kinds: Sequence[Kind], lanes: int) -> list[Pointer]:
+    """Lanes of each kind, holding its identity; LLVM keeps them in registers where every position is constant."""
+    rooms = [b.local(kind.dtype, lanes) for kind in kinds]
+    for kind, room in zip(kinds, rooms, strict=True):
+        for j in range(0, lanes, lane_width(b)):
+            b.store(room, j, kind.neutral(b, lane_width(b)))
+    return rooms
+
+
+def _accumulate(
+    b: Builder, kinds: Sequence[Kind], rooms: Sequence[Pointer], j: Index, vectors: Sequence[Vector]
+) -> None:
+    """Lanes j .. take one element each."""
+    for kind, room, v in zip(kinds, rooms, vectors, strict=True):
+        b.store(room, j, kind.step(b, b.load(room, j, lane_width(b)), v))
+
+
+def _tree(b: Builder, kind: Kind, vectors: list[Vector]) -> Vector:
+    """l += l+32, +16, ... +1: whole vectors first, then halves of the last."""
+    while len(vectors) > 1:
+        half = len(vectors) // 2
+        vectors = [kind.step(b, x, y) for x, y in zip(vectors[:half], vectors[half:], strict=True)]
+    v, width = vectors[0], lane_width(b)
+    while width > 1:
+        width //= 2
+        v = kind.step(b, b.slice(v, 0, width), b.slice(v, width, width))
+    return v
