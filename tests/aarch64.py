@@ -2,7 +2,8 @@
 
 `run_plan(plan, arrays)` performs a plan whose `isa` has an AArch64 target; `run_kernel` performs one kernel. Every
 array is copied to pages that nothing else shares, ending at unmapped memory, and back: an access outside the operands
-raises `unicorn.UcError`. Overlapping arrays stay overlapping, and read-only ones are checked to be unchanged.
+raises `unicorn.UcError`. Overlapping arrays stay overlapping, and read-only ones are checked to be unchanged. Where
+qemu-aarch64 is installed, `run_kernel_with_qemu` is a second witness.
 """
 
 from __future__ import annotations
@@ -10,6 +11,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import io
+import pathlib
+import shutil
+import struct
+import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -149,45 +155,14 @@ class _Memory:
         assert m.reg_read(arm.UC_ARM64_REG_PC) == stop, "the emulator stopped inside the kernel"
         m.mem_unmap(block, pages)
 
-    # -- loading -----------------------------------------------------------------------------------------------
     def _load(self, code: bytes) -> int:
-        """Place an object file's sections, apply its relocations: the address of `kernel`."""
-        elf = ELFFile(io.BytesIO(code))
-        places: dict[int, int] = {}
-        images: dict[int, bytearray] = {}
-        at = self._code
-        for index, section in enumerate(elf.iter_sections()):
-            if section["sh_flags"] & 2 and section["sh_size"]:  # SHF_ALLOC
-                align = max(section["sh_addralign"], 16)
-                at = -(-at // align) * align
-                places[index], images[index] = at, bytearray(section.data())
-                at += section["sh_size"]
-        stubs: dict[str, int] = {}
-        symbols = elf.get_section_by_name(".symtab")
-        for section in elf.iter_sections():
-            if isinstance(section, RelocationSection) and section["sh_info"] in places:
-                target = section["sh_info"]
-                for entry in section.iter_relocations():
-                    symbol = symbols.get_symbol(entry["r_info_sym"])
-                    value = self._value(symbol, places, stubs) + entry["r_addend"]
-                    _relocate(
-                        images[target], entry["r_offset"], entry["r_info_type"], value,
-                        places[target] + entry["r_offset"],
-                    )  # fmt: skip
-        end = -(-at // _PAGE) * _PAGE
-        self._machine.mem_map(self._code, end - self._code)
-        for index, image in images.items():
-            self._machine.mem_write(places[index], bytes(image))
-        self._code = end + _PAGE
-        (kernel,) = symbols.get_symbol_by_name("kernel")
-        return places[kernel["st_shndx"]] + kernel["st_value"]
-
-    def _value(self, symbol: Any, places: dict[int, int], stubs: dict[str, int]) -> int:
-        if symbol["st_shndx"] == "SHN_UNDEF":
-            if symbol.name not in _LIBRARY:
-                raise NotImplementedError(f"the kernel calls {symbol.name}, which tests/aarch64.py does not provide")
-            return _STUBS + 16 * list(_LIBRARY).index(symbol.name)
-        return places[symbol["st_shndx"]] + int(symbol["st_value"])
+        """Place an object file in the emulated memory: the address of `kernel`."""
+        image, kernel = _linked(code, self._code, _STUBS)
+        pages = -(-len(image) // _PAGE) * _PAGE
+        self._machine.mem_map(self._code, pages)
+        self._machine.mem_write(self._code, image)
+        self._code += pages + _PAGE
+        return kernel
 
     def _library(self, machine: Any, address: int, size: int, _: object) -> None:
         """A call of libc reached its stub: do what it does; the stub then returns."""
@@ -215,6 +190,36 @@ _LIBRARY: dict[str, Callable[[Any, int, int, int], None]] = {
     "memset": _set,
     "bzero": _zero,
 }
+
+
+def _linked(code: bytes, base: int, stubs: int | None) -> tuple[bytes, int]:
+    """An object file's sections from `base` on, relocated, and where `kernel` is; libc's functions are at `stubs`."""
+    elf = ELFFile(io.BytesIO(code))
+    places: dict[int, int] = {}
+    image = bytearray()
+    for index, section in enumerate(elf.iter_sections()):
+        if section["sh_flags"] & 2 and section["sh_size"]:  # SHF_ALLOC
+            align = max(section["sh_addralign"], 16)
+            image += bytes(-len(image) % align)
+            places[index] = base + len(image)
+            image += section.data()
+    symbols = elf.get_section_by_name(".symtab")
+
+    def address(symbol: Any) -> int:
+        if symbol["st_shndx"] != "SHN_UNDEF":
+            return places[symbol["st_shndx"]] + int(symbol["st_value"])
+        if stubs is None or symbol.name not in _LIBRARY:
+            raise NotImplementedError(f"the kernel calls {symbol.name}, which is not provided here")
+        return stubs + 16 * list(_LIBRARY).index(symbol.name)
+
+    for section in elf.iter_sections():
+        if isinstance(section, RelocationSection) and section["sh_info"] in places:
+            for entry in section.iter_relocations():
+                value = address(symbols.get_symbol(entry["r_info_sym"])) + entry["r_addend"]
+                place = places[section["sh_info"]] + entry["r_offset"]
+                _relocate(image, place - base, entry["r_info_type"], value, place)
+    (kernel,) = symbols.get_symbol_by_name("kernel")
+    return bytes(image), address(kernel)
 
 
 # ELF for the Arm 64-bit Architecture, section 5.7: the types that LLVM emits for position-independent small code.
@@ -271,3 +276,54 @@ def _ranges(arrays: Sequence[Array]) -> list[tuple[int, int, tuple[Array, ...]]]
         else:
             found.append((low, high, (array,)))
     return found
+
+
+# -- the second witness -------------------------------------------------------------------------------------------
+
+QEMU = shutil.which("qemu-aarch64")
+_LOADED = 0x40_0000
+# ldr x0..x3, x9 from the words behind; blr x9; write(1, data, size); exit(0). The words begin 64 bytes in.
+_START = (
+    *(0x58000000 | (16 + 2 * k - k) << 5 | r for k, r in enumerate((0, 1, 2, 3, 9))),
+    0xD63F0120, 0xD2800020, 0x58000000 | (16 + 2 * 5 - 7) << 5 | 1, 0x58000000 | (16 + 2 * 6 - 8) << 5 | 2,
+    0xD2800808, 0xD4000001, 0xD2800000, 0xD2800BA8, 0xD4000001,
+)  # fmt: skip
+
+
+def run_kernel_with_qemu(spec: KernelSpec, arguments: Sequence[int | Array], begin: int, end: int) -> None:
+    """As `run_kernel` (with 4096 bytes of scratch), by a program of its own under qemu-aarch64."""
+    assert QEMU is not None  # tests skip where it is not installed
+    image, kernel = _linked(_object(spec), _LOADED + 2 * _PAGE, None)
+    arrays = [np.ascontiguousarray(x) for x in arguments if isinstance(x, np.ndarray)]
+    at = _LOADED + 2 * _PAGE + len(image) + -len(image) % _PAGE
+    data, places = bytearray(), []
+    for x in arrays:
+        data += bytes(-len(data) % 64)
+        places.append(at + len(data))
+        data += x.tobytes()
+    data += bytes(-len(data) % 64)
+    following = iter(places)
+    words = np.array([next(following) if isinstance(x, np.ndarray) else x for x in arguments], np.int64)
+    scratch = at + len(data) + words.nbytes + -words.nbytes % 64
+    literals = np.array([at + len(data), begin, end, scratch, kernel, at, len(data)], np.int64)
+    start = b"".join(word.to_bytes(4, "little") for word in _START)
+    body = bytearray(at - _LOADED)
+    body[_PAGE : _PAGE + 64 + literals.nbytes] = start.ljust(64, b"\0") + literals.tobytes()
+    body[2 * _PAGE : 2 * _PAGE + len(image)] = image
+    body += data + words.tobytes()
+    body[: 64 + 56] = _headers(_LOADED + _PAGE, len(body), scratch + _PAGE - _LOADED)
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "kernel"
+        path.write_bytes(body)
+        path.chmod(0o700)
+        found = subprocess.run([QEMU, str(path)], capture_output=True, check=True, timeout=60).stdout
+    assert len(found) == len(data)
+    for x, place in zip((x for x in arguments if isinstance(x, np.ndarray)), places, strict=True):
+        x[...] = np.frombuffer(found, x.dtype, x.size, place - at).reshape(x.shape)
+
+
+def _headers(entry: int, in_file: int, in_memory: int) -> bytes:
+    """The header of a static AArch64 ELF with one segment: everything, readable, writable and executable."""
+    identity = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
+    header = struct.pack("<HHIQQQIHHHHHH", 2, 183, 1, entry, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    return identity + header + struct.pack("<IIQQQQQQ", 1, 7, 0, _LOADED, _LOADED, in_file, in_memory, _PAGE)

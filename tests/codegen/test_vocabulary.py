@@ -362,6 +362,16 @@ def test_words_mean_the_same_on_aarch64(isa: Isa, group: str) -> None:
         _check(arrays, outputs, isa)
 
 
+@pytest.mark.skipif(aarch64.QEMU is None, reason="qemu-aarch64 is not installed")
+@pytest.mark.parametrize("group", GROUPS)
+def test_words_mean_the_same_under_qemu(group: str) -> None:
+    isa = next(row for row in rows.AARCH64_ROWS if row.name == "neon")
+    names = tuple(name for name, word in WORDS.items() if word.name.split("_")[0] == group)
+    arrays, outputs = _prepared(names, 16)
+    aarch64.run_kernel_with_qemu(_spec(names, 16, len(arrays), isa), arrays, 0, 1)
+    _check(arrays, outputs, isa)
+
+
 # -- memory -----------------------------------------------------------------------------------------------------
 
 
