@@ -65,6 +65,7 @@ def test_every_unsupported_node_is_listed() -> None:
         ("Relu", 99, {}, "opset 99 is outside 6 to 28"),
         ("LayerNormalization", 17, {"stash_type": 11}, "attribute 'stash_type' is 11, must be one of [1]"),
         ("Cast", 17, {}, "attribute 'to' is missing"),
+        ("Cast", 19, {"to": 17}, "attribute 'to' is 17 (float8_e4m3fn), which nothing here casts to"),
         ("Cast", 17, {"to": 1, "saturate": 1}, "attribute 'saturate' is unknown"),
         ("Softmax", 17, {"axis": 2}, "axis 2 is outside a rank of 2"),
         ("Reshape", 17, {}, "input 1 is missing"),
@@ -145,6 +146,29 @@ def test_an_input_without_a_shape() -> None:
     node = helper.make_node("Relu", ["x"], ["y"])
     proto = protos.model([node], [protos.value("x", np.float32, None)], [protos.value("y", np.float32, None)])
     assert refusal(proto) == "load: input 'x' rank is unknown, must be given in the model; export it with a shape"
+
+
+def test_strings_and_sequences() -> None:
+    strings = helper.make_tensor_value_info("s", TensorProto.STRING, [1])
+    assert refusal(protos.model([], [strings], [strings]), UnsupportedModelError) == (
+        "load: value 's' element type is STRING, must be a number or a truth value; cast it before the model"
+    )
+    sequence = helper.make_tensor_sequence_value_info("q", TensorProto.FLOAT, [1])
+    assert refusal(protos.model([], [sequence], [sequence]), UnsupportedModelError) == (
+        "load: value 'q' kind is sequence_type, must be tensor_type; export it as a tensor"
+    )
+
+
+def test_sizes_divide() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"], start=1),
+        helper.make_node("Div", ["s", "two"], ["half"]),
+        helper.make_node("Concat", ["open", "half", "two"], ["t"], axis=0),
+        helper.make_node("Reshape", ["x", "t"], ["y"]),
+    ]
+    x, y = protos.value("x", np.float32, ["n", 6]), protos.value("y", np.float32, ["n", 3, 2])
+    program = onnx.load(protos.model(nodes, [x], [y], {"two": np.array([2]), "open": np.array([-1])}))
+    assert str(program.outputs["y"]) == "float32[n, 3, 2]"
 
 
 def test_graphs_that_are_not_sorted() -> None:

@@ -28,7 +28,8 @@ def load(source: object) -> Program:
     """
     model = proto.read(source)
     if "" not in model.opsets:
-        raise ModelError(message("load", model.name, "opsets", dict(model.opsets), "one of ai.onnx", "export it again"))
+        what, found = f"model {model.name!r}", dict(model.opsets)
+        raise UnsupportedModelError(message("load", what, "opsets", found, "one of ai.onnx", "use its operators"))
     b = Builder(model.name)
     values: dict[str, str | None] = {"": None}
     for value in model.inputs:

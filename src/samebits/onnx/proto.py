@@ -14,7 +14,7 @@ from typing import Any
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import ModelError, message
+from samebits.errors import ModelError, UnsupportedModelError, message
 from samebits.program import dim
 from samebits.program.dim import Shape
 from samebits.program.graph import Array
@@ -134,15 +134,17 @@ def _refuse(name: str, what: str, count: int) -> None:
 
 
 def _value(model: str, value: Any) -> ModelValue:
+    import onnx
+
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
-        raise ModelError(message("load", f"value {value.name!r}", "kind", kind, "tensor_type", "export it as a tensor"))
+        what = f"value {value.name!r}"
+        raise UnsupportedModelError(message("load", what, "kind", kind, "tensor_type", "export it as a tensor"))
     tensor = value.type.tensor_type
     if tensor.elem_type not in DTYPES:
-        expected = f"one of {sorted(DTYPES)} (TensorProto.DataType)"
-        raise ModelError(
-            message("load", f"value {value.name!r}", "element type", tensor.elem_type, expected, "cast it in the model")
-        )
+        what, kind = f"value {value.name!r}", onnx.TensorProto.DataType.Name(tensor.elem_type)
+        remedy = "cast it before the model"
+        raise UnsupportedModelError(message("load", what, "element type", kind, "a number or a truth value", remedy))
     if not tensor.HasField("shape"):
         return ModelValue(value.name, DTYPES[tensor.elem_type], None)
     shape: list[dim.Size] = []

@@ -12,10 +12,12 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.dtypes import DType
+from samebits.kernels import composites, functions
 from samebits.kernels.expression import Chain, Expression, Value
 from samebits.onnx.proto import DTYPES
 from samebits.onnx.row import LATEST, Attribute, Call, OpRow, Unsupported
 from samebits.program import dim
+from samebits.program.dim import Size
 
 __all__ = ["ROWS"]
 
@@ -42,8 +44,24 @@ def _variadic(op: str) -> Callable[[Call], Sequence[str]]:
 
 
 def _relu(call: Call) -> Sequence[str]:
-    zero = call.b.scalar(0, call.fact(0).dtype)
-    return (call.b.apply("maximum", call[0], zero),)
+    return call.b.map(composites.relu(call.fact(0).dtype), call[0])
+
+
+def _divide(call: Call) -> Sequence[str]:
+    b, known = call.b, [call.b.integers(call[0]), call.b.integers(call[1])]
+    if call.fact(0).dtype is not dtypes.int64 or known[0] is None or known[1] is None:
+        return (b.apply("div", call[0], call[1]),)
+    # Sizes are not negative, so the quotient that ONNX truncates is the one that floors.
+    length = max(len(sizes) for sizes in known if sizes is not None)
+    pairs = zip(*[sizes * length if len(sizes) == 1 else sizes for sizes in known if sizes is not None], strict=True)
+    quotients = tuple(_quotient(x, y) for x, y in pairs)
+    return (b.dims(quotients, scalar=call.fact(0).rank == call.fact(1).rank == 0),)
+
+
+def _quotient(x: Size, y: Size) -> Size:
+    if any(isinstance(size, int) and size < 0 for size in (x, y)) or y == 0:
+        raise Unsupported("integers are divided that are negative or zero")
+    return dim.floor_divide(x, y)
 
 
 def _pow(call: Call) -> Sequence[str]:
@@ -58,6 +76,8 @@ def _cast(call: Call) -> Sequence[str]:
     if number not in DTYPES:
         raise Unsupported(f"attribute 'to' is {number}, which no element type here has")
     target = DTYPES[number]
+    if target.name not in functions.row("cast").accepts[0]:
+        raise Unsupported(f"attribute 'to' is {number} ({target.name}), which nothing here casts to")
     if call.fact(0).dtype is target:
         return (call[0],)
     return (call.b.apply("cast", call[0], cast_to=target),)
@@ -96,16 +116,9 @@ def _gemm(call: Call) -> Sequence[str]:
     return (result,)
 
 
-def _softmax_expression(dtype: DType) -> Expression:
-    chain = Chain()
-    x = chain.input(dtype)
-    e = chain.apply("exp", chain.apply("sub", x, chain.apply("row_max", x)))
-    return chain.finish(chain.apply("div", e, chain.apply("row_sum", e)))
-
-
 def _softmax(call: Call) -> Sequence[str]:
     axis = call.axis() - call.fact(0).rank
-    return call.b.rows(_softmax_expression(call.fact(0).dtype), call[0], axes=(axis,))
+    return call.b.rows(composites.softmax(call.fact(0).dtype), call[0], axes=(axis,))
 
 
 def _layer_norm(call: Call) -> Sequence[str]:
@@ -236,7 +249,7 @@ def _constant(call: Call) -> Sequence[str]:
 _BROADCAST = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Equal": "equal", "Less": "less", "LessOrEqual": "less_equal",
     "Greater": "greater", "GreaterOrEqual": "greater_equal", "And": "logical_and", "Or": "logical_or",
-    "Xor": "logical_xor", "Where": "where", "Div": "div",
+    "Xor": "logical_xor", "Where": "where",
 }  # fmt: skip
 _SINCE = {"LessOrEqual": 12, "GreaterOrEqual": 12, "Where": 9, "Erf": 9, "IsNaN": 9, "And": 7, "Or": 7, "Xor": 7}
 _UNARY = {
@@ -251,6 +264,7 @@ ROWS: tuple[OpRow, ...] = (
     *(OpRow(op, _SINCE.get(op, 6 if op != "Not" else 1), _apply(name)) for op, name in _UNARY.items()),
     OpRow("Max", 8, _variadic("maximum")),
     OpRow("Min", 8, _variadic("minimum")),
+    OpRow("Div", 7, _divide),
     OpRow("Relu", 6, _relu),
     OpRow("Pow", 7, _pow),
     OpRow(
