@@ -30,6 +30,8 @@ _KC, _KC_LEAST = 1024, 256
 _STAGED_BYTES = 64 * 1024 * 1024
 # What is kept of C in scratch stays in the second cache beside the block of A.
 _KEPT_BYTES = 256 * 1024
+# Panels that are packed together just before their use, and what they may take of the second cache.
+_GROUP, _GROUP_BYTES = 8, 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Choice:
     tile: Tile
     rows: Rows
     wide: int
+    group: int
     kc: int
     chunk: int
     form: str
@@ -87,24 +90,28 @@ def choose(
     nr = tile.nr(isa)
     c, order = _orient(normal(described), nr, rejected)
     _check(c, nr, isa, form)
-    blocks = blocks or blocks_for(c)
     # A chunk longer than K is as long as K; rounded, so that kernels are shared.
     chunk = min(c.spec.chunk, -(-max(c.k, 1) // _KC_LEAST) * _KC_LEAST)
+    form = _form(c, blocks, rejected) if form is None or not c.k else form
+    blocks = blocks or blocks_for(c, form)
     kc = chunk * max(1, blocks.kc // chunk)
     rows = tiles.cut(c.m, tile.mr)
-    form = _form(c, blocks, rejected) if form is None or not c.k else form
-    wide = tiles.columns(rows.heights[0], tile, isa)
+    wide = tiles.columns(rows.heights[0], tile, isa, in_place=form == IN_PLACE)
     panels = -(-c.n // nr)
+    group = wide
+    if form == FUSED:
+        group = max(1, min(_GROUP, _GROUP_BYTES // (FLOAT_BYTES * kc * nr)) // wide) * wide
     in_scratch = (c.out.column != 1 or c.in_place or c.out.dtype is not float32) and c.k > kc
-    m_step, n_step = _share(c, rows, panels, wide, threads, form, blocks, nr, in_scratch)
+    m_step, n_step = _share(c, rows, panels, group, threads, form, blocks, nr, in_scratch)
     round_panels = panels
     if form == STAGED:
         room = max(wide, _STAGED_BYTES // max(1, nr * c.k * FLOAT_BYTES * math.prod(c.batch)) // wide * wide)
         n_step = min(n_step, room)
         round_panels = room // n_step * n_step
     return Choice(
-        c=c, order=order, isa=isa, threads=threads, tile=tile, rows=rows, wide=wide, kc=kc, chunk=chunk, form=form,
-        m_step=m_step, n_step=n_step, round_panels=round_panels, in_scratch=in_scratch, rejected=tuple(rejected),
+        c=c, order=order, isa=isa, threads=threads, tile=tile, rows=rows, wide=wide, group=group, kc=kc, chunk=chunk,
+        form=form, m_step=m_step, n_step=n_step, round_panels=round_panels, in_scratch=in_scratch,
+        rejected=tuple(rejected),
     )  # fmt: skip
 
 
@@ -120,10 +127,13 @@ def _check(c: Contraction, nr: int, isa: Isa, form: str | None) -> None:
         raise OptionError(message("plan", "form", "", repr(form), "used where b has contiguous rows", "leave it away"))
 
 
-def blocks_for(c: Contraction) -> Blocks:
-    """KC as long as K allows, MC what then fits `_A_BYTES`; all of M as one block while KC stays long enough."""
-    kc = min(_KC, -(-max(c.k, 1) // _KC_LEAST) * _KC_LEAST)
+def blocks_for(c: Contraction, form: str) -> Blocks:
+    """KC as long as K allows, MC what then fits `_A_BYTES`; all of M as one block while KC stays long enough.
+
+    Where B is packed on the way KC is short, so that more panels can be packed together.
+    """
     elements = _A_BYTES // FLOAT_BYTES
+    kc = min(_KC, -(-max(c.k, 1) // _KC_LEAST) * _KC_LEAST) if form != FUSED else _KC_LEAST
     while c.m * kc > elements >= c.m * _KC_LEAST and kc > _KC_LEAST:
         kc //= 2
     return Blocks(elements // kc, 1 << 40, kc)
@@ -144,11 +154,14 @@ def _orient(c: Contraction, nr: int, rejected: list[tuple[str, str]]) -> tuple[C
     return c, order
 
 
-def _form(c: Contraction, blocks: Blocks, rejected: list[tuple[str, str]]) -> str:
+def _form(c: Contraction, blocks: Blocks | None, rejected: list[tuple[str, str]]) -> str:
     """Where B's panels come from."""
     if isinstance(c.b, Panels):
         return PACKED
-    if c.m <= blocks.mc or not c.k:
+    if c.m == 1 and c.b.column == 1:
+        rejected.append((FUSED, "one row uses each element of B once: packing would only add a copy"))
+        return IN_PLACE
+    if c.m <= (blocks.mc if blocks else _A_BYTES // FLOAT_BYTES // _KC_LEAST) or not c.k:
         rejected.append((STAGED, f"all {c.m} rows are one block: nothing would use packed B again"))
         return FUSED
     rejected.append((FUSED, f"{c.m} rows are several blocks, and each would pack B again"))

@@ -27,12 +27,14 @@ class Macrokernel:
     """What specialises the text; sizes and strides are arguments.
 
     `heights`: those of the micropanels, tallest first.   `wide`: panels that a microtile covers.
+    `group`: panels that are packed together, a multiple of `wide`.
     `kc`, `pitch`: columns of a block of A and elements between its rows.   `a`: kind of packing.
     `b`: kind of packing, PACKED or IN_PLACE.   `in_scratch`: C is kept in scratch between KC blocks.
     """
 
     heights: tuple[int, ...]
     wide: int
+    group: int
     nv: int
     kc: int
     pitch: int
@@ -59,7 +61,11 @@ class _Text:
         self.b, self.d = b, d
         self.nr = d.nv * b.isa.lanes
         self.pack_a = pack.emit_block(b, "pack_a", d.a, d.pitch, 4 * b.isa.lanes)
-        self.pack_b = pack.emit_panel(b, "copy" if d.b == IN_PLACE else d.b, self.nr) if d.b != PACKED else None
+        kind = "copy" if d.b == IN_PLACE else d.b
+        self.pack_panel = pack.emit_panel(b, kind, self.nr) if d.b != PACKED else None
+        self.pack_group = (
+            pack.emit_group(b, d.b, self.nr, d.group, d.kc * self.nr) if d.b not in (PACKED, IN_PLACE) else None
+        )
         self.finish = Finish(b, d.epilogue, self.nr)
         self.tiles: dict[tuple[int, int, bool], Function] = {}
         place = d.b == IN_PLACE
@@ -99,10 +105,10 @@ class _Text:
             rows = self.row(p1) - block.r0
             b.call(self.pack_a, source, b.index("a_row"), b.index("a_column"), rows, kc, self.block_a)
             full = b.min(j1, self.n // self.nr)
-            grouped = j0 + b.max(full - j0, 0) // d.wide * d.wide
-            for j in b.loop(j0, grouped, d.wide):
-                block.columns(j, d.wide, pc, kc)
-            if d.wide > 1:
+            grouped = j0 + b.max(full - j0, 0) // d.group * d.group
+            for j in b.loop(j0, grouped, d.group):
+                block.columns(j, d.group, pc, kc)
+            if d.group > 1:
                 for j in b.loop(grouped, full):
                     block.columns(j, 1, pc, kc)
             for j in b.loop(b.max(j0, full), j1):
@@ -117,32 +123,36 @@ class _Block:
         self.p0, self.p1, self.j0 = p0, p1, j0
         self.r0 = text.row(p0)
 
-    def columns(self, j: Index, wide: int, pc: Index, kc: Index) -> None:
-        """All micropanels times `wide` panels from j; 0: the narrow last panel."""
+    def columns(self, j: Index, group: int, pc: Index, kc: Index) -> None:
+        """All micropanels times `group` panels from j; 0: the narrow last panel."""
         text = self.text
         b, d = text.b, text.d
-        panels = self.panels(j, wide, pc, kc)
-        for i, h in enumerate(d.heights):
-            low, high = self.p0, self.p1
-            if len(d.heights) == 2:
-                low = b.max(self.p0, b.index("tall")) if i else self.p0
-                high = self.p1 if i else b.min(self.p1, b.index("tall"))
-            for p in b.loop(low, high):
-                self.microtile(h, text.row(p) - self.r0, j, wide, pc, kc, panels)
+        start, step, in_place = self.panels(j, group, pc, kc)
+        wide = d.wide if group > 1 else group
+        for g in b.loop(0, group, wide) if group > wide else (0,):
+            panels = (b.offset(start, g * (text.nr if in_place else step)), step, in_place)
+            for i, h in enumerate(d.heights):
+                low, high = self.p0, self.p1
+                if len(d.heights) == 2:
+                    low = b.max(self.p0, b.index("tall")) if i else self.p0
+                    high = self.p1 if i else b.min(self.p1, b.index("tall"))
+                for p in b.loop(low, high):
+                    self.microtile(h, text.row(p) - self.r0, j + g, wide, pc, kc, panels)
 
-    def panels(self, j: Index, wide: int, pc: Index, kc: Index) -> tuple[Pointer, Index, bool]:
+    def panels(self, j: Index, group: int, pc: Index, kc: Index) -> tuple[Pointer, Index, bool]:
         """(where the micropanels start, their step, whether they are rows of B itself)."""
         text = self.text
         b, d, nr, x = text.b, text.d, text.nr, self.operands["b"]
         if d.b == PACKED:
             return b.offset(x, j * nr * b.index("k") + pc * nr), b.index("k") * nr, False
         row, column = b.index("b_row"), b.index("b_column")
-        if d.b == IN_PLACE and wide:
+        if d.b == IN_PLACE and group:
             return b.offset(x, pc * row + j * nr), row, True
-        for g in range(max(wide, 1)):
-            source = b.offset(x, pc * row + (j + g) * nr * column)
-            columns = nr if wide else text.n - j * nr
-            b.call(text.pack_b, source, row, column, kc, columns, b.offset(text.block_b, g * d.kc * nr))
+        source = b.offset(x, pc * row + j * nr * column)
+        if group > 1:
+            b.call(text.pack_group, source, row, column, kc, text.block_b)
+        else:
+            b.call(text.pack_panel, source, row, column, kc, nr if group else text.n - j * nr, text.block_b)
         return text.block_b, d.kc * nr, False
 
     def microtile(

@@ -16,6 +16,8 @@ from samebits.kernels.gemm import batch
 from samebits.kernels.gemm.contraction import Matrix
 
 _ROWS_A_TURN = 4
+_ROWS_AHEAD = 4
+LINE = 16
 
 
 def kind(x: Matrix) -> str:
@@ -95,6 +97,28 @@ def emit_panel(b: Builder, kind: str, nr: int) -> Function:
         b.call(block, x, row, column, kc, columns, panel)
 
     return b.function("pack_panel", (float32, None, None, None, None, float32), body)
+
+
+def emit_group(b: Builder, kind: str, nr: int, group: int, step: int) -> Function:
+    """A function `(b, row, column, kc, panels)` that packs `group` whole micropanels, `step` elements apart.
+
+    Rows of B are read across the whole group: single panels of a big matrix would touch one line or two of every row,
+    each in a page of its own (M = 8, K = N = 4096: @@ GB/s a panel at a time, @@ in groups of 8).
+    """
+    block = emit_block(b, "pack_group", kind, nr, nr) if kind != "copy" else None
+
+    def body(x: Pointer, row: Index, column: Index, kc: Index, panels: Pointer) -> None:
+        if block is not None:
+            for g in range(group):
+                b.call(block, b.offset(x, g * nr * column), row, column, kc, nr, b.offset(panels, g * step))
+            return
+        for k in b.loop(0, kc):
+            for j in range(0, group * nr, LINE):
+                b.prefetch(x, (k + _ROWS_AHEAD) * row + j)
+            for g in range(group):
+                b.store(panels, g * step + k * nr, b.load(x, k * row + g * nr, nr))
+
+    return b.function("pack_panels", (float32, None, None, None, float32), body)
 
 
 @dataclass(frozen=True, slots=True)

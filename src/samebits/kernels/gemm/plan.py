@@ -156,12 +156,12 @@ class _Lowering:
         right = c.b if isinstance(c.b, Matrix) else Matrix(0, 0)
         kind = PACKED if x.form in (PACKED, STAGED) else IN_PLACE if x.form == IN_PLACE else pack.kind(right)
         d = Macrokernel(
-            heights=x.rows.heights, wide=x.wide, nv=x.tile.nv, kc=x.kc, pitch=x.pitch, chunk=x.chunk,
+            heights=x.rows.heights, wide=x.wide, group=x.group, nv=x.tile.nv, kc=x.kc, pitch=x.pitch, chunk=x.chunk,
             a=pack.kind(c.a), b=kind, batch_rank=len(c.batch), in_scratch=in_scratch, epilogue=Epilogue.of(c),
         )  # fmt: skip
         height = x.m_step * x.rows.heights[0]
         scratch_b = _rounded(height * x.pitch * FLOAT_BYTES) + LINE_BYTES
-        scratch_c = scratch_b + _rounded(x.wide * x.kc * nr * FLOAT_BYTES) + LINE_BYTES
+        scratch_c = scratch_b + _rounded(x.group * x.kc * nr * FLOAT_BYTES) + LINE_BYTES
         scratch_s = scratch_c + _rounded(height * nr * (x.n_step if in_scratch else 1) * FLOAT_BYTES)
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + _rounded(epilogue.scratch_bytes(c)))
         m_blocks, n_blocks = -(-x.rows.panels // x.m_step), -(-len(panels) // x.n_step)

@@ -73,13 +73,16 @@ def cut(m: int, mr: int) -> Rows:
     return Rows((low + 1, low), panels, tall)
 
 
-def columns(h: int, tile: Tile, isa: Isa) -> int:
-    """How many adjacent panels a microtile of h rows covers.
+def columns(h: int, tile: Tile, isa: Isa, *, in_place: bool = False) -> int:
+    """How many adjacent panels a microtile of h rows covers, a power of two up to 8.
 
-    A low microtile needs more vectors in flight: at least as many as fill a tall one's registers, at most 8 streams
-    of B, which is what hardware prefetchers follow.
+    A low microtile needs more vectors in flight: at least 8 chains hide the latency of fma. In place it is as wide as
+    its accumulators allow (each vector of B is used as it is loaded), because the wider a visit to each row of B is,
+    the nearer memory comes to streaming.
     """
     panels = 1
     while panels < 8 and Tile(h, tile.nv * panels * 2).fits(isa) and h * tile.nv * panels < 8:
+        panels *= 2
+    while in_place and panels < 8 and h * tile.nv * panels * 2 + 2 <= isa.registers:
         panels *= 2
     return panels
