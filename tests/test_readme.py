@@ -9,7 +9,16 @@ import re
 import subprocess
 import sys
 
+import launch
+import numpy as np
 import pytest
+import rows
+
+from samebits import dtypes
+from samebits.codegen.vocabulary import KernelSpec
+from samebits.kernels.gemm.reference import reference
+from samebits.kernels.gemm.tiles import Tile
+from samebits.kernels.plan import Operand, Plan, Step
 
 ROOT = pathlib.Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -57,6 +66,21 @@ def test_readme_shows_a_short_example():
     first = blocks(ROOT / "README.md", "python")[0][1]
     assert "import samebits as sb" in first
     assert len(first.splitlines()) <= 20
+
+
+@pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)
+def test_kernel_of_the_style_page_runs_on_every_row(isa):
+    text = next(text for _, text in blocks(ROOT / "docs" / "style.md", "python") if "emit_microtile" in text)
+    space = {"__name__": __name__, "dtypes": dtypes}
+    exec(compile(text, "style.md", "exec", flags=__future__.annotations.compiler_flag), space)
+    tile, kc = Tile(3, 1), 7
+    spec = KernelSpec(space["emit_microtile"], tile, ("a", "b", "c", "kc"), isa)
+    plan = Plan("style", isa, 1, (Step(spec, 1, (Operand(0), Operand(1), Operand(2), kc)),), ("a", "b", "c"))
+    r = np.random.default_rng(0)
+    a, b = r.standard_normal((kc, tile.mr), np.float32), r.standard_normal((kc, tile.nr(isa)), np.float32)
+    c = np.empty((tile.mr, tile.nr(isa)), np.float32)
+    launch.run_plan(plan, [a, b, c])
+    launch.assert_bits(c, reference(np.ascontiguousarray(a.T), b))
 
 
 @pytest.mark.slow
