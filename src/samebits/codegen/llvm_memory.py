@@ -1,0 +1,118 @@
+"""Loads and stores of the LLVM builder: whole, counted (masked) and strided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samebits.codegen import rules
+from samebits.codegen.llvm_registers import align, suffix
+from samebits.codegen.llvm_shuffles import Shuffles
+from samebits.codegen.ssa import Index, Pointer, Vector, element_type, literal, operand, part_type, split
+from samebits.dtypes import DType
+
+
+class Memory(Shuffles):
+    """Words that touch memory; positions count elements of the pointer's dtype."""
+
+    def offset(self, p: Pointer, i: Any) -> Pointer:
+        return Pointer(self._address(p, i), p.dtype)
+
+    def cast(self, p: Pointer, dtype: DType) -> Pointer:
+        return Pointer(p.name, dtype)
+
+    def _address(self, p: Pointer, i: Any) -> str:
+        if isinstance(i, int) and i == 0:
+            return p.name
+        return self.w.value(f"getelementptr {element_type(p.dtype)}, ptr {p.name}, i64 {operand(i)}")
+
+    def load(self, p: Pointer, i: Any, width: int, count: Any = None) -> Vector:
+        sizes, lane, start = split(width, self.isa.lanes), element_type(p.dtype), 0
+        parts = []
+        for size in sizes:
+            address, kind = self._address(p, i + start), part_type(lane, size)
+            if count is None:
+                parts.append(self.w.value(f"load {kind}, ptr {address}, align {align(p.dtype)}"))
+            else:
+                parts.append(self._masked_load(address, lane, size, count - start, p.dtype))
+            start += size
+        v = Vector(p.dtype, tuple(parts), sizes)
+        return self.as_mask(v) if p.dtype.kind == "bool" else v
+
+    def store(self, p: Pointer, i: Any, v: Vector, count: Any = None) -> None:
+        rules.stored(p.dtype, v)
+        if v.is_mask:
+            v = self.as_bytes(v)
+        start, lane = 0, element_type(p.dtype)
+        for (kind, part), size in zip(v.kinds(), v.sizes, strict=True):
+            address = self._address(p, i + start)
+            if count is None:
+                self.w.emit(f"store {kind} {part}, ptr {address}, align {align(p.dtype)}")
+            else:
+                self._masked_store(address, part, lane, size, count - start, p.dtype)
+            start += size
+
+    def _lane_mask(self, count: Any, size: int) -> str:
+        """<size x i1>: lane < count. Compared as 32-bit lanes: 64-bit ones would need twice the registers."""
+        if isinstance(count, int):
+            return "<" + ", ".join(f"i1 {literal(lane < count, 'i1')}" for lane in range(size)) + ">"
+        low = self.intrinsic("llvm.smax.i64", "i64", [("i64", operand(count)), ("i64", "0")])
+        clamped = self.intrinsic("llvm.smin.i64", "i64", [("i64", low), ("i64", str(size))])
+        splat = self._splat_text(self.w.value(f"trunc i64 {clamped} to i32"), "i32", size)
+        lanes = ", ".join(f"i32 {lane}" for lane in range(size))
+        return self.w.value(f"icmp slt <{size} x i32> <{lanes}>, {splat}")
+
+    def _masked_load(self, address: str, lane: str, size: int, count: Any, dtype: DType) -> str:
+        kind, mask = f"<{size} x {lane}>", self._lane_mask(count, size)
+        name = f"llvm.masked.load.v{size}{suffix(lane)}.p0"
+        whole = self.intrinsic(
+            name,
+            kind,
+            [
+                ("ptr", address),
+                ("i32", str(align(dtype))),
+                (f"<{size} x i1>", mask),
+                (kind, "zeroinitializer"),
+            ],
+        )
+        return whole if size > 1 else self.w.value(f"extractelement {kind} {whole}, i64 0")
+
+    def _masked_store(self, address: str, part: str, lane: str, size: int, count: Any, dtype: DType) -> None:
+        kind, mask = f"<{size} x {lane}>", self._lane_mask(count, size)
+        if size == 1:
+            part = self.w.value(f"insertelement {kind} poison, {lane} {part}, i64 0")
+        arguments = [
+            (kind, part),
+            ("ptr", address),
+            ("i32", str(align(dtype))),
+            (f"<{size} x i1>", mask),
+        ]
+        self.intrinsic(f"llvm.masked.store.v{size}{suffix(lane)}.p0", "void", arguments)
+
+    def load_strided(self, p: Pointer, i: Any, stride: Any, width: int, count: Any = None) -> Vector:
+        lanes = []
+        for lane in range(width):
+            limit = None if count is None else count - lane
+            lanes.append(self.load(p, i + stride * lane, 1, limit))
+        return self.concat(lanes)
+
+    def store_strided(self, p: Pointer, i: Any, stride: Any, v: Vector, count: Any = None) -> None:
+        for lane in range(v.width):
+            limit = None if count is None else count - lane
+            self.store(p, i + stride * lane, self.slice(v, lane, 1), limit)
+
+    def load_index(self, p: Pointer, i: Any) -> Index:
+        rules.indexed(p.dtype)
+        kind, address = element_type(p.dtype), self._address(p, i)
+        value = self.w.value(f"load {kind}, ptr {address}, align {align(p.dtype)}")
+        if p.dtype.width_bits < 64:
+            extend = "sext" if p.dtype.kind == "int" else "zext"
+            value = self.w.value(f"{extend} {kind} {value} to i64")
+        return Index(self.w, value)
+
+    def prefetch(self, p: Pointer, i: Any) -> None:
+        address = self._address(p, i)
+        self.intrinsic(
+            "llvm.prefetch.p0",
+            "void",
+            [("ptr", address), ("i32", "0"), ("i32", "3"), ("i32", "1")],
+        )

@@ -1,0 +1,174 @@
+"""Vectors made of constants, scalars and lanes of other vectors: splats, slices, transposes, table lookups.
+
+The only place where an instruction set shows: `lookup` uses the two-register permute of AVX-512 where the row has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from samebits.codegen import rules
+from samebits.codegen.llvm_registers import Registers, align
+from samebits.codegen.ssa import Vector, element_type, literal, part_type, split
+from samebits.dtypes import DType
+
+
+class Shuffles(Registers):
+    """Words that make vectors without arithmetic."""
+
+    def constant(self, value: float | bool, dtype: DType, width: int) -> Vector:
+        sizes = split(width, self.isa.lanes)
+        kind = "i1" if dtype.kind == "bool" else element_type(dtype)
+        text = literal(rules.constant(value, dtype), kind)
+        parts = tuple(text if s == 1 else "<" + ", ".join([f"{kind} {text}"] * s) + ">" for s in sizes)
+        return Vector(dtype, parts, sizes)
+
+    def _splat_text(self, scalar: str, kind: str, size: int) -> str:
+        if size == 1:
+            return self.w.value(f"insertelement <1 x {kind}> poison, {kind} {scalar}, i64 0")
+        first = self.w.value(f"insertelement <{size} x {kind}> poison, {kind} {scalar}, i64 0")
+        return self.w.value(
+            f"shufflevector <{size} x {kind}> {first}, <{size} x {kind}> poison, <{size} x i32> zeroinitializer"
+        )
+
+    def like(self, x: Vector, value: float | bool) -> Vector:
+        return self.constant(value, x.dtype, x.width)
+
+    def splat(self, v: Vector, width: int) -> Vector:
+        rules.single("splat", v)
+        sizes, made = split(width, self.isa.lanes), {1: v.parts[0]}
+        for size in sizes:
+            if size not in made:
+                made[size] = self._splat_text(v.parts[0], v.lane, size)
+        return Vector(v.dtype, tuple(made[size] for size in sizes), sizes)
+
+    def iota(self, dtype: DType, width: int) -> Vector:
+        rules.iota(dtype, width)
+        sizes, kind, parts, start = split(width, self.isa.lanes), element_type(dtype), [], 0
+        for size in sizes:
+            lanes = [f"{kind} {start + lane}" for lane in range(size)]
+            parts.append("<" + ", ".join(lanes) + ">" if size > 1 else str(start))
+            start += size
+        return Vector(dtype, tuple(parts), sizes)
+
+    def _gathered(self, source: Sequence[Vector], lanes: Sequence[int]) -> Vector:
+        """Lanes of the concatenation of `source`, in the order given, as a new vector."""
+        places = [(v, p, lane) for v in source for p, size in enumerate(v.sizes) for lane in range(size)]
+        first, sizes, start = source[0], split(len(lanes), self.isa.lanes), 0
+        parts = []
+        for size in sizes:
+            parts.append(self._shuffle([places[lane] for lane in lanes[start : start + size]], first.lane))
+            start += size
+        return Vector(first.dtype, tuple(parts), sizes)
+
+    def _shuffle(self, places: Sequence[tuple[Vector, int, int]], lane: str) -> str:
+        """One register from lanes of others: itself, one shufflevector, or lane by lane."""
+        size = len(places)
+        origins = list(dict.fromkeys((v.parts[p], v.sizes[p]) for v, p, _ in places))
+        picks = [k for _, _, k in places]
+        if len(origins) == 1 and origins[0][1] == size and picks == list(range(size)):
+            return origins[0][0]
+        if size > 1 and len(origins) <= 2 and len({s for _, s in origins}) == 1 and origins[0][1] > 1:
+            wide = origins[0][1]
+            base = {name: wide * n for n, (name, _) in enumerate(origins)}
+            mask = ", ".join(f"i32 {base[v.parts[p]] + k}" for v, p, k in places)
+            other = origins[-1][0] if len(origins) == 2 else "poison"
+            kind = part_type(lane, wide)
+            return self.w.value(f"shufflevector {kind} {origins[0][0]}, {kind} {other}, <{size} x i32> <{mask}>")
+        scalars = []
+        for v, p, k in places:
+            name, wide = v.parts[p], v.sizes[p]
+            scalars.append(name if wide == 1 else self.w.value(f"extractelement <{wide} x {lane}> {name}, i64 {k}"))
+        if size == 1:
+            return scalars[0]
+        whole = "poison"
+        for k, scalar in enumerate(scalars):
+            whole = self.w.value(f"insertelement <{size} x {lane}> {whole}, {lane} {scalar}, i64 {k}")
+        return whole
+
+    def slice(self, v: Vector, start: int, width: int) -> Vector:
+        rules.part(v, start, width)
+        return self._gathered([v], range(start, start + width))
+
+    def concat(self, vs: Sequence[Vector]) -> Vector:
+        rules.sequence("concat", vs)
+        return self._gathered(vs, range(sum(v.width for v in vs)))
+
+    def transpose(self, vs: Sequence[Vector]) -> list[Vector]:
+        rules.same("transpose", *vs)
+        n, width = len(vs), vs[0].width
+        if n != width or n & (n - 1) or n > self.isa.lanes:
+            return [self._gathered(vs, [row * width + column for row in range(n)]) for column in range(width)]
+        rows, distance = list(vs), n // 2
+        while distance:  # exchange off-diagonal blocks of size `distance`, halving: log2(n) rounds of n shuffles
+            for i in range(n):
+                if i & distance:
+                    continue
+                x, y = rows[i], rows[i + distance]
+                low = [k if not k & distance else n + k - distance for k in range(n)]
+                high = [k + distance if not k & distance else n + k for k in range(n)]
+                rows[i], rows[i + distance] = (
+                    self._gathered([x, y], low),
+                    self._gathered([x, y], high),
+                )
+            distance //= 2
+        return rows
+
+    def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
+        rules.table(len(table), dtype, index)
+        table = [rules.constant(x, dtype) for x in table]
+        permute = dtype.name == "float64" and len(table) <= 16 and self.isa.name == "avx512"
+        parts = []
+        for (kind, part), size in zip(index.kinds(), index.sizes, strict=True):
+            if permute and size == 16:
+                parts.append(self._permute16(table, kind, part))
+            else:
+                parts.append(self._load_lanes(table, dtype, kind, part, size))
+        return Vector(dtype, tuple(parts), index.sizes)
+
+    def _permute16(self, table: Sequence[float], kind: str, part: str) -> str:
+        """Sixteen float64 of a 16-entry table: two vpermi2pd."""
+        padded = [*table, *[0.0] * (16 - len(table))]
+        halves = ["<" + ", ".join(f"double {literal(x, 'double')}" for x in padded[k : k + 8]) + ">" for k in (0, 8)]
+        wide = self.w.value(f"zext {kind} {part} to <16 x i64>")
+        found = []
+        for k in (0, 8):
+            mask = ", ".join(f"i32 {k + lane}" for lane in range(8))
+            lanes = self.w.value(f"shufflevector <16 x i64> {wide}, <16 x i64> poison, <8 x i32> <{mask}>")
+            found.append(
+                self.intrinsic(
+                    "llvm.x86.avx512.vpermi2var.pd.512",
+                    "<8 x double>",
+                    [
+                        ("<8 x double>", halves[0]),
+                        ("<8 x i64>", lanes),
+                        ("<8 x double>", halves[1]),
+                    ],
+                )
+            )
+        mask = ", ".join(f"i32 {lane}" for lane in range(16))
+        return self.w.value(f"shufflevector <8 x double> {found[0]}, <8 x double> {found[1]}, <16 x i32> <{mask}>")
+
+    def _load_lanes(self, table: Sequence[float], dtype: DType, kind: str, part: str, size: int) -> str:
+        element, entries = (
+            element_type(dtype),
+            tuple(literal(x, element_type(dtype)) for x in table),
+        )
+        key = (element, *entries)
+        if key not in self.constants:
+            body = ", ".join(f"{element} {x}" for x in entries)
+            name = f"@table{len(self.constants)}"
+            self.constants[key] = (
+                f"{name} = private unnamed_addr constant [{len(entries)} x {element}] [{body}], align 64"
+            )
+        name = self.constants[key].split(" ", 1)[0]
+        whole = "poison"
+        for lane in range(size):
+            at = part if size == 1 else self.w.value(f"extractelement {kind} {part}, i64 {lane}")
+            position = self.w.value(f"zext {kind if size == 1 else kind.split(' x ')[1][:-1]} {at} to i64")
+            address = self.w.value(f"getelementptr {element}, ptr {name}, i64 {position}")
+            one = self.w.value(f"load {element}, ptr {address}, align {align(dtype)}")
+            if size == 1:
+                return one
+            whole = self.w.value(f"insertelement <{size} x {element}> {whole}, {element} {one}, i64 {lane}")
+        return whole
