@@ -98,11 +98,11 @@ def choose(
     rows = tiles.cut(c.m, tile.mr)
     wide = tiles.columns(rows.heights[0], tile, isa, in_place=form == IN_PLACE)
     panels = -(-c.n // nr)
+    in_scratch = (c.out.column != 1 or c.in_place or c.out.dtype is not float32) and c.k > kc
+    m_step, n_step = _share(c, rows, panels, wide, threads, form, blocks, nr, in_scratch)
     group = wide
     if form == FUSED:
-        group = max(1, min(_GROUP, _GROUP_BYTES // (FLOAT_BYTES * kc * nr)) // wide) * wide
-    in_scratch = (c.out.column != 1 or c.in_place or c.out.dtype is not float32) and c.k > kc
-    m_step, n_step = _share(c, rows, panels, group, threads, form, blocks, nr, in_scratch)
+        group = max(1, min(_GROUP, _GROUP_BYTES // (FLOAT_BYTES * kc * nr), n_step) // wide) * wide
     round_panels = panels
     if form == STAGED:
         room = max(wide, _STAGED_BYTES // max(1, nr * c.k * FLOAT_BYTES * math.prod(c.batch)) // wide * wide)
