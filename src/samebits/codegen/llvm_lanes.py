@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from samebits import dtypes
 from samebits.codegen import rules
 from samebits.codegen.llvm_memory import Memory
