@@ -1,9 +1,9 @@
 """A real model, one thread: all-MiniLM-L6-v2 (int8 weights behind Cast and Mul) against ONNX Runtime; preparation; the
 cost of a call.
 
-Latency is interleaved with ONNX Runtime in one process, medians of 15 runs after one of warming up. Preparation is load,
-prepare and first run in a fresh process, with an empty and with a warm cache. The three-node model is MatMul, Add, Relu
-on a row of 8 floats: what a run costs when there is nothing to compute.
+Latency is interleaved with ONNX Runtime in one process, medians of 15 runs after one of warming up. Preparation is
+load, prepare and first run in a fresh process, with an empty and with a warm cache. The three-node model is MatMul,
+Add, Relu on a row of 8 floats: what a run costs when there is nothing to compute.
 """
 
 from __future__ import annotations
