@@ -20,6 +20,7 @@ __all__ = [
     "Shape",
     "Size",
     "bind",
+    "bind_shape",
     "broadcast",
     "floor_divide",
     "maximum",
@@ -191,6 +192,14 @@ def bind(size: Size, values: Mapping[str, int]) -> int:
                 coefficient *= _NUMERIC[atom.operation](*[bind(argument, values) for argument in atom.arguments])
         total += coefficient
     return total
+
+
+def bind_shape(shape: Shape, values: Mapping[str, int]) -> tuple[int, ...]:
+    """Every size of a shape as a number.
+
+    Raises:  as `bind`.
+    """
+    return tuple(bind(size, values) for size in shape)
 
 
 def _broadcast_numbers(x: int, y: int) -> int:

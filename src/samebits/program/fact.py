@@ -44,7 +44,7 @@ class Fact:
 
     def bind(self, symbols: Mapping[str, int]) -> Fact:
         """This fact with every symbol replaced by its value."""
-        return replace(self, shape=tuple(dim.bind(size, symbols) for size in self.shape))
+        return replace(self, shape=dim.bind_shape(self.shape, symbols))
 
     def view(self, shape: Sequence[dim.Size], of: str, order: Sequence[int] | None = None, dense: bool = True) -> Fact:
         """The fact of a view of `of`; without `order` the axes lie as they are written."""

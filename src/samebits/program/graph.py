@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -42,6 +42,11 @@ class Node:
     outputs: tuple[str, ...]
     description: Hashable = None
     origin: tuple[str, ...] = ()
+
+    def bind(self, symbols: Mapping[str, int]) -> Node:
+        """This node with every symbol of its description replaced by its value."""
+        description: Any = self.description
+        return replace(self, description=description.bind(symbols)) if hasattr(description, "bind") else self
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from samebits.errors import PlanError, ShapeError, message
 from samebits.kernels import move
-from samebits.program import copies
+from samebits.program import copies, strided
 from samebits.program.graph import Node
 from samebits.program.primitive import Lowering, Place
 
@@ -70,14 +70,9 @@ def lower_gather_nd(lowering: Lowering, node: Node) -> None:
         count=math.prod(columns[:-1]),
         inner=math.prod(shape[depth:]),
         extents=shape[:depth],
-        strides=strided_of(shape)[:depth],
+        strides=strided.dense_strides(shape)[:depth],
     )
     _emit(lowering, node, gather)
-
-
-def strided_of(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a dense value, those of axes of extent 1 included."""
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _emit(lowering: Lowering, node: Node, gather: move.Gather) -> None:

@@ -18,7 +18,7 @@ from samebits.program.dim import Shape, Size
 from samebits.program.fact import Fact, dense
 from samebits.program.graph import Array
 from samebits.program.primitive import Primitive
-from samebits.program.views import bind_shape, text
+from samebits.program.views import text
 
 __all__ = ["ROWS", "Concat", "Dims", "Fill", "Gather", "GatherND", "Range"]
 
@@ -32,7 +32,7 @@ class Dims:
 
     def bind(self, symbols: Mapping[str, int]) -> Dims:
         """Symbols replaced by their values."""
-        return Dims(bind_shape(self.sizes, symbols), self.scalar)
+        return Dims(dim.bind_shape(self.sizes, symbols), self.scalar)
 
     def __str__(self) -> str:
         return str(self.sizes[0]) if self.scalar else text(self.sizes)
@@ -64,7 +64,7 @@ class Fill:
 
     def bind(self, symbols: Mapping[str, int]) -> Fill:
         """Symbols replaced by their values."""
-        return Fill(bind_shape(self.shape, symbols), self.code, self.dtype)
+        return Fill(dim.bind_shape(self.shape, symbols), self.code, self.dtype)
 
     def __str__(self) -> str:
         return f"{text(self.shape)}, {self.dtype.decode(self.code)}"

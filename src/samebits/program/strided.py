@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Strided", "dense"]
+__all__ = ["Strided", "dense", "dense_strides"]
 
 Piece = tuple[int, int]
 Axis = tuple[Piece, ...]
@@ -106,6 +106,11 @@ def dense(shape: Sequence[int], order: Sequence[int] | None = None) -> Strided:
     for axis in reversed(range(len(shape)) if order is None else order):
         strides[axis], step = step, step * shape[axis]
     return Strided(0, tuple(_joined([(size, stride)]) for size, stride in zip(shape, strides, strict=True)))
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of elements side by side in row-major order, those of axes of extent 1 included."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _joined(pieces: Sequence[Piece]) -> Axis:

@@ -19,11 +19,6 @@ from samebits.program.primitive import Lowering, Place, Primitive
 __all__ = ["ROWS", "Expand", "Reshape", "Slice", "Transpose"]
 
 
-def bind_shape(shape: Shape, symbols: Mapping[str, int]) -> tuple[int, ...]:
-    """Every size as a number."""
-    return tuple(dim.bind(size, symbols) for size in shape)
-
-
 def text(sizes: Sequence[object]) -> str:
     """Sizes as they are printed."""
     return f"[{', '.join(map(str, sizes))}]"
@@ -37,7 +32,7 @@ class Reshape:
 
     def bind(self, symbols: Mapping[str, int]) -> Reshape:
         """Symbols replaced by their values."""
-        return Reshape(bind_shape(self.shape, symbols))
+        return Reshape(dim.bind_shape(self.shape, symbols))
 
     def __str__(self) -> str:
         return text(self.shape)
@@ -63,7 +58,7 @@ class Slice:
 
     def bind(self, symbols: Mapping[str, int]) -> Slice:
         """Symbols replaced by their values."""
-        return Slice(bind_shape(self.starts, symbols), bind_shape(self.counts, symbols), self.steps)
+        return Slice(dim.bind_shape(self.starts, symbols), dim.bind_shape(self.counts, symbols), self.steps)
 
     def __str__(self) -> str:
         rows = zip(self.starts, self.counts, self.steps, strict=True)
@@ -78,7 +73,7 @@ class Expand:
 
     def bind(self, symbols: Mapping[str, int]) -> Expand:
         """Symbols replaced by their values."""
-        return Expand(bind_shape(self.shape, symbols))
+        return Expand(dim.bind_shape(self.shape, symbols))
 
     def __str__(self) -> str:
         return text(self.shape)

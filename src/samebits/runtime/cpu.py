@@ -19,11 +19,13 @@ from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, message
 from samebits.kinds import kind_of, to_kind
+from samebits.program import dim
 from samebits.program.fact import Fact
 from samebits.program.graph import Array, Program
+from samebits.program.strided import dense_strides
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import inputs as inputs_
-from samebits.runtime.specialised import Specialised, specialise
+from samebits.runtime.specialised import Specialised, lower
 from samebits.tensor import Tensor
 
 __all__ = ["Session", "Traced", "load", "prepare"]
@@ -138,17 +140,17 @@ class Session:
 
         Raises:  ShapeError if the program cannot have these sizes.
         """
-        shapes = {name: fact.bind(bindings) for name, fact in self.program.inputs.items()}
-        strides = {name: _dense_strides(fact) for name, fact in shapes.items()}
-        for origin, plan in specialise(self, dict(bindings), strides, reuse=True).lowered.described:
+        for name in self.program.symbols:
+            if name not in bindings:
+                raise OptionError(message("plans", f"symbol {name!r}", "", "without a value", "a size", "give it one"))
+        strides = {
+            name: dense_strides(dim.bind_shape(fact.shape, bindings)) for name, fact in self.program.inputs.items()
+        }
+        lowered = lower(self.program, self.isa, self.threads, dict(bindings), strides, self._kept)
+        for origin, plan in lowered.described:
             yield f"{origin}\n  {str(plan).replace(chr(10), chr(10) + '  ')}"
 
     # -- inside -----------------------------------------------------------------------------------------------------
-    @property
-    def kept(self) -> dict[Any, Array]:
-        """Memory made from constants, shared by every shape."""
-        return self._kept
-
     def _arrays(self, given: Mapping[str, Any]) -> list[Array]:
         """The inputs as arrays, in order."""
         if len(given) != len(self._order) or any(name not in given for name in self._order):
@@ -171,7 +173,8 @@ class Session:
         given = dict(zip(self._order, arrays, strict=True))
         symbols = inputs_.bind_symbols(self.program, {name: (dtypes.of(x.dtype), x.shape) for name, x in given.items()})
         strides = {name: tuple(step // x.itemsize for step in x.strides) for name, x in given.items()}
-        return specialise(self, symbols, strides, reuse)
+        lowered = lower(self.program, self.isa, self.threads, symbols, strides, self._kept, reuse)
+        return Specialised(lowered, self.threads)
 
 
 def _array(x: Any) -> Array:
@@ -180,11 +183,3 @@ def _array(x: Any) -> Array:
     if not array.flags.aligned or any(step % array.itemsize for step in array.strides):
         array = np.ascontiguousarray(array)
     return array
-
-
-def _dense_strides(fact: Fact) -> tuple[int, ...]:
-    strides, step = [], 1
-    for size in reversed(fact.shape):
-        strides.append(step)
-        step *= int(size)  # type: ignore[arg-type]  # the fact is bound
-    return tuple(reversed(strides))

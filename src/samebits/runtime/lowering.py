@@ -58,7 +58,9 @@ class Lowered:
         arena_bytes: Size of the arena.
         status_bytes: How much of it, from its start, must be zero before a run.
         checks: What to look at after a run.
-        values: Where each value that is no constant lies: (slot, bytes from it, place).
+        values: Where each value that a kernel makes lies: (slot, bytes from it, place).
+        inputs: How many slots the inputs take, after the arena's.
+        outputs: The name, shape and NumPy dtype of each output, in the order of their slots after those.
         keep_alive: The constants whose addresses are in the plans.
     """
 
@@ -68,6 +70,8 @@ class Lowered:
     status_bytes: int
     checks: tuple[Check, ...]
     values: Mapping[str, tuple[int, int, Place]]
+    inputs: int
+    outputs: tuple[tuple[str, tuple[int, ...], Any], ...]
     keep_alive: tuple[Array, ...]
 
 
@@ -90,7 +94,9 @@ class Lowerer:
         self._held: dict[int, Array] = {}
         self._steps: list[tuple[str, Plan, list[Place]]] = []
         self._checks: list[Check] = []
+        self._inputs = 0
         self._outputs: dict[str, int] = {}
+        self._defined: list[str] = []
         self._origin = ""
 
     # -- what primitives ask for (primitive.Lowering) ---------------------------------------------------------
@@ -118,6 +124,7 @@ class Lowerer:
         slot = self._outputs.get(name)
         place = Place(self._add(_Storage(size, slot=slot)), fact.dtype, where)
         self._places[name] = place
+        self._defined.append(name)
         return place
 
     def temporary(self, dtype: DType, shape: Sequence[int]) -> Place:
@@ -164,6 +171,7 @@ class Lowerer:
         axes = [
             ((extent, stride),) if extent != 1 else () for extent, stride in zip(self.shape(name), strides, strict=True)
         ]
+        self._inputs += 1
         storage = self._add(_Storage(0, slot=slot))
         self._places[name] = Place(storage, self._facts[name].dtype, Strided(0, tuple(axes)))
 
@@ -198,7 +206,7 @@ class Lowerer:
             copies.copy(self, place, target)
 
     # -- the end ---------------------------------------------------------------------------------------------------
-    def finish(self) -> Lowered:
+    def finish(self, outputs: Sequence[str]) -> Lowered:
         """Offsets for temporaries, addresses for constants, slots for the rest."""
         if self._reuse:
             self._write_in_place()
@@ -220,11 +228,7 @@ class Lowerer:
             )
             for _, plan, places in self._steps
         )
-        values = {
-            name: (*self._base(place, where), place)
-            for name, place in self._places.items()
-            if self._storages[place.storage].address is None
-        }
+        values = {name: (*self._base(self._places[name], where), self._places[name]) for name in self._defined}
         return Lowered(
             plans,
             tuple((origin, plan) for origin, plan, _ in self._steps),
@@ -232,6 +236,8 @@ class Lowerer:
             status_bytes,
             tuple(self._checks),
             values,
+            self._inputs,
+            tuple((name, self.shape(name), self._facts[name].dtype.numpy) for name in outputs),
             tuple(self._held.values()),
         )
 

@@ -6,7 +6,6 @@ Start at `run`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ def run_all(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     symbols = bind_symbols(program, {name: (dtypes.of(array.dtype), array.shape) for name, array in arrays.items()})
     values: dict[str, Array] = {**program.constants, **arrays}
     for node in program.nodes:
-        made = step(node, [values[name] for name in node.inputs], symbols)
+        made = step(node.bind(symbols), [values[name] for name in node.inputs])
         for name, array in zip(node.outputs, made, strict=True):
             expected = program.facts[name].bind(symbols)
             if array.shape != expected.shape or dtypes.of(array.dtype) is not expected.dtype:
@@ -47,9 +46,6 @@ def run_all(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     return values
 
 
-def step(node: Node, arrays: Sequence[Array], symbols: Mapping[str, int]) -> tuple[Array, ...]:
-    """One node's outputs."""
-    description: Any = node.description
-    if hasattr(description, "bind"):
-        description = description.bind(symbols)
-    return registry.ROWS[node.primitive].reference(description, arrays)
+def step(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """One node's outputs; no symbol is left in it."""
+    return registry.ROWS[node.primitive].reference(node.description, arrays)

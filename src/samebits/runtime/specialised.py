@@ -1,6 +1,6 @@
 """A program for one set of shapes: symbols bound, sizes folded, everything in one table.
 
-Start at `specialise`; `Specialised.run` is the hot path.
+Start at `lower`; `Specialised.run` is the hot path.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from samebits.codegen.isa import Isa
 from samebits.errors import ShapeError, message
 from samebits.native import scratch
 from samebits.native.table import Table
@@ -24,28 +25,34 @@ from samebits.runtime import reference
 from samebits.runtime.buffers import aligned, viewed
 from samebits.runtime.lowering import ARENA, Lowered, Lowerer
 
-if TYPE_CHECKING:
-    from samebits.runtime.cpu import Session
-
-__all__ = ["Specialised", "specialise"]
+__all__ = ["Specialised", "lower"]
 
 
-def specialise(
-    session: Session, symbols: Mapping[str, int], strides: Mapping[str, Sequence[int]], reuse: bool
-) -> Specialised:
-    """The session's program with its symbols bound.
+def lower(
+    program: Program,
+    isa: Isa,
+    threads: int,
+    symbols: Mapping[str, int],
+    strides: Mapping[str, Sequence[int]],
+    kept: dict[Any, Array],
+    reuse: bool = True,
+) -> Lowered:
+    """The program with its symbols bound, as plans over memory; nothing is compiled.
 
     Args:
+        program: What to lower.
+        isa: The Isa row; it need not be one of this machine.
+        threads: At most so many share a step.
         symbols: The value of each symbol.
         strides: Of each input, in elements.
+        kept: Memory made from constants, shared by every shape; added to.
         reuse: Whether temporaries may share memory; without, every value can be read after a run.
 
     Raises:
         ShapeError: Operands do not fit with these sizes.
     """
-    program = session.program
     facts = _bound_facts(program, symbols)
-    lowerer = Lowerer(facts, session.isa, session.threads, session.kept, reuse)
+    lowerer = Lowerer(facts, isa, threads, kept, reuse)
     for name, array in program.constants.items():
         lowerer.know(name, array, fixed=True)
     for slot, name in enumerate(program.input_names, ARENA + 1):
@@ -55,25 +62,21 @@ def specialise(
         lowerer.want(name, slot)
     static = static_values(program)
     known: dict[str, Array] = dict(program.constants)
-    computed: list[str] = []
     for node in program.nodes:
+        bound = node.bind(symbols)
+        _check(bound, facts)
         if static.issuperset(node.outputs):
-            made = reference.step(node, [known[name] for name in node.inputs], symbols)
-            for name, array in zip(node.outputs, made, strict=True):
+            for name, array in zip(
+                node.outputs, reference.step(bound, [known[name] for name in node.inputs]), strict=True
+            ):
                 known[name] = _owned(array)
                 lowerer.know(name, known[name], fixed=False)
             continue
-        bound = _bound(node, symbols)
-        _check(bound, facts)
         lowerer.at(bound)
-        row = registry.ROWS[node.primitive]
-        row.lower(lowerer, bound)
-        if not row.is_view:
-            computed += node.outputs
+        registry.ROWS[node.primitive].lower(lowerer, bound)
     for slot, name in enumerate(program.output_names, first_output):
         lowerer.settle(name, slot)
-    outputs = {name: facts[name] for name in program.output_names}
-    return Specialised(lowerer.finish(), outputs, len(program.input_names), session.threads, computed)
+    return lowerer.finish(program.output_names)
 
 
 def _bound_facts(program: Program, symbols: Mapping[str, int]) -> dict[str, Fact]:
@@ -102,13 +105,6 @@ def _owned(array: Array) -> Array:
     return copy
 
 
-def _bound(node: Node, symbols: Mapping[str, int]) -> Node:
-    description: Any = node.description
-    if not hasattr(description, "bind"):
-        return node
-    return Node(node.primitive, node.inputs, node.outputs, description.bind(symbols), node.origin)
-
-
 def _check(node: Node, facts: Mapping[str, Fact]) -> None:
     """Raise ShapeError unless the operands' sizes give the outputs' sizes."""
     shapes = [list(facts[name].shape) for name in node.inputs]
@@ -128,16 +124,12 @@ def _check(node: Node, facts: Mapping[str, Fact]) -> None:
 class Specialised:
     """A table and what it needs around it for each run."""
 
-    __slots__ = ("_computed", "_inputs", "_outputs", "_status", "_table", "lowered")
+    __slots__ = ("_lowered", "_status", "_table")
 
-    def __init__(
-        self, lowered: Lowered, outputs: Mapping[str, Fact], inputs: int, threads: int, computed: list[str]
-    ) -> None:
-        self.lowered = lowered
-        self._outputs: list[tuple[str, Any, Any]] = [(name, f.shape, f.dtype.numpy) for name, f in outputs.items()]
-        self._inputs, self._computed = inputs, computed
+    def __init__(self, lowered: Lowered, threads: int) -> None:
+        self._lowered = lowered
         self._status = ctypes.c_int64 * (lowered.status_bytes // 8)
-        slots = 1 + inputs + len(self._outputs)
+        slots = ARENA + 1 + lowered.inputs + len(lowered.outputs)
         self._table = Table([(plan, range(slots)) for plan in lowered.plans], slots, threads)
 
     def run(self, arrays: Sequence[Array]) -> dict[str, Array]:
@@ -145,7 +137,7 @@ class Specialised:
 
         Raises:  ShapeError if the data hold an index that is out of range.
         """
-        arena = scratch.take(self.lowered.arena_bytes)
+        arena = scratch.take(self._lowered.arena_bytes)
         made = self._run(arena, arrays)
         scratch.give(arena)
         return made
@@ -155,27 +147,28 @@ class Specialised:
 
         Raises:  as `run`.
         """
-        arena = scratch.take(self.lowered.arena_bytes)
+        arena = scratch.take(self._lowered.arena_bytes)
         outputs = list(self._run(arena, arrays).values())
-        found: dict[str, Array] = {}
-        for name in self._computed:
-            slot, offset, place = self.lowered.values[name]
-            found[name] = _read(arena, offset, place) if slot == ARENA else outputs[slot - 1 - self._inputs]
+        first_output = ARENA + 1 + self._lowered.inputs
+        found = {
+            name: _read(arena, offset, place) if slot == ARENA else outputs[slot - first_output]
+            for name, (slot, offset, place) in self._lowered.values.items()
+        }
         scratch.give(arena)
         return found
 
     def _run(self, arena: scratch.Block, arrays: Sequence[Array]) -> dict[str, Array]:
-        made = {name: np.empty(shape, dtype) for name, shape, dtype in self._outputs}
+        made = {name: np.empty(shape, dtype) for name, shape, dtype in self._lowered.outputs}
         addresses = [arena.address]
         for array in (*arrays, *made.values()):
             addresses.append(array.__array_interface__["data"][0])
-        if not self.lowered.checks:
+        if not self._lowered.checks:
             self._table.run(addresses)
             return made
         status = self._status.from_address(arena.address)
-        ctypes.memset(status, 0, self.lowered.status_bytes)
+        ctypes.memset(status, 0, self._lowered.status_bytes)
         self._table.run(addresses)
-        for check in self.lowered.checks:
+        for check in self._lowered.checks:
             if status[check.offset // 8]:
                 found = status[check.offset // 8 + 1]
                 where = f"an index of node {check.node!r}"
