@@ -27,7 +27,7 @@ def test_page_and_readme_read_back_what_was_written():
     readme = run_benches.with_figures(README, {"gemm": [FIGURE]}, "machine")
     assert run_benches.rows(readme) == {"gemm": [FIGURE]}
     assert run_benches.with_figures(readme, run_benches.rows(readme), "machine") == readme
-    assert readme.startswith(f"# x\n{run_benches.START}\nmachine\n")
+    assert readme.startswith(f"# x\n{run_benches.START}\nmachine All of them: [benchmarks](docs/benchmarks.md).\n")
     assert readme.endswith(f"{run_benches.END}\ntail\n")
 
 

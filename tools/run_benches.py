@@ -89,7 +89,12 @@ def with_figures(readme: str, figures: Mapping[str, Sequence[str]], made_on: str
     _, end, after = rest.partition(END)
     if not marker or not end:
         raise ValueError(f"README.md has no {START} ... {END}")
-    lines = [made_on, "", "| what | samebits | peer | ratio |", "|---|---|---|---|"]
+    lines = [
+        f"{made_on} All of them: [benchmarks](docs/benchmarks.md).",
+        "",
+        "| what | samebits | peer | ratio |",
+        "|---|---|---|---|",
+    ]
     lines += [f"| {row} |<!-- {name} -->" for name in sorted(figures) for row in figures[name]]
     return f"{before}{START}\n" + "\n".join(lines) + f"\n{END}{after}"
 
