@@ -74,3 +74,7 @@ def test_unknown_name():
 @pytest.mark.parametrize("name", [name for name in sb.__all__ if name != "__version__"])
 def test_public_name_has_a_docstring(name):
     assert getattr(sb, name).__doc__
+
+
+def test_package_says_that_it_is_typed():
+    assert pathlib.Path(sb.__file__).with_name("py.typed").exists()
