@@ -6,7 +6,7 @@ import pytest
 
 from samebits import onnx, samples, verify
 from samebits.codegen import isa as isas
-from samebits.kernels import reduce, reduce_text
+from samebits.kernels import fold, reduce, reduce_text
 
 
 def test_equal_bits_everywhere_is_exit_code_0(tmp_path):
@@ -32,11 +32,11 @@ def test_scale_that_spans_the_batch_is_named(tmp_path):
 def _thirty_two_lanes(b, d):
     """The text of row reductions with the wrong number of lanes on one Isa row."""
     if b.isa.name == "scalar":
-        kept, reduce_text.LANES = reduce_text.LANES, 32
+        kept, fold.LANES = fold.LANES, 32
         try:
             reduce_text.text(b, d)
         finally:
-            reduce_text.LANES = kept
+            fold.LANES = kept
     else:
         reduce_text.text(b, d)
 
