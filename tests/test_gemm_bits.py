@@ -133,7 +133,7 @@ def test_bits_of_batches_that_broadcast(isa: Isa) -> None:
 def test_bits_follow_spec(isa: Isa) -> None:
     a, b = draw(6, 700), draw(700, 20, seed=1)
     seen = set()
-    for spec in (Spec(), Spec(256), Spec(100), Spec(1), Spec(1000), Spec(128, 2), Spec(128, 4), Spec(32, 8)):
+    for spec in (Spec(), Spec(256), Spec(100), Spec(1), Spec(1000), Spec(7), Spec(128, 2), Spec(128, 4), Spec(32, 8)):
         got = product(a, b, isa, spec=spec)
         assert same(got, reference(a, b, spec=spec)), spec
         assert same(product(a, b, isa, spec=spec, packed=True), got), spec

@@ -15,6 +15,7 @@ from samebits.kernels.gemm import tiles
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 from samebits.kernels.gemm.macrokernel import IN_PLACE, PACKED
 from samebits.kernels.gemm.normal import normal
+from samebits.kernels.gemm.pack import COPIED_VECTORS
 from samebits.kernels.gemm.tiles import Rows, Tile
 
 FUSED, STAGED = "fused", "staged"
@@ -26,12 +27,14 @@ _A_BYTES = 384 * 1024
 # Longer KC means fewer visits to C, which miss where its rows are a power of two apart: at 2048 cubed 101.0, 102.7 and
 # 104.1 GFLOP/s for KC 256, 512 and 1024 with a block of A of equal size.
 _KC, _KC_LEAST = 1024, 256
+# With few rows B streams from memory, and a panel should be left late: M = 1 26 GB/s with 1024, 28 with 4096.
+_KC_FEW_ROWS = 4096
 # All of B in panels is one step up to this size; beyond it, B is packed and used in rounds.
 _STAGED_BYTES = 64 * 1024 * 1024
 # What is kept of C in scratch stays in the second cache beside the block of A.
 _KEPT_BYTES = 256 * 1024
 # Panels that are packed together just before their use, and what they may take of the second cache.
-_GROUP, _GROUP_BYTES = 8, 256 * 1024
+GROUP, _GROUP_BYTES = 8, 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +80,9 @@ class Choice:
 
     @property
     def pitch(self) -> int:
-        """Elements between rows of a packed block of A: a line more than KC, or rows would share a cache set."""
-        return self.kc + max(LINE_BYTES // FLOAT_BYTES, self.isa.lanes)
+        """Elements between rows of a packed block of A: KC in whole copies, and a line, or rows would share a set."""
+        width = COPIED_VECTORS * self.isa.lanes
+        return -(-self.kc // width) * width + LINE_BYTES // FLOAT_BYTES
 
 
 def choose(
@@ -102,7 +106,7 @@ def choose(
     m_step, n_step = _share(c, rows, panels, wide, threads, form, blocks, nr, in_scratch)
     group = wide
     if form == FUSED:
-        group = max(1, min(_GROUP, _GROUP_BYTES // (FLOAT_BYTES * kc * nr), n_step) // wide) * wide
+        group = max(1, min(GROUP, _GROUP_BYTES // (FLOAT_BYTES * kc * nr), n_step) // wide) * wide
     round_panels = panels
     if form == STAGED:
         room = max(wide, _STAGED_BYTES // max(1, nr * c.k * FLOAT_BYTES * math.prod(c.batch)) // wide * wide)
@@ -133,9 +137,10 @@ def blocks_for(c: Contraction, form: str) -> Blocks:
     Where B is packed on the way KC is short, so that more panels can be packed together.
     """
     elements = _A_BYTES // FLOAT_BYTES
-    kc = min(_KC, -(-max(c.k, 1) // _KC_LEAST) * _KC_LEAST) if form != FUSED else _KC_LEAST
-    while c.m * kc > elements >= c.m * _KC_LEAST and kc > _KC_LEAST:
-        kc //= 2
+    kc = _KC_LEAST
+    longest = _KC_FEW_ROWS if c.m * _KC_FEW_ROWS <= elements else _KC
+    while form != FUSED and kc < min(c.k, longest) and (c.m * kc * 2 <= elements or c.m * _KC_LEAST > elements):
+        kc *= 2
     return Blocks(elements // kc, 1 << 40, kc)
 
 

@@ -60,12 +60,10 @@ class _Text:
     def __init__(self, b: Builder, d: Macrokernel) -> None:
         self.b, self.d = b, d
         self.nr = d.nv * b.isa.lanes
-        self.pack_a = pack.emit_block(b, "pack_a", d.a, d.pitch, 4 * b.isa.lanes)
+        self.pack_a = pack.emit_block(b, "pack_a", d.a, d.pitch, pack.COPIED_VECTORS * b.isa.lanes)
         kind = "copy" if d.b == IN_PLACE else d.b
         self.pack_panel = pack.emit_panel(b, kind, self.nr) if d.b != PACKED else None
-        self.pack_group = (
-            pack.emit_group(b, d.b, self.nr, d.group, d.kc * self.nr) if d.b not in (PACKED, IN_PLACE) else None
-        )
+        self.pack_group = pack.emit_group(b, d.b, self.nr, d.group) if d.b not in (PACKED, IN_PLACE) else None
         self.finish = Finish(b, d.epilogue, self.nr)
         self.tiles: dict[tuple[int, int, bool], Function] = {}
         place = d.b == IN_PLACE
@@ -150,7 +148,7 @@ class _Block:
             return b.offset(x, pc * row + j * nr), row, True
         source = b.offset(x, pc * row + j * nr * column)
         if group > 1:
-            b.call(text.pack_group, source, row, column, kc, text.block_b)
+            b.call(text.pack_group, source, row, column, kc, text.block_b, d.kc * nr)
         else:
             b.call(text.pack_panel, source, row, column, kc, nr if group else text.n - j * nr, text.block_b)
         return text.block_b, d.kc * nr, False

@@ -23,9 +23,9 @@ from samebits.dtypes import float32
 # Four steps of k a turn: the loop's own instructions cost nothing then, and the code of a 12 x 32 tile stays in the
 # micro-operation cache.
 UNROLL = 4
-# Rows of B that are asked for ahead: 24 of 128 bytes are a few hundred cycles of a tall tile, the latency of the last
-# cache. Measured at 2048 cubed: 102.7 to 104.1 GFLOP/s without, 103.7 to 106.7 with; no effect in cache.
-_AHEAD = 24
+# How far ahead B is asked for: the latency of memory at the rate of one core. Measured: 2048 cubed 102.7 to 104.1
+# GFLOP/s without, 103.7 to 106.7 with; M = 1 from memory 26 GB/s at 12 KB and at 32 KB, 28.8 at 4 KB.
+_AHEAD_BYTES = 4096
 # In place the rows of B may be a power of two apart, so that all of them fall into one set of eight lines.
 _AHEAD_IN_PLACE = 4
 _LINE = 64
@@ -52,7 +52,7 @@ def emit(b: Builder, tile: Microtile) -> Function:
     lanes = b.isa.lanes
     vectors = tile.nv * tile.panels
     nr = tile.nv * lanes
-    ahead = _AHEAD_IN_PLACE if tile.in_place else _AHEAD
+    ahead = _AHEAD_IN_PLACE if tile.in_place else max(1, _AHEAD_BYTES // (4 * lanes * vectors))
 
     def place(k: Index, v: int, b_step: Index) -> Index:
         """Where vector v of row k of B is."""

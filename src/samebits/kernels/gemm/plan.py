@@ -16,7 +16,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.kernels.gemm import batch as batches
 from samebits.kernels.gemm import epilogue, pack, packed, tiles
-from samebits.kernels.gemm.choice import FLOAT_BYTES, LINE_BYTES, STAGED, Blocks, Choice, choose
+from samebits.kernels.gemm.choice import FLOAT_BYTES, GROUP, LINE_BYTES, STAGED, Blocks, Choice, choose
 from samebits.kernels.gemm.contraction import Contraction, Matrix
 from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.macrokernel import IN_PLACE, PACKED, Macrokernel, macrokernel
@@ -80,14 +80,15 @@ def _pack_step(
 ) -> Step:  # fmt: skip
     """Pack some panels of b; a batch dimension whose panels repeat (stride 0) is packed once."""
     distinct = [d for d in range(len(batch)) if strides[d]]
-    d = pack.PackPanels(pack.kind(b), nr, len(distinct))
+    d = pack.PackPanels(pack.kind(b), nr, GROUP, len(distinct))
+    groups = -(-len(panels) // GROUP)
     values: _Arguments = {
         "x": source, "out": target, "k": k, "n": n, "row": b.row, "column": b.column, "panels": len(panels),
-        "first": panels.start,
+        "groups": groups, "first": panels.start,
     }  # fmt: skip
     moving = {"x": [b.batch[i] for i in distinct], "out": [strides[i] for i in distinct]}
     values |= batches.arguments([batch[i] for i in distinct], moving)
-    tasks = len(panels) * math.prod(batch[i] for i in distinct)
+    tasks = groups * math.prod(batch[i] for i in distinct)
     spec = KernelSpec(pack.pack_panels, d, d.parameters, isa)
     return Step(spec, tasks, tuple(values[name] for name in d.parameters))
 
