@@ -23,12 +23,13 @@ from samebits.dtypes import float32
 # Four steps of k a turn: the loop's own instructions cost nothing then, and the code of a 12 x 32 tile stays in the
 # micro-operation cache.
 UNROLL = 4
-# How far ahead B is asked for: the latency of memory at the rate of one core. Measured: 2048 cubed 102.7 to 104.1
-# GFLOP/s without, 103.7 to 106.7 with; M = 1 from memory 26 GB/s at 12 KB and at 32 KB, 28.8 at 4 KB.
+# Low tiles read B from memory once, and ask for it this far ahead (M = 1: 26 GB/s at 12 and at 32 KB, 28.8 at 4 KB).
 _AHEAD_BYTES = 4096
 # In place the rows of B may be a power of two apart, so that all of them fall into one set of eight lines.
 _AHEAD_IN_PLACE = 4
-_LINE = 64
+_LINE_BYTES = 64
+# Elements of the next panel that a tall tile asks for, a step of k: one line every UNROLL steps.
+NEXT = _LINE_BYTES // 4 // UNROLL
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,21 @@ class Microtile:
     in_place: bool = False
 
     @property
+    def tall(self) -> bool:
+        """Whether many rows use each panel, so that the next one is asked for meanwhile."""
+        return self.panels == 1 and not self.in_place and self.h > 2
+
+    @property
     def name(self) -> str:
         """The emitted function's name."""
         return f"microkernel_{self.h}x{self.nv}x{self.panels}" + ("_in_place" if self.in_place else "")
 
 
 def emit(b: Builder, tile: Microtile) -> Function:
-    """A function `(kc, a, panel, b_step, t, t_step, c, c_step, last)`."""
+    """A function `(kc, a, panel, b_step, t, t_step, c, c_step, last, following)`.
+
+    `following`: where the line of B to ask for next lies, from `panel`.
+    """
     lanes = b.isa.lanes
     vectors = tile.nv * tile.panels
     nr = tile.nv * lanes
@@ -68,16 +77,18 @@ def emit(b: Builder, tile: Microtile) -> Function:
 
     def body(
         kc: Index, a: Pointer, panel: Pointer, b_step: Index, t: Pointer, t_step: Index, c: Pointer, c_step: Index,
-        last: Index,
+        last: Index, following: Index,
     ) -> None:  # fmt: skip
         acc = [[b.constant(0.0, float32, lanes)] * vectors for _ in range(tile.h)]
         for i in range(tile.h):
-            for j in range(0, vectors * lanes, _LINE // 4):
+            for j in range(0, vectors * lanes, _LINE_BYTES // 4):
                 b.prefetch(c, i * c_step + j)
         whole = kc // UNROLL * UNROLL
         for k in b.loop(0, whole, UNROLL, carry=acc):
+            if tile.tall:
+                b.prefetch(panel, following + k * NEXT)
             for u in range(UNROLL):
-                for v in range(0, vectors, max(1, _LINE // (4 * lanes))):
+                for v in range(0, 0 if tile.tall else vectors, max(1, _LINE_BYTES // (4 * lanes))):
                     b.prefetch(panel, place(k + u + ahead, v, b_step))
                 advance(acc, k + u, a, panel, b_step)
         for k in b.loop(whole, kc, 1, carry=acc):
@@ -89,5 +100,5 @@ def emit(b: Builder, tile: Microtile) -> Function:
                         total = b.add(b.load(t, i * t_step + v * lanes, lanes), acc[i][v])
                         b.store(c, i * c_step + v * lanes, b.canonical(total) if final else total)
 
-    parameters = (None, float32, float32, None, float32, None, float32, None, None)
+    parameters = (None, float32, float32, None, float32, None, float32, None, None, None)
     return b.function(tile.name, parameters, body)
