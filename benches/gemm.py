@@ -128,8 +128,9 @@ def vector(isa: str, threads: int) -> list[dict[str, object]]:
     torch.set_num_threads(threads)
     k = n = 4096
     x, w = (np.random.default_rng(i).standard_normal(s, dtype=np.float32) for i, s in enumerate(((1, k), (n, k))))
-    tx, tw, out = torch.from_numpy(x), torch.from_numpy(w), np.empty((1, n), np.float32)
-    words = w.view(np.uint64)
+    # Each reads bytes of its own: what another just read may still be in the last cache.
+    tx, tw, out = torch.from_numpy(x), torch.from_numpy(w.copy()), np.empty((1, n), np.float32)
+    words = w.copy().view(np.uint64)
     calls: dict[str, Call] = {
         "ours": product(x, w.T, out, isa, threads, packed=True),
         "OpenBLAS": lambda: np.matmul(x, w.T),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +41,7 @@ def execute(plan: Plan, arrays: Sequence[Array]) -> None:
 def product(
     a: Array, b: Array, isa: Isa, threads: int = 1, *, out: Array | None = None, epilogue: Expression | None = None,
     sources: Sequence[Array | Immediate] = (), in_place: bool = False, spec: Spec = SB1, packed: bool = False,
+    run: Callable[[Plan, Sequence[Array]], None] = execute,
     out_dtype: DType = float32, **choices: Any,
 ) -> Array:  # fmt: skip
     """epilogue(a @ b, sources...) through the kernels."""
@@ -59,7 +60,7 @@ def product(
         tuple(s if isinstance(s, Immediate) else matrix(s, whole) for s in sources), in_place, spec,
     )  # fmt: skip
     plan = gemm.plan(c, isa, threads, **choices)
-    execute(plan, [a, operand, *(s for s in sources if not isinstance(s, Immediate)), out])
+    run(plan, [a, operand, *(s for s in sources if not isinstance(s, Immediate)), out])
     return out
 
 

@@ -1,0 +1,30 @@
+"""Products on the AArch64 rows, emulated, have the bits of the reference and stay within their operands."""
+
+from __future__ import annotations
+
+import aarch64
+import numpy as np
+import pytest
+from gemm_run import product, same
+from rows import AARCH64_ROWS
+
+from samebits.codegen.isa import Isa
+from samebits.kernels.gemm import Matrix, Spec, fused, reference
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("isa", AARCH64_ROWS, ids=lambda row: row.name)
+def test_bits_on_aarch64(isa: Isa) -> None:
+    for m, n, k in ((1, 1, 0), (9, 13, 130), (1, 30, 257), (17, 2, 40)):
+        a, b, bias = draw(m, k), draw(k, n, seed=1), draw(n, seed=2)
+        epilogue, _ = fused(bias=Matrix(0, 1))
+        for right in (b, np.asfortranarray(b)):
+            for form in ("fused", "staged"):
+                got = product(a, right, isa, epilogue=epilogue, sources=[bias], form=form, run=aarch64.run_plan)
+                assert same(got, reference(a, b, bias=bias)), (m, n, k, form)
+    a, b = draw(5, 300), draw(300, 14, seed=1)
+    got = product(a, b, isa, spec=Spec(32, 2), run=aarch64.run_plan)
+    assert same(got, reference(a, b, spec=Spec(32, 2)))
