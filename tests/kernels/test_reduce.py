@@ -211,6 +211,48 @@ def test_an_output_may_lie_on_an_input(row: Isa) -> None:
     launch.assert_bits(x, due)
 
 
+@EVERY_ROW
+def test_outputs_of_one_a_row_are_stored_after_all_is_read(row: Isa) -> None:
+    c = Chain()
+    s, t = c.input(F32), c.input(F32)
+    swapped = c.finish(c.apply("neg", t), c.apply("neg", s), c.apply("row_sum", s))
+    for n in (1, 3):
+        x, y = np.random.default_rng(n).normal(size=(2, 5, 1)).astype(np.float32)
+        due = reduce.reference(swapped, x, y, axes=(1,))
+        total = np.empty_like(x)
+        run(swapped, row, [x, y], [x, y, total], (1,))
+        for got, want in zip((x, y, total), due, strict=True):
+            launch.assert_bits(got, want, (n, row.name))
+
+
+@EVERY_ROW
+def test_expressions_without_reductions_are_computed_too(row: Isa) -> None:
+    c = Chain()
+    x = c.input(F32)
+    e = c.finish(c.apply("neg", x), c.apply("mul", x, c.count()))
+    for shape in ((5, 1), (5, 3), (5, 0), (0, 3)):
+        check(e, row, [np.random.default_rng(2).normal(size=shape).astype(np.float32)], (1,), shape)
+
+
+@EVERY_ROW
+def test_nothing_is_read_of_what_has_no_elements(row: Isa) -> None:
+    whole = guard.array(np.zeros(0, np.float32))
+    x = np.lib.stride_tricks.as_strided(whole, (3, 0), (0, 0))
+    check(reduction("row_sum"), row, [x], (1,))
+    c = Chain()
+    v = c.input(F32)
+    check(c.finish(c.apply("add", v, c.apply("row_sum", v))), row, [x], (1,))
+
+
+@EVERY_ROW
+def test_dtypes_of_every_width(row: Isa) -> None:
+    for dtype in (dtypes.float64, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.uint32, dtypes.uint64):
+        x = (100 * np.random.default_rng(6).normal(size=(3, 2055))).astype(np.int64).astype(dtype.numpy)
+        for op in ("row_sum", "row_max", "row_min"):
+            for view in (x, x[:, ::-1], x[:, :70:3], x[:, :1]):
+                check(reduction(op, dtype), row, [view], (1,), (dtype, op))
+
+
 @pytest.mark.parametrize("row", rows.AARCH64_ROWS, ids=lambda row: row.name)
 def test_aarch64_has_the_same_bits(row: Isa) -> None:
     inputs = fused_operands(3, 131)

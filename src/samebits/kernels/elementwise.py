@@ -58,7 +58,7 @@ def plan(
     """
     _check(expression, inputs, outputs)
     shape = outputs[0][0]
-    way = _walk(shape, [*inputs, *outputs])
+    way = _walk(shape, [*inputs, *outputs], len(outputs))
     operands = tuple(Operand(k) for k in range(len(inputs) + len(outputs)))
     rows, n = way.rows, way.inner.extent
     block = _TASK if n >= 2 * _TASK else max(n, 1)
@@ -97,11 +97,11 @@ def _check(expression: Expression, inputs: tuple[Layout, ...], outputs: tuple[La
         )
 
 
-def _walk(shape: tuple[int, ...], layouts: Sequence[Layout]) -> Walk:
+def _walk(shape: tuple[int, ...], layouts: Sequence[Layout], outputs: int) -> Walk:
     """The axes in the order of the first output's strides, so that stores are as dense as they can be."""
     strides = [broadcast("elementwise.plan", layout, shape) for layout in layouts]
     axes = [Axis(extent, tuple(s[a] for s in strides)) for a, extent in enumerate(shape)]
-    leading = strides[-1]
+    leading = strides[len(layouts) - outputs]
     order = sorted(range(len(shape)), key=lambda a: -abs(leading[a]))
     return walk([axes[a] for a in order]) if axes else walk([Axis(1, (0,) * len(layouts))])
 

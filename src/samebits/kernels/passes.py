@@ -37,7 +37,10 @@ def uniform(e: Expression, classes: Sequence[str]) -> tuple[bool, ...]:
 
 
 def passes(e: Expression, is_uniform: Sequence[bool]) -> tuple[Pass, ...]:
-    """Reductions by depth, then the pass that stores the outputs that vary along the row, if there are any."""
+    """Reductions by depth, then the pass that stores the outputs that vary along the row, if there are any.
+
+    There is always one pass: outputs that are one a row are stored with the last, whatever it is for.
+    """
     depth = [0] * len(e.inputs)
     for node in e.nodes:
         depth.append(max([depth[k] for k in node.arguments], default=0) + (node.op in REDUCTIONS))
@@ -45,7 +48,7 @@ def passes(e: Expression, is_uniform: Sequence[bool]) -> tuple[Pass, ...]:
     groups = [tuple(k for k in reductions if depth[k] == level) for level in sorted({depth[k] for k in reductions})]
     targets = [[e.nodes[k - len(e.inputs)].arguments[0] for k in group] for group in groups]
     varying = [k for k in e.outputs if not is_uniform[k]]
-    if varying:
+    if varying or not groups:
         groups.append(())
         targets.append(varying)
     needs = [set(_needed(e, is_uniform, target)) for target in targets]

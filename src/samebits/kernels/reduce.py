@@ -211,7 +211,10 @@ class _Planner:
         merged = walk([Axis(self.shape[a], tuple(s[a] for s in strides)) for a in order])
         rows = (*merged.outer, merged.inner) if order and merged.inner.extent != 1 else ()
         last = [a for a in self.reduced if self.shape[a] != 1][-1:]
-        inner = tuple(s[last[0]] if last else 0 for s in strides)
+        # What has no elements is not the same element all along the row: nothing of it may be read.
+        inner = tuple(
+            1 if 0 in layout[0] else s[last[0]] if last else 0 for layout, s in zip(layouts, strides, strict=True)
+        )
         return Walk(rows, Axis(self.n, inner))
 
     def _kernel(self, way: Walk, places: Sequence[Operand]) -> tuple[Step, int]:

@@ -85,9 +85,11 @@ class _Row:
 
     def store_uniforms(self) -> None:
         """The outputs that are one a row."""
-        for position, k in enumerate(self.e.outputs):
-            if self.uniform[k]:
-                self._store_uniform(len(self.e.inputs) + position, self.scalars.stored(k))
+        places = [(len(self.e.inputs) + j, k) for j, k in enumerate(self.e.outputs) if self.uniform[k]]
+        # Every load comes before the first store: an output may lie on an input.
+        results = [(place, self.scalars.stored(k)) for place, k in places]
+        for place, result in results:
+            self._store_uniform(place, result)
 
     def _scalar(self, k: int) -> Vector:
         node = self.e.node(k)
