@@ -226,6 +226,13 @@ ERRORS = {
     f"Layout: shape is ({2**62}, 2), must be fewer than 2**63 elements; use less": lambda: Layout(
         (2**62, 2), (0, 0), 0, 8
     ),
+    f"Layout: shape is (0, {2**63}), must be fewer than 2**63 elements; use less": lambda: Layout(
+        (0, 2**63), (0, 0), 0, 8
+    ),
+    "Layout: shape is (array([2, 3]),), must be a tuple of integers; convert it first": lambda: Layout(
+        (np.array([2, 3]),), (4,), 0, 8
+    ),
+    "Layout.flip: axis is array([0, 1]), must be an integer; convert it first": lambda: D.flip(np.array([0, 1])),
     f"Layout: span is [0, {2**66}) bits, must be within 64-bit integers; use less": lambda: Layout(
         (5,), (2**64 - 2,), 0, 8
     ),

@@ -25,10 +25,12 @@ def check_integers(call: str, name: str, values: Iterable[SupportsIndex]) -> tup
         items = tuple(values)
     except TypeError:
         raise LayoutError(message(call, name, "", repr(values), "a tuple of integers", "write it as a tuple")) from None
-    for item in items:
-        if type(item) is not int and (isinstance(item, bool) or not hasattr(item, "__index__")):
-            raise LayoutError(message(call, name, "", repr(items), "a tuple of integers", "convert it first"))
-    return tuple(map(operator.index, items))
+    try:
+        if bool not in map(type, items):
+            return tuple(map(operator.index, items))
+    except TypeError:
+        pass
+    raise LayoutError(message(call, name, "", repr(items), "a tuple of integers", "convert it first"))
 
 
 def check_extents(call: str, name: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
@@ -38,16 +40,19 @@ def check_extents(call: str, name: str, values: Iterable[SupportsIndex]) -> tupl
         raise LayoutError(message(call, name, "length", len(shape), f"at most {MAX_RANK}", "merge axes"))
     if shape and min(shape) < 0:
         raise LayoutError(message(call, name, "", shape, "extents of at least 0", "count elements"))
-    if math.prod(shape) >= LIMIT:
+    if math.prod(shape) >= LIMIT or max(shape, default=0) >= LIMIT:
         raise LayoutError(message(call, name, "", shape, "fewer than 2**63 elements", "use less"))
     return shape
 
 
 def check_index(call: str, name: str, value: object, extent: int) -> int:
     """value as an index into extent places, negative ones counted from the end."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    try:
+        index = operator.index(value)  # type: ignore[arg-type]  # what has no __index__ is told below
+    except TypeError:
+        index = None
+    if index is None or isinstance(value, bool):
         raise LayoutError(message(call, name, "", repr(value), "an integer", "convert it first"))
-    index = operator.index(value)
     if not -extent <= index < extent:
         raise LayoutError(message(call, name, "", index, f"in [{-extent}, {extent})", "use an existing one"))
     return index if index >= 0 else index + extent

@@ -1,6 +1,7 @@
 """Eager calls: the same kind of array out, the memo never changes an answer, bad operands get one sentence."""
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -115,13 +116,106 @@ def test_out_is_written_and_returned():
     assert c.tobytes() == expected.tobytes()
 
 
+def test_out_may_interleave_with_an_operand_or_be_it():
+    x = normal(5, 8)
+    expected = sb.exp(x[:, ::2])
+    sb.exp(x[:, ::2], out=x[:, 1::2])
+    assert x[:, 1::2].tobytes() == expected.tobytes()
+    y = normal(64, 64)
+    expected = sb.softmax(y)
+    assert sb.softmax(y, out=y).tobytes() == expected.tobytes()
+    z = normal(3)
+    expected = sb.add(sb.matmul(x[0], x[:3].T), z)
+    assert sb.matmul(x[0], x[:3].T, c=z, out=z).tobytes() == expected.tobytes()
+
+
+def test_numbers_take_the_dtype_and_leave_the_kind():
+    t = torch.ones(2, 3)
+    for _ in range(2):
+        assert type(sb.subtract(1.0, t)) is torch.Tensor
+        assert sb.multiply(np.arange(4, dtype=np.int8), 3).tolist() == [0, 3, 6, 9]
+        assert sb.multiply(normal(3), 1e300).tobytes() == (normal(3) * np.float32(np.inf)).tobytes()
+        assert sb.add(1, 2).tolist() == 3.0
+    assert (
+        sb.matmul(normal(2, 2), normal(2, 2), alpha=1e300).tobytes()
+        == sb.multiply(sb.matmul(normal(2, 2), normal(2, 2)), float("inf")).tobytes()
+    )
+
+
+def test_misaligned_array_is_refused_by_a_remembered_call_too():
+    memory = np.zeros(21, np.uint8)
+    misaligned = memory[1 - memory.ctypes.data % 4 :][:16].view(np.float32)
+    assert not misaligned.flags.aligned
+    for _ in range(2):
+        with pytest.raises(sb.ExchangeError, match="x alignment is less than its dtype's"):
+            sb.sqrt(misaligned)
+        sb.sqrt(np.zeros(4, np.float32))
+
+
+def test_remembered_tensors_that_share_a_buffer_are_told_from_those_that_do_not():
+    x, y, z = (sb.Tensor.from_any(normal(6, 6, seed=seed)) for seed in range(3))
+    for a, b in [(x, x.T), (x, y.T), (y, x.T), (z, z.T), (x, x), (x, y), (z, z)]:
+        for _ in range(2):
+            made = sb.subtract(a, b)
+            assert type(made) is sb.Tensor
+            assert made.numpy().tobytes() == (a.numpy() - b.numpy()).tobytes()
+    n = x.numpy()
+    for a, b, c, bias in [(n, n, x, x.T), (n, n, x, y.T), (n, z.numpy(), x, x.T)]:
+        for _ in range(2):
+            expected = gemm.reference(a, b, c=c.numpy(), bias=bias.numpy())
+            assert sb.matmul(a, b, c=c, bias=bias).tobytes() == expected.tobytes()
+
+
+def test_remembered_call_refuses_a_closed_tensor():
+    x = sb.Tensor.zeros((3, 5))
+    sb.sqrt(x)
+    assert sb.sqrt(sb.Tensor.zeros((3, 5))).numpy().sum() == 0
+    x.buffer.close()
+    with pytest.raises(sb.ClosedError, match="sqrt: x buffer is closed"):
+        sb.sqrt(x)
+
+
+def test_memory_outlives_a_buffer_closed_during_the_call(monkeypatch):
+    class Owner:
+        pass
+
+    for _ in range(2):  # the second call is remembered
+        owner, memory = Owner(), normal(4, 4)
+        alive = weakref.ref(owner)
+        x = sb.Tensor(
+            sb.Buffer(memory.ctypes.data, memory.nbytes, owner),
+            sb.Layout.dense((4, 4), width_bits=32),
+            sb.dtypes.float32,
+        )
+        del owner
+        seen = []
+        run = call.Prepared.run
+
+        def closing(prepared, addresses, x=x, alive=alive, seen=seen, run=run):
+            x.buffer.close()
+            seen.append(alive() is not None)
+            run(prepared, addresses)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(call.Prepared, "run", closing)
+            assert sb.abs(x).numpy().tobytes() == np.abs(memory).tobytes()
+        assert seen == [True]
+        assert alive() is None
+
+
+def closed():
+    x = sb.Tensor.zeros((3,))
+    x.buffer.close()
+    return x
+
+
 @pytest.mark.parametrize(
     ("made", "kind", "text"),
     [
         (
             lambda x: sb.matmul(x, x),
             sb.ShapeError,
-            "matmul: b rows is 3, must be 4, the columns of a; pass b of shape [..., 4, N]",
+            "matmul: b row count is 3, must be a's column count 4; pass b of shape [..., 4, N]",
         ),
         (
             lambda x: sb.matmul(x.astype(np.float64), x.T),
@@ -147,9 +241,117 @@ def test_out_is_written_and_returned():
             lambda x: sb.matmul(x, x.T, plan=sb.plan_matmul(x[:2], x.T)),
             sb.PlanError,
             (
-                "matmul: plan is matmul a[2,4] b[4,3], chunk 128, must be matmul a[3,4] b[4,3], chunk 128; "
+                "matmul: plan is matmul a[2,4] b[4,3], chunk 128, must be the one for matmul a[3,4] b[4,3], chunk 128; "
                 "make it with plan_matmul for these operands"
             ),
+        ),
+        (
+            lambda x: sb.matmul(x, x.T, plan=sb.plan_matmul(x.copy("F"), x.T)),
+            sb.PlanError,
+            (
+                "matmul: plan is for other strides, options or tiles, must be the one for "
+                "matmul a[3,4] b[4,3], chunk 128; make it with plan_matmul for these operands"
+            ),
+        ),
+        (
+            lambda x: sb.matmul(x, x.T, plan=sb.plan_matmul(x, x.T, activation="relu")),
+            sb.PlanError,
+            (
+                "matmul: plan is for other strides, options or tiles, must be the one for "
+                "matmul a[3,4] b[4,3], chunk 128; make it with plan_matmul for these operands"
+            ),
+        ),
+        (
+            lambda x: sb.matmul(x, x.T, plan="fast"),
+            sb.OptionError,
+            "matmul: plan is 'fast', must be a Plan; make it with plan_matmul",
+        ),
+        (
+            lambda x: sb.matmul(x, x.T, spec=256),
+            sb.OptionError,
+            "matmul: spec is 256, must be a Spec; leave it out for sb1",
+        ),
+        (
+            lambda x: sb.matmul(x, x.T, alpha="2"),
+            sb.OptionError,
+            "matmul: alpha is '2', must be a number; pass a float",
+        ),
+        (
+            lambda x: sb.layer_norm(x, eps=None),
+            sb.OptionError,
+            "layer_norm: eps is None, must be a number; pass a float",
+        ),
+        (
+            lambda x: sb.matmul(np.stack([x, x]), np.stack([x.T] * 3)),
+            sb.ShapeError,
+            "matmul: b batch shape is (3,), must be one that broadcasts with a's (2,); reshape one of them",
+        ),
+        (
+            lambda x: sb.matmul(x, np.float32(3)),
+            sb.ShapeError,
+            "matmul: b rank is 0, must be at least 1; use multiply for a scalar",
+        ),
+        (
+            lambda x: sb.exp(x[:, :3], out=x[:, 1:]),
+            sb.LayoutError,
+            "exp: out memory is that of an operand, must be its own, or exactly an operand's; leave out= away",
+        ),
+        (
+            lambda x: sb.softmax(x[:, :3], out=x[:, :3].T),
+            sb.LayoutError,
+            "softmax: out memory is that of an operand, must be its own, or exactly an operand's; leave out= away",
+        ),
+        (
+            lambda x: sb.exp(x, out=np.lib.stride_tricks.as_strided(x.copy(), (3, 4), (4, 4))),
+            sb.LayoutError,
+            (
+                "exp: out layout is (3, 4) with strides (1, 1), must be one with a place for each element; "
+                "pass another array"
+            ),
+        ),
+        (
+            lambda x: sb.exp(x[0], out=[np.float32(0)] * 4),
+            sb.ExchangeError,
+            "exp: out type is list, must be an array; make one with numpy.empty",
+        ),
+        (
+            lambda x: sb.exp(x[0, 0], out=np.float32(0)),
+            sb.ExchangeError,
+            "exp: out type is float32, must be an array; make one with numpy.empty",
+        ),
+        (
+            lambda x: sb.multiply(x.astype(np.int32), 0.5),
+            sb.DTypeError,
+            "multiply: y is 0.5, must be an integer, as the array is int32; cast the array first",
+        ),
+        (
+            lambda x: sb.add(300, x.astype(np.uint8)),
+            sb.DTypeError,
+            "add: x is 300, must be within [0, 255], as the array is uint8; cast the array first",
+        ),
+        (
+            lambda x: sb.add(x, 10**400),
+            sb.DTypeError,
+            "add: y is beyond float64, must be a number; pass an array",
+        ),
+        (
+            lambda x: sb.add(x, x.astype(np.float64)),
+            sb.DTypeError,
+            "add: y dtype is float64, must be float32; convert it first",
+        ),
+        (lambda x: sb.exp(range(3)), sb.DTypeError, "exp: x dtype is int64, must be float32; convert it first"),
+        (
+            lambda x: sb.cast(x, "float4_e2m1fn"),
+            sb.DTypeError,
+            (
+                "cast: dtype is float4_e2m1fn, must be float64 or float32 or int64 or int32 or int16 or int8 or "
+                "uint64 or uint32 or uint16 or uint8 or bool; choose one of these"
+            ),
+        ),
+        (
+            lambda x: sb.exp(closed()),
+            sb.ClosedError,
+            "exp: x buffer is closed, must be open; close it after its last use",
         ),
         (
             lambda x: sb.exp(x, out=np.empty((4, 3), np.float32)),
@@ -164,7 +366,7 @@ def test_out_is_written_and_returned():
         (
             lambda x: sb.add(x, x[:, :3]),
             sb.ShapeError,
-            "add: operands shapes is (3, 4) and (3, 3), must be shapes that broadcast; reshape one of them",
+            "add: y shape is (3, 3), must be one that broadcasts with (3, 4); reshape it",
         ),
         (
             lambda x: sb.sum(x, (0, -2)),
@@ -174,7 +376,7 @@ def test_out_is_written_and_returned():
         (
             lambda x: sb.max(x[:, :0], 1),
             sb.ShapeError,
-            "max: x extent is 0, must be at least 1 along axis; an empty row has no max",
+            "max: x row length is 0, must be at least 1; an empty row has no max",
         ),
         (
             lambda x: sb.layer_norm(x, x[0, :3]),

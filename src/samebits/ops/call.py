@@ -6,22 +6,34 @@ Start at `Call`: it validates, remembers the kind of the first operand, and laun
 from __future__ import annotations
 
 import functools
+import numbers
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from samebits import driver
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.errors import DeviceError, DTypeError, ExchangeError, OptionError, ShapeError, message
+from samebits.errors import (
+    ClosedError,
+    DeviceError,
+    DTypeError,
+    ExchangeError,
+    LayoutError,
+    OptionError,
+    ShapeError,
+    message,
+)
 from samebits.kernels.plan import Plan
 from samebits.kinds import Kind, kind_of, to_kind
-from samebits.memory import address_of
+from samebits.layout import Layout, Shape
+from samebits.memory import CPU, address_of
 from samebits.native import scratch
-from samebits.native.table import Table
+from samebits.native.table import MAX_THREADS, Table
 from samebits.tensor import Tensor
 
 # Work, in elements or multiply-adds, below which a second thread costs more than it gives (about 20 us of one core).
@@ -31,7 +43,7 @@ SMALL = {"elements": 1 << 16, "products": 1 << 20}
 class Call:
     """One call of a public function: its name for messages, its operands, and the kind of array it gives back."""
 
-    __slots__ = ("_given", "_ran", "_signature", "isa", "kind", "name", "threads")
+    __slots__ = ("_constants", "_given", "_ran", "_signature", "isa", "kind", "name", "threads")
 
     def __init__(self, name: str, first: object, threads: int | None = None) -> None:
         self.name = name
@@ -39,13 +51,15 @@ class Call:
         self.isa: Isa = isas.current()
         self.threads = _check_threads(name, threads)
         self._signature, _asked.signature = _asked.signature, None
-        self._given: list[tuple[object, Tensor]] = []
+        self._given: list[tuple[object, Tensor, object]] = []
+        self._constants: list[Tensor] = []
         self._ran: list[tuple[Prepared, tuple[Tensor, ...]]] = []
 
     def operand(self, name: str, x: object, *dtypes: DType) -> Tensor:
-        """x as a tensor on the host.
+        """x as a tensor on the host, whose memory stays until the call ends even if another thread closes its buffer.
 
-        Raises:  DTypeError if its dtype is none of `dtypes` (where any are given), DeviceError if it is elsewhere.
+        Raises:  DTypeError if its dtype is none of `dtypes` (where any are given), DeviceError if it is elsewhere,
+                 ClosedError if its buffer is closed.
         """
         tensor = Tensor.from_any(x)
         if dtypes and tensor.dtype not in dtypes:
@@ -53,24 +67,74 @@ class Call:
             raise DTypeError(message(self.name, name, "dtype", tensor.dtype.name, expected, "convert it first"))
         if not tensor.device.is_host:
             raise DeviceError(message(self.name, name, "device", tensor.device, "the host", "copy it to the host"))
-        self._given.append((x, tensor))
+        if tensor.buffer.is_closed:
+            raise ClosedError(message(self.name, name, "buffer", "closed", "open", "close it after its last use"))
+        self._given.append((x, tensor, tensor.buffer.owner))
         return tensor
 
-    def output(self, shape: Sequence[int], dtype: DType, out: object = None, name: str = "out") -> Tensor:
+    def constant(self, array: npt.NDArray[Any]) -> Tensor:
+        """An operand made of a Python number among the arguments: the same in every call with these arguments."""
+        self._constants.append(Tensor.from_any(array))
+        return self._constants[-1]
+
+    def output(self, shape: Sequence[int], dtype: DType, out: object = None, apart: Sequence[Tensor] = ()) -> Tensor:
         """A new dense tensor, or `out` after checking that the result fits in it.
 
-        Raises:  ShapeError, DTypeError or ExchangeError if `out` cannot take the result.
+        An operand taken before may be `out` itself, element on element, unless it is one of `apart`: with any other
+        overlap the bits would depend on the order of loads and stores.
+
+        Raises:  ExchangeError, DTypeError, ShapeError or LayoutError if `out` cannot take the result.
         """
         if out is None:
             return Tensor.empty(shape, dtype)
-        tensor = self.operand(name, out, dtype)
+        if isinstance(out, np.generic) or not (isinstance(out, Tensor) or hasattr(type(out), "__dlpack__")):
+            remedy = "make one with numpy.empty"
+            raise ExchangeError(message(self.name, "out", "type", type(out).__name__, "an array", remedy))
+        operands = [tensor for _, tensor, _ in self._given]
+        tensor = self.operand("out", out, dtype)
         if tensor.shape != tuple(shape):
             raise ShapeError(
-                message(self.name, name, "shape", tensor.shape, tuple(shape), "pass an array of that shape")
+                message(self.name, "out", "shape", tensor.shape, tuple(shape), "pass an array of that shape")
             )
         if tensor.read_only:
-            raise ExchangeError(message(self.name, name, "memory", "read-only", "writable", "pass another array"))
+            raise ExchangeError(message(self.name, "out", "memory", "read-only", "writable", "pass another array"))
+        if _may_repeat(tensor.layout):
+            actual, expected = f"{tensor.shape} with strides {tensor.strides}", "one with a place for each element"
+            raise LayoutError(message(self.name, "out", "layout", actual, expected, "pass another array"))
+        for x in operands:
+            may_be_out = not any(x is y for y in apart)
+            if not (may_be_out and _is_exactly(x, tensor)) and _overlap(x, tensor):
+                expected = "its own, or exactly c's" if apart else "its own, or exactly an operand's"
+                raise LayoutError(
+                    message(self.name, "out", "memory", "that of an operand", expected, "leave out= away")
+                )
         return tensor
+
+    def broadcast(self, name: str, shape: Shape, other: Shape) -> Shape:
+        """The shape that `shape` and the one of operand `name` broadcast to.
+
+        Raises:  ShapeError if there is none.
+        """
+        if shape == other:
+            return shape
+        try:
+            return np.broadcast_shapes(shape, other)
+        except ValueError:
+            expected = f"one that broadcasts with {shape}"
+            raise ShapeError(message(self.name, name, "shape", other, expected, "reshape it")) from None
+
+    def number(self, name: str, value: object) -> float:
+        """value rounded once to float32.
+
+        Raises:  OptionError if it is no real number.
+        """
+        try:
+            if isinstance(value, numbers.Real):
+                with np.errstate(over="ignore"):
+                    return float(np.float32(float(value)))
+        except OverflowError:
+            pass
+        raise OptionError(message(self.name, name, "", repr(value), "a number", "pass a float"))
 
     def sized(self, work: int, unit: str) -> int:
         """How many threads share this much work: one where a second would cost more than it gives."""
@@ -86,50 +150,113 @@ class Call:
         if out is not None:
             return out
         if self._signature is not None and len(self._ran) == 1:
-            self._remember(*self._signature, tensor)
+            self._remember(self._signature, tensor)
         return to_kind(tensor, self.kind)
 
-    def _remember(self, key: Any, arrays: list[Any], result: Tensor) -> None:
+    def _remember(self, signature: _Signature, result: Tensor) -> None:
         """Let the next such call skip to the table. Of this call's arrays only their places are kept, and nothing where
-        one array came twice, since the next call may bring two."""
-        position = {id(x): i for i, x in enumerate(arrays)}
-        if len(position) < len(arrays) or result.dtype.numpy is None:
+        two are views of one buffer, since those of the next call may not be."""
+        position = {id(x): i for i, x in reversed(list(enumerate(signature.arrays)))}
+        if result.dtype.numpy is None:
             return
-        known = {id(tensor.buffer): (position.get(id(x)), tensor.address) for x, tensor in self._given}
-        known[id(result.buffer)] = (len(arrays), result.address)
+        known: dict[int, tuple[int | None, int]] = {}
+        for x, tensor, _ in self._given:
+            place = position.get(id(x)), tensor.layout.offset_bits
+            if known.setdefault(id(tensor.buffer), place) != place:
+                return
+        for i, x in enumerate([*self._constants, result], len(signature.arrays)):
+            known[id(x.buffer)] = i, x.layout.offset_bits
         ((prepared, operands),) = self._ran
         places: list[int] = []
         for x in operands:
-            place, address = known.get(id(x.buffer), (None, 0))
-            if place is None or x.address != address:
+            number, offset = known.get(id(x.buffer), (None, 0))
+            if number is None or x.layout.offset_bits != offset:
                 return
-            places.append(place)
+            places.append(number)
         if len(_memos) >= _MEMOS:
             _memos.clear()
-        _memos[key] = _Memo(prepared, tuple(places), result.shape, result.dtype.numpy)
+        unit = max([x.dtype.size_bytes for x in operands])
+        _memos[signature.key] = _Memo(
+            self.isa, prepared, tuple(places), tuple(self._constants), result.shape, result.dtype, self.kind, unit - 1
+        )
 
 
-class _Memo:
-    """What a call with known dtypes, shapes, strides and options runs."""
+def _is_exactly(x: Tensor, y: Tensor) -> bool:
+    """Whether element i of x is element i of y, for every i."""
+    return (
+        x.address == y.address
+        and x.dtype.width_bits == y.dtype.width_bits
+        and x.shape == y.shape
+        and (x.layout.strides_bits == y.layout.strides_bits)
+    )
 
-    __slots__ = ("dtype", "places", "prepared", "shape")
 
-    def __init__(self, prepared: Prepared, places: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> None:
-        self.prepared, self.places, self.shape, self.dtype = prepared, places, shape, dtype
+def _overlap(x: Tensor, y: Tensor) -> bool:
+    """Whether the elements of x and y share a byte; also where that is too hard to tell."""
+    a, b = x.numpy(), y.numpy()
+    try:
+        return np.may_share_memory(a, b) and np.shares_memory(a, b, max_work=_WORK)  # type: ignore[arg-type]  # any bound will do
+    except np.exceptions.TooHardError:
+        return True
 
-    def run(self, arrays: list[Any]) -> Any:
-        """The result for other arrays of the same signature, in the order in which the call took them."""
-        out = np.empty(self.shape, self.dtype)
-        found = [address_of(x) for x in arrays]
-        found.append(address_of(out))
-        self.prepared.run([found[place] for place in self.places])
+
+# Candidates that NumPy tries: enough for slices of one array.
+_WORK = 10_000
+
+
+def _may_repeat(layout: Layout) -> bool:
+    """Whether two elements may share memory: unless each axis steps over all that the axes of smaller steps reach."""
+    if not layout.size:
+        return False
+    reach = layout.pitch_bits
+    for step, extent in sorted((abs(s), n) for s, n in zip(layout.strides_bits, layout.shape, strict=True) if n != 1):
+        if step < reach:
+            return True
+        reach += (extent - 1) * step
+    return False
+
+
+class _Signature(NamedTuple):
+    """A call that may be remembered: its key, and its arrays in the order in which they came."""
+
+    key: Any
+    arrays: list[Any]
+
+
+class _Memo(NamedTuple):
+    """What a call with known kinds, dtypes, shapes, strides and options runs.
+
+    `places` are the plan's operands among the arrays, then the constants, then the result. `isa` and `constants` are
+    here to stay alive: the key holds the one's id, the plan's arguments the others' memory.
+    """
+
+    isa: Isa
+    prepared: Prepared
+    places: tuple[int, ...]
+    constants: tuple[Tensor, ...]
+    shape: Shape
+    dtype: DType
+    kind: Kind
+    misaligned: int
+
+    def run(self, addresses: list[int]) -> Any:
+        """The result for other arrays of the same signature, which lie at these addresses."""
+        for constant in self.constants:
+            addresses.append(constant.address)
+        if self.kind == "numpy":
+            out: Any = np.empty(self.shape, self.dtype.numpy)
+            addresses.append(address_of(out))
+        else:
+            out = Tensor.empty(self.shape, self.dtype)
+            addresses.append(out.address)
+        self.prepared.run([addresses[place] for place in self.places])
         return out
 
 
 class _Asked(threading.local):
-    """The key and arrays of the call that `remembered` is about to make, for its `Call` to pick up."""
+    """The call that `remembered` is about to make, for its `Call` to pick up."""
 
-    signature: tuple[Any, list[Any]] | None = None
+    signature: _Signature | None = None
 
 
 _MEMOS = 4096
@@ -140,30 +267,45 @@ R = TypeVar("R")
 
 
 def remembered(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, except that a call on NumPy arrays like one before (dtypes, shapes, strides, options, Isa row) goes
-    straight to that call's table: validation and planning have given the same answer already.
+    """`function`, except that a call on NumPy arrays and host Tensors like one before (kinds, dtypes, shapes, strides,
+    options, Isa row) goes straight to that call's table: validation and planning have given the same answer already.
     """
 
     @functools.wraps(function)
     def wrapper(*arguments: P.args, **options: P.kwargs) -> R:
+        if options.get("out") is not None:
+            return function(*arguments, **options)
         arrays: list[Any] = []
-        key: list[Any] = [function, isas.current(), *options]
-        for value in (*arguments, *options.values()):
+        addresses: list[int] = []
+        owners: list[object] = []  # a buffer may be closed by another thread meanwhile
+        key: list[Any] = [function, id(isas.current()), *options]
+        every = 0
+        for value in (*arguments, *options.values()) if options else arguments:
             kind = type(value)
             if kind is np.ndarray:
-                arrays.append(value)
+                address = address_of(value)
                 key += (value.dtype, value.shape, value.strides)  # type: ignore[attr-defined]
             elif kind in _PLAIN:
                 key += (kind, repr(value) if kind is float else value)
+                continue
+            elif kind is Tensor and value.buffer.device is CPU and not value.buffer.is_closed:  # type: ignore[attr-defined]
+                owners.append(value.buffer.owner)  # type: ignore[attr-defined]
+                address = value.buffer.address + (value.layout.offset_bits >> 3)  # type: ignore[attr-defined]
+                key += (value.dtype, value.layout)  # type: ignore[attr-defined]
             else:
                 return function(*arguments, **options)
-        if options.get("out") is not None:
-            return function(*arguments, **options)
+            arrays.append(value)
+            addresses.append(address)
+            every |= address
+        if len(arrays) > 1:
+            ids = [id(x) for x in arrays]
+            if len(set(ids)) < len(ids):
+                key += ("one array as", *map(ids.index, ids))
         whole = tuple(key)
         memo = _memos.get(whole)
-        if memo is not None:
-            return memo.run(arrays)  # type: ignore[no-any-return]
-        _asked.signature = (whole, arrays)
+        if memo is not None and not every & memo.misaligned:
+            return memo.run(addresses)  # type: ignore[no-any-return]
+        _asked.signature = _Signature(whole, arrays)
         try:
             return function(*arguments, **options)
         finally:
@@ -176,14 +318,12 @@ _PLAIN = frozenset([int, float, str, bool, type(None)])
 
 
 def _check_threads(name: str, threads: int | None) -> int:
-    cores = driver.usable_cores()
     if threads is None:
-        return cores
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 255:
-        raise OptionError(
-            message(name, "threads", "", repr(threads), "an integer from 1 to 255", "leave it out for every core")
-        )
-    return threads
+        return min(driver.usable_cores(), MAX_THREADS)
+    if isinstance(threads, int | np.integer) and not isinstance(threads, bool) and 1 <= threads <= MAX_THREADS:
+        return int(threads)
+    expected = f"an integer from 1 to {MAX_THREADS}"
+    raise OptionError(message(name, "threads", "", repr(threads), expected, "leave it out for every core"))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -11,8 +11,8 @@ import numpy as np
 from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.errors import ShapeError, message
-from samebits.kernels import composites, elementwise
+from samebits.errors import DTypeError, message
+from samebits.kernels import composites, elementwise, functions
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout
 from samebits.ops.call import Call, Prepared, remembered
@@ -34,14 +34,8 @@ def _prepared(expression: Expression, layouts: tuple[Layout, ...], isa: Isa, thr
 def apply(call: Call, expression: Expression, operands: list[Tensor], out: object = None) -> Any:
     """The first output of `expression` over broadcast operands."""
     shape = operands[0].shape
-    if any(x.shape != shape for x in operands):
-        try:
-            shape = np.broadcast_shapes(*(x.shape for x in operands))
-        except ValueError:
-            shapes = " and ".join(str(x.shape) for x in operands)
-            raise ShapeError(
-                message(call.name, "operands", "shapes", shapes, "shapes that broadcast", "reshape one of them")
-            ) from None
+    for name, x in zip(_NAMES[1:], operands[1:], strict=False):
+        shape = call.broadcast(name, shape, x.shape)
     made = call.output(shape, expression.dtype(expression.outputs[0]), out)
     if made.size:
         layouts = (*(x.layout for x in operands), made.layout)
@@ -49,25 +43,56 @@ def apply(call: Call, expression: Expression, operands: list[Tensor], out: objec
     return call.result(made, out)
 
 
-def _promoted(arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The operands, Python numbers converted to the dtype of the first operand that is an array."""
-    if not any(type(x) in _NUMBERS for x in arrays):
-        return arrays
-    dtype = next((Tensor.from_any(x).dtype for x in arrays if type(x) not in _NUMBERS), dtypes.float32)
-    return tuple(np.asarray(x, dtype.numpy) if type(x) in _NUMBERS else x for x in arrays)
+def _operands(call: Call, op: str, arrays: tuple[Any, ...]) -> list[Tensor]:
+    """The operands, all of the dtype of the first array: a Python number becomes one of that dtype."""
+    found: dict[str, Tensor] = {}
+    dtype: DType | None = None
+    for name, x, accepted in zip(_NAMES, arrays, _accepted(op), strict=False):
+        if type(x) not in _NUMBERS:
+            found[name] = call.operand(name, x, *(accepted if dtype is None else (dtype,)))
+            dtype = found[name].dtype
+    for name, x in zip(_NAMES, arrays, strict=False):
+        if name not in found:
+            found[name] = call.constant(_number(call, name, x, dtype or dtypes.float32))
+    return [found[name] for name in _NAMES[: len(arrays)]]
+
+
+@functools.cache
+def _accepted(op: str) -> tuple[tuple[DType, ...], ...]:
+    """The dtypes that each argument of a row of `functions.ROWS` may have."""
+    accepts = functions.row(op).accepts
+    return tuple(tuple(row for row in dtypes.ROWS if row.name in accepted) for accepted in accepts)
+
+
+def _number(call: Call, name: str, x: Any, dtype: DType) -> Any:
+    """A Python number as an array of `dtype`, which it must be able to stand for."""
+    if dtype.is_float:
+        try:
+            with np.errstate(over="ignore"):
+                return np.asarray(float(x), dtype.numpy)
+        except OverflowError:
+            raise DTypeError(message(call.name, name, "", "beyond float64", "a number", "pass an array")) from None
+    if isinstance(x, float):
+        remedy = "cast the array first"
+        raise DTypeError(message(call.name, name, "", x, f"an integer, as the array is {dtype}", remedy))
+    if not dtype.min <= x <= dtype.max:
+        expected = f"within [{dtype.min}, {dtype.max}], as the array is {dtype}"
+        raise DTypeError(message(call.name, name, "", x, expected, "cast the array first"))
+    return np.asarray(x, dtype.numpy)
 
 
 _NUMBERS = (bool, int, float)
+_NAMES = ("x", "y", "z")
 
 
 def _function(name: str, op: str, arity: int, meaning: str) -> Callable[..., Any]:
-    names = ("x", "y", "z")[:arity]
+    names = _NAMES[:arity]
 
     def function(*arrays: Any, out: Any = None, threads: int | None = None) -> Any:
         if len(arrays) != arity:
             raise TypeError(f"{name}() takes {arity} arrays ({', '.join(names)}), got {len(arrays)}")
-        call = Call(name, arrays[0], threads)
-        operands = [call.operand(n, x) for n, x in zip(names, _promoted(arrays), strict=True)]
+        call = Call(name, next((x for x in arrays if type(x) not in _NUMBERS), arrays[0]), threads)
+        operands = _operands(call, op, arrays)
         return apply(call, _expression(op, tuple(x.dtype for x in operands)), operands, out)
 
     function.__name__ = function.__qualname__ = name
@@ -75,9 +100,10 @@ def _function(name: str, op: str, arity: int, meaning: str) -> Callable[..., Any
     function.__doc__ = f"""{meaning}, per element.
 
     Args:    {", ".join(names)}: arrays of one dtype that broadcast; a Python number takes it.
-             out: an array for the result.   threads: at most so many; default every usable core.
-    Returns: an array of the first operand's kind.
-    Raises:  DTypeError, ShapeError.   Bits: numerics.md sections 1 and 7.
+             out: an array for the result; it may be an operand itself, and overlap none otherwise.
+             threads: at most so many; default every usable core.
+    Returns: an array of the kind of the first that is no Python number.
+    Raises:  DTypeError, ShapeError, LayoutError (out overlaps an operand).   Bits: numerics.md sections 1 and 7.
     """
     return remembered(function)
 
@@ -102,11 +128,15 @@ def cast(x: Any, dtype: object, *, out: Any = None, threads: int | None = None) 
 
     Args:    x: any array.   dtype: a DType, its name, or a NumPy dtype.   out: an array for the result.
     Returns: an array of x's kind.
-    Raises:  DTypeError if there is no such conversion.
+    Raises:  DTypeError if there is no such conversion.   Bits: numerics.md section 7.
     """
     call = Call("cast", x, threads)
-    tensor = call.operand("x", x)
-    return apply(call, _expression("cast", (tensor.dtype,), dtypes.of(dtype)), [tensor], out)
+    (accepted,) = _accepted("cast")
+    tensor, to = call.operand("x", x, *accepted), dtypes.of(dtype)
+    if to not in accepted:
+        expected = " or ".join(row.name for row in accepted)
+        raise DTypeError(message("cast", "dtype", "", to, expected, "choose one of these"))
+    return apply(call, _expression("cast", (tensor.dtype,), to), [tensor], out)
 
 
 @remembered

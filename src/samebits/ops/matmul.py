@@ -14,7 +14,7 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
-from samebits.errors import LayoutError, OptionError, PlanError, ShapeError, message
+from samebits.errors import OptionError, PlanError, ShapeError, message
 from samebits.kernels import gemm
 from samebits.kernels.gemm import tiles
 from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Spec, fused
@@ -35,7 +35,7 @@ def matmul(
 
     Args:    a: float32 [..., M, K] or [K].   b: float32 [..., K, N] or [K], or packed; batch dimensions broadcast.
              bias, c: float32, broadcast to the result.   activation: one of erf, exp, gelu, relu.
-             alpha, beta: scales, rounded to float32.   out: an array for the result; it may be c itself.
+             alpha, beta: scales, rounded to float32.   out: an array for the result; it may be c itself, or bias.
              spec: the order of the sum.   threads: at most so many; default every usable core.
              plan: one of `plan_matmul` for these operands, obeyed.
     Returns: [..., M, N] as the kind of array that a is; the axis of an operand with one is left out.
@@ -43,6 +43,8 @@ def matmul(
     Bits:    numerics.md section 2: they depend on the values and `spec` alone.
     """
     call = Call("matmul", a, threads)
+    if plan is not None and not isinstance(plan, Plan):
+        raise OptionError(message("matmul", "plan", "", repr(plan), "a Plan", "make it with plan_matmul"))
     operands, contraction, made, shape = _described(call, a, b, bias, activation, alpha, c, beta, out, spec)
     if made.size:
         work = contraction.m * contraction.n * max(contraction.k, 1) * math.prod(contraction.batch)
@@ -105,10 +107,11 @@ def _prepared(contraction: Contraction, isa: Isa, threads: int) -> Prepared:
 
 @functools.lru_cache(maxsize=256)
 def _obeyed(plan: Plan, contraction: Contraction) -> Prepared:
-    if plan.what != str(contraction) or plan.operands != contraction.operands:
-        raise PlanError(
-            message("matmul", "plan", "", plan.what, str(contraction), "make it with plan_matmul for these operands")
-        )
+    # A plan holds strides and epilogue, which its words do not all say: only the very plan is safe to obey.
+    if plan != gemm.plan(contraction, plan.isa, plan.threads):
+        actual = plan.what if plan.what != str(contraction) else "for other strides, options or tiles"
+        remedy = "make it with plan_matmul for these operands"
+        raise PlanError(message("matmul", "plan", "", actual, f"the one for {contraction}", remedy))
     return Prepared(plan)
 
 
@@ -117,29 +120,36 @@ def _described(
     spec: Spec,
 ) -> tuple[list[Tensor], Contraction, Tensor, _Shape]:  # fmt: skip
     """The plan's operands, the contraction, the tensor written, and the shape that the caller sees."""
+    if not isinstance(spec, Spec):
+        raise OptionError(message(call.name, "spec", "", repr(spec), "a Spec", "leave it out for sb1"))
     x = call.operand("a", a, dtypes.float32)
     packed = b if isinstance(b, gemm.PackedMatrix) else None
-    y = packed.tensor if packed is not None else call.operand("b", b, dtypes.float32)
+    y = call.operand("b", b if packed is None else packed.tensor, dtypes.float32)
     right = packed.shape if packed is not None else y.shape
-    if not x.shape or not right:
-        raise ShapeError(message(call.name, "a and b", "shapes", f"{x.shape} and {right}", "at least one axis each",
-                                 "use multiply for a scalar"))  # fmt: skip
+    for name, shape in (("a", x.shape), ("b", right)):
+        if not shape:
+            raise ShapeError(message(call.name, name, "rank", 0, "at least 1", "use multiply for a scalar"))
     vector_a, vector_b = x.ndim == 1, len(right) == 1
+    apart = [x, y]
     x = x.unsqueeze(0) if vector_a else x
     if packed is None and vector_b:
         y, right = y.unsqueeze(1), (*right, 1)
     m, k, n = x.shape[-2], x.shape[-1], right[-1]
     if right[-2] != k:
         raise ShapeError(
-            message(call.name, "b", "rows", right[-2], f"{k}, the columns of a", f"pass b of shape [..., {k}, N]")
+            message(call.name, "b", "row count", right[-2], f"a's column count {k}", f"pass b of shape [..., {k}, N]")
         )
-    batch = _broadcast(call, x.shape[:-2], right[:-2])
+    batch = _batch(call, x.shape[:-2], right[:-2])
     whole = (*batch, m, n)
     seen = (*batch, *(() if vector_a else (m,)), *(() if vector_b else (n,)))
-    target = _target(call, out, seen, whole)
     addend = call.operand("c", c, dtypes.float32) if c is not None else None
     added = call.operand("bias", bias, dtypes.float32) if bias is not None else None
     sources = [t for t in (addend, added) if t is not None]
+    target = call.output(seen, dtypes.float32, out, apart)
+    in_place = out is not None and any(t.address == target.address for t in sources)
+    if seen != whole:
+        target = target.reshape(whole)
+    alpha, beta = call.number("alpha", alpha), call.number("beta", beta)
     left = _matrix(call, "a", x, (*batch, m, k))
     epilogue, listed = fused(
         alpha=None if alpha == 1.0 else alpha,
@@ -148,7 +158,6 @@ def _described(
         bias=_matrix(call, "bias", added, whole) if added is not None else None,
         activation=_activation(call, activation),
     )
-    in_place = out is not None and _same_memory(call, target, [x, y], sources)
     contraction = Contraction(
         m, n, k, left, packed.panels(batch) if packed is not None else _matrix(call, "b", y, (*batch, k, n)),
         _matrix(call, "out", target, whole), batch, epilogue, listed, in_place, spec,
@@ -156,23 +165,15 @@ def _described(
     return [x, y, *sources, target], contraction, target, seen
 
 
-def _broadcast(call: Call, x: _Shape, y: _Shape) -> _Shape:
+def _batch(call: Call, x: _Shape, y: _Shape) -> _Shape:
+    """The batch dimensions of the product."""
     if x == y:
         return x
     try:
         return np.broadcast_shapes(x, y)
     except ValueError:
-        raise ShapeError(
-            message(call.name, "a and b", "batch dimensions", f"{x} and {y}", "shapes that broadcast", "reshape one")
-        ) from None
-
-
-def _target(call: Call, out: Any, seen: _Shape, whole: _Shape) -> Tensor:
-    """Where the product goes, with all its axes."""
-    target = call.output(seen, dtypes.float32, out)
-    if seen == whole:
-        return target
-    return target.reshape(whole)
+        expected = f"one that broadcasts with a's {x}"
+        raise ShapeError(message(call.name, "b", "batch shape", y, expected, "reshape one of them")) from None
 
 
 def _matrix(call: Call, name: str, x: Tensor, shape: Sequence[int]) -> Matrix:
@@ -196,25 +197,3 @@ def _activation(call: Call, name: str | None) -> Any:
             message(call.name, "activation", "", repr(name), f"one of {elementwise.ACTIVATIONS}", "apply it after")
         )
     return elementwise.activation(name)
-
-
-def _span(x: Tensor) -> tuple[int, int]:
-    low, high = x.layout.bounds_bits
-    return x.buffer.address + low // 8, x.buffer.address + -(-high // 8)
-
-
-def _same_memory(call: Call, target: Tensor, operands: list[Tensor], sources: list[Tensor]) -> bool:
-    """Whether out is one of the sources; anything else that overlaps it is refused."""
-    low, high = _span(target)
-    found = False
-    for x in [*operands, *sources]:
-        start, stop = _span(x)
-        if start >= high or low >= stop or not target.size:
-            continue
-        alike = (x.address, x.shape, x.strides) == (target.address, target.shape, target.strides)
-        if not alike or any(x is y for y in operands):
-            raise LayoutError(
-                message(call.name, "out", "memory", "that of an operand", "its own, or exactly c's", "leave out= away")
-            )
-        found = True
-    return found

@@ -67,7 +67,7 @@ def _reduced(name: str, expression: Expression, x: Any, axis: _Axis, keepdims: b
     kept = tuple(1 if a in axes else extent for a, extent in enumerate(tensor.shape))
     made = Tensor.empty(kept, dtypes.float32)
     if axes and name in ("max", "min") and tensor.size == 0 and made.size:
-        raise ShapeError(message(name, "x", "extent", 0, "at least 1 along axis", f"an empty row has no {name}"))
+        raise ShapeError(message(name, "x", "row length", 0, "at least 1", f"an empty row has no {name}"))
     _run(call, expression, [tensor], made, axes)
     if not keepdims:
         made = made.reshape(tuple(extent for a, extent in enumerate(tensor.shape) if a not in axes))
@@ -152,6 +152,6 @@ def layer_norm(
                 actual, expected = operands[-1].shape, f"({tensor.shape[-1]},)"
                 raise ShapeError(message("layer_norm", name, "shape", actual, expected, "match x's last axis"))
     made = call.output(tensor.shape, dtypes.float32, out)
-    expression = composites.layer_norm(weight is not None, bias is not None, eps)
+    expression = composites.layer_norm(weight is not None, bias is not None, call.number("eps", eps))
     _run(call, expression, operands, made, (tensor.ndim - 1,))
     return call.result(made, out)
