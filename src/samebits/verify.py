@@ -9,6 +9,7 @@ every value kept. Start at `verify`.
 from __future__ import annotations
 
 import hashlib
+import math
 import pathlib
 import subprocess
 import sys
@@ -85,9 +86,10 @@ class Report:
         n = len(self.configurations)
         if self.exit_code == 1:
             d = self.difference
-            where = f"; first at node {d.node} (value {d.value}), moved by {d.axis}" if d else ""
+            moved = next(c.axis for c in self.configurations if not c.agrees)
+            first = f"first at node {d.node} (value {d.value})" if d else "at no single node when run again"
             wrong = sum(not c.agrees for c in self.configurations)
-            return f"NOT the same bits: {wrong} of {n} configurations differ{where}"
+            return f"NOT the same bits: {wrong} of {n} configurations differ; {first}, moved by {moved}"
         tail = "".join(f"; {axis} could not be varied: {why}" for axis, why in self.unvaried)
         return f"all {n} configurations gave the same bits{tail}"
 
@@ -100,10 +102,40 @@ def batch_axis(shape: Sequence[dim.Size], batch: str | None) -> int | None:
     return None
 
 
-def part(whole: NDArray[np.generic], axis: int, r: int, count: int) -> NDArray[np.generic]:
-    """Row r's share of an axis that holds `count` rows one after another."""
-    each = whole.shape[axis] // count
-    return whole.take(range(r * each, (r + 1) * each), axis)
+def part(
+    whole: NDArray[np.generic], axis: int, r: int, count: int, like: NDArray[np.generic] | None = None
+) -> NDArray[np.generic]:
+    """Row r's share of an axis that holds `count` rows; all of the axis where it does not divide.
+
+    A batch that was transposed and merged into another axis lies interleaved in it: of the ways that `count` rows can
+    lie there, the one that gives the bits of `like` is taken, else one row after another.
+    """
+    each, rest = divmod(whole.shape[axis], count)
+    if rest:
+        return whole
+    before, after = whole.shape[:axis], whole.shape[axis + 1 :]
+    shares = (
+        whole.reshape(*before, outer, count, each // outer, *after).take(r, axis + 1).reshape(*before, each, *after)
+        for outer in range(1, max(each, 1) + 1)
+        if each % outer == 0
+    )
+    first = next(shares)
+    if like is None or like.shape != first.shape or same_bits(first, like):
+        return first
+    return next((share for share in shares if same_bits(share, like)), first)
+
+
+def same_bits(x: NDArray[np.generic], y: NDArray[np.generic]) -> bool:
+    """Whether formats, shapes and bits are equal: -0 is not 0, and a NaN equals only itself."""
+    return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+
+
+def different_elements(x: NDArray[np.generic], y: NDArray[np.generic]) -> int:
+    """How many elements differ in their bits; all of x where shapes or formats do."""
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return x.size
+    bits = [np.frombuffer(a.tobytes(), np.uint8).reshape(a.size, a.itemsize) for a in (x, y)]
+    return int((bits[0] != bits[1]).any(1).sum())
 
 
 def digest(rows: Sequence[Mapping[str, NDArray[np.generic]]]) -> str:
@@ -117,18 +149,20 @@ def digest(rows: Sequence[Mapping[str, NDArray[np.generic]]]) -> str:
 
 
 def batch_symbol(program: Program) -> str | None:
-    """The symbol that is the first axis of every input, or None."""
-    firsts = {fact.shape[0] if fact.shape else 1 for fact in program.inputs.values()}
-    names = {frozenset(dim.symbols(size)) for size in firsts}
-    if len(firsts) != 1 or len(names) != 1:
+    """The symbol that is the first axis of every input, and no other axis of one; or None."""
+    shapes = [fact.shape for fact in program.inputs.values()]
+    firsts = {frozenset(dim.symbols(shape[0])) if shape else frozenset[str]() for shape in shapes}
+    if len(firsts) != 1 or len({shape[0] for shape in shapes if shape}) != 1:
         return None
-    (symbols,) = names
-    return next(iter(symbols)) if len(symbols) == 1 else None
+    (symbols,) = firsts
+    if len(symbols) != 1 or any(not symbols.isdisjoint(dim.symbols(size)) for shape in shapes for size in shape[1:]):
+        return None
+    return next(iter(symbols))
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Rows that are run together, and where in them the rows of the test are: (place, number)."""
+    """Rows that are run together, and where in them the rows of the test are: (place, number), once in all runs."""
 
     rows: tuple[Arrays, ...]
     wanted: tuple[tuple[int, int], ...]
@@ -171,26 +205,30 @@ class _Bench:
             stacked[name] = parts[0] if axis is None else np.concatenate(parts, axis)
         return stacked
 
-    def unstack(self, answer: Arrays, place: int, count: int) -> Arrays:
-        """The outputs of the row at `place` among `count`."""
+    def unstack(self, answer: Arrays, place: int, count: int, like: Arrays | None) -> Arrays:
+        """The outputs of the row at `place` among `count`; `like` are its outputs when it is alone."""
         row = {}
         for name, whole in answer.items():
             axis = batch_axis(self.program.outputs[name].shape, self.batch)
-            row[name] = whole if axis is None else part(whole, axis, place, count)
+            row[name] = whole if axis is None else part(whole, axis, place, count, like[name] if like else None)
         return row
 
-    def answer(self, variant: _Variant) -> dict[int, Arrays]:
+    def answer(self, variant: _Variant, baseline: Mapping[int, Arrays]) -> dict[int, Arrays]:
         """The outputs of the rows that the variant runs, in their order."""
         found: dict[int, Arrays] = {}
         for run in variant.runs:
             stacked = self.stack(run.rows)
             if variant.process:
-                answer = _in_another_process(self.model, stacked)
+                answer = _in_another_process(self.model, variant.isa, stacked)
             else:
                 answer = self.session(variant.isa, variant.threads).run(stacked)
             for place, number in run.wanted:
-                found[number] = self.unstack(answer, place, len(run.rows))
+                found[number] = self.unstack(answer, place, len(run.rows), baseline.get(number))
         return dict(sorted(found.items()))
+
+
+class _ProcessFailed(Exception):
+    """The second process gave no answer; the text says why."""
 
 
 def verify(
@@ -204,12 +242,19 @@ def verify(
 ) -> Report:
     """Run the same rows in every configuration this machine offers and compare the bits.
 
-    Args:    program: the model.   bindings: extents of its symbols (the batch symbol is varied; others default to
-             16).   model: its file, for the second process.   interpreter: also the Isa row `numpy`, for the
+    Args:    program: the model.   bindings: extents of its symbols but the batch symbol, which is varied; default
+             16.   model: its file, for the second process.   interpreter: also the Isa row `numpy`, for the
              first row alone (it is a thousand times slower).   progress: called with each configuration's name.
     Returns: a Report; `exit_code` 0 all agree, 1 some differ, 2 an axis could not be varied.
+    Raises:  OptionError if `bindings` names the batch symbol or one that the model has not; as Session.run.
     """
     batch = batch_symbol(program)
+    for name, extent in (bindings or {}).items():
+        if name == batch or name not in program.symbols:
+            actual = f"{name!r} ({extent})"
+            expected = f"one of {[symbol for symbol in program.symbols if symbol != batch]}"
+            remedy = "leave it out, verify varies it" if name == batch else "see samebits dump"
+            raise errors.OptionError(errors.message("verify", "bindings", "symbol", actual, expected, remedy))
     bound = dict.fromkeys(program.symbols, DEFAULT_EXTENT) | dict(bindings or {})
     if batch is not None:
         bound[batch] = 1
@@ -220,16 +265,24 @@ def verify(
     baseline: dict[int, Arrays] = {}
     found: list[Configuration] = []
     difference: Difference | None = None
+    unvaried = list(_unvaried(batch, model))
     variants = list(_variants(bench, others, interpreter))
     for variant in variants:
         progress(variant.name)
-        answer = bench.answer(variant)
-        baseline = baseline or answer
+        try:
+            answer = bench.answer(variant, baseline)
+        except _ProcessFailed as reason:
+            unvaried.append((variant.axis, str(reason)))
+            continue
+        if not found:
+            baseline = answer
+            if not any(x.size for row in answer.values() for x in row.values()):
+                unvaried.append(("input", "the outputs have no elements"))
         wrong = [r for r in answer if digest([answer[r]]) != digest([baseline[r]])]
         found.append(Configuration(variant.axis, variant.name, digest(list(answer.values())), not wrong))
         if wrong and difference is None:
             difference = _locate(bench, variants[0], variant, wrong[0])
-    return Report(tuple(found), difference, tuple(_unvaried(batch, model)), tuple(sorted(bound.items())))
+    return Report(tuple(found), difference, tuple(unvaried), tuple(sorted(bound.items())))
 
 
 def _variants(bench: _Bench, others: Sequence[Arrays], interpreter: bool) -> Iterator[_Variant]:
@@ -241,8 +294,14 @@ def _variants(bench: _Bench, others: Sequence[Arrays], interpreter: bool) -> Ite
     yield _Variant("baseline", f"each row alone, {best}, 1 thread", together(*([r] for r in numbers)), best)
     if bench.batch is not None:
         for n in BATCHES:
-            groups = [[(at + i) % ROWS for i in range(n)] for at in range(0, ROWS, n)]
-            yield _Variant("batch", f"batches of {n}", together(*groups), best)
+            # The last batch is filled with rows from the front, whose answers the first batch gives.
+            groups = tuple(
+                _Run(
+                    tuple(rows[(at + i) % ROWS] for i in range(n)), tuple((i, at + i) for i in range(min(n, ROWS - at)))
+                )
+                for at in range(0, ROWS, n)
+            )
+            yield _Variant("batch", f"batches of {n}", groups, best)
         yield _Variant("position", "reversed order", together(list(reversed(numbers))), best)
         yield _Variant("position", "rotated by 5", together([(r + 5) % ROWS for r in numbers]), best)
         between = tuple(_Run((others[0], rows[r], others[1]), ((1, r),)) for r in numbers)
@@ -259,19 +318,25 @@ def _variants(bench: _Bench, others: Sequence[Arrays], interpreter: bool) -> Ite
         yield _Variant("isa", "numpy, the first row alone", together([0]), "numpy")
 
 
-def _in_another_process(model: pathlib.Path | None, given: Arrays) -> Arrays:
+def _in_another_process(model: pathlib.Path | None, isa: str, given: Arrays) -> Arrays:
+    """What `samebits run` answers.
+
+    Raises:  _ProcessFailed if it does not.
+    """
     with tempfile.TemporaryDirectory() as folder:
         feeds, answer = pathlib.Path(folder) / "in.npz", pathlib.Path(folder) / "out.npz"
-        np.savez(feeds, **given)  # type: ignore[arg-type]  # NumPy types savez's own keywords
+        samples.write(feeds, given)
         command = [sys.executable, "-m", "samebits", "run", str(model), "--input", str(feeds), "--output", str(answer)]
-        subprocess.run([*command, "--threads", "1"], check=True, capture_output=True)
-        with np.load(answer) as loaded:
-            return {name: loaded[name] for name in loaded.files}
+        done = subprocess.run([*command, "--threads", "1", "--isa", isa], check=False, capture_output=True, text=True)
+        if done.returncode:
+            said = done.stderr.strip().splitlines() or ["nothing"]
+            raise _ProcessFailed(f"it ended with code {done.returncode} and said: {said[-1]}")
+        return samples.read(answer)
 
 
 def _unvaried(batch: str | None, model: pathlib.Path | None) -> Iterator[tuple[str, str]]:
     if batch is None:
-        yield "batch", "the inputs have no common symbolic first axis"
+        yield "batch", "no symbol is the first axis of every input, and only that"
     if sum(row.available and row.compiled for row in isas.isas()) < 2:
         yield "isa", "this machine runs one compiled row only"
     if model is None:
@@ -284,30 +349,38 @@ def _locate(bench: _Bench, baseline: _Variant, variant: _Variant, number: int) -
     The unfused program shows the node; where only a fused kernel differs, its nodes are named together.
     """
     for fuse in (False, True):
-        traces = []
-        for v in (baseline, variant):
-            place, run = next((p, run) for run in v.runs for p, n in run.wanted if n == number)
-            session = cpu.prepare(bench.program, isa=v.isa, threads=v.threads, fuse=fuse)
-            traces.append((session.trace(bench.stack(run.rows)), place, len(run.rows)))
-        (base, base_place, base_count), (other, place, count) = traces
+        (base, base_place, base_count), (other, place, count) = (
+            _traced(bench, v, number, fuse) for v in (baseline, variant)
+        )
         for name, expected in base.items():
             got = other.get(name)
             if got is None:
                 continue
-            axis = batch_axis(expected.fact.shape, bench.batch)
             x, y = expected.array, got.array
-            if axis is not None:
-                x, y = part(x, axis, base_place, base_count), part(y, axis, place, count)
-            if x.shape != y.shape or x.tobytes() != y.tobytes():
-                elements = int((x != y).sum()) if x.shape == y.shape else x.size
-                return Difference(variant.axis, variant.name, expected.node, name, elements)
+            axis = batch_axis(expected.fact.shape, bench.batch)
+            if axis is None:
+                x, y = x.ravel(), y.ravel()
+            elif x.ndim == y.ndim == len(expected.fact.shape):
+                x = part(x, axis, base_place, base_count)
+                y = part(y, axis, place, count, x)
+            else:
+                continue  # made in the memory of an output of another shape: rows cannot be told apart in it
+            if not same_bits(x, y):
+                return Difference(variant.axis, variant.name, expected.node, name, different_elements(x, y))
     return None
 
 
-def against_onnxruntime(program: Program, model: pathlib.Path, bindings: Mapping[str, int], seed: int) -> Comparison:
-    """Run the same made-up inputs here and in ONNX Runtime; the largest difference of float outputs.
+def _traced(bench: _Bench, variant: _Variant, number: int, fuse: bool) -> tuple[dict[str, cpu.Traced], int, int]:
+    """Every value of the run that has a row of that number, the row's place in it, and how many rows it has."""
+    place, run = next((p, run) for run in variant.runs for p, n in run.wanted if n == number)
+    session = cpu.prepare(bench.program, isa=variant.isa, threads=variant.threads, fuse=fuse)
+    return session.trace(bench.stack(run.rows)), place, len(run.rows)
 
-    Raises:  OptionError if onnxruntime is not installed.
+
+def against_onnxruntime(program: Program, model: pathlib.Path, bindings: Mapping[str, int], seed: int) -> Comparison:
+    """Run the same made-up inputs here and in ONNX Runtime; the largest difference of any output element.
+
+    Raises:  OptionError if onnxruntime is not installed, or cannot run the model.
     """
     try:
         import onnxruntime
@@ -317,19 +390,42 @@ def against_onnxruntime(program: Program, model: pathlib.Path, bindings: Mapping
         ) from None
     feeds = samples.feeds(program, bindings, seed)
     ours = cpu.prepare(program).run(feeds)
-    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-    theirs = session.run(list(ours), feeds)
-    found = Comparison("onnxruntime", "", 0.0, 0)
-    for (name, x), y in zip(ours.items(), theirs, strict=True):
-        if x.dtype.kind == "f" and x.size:
-            apart = float(np.nanmax(np.abs(x.astype(np.float64) - y.astype(np.float64))))
-            ulp = int(np.max(np.abs(_ordered(x) - _ordered(y))))
-            found = max(found, Comparison("onnxruntime", name, apart, ulp), key=lambda c: c.absolute)
-    return found
+    try:
+        session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+        theirs = session.run(list(ours), feeds)
+    except Exception as reason:  # its exceptions have no base of their own
+        raise errors.OptionError(
+            errors.message("--against", "onnxruntime", "answer", f"an error ({reason})", "given", "leave it out")
+        ) from reason
+    return max(
+        (compare("onnxruntime", name, ours[name], y) for name, y in zip(ours, theirs, strict=True)),
+        key=lambda c: (c.absolute, c.ulp),
+    )
+
+
+def compare(runtime: str, output: str, x: NDArray[np.generic], y: NDArray[np.generic]) -> Comparison:
+    """The largest difference of two arrays' elements: infinite where formats, shapes or NaNs differ.
+
+    The ulp are those of floats; -0 is one from +0. Other formats have none.
+    """
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return Comparison(runtime, output, math.inf, 0)
+    if x.dtype.kind != "f":
+        pairs = zip(x[x != y].tolist(), y[x != y].tolist(), strict=True)
+        return Comparison(runtime, output, float(max((abs(int(a) - int(b)) for a, b in pairs), default=0)), 0)
+    a, b = x.ravel(), y.ravel()
+    wide = [v.astype(np.float64) for v in (a, b)]
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.where((wide[0] == wide[1]) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(wide[0] - wide[1]))
+    apart = np.where(np.isnan(apart), np.inf, apart)
+    first, second = _ordered(a), _ordered(b)
+    steps = np.maximum(first, second).view(np.uint64) - np.minimum(first, second).view(np.uint64)
+    steps = steps[~(np.isnan(a) & np.isnan(b))]
+    return Comparison(runtime, output, float(apart.max(initial=0.0)), int(steps.max(initial=0)))
 
 
 def _ordered(x: NDArray[np.generic]) -> NDArray[np.int64]:
     """Floats as integers in the same order, one apart where they are one ulp apart."""
     bits = np.ascontiguousarray(x).view(f"i{x.dtype.itemsize}").astype(np.int64)
-    lowest = -(1 << (8 * x.dtype.itemsize - 1))
-    return np.where(bits < 0, lowest - bits, bits)
+    largest = (1 << (8 * x.dtype.itemsize - 1)) - 1
+    return np.where(bits < 0, ~(bits & largest), bits)

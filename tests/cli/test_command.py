@@ -1,15 +1,21 @@
 """The command: what it prints, its files and its exit codes."""
 
 import json
+import os
 import subprocess
 import sys
 
+import ml_dtypes
 import models
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import samebits as sb
+from samebits import cli, samples, verify
+from samebits.cli import screen
 from samebits.cli.command import command
+from samebits.codegen import isa as isas
 
 
 def samebits(*arguments):
@@ -89,6 +95,10 @@ def test_verify_exit_codes_and_json(classifier, tmp_path):
         (["run", "{model}", "--input", "{model}"], 3, "must be an .npz of arrays"),
         (["run", "missing.onnx"], 2, "does not exist"),
         (["run", "{text}"], 3, "is malformed"),
+        (["run", "{model}", "--seed", "-1"], 2, "-1 is not in the range x>=0"),
+        (["run", "{model}", "--input", "{text}", "--set", "batch=3"], 2, "--set binds the symbols of made up inputs"),
+        (["run", "{model}", "--output", "{text}/y.npz"], 3, "samebits: write: file is "),
+        (["verify", "{model}", "--set", "batch=3"], 3, "leave it out, verify varies it"),
     ],
 )
 def test_bad_input_is_one_sentence(classifier, tmp_path, arguments, code, said):
@@ -105,3 +115,98 @@ def test_output_to_a_file_has_no_colours(classifier):
     assert done.returncode == 0
     assert "\x1b" not in done.stdout + done.stderr
     assert done.stdout.rstrip().endswith("configurations gave the same bits")
+
+
+def test_every_damaged_input_file_is_one_sentence(classifier, tmp_path):
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, x=models.weights(4, 70))
+    whole = path.read_bytes()
+    np.save(tmp_path / "one.npy", models.weights(4, 70))
+    np.savez(tmp_path / "objects.npz", x=np.array([object()]))
+    damaged = {
+        "empty": b"",
+        "cut": whole[: len(whole) // 2],
+        "flipped": whole[:200] + bytes(255 - x for x in whole[200:300]) + whole[300:],
+        "one": (tmp_path / "one.npy").read_bytes(),
+        "objects": (tmp_path / "objects.npz").read_bytes(),
+    }
+    for name, content in damaged.items():
+        path = tmp_path / f"{name}.npz"
+        path.write_bytes(content)
+        with pytest.raises(
+            sb.OptionError, match=r"read: file is .*, must be an .npz of arrays; write it with numpy.savez"
+        ):
+            samples.read(path)
+
+
+def test_output_is_the_very_path_and_any_name(tmp_path):
+    arrays = {"file": np.arange(3), "a/b": np.float32(1).reshape(()), "": np.zeros((0, 2), bool)}
+    samples.write(tmp_path / "y.bin", arrays)
+    read = samples.read(tmp_path / "y.bin")
+    assert {name: (x.dtype, x.shape, x.tobytes()) for name, x in read.items()} == {
+        name: (x.dtype, x.shape, x.tobytes()) for name, x in arrays.items()
+    }
+    with pytest.raises(sb.DTypeError) as caught:
+        samples.write(tmp_path / "y.npz", {"y": np.zeros(3, ml_dtypes.bfloat16)})
+    assert (
+        str(caught.value)
+        == "write: 'y' dtype is bfloat16, must be one of NumPy's own; write its bytes, x.view('uint8')"
+    )
+
+
+def test_names_are_printed_as_they_are_and_whole(tmp_path, capsys):
+    names = ["/encoder[/red]/[bold]x", "long" * 40]
+    screen.outputs({name: np.zeros(2, np.float32) for name in names}, "0", "scalar")
+    difference = verify.Difference("batch", "batches of 2", names[0], names[1], 1)
+    screen.report(verify.Report((verify.Configuration("batch", "b", "0", False),), difference, (), ()), None)
+    printed = capsys.readouterr().out
+    assert all(printed.count(name) == 2 for name in names)
+
+
+def test_infinite_difference_is_valid_json():
+    compared = verify.Comparison("onnxruntime", "y", float("inf"), 3)
+    made = json.dumps(screen.report_json(verify.Report((), None, (), ()), compared), allow_nan=False)
+    assert json.loads(made)["against"] == {"runtime": "onnxruntime", "output": "y", "absolute": None, "ulp": 3}
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "samebits: interrupted\n"),
+        (MemoryError("too big"), 3, "samebits: out of memory: too big\n"),
+        (sb.ShapeError("a: b is c, must be d; e"), 3, "samebits: a: b is c, must be d; e\n"),
+        (ZeroDivisionError("a bug"), 70, "ZeroDivisionError: a bug\n"),
+        (BrokenPipeError(), 70, ""),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_only_a_difference_of_bits_ends_with_1(monkeypatch, capfd, raised, code, said):
+    def broken():
+        raise raised
+
+    monkeypatch.setattr(isas, "isas", broken)
+    monkeypatch.setattr(sys, "argv", ["samebits", "isas"])
+    if isinstance(raised, BrokenPipeError):
+        monkeypatch.setattr(os, "dup2", lambda *ends: None)  # this process goes on printing
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == code
+    assert capfd.readouterr().err.endswith(said)
+
+
+def test_closed_pipe_is_silent(classifier):
+    done = subprocess.run(
+        f"{sys.executable} -m samebits dump {classifier} --plan | head -c 1",
+        shell=True,
+        capture_output=True,
+        check=False,
+    )
+    assert done.stderr == b""
+
+
+def test_missing_extra_is_one_sentence(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "rich", None)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 3
+    assert capsys.readouterr().err == "samebits: the command needs click and rich; pip install 'samebits[cli]'\n"

@@ -34,8 +34,8 @@ class _Setting(click.ParamType[tuple[str, int]]):
         return symbol, int(extent)
 
 
-def _bindings(program: Program, settings: tuple[tuple[str, int], ...], default: int) -> dict[str, int]:
-    """Extents of the model's symbols: those set, `default` for the rest.
+def _set_symbols(program: Program, settings: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    """Extents of the symbols that are set.
 
     Raises:  OptionError if a symbol that is set is not one of the model's.
     """
@@ -46,7 +46,12 @@ def _bindings(program: Program, settings: tuple[tuple[str, int], ...], default: 
                     "--set", "symbol", "", repr(name), f"one of {sorted(program.symbols)}", "see samebits dump"
                 )
             )
-    return dict.fromkeys(program.symbols, default) | dict(settings)
+    return dict(settings)
+
+
+def _bindings(program: Program, settings: tuple[tuple[str, int], ...], default: int) -> dict[str, int]:
+    """Extents of all the model's symbols: those set, `default` for the rest."""
+    return dict.fromkeys(program.symbols, default) | _set_symbols(program, settings)
 
 
 @contextlib.contextmanager
@@ -58,7 +63,7 @@ def _forced(isa: str | None) -> Iterator[None]:
 _set = click.option("--set", "settings", multiple=True, type=_Setting(), help="Bind a symbol of the model's shapes.")
 _isa = click.option("--isa", metavar="NAME", help="Force an Isa row (see samebits isas).")
 _threads = click.option("--threads", type=click.IntRange(1), help="Threads; default: every usable core.")
-_seed = click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs made up.")
+_seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the inputs made up.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -89,22 +94,16 @@ def run(
 
     with _forced(isa):
         program = onnx.load(model)
-        feeds = _read(given) if given else samples.feeds(program, _bindings(program, settings, 1), seed)
+        if given and settings:
+            raise click.UsageError(
+                "--set binds the symbols of made up inputs: not with --input, whose arrays say them."
+            )
+        feeds = samples.read(given) if given else samples.feeds(program, _bindings(program, settings, 1), seed)
         session = cpu.prepare(program, threads=threads)
         answer = {name: np.asarray(x) for name, x in session.run(feeds).items()}
         screen.outputs(answer, verify.digest([answer]), isas.current().name)
         if output:
-            np.savez(output, **answer)  # type: ignore[arg-type]  # NumPy types savez's own keywords
-
-
-def _read(path: pathlib.Path) -> samples.Arrays:
-    try:
-        with np.load(path, allow_pickle=False) as loaded:
-            return {name: loaded[name] for name in loaded.files}
-    except (OSError, ValueError, AttributeError) as reason:
-        raise errors.OptionError(
-            errors.message("--input", "file", "", path, "an .npz of arrays", f"write it with numpy.savez ({reason})")
-        ) from reason
+            samples.write(output, answer)
 
 
 @command.command()
@@ -171,12 +170,15 @@ def verify(
 
     with _forced(isa):
         program = onnx.load(model)
-        chosen = _bindings(program, settings, verification.DEFAULT_EXTENT)
+        chosen = _set_symbols(program, settings)
         with screen.progress() as progress:
             report = verification.verify(
                 program, bindings=chosen, model=model, seed=seed, interpreter=interpreter, progress=progress
             )
-        compared = verification.against_onnxruntime(program, model, chosen, seed) if against else None
+        compared = None
+        if against:
+            extents = _bindings(program, settings, verification.DEFAULT_EXTENT)
+            compared = verification.against_onnxruntime(program, model, extents, seed)
         if as_json:
             click.echo(json.dumps(screen.report_json(report, compared), indent=2))
         else:

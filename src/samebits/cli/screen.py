@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,21 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from samebits.verify import Comparison, Report
 
-_out = Console(highlight=False, soft_wrap=True)
-_err = Console(highlight=False, stderr=True)
+# Names of a model are printed as they are: markup would take `[/block]` in one for an order.
+_out = Console(highlight=False, markup=False, soft_wrap=True)
+_err = Console(highlight=False, markup=False, stderr=True)
+_ENDLESS = 1 << 20  # columns
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table with a header."""
+    """A table with a header, as wide as it needs to be: nothing in it is cut."""
     made = Table(box=None, pad_edge=False)
     for name in header:
         made.add_column(name, no_wrap=True)
     for row in rows:
-        made.add_row(*map(str, row))
-    _out.print(made)
+        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    needed = _out.measure(made, options=_out.options.update(width=_ENDLESS)).maximum
+    Console(highlight=False, markup=False, width=max(_out.width, needed)).print(made)
 
 
 def outputs(answer: Mapping[str, NDArray[np.generic]], digest: str, isa: str) -> None:
@@ -41,13 +46,14 @@ def progress() -> Iterator[Callable[[str], None]]:
         yield lambda name: None
         return
     with _err.status("preparing") as status:
-        yield status.update
+        yield lambda name: status.update(Text(name))
 
 
 def report(found: Report, compared: Comparison | None) -> None:
     """The table of configurations, the comparison if there is one, and the verdict."""
     rows = [
-        [c.axis, c.name, c.digest, "[green]same[/]" if c.agrees else "[red]DIFFERENT[/]"] for c in found.configurations
+        [c.axis, c.name, c.digest, Text("same", "green") if c.agrees else Text("DIFFERENT", "red")]
+        for c in found.configurations
     ]
     table(["axis", "configuration", "digest", "bits"], rows)
     if compared is not None:
@@ -56,13 +62,16 @@ def report(found: Report, compared: Comparison | None) -> None:
             f" in output {compared.output}"
         )
     colour = {0: "bold green", 1: "bold red", 2: "bold yellow"}[found.exit_code]
-    _out.print(f"[{colour}]{found.verdict}[/]")
+    _out.print(Text(found.verdict, colour))
 
 
 def report_json(found: Report, compared: Comparison | None) -> dict[str, Any]:
-    """The report as plain values."""
+    """The report as plain values; an infinite difference, for which JSON has no number, is None."""
     made = dataclasses.asdict(found)
     made["bindings"] = dict(found.bindings)
     made["unvaried"] = dict(found.unvaried)
-    made["against"] = dataclasses.asdict(compared) if compared else None
+    made["against"] = None
+    if compared is not None:
+        apart = compared.absolute if math.isfinite(compared.absolute) else None
+        made["against"] = dataclasses.asdict(compared) | {"absolute": apart}
     return made | {"verdict": found.verdict, "exit_code": found.exit_code}
