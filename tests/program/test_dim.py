@@ -75,3 +75,17 @@ def test_a_table_cut_to_a_size_broadcasts_to_that_size() -> None:
 def test_sizes_print_as_polynomials() -> None:
     assert str(2 * A * B - A + 3) == "2*a*b-a+3"
     assert dim.symbols(dim.maximum(A, B) * 2) == {"a", "b"}
+
+
+@given(sizes(), st.integers(0, 9), st.integers(0, 9))
+def test_what_is_never_negative_is_not(x: dim.Size, a: int, b: int) -> None:
+    if dim.is_never_negative(x):
+        assert dim.bind(x, {"a": a, "b": b}) >= 0
+    assert dim.is_never_negative(dim.maximum(x, 0))
+
+
+def test_a_divisor_that_is_zero() -> None:
+    for call in (lambda: dim.floor_divide(A, 0), lambda: dim.bind(dim.floor_divide(A, B), {"a": 1, "b": 0})):
+        with pytest.raises(ShapeError) as error:
+            call()
+        assert str(error.value) == "floor_divide: divisor is 0, must be another size; divide by something else"

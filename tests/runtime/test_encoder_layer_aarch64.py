@@ -79,7 +79,7 @@ def test_an_encoder_layer_has_the_x86_bits() -> None:
         "attention_mask": (ids > 0).astype(np.int64),
         "token_type_ids": np.zeros_like(ids),
     }
-    extents = bind_symbols(program, {name: (program.facts[name].dtype, ids.shape) for name in given})
+    extents = bind_symbols(program, given)
     found = run_emulated(program, given, extents)
     assert np.abs(found).max() > 1
     for row in rows.COMPILED_ROWS:

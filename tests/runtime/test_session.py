@@ -1,5 +1,6 @@
 """Sessions: inputs checked in full sentences, any kind of array, threads, empty batches, traces, plans."""
 
+import os
 import threading
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from onnx import helper
 
 from samebits import dtypes, onnx
-from samebits.errors import OptionError, SamebitsError, ShapeError
+from samebits.errors import DTypeError, OptionError, SamebitsError, ShapeError
 from samebits.program import dim
 from samebits.program.builder import Builder
 from samebits.program.graph import Program
@@ -228,3 +229,79 @@ def test_per_tensor_quantisation_depends_on_its_neighbours() -> None:
     beside = session.run({"x": np.concatenate([row, 100 * row])})["y"][:1]
     assert alone.tobytes() != beside.tobytes()
     assert "q" in session.trace({"x": row}) or "y" in session.trace({"x": row})
+
+
+def test_elements_of_another_byte_order_are_refused() -> None:
+    given = feed()
+    with pytest.raises(DTypeError) as error:
+        SESSION.run({**given, "x": given["x"].astype(">f4")})
+    assert str(error.value) == "run: input 'x' dtype is >f4, must be float32; convert it to float32"
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_elements_that_are_not_aligned(shape: tuple[int, ...]) -> None:
+    b = Builder("unaligned")
+    session = cpu.prepare(b.build({"y": b.apply("neg", b.input("x", dtypes.float32, shape))}))
+    count = max(1, *shape) if shape else 1
+    x = np.zeros(4 * count + 1, np.uint8)[1:].view(np.float32).reshape(shape)
+    x[...] = 5
+    assert session.run({"x": x})["y"].tobytes() == np.full(shape, -5, np.float32).tobytes()
+
+
+def test_plans_need_every_symbol() -> None:
+    with pytest.raises(OptionError) as error:
+        list(SESSION.plans({}))
+    assert str(error.value) == "plans: symbol 'n' is without a value, must be a size; give it one"
+
+
+def test_results_are_the_callers_own() -> None:
+    first = SESSION.run(feed(5))
+    kept = {name: x.copy() for name, x in first.items()}
+    for n in (5, 9, 5):
+        SESSION.run({name: x + 1 for name, x in feed(n).items()})
+    for name, x in first.items():
+        assert x.tobytes() == kept[name].tobytes()
+        assert x.flags.writeable
+
+
+def test_shapes_used_last_are_remembered() -> None:
+    session = cpu.prepare(two(), threads=1)
+    session.run(feed(1))
+    for n in range(2, 100):
+        session.run(feed(n))
+        session.run(feed(1))
+    assert len(session._cache) == cpu._CACHE
+    assert any(shape[0] == 1 for key in session._cache for _, shape, _ in key)
+
+
+def test_eight_threads_of_other_shapes() -> None:
+    session = cpu.prepare(two(), threads=2)
+    expected = {n: SESSION.run(feed(n)) for n in range(20)}
+    wrong: list[int] = []
+
+    def work(start: int) -> None:
+        for i in range(60):
+            n = (start * 7 + i) % 20
+            made = session.run(feed(n))
+            if any(made[name].tobytes() != x.tobytes() for name, x in expected[n].items()):
+                wrong.append(n)
+
+    workers = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from 3.12 on, where other threads live
+def test_a_forked_child_runs_it_too() -> None:
+    session = cpu.prepare(two(), threads=2)
+    expected = session.run(feed(4))["y"].tobytes()
+    child = os.fork()
+    if not child:
+        same = session.run(feed(4))["y"].tobytes() == expected and len(session.run(feed(7))["y"]) == 7
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert session.run(feed(4))["y"].tobytes() == expected

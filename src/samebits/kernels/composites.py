@@ -40,12 +40,24 @@ def softmax(dtype: DType = float32) -> Expression:
 def layer_norm(weighted: bool, biased: bool, eps: float, dtype: DType = float32) -> Expression:
     """fma((x - mean) * rstd, weight, bias) of the inputs x, weight, bias; or without bias; or without either."""
     chain = Chain()
+    operands = [chain.input(dtype) for _ in range(1 + weighted + biased)]
+    return chain.finish(chain.include(layer_norm_statistics(weighted, biased, eps, dtype), *operands)[0])
+
+
+@functools.lru_cache(maxsize=256)
+def layer_norm_statistics(weighted: bool, biased: bool, eps: float, dtype: DType = float32) -> Expression:
+    """Three outputs: the layer norm, and each row's mean and 1 / sqrt(var + eps)."""
+    chain = Chain()
     x = chain.input(dtype)
     scale = [chain.input(dtype) for _ in range(weighted + biased)]
-    d = chain.apply("sub", x, chain.apply("div", chain.apply("row_sum", x), chain.count()))
+    mean = chain.apply("div", chain.apply("row_sum", x), chain.count())
+    d = chain.apply("sub", x, mean)
     variance = chain.apply("div", chain.apply("row_sum", chain.apply("mul", d, d)), chain.count())
-    deviation = chain.apply("sqrt", chain.apply("add", variance, chain.constant(eps, dtype)))
-    y = chain.apply("mul", d, chain.apply("reciprocal", deviation))
+    root = chain.apply("sqrt", chain.apply("add", variance, chain.constant(eps, dtype)))
+    rstd = chain.apply("reciprocal", root)
+    y = chain.apply("mul", d, rstd)
     if biased:
-        return chain.finish(chain.apply("fma", y, *scale))
-    return chain.finish(chain.apply("mul", y, scale[0]) if weighted else y)
+        y = chain.apply("fma", y, *scale)
+    elif weighted:
+        y = chain.apply("mul", y, scale[0])
+    return chain.finish(y, mean, rstd)

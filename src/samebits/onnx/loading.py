@@ -46,10 +46,14 @@ def load(source: object) -> Program:
     outputs: dict[str, str] = {}
     for value in model.outputs:
         made = values.get(value.name)
-        if made is None:
+        if made is None:  # nothing, or the empty name of what is left out
             raise ModelError(
                 message("load", f"output {value.name!r}", "", "made by no node", "made by one", "export it again")
             )
+        dtype = b.facts[made].dtype
+        if dtype is not value.dtype:
+            what = f"output {value.name!r}"
+            raise ModelError(message("load", what, "dtype", dtype.name, value.dtype.name, "export it again"))
         outputs[value.name] = made
     return b.build(outputs, {name: made for name, made in values.items() if made is not None})
 
@@ -64,11 +68,15 @@ def _lower(model: proto.Model, b: Builder, values: dict[str, str | None]) -> Non
         try:
             row = _row(node, opset)
             attributes = _attributes(node, row, opset)
+            if len(node.inputs) > row.inputs:
+                raise Unsupported(f"{len(node.inputs)} inputs are given, it takes at most {row.inputs}")
             if failed.isdisjoint(node.inputs):
                 _add(b, Call(b, node, opset, _operands(node, values), attributes), row, values)
                 continue
         except (Unsupported, DTypeError, OptionError, ShapeError) as error:
             reason = str(error)
+        except RecursionError:
+            reason = "its sizes are nested too deeply"
         failed.update(node.outputs)
         if reason is not None:
             domain = f"{node.domain}." if node.domain else ""
@@ -97,13 +105,16 @@ def _row(node: proto.ModelNode, opset: int) -> OpRow:
 def _attributes(node: proto.ModelNode, row: OpRow, opset: int) -> dict[str, object]:
     """The row's attributes with their values in this node."""
     known = {a.name: a for a in row.attributes if a.since <= opset <= a.until}
-    for name, value in node.attributes.items():
+    values = {a.name: a.default for a in row.attributes}
+    for name, (kind, value) in node.attributes.items():
         if name not in known:
             raise Unsupported(f"attribute {name!r} is unknown")
+        if kind != known[name].kind:
+            raise Unsupported(f"attribute {name!r} is of {kind}, must be of {known[name].kind}")
         allowed = known[name].allowed
         if allowed is not None and value not in allowed:
             raise Unsupported(f"attribute {name!r} is {value!r}, must be one of {list(allowed)}")
-    values = {a.name: node.attributes.get(a.name, a.default) for a in row.attributes}
+        values[name] = value
     for name, value in values.items():
         if value is REQUIRED:
             raise Unsupported(f"attribute {name!r} is missing")

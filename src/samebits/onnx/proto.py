@@ -7,7 +7,7 @@ Whatever is wrong with the bytes becomes one ModelError here; whether the operat
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,14 @@ class ModelValue:
 
 @dataclass(frozen=True, slots=True)
 class ModelNode:
-    """One node; attributes are Python values, tensors arrays, anything else the name of its kind."""
+    """One node; attributes by name: the kind as rows call it, and the value (None for kinds that no row has)."""
 
     name: str
     op: str
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, tuple[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,6 @@ def read(source: object) -> Model:
 
     Raises:  ModelError if it cannot be read, or is no model.
     """
-    import onnx
-
     name, proto = _parse(source)
     if not proto.HasField("graph") or not proto.opset_import:
         raise ModelError(
@@ -72,12 +70,18 @@ def read(source: object) -> Model:
     graph = proto.graph
     _refuse(name, "sparse initializers", len(graph.sparse_initializer))
     _refuse(name, "model functions", len(proto.functions))
-    initializers = {tensor.name: _array(name, tensor) for tensor in graph.initializer}
+    _check_once("initializer", [tensor.name for tensor in graph.initializer])
+    _check_once("input", [value.name for value in graph.input])
+    _check_once("output", [value.name for value in graph.output])
+    initializers = {tensor.name: _array(tensor) for tensor in graph.initializer}
+    parameters = {
+        size.dim_param for value in (*graph.input, *graph.output) for size in value.type.tensor_type.shape.dim
+    }
     return Model(
         graph.name or Path(name).stem,
         {entry.domain if entry.domain != "ai.onnx" else "": entry.version for entry in proto.opset_import},
-        tuple(_value(name, value) for value in graph.input if value.name not in initializers),
-        tuple(_value(name, value) for value in graph.output),
+        tuple(_value(value, parameters) for value in graph.input if value.name not in initializers),
+        tuple(_value(value, parameters) for value in graph.output),
         initializers,
         tuple(
             ModelNode(
@@ -86,7 +90,7 @@ def read(source: object) -> Model:
                 "" if node.domain == "ai.onnx" else node.domain,
                 tuple(node.input),
                 tuple(node.output),
-                {a.name: _attribute(name, onnx.helper.get_attribute_value(a)) for a in node.attribute},
+                _attributes(node),
             )
             for node in graph.node
         ),
@@ -133,32 +137,67 @@ def _refuse(name: str, what: str, count: int) -> None:
         raise ModelError(message("load", name, what, count, 0, "export the model without them"))
 
 
-def _value(model: str, value: Any) -> ModelValue:
-    import onnx
+def _check_once(what: str, names: Iterable[str]) -> None:
+    """Raise ModelError if a name stands there twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ModelError(message("load", f"{what} {name!r}", "", "there twice", "there once", "rename one"))
+        seen.add(name)
 
+
+def _value(value: Any, parameters: Collection[str]) -> ModelValue:
+    """An input or output; an extent without a name gets one that no parameter has."""
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         what = f"value {value.name!r}"
         raise UnsupportedModelError(message("load", what, "kind", kind, "tensor_type", "export it as a tensor"))
     tensor = value.type.tensor_type
-    if tensor.elem_type not in DTYPES:
-        what, kind = f"value {value.name!r}", onnx.TensorProto.DataType.Name(tensor.elem_type)
-        remedy = "cast it before the model"
-        raise UnsupportedModelError(message("load", what, "element type", kind, "a number or a truth value", remedy))
+    dtype = _dtype(f"value {value.name!r}", tensor.elem_type)
     if not tensor.HasField("shape"):
-        return ModelValue(value.name, DTYPES[tensor.elem_type], None)
+        return ModelValue(value.name, dtype, None)
     shape: list[dim.Size] = []
     for axis, size in enumerate(tensor.shape.dim):
         if size.WhichOneof("value") == "dim_value":
+            if size.dim_value < 0:
+                what, expected = f"value {value.name!r}", "0 or more"
+                raise ModelError(message("load", what, f"extent {axis}", size.dim_value, expected, "export it again"))
             shape.append(int(size.dim_value))
         else:
-            shape.append(dim.symbol(size.dim_param or f"{value.name}.{axis}"))
-    return ModelValue(value.name, DTYPES[tensor.elem_type], tuple(shape))
+            name = size.dim_param or f"{value.name}.{axis}"
+            while not size.dim_param and name in parameters:
+                name += "'"
+            shape.append(dim.symbol(name))
+    return ModelValue(value.name, dtype, tuple(shape))
 
 
-def _array(model: str, tensor: Any) -> Array:
+def _dtype(what: str, number: int) -> DType:
+    """The element format of that number.
+
+    Raises:  UnsupportedModelError if there is none, or one whose elements have no byte of their own.
+    """
     import onnx
 
+    dtype = DTYPES.get(number)
+    if dtype is None or dtype.width_bits % 8 or dtype.numpy is None:
+        names = onnx.TensorProto.DataType
+        kind = names.Name(number) if number in names.values() else number
+        expected = "a number of whole bytes or a truth value"
+        raise UnsupportedModelError(message("load", what, "element type", kind, expected, "cast it before the model"))
+    return dtype
+
+
+def _array(tensor: Any) -> Array:
+    """The elements of a tensor whose data are in the file."""
+    import onnx
+
+    what = f"tensor {tensor.name!r}"
+    _dtype(what, tensor.data_type)
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        # Paths are followed where a path was given, by onnx, which keeps them in the model's folder.
+        raise ModelError(message("load", what, "", "in another file", "in the model", "load the model by its path"))
+    if any(extent < 0 for extent in tensor.dims):
+        raise ModelError(message("load", what, "shape", list(tensor.dims), "not negative", "export it again"))
     try:
         array: Array = onnx.numpy_helper.to_array(tensor)
     except Exception as error:  # missing external data, or bytes that do not fit the shape
@@ -166,7 +205,7 @@ def _array(model: str, tensor: Any) -> Array:
         raise ModelError(
             message(
                 "load",
-                f"tensor {tensor.name!r}",
+                what,
                 "",
                 f"unreadable ({reason})",
                 "complete",
@@ -176,16 +215,25 @@ def _array(model: str, tensor: Any) -> Array:
     return array
 
 
-def _attribute(model: str, value: Any) -> Any:
+def _attributes(node: Any) -> dict[str, tuple[str, Any]]:
+    """The attributes of a node by name."""
     import onnx
 
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if isinstance(value, onnx.TensorProto):
-        return _array(model, value)
-    if isinstance(value, int | float):
-        return value
-    items = list(value) if hasattr(value, "__iter__") and not isinstance(value, onnx.GraphProto) else None
-    if items is not None and all(isinstance(item, int | float) for item in items):
-        return tuple(items)
-    return type(value).__name__
+    _check_once(f"node {node.name or node.op_type!r}: attribute", [attribute.name for attribute in node.attribute])
+    kinds = onnx.AttributeProto
+    read: dict[int, tuple[str, Callable[[Any], Any]]] = {
+        kinds.INT: ("int", lambda a: int(a.i)),
+        kinds.FLOAT: ("float", lambda a: float(a.f)),
+        kinds.STRING: ("string", lambda a: a.s.decode(errors="replace")),
+        kinds.INTS: ("ints", lambda a: tuple(map(int, a.ints))),
+        kinds.FLOATS: ("floats", lambda a: tuple(map(float, a.floats))),
+        kinds.TENSOR: ("tensor", lambda a: _array(a.t)),
+    }
+    found: dict[str, tuple[str, Any]] = {}
+    for attribute in node.attribute:
+        known = read.get(attribute.type)
+        if known is None or attribute.ref_attr_name:
+            found[attribute.name] = ("another kind", None)
+        else:
+            found[attribute.name] = (known[0], known[1](attribute))
+    return found

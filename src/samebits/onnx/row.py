@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from samebits.onnx.proto import ModelNode
 from samebits.program.builder import Builder
-from samebits.program.dim import Shape
+from samebits.program.dim import Shape, Size
 from samebits.program.fact import Fact
 from samebits.program.graph import Array
 
-__all__ = ["LATEST", "REQUIRED", "Attribute", "Call", "OpRow", "Unsupported"]
+__all__ = ["LATEST", "MANY", "REQUIRED", "Attribute", "Call", "OpRow", "Unsupported"]
+
+# The inputs of operators that take any number.
+MANY = 1 << 16
 
 # The newest opset whose operators were compared with these rows.
 LATEST = 28
@@ -29,10 +32,11 @@ class Unsupported(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One attribute: its default (REQUIRED if it has none), the values that are done (None: all), its first opset."""
+    """One attribute: its default (REQUIRED if it has none), its kind, the values that are done (None: all), opsets."""
 
     name: str
     default: Any = REQUIRED
+    kind: Literal["int", "float", "string", "ints", "floats", "tensor"] = "int"
     allowed: tuple[Any, ...] | None = None
     since: int = 1
     until: int = LATEST
@@ -75,6 +79,13 @@ class Call:
         """The attribute as an axis of input 0, counted from the front."""
         return self.check_axis(self.attributes[name], self.fact(0).rank if rank is None else rank)
 
+    def axes(self, given: Sequence[int], rank: int) -> tuple[int, ...]:
+        """Axes counted from the front, each once."""
+        axes = tuple(self.check_axis(axis, rank) for axis in given)
+        if len(set(axes)) != len(axes):
+            raise Unsupported(f"axes {tuple(given)} name one axis twice")
+        return axes
+
     def check_axis(self, axis: int, rank: int) -> int:
         """An axis counted from the front."""
         if not -rank <= axis < rank:
@@ -89,6 +100,13 @@ class Call:
                 f"input {index} ({self.node.inputs[index]!r}) depends on data, must be a shape or a constant"
             )
         return known
+
+    def integer(self, index: int) -> Size:
+        """The integer of input `index`, a symbol allowed."""
+        known = self.integers(index)
+        if len(known) != 1:
+            raise Unsupported(f"input {index} ({self.node.inputs[index]!r}) has {len(known)} elements, not one")
+        return known[0]
 
     def numbers(self, index: int) -> tuple[int, ...]:
         """The integers of input `index`, no symbols allowed."""
@@ -114,6 +132,7 @@ class OpRow:
         since: The first opset that `lower` means.
         lower: Adds nodes for a call, gives a value for each output.
         attributes: Those it may have; any other is refused.
+        inputs: How many inputs it takes at most.
         until: The last opset.
     """
 
@@ -121,4 +140,5 @@ class OpRow:
     since: int
     lower: Callable[[Call], Sequence[str]]
     attributes: tuple[Attribute, ...] = ()
+    inputs: int = 1
     until: int = LATEST

@@ -15,7 +15,7 @@ from samebits.dtypes import DType
 from samebits.kernels import composites, functions
 from samebits.kernels.expression import Chain, Expression, Value
 from samebits.onnx.proto import DTYPES
-from samebits.onnx.row import LATEST, Attribute, Call, OpRow, Unsupported
+from samebits.onnx.row import LATEST, MANY, Attribute, Call, OpRow, Unsupported
 from samebits.program import dim
 from samebits.program.dim import Size
 
@@ -51,7 +51,7 @@ def _divide(call: Call) -> Sequence[str]:
     b, known = call.b, [call.b.integers(call[0]), call.b.integers(call[1])]
     if call.fact(0).dtype is not dtypes.int64 or known[0] is None or known[1] is None:
         return (b.apply("div", call[0], call[1]),)
-    # Sizes are not negative, so the quotient that ONNX truncates is the one that floors.
+    # The quotient that ONNX truncates is the one that floors where nothing is negative.
     length = max(len(sizes) for sizes in known if sizes is not None)
     pairs = zip(*[sizes * length if len(sizes) == 1 else sizes for sizes in known if sizes is not None], strict=True)
     quotients = tuple(_quotient(x, y) for x, y in pairs)
@@ -59,16 +59,17 @@ def _divide(call: Call) -> Sequence[str]:
 
 
 def _quotient(x: Size, y: Size) -> Size:
-    if any(isinstance(size, int) and size < 0 for size in (x, y)) or y == 0:
-        raise Unsupported("integers are divided that are negative or zero")
+    if not dim.is_never_negative(x) or not dim.is_never_negative(y) or y == 0:
+        raise Unsupported(f"{x} is divided by {y}, must be sizes that are not negative, the divisor not zero")
     return dim.floor_divide(x, y)
 
 
 def _pow(call: Call) -> Sequence[str]:
-    exponent = call.array(1)
+    exponent, shape = call.array(1), call.fact(0).shape
     if exponent.size != 1 or float(exponent.reshape(())) != 2:
         raise Unsupported("exponent is not the constant 2")
-    return (call.b.apply("mul", call[0], call[0]),)
+    square = call.b.apply("mul", call[0], call[0])
+    return (call.b.reshape(square, (1,) * (exponent.ndim - len(shape)) + shape),)
 
 
 def _cast(call: Call) -> Sequence[str]:
@@ -112,7 +113,7 @@ def _gemm(call: Call) -> Sequence[str]:
     if addend is not None:
         if call.attributes["beta"] != 1:
             addend = b.apply("mul", addend, b.scalar(call.attributes["beta"], b.facts[addend].dtype))
-        result = b.apply("add", result, addend)
+        result = b.apply("add", result, b.fitted(addend, b.facts[result].shape))
     return (result,)
 
 
@@ -123,26 +124,9 @@ def _softmax(call: Call) -> Sequence[str]:
 
 def _layer_norm(call: Call) -> Sequence[str]:
     axes = tuple(range(call.axis() - call.fact(0).rank, 0))
-    operands = [call[0], *(call[i] for i in (1, 2) if call.optional(i) is not None)]
-    expression = _layer_norm_expression([call.b.facts[name].dtype for name in operands], call.attributes["epsilon"])
-    return call.b.rows(expression, *operands, axes=axes)
-
-
-def _layer_norm_expression(types: Sequence[DType], epsilon: float) -> Expression:
-    """numerics.md section 8; the second and third outputs are the mean and 1 / sqrt(var + eps) of each row."""
-    chain = Chain()
-    x, *scales = [chain.input(dtype) for dtype in types]
-    mean = chain.apply("div", chain.apply("row_sum", x), chain.count())
-    d = chain.apply("sub", x, mean)
-    variance = chain.apply("div", chain.apply("row_sum", chain.apply("mul", d, d)), chain.count())
-    root = chain.apply("sqrt", chain.apply("add", variance, chain.constant(epsilon, x.dtype)))
-    deviation = chain.apply("reciprocal", root)
-    y = chain.apply("mul", d, deviation)
-    if len(scales) == 2:
-        y = chain.apply("fma", y, *scales)
-    elif scales:
-        y = chain.apply("mul", y, scales[0])
-    return chain.finish(y, mean, deviation)
+    scales = [call[1], *([call[2]] if call.optional(2) is not None else [])]
+    expression = composites.layer_norm_statistics(True, len(scales) == 2, call.attributes["epsilon"])
+    return call.b.rows(expression, call[0], *[call.b.fitted(name, call.fact(0).shape) for name in scales], axes=axes)
 
 
 def _reduce(op: str, mean: bool = False) -> Callable[[Call], Sequence[str]]:
@@ -150,6 +134,7 @@ def _reduce(op: str, mean: bool = False) -> Callable[[Call], Sequence[str]]:
 
     def expression(dtype: DType) -> Expression:
         chain = Chain()
+        functions.result_dtype(_STEP[op], (dtype, dtype))  # refuses what cannot be reduced
         total = chain.apply(op, chain.input(dtype))
         return chain.finish(chain.apply("div", total, chain.count()) if mean else total)
 
@@ -158,8 +143,7 @@ def _reduce(op: str, mean: bool = False) -> Callable[[Call], Sequence[str]]:
         axes = _axes(call, len(shape))
         if axes is None:
             return (call[0],)
-        if not axes:
-            axes = list(range(len(shape)))
+        axes = axes or tuple(range(len(shape)))
         if not shape:
             raise Unsupported("input 0 is a scalar")
         counted = tuple(axis - len(shape) for axis in axes)
@@ -171,14 +155,14 @@ def _reduce(op: str, mean: bool = False) -> Callable[[Call], Sequence[str]]:
     return lower
 
 
-def _axes(call: Call, rank: int) -> list[int] | None:
+def _axes(call: Call, rank: int) -> tuple[int, ...] | None:
     """The axes to reduce, ascending; empty for all of them, None for none at all."""
     given = call.attributes.get("axes")
     if given is None and call.optional(1) is not None:
         given = call.numbers(1)
     if not given and call.attributes.get("noop_with_empty_axes"):
         return None
-    return sorted(call.check_axis(axis, rank) for axis in given or ())
+    return tuple(sorted(call.axes(given or (), rank)))
 
 
 def _dynamic_quantize(call: Call) -> Sequence[str]:
@@ -256,17 +240,19 @@ _UNARY = {
     "Neg": "neg", "Abs": "abs", "Exp": "exp", "Sqrt": "sqrt", "Reciprocal": "reciprocal", "Erf": "erf",
     "IsNaN": "is_nan", "Not": "logical_not",
 }  # fmt: skip
-_KEEP = (Attribute("keepdims", 1, (0, 1)),)
-_NOOP = Attribute("noop_with_empty_axes", 0, (0, 1))
+# The operation between two elements of a row.
+_STEP = {"row_sum": "add", "row_max": "maximum", "row_min": "minimum"}
+_KEEP = (Attribute("keepdims", 1, allowed=(0, 1)),)
+_NOOP = Attribute("noop_with_empty_axes", 0, allowed=(0, 1))
 
 ROWS: tuple[OpRow, ...] = (
-    *(OpRow(op, _SINCE.get(op, 7), _apply(name)) for op, name in _BROADCAST.items()),
+    *(OpRow(op, _SINCE.get(op, 7), _apply(name), inputs=3 if op == "Where" else 2) for op, name in _BROADCAST.items()),
     *(OpRow(op, _SINCE.get(op, 6 if op != "Not" else 1), _apply(name)) for op, name in _UNARY.items()),
-    OpRow("Max", 8, _variadic("maximum")),
-    OpRow("Min", 8, _variadic("minimum")),
-    OpRow("Div", 7, _divide),
+    OpRow("Max", 8, _variadic("maximum"), inputs=MANY),
+    OpRow("Min", 8, _variadic("minimum"), inputs=MANY),
+    OpRow("Div", 7, _divide, inputs=2),
     OpRow("Relu", 6, _relu),
-    OpRow("Pow", 7, _pow),
+    OpRow("Pow", 7, _pow, inputs=2),
     OpRow(
         "Cast",
         6,
@@ -274,38 +260,43 @@ ROWS: tuple[OpRow, ...] = (
         (
             Attribute("to"),
             # Both speak of float8 targets only, which no row casts to.
-            Attribute("saturate", 1, (0, 1), since=19),
-            Attribute("round_mode", "up", ("up", "down", "nearest"), since=24),
+            Attribute("saturate", 1, allowed=(0, 1), since=19),
+            Attribute("round_mode", "up", "string", ("up", "down", "nearest"), since=24),
         ),
     ),
-    OpRow("MatMul", 1, _matmul),
+    OpRow("MatMul", 1, _matmul, inputs=2),
     OpRow(
         "Gemm",
         7,
         _gemm,
         (
-            Attribute("alpha", 1.0),
-            Attribute("beta", 1.0),
-            Attribute("transA", 0, (0, 1)),
-            Attribute("transB", 0, (0, 1)),
+            Attribute("alpha", 1.0, "float"),
+            Attribute("beta", 1.0, "float"),
+            Attribute("transA", 0, allowed=(0, 1)),
+            Attribute("transB", 0, allowed=(0, 1)),
         ),
+        inputs=3,
     ),
     OpRow("Softmax", 13, _softmax, (Attribute("axis", -1),)),
     OpRow(
         "LayerNormalization",
         17,
         _layer_norm,
-        (Attribute("axis", -1), Attribute("epsilon", 1e-5), Attribute("stash_type", 1, (1,))),
+        (Attribute("axis", -1), Attribute("epsilon", 1e-5, "float"), Attribute("stash_type", 1, allowed=(1,))),
+        inputs=3,
     ),
-    OpRow("ReduceSum", 13, _reduce("row_sum"), (*_KEEP, _NOOP)),
+    OpRow("ReduceSum", 13, _reduce("row_sum"), (*_KEEP, _NOOP), inputs=2),
     *(
-        OpRow(op, since, lower, (*_KEEP, attribute), until)
+        OpRow(op, since, lower, (*_KEEP, attribute), inputs, until)
         for op, lower in (
             ("ReduceMean", _reduce("row_sum", mean=True)),
             ("ReduceMax", _reduce("row_max")),
             ("ReduceMin", _reduce("row_min")),
         )
-        for since, until, attribute in ((11, 17, Attribute("axes", None)), (18, LATEST, _NOOP))
+        for since, until, inputs, attribute in (
+            (11, 17, 1, Attribute("axes", None, "ints")),
+            (18, LATEST, 2, _NOOP),
+        )
     ),
     OpRow("DynamicQuantizeLinear", 11, _dynamic_quantize),
     OpRow(
@@ -314,15 +305,23 @@ ROWS: tuple[OpRow, ...] = (
         _dequantize,
         (
             Attribute("axis", 1, since=13),
-            Attribute("block_size", 0, (0,), since=21),
-            Attribute("output_dtype", 0, (0, 1), since=23),
+            Attribute("block_size", 0, allowed=(0,), since=21),
+            Attribute("output_dtype", 0, allowed=(0, 1), since=23),
         ),
+        inputs=3,
     ),
     OpRow("Identity", 1, _identity),
     OpRow(
         "Constant",
         1,
         _constant,
-        tuple(Attribute(name, None) for name in ("value", "value_float", "value_floats", "value_int", "value_ints")),
+        (
+            Attribute("value", None, "tensor"),
+            Attribute("value_float", None, "float"),
+            Attribute("value_floats", None, "floats"),
+            Attribute("value_int", None),
+            Attribute("value_ints", None, "ints"),
+        ),
+        inputs=0,
     ),
 )

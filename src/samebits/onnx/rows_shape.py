@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from samebits import dtypes
-from samebits.onnx.row import Attribute, Call, OpRow, Unsupported
+from samebits.onnx.row import MANY, Attribute, Call, OpRow, Unsupported
 from samebits.program import dim
 from samebits.program.compute import broadcast_shapes
 from samebits.program.dim import Shape, Size
@@ -19,6 +19,9 @@ from samebits.program.graph import Array
 from samebits.program.moves import Concat, Fill, Gather, GatherND, Range
 
 __all__ = ["ROWS"]
+
+# Elements of a range that is computed when the model is loaded.
+_LONGEST = 1 << 24
 
 
 def _shape(call: Call) -> Sequence[str]:
@@ -32,6 +35,8 @@ def _reshape(call: Call) -> Sequence[str]:
         if any(size == 0 and i >= len(shape) for i, size in enumerate(target)):
             raise Unsupported("a 0 in the shape copies an axis that input 0 does not have")
         target = [shape[i] if size == 0 else size for i, size in enumerate(target)]
+    if any(isinstance(size, int) and size < -1 for size in target):
+        raise Unsupported(f"the shape {tuple(target)} has negative extents")
     open_axes = [i for i, size in enumerate(target) if size == -1]
     if len(open_axes) > 1:
         raise Unsupported("more than one axis of the shape is -1")
@@ -69,7 +74,7 @@ def _squeeze(call: Call) -> Sequence[str]:
         if any(not isinstance(size, int) for size in shape):
             raise Unsupported("without axes every extent must be known")
     else:
-        axes = {call.check_axis(axis, len(shape)) for axis in call.numbers(1)}
+        axes = set(call.axes(call.numbers(1), len(shape)))
     wrong = [axis for axis in axes if shape[axis] != 1]
     if wrong:
         raise Unsupported(f"axis {wrong[0]} has extent {shape[wrong[0]]}, not 1")
@@ -78,11 +83,7 @@ def _squeeze(call: Call) -> Sequence[str]:
 
 def _unsqueeze(call: Call) -> Sequence[str]:
     given, shape = call.numbers(1), list(call.fact(0).shape)
-    rank = len(shape) + len(given)
-    axes = sorted(call.check_axis(axis, rank) for axis in given)
-    if len(set(axes)) != len(axes):
-        raise Unsupported(f"axes {given} name one axis twice")
-    for axis in axes:
+    for axis in sorted(call.axes(given, len(shape) + len(given))):
         shape.insert(axis, 1)
     return (call.b.reshape(call[0], tuple(shape)),)
 
@@ -92,22 +93,21 @@ def _expand(call: Call) -> Sequence[str]:
 
 
 def _concat(call: Call) -> Sequence[str]:
-    operands = [call[i] for i in range(len(call.inputs))]
+    operands = [call[i] for i in range(max(1, len(call.inputs)))]
     return call.b.add("concat", operands, Concat(call.axis()))
 
 
 def _slice(call: Call) -> Sequence[str]:
     shape = call.fact(0).shape
     starts, ends = call.integers(1), call.integers(2)
-    axes = range(len(starts)) if call.optional(3) is None else call.numbers(3)
+    axes = call.axes(range(len(starts)) if call.optional(3) is None else call.numbers(3), len(shape))
     steps = (1,) * len(starts) if call.optional(4) is None else call.numbers(4)
     begin: list[Size] = [0] * len(shape)
     count: list[Size] = list(shape)
     stride = [1] * len(shape)
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise Unsupported("starts, ends, axes and steps differ in length")
-    for start, end, given, step in zip(starts, ends, axes, steps, strict=True):
-        axis = call.check_axis(given, len(shape))
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         begin[axis], count[axis] = _bounds(start, end, step, shape[axis])
         stride[axis] = step
     return (call.b.slice(call[0], tuple(begin), tuple(count), tuple(stride)),)
@@ -134,6 +134,8 @@ def _clamped(place: Size, extent: Size) -> Size:
         return place
     if isinstance(place, int) and place < 0:
         return dim.maximum(extent + place, 0)
+    if not dim.is_never_negative(place):
+        raise Unsupported(f"the bound {place} may be negative")
     # Exporters write "to the end" as a huge number.
     return extent if isinstance(place, int) and place >= 2**31 - 1 else dim.minimum(place, extent)
 
@@ -145,6 +147,8 @@ def _gather(call: Call) -> Sequence[str]:
 
 def _indices(call: Call, index: int) -> str:
     fact = call.fact(index)
+    if fact.dtype not in (dtypes.int32, dtypes.int64):
+        raise Unsupported(f"indices are {fact.dtype.name}, must be int32 or int64")
     return call[index] if fact.dtype is dtypes.int64 else call.b.apply("cast", call[index], cast_to=dtypes.int64)
 
 
@@ -154,24 +158,32 @@ def _gather_nd(call: Call) -> Sequence[str]:
 
 def _range(call: Call) -> Sequence[str]:
     if call.fact(0).dtype is not dtypes.int64:
-        return (call.b.constant(_float_range(*[call.array(i).reshape(()) for i in range(3)])),)
-    (start,), (limit,), (step,) = call.integers(0), call.integers(1), call.numbers(2)
-    if step == 0:
-        raise Unsupported("the step is 0")
+        return (call.b.constant(_numbered(*[call.array(i) for i in range(3)])),)
+    start, limit, step = call.integer(0), call.integer(1), call.integer(2)
+    if not isinstance(step, int) or step == 0:
+        raise Unsupported(f"the step is {step}, must be a constant that is not 0")
     span = limit - start if step > 0 else start - limit
     return call.b.add("range", (), Range(start, dim.floor_divide(span + (abs(step) - 1), abs(step)), step))
 
 
-def _float_range(start: Array, limit: Array, step: Array) -> Array:
-    """start + i * step, rounded at each operation."""
-    count = max(0, int(np.ceil((limit - start) / step)))
-    made: Array = (start + np.arange(count).astype(start.dtype) * step).astype(start.dtype)
+def _numbered(*bounds: Array) -> Array:
+    """start + i * step up to the limit, rounded at each operation."""
+    if any(bound.size != 1 or bound.dtype != bounds[0].dtype or bound.dtype == bool for bound in bounds):
+        raise Unsupported("start, limit and step are not one number each of one format")
+    start, limit, step = (bound.reshape(()) for bound in bounds)
+    with np.errstate(all="ignore"):
+        count = np.ceil((float(limit) - float(start)) / np.float64(step))
+        if not count < _LONGEST:
+            raise Unsupported(f"it would have {count} elements, more than {_LONGEST}")
+        made: Array = (start + np.arange(max(0, int(count))).astype(start.dtype) * step).astype(start.dtype)
     return made
 
 
 def _constant_of_shape(call: Call) -> Sequence[str]:
     value = call.attributes["value"]
     array = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(-1)
+    if array.size != 1:
+        raise Unsupported(f"attribute 'value' has {array.size} elements, not one")
     code = int(array[:1].view(f"u{array.itemsize}")[0])
     shape: Shape = call.integers(0)
     return call.b.add("fill", (), Fill(shape, code, dtypes.of(array.dtype)))
@@ -179,16 +191,16 @@ def _constant_of_shape(call: Call) -> Sequence[str]:
 
 ROWS: tuple[OpRow, ...] = (
     OpRow("Shape", 1, _shape, (Attribute("start", 0, since=15), Attribute("end", None, since=15))),
-    OpRow("Reshape", 5, _reshape, (Attribute("allowzero", 0, (0, 1), since=14),)),
-    OpRow("Transpose", 1, _transpose, (Attribute("perm", None),)),
+    OpRow("Reshape", 5, _reshape, (Attribute("allowzero", 0, allowed=(0, 1), since=14),), 2),
+    OpRow("Transpose", 1, _transpose, (Attribute("perm", None, "ints"),)),
     OpRow("Flatten", 9, _flatten, (Attribute("axis", 1),)),
-    OpRow("Squeeze", 13, _squeeze),
-    OpRow("Unsqueeze", 13, _unsqueeze),
-    OpRow("Expand", 8, _expand),
-    OpRow("Concat", 4, _concat, (Attribute("axis"),)),
-    OpRow("Slice", 10, _slice),
-    OpRow("Gather", 1, _gather, (Attribute("axis", 0),)),
-    OpRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, (0,), since=12),)),
-    OpRow("Range", 11, _range),
-    OpRow("ConstantOfShape", 9, _constant_of_shape, (Attribute("value", None),)),
+    OpRow("Squeeze", 13, _squeeze, inputs=2),
+    OpRow("Unsqueeze", 13, _unsqueeze, inputs=2),
+    OpRow("Expand", 8, _expand, inputs=2),
+    OpRow("Concat", 4, _concat, (Attribute("axis"),), MANY),
+    OpRow("Slice", 10, _slice, inputs=5),
+    OpRow("Gather", 1, _gather, (Attribute("axis", 0),), 2),
+    OpRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, allowed=(0,), since=12),), 2),
+    OpRow("Range", 11, _range, inputs=3),
+    OpRow("ConstantOfShape", 9, _constant_of_shape, (Attribute("value", None, "tensor"),)),
 )

@@ -7,7 +7,7 @@ constants becomes a constant. Values get numbers for names (`%7`) until `build`,
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from samebits.kernels.expression import Expression
 from samebits.program import compose, integers, registry
 from samebits.program.compute import Map, Product, Rows
 from samebits.program.dim import Shape, Size
-from samebits.program.fact import Fact, dense
+from samebits.program.fact import Fact, check_extents, dense
 from samebits.program.graph import Array, Node, Program
 from samebits.program.moves import Dims
 from samebits.program.views import Expand, Reshape, Slice, Transpose
@@ -45,18 +45,19 @@ class Builder:
         self._constants: dict[str, Array] = {}
         self._inputs: list[str] = []
         self._known: dict[str, Shape] = {}
-        self._fresh = 0
+        self._fresh: set[str] = set()
 
     # -- values that no node makes ------------------------------------------------------------------------------
     def input(self, name: str, dtype: DType, shape: Shape) -> str:
-        """A value that the caller gives."""
+        """A value that the caller gives; its name, like that of a constant, must be new."""
         self.facts[name] = dense(dtype, shape)
         self._inputs.append(name)
         return name
 
     def constant(self, array: Array, name: str | None = None) -> str:
         """A value that is known."""
-        array = np.ascontiguousarray(array) if array.ndim else np.array(array)
+        # A view: the caller's own array stays writeable.
+        array = (np.ascontiguousarray(array) if array.ndim else np.array(array)).view()
         array.flags.writeable = False
         name = name or self._name()
         self._constants[name] = array
@@ -85,6 +86,7 @@ class Builder:
         """
         row = registry.ROWS[primitive]
         facts = row.infer(description, inputs, [self.facts[name] for name in inputs])
+        check_extents(primitive, facts)
         if len(facts) == 1 and primitive != "dims":
             known = integers.propagate(
                 primitive, description, [self._known.get(name) for name in inputs], facts[0].rank
@@ -148,6 +150,17 @@ class Builder:
         shape = tuple(shape)
         return x if self.facts[x].shape == shape else self.add("expand", (x,), Expand(shape))[0]
 
+    def fitted(self, x: str, shape: Shape) -> str:
+        """x as an operand that does not make `shape` larger: x itself where that is certain, else expanded to it.
+
+        Raises:  ShapeError if it does not broadcast to it. Where symbols are left, binding them raises it.
+        """
+        own = self.facts[x].shape
+        certain = len(own) <= len(shape) and all(
+            size in (1, extent) for size, extent in zip(own[::-1], shape[::-1], strict=False)
+        )
+        return x if certain else self.expand(x, shape)
+
     # -- the end ------------------------------------------------------------------------------------------------------
     def build(self, outputs: Mapping[str, str], names: Mapping[str, str] | None = None) -> Program:
         """The program whose outputs are called by the keys of `outputs`.
@@ -158,16 +171,21 @@ class Builder:
         """
         renamed: dict[str, str] = {}
         for public, value in outputs.items():
-            if not value.startswith("%") or value in renamed:
+            if value not in self._fresh or value in renamed:
                 # The same value twice, or an input given back: a view carries the second name.
                 self.origin = (public,)
                 value = self._view(value)
             renamed[value] = public
-        taken = {*renamed.values(), *(name for name in self.facts if not name.startswith("%"))}
+        taken = {*renamed.values(), *(name for name in self.facts if name not in self._fresh)}
         for name, value in (names or {}).items():
-            if value.startswith("%") and value not in renamed and name not in taken:
+            if value in self._fresh and value not in renamed and name not in taken:
                 renamed[value] = name
                 taken.add(name)
+        for value in sorted(self._fresh - renamed.keys(), key=lambda name: (len(name), name)):
+            if value in taken:
+                # The model has this name for another value.
+                renamed[value] = self._name(taken)
+                taken.add(renamed[value])
         program = Program(
             self.name,
             {renamed.get(name, name): _renamed(fact, renamed) for name, fact in self.facts.items()},
@@ -187,16 +205,18 @@ class Builder:
         return program
 
     def _view(self, value: str) -> str:
-        fact = self.facts[value]
-        self._fresh += 1
-        name = f"%{self._fresh}"
+        fact, name = self.facts[value], self._name()
         self._nodes.append(Node("reshape", (value,), (name,), Reshape(fact.shape), self.origin))
         self.facts[name] = fact.view(fact.shape, value)
         return name
 
-    def _name(self) -> str:
-        self._fresh += 1
-        return f"%{self._fresh}"
+    def _name(self, taken: Collection[str] = ()) -> str:
+        """A number that no value has for a name."""
+        number = len(self._fresh) + 1
+        while f"%{number}" in self.facts or f"%{number}" in self._fresh or f"%{number}" in taken:
+            number += 1
+        self._fresh.add(f"%{number}")
+        return f"%{number}"
 
 
 def _is_small(facts: Sequence[Fact]) -> bool:

@@ -6,6 +6,7 @@ alone, so it does not matter where they lie. Start at `map_before_view`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from samebits.program import registry
@@ -46,7 +47,7 @@ def _exchanged(program: Program, view: Node, node: Node) -> Program:
     """The map takes the view's operand, the view makes what the map made; the value between is new, like its name."""
     facts = dict(program.facts)
     (result,) = node.outputs
-    middle = f"{result}@{view.outputs[0]}"
+    middle = _fresh(facts, f"{result}@{view.outputs[0]}")
     (facts[middle],) = _inferred(facts, node, view.inputs)
     (facts[result],) = _inferred(facts, view, (middle,))
     nodes: list[Node] = []
@@ -60,6 +61,13 @@ def _exchanged(program: Program, view: Node, node: Node) -> Program:
     return program.replace(nodes, facts)
 
 
+def _fresh(facts: Mapping[str, Fact], name: str) -> str:
+    """A name like this one that no value has."""
+    while name in facts:
+        name += "'"
+    return name
+
+
 def _inferred(facts: dict[str, Fact], node: Node, inputs: tuple[str, ...]) -> tuple[Fact, ...]:
     return registry.ROWS[node.primitive].infer(node.description, inputs, [facts[name] for name in inputs])
 
@@ -70,7 +78,9 @@ def gather_first(program: Program) -> Program:
     nodes: list[Node] = []
     for node in program.nodes:
         table = program.producers.get(node.inputs[0]) if isinstance(node.description, Gather) else None
-        chain = _table_chain(program, table) if table and node.description == Gather(0) else []
+        # A scalar index takes an axis away, which operands of one row would bring back.
+        wanted = table is not None and node.description == Gather(0) and program.facts[node.inputs[1]].rank > 0
+        chain = _table_chain(program, table) if wanted else []
         if not chain:
             nodes.append(node)
             continue
@@ -114,11 +124,11 @@ def _gathered(facts: dict[str, Fact], chain: list[Node], gather: Node) -> list[N
             fact = facts[name]
             if name in known or fact.rank < rank or fact.shape[0] != rows:
                 continue
-            known[name] = f"{name}[{gather.outputs[0]}]"
+            known[name] = _fresh(facts, f"{name}[{gather.outputs[0]}]")
             facts[known[name]] = dense(fact.dtype, (*facts[indices].shape, *fact.shape[1:]))
             nodes.append(Node("gather", (name, indices), (known[name],), Gather(0), gather.origin))
         last = node is chain[-1]
-        output = gather.outputs[0] if last else f"{node.outputs[0]}[{gather.outputs[0]}]"
+        output = gather.outputs[0] if last else _fresh(facts, f"{node.outputs[0]}[{gather.outputs[0]}]")
         known[node.outputs[0]] = output
         inputs = tuple(known.get(name, name) for name in node.inputs)
         origin = (*node.origin, *(gather.origin if last else ()))

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce as fold
 
-from samebits.errors import ShapeError, message
+from samebits.dtypes import DType, float32
+from samebits.errors import DTypeError, ShapeError, message
 from samebits.kernels import values
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.program import compose, dim, lower_compute
@@ -17,6 +18,7 @@ from samebits.program.dim import Shape, Size
 from samebits.program.fact import Fact, dense
 from samebits.program.graph import Array
 from samebits.program.primitive import Primitive
+from samebits.program.views import text
 
 __all__ = ["ROWS", "Map", "Product", "Rows", "broadcast_shapes", "varying"]
 
@@ -74,9 +76,17 @@ def varying(expression: Expression, inputs: Sequence[bool]) -> list[bool]:
     return found
 
 
+def _check_dtypes(what: str, taken: Sequence[DType], facts: Sequence[Fact]) -> None:
+    """Raise DTypeError unless the operands have the element formats that are read."""
+    given = tuple(fact.dtype for fact in facts)
+    if given != tuple(taken):
+        raise DTypeError(message(what, "operands", "dtypes", given, tuple(taken), "cast them"))
+
+
 def _infer_map(description: Map, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    shape = broadcast_shapes([fact.shape for fact in facts])
     expression = description.expression
+    _check_dtypes("map", expression.inputs, facts)
+    shape = broadcast_shapes([fact.shape for fact in facts])
     return tuple(dense(expression.dtype(output), shape) for output in expression.outputs)
 
 
@@ -96,6 +106,7 @@ def row_extents(shapes: Sequence[Shape], axes: Sequence[int]) -> tuple[Shape, li
 
 def _infer_rows(description: Rows, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
     expression = description.expression
+    _check_dtypes("rows", expression.inputs, facts)
     shape, along = row_extents([fact.shape for fact in facts], description.axes)
     reduced = {axis + len(shape) for axis in description.axes}
     row = tuple(1 if axis in reduced else size for axis, size in enumerate(shape))
@@ -105,11 +116,14 @@ def _infer_rows(description: Rows, names: Sequence[str], facts: Sequence[Fact]) 
 
 def _infer_product(description: Product, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
     a, b, *extras = facts
+    epilogue = description.epilogue
+    _check_dtypes("matmul", (float32, float32), (a, b))
+    _check_dtypes("matmul", () if epilogue is None else epilogue.inputs[1:], extras)
     if a.rank < 2 or b.rank < 2:
         raise ShapeError(message("matmul", "operands", "ranks", f"{a.rank} and {b.rank}", "at least 2", "reshape them"))
     inner: tuple[Size, Size] = (a.shape[-1], b.shape[-2])
     if inner[0] != inner[1] and all(isinstance(size, int) for size in inner):
-        actual = f"{compose_shape(a)} and {compose_shape(b)}"
+        actual = f"{text(a.shape)} and {text(b.shape)}"
         raise ShapeError(
             message("matmul", "operands", "shapes", actual, "equal in K", "transpose one, or check the weights")
         )
@@ -118,13 +132,7 @@ def _infer_product(description: Product, names: Sequence[str], facts: Sequence[F
         raise ShapeError(
             message("matmul", "epilogue operands", "shapes", [str(e) for e in extras], f"within {shape}", "expand a")
         )
-    epilogue = description.epilogue
     return (dense(a.dtype if epilogue is None else epilogue.dtype(epilogue.outputs[0]), shape),)
-
-
-def compose_shape(fact: Fact) -> str:
-    """A shape as it is printed."""
-    return f"[{', '.join(map(str, fact.shape))}]"
 
 
 def _map_reference(description: Map, arrays: Sequence[Array]) -> tuple[Array, ...]:

@@ -23,6 +23,7 @@ __all__ = [
     "bind_shape",
     "broadcast",
     "floor_divide",
+    "is_never_negative",
     "maximum",
     "minimum",
     "product",
@@ -52,6 +53,9 @@ class _Call:
         return f"{self.operation}({', '.join(map(str, self.arguments))})"
 
 
+# No model's shapes come near; without a limit a few multiplications fill the memory.
+_MOST_TERMS = 1024
+
 _Atom = _Symbol | _Call
 _Monomial = tuple[_Atom, ...]
 
@@ -69,6 +73,8 @@ class Dim:
         return _canonical(total)
 
     def __mul__(self, other: Size) -> Size:
+        if len(self.terms) * len(_terms(other)) > _MOST_TERMS:
+            raise ShapeError(message("dim", "a size", "terms", "too many", _MOST_TERMS, "simplify the shapes"))
         total: dict[_Monomial, int] = {}
         for left, p in self.terms:
             for right, q in _terms(other):
@@ -125,8 +131,8 @@ def floor_divide(x: Size, y: Size) -> Size:
 
     Raises:  ShapeError if y is zero.
     """
-    if isinstance(y, int) and y == 0:
-        raise ShapeError(message("floor_divide", "divisor", "", 0, "another size", "divide by something else"))
+    if y == 0:
+        raise _zero()
     quotient = _exact_quotient(x, y)
     return _call("floordiv", x, y) if quotient is None else quotient
 
@@ -160,6 +166,20 @@ def _is_capped(size: Size, other: Size) -> bool:
     return other in arguments and any(isinstance(cap, int) and cap >= 2 for cap in arguments)
 
 
+def is_never_negative(size: Size) -> bool:
+    """Whether no values of its symbols make the size negative, as far as its form shows."""
+    return all(
+        coefficient > 0 and all(isinstance(atom, _Symbol) or _is_never_negative(atom) for atom in monomial)
+        for monomial, coefficient in _terms(size)
+        if coefficient
+    )
+
+
+def _is_never_negative(call: _Call) -> bool:
+    known = [is_never_negative(argument) for argument in call.arguments]
+    return any(known) if call.operation == "max" else all(known)
+
+
 def product(sizes: Sequence[Size]) -> Size:
     """The product of all; 1 for none."""
     return functools.reduce(operator.mul, sizes, 1)
@@ -179,7 +199,7 @@ def symbols(size: Size) -> frozenset[str]:
 def bind(size: Size, values: Mapping[str, int]) -> int:
     """The size as a number, every symbol replaced by its value.
 
-    Raises:  ShapeError if a broadcast inside it does not fit.   KeyError if a symbol has no value.
+    Raises:  ShapeError if a broadcast in it does not fit, or a divisor is 0.   KeyError if a symbol has no value.
     """
     if isinstance(size, int):
         return size
@@ -212,10 +232,20 @@ def _broadcast_numbers(x: int, y: int) -> int:
     )
 
 
+def _divide_numbers(x: int, y: int) -> int:
+    if y == 0:
+        raise _zero()
+    return x // y
+
+
+def _zero() -> ShapeError:
+    return ShapeError(message("floor_divide", "divisor", "", 0, "another size", "divide by something else"))
+
+
 _NUMERIC: dict[str, Callable[[int, int], int]] = {
     "min": min,
     "max": max,
-    "floordiv": operator.floordiv,
+    "floordiv": _divide_numbers,
     "broadcast": _broadcast_numbers,
 }
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from samebits.dtypes import DType
+from samebits.errors import ShapeError, message
 from samebits.program import dim
 from samebits.program.dim import Shape
 
-__all__ = ["Fact", "dense"]
+__all__ = ["Fact", "check_extents", "dense"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,13 @@ class Fact:
         if self.stride_order != tuple(range(self.rank)):
             text += f" order {''.join(map(str, self.stride_order))}"
         return text
+
+
+def check_extents(what: str, facts: Sequence[Fact]) -> None:
+    """Raise ShapeError if an extent is a negative number."""
+    for fact in facts:
+        if any(isinstance(size, int) and size < 0 for size in fact.shape):
+            raise ShapeError(message(what, "its result", "", fact, "without negative extents", "check the shapes"))
 
 
 def dense(dtype: DType, shape: Sequence[dim.Size]) -> Fact:

@@ -29,9 +29,7 @@ def fold_constants(program: Program) -> Program:
         if not node.inputs or len(known) < len(node.inputs) or _is_open(node.description):
             nodes.append(node)
             continue
-        for name, array in zip(
-            node.outputs, registry.ROWS[node.primitive].reference(node.description, known), strict=True
-        ):
+        for name, array in zip(node.outputs, _computed(node, known), strict=True):
             array = np.ascontiguousarray(array) if array.ndim else array
             array.flags.writeable = False
             constants[name] = array

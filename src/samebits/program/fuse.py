@@ -1,8 +1,9 @@
 """Join per-element work with what is before or after it: maps with maps, with row expressions, with products.
 
 requires: scalars are in expressions, no two nodes are equal.   ensures: maps are maximal: none reads a map that nothing
-else reads, of its own shape. Every value keeps the rounding it had alone (numerics.md section 11); a value is never
-computed twice, so only one that has a single reader and the reader's shape moves. Start at `fuse_maps`.
+else reads, of its own shape, unless both together are too large. Every value keeps the rounding it had alone
+(numerics.md section 11); a value is never computed twice, so only one that has a single reader and the reader's shape
+moves. Start at `fuse_maps`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from samebits.program.graph import Node, Program
 __all__ = ["fuse_after_products", "fuse_after_rows", "fuse_before_rows", "fuse_constant_maps", "fuse_maps"]
 
 _PRODUCT = ""
+# Nodes of a joined expression: beyond it nothing is left to gain, and kernels take ever longer to compile.
+_LARGEST = 96
 
 
 def fuse_maps(program: Program) -> Program:
@@ -69,6 +72,8 @@ def _fuse(program: Program, first: str, second: str, joined: Callable[[Program, 
                 # With several outputs all of them must go to this reader.
                 if not set(node.inputs).issuperset(producer.outputs):
                     continue
+                if _size(producer) + _size(node) > _LARGEST:
+                    continue
                 made = joined(program, producer, node)
                 if made is not None and _keeps_shapes(program, made):
                     gone.update(producer.outputs)
@@ -85,6 +90,13 @@ def _fuse(program: Program, first: str, second: str, joined: Callable[[Program, 
             nodes.append(kept)
             seen.update(kept.outputs)
     return program.replace(nodes)
+
+
+def _size(node: Node) -> int:
+    """How many nodes its expression has."""
+    description = node.description
+    expression = description.epilogue if isinstance(description, Product) else getattr(description, "expression", None)
+    return len(expression.nodes) if expression is not None else 0
 
 
 def _keeps_shapes(program: Program, node: Node) -> bool:

@@ -20,6 +20,8 @@ __all__ = ["LIMIT", "propagate"]
 
 # Longer vectors are data, not shapes.
 LIMIT = 64
+# What sizes are computed in. A number outside wraps, which is left to the kernels; a symbol is a size that fits.
+_RANGES = {"int64": range(-(2**63), 2**63), "int32": range(-(2**31), 2**31), "bool": range(2)}
 
 _Known = Size | bool
 
@@ -29,12 +31,15 @@ def _equal(x: _Known, y: _Known) -> bool | None:
         return True
     if isinstance(x, int) and isinstance(y, int):
         return False
-    # A size is never negative, which is how exporters ask whether one was left open.
-    return False if any(isinstance(size, int) and size < 0 for size in (x, y)) else None
+    # Exporters ask whether a size was left open by comparing it with -1.
+    negative = any(isinstance(size, int) and size < 0 for size in (x, y))
+    return False if negative and (dim.is_never_negative(x) or dim.is_never_negative(y)) else None
 
 
-def _where(condition: bool, x: _Known, y: _Known) -> _Known:
-    return x if condition else y
+def _where(condition: _Known, x: _Known, y: _Known) -> _Known | None:
+    if isinstance(condition, int):
+        return x if condition else y
+    return None
 
 
 _RULES: dict[str, Callable[..., Any]] = {
@@ -63,7 +68,7 @@ def propagate(primitive: str, description: object, operands: Sequence[Shape | No
     if isinstance(description, Concat):
         return tuple(size for operand in known for size in operand)
     if isinstance(description, Slice):
-        return _slice(description, known[0])
+        return _slice(description, known[0]) if rank else known[0]
     if isinstance(description, Gather):
         return _gather(known[0], known[1])
     if isinstance(description, Map) and len(description.expression.outputs) == 1:
@@ -88,9 +93,7 @@ def _gather(sizes: Shape, indices: Shape) -> Shape | None:
 
 
 def _map(expression: Expression, operands: Sequence[Shape]) -> Shape | None:
-    if not all(
-        dtype.is_integer or dtype.kind == "bool" for dtype in (*expression.inputs, *[n.dtype for n in expression.nodes])
-    ):
+    if any(dtype.name not in _RANGES for dtype in (*expression.inputs, *[n.dtype for n in expression.nodes])):
         return None
     length = max(map(len, operands))
     if any(len(operand) not in (1, length) for operand in operands):
@@ -113,7 +116,9 @@ def _element(expression: Expression, inputs: Sequence[Size]) -> Size | None:
         arguments = [values[argument] for argument in node.arguments]
         rule = _RULES.get(node.op)
         value = rule(*arguments) if rule and None not in arguments else None
-        if value is None:
+        if node.op == "cast" and node.dtype.kind == "bool":
+            value = arguments[0] != 0 if isinstance(arguments[0], int) else None
+        if value is None or (isinstance(value, int) and value not in _RANGES[node.dtype.name]):
             return None
         values.append(value)
     result: Size = values[expression.outputs[0]]

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from samebits.errors import PlanError, message
 from samebits.kernels import elementwise, reduce
 from samebits.kernels.gemm import tiles
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
@@ -72,11 +71,6 @@ def lower_contract(lowering: Lowering, node: Node) -> None:
     out = lowering.define(output)
     if not math.prod(lowering.shape(output)):
         return
-    for place in (left, right, out):
-        if place.dtype.name != "float32":
-            raise PlanError(
-                message("prepare", f"matmul {'+'.join(node.origin)}", "dtype", place.dtype.name, "float32", "cast it")
-            )
     contraction = Contraction(
         m=m,
         n=n,

@@ -101,7 +101,9 @@ class GatherND:
 def _infer_concat(description: Concat, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
     first, axis = facts[0], description.axis
     for fact in facts[1:]:
-        if fact.rank != first.rank or fact.dtype is not first.dtype:
+        pairs = [pair for i, pair in enumerate(zip(fact.shape, first.shape, strict=False)) if i != axis]
+        clash = any(x != y and isinstance(x, int) and isinstance(y, int) for x, y in pairs)
+        if fact.rank != first.rank or fact.dtype is not first.dtype or clash:
             raise ShapeError(message("concat", "operands", "", f"{first} and {fact}", "alike", "cast or reshape one"))
     total: Size = 0
     for fact in facts:
@@ -137,7 +139,11 @@ def dim_number(size: Size) -> int:
 
 
 def _dims_reference(description: Dims, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    vector = np.array([dim_number(size) for size in description.sizes], np.int64)
+    numbers = [dim_number(size) for size in description.sizes]
+    for number in numbers:
+        if not -(2**63) <= number < 2**63:
+            raise ShapeError(message("dims", "a size", "", number, "an int64", "give smaller inputs"))
+    vector = np.array(numbers, np.int64)
     return (vector.reshape(()) if description.scalar else vector,)
 
 
@@ -147,7 +153,7 @@ def _range_reference(description: Range, arrays: Sequence[Array]) -> tuple[Array
     )
 
 
-def _check_indices(what: str, indices: Array, extents: Sequence[int]) -> None:
+def _check_indices(what: str, indices: Array, extents: int | Sequence[int]) -> None:
     limits = np.array(extents, np.int64)
     wrong = (indices < -limits) | (indices >= limits)
     if wrong.any():
@@ -160,7 +166,7 @@ def _check_indices(what: str, indices: Array, extents: Sequence[int]) -> None:
 
 def _gather_reference(description: Gather, arrays: Sequence[Array]) -> tuple[Array, ...]:
     data, indices = arrays
-    _check_indices("gather", indices, [data.shape[description.axis]])
+    _check_indices("gather", indices, data.shape[description.axis])
     return (np.take(data, indices, axis=description.axis),)
 
 

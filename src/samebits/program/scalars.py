@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from samebits import dtypes
+from samebits.dtypes import DType
 from samebits.kernels.expression import Expression
 from samebits.program import registry
 from samebits.program.compose import Applied, absorb
@@ -23,9 +25,14 @@ def absorb_scalars(program: Program) -> Program:
     codes = {
         name: int(array.reshape(1).view(f"u{array.itemsize}")[0])
         for name, array in program.constants.items()
-        if array.size == 1 and array.itemsize in (1, 2, 4, 8)
+        if array.size == 1 and _is_expressed(dtypes.of(array.dtype))
     }
     return program.replace([_absorbed(program, node, codes) for node in program.nodes])
+
+
+def _is_expressed(dtype: DType) -> bool:
+    """Whether expressions hold constants of this format; narrow floats are only ever moved."""
+    return dtype.kind != "float" or dtype.width_bits >= 32
 
 
 def _absorbed(program: Program, node: Node, codes: Mapping[str, int]) -> Node:

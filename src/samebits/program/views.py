@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from samebits.errors import ShapeError, message
 from samebits.program import dim
 from samebits.program.dim import Shape
 from samebits.program.fact import Fact
@@ -80,6 +81,10 @@ class Expand:
 
 
 def _infer_reshape(description: Reshape, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    had, wanted = dim.product(facts[0].shape), dim.product(description.shape)
+    if isinstance(had, int) and isinstance(wanted, int) and had != wanted:
+        actual = f"{had} elements"
+        raise ShapeError(message("reshape", "shape", "", text(description.shape), f"of {actual}", "give another shape"))
     return (facts[0].view(description.shape, names[0]),)
 
 
@@ -90,6 +95,15 @@ def _infer_transpose(description: Transpose, names: Sequence[str], facts: Sequen
 
 
 def _infer_slice(description: Slice, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    for axis, extent in enumerate(facts[0].shape):
+        start, count, step = description.starts[axis], description.counts[axis], description.steps[axis]
+        if not (isinstance(extent, int) and isinstance(start, int) and isinstance(count, int)) or count == 0:
+            continue
+        last = start + (count - 1) * step
+        if count < 0 or not (0 <= start < extent and 0 <= last < extent):
+            raise ShapeError(
+                message("slice", f"axis {axis}", "", f"{start}+{count} by {step}", f"in {extent}", "give other bounds")
+            )
     fact = facts[0].view(description.counts, names[0], facts[0].stride_order)
     whole = [count == extent for count, extent in zip(description.counts, facts[0].shape, strict=True)]
     # Cutting an axis leaves a gap before every axis that varies more slowly.
@@ -102,6 +116,11 @@ def _infer_slice(description: Slice, names: Sequence[str], facts: Sequence[Fact]
 def _infer_expand(description: Expand, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
     (fact,) = facts
     added = len(description.shape) - fact.rank
+    pairs = list(zip(fact.shape, description.shape[max(added, 0) :], strict=False))
+    clash = any(x not in (1, y) and isinstance(x, int) and isinstance(y, int) for x, y in pairs)
+    if added < 0 or clash:
+        what, shape = text(fact.shape), text(description.shape)
+        raise ShapeError(message("expand", "shape", "", what, f"one that broadcasts to {shape}", "reshape it"))
     order = (*range(added), *(axis + added for axis in fact.stride_order))
     same = (False,) * added + tuple(a == b for a, b in zip(fact.shape, description.shape[added:], strict=True))
     return (replace(fact.view(description.shape, names[0], order), contiguity=same),)

@@ -6,6 +6,7 @@ resolved, all in one table) and keeps the result, least recently used out first.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from samebits import driver, dtypes
+from samebits import driver
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, message
@@ -161,6 +162,8 @@ class Session:
         key = tuple([(x.dtype, x.shape, x.strides) for x in arrays])
         found = self._cache.get(key)
         if found is not None:
+            with contextlib.suppress(KeyError):  # another thread let it go meanwhile
+                self._cache.move_to_end(key)
             return found
         found = self._bound(arrays, reuse=True)
         with self._lock:
@@ -171,7 +174,7 @@ class Session:
 
     def _bound(self, arrays: list[Array], reuse: bool) -> Specialised:
         given = dict(zip(self._order, arrays, strict=True))
-        symbols = inputs_.bind_symbols(self.program, {name: (dtypes.of(x.dtype), x.shape) for name, x in given.items()})
+        symbols = inputs_.bind_symbols(self.program, given)
         strides = {name: tuple(step // x.itemsize for step in x.strides) for name, x in given.items()}
         lowered = lower(self.program, self.isa, self.threads, symbols, strides, self._kept, reuse)
         return Specialised(lowered, self.threads)
@@ -181,5 +184,5 @@ def _array(x: Any) -> Array:
     """An input as a NumPy array whose elements are aligned and whose strides are whole elements."""
     array = x if type(x) is np.ndarray else Tensor.from_any(x).numpy()
     if not array.flags.aligned or any(step % array.itemsize for step in array.strides):
-        array = np.ascontiguousarray(array)
+        array = np.array(array, order="C")
     return array

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from samebits.dtypes import DType
 from samebits.errors import DTypeError, OptionError, ShapeError, message
 from samebits.program.dim import Dim
-from samebits.program.graph import Program
+from samebits.program.graph import Array, Program
 
 __all__ = ["bind_symbols", "check_names", "check_outputs"]
 
@@ -66,8 +65,8 @@ def check_outputs(program: Program, outputs: Sequence[str] | None) -> tuple[str,
     return tuple(outputs)
 
 
-def bind_symbols(program: Program, given: Mapping[str, tuple[DType, tuple[int, ...]]]) -> dict[str, int]:
-    """The value of every symbol, from the element formats and shapes of the inputs.
+def bind_symbols(program: Program, given: Mapping[str, Array]) -> dict[str, int]:
+    """The value of every symbol, from the shapes of the inputs, whose element formats are checked.
 
     Raises:
         DTypeError: An input has another element format.
@@ -76,13 +75,12 @@ def bind_symbols(program: Program, given: Mapping[str, tuple[DType, tuple[int, .
     values: dict[str, int] = {}
     seen: dict[str, str] = {}
     for name in program.inputs:
-        fact, (dtype, shape) = program.facts[name], given[name]
-        if dtype is not fact.dtype:
-            raise DTypeError(
-                message(
-                    "run", f"input {name!r}", "dtype", dtype.name, fact.dtype.name, f"convert it to {fact.dtype.name}"
-                )
-            )
+        fact, array, shape = program.facts[name], given[name], given[name].shape
+        if array.dtype != fact.dtype.numpy:
+            # NumPy's own spelling where the byte order is all that differs.
+            found = array.dtype.name if array.dtype.isnative else array.dtype.str
+            what, remedy = f"input {name!r}", f"convert it to {fact.dtype.name}"
+            raise DTypeError(message("run", what, "dtype", found, fact.dtype.name, remedy))
         if len(shape) != fact.rank:
             expected = f"{fact.rank} ({fact})"
             raise ShapeError(message("run", f"input {name!r}", "rank", len(shape), expected, "reshape it"))

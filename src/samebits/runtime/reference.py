@@ -32,7 +32,7 @@ def run_all(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Every value of a program, by name."""
     check_names(program, inputs)
     arrays = {name: np.asarray(array) for name, array in inputs.items()}
-    symbols = bind_symbols(program, {name: (dtypes.of(array.dtype), array.shape) for name, array in arrays.items()})
+    symbols = bind_symbols(program, arrays)
     values: dict[str, Array] = {**program.constants, **arrays}
     for node in program.nodes:
         made = step(node.bind(symbols), [values[name] for name in node.inputs])

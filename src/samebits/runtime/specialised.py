@@ -5,19 +5,23 @@ Start at `lower`; `Specialised.run` is the hot path.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import math
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from samebits.codegen.isa import Isa
-from samebits.errors import ShapeError, message
+from samebits.errors import PlanError, ShapeError, message
 from samebits.native import scratch
 from samebits.native.table import Table
-from samebits.program import registry
-from samebits.program.fact import Fact
+from samebits.program import dim, registry
+from samebits.program.fact import Fact, check_extents
 from samebits.program.fold import static_values
 from samebits.program.graph import Array, Node, Program
 from samebits.program.primitive import Place
@@ -63,20 +67,30 @@ def lower(
     static = static_values(program)
     known: dict[str, Array] = dict(program.constants)
     for node in program.nodes:
-        bound = node.bind(symbols)
+        with _named(node):
+            bound = node.bind(symbols)
         _check(bound, facts)
-        if static.issuperset(node.outputs):
-            for name, array in zip(
-                node.outputs, reference.step(bound, [known[name] for name in node.inputs]), strict=True
-            ):
-                known[name] = _owned(array)
-                lowerer.know(name, known[name], fixed=False)
-            continue
-        lowerer.at(bound)
-        registry.ROWS[node.primitive].lower(lowerer, bound)
+        with _named(node):
+            if not static.issuperset(node.outputs):
+                lowerer.at(bound)
+                registry.ROWS[node.primitive].lower(lowerer, bound)
+                continue
+            made = reference.step(bound, [known[name] for name in node.inputs])
+        for name, array in zip(node.outputs, made, strict=True):
+            known[name] = _owned(array)
+            lowerer.know(name, known[name], fixed=False)
     for slot, name in enumerate(program.output_names, first_output):
         lowerer.settle(name, slot)
     return lowerer.finish(program.output_names)
+
+
+@contextlib.contextmanager
+def _named(node: Node) -> Iterator[None]:
+    """Errors inside say which node they are about."""
+    try:
+        yield
+    except (PlanError, ShapeError) as error:
+        raise type(error)(f"run: node {'+'.join(node.origin)!r}: {error}") from error
 
 
 def _bound_facts(program: Program, symbols: Mapping[str, int]) -> dict[str, Fact]:
@@ -84,18 +98,35 @@ def _bound_facts(program: Program, symbols: Mapping[str, int]) -> dict[str, Fact
 
     Raises:  ShapeError, naming the first node whose operands do not fit.
     """
-    try:
-        return {name: fact.bind(symbols) for name, fact in program.facts.items()}
-    except ShapeError:
-        facts = {name: fact.bind(symbols) for name, fact in program.inputs.items()}
-        facts |= {name: program.facts[name] for name in program.constants}
-        for node in program.nodes:
-            # The extents of what it makes are what does not bind, so its operands are what does not fit.
-            try:
-                facts |= {name: program.facts[name].bind(symbols) for name in node.outputs}
-            except ShapeError:
-                _check(node, facts)
-        raise
+    facts = {name: program.facts[name].bind(symbols) for name in (*program.input_names, *program.constants)}
+    for node in program.nodes:
+        made: dict[str, Fact] = {}
+        try:
+            made = {name: program.facts[name].bind(symbols) for name in node.outputs}
+            check_extents("run", list(made.values()))
+        except ShapeError as error:
+            raise _misfit(node, facts) from error
+        facts |= made
+        if not registry.ROWS[node.primitive].is_view:
+            _check_memory(node, made)
+    return facts
+
+
+def _check_memory(node: Node, facts: Mapping[str, Fact]) -> None:
+    """Raise ShapeError if a value is larger than this machine's memory."""
+    for name, fact in facts.items():
+        size = math.prod(dim.bind_shape(fact.shape, {})) * fact.dtype.size_bytes
+        if size > _memory_bytes():
+            what, expected = f"value {name!r} of node {'+'.join(node.origin)!r}", f"at most {_memory_bytes()}"
+            raise ShapeError(message("run", what, "size in bytes", size, expected, "give smaller inputs"))
+
+
+@functools.cache
+def _memory_bytes() -> int:
+    """What this machine has; where it does not say, what an address reaches."""
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return sys.maxsize
 
 
 def _owned(array: Array) -> Array:
@@ -107,18 +138,18 @@ def _owned(array: Array) -> Array:
 
 def _check(node: Node, facts: Mapping[str, Fact]) -> None:
     """Raise ShapeError unless the operands' sizes give the outputs' sizes."""
-    shapes = [list(facts[name].shape) for name in node.inputs]
     try:
         made = registry.ROWS[node.primitive].infer(node.description, node.inputs, [facts[name] for name in node.inputs])
-        fits = all(fact.shape == facts[name].shape for fact, name in zip(made, node.outputs, strict=True))
-    except ShapeError:
-        fits = False
-    if node.primitive == "reshape":
-        sizes = [math.prod(facts[name].shape) for name in (*node.inputs, *node.outputs)]
-        fits = sizes[0] == sizes[1]
-    if not fits:
-        where, expected = f"operands of node {'+'.join(node.origin)!r}", "shapes that fit each other"
-        raise ShapeError(message("run", where, "shapes", shapes, expected, "give inputs of other sizes"))
+    except ShapeError as error:
+        raise _misfit(node, facts) from error
+    if any(fact.shape != facts[name].shape for fact, name in zip(made, node.outputs, strict=True)):
+        raise _misfit(node, facts)
+
+
+def _misfit(node: Node, facts: Mapping[str, Fact]) -> ShapeError:
+    shapes = [list(facts[name].shape) for name in node.inputs]
+    where, expected = f"operands of node {'+'.join(node.origin)!r}", "shapes that fit each other"
+    return ShapeError(message("run", where, "shapes", shapes, expected, "give inputs of other sizes"))
 
 
 class Specialised:

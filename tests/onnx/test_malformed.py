@@ -1,0 +1,416 @@
+"""Models that lie, and sizes that trap: one error that says so, or the right answer; never another exception."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import random
+from typing import Any
+
+import numpy as np
+import onnx as onnx_package
+import protos
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+from samebits import onnx, samples
+from samebits.errors import ModelError, SamebitsError, ShapeError, UnsupportedModelError
+from samebits.runtime import cpu, reference
+
+node, value, model = helper.make_node, protos.value, protos.model
+F, I = np.float32, np.int64  # noqa: E741 - integers
+X = np.arange(6, dtype=F).reshape(2, 3)
+
+
+def run(proto: ModelProto, feed: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The answer, which is also the reference's."""
+    program = onnx.load(proto)
+    made, due = cpu.prepare(program, threads=1).run(feed), reference.run(program, feed)
+    for name, x in made.items():
+        assert (x.shape, x.dtype, x.tobytes()) == (due[name].shape, due[name].dtype, due[name].tobytes())
+    return made
+
+
+def sizes(*nodes: Any, constants: dict[str, Any], kind: Any = I, extent: int = 4) -> list[Any]:
+    """What nodes make of the shape `s` of an input of `extent` elements."""
+    first = node("Shape", ["a"], ["s"])
+    proto = model([first, *nodes], [value("a", F, ["n"])], [value("y", kind, [1])], constants)
+    return run(proto, {"a": np.zeros(extent, F)})["y"].tolist()
+
+
+# -- sizes are numbers like any other ---------------------------------------------------------------------------
+
+
+def test_a_size_cast_to_bool_is_a_truth_value() -> None:
+    nodes = [node("Cast", ["s"], ["t"], to=9), node("Cast", ["t"], ["y"], to=7)]
+    assert sizes(*nodes, constants={}) == [1]
+
+
+@pytest.mark.parametrize(("extent", "expected"), [(0, 2), (4, 1)])
+def test_a_size_as_a_condition(extent: int, expected: int) -> None:
+    nodes = [node("Cast", ["s"], ["t"], to=9), node("Where", ["t", "one", "two"], ["y"])]
+    assert sizes(*nodes, constants={"one": np.array([1]), "two": np.array([2])}, extent=extent) == [expected]
+
+
+def test_a_narrow_size_wraps() -> None:
+    assert sizes(node("Cast", ["s"], ["t"], to=2), node("Cast", ["t"], ["y"], to=7), constants={}, extent=300) == [44]
+
+
+def test_a_difference_of_sizes_may_be_negative() -> None:
+    nodes = [node("Sub", ["s", "five"], ["t"]), node("Equal", ["t", "less"], ["y"])]
+    assert sizes(*nodes, constants={"five": np.array([5]), "less": np.array([-1])}, kind=np.bool_) == [True]
+
+
+def test_a_difference_is_no_bound_and_no_dividend() -> None:
+    five = {"five": np.array([5]), "two": np.array([2])}
+    for last in (node("Div", ["t", "two"], ["y"]), node("Slice", ["s", "t", "two"], ["y"])):
+        with pytest.raises(UnsupportedModelError, match="n-5"):
+            sizes(node("Sub", ["s", "five"], ["t"]), last, constants=five)
+
+
+@pytest.mark.parametrize(("op", "x"), [("Add", np.array([2**62])), ("Add", np.array([200], np.uint8))])
+def test_constants_wrap(op: str, x: np.ndarray) -> None:
+    nodes = [node(op, ["c", "c"], ["t"]), node("Cast", ["t"], ["y"], to=7)]
+    assert run(model(nodes, [], [value("y", I, [1])], {"c": x}), {})["y"].tolist() == (x + x).tolist()
+
+
+def test_a_size_beyond_int64() -> None:
+    with pytest.raises(ShapeError) as error:
+        sizes(node("Mul", ["s", "c"], ["y"]), constants={"c": np.array([2**62])})
+    assert str(error.value) == (
+        "run: node 'Mul:y': dims: a size is 18446744073709551616, must be an int64; give smaller inputs"
+    )
+
+
+def test_a_size_divided_by_zero() -> None:
+    nodes = [node("Shape", ["a"], ["s"]), node("Shape", ["b"], ["t"]), node("Div", ["s", "t"], ["y"])]
+    proto = model(nodes, [value("a", F, ["n"]), value("b", F, ["m"])], [value("y", I, [1])])
+    with pytest.raises(ShapeError) as error:
+        run(proto, {"a": np.zeros(4, F), "b": np.zeros(0, F)})
+    assert str(error.value) == (
+        "run: node 'Div:y': floor_divide: divisor is 0, must be another size; divide by something else"
+    )
+
+
+def test_sizes_do_not_grow_without_end() -> None:
+    nodes = [node("Mul", ["m0" if i == 0 else f"m{i}", f"m{i}"], [f"m{i + 1}"]) for i in range(12)]
+    begin = [node("Gather", ["s", "zero"], ["p"]), node("Add", ["p", "one"], ["m0"])]
+    with pytest.raises(UnsupportedModelError, match="terms"):
+        sizes(*begin, *nodes, node("Identity", ["m12"], ["y"]), constants={"zero": np.array([0]), "one": np.array([1])})
+
+
+# -- shapes that do not fit ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_concat_of_operands_that_do_not_fit(symbolic: bool) -> None:
+    shapes = (["n", "m"], ["p", "q"]) if symbolic else ([2, 3], [2, 70000])
+    proto = model(
+        [node("Concat", ["a", "b"], ["y"], "join", axis=0)],
+        [value("a", F, shapes[0]), value("b", F, shapes[1])],
+        [value("y", F, ["r", "s"])],
+    )
+    with pytest.raises(SamebitsError, match="join"):
+        run(proto, {"a": X, "b": np.zeros((2, 70000), F)})
+
+
+def one_constant(op: str, constant: Any, shape: tuple[Any, ...] = (2, 3), **attributes: Any) -> ModelProto:
+    """op(a, constant)."""
+    nodes = [node(op, ["a", "c"], ["y"], "the node", **attributes)]
+    return model(nodes, [value("a", F, shape)], [value("y", F, None)], {"c": np.asarray(constant)}, opset=19)
+
+
+@pytest.mark.parametrize(
+    ("op", "constant", "reason"),
+    [
+        ("Reshape", [-2, -3], "the shape (-2, -3) has negative extents"),
+        ("Expand", [-1], "broadcast: extents is 3 and -1, must be equal, or one of them 1; align the operands"),
+        ("ReduceSum", [1, -1], "axes (1, -1) name one axis twice"),
+        ("Gather", np.array([0.0], F), "indices are float32, must be int32 or int64"),
+        ("Relu", [1], "2 inputs are given, it takes at most 1"),
+        (
+            "Gemm",
+            np.ones((3, 2)),
+            "matmul: operands dtypes is (float32, float64), must be (float32, float32); cast them",
+        ),
+    ],
+)
+def test_reasons(op: str, constant: Any, reason: str) -> None:
+    with pytest.raises(UnsupportedModelError) as error:
+        onnx.load(one_constant(op, constant))
+    assert str(error.value).splitlines()[1] == f"  node 'the node', {op} of opset 19: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "reason"),
+    [
+        (1.5, "attribute 'axis' is of float, must be of int"),
+        ("x", "attribute 'axis' is of string, must be of int"),
+        ([1], "attribute 'axis' is of ints, must be of int"),
+    ],
+)
+def test_kinds_of_attributes(attribute: Any, reason: str) -> None:
+    nodes = [node("Softmax", ["a"], ["y"], "n", axis=attribute)]
+    with pytest.raises(UnsupportedModelError) as error:
+        onnx.load(model(nodes, [value("a", F, [2, 3])], [value("y", F, [2, 3])]))
+    assert str(error.value).splitlines()[1] == f"  node 'n', Softmax of opset 17: {reason}"
+
+
+def test_an_operand_left_out_is_not_the_next() -> None:
+    nodes = [node("LayerNormalization", ["a", "", "b"], ["y"], "n")]
+    proto = model(nodes, [value("a", F, [2, 3]), value("b", F, [3])], [value("y", F, [2, 3])])
+    with pytest.raises(UnsupportedModelError, match="input 1 is missing"):
+        onnx.load(proto)
+
+
+def test_an_addend_does_not_enlarge_a_product() -> None:
+    nodes = [node("Gemm", ["a", "a", "c"], ["y"], "n")]
+    proto = model(nodes, [value("a", F, ["n", "n"]), value("c", F, ["m", "n"])], [value("y", F, ["p", "q"])])
+    one = np.ones((1, 1), F)
+    assert run(proto, {"a": one, "c": one})["y"].tolist() == [[2]]
+    with pytest.raises(ShapeError, match="operands of node 'n'"):
+        run(proto, {"a": one, "c": np.ones((3, 1), F)})
+
+
+def test_the_exponent_has_a_rank() -> None:
+    proto = one_constant("Pow", np.full((1, 1, 1), 2, F))
+    assert run(proto_with_output(proto, 3), {"a": X})["y"].shape == (1, 2, 3)
+
+
+def proto_with_output(proto: ModelProto, rank: int) -> ModelProto:
+    """The model, its output of that rank."""
+    proto.graph.output[0].CopyFrom(value("y", F, [f"y{axis}" for axis in range(rank)]))
+    return proto
+
+
+@pytest.mark.parametrize("shape", [[2**40], [2**40, 2**40, 2**40]])
+def test_a_value_larger_than_the_memory(shape: list[int]) -> None:
+    proto = model([node("ConstantOfShape", ["c"], ["y"])], [], [value("y", F, None)], {"c": np.array(shape)})
+    with pytest.raises(ShapeError, match="run: value 'y' of node 'ConstantOfShape:y' size in bytes is "):
+        run(proto, {})
+
+
+@pytest.mark.parametrize("step", [0.0, np.nan, 1e-30])
+def test_a_range_without_end(step: float) -> None:
+    operands = {"a": F(0), "b": F(1), "c": F(step)}
+    proto = model([node("Range", ["a", "b", "c"], ["y"])], [], [value("y", F, ["n"])], operands)
+    with pytest.raises(UnsupportedModelError, match="it would have"):
+        onnx.load(proto)
+
+
+def test_a_scalar_index_out_of_range_of_a_constant() -> None:
+    proto = model([node("Gather", ["a", "c"], ["y"], "n")], [], [value("y", F, [3])], {"a": X, "c": np.array(2)})
+    with pytest.raises(UnsupportedModelError, match=r"an index is 2, must be in \[-2, 2\)"):
+        onnx.load(proto)
+
+
+def test_a_scalar_index_into_a_large_scaled_table() -> None:
+    nodes = [node("Mul", ["t", "s"], ["u"]), node("Gather", ["u", "i"], ["y"])]
+    constants = {"t": np.arange(140000, dtype=F).reshape(70000, 2), "s": np.full((1, 2), 2, F)}
+    proto = model(nodes, [value("i", I, [])], [value("y", F, [2])], constants)
+    assert run(proto, {"i": np.array(3)})["y"].tolist() == [12, 14]
+
+
+def test_long_chains() -> None:
+    nodes = [node("Add", [f"v{i}" if i else "a", "a"], [f"v{i + 1}"]) for i in range(1200)]
+    proto = model(nodes, [value("a", F, ["n"])], [value("v1200", F, ["n"])])
+    assert run(proto, {"a": np.ones(3, F)})["v1200"].tolist() == [1201] * 3
+
+
+def test_a_nan_of_a_narrow_float_is_moved() -> None:
+    nodes = [node("Where", ["m", "c", "a"], ["y"])]
+    inputs = [value("m", np.bool_, [2]), value("a", np.float16, [2])]
+    proto = model(nodes, inputs, [value("y", np.float16, [2])], {"c": np.array(np.nan, np.float16)})
+    made = run(proto, {"m": np.array([True, False]), "a": np.ones(2, np.float16)})["y"]
+    assert np.array_equal(made, np.array([np.nan, 1], np.float16), equal_nan=True)
+
+
+# -- names ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [("%1", "%2", "%3", "%4"), ("%4", "%3", "%2", "%1"), ("a", "%3", "%1", "%2")])
+def test_any_name_is_a_name(names: tuple[str, ...]) -> None:
+    x, a, b, y = names
+    nodes = [node("Neg", [x], [a]), node("Exp", [a], [b]), node("Mul", [b, "%5"], ["c"]), node("Add", ["c", a], [y])]
+    proto = model(nodes, [value(x, F, [2])], [value(y, F, [2]), value(a, F, [2])], {"%5": F(3)})
+    made = run(proto, {x: np.zeros(2, F)})
+    assert made[y].tolist() == [3, 3]
+    assert made[a].tolist() == [0, 0]
+
+
+def test_an_open_extent_is_no_parameter() -> None:
+    inputs = [value("x", F, [None]), value("a", F, ["x.0"])]
+    proto = model([node("Neg", ["a"], ["y"])], inputs, [value("y", F, ["n"])])
+    assert run(proto, {"x": np.ones(3, F), "a": np.ones(2, F)})["y"].shape == (2,)
+
+
+def negated() -> ModelProto:
+    """y = -a + c."""
+    nodes = [node("Neg", ["a"], ["n"]), node("Add", ["n", "c"], ["y"])]
+    return model(nodes, [value("a", F, [2])], [value("y", F, [2])], {"c": np.ones(2, F)})
+
+
+def refused(change: Any) -> str:
+    """The text that a changed model is refused with."""
+    proto = negated()
+    change(proto)
+    with pytest.raises(ModelError) as error:
+        onnx.load(proto)
+    return str(error.value)
+
+
+def test_lies() -> None:
+    twice = "is there twice, must be there once; rename one"
+    assert refused(lambda p: p.graph.input.append(p.graph.input[0])) == f"load: input 'a' {twice}"
+    assert refused(lambda p: p.graph.output.append(p.graph.output[0])) == f"load: output 'y' {twice}"
+    assert refused(lambda p: p.graph.initializer.append(p.graph.initializer[0])) == f"load: initializer 'c' {twice}"
+    assert refused(lambda p: p.graph.initializer[0].dims.__setitem__(0, -1)) == (
+        "load: tensor 'c' shape is [-1], must be not negative; export it again"
+    )
+    assert refused(lambda p: p.graph.initializer[0].dims.__setitem__(0, 2**62)).startswith("load: tensor 'c' is unread")
+    assert refused(lambda p: p.graph.input[0].CopyFrom(value("a", F, [-3]))) == (
+        "load: value 'a' extent 0 is -3, must be 0 or more; export it again"
+    )
+    assert refused(lambda p: p.graph.output[0].CopyFrom(value("y", I, [2]))) == (
+        "load: output 'y' dtype is float32, must be int64; export it again"
+    )
+    assert refused(lambda p: setattr(p.graph.input[0].type.tensor_type, "elem_type", 77)) == (
+        "load: value 'a' element type is 77, must be a number of whole bytes or a truth value; cast it before the model"
+    )
+
+
+def test_tensors_without_kernels() -> None:
+    for kind, name in (
+        (TensorProto.STRING, "STRING"),
+        (TensorProto.COMPLEX64, "COMPLEX64"),
+        (TensorProto.INT4, "INT4"),
+    ):
+        tensor = TensorProto(name="t", data_type=kind, dims=[0])
+        assert refused(lambda p, t=tensor: p.graph.initializer.append(t)) == (
+            f"load: tensor 't' element type is {name}, must be a number of whole bytes or a truth value; "
+            "cast it before the model"
+        )
+
+
+# -- data in other files ------------------------------------------------------------------------------------------
+
+
+def external(location: str) -> bytes:
+    """A model whose constant is in another file."""
+    proto = negated()
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+    return proto.SerializeToString()
+
+
+def test_other_files_are_read_beside_a_path_alone(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret.bin").write_bytes(np.ones(2, F).tobytes())
+    (folder / "own.bin").write_bytes(np.ones(2, F).tobytes())
+    (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
+    path = folder / "m.onnx"
+    path.write_bytes(external("own.bin"))
+    assert cpu.load(path).run({"a": np.ones(2, F)})["y"].tolist() == [0, 0]
+    for location in ("../secret.bin", str(tmp_path / "secret.bin"), "link.bin"):
+        path.write_bytes(external(location))
+        with pytest.raises(ModelError, match=r"(secret|link)\.bin"):
+            onnx.load(path)
+    monkeypatch.chdir(folder)
+    with pytest.raises(ModelError) as error:
+        onnx.load(external("own.bin"))
+    assert str(error.value) == "load: tensor 'c' is in another file, must be in the model; load the model by its path"
+
+
+# -- noise --------------------------------------------------------------------------------------------------------
+
+
+def changed(proto: ModelProto, noise: random.Random) -> None:
+    """One lie somewhere in a model."""
+    graph, odd = proto.graph, [0, -1, 1, 2, 100, 2**31, -(2**31), 2**63 - 1, -(2**63)]
+    names = [name for each in graph.node for name in (*each.input, *each.output)] + ["", "new"]
+    one, tensor = noise.choice(graph.node), noise.choice(graph.initializer)
+    way = noise.randrange(8)
+    if way == 0 and one.input:
+        one.input[noise.randrange(len(one.input))] = noise.choice(names)
+    elif way == 1:
+        one.output[0] = noise.choice(names)
+    elif way == 2:
+        one.op_type = noise.choice([each.op for each in onnx.loading.ROWS])
+    elif way == 3:
+        one.input.append(noise.choice(names))
+    elif way == 4 and one.attribute:
+        noise.choice(one.attribute).i = noise.choice(odd)
+    elif way == 5 and one.attribute:
+        noise.choice(one.attribute).type = noise.randrange(14)
+    elif way == 6 and tensor.dims:
+        tensor.dims[0] = noise.choice(odd)
+    elif tensor.data_type == TensorProto.INT64:
+        tensor.raw_data = np.full(len(tensor.raw_data) // 8, noise.choice(odd), I).tobytes()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_is_an_error_or_a_model(seed: int) -> None:
+    noise, right = random.Random(seed), 0
+    for number in range(120):
+        proto = onnx_package.ModelProto.FromString(attention())
+        data = bytearray(proto.SerializeToString())
+        if number % 2:
+            for _ in range(noise.choice([1, 2, 8])):
+                data[noise.randrange(len(data))] = noise.randrange(256)
+        else:
+            for _ in range(noise.choice([1, 1, 2])):
+                changed(proto, noise)
+            data = bytearray(proto.SerializeToString())
+        with contextlib.suppress(SamebitsError):
+            program = onnx.load(bytes(data))
+            if all(not isinstance(size, int) or size < 1000 for fact in program.inputs.values() for size in fact.shape):
+                session = cpu.prepare(program, threads=1)
+                feed = samples.feeds(program, dict.fromkeys(program.symbols, 3), 0)
+                due = session.run(feed)
+                for name, x in reference.run(program, feed).items():
+                    assert due[name].tobytes() == np.ascontiguousarray(x).tobytes()
+                right += 1
+    assert right
+
+
+def attention() -> bytes:
+    """A little of everything that a model like MiniLM has."""
+    weights = np.random.default_rng(0)
+    nodes = [
+        node("Shape", ["ids"], ["shape"]),
+        node("Gather", ["shape", "one"], ["length"]),
+        node("Range", ["zero", "length", "one"], ["positions"]),
+        node("Gather", ["places", "positions"], ["place"]),
+        node("Cast", ["codes"], ["floats"], to=1),
+        node("Mul", ["floats", "scale"], ["table"]),
+        node("Gather", ["table", "ids"], ["word"]),
+        node("Add", ["word", "place"], ["e"]),
+        node("LayerNormalization", ["e", "gamma", "beta"], ["n"], axis=-1),
+        node("MatMul", ["n", "w"], ["k0"]),
+        node("Add", ["k0", "beta"], ["k1"]),
+        node("Reshape", ["k1", "heads"], ["k2"]),
+        node("Transpose", ["k2"], ["k"], perm=[0, 2, 1, 3]),
+        node("Transpose", ["k2"], ["kt"], perm=[0, 2, 3, 1]),
+        node("MatMul", ["k", "kt"], ["scores"]),
+        node("Softmax", ["scores"], ["p"], axis=-1),
+        node("MatMul", ["p", "k"], ["c"]),
+        node("Transpose", ["c"], ["ct"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["ct", "whole"], ["o"]),
+        node("Erf", ["o"], ["g"]),
+        node("Slice", ["g", "begin", "end", "axes"], ["part"]),
+        node("Concat", ["part", "part"], ["both"], axis=2),
+        node("ReduceMean", ["both", "axes"], ["y"], keepdims=0),
+    ]
+    constants = {
+        "zero": np.array(0), "one": np.array(1), "heads": np.array([0, 0, 2, 4]), "whole": np.array([0, 0, 8]),
+        "begin": np.array([0]), "end": np.array([2]), "axes": np.array([-1]), "scale": np.array(0.1, F),
+        "places": weights.standard_normal((16, 8)).astype(F), "codes": weights.integers(-9, 9, (20, 8)).astype(np.int8),
+        "gamma": np.ones(8, F), "beta": np.zeros(8, F), "w": weights.standard_normal((8, 8)).astype(F),
+    }  # fmt: skip
+    made: bytes = model(
+        nodes, [value("ids", I, ["n", "m"])], [value("y", F, ["n", "m"])], constants, opset=19
+    ).SerializeToString()
+    return made
