@@ -6,7 +6,6 @@ resolved, all in one table) and keeps the result, least recently used out first.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -162,8 +161,10 @@ class Session:
         key = tuple([(x.dtype, x.shape, x.strides) for x in arrays])
         found = self._cache.get(key)
         if found is not None:
-            with contextlib.suppress(KeyError):  # another thread let it go meanwhile
+            try:  # noqa: SIM105 - contextlib.suppress takes longer than the rest of this look-up
                 self._cache.move_to_end(key)
+            except KeyError:  # another thread let it go meanwhile
+                pass
             return found
         found = self._bound(arrays, reuse=True)
         with self._lock:
