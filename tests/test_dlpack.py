@@ -259,7 +259,10 @@ def test_export_refuses_what_it_cannot_say() -> None:
         (
             t.flip(0),
             {"max_version": (1, 0)},
-            "Tensor.__dlpack__: tensor strides is (-1,), must be non-negative; pass copy=True or use numpy()",
+            (
+                "Tensor.__dlpack__: tensor layout is of strides (-1,), must be one of non-negative strides; "
+                "pass copy=True or use numpy()"
+            ),
         ),
         (
             Tensor.from_dlpack(HandMade(device_type=2)),

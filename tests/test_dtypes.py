@@ -132,7 +132,7 @@ def test_a_row_is_one_object(row: DType) -> None:
 
 
 def test_unknown_dtypes_are_named() -> None:
-    for x in ("float33", "torch.float32", np.dtype(">f4"), torch.complex64, float, None):
+    for x in ("float33", "torch.float32", np.dtype(">f4"), torch.complex64, float, np.floating, np.integer, None):
         with pytest.raises(DTypeError) as error:
             dtypes.of(x)
         assert str(error.value) == (

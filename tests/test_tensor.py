@@ -210,6 +210,11 @@ ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
         LayoutError,
         lambda: Tensor.zeros((2,)).transpose(),
     ),
+    "Tensor.transpose: axes is (0.5, 1), must be two of 2 axes; name existing axes": (
+        LayoutError,
+        lambda: Tensor.zeros((2, 2)).transpose(0.5, 1),
+    ),
+    "iter: tensor rank is 0, must be at least 1; use numpy().item()": (LayoutError, lambda: list(Tensor.zeros(()))),
     "Layout.reshape: shape is (7,), must be of 6 elements like (2, 3); keep the number of elements": (
         ShapeError,
         lambda: Tensor.zeros((2, 3)).reshape((7,)),

@@ -260,6 +260,7 @@ bool_ = DType("bool", "bool", 8, (6, 8), 9, _numpy("bool"))
 
 ROWS: tuple[DType, ...] = tuple(row for row in list(globals().values()) if isinstance(row, DType))
 
+_ABSTRACT = (np.generic, np.number, np.inexact, np.floating, np.integer, np.signedinteger, np.unsignedinteger)
 _BY_NAME: dict[str, DType] = {row.name: row for row in ROWS}
 _BY_NUMPY: dict[Any, DType] = {row.numpy: row for row in ROWS if row.numpy is not None}
 _BY_DLPACK: dict[tuple[int, int], DType] = {row.dlpack: row for row in ROWS}
@@ -281,7 +282,8 @@ def of(x: object) -> DType:
     elif isinstance(x, str):
         found = _BY_NAME.get(x)
     elif isinstance(x, type) and issubclass(x, np.generic):
-        found = _BY_NUMPY.get(np.dtype(x))
+        # An abstract type such as numpy.floating stands for no format, though NumPy may choose one.
+        found = _BY_NUMPY.get(np.dtype(x)) if x not in _ABSTRACT else None
     else:
         # torch names its dtypes torch.<name>; a JAX scalar type carries a NumPy dtype.
         inner = getattr(x, "dtype", None)

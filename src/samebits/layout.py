@@ -289,7 +289,10 @@ class Layout:
                 strides.append(0)
                 continue
             extent, stride = self.shape[axis], self.strides_bits[axis]
-            if isinstance(item, slice):
+            if item == _ALL:
+                shape.append(extent)
+                strides.append(stride)
+            elif isinstance(item, slice):
                 start, stop, step = item.indices(extent)
                 shape.append(len(range(start, stop, step)))
                 strides.append(stride * step)
@@ -341,12 +344,15 @@ class Layout:
     def unsqueeze(self, axis: SupportsIndex) -> "Layout":
         """Insert an axis of extent 1, which becomes that axis of the result."""
         place = check_index("Layout.unsqueeze", "axis", axis, len(self.shape) + 1)
-        return self[(slice(None),) * place + (None,)]
+        shape, strides = self.shape, self.strides_bits
+        return self._derived((*shape[:place], 1, *shape[place:]), (*strides[:place], 0, *strides[place:]))
 
     def flip(self, axis: SupportsIndex) -> "Layout":
         """Reverse the order along one axis."""
         place = check_index("Layout.flip", "axis", axis, len(self.shape))
-        return self[(slice(None),) * place + (slice(None, None, -1),)]
+        extent, stride = self.shape[place], self.strides_bits[place]
+        strides = (*self.strides_bits[:place], -stride, *self.strides_bits[place + 1 :])
+        return self._derived(self.shape, strides, self.offset_bits + (extent - 1) * stride)
 
     def _exact(self, fact: str, bits: int, unit: int, units: str) -> int:
         """bits / unit, which must be whole."""
@@ -388,6 +394,7 @@ class Layout:
         return new
 
 
+_ALL = slice(None)
 # A slot's own setter passes by the frozen class's refusal, at half the cost of object.__setattr__.
 _set_shape, _set_strides, _set_offset, _set_width, _set_storage = (
     Layout.__dict__[name].__set__ for name in ("shape", "strides_bits", "offset_bits", "width_bits", "storage")
@@ -455,4 +462,4 @@ def _filled(keys: tuple[Place, ...], ndim: int) -> tuple[Place, ...]:
             message("Layout[...]", "key", "", f"{len(places)} ellipses", "at most one", "leave one of them")
         )
     place = places[0] if places else len(keys)
-    return (*keys[:place], *(slice(None),) * (ndim - used), *keys[place + 1 :])
+    return (*keys[:place], *(_ALL,) * (ndim - used), *keys[place + 1 :])

@@ -61,7 +61,7 @@ def check_index(call: str, name: str, value: object, extent: int) -> int:
 def check_permutation(call: str, name: str, axes: Sequence[SupportsIndex], ndim: int) -> tuple[int, ...]:
     """The axes, negative ones counted from the end, each of ndim exactly once."""
     given = check_integers(call, name, axes)
-    order = tuple(axis + ndim if axis < 0 else axis for axis in given)
+    order = given if min(given, default=0) >= 0 else tuple([axis + ndim if axis < 0 else axis for axis in given])
     if sorted(order) != list(range(ndim)):
         raise LayoutError(message(call, name, "", given, f"a permutation of {ndim} axes", "name each axis once"))
     return order

@@ -151,7 +151,7 @@ class Tensor:
         axes = list(range(self.ndim))
         try:
             axes[first], axes[second] = axes[second], axes[first]
-        except IndexError:
+        except (IndexError, TypeError):
             expected = f"two of {self.ndim} axes"
             raise LayoutError(
                 message("Tensor.transpose", "axes", "", (first, second), expected, "name existing axes")
@@ -172,9 +172,14 @@ class Tensor:
         return _trusted(self.buffer, self.layout[key], self.dtype)
 
     def __iter__(self) -> Iterator["Tensor"]:
-        """Views along the first axis."""
-        for index in range(self.shape[0]) if self.shape else ():
-            yield self[index]
+        """Views along the first axis.
+
+        Raises:
+            LayoutError: There is no axis.
+        """
+        if not self.shape:
+            raise LayoutError(message("iter", "tensor", "rank", 0, "at least 1", "use numpy().item()"))
+        return (self[index] for index in range(self.shape[0]))
 
     def broadcast_to(self, shape: Sequence[SupportsIndex]) -> "Tensor":
         """A view that repeats along new axes and along axes of extent 1."""
@@ -355,7 +360,16 @@ class Tensor:
         if min(self.layout.strides_bits, default=0) < 0:
             # torch up to 2.13 ends the process on a negative stride, and a producer cannot know its consumer.
             remedy = "pass copy=True or use numpy()"
-            raise ExchangeError(message(f"Tensor.{call}", "tensor", "strides", self.strides, "non-negative", remedy))
+            raise ExchangeError(
+                message(
+                    f"Tensor.{call}",
+                    "tensor",
+                    "layout",
+                    f"of strides {self.strides}",
+                    "one of non-negative strides",
+                    remedy,
+                )
+            )
         array = self._array(call, carrier_of(self.dtype))
         return capsule_of(array, self.dtype, versioned=versioned, copied=copied)
 
