@@ -14,12 +14,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from samebits import errors
+from samebits import driver, errors
 from samebits.codegen import isa as isas
 from samebits.codegen import llvm as emitter
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, KernelSpec
-from samebits.dtypes import int64
+from samebits.dtypes import float32, int64
 from samebits.native import cache, compile
 
 
@@ -68,7 +68,7 @@ def test_the_directory_is_created_private(folder: pathlib.Path) -> None:
         os.umask(before)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     cache.write("k", b"payload")
-    assert stat.S_IMODE((folder / "k.o").stat().st_mode) == 0o600
+    assert stat.S_IMODE((folder / "k.samebits").stat().st_mode) == 0o600
 
 
 def test_what_is_written_is_read(folder: pathlib.Path) -> None:
@@ -166,7 +166,7 @@ def test_the_default_is_below_the_home(tmp_path: pathlib.Path, monkeypatch: pyte
 def test_a_damaged_file_is_compiled_again(folder: pathlib.Path, damage: str) -> None:
     kernel = spec()
     good = compile.load_object(kernel)
-    (path,) = folder.glob("*.o")
+    (path,) = folder.glob("*.samebits")
     whole = path.read_bytes()
     assert whole[32:] == good
     path.write_bytes(
@@ -193,6 +193,29 @@ def test_a_warm_cache_emits_no_text(folder: pathlib.Path, monkeypatch: pytest.Mo
     assert result(code) == 7
     with pytest.raises(AssertionError):
         compile.load_object(spec(8))
+
+
+def tenths(b: Builder, description: int) -> None:
+    """p[0], p[1] = 0.1 and a subnormal, rounded to float32."""
+    for i, value in enumerate((0.1, 1e-40)):
+        b.store(b.pointer("p", float32), i, b.constant(value, float32, 1))
+
+
+def test_objects_do_not_depend_on_the_callers_rounding_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    import launch
+
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", "")
+    kernel = replace(spec(), text=tenths)
+    expected, library = compile.load_object(kernel), driver.libc()
+    for mode in (0x400, 0x800, 0xC00) if isas.host_arch() == "x86_64" else (0x400000, 0x800000, 0xC00000):
+        assert library.fesetround(mode) == 0
+        try:
+            found = compile.load_object(kernel)
+        finally:
+            library.fesetround(0)
+        assert found == expected
+    with launch.flushing():
+        assert compile.load_object(kernel) == expected
 
 
 def test_compiling_twice_gives_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,11 +260,32 @@ def test_a_description_without_a_value_of_its_own_is_refused() -> None:
 def test_the_least_recently_used_go_first(folder: pathlib.Path) -> None:
     for k in range(6):
         cache.write(f"k{k}", bytes(968))
-        os.utime(folder / f"k{k}.o", (k + 1, k + 1))
+        os.utime(folder / f"k{k}.samebits", (k + 1, k + 1))
     assert cache.read("k0") is not None  # now the most recently used
     cache.trim(3000)
-    assert sorted(p.name for p in folder.iterdir()) == ["k0.o", "k4.o", "k5.o"]
+    assert sorted(p.name for p in folder.iterdir()) == ["k0.samebits", "k4.samebits", "k5.samebits"]
     assert cache.size_bytes() <= 3000
+
+
+def test_what_is_not_ours_in_the_directory_is_neither_counted_nor_removed(folder: pathlib.Path) -> None:
+    folder.mkdir(mode=0o700)
+    foreign = [folder / name for name in ("thesis.pdf", "main.o", "draft.tmp")]
+    for path in foreign:
+        path.write_bytes(bytes(5000))
+    cache.write("k", bytes(968))
+    left = folder / "crashed.samebits.tmp"
+    left.write_bytes(bytes(100))
+    assert cache.size_bytes() == 1100
+    cache.trim(0)
+    assert sorted(folder.iterdir()) == sorted(foreign)
+
+
+def test_a_directory_of_the_real_user_is_foreign_to_the_effective_one(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.mkdir(mode=0o700)
+    monkeypatch.setattr(cache.os, "geteuid", lambda: os.getuid() + 1)
+    assert cache.directory() is None
 
 
 def test_writing_keeps_the_bound(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,9 +317,9 @@ def test_many_processes_compile_the_same_kernels_at_once(folder: pathlib.Path) -
         for _ in range(8)
     ]
     assert [p.communicate(timeout=120)[0].strip() for p in running] == ["15"] * 8
-    assert len(list(folder.glob("*.o"))) == 6
+    assert len(list(folder.glob("*.samebits"))) == 6
     assert list(folder.glob("*.tmp")) == []
-    assert all(cache.read(p.stem) is not None for p in folder.glob("*.o"))
+    assert all(cache.read(p.stem) is not None for p in folder.glob("*.samebits"))
 
 
 def test_an_object_that_does_not_link_is_one_clear_error() -> None:

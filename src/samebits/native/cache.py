@@ -1,9 +1,10 @@
 """Compiled objects on disk: a directory of our own, mode 0700, because it holds code that will be run.
 
 A file is `sha256(payload) + payload`, written to a temporary name and renamed, so that a reader in any process sees a
-whole file or none; what fails its digest is not used. The directory is bounded: the files used least recently go
-first. Where there is no usable directory (read-only home, foreign owner, wide permissions) everything still works,
-only without a cache. `SAMEBITS_CACHE_DIR` moves it; it never changes a result.
+whole file or none; what fails its digest is not used. The directory is bounded: our files used least recently go
+first, and nobody else's, as the directory may have been theirs before. Where there is no usable directory (read-only
+home, foreign owner, wide permissions) everything still works, only without a cache. `SAMEBITS_CACHE_DIR` moves it; it
+never changes a result.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import stat
 import tempfile
 
 LIMIT_BYTES = 256 * 1024 * 1024
+# Ours alone, so that nothing else in the directory is ever counted or removed.
+_OBJECT, _TEMPORARY = ".samebits", ".samebits.tmp"
 _DIGEST = 32
 _writes = 0
 
@@ -42,7 +45,8 @@ def _usable(chosen: str) -> pathlib.Path | None:
         facts = path.stat()
     except OSError:
         return None
-    foreign = hasattr(os, "getuid") and facts.st_uid != os.getuid()
+    # The effective user: the real one of a program with raised rights must not choose its code.
+    foreign = hasattr(os, "geteuid") and facts.st_uid != os.geteuid()
     if foreign or (os.name == "posix" and stat.S_IMODE(facts.st_mode) & 0o077):
         return None
     return path
@@ -53,7 +57,7 @@ def read(key: str) -> bytes | None:
     folder = directory()
     if folder is None:
         return None
-    path = folder / f"{key}.o"
+    path = folder / f"{key}{_OBJECT}"
     try:
         whole = path.read_bytes()
     except OSError:
@@ -73,11 +77,11 @@ def write(key: str, payload: bytes) -> None:
     if folder is None:
         return
     try:
-        handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        handle, name = tempfile.mkstemp(dir=folder, suffix=_TEMPORARY)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(payload).digest() + payload)
-            os.replace(name, folder / f"{key}.o")
+            os.replace(name, folder / f"{key}{_OBJECT}")
         except OSError:
             os.unlink(name)
             return
@@ -89,7 +93,7 @@ def write(key: str, payload: bytes) -> None:
 
 
 def trim(limit_bytes: int) -> None:
-    """Remove the files used least recently until the directory holds at most `limit_bytes`."""
+    """Remove our files used least recently until they take at most `limit_bytes`."""
     folder = directory()
     if folder is None:
         return
@@ -110,10 +114,12 @@ def size_bytes() -> int:
 
 
 def _files(folder: pathlib.Path) -> list[tuple[int, int, pathlib.Path]]:
-    """(time of last use, size, path) of every file; another process may remove any of them meanwhile."""
+    """(time of last use, size, path) of each of our files; another process may remove any of them meanwhile."""
     found = []
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
+            if not path.name.endswith((_OBJECT, _TEMPORARY)):
+                continue
             with contextlib.suppress(OSError):
                 facts = path.stat()
                 found.append((facts.st_mtime_ns, facts.st_size, path))

@@ -21,7 +21,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 import samebits
-from samebits import errors
+from samebits import driver, errors
 from samebits.codegen import isa as isas
 from samebits.codegen import llvm as emitter
 from samebits.codegen.isa import Isa, Target
@@ -65,7 +65,9 @@ def addresses(module: str, symbols: tuple[str, ...], target: Target) -> tuple[in
 def _cached(name: str, module: Callable[[], str], target: Target) -> bytes:
     code = cache.read(name)
     if code is None:
-        code = object_code(module(), target)
+        # A text rounds its constants while it is emitted, and what the caller's mode made of them would stay on disk.
+        with driver.default_float_environment():
+            code = object_code(module(), target)
         cache.write(name, code)
     return code
 
