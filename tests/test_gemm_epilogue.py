@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import platform
+
 import guard
 import numpy as np
 import pytest
 from gemm_run import product, same
+from launch import flushing
 from rows import ALL_ROWS, COMPILED_ROWS
 
-from samebits import dtypes
+from samebits import driver, dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import float32
 from samebits.kernels import values
 from samebits.kernels.expression import Chain, Expression
-from samebits.kernels.gemm import Matrix, Spec, fused, reference
+from samebits.kernels.gemm import Immediate, Matrix, Spec, fused, reference
 from samebits.kernels.gemm.tiles import tile_for
 
 
@@ -31,6 +34,24 @@ def activation(*ops: str) -> Expression:
     for op in ops:
         x = chain.apply(op, x)
     return chain.finish(x)
+
+
+def test_immediates_round_once_to_nearest_even() -> None:
+    values_due = {
+        0.1: 0x3DCCCCCD, 1e39: 0x7F800000, -1e39: -0x800000, 1e-40: 0x116C2, 1e-50: 0, -0.0: -0x80000000,
+        float("inf"): 0x7F800000, 2.0**24 + 1: 0x4B800000,
+    }  # fmt: skip
+    library = driver.libc()
+    modes = (0, 0x400, 0x800, 0xC00) if platform.machine() == "x86_64" else (0, 0x400000, 0x800000, 0xC00000)
+    for mode in modes:
+        assert library.fesetround(mode) == 0
+        try:
+            found = [Immediate.of(value).code for value in values_due]
+        finally:
+            library.fesetround(0)
+        assert found == list(values_due.values())
+    with flushing():
+        assert Immediate.of(1e-40).code == 0x116C2
 
 
 ROW, COLUMN, FULL = Matrix(0, 1), Matrix(1, 0), Matrix(1, 1)

@@ -10,9 +10,11 @@ are matrices in their order, out. Start at `Contraction`; `fused` builds the usu
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from samebits import driver
 from samebits.dtypes import DType, float32
 from samebits.errors import OptionError, message
 from samebits.kernels.expression import Expression, Node
@@ -73,8 +75,9 @@ class Immediate:
 
     @classmethod
     def of(cls, value: float) -> Immediate:
-        """value rounded to float32."""
-        return cls(struct.unpack("<i", struct.pack("<f", value))[0])
+        """value rounded to float32, whatever the caller's rounding mode; infinite where it is too large."""
+        with driver.default_float_environment(), np.errstate(over="ignore"):
+            return cls(int(np.float32(value).view(np.int32)))
 
 
 Source = Matrix | Immediate

@@ -31,8 +31,13 @@ def normal(c: Contraction) -> Contraction:
     return _plain(c)
 
 
+def _rows(c: Contraction) -> list[Matrix]:
+    """The operands that have the rows of out."""
+    return [c.a, c.out, *(s for s in c.sources if isinstance(s, Matrix))]
+
+
 def _strided(c: Contraction) -> list[_Strided]:
-    return [c.a, c.b, c.out, *(s for s in c.sources if isinstance(s, Matrix))]
+    return [c.b, *_rows(c)]
 
 
 def _left(c: Contraction, change: Callable[[Matrix], Matrix]) -> Contraction:
@@ -53,8 +58,7 @@ def _keep(c: Contraction, dimensions: list[int] | range) -> Contraction:
 
 def _rows_continue(c: Contraction) -> bool:
     """Whether the last batch dimension only adds rows: b repeats, and everything else steps on as its rows do."""
-    left = [x for x in _strided(c) if isinstance(x, Matrix) and x is not c.b]
-    return c.b.batch[-1] == 0 and all(c.m == 1 or x.batch[-1] == c.m * x.row for x in left)
+    return c.b.batch[-1] == 0 and all(c.m == 1 or x.batch[-1] == c.m * x.row for x in _rows(c))
 
 
 def _plain(c: Contraction) -> Contraction:
