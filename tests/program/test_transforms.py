@@ -6,7 +6,9 @@ from graphs import floats, programs
 from hypothesis import given, settings
 
 from samebits import dtypes
+from samebits.errors import PlanError
 from samebits.kernels import composites
+from samebits.kernels.expression import Chain
 from samebits.program import dim
 from samebits.program.builder import Builder
 from samebits.program.graph import Array, Program
@@ -135,3 +137,32 @@ def test_large_tables_are_gathered_before_they_are_dequantised() -> None:
     feed = {"ids": np.array([0, 4095, -1, 7])}
     assert same(reference.run(better, feed), reference.run(program, feed))
     assert same(cpu.prepare(program).run(feed), reference.run(program, feed))
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 2), (2, 1), (3, 5), (1, 1)])
+@pytest.mark.parametrize("shape", [(1, 4), (4,), ("m", 1)])
+def test_an_operand_that_repeats_along_some_of_the_reduced_axes(n: int, m: int, shape: tuple[str | int, ...]) -> None:
+    b = Builder("partly")
+    x = b.input("x", dtypes.float32, (dim.symbol("n"), dim.symbol("m"), 4))
+    z = b.input("z", dtypes.float32, tuple(dim.symbol(size) if isinstance(size, str) else size for size in shape))
+    chain = Chain()
+    total = chain.finish(chain.apply("row_sum", chain.input(dtypes.float32)))
+    program = b.build({"y": b.rows(total, b.apply("mul", z, x), axes=(-2, -1))[0]})
+    feed = {"x": floats((n, m, 4), 1), "z": floats(tuple(m if size == "m" else int(size) for size in shape), 2)}
+    assert same(cpu.prepare(program).run(feed), reference.run(program, feed))
+
+
+def test_rows_of_nothing() -> None:
+    b = Builder("nothing")
+    x = b.input("x", dtypes.float32, (dim.symbol("n"), dim.symbol("m")))
+    program = b.build({"y": b.rows(composites.softmax(), x)[0]})
+    feed = {"x": np.zeros((3, 0), np.float32)}
+    assert same(cpu.prepare(program).run(feed), reference.run(program, feed))
+    chain = Chain()
+    largest = chain.finish(chain.apply("row_max", chain.input(dtypes.float32)))
+    b = Builder("largest")
+    x = b.input("x", dtypes.float32, (dim.symbol("n"), dim.symbol("m")))
+    program = b.build({"y": b.rows(largest, x)[0]})
+    for runner in (cpu.prepare(program).run, lambda given: reference.run(program, given)):
+        with pytest.raises(PlanError, match="row_max of nothing has no value"):
+            runner(feed)

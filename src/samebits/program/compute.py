@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce as fold
 
+import numpy as np
+
 from samebits.dtypes import DType, float32
-from samebits.errors import DTypeError, ShapeError, message
+from samebits.errors import DTypeError, PlanError, ShapeError, message
 from samebits.kernels import values
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.program import compose, dim, lower_compute
@@ -104,14 +106,21 @@ def row_extents(shapes: Sequence[Shape], axes: Sequence[int]) -> tuple[Shape, li
     return shape, [whole or any(-axis <= len(s) and s[axis] != 1 for axis in axes) for s in shapes]
 
 
-def _infer_rows(description: Rows, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+def _row_shapes(description: Rows, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
+    """The shape of each output."""
     expression = description.expression
-    _check_dtypes("rows", expression.inputs, facts)
-    shape, along = row_extents([fact.shape for fact in facts], description.axes)
+    shape, along = row_extents(shapes, description.axes)
     reduced = {axis + len(shape) for axis in description.axes}
     row = tuple(1 if axis in reduced else size for axis, size in enumerate(shape))
     varies = varying(expression, along)
-    return tuple(dense(expression.dtype(output), shape if varies[output] else row) for output in expression.outputs)
+    return tuple(shape if varies[output] else row for output in expression.outputs)
+
+
+def _infer_rows(description: Rows, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    expression = description.expression
+    _check_dtypes("rows", expression.inputs, facts)
+    shapes = _row_shapes(description, [fact.shape for fact in facts])
+    return tuple(dense(expression.dtype(output), s) for output, s in zip(expression.outputs, shapes, strict=True))
 
 
 def _infer_product(description: Product, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
@@ -136,8 +145,6 @@ def _infer_product(description: Product, names: Sequence[str], facts: Sequence[F
 
 
 def _map_reference(description: Map, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    import numpy as np
-
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
     return tuple(np.broadcast_to(y, shape) for y in values.reference(description.expression, arrays))
 
@@ -145,7 +152,17 @@ def _map_reference(description: Map, arrays: Sequence[Array]) -> tuple[Array, ..
 def _rows_reference(description: Rows, arrays: Sequence[Array]) -> tuple[Array, ...]:
     from samebits.kernels.reduce import reference
 
-    rank = max(x.ndim for x in arrays)
+    made = _row_shapes(description, [x.shape for x in arrays])
+    outputs = description.expression.outputs
+    if all(0 in shape for shape in made):
+        types = [description.expression.dtype(output).numpy for output in outputs]
+        return tuple(np.empty(dim.bind_shape(shape, {}), kind) for shape, kind in zip(made, types, strict=True))
+    whole_shape, _ = row_extents([x.shape for x in arrays], description.axes)
+    extremes = [node.op for node in description.expression.nodes if node.op in ("row_max", "row_min")]
+    if extremes and any(whole_shape[axis] == 0 for axis in description.axes):
+        nothing = f"{extremes[0]} of nothing has no value"
+        raise PlanError(message("rows", "axes", "extent", 0, "at least 1", nothing))
+    rank = len(whole_shape)
     whole = [x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays]
     return tuple(reference(description.expression, *whole, axes=tuple(axis + rank for axis in description.axes)))
 

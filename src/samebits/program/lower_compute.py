@@ -6,6 +6,7 @@ A value with no elements needs no kernel. Start at `lower_map`.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from samebits.kernels.gemm import tiles
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 from samebits.kernels.gemm.plan import plan as plan_contraction
 from samebits.kernels.plan import Plan
+from samebits.program import copies
 from samebits.program.graph import Array, Node
 from samebits.program.primitive import Lowering, Place
 
@@ -47,6 +49,7 @@ def lower_rows(lowering: Lowering, node: Node) -> None:
         return
     rank = len(lowering.shape(node.outputs[0]))
     axes = tuple(axis + rank for axis in description.axes)
+    inputs = _whole_rows(lowering, inputs, rank, axes)
     plan = reduce.plan(
         description.expression,
         _padded(inputs, rank),
@@ -56,6 +59,23 @@ def lower_rows(lowering: Lowering, node: Node) -> None:
         _threads(lowering, node),
     )
     lowering.emit(plan, [*inputs, *outputs])
+
+
+def _whole_rows(lowering: Lowering, inputs: list[Place], rank: int, axes: tuple[int, ...]) -> list[Place]:
+    """The operands of a row expression: one that repeats along some of the reduced axes alone is written out.
+
+    A row is one axis to the kernel, which an operand follows or is the same along.
+    """
+    padded = [(1,) * (rank - len(place.strided.shape)) + place.strided.shape for place in inputs]
+    extents = {axis: size for axis in axes if (size := max(shape[axis] for shape in padded)) != 1}
+    made = []
+    for place, shape in zip(inputs, padded, strict=True):
+        follows = {shape[axis] == extent for axis, extent in extents.items()}
+        if len(follows) > 1:
+            whole = tuple(extents.get(axis, size) for axis, size in enumerate(shape))
+            place = copies.dense(lowering, replace(place, strided=place.strided.expand(whole)))
+        made.append(place)
+    return made
 
 
 def lower_contract(lowering: Lowering, node: Node) -> None:
