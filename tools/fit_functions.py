@@ -7,6 +7,7 @@ in exact arithmetic over a fine grid. Run: `python tools/fit_functions.py` (need
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -49,8 +50,14 @@ def _exp2_ratio(r: Real) -> Real:
     return LOG2 + LOG2**2 * r / 2 if abs(r) < real(10) ** -30 else mpmath.expm1(r * LOG2) / r
 
 
+def _exp2_sixteenth(r: Real) -> Real:
+    """(2**(r / 16) - 1) / r."""
+    return _exp2_ratio(r / 16) / 16
+
+
 FITS = (
     Fit("EXP", -HALF, HALF, 9, _exp2_ratio, lambda r, p: 1 + r * p, lambda r: mpmath.power(2, r)),
+    Fit("EXP_BY_TABLE", -HALF, HALF, 5, _exp2_sixteenth, lambda r, p: 1 + r * p, lambda r: mpmath.power(2, r / 16)),
     Fit("ERF", -ERF_CENTRE, ERF_CENTRE, 26, lambda w: _erf_ratio(w + ERF_CENTRE), lambda w, p: p,
         lambda w: _erf_ratio(w + ERF_CENTRE)),
 )  # fmt: skip
@@ -86,6 +93,11 @@ def main() -> None:
         print(f"# {fit.name}: degree {fit.degree}, relative error 2**{error_bits(fit, coefficients):.1f}")
         for c in coefficients:
             print(f'    "{c.hex()}",')
+    print("# 2**(i / 16), its bits less i << 48")
+    for i in range(16):
+        (bits,) = struct.unpack("<q", struct.pack("<d", float(mpmath.power(2, real(i) / 16))))
+        (entry,) = struct.unpack("<d", struct.pack("<q", bits - (i << 48)))
+        print(f'    "{entry.hex()}",')
 
 
 if __name__ == "__main__":

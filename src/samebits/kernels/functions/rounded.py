@@ -123,6 +123,61 @@ EXP = CorrectlyRounded(
     restore=_exp_restore,
 )
 
+# 2**(i / 16), its bits less i << 48: what adding the bits of n + i / 16, moved to the exponent, puts back.
+_SIXTEENTHS = (
+    "0x1.0000000000000p+0",
+    "0x1.fb5586cf9890fp-1",
+    "0x1.f72b83c7d517bp-1",
+    "0x1.f387a6e756238p-1",
+    "0x1.f06fe0a31b715p-1",
+    "0x1.edea64c123422p-1",
+    "0x1.ebfdad5362a27p-1",
+    "0x1.eab07dd485429p-1",
+    "0x1.ea09e667f3bcdp-1",
+    "0x1.ea11473eb0187p-1",
+    "0x1.eace5422aa0dbp-1",
+    "0x1.ec49182a3f090p-1",
+    "0x1.ee89f995ad3adp-1",
+    "0x1.f199bdd85529cp-1",
+    "0x1.f5818dcfba487p-1",
+    "0x1.fa4afa2a490dap-1",
+)
+
+
+def _sixteenths_reduce(b: Builder, x: Vector) -> tuple[Vector, Vector]:
+    """16 * x * log2(e) = k + r, k an integer: r, and k in the low bits of a float64."""
+    log2_e, rounder = (b.like(x, c) for c in (16 * _LOG2_E, _ROUNDER))
+    shifted = b.fma(x, log2_e, rounder)
+    return b.fma(x, log2_e, b.sub(rounder, shifted)), shifted
+
+
+def _sixteenths_restore(b: Builder, x: Vector, r: Vector, p: Vector, shifted: Vector) -> Vector:
+    """2**(k / 16) * (1 + r * p)."""
+    bits = b.bitcast(shifted, dtypes.int64)
+    place = b.convert(b.bit_and(bits, b.like(bits, 15)), dtypes.int32)
+    entry = b.lookup([float.fromhex(c) for c in _SIXTEENTHS], dtypes.float64, place)
+    power = b.bitcast(b.add(b.bitcast(entry, dtypes.int64), b.shift_left(bits, 48)), dtypes.float64)
+    return b.fma(b.mul(power, r), p, power)
+
+
+# For rows where sixteen float64 are two registers, and looking them up is one instruction.
+EXP_BY_TABLE = CorrectlyRounded(
+    name="exp",
+    low=EXP.low,
+    high=EXP.high,
+    reduce=_sixteenths_reduce,
+    # (2**(r / 16) - 1) / r on |r| <= 1/2; relative error of 2**(r / 16) 2**-55.9.
+    coefficients=(
+        "0x1.62e42fefa39f3p-5",
+        "0x1.ebfbdff82c590p-11",
+        "0x1.c6b08d6f2a22ap-17",
+        "0x1.3b2ab6fb411f3p-23",
+        "0x1.5d897e564a638p-30",
+        "0x1.430a1d0ba5e3cp-37",
+    ),
+    restore=_sixteenths_restore,
+)
+
 _ERF_CENTRE = 7.734375
 _ERF_ONE = float.fromhex("0x1.f5a88ap+1")  # the first float32 whose erf rounds to 1
 

@@ -100,6 +100,10 @@ def _emit_copy(b: Builder, dtype: DType, x: Vector) -> Vector:
     return x
 
 
+def _emit_exp(b: Builder, dtype: DType, x: Vector) -> Vector:
+    return rounded.emit(b, rounded.EXP_BY_TABLE if b.isa.lanes >= 16 else rounded.EXP, x)
+
+
 def _emit_rounded(row: rounded.CorrectlyRounded) -> Callable[..., Vector]:
     return lambda b, dtype, x: rounded.emit(b, row, x)
 
@@ -154,6 +158,6 @@ ROWS: tuple[OpRow, ...] = (
     _row("where", (_BOOL, _ANY, _ANY), np.where, "select", arithmetic=False),
     OpRow("copy", (_ANY,), "like", _numpy(np.array), _emit_copy, arithmetic=False),
     OpRow("cast", (_NUMBERS | _BOOL,), "any", _cast, _emit_cast),
-    OpRow("exp", (_F32,), "like", _numpy(exact.exp), _emit_rounded(rounded.EXP), heavy=True),
+    OpRow("exp", (_F32,), "like", _numpy(exact.exp), _emit_exp, heavy=True),
     OpRow("erf", (_F32,), "like", _numpy(exact.erf), _emit_rounded(rounded.ERF), heavy=True),
 )
