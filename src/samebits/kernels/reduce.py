@@ -27,9 +27,9 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 from samebits.errors import OptionError, PlanError, ShapeError, message
-from samebits.kernels import elementwise, values
+from samebits.kernels import columns, elementwise, values
 from samebits.kernels.expression import Chain, Expression, Node
-from samebits.kernels.fold import BLOCK
+from samebits.kernels.fold import BLOCK, LANES
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.reduce_text import Rows, text
@@ -173,8 +173,11 @@ class _Planner:
             layouts[k], places[k] = dense, room
             copied.append(str(k))
         way = self._walk(layouts)
-        kernel, scratch_bytes = self._kernel(way, places)
+        across = None if copied else self._across(way)
+        kernel, scratch_bytes = self._columns(way, across, places) if across else self._kernel(way, places)
         facts = [("rows", f"{way.rows} of {self.n}"), ("along the row", " ".join(way.classes))]
+        if across:
+            facts.append(("lanes", f"one a row, {across.inner.extent} side by side"))
         if copied:
             facts.append(("copied through the workspace", "operands " + ", ".join(copied)))
         names = [f"input {k}" for k in range(len(self.e.inputs))] + [f"output {k}" for k in range(len(self.e.outputs))]
@@ -217,10 +220,41 @@ class _Planner:
         )
         return Walk(rows, Axis(self.n, inner))
 
+    def _across(self, way: Walk) -> Walk | None:
+        """The walk of the axes that stay, if rows lie side by side in memory and the kernel of columns can reduce them.
+
+        It takes one pass, stores what is one a row, and only pays where the innermost of those axes fills its lanes.
+        """
+        found = passes(self.e, uniform(self.e, way.classes))
+        simple = (
+            len(found) == 1 and found[0].reductions and all(uniform(self.e, way.classes)[k] for k in self.e.outputs)
+        )
+        if not simple or self.n < 2 or not way.outer or way.outer[-1].extent < self.isa.lanes:
+            return None
+        across = Walk(way.outer[:-1], way.outer[-1])
+        turned = [a == "unit" for a, c in zip(across.classes, way.classes, strict=True) if c == "strided"]
+        return across if turned and all(turned) and "strided" not in across.classes else None
+
+    def _columns(self, way: Walk, across: Walk, places: Sequence[Operand]) -> tuple[Step, int]:
+        e, width = self.e, columns.width(self.isa.lanes)
+        groups = across.rows * -(-across.inner.extent // width)
+        groups_per_task = max(1, _TASK // (self.n * width))
+        rooms, size = dict[str, int](), 0
+        blocks = -(-self.n // BLOCK) if self.n > BLOCK else 0
+        for j, k in enumerate(k for a_pass in passes(e, uniform(e, way.classes)) for k in a_pass.reductions):
+            for name, rows in ((f"table{j}", LANES), (f"partial{j}", blocks)):
+                rooms[name], size = size, size + -(-rows * width * e.dtype(k).size_bytes // 64) * 64
+        steps = {f"x{k}.reduced": stride for k, stride in enumerate(way.inner.strides)}
+        spec = KernelSpec(
+            columns.text,
+            columns.Columns(e, across.classes, len(across.outer), _levels(self.n)),
+            ("groups_per_task", "reduced", *steps, *across.parameters(), *rooms),
+            self.isa,
+        )
+        given = (groups_per_task, self.n, *steps.values(), *across.arguments(places), *rooms.values())
+        return Step(spec, -(-groups // groups_per_task), given), size
+
     def _kernel(self, way: Walk, places: Sequence[Operand]) -> tuple[Step, int]:
-        levels, left = 1, self.n
-        while left > BLOCK:
-            levels, left = levels + 1, -(-left // BLOCK)
         found = passes(self.e, uniform(self.e, way.classes))
         group = self._group(way, found)
         offsets, size = dict[str, int](), 0
@@ -229,7 +263,7 @@ class _Planner:
         rows_per_task = max(1, _TASK // max(self.n, 1) // group) * group
         spec = KernelSpec(
             text,
-            Rows(self.e, way.classes, len(way.outer), levels, group),
+            Rows(self.e, way.classes, len(way.outer), _levels(self.n), group),
             ("rows_per_task", "keep_elements", *way.parameters(), *offsets),
             self.isa,
         )
@@ -256,6 +290,11 @@ class _Planner:
         # A maximum or minimum has two accumulators.
         for j in range(max([2 * len(a_pass.reductions) for a_pass in found], default=0)):
             yield f"partial{j}", -(-self.n // BLOCK) * 8
+
+
+def _levels(n: int) -> int:
+    """How often the sum rule is applied to n elements."""
+    return 1 if n <= BLOCK else 1 + _levels(-(-n // BLOCK))
 
 
 def _shape(inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> tuple[int, ...]:

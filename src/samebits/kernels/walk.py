@@ -105,8 +105,8 @@ class Cursor:
             count = self._b.index(f"extent{a}") * count
         return count
 
-    def enter(self, row: Index) -> None:
-        """Make `row` the current row."""
+    def enter(self, row: Index, further: Sequence[Index] | None = None) -> None:
+        """Make `row` the current row, each operand `further` elements on."""
         places: list[Index] = []
         rest = row
         for a in reversed(range(self._outer)):
@@ -115,7 +115,7 @@ class Cursor:
             rest = rest // extent if a else rest
         self._rows = []
         for k, base in enumerate(self._bases):
-            at: Index = 0
+            at: Index = further[k] if further else 0
             for a, place in enumerate(places):
                 at = place * self._b.index(f"x{k}.{a}") + at
             self._rows.append(self._b.offset(base, at))
