@@ -1,11 +1,13 @@
 """Temporaries for kernels: 64-byte aligned blocks, kept and reused by the thread that borrowed them.
 
 Fresh pages cost an order of magnitude more than warm ones, so a thread keeps the few blocks it used last. Whoever takes
-a block owns it until it is given back, so takes may nest.
+a block owns it until it is given back, so takes may nest. Parent and child of a fork keep copies: a block is private to
+its process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import threading
 
@@ -24,9 +26,11 @@ class Block:
         self.size_bytes = size_bytes
         extra = _HUGE if size_bytes >= _HUGE else _ALIGN
         if size_bytes >= _HUGE:
-            pages = mmap.mmap(-1, size_bytes + extra)
+            # Not the default, which is shared: a child of a fork would compute in its parent's blocks.
+            pages = mmap.mmap(-1, size_bytes + extra, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             if hasattr(mmap, "MADV_HUGEPAGE"):
-                pages.madvise(mmap.MADV_HUGEPAGE)
+                with contextlib.suppress(OSError):  # a kernel without huge pages
+                    pages.madvise(mmap.MADV_HUGEPAGE)
             self._owner = np.frombuffer(pages, np.uint8)
         else:
             self._owner = np.empty(size_bytes + extra, np.uint8)
