@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ from gemm_run import product, same
 from rows import COMPILED_ROWS, FAKE3
 
 from samebits.codegen.isa import ROWS, Isa, named
-from samebits.errors import OptionError
+from samebits.dtypes import bool_, float16, float32
+from samebits.errors import OptionError, PlanError
 from samebits.kernels import gemm
+from samebits.kernels.expression import Chain
 from samebits.kernels.gemm import Contraction, Matrix, Panels, Spec, choice, reference
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.tiles import cut, tile_for
@@ -75,6 +78,29 @@ def test_forms_that_cannot_be_had_are_refused() -> None:
     )
     with pytest.raises(OptionError, match="contiguous rows"):
         gemm.plan(Contraction(10, 10, 10, Matrix(10, 1), Matrix(1, 10), Matrix(10, 1)), isa, 1, form="in place")
+
+
+def test_operands_of_another_dtype_than_their_kernels_are_refused() -> None:
+    chain = Chain()
+    t, limit = chain.input(float32), chain.input(float32)
+    less = chain.finish(chain.apply("less", t, limit))
+    isa, line, half = ROWS[1], Matrix(0, 1), Matrix(10, 1, dtype=float16)
+    cases = {
+        "matmul: a dtype is float16, must be float32; describe it as it lies": replace(dense(10, 10, 10), a=half),
+        "matmul: out dtype is float32, must be bool; describe it as it lies": dense(
+            10, 10, 10, epilogue=less, sources=(line,)
+        ),
+        "matmul: source 1 dtype is float16, must be float32; describe it as it lies": replace(
+            dense(10, 10, 10, epilogue=less, sources=(half,)), out=Matrix(10, 1, dtype=bool_)
+        ),
+        "matmul: sources count is 0, must be 1, as the epilogue's inputs after t are; list each input's source": dense(
+            10, 10, 10, epilogue=less
+        ),
+    }
+    for text, contraction in cases.items():
+        with pytest.raises(PlanError) as error:
+            gemm.plan(contraction, isa, 1)
+        assert str(error.value) == text
 
 
 def test_spec_refuses_what_has_no_meaning() -> None:

@@ -92,6 +92,7 @@ def choose(
     rejected: list[tuple[str, str]] = []
     tile = tile or tiles.tile_for(isa)
     nr = tile.nr(isa)
+    _check_dtypes(described)
     c, order = _orient(normal(described), nr, rejected)
     _check(c, nr, isa, form)
     # A chunk longer than K is as long as K; rounded, so that kernels are shared.
@@ -117,6 +118,19 @@ def choose(
         form=form, m_step=m_step, n_step=n_step, round_panels=round_panels, in_scratch=in_scratch,
         rejected=tuple(rejected),
     )  # fmt: skip
+
+
+def _check_dtypes(c: Contraction) -> None:
+    """Kernels read and write what the epilogue says, so an operand of another width would be overrun."""
+    e = c.epilogue
+    if e is not None and len(e.inputs) != 1 + len(c.sources):
+        expected = f"{len(e.inputs) - 1}, as the epilogue's inputs after t are"
+        raise PlanError(message("matmul", "sources", "count", len(c.sources), expected, "list each input's source"))
+    taken = [float32, float32, *(e.inputs[1:] if e else ()), e.dtype(e.outputs[0]) if e else float32]
+    names = ["a", "b", *(f"source {i}" for i in range(1, len(taken) - 2)), "out"]
+    for name, x, dtype in zip(names, (c.a, c.b, *(c.sources if e else ()), c.out), taken, strict=True):
+        if x.dtype is not dtype:
+            raise PlanError(message("matmul", name, "dtype", x.dtype.name, dtype.name, "describe it as it lies"))
 
 
 def _check(c: Contraction, nr: int, isa: Isa, form: str | None) -> None:
