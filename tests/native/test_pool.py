@@ -399,6 +399,7 @@ def test_an_interrupt_reaches_the_main_thread() -> None:
                 status = pathlib.Path(f"/proc/self/task/{task}/status").read_text()
                 blocked.append(int(status.split("SigBlk:")[1].split()[0], 16) >> (signal.SIGINT - 1) & 1)
         assert blocked == [1, 1], blocked
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
             while True:
