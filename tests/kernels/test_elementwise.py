@@ -212,6 +212,37 @@ def test_copies_keep_nan_codes_and_constants_keep_bits(row: Isa) -> None:
     assert outs[3].view(np.uint32).tolist() == [0x7FC00000, 0x7FC00000, 0]
 
 
+@EVERY_ROW
+@pytest.mark.parametrize("at_start", [False, True], ids=["end", "start"])
+def test_inputs_dense_along_another_axis(row: Isa, at_start: bool) -> None:
+    c = Chain()
+    x, y, k = c.input(dtypes.float32), c.input(dtypes.float32), c.input(dtypes.float32)
+    total = c.apply("add", c.apply("mul", x, y), k)
+    e = c.finish(total, c.apply("less", x, y))
+    side = min(1 << row.lanes.bit_length() - 1, 16)
+    for p, m, n in ((1, side, side), (2, side + 1, 2 * side - 1), (1, 3 * side - 1, 2 * side + 1), (3, 2 * side, side)):
+        v = np.random.default_rng(m).normal(size=(2, p, m, n)).astype(np.float32)
+        turned = guard.array(v[0].transpose(0, 2, 1), at_start=at_start).transpose(0, 2, 1)
+        whole = [turned, guard.array(v[1], at_start=at_start), guard.array(v[1, :, :, :1], at_start=at_start)]
+        outs = [guard.empty((p, m, n), kind, at_start=at_start) for kind in (np.float32, np.bool_)]
+        check(e, row, whole, outs, (m, n))
+        plan = elementwise.plan(e, launch.layouts(*whole), launch.layouts(*outs), row)
+        assert (plan.steps[0].spec.name == "kernels.turned.text") == (side > 1)
+    for dtype in (np.int8, np.int16, np.int64, np.float64, np.bool_):
+        z = np.random.default_rng(1).integers(0, 2, (5, 35, 67)).astype(dtype)
+        kind = next(d for d in dtypes.ROWS if d.numpy == np.dtype(dtype))
+        for axes in ((0, 2, 1), (2, 1, 0), (1, 2, 0), (2, 0, 1)):
+            out = guard.empty(z.transpose(axes).shape, dtype, at_start=at_start)
+            check(single("copy", (kind,)), row, [z.transpose(axes)], [out], (dtype, axes))
+            check(
+                single("copy", (kind,)),
+                row,
+                [z[:, ::2].transpose(axes)],
+                [out[tuple(slice(18) if a == 1 else slice(None) for a in axes)]],
+                (dtype, axes),
+            )
+
+
 def test_axes_merge() -> None:
     add = single("add", (dtypes.float32, dtypes.float32))
     x = np.zeros((4, 5, 6), np.float32)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Index, KernelSpec, Vector
 from samebits.errors import PlanError, ShapeError, message
-from samebits.kernels import functions, values
+from samebits.kernels import functions, turned, values
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.walk import Axis, Cursor, Layout, Walk, broadcast, walk
@@ -31,6 +31,8 @@ Array = values.Array
 
 # Elements of one task: about 32 KB of float32 a operand, microseconds of work, so that threads can share it.
 _TASK = 8192
+# Rows and columns of a tile at most: what registers hold of float32.
+_LARGEST_SIDE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,20 @@ def plan(
     shape = outputs[0][0]
     way = _walk(shape, [*inputs, *outputs], len(outputs))
     operands = tuple(Operand(k) for k in range(len(inputs) + len(outputs)))
+    names = tuple(f"input {k}" for k in range(len(inputs))) + tuple(f"output {k}" for k in range(len(outputs)))
+    step = _turned(expression, way, operands, isa) or _straight(expression, way, operands, isa)
+    return Plan(
+        what=f"elementwise {' '.join(node.op for node in expression.nodes) or 'copy'} {shape}",
+        isa=isa,
+        threads=threads,
+        steps=(step,),
+        operands=names,
+        facts=(("rows", f"{way.rows} of {way.inner.extent}"), ("inner axis", " ".join(way.classes))),
+    )
+
+
+def _straight(expression: Expression, way: Walk, operands: tuple[Operand, ...], isa: Isa) -> Step:
+    """Rows, or blocks of long rows."""
     rows, n = way.rows, way.inner.extent
     block = _TASK if n >= 2 * _TASK else max(n, 1)
     column_tasks, rows_per_task = -(-n // block), max(1, _TASK // block)
@@ -70,16 +86,40 @@ def plan(
         isa,
     )
     tasks = column_tasks * -(-rows // rows_per_task)
-    step = Step(spec, tasks, (column_tasks, rows_per_task, block, *way.arguments(operands)))
-    names = tuple(f"input {k}" for k in range(len(inputs))) + tuple(f"output {k}" for k in range(len(outputs)))
-    return Plan(
-        what=f"elementwise {' '.join(node.op for node in expression.nodes) or 'copy'} {shape}",
-        isa=isa,
-        threads=threads,
-        steps=(step,),
-        operands=names,
-        facts=(("rows", f"{rows} of {n}"), ("inner axis", " ".join(way.classes))),
+    return Step(spec, tasks, (column_tasks, rows_per_task, block, *way.arguments(operands)))
+
+
+def _turned(expression: Expression, way: Walk, operands: tuple[Operand, ...], isa: Isa) -> Step | None:
+    """Tiles, if an input is dense along another axis than the outputs are, and both axes fill a tile."""
+    types, count = expression.inputs, len(expression.inputs)
+    ahead = [a for a, axis in enumerate(way.outer) for k in range(count) if axis.strides[k] == 1 and _far(way, k)]
+    side = 1 << isa.lanes.bit_length() - 1
+    side = side // 2 if any(dtype.width_bits == 64 for dtype in types) else min(side, _LARGEST_SIDE)
+    whole = all(c == "unit" for c in way.classes[count:])
+    if not ahead or not whole or side < 2 or min(way.inner.extent, way.outer[ahead[0]].extent) < side:
+        return None
+    across = way.outer[ahead[0]]
+    tiled = Walk((*(axis for axis in way.outer if axis is not across), across), way.inner)
+    classes = tuple(
+        "turned" if k < count and across.strides[k] == 1 and _far(way, k) and types[k].kind != "bool" else c
+        for k, c in enumerate(way.classes)
     )
+    if "turned" not in classes:
+        return None
+    tiles = way.rows // across.extent * -(-across.extent // side)
+    tiles_per_task = max(1, _TASK // (side * way.inner.extent))
+    spec = KernelSpec(
+        turned.text,
+        turned.Turned(expression, classes, len(tiled.outer), side),
+        ("tiles_per_task", *tiled.parameters()),
+        isa,
+    )
+    return Step(spec, -(-tiles // tiles_per_task), (tiles_per_task, *tiled.arguments(operands)))
+
+
+def _far(way: Walk, k: int) -> bool:
+    """Whether operand k steps over elements along the row."""
+    return way.inner.strides[k] not in (0, 1)
 
 
 def _check(expression: Expression, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> None:

@@ -95,7 +95,7 @@ class Cursor:
         self._b, self._classes, self._types, self._outer = b, classes, types, outer
         self.n = b.index("n")
         self._bases = [b.pointer(f"x{k}", dtype) for k, dtype in enumerate(types)]
-        self._inner = [b.index(f"x{k}.inner") if c == "strided" else None for k, c in enumerate(classes)]
+        self._inner = [b.index(f"x{k}.inner") if c in ("strided", "turned") else None for k, c in enumerate(classes)]
         self._rows: list[Pointer] = []
 
     def row_count(self) -> Index:
@@ -128,6 +128,12 @@ class Cursor:
         if self._classes[k] == "same":
             return self._b.splat(self.load_one(k), width)
         return self._b.load(self._rows[k], i, width, count)
+
+    def load_across(self, k: int, i: Index, width: int) -> Vector:
+        """Operand k, turned, at position i of `width` rows: it is dense along the last outer axis."""
+        stride = self._inner[k]
+        assert stride is not None  # it is strided along the row
+        return self._b.load(self._rows[k], i * stride, width)
 
     def load_one(self, k: int) -> Vector:
         """The one element of an operand that is the same along the row."""
