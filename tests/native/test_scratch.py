@@ -31,7 +31,7 @@ def test_a_forked_child_computes_in_blocks_of_its_own(size_bytes: int) -> None:
     ctypes.memset(block.address, 1, size_bytes)
     scratch.give(block)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads of other tests
+        warnings.simplefilter("ignore")  # a fork beside threads of other tests, JAX's among them
         child = os.fork()
     if child == 0:
         try:
