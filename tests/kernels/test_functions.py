@@ -134,9 +134,3 @@ def test_names_and_dtypes_are_checked() -> None:
     assert str(target.value) == "cast: dtype is None, must be the dtype to convert to; pass dtype="
     assert functions.result_dtype("where", (dtypes.bool_, dtypes.int8, dtypes.int8)) is dtypes.int8
     assert functions.result_dtype("less", (dtypes.int8, dtypes.int8)) is dtypes.bool_
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ROUNDED)
-def test_every_float32(name: str) -> None:
-    assert exhaustive.main(["--function", name]) == 0
