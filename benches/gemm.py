@@ -18,6 +18,8 @@ SQUARES = (256, 512, 1024, 2048)
 # An encoder layer of MiniLM at sequence 128, one head's share of attention, and decoding with a wide weight.
 SHAPES = ((128, 384, 384), (128, 384, 1536), (128, 1536, 384), (16, 384, 384), (8, 768, 768), (4, 4096, 4096))
 Call = Callable[[], object]
+# OpenBLAS polls for 2^26 cycles, about 25 ms, before its thread sleeps; until then it holds the other core.
+_PAUSE = 0.1
 
 
 def medians(calls: dict[str, Call], rounds: int, burst: int, pause: float) -> dict[str, float]:
@@ -90,7 +92,7 @@ def squares(isa: str, threads: int) -> list[dict[str, object]]:
         if "OPENBLAS_CORETYPE" not in os.environ:
             calls["torch"] = lambda a=ta, b=tb, d=td: torch.mm(a, b, out=d)
         burst = 1 if n >= 2048 else 3 if n >= 1024 else 10
-        rows.append(row(f"{n} x {n} x {n}", 2e-9 * n**3, medians(calls, 9, burst, 0.02 if threads > 1 else 0.0)))
+        rows.append(row(f"{n} x {n} x {n}", 2e-9 * n**3, medians(calls, 9, burst, _PAUSE if threads > 1 else 0.0)))
     return rows
 
 
@@ -115,7 +117,7 @@ def shapes(isa: str, threads: int) -> list[dict[str, object]]:
             "torch": lambda x=tx, w=tw: torch.nn.functional.linear(x, w),
             "ours, not packed": product(x, w.T, out, isa, threads),
         }
-        pause = 0.02 if threads > 1 else 0.0
+        pause = _PAUSE if threads > 1 else 0.0
         rows.append(row(f"{m} x {k} x {n}", 2e-9 * m * k * n, medians(calls, 9, 5, pause)))
     return rows
 
