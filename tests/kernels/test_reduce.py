@@ -1,5 +1,6 @@
 """Row reductions: on every row, for every size, layout and thread count, the reference's bits; torch for values."""
 
+import functools
 from typing import Any
 
 import aarch64
@@ -199,8 +200,51 @@ def test_long_rows_apply_the_rule_again() -> None:
     (due,) = reduce.reference(reduction("row_sum"), x, axes=(0, 1))
     for row in rows.COMPILED_ROWS:
         out = np.empty((1, 1), np.float32)
-        run(reduction("row_sum"), row, [x], [out], (0, 1))
-        launch.assert_bits(out, due, row.name)
+        for threads in (1, 2):
+            run(reduction("row_sum"), row, [x], [out], (0, 1), threads)
+            launch.assert_bits(out, due, row.name)
+
+
+def middle() -> Expression:
+    """(mean(x * s) + t, max - min): inputs along the row, one a row, and one for all."""
+    c = Chain()
+    x, s, t = (c.input(F32) for _ in range(3))
+    y = c.apply("mul", x, s)
+    mean = c.apply("div", c.apply("row_sum", y), c.count())
+    spread = c.apply("sub", c.apply("row_max", y), c.apply("row_min", y))
+    return c.finish(c.apply("add", mean, t), spread, c.apply("cast", c.apply("less", t, spread), dtype=dtypes.int32))
+
+
+@functools.cache
+def long_operands(r: int, n: int) -> tuple[Array, Array, Array, list[Array]]:
+    """Inputs of `middle`, and what is due."""
+    g = np.random.default_rng(n)
+    x, s, t = (g.normal(size=shape).astype(np.float32) for shape in ((r, n), (r, 1), (1, 1)))
+    x[0, 5::9973] = -0.0
+    return x, s, t, [np.array(np.broadcast_to(d, (r, 1))) for d in reduce.reference(middle(), x, s, t, axes=(1,))]
+
+
+@COMPILED
+def test_bits_ignore_how_threads_share_long_rows(row: Isa) -> None:
+    for r, n in ((1, 131072), (3, 2048 * 65 + 1)):
+        x, s, t, due = long_operands(r, n)
+        backwards = np.zeros((r, 2 * n), np.float32)[:, ::-2]
+        backwards[...] = x
+        for threads, view in ((1, x), (2, x), (2, backwards), (3, x)):
+            outputs = [np.full_like(d, 99) for d in due]
+            plan = reduce.plan(middle(), launch.layouts(view, s, t), launch.layouts(*outputs), (1,), row, threads)
+            assert (len(plan.steps) > 1) == (r < 2 * threads and threads > 1), plan
+            launch.run_plan(plan, [view, s, t, *outputs], threads)
+            for got, want in zip(outputs, due, strict=True):
+                launch.assert_bits(got, want, (r, n, threads))
+
+
+def test_long_rows_of_several_axes_are_shared() -> None:
+    x = np.random.default_rng(8).normal(size=(2, 400, 401)).astype(np.float32)
+    x[1, 399, 400:] = np.array([0xFFC12345], np.uint32).view(np.float32)
+    for row in rows.COMPILED_ROWS:
+        for axes in ((1, 2), (0, 1, 2)):
+            check(reduction("row_sum"), row, [x], axes, axes, threads=3)
 
 
 @COMPILED

@@ -27,7 +27,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 from samebits.errors import OptionError, PlanError, ShapeError, message
-from samebits.kernels import columns, elementwise, values
+from samebits.kernels import columns, elementwise, long_rows, values
 from samebits.kernels.expression import Chain, Expression, Node
 from samebits.kernels.fold import BLOCK, LANES
 from samebits.kernels.passes import Pass, passes, uniform
@@ -117,7 +117,8 @@ def plan(
 
     Raises:  ShapeError, OptionError, or PlanError for a maximum or minimum of nothing.
     """
-    return _Planner(expression, inputs, outputs, axes, isa, threads).plan()
+    planner = _Planner(expression, inputs, outputs, axes, isa, threads)
+    return planner.plan_blocks() if planner.shares_rows() else planner.plan()
 
 
 class _Planner:
@@ -180,17 +181,71 @@ class _Planner:
             facts.append(("lanes", f"one a row, {across.inner.extent} side by side"))
         if copied:
             facts.append(("copied through the workspace", "operands " + ", ".join(copied)))
+        return self._plan((*before, kernel, *after), scratch_bytes, facts)
+
+    def _plan(self, steps: tuple[Step, ...], scratch_bytes: int, facts: Sequence[tuple[str, str]]) -> Plan:
         names = [f"input {k}" for k in range(len(self.e.inputs))] + [f"output {k}" for k in range(len(self.e.outputs))]
         return Plan(
             what=f"rows {' '.join(node.op for node in self.e.nodes)} {self.shape} over axes {self.reduced}",
             isa=self.isa,
             threads=self.threads,
-            steps=(*before, kernel, *after),
+            steps=steps,
             operands=tuple(names),
             scratch_bytes=scratch_bytes,
             workspace_bytes=self.workspace_bytes,
             facts=tuple(facts),
         )
+
+    def shares_rows(self) -> bool:
+        """Whether threads share rows: there are few and long ones, each in one stride and reduced in one pass."""
+        rows = math.prod(self.shape[a] for a in self.outer)
+        if (
+            not rows
+            or not long_rows.worth(rows, self.n, self.threads)
+            or not all(map(self._in_one_stride, self.layouts))
+        ):
+            return False
+        is_uniform = uniform(self.e, self._walk(self.layouts).classes)
+        found = passes(self.e, is_uniform)
+        return len(found) == 1 and bool(found[0].reductions) and all(is_uniform[k] for k in self.e.outputs)
+
+    def plan_blocks(self) -> Plan:
+        """Whole blocks, the last short one, then the results of all of them, which are few."""
+        outer, rank = tuple(self.shape[a] for a in self.outer), len(self.outer)
+        (last, *_) = [a for a in reversed(self.reduced) if self.shape[a] != 1]
+        turned = [(tuple(s[a] for a in self.outer), s[last]) for s in map(self._strides, self.layouts)]
+        count, workspace = len(self.e.inputs), len(self.layouts)
+        blocks, tail = divmod(self.n, BLOCK)
+        partial = (*outer, blocks + (tail > 0))
+        first, (second, taken) = long_rows.blockwise(self.e, self.n), long_rows.of_results(self.e, self.n)
+        rooms, size = list[Operand](), 0
+        for k in first.outputs:
+            rooms.append(Operand(workspace, size))
+            size += -(-math.prod(partial) * first.dtype(k).size_bytes // 64) * 64
+        dense = tuple(math.prod(partial[a + 1 :]) for a in range(rank + 1))
+        steps, scratch = list[Step](), 0
+
+        def add(nested: Plan, places: Sequence[Operand]) -> None:
+            nonlocal size, scratch
+            steps.extend(_placed(nested.steps, (*places, Operand(workspace, size))))
+            size, scratch = size + nested.workspace_bytes, max(scratch, nested.scratch_bytes)
+
+        for start, extents in ((0, (blocks, BLOCK)), (blocks, (1, tail))):
+            if not math.prod(extents):
+                continue
+            inputs = tuple(((*outer, *extents), (*s, BLOCK * step, step)) for s, step in turned[:count])
+            results = tuple(((*outer, extents[0], 1), (*dense, 0)) for _ in rooms)
+            begin = [Operand(k, start * BLOCK * turned[k][1] * self.types[k].size_bytes) for k in range(count)]
+            there = zip(rooms, first.outputs, strict=True)
+            ends = [Operand(r.index, r.offset_bytes + start * first.dtype(k).size_bytes) for r, k in there]
+            add(plan(first, inputs, results, (rank + 1,), self.isa, self.threads), [*begin, *ends])
+        inputs = (*((partial, dense) for _ in rooms), *(((*outer, 1), (*turned[k][0], 0)) for k in taken))
+        results = tuple(((*outer, 1), (*s, 0)) for s, _ in turned[count:])
+        places = [*rooms, *map(Operand, taken), *(Operand(count + j) for j in range(len(results)))]
+        add(plan(second, inputs, results, (rank,), self.isa, self.threads), places)
+        self.workspace_bytes = size
+        facts = [("rows", f"{math.prod(outer)} of {self.n}"), ("shared by threads", f"{blocks} blocks of a row")]
+        return self._plan(tuple(steps), scratch, facts)
 
     def _strides(self, layout: Layout) -> tuple[int, ...]:
         return broadcast("reduce.plan", layout, self.shape)
@@ -311,13 +366,16 @@ def _copy(dtype: DType, source: Layout, target: Layout, start: Operand, end: Ope
     """Steps that move an operand."""
     chain = Chain()
     moved = chain.finish(chain.apply("copy", chain.input(dtype)))
-    ends = (start, end)
+    return _placed(elementwise.plan(moved, (source,), (target,), isa).steps, (start, end))
+
+
+def _placed(steps: Sequence[Step], places: Sequence[Operand]) -> tuple[Step, ...]:
+    """Steps of a plan whose operands are at `places` of another."""
 
     def placed(argument: int | Operand) -> int | Operand:
         if not isinstance(argument, Operand):
             return argument
-        end = ends[argument.index]
-        return Operand(end.index, end.offset_bytes + argument.offset_bytes)
+        place = places[argument.index]
+        return Operand(place.index, place.offset_bytes + argument.offset_bytes)
 
-    steps = elementwise.plan(moved, (source,), (target,), isa).steps
     return tuple(Step(step.spec, step.tasks, tuple(map(placed, step.arguments))) for step in steps)
