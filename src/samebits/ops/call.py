@@ -49,7 +49,7 @@ class Call:
         self.name = name
         self.kind: Kind = kind_of(first)
         self.isa: Isa = isas.current()
-        self.threads = _check_threads(name, threads)
+        self.threads = check_threads(name, threads)
         self._signature, _asked.signature = _asked.signature, None
         self._given: list[tuple[object, Tensor, object]] = []
         self._constants: list[Tensor] = []
@@ -317,7 +317,11 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
 _PLAIN = frozenset([int, float, str, bool, type(None)])
 
 
-def _check_threads(name: str, threads: int | None) -> int:
+def check_threads(name: str, threads: int | None) -> int:
+    """A `threads=` argument as a count; None is every usable core.
+
+    Raises:  OptionError if it is no count.
+    """
     if threads is None:
         return min(driver.usable_cores(), MAX_THREADS)
     if isinstance(threads, int | np.integer) and not isinstance(threads, bool) and 1 <= threads <= MAX_THREADS:

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from samebits import driver
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, message
 from samebits.kinds import kind_of, to_kind
+from samebits.ops.call import check_threads
 from samebits.program import dim
 from samebits.program.fact import Fact
 from samebits.program.graph import Array, Program
@@ -60,7 +60,7 @@ def prepare(
         OptionError: The row is unknown or not available here, or `threads` is no count.
     """
     row = isas.current() if isa is None else isas.named(isa) if isinstance(isa, str) else isa
-    return Session(optimise(program, ROWS if fuse else UNFUSED), row, _check_threads(threads))
+    return Session(optimise(program, ROWS if fuse else UNFUSED), row, check_threads("prepare", threads))
 
 
 def load(source: object, *, isa: str | Isa | None = None, threads: int | None = None) -> Session:
@@ -71,16 +71,6 @@ def load(source: object, *, isa: str | Isa | None = None, threads: int | None = 
     from samebits import onnx
 
     return prepare(onnx.load(source), isa=isa, threads=threads)
-
-
-def _check_threads(threads: int | None) -> int:
-    if threads is None:
-        return driver.usable_cores()
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 255:
-        raise OptionError(
-            message("prepare", "threads", "", repr(threads), "an integer from 1 to 255", "leave it out for every core")
-        )
-    return threads
 
 
 class Session:
