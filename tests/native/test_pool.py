@@ -190,6 +190,35 @@ def test_only_workers_that_are_wanted_are_woken(python_steps: Any) -> None:
     assert all(1 not in asleep for asleep in during)
 
 
+@pytest.mark.skipif(sys.platform != "linux" or driver.usable_cores() < 2, reason="no second core to wake on")
+def test_a_worker_wakes_on_another_core_than_its_callers(python_steps: Any) -> None:
+    may = os.sched_getaffinity(0)
+    barrier, cores = threading.Barrier(2), dict[int, set[int]]()
+
+    def meet(begin: int, end: int, own: int) -> None:
+        barrier.wait(10)
+        cores[threading.get_native_id()] = os.sched_getaffinity(0)
+
+    def wake_on(allowed: set[int]) -> set[int]:
+        """The cores that the worker may use, woken by a caller that may use `allowed`."""
+        assert until(lambda: 1 in sleepers())
+        cores.clear()
+        os.sched_setaffinity(0, allowed)
+        try:
+            table.run([])
+        finally:
+            os.sched_setaffinity(0, may)
+        del cores[threading.get_native_id()]
+        return cores.popitem()[1]
+
+    table = python_steps(2, (meet, 2))
+    table.run([])
+    woken = wake_on(may)
+    assert woken < may
+    assert len(woken) == len(may) - 1
+    assert wake_on({min(may)}) <= may  # a caller held to one core leaves its worker where it may run: both take part
+
+
 def test_a_spin_lasts_about_what_it_should() -> None:
     assert 100 <= pool._spins() <= 100_000
 

@@ -14,6 +14,7 @@ import ctypes
 import functools
 import os
 import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -32,7 +33,8 @@ def _entries() -> tuple[int, ...]:
     """Addresses of `run`, `worker`, `wake` and `spin`."""
     host = next(row for row in isas.ROWS if row.compiled and row.available)
     target = host.target()
-    return compile.addresses(pool_text.module(target.arch), ("run", "worker", "wake", "spin"), target)
+    text = pool_text.module(target.arch, linux=sys.platform == "linux")
+    return compile.addresses(text, ("run", "worker", "wake", "spin"), target)
 
 
 @functools.cache
@@ -107,7 +109,7 @@ class Pool:
             self._libc.pthread_cond_init(ctypes.c_void_p(record + 8 * 16), None)
             self._prepared = index
         spins = _spins() if index < driver.usable_cores() else 0
-        (ctypes.c_int64 * 3).from_address(record)[:] = [self.address, index, spins]
+        (ctypes.c_int64 * 5).from_address(record)[:] = [self.address, index, spins, 0, 0]
         return record
 
     def stop(self) -> None:

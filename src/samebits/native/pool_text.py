@@ -6,8 +6,8 @@ table:  0 steps, 1 threads, 2 scratch, 3 scratch bytes a thread, 4 pool (0: none
         kernel, arguments, tasks, grain (tasks taken at a time).
 pool:   0 state, 8 done, 16 step, 17 scratch, 18 scratch bytes a thread, 24 busy, 32 .. 35 one bit a sleeping worker,
         40 stop, 41 epoch. Groups are a cache line apart.
-worker: 32 words, worker i's at word 64 + 32 i of the pool: 0 pool, 1 index, 2 spins before it sleeps, 8 mutex,
-        16 condition.
+worker: 32 words, worker i's at word 64 + 32 i of the pool: 0 pool, 1 index, 2 spins before it sleeps, 3 its thread,
+        4 the core it keeps off + 1 (0: none), 8 mutex, 16 condition.
 
 Taking work. The state word is epoch:16 | threads:8 | grabs:20 | next:20. A thread takes work by compare-and-swap of the
 state from next to next+1; a success proves that the step it then reads is the one the state described, because a step
@@ -24,6 +24,10 @@ it waits until its bit is clear, so a spurious return is not a wake-up. A caller
 min(threads, grabs): the others sleep on undisturbed, however many there are. A woken worker spins again first, as more
 steps mostly follow.
 
+Where a worker wakes. A scheduler likes to wake a thread on its waker's core, where it would wait for the caller that
+waits for it; the work is over before any balancing. So on Linux the waker first lets the worker use every core that the
+caller may use but the caller's own. The worker is asleep and its mutex is held, so it is alive.
+
 A caller that finds the pool busy does all tasks itself, and so does one whose workers have been stopped: no caller ever
 waits for a thread that has not taken a grab.
 """
@@ -39,6 +43,7 @@ declare i32 @pthread_mutex_lock(ptr)
 declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_signal(ptr)
+declare i64 @pthread_self()
 declare i32 @sched_yield()
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.umin.i64(i64, i64)
@@ -103,6 +108,9 @@ define ptr @worker(ptr %self) {
 entry:
   %first = alloca i64
   call void @clean_environment()
+  %thread = call i64 @pthread_self()
+  %thread.at = getelementptr i64, ptr %self, i64 3
+  store i64 %thread, ptr %thread.at
   %pool = load ptr, ptr %self
   %index.at = getelementptr i64, ptr %self, i64 1
   %index = load i64, ptr %index.at
@@ -210,7 +218,7 @@ look:
   %wanted = and i64 %bits, %mask
   br label %next
 next:
-  %left = phi i64 [ %wanted, %look ], [ %left1, %rouse ]
+  %left = phi i64 [ %wanted, %look ], [ %left1, %signal ], [ %left1, %awake ]
   %none = icmp eq i64 %left, 0
   br i1 %none, label %word.done, label %rouse
 rouse:
@@ -225,9 +233,18 @@ rouse:
   %mutex = getelementptr i64, ptr %self, i64 8
   %condition = getelementptr i64, ptr %self, i64 16
   %l = call i32 @pthread_mutex_lock(ptr %mutex)
+  %bits.now = load atomic i64, ptr %asleep seq_cst, align 8
+  %its = and i64 %bits.now, %bit
+  %sleeps = icmp ne i64 %its, 0
+  br i1 %sleeps, label %signal, label %awake
+signal:
+  call void @keep_off(ptr %self)
   %old = atomicrmw and ptr %asleep, i64 %others seq_cst
   %u = call i32 @pthread_mutex_unlock(ptr %mutex)
   %s = call i32 @pthread_cond_signal(ptr %condition)
+  br label %next
+awake:
+  %u2 = call i32 @pthread_mutex_unlock(ptr %mutex)
   br label %next
 word.done:
   %base1 = add i64 %base, 64
@@ -352,6 +369,57 @@ end:
 }
 """
 
+_LINUX = """
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+
+define internal void @keep_off(ptr %self) {
+  ; keep a sleeping worker off the caller's core; where that cannot be done, it wakes where it may
+entry:
+  %mask = alloca [128 x i8], align 8
+  %core = call i32 @sched_getcpu()
+  %known = icmp ult i32 %core, 1024
+  %c = zext i32 %core to i64
+  %mark = add i64 %c, 1
+  %last.at = getelementptr i64, ptr %self, i64 4
+  %last = load i64, ptr %last.at
+  %new = icmp ne i64 %last, %mark
+  %go = and i1 %known, %new
+  br i1 %go, label %ask, label %end
+ask:
+  call void @llvm.memset.p0.i64(ptr %mask, i8 0, i64 128, i1 false)
+  %unknown = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  %given = icmp eq i32 %unknown, 0
+  br i1 %given, label %set, label %end
+set:
+  %place = lshr i64 %c, 6
+  %word = getelementptr i64, ptr %mask, i64 %place
+  %shift = and i64 %c, 63
+  %bit = shl i64 1, %shift
+  %others = xor i64 %bit, -1
+  %all = load i64, ptr %word
+  %rest = and i64 %all, %others
+  store i64 %rest, ptr %word
+  %thread.at = getelementptr i64, ptr %self, i64 3
+  %thread = load i64, ptr %thread.at
+  %refused = call i32 @pthread_setaffinity_np(i64 %thread, i64 128, ptr %mask)
+  %done = icmp eq i32 %refused, 0
+  %kept = select i1 %done, i64 %mark, i64 0
+  store i64 %kept, ptr %last.at
+  br label %end
+end:
+  ret void
+}
+"""
+
+_ELSEWHERE = """
+define internal void @keep_off(ptr %self) {
+  ret void
+}
+"""
+
 _X86 = """
 declare void @llvm.x86.sse.stmxcsr(ptr)
 declare void @llvm.x86.sse.ldmxcsr(ptr)
@@ -404,6 +472,6 @@ define internal void @relax() {
 """
 
 
-def module(arch: str) -> str:
-    """The pool's LLVM module for an architecture."""
-    return {"x86_64": _X86, "aarch64": _AARCH64}[arch] + _COMMON
+def module(arch: str, linux: bool) -> str:
+    """The pool's LLVM module for an architecture and, if `linux`, with what only Linux can do."""
+    return {"x86_64": _X86, "aarch64": _AARCH64}[arch] + (_LINUX if linux else _ELSEWHERE) + _COMMON
