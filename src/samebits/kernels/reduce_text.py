@@ -27,6 +27,8 @@ class Rows:
         outer: The number of outer axes.
         levels: How often the sum rule is applied: 1 if a row is one block, 2 if its blocks are, ...
         group: Rows that a pass takes before the next pass.
+        span: Elements of each row of a group that are stored before more of any: inputs that are the same for every
+            row are in the first cache when the next row takes them. 0: whole rows.
     """
 
     expression: Expression
@@ -34,6 +36,7 @@ class Rows:
     outer: int
     levels: int
     group: int
+    span: int
 
 
 def text(b: Builder, d: Rows) -> None:
@@ -50,13 +53,17 @@ def text(b: Builder, d: Rows) -> None:
         first = task * rows_per_task
         last = b.min(first + rows_per_task, rows)
         for group in b.loop(first, last, d.group):
+            end = b.min(group + d.group, last)
             for number, a_pass in enumerate(plan):
-                for row in b.loop(group, b.min(group + d.group, last)):
-                    cursor.enter(row)
-                    one = _Row(b, d, cursor, is_uniform, plan[:number], row - group)
-                    one.emit(a_pass)
-                    if number == len(plan) - 1:
-                        one.store_uniforms()
+                stores = not a_pass.reductions
+                for start in b.loop(0, cursor.n, d.span) if stores and d.span else (0,):
+                    stop = b.min(start + d.span, cursor.n) if stores and d.span else cursor.n
+                    for row in b.loop(group, end):
+                        cursor.enter(row)
+                        one = _Row(b, d, cursor, is_uniform, plan[:number], row - group)
+                        one.emit(a_pass, start, stop)
+                        if number == len(plan) - 1 and not d.span:
+                            one.store_uniforms()
 
 
 class _Row:
@@ -72,8 +79,8 @@ class _Row:
         given = {k: False for k, node in _nodes(self.e) if node.op in (*REDUCTIONS, "count")}
         self.scalars = values.Values(b, self.e, 1, self._scalar, given)
 
-    def emit(self, a_pass: Pass) -> None:
-        """Reduce what the pass reduces, or store what varies along the row."""
+    def emit(self, a_pass: Pass, start: Index, stop: Index) -> None:
+        """Reduce what the pass reduces, or store what varies along the row from start to stop."""
         b = self.b
         scalars = {k: self.scalars.get(k) for k in a_pass.uniforms}
         # Made here, before the loops: the text says what is loop-invariant.
@@ -81,7 +88,7 @@ class _Row:
         if a_pass.reductions:
             self._reduce(a_pass, splats)
         else:
-            self._store(splats)
+            self._store(splats, start, stop)
 
     def store_uniforms(self) -> None:
         """The outputs that are one a row."""
@@ -158,14 +165,15 @@ class _Row:
                 carry[0] = fold.fold(b, [fold.exact(node)], self.cursor.n, 1, compute, [])[0]
         return b.canonical(carry[0])
 
-    def _store(self, splats: dict[int, dict[int, Vector]]) -> None:
+    def _store(self, splats: dict[int, dict[int, Vector]], start: Index, stop: Index) -> None:
         """The outputs that vary along the row."""
-        n, lanes = self.cursor.n, self.b.isa.lanes
+        lanes = self.b.isa.lanes
         places = [(len(self.e.inputs) + j, k) for j, k in enumerate(self.e.outputs) if not self.uniform[k]]
-        for i in self.b.loop(0, n - (lanes - 1), lanes):
+        whole = start + (stop - start) // lanes * lanes
+        for i in self.b.loop(start, whole, lanes):
             self._store_at(i, None, places, splats[lanes])
-        for i in self.b.loop(n // lanes * lanes, n, lanes):
-            self._store_at(i, n - i, places, splats[lanes])
+        for i in self.b.loop(whole, stop, lanes):
+            self._store_at(i, stop - i, places, splats[lanes])
 
     def _store_at(
         self, i: Index, count: Index | None, places: Sequence[tuple[int, int]], splats: dict[int, Vector]
