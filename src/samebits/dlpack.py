@@ -26,10 +26,8 @@ from samebits.shapes import MAX_RANK
 
 __all__ = ["EXCHANGED", "Producer", "capsule_of", "check_exchanged", "receive"]
 
-# Formats that travel as one element of whole bytes and that NumPy, torch or JAX take.
-EXCHANGED = frozenset(
-    row for row in dtypes.ROWS if row.width_bits % 8 == 0 and (row.width_bits > 8 or row.kind != "float")
-)
+# Formats whose elements are whole bytes each.
+EXCHANGED = frozenset(row for row in dtypes.ROWS if row.width_bits % 8 == 0)
 
 _VERSION = (1, 3)
 _READ_ONLY, _COPIED, _PADDED = 1, 2, 4

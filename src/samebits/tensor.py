@@ -234,6 +234,10 @@ class Tensor:
         """
         import torch.utils.dlpack
 
+        check_exchanged(self.dtype, "Tensor.torch")
+        if not hasattr(torch, self.dtype.name):
+            remedy = "exchange its bytes as uint8"
+            raise DTypeError(message("Tensor.torch", "x", "dtype", self.dtype, "one that torch has", remedy))
         source = self.copy() if copy else self
         if source.read_only:
             remedy = "pass copy=True, because torch ignores that memory is read-only"
