@@ -48,8 +48,8 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Everything decided: `order` holds the plan's operand numbers of a, b, out and each source; `m_step` micropanels
-    and `n_step` panels a task; B is packed `round_panels` at a time."""
+    """Everything decided: `order` holds the plan's operand numbers of a, b, out and each source; a task is one of the
+    `m_blocks` equal blocks of M and `n_step` panels; B is packed `round_panels` at a time."""
 
     c: Contraction
     order: tuple[int, ...]
@@ -62,7 +62,7 @@ class Choice:
     kc: int
     chunk: int
     form: str
-    m_step: int
+    m_blocks: int
     n_step: int
     round_panels: int
     in_scratch: bool
@@ -77,6 +77,11 @@ class Choice:
     def panels(self) -> int:
         """Panels of B."""
         return -(-self.c.n // self.nr)
+
+    @property
+    def m_step(self) -> int:
+        """Micropanels of the highest block."""
+        return max(1, -(-self.rows.panels // self.m_blocks))
 
     @property
     def pitch(self) -> int:
@@ -104,7 +109,7 @@ def choose(
     wide = tiles.columns(rows.heights[0], tile, isa, in_place=form == IN_PLACE)
     panels = -(-c.n // nr)
     in_scratch = (c.out.column != 1 or c.in_place or c.out.dtype is not float32) and c.k > kc
-    m_step, n_step = _share(c, rows, panels, wide, threads, form, blocks, nr, in_scratch)
+    m_blocks, n_step = _share(c, rows, panels, wide, threads, form, blocks, nr, in_scratch)
     group = wide
     if form == FUSED:
         group = max(1, min(GROUP, _GROUP_BYTES // (FLOAT_BYTES * kc * nr), n_step) // wide) * wide
@@ -115,7 +120,7 @@ def choose(
         round_panels = room // n_step * n_step
     return Choice(
         c=c, order=order, isa=isa, threads=threads, tile=tile, rows=rows, wide=wide, group=group, kc=kc, chunk=chunk,
-        form=form, m_step=m_step, n_step=n_step, round_panels=round_panels, in_scratch=in_scratch,
+        form=form, m_blocks=m_blocks, n_step=n_step, round_panels=round_panels, in_scratch=in_scratch,
         rejected=tuple(rejected),
     )  # fmt: skip
 
@@ -191,17 +196,17 @@ def _share(
     c: Contraction, rows: Rows, panels: int, wide: int, threads: int, form: str, blocks: Blocks, nr: int,
     in_scratch: bool,
 ) -> tuple[int, int]:  # fmt: skip
-    """(micropanels, panels) of a task: cache blocks, made smaller until every thread has a few."""
+    """(blocks of M, panels of a task): cache blocks, made smaller until every thread has a few, and equally many."""
     m_step, n_step = max(1, blocks.mc // rows.heights[0]), max(1, min(panels, blocks.nc // nr))
     if in_scratch:
         height = m_step * rows.heights[0]
         n_step = max(1, min(n_step, _KEPT_BYTES // (FLOAT_BYTES * height * nr)))
-    if form != FUSED and threads > 1:
-        m_step = min(m_step, max(1, -(-rows.panels // (threads * 2))))
-    # Blocks of equal height: the last one is not a rest.
-    m_step = max(1, -(-rows.panels // max(1, -(-rows.panels // m_step))))
-    tasks = -(-rows.panels // m_step) * math.prod(c.batch)
+    m_blocks = max(1, -(-rows.panels // m_step))
+    if form != FUSED and threads > 1 and math.prod(c.batch) % threads:
+        # Two a thread at least, and as many for each: the rows of one block more or less are a tenth of the time.
+        m_blocks = max(1, min(rows.panels, max(2, -(-m_blocks // threads)) * threads))
+    tasks = m_blocks * math.prod(c.batch)
     wanted = threads * 2 if threads > 1 else 1
     if 0 < tasks < wanted:
         n_step = min(n_step, max(1, -(-panels // -(-wanted // tasks))))
-    return m_step, -(-n_step // wide) * wide
+    return m_blocks, -(-n_step // wide) * wide

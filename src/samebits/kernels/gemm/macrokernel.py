@@ -48,7 +48,7 @@ class Macrokernel:
     @property
     def parameters(self) -> tuple[str, ...]:
         """The argument names in order."""
-        names = ["a", "b", "m_panels", "tall", "n", "k", "k_begin", "k_end", "m_step", "n_step", "m_blocks", "n_blocks"]
+        names = ["a", "b", "m_panels", "tall", "n", "k", "k_begin", "k_end", "n_step", "m_blocks", "n_blocks"]
         names += ["first", "last", "a_row", "a_column", "b_row", "b_column", "scratch_b", "scratch_c"]
         moving = batch.parameters(self.batch_rank, ["a", "b", *self.epilogue.operands])
         return (*names, *self.epilogue.parameters, *moving)
@@ -91,8 +91,9 @@ class _Text:
         b, d = self.b, self.d
         n_blocks, m_blocks = b.index("n_blocks"), b.index("m_blocks")
         operands = {"a": float32, "b": float32, **d.epilogue.operands}
-        p0 = t // n_blocks % m_blocks * b.index("m_step")
-        p1 = b.min(p0 + b.index("m_step"), b.index("m_panels"))
+        # Blocks are equally high, but for one micropanel: threads end together.
+        i, panels = t // n_blocks % m_blocks, b.index("m_panels")
+        p0, p1 = i * panels // m_blocks, (i + 1) * panels // m_blocks
         j0 = b.index("first") + t % n_blocks * b.index("n_step")
         j1 = b.min(j0 + b.index("n_step"), b.index("last"))
         block = _Block(self, batch.moved(b, d.batch_rank, t // (n_blocks * m_blocks), operands), p0, p1, j0)

@@ -165,17 +165,17 @@ class _Lowering:
         scratch_c = scratch_b + _rounded(x.group * x.kc * nr * FLOAT_BYTES) + LINE_BYTES
         scratch_s = scratch_c + _rounded(height * nr * (x.n_step if in_scratch else 1) * FLOAT_BYTES)
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + _rounded(epilogue.scratch_bytes(c)))
-        m_blocks, n_blocks = -(-x.rows.panels // x.m_step), -(-len(panels) // x.n_step)
+        n_blocks = -(-len(panels) // x.n_step)
         values: _Arguments = {
             "a": Operand(x.order[0]), "b": b, "m_panels": x.rows.panels, "tall": x.rows.tall, "n": c.n, "k": c.k,
-            "k_begin": begin, "k_end": end, "m_step": x.m_step, "n_step": x.n_step, "m_blocks": m_blocks,
+            "k_begin": begin, "k_end": end, "n_step": x.n_step, "m_blocks": x.m_blocks,
             "n_blocks": n_blocks, "first": panels.start, "last": panels.stop, "a_row": c.a.row, "a_column": c.a.column,
             "b_row": right.row, "b_column": right.column, "scratch_b": scratch_b, "scratch_c": scratch_c,
         }  # fmt: skip
         values |= epilogue.arguments(c, out, x.order[3:], scratch_s)
         values |= batches.arguments(c.batch, {"a": c.a.batch, "b": b_batch, **_batch_strides(c)})
         spec = KernelSpec(macrokernel, d, d.parameters, x.isa)
-        tasks = math.prod(c.batch) * m_blocks * n_blocks
+        tasks = math.prod(c.batch) * x.m_blocks * n_blocks
         self.steps.append(Step(spec, tasks, tuple(values[name] for name in d.parameters)))
 
     def join(self, parts: Operand, inner: Contraction) -> None:
