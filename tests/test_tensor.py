@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import pickle
 from typing import Any
 
 import ml_dtypes
@@ -13,7 +14,16 @@ from hypothesis.extra import numpy as hnp
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import ClosedError, DeviceError, DTypeError, ExchangeError, LayoutError, SamebitsError, ShapeError
+from samebits.errors import (
+    ClosedError,
+    DeviceError,
+    DTypeError,
+    ExchangeError,
+    LayoutError,
+    OptionError,
+    SamebitsError,
+    ShapeError,
+)
 from samebits.layout import Layout
 from samebits.memory import CPU, Buffer, Device, address_of, allocate
 from samebits.tensor import Tensor
@@ -132,7 +142,7 @@ def test_a_digest_is_of_dtype_shape_and_bytes() -> None:
 def test_repr_shows_values_and_facts() -> None:
     assert repr(Tensor.from_any([[1, 2], [3, 4]])) == "Tensor([[1, 2],\n        [3, 4]], int64, shape=(2, 2), cpu)"
     assert repr(Tensor.from_any(np.array(1.5, ml_dtypes.bfloat16))) == "Tensor(1.5, bfloat16, shape=(), cpu)"
-    assert repr(Tensor.zeros((3,), "float4_e2m1fn")) == "Tensor(float4_e2m1fn, shape=(3,), cpu)"
+    assert repr(Tensor.arange(3, dtype="float4_e2m1fn")) == "Tensor([0., 1., 2.], float4_e2m1fn, shape=(3,), cpu)"
     t = Tensor.zeros((1000, 1000))
     assert len(repr(t)) < 1000
     t.buffer.close()
@@ -200,8 +210,6 @@ ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
         lambda: Tensor(Buffer(4096, 8, None), Layout((1,), (32,), 8, 32), dtypes.float32),
     ),
     f"Tensor.numpy: tensor storage is {PACKED}": (LayoutError, lambda: Tensor.zeros((2,), "int4").numpy()),
-    f"Tensor.copy: tensor storage is {PACKED}": (LayoutError, lambda: Tensor.zeros((2,), "int4").copy()),
-    f"Tensor.tobytes: tensor storage is {PACKED}": (LayoutError, lambda: Tensor.zeros((2,), "int4").digest()),
     "Layout.offset_bytes: layout is 4 bits, must be whole bytes of 8 bits; use the count in bits": (
         LayoutError,
         lambda: Tensor.zeros((2,), "int4")[1:].address,
@@ -214,7 +222,7 @@ ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
         LayoutError,
         lambda: Tensor.zeros((2, 2)).transpose(0.5, 1),
     ),
-    "iter: tensor rank is 0, must be at least 1; use numpy().item()": (LayoutError, lambda: list(Tensor.zeros(()))),
+    "iter: tensor rank is 0, must be at least 1; use item()": (LayoutError, lambda: list(Tensor.zeros(()))),
     "Layout.reshape: shape is (7,), must be of 6 elements like (2, 3); keep the number of elements": (
         ShapeError,
         lambda: Tensor.zeros((2, 3)).reshape((7,)),
@@ -231,6 +239,217 @@ ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
 @pytest.mark.parametrize("text", ERRORS)
 def test_each_bad_input_has_one_clear_error(text: str) -> None:
     kind, use = ERRORS[text]
+    with pytest.raises(kind) as error:
+        use()
+    assert str(error.value) == text
+
+
+NARROW = [row for row in dtypes.ROWS if row.width_bits < 8]
+
+
+def sample(row: DType, shape: tuple[int, ...], seed: int = 0) -> tuple[Tensor, np.ndarray]:
+    """A packed tensor and its code points, one a byte, packed by np.packbits."""
+    codes = np.random.default_rng(seed).integers(0, 1 << row.width_bits, shape, np.uint8)
+    bits = np.unpackbits(codes.reshape(-1, 1), axis=1, bitorder="little")[:, : row.width_bits]
+    data = np.packbits(bits, bitorder="little")
+    buffer = Buffer(address_of(data), data.size, data)
+    return Tensor(buffer, Layout.dense(shape, width_bits=row.width_bits), row), codes
+
+
+@pytest.mark.parametrize("row", NARROW, ids=repr)
+def test_packed_elements_are_read_from_any_view(row: DType) -> None:
+    assert row.numpy is not None
+    t, codes = sample(row, (5, 7))
+    for key in ((), (0,), np.s_[1:, 1:], np.s_[::-2, 3], np.s_[:, ::-1], np.s_[2, 5], np.s_[3:3]):
+        ours, due = t[key], codes[key]
+        assert ours.tobytes() == np.asarray(due).tobytes()
+        expected = np.asarray(due).view(row.numpy).astype(np.float64)
+        assert np.array_equal(ours.values(), expected)
+        assert ours.tolist() == expected.tolist()
+        c = ours.copy()
+        assert (c.layout, c.dtype) == (Layout.dense(ours.shape, width_bits=row.width_bits), row)
+        assert c.tobytes() == ours.tobytes()
+        padded = Tensor.from_any(np.ascontiguousarray(due).reshape(np.shape(due)).view(row.numpy))
+        assert padded.layout.storage == "padded"
+        assert padded.digest() == ours.digest() == c.digest()
+        assert padded.equal_bits(ours)
+        assert ours.equal_bits(padded.copy())
+
+
+@pytest.mark.parametrize("row", dtypes.ROWS, ids=repr)
+def test_full_and_arange_of_every_format(row: DType) -> None:
+    for storage in ("packed", "padded"):
+        for value in (1, 1.0, np.float32(1)) if row.max >= 1 else (0, 0.0):
+            t = Tensor.full((3, 5), value, row, storage=storage)
+            assert (t.shape, t.dtype, t.layout.storage) == ((3, 5), row, storage if row.width_bits % 8 else "packed")
+            assert (t.values() == value).all()
+        assert Tensor.full((), 1 if row.max >= 1 else 0, row).item() == (1 if row.max >= 1 else 0)
+        if row.has_zero and row.max >= 3:
+            assert Tensor.arange(4, dtype=row, storage=storage).tolist() == [0, 1, 2, 3]
+            assert Tensor.arange(3, 0, -2, row).tolist() == [3, 1]
+    assert Tensor.arange(0, dtype=row).shape == (0,)
+    like = Tensor.full_like(Tensor.zeros((2, 3), "int4", storage="padded"), 0 if row.max < 1 else 1, dtype=row)
+    assert (like.shape, like.dtype) == ((2, 3), row)
+    assert Tensor.zeros_like(like).layout == Tensor.empty_like(like, device=CPU).layout == like.layout
+
+
+def test_arange_counts_as_numpy_does() -> None:
+    for arguments in [(5,), (2, 9), (2, 9, 3), (9, 2, -3), (5, 5), (5, 2), (-3, 4, 2), (2**62, 2**62 + 3)]:
+        t = Tensor.arange(*arguments)
+        assert (t.dtype, t.tolist()) == (dtypes.int64, np.arange(*arguments).tolist())
+    for arguments in [(0, 1, 0.1), (1, 0, -0.25), (0.5,), (0, 1e-3, 1e-4)]:
+        t = Tensor.arange(*arguments)
+        assert (t.dtype, t.tolist()) == (dtypes.float32, np.arange(*arguments).astype(np.float32).tolist())
+    assert Tensor.arange(2**64 - 2, 2**64, dtype="uint64").tolist() == [2**64 - 2, 2**64 - 1]
+
+
+def test_view_equals_numpy_for_whole_bytes() -> None:
+    x = np.arange(48, dtype=np.uint8).reshape(2, 3, 8)
+    for base in (x, x[:, 1:], x[::-1], x.transpose(1, 0, 2)):
+        for name in ("int8", "uint16", "float32", "int64", "float8_e4m3fn"):
+            t = Tensor.from_any(base).view(name)
+            due = base.view(dtypes.of(name).numpy)
+            assert (t.shape, t.tobytes()) == (due.shape, due.tobytes())
+            assert t.view("uint8").equal_bits(Tensor.from_any(base))
+
+
+def test_view_of_packed_elements_and_bytes() -> None:
+    t, codes = sample(dtypes.float4_e2m1fn, (3, 8))
+    assert t.view("int4").tobytes() == t.tobytes()
+    as_bytes = t.view("uint8")
+    assert as_bytes.tolist() == (codes[:, ::2] | codes[:, 1::2] << 4).tolist()
+    assert as_bytes.view("uint4").tobytes() == t.tobytes()
+    assert t[:, 2:].view("uint8").equal_bits(as_bytes[:, 1:])
+    assert t.view("uint1").shape == (3, 32)
+    assert Tensor.zeros((2, 8), "float6_e2m3fn").view("uint8").shape == (2, 6)
+    assert Tensor.zeros((2, 0), "float6_e2m3fn").view("uint8").shape == (2, 0)
+    assert Tensor.zeros((3,), "int4", storage="padded").view("uint4").layout.storage == "padded"
+    assert Tensor.zeros((), "float32").view("int32").shape == ()
+
+
+def test_equality_of_bits_and_of_values() -> None:
+    nan, zero, negative_zero = (Tensor.full((2,), x) for x in (np.nan, 0.0, -0.0))
+    assert nan.equal_bits(nan.copy())
+    assert not nan.equal_values(nan)
+    assert nan.equal_values(nan, equal_nan=True)
+    assert nan.equal_values(Tensor.full((2,), np.nan, "bfloat16"), equal_nan=True)
+    assert not zero.equal_bits(negative_zero)
+    assert zero.equal_values(negative_zero)
+    assert not zero.equal_bits(Tensor.zeros((2,), "int32"))
+    assert zero.equal_values(Tensor.zeros((2,), "int32"))
+    assert not zero.equal_bits(Tensor.zeros((2, 1)))
+    assert not zero.equal_values(Tensor.zeros((2, 1)))
+    assert Tensor.arange(7, dtype="uint4")[1:].equal_values(Tensor.arange(1, 7))
+    assert not nan.equal_values(zero, equal_nan=True)
+
+
+def test_items_are_python_numbers() -> None:
+    assert type(Tensor.full((1, 1), 2, "int4").item()) is int
+    assert type(Tensor.full((), 2, "bfloat16").item()) is float
+    assert Tensor.full((2,), True, "bool").tolist() == [True, True]
+    assert [x.item() for x in Tensor.arange(3, dtype="uint2")] == [0, 1, 2]
+
+
+def test_repr_of_any_format_is_numpys_of_its_values() -> None:
+    for row in dtypes.ROWS:
+        t = Tensor.full((3, 4), 0 if row.max < 1 else 1, row)
+        values = np.array2string(t.values(), separator=", ", prefix="Tensor(")
+        assert repr(t) == f"Tensor({values}, {row}, shape=(3, 4), cpu)"
+    x = np.arange(20 * 3 * 30, dtype=np.float32).reshape(20, 3, 30)
+    summary = np.array2string(x, separator=", ", prefix="Tensor(", threshold=100)
+    assert repr(Tensor.from_any(x)) == f"Tensor({summary}, float32, shape=(20, 3, 30), cpu)"
+    wide = Tensor.zeros(()).broadcast_to((10,) * 18)
+    assert repr(wide) == f"Tensor(float32, shape={(10,) * 18}, cpu)"
+    huge = repr(Tensor.zeros((), "float6_e2m3fn").broadcast_to((1 << 40, 3)))
+    assert huge.startswith("Tensor([[0., 0., 0.],\n")
+    far = Tensor(Buffer(4096, 8, None, Device("cuda")), Layout.dense((2,), width_bits=32), dtypes.float32)
+    assert repr(far) == "Tensor(float32, shape=(2,), cuda:0)"
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_pickle_is_the_value(protocol: int) -> None:
+    packed, _ = sample(dtypes.int4, (3, 5))
+    dirty = Tensor.from_any(np.array([0xF1, 0x02], np.uint8).view(ml_dtypes.float4_e2m1fn))
+    strided = Tensor.from_any(np.arange(24.0).reshape(4, 6)).T[1:, ::-1]
+    for t in (packed, packed[1:, 1:], dirty, strided, Tensor.zeros((0, 3)), Tensor.full((), 7, "int64")):
+        back = pickle.loads(pickle.dumps(t, protocol))
+        assert back.equal_bits(t)
+        assert (back.layout.storage, back.read_only, back.device) == (t.layout.storage, False, CPU)
+        assert back.layout.is_contiguous()
+        assert back.address % 64 == 0
+
+
+def test_a_pickle_of_a_dense_tensor_goes_out_of_band() -> None:
+    t, carried = Tensor.arange(1000), []
+    data = pickle.dumps(t, 5, buffer_callback=carried.append)
+    assert len(data) < 500
+    assert address_of(np.frombuffer(carried[0], np.uint8)) == t.address
+    back = pickle.loads(data, buffers=carried)
+    assert back.equal_bits(t)
+    assert back.address != t.address
+    assert copy.deepcopy(t).address != t.address
+
+
+VALUE_ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
+    "Tensor.full: value is 8, must be a whole number within [-8, 7] for int4; choose another dtype": (
+        DTypeError,
+        lambda: Tensor.full((2,), 8, "int4"),
+    ),
+    "Tensor.full: value is 7.5, must be a number within [-6.0, 6.0] for float4_e2m1fn; choose another dtype": (
+        DTypeError,
+        lambda: Tensor.full((2,), 7.5, "float4_e2m1fn"),
+    ),
+    "Tensor.arange: value is 7.0, must be a number within [-6.0, 6.0] for float4_e2m1fn; choose another dtype": (
+        DTypeError,
+        lambda: Tensor.arange(9, dtype="float4_e2m1fn"),
+    ),
+    "Tensor.arange: value is 8, must be a whole number within [-8, 7] for int4; choose another dtype": (
+        DTypeError,
+        lambda: Tensor.arange(9, dtype="int4"),
+    ),
+    "Tensor.arange: (start, stop, step) is (0, 1, 0), must be finite numbers, the last not 0; pass such numbers": (
+        OptionError,
+        lambda: Tensor.arange(0, 1, 0),
+    ),
+    "Tensor.arange: (start, stop, step) is (0, 1.5, 1), must be integers for int8; use a float dtype": (
+        DTypeError,
+        lambda: Tensor.arange(0, 1.5, dtype="int8"),
+    ),
+    "Tensor.item: tensor size is 2, must be 1; use tolist()": (ShapeError, lambda: Tensor.zeros((2,)).item()),
+    "Tensor.zeros_like: device is cuda:0, must be cpu; pass device=Device(kind='cpu', index=0)": (
+        DeviceError,
+        lambda: Tensor.zeros_like(Tensor.zeros((2,)), device=Device("cuda")),
+    ),
+    "Tensor.view: tensor rank is 0, must be at least 1 to go from 32 bits to 8; reshape((1,)) it first": (
+        ShapeError,
+        lambda: Tensor.zeros(()).view("int8"),
+    ),
+    "Tensor.view: tensor storage is padded, must be packed; use ops.to_packed first": (
+        LayoutError,
+        lambda: Tensor.zeros((2,), "int4", storage="padded").view("uint8"),
+    ),
+    "Tensor.view: last axis stride is 64 bits, must be 32 bits, elements side by side; copy it first": (
+        LayoutError,
+        lambda: Tensor.zeros((4,))[::2].view("uint8"),
+    ),
+    "Tensor.view: last axis extent is 3 elements of 4 bits, must be a whole number of 8 bits; pad it first": (
+        ShapeError,
+        lambda: Tensor.zeros((2, 3), "int4").view("uint8"),
+    ),
+    "Tensor.view: tensor offset and strides is [4, 28] bits, must be multiples of 8 bits; copy it first": (
+        LayoutError,
+        lambda: Tensor.zeros((2, 7), "int4")[:, 1:].view("uint8"),
+    ),
+    "Tensor: address is 0x1002, must be a multiple of 4; copy it first": (
+        LayoutError,
+        lambda: Tensor(Buffer(4098, 8, None), Layout.dense((2,), width_bits=16), dtypes.int16).view("int32"),
+    ),
+}
+
+
+@pytest.mark.parametrize("text", VALUE_ERRORS)
+def test_what_has_no_value_has_one_clear_error(text: str) -> None:
+    kind, use = VALUE_ERRORS[text]
     with pytest.raises(kind) as error:
         use()
     assert str(error.value) == text

@@ -1,10 +1,13 @@
 """The tensor: a buffer, a layout and a dtype, which say together what bytes mean.
 
 Start at `Tensor.from_any`, which takes what others made, and `Tensor.empty`. A tensor is a view: its facts never
-change, none of its methods computes on elements, and only `copy` moves them.
+change, none of its methods computes on elements, and what reads or moves them here goes through `elements`, which takes
+every layout; `ops` has the fast ways.
 """
 
 import hashlib
+import math
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,11 +16,11 @@ from typing import Any, Literal, SupportsIndex, cast
 import numpy as np
 import numpy.typing as npt
 
-from samebits import dtypes
+from samebits import dtypes, elements
 from samebits.dlpack import Producer, capsule_of, carrier_of, check_exchanged, receive
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, ExchangeError, LayoutError, message
-from samebits.layout import Key, Layout, Shape
+from samebits.errors import DeviceError, DTypeError, ExchangeError, LayoutError, ShapeError, message
+from samebits.layout import Key, Layout, Shape, Storage
 from samebits.memory import ALIGNMENT, CPU, Buffer, Device, address_of, allocate
 from samebits.shapes import check_extents
 
@@ -87,14 +90,101 @@ class Tensor:
         return _trusted(*receive(x, "Tensor.from_dlpack"))
 
     @classmethod
-    def empty(cls, shape: Sequence[SupportsIndex], dtype: object = dtypes.float32) -> "Tensor":
-        """A dense row-major host tensor, aligned to 64 bytes, of arbitrary values; narrow elements are packed."""
-        return _allocated(shape, dtypes.of(dtype), zero=False)
+    def empty(
+        cls, shape: Sequence[SupportsIndex], dtype: object = dtypes.float32, *, storage: Storage = "packed"
+    ) -> "Tensor":
+        """A dense row-major host tensor, aligned to 64 bytes, of arbitrary values.
+
+        Args:
+            shape: Extents.
+            dtype: What `dtypes.of` takes.
+            storage: `packed`, or `padded`: elements of fewer than 8 bits take a byte each. Others are the same in both.
+        """
+        return _allocated(shape, dtypes.of(dtype), storage, zero=False)
 
     @classmethod
-    def zeros(cls, shape: Sequence[SupportsIndex], dtype: object = dtypes.float32) -> "Tensor":
-        """A dense row-major host tensor, aligned to 64 bytes, of code points 0; narrow elements are packed."""
-        return _allocated(shape, dtypes.of(dtype), zero=True)
+    def zeros(
+        cls, shape: Sequence[SupportsIndex], dtype: object = dtypes.float32, *, storage: Storage = "packed"
+    ) -> "Tensor":
+        """As `empty`, of code points 0, which is the value 0 in every format that has it."""
+        return _allocated(shape, dtypes.of(dtype), storage, zero=True)
+
+    @classmethod
+    def full(
+        cls,
+        shape: Sequence[SupportsIndex],
+        value: float,
+        dtype: object = dtypes.float32,
+        *,
+        storage: Storage = "packed",
+    ) -> "Tensor":
+        """As `empty`, every element the value.
+
+        Args:
+            shape: Extents.
+            value: A Python or NumPy number; a float format takes the nearest of its values, ties to an even fraction.
+            dtype: What `dtypes.of` takes.
+            storage: `packed` or `padded`.
+
+        Raises:
+            DTypeError: The format has no value near it, or is an integer format that does not have exactly it.
+        """
+        tensor = cls.empty(shape, dtype, storage=storage)
+        code = elements.code_of(value, tensor.dtype, "Tensor.full")
+        elements.write(tensor.buffer.array(), tensor.layout, np.broadcast_to(code, tensor.shape))
+        return tensor
+
+    @classmethod
+    def arange(
+        cls,
+        start: float,
+        stop: float | None = None,
+        step: float = 1,
+        dtype: object = None,
+        *,
+        storage: Storage = "packed",
+    ) -> "Tensor":
+        """element i = start + i * step, for as many i as stay before stop; one number given is stop.
+
+        Args:
+            start: The first; 0 where stop is left out.
+            stop: The end, which is not reached.
+            step: Not 0; negative to count down.
+            dtype: Default int64 where all three are integers, float32 otherwise. A float format takes the elements
+                rounded to float64 and then to the nearest of its values; an integer format takes integers alone.
+            storage: `packed` or `padded`.
+
+        Raises:
+            DTypeError: The format does not have an element.
+            OptionError: step is 0, or a number is not finite.
+        """
+        if stop is None:
+            start, stop = 0, start
+        whole = all(isinstance(x, int | np.integer) for x in (start, stop, step))
+        row = dtypes.of(("int64" if whole else "float32") if dtype is None else dtype)
+        codes = elements.arange(start, stop, step, row, "Tensor.arange")
+        tensor = cls.empty(codes.shape, row, storage=storage)
+        elements.write(tensor.buffer.array(), tensor.layout, codes)
+        return tensor
+
+    @classmethod
+    def empty_like(cls, x: "Tensor", *, dtype: object = None, device: Device | None = None) -> "Tensor":
+        """A dense row-major tensor of arbitrary values with x's shape, storage and, unless given, dtype.
+
+        Raises:
+            DeviceError: The device, x's own where none is given, is not plain host memory.
+        """
+        return cls.empty(x.shape, _like(x, dtype, device, "Tensor.empty_like"), storage=x.layout.storage)
+
+    @classmethod
+    def zeros_like(cls, x: "Tensor", *, dtype: object = None, device: Device | None = None) -> "Tensor":
+        """As `empty_like`, of code points 0."""
+        return cls.zeros(x.shape, _like(x, dtype, device, "Tensor.zeros_like"), storage=x.layout.storage)
+
+    @classmethod
+    def full_like(cls, x: "Tensor", value: float, *, dtype: object = None, device: Device | None = None) -> "Tensor":
+        """As `empty_like`, every element the value, as in `full`."""
+        return cls.full(x.shape, value, _like(x, dtype, device, "Tensor.full_like"), storage=x.layout.storage)
 
     @property
     def shape(self) -> Shape:
@@ -178,7 +268,7 @@ class Tensor:
             LayoutError: There is no axis.
         """
         if not self.shape:
-            raise LayoutError(message("iter", "tensor", "rank", 0, "at least 1", "use numpy().item()"))
+            raise LayoutError(message("iter", "tensor", "rank", 0, "at least 1", "use item()"))
         return (self[index] for index in range(self.shape[0]))
 
     def broadcast_to(self, shape: Sequence[SupportsIndex]) -> "Tensor":
@@ -197,18 +287,76 @@ class Tensor:
         """A view in reverse order along one axis."""
         return _trusted(self.buffer, self.layout.flip(axis), self.dtype)
 
-    def copy(self) -> "Tensor":
-        """The same elements, dense and row-major, in writable memory of their own.
+    def view(self, dtype: object) -> "Tensor":
+        """The same bits read as elements of another format, without moving any.
+
+        A format of the same width keeps the layout. For one of another width, the last axis must be dense and packed;
+        its extent becomes extent * width / new width, least significant bits first, and all else stays.
+
+        Args:
+            dtype: What `dtypes.of` takes.
 
         Raises:
-            LayoutError: Elements are packed within bytes.
+            LayoutError: The last axis is not dense, elements are padded, or the new elements would not begin at
+                multiples of their own width.
+            ShapeError: There is no axis, or the last one is no whole number of new elements.
         """
-        new = Tensor.empty(self.shape, self.dtype)
-        if self.layout.storage == "padded":
-            layout = Layout.dense(self.shape, width_bits=self.dtype.width_bits, storage="padded")
-            new = _trusted(allocate(layout.required_bytes), layout, self.dtype)
-        np.copyto(new._array("copy", new._unit()), self._array("copy", self._unit()))
+        row = dtypes.of(dtype)
+        layout = self.layout if row.width_bits == self.dtype.width_bits else _viewed(self.layout, row)
+        return Tensor(self.buffer, layout, row)
+
+    def copy(self) -> "Tensor":
+        """The same elements, dense and row-major, in writable memory of their own; `ops.copy` is the fast way."""
+        new = Tensor.empty(self.shape, self.dtype, storage=self.layout.storage)
+        if self.dtype.width_bits >= 8 and not any(stride % 8 for stride in self.layout.strides_bits):
+            np.copyto(new._array("copy", new._unit()), self._array("copy", self._unit()))
+        else:
+            elements.write(new.buffer.array(), new.layout, self._codes())
         return new
+
+    def values(self) -> npt.NDArray[Any]:
+        """The elements as numbers of a dtype of NumPy's own that holds every value of the format exactly; a new array.
+
+        Returns:
+            float32 for the narrow floats and bfloat16, int8 or uint8 for the narrow integers, else the same dtype.
+        """
+        return elements.decode(self._codes(), self.dtype)
+
+    def tolist(self) -> Any:
+        """The values as Python numbers in nested lists; a number alone for rank 0."""
+        return self.values().tolist()
+
+    def item(self) -> float:
+        """The one element as a Python number.
+
+        Raises:
+            ShapeError: There is not exactly one.
+        """
+        if self.size != 1:
+            raise ShapeError(message("Tensor.item", "tensor", "size", self.size, 1, "use tolist()"))
+        number: float = self.values().item()
+        return number
+
+    def equal_bits(self, other: "Tensor") -> bool:
+        """Whether dtype, shape and every code point agree, whatever the layouts: exactly where digests do.
+
+        A NaN equals the NaN of the same code, and -0 is not 0.
+        """
+        same = self.dtype is other.dtype and self.shape == other.shape
+        return same and np.array_equal(self._codes(), other._codes())
+
+    def equal_values(self, other: "Tensor", *, equal_nan: bool = False) -> bool:
+        """Whether shapes agree and elements are equal as real numbers; dtypes may differ, and nothing is rounded.
+
+        -0 equals 0, and True equals 1. A NaN equals nothing, or every NaN if `equal_nan`.
+        """
+        if self.shape != other.shape:
+            return False
+        x, y = self.values(), other.values()
+        equal = elements.same_values(x, y)
+        if equal_nan and x.dtype.kind == y.dtype.kind == "f":
+            equal |= np.isnan(x) & np.isnan(y)
+        return bool(equal.all())
 
     def numpy(self) -> npt.NDArray[Any]:
         """A NumPy array of the same memory, of an ml_dtypes dtype where NumPy has none; read-only where this is.
@@ -319,33 +467,54 @@ class Tensor:
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def tobytes(self) -> bytes:
-        """The elements in row-major order, each in as few whole bytes as hold it, unused high bits 0.
-
-        Raises:
-            LayoutError: Elements are packed within bytes.
-        """
-        codes = self._array("tobytes", self._unit())
-        if self.dtype.width_bits < 8:
-            codes = codes & np.uint8((1 << self.dtype.width_bits) - 1)
-        return codes.tobytes()
+        """The elements in row-major order, each in as few whole bytes as hold it, unused high bits 0."""
+        return self._codes().tobytes()
 
     def digest(self) -> str:
-        """SHA-256, in hex, of the dtype's name, the shape and `tobytes()`: equal exactly where all three are."""
+        """SHA-256, in hex, of the dtype's name, the shape and `tobytes()`: equal exactly where all three are.
+
+        Strides, storage and device do not matter.
+        """
         header = f"{self.dtype.name} {self.shape}\n".encode()
         return hashlib.sha256(header + self.tobytes()).hexdigest()
+
+    def __copy__(self) -> "Tensor":
+        return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
+        """A pickle holds the value: dtype, shape, storage and bytes. It comes back dense, writable and on the host.
+
+        From protocol 5 on, a dense tensor's bytes may travel out of band, without a copy on this side.
+        """
+        layout = self.layout
+        dense, size_bytes = _dense_layout(self.shape, self.dtype, layout.storage)
+        is_clean = not layout.width_bits % 8 and layout == dense
+        source = self if is_clean else self.copy()
+        data = source.buffer.array()[:size_bytes]
+        carried = pickle.PickleBuffer(data.data) if int(protocol) >= 5 else data.tobytes()
+        return _unpickled, (self.dtype, self.shape, layout.storage, carried)
 
     def __repr__(self) -> str:
         facts = f"{self.dtype}, shape={self.shape}, {self.device}"
         if self.buffer.is_closed:
             return f"Tensor(closed, {facts})"
-        if not self.device.is_host or self.dtype.numpy is None or self.layout.pitch_bits % 8:
+        if not self.device.is_host or math.prod(min(extent, _EDGES + 1) for extent in self.shape) > _SHOWN:
             return f"Tensor({facts})"
-        values = np.array2string(self.numpy(), separator=", ", prefix="Tensor(", threshold=100)
+        codes = elements.edges(self.buffer.array(), self.layout, _EDGES // 2)
+        # NumPy leaves places of a long axis out where there is more than the threshold; what it leaves out is not read.
+        threshold = 0 if self.size > 100 else 100
+        values = np.array2string(
+            elements.decode(codes, self.dtype), separator=", ", prefix="Tensor(", threshold=threshold
+        )
         return f"Tensor({values}, {facts})"
+
+    def _codes(self) -> npt.NDArray[Any]:
+        """The code points, unused high bits 0, in a new dense array of `shape`."""
+        return elements.read(self.buffer.array(), self.layout)
 
     def _unit(self) -> np.dtype[Any]:
         """The unsigned integer that holds one element's code point."""
-        return np.dtype(f"u{-(-self.dtype.width_bits // 8)}")
+        return elements.unit(self.dtype.width_bits)
 
     def _array(self, call: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """The memory as a NumPy array of a dtype as wide as an element's storage."""
@@ -391,6 +560,11 @@ def _trusted(buffer: Buffer, layout: Layout, dtype: DType) -> Tensor:
     return tensor
 
 
+# A summary shows three places at both ends of an axis, and nothing of a tensor with so many short axes that it would be
+# larger than this.
+_EDGES, _SHOWN = 6, 10_000
+
+
 class _Constant:
     """A tensor for a consumer that asks for a legacy capsule and never writes: read-only memory loses nothing there."""
 
@@ -408,17 +582,62 @@ class _Constant:
         return self._tensor.device.dlpack
 
 
-def _allocated(shape: Sequence[SupportsIndex], dtype: DType, *, zero: bool) -> Tensor:
+def _allocated(shape: Sequence[SupportsIndex], dtype: DType, storage: Storage, *, zero: bool) -> Tensor:
     """A dense row-major tensor in new host memory."""
-    layout, size_bytes = _dense_layout(check_extents("Tensor.empty", "shape", shape), dtype)
+    layout, size_bytes = _dense_layout(check_extents("Tensor.empty", "shape", shape), dtype, storage)
     return _trusted(allocate(size_bytes, zero=zero), layout, dtype)
 
 
 @lru_cache(maxsize=4096)
-def _dense_layout(shape: Shape, dtype: DType) -> tuple[Layout, int]:
+def _dense_layout(shape: Shape, dtype: DType, storage: Storage) -> tuple[Layout, int]:
     """The dense row-major layout, and the bytes it takes."""
-    layout = Layout.dense(shape, width_bits=dtype.width_bits)
+    layout = Layout.dense(shape, width_bits=dtype.width_bits, storage=storage)
     return layout, layout.required_bytes
+
+
+def _like(x: Tensor, dtype: object, device: Device | None, call: str) -> DType:
+    """The dtype of a new tensor like x, whose memory must be the host's."""
+    wanted = x.device if device is None else device
+    if wanted != CPU:
+        remedy = f"pass device={CPU!r}"
+        raise DeviceError(message(call, "device", "", wanted, CPU, remedy))
+    return x.dtype if dtype is None else dtypes.of(dtype)
+
+
+def _viewed(layout: Layout, dtype: DType) -> Layout:
+    """The layout of the same bits as elements of another width."""
+    call, old, new = "Tensor.view", layout.width_bits, dtype.width_bits
+    if not layout.shape:
+        remedy = "reshape((1,)) it first"
+        raise ShapeError(message(call, "tensor", "rank", 0, f"at least 1 to go from {old} bits to {new}", remedy))
+    if layout.pitch_bits != old:
+        remedy = "use ops.to_packed first"
+        raise LayoutError(message(call, "tensor", "storage", "padded", "packed", remedy))
+    extent, stride = layout.shape[-1], layout.strides_bits[-1]
+    if extent > 1 and stride != old:
+        expected = f"{old} bits, elements side by side"
+        raise LayoutError(message(call, "last axis", "stride", f"{stride} bits", expected, "copy it first"))
+    if extent * old % new:
+        actual, expected = f"{extent} elements of {old} bits", f"a whole number of {new} bits"
+        raise ShapeError(message(call, "last axis", "extent", actual, expected, "pad it first"))
+    axes = zip(layout.shape[:-1], layout.strides_bits[:-1], strict=True)
+    starts = [layout.offset_bits, *(step for length, step in axes if length > 1)] if layout.size else []
+    if any(start % new for start in starts):
+        actual, expected = f"{starts} bits", f"multiples of {new} bits"
+        raise LayoutError(message(call, "tensor", "offset and strides", actual, expected, "copy it first"))
+    shape = (*layout.shape[:-1], extent * old // new)
+    return Layout(shape, (*layout.strides_bits[:-1], new), layout.offset_bits, new)
+
+
+def _unpickled(dtype: DType, shape: Shape, storage: Storage, data: Any) -> Tensor:
+    """The tensor that a pickle holds, in memory of its own."""
+    tensor = Tensor.empty(shape, dtype, storage=storage)
+    target, source = tensor.buffer.array(), np.frombuffer(data, np.uint8)
+    if source.size != target.size:
+        remedy = "pickle it again"
+        raise ExchangeError(message("pickle", "data", "size", f"{source.size} bytes", f"{target.size} bytes", remedy))
+    target[:] = source
+    return tensor
 
 
 def _from_numpy(array: npt.NDArray[Any]) -> Tensor:

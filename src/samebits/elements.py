@@ -1,0 +1,296 @@
+"""Elements of every layout, by NumPy: code points read, written, made from values and turned into values.
+
+Start at `read` and `write`, which move the code points of any layout, whatever its bit strides and wherever in a byte
+an element begins. They are slow beside the kernels and take every layout, so a tensor can always be copied, printed
+and compared, and they are what the kernels are tested against.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samebits.dtypes import DType
+from samebits.errors import DTypeError, LayoutError, OptionError, message
+from samebits.layout import Layout
+
+__all__ = ["arange", "code_of", "decode", "edges", "encode", "read", "same_values", "unit", "write"]
+
+Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+
+
+def unit(width_bits: int) -> np.dtype[Any]:
+    """The unsigned integer that holds a code point of so many bits."""
+    return np.dtype(f"u{max(1, -(-width_bits // 8))}")
+
+
+def read(data: Bytes, layout: Layout) -> Array:
+    """The code point of every element, unused high bits 0.
+
+    Args:
+        data: uint8 [size_bytes]: the buffer that the layout counts from.
+        layout: Any layout whose elements lie in data.
+
+    Returns:
+        `unit(layout.width_bits)` [*layout.shape], dense and new.
+    """
+    width, dtype = layout.width_bits, unit(layout.width_bits)
+    whole = _whole(data, layout)
+    if whole is not None:
+        return np.array(whole, order="C")
+    if width < 8 and _is_in_bytes(layout):
+        places = np.ndarray(layout.shape, np.uint8, data, layout.offset_bytes, layout.strides_bytes)
+        return np.ascontiguousarray(places & np.uint8((1 << width) - 1)).reshape(layout.shape)
+    layout, shape = _flat(layout), layout.shape
+    codes = np.zeros(layout.shape, dtype)
+    for low in range(0, width, 8):
+        mask = np.uint8((1 << min(8, width - low)) - 1)
+        for place, shift, first, second in _phases(data, layout, low):
+            found = first >> np.uint8(shift)
+            if second is not None:
+                found |= second << np.uint8(8 - shift)
+            found &= mask
+            codes[place] |= found.astype(dtype) << dtype.type(low)
+    return codes.reshape(shape)
+
+
+def write(data: Bytes, layout: Layout, codes: Array) -> None:
+    """Put a code point at every element; no bit outside the elements changes, except the unused ones of padded bytes.
+
+    Args:
+        data: uint8 [size_bytes]: the buffer that the layout counts from.
+        layout: A layout whose elements lie in data, each at a place of its own.
+        codes: `unit(layout.width_bits)` [*layout.shape], unused high bits 0.
+    """
+    whole = _whole(data, layout)
+    if whole is not None:
+        whole[...] = codes
+        return
+    if layout.storage == "padded" and layout.width_bits < 8 and _is_in_bytes(layout):
+        np.ndarray(layout.shape, np.uint8, data, layout.offset_bytes, layout.strides_bytes)[...] = codes
+        return
+    width, layout = layout.width_bits, _flat(layout)
+    codes = codes.reshape(layout.shape)
+    for low in range(0, width, 8):
+        mask = (1 << min(8, width - low)) - 1
+        for place, shift, first, second in _phases(data, layout, low):
+            part = (codes[place] >> codes.dtype.type(low)).astype(np.uint8) & np.uint8(mask)
+            first &= np.uint8(~(mask << shift) & 0xFF)
+            first |= part << np.uint8(shift)
+            if second is not None:
+                second &= np.uint8(~(mask >> (8 - shift)) & 0xFF)
+                second |= part >> np.uint8(8 - shift)
+
+
+def _whole(data: Bytes, layout: Layout) -> Array | None:
+    """The elements as an array on the memory, where each is whole bytes that a NumPy integer has."""
+    if layout.width_bits not in (8, 16, 32, 64) or not _is_in_bytes(layout):
+        return None
+    return np.ndarray(layout.shape, unit(layout.width_bits), data, layout.offset_bytes, layout.strides_bytes)
+
+
+def _is_in_bytes(layout: Layout) -> bool:
+    """Whether every element begins at a byte."""
+    return not (layout.offset_bits % 8 or any(stride % 8 for stride in layout.strides_bits))
+
+
+def _flat(layout: Layout) -> Layout:
+    """The layout along one axis where it is dense, so that short rows cost no more than long ones."""
+    try:
+        return layout.reshape((-1,)) if layout.size else layout
+    except LayoutError:
+        return layout
+
+
+def _phases(data: Bytes, layout: Layout, low: int) -> Iterator[tuple[tuple[slice, ...], int, Bytes, Bytes | None]]:
+    """Bits `low` to `low + 8` of all elements, those at one place in their byte at a time.
+
+    Elements 8 / gcd(stride, 8) apart along an axis begin at the same bit of their bytes, so their bytes are a strided
+    array. Yields which elements, the bit they begin at, their first bytes, and the bytes after where they reach there.
+    """
+    periods = [
+        min(8 // math.gcd(stride, 8), extent) for stride, extent in zip(layout.strides_bits, layout.shape, strict=True)
+    ]
+    used = min(8, layout.width_bits - low)
+    for start in itertools.product(*map(range, periods)):
+        bit = layout.offset_bits + low + sum(map(int.__mul__, start, layout.strides_bits))
+        byte, shift = divmod(bit, 8)
+        shape = tuple(-(-(n - s) // p) for n, s, p in zip(layout.shape, start, periods, strict=True))
+        # An axis shorter than its period has one element here, whose stride is never taken.
+        steps = tuple(p * stride // 8 for p, stride in zip(periods, layout.strides_bits, strict=True))
+        place = tuple(slice(s, None, p) for s, p in zip(start, periods, strict=True))
+        first = np.ndarray(shape, np.uint8, data, byte, steps)
+        second = np.ndarray(shape, np.uint8, data, byte + 1, steps) if shift + used > 8 else None
+        yield place, shift, first, second
+
+
+def decode(codes: Array, dtype: DType) -> Array:
+    """value = dtype.decode(code) per element, exact.
+
+    Args:
+        codes: Unsigned integers [...], unused high bits 0.
+        dtype: What they mean.
+
+    Returns:
+        The same shape in the smallest of NumPy's own dtypes that holds every value of the format: float32 for the
+        narrow floats, int8 and uint8 for the narrow integers, its own dtype for a format that NumPy has.
+    """
+    if dtype.kind == "bool":
+        return np.asarray(codes != 0)
+    if dtype.is_integer and dtype.width_bits >= 8:
+        return codes.view(f"i{dtype.size_bytes}") if dtype.signed else codes
+    if dtype.is_integer:
+        if not dtype.signed:
+            return codes
+        sign = np.uint8(1 << (dtype.width_bits - 1))
+        return ((codes ^ sign) - sign).view(np.int8)
+    if dtype.name in ("float64", "float32", "float16"):
+        return codes.view(dtype.name)
+    if dtype.width_bits > 8:
+        # bfloat16 is the upper half of a float32, NaN payloads and all.
+        return (codes.astype(np.uint32) << np.uint32(32 - dtype.width_bits)).view(np.float32)
+    return np.asarray(_table(dtype)[codes])
+
+
+@lru_cache
+def _table(dtype: DType) -> Array:
+    """The values of all code points."""
+    return np.array([dtype.decode(code) for code in range(1 << dtype.width_bits)], np.float32)
+
+
+def encode(values: Array, dtype: DType, call: str) -> Array:
+    """code of the value of a float format that is nearest to each number, ties to an even fraction.
+
+    Args:
+        values: float64 [...].
+        dtype: A float format.
+        call: The public function, for its messages.
+
+    Returns:
+        `unit(dtype.width_bits)` [...].
+
+    Raises:
+        DTypeError: The format has nothing near a number: it is beyond the largest value of a format without infinity,
+            NaN where there is no NaN, or negative or 0 where there is no such value.
+    """
+    nan, infinite = np.isnan(values), np.isinf(values)
+    finite = np.where(nan | infinite, 1.0, np.abs(values))
+    # value = whole * 2^(exponent - mantissa_bits), the exponent held at that of the subnormals.
+    least = dtype.has_zero - dtype.bias
+    exponent = np.where(finite == 0, least, np.maximum(np.frexp(finite)[1] - 1, least)).astype(np.int64)
+    whole = np.rint(np.ldexp(finite, dtype.mantissa_bits - exponent)).astype(np.int64)
+    # The fraction's leading 1 carries into the exponent field, as rounding up to the next power of two does.
+    codes = ((exponent + (dtype.bias - 1)) << dtype.mantissa_bits) + whole
+    top = _top_code(dtype)
+    over = infinite | (codes > top)
+    wrong = nan if dtype.canonical_nan is None else np.zeros_like(nan)
+    if not dtype.has_infinity:
+        wrong = wrong | over
+    if not dtype.signed:
+        wrong = wrong | (values < 0) | (codes < 0)
+    if wrong.any():
+        expected = f"a number within [{dtype.min}, {dtype.max}] for {dtype}"
+        raise DTypeError(message(call, "value", "", values[wrong].flat[0].item(), expected, "choose another dtype"))
+    codes = np.where(over, top + 1, codes).astype(np.uint64)
+    if dtype.signed:
+        negative = np.signbit(values) & (dtype.has_negative_zero | (codes != 0))
+        codes |= negative.astype(np.uint64) << np.uint64(dtype.width_bits - 1)
+    if dtype.canonical_nan is not None:
+        codes = np.where(nan, np.uint64(dtype.canonical_nan), codes)
+    return codes.astype(unit(dtype.width_bits))
+
+
+def _top_code(dtype: DType) -> int:
+    """The code point of the largest finite value."""
+    code = (1 << (dtype.exponent_bits + dtype.mantissa_bits)) - 1
+    return code - {"ieee": 1 << dtype.mantissa_bits, "all_ones": 1}.get(dtype.nan, 0)
+
+
+def same_values(x: Array, y: Array) -> npt.NDArray[np.bool_]:
+    """x == y per element as real numbers, exactly: an integer that no float holds equals none; NaN equals nothing.
+
+    Args:
+        x, y: What `decode` gives [...], of one shape.
+    """
+    if x.dtype.kind == "f" and y.dtype.kind != "f":
+        x, y = y, x
+    if x.dtype.kind != "f" and y.dtype.kind == "f" and x.dtype.itemsize == 8:
+        # Compared as integers, because float64 rounds those of 64 bits; its own limits are powers of two.
+        low, high = float(np.iinfo(x.dtype).min), 2.0 * (np.iinfo(x.dtype).max // 2 + 1)
+        with np.errstate(invalid="ignore"):
+            numbers = y.astype(np.float64)
+        held = (numbers >= low) & (numbers < high) & (numbers == np.trunc(numbers))
+        found = held & (np.where(held, numbers, 0.0).astype(x.dtype) == x)
+        return np.asarray(found)
+    if y.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):  # a signalling NaN is no error here
+            x, y = x.astype(np.float64), y.astype(np.float64)
+    return np.asarray(x == y)
+
+
+def code_of(value: object, dtype: DType, call: str) -> Array:
+    """The code point of one number, rank 0: `encode` of it for a float format, exactly it for any other.
+
+    Raises:
+        OptionError: It is no real number.
+        DTypeError: The format does not have it, or nothing near it.
+    """
+    if not isinstance(value, bool | int | float | np.integer | np.floating | np.bool_):
+        raise OptionError(message(call, "value", "", repr(value), "a real number", "pass an int or a float"))
+    if dtype.is_float:
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf if value > 0 else -math.inf
+        return encode(np.asarray(number), dtype, call)
+    if not math.isfinite(value) or value != int(value) or not dtype.min <= value <= dtype.max:
+        expected = f"a whole number within [{dtype.min}, {dtype.max}] for {dtype}"
+        raise DTypeError(message(call, "value", "", value, expected, "choose another dtype"))
+    return _ramp(int(value), 0, 1, dtype.width_bits).reshape(())
+
+
+def arange(start: float, stop: float, step: float, dtype: DType, call: str) -> Array:
+    """Code points of start, start + step, ... before stop: exact for integers, in float64 and rounded for floats.
+
+    Raises:
+        OptionError: step is 0, or a number is not finite.
+        DTypeError: The format does not have an element.
+    """
+    given = (start, stop, step)
+    if not all(isinstance(x, int | float | np.integer | np.floating) and math.isfinite(x) for x in given) or not step:
+        expected = "finite numbers, the last not 0"
+        raise OptionError(message(call, "(start, stop, step)", "", given, expected, "pass such numbers"))
+    if dtype.is_float:
+        first, by = float(start), float(step)
+        count = max(0, math.ceil((float(stop) - first) / by))
+        return encode(first + np.arange(count) * by, dtype, call)
+    if not all(isinstance(x, int | np.integer) for x in given):
+        raise DTypeError(message(call, "(start, stop, step)", "", given, f"integers for {dtype}", "use a float dtype"))
+    first, by = int(start), int(step)
+    count = max(0, -((first - int(stop)) // by))
+    if count:
+        code_of(first, dtype, call)
+        code_of(first + (count - 1) * by, dtype, call)
+    return _ramp(first, by, count, dtype.width_bits)
+
+
+def _ramp(start: int, step: int, count: int, width_bits: int) -> Array:
+    """start + i * step for i below count, as code points of two's complement integers that wide."""
+    first, by = (np.uint64(number & 0xFFFF_FFFF_FFFF_FFFF) for number in (start, step))
+    codes = np.arange(count, dtype=np.uint64) * by + first
+    return (codes & np.uint64((1 << width_bits) - 1)).astype(unit(width_bits))
+
+
+def edges(data: Bytes, layout: Layout, count: int) -> Array:
+    """What `read` gives, of a long axis only the first count + 1 and the last count places: enough for a summary."""
+    for axis, extent in enumerate(layout.shape):
+        if extent > 2 * count + 1:
+            before = (slice(None),) * axis
+            parts = [edges(data, layout[(*before, part)], count) for part in (slice(count + 1), slice(-count, None))]
+            return np.concatenate(parts, axis)
+    return read(data, layout)

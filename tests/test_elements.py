@@ -1,0 +1,196 @@
+"""Code points of every layout against loops over bits, and values against ml_dtypes and tables of all code points."""
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samebits import dtypes, elements
+from samebits.dtypes import DType
+from samebits.errors import DTypeError, OptionError
+from samebits.layout import Layout
+
+Array = np.ndarray[Any, Any]
+FLOATS = [row for row in dtypes.ROWS if row.is_float]
+SMALL = [row for row in FLOATS if row.width_bits <= 16]
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    """Layouts whose elements share no bit: any bit strides and offsets, views of dense ones, both storages."""
+    width = draw(st.sampled_from([1, 2, 3, 4, 6, 8, 16, 32, 64]))
+    shape = draw(st.lists(st.integers(0, 9), max_size=3))
+    storage = draw(st.sampled_from(["packed", "padded"]))
+    if draw(st.booleans()):
+        layout = Layout.dense(shape, width_bits=width, storage=storage)
+        layout = layout.permute(draw(st.permutations(range(len(shape)))))
+        cut = st.builds(slice, st.integers(0, 3), st.none(), st.sampled_from([1, 2, 3, -1, -2]))
+        return layout[tuple(draw(cut) for _ in shape)]
+    strides, reach = [0] * len(shape), width
+    for axis in draw(st.permutations(range(len(shape)))):
+        step = reach + draw(st.integers(0, 9))
+        strides[axis] = draw(st.sampled_from([step, -step]))
+        reach = step * max(shape[axis], 1)
+    low = sum(min(0, (n - 1) * s) for n, s in zip(shape, strides, strict=True) if n)
+    return Layout(tuple(shape), tuple(strides), draw(st.integers(0, 20)) - low, width, storage)
+
+
+def places(layout: Layout) -> dict[tuple[int, ...], range]:
+    """The bits of each element, by the layout's formula."""
+    found = {}
+    for index in np.ndindex(*layout.shape):
+        bit = layout.offset_bits + sum(i * s for i, s in zip(index, layout.strides_bits, strict=True))
+        found[index] = range(bit, bit + layout.width_bits)
+    return found
+
+
+@given(layouts(), st.integers(0, 2**32))
+def test_read_and_write_equal_loops_over_bits(layout: Layout, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    data = rng.integers(0, 256, layout.required_bytes, np.uint8)
+    bits = np.unpackbits(data, bitorder="little")
+    codes = elements.read(data, layout)
+    assert (codes.shape, codes.dtype) == (layout.shape, elements.unit(layout.width_bits))
+    assert codes.flags.c_contiguous
+    for index, at in places(layout).items():
+        assert codes[index] == sum(int(bits[bit]) << k for k, bit in enumerate(at))
+    new = rng.integers(0, 2**64, layout.shape, np.uint64) & np.uint64((1 << layout.width_bits) - 1)
+    elements.write(data, layout, new.astype(codes.dtype))
+    assert np.array_equal(elements.read(data, layout), new)
+    outside = np.ones(len(bits), bool)
+    for at in places(layout).values():
+        # A padded byte belongs to its element, unused bits too, where elements begin at bytes.
+        whole = layout.storage == "padded" and not at.start % 8
+        outside[at.start : at.start + (layout.pitch_bits if whole else layout.width_bits)] = False
+    assert np.array_equal(np.unpackbits(data, bitorder="little")[outside], bits[outside])
+
+
+@pytest.mark.parametrize("row", dtypes.ROWS, ids=repr)
+def test_decode_gives_every_value_exactly(row: DType) -> None:
+    rng = np.random.default_rng(0)
+    if row.width_bits <= 16:
+        numbers = range(1 << row.width_bits) if row.kind != "bool" else range(2)
+    else:
+        numbers = rng.integers(0, 1 << row.width_bits, 1000, np.uint64).tolist()
+    codes = np.array(numbers, elements.unit(row.width_bits))
+    found = elements.decode(codes, row)
+    due = [row.decode(int(code)) for code in codes]
+    assert found.dtype.isbuiltin == 1
+    for got, value in zip(found.tolist(), due, strict=True):
+        assert got == value or (got != got and value != value)
+        assert math.copysign(1, got) == math.copysign(1, value) or got != got
+
+
+@pytest.mark.parametrize("row", SMALL, ids=repr)
+def test_encode_takes_the_nearest_value_ties_to_even(row: DType) -> None:
+    codes = np.arange(1 << row.width_bits).astype(elements.unit(row.width_bits))
+    values = np.array([row.decode(int(code)) for code in codes])
+    held = ~np.isnan(values)
+    assert np.array_equal(elements.encode(values[held], row, "x"), codes[held])
+    known = np.unique(values[np.isfinite(values)])
+    middle = (known[1:] + known[:-1]) / 2
+    below = elements.decode(elements.encode(np.nextafter(middle, -np.inf), row, "x"), row)
+    above = elements.decode(elements.encode(np.nextafter(middle, np.inf), row, "x"), row)
+    assert np.array_equal(below, known[:-1].astype(below.dtype))
+    assert np.array_equal(above, known[1:].astype(above.dtype))
+    # ml_dtypes goes through float32, in which the middles of all these formats are exact.
+    assert row.numpy is not None
+    due = middle.astype(row.numpy).view(codes.dtype)
+    assert np.array_equal(elements.encode(middle, row, "x"), due & codes.dtype.type((1 << row.width_bits) - 1))
+
+
+@pytest.mark.parametrize("row", [dtypes.float32, dtypes.float64, dtypes.float16], ids=repr)
+def test_encode_equals_numpy(row: DType) -> None:
+    rng = np.random.default_rng(1)
+    wide = rng.integers(0, 2**64, 20_000, np.uint64).view(np.float64)
+    near = rng.standard_normal(20_000) * 2.0 ** rng.integers(-30, 20, 20_000)
+    values = np.concatenate([wide[~np.isnan(wide)], near, [0.0, -0.0, np.inf, -np.inf, 5e-324]])
+    with np.errstate(over="ignore", under="ignore"):
+        due = values.astype(row.name)
+    assert np.array_equal(elements.encode(values, row, "x"), due.view(elements.unit(row.width_bits)))
+    assert elements.encode(np.array(np.nan), row, "x") == row.canonical_nan
+
+
+@pytest.mark.parametrize("row", SMALL, ids=repr)
+def test_encode_refuses_what_is_not_there(row: DType) -> None:
+    top, infinite = row.max, np.array(np.inf)
+    if row.has_infinity:
+        assert row.decode(int(elements.encode(infinite, row, "x"))) == math.inf
+        assert row.decode(int(elements.encode(np.array(top * 4), row, "x"))) == math.inf
+    else:
+        for value in (math.inf, -math.inf, top * 4):
+            with pytest.raises(DTypeError):
+                elements.encode(np.array([1.0, value]), row, "x")
+    if row.canonical_nan is None:
+        with pytest.raises(DTypeError, match="value is nan, must be a number within"):
+            elements.encode(np.array(np.nan), row, "x")
+    else:
+        assert elements.encode(np.array(-np.nan), row, "x") == row.canonical_nan
+    if not row.has_zero:
+        for value in (0.0, -1.0, 2.0**-200):
+            with pytest.raises(DTypeError):
+                elements.encode(np.array(value), row, "x")
+
+
+def test_one_number_as_a_code_point() -> None:
+    assert elements.code_of(-1, dtypes.int4, "x") == 15
+    assert elements.code_of(2**64 - 1, dtypes.uint64, "x") == 2**64 - 1
+    assert elements.code_of(-(2**63), dtypes.int64, "x") == 2**63
+    assert elements.code_of(10**400, dtypes.float32, "x") == 0x7F800000
+    assert elements.code_of(True, dtypes.float4_e2m1fn, "x") == 2
+    assert elements.code_of(np.float32(3), dtypes.int8, "x") == 3
+    for value in (8, -9, 0.5, math.nan, math.inf):
+        with pytest.raises(DTypeError, match=r"must be a whole number within \[-8, 7\] for int4"):
+            elements.code_of(value, dtypes.int4, "x")
+    for wrong in ("1", None, 1j, [1], np.complex64(1)):
+        with pytest.raises(OptionError, match="must be a real number"):
+            elements.code_of(wrong, dtypes.int4, "x")
+
+
+def test_values_are_compared_as_real_numbers() -> None:
+    def same(x: Any, y: Any, dtype_x: str, dtype_y: str) -> bool:
+        return bool(elements.same_values(np.array(x, dtype_x), np.array(y, dtype_y)))
+
+    for x, y, a, b in [
+        (2**53 + 1, 2.0**53, "int64", "float64"),
+        (2**63 - 1, 2.0**63, "int64", "float64"),
+        (2**64 - 1, 2.0**64, "uint64", "float64"),
+        (2**64 - 1, -1, "uint64", "int64"),
+        (2**63, -(2**63), "uint64", "int64"),
+        (0, 0.5, "int64", "float32"),
+        (0, math.nan, "uint64", "float32"),
+        (16777217, 16777216, "int32", "float32"),
+        (math.nan, math.nan, "float32", "float64"),
+    ]:
+        assert not same(x, y, a, b)
+        assert not same(y, x, b, a)
+    for x, y, a, b in [
+        (2**63, 2.0**63, "uint64", "float32"),
+        (-(2**63), -(2.0**63), "int64", "float64"),
+        (0, -0.0, "int64", "float32"),
+        (1, True, "int8", "bool"),
+        (1.0, True, "float16", "bool"),
+        (16777216, 16777216, "int32", "float32"),
+        (7, 7, "uint64", "int64"),
+    ]:
+        assert same(x, y, a, b)
+        assert same(y, x, b, a)
+
+
+def test_ml_dtypes_reads_what_is_written_padded() -> None:
+    for name in ("int4", "uint4", "int2", "uint2", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"):
+        row = dtypes.of(name)
+        codes = np.arange(1 << row.width_bits, dtype=np.uint8)
+        theirs = codes.view(getattr(ml_dtypes, name)).astype(np.float64)
+        assert np.array_equal(elements.decode(codes, row), theirs)
+
+
+@pytest.mark.filterwarnings("error")
+def test_signalling_nans_are_quietly_unequal() -> None:
+    signalling = np.array([0x7F80_0001], np.uint32).view(np.float32)
+    assert not elements.same_values(signalling, signalling).any()
+    assert not elements.same_values(signalling, np.array([1])).any()
