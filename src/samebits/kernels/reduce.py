@@ -313,15 +313,16 @@ class _Planner:
 
     def _kernel(self, way: Walk, places: Sequence[Operand]) -> tuple[Step, int]:
         found = passes(self.e, uniform(self.e, way.classes))
-        span = self._span(way, found)
-        group = max(self._group(way, found), _SPANNED if span else 1)
+        repeated = self._repeated(way, found)
+        span = _SPAN if repeated and self.n > _SPAN else 0
+        group = max(self._group(way, found), _SPANNED if span else len(repeated) and 2)
         offsets, size = dict[str, int](), 0
         for name, room in self._scratch(found, group):
             offsets[name], size = size, size + -(-room // 64) * 64
         rows_per_task = max(1, _TASK // max(self.n, 1) // group) * group
         spec = KernelSpec(
             text,
-            Rows(self.e, way.classes, len(way.outer), _levels(self.n), group, span),
+            Rows(self.e, way.classes, len(way.outer), _levels(self.n), group, repeated, span),
             ("rows_per_task", "keep_elements", *way.parameters(), *offsets),
             self.isa,
         )
@@ -329,17 +330,14 @@ class _Planner:
         given = (rows_per_task, self._keep_elements(), *way.arguments(places), *offsets.values())
         return Step(spec, tasks, given), size
 
-    def _span(self, way: Walk, found: Sequence[Pass]) -> int:
-        """Elements of a row to store before the other rows of the group have theirs; 0 for all of it.
+    def _repeated(self, way: Walk, found: Sequence[Pass]) -> tuple[int, ...]:
+        """Inputs that vary along the row and are the same for every row, if the last pass stores several rows.
 
-        A weight and a bias of 4096 are 32 KB: taken from the second cache for every row they cost a third of the time.
+        A weight and a bias are half of what layer norm loads; those of 4096 are 32 KB, more than the first cache holds.
         """
         inputs = range(len(self.e.inputs))
-        repeated = [k for k in inputs if way.inner.strides[k] and not any(a.strides[k] for a in way.outer)]
-        narrow = any(uniform(self.e, way.classes)[k] for k in self.e.outputs)
-        if found[-1].reductions or narrow or not repeated or way.rows < _SPANNED or self.n <= _SPAN:
-            return 0
-        return _SPAN
+        repeated = tuple(k for k in inputs if way.inner.strides[k] and not any(a.strides[k] for a in way.outer))
+        return repeated if way.rows > 1 and not found[-1].reductions else ()
 
     def _group(self, way: Walk, found: Sequence[Pass]) -> int:
         """As many rows as stay in the first-level cache from one pass to the next."""

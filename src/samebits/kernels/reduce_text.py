@@ -27,8 +27,9 @@ class Rows:
         outer: The number of outer axes.
         levels: How often the sum rule is applied: 1 if a row is one block, 2 if its blocks are, ...
         group: Rows that a pass takes before the next pass.
-        span: Elements of each row of a group that are stored before more of any: inputs that are the same for every
-            row are in the first cache when the next row takes them. 0: whole rows.
+        repeated: Inputs that are the same for every row: loaded once for two rows that are stored side by side.
+        span: Elements of each row of a group that are stored before more of any, so that the next rows find the
+            repeated inputs in the first cache. 0: whole rows.
     """
 
     expression: Expression
@@ -36,6 +37,7 @@ class Rows:
     outer: int
     levels: int
     group: int
+    repeated: tuple[int, ...]
     span: int
 
 
@@ -45,25 +47,66 @@ def text(b: Builder, d: Rows) -> None:
     Rows of a group overlap in the pipeline, so that the latency of trees, divisions and roots is hidden.
     """
     e = d.expression
-    cursor = Cursor(b, d.classes, (*e.inputs, *(e.dtype(k) for k in e.outputs)), d.outer)
-    rows_per_task, rows = b.index("rows_per_task"), cursor.row_count()
+    types = (*e.inputs, *(e.dtype(k) for k in e.outputs))
+    cursors = [Cursor(b, d.classes, types, d.outer) for _ in range(1 + bool(d.repeated))]
+    n, rows_per_task, rows = cursors[0].n, b.index("rows_per_task"), cursors[0].row_count()
     is_uniform = uniform(e, d.classes)
     plan = passes(e, is_uniform)
+    stores = not plan[-1].reductions
+    before = plan[: len(plan) - stores]
+    narrow = any(is_uniform[k] for k in e.outputs)
+
+    def enter(row: Index, group: Index, number: int, count: int = 1) -> list[_Row]:
+        """`count` rows from `row` on, in pass `number`."""
+        for r, cursor in enumerate(cursors[:count]):
+            cursor.enter(row + r)
+        return [_Row(b, d, c, is_uniform, plan[:number], row + r - group) for r, c in enumerate(cursors[:count])]
+
     for task in b.tasks():
         first = task * rows_per_task
         last = b.min(first + rows_per_task, rows)
         for group in b.loop(first, last, d.group):
             end = b.min(group + d.group, last)
-            for number, a_pass in enumerate(plan):
-                stores = not a_pass.reductions
-                for start in b.loop(0, cursor.n, d.span) if stores and d.span else (0,):
-                    stop = b.min(start + d.span, cursor.n) if stores and d.span else cursor.n
-                    for row in b.loop(group, end):
-                        cursor.enter(row)
-                        one = _Row(b, d, cursor, is_uniform, plan[:number], row - group)
-                        one.emit(a_pass, start, stop)
-                        if number == len(plan) - 1 and not d.span:
-                            one.store_uniforms()
+            for number, a_pass in enumerate(before):
+                for row in b.loop(group, end):
+                    (one,) = enter(row, group, number)
+                    one.reduce(a_pass)
+                    if narrow and number == len(plan) - 1:
+                        one.store_uniforms()
+            if not stores:
+                continue
+            paired = group + (end - group) // len(cursors) * len(cursors)
+            for start in b.loop(0, n, d.span) if d.span else (0,):
+                stop = b.min(start + d.span, n) if d.span else n
+                for row in b.loop(group, paired, len(cursors)):
+                    _store(enter(row, group, len(before), len(cursors)), plan[-1], start, stop)
+                for row in b.loop(paired, end) if d.repeated else ():
+                    _store(enter(row, group, len(before)), plan[-1], start, stop)
+            for row in b.loop(group, end) if narrow else ():
+                (one,) = enter(row, group, len(before))
+                one.store_uniforms()
+
+
+def _store(rows: Sequence[_Row], a_pass: Pass, start: Index, stop: Index) -> None:
+    """The outputs that vary along the row, of rows side by side, from start to stop."""
+    b, d, e = rows[0].b, rows[0].d, rows[0].e
+    lanes, places = b.isa.lanes, [(len(e.inputs) + j, k) for j, k in enumerate(e.outputs) if not rows[0].uniform[k]]
+    splats = [row.splats(a_pass)[lanes] for row in rows]
+
+    def store(i: Index, count: Index | None) -> None:
+        repeated = {k: rows[0].cursor.load(k, i, lanes, count) for k in d.repeated}
+        found = [row.values(i, lanes, count, own | repeated) for row, own in zip(rows, splats, strict=True)]
+        results = [(row, place, x.stored(k)) for row, x in zip(rows, found, strict=True) for place, k in places]
+        for row, place, result in results:
+            row.cursor.store(place, i, result, count)
+
+    # From the end: there the row is still in the first cache, and a store does not push out an element that is yet to
+    # be read where the output begins a little further into a page than the input, as allocators have it.
+    whole = start + (stop - start) // lanes * lanes
+    for i in b.loop(whole, stop, lanes):
+        store(i, stop - i)
+    for i in b.loop(start, whole, lanes):
+        store(start + (whole - lanes) - i, None)
 
 
 class _Row:
@@ -79,16 +122,11 @@ class _Row:
         given = {k: False for k, node in _nodes(self.e) if node.op in (*REDUCTIONS, "count")}
         self.scalars = values.Values(b, self.e, 1, self._scalar, given)
 
-    def emit(self, a_pass: Pass, start: Index, stop: Index) -> None:
-        """Reduce what the pass reduces, or store what varies along the row from start to stop."""
-        b = self.b
+    def splats(self, a_pass: Pass) -> dict[int, dict[int, Vector]]:
+        """What the pass needs that is one a row, by width: made before its loops, as the text says what is constant."""
         scalars = {k: self.scalars.get(k) for k in a_pass.uniforms}
-        # Made here, before the loops: the text says what is loop-invariant.
-        splats = {w: {k: b.splat(v, w) for k, v in scalars.items()} for w in {fold.lane_width(b), b.isa.lanes}}
-        if a_pass.reductions:
-            self._reduce(a_pass, splats)
-        else:
-            self._store(splats, start, stop)
+        widths = {fold.lane_width(self.b), self.b.isa.lanes}
+        return {w: {k: self.b.splat(v, w) for k, v in scalars.items()} for w in widths}
 
     def store_uniforms(self) -> None:
         """The outputs that are one a row."""
@@ -116,27 +154,28 @@ class _Row:
         start = self.b.scratch(self.e.dtype(k), self.b.index(f"keep{k}"))
         return self.b.offset(start, self.place * self.b.index("keep_elements"))
 
-    def _values(self, i: Index, width: int, count: Index | None, splats: Mapping[int, Vector]) -> values.Values:
-        """The expression at positions i .. i+width-1 of the row."""
+    def values(self, i: Index, width: int, count: Index | None, known: Mapping[int, Vector]) -> values.Values:
+        """The expression at positions i .. i+width-1 of the row, of which some values are known."""
 
         def load(k: int) -> Vector:
-            if k in splats:
-                return splats[k]
+            if k in known:
+                return known[k]
             if k in self.kept:
                 return self.b.load(self.kept[k], i, width)
             return self.cursor.load(k, i, width, count)
 
-        given = {k: values.may_need_canonical(self.e, k) for k in (*splats, *self.kept)}
+        given = {k: values.may_need_canonical(self.e, k) for k in (*known, *self.kept)}
         return values.Values(self.b, self.e, width, load, given)
 
-    def _reduce(self, a_pass: Pass, splats: dict[int, dict[int, Vector]]) -> None:
-        b = self.b
+    def reduce(self, a_pass: Pass) -> None:
+        """Reduce what the pass reduces, and keep what it keeps."""
+        b, splats = self.b, self.splats(a_pass)
         nodes = [_node(self.e, k) for k in a_pass.reductions]
         kinds = [fold.kinds(node) for node in nodes]
         keeps = {k: self._keep(k) for k in a_pass.keeps}
 
         def compute(i: Index, width: int, count: Index | None) -> list[Vector]:
-            found = self._values(i, width, count, splats[width])
+            found = self.values(i, width, count, splats[width])
             for k, room in keeps.items():
                 b.store(room, i, found.get(k))  # whole vectors: the room is padded
             return [found.get(node.arguments[0]) for node, some in zip(nodes, kinds, strict=True) for _ in some]
@@ -159,29 +198,11 @@ class _Row:
             value, nan = results
 
             def compute(i: Index, width: int, count: Index | None) -> list[Vector]:
-                return [self._values(i, width, count, splats[width]).get(node.arguments[0])]
+                return [self.values(i, width, count, splats[width]).get(node.arguments[0])]
 
             for _ in b.when(b.any(b.bit_or(b.is_nan(nan), b.equal(value, b.like(value, 0)))), carry):
                 carry[0] = fold.fold(b, [fold.exact(node)], self.cursor.n, 1, compute, [])[0]
         return b.canonical(carry[0])
-
-    def _store(self, splats: dict[int, dict[int, Vector]], start: Index, stop: Index) -> None:
-        """The outputs that vary along the row."""
-        lanes = self.b.isa.lanes
-        places = [(len(self.e.inputs) + j, k) for j, k in enumerate(self.e.outputs) if not self.uniform[k]]
-        whole = start + (stop - start) // lanes * lanes
-        for i in self.b.loop(start, whole, lanes):
-            self._store_at(i, None, places, splats[lanes])
-        for i in self.b.loop(whole, stop, lanes):
-            self._store_at(i, stop - i, places, splats[lanes])
-
-    def _store_at(
-        self, i: Index, count: Index | None, places: Sequence[tuple[int, int]], splats: dict[int, Vector]
-    ) -> None:
-        found = self._values(i, self.b.isa.lanes, count, splats)
-        results = [(place, found.stored(k)) for place, k in places]
-        for place, result in results:
-            self.cursor.store(place, i, result, count)
 
     def _store_uniform(self, place: int, result: Vector) -> None:
         """One element a row; along the row where the output has the whole shape."""
