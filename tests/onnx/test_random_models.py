@@ -16,6 +16,7 @@ from samebits import onnx
 from samebits.runtime import cpu, reference
 
 Array = np.ndarray[Any, Any]
+EPS = np.finfo(np.float32).eps
 onnxruntime.set_default_logger_severity(4)
 
 
@@ -215,8 +216,9 @@ def test_near_onnxruntime_and_the_bits_of_the_reference(case: tuple[ModelProto, 
     ours = session.run(feed)
     for (name, x), y in zip(ours.items(), theirs.run(None, feed), strict=True):
         assert x.shape == y.shape
+        # Theirs takes other orders and other functions: a few ulp a node, multiplied by differences that cancel.
         scale = max(1.0, float(np.abs(y).max(initial=0)))
-        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4 * scale, err_msg=name)
+        np.testing.assert_allclose(x, y, rtol=1024 * EPS, atol=1024 * EPS * scale, err_msg=name)
     for given_ in (feed, odd(feed)):
         due = reference.run(program, given_)
         for each in sessions:
