@@ -9,7 +9,7 @@ import pytest
 
 from samebits import memory
 from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError
-from samebits.memory import CPU, Buffer, Device, address_of, allocate
+from samebits.memory import CPU, Buffer, Device, address, address_of, allocate
 
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 4096, 5_000_000])
@@ -27,7 +27,7 @@ def test_address_of_equals_the_array_interface() -> None:
     base = np.zeros((4, 6), np.float32)
     for view in (base, base[1:, 2:], base[::-1], base.T, base[:0], np.broadcast_to(base, (2, 4, 6)), base[0, 0, ...]):
         assert address_of(view) == view.__array_interface__["data"][0]
-    assert memory._address_documented(base) == address_of(base)
+    assert address._address_documented(base) == address_of(base)
 
 
 def test_an_array_of_a_buffer_keeps_the_owner_alive() -> None:
@@ -86,11 +86,11 @@ def test_a_device_is_a_value() -> None:
     assert Device("cuda_managed").is_host
     assert not Device("cuda").is_host
     assert Device.from_dlpack(99, 0) is None
-    for kind in ("cpu", "cuda", "cuda_host", "metal", "rocm", "rocm_host", "cuda_managed"):
+    for kind in ("cpu", "cuda", "cuda_host", "metal", "oneapi", "rocm", "rocm_host", "cuda_managed"):
         assert Device.from_dlpack(*Device(kind, 3).dlpack) == Device(kind, 3)
     with pytest.raises(DeviceError) as error:
         Device("gpu")
     assert str(error.value) == (
         "Device: kind is 'gpu', must be one of "
-        "['cpu', 'cuda', 'cuda_host', 'cuda_managed', 'metal', 'rocm', 'rocm_host']; name one of these"
+        "['cpu', 'cuda', 'cuda_host', 'cuda_managed', 'metal', 'oneapi', 'rocm', 'rocm_host']; name one of these"
     )

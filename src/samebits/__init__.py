@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from samebits import dtypes, errors
+    from samebits import dtypes, errors, memory
     from samebits.codegen.isa import Isa, isas, use_isa
     from samebits.dtypes import DType
     from samebits.errors import (
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from samebits.kernels.gemm.packed import PackedMatrix
     from samebits.kernels.plan import Plan
     from samebits.layout import Layout
-    from samebits.memory import Buffer, Device
+    from samebits.memory.buffer import Buffer
+    from samebits.memory.device import Device
     from samebits.ops.elementwise import (
         abs,
         add,
@@ -97,6 +98,7 @@ __all__ = [
     "max",
     "maximum",
     "mean",
+    "memory",
     "min",
     "minimum",
     "multiply",
@@ -122,7 +124,8 @@ _HOMES = {
     "kernels.gemm.packed": "PackedMatrix",
     "kernels.plan": "Plan",
     "layout": "Layout",
-    "memory": "Buffer Device",
+    "memory.buffer": "Buffer",
+    "memory.device": "Device",
     "ops.elementwise": "abs add cast divide erf exp gelu maximum minimum multiply negative reciprocal relu sqrt"
     " subtract",
     "ops.matmul": "linear matmul pack plan_matmul",
@@ -131,7 +134,7 @@ _HOMES = {
     "runtime.cpu": "Session load prepare",
     "tensor": "Tensor",
 }
-_MODULES = frozenset({"dtypes", "errors"})
+_MODULES = frozenset({"dtypes", "errors", "memory"})
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 

@@ -1,4 +1,4 @@
-"""What is under us: libc and the machine's facts. An absence is a fact, not an error."""
+"""What is under us: libc, the machine's facts, the CUDA driver. An absence is a fact, not an error."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import mmap
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from samebits.errors import DeviceError, OptionError, message
 
 
 @functools.cache
@@ -27,6 +31,14 @@ def usable_cores() -> int:
 def page_bytes() -> int:
     """Size of a memory page."""
     return mmap.PAGESIZE
+
+
+def memory_bytes() -> int:
+    """Physical memory of the machine, or 4 GiB where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return 4 << 30
 
 
 @functools.cache
@@ -48,3 +60,157 @@ def default_float_environment() -> Iterator[None]:
         yield
     finally:
         library.fesetenv(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Residence:
+    """What the CUDA driver knows of an address.
+
+    Attributes:
+        kind: `pageable` (host memory that it does not know), `registered` (host memory that was registered with it),
+            `pinned` (host memory that it allocated), `managed` or `device`.
+        index: The device that it belongs to; 0 for pageable memory.
+    """
+
+    kind: str
+    index: int = 0
+
+
+PAGEABLE = Residence("pageable")
+
+
+class Cuda:
+    """The calls of the CUDA driver that memory needs, each in the primary context of the device it is for.
+
+    `api` is the module `cuda.bindings.driver`, or what answers as it does: every function gives its status first.
+    """
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+        self._contexts: dict[int, Any] = {}
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """The result of a driver's function, None for one that has none."""
+        status, *results = getattr(self._api, name)(*arguments)
+        if int(status):
+            code = getattr(status, "name", f"status {int(status)}")
+            text = message(name, "CUDA driver's answer", "", code, "CUDA_SUCCESS", "see the driver's documentation")
+            raise MemoryError(text) if code == "CUDA_ERROR_OUT_OF_MEMORY" else DeviceError(text)
+        return results[0] if results else None
+
+    @contextlib.contextmanager
+    def _current(self, index: int) -> Iterator[None]:
+        """The device's primary context, which CUDA's own runtime and the frameworks use, as this thread's."""
+        context = self._contexts.get(index)
+        if context is None:
+            context = self._call("cuDevicePrimaryCtxRetain", self._call("cuDeviceGet", index))
+            self._contexts[index] = context
+        self._call("cuCtxPushCurrent", context)
+        try:
+            yield
+        finally:
+            self._call("cuCtxPopCurrent")
+
+    def check_device(self, call: str, index: int) -> None:
+        """Raise DeviceError unless there is a device of that index."""
+        count = self._call("cuDeviceGetCount")
+        if not 0 <= index < count:
+            raise DeviceError(message(call, "device", "", index, f"one of {count}", "count from 0"))
+
+    def residence(self, address: int) -> Residence:
+        """Whose the memory at an address is."""
+        names = self._api.CUpointer_attribute
+        asked = [
+            names.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            names.CU_POINTER_ATTRIBUTE_IS_MANAGED,
+            names.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        ]
+        memory_type, managed, ordinal = self._call("cuPointerGetAttributes", len(asked), asked, address)
+        types = self._api.CUmemorytype
+        if managed:
+            return Residence("managed", ordinal)
+        if int(memory_type) == int(types.CU_MEMORYTYPE_DEVICE):
+            return Residence("device", ordinal)
+        if int(memory_type) == int(types.CU_MEMORYTYPE_HOST):
+            # It answers only for memory that cuMemHostAlloc gave.
+            pinned = not int(self._api.cuMemHostGetFlags(address)[0])
+            return Residence("pinned" if pinned else "registered", ordinal)
+        return PAGEABLE
+
+    def allocate(self, size_bytes: int, index: int, stream: int | None) -> int:
+        """The address of new device memory, to be used at once or in a stream's order."""
+        with self._current(index):
+            if stream is None:
+                return int(self._call("cuMemAlloc", size_bytes))
+            return int(self._call("cuMemAllocAsync", size_bytes, stream))
+
+    def deallocate(self, address: int, index: int, stream: int | None, *, ordered: bool) -> None:
+        """Free device memory; `ordered` is what was allocated on a stream, which cuMemFree alone would not wait for."""
+        with self._current(index):
+            if stream is not None:
+                self._call("cuMemFreeAsync", address, stream)
+                return
+            if ordered:
+                self._call("cuCtxSynchronize")
+            self._call("cuMemFree", address)
+
+    def copy(self, target: int, source: int, size_bytes: int, index: int, stream: int | None) -> None:
+        """Copy between any two of host and devices, whose addresses are one space; without a stream it is then done."""
+        if not size_bytes:
+            return
+        with self._current(index):
+            if stream is None:
+                self._call("cuMemcpy", target, source, size_bytes)
+                self._call("cuStreamSynchronize", 0)  # copies within a device may still be under way
+            else:
+                self._call("cuMemcpyAsync", target, source, size_bytes, stream)
+
+    def fill_zero(self, address: int, size_bytes: int, index: int, stream: int | None) -> None:
+        """Make device memory 0; without a stream it is then done."""
+        with self._current(index):
+            if stream is None:
+                self._call("cuMemsetD8", address, 0, size_bytes)
+                self._call("cuStreamSynchronize", 0)
+            else:
+                self._call("cuMemsetD8Async", address, 0, size_bytes, stream)
+
+
+@functools.cache
+def cuda() -> Cuda | None:
+    """The CUDA driver, or None where cuda-bindings or the driver is missing, or there is no device."""
+    try:
+        from cuda.bindings import driver as api
+
+        found = Cuda(api)
+        found._call("cuInit", 0)
+        return found if found._call("cuDeviceGetCount") else None
+    except (ImportError, RuntimeError, DeviceError):  # the loader of cuda-bindings raises RuntimeError
+        return None
+
+
+def needed_cuda(call: str, operand: str) -> Cuda:
+    """The CUDA driver, for a call that cannot do without.
+
+    Raises:
+        DeviceError: There is none.
+    """
+    found = cuda()
+    if found is None:
+        remedy = "install cuda-bindings on a machine with an NVIDIA driver"
+        raise DeviceError(message(call, operand, "", "out of reach", "reachable by the CUDA driver", remedy))
+    return found
+
+
+def stream_handle(call: str, stream: Any) -> int | None:
+    """The handle of a CUDA stream: an integer, or what has `__cuda_stream__`; None for none.
+
+    Raises:
+        OptionError: It is neither.
+    """
+    if stream is None:
+        return None
+    given = stream.__cuda_stream__()[1] if hasattr(stream, "__cuda_stream__") else stream
+    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        expected = "a stream's handle or an object with __cuda_stream__"
+        raise OptionError(message(call, "stream", "", repr(stream), expected, "pass stream.handle"))
+    return given

@@ -7,34 +7,11 @@ its process.
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import threading
 
-import numpy as np
+from samebits.memory.pages import Block
 
-_ALIGN = 64
-_HUGE = 2 * 1024 * 1024
-
-
-class Block:
-    """`size_bytes` of aligned memory at `address`; big ones ask for huge pages."""
-
-    __slots__ = ("_owner", "address", "size_bytes")
-
-    def __init__(self, size_bytes: int) -> None:
-        self.size_bytes = size_bytes
-        extra = _HUGE if size_bytes >= _HUGE else _ALIGN
-        if size_bytes >= _HUGE:
-            # Not the default, which is shared: a child of a fork would compute in its parent's blocks.
-            pages = mmap.mmap(-1, size_bytes + extra, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            if hasattr(mmap, "MADV_HUGEPAGE"):
-                with contextlib.suppress(OSError):  # a kernel without huge pages
-                    pages.madvise(mmap.MADV_HUGEPAGE)
-            self._owner = np.frombuffer(pages, np.uint8)
-        else:
-            self._owner = np.empty(size_bytes + extra, np.uint8)
-        self.address = -(-self._owner.__array_interface__["data"][0] // extra) * extra
+__all__ = ["Block", "give", "take"]
 
 
 class _Kept(threading.local):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from samebits.native.scratch import Block
+from samebits.memory.pages import Block
 from samebits.program.graph import Array
 
 __all__ = ["aligned", "viewed"]

@@ -1,0 +1,45 @@
+"""Where an array's bytes begin."""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ALIGNMENT", "address_of"]
+
+# A cache line and an AVX-512 vector; jax takes host memory without copying from this alignment on.
+ALIGNMENT = 64
+
+
+def _address_documented(array: npt.NDArray[Any]) -> int:
+    """Address of the first element, by the array interface: about 1 us."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _address_from_struct(array: npt.NDArray[Any]) -> int:
+    """Address of the first element, from the first field after the object header of NumPy's array struct: about 0.1 us.
+
+    `PyArrayObject_fields.data` has stood there since NumPy 1.0 and is part of its ABI, which compiled extensions read
+    directly.
+    """
+    return _read_word(id(array) + _HEADER).value or 0
+
+
+_HEADER = object.__basicsize__
+_read_word = ctypes.c_size_t.from_address
+
+
+def _choose_address_of() -> Any:
+    """The fast way where it gives what the documented one does."""
+    probe = np.zeros(3, np.uint8)
+    if ctypes.sizeof(ctypes.c_void_p) == ctypes.sizeof(ctypes.c_size_t) and np.ndarray.__basicsize__ > _HEADER:
+        for view in (probe, probe[1:], probe[::-1]):
+            if _address_from_struct(view) != _address_documented(view):
+                return _address_documented
+        return _address_from_struct
+    return _address_documented
+
+
+address_of = _choose_address_of()

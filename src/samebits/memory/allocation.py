@@ -1,0 +1,144 @@
+"""New memory: from the default host resource, from one that is in use for a block of code, or from a device's."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Final
+
+import numpy as np
+
+from samebits import driver
+from samebits.errors import DeviceError, OptionError, message
+from samebits.memory.address import ALIGNMENT, address_of
+from samebits.memory.buffer import Buffer, check_count, leased
+from samebits.memory.cuda import CudaResource
+from samebits.memory.device import CPU, Device
+from samebits.memory.host import HostResource, check_no_stream
+from samebits.memory.pages import MAPPED
+from samebits.memory.resource import MemoryResource
+
+__all__ = ["HOST", "allocate", "resource_of", "use_resource"]
+
+HOST: Final = HostResource()
+
+_current: ContextVar[MemoryResource] = ContextVar("samebits_memory_resource", default=HOST)
+_get_current = _current.get
+_empty, _zeros, _BYTE = np.empty, np.zeros, np.dtype(np.uint8)
+# More than any machine addresses; what NumPy and mmap would refuse in words of their own.
+_MOST = 1 << 62
+
+
+def allocate(
+    size_bytes: int,
+    *,
+    zero: bool = False,
+    resource: MemoryResource | None = None,
+    device: Device | None = None,
+    stream: object = None,
+) -> Buffer:
+    """New memory of size_bytes bytes at a multiple of 64.
+
+    By default it is the host's, from `HOST` or the resource that `use_resource` named. `HOST` takes blocks under 128
+    KiB from NumPy, which keeps small ones for reuse, and keeps big ones itself.
+
+    Args:
+        size_bytes: Number of bytes; the buffer has exactly as many.
+        zero: Whether the bytes are 0; otherwise they are arbitrary.
+        resource: Where to take them from.
+        device: Instead of a resource: where they shall be.
+        stream: For device memory, the CUDA stream in whose order it may be used.
+
+    Raises:
+        OptionError: size_bytes is negative or no integer; resource and device are both given; a stream is given for
+            host memory; the resource gave an address that is no multiple of 64.
+        DeviceError: There is no such device here.
+        MemoryError: There is not that much.
+    """
+    chosen = _get_current() if resource is None and device is None else _chosen(resource, device)
+    if type(size_bytes) is not int or size_bytes < 0:
+        size_bytes = check_count("allocate", "size_bytes", size_bytes)
+    if chosen is not HOST or size_bytes >= MAPPED or stream is not None:
+        return _from_resource(chosen, size_bytes, zero, stream)
+    block = (_zeros if zero else _empty)(size_bytes + 63, _BYTE)
+    address = address_of(block)
+    buffer = Buffer(address + (-address & 63), size_bytes, block)
+    buffer._resource = HOST
+    return buffer
+
+
+def _from_resource(resource: MemoryResource, size_bytes: int, zero: bool, stream: object) -> Buffer:
+    """Memory of any resource, big or on a stream."""
+    if size_bytes > _MOST:
+        remedy = "use less"
+        raise MemoryError(message("allocate", "size_bytes", "", size_bytes, "at most what the system has left", remedy))
+    if not size_bytes:
+        buffer = Buffer(0, 0, None, resource.device)
+        buffer._resource = resource
+        return buffer
+    if isinstance(resource, HostResource):
+        check_no_stream("allocate", stream)
+        address, is_zero = resource.take(size_bytes)
+    else:
+        address, is_zero = resource.allocate(size_bytes, stream=stream), False
+    buffer = leased(resource, address, size_bytes)
+    if address % ALIGNMENT or address <= 0:
+        expected = f"a multiple of {ALIGNMENT}"
+        raise OptionError(message("allocate", "resource", "address", address, expected, "mend its allocate"))
+    if zero and not is_zero:
+        _fill_zero(buffer, stream)
+    return buffer
+
+
+def _fill_zero(buffer: Buffer, stream: object) -> None:
+    """Make all bytes 0."""
+    if buffer.is_host_accessible:
+        buffer.array().fill(0)
+    else:
+        cuda = driver.needed_cuda("allocate", f"memory of {buffer.device}")
+        handle = driver.stream_handle("allocate", stream)
+        cuda.fill_zero(buffer.address, buffer.size_bytes, buffer.device.index, handle)
+
+
+def _chosen(resource: MemoryResource | None, device: Device | None) -> MemoryResource:
+    """The resource that was named, or that of the device."""
+    if resource is None:
+        return _get_current() if device is None or device == CPU else resource_of(device)
+    if device is not None:
+        remedy = "name the resource alone"
+        raise OptionError(message("allocate", "device", "", "given beside resource", "the only one", remedy))
+    return resource
+
+
+@functools.cache
+def resource_of(device: Device) -> MemoryResource:
+    """The library's own resource for a device.
+
+    Raises:
+        DeviceError: There is none, or no such device here.
+    """
+    if device == CPU:
+        return HOST
+    if device.kind == "cuda":
+        return CudaResource(device.index)
+    remedy = "pass resource= for other memory"
+    raise DeviceError(message("allocate", "device", "", device, "cpu or cuda", remedy))
+
+
+@contextlib.contextmanager
+def use_resource(resource: MemoryResource) -> Iterator[MemoryResource]:
+    """Take host memory from this resource until the block ends, in this thread or task.
+
+    Raises:
+        DeviceError: The host cannot write its memory, as everything that computes here does.
+    """
+    if not resource.is_host_accessible:
+        remedy = "pass resource= or device= to the call that shall use it"
+        raise DeviceError(
+            message("use_resource", "resource", "device", resource.device, "accessible to the host", remedy)
+        )
+    token = _current.set(resource)
+    try:
+        yield resource
+    finally:
+        _current.reset(token)

@@ -1,0 +1,62 @@
+"""Kinds of memory, and which of their devices holds it."""
+
+from dataclasses import dataclass
+
+from samebits.errors import DeviceError, message
+
+__all__ = ["CPU", "Device"]
+
+# DLDeviceType of dlpack.h 1.3.
+_DLPACK_CODES = {
+    "cpu": 1,
+    "cuda": 2,
+    "cuda_host": 3,
+    "metal": 8,
+    "rocm": 10,
+    "rocm_host": 11,
+    "cuda_managed": 13,
+    "oneapi": 14,
+}
+_DLPACK_KINDS = {code: kind for kind, code in _DLPACK_CODES.items()}
+# Metal's and oneAPI's are shared by host and device where DLPack hands them over.
+_HOST_KINDS = frozenset({"cpu", "cuda_host", "rocm_host", "cuda_managed", "oneapi", "metal"})
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where memory is: a kind of memory and which of its devices.
+
+    Attributes:
+        kind: `cpu`, `cuda`, `cuda_host` (pinned), `cuda_managed`, `rocm`, `rocm_host`, `oneapi` or `metal`.
+        index: Which device; 0 for host memory.
+    """
+
+    kind: str
+    index: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in _DLPACK_CODES:
+            expected = f"one of {sorted(_DLPACK_CODES)}"
+            raise DeviceError(message("Device", "kind", "", repr(self.kind), expected, "name one of these"))
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"
+
+    @property
+    def is_host(self) -> bool:
+        """Whether the host can read the memory."""
+        return self.kind in _HOST_KINDS
+
+    @property
+    def dlpack(self) -> tuple[int, int]:
+        """`(device_type, device_id)` of DLDevice."""
+        return _DLPACK_CODES[self.kind], self.index
+
+    @classmethod
+    def from_dlpack(cls, code: int, index: int) -> "Device | None":
+        """The device of a DLDevice, or None for a device type without a name here."""
+        kind = _DLPACK_KINDS.get(code)
+        return None if kind is None else CPU if code == 1 and index == 0 else cls(kind, index)
+
+
+CPU = Device("cpu")
