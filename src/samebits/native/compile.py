@@ -8,6 +8,7 @@ wherever LLVM works or links, and across a fork, so that a child never inherits 
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import itertools
@@ -181,6 +182,13 @@ def link_all(code: bytes, symbols: tuple[str, ...]) -> tuple[int, ...]:
             raise errors.NativeError(f"a compiled object does not link: {reason}") from reason
         _linked.append(tracker)  # a library is unloaded with its tracker
     return tuple(int(tracker[symbol]) for symbol in symbols)
+
+
+def keep_for_ever() -> None:
+    """What is linked up to now stays until the process is gone, however late it is called: it is never unloaded."""
+    with _lock:
+        for held in (_jit(), *_linked):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,0 +1,192 @@
+"""Emitted code in place of the hot exchange methods, where this interpreter allows it.
+
+`install` compiles `exchange_text` and sets its functions on `Tensor`. The functions written in Python stay what they
+are: the reference, the fallback, and what the emitted ones call for every case that is not common. Nothing but speed
+changes. What was installed is never taken away: its code may be called by whoever holds a capsule, until the process
+ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import struct
+import threading
+from array import array
+from typing import Any
+
+import numpy as np
+
+from samebits import dtypes, errors
+from samebits.codegen import isa as isas
+from samebits.layout import Layout
+from samebits.memory import CPU, Buffer
+from samebits.native import compile, exchange_text, objects
+from samebits.tensor import Tensor
+
+__all__ = ["REFERENCE", "install", "is_installed"]
+
+_KEPT_LAYOUTS, _KEPT_PRODUCERS = 4096, 64
+_lock = threading.RLock()
+_installed: bool | None = None
+# The methods that are replaced, as they are written in Python.
+REFERENCE: dict[str, Any] = {name: vars(Tensor)[name] for name in ("from_dlpack", "__dlpack__", "__dlpack_device__")}
+# Everything that emitted code has the address of.
+_held: list[object] = []
+
+Entry = tuple[Layout, int, int]
+Row = tuple[object, str | None, str | None]
+_layouts: dict[bytes, Entry] = {}
+_producers: dict[type, Row | None] = {}
+
+
+def is_installed() -> bool:
+    """Whether `install` did its work."""
+    return _installed is True
+
+
+def install() -> bool:
+    """Set the emitted methods on `Tensor`, once; whether they stand there.
+
+    They do not where objects are not as expected (another Python than CPython, a build without the global lock,
+    another processor) or where LLVM cannot link them.
+    """
+    global _installed
+    if _installed is None:
+        with _lock:
+            if _installed is None:
+                _installed = _is_possible() and _try_install()
+    return _installed
+
+
+def _is_possible() -> bool:
+    return objects.is_known() and objects.array_is_known()
+
+
+def _try_install() -> bool:
+    try:
+        facts = exchange_text.Facts(
+            tensor=objects.slot_offsets(Tensor),
+            buffer=objects.slot_offsets(Buffer),
+            layout=objects.slot_offsets(Layout),
+            finalizing=objects.finalizing_symbol(),
+        )
+        module = exchange_text.module(facts, {name: _doc(name, method) for name, method in REFERENCE.items()})
+        symbols = ("state", "method_from_dlpack", "method_dlpack", "method_dlpack_device")
+        host = next(row for row in isas.ROWS if row.compiled and row.available)
+        state, *tables = compile.addresses(module.text(), symbols, host.target())
+    except (errors.NativeError, ValueError):
+        return False
+    compile.keep_for_ever()
+    _fill(state, module.words)
+    new_function = _python("PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    new_method = _python("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+    # A built-in function is no descriptor: it is the same for the class and an instance, and nothing is bound.
+    Tensor.from_dlpack = new_function(tables[0], Tensor, None)  # type: ignore[method-assign]
+    Tensor.__dlpack__ = new_method(Tensor, tables[1])  # type: ignore[method-assign]
+    Tensor.__dlpack_device__ = new_method(Tensor, tables[2])  # type: ignore[method-assign]
+    return True
+
+
+def _python(name: str, result: Any, *arguments: Any) -> Any:
+    function = ctypes.pythonapi[name]  # an object of its own, whose types nobody else sets
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+def _doc(name: str, method: Any) -> str:
+    """The docstring, behind the signature in the form that `inspect` reads."""
+    function = method.__func__ if isinstance(method, classmethod) else method
+    parameters = list(inspect.signature(function).parameters.values())
+    bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
+    signature = str(inspect.Signature(bare)).replace("(self", "($self").replace("(cls", "($type")
+    return f"{name}{signature}\n--\n\n{inspect.getdoc(function)}"
+
+
+def _fill(state: int, words: dict[str, int]) -> None:
+    """Give the emitted code the objects that it needs, for ever."""
+    template = Buffer(0, 0, None, CPU)
+    named: dict[str, object] = {
+        "none": None, "true": True, "false": False, "tuple_type": tuple, "int_type": int,
+        "tensor_type": Tensor, "buffer_type": Buffer, "layout_type": Layout, "array_type": np.ndarray,
+        "buffer": template, "cpu": CPU, "cpu_pair": CPU.dlpack, "layouts": _layouts, "producers": _producers,
+        "make_layout": _make_layout, "add_producer": _add_producer,
+        "slow_from_dlpack": REFERENCE["from_dlpack"].__get__(None, Tensor), "slow_dlpack": REFERENCE["__dlpack__"],
+        "slow_dlpack_device": REFERENCE["__dlpack_device__"],
+    }  # fmt: skip
+    several = {"array_dtypes", "dtypes", "rows"}
+    if words.keys() != named.keys() | several:
+        raise ValueError(f"the state needs {sorted(words)}")
+    places = (ctypes.c_size_t * (max(words.values()) + 1)).from_address(state)
+    for name, value in named.items():
+        places[words[name]] = id(value)
+    _held.extend(named.values())
+    _fill_dtypes(state, words)
+    # At the interpreter's end the list dies before the last capsule may.
+    _python("Py_IncRef", None, ctypes.py_object)(_held)
+
+
+def _fill_dtypes(state: int, words: dict[str, int]) -> None:
+    """The tables of dtypes: NumPy's own, ours with their DLPack codes, and ours by these codes."""
+    whole = [row for row in dtypes.ROWS if row.width_bits in (8, 16, 32, 64)]
+    native = [(row.numpy, row) for row in whole if row.numpy is not None and row.numpy.isbuiltin == 1]
+    arrays = [word for dtype, row in native for word in (id(dtype), id(row), row.width_bits)]
+    ours = [word for row in whole for word in (id(row), row.dlpack[0] | row.dlpack[1] << 8 | 1 << 16)]
+    _held.extend(dtype for dtype, _ in native)
+    _held.extend(whole)
+    for name, content, room in (
+        ("array_dtypes", arrays, 3 * exchange_text.ARRAY_DTYPES), ("dtypes", ours, 2 * exchange_text.DTYPES)
+    ):  # fmt: skip
+        if len(content) > room:
+            raise ValueError(f"{name} has {len(content)} words, there is room for {room}")
+        ctypes.memmove(state + 8 * words[name], array("Q", content).tobytes(), 8 * len(content))
+    for row in whole:
+        code, bits = row.dlpack
+        place = words["rows"] + code * exchange_text.SIZES + (bits >> 3)
+        ctypes.c_size_t.from_address(state + 8 * place).value = id(row)
+
+
+def _make_layout(key: bytes) -> Entry | None:
+    """The layout of a key of `exchange_text`, remembered; None where the rules of the slow path decide."""
+    tag, *rest = struct.unpack(f"{len(key) // 8}q", key)
+    bits = tag & (exchange_text.BYTE_STRIDES - 1)
+    shape, strides = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+    try:
+        if not tag & exchange_text.BYTE_STRIDES:
+            found = Layout.from_strides(shape, strides, width_bits=bits).rebased()
+        elif any(stride % (bits >> 3) for stride in strides):
+            return None
+        else:
+            found = Layout.from_byte_strides(shape, strides, width_bits=bits).rebased()
+    except errors.SamebitsError:
+        return None
+    if not found[2]:
+        return None
+    if len(_layouts) >= _KEPT_LAYOUTS:
+        _layouts.clear()
+    _layouts[key] = found
+    return found
+
+
+def _add_producer(type: type) -> Row | None:
+    """How an object of that type is asked through C, remembered; None where it cannot be."""
+    # What a class inherits says nothing of a `__dlpack__` that it overrides.
+    api = vars(type).get("__dlpack_c_exchange_api__")
+    row: Row | None = None
+    if api is not None and _major(api) == 1:
+        # torch's function hands over memory whose values are still to be negated, and forgets gradients.
+        is_torch = (type.__module__, type.__name__) == ("torch", "Tensor")
+        row = (api, "requires_grad", "is_neg") if is_torch else (api, None, None)
+    if len(_producers) >= _KEPT_PRODUCERS:
+        _producers.clear()
+    _producers[type] = row
+    return row
+
+
+def _major(capsule: object) -> int | None:
+    """The major version of an exchange API, or None where this is none."""
+    name = b"dlpack_exchange_api"
+    if not _python("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(capsule, name):
+        return None
+    pointer = _python("PyCapsule_GetPointer", ctypes.c_size_t, ctypes.py_object, ctypes.c_char_p)
+    return objects.word(pointer(capsule, name), ctypes.c_uint32)
