@@ -28,6 +28,17 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+@functools.cache
+def cuda_driver_version() -> str | None:
+    """`12.8`: the CUDA version that the machine's NVIDIA driver serves, None where there is no driver."""
+    try:
+        version = ctypes.c_int()
+        failed = ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return None
+    return None if failed else f"{version.value // 1000}.{version.value % 1000 // 10}"
+
+
 def page_bytes() -> int:
     """Size of a memory page."""
     return mmap.PAGESIZE

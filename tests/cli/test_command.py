@@ -16,6 +16,8 @@ from samebits import cli, samples, verify
 from samebits.cli import screen
 from samebits.cli.command import command
 from samebits.codegen import isa as isas
+from samebits.doctor import frameworks, report
+from samebits.doctor.trial import Cell
 
 
 def samebits(*arguments):
@@ -74,6 +76,41 @@ def test_isas_lists_rows():
     assert "numpy" in samebits("isas")[1]
 
 
+def test_doctor_says_what_is_kept(monkeypatch):
+    monkeypatch.setattr(frameworks, "ROWS", (frameworks.named("numpy"), frameworks.named("pyarrow")))
+    code, text = samebits("doctor", "--only", "numpy")
+    assert code == 0
+    lines = text.splitlines()
+    assert lines[0].startswith(f"samebits {sb.__version__}, Python ")
+    assert [line.split()[0] for line in lines[1:5]] == ["isa", "cache", "cuda", "tried"]
+    first, last = lines.index(next(x for x in lines if x.startswith("dtype"))) + 1, lines.index(screen._LEGEND) - 1
+    assert lines[first].split() == ["float64", "..", "float16", "=="]
+    assert lines[last].split() == ["bool", "=="]
+    assert lines[-1] == "nothing of samebits is broken"
+    assert len(lines) < 30
+    code, text = samebits("doctor", "--json", "--only", "numpy")
+    made = json.loads(text)
+    assert (code, made["exit_code"], made["broken"]) == (0, 0, [])
+    assert {"framework": "numpy", "dtype": "int8", "direction": "out", "outcome": "zero-copy", "reason": ""} in made[
+        "tried"
+    ][0]["cells"]
+    assert made["machine"]["cores"] == len(os.sched_getaffinity(0))
+
+
+def test_doctor_ends_with_1_where_something_is_broken(monkeypatch):
+    def broken(row):
+        made = [Cell(row.name, "int8", "in", "wrong", "int8: other bits"), Cell(row.name, "int8", "out", "zero-copy")]
+        return [*made, Cell(row.name, "int16", "in", "wrong", "int16: other bits")], "died of SIGABRT: why"
+
+    found = report.examine(["numpy"], attempt=broken)
+    monkeypatch.setattr(report, "examine", lambda *_, **__: found)
+    code, text = samebits("doctor")
+    assert code == 1
+    assert "was not tried to the end: died of SIGABRT: why" in text
+    assert "numpy in, wrong: int8, int16: int8: other bits" in text
+    assert text.splitlines()[-1] == "2 cells are broken"
+
+
 def test_verify_exit_codes_and_json(classifier, tmp_path):
     code, text = samebits("verify", classifier, "--json", "--against", "onnxruntime")
     report = json.loads(text)
@@ -95,6 +132,7 @@ def test_verify_exit_codes_and_json(classifier, tmp_path):
         (["run", "{model}", "--input", "{model}"], 3, "must be an .npz of arrays"),
         (["run", "missing.onnx"], 2, "does not exist"),
         (["run", "{text}"], 3, "is malformed"),
+        (["doctor", "--only", "numpyy"], 3, "samebits: --only: framework is 'numpyy', must be one of ['numpy', "),
         (["run", "{model}", "--seed", "-1"], 2, "-1 is not in the range x>=0"),
         (["run", "{model}", "--input", "{text}", "--set", "batch=3"], 2, "--set binds the symbols of made up inputs"),
         (["run", "{model}", "--output", "{text}/y.npz"], 3, "samebits: write: file is "),

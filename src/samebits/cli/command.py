@@ -149,6 +149,33 @@ def list_isas(as_json: bool) -> None:
 
 
 @command.command()
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@click.option("--verbose", is_flag=True, help="Also the reason of every format that was not kept.")
+@click.option("--only", multiple=True, metavar="NAME", help="Try this framework alone (repeatable).")
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool, verbose: bool, only: tuple[str, ...]) -> None:
+    """Show this machine, and try which formats the installed frameworks exchange with samebits, both ways.
+
+    Exits with 0, or with 1 if a format that a framework holds is not kept and samebits is to blame.
+    """
+    from samebits.doctor import frameworks, report
+
+    known = [row.name for row in frameworks.ROWS]
+    for name in only:
+        if name not in known:
+            raise errors.OptionError(
+                errors.message("--only", "framework", "", repr(name), f"one of {known}", "name one of these")
+            )
+    with screen.progress() as progress:
+        found = report.examine(only or None, progress=progress)
+    if as_json:
+        click.echo(json.dumps(screen.doctor_json(found), indent=2))
+    else:
+        screen.doctor(found, verbose=verbose)
+    ctx.exit(found.exit_code)
+
+
+@command.command()
 @click.argument("model", type=_MODEL)
 @click.option("--against", type=click.Choice(["onnxruntime"]), help="Also the largest difference from another runtime.")
 @click.option("--interpreter", is_flag=True, help="Also the Isa row numpy, for one row; slow.")

@@ -113,6 +113,12 @@ def size_bytes() -> int:
     return sum(size for _, size, _ in _files(folder)) if folder else 0
 
 
+def entries() -> int:
+    """Objects that the cache holds now."""
+    folder = directory()
+    return sum(path.name.endswith(_OBJECT) for _, _, path in _files(folder)) if folder else 0
+
+
 def _files(folder: pathlib.Path) -> list[tuple[int, int, pathlib.Path]]:
     """(time of last use, size, path) of each of our files; another process may remove any of them meanwhile."""
     found = []

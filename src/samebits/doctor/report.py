@@ -1,0 +1,172 @@
+"""What `samebits doctor` reports: this machine, what it computes with, and every cell of the exchange matrix.
+
+Start at `examine`. Frameworks are found without being imported; each is tried in a process of its own.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import importlib.metadata
+import importlib.util
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import samebits
+from samebits import driver
+from samebits.codegen import isa as isas
+from samebits.doctor import frameworks
+from samebits.doctor.frameworks import Framework
+from samebits.doctor.trial import Cell, attempt
+from samebits.native import cache
+
+__all__ = ["Machine", "Report", "Tried", "examine", "is_broken"]
+
+_UNDERNEATH = ("numpy", "ml_dtypes", "llvmlite", "cuda-bindings")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What exchange and kernels run on.
+
+    Attributes:
+        samebits: Version.
+        python: Version.
+        platform: System and architecture.
+        cores: Cores that this process may use.
+        isas: `(row, whether it runs here)`, the most portable first.
+        default_isa: The row that kernels use unless told otherwise.
+        cache: Directory of compiled objects, None where there is no safe one.
+        cache_entries: Objects in it.
+        cache_bytes: Bytes that they take.
+        cache_limit_bytes: Bytes that they may take.
+        cuda_driver: `12.8`, None where there is no NVIDIA driver.
+        versions: `(package, version)` of what samebits stands on, where installed.
+    """
+
+    samebits: str
+    python: str
+    platform: str
+    cores: int
+    isas: tuple[tuple[str, bool], ...]
+    default_isa: str
+    cache: str | None
+    cache_entries: int
+    cache_bytes: int
+    cache_limit_bytes: int
+    cuda_driver: str | None
+    versions: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One framework.
+
+    Attributes:
+        name: As in `frameworks.ROWS`.
+        version: Its distribution's, None where it is not installed.
+        failure: Why not every cell was tried; empty where all were.
+        cells: What happened.
+    """
+
+    name: str
+    version: str | None
+    failure: str = ""
+    cells: tuple[Cell, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that was found."""
+
+    machine: Machine
+    tried: tuple[Tried, ...]
+
+    @property
+    def broken(self) -> tuple[Cell, ...]:
+        """Cells that samebits promises and that are not kept."""
+        return tuple(cell for one in self.tried for cell in one.cells if is_broken(cell))
+
+    @property
+    def exit_code(self) -> int:
+        """1 where something of ours is broken, otherwise 0."""
+        return 1 if self.broken else 0
+
+
+def is_broken(cell: Cell) -> bool:
+    """Whether a cell is our fault: a format that the framework holds and that is not kept.
+
+    What the framework's row in `frameworks.ROWS` lists under `limits` is the framework's; a format that crosses with
+    other bits is always ours.
+    """
+    if cell.outcome in ("wrong", "crashed"):
+        return True
+    known = frameworks.named(cell.framework).limits
+    return cell.outcome in ("refused", "relabelled") and f"{cell.direction} {cell.dtype}" not in known
+
+
+def examine(
+    names: Sequence[str] | None = None,
+    *,
+    progress: Callable[[str], None] = lambda name: None,
+    attempt: Callable[[Framework], tuple[list[Cell], str]] = attempt,
+) -> Report:
+    """Try every framework that is installed, or those named.
+
+    Args:
+        names: Of `frameworks.ROWS`; None for all.
+        progress: Told the name of each framework when it has been tried.
+        attempt: How a framework is tried.
+    """
+    rows = [row for row in frameworks.ROWS if names is None or row.name in names]
+
+    def tried(row: Framework) -> Tried:
+        version = installed_version(row)
+        cells, failure = attempt(row) if version is not None else ([], "")
+        progress(row.name)
+        return Tried(row.name, version, failure, tuple(cells))
+
+    with concurrent.futures.ThreadPoolExecutor(driver.usable_cores()) as pool:
+        return Report(machine(), tuple(pool.map(tried, rows)))
+
+
+def installed_version(row: Framework) -> str | None:
+    """The version of a framework that can be imported, without importing it; None where there is none."""
+    try:
+        if importlib.util.find_spec(row.module.partition(".")[0]) is None:
+            return None
+    except (ImportError, ValueError):
+        return None
+    providers = importlib.metadata.packages_distributions().get(row.module.partition(".")[0], [])
+    for distribution in (row.distribution, *providers):
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+def machine() -> Machine:
+    """The facts of this machine; an absence is one."""
+    folder = cache.directory()
+    versions = []
+    for name in _UNDERNEATH:
+        try:
+            versions.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return Machine(
+        samebits=samebits.__version__,
+        python=platform.python_version(),
+        platform=f"{sys.platform} {platform.machine()}",
+        cores=driver.usable_cores(),
+        isas=tuple((row.name, row.available) for row in isas.isas()),
+        default_isa=isas.current().name,
+        cache=None if folder is None else str(folder),
+        cache_entries=cache.entries(),
+        cache_bytes=cache.size_bytes(),
+        cache_limit_bytes=cache.LIMIT_BYTES,
+        cuda_driver=driver.cuda_driver_version(),
+        versions=tuple(versions),
+    )

@@ -1,0 +1,214 @@
+"""One framework, tried: every format in and out, by doing it, in a process that may die without taking us along.
+
+Start at `incoming` and `outgoing`, each one cell of the matrix; `attempt` runs all of a framework's in a child process.
+`python -m samebits.doctor.trial NAME` is that child: a line of JSON before each cell and one after, so that the parent
+knows in which cell it died.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TextIO
+
+import numpy as np
+
+from samebits import dtypes
+from samebits.doctor import frameworks
+from samebits.doctor.frameworks import CannotHold, Framework, Held
+from samebits.doctor.witness import Codes, aligned, codes_for, pack, unpack, unsigned
+from samebits.dtypes import DType
+from samebits.tensor import Tensor
+
+__all__ = ["Cell", "Direction", "Outcome", "attempt", "incoming", "outgoing", "tensor_of"]
+
+Direction = Literal["in", "out"]
+Outcome = Literal["zero-copy", "copy", "bytes", "refused", "relabelled", "wrong", "crashed", "cannot hold"]
+KEPT: tuple[Outcome, ...] = ("zero-copy", "copy")
+_SECONDS = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What happened to a format on its way.
+
+    Attributes:
+        framework: A name of `frameworks.ROWS`.
+        dtype: A name of `dtypes.ROWS`.
+        direction: `in` from the framework to samebits, `out` to it.
+        outcome: `zero-copy` and `copy` keep the format and every bit; `bytes` crosses as uint8 with its name beside it.
+        reason: Why it was not kept, in the words of whoever refused.
+    """
+
+    framework: str
+    dtype: str
+    direction: Direction
+    outcome: Outcome
+    reason: str = ""
+
+
+def tensor_of(dtype: DType, codes: Codes) -> Tensor:
+    """Ours, dense and aligned; a format of less than a byte is packed."""
+    raw = aligned(pack(codes, dtype.width_bits))
+    return frameworks.shared(raw.ctypes.data, dtype, codes.shape, raw)
+
+
+def codes_of(tensor: Tensor) -> Codes:
+    """Ours, read through its bytes rather than through its own methods: dense tensors alone."""
+    layout, dtype = tensor.layout, tensor.dtype
+    width = layout.pitch_bits
+    raw = tensor.buffer.array()[layout.offset_bytes :]
+    codes = unpack(raw, width, tensor.shape)
+    kept: Codes = codes & codes.dtype.type((1 << dtype.width_bits) - 1)
+    return kept.astype(unsigned(dtype.width_bits))
+
+
+def incoming(row: Framework, module: Any, dtype: DType) -> Cell:
+    """Framework to samebits: `Tensor.from_any`, then `give` where the row has one."""
+    codes = codes_for(dtype)
+    try:
+        theirs, held = _made(row, module, dtype, codes)
+    except CannotHold as error:
+        return _crossing(row, module, dtype, "in", str(error))
+    first = second = _received(row, dtype, held, lambda: Tensor.from_any(theirs))
+    if first.outcome not in KEPT and row.give is not None:
+        give = row.give
+        second = _received(row, dtype, held, lambda: give(module, theirs))
+    return second if second.outcome in KEPT else first
+
+
+def _received(row: Framework, dtype: DType, held: Held, get: Any) -> Cell:
+    """One way in."""
+    try:
+        ours: Tensor = get()
+    except Exception as error:
+        return Cell(row.name, dtype.name, "in", "refused", said(error))
+    if ours.dtype is not dtype:
+        return Cell(row.name, dtype.name, "in", "relabelled", f"{held.called} came in as {ours.dtype}")
+    if ours.shape != held.shape or not np.array_equal(codes_of(ours), held.codes):
+        return Cell(row.name, dtype.name, "in", "wrong", f"other elements, or {ours.shape} instead of {held.shape}")
+    return Cell(row.name, dtype.name, "in", "zero-copy" if ours.address == held.address else "copy")
+
+
+def outgoing(row: Framework, module: Any, dtype: DType) -> Cell:
+    """Samebits to the framework, without a copy if that can be."""
+    codes = codes_for(dtype)
+    try:
+        _made(row, module, dtype, codes)
+    except CannotHold as error:
+        return _crossing(row, module, dtype, "out", str(error))
+    cell = Cell(row.name, dtype.name, "out", "refused")
+    for copy in (False, True):
+        ours = tensor_of(dtype, codes)
+        try:
+            held = row.read(module, row.take(module, ours, copy))
+        except Exception as error:
+            cell = cell if cell.reason else Cell(row.name, dtype.name, "out", "refused", said(error))
+            continue
+        if held.dtype is not dtype:
+            return Cell(row.name, dtype.name, "out", "relabelled", f"arrived as {held.called}")
+        if held.shape != codes.shape or not np.array_equal(held.codes, codes):
+            return Cell(row.name, dtype.name, "out", "wrong", f"other elements, or {held.shape}")
+        return Cell(row.name, dtype.name, "out", "zero-copy" if held.address == ours.address else "copy")
+    return cell
+
+
+def _crossing(row: Framework, module: Any, dtype: DType, direction: Direction, reason: str) -> Cell:
+    """A format that the framework lacks."""
+    return Cell(row.name, dtype.name, direction, "cannot hold", reason)
+
+
+def _made(row: Framework, module: Any, dtype: DType, codes: Codes) -> tuple[Any, Held]:
+    """The framework's own tensor, if it says itself that it holds what it was given."""
+    try:
+        theirs = row.make(module, dtype, codes)
+        held = row.read(module, theirs)
+    except CannotHold:
+        raise
+    except Exception as error:
+        raise CannotHold(said(error)) from error
+    if held.dtype is not dtype or held.shape != codes.shape or not np.array_equal(held.codes, codes):
+        raise CannotHold(f"{row.name} made {held.called} {held.shape} of it")
+    return theirs, held
+
+
+def said(error: Exception) -> str:
+    """Whose error, and its first line."""
+    first = (str(error).strip() or "without a word").splitlines()[0]
+    return f"{type(error).__name__}: {first[:300]}"
+
+
+def run(row: Framework) -> Iterator[Cell | tuple[str, Direction]]:
+    """Every cell of a framework, each announced by its (dtype, direction)."""
+    module = importlib.import_module(row.module)
+    row.prepare(module)
+    for dtype in dtypes.ROWS:
+        yield dtype.name, "in"
+        yield incoming(row, module, dtype)
+        yield dtype.name, "out"
+        yield outgoing(row, module, dtype)
+
+
+def attempt(row: Framework, seconds: float = _SECONDS) -> tuple[list[Cell], str]:
+    """Every cell of a framework, tried in a child process.
+
+    Returns:
+        The cells, and why there are no more of them: empty where all were tried. The cell in which the child died is
+        one of them.
+    """
+    with tempfile.TemporaryFile("w+") as file, tempfile.TemporaryFile("w+") as complaints:
+        command = [sys.executable, "-m", __name__, row.name, str(file.fileno())]
+        quiet = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0", JAX_PLATFORMS="cpu")
+        paths = os.pathsep.join(path for path in sys.path if path)
+        child = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=complaints, pass_fds=(file.fileno(),),
+            env=quiet | {"PYTHONPATH": paths},
+        )  # fmt: skip
+        try:
+            code = child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            code = child.wait()
+        file.seek(0)
+        complaints.seek(0)
+        return _gathered(row, file, code, complaints)
+
+
+def _gathered(row: Framework, file: TextIO, code: int, complaints: TextIO) -> tuple[list[Cell], str]:
+    """What the child wrote until it ended with that code."""
+    cells: list[Cell] = []
+    begun: list[str] = []
+    for line in file:
+        said = json.loads(line)
+        if isinstance(said, list):
+            begun = said
+        else:
+            begun = []
+            cells.append(Cell(**said))
+    if code == 0:
+        return cells, ""
+    last = ([line.strip() for line in complaints if line.strip()] or ["without a word"])[-1]
+    end = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+    if begun:
+        dtype, direction = begun
+        cells.append(Cell(row.name, dtype, "in" if direction == "in" else "out", "crashed", f"{end}: {last[:300]}"))
+    return cells, f"{end}: {last[:300]}"
+
+
+def main(name: str, descriptor: str) -> None:
+    """The child: write cells as lines of JSON, each through to the file before the next is begun."""
+    with os.fdopen(int(descriptor), "w", buffering=1) as file:
+        for item in run(frameworks.named(name)):
+            print(json.dumps(asdict(item) if isinstance(item, Cell) else item), file=file, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

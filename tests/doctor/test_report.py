@@ -1,0 +1,72 @@
+"""The report: the machine as other witnesses see it, whose fault a cell is, and what is promised of exchange."""
+
+import dataclasses
+import os
+import platform
+
+import pytest
+
+from samebits import dtypes
+from samebits.doctor import frameworks, report
+from samebits.doctor.trial import Cell
+from samebits.native import cache
+
+
+def cell(outcome, framework="numpy", dtype="float32", direction="in"):
+    return Cell(framework, dtype, direction, outcome, "why")
+
+
+def test_machine():
+    found = report.machine()
+    assert found.cores == len(os.sched_getaffinity(0))
+    assert found.python == platform.python_version()
+    assert dict(found.isas)["numpy"] is True
+    assert found.default_isa in dict(found.isas)
+    assert dict(found.versions).keys() >= {"numpy", "ml_dtypes", "llvmlite"}
+    folder = cache.directory()
+    assert folder is not None
+    kept = [path for path in folder.iterdir() if path.name.endswith(".samebits")]
+    assert (found.cache, found.cache_entries) == (str(folder), len(kept))
+
+
+def test_without_a_cache_directory(monkeypatch):
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", "")
+    found = report.machine()
+    assert (found.cache, found.cache_entries, found.cache_bytes) == (None, 0, 0)
+
+
+def test_whose_fault():
+    broken = {outcome: report.is_broken(cell(outcome)) for outcome in ("zero-copy", "copy", "bytes", "cannot hold")}
+    assert not any(broken.values())
+    assert all(report.is_broken(cell(outcome)) for outcome in ("refused", "relabelled", "wrong", "crashed"))
+
+
+def test_a_frameworks_own_limit_is_not_ours(monkeypatch):
+    row = dataclasses.replace(frameworks.named("numpy"), limits={"in float32": "NumPy"})
+    monkeypatch.setattr(frameworks, "ROWS", (row,))
+    assert not report.is_broken(cell("refused"))
+    assert report.is_broken(cell("refused", direction="out"))
+    assert report.is_broken(cell("wrong"))
+
+
+def test_examine_tries_what_is_installed_and_names_the_rest(monkeypatch):
+    row = frameworks.named("numpy")
+    missing = dataclasses.replace(row, name="missing", module="nonesuch_of_all", distribution="nonesuch")
+    monkeypatch.setattr(frameworks, "ROWS", (row, missing))
+    tried = []
+    found = report.examine(attempt=lambda row: tried.append(row.name) or ([cell("wrong")], ""))
+    assert tried == ["numpy"]
+    assert [(one.name, one.version is None) for one in found.tried] == [("numpy", False), ("missing", True)]
+    assert (len(found.broken), found.exit_code) == (1, 1)
+    assert report.examine(["missing"]).exit_code == 0
+
+
+INSTALLED = [row for row in frameworks.ROWS if report.installed_version(row) is not None]
+
+
+@pytest.mark.parametrize("row", INSTALLED, ids=lambda row: row.name)
+def test_every_format_that_a_framework_holds_is_kept(row):
+    found = report.examine([row.name])
+    assert found.tried[0].failure == ""
+    assert len(found.tried[0].cells) == 2 * len(dtypes.ROWS)
+    assert [c for c in found.broken if dtypes.of(c.dtype).width_bits >= 8] == []
