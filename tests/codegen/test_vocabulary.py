@@ -618,6 +618,84 @@ def test_index_arithmetic(isa: Isa) -> None:
         assert out[40:].tolist() == ([77, 0] if x < y else [0, 77])
 
 
+def index_bits(b: Builder, description: None) -> None:
+    """Each operator on the bits of indices, in both orders, on arguments and constants."""
+    x, y, out = b.index("x"), b.index("y"), b.pointer("out", int64)
+    found = [
+        x << y, x << 0, x << 3, 1 << y, x >> y, x >> 0, x >> 3, -100 >> y, x & y, x & 12, 12 & x, x | y, x | 0, x | 5,
+        5 | x, (-1 - x) & y,
+    ]  # fmt: skip
+    for k, value in enumerate(found):
+        b.store(out, k, b.from_index(value, int64))
+
+
+@pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda r: r.name)
+def test_bits_of_indices(isa: Isa) -> None:
+    for x, y in ((6, 4), (-77, 9), (0, 0), (-1, 40), (1 << 40, 3)):
+        out = np.zeros(16, np.int64)
+        execute(KernelSpec(index_bits, None, ("x", "y", "out"), isa), [x, y, out])
+        expected = [
+            x << y, x, x << 3, 1 << y, x >> y, x, x >> 3, -100 >> y, x & y, x & 12, x & 12, x | y, x, x | 5, x | 5,
+            ~x & y,
+        ]  # fmt: skip
+        assert out.tolist() == expected
+
+
+def shift_by_index(b: Builder, description: tuple[DType, int]) -> None:
+    """out[0] = x << by, out[1] = x >> by."""
+    dtype, width = description
+    x, out, by = b.load(b.pointer("x", dtype), 0, width), b.pointer("out", dtype), b.index("by")
+    b.store(out, 0, b.shift_left(x, by))
+    b.store(out, width, b.shift_right(x, by))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.name)
+@pytest.mark.parametrize("isa", [*rows.ALL_ROWS, *rows.AARCH64_ROWS[1:2]], ids=lambda r: r.name)
+def test_shifts_by_an_index(isa: Isa, dtype: DType) -> None:
+    for width in (1, 3, isa.lanes + 1):
+        x, by = guard.array(values(dtype, 4)[:width]), dtype.width_bits - 3
+        out = guard.empty((2, width), x.dtype)
+        spec = KernelSpec(shift_by_index, (dtype, width), ("x", "out", "by"), isa)
+        if isa.available:
+            execute(spec, [x, out, by])
+        else:
+            aarch64.run_kernel(spec, [x, out, by], 0, 1)
+        assert same_bits(out[0], python_integers(lambda v, n=by: v << n)(x))
+        assert same_bits(out[1], python_integers(lambda v, n=by: v >> n)(x))
+
+
+def copy_at_any_byte(b: Builder, description: tuple[DType, int]) -> None:
+    """Elements that begin at any byte: whole, counted, strided and as an index."""
+    dtype, width = description
+    x = b.cast(b.pointer("x", uint8), dtype, aligned=False)
+    y = b.cast(b.offset(b.pointer("y", uint8), 1), dtype, aligned=False)
+    b.store(y, 0, b.load(b.offset(x, 1), 0, width))
+    b.store(y, width, b.load(x, 0, width, width - 1), width - 1)
+    b.store_strided(b.choose(b.index("zero") < 1, y, x), 2 * width, 1, b.load_strided(x, width, -1, width))
+    b.store(b.cast(y, int64, aligned=False), 0, b.from_index(b.load_index(x, 0), int64))
+
+
+@pytest.mark.parametrize("isa", [*rows.ALL_ROWS, *rows.AARCH64_ROWS[1:2]], ids=lambda r: r.name)
+def test_elements_at_any_byte(isa: Isa) -> None:
+    for dtype in (uint16, int32, uint64):
+        for width in (4, 5, isa.lanes + 4):
+            size = dtype.width_bits // 8
+            memory = guard.array(np.arange(1, (width + 1) * size + 2, dtype=np.uint8))
+            out = guard.empty(3 * width * size + 1, np.uint8)
+            out[:] = 0xA5
+            spec = KernelSpec(copy_at_any_byte, (dtype, width), ("x", "y", "zero"), isa)
+            if isa.available:
+                execute(spec, [memory[1:], out, 0])
+            else:
+                aarch64.run_kernel(spec, [memory[1:], out, 0], 0, 1)
+            x = memory[1:].view(dtype.name)
+            due = np.full(3 * width, 0, dtype.name)
+            due.view(np.uint8)[:] = 0xA5
+            due[:width], due[width : 2 * width - 1], due[2 * width :] = x[1:], x[: width - 1], x[width:0:-1]
+            due.view(np.uint8)[:8] = np.array([int(x[0])], np.int64).view(np.uint8)
+            assert (out[0], out[1:].tobytes()) == (0xA5, due.tobytes())
+
+
 def nested_loops(b: Builder, description: int) -> None:
     """Carried vectors, masks and indices through loops in loops and conditions; every trip count may be zero."""
     width = description

@@ -127,7 +127,7 @@ class NumpyBuilder:
     def offset(self, p: Pointer, i: int) -> Pointer:
         return Pointer(p.address + i * _storage(p.dtype).itemsize, p.dtype)
 
-    def cast(self, p: Pointer, dtype: DType) -> Pointer:
+    def cast(self, p: Pointer, dtype: DType, aligned: bool = True) -> Pointer:
         return Pointer(p.address, dtype)
 
     def _memory(self, p: Pointer, i: int, count: int) -> Array:

@@ -124,7 +124,8 @@ class LlvmBuilder(Lanes):
         if isinstance(x, Pointer):
             if not isinstance(y, Pointer) or x.dtype is not y.dtype:
                 raise TypeError("choose of a pointer and something else: must be pointers to one dtype")
-            return Pointer(self.w.value(f"select i1 {condition.name}, ptr {x.name}, ptr {y.name}"), x.dtype)
+            chosen = self.w.value(f"select i1 {condition.name}, ptr {x.name}, ptr {y.name}")
+            return Pointer(chosen, x.dtype, x.aligned and y.aligned)
         return Index(
             self.w,
             self.w.value(f"select i1 {condition.name}, i64 {operand(x)}, i64 {operand(y)}"),

@@ -91,14 +91,19 @@ class Lanes(Memory):
         rules.bits("bit_xor", x, y)
         return self.binary("xor", x, y)
 
-    def shift_left(self, x: Vector, bits: int) -> Vector:
+    def shift_left(self, x: Vector, bits: Any) -> Vector:
         rules.shift("shift_left", x, bits)
-        return self.binary("shl", x, self.constant(bits, x.dtype, x.width))
+        return self.binary("shl", x, self._shift_count(x, bits))
 
-    def shift_right(self, x: Vector, bits: int) -> Vector:
+    def shift_right(self, x: Vector, bits: Any) -> Vector:
         rules.shift("shift_right", x, bits)
         op = "ashr" if x.dtype.kind == "int" else "lshr"
-        return self.binary(op, x, self.constant(bits, x.dtype, x.width))
+        return self.binary(op, x, self._shift_count(x, bits))
+
+    def _shift_count(self, x: Vector, bits: Any) -> Vector:
+        if isinstance(bits, int):
+            return self.constant(bits, x.dtype, x.width)
+        return self.splat(self.from_index(bits, x.dtype), x.width)
 
     def _compare(self, ordered: str, signed: str, unsigned: str, x: Vector, y: Vector) -> Vector:
         op = {"float": f"fcmp {ordered}", "int": f"icmp {signed}"}.get(x.dtype.kind, f"icmp {unsigned}")

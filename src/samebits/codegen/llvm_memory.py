@@ -15,10 +15,10 @@ class Memory(Shuffles):
     """Words that touch memory; positions count elements of the pointer's dtype."""
 
     def offset(self, p: Pointer, i: Any) -> Pointer:
-        return Pointer(self._address(p, i), p.dtype)
+        return Pointer(self._address(p, i), p.dtype, p.aligned)
 
-    def cast(self, p: Pointer, dtype: DType) -> Pointer:
-        return Pointer(p.name, dtype)
+    def cast(self, p: Pointer, dtype: DType, aligned: bool = True) -> Pointer:
+        return Pointer(p.name, dtype, aligned)
 
     def _address(self, p: Pointer, i: Any) -> str:
         if isinstance(i, int) and i == 0:
@@ -31,9 +31,9 @@ class Memory(Shuffles):
         for size in sizes:
             address, kind = self._address(p, i + start), part_type(lane, size)
             if count is None:
-                parts.append(self.w.value(f"load {kind}, ptr {address}, align {align(p.dtype)}"))
+                parts.append(self.w.value(f"load {kind}, ptr {address}, align {_align(p)}"))
             else:
-                parts.append(self._masked_load(address, lane, size, count - start, p.dtype))
+                parts.append(self._masked_load(address, lane, size, count - start, _align(p)))
             start += size
         v = Vector(p.dtype, tuple(parts), sizes)
         return self.as_mask(v) if p.dtype.kind == "bool" else v
@@ -46,9 +46,9 @@ class Memory(Shuffles):
         for (kind, part), size in zip(v.kinds(), v.sizes, strict=True):
             address = self._address(p, i + start)
             if count is None:
-                self.w.emit(f"store {kind} {part}, ptr {address}, align {align(p.dtype)}")
+                self.w.emit(f"store {kind} {part}, ptr {address}, align {_align(p)}")
             else:
-                self._masked_store(address, part, lane, size, count - start, p.dtype)
+                self._masked_store(address, part, lane, size, count - start, _align(p))
             start += size
 
     def _lane_mask(self, count: Any, size: int) -> str:
@@ -61,7 +61,7 @@ class Memory(Shuffles):
         lanes = ", ".join(f"i32 {lane}" for lane in range(size))
         return self.w.value(f"icmp slt <{size} x i32> <{lanes}>, {splat}")
 
-    def _masked_load(self, address: str, lane: str, size: int, count: Any, dtype: DType) -> str:
+    def _masked_load(self, address: str, lane: str, size: int, count: Any, align_bytes: int) -> str:
         kind, mask = f"<{size} x {lane}>", self._lane_mask(count, size)
         name = f"llvm.masked.load.v{size}{suffix(lane)}.p0"
         whole = self.intrinsic(
@@ -69,21 +69,21 @@ class Memory(Shuffles):
             kind,
             [
                 ("ptr", address),
-                ("i32", str(align(dtype))),
+                ("i32", str(align_bytes)),
                 (f"<{size} x i1>", mask),
                 (kind, "zeroinitializer"),
             ],
         )
         return whole if size > 1 else self.w.value(f"extractelement {kind} {whole}, i64 0")
 
-    def _masked_store(self, address: str, part: str, lane: str, size: int, count: Any, dtype: DType) -> None:
+    def _masked_store(self, address: str, part: str, lane: str, size: int, count: Any, align_bytes: int) -> None:
         kind, mask = f"<{size} x {lane}>", self._lane_mask(count, size)
         if size == 1:
             part = self.w.value(f"insertelement {kind} poison, {lane} {part}, i64 0")
         arguments = [
             (kind, part),
             ("ptr", address),
-            ("i32", str(align(dtype))),
+            ("i32", str(align_bytes)),
             (f"<{size} x i1>", mask),
         ]
         self.intrinsic(f"llvm.masked.store.v{size}{suffix(lane)}.p0", "void", arguments)
@@ -103,7 +103,7 @@ class Memory(Shuffles):
     def load_index(self, p: Pointer, i: Any) -> Index:
         rules.indexed(p.dtype)
         kind, address = element_type(p.dtype), self._address(p, i)
-        value = self.w.value(f"load {kind}, ptr {address}, align {align(p.dtype)}")
+        value = self.w.value(f"load {kind}, ptr {address}, align {_align(p)}")
         if p.dtype.width_bits < 64:
             extend = "sext" if p.dtype.kind == "int" else "zext"
             value = self.w.value(f"{extend} {kind} {value} to i64")
@@ -116,3 +116,8 @@ class Memory(Shuffles):
             "void",
             [("ptr", address), ("i32", "0"), ("i32", "3"), ("i32", "1")],
         )
+
+
+def _align(p: Pointer) -> int:
+    """What LLVM may take the address to be a multiple of."""
+    return align(p.dtype) if p.aligned else 1

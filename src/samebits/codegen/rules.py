@@ -87,10 +87,10 @@ def selection(m: Typed, x: Typed, y: Typed) -> None:
         raise TypeError(f"select of {m.width} mask lanes and {x.width} lanes: they must agree")
 
 
-def shift(word: str, x: Typed, count: int) -> None:
-    """0 <= count < width of the element."""
+def shift(word: str, x: Typed, count: object) -> None:
+    """0 <= count < width of the element, where the count is known."""
     integers(word, x)
-    if not 0 <= count < x.dtype.width_bits:
+    if isinstance(count, int) and not 0 <= count < x.dtype.width_bits:
         raise TypeError(f"{word} of {x.dtype.name} by {count}: must be within 0 .. {x.dtype.width_bits - 1}")
 
 

@@ -149,6 +149,28 @@ class Index:
     def __rmod__(self, other: Any) -> Index:
         return self._binary("urem", other, self)
 
+    def __lshift__(self, other: Any) -> Index:
+        return self if _is(other, 0) else self._binary("shl", self, other)
+
+    def __rlshift__(self, other: Any) -> Index:
+        return self._binary("shl", other, self)
+
+    def __rshift__(self, other: Any) -> Index:
+        return self if _is(other, 0) else self._binary("ashr", self, other)
+
+    def __rrshift__(self, other: Any) -> Index:
+        return self._binary("ashr", other, self)
+
+    def __and__(self, other: Any) -> Index:
+        return self._binary("and", self, other)
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> Index:
+        return self if _is(other, 0) else self._binary("or", self, other)
+
+    __ror__ = __or__
+
     def __neg__(self) -> Index:
         return self._binary("sub nsw", 0, self)
 
@@ -185,10 +207,11 @@ def operand(x: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An address of elements of `dtype`."""
+    """An address of elements of `dtype`, a multiple of their size if `aligned`."""
 
     name: str
     dtype: DType
+    aligned: bool = True
 
 
 @dataclass(frozen=True, slots=True)

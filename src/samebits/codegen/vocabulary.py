@@ -15,8 +15,9 @@ from typing import Any, Protocol
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 
-# Opaque to texts: each builder has its own. `Index` also stands for Python ints and supports + - * // % and
-# comparisons; comparisons give a `Condition`, which supports & and |.
+# Opaque to texts: each builder has its own. `Index` also stands for Python ints and supports + - * // % << >> & | (the
+# last four on two's complement, >> keeping the sign) and comparisons; comparisons give a `Condition`, which supports &
+# and |.
 Index = Any
 Condition = Any
 Pointer = Any
@@ -72,8 +73,8 @@ class Builder(Protocol):
     def offset(self, p: Pointer, i: Index) -> Pointer:
         """p advanced by i elements."""
 
-    def cast(self, p: Pointer, dtype: DType) -> Pointer:
-        """The same address seen as elements of another dtype."""
+    def cast(self, p: Pointer, dtype: DType, aligned: bool = True) -> Pointer:
+        """The same address seen as elements of another dtype; at any byte if not `aligned`."""
 
     def load(self, p: Pointer, i: Index, width: int, count: Index | None = None) -> Vector:
         """Elements i .. i+width-1; with `count`, only the first `count` are read and the rest are zero.
@@ -152,9 +153,11 @@ class Builder(Protocol):
 
     def bit_or(self, x: Vector, y: Vector) -> Vector: ...
     def bit_xor(self, x: Vector, y: Vector) -> Vector: ...
-    def shift_left(self, x: Vector, bits: int) -> Vector: ...
-    def shift_right(self, x: Vector, bits: int) -> Vector:
-        """Arithmetic for signed dtypes, logical for unsigned."""
+    def shift_left(self, x: Vector, bits: Index) -> Vector:
+        """By 0 <= bits < the element's width, the same in every lane."""
+
+    def shift_right(self, x: Vector, bits: Index) -> Vector:
+        """As `shift_left`; arithmetic for signed dtypes, logical for unsigned."""
 
     # -- comparisons and choice ------------------------------------------------------------------------------------
     def equal(self, x: Vector, y: Vector) -> Vector: ...
