@@ -14,13 +14,13 @@ PACKAGE = ROOT / "src" / "samebits"
 ONLY_HOMES = {
     "click": {"cli"},
     "cuda": {"driver"},
-    "jax": {"tensor", "jax"},
+    "jax": {"exchange", "jax"},
     "llvmlite": {"codegen", "native"},
     "onnx": {"onnx.proto"},
     "onnxruntime": {"verify"},
     "rich": {"cli"},
     "safetensors": {"checkpoint"},
-    "torch": {"tensor", "torch"},
+    "torch": {"exchange", "torch"},
 }
 
 

@@ -171,7 +171,7 @@ def unaligned() -> np.ndarray:
     return np.zeros(9, np.uint8)[1:].view(np.float32)
 
 
-PACKED = "packed, 4 bits an element, must be whole bytes; use buffer.array() for the bytes"
+PACKED = "packed, 4 bits an element, must be whole bytes; pass copy=True for one byte an element"
 ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
     "dtypes.of: dtype is dtype('>f4'), must be a row of dtypes.ROWS; pass one of its names, such as 'float32'": (
         DTypeError,

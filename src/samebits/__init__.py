@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ShapeError,
         UnsupportedModelError,
     )
+    from samebits.exchange.outgoing import Exported
     from samebits.kernels.gemm.contraction import Spec
     from samebits.kernels.gemm.packed import PackedMatrix
     from samebits.kernels.plan import Plan
@@ -64,6 +65,7 @@ __all__ = [
     "Device",
     "DeviceError",
     "ExchangeError",
+    "Exported",
     "Isa",
     "Layout",
     "LayoutError",
@@ -120,6 +122,7 @@ _HOMES = {
     "dtypes": "DType",
     "errors": "ClosedError DTypeError DeviceError ExchangeError LayoutError ModelError NativeError OptionError"
     " PlanError SamebitsError ShapeError UnsupportedModelError",
+    "exchange.outgoing": "Exported",
     "kernels.gemm.contraction": "Spec",
     "kernels.gemm.packed": "PackedMatrix",
     "kernels.plan": "Plan",

@@ -11,17 +11,20 @@ import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, SupportsIndex, cast
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from samebits import dtypes, elements
-from samebits.dlpack import Producer, capsule_of, carrier_of, check_exchanged, receive
+from samebits.dlpack import Producer, receive
 from samebits.dtypes import DType
-from samebits.errors import DeviceError, DTypeError, ExchangeError, LayoutError, ShapeError, message
+from samebits.errors import DeviceError, ExchangeError, LayoutError, OptionError, ShapeError, message
+from samebits.exchange import incoming
+from samebits.exchange.incoming import check_torch_shell, facts_of, from_numpy
+from samebits.exchange.outgoing import Exported, to_dlpack, to_jax, to_numpy, to_torch
 from samebits.layout import Key, Layout, Shape, Storage
-from samebits.memory import ALIGNMENT, CPU, Buffer, Device, address_of, allocate
+from samebits.memory import CPU, Buffer, Device, allocate
 from samebits.shapes import check_extents
 
 __all__ = ["Tensor"]
@@ -55,39 +58,62 @@ class Tensor:
             raise LayoutError(message("Tensor", "address", "", actual, f"a multiple of {unit // 8}", "copy it first"))
 
     @classmethod
-    def from_any(cls, x: object) -> "Tensor":
+    def from_any(cls, x: object, *, copy: bool | None = None) -> "Tensor":
         """x as a tensor, sharing its memory.
 
+        Of what x offers, the first of these that there is: NumPy's own array, whose dtype may be of ml_dtypes; DLPack;
+        the CUDA array interface; the buffer protocol, the array interface and `__array__`. JAX arrays of int4, uint4,
+        int2 and uint2, for which JAX has no DLPack, come in as a copy, packed; a list or a number as a new array.
+
+        What a producer calls by another name cannot be detected: an OrtValue of bool exports itself as uint8.
+
         Args:
-            x: A Tensor; a NumPy array, of an ml_dtypes dtype too; anything with `__dlpack__`, such as torch and JAX
-                arrays; or what `numpy.asarray` takes, Python numbers and lists among it.
+            x: A Tensor; an array of NumPy, torch, JAX or another library; bytes; a Python number or a list of them.
+            copy: True copies always; None where nothing else is possible; False never, but refuses.
 
         Raises:
-            DTypeError: Its elements are of no row of `dtypes.ROWS`.
-            ExchangeError: Its memory cannot be shared.
+            DTypeError: Its elements are of no row of `dtypes.ROWS`, or of a torch dtype whose bits torch gives no
+                meaning, such as torch.int4.
+            ExchangeError: Its memory cannot be shared, or is to be and is not.
         """
+        if copy:
+            return cls.from_any(x).copy()
         if type(x) is np.ndarray:
-            return _from_numpy(x)
+            return _trusted(*from_numpy(x, "Tensor.from_any"))
         if isinstance(x, Tensor):
             return x
-        if isinstance(x, np.ma.MaskedArray):
-            remedy = "fill it first, with x.filled(value)"
-            raise ExchangeError(
-                message("Tensor.from_any", "x", "type", "a masked array", "an array without a mask", remedy)
-            )
-        if not isinstance(x, np.ndarray | np.generic) and hasattr(type(x), "__dlpack__"):
-            return _trusted(*receive(cast(Producer, x), "Tensor.from_any"))
-        return _from_numpy(np.asarray(x))
+        if incoming.is_jax_narrow(x):
+            if copy is False:
+                expected, remedy = "a format that JAX exports", "leave copy=False out"
+                raise ExchangeError(message("Tensor.from_any", "x", "dtype", x.dtype, expected, remedy))  # type: ignore[attr-defined]
+            raw, layout, dtype = incoming.packed_by_jax(x)
+            return _trusted(receive(raw, "Tensor.from_any")[0], layout, dtype)
+        if copy is False and not incoming.is_shared(x):
+            expected, remedy = "one whose memory can be shared", "leave copy=False out"
+            raise ExchangeError(message("Tensor.from_any", "x", "type", type(x).__name__, expected, remedy))
+        return _trusted(*facts_of(x, "Tensor.from_any"))
 
     @classmethod
     def from_dlpack(cls, x: Producer) -> "Tensor":
-        """x as a tensor, sharing its memory through DLPack.
+        """x as a tensor, sharing its memory through DLPack, in whichever way it writes elements of fewer than 8 bits.
 
         Raises:
-            DTypeError: Its elements are of no row in `dlpack.EXCHANGED`.
-            ExchangeError: What x hands over breaks the protocol.
+            DTypeError: Its elements are of no row of `dtypes.ROWS`.
+            ExchangeError: What x hands over breaks the protocol, or is on a device that cannot be named.
         """
+        check_torch_shell(x, "Tensor.from_dlpack")
         return _trusted(*receive(x, "Tensor.from_dlpack"))
+
+    @classmethod
+    def from_exported(cls, exported: Exported) -> "Tensor":
+        """The tensor that `export` took apart, on the memory of its bytes, wherever they have been since.
+
+        Raises:
+            ExchangeError: The bytes are no dense uint8 array of rank 1.
+            LayoutError: The layout does not fit them or their address.
+        """
+        buffer = _bytes_of(exported.bytes, "Tensor.from_exported")
+        return cls(buffer, exported.layout, exported.dtype)
 
     @classmethod
     def empty(
@@ -358,66 +384,74 @@ class Tensor:
             equal |= np.isnan(x) & np.isnan(y)
         return bool(equal.all())
 
-    def numpy(self) -> npt.NDArray[Any]:
+    def numpy(self, *, copy: bool = False) -> npt.NDArray[Any]:
         """A NumPy array of the same memory, of an ml_dtypes dtype where NumPy has none; read-only where this is.
+
+        Args:
+            copy: A new, writable array instead; elements packed within bytes get a byte each.
 
         Raises:
             DTypeError: NumPy has no such dtype, with ml_dtypes either.
-            LayoutError: Elements are packed within bytes.
+            LayoutError: Elements are packed within bytes, and there is to be no copy.
             DeviceError: The host cannot read the memory.
         """
-        if self.dtype.numpy is None:
-            remedy = "update ml_dtypes"
-            raise DTypeError(
-                message("Tensor.numpy", "tensor", "dtype", self.dtype, "one NumPy or ml_dtypes has", remedy)
-            )
-        return self._array("numpy", self.dtype.numpy)
+        if copy and self.layout.pitch_bits % 8 and self.dtype.numpy is not None:
+            return elements.read(self.buffer.array(), self.layout).view(self.dtype.numpy)
+        array = to_numpy(self.buffer, self.layout, self.dtype, "Tensor.numpy")
+        return array.copy() if copy else array
 
     def torch(self, *, copy: bool = False) -> Any:
         """A torch tensor of the same memory, or of a copy if asked for.
 
-        Raises:
-            ExchangeError: The tensor is read-only, which torch does not keep to, or has a negative stride.
-            DTypeError: Its elements are of no row in `dlpack.EXCHANGED`.
-        """
-        import torch.utils.dlpack
-
-        check_exchanged(self.dtype, "Tensor.torch")
-        if not hasattr(torch, self.dtype.name):
-            remedy = "exchange its bytes as uint8"
-            raise DTypeError(message("Tensor.torch", "x", "dtype", self.dtype, "one that torch has", remedy))
-        source = self.copy() if copy else self
-        if source.read_only:
-            remedy = "pass copy=True, because torch ignores that memory is read-only"
-            raise ExchangeError(message("Tensor.torch", "tensor", "access", "read-only", "writable", remedy))
-        return torch.utils.dlpack.from_dlpack(source._capsule("torch", versioned=True))
-
-    def jax(self, *, copy: bool = False) -> Any:
-        """A JAX array of the same memory, or of a copy if asked for; JAX takes the memory as constant.
+        float4_e2m1fn becomes torch.float4_e2m1fn_x2, whose shape counts pairs along the dense axis.
 
         Raises:
-            ExchangeError: The tensor is not row-major and dense, or not aligned to 64 bytes.
-            DTypeError: JAX has 64-bit types switched off, or the elements are of no row in `dlpack.EXCHANGED`.
+            ExchangeError: The tensor is read-only, which torch does not keep to, has a negative stride, or is float4
+                that does not lie in pairs.
+            DTypeError: torch has no such dtype, or one that only names a width; `export` takes its bytes across.
         """
-        import jax.dlpack
-        import jax.dtypes
-
         source = self.copy() if copy else self
-        check_exchanged(self.dtype, "Tensor.jax")
-        if jax.dtypes.canonicalize_dtype(self.dtype.numpy) != self.dtype.numpy:
-            remedy = "set jax.config.update('jax_enable_x64', True)"
-            raise DTypeError(message("Tensor.jax", "tensor", "dtype", self.dtype, "at most 32 bits wide", remedy))
-        if not source.layout.is_contiguous():
-            actual = f"{source.shape} with strides {source.strides}"
-            raise ExchangeError(
-                message("Tensor.jax", "tensor", "layout", actual, "row-major and dense", "pass copy=True")
-            )
-        if source.address % ALIGNMENT:
-            expected = f"a multiple of {ALIGNMENT}"
-            raise ExchangeError(
-                message("Tensor.jax", "tensor", "address", f"{source.address:#x}", expected, "pass copy=True")
-            )
-        return jax.dlpack.from_dlpack(_Constant(source), copy=False)
+        return to_torch(source.buffer, source.layout, source.dtype, "Tensor.torch")
+
+    def jax(self, *, copy: bool | None = None) -> Any:
+        """A JAX array of the same memory, which JAX takes as constant; of fewer than 8 bits an element always a copy.
+
+        JAX has float4_e2m1fn, int4, uint4, int2 and uint2 and imports none of them: the packed bytes go in as uint8,
+        and `jax.lax.bitcast_convert_type` makes a new array of them.
+
+        Args:
+            copy: True copies always; None where nothing else is possible; False never, but refuses.
+
+        Raises:
+            ExchangeError: The tensor is not row-major and dense, or not aligned to 64 bytes, and copy is not True; or
+                JAX needs a copy, and copy is False.
+            DTypeError: JAX has 64-bit types switched off, or no such dtype.
+        """
+        source = self.copy() if copy else self
+        return to_jax(source.buffer, source.layout, source.dtype, "Tensor.jax", may_copy=copy is not False)
+
+    def export(self, to: Literal["tensor", "numpy", "torch", "jax"], *, copy: bool = False) -> Exported:
+        """The bytes as a uint8 array of a library, with the dtype and the layout that it cannot name beside them.
+
+        The array is on this tensor's memory, from its first byte to its last, and may travel as any array of that
+        library; `from_exported` makes the tensor whole again.
+
+        Args:
+            to: Whose array; `tensor` for a Tensor, which any consumer of DLPack takes.
+            copy: Of a dense copy instead.
+
+        Raises:
+            ExchangeError: The library cannot share the memory: torch nothing read-only, JAX nothing that is not
+                aligned to 64 bytes.
+        """
+        source = self.copy() if copy else self
+        layout, start, size_bytes = source.layout.rebased()
+        raw = _trusted(source.buffer, Layout((size_bytes,), (8,), start * 8, 8), dtypes.uint8)
+        if to not in ("tensor", "numpy", "torch", "jax"):
+            expected = "'tensor', 'numpy', 'torch' or 'jax'"
+            raise OptionError(message("Tensor.export", "to", "", repr(to), expected, "name one of these"))
+        array = raw if to == "tensor" else raw.numpy() if to == "numpy" else raw.torch() if to == "torch" else raw.jax()
+        return Exported(array, source.dtype, layout)
 
     def __dlpack__(
         self,
@@ -429,34 +463,21 @@ class Tensor:
     ) -> object:
         """A DLPack capsule of the same memory, or of a copy if asked for.
 
+        Elements of fewer than 8 bits go as the standard's default, packed in one lane, or one byte each with the flag
+        that says so; `torch` and `jax` know what those two want instead.
+
         Args:
-            stream: None or -1; host memory has no streams.
+            stream: Host memory has no streams: None or -1. Device memory is as ready as the legacy default stream was
+                when it came in: None, -1 or 1.
             max_version: What the consumer understands; from (1, 0) on the capsule is versioned.
-            dl_device: Where the consumer wants it; only where it is already.
+            dl_device: Where the consumer wants it; only where it is already, or the CPU for memory the host can read.
             copy: True copies; False and None share.
 
         Raises:
             ExchangeError: The tensor cannot be handed over as asked without losing a fact.
-            DTypeError: Its elements are of no row in `dlpack.EXCHANGED`.
         """
-        if stream not in (None, -1):
-            raise ExchangeError(
-                message("__dlpack__", "stream", "", stream, "None or -1 for host memory", "leave it out")
-            )
-        if dl_device is not None and tuple(dl_device) != self.device.dlpack:
-            expected = f"{self.device.dlpack}, where the tensor is"
-            raise ExchangeError(
-                message("__dlpack__", "dl_device", "", tuple(dl_device), expected, "move it afterwards")
-            )
-        versioned = max_version is not None and tuple(max_version) >= (1, 0)
-        if copy:
-            return self.copy()._capsule("__dlpack__", versioned=versioned, copied=True)
-        if self.read_only and not versioned:
-            remedy = "pass max_version=(1, 0) or copy=True"
-            raise ExchangeError(
-                message("__dlpack__", "tensor", "access", "read-only", "writable in a legacy capsule", remedy)
-            )
-        return self._capsule("__dlpack__", versioned=versioned)
+        source = self.copy() if copy else self
+        return to_dlpack(source.buffer, source.layout, source.dtype, stream, max_version, dl_device, copied=bool(copy))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """`(device_type, device_id)` of DLPack."""
@@ -464,7 +485,7 @@ class Tensor:
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """NumPy's protocol: the array of `numpy()`, converted or copied as NumPy asks."""
-        return np.array(self.numpy(), dtype=dtype, copy=copy)
+        return np.array(self.numpy(copy=bool(copy)), dtype=dtype, copy=None if copy else copy)
 
     def tobytes(self) -> bytes:
         """The elements in row-major order, each in as few whole bytes as hold it, unused high bits 0."""
@@ -524,28 +545,6 @@ class Tensor:
             raise LayoutError(message(f"Tensor.{call}", "tensor", "storage", actual, "whole bytes", remedy))
         return np.ndarray(layout.shape, dtype, self.buffer.array(), layout.offset_bytes, layout.strides_bytes)
 
-    def _capsule(self, call: str, *, versioned: bool, copied: bool = False) -> object:
-        """A DLPack capsule of the memory as it is, checked for what consumers cannot take."""
-        check_exchanged(self.dtype, f"Tensor.{call}")
-        if not self.device.is_host:
-            remedy = "hand over the producer's own tensor"
-            raise ExchangeError(message(f"Tensor.{call}", "tensor", "device", self.device, "host memory", remedy))
-        if min(self.layout.strides_bits, default=0) < 0:
-            # torch up to 2.13 ends the process on a negative stride, and a producer cannot know its consumer.
-            remedy = "pass copy=True or use numpy()"
-            raise ExchangeError(
-                message(
-                    f"Tensor.{call}",
-                    "tensor",
-                    "layout",
-                    f"of strides {self.strides}",
-                    "one of non-negative strides",
-                    remedy,
-                )
-            )
-        array = self._array(call, carrier_of(self.dtype))
-        return capsule_of(array, self.dtype, versioned=versioned, copied=copied)
-
 
 # A slot's own setter passes by the frozen class's refusal, at half the cost of object.__setattr__.
 _set_buffer, _set_layout, _set_dtype = (Tensor.__dict__[name].__set__ for name in ("buffer", "layout", "dtype"))
@@ -563,23 +562,6 @@ def _trusted(buffer: Buffer, layout: Layout, dtype: DType) -> Tensor:
 # A summary shows three places at both ends of an axis, and nothing of a tensor with so many short axes that it would be
 # larger than this.
 _EDGES, _SHOWN = 6, 10_000
-
-
-class _Constant:
-    """A tensor for a consumer that asks for a legacy capsule and never writes: read-only memory loses nothing there."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._tensor = tensor
-
-    def __dlpack__(self, **_: object) -> object:
-        buffer, tensor = self._tensor.buffer, self._tensor
-        if buffer.read_only:
-            writable = Buffer(buffer.address, buffer.size_bytes, buffer.owner, buffer.device)
-            tensor = _trusted(writable, tensor.layout, tensor.dtype)
-        return tensor._capsule("jax", versioned=False)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._tensor.device.dlpack
 
 
 def _allocated(shape: Sequence[SupportsIndex], dtype: DType, storage: Storage, *, zero: bool) -> Tensor:
@@ -640,18 +622,12 @@ def _unpickled(dtype: DType, shape: Shape, storage: Storage, data: Any) -> Tenso
     return tensor
 
 
-def _from_numpy(array: npt.NDArray[Any]) -> Tensor:
-    """The array's memory, from its lowest byte to its highest."""
-    dtype = dtypes.of(array.dtype)
-    if not array.flags.aligned:
-        remedy = "copy it first"
-        raise ExchangeError(message("Tensor.from_any", "x", "alignment", "less than its dtype's", "natural", remedy))
-    layout, low, span = _numpy_layout(array.shape, array.strides, dtype)
-    return _trusted(Buffer(address_of(array) + low, span, array, CPU, not array.flags.writeable), layout, dtype)
-
-
-@lru_cache(maxsize=4096)
-def _numpy_layout(shape: Shape, strides: Shape, dtype: DType) -> tuple[Layout, int, int]:
-    """A NumPy array's layout from its lowest byte, how far from element (0, 0, ...) that is, and the bytes spanned."""
-    storage: Literal["packed", "padded"] = "padded" if dtype.width_bits % 8 else "packed"
-    return Layout.from_byte_strides(shape, strides, width_bits=dtype.width_bits, storage=storage).rebased()
+def _bytes_of(x: object, call: str) -> Buffer:
+    """The bytes of a dense uint8 array of rank 1, of any library, or of what has the buffer protocol."""
+    raw = Tensor.from_any(x, copy=False)
+    if raw.dtype is not dtypes.uint8 or raw.ndim != 1 or not raw.layout.is_contiguous():
+        actual = f"{raw.dtype} of shape {raw.shape} with strides {raw.strides}"
+        raise ExchangeError(message(call, "bytes", "", actual, "a dense uint8 array of rank 1", "flatten them first"))
+    if not raw.layout.offset_bits and raw.size == raw.buffer.size_bytes:
+        return raw.buffer
+    return Buffer(raw.address, raw.size, raw.buffer.owner, raw.device, raw.read_only)

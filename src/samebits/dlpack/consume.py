@@ -1,0 +1,168 @@
+"""What a producer of DLPack hands over, checked: start at `receive`.
+
+Memory that the host can read is used in place. That of CUDA and ROCm is carried: its address and device are facts, and
+what needs the host refuses them. Every other device is refused by name, Metal among them: its data pointer is a handle,
+an `id<MTLBuffer>`, and no address (dlpack.h, DLTensor.data).
+"""
+
+import ctypes
+import struct
+from functools import lru_cache
+from typing import Any, Protocol
+
+from samebits.dlpack.abi import (
+    HEADER,
+    LEGACY,
+    LEGACY_NAME,
+    USED,
+    VERSION,
+    VERSIONED,
+    VERSIONED_NAME,
+    is_valid,
+    name_of,
+    pointer_of,
+    rename,
+)
+from samebits.dlpack.encoding import COPIED, PADDED, READ_ONLY, Encoding, decode, row_major
+from samebits.dtypes import DType
+from samebits.errors import ExchangeError, message
+from samebits.layout import Layout, Shape
+from samebits.memory import Buffer, Device
+from samebits.shapes import MAX_RANK
+
+__all__ = ["Producer", "receive"]
+
+# DLDeviceType of dlpack.h 1.3: those that have no address the host or a CUDA or ROCm kernel could use, or none known.
+_REFUSED = {
+    4: "kDLOpenCL",
+    7: "kDLVulkan",
+    8: "kDLMetal",
+    9: "kDLVPI",
+    12: "kDLExtDev",
+    14: "kDLOneAPI",
+    15: "kDLWebGPU",
+    16: "kDLHexagon",
+    17: "kDLMAIA",
+    18: "kDLTrn",
+}
+
+
+class Producer(Protocol):
+    """Anything that exports DLPack."""
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """A capsule."""
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        """`(device_type, device_id)`."""
+
+
+class _Managed:
+    """A managed tensor that is ours: its deleter is called once, when the last user lets go, on that thread."""
+
+    __slots__ = ("_address", "_deleter")
+
+    _call = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
+
+    def __init__(self, address: int, deleter: int) -> None:
+        self._address = address
+        self._deleter = deleter
+
+    def __del__(self) -> None:
+        if self._deleter:
+            self._call(self._deleter)(self._address)
+
+
+def receive(producer: Producer, call: str = "from_dlpack") -> tuple[Buffer, Layout, DType]:
+    """The producer's memory, layout and dtype, without copying; the buffer's owner calls the deleter.
+
+    A legacy capsule cannot say whether its memory may be written, and is taken as read-only.
+
+    Args:
+        producer: Anything with `__dlpack__`.
+        call: The public function, for messages.
+
+    Raises:
+        ExchangeError: There is no capsule, or one that breaks the protocol or is of another major version.
+        DTypeError: Its elements are of no row of `dtypes.ROWS`.
+    """
+    capsule = _requested(producer, call)
+    name = VERSIONED_NAME if is_valid(capsule, VERSIONED_NAME) else LEGACY_NAME
+    if name is LEGACY_NAME and not is_valid(capsule, name):
+        actual = name_of(capsule) if type(capsule).__name__ == "PyCapsule" else type(capsule).__name__
+        expected = "b'dltensor_versioned' or b'dltensor'"
+        raise ExchangeError(message(call, "capsule", "name", repr(actual), expected, "ask for a new one"))
+    address = pointer_of(capsule, name)
+    rename(capsule, USED[name])
+    if name == LEGACY_NAME:
+        *tensor, _, deleter = LEGACY.unpack(ctypes.string_at(address, LEGACY.size))
+        return _checked(call, tensor, READ_ONLY, _Managed(address, deleter))
+    # Another major version shares only the header, which is what it takes to give the tensor back.
+    major, minor, _, deleter, flags = HEADER.unpack(ctypes.string_at(address, HEADER.size))
+    owner = _Managed(address, deleter)
+    if major != VERSION[0]:
+        raise ExchangeError(
+            message(call, "capsule", "version", f"{major}.{minor}", "1.x", "export it with max_version=(1, 3)")
+        )
+    if flags & ~(READ_ONLY | COPIED | PADDED):
+        raise ExchangeError(
+            message(call, "capsule", "flags", f"{flags:#x}", "a subset of 0x7", "export it with max_version=(1, 3)")
+        )
+    tensor = list(VERSIONED.unpack(ctypes.string_at(address, VERSIONED.size))[5:])
+    return _checked(call, tensor, flags, owner)
+
+
+def _requested(producer: Producer, call: str) -> object:
+    """The capsule of a producer, which may be too old to know any keyword."""
+    export = getattr(producer, "__dlpack__", None)
+    if export is None:
+        raise ExchangeError(
+            message(call, "x", "type", type(producer).__name__, "one with __dlpack__", "use Tensor.from_any")
+        )
+    try:
+        return export(max_version=VERSION)
+    except TypeError:
+        return export()
+
+
+def _checked(call: str, tensor: list[int], flags: int, owner: _Managed) -> tuple[Buffer, Layout, DType]:
+    """The facts of a DLTensor, refused where they cannot be true."""
+    data, device_type, device_id, ndim, code, bits, lanes, shape_at, strides_at, byte_offset = tensor
+    device = None if device_type in _REFUSED else Device.from_dlpack(device_type, device_id)
+    if device is None:
+        actual = f"{_REFUSED.get(device_type, 'unknown')} ({device_type})"
+        expected = "the host's, CUDA's or ROCm's"
+        raise ExchangeError(message(call, "x", "DLPack device type", actual, expected, "copy it to the host first"))
+    if not 0 <= ndim <= MAX_RANK:
+        raise ExchangeError(message(call, "x", "rank", ndim, f"in [0, {MAX_RANK}]", "reshape it first"))
+    if ndim and not shape_at:
+        raise _broken(call, "shape pointer", "NULL", f"{ndim} extents")
+    shape = struct.unpack(f"{ndim}q", ctypes.string_at(shape_at, 8 * ndim)) if ndim else ()
+    strides = struct.unpack(f"{ndim}q", ctypes.string_at(strides_at, 8 * ndim)) if ndim and strides_at else None
+    dtype, layout, low, span = _decoded(code, bits, lanes, flags & PADDED, shape, strides, call)
+    if not span:
+        return Buffer(0, 0, owner, device, bool(flags & READ_ONLY)), layout, dtype
+    address = data + byte_offset
+    if not data:
+        raise _broken(call, "data pointer", "NULL", "that of its elements")
+    if address + low < 0 or address + low + span > 1 << 64:
+        raise _broken(call, "span", f"{span} bytes from {address + low:#x}", "addressable")
+    if layout.pitch_bits % 8 == 0 and address % (layout.pitch_bits >> 3):
+        expected = f"a multiple of {layout.pitch_bits >> 3}"
+        raise ExchangeError(message(call, "x", "address", f"{address:#x}", expected, "copy it first"))
+    return Buffer(address + low, span, owner, device, bool(flags & READ_ONLY)), layout, dtype
+
+
+@lru_cache(maxsize=4096)
+def _decoded(
+    code: int, bits: int, lanes: int, padded: int, shape: Shape, strides: Shape | None, call: str
+) -> tuple[DType, Layout, int, int]:
+    """The dtype, the layout from its lowest byte, how far from element (0, 0, ...) that is, and the bytes spanned."""
+    steps = row_major(shape) if strides is None else strides
+    dtype, layout = decode(Encoding(code, bits, lanes, padded, shape, steps), call)
+    return dtype, *layout.rebased()
+
+
+def _broken(call: str, fact: str, actual: object, expected: object) -> ExchangeError:
+    """What no correct producer hands over."""
+    return ExchangeError(message(call, "x", fact, actual, expected, "report it to the producer"))

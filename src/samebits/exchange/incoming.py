@@ -1,0 +1,162 @@
+"""Arrays of other libraries as buffer, layout and dtype: start at `facts_of`, which tries what loses least first."""
+
+import contextlib
+from collections.abc import Hashable
+from functools import lru_cache
+from typing import Any, Literal, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from samebits import dtypes
+from samebits.dlpack.consume import Producer, receive
+from samebits.dtypes import DType
+from samebits.errors import DTypeError, ExchangeError, message
+from samebits.layout import Layout, Shape
+from samebits.memory import CPU, Buffer, Device, address_of
+
+__all__ = ["check_torch_shell", "facts_of", "from_numpy", "is_jax_narrow", "is_shared", "packed_by_jax"]
+
+Facts = tuple[Buffer, Layout, DType]
+
+
+def facts_of(x: object, call: str) -> Facts:
+    """x's memory, layout and dtype, shared, by the first of these that x has:
+
+    NumPy's array itself, whose dtype may be of ml_dtypes; DLPack; the CUDA array interface; the buffer protocol, the
+    array interface and `__array__`, in NumPy's order. A list or a number becomes a new array.
+
+    Raises:
+        DTypeError: Its elements are of no row of `dtypes.ROWS`, or of a torch dtype that does not say what they are.
+        ExchangeError: Its memory cannot be shared.
+    """
+    if isinstance(x, np.ma.MaskedArray):
+        remedy = "fill it first, with x.filled(value)"
+        raise ExchangeError(message(call, "x", "type", "a masked array", "an array without a mask", remedy))
+    if isinstance(x, np.ndarray | np.generic):
+        return from_numpy(np.asarray(x), call)
+    if hasattr(type(x), "__dlpack__"):
+        check_torch_shell(x, call)
+        return receive(cast(Producer, x), call)
+    if hasattr(type(x), "__cuda_array_interface__"):
+        return _from_cuda(x, call)
+    return from_numpy(np.asarray(memoryview(x) if isinstance(x, bytes) else x), call)
+
+
+def is_shared(x: object) -> bool:
+    """Whether `facts_of` shares x's memory: not of a number or a list, nor of what makes an array when asked."""
+    named = ("__dlpack__", "__cuda_array_interface__", "__array_interface__", "__array_struct__")
+    if isinstance(x, np.ndarray) or any(hasattr(type(x), name) for name in named[:2]):
+        return True
+    if isinstance(x, np.generic):
+        return False
+    with contextlib.suppress(TypeError):
+        memoryview(x)  # type: ignore[arg-type]  # what has no buffer is told by the TypeError
+        return True
+    return any(hasattr(x, name) for name in named[2:])
+
+
+def from_numpy(array: npt.NDArray[Any], call: str) -> Facts:
+    """The array's memory, from its lowest byte to its highest."""
+    dtype = dtypes.of(array.dtype)
+    if not array.flags.aligned:
+        remedy = "copy it first"
+        raise ExchangeError(message(call, "x", "alignment", "less than its dtype's", "natural", remedy))
+    layout, low, span = _layout_of(array.shape, array.strides, dtype)
+    return Buffer(address_of(array) + low, span, array, CPU, not array.flags.writeable), layout, dtype
+
+
+@lru_cache(maxsize=4096)
+def _layout_of(shape: Shape, strides: Shape, dtype: DType) -> tuple[Layout, int, int]:
+    """An array's layout from its lowest byte, how far from element (0, 0, ...) that is, and the bytes spanned."""
+    storage: Literal["packed", "padded"] = "padded" if dtype.width_bits % 8 else "packed"
+    return Layout.from_byte_strides(shape, strides, width_bits=dtype.width_bits, storage=storage).rebased()
+
+
+def check_torch_shell(x: object, call: str) -> None:
+    """Refuse torch dtypes without a meaning, such as torch.int4: torch would hand them over as int8 or uint8."""
+    dtype = getattr(x, "dtype", None)
+    if dtype is not None and _is_shell(dtype):
+        remedy = "say what its bytes are, with Tensor.from_buffer(x.view(torch.uint8), dtype, shape)"
+        raise DTypeError(message(call, "x", "dtype", dtype, "one whose bits torch gives a meaning", remedy))
+
+
+@lru_cache(maxsize=256)
+def _is_shell(dtype: Hashable) -> bool:
+    """Whether a dtype is one of torch's that only names a width."""
+    if type(dtype).__module__.partition(".")[0] != "torch":
+        return False
+    name = str(dtype).removeprefix("torch.")
+    stem = name.rstrip("0123456789x")
+    return stem in ("bits", "qint", "quint") or (stem in ("int", "uint") and int(name.removeprefix(stem)) < 8)
+
+
+def is_jax_narrow(x: object) -> bool:
+    """Whether x is a JAX array of a format for which JAX has no DLPack: int4, uint4, int2, uint2."""
+    dtype = getattr(x, "dtype", None)
+    return isinstance(dtype, np.dtype) and _is_narrow(cast(Hashable, type(x)), dtype)
+
+
+@lru_cache(maxsize=1024)
+def _is_narrow(kind: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether a class is JAX's and a dtype one that it does not export."""
+    packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
+    return dtype.name in ("int4", "uint4", "int2", "uint2") and bool(packages & {"jax", "jaxlib"})
+
+
+def packed_by_jax(x: Any) -> tuple[Any, Layout, DType]:
+    """A JAX array of such a format as a uint8 JAX array of its bytes, packed and dense; a copy."""
+    import jax.lax
+    import jax.numpy as jnp
+
+    dtype = dtypes.of(x.dtype)
+    count = 8 // dtype.width_bits
+    flat = jnp.pad(x.reshape(-1), (0, -x.size % count))
+    raw = jax.lax.bitcast_convert_type(flat.reshape(-1, count), jnp.uint8)
+    return raw, Layout.dense(x.shape, width_bits=dtype.width_bits), dtype
+
+
+def _from_cuda(x: object, call: str) -> Facts:
+    """The facts of a CUDA array interface of version 3 or later; nothing is read, and no stream is waited for."""
+    facts: dict[str, Any] = x.__cuda_array_interface__  # type: ignore[attr-defined]  # asked for above
+    version = facts.get("version")
+    if not isinstance(version, int) or version < 3:
+        remedy = "export it with DLPack"
+        raise ExchangeError(message(call, "x", "CUDA array interface version", version, "at least 3", remedy))
+    if facts.get("mask") is not None:
+        raise ExchangeError(message(call, "x", "mask", "an array", "None", "fill the masked elements first"))
+    dtype = dtypes.of(np.dtype(facts["typestr"]))
+    shape = tuple(facts["shape"])
+    if facts.get("strides") is None:
+        strides: Shape = Layout.dense(shape, width_bits=dtype.width_bits).strides_bytes
+    else:
+        strides = tuple(facts["strides"])
+    layout, low, span = _layout_of(shape, strides, dtype)
+    address, read_only = facts["data"]
+    return Buffer(address + low, span, x, Device("cuda", _cuda_index(x)), bool(read_only)), layout, dtype
+
+
+def _cuda_index(x: object) -> int:
+    """Which CUDA device x says it is on; the interface itself has no word for it."""
+    device = getattr(x, "device", None)
+    index = getattr(device, "index", getattr(device, "id", None))
+    return index if isinstance(index, int) else 0
+
+
+def _register_with_numpy() -> None:
+    """Let NumPy 2.5 and later exchange the dtypes of ml_dtypes, each under the standard's own code.
+
+    NumPy takes one byte or more an element, so that float6 and float4 go as its 8 bits, and integers of fewer bits,
+    which would be int8 and uint8, not at all.
+    """
+    register = getattr(np.dtypes, "register_dlpack_dtype", None)
+    if register is None:
+        return
+    for row in dtypes.ROWS:
+        if row.numpy is not None and row.numpy.isbuiltin != 1 and row.is_float:
+            # Who was first keeps the code; registering the same dtype again is no conflict.
+            with contextlib.suppress(ValueError):
+                register((row.dlpack[0], row.numpy.itemsize * 8), row.numpy)
+
+
+_register_with_numpy()

@@ -1,0 +1,89 @@
+"""DLPack by hand: the structures of dlpack.h 1.3, and a producer whose every field a test chooses."""
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+
+from samebits.memory import address_of
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype, _new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+name_of = ctypes.pythonapi.PyCapsule_GetName
+name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+
+class DLTensor(ctypes.Structure):
+    """DLTensor of dlpack.h."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class Legacy(ctypes.Structure):
+    """DLManagedTensor."""
+
+    _fields_ = [("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", DLTensor),
+    ]
+
+
+class HandMade:
+    """A producer whose every field the test chooses, and which counts the calls of its deleter."""
+
+    def __init__(self, shape: Any = (2, 3), strides: Any = (3, 1), *, legacy: bool = False, **fields: Any) -> None:
+        self.memory = np.arange(64, dtype=np.float32)
+        self.deleted: list[int] = []
+        self.managed = Legacy() if legacy else Versioned(major=1, minor=3)
+        tensor = self.managed.tensor
+        tensor.data, tensor.device_type, tensor.ndim = address_of(self.memory), 1, len(shape)
+        tensor.code, tensor.bits, tensor.lanes = 2, 32, 1
+        tensor.shape = (ctypes.c_int64 * len(shape))(*shape)
+        if strides is not None:
+            tensor.strides = (ctypes.c_int64 * len(strides))(*strides)
+        self.deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: self.deleted.append(threading.get_ident()))
+        self.managed.deleter = ctypes.cast(self.deleter, ctypes.c_void_p)
+        self.name = fields.pop("name", b"dltensor" if legacy else b"dltensor_versioned")
+        self.capsule: object = None
+        for field, value in fields.items():
+            setattr(self.managed if hasattr(self.managed, field) else tensor, field, value)
+
+    def __dlpack__(self, *, max_version: tuple[int, int] | None = None) -> object:
+        assert max_version == (1, 3)
+        self.capsule = _new_capsule(ctypes.addressof(self.managed), self.name, None)
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def exported(x: Any, **options: Any) -> Any:
+    """The managed tensor of a capsule, and the capsule."""
+    capsule = x.__dlpack__(**options)
+    name = name_of(capsule)
+    kind = Versioned if name == b"dltensor_versioned" else Legacy
+    return kind.from_address(pointer_of(capsule, name)), capsule
