@@ -24,6 +24,7 @@ from samebits.tensor import Tensor
 
 SLOW = exchange.REFERENCE
 slow_from_dlpack: Callable[..., Tensor] = SLOW["from_dlpack"].__get__(None, Tensor)
+slow_from_any: Callable[..., Tensor] = SLOW["from_any"].__get__(None, Tensor)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -69,6 +70,7 @@ def arrays() -> dict[str, Any]:
 def test_numpy_arrays_come_in_as_without_emitted_code(name: str) -> None:
     x = arrays()[name]
     assert outcome(lambda: Tensor.from_dlpack(x)) == outcome(lambda: slow_from_dlpack(x))
+    assert outcome(lambda: Tensor.from_any(x)) == outcome(lambda: slow_from_any(x))
 
 
 def tensors() -> dict[str, Any]:
@@ -102,6 +104,7 @@ def tensors() -> dict[str, Any]:
 def test_torch_tensors_come_in_as_without_emitted_code(name: str) -> None:
     x = tensors()[name]
     assert outcome(lambda: Tensor.from_dlpack(x)) == outcome(lambda: slow_from_dlpack(x))
+    assert outcome(lambda: Tensor.from_any(x)) == outcome(lambda: slow_from_any(x))
 
 
 def test_negated_memory_of_torch_is_asked_for_by_its_own_method() -> None:

@@ -22,6 +22,9 @@ from samebits.codegen import isa as isas
 from samebits.layout import Layout
 from samebits.memory import CPU, Buffer
 from samebits.native import compile, exchange_text, objects
+from samebits.native.consume_text import ARRAY_DTYPES, BYTE_STRIDES, SIZES
+from samebits.native.dlpack_text import Facts
+from samebits.native.produce_text import DTYPES
 from samebits.tensor import Tensor
 
 __all__ = ["REFERENCE", "install", "is_installed"]
@@ -30,7 +33,9 @@ _KEPT_LAYOUTS, _KEPT_PRODUCERS = 4096, 64
 _lock = threading.RLock()
 _installed: bool | None = None
 # The methods that are replaced, as they are written in Python.
-REFERENCE: dict[str, Any] = {name: vars(Tensor)[name] for name in ("from_dlpack", "__dlpack__", "__dlpack_device__")}
+REFERENCE: dict[str, Any] = {
+    name: vars(Tensor)[name] for name in ("from_dlpack", "from_any", "__dlpack__", "__dlpack_device__")
+}
 # Everything that emitted code has the address of.
 _held: list[object] = []
 
@@ -65,14 +70,14 @@ def _is_possible() -> bool:
 
 def _try_install() -> bool:
     try:
-        facts = exchange_text.Facts(
+        facts = Facts(
             tensor=objects.slot_offsets(Tensor),
             buffer=objects.slot_offsets(Buffer),
             layout=objects.slot_offsets(Layout),
             finalizing=objects.finalizing_symbol(),
         )
         module = exchange_text.module(facts, {name: _doc(name, method) for name, method in REFERENCE.items()})
-        symbols = ("state", "method_from_dlpack", "method_dlpack", "method_dlpack_device")
+        symbols = ("state", *(f"method_{name}" for name in REFERENCE))
         host = next(row for row in isas.ROWS if row.compiled and row.available)
         state, *tables = compile.addresses(module.text(), symbols, host.target())
     except (errors.NativeError, ValueError):
@@ -81,10 +86,10 @@ def _try_install() -> bool:
     _fill(state, module.words)
     new_function = _python("PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     new_method = _python("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-    # A built-in function is no descriptor: it is the same for the class and an instance, and nothing is bound.
-    Tensor.from_dlpack = new_function(tables[0], Tensor, None)  # type: ignore[method-assign]
-    Tensor.__dlpack__ = new_method(Tensor, tables[1])  # type: ignore[method-assign]
-    Tensor.__dlpack_device__ = new_method(Tensor, tables[2])  # type: ignore[method-assign]
+    for table, (name, method) in zip(tables, REFERENCE.items(), strict=True):
+        # A built-in function is no descriptor: it is the same for the class and an instance, and nothing is bound.
+        is_bound = not isinstance(method, classmethod)
+        setattr(Tensor, name, new_method(Tensor, table) if is_bound else new_function(table, Tensor, None))
     return True
 
 
@@ -111,7 +116,8 @@ def _fill(state: int, words: dict[str, int]) -> None:
         "tensor_type": Tensor, "buffer_type": Buffer, "layout_type": Layout, "array_type": np.ndarray,
         "buffer": template, "cpu": CPU, "cpu_pair": CPU.dlpack, "layouts": _layouts, "producers": _producers,
         "make_layout": _make_layout, "add_producer": _add_producer,
-        "slow_from_dlpack": REFERENCE["from_dlpack"].__get__(None, Tensor), "slow_dlpack": REFERENCE["__dlpack__"],
+        "slow_from_dlpack": REFERENCE["from_dlpack"].__get__(None, Tensor),
+        "slow_from_any": REFERENCE["from_any"].__get__(None, Tensor), "slow_dlpack": REFERENCE["__dlpack__"],
         "slow_dlpack_device": REFERENCE["__dlpack_device__"],
     }  # fmt: skip
     several = {"array_dtypes", "dtypes", "rows"}
@@ -127,32 +133,39 @@ def _fill(state: int, words: dict[str, int]) -> None:
 
 
 def _fill_dtypes(state: int, words: dict[str, int]) -> None:
-    """The tables of dtypes: NumPy's own, ours with their DLPack codes, and ours by these codes."""
+    """The tables of dtypes: NumPy's and those of ml_dtypes, ours with their DLPack codes, and ours by these codes."""
     whole = [row for row in dtypes.ROWS if row.width_bits in (8, 16, 32, 64)]
-    native = [(row.numpy, row) for row in whole if row.numpy is not None and row.numpy.isbuiltin == 1]
-    arrays = [word for dtype, row in native for word in (id(dtype), id(row), row.width_bits)]
-    ours = [word for row in whole for word in (id(row), row.dlpack[0] | row.dlpack[1] << 8 | 1 << 16)]
-    _held.extend(dtype for dtype, _ in native)
-    _held.extend(whole)
-    for name, content, room in (
-        ("array_dtypes", arrays, 3 * exchange_text.ARRAY_DTYPES), ("dtypes", ours, 2 * exchange_text.DTYPES)
+    arrays = [(row.numpy, row) for row in whole if row.numpy is not None]
+    _held.extend([whole, arrays])
+    native, extended = (
+        [
+            word
+            for dtype, row in arrays
+            if (dtype.isbuiltin == 1) is own
+            for word in (id(dtype), id(row), row.width_bits)
+        ]
+        for own in (True, False)
+    )
+    codes = [word for row in whole for word in (id(row), row.dlpack[0] | row.dlpack[1] << 8 | 1 << 16)]
+    half = 3 * ARRAY_DTYPES
+    for name, first, content, room in (
+        ("array_dtypes", 0, native, half), ("array_dtypes", half, extended, half), ("dtypes", 0, codes, 2 * DTYPES)
     ):  # fmt: skip
         if len(content) > room:
             raise ValueError(f"{name} has {len(content)} words, there is room for {room}")
-        ctypes.memmove(state + 8 * words[name], array("Q", content).tobytes(), 8 * len(content))
+        ctypes.memmove(state + 8 * (words[name] + first), array("Q", content).tobytes(), 8 * len(content))
     for row in whole:
         code, bits = row.dlpack
-        place = words["rows"] + code * exchange_text.SIZES + (bits >> 3)
-        ctypes.c_size_t.from_address(state + 8 * place).value = id(row)
+        ctypes.c_size_t.from_address(state + 8 * (words["rows"] + code * SIZES + (bits >> 3))).value = id(row)
 
 
 def _make_layout(key: bytes) -> Entry | None:
     """The layout of a key of `exchange_text`, remembered; None where the rules of the slow path decide."""
     tag, *rest = struct.unpack(f"{len(key) // 8}q", key)
-    bits = tag & (exchange_text.BYTE_STRIDES - 1)
+    bits = tag & (BYTE_STRIDES - 1)
     shape, strides = rest[: len(rest) // 2], rest[len(rest) // 2 :]
     try:
-        if not tag & exchange_text.BYTE_STRIDES:
+        if not tag & BYTE_STRIDES:
             found = Layout.from_strides(shape, strides, width_bits=bits).rebased()
         elif any(stride % (bits >> 3) for stride in strides):
             return None
