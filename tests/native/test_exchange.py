@@ -93,6 +93,8 @@ def tensors() -> dict[str, Any]:
         "frozen parameter": torch.nn.Parameter(torch.ones(2), requires_grad=False),
         "fp4": torch.zeros(2, dtype=torch.float4_e2m1fn_x2),
     }
+    for name in ("int4", "uint4", "int1", "uint7", "bits8"):
+        found[f"shell {name}"] = torch.zeros(4, dtype=torch.uint8).view(getattr(torch, name))
     for row in dtypes.ROWS:
         dtype = getattr(torch, row.name, None)
         if dtype is not None and row.width_bits >= 8:

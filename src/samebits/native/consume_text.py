@@ -50,6 +50,7 @@ def consumption(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
     _from_array(m)
     _from_managed(m)
     _is_false(m)
+    _is_named(m)
     _from_producer(m)
     # NumPy's DLPack knows its own dtypes alone.
     _from(m, "from_dlpack", ARRAY_DTYPES, docs)
@@ -176,8 +177,8 @@ def _is_false(m: Module) -> None:
 def _from_producer(m: Module) -> None:
     """`from_producer(x) -> Tensor` of an object whose type has `__dlpack_c_exchange_api__`.
 
-    A row of `producers` is (its capsule, an attribute or None, a method or None): both must be False, or the memory
-    does not hold what the object means, which only the object's own `__dlpack__` knows how to refuse.
+    A row of `producers` is the API's capsule, and for torch, whose function is less careful than its `__dlpack__`:
+    an attribute and a method that must be False; an attribute that for 8-bit integers must be one of two, signed first.
     """
     f = m.function("from_producer", "ptr", "ptr")
     (x,) = f.arguments
@@ -213,12 +214,34 @@ def _from_producer(m: Module) -> None:
         f.call("PyErr_Clear")
         f.ret(None)
     required(f, managed.now)
-    made = f.call("from_managed", managed.now)
-    with f.when(made.is_null):
+    made = f.variable("ptr")
+    made.set(None)
+    with f.when(f.call("is_named", x, row.now, managed.now) != 0):
+        made.set(f.call("from_managed", managed.now))
+    with f.when(made.now.is_null):
         deleter = f.load(managed.now, VERSIONED_AT[1])
         with f.when(deleter.is_set), exception_kept(f):
             f.call_pointer(deleter, "void", managed.now)
-    f.ret(made)
+    f.ret(made.now)
+
+
+def _is_named(m: Module) -> None:
+    """`is_named(x, row, managed) -> i32`: whether the 8-bit integers of a DLTensor are what x calls its elements.
+
+    torch hands over int4 and other types that have a name but no meaning in torch as int8 or uint8.
+    """
+    f = m.function("is_named", "i32", "ptr", "ptr", "ptr")
+    x, row, managed = f.arguments
+    code = f.as_(f.load(managed, HEADER + DTYPE, "i8"), "i64")
+    attribute = f.call("PyTuple_GetItem", row, 3)
+    with (
+        f.when(attribute != f.state("none")),
+        f.when(f.load(managed, HEADER + DTYPE + 1, "i8") == 8),
+        f.when(f.unsigned_below(code, 2)),
+    ):
+        found = f.own(f.call("PyObject_GetAttr", x, attribute))
+        f.ret(f.as_(found.now == f.call("PyTuple_GetItem", row, code + 4), "i32"))
+    f.ret(1)
 
 
 def _from(m: Module, name: str, dtypes: int, docs: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 import struct
+import sys
 import threading
 from array import array
 from typing import Any
@@ -36,11 +37,12 @@ _installed: bool | None = None
 REFERENCE: dict[str, Any] = {
     name: vars(Tensor)[name] for name in ("from_dlpack", "from_any", "__dlpack__", "__dlpack_device__")
 }
+_API_NAME = b"dlpack_exchange_api"
 # Everything that emitted code has the address of.
 _held: list[object] = []
 
 Entry = tuple[Layout, int, int]
-Row = tuple[object, str | None, str | None]
+Row = tuple[object, ...]
 _layouts: dict[bytes, Entry] = {}
 _producers: dict[type, Row | None] = {}
 
@@ -77,9 +79,9 @@ def _try_install() -> bool:
             finalizing=objects.finalizing_symbol(),
         )
         module = exchange_text.module(facts, {name: _doc(name, method) for name, method in REFERENCE.items()})
-        symbols = ("state", *(f"method_{name}" for name in REFERENCE))
+        symbols = ("state", "exchange_api", *(f"method_{name}" for name in REFERENCE))
         host = next(row for row in isas.ROWS if row.compiled and row.available)
-        state, *tables = compile.addresses(module.text(), symbols, host.target())
+        state, api, *tables = compile.addresses(module.text(), symbols, host.target())
     except (errors.NativeError, ValueError):
         return False
     compile.keep_for_ever()
@@ -90,6 +92,8 @@ def _try_install() -> bool:
         # A built-in function is no descriptor: it is the same for the class and an instance, and nothing is bound.
         is_bound = not isinstance(method, classmethod)
         setattr(Tensor, name, new_method(Tensor, table) if is_bound else new_function(table, Tensor, None))
+    new_capsule = _python("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    Tensor.__dlpack_c_exchange_api__ = new_capsule(api, _API_NAME, None)  # type: ignore[attr-defined]
     return True
 
 
@@ -115,7 +119,8 @@ def _fill(state: int, words: dict[str, int]) -> None:
         "none": None, "true": True, "false": False, "tuple_type": tuple, "int_type": int,
         "tensor_type": Tensor, "buffer_type": Buffer, "layout_type": Layout, "array_type": np.ndarray,
         "buffer": template, "cpu": CPU, "cpu_pair": CPU.dlpack, "layouts": _layouts, "producers": _producers,
-        "make_layout": _make_layout, "add_producer": _add_producer,
+        "slow_export": _export, "slow_import": _import, "type_error": TypeError,
+        "exchange_error": errors.ExchangeError, "make_layout": _make_layout, "add_producer": _add_producer,
         "slow_from_dlpack": REFERENCE["from_dlpack"].__get__(None, Tensor),
         "slow_from_any": REFERENCE["from_any"].__get__(None, Tensor), "slow_dlpack": REFERENCE["__dlpack__"],
         "slow_dlpack_device": REFERENCE["__dlpack_device__"],
@@ -126,7 +131,7 @@ def _fill(state: int, words: dict[str, int]) -> None:
     places = (ctypes.c_size_t * (max(words.values()) + 1)).from_address(state)
     for name, value in named.items():
         places[words[name]] = id(value)
-    _held.extend(named.values())
+    _held.extend([*named.values(), _API_NAME])
     _fill_dtypes(state, words)
     # At the interpreter's end the list dies before the last capsule may.
     _python("Py_IncRef", None, ctypes.py_object)(_held)
@@ -181,15 +186,40 @@ def _make_layout(key: bytes) -> Entry | None:
     return found
 
 
+class _Once:
+    """A producer of one capsule."""
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: object) -> object:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU.dlpack
+
+
+def _export(tensor: Tensor) -> object:
+    """A versioned capsule, by the method written in Python."""
+    return REFERENCE["__dlpack__"](tensor, max_version=(1, 3))
+
+
+def _import(capsule: object) -> Tensor:
+    """The tensor of a capsule, by the method written in Python."""
+    made: Tensor = REFERENCE["from_dlpack"].__get__(None, Tensor)(_Once(capsule))
+    return made
+
+
 def _add_producer(type: type) -> Row | None:
     """How an object of that type is asked through C, remembered; None where it cannot be."""
     # What a class inherits says nothing of a `__dlpack__` that it overrides.
     api = vars(type).get("__dlpack_c_exchange_api__")
     row: Row | None = None
     if api is not None and _major(api) == 1:
-        # torch's function hands over memory whose values are still to be negated, and forgets gradients.
-        is_torch = (type.__module__, type.__name__) == ("torch", "Tensor")
-        row = (api, "requires_grad", "is_neg") if is_torch else (api, None, None)
+        row = (api, None, None, None, None, None)
+        if (type.__module__, type.__name__) == ("torch", "Tensor"):
+            torch = sys.modules["torch"]
+            row = (api, "requires_grad", "is_neg", "dtype", torch.int8, torch.uint8)
     if len(_producers) >= _KEPT_PRODUCERS:
         _producers.clear()
     _producers[type] = row
@@ -198,8 +228,7 @@ def _add_producer(type: type) -> Row | None:
 
 def _major(capsule: object) -> int | None:
     """The major version of an exchange API, or None where this is none."""
-    name = b"dlpack_exchange_api"
-    if not _python("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(capsule, name):
+    if not _python("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(capsule, _API_NAME):
         return None
     pointer = _python("PyCapsule_GetPointer", ctypes.c_size_t, ctypes.py_object, ctypes.c_char_p)
-    return objects.word(pointer(capsule, name), ctypes.c_uint32)
+    return objects.word(pointer(capsule, _API_NAME), ctypes.c_uint32)

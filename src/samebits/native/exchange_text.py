@@ -3,13 +3,15 @@
 Common is: host memory, elements of whole bytes, lanes 1, no flag but read-only, at least one element. Everything else,
 and every error, is the business of the functions written in Python: an emitted function that meets a case which it
 does not know gives back what it took and calls them. So the rules have one home, and these pages hold only their
-shortest path: `consume_text` tensors that come in, `produce_text` those that go out.
+shortest path: `consume_text` tensors that come in, `produce_text` those that go out,
+`api_text` what other libraries call directly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from samebits.native.api_text import exchange_api
 from samebits.native.capi import Module
 from samebits.native.consume_text import consumption
 from samebits.native.dlpack_text import Facts, endings
@@ -27,4 +29,5 @@ def module(facts: Facts, docs: Mapping[str, str]) -> Module:
     endings(m, facts)
     consumption(m, facts, docs)
     production(m, facts, docs)
+    exchange_api(m, facts)
     return m

@@ -31,8 +31,11 @@ DTYPES = 32
 
 
 def production(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
-    """`__dlpack__` and `__dlpack_device__` with their method tables, and `managed`."""
+    """`__dlpack__` and `__dlpack_device__` with their method tables, `describe` and `managed`."""
     m.reserve("dtypes", 2 * DTYPES)
+    _code(m)
+    _rank(m, facts)
+    _describe(m, facts)
     _managed(m, facts)
     _capsule(m)
     _asked(m)
@@ -42,69 +45,103 @@ def production(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
     m.method("method___dlpack_device__", "__dlpack_device__", "dlpack_device", NOARGS, docs["__dlpack_device__"])
 
 
-def _managed(m: Module, facts: Facts) -> None:
-    """`managed(tensor, versioned) -> DLManagedTensor or DLManagedTensorVersioned`; NULL where it is not common."""
-    f = m.function("managed", "ptr", "ptr", "i64")
-    self, versioned = f.arguments
-    buffer, layout, dtype = (required(f, f.load(self, facts.tensor[n])) for n in ("buffer", "layout", "dtype"))
-    read_only = f.load(buffer, facts.buffer["read_only"])
-    owner, address = (f.load(buffer, facts.buffer[name]) for name in ("_owner", "_address"))
-    give_up(
-        f,
+def _rank(m: Module, facts: Facts) -> None:
+    """`rank(tensor) -> i64`: how many axes it has, or -1 where it is not common."""
+    f = m.function("rank", "i64", "ptr")
+    (self,) = f.arguments
+    buffer, layout, dtype = (f.load(self, facts.tensor[name]) for name in ("buffer", "layout", "dtype"))
+    for part in (buffer, layout, dtype):
+        with f.when(part.is_null):
+            f.ret(-1)
+    none = f.state("none")
+    for wrong in (
         f.load(buffer, OBJECT_TYPE) != f.state("buffer_type"),
         f.load(layout, OBJECT_TYPE) != f.state("layout_type"),
         f.load(buffer, facts.buffer["device"]) != f.state("cpu"),
-        owner == f.state("none"),
-        address == f.state("none"),
-    )
-    with f.when(read_only != f.state("false")), f.when(versioned == 0):
-        f.ret(None)
-    kind = f.variable("i64", 0)
+        f.load(buffer, facts.buffer["_owner"]) == none,
+        f.load(buffer, facts.buffer["_address"]) == none,
+        f.call("code", dtype) == 0,
+    ):
+        with f.when(wrong):
+            f.ret(-1)
+    f.ret(f.call("PyTuple_Size", f.load(layout, facts.layout["shape"])))
+
+
+def _code(m: Module) -> None:
+    """`code(dtype) -> i64`: DLDataType of one of our dtypes, or 0 where its elements are not whole bytes."""
+    f = m.function("code", "i64", "ptr")
+    (dtype,) = f.arguments
     rows = f.state_address("dtypes")
     with f.loop(DTYPES) as i, f.when(f.load(rows, i * 16) == dtype):
-        kind.set(f.load(rows, i * 16 + 8, "i64"))
-    bits = (kind.now >> 8) & 255
-    with f.when(kind.now == 0):
-        f.ret(None)
+        f.ret(f.load(rows, i * 16 + 8, "i64"))
+    f.ret(0)
+
+
+def _describe(m: Module, facts: Facts) -> None:
+    """`describe(tensor, at, room) -> i32`: the DLTensor at an address, whose shape and strides are put into the room.
+
+    0 where it is not common; the tensor has a rank.
+    """
+    f = m.function("describe", "i32", "ptr", "ptr", "ptr")
+    self, at, extents = f.arguments
+    buffer, layout, dtype = (f.load(self, facts.tensor[name]) for name in ("buffer", "layout", "dtype"))
     shape, strides = (f.load(layout, facts.layout[name]) for name in ("shape", "strides_bits"))
-    ndim = f.call("PyTuple_Size", shape)
-    size = f.select(versioned == 0, f.constant(LEGACY_AT[2]), f.constant(VERSIONED_AT[2]))
-    managed = f.call("PyMem_RawMalloc", size + ndim * 16)
-    with f.when(managed.is_null):
-        f.ret(f.call("PyErr_NoMemory"))
-    at = f.at(managed, f.select(versioned == 0, f.constant(0), f.constant(HEADER)))
-    extents = f.at(managed, size)
+    kind, ndim = f.call("code", dtype), f.call("PyTuple_Size", shape)
+    # Widths are powers of two.
+    bits = (kind >> 8) & 255
+    shift = f.call("llvm.cttz.i64", bits, f.constant(1, "i1"))
     steps = f.at(extents, ndim * 8)
     unfit = f.variable("i64", 0)
     with f.loop(ndim) as i:
         extent = f.call("PyLong_AsLongLong", f.call("PyTuple_GetItem", shape, i))
         step = f.call("PyLong_AsLongLong", f.call("PyTuple_GetItem", strides, i))
-        # Widths are powers of two; -1 is also what an error gives.
-        shift = f.call("llvm.cttz.i64", bits, f.constant(1, "i1"))
-        unfit.set(unfit.now | (step & (bits - 1)) | (step & -(1 << 63)) | (f.as_(extent <= 0, "i64")))
+        unfit.set(unfit.now | (step & (bits - 1)) | (step & -(1 << 63)) | f.as_(extent <= 0, "i64"))
         f.store(extent, extents, i * 8)
         f.store(step >> shift, steps, i * 8)
     offset = f.call("PyLong_AsLongLong", f.load(layout, facts.layout["offset_bits"]))
-    start = f.call("PyLong_AsUnsignedLongLong", address)
+    start = f.call("PyLong_AsUnsignedLongLong", f.load(buffer, facts.buffer["_address"]))
     with f.when((unfit.now | (offset & 7) | (offset & -(1 << 63)) | f.as_(start == -1, "i64")) != 0):
+        # -1 is also what a number too large gives.
         f.call("PyErr_Clear")
-        f.call("PyMem_RawFree", managed)
-        f.ret(None)
+        f.ret(0)
     f.store(start + (offset >> 3), at, DATA)
-    f.store(f.constant(1), at, DEVICE)
+    f.store(f.constant(1), at, DEVICE)  # kDLCPU, and device 0
     f.store(f.as_(ndim, "i32"), at, NDIM)
-    f.store(f.as_(kind.now, "i32"), at, DTYPE)
+    f.store(f.as_(kind, "i32"), at, DTYPE)
     f.store(extents, at, SHAPE)
     f.store(steps, at, STRIDES)
     f.store(f.constant(0), at, BYTE_OFFSET)
-    with f.when(versioned == 0):
-        f.store(f.incref(owner), managed, LEGACY_AT[0])
+    f.ret(1)
+
+
+def _managed(m: Module, facts: Facts) -> None:
+    """`managed(tensor, versioned) -> DLManagedTensor or DLManagedTensorVersioned`; NULL where it is not common."""
+    f = m.function("managed", "ptr", "ptr", "i64")
+    self, versioned = f.arguments
+    ndim = f.call("rank", self)
+    give_up(f, ndim < 0)
+    buffer = f.load(self, facts.tensor["buffer"])
+    read_only = f.load(buffer, facts.buffer["read_only"]) != f.state("false")
+    legacy = versioned == 0
+    with f.when(read_only):
+        give_up(f, legacy)
+    size = f.select(legacy, f.constant(LEGACY_AT[2]), f.constant(VERSIONED_AT[2]))
+    managed = f.call("PyMem_RawMalloc", size + ndim * 16)
+    with f.when(managed.is_null):
+        f.ret(f.call("PyErr_NoMemory"))
+    at = f.at(managed, f.select(legacy, f.constant(0), f.constant(HEADER)))
+    with f.when(f.call("describe", self, at, f.at(managed, size)) == 0):
+        f.call("PyMem_RawFree", managed)
+        f.ret(None)
+    owner = f.incref(f.load(buffer, facts.buffer["_owner"]))
+    with f.when(legacy):
+        f.store(owner, managed, LEGACY_AT[0])
         f.store(f.function_address("delete_legacy"), managed, LEGACY_AT[1])
         f.ret(managed)
     f.store(f.constant(1 | 3 << 32), managed)  # version 1.3
-    f.store(f.incref(owner), managed, VERSIONED_AT[0])
+    f.store(owner, managed, VERSIONED_AT[0])
     f.store(f.function_address("delete_versioned"), managed, VERSIONED_AT[1])
-    f.store(f.as_(read_only != f.state("false"), "i64"), managed, FLAGS)
+    f.store(f.as_(read_only, "i64"), managed, FLAGS)
     f.ret(managed)
 
 
