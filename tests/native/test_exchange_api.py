@@ -247,7 +247,9 @@ def test_ours_comes_in_through_its_own_api(api: Api) -> None:
     x = Tensor.from_any(np.arange(6.0))
     y = Tensor.from_dlpack(x)
     assert (y.address, y.layout, y.dtype) == (x.address, x.layout, x.dtype)
+    assert y is not x
     assert exchange._producers[Tensor] is not None
+    assert Tensor.from_any(x) is x
 
 
 def test_cycles_leave_nothing(api: Api) -> None:

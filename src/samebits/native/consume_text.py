@@ -250,9 +250,13 @@ def _from(m: Module, name: str, dtypes: int, docs: Mapping[str, str]) -> None:
     _, args, nargs, kwnames = f.arguments
     with f.when(nargs == 1), f.when(kwnames.is_null):
         x = f.load(args)
+        type = f.load(x, OBJECT_TYPE)
+        if name == "from_any":
+            with f.when(type == f.state("tensor_type")):
+                f.ret(f.incref(x))
         made = f.variable("ptr")
         made.set(None)
-        is_array = f.load(x, OBJECT_TYPE) == f.state("array_type")
+        is_array = type == f.state("array_type")
         with f.when(is_array):
             made.set(f.call("from_array", x, dtypes))
         with f.when(~is_array):
