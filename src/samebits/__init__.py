@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from samebits import dtypes, errors, memory
+    from samebits import dtypes, errors, layout, memory
     from samebits.codegen.isa import Isa, isas, use_isa
     from samebits.dtypes import DType
     from samebits.errors import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from samebits.kernels.gemm.contraction import Spec
     from samebits.kernels.gemm.packed import PackedMatrix
     from samebits.kernels.plan import Plan
-    from samebits.layout import Layout
+    from samebits.layout.affine import Layout
     from samebits.memory.buffer import Buffer
     from samebits.memory.device import Device
     from samebits.ops.elementwise import (
@@ -94,6 +94,7 @@ __all__ = [
     "gelu",
     "isas",
     "layer_norm",
+    "layout",
     "linear",
     "load",
     "matmul",
@@ -126,7 +127,7 @@ _HOMES = {
     "kernels.gemm.contraction": "Spec",
     "kernels.gemm.packed": "PackedMatrix",
     "kernels.plan": "Plan",
-    "layout": "Layout",
+    "layout.affine": "Layout",
     "memory.buffer": "Buffer",
     "memory.device": "Device",
     "ops.elementwise": "abs add cast divide erf exp gelu maximum minimum multiply negative reciprocal relu sqrt"
@@ -137,7 +138,7 @@ _HOMES = {
     "runtime.cpu": "Session load prepare",
     "tensor": "Tensor",
 }
-_MODULES = frozenset({"dtypes", "errors", "memory"})
+_MODULES = frozenset({"dtypes", "errors", "layout", "memory"})
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 

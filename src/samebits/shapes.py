@@ -7,20 +7,33 @@ takes the name of the public call and of the argument, for its message.
 import math
 import operator
 from collections.abc import Iterable, Sequence
-from typing import SupportsIndex
+from functools import lru_cache
+from typing import SupportsIndex, TypeGuard, cast
 
 from samebits.errors import LayoutError, message
 
-__all__ = ["LIMIT", "MAX_RANK", "check_extents", "check_index", "check_integers", "check_permutation"]
+__all__ = [
+    "LIMIT",
+    "MAX_RANK",
+    "check_axes",
+    "check_extents",
+    "check_index",
+    "check_integers",
+    "check_permutation",
+    "is_integer",
+]
 
 # NumPy's limit and cuda.core's; DLPack has none.
 MAX_RANK = 64
 # Sizes, strides and spans in bits stay within int64, so native code needs no wider arithmetic.
 LIMIT = 1 << 63
+_INT = {int}
 
 
 def check_integers(call: str, name: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
     """The values as ints; floats, bools and anything else without __index__ are refused."""
+    if type(values) is tuple and {*map(type, values)} == _INT:
+        return values
     try:
         items = tuple(values)
     except TypeError:
@@ -40,7 +53,7 @@ def check_extents(call: str, name: str, values: Iterable[SupportsIndex]) -> tupl
         raise LayoutError(message(call, name, "length", len(shape), f"at most {MAX_RANK}", "merge axes"))
     if shape and min(shape) < 0:
         raise LayoutError(message(call, name, "", shape, "extents of at least 0", "count elements"))
-    if math.prod(shape) >= LIMIT or max(shape, default=0) >= LIMIT:
+    if math.prod(shape) >= LIMIT or (0 in shape and max(shape) >= LIMIT):
         raise LayoutError(message(call, name, "", shape, "fewer than 2**63 elements", "use less"))
     return shape
 
@@ -58,10 +71,33 @@ def check_index(call: str, name: str, value: object, extent: int) -> int:
     return index if index >= 0 else index + extent
 
 
+def is_integer(value: object) -> TypeGuard[SupportsIndex]:
+    """Whether a value is meant as one integer and no sequence of them."""
+    return isinstance(value, int) or hasattr(value, "__index__")
+
+
+def check_axes(call: str, name: str, axes: SupportsIndex | Sequence[SupportsIndex], ndim: int) -> tuple[int, ...]:
+    """One axis or several as a tuple, negative ones counted from the end, none twice."""
+    if is_integer(axes):
+        return (check_index(call, name, axes, ndim),)
+    given = check_integers(call, name, cast(Sequence[SupportsIndex], axes))
+    found = tuple([check_index(call, name, axis, ndim) for axis in given])
+    if len(set(found)) < len(found):
+        raise LayoutError(message(call, name, "", found, "distinct", "name each axis once"))
+    return found
+
+
 def check_permutation(call: str, name: str, axes: Sequence[SupportsIndex], ndim: int) -> tuple[int, ...]:
     """The axes, negative ones counted from the end, each of ndim exactly once."""
     given = check_integers(call, name, axes)
-    order = given if min(given, default=0) >= 0 else tuple([axis + ndim if axis < 0 else axis for axis in given])
-    if sorted(order) != list(range(ndim)):
+    order = _permutation(given, ndim)
+    if order is None:
         raise LayoutError(message(call, name, "", given, f"a permutation of {ndim} axes", "name each axis once"))
     return order
+
+
+@lru_cache(maxsize=1024)
+def _permutation(given: tuple[int, ...], ndim: int) -> tuple[int, ...] | None:
+    """The axes counted from the start, or None if one is missing or named twice."""
+    order = tuple([axis + ndim if axis < 0 else axis for axis in given])
+    return order if sorted(order) == list(range(ndim)) else None

@@ -1,0 +1,622 @@
+"""One stride for each axis: the layout that tensors have.
+
+Start at `Layout`; `from_strides`, `from_byte_strides` and `dense` make one, every other method derives a view of the
+same memory and raises where only a copy would do. Shapes count logical elements, so a float4 matrix is (M, K) however
+it is stored. In packed storage element i of a byte takes bits `[i * width, (i + 1) * width)`, least significant first
+(DLPack); padded storage gives each element whole bytes, as NumPy does.
+
+Two layouts that put every element at the same place are one value: an axis of extent 1, and every axis of an empty
+layout, has no stride that matters, and takes the one a dense layout has there.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, SupportsIndex, cast
+
+from samebits.errors import LayoutError, ShapeError, message
+from samebits.layout import strides as arithmetic
+from samebits.layout.aliasing import WORK, intersects, is_injective
+from samebits.layout.keys import Key, selected
+from samebits.layout.strides import Shape
+from samebits.shapes import (
+    LIMIT,
+    MAX_RANK,
+    check_axes,
+    check_extents,
+    check_index,
+    check_integers,
+    check_permutation,
+    is_integer,
+)
+
+__all__ = ["Axes", "Key", "Layout", "Shape", "Storage"]
+
+Storage = Literal["packed", "padded"]
+Order = Literal["C", "F", "K"] | Sequence[SupportsIndex]
+Axes = SupportsIndex | Sequence[SupportsIndex]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Layout:
+    """bit(i, j, ...) = offset_bits + i * strides_bits[0] + j * strides_bits[1] + ...
+
+    The five attributes are all there is, in five slots; code that fills them itself must have settled the strides
+    that place nothing (above) and kept the limits: 64 axes, fewer than 2**63 elements, every bit within int64.
+
+    Attributes:
+        shape: Extents in logical elements.
+        strides_bits: Bits from an element to the next one along each axis; may be zero or negative.
+        offset_bits: Bits from the start of the buffer to element (0, 0, ...).
+        width_bits: Bits of one element.
+        storage: `packed`, elements `width_bits` apart when dense, or `padded`, each in whole bytes. Elements of whole
+            bytes are `packed`.
+    """
+
+    shape: Shape
+    strides_bits: Shape
+    offset_bits: int
+    width_bits: int
+    storage: Storage
+
+    def __new__(
+        cls,
+        shape: Sequence[SupportsIndex],
+        strides_bits: Sequence[SupportsIndex],
+        offset_bits: SupportsIndex,
+        width_bits: SupportsIndex,
+        storage: Storage = "packed",
+    ) -> "Layout":
+        """The layout of these facts, each checked.
+
+        Raises:
+            LayoutError: One is malformed, or bits lie beyond int64.
+        """
+        steps = check_integers("Layout", "strides_bits", strides_bits)
+        offset, width = check_integers("Layout", "(offset_bits, width_bits)", (offset_bits, width_bits))
+        _check_pitch("Layout", width, storage)
+        return _checked(check_integers("Layout", "shape", shape), steps, offset, width, storage)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as its constructor's arguments, which check what is read."""
+        return Layout, (self.shape, self.strides_bits, self.offset_bits, self.width_bits, self.storage)
+
+    @classmethod
+    def dense(
+        cls,
+        shape: Sequence[SupportsIndex],
+        *,
+        width_bits: SupportsIndex,
+        order: Literal["C", "F"] | Sequence[SupportsIndex] = "C",
+        storage: Storage = "packed",
+    ) -> "Layout":
+        """Elements side by side from the start of the buffer.
+
+        Args:
+            shape: Extents.
+            width_bits: Bits of one element.
+            order: `C`, last axis fastest; `F`, first axis fastest; or the axes from slowest to fastest.
+            storage: `packed` or `padded`.
+
+        Raises:
+            LayoutError: An argument is malformed, or the axes are no permutation.
+        """
+        extents = check_extents("Layout.dense", "shape", shape)
+        axes = _ordered("Layout.dense", order, extents, None)
+        (width,) = check_integers("Layout.dense", "width_bits", (width_bits,))
+        _check_pitch("Layout", width, storage)
+        return _dense(extents, axes, width, storage)
+
+    @classmethod
+    def dense_like(cls, other: "Layout", order: Order = "K") -> "Layout":
+        """Elements side by side, of other's shape, width and storage; `K` keeps the order of other's strides."""
+        axes = _ordered("Layout.dense_like", order, other.shape, other.strides_bits)
+        new = _dense(other.shape, axes, other.width_bits, other.storage)
+        return other if new == other else new
+
+    @classmethod
+    def from_strides(
+        cls,
+        shape: Sequence[SupportsIndex],
+        strides: Sequence[SupportsIndex],
+        offset: SupportsIndex = 0,
+        *,
+        width_bits: SupportsIndex,
+        storage: Storage = "packed",
+    ) -> "Layout":
+        """A layout whose strides and offset count elements."""
+        steps = check_integers("Layout.from_strides", "strides", strides)
+        start, width = check_integers("Layout.from_strides", "(offset, width_bits)", (offset, width_bits))
+        pitch = _check_pitch("Layout.from_strides", width, storage)
+        return cls(shape, tuple([s * pitch for s in steps]), start * pitch, width, storage)
+
+    @classmethod
+    def from_byte_strides(
+        cls,
+        shape: Sequence[SupportsIndex],
+        strides_bytes: Sequence[SupportsIndex],
+        offset_bytes: SupportsIndex = 0,
+        *,
+        width_bits: SupportsIndex,
+        storage: Storage = "packed",
+    ) -> "Layout":
+        """A layout whose strides and offset count bytes, as NumPy's do."""
+        steps = check_integers("Layout.from_byte_strides", "strides_bytes", strides_bytes)
+        (start,) = check_integers("Layout.from_byte_strides", "offset_bytes", (offset_bytes,))
+        return cls(shape, tuple([s * 8 for s in steps]), start * 8, width_bits, storage)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of logical elements."""
+        return math.prod(self.shape)
+
+    @property
+    def pitch_bits(self) -> int:
+        """Bits from an element to its neighbour when dense: the width, or the whole bytes that hold it if padded."""
+        return self.width_bits if self.storage == "packed" else -(-self.width_bits // 8) * 8
+
+    @property
+    def strides(self) -> Shape:
+        """Strides in elements.
+
+        Raises:
+            LayoutError: A stride is no whole number of elements.
+        """
+        pitch = self.pitch_bits
+        return tuple([self._exact("strides", s, pitch, "elements") for s in self.strides_bits])
+
+    @property
+    def offset(self) -> int:
+        """Offset in elements.
+
+        Raises:
+            LayoutError: It is no whole number of elements.
+        """
+        return self._exact("offset", self.offset_bits, self.pitch_bits, "elements")
+
+    @property
+    def strides_bytes(self) -> Shape:
+        """Strides in bytes.
+
+        Raises:
+            LayoutError: A stride is no whole number of bytes.
+        """
+        return tuple([self._exact("strides_bytes", s, 8, "bytes") for s in self.strides_bits])
+
+    @property
+    def offset_bytes(self) -> int:
+        """Offset in bytes.
+
+        Raises:
+            LayoutError: Element (0, 0, ...) begins inside a byte.
+        """
+        return self._exact("offset_bytes", self.offset_bits, 8, "bytes")
+
+    @property
+    def stride_order(self) -> Shape:
+        """The axes from slowest to fastest: by falling magnitude of the stride, equal ones as they stand."""
+        return arithmetic.stride_order(self.strides_bits)
+
+    @property
+    def bounds_bits(self) -> tuple[int, int]:
+        """The first bit that an element uses and the one past the last; equal for an empty layout."""
+        return arithmetic.span(self.shape, self.strides_bits, self.offset_bits, self.width_bits)
+
+    @property
+    def required_bytes(self) -> int:
+        """Bytes that a buffer must have for every element to lie in it.
+
+        Raises:
+            LayoutError: An element lies before the start of the buffer; see `rebased`.
+        """
+        low, high = self.bounds_bits
+        if low < 0:
+            remedy = "add an offset"
+            raise LayoutError(message("Layout.required_bytes", "first bit", "", low, "at least 0", remedy))
+        return -(-high // 8)
+
+    def fits(self, size_bytes: SupportsIndex, offset_bytes: SupportsIndex = 0) -> bool:
+        """Whether every element lies in a buffer of size_bytes, if the layout begins offset_bytes into it."""
+        size, offset = check_integers("Layout.fits", "(size_bytes, offset_bytes)", (size_bytes, offset_bytes))
+        low, high = self.bounds_bits
+        return low + offset * 8 >= 0 and high + offset * 8 <= size * 8
+
+    def rebased(self) -> tuple["Layout", int, int]:
+        """The layout counted from its lowest byte, where in bytes that was, and how many bytes the layout spans."""
+        low, high = self.bounds_bits
+        start = low // 8
+        end = -(-high // 8)
+        return self._view(self.shape, self.strides_bits, self.offset_bits - start * 8), start, end - start
+
+    def is_contiguous(self, order: Literal["C", "F", "any"] = "C") -> bool:
+        """Whether elements lie side by side in that order (`any`: in some order of the axes)."""
+        if order not in ("C", "F", "any"):
+            remedy = "give one of these"
+            raise LayoutError(message("Layout.is_contiguous", "order", "", repr(order), "'C', 'F' or 'any'", remedy))
+        if order == "C":
+            return self.strides_bits == arithmetic.dense_strides(self.shape, self.pitch_bits)
+        return arithmetic.is_contiguous(self.shape, self.strides_bits, self.pitch_bits, order)
+
+    def is_byte_aligned(self, axis: SupportsIndex = -1) -> bool:
+        """Whether each run along the axis begins at a byte, so that rows of narrow elements can be addressed."""
+        place = check_index("Layout.is_byte_aligned", "axis", axis, len(self.shape))
+        steps = zip(self.shape, self.strides_bits, strict=True)
+        return not any([self.offset_bits % 8, *[s % 8 for i, (n, s) in enumerate(steps) if n > 1 and i != place]])
+
+    def is_unique(self, *, work: int = WORK) -> bool | None:
+        """Whether no two elements share a bit; None where that is not known after `work` steps of search."""
+        return is_injective(self.shape, self.strides_bits, self.width_bits, work)
+
+    def overlaps(self, other: "Layout", delta_bits: SupportsIndex = 0, *, work: int = WORK) -> bool | None:
+        """Whether an element shares a bit with one of other's; None where that is not known after `work` steps.
+
+        Args:
+            other: A layout of any shape and width.
+            delta_bits: Where other's buffer begins, counted from where this one's does.
+            work: Steps of search; each takes about a microsecond.
+        """
+        (delta,) = check_integers("Layout.overlaps", "delta_bits", (delta_bits,))
+        return intersects(
+            (self.shape, self.strides_bits, self.offset_bits, self.width_bits),
+            (other.shape, other.strides_bits, other.offset_bits + delta, other.width_bits),
+            work,
+        )
+
+    def max_vector_bits(
+        self, address: SupportsIndex = 0, *, axis: SupportsIndex = -1, limit: SupportsIndex = 128
+    ) -> int:
+        """Bits that one aligned access along the axis can take: elements times the largest power of two up to limit.
+
+        `repack` to it is possible, unless it is one element; it is never less. The buffer begins at `address`.
+        """
+        place = check_index("Layout.max_vector_bits", "axis", axis, len(self.shape))
+        start, most = check_integers("Layout.max_vector_bits", "(address, limit)", (address, limit))
+        places, pitch = (self.offset_bits, start * 8), self.pitch_bits
+        return pitch * arithmetic.vector_factor(self.shape, self.strides_bits, places, pitch, place, most)
+
+    def to_dense(self, order: Order = "K") -> "Layout":
+        """Elements side by side, of this shape, width and storage; `K` keeps the order of the strides."""
+        return Layout.dense_like(self, order)
+
+    def permute(self, axes: Sequence[SupportsIndex]) -> "Layout":
+        """Axis i of the result is axis axes[i] of this layout."""
+        order = check_permutation("Layout.permute", "axes", axes, len(self.shape))
+        shape, strides = arithmetic.permuted(self.shape, self.strides_bits, order, self.pitch_bits)
+        return _made(shape, strides, self.offset_bits, self.width_bits, self.storage)
+
+    def reshape(self, shape: Sequence[SupportsIndex]) -> "Layout":
+        """The same elements in row-major order under another shape, without moving any.
+
+        Args:
+            shape: The new extents; one may be -1 and is worked out.
+
+        Raises:
+            ShapeError: The sizes differ.
+            LayoutError: No strides give the new shape: the elements would have to move.
+        """
+        return self._reshaped("Layout.reshape", _resolved("Layout.reshape", shape, self.size, self.shape))
+
+    def flatten(self, start: SupportsIndex = 0, end: SupportsIndex = -1) -> "Layout":
+        """The axes from start to end, both included, merged into one; without axes, one of extent 1.
+
+        Raises:
+            LayoutError: An axis does not exist, or no one stride steps through the elements of these.
+        """
+        shape = self.shape
+        first = check_index("Layout.flatten", "start", start, len(shape) or 1)
+        last = check_index("Layout.flatten", "end", end, len(shape) or 1)
+        if last < first:
+            remedy = "name the axes in their order"
+            raise LayoutError(message("Layout.flatten", "end", "", last, f"at least {first}, the start", remedy))
+        extents = (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
+        return self._reshaped("Layout.flatten", check_extents("Layout.flatten", "shape", extents))
+
+    def unflatten(self, axis: SupportsIndex, extents: Sequence[SupportsIndex]) -> "Layout":
+        """One axis split into several, row-major; always a view. One of the extents may be -1 and is worked out."""
+        shape = self.shape
+        place = check_index("Layout.unflatten", "axis", axis, len(shape))
+        pieces = _resolved("Layout.unflatten", extents, shape[place], (shape[place],))
+        wanted = check_extents("Layout.unflatten", "shape", (*shape[:place], *pieces, *shape[place + 1 :]))
+        inner = arithmetic.dense_strides(pieces, self.strides_bits[place])
+        strides = self.strides_bits
+        return self._view(wanted, (*strides[:place], *inner, *strides[place + 1 :]), self.offset_bits)
+
+    def __getitem__(self, key: Key) -> "Layout":
+        """The part that key selects: integers drop an axis, slices of any step keep it, None inserts one, ... fills up.
+
+        Raises:
+            LayoutError: An index is out of range, of another type, or one too many.
+        """
+        shape, strides, offset = selected(key, self.shape, self.strides_bits, self.offset_bits)
+        return self._view(tuple(shape), tuple(strides), offset)
+
+    # A layout is no sequence: without this, Python would iterate it by indexing.
+    __iter__ = None
+
+    def broadcast_to(self, shape: Sequence[SupportsIndex]) -> "Layout":
+        """Axes added in front and axes of extent 1 repeat: their stride becomes 0.
+
+        Raises:
+            ShapeError: An extent is neither 1 nor the wanted one, or there are too few axes.
+        """
+        wanted = check_integers("Layout.broadcast_to", "shape", shape)
+        added = len(wanted) - len(self.shape)
+        strides = [0] * added
+        for have, want, stride in zip(self.shape, wanted[max(added, 0) :], self.strides_bits, strict=False):
+            if have != want:
+                if have != 1:
+                    added = -1
+                    break
+                stride = 0
+            strides.append(stride)
+        if added < 0:
+            remedy = "extents must be equal or 1, aligned at the last axis"
+            raise ShapeError(
+                message("Layout.broadcast_to", "shape", "", wanted, f"one {self.shape} broadcasts to", remedy)
+            )
+        _check_size("Layout.broadcast_to", wanted)
+        return self._view(check_extents("Layout.broadcast_to", "shape", wanted), tuple(strides), self.offset_bits)
+
+    def squeeze(self, axis: Axes | None = None) -> "Layout":
+        """Without the axes named, each of extent 1, or without all of that extent.
+
+        Raises:
+            LayoutError: An axis has another extent, does not exist or is named twice.
+        """
+        shape, strides = self.shape, self.strides_bits
+        if axis is None:
+            if 1 not in shape:
+                return self
+            kept = [i for i, extent in enumerate(shape) if extent != 1]
+        else:
+            drop = check_axes("Layout.squeeze", "axis", axis, len(shape))
+            for place in drop:
+                if shape[place] != 1:
+                    remedy = "index it instead"
+                    raise LayoutError(message("Layout.squeeze", f"axis {place}", "extent", shape[place], 1, remedy))
+            kept = [i for i in range(len(shape)) if i not in drop]
+        return self._view(tuple([shape[i] for i in kept]), tuple([strides[i] for i in kept]), self.offset_bits)
+
+    def unsqueeze(self, axis: Axes) -> "Layout":
+        """With axes of extent 1 inserted, which become those axes of the result."""
+        shape, strides = list(self.shape), list(self.strides_bits)
+        if is_integer(axis):
+            places: Sequence[int] = (check_index("Layout.unsqueeze", "axis", axis, len(shape) + 1),)
+        else:
+            given = check_integers("Layout.unsqueeze", "axis", cast(Sequence[SupportsIndex], axis))
+            places = sorted(check_axes("Layout.unsqueeze", "axis", given, len(shape) + len(given)))
+        for place in places:
+            shape.insert(place, 1)
+            strides.insert(place, 0)
+        _check_rank(shape)
+        return self._view(tuple(shape), tuple(strides), self.offset_bits)
+
+    def flip(self, axis: Axes | None = None) -> "Layout":
+        """In reverse order along the axes named, or along all."""
+        shape, strides, offset = self.shape, list(self.strides_bits), self.offset_bits
+        places = range(len(shape)) if axis is None else check_axes("Layout.flip", "axis", axis, len(shape))
+        for place in places:
+            offset += (shape[place] - 1) * strides[place]
+            strides[place] = -strides[place]
+        return self._view(shape, tuple(strides), offset)
+
+    def diagonal(self, skew: SupportsIndex = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1) -> "Layout":
+        """The elements whose index along axis2 is `skew` more than along axis1, as the last axis in place of the two.
+
+        Raises:
+            LayoutError: An axis does not exist, or the two are one.
+        """
+        ndim, call = len(self.shape), "Layout.diagonal"
+        pair = (check_index(call, "axis1", axis1, ndim), check_index(call, "axis2", axis2, ndim))
+        first, second = check_axes(call, "(axis1, axis2)", pair, ndim)
+        (distance,) = check_integers(call, "skew", (skew,))
+        shape, strides, moved = arithmetic.diagonal_of(self.shape, self.strides_bits, distance, first, second)
+        return self._view(tuple(shape), tuple(strides), self.offset_bits + moved)
+
+    def sliding_window(self, window: Axes, axis: Axes | None = None) -> "Layout":
+        """Every window of neighbouring elements, as numpy.lib.stride_tricks.sliding_window_view has them.
+
+        Args:
+            window: Extents of the window, at least 1 each, which become the last axes.
+            axis: The axis of each, which keeps as many places as the window has along it; all axes if left out.
+
+        Raises:
+            LayoutError: An axis does not exist, or there are not as many as extents.
+            ShapeError: The window is larger than the layout, or there are 2**63 elements in all windows.
+        """
+        call = "Layout.sliding_window"
+        extents = check_integers(call, "window", _several(window))
+        if axis is None:
+            axes: Shape = tuple(range(len(self.shape)))
+        else:
+            given = check_integers(call, "axis", _several(axis))
+            axes = tuple([check_index(call, "axis", place, len(self.shape)) for place in given])
+        if len(axes) != len(extents):
+            raise LayoutError(message(call, "window", "length", len(extents), len(axes), "give one for each axis"))
+        if min(extents, default=1) < 1:
+            raise LayoutError(message(call, "window", "", extents, "extents of at least 1", "leave the axis out"))
+        found = arithmetic.windows_of(self.shape, self.strides_bits, zip(axes, extents, strict=True))
+        if found is None:
+            expected = f"within {self.shape} along axes {axes}"
+            raise ShapeError(message(call, "window", "", extents, expected, "use a smaller window"))
+        _check_rank(found[0])
+        _check_size(call, tuple(found[0]))
+        return self._view(tuple(found[0]), tuple(found[1]), self.offset_bits)
+
+    def repack(self, width_bits: SupportsIndex, axis: SupportsIndex = -1, *, address: SupportsIndex = 0) -> "Layout":
+        """The same bits as packed elements of another width: fewer wider ones along the axis, or more narrower ones.
+
+        What is divided or joined is an element's storage, a padded one's padding included, so the bits are as many.
+
+        Args:
+            width_bits: A multiple or a divisor of `pitch_bits`.
+            axis: Along it, elements must lie side by side; an axis of extent 1, as `unsqueeze(-1)` adds, always does.
+            address: Where the buffer begins.
+
+        Raises:
+            LayoutError: The widths do not divide each other; elements do not lie side by side along the axis; its
+                extent is no multiple; or the offset, another stride or the address is none of the wider element.
+        """
+        call, pitch, shape, strides = "Layout.repack", self.pitch_bits, list(self.shape), list(self.strides_bits)
+        width, start = check_integers(call, "(width_bits, address)", (width_bits, address))
+        if width < 1 or (width % pitch and pitch % width):
+            expected = f"a multiple or a divisor of {pitch}"
+            raise LayoutError(message(call, "width_bits", "", width, expected, "repack to a common divisor first"))
+        place = check_index(call, "axis", axis, len(shape)) if width != pitch else -1
+        if width != pitch and shape[place] != 1 and strides[place] != pitch:
+            expected = f"{pitch} bits, one element"
+            raise LayoutError(message(call, f"axis {place}", "stride", strides[place], expected, "copy it first"))
+        unit = width if width > pitch else 1 if self.storage == "packed" else 8
+        if width > pitch:
+            _check_multiple(call, f"axis {place} extent", shape[place], width // pitch)
+            _check_multiple(call, "address in bits", start * 8, unit)
+        _check_multiple(call, "offset_bits", self.offset_bits, unit)
+        for other, stride in enumerate(strides):
+            if other != place and shape[other] > 1:
+                _check_multiple(call, f"axis {other} stride in bits", stride, unit)
+        if width == pitch:
+            return Layout(self.shape, self.strides_bits, self.offset_bits, width)
+        shape[place] = shape[place] * pitch // width
+        strides[place] = width
+        return Layout(shape, strides, self.offset_bits, width)
+
+    def _exact(self, fact: str, bits: int, unit: int, units: str) -> int:
+        """bits / unit, which must be whole."""
+        if bits % unit:
+            actual, expected = f"{bits} bits", f"whole {units} of {unit} bits"
+            raise LayoutError(message(f"Layout.{fact}", "layout", "", actual, expected, "use the count in bits"))
+        return bits // unit
+
+    def _reshaped(self, call: str, wanted: Shape) -> "Layout":
+        """The view of extents that hold as many elements."""
+        strides = arithmetic.reshaped(self.shape, self.strides_bits, wanted, self.pitch_bits)
+        if strides is None:
+            actual = f"{self.shape} with strides_bits {self.strides_bits}"
+            raise LayoutError(message(call, "layout", "", actual, f"viewable as {wanted}", "copy it first"))
+        return _made(wanted, strides, self.offset_bits, self.width_bits, self.storage)
+
+    def _view(self, shape: Shape, strides: Shape, offset: int) -> "Layout":
+        """A layout of the same elements, from facts that need no validation."""
+        if 1 in shape or 0 in shape:
+            strides, offset = arithmetic.settled(shape, strides, offset, self.pitch_bits)
+        return _made(shape, strides, offset, self.width_bits, self.storage)
+
+
+class _Draft:
+    """The slots of a layout while they are written: assigning its class afterwards takes less than half the time of
+    passing by a frozen class's refusal five times."""
+
+    __slots__ = ("offset_bits", "shape", "storage", "strides_bits", "width_bits")
+
+    shape: Shape
+    strides_bits: Shape
+    offset_bits: int
+    width_bits: int
+    storage: Storage
+
+
+def _made(shape: Shape, strides_bits: Shape, offset_bits: int, width_bits: int, storage: Storage) -> Layout:
+    """A layout of facts known to be settled and within the limits."""
+    draft = _Draft()
+    draft.shape = shape
+    draft.strides_bits = strides_bits
+    draft.offset_bits = offset_bits
+    draft.width_bits = width_bits
+    draft.storage = storage
+    draft.__class__ = Layout  # type: ignore[assignment]  # the same slots
+    return cast(Layout, draft)
+
+
+@lru_cache(maxsize=4096)
+def _checked(shape: Shape, strides: Shape, offset: int, width: int, storage: Storage) -> Layout:
+    """The layout of integers and of a storage that exists; one object for all who ask."""
+    check_extents("Layout", "shape", shape)
+    if len(strides) != len(shape):
+        expected = len(shape)
+        raise LayoutError(message("Layout", "strides_bits", "length", len(strides), expected, "give one for each axis"))
+    pitch = _check_pitch("Layout", width, storage)
+    if pitch == width:
+        storage = "packed"
+    strides, offset = arithmetic.settled(shape, strides, offset, pitch)
+    low, high = arithmetic.span(shape, strides, offset, width)
+    if low < -LIMIT or high >= LIMIT:
+        raise LayoutError(message("Layout", "span", "", f"[{low}, {high}) bits", "within 64-bit integers", "use less"))
+    return _made(shape, strides, offset, width, storage)
+
+
+@lru_cache(maxsize=4096)
+def _dense(shape: Shape, axes: Shape | None, width_bits: int, storage: Storage) -> Layout:
+    """The dense layout of extents already checked; one object for all who ask."""
+    pitch = _check_pitch("Layout", width_bits, storage)
+    return Layout(shape, arithmetic.dense_strides(shape, pitch, axes), 0, width_bits, storage)
+
+
+def _ordered(call: str, order: object, shape: Shape, strides: Shape | None) -> Shape | None:
+    """The axes from slowest to fastest, or None for row-major; `K` is known where strides are given."""
+    if not isinstance(order, str):
+        return check_permutation(call, "order", cast(Sequence[SupportsIndex], order), len(shape))
+    if order == "C":
+        return None
+    if order == "F":
+        return tuple(range(len(shape)))[::-1]
+    if order != "K" or strides is None:
+        expected = "'C', 'F' or axes" if strides is None else "'C', 'F', 'K' or axes"
+        raise LayoutError(message(call, "order", "", repr(order), expected, "give one of these"))
+    return arithmetic.stride_order(strides)
+
+
+def _resolved(call: str, shape: Sequence[SupportsIndex], size: int, like: Shape) -> Shape:
+    """The extents, a -1 among them worked out, that hold `size` elements."""
+    wanted = check_integers(call, "shape", shape)
+    if wanted.count(-1) == 1:
+        known = -math.prod(wanted)
+        if known <= 0 or size % known:
+            expected = f"an extent that -1 can stand for with {size} elements"
+            raise ShapeError(message(call, "shape", "", wanted, expected, "give every extent"))
+        wanted = tuple([size // known if extent == -1 else extent for extent in wanted])
+    if len(wanted) > MAX_RANK or min(wanted, default=0) < 0 or not size:
+        wanted = check_extents(call, "shape", wanted)
+    if math.prod(wanted) != size:
+        expected = f"of {size} elements like {like}"
+        raise ShapeError(message(call, "shape", "", wanted, expected, "keep the number of elements"))
+    return wanted
+
+
+def _several(values: Axes) -> Sequence[SupportsIndex]:
+    """One integer, or a sequence of them, as a sequence."""
+    return (values,) if is_integer(values) else cast(Sequence[SupportsIndex], values)
+
+
+def _check_pitch(call: str, width_bits: int, storage: str) -> int:
+    """Bits from one dense element to the next, of a width and storage that exist."""
+    if width_bits < 1:
+        raise LayoutError(message(call, "width_bits", "", width_bits, "at least 1", "use DType.width_bits"))
+    if storage == "packed":
+        return width_bits
+    if storage != "padded":
+        raise LayoutError(message(call, "storage", "", repr(storage), "'packed' or 'padded'", "name one of the two"))
+    return -(-width_bits // 8) * 8
+
+
+def _check_rank(shape: Sequence[int]) -> None:
+    """There are not more axes than a layout may have."""
+    if len(shape) > MAX_RANK:
+        raise LayoutError(message("Layout", "rank", "", len(shape), f"at most {MAX_RANK}", "merge axes"))
+
+
+def _check_size(call: str, shape: Shape) -> None:
+    """There are not more elements than a layout may have."""
+    if math.prod(shape) >= LIMIT:
+        raise ShapeError(message(call, "shape", "", shape, "fewer than 2**63 elements", "use less"))
+
+
+def _check_multiple(call: str, name: str, value: int, unit: int) -> None:
+    """value is a whole number of units."""
+    if value % unit:
+        raise LayoutError(message(call, name, "", value, f"a multiple of {unit}", "copy it first"))

@@ -1,0 +1,83 @@
+"""What an indexing key selects: integers drop an axis, slices of any step keep it, None inserts one, ... fills up."""
+
+from collections.abc import Sequence
+from types import EllipsisType
+from typing import SupportsIndex
+
+from samebits.errors import LayoutError, message
+from samebits.shapes import MAX_RANK, check_index
+
+__all__ = ["Key", "Place", "selected"]
+
+Place = SupportsIndex | slice | EllipsisType | None
+Key = Place | tuple[Place, ...]
+
+
+def selected(key: Key, shape: Sequence[int], strides: Sequence[int], offset: int) -> tuple[list[int], list[int], int]:
+    """Shape, strides and offset of the part that key selects.
+
+    Raises:
+        LayoutError: An index is out of range, of another type, or one too many.
+    """
+    keys = key if isinstance(key, tuple) else (key,)
+    if len(keys) > len(shape):
+        _check_count(keys, len(shape))
+    extents: list[int] = []
+    steps: list[int] = []
+    axis = 0
+    for place, item in enumerate(keys):
+        if item is None:
+            extents.append(1)
+            steps.append(0)
+        elif item is Ellipsis:
+            _check_count(keys, len(shape))
+            rest = len(shape) - sum(1 for later in keys[place + 1 :] if later is not None)
+            extents += shape[axis:rest]
+            steps += strides[axis:rest]
+            axis = rest
+        elif isinstance(item, slice):
+            extent, stride = shape[axis], strides[axis]
+            start, stop, step = item.start, item.stop, item.step
+            if start is not None or stop is not None or step is not None:
+                if bool in (type(start), type(stop), type(step)):
+                    raise _unusable(item, axis)
+                try:
+                    start, stop, step = item.indices(extent)
+                except (TypeError, ValueError):
+                    raise _unusable(item, axis) from None
+                offset += start * stride
+                stride *= step
+                extent = len(range(start, stop, step))
+            extents.append(extent)
+            steps.append(stride)
+            axis += 1
+        else:
+            extent = shape[axis]
+            if type(item) is not int or not 0 <= item < extent:
+                item = check_index("Layout[...]", f"index of axis {axis}", item, extent)
+            offset += item * strides[axis]
+            axis += 1
+    if axis < len(shape):
+        extents += shape[axis:]
+        steps += strides[axis:]
+    if len(extents) > MAX_RANK:
+        raise LayoutError(message("Layout", "rank", "", len(extents), f"at most {MAX_RANK}", "merge axes"))
+    return extents, steps, offset
+
+
+def _unusable(item: slice, axis: int) -> LayoutError:
+    """What is wrong with a slice that has no indices."""
+    expected = "of integers or None, with a step that is not 0"
+    return LayoutError(message("Layout[...]", f"slice of axis {axis}", "", item, expected, "use slice(None) for all"))
+
+
+def _check_count(keys: tuple[Place, ...], ndim: int) -> None:
+    """There are no more indices than axes, and at most one Ellipsis."""
+    used = sum(1 for item in keys if item is not None and item is not Ellipsis)
+    if used > ndim:
+        raise LayoutError(
+            message("Layout[...]", "key", "", f"{used} indices", f"at most {ndim}", "index existing axes only")
+        )
+    ellipses = sum(1 for item in keys if item is Ellipsis)
+    if ellipses > 1:
+        raise LayoutError(message("Layout[...]", "key", "", f"{ellipses} ellipses", "at most one", "leave one of them"))
