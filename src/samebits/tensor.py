@@ -9,7 +9,7 @@ import hashlib
 import math
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, SupportsIndex
 
@@ -43,6 +43,8 @@ class Tensor:
     buffer: Buffer
     layout: Layout
     dtype: DType
+    # Shape and strides as C reads them; native code makes them when it is first asked.
+    _extents: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.layout.width_bits != self.dtype.width_bits:

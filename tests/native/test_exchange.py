@@ -24,6 +24,7 @@ from samebits.tensor import Tensor
 
 SLOW = exchange.REFERENCE
 slow_from_dlpack: Callable[..., Tensor] = SLOW["from_dlpack"].__get__(None, Tensor)
+slow_from_any: Callable[..., Tensor] = SLOW["from_any"].__get__(None, Tensor)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -69,6 +70,7 @@ def arrays() -> dict[str, Any]:
 def test_numpy_arrays_come_in_as_without_emitted_code(name: str) -> None:
     x = arrays()[name]
     assert outcome(lambda: Tensor.from_dlpack(x)) == outcome(lambda: slow_from_dlpack(x))
+    assert outcome(lambda: Tensor.from_any(x)) == outcome(lambda: slow_from_any(x))
 
 
 def tensors() -> dict[str, Any]:
@@ -91,6 +93,8 @@ def tensors() -> dict[str, Any]:
         "frozen parameter": torch.nn.Parameter(torch.ones(2), requires_grad=False),
         "fp4": torch.zeros(2, dtype=torch.float4_e2m1fn_x2),
     }
+    for name in ("int4", "uint4", "int1", "uint7", "bits8"):
+        found[f"shell {name}"] = torch.zeros(4, dtype=torch.uint8).view(getattr(torch, name))
     for row in dtypes.ROWS:
         dtype = getattr(torch, row.name, None)
         if dtype is not None and row.width_bits >= 8:
@@ -102,6 +106,7 @@ def tensors() -> dict[str, Any]:
 def test_torch_tensors_come_in_as_without_emitted_code(name: str) -> None:
     x = tensors()[name]
     assert outcome(lambda: Tensor.from_dlpack(x)) == outcome(lambda: slow_from_dlpack(x))
+    assert outcome(lambda: Tensor.from_any(x)) == outcome(lambda: slow_from_any(x))
 
 
 def test_negated_memory_of_torch_is_asked_for_by_its_own_method() -> None:

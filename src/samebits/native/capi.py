@@ -24,6 +24,7 @@ FASTCALL, NOARGS, ONE = 0x82, 0x04, 0x08
 
 # Functions of the C API and of libc by name: what they return, then what they take.
 API: dict[str, tuple[str, ...]] = {
+    "PyBytes_AsString": ("ptr", "ptr"),
     "PyBytes_FromStringAndSize": ("ptr", "ptr", "i64"),
     "PyCapsule_GetPointer": ("ptr", "ptr", "ptr"),
     "PyCapsule_IsValid": ("i32", "ptr", "ptr"),
@@ -63,10 +64,12 @@ API: dict[str, tuple[str, ...]] = {
     "Py_IsFinalizing": ("i32",),
     "Py_IsInitialized": ("i32",),
     "_Py_IsFinalizing": ("i32",),
+    "free": ("void", "ptr"),
     "llvm.cttz.i64": ("i64", "i64", "i1"),
     "llvm.memcpy.p0.p0.i64": ("void", "ptr", "ptr", "i64", "i1"),
     "llvm.sadd.with.overflow.i64": ("{i64, i1}", "i64", "i64"),
     "llvm.smul.with.overflow.i64": ("{i64, i1}", "i64", "i64"),
+    "malloc": ("ptr", "i64"),
 }
 
 _COMPARE = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 import struct
+import sys
 import threading
 from array import array
 from typing import Any
@@ -22,6 +23,9 @@ from samebits.codegen import isa as isas
 from samebits.layout import Layout
 from samebits.memory import CPU, Buffer
 from samebits.native import compile, exchange_text, objects
+from samebits.native.consume_text import ARRAY_DTYPES, BYTE_STRIDES, SIZES
+from samebits.native.dlpack_text import Facts
+from samebits.native.produce_text import DTYPES
 from samebits.tensor import Tensor
 
 __all__ = ["REFERENCE", "install", "is_installed"]
@@ -30,12 +34,15 @@ _KEPT_LAYOUTS, _KEPT_PRODUCERS = 4096, 64
 _lock = threading.RLock()
 _installed: bool | None = None
 # The methods that are replaced, as they are written in Python.
-REFERENCE: dict[str, Any] = {name: vars(Tensor)[name] for name in ("from_dlpack", "__dlpack__", "__dlpack_device__")}
+REFERENCE: dict[str, Any] = {
+    name: vars(Tensor)[name] for name in ("from_dlpack", "from_any", "__dlpack__", "__dlpack_device__")
+}
+_API_NAME = b"dlpack_exchange_api"
 # Everything that emitted code has the address of.
 _held: list[object] = []
 
 Entry = tuple[Layout, int, int]
-Row = tuple[object, str | None, str | None]
+Row = tuple[object, ...]
 _layouts: dict[bytes, Entry] = {}
 _producers: dict[type, Row | None] = {}
 
@@ -65,26 +72,28 @@ def _is_possible() -> bool:
 
 def _try_install() -> bool:
     try:
-        facts = exchange_text.Facts(
+        facts = Facts(
             tensor=objects.slot_offsets(Tensor),
             buffer=objects.slot_offsets(Buffer),
             layout=objects.slot_offsets(Layout),
             finalizing=objects.finalizing_symbol(),
         )
         module = exchange_text.module(facts, {name: _doc(name, method) for name, method in REFERENCE.items()})
-        symbols = ("state", "method_from_dlpack", "method_dlpack", "method_dlpack_device")
+        symbols = ("state", "exchange_api", *(f"method_{name}" for name in REFERENCE))
         host = next(row for row in isas.ROWS if row.compiled and row.available)
-        state, *tables = compile.addresses(module.text(), symbols, host.target())
+        state, api, *tables = compile.addresses(module.text(), symbols, host.target())
     except (errors.NativeError, ValueError):
         return False
     compile.keep_for_ever()
     _fill(state, module.words)
     new_function = _python("PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     new_method = _python("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-    # A built-in function is no descriptor: it is the same for the class and an instance, and nothing is bound.
-    Tensor.from_dlpack = new_function(tables[0], Tensor, None)  # type: ignore[method-assign]
-    Tensor.__dlpack__ = new_method(Tensor, tables[1])  # type: ignore[method-assign]
-    Tensor.__dlpack_device__ = new_method(Tensor, tables[2])  # type: ignore[method-assign]
+    for table, (name, method) in zip(tables, REFERENCE.items(), strict=True):
+        # A built-in function is no descriptor: it is the same for the class and an instance, and nothing is bound.
+        is_bound = not isinstance(method, classmethod)
+        setattr(Tensor, name, new_method(Tensor, table) if is_bound else new_function(table, Tensor, None))
+    new_capsule = _python("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    Tensor.__dlpack_c_exchange_api__ = new_capsule(api, _API_NAME, None)  # type: ignore[attr-defined]
     return True
 
 
@@ -110,8 +119,10 @@ def _fill(state: int, words: dict[str, int]) -> None:
         "none": None, "true": True, "false": False, "tuple_type": tuple, "int_type": int,
         "tensor_type": Tensor, "buffer_type": Buffer, "layout_type": Layout, "array_type": np.ndarray,
         "buffer": template, "cpu": CPU, "cpu_pair": CPU.dlpack, "layouts": _layouts, "producers": _producers,
-        "make_layout": _make_layout, "add_producer": _add_producer,
-        "slow_from_dlpack": REFERENCE["from_dlpack"].__get__(None, Tensor), "slow_dlpack": REFERENCE["__dlpack__"],
+        "slow_export": _export, "slow_import": _import, "type_error": TypeError,
+        "exchange_error": errors.ExchangeError, "make_layout": _make_layout, "add_producer": _add_producer,
+        "slow_from_dlpack": REFERENCE["from_dlpack"].__get__(None, Tensor),
+        "slow_from_any": REFERENCE["from_any"].__get__(None, Tensor), "slow_dlpack": REFERENCE["__dlpack__"],
         "slow_dlpack_device": REFERENCE["__dlpack_device__"],
     }  # fmt: skip
     several = {"array_dtypes", "dtypes", "rows"}
@@ -120,39 +131,46 @@ def _fill(state: int, words: dict[str, int]) -> None:
     places = (ctypes.c_size_t * (max(words.values()) + 1)).from_address(state)
     for name, value in named.items():
         places[words[name]] = id(value)
-    _held.extend(named.values())
+    _held.extend([*named.values(), _API_NAME])
     _fill_dtypes(state, words)
     # At the interpreter's end the list dies before the last capsule may.
     _python("Py_IncRef", None, ctypes.py_object)(_held)
 
 
 def _fill_dtypes(state: int, words: dict[str, int]) -> None:
-    """The tables of dtypes: NumPy's own, ours with their DLPack codes, and ours by these codes."""
+    """The tables of dtypes: NumPy's and those of ml_dtypes, ours with their DLPack codes, and ours by these codes."""
     whole = [row for row in dtypes.ROWS if row.width_bits in (8, 16, 32, 64)]
-    native = [(row.numpy, row) for row in whole if row.numpy is not None and row.numpy.isbuiltin == 1]
-    arrays = [word for dtype, row in native for word in (id(dtype), id(row), row.width_bits)]
-    ours = [word for row in whole for word in (id(row), row.dlpack[0] | row.dlpack[1] << 8 | 1 << 16)]
-    _held.extend(dtype for dtype, _ in native)
-    _held.extend(whole)
-    for name, content, room in (
-        ("array_dtypes", arrays, 3 * exchange_text.ARRAY_DTYPES), ("dtypes", ours, 2 * exchange_text.DTYPES)
+    arrays = [(row.numpy, row) for row in whole if row.numpy is not None]
+    _held.extend([whole, arrays])
+    native, extended = (
+        [
+            word
+            for dtype, row in arrays
+            if (dtype.isbuiltin == 1) is own
+            for word in (id(dtype), id(row), row.width_bits)
+        ]
+        for own in (True, False)
+    )
+    codes = [word for row in whole for word in (id(row), row.dlpack[0] | row.dlpack[1] << 8 | 1 << 16)]
+    half = 3 * ARRAY_DTYPES
+    for name, first, content, room in (
+        ("array_dtypes", 0, native, half), ("array_dtypes", half, extended, half), ("dtypes", 0, codes, 2 * DTYPES)
     ):  # fmt: skip
         if len(content) > room:
             raise ValueError(f"{name} has {len(content)} words, there is room for {room}")
-        ctypes.memmove(state + 8 * words[name], array("Q", content).tobytes(), 8 * len(content))
+        ctypes.memmove(state + 8 * (words[name] + first), array("Q", content).tobytes(), 8 * len(content))
     for row in whole:
         code, bits = row.dlpack
-        place = words["rows"] + code * exchange_text.SIZES + (bits >> 3)
-        ctypes.c_size_t.from_address(state + 8 * place).value = id(row)
+        ctypes.c_size_t.from_address(state + 8 * (words["rows"] + code * SIZES + (bits >> 3))).value = id(row)
 
 
 def _make_layout(key: bytes) -> Entry | None:
     """The layout of a key of `exchange_text`, remembered; None where the rules of the slow path decide."""
     tag, *rest = struct.unpack(f"{len(key) // 8}q", key)
-    bits = tag & (exchange_text.BYTE_STRIDES - 1)
+    bits = tag & (BYTE_STRIDES - 1)
     shape, strides = rest[: len(rest) // 2], rest[len(rest) // 2 :]
     try:
-        if not tag & exchange_text.BYTE_STRIDES:
+        if not tag & BYTE_STRIDES:
             found = Layout.from_strides(shape, strides, width_bits=bits).rebased()
         elif any(stride % (bits >> 3) for stride in strides):
             return None
@@ -168,15 +186,40 @@ def _make_layout(key: bytes) -> Entry | None:
     return found
 
 
+class _Once:
+    """A producer of one capsule."""
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: object) -> object:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU.dlpack
+
+
+def _export(tensor: Tensor) -> object:
+    """A versioned capsule, by the method written in Python."""
+    return REFERENCE["__dlpack__"](tensor, max_version=(1, 3))
+
+
+def _import(capsule: object) -> Tensor:
+    """The tensor of a capsule, by the method written in Python."""
+    made: Tensor = REFERENCE["from_dlpack"].__get__(None, Tensor)(_Once(capsule))
+    return made
+
+
 def _add_producer(type: type) -> Row | None:
     """How an object of that type is asked through C, remembered; None where it cannot be."""
     # What a class inherits says nothing of a `__dlpack__` that it overrides.
     api = vars(type).get("__dlpack_c_exchange_api__")
     row: Row | None = None
     if api is not None and _major(api) == 1:
-        # torch's function hands over memory whose values are still to be negated, and forgets gradients.
-        is_torch = (type.__module__, type.__name__) == ("torch", "Tensor")
-        row = (api, "requires_grad", "is_neg") if is_torch else (api, None, None)
+        row = (api, None, None, None, None, None)
+        if (type.__module__, type.__name__) == ("torch", "Tensor"):
+            torch = sys.modules["torch"]
+            row = (api, "requires_grad", "is_neg", "dtype", torch.int8, torch.uint8)
     if len(_producers) >= _KEPT_PRODUCERS:
         _producers.clear()
     _producers[type] = row
@@ -185,8 +228,7 @@ def _add_producer(type: type) -> Row | None:
 
 def _major(capsule: object) -> int | None:
     """The major version of an exchange API, or None where this is none."""
-    name = b"dlpack_exchange_api"
-    if not _python("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(capsule, name):
+    if not _python("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(capsule, _API_NAME):
         return None
     pointer = _python("PyCapsule_GetPointer", ctypes.c_size_t, ctypes.py_object, ctypes.c_char_p)
-    return objects.word(pointer(capsule, name), ctypes.c_uint32)
+    return objects.word(pointer(capsule, _API_NAME), ctypes.c_uint32)
