@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from samebits.memory import ALIGNMENT, CPU, address_of
+
 _PAGE = mmap.PAGESIZE
 _PROT_NONE, _PROT_READ, _PROT_WRITE = 0, 1, 2
 
@@ -55,3 +57,40 @@ def _release(base: int, body: int) -> None:
     """Readable again: munmap needs nothing of it, but a debugger or a core dump walks the pages."""
     for address in (base, base + _PAGE + body):
         _protect(address, _PROT_READ | _PROT_WRITE)
+
+
+class GuardResource:
+    """Host memory that ends, but for the bytes that alignment to 64 leaves, at a page that nobody may touch.
+
+    Those bytes are looked at when the memory comes back; `lent` counts blocks that have not, `count` all there were.
+    """
+
+    device = CPU
+    is_host_accessible = True
+    is_device_accessible = False
+    _SLACK = 0xA5
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, npt.NDArray[np.uint8]] = {}
+        self.count = 0
+
+    @property
+    def lent(self) -> int:
+        """How many blocks are out."""
+        return len(self._blocks)
+
+    def allocate(self, size_bytes: int, *, stream: object = None) -> int:
+        """Bytes of 0x5A before the slack of 0xA5."""
+        assert stream is None
+        self.count += 1
+        block = empty(-(-size_bytes // ALIGNMENT) * ALIGNMENT, np.uint8)
+        block[:size_bytes] = 0x5A
+        block[size_bytes:] = self._SLACK
+        self._blocks[address_of(block)] = block
+        return int(address_of(block))
+
+    def deallocate(self, address: int, size_bytes: int, *, stream: object = None) -> None:
+        """Raise AssertionError where somebody wrote past the end."""
+        assert stream is None
+        block = self._blocks.pop(address)
+        assert (block[size_bytes:] == self._SLACK).all(), f"written past the end of {size_bytes} bytes"

@@ -81,10 +81,12 @@ def _from_resource(resource: MemoryResource, size_bytes: int, zero: bool, stream
         address, is_zero = resource.take(size_bytes)
     else:
         address, is_zero = resource.allocate(size_bytes, stream=stream), False
-    buffer = leased(resource, address, size_bytes)
-    if address % ALIGNMENT or address <= 0:
+    if type(address) is not int or address % ALIGNMENT or address <= 0:
+        if type(address) is int and address > 0:
+            resource.deallocate(address, size_bytes, stream=stream)
         expected = f"a multiple of {ALIGNMENT}"
-        raise OptionError(message("allocate", "resource", "address", address, expected, "mend its allocate"))
+        raise OptionError(message("allocate", "resource", "address", repr(address), expected, "mend its allocate"))
+    buffer = leased(resource, address, size_bytes)
     if zero and not is_zero:
         _fill_zero(buffer, stream)
     return buffer

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from samebits import driver
 from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError, ShapeError, message
-from samebits.memory.address import address_of
+from samebits.memory.address import ALIGNMENT, address_of
 from samebits.memory.device import CPU, Device
 from samebits.memory.host import HostResource, check_no_stream
 from samebits.memory.resource import Lease, MemoryResource
@@ -40,6 +40,7 @@ class Buffer:
         "__weakref__",
         "_address",
         "_bytes",
+        "_is_view",
         "_owner",
         "_residence",
         "_resource",
@@ -49,6 +50,7 @@ class Buffer:
         "size_bytes",
     )
 
+    _is_view: bool
     _resource: MemoryResource
     _residence: driver.Residence
     _views: "set[weakref.ref[Buffer]]"
@@ -112,9 +114,6 @@ class Buffer:
     def __reduce__(self) -> NoReturn:
         remedy = "pickle tensor.numpy() instead"
         raise ExchangeError(message("pickle", "Buffer", "", "an address in this process", "a value", remedy))
-
-    def __len__(self) -> int:
-        return self.size_bytes
 
     @property
     def is_closed(self) -> bool:
@@ -224,6 +223,7 @@ class Buffer:
                 message("Buffer.view", "range", "", f"[{first}, {first + count})", expected, "take less of it")
             )
         part = Buffer(address + first, count, owner, self.device, self.read_only)
+        part._is_view = True
         if self.resource is not None:
             part._resource = self.resource
         views = self._known_views()
@@ -237,11 +237,15 @@ class Buffer:
         if not isinstance(key, slice) or key.step not in (None, 1):
             actual, expected = repr(key), "a slice of step 1"
             raise OptionError(message("Buffer[...]", "key", "", actual, expected, "use array() for single bytes"))
-        bounds = [
-            default if place is None else operator.index(place) + (self.size_bytes if place < 0 else 0)
-            for place, default in ((key.start, 0), (key.stop, self.size_bytes))
-        ]
-        return self.view(bounds[0], max(bounds[1] - bounds[0], 0))
+        first, end = self._place(key.start, 0), self._place(key.stop, self.size_bytes)
+        return self.view(first, max(end - first, 0))
+
+    def _place(self, bound: Any, default: int) -> int:
+        """A bound of a slice, counted from the end where it is negative."""
+        if bound is None:
+            return default
+        place = check_integer("Buffer[...]", "bound", bound)
+        return place + self.size_bytes if place < 0 else place
 
     def _known_views(self) -> "set[weakref.ref[Buffer]]":
         """The views of this buffer that are alive."""
@@ -257,12 +261,20 @@ class Buffer:
         Memory of a resource goes back when the last array, capsule or view made from it is gone as well.
 
         Args:
-            stream: For device memory, where it goes back in that stream's order; by default all work is waited for.
+            stream: For device memory of a resource: the CUDA stream in whose order it goes back. By default all work of
+                the device is waited for.
+
+        Raises:
+            OptionError: A stream was named for other memory, or for a view.
         """
         owner = self._owner
-        self._address = self._owner = self._bytes = None
-        if stream is not None and isinstance(owner, Lease):
+        if stream is not None and self._address is not None:
+            if not isinstance(owner, Lease) or owner.resource.is_host_accessible or hasattr(self, "_is_view"):
+                expected = "None but for device memory of a resource, whole"
+                raise OptionError(message("Buffer.close", "stream", "", repr(stream), expected, "leave it out"))
+            driver.stream_handle("Buffer.close", stream)
             owner.stream = stream
+        self._address = self._owner = self._bytes = None
         views = getattr(self, "_views", None)
         while views:
             try:
@@ -279,22 +291,32 @@ class Buffer:
             ClosedError: The buffer was closed.
             DeviceError: The host cannot read the memory.
         """
-        known, owner, address = self._bytes, self._owner, self._address
-        if address is None:
+        if self._address is None:
             raise self._closed("array")
+        known = self._bytes
         if known is None:
             if not self.is_host_accessible:
                 remedy = "copy it to the host first"
                 raise DeviceError(
                     message("Buffer.array", "buffer", "device", self.device, "readable by the host", remedy)
                 )
-            if type(owner) is np.ndarray and self.resource is not None:  # a block that `allocate` got from NumPy
-                start = address - address_of(owner)
-                known = owner[start : start + self.size_bytes]
-            else:
-                known = np.asarray(_Span(address, self.size_bytes, self.read_only, owner))
-            self._bytes = known
+            known = self._bytes = self._new_array()
+            if self.is_closed:  # closed meanwhile by another thread
+                self._bytes = None
         return known
+
+    def _new_array(self) -> npt.NDArray[np.uint8]:
+        """What `array` gives, made."""
+        owner, address = self._owner, self._address
+        if address is None:
+            raise self._closed("array")
+        if type(owner) is not np.ndarray or self.resource is None:
+            return np.asarray(_Span(address, self.size_bytes, self.read_only, owner))
+        # A block that `allocate` got from NumPy.
+        start = address - address_of(owner)
+        part = owner[start : start + self.size_bytes]
+        part.flags.writeable = not self.read_only
+        return part
 
     def copy_from(self, source: "Buffer", *, stream: object = None) -> None:
         """Copy all bytes of source, of as many bytes; the two may overlap.
@@ -328,7 +350,7 @@ class Buffer:
             check_no_stream(call, stream)
             ctypes.memmove(target_at, source_at, self.size_bytes)
         else:
-            index = _common_gpu(call, self, source)
+            index = _gpu_of(call, self, source)
             cuda = driver.needed_cuda(call, f"memory of {source.device} and {self.device}")
             cuda.copy(target_at, source_at, self.size_bytes, index, driver.stream_handle(call, stream))
         del owners
@@ -354,7 +376,7 @@ class _Span:
             "typestr": "|u1",
             "shape": (size_bytes,),
             # NumPy takes address 0 for "allocate"; of no bytes any address is as good.
-            "data": (address or 1, read_only),
+            "data": (address or ALIGNMENT, read_only),
         }
 
 
@@ -368,15 +390,20 @@ def leased(resource: MemoryResource, address: int, size_bytes: int, read_only: b
 
 def check_count(call: str, name: str, value: Any) -> int:
     """value as a number of bytes or an address: an integer of at least 0."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = None
-    if count is None or isinstance(value, bool):
-        raise OptionError(message(call, name, "", repr(value), "an integer", "convert it first"))
+    count = check_integer(call, name, value)
     if count < 0:
         raise OptionError(message(call, name, "", count, "at least 0", "count bytes"))
     return count
+
+
+def check_integer(call: str, name: str, value: Any) -> int:
+    """value as an int; floats and bools are refused."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise OptionError(message(call, name, "", repr(value), "an integer", "convert it first"))
 
 
 def _where(address: int) -> Device:
@@ -389,10 +416,11 @@ def _where(address: int) -> Device:
     return Device(kind[found.kind], found.index) if found.kind in kind else CPU
 
 
-def _common_gpu(call: str, *buffers: Buffer) -> int:
-    """The index of a GPU for a copy that it takes part in, refused where one side is no CUDA memory or the host's."""
+def _gpu_of(call: str, *buffers: Buffer) -> int:
+    """The index of a GPU for a copy that it takes part in, refused where there is none or other memory takes part."""
+    indices = [buffer.device.index for buffer in buffers if buffer.device.kind == "cuda"]
     for buffer in buffers:
-        if not buffer.device.kind.startswith("cuda") and buffer.device != CPU:
+        if not indices or not (buffer.device.kind.startswith("cuda") or buffer.is_host_accessible):
             expected = "CUDA or host memory"
             raise DeviceError(message(call, "buffer", "device", buffer.device, expected, "use its own library"))
-    return next(buffer.device.index for buffer in buffers if buffer.device.kind == "cuda")
+    return indices[0]
