@@ -57,13 +57,18 @@ def test_views_equal_numpy(x: np.ndarray, data: st.DataObject) -> None:
         (t.reshape((-1,)) if x.size else t.reshape((0,)), x.reshape(-1)),
         (t.squeeze(), x.squeeze()),
         (t.unsqueeze(0), x[None]),
+        (t.unsqueeze((0, -1)), x[None, ..., None]),
+        (t.flatten(), x.reshape(x.size)),
         (t.broadcast_to((2, *x.shape)), np.broadcast_to(x, (2, *x.shape))),
     ]
     if x.ndim:
         pairs.append((t.flip(-1), np.flip(x, -1)))
+        pairs.append((t.unflatten(0, (x.shape[0], 1)), x[:, None]))
+        pairs.append((t.sliding_window((), ()), x))
         assert [u.tobytes() for u in t] == [np.asarray(row).tobytes() for row in x]
     if x.ndim > 1:
         pairs.append((t.transpose(), np.swapaxes(x, -2, -1)))
+        pairs.append((t.diagonal(1), np.diagonal(x, 1)))
         pairs.append((t.transpose(0, -1), np.swapaxes(x, 0, -1)))
     for ours, theirs in pairs:
         assert ours.buffer is t.buffer

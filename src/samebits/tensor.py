@@ -23,7 +23,7 @@ from samebits.errors import DeviceError, ExchangeError, LayoutError, OptionError
 from samebits.exchange import incoming
 from samebits.exchange.incoming import check_torch_shell, facts_of, from_numpy
 from samebits.exchange.outgoing import Exported, to_dlpack, to_jax, to_numpy, to_torch
-from samebits.layout import Key, Layout, Shape, Storage
+from samebits.layout import Axes, Key, Layout, Shape, Storage
 from samebits.memory import CPU, Buffer, Device, allocate
 from samebits.shapes import check_extents
 
@@ -303,17 +303,33 @@ class Tensor:
         """A view that repeats along new axes and along axes of extent 1."""
         return _trusted(self.buffer, self.layout.broadcast_to(shape), self.dtype)
 
-    def squeeze(self, axis: SupportsIndex | None = None) -> "Tensor":
-        """A view without an axis of extent 1, or without all of them."""
+    def squeeze(self, axis: Axes | None = None) -> "Tensor":
+        """A view without the axes named, each of extent 1, or without all of that extent."""
         return _trusted(self.buffer, self.layout.squeeze(axis), self.dtype)
 
-    def unsqueeze(self, axis: SupportsIndex) -> "Tensor":
-        """A view with an axis of extent 1 inserted."""
+    def unsqueeze(self, axis: Axes) -> "Tensor":
+        """A view with axes of extent 1 inserted, which become those axes of the result."""
         return _trusted(self.buffer, self.layout.unsqueeze(axis), self.dtype)
 
-    def flip(self, axis: SupportsIndex) -> "Tensor":
-        """A view in reverse order along one axis."""
+    def flip(self, axis: Axes | None = None) -> "Tensor":
+        """A view in reverse order along the axes named, or along all."""
         return _trusted(self.buffer, self.layout.flip(axis), self.dtype)
+
+    def flatten(self, start: SupportsIndex = 0, end: SupportsIndex = -1) -> "Tensor":
+        """A view with the axes from start to end merged into one; LayoutError where only a copy has it."""
+        return _trusted(self.buffer, self.layout.flatten(start, end), self.dtype)
+
+    def unflatten(self, axis: SupportsIndex, extents: Sequence[SupportsIndex]) -> "Tensor":
+        """A view with one axis split into several, row-major."""
+        return _trusted(self.buffer, self.layout.unflatten(axis, extents), self.dtype)
+
+    def diagonal(self, skew: SupportsIndex = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1) -> "Tensor":
+        """A view of the elements whose index along axis2 is `skew` more than along axis1, as the last axis."""
+        return _trusted(self.buffer, self.layout.diagonal(skew, axis1, axis2), self.dtype)
+
+    def sliding_window(self, window: Axes, axis: Axes | None = None) -> "Tensor":
+        """A view of every window of neighbouring elements, whose extents become the last axes."""
+        return _trusted(self.buffer, self.layout.sliding_window(window, axis), self.dtype)
 
     def view(self, dtype: object) -> "Tensor":
         """The same bits read as elements of another format, without moving any.
