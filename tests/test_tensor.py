@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from samebits import dtypes
+from samebits import driver, dtypes
 from samebits.dtypes import DType
 from samebits.errors import (
     ClosedError,
@@ -421,10 +421,6 @@ VALUE_ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
         lambda: Tensor.arange(0, 1.5, dtype="int8"),
     ),
     "Tensor.item: tensor size is 2, must be 1; use tolist()": (ShapeError, lambda: Tensor.zeros((2,)).item()),
-    "Tensor.zeros_like: device is cuda:0, must be cpu; pass device=Device(kind='cpu', index=0)": (
-        DeviceError,
-        lambda: Tensor.zeros_like(Tensor.zeros((2,)), device=Device("cuda")),
-    ),
     "Tensor.view: tensor rank is 0, must be at least 1 to go from 32 bits to 8; reshape((1,)) it first": (
         ShapeError,
         lambda: Tensor.zeros(()).view("int8"),
@@ -458,3 +454,19 @@ def test_what_has_no_value_has_one_clear_error(text: str) -> None:
     with pytest.raises(kind) as error:
         use()
     assert str(error.value) == text
+
+
+def test_new_tensors_are_where_they_are_asked_for() -> None:
+    for make in (Tensor.empty, Tensor.zeros):
+        assert make((2, 3), "int4", device=CPU).device == CPU
+    assert (
+        Tensor.full((2,), 1, device=CPU).tolist() == Tensor.arange(1, 3, dtype="float32", device=CPU).tolist()[:1] * 2
+    )
+    if driver.cuda() is None:
+        for use in (
+            lambda: Tensor.zeros((2,), device=Device("cuda")),
+            lambda: Tensor.full_like(Tensor.zeros((2,)), 1, device=Device("cuda")),
+            lambda: Tensor.arange(3, device=Device("cuda")),
+        ):
+            with pytest.raises(DeviceError):
+                use()

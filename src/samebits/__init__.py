@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         subtract,
     )
     from samebits.ops.matmul import linear, matmul, pack, plan_matmul
+    from samebits.ops.move import contiguous, copy, fill, to_packed, to_padded
     from samebits.ops.rows import layer_norm, max, mean, min, softmax, sum
     from samebits.program.graph import Program
     from samebits.runtime.cpu import Session, load, prepare
@@ -86,11 +87,14 @@ __all__ = [
     "abs",
     "add",
     "cast",
+    "contiguous",
+    "copy",
     "divide",
     "dtypes",
     "erf",
     "errors",
     "exp",
+    "fill",
     "gelu",
     "isas",
     "layer_norm",
@@ -115,6 +119,8 @@ __all__ = [
     "sqrt",
     "subtract",
     "sum",
+    "to_packed",
+    "to_padded",
     "use_isa",
 ]
 
@@ -133,6 +139,7 @@ _HOMES = {
     "ops.elementwise": "abs add cast divide erf exp gelu maximum minimum multiply negative reciprocal relu sqrt"
     " subtract",
     "ops.matmul": "linear matmul pack plan_matmul",
+    "ops.move": "contiguous copy fill to_packed to_padded",
     "ops.rows": "layer_norm max mean min softmax sum",
     "program.graph": "Program",
     "runtime.cpu": "Session load prepare",

@@ -19,12 +19,12 @@ import numpy.typing as npt
 from samebits import dtypes, elements
 from samebits.dlpack import Producer, receive
 from samebits.dtypes import DType
-from samebits.errors import DeviceError, ExchangeError, LayoutError, OptionError, ShapeError, message
+from samebits.errors import ExchangeError, LayoutError, OptionError, ShapeError, message
 from samebits.exchange import incoming
 from samebits.exchange.incoming import check_torch_shell, facts_of, from_numpy
 from samebits.exchange.outgoing import Exported, to_dlpack, to_jax, to_numpy, to_torch
 from samebits.layout import Axes, Key, Layout, Shape, Storage
-from samebits.memory import CPU, Buffer, Device, allocate
+from samebits.memory import Buffer, Device, allocate
 from samebits.shapes import check_extents
 
 __all__ = ["Tensor"]
@@ -119,23 +119,37 @@ class Tensor:
 
     @classmethod
     def empty(
-        cls, shape: Sequence[SupportsIndex], dtype: object = dtypes.float32, *, storage: Storage = "packed"
+        cls,
+        shape: Sequence[SupportsIndex],
+        dtype: object = dtypes.float32,
+        *,
+        storage: Storage = "packed",
+        device: Device | None = None,
     ) -> "Tensor":
-        """A dense row-major host tensor, aligned to 64 bytes, of arbitrary values.
+        """A dense row-major tensor, aligned to 64 bytes, of arbitrary values.
 
         Args:
             shape: Extents.
             dtype: What `dtypes.of` takes.
             storage: `packed`, or `padded`: elements of fewer than 8 bits take a byte each. Others are the same in both.
+            device: Where; by default on the host.
+
+        Raises:
+            DeviceError: There is no such device here.
         """
-        return _allocated(shape, dtypes.of(dtype), storage, zero=False)
+        return _allocated("empty", shape, dtypes.of(dtype), storage, device)
 
     @classmethod
     def zeros(
-        cls, shape: Sequence[SupportsIndex], dtype: object = dtypes.float32, *, storage: Storage = "packed"
+        cls,
+        shape: Sequence[SupportsIndex],
+        dtype: object = dtypes.float32,
+        *,
+        storage: Storage = "packed",
+        device: Device | None = None,
     ) -> "Tensor":
         """As `empty`, of code points 0, which is the value 0 in every format that has it."""
-        return _allocated(shape, dtypes.of(dtype), storage, zero=True)
+        return _allocated("zeros", shape, dtypes.of(dtype), storage, device, zero=True)
 
     @classmethod
     def full(
@@ -145,6 +159,7 @@ class Tensor:
         dtype: object = dtypes.float32,
         *,
         storage: Storage = "packed",
+        device: Device | None = None,
     ) -> "Tensor":
         """As `empty`, every element the value.
 
@@ -153,14 +168,14 @@ class Tensor:
             value: A Python or NumPy number; a float format takes the nearest of its values, ties to an even fraction.
             dtype: What `dtypes.of` takes.
             storage: `packed` or `padded`.
+            device: Where; by default on the host.
 
         Raises:
             DTypeError: The format has no value near it, or is an integer format that does not have exactly it.
         """
-        tensor = cls.empty(shape, dtype, storage=storage)
-        code = elements.code_of(value, tensor.dtype, "Tensor.full")
-        elements.write(tensor.buffer.array(), tensor.layout, np.broadcast_to(code, tensor.shape))
-        return tensor
+        row = dtypes.of(dtype)
+        code = elements.code_of(value, row, "Tensor.full")
+        return _written(np.broadcast_to(code, check_extents("Tensor.full", "shape", shape)), row, storage, device)
 
     @classmethod
     def arange(
@@ -171,6 +186,7 @@ class Tensor:
         dtype: object = None,
         *,
         storage: Storage = "packed",
+        device: Device | None = None,
     ) -> "Tensor":
         """element i = start + i * step, for as many i as stay before stop; one number given is stop.
 
@@ -181,6 +197,7 @@ class Tensor:
             dtype: Default int64 where all three are integers, float32 otherwise. A float format takes the elements
                 rounded to float64 and then to the nearest of its values; an integer format takes integers alone.
             storage: `packed` or `padded`.
+            device: Where; by default on the host.
 
         Raises:
             DTypeError: The format does not have an element.
@@ -190,29 +207,29 @@ class Tensor:
             start, stop = 0, start
         whole = all(isinstance(x, int | np.integer) for x in (start, stop, step))
         row = dtypes.of(("int64" if whole else "float32") if dtype is None else dtype)
-        codes = elements.arange(start, stop, step, row, "Tensor.arange")
-        tensor = cls.empty(codes.shape, row, storage=storage)
-        elements.write(tensor.buffer.array(), tensor.layout, codes)
-        return tensor
+        return _written(elements.arange(start, stop, step, row, "Tensor.arange"), row, storage, device)
 
     @classmethod
     def empty_like(cls, x: "Tensor", *, dtype: object = None, device: Device | None = None) -> "Tensor":
-        """A dense row-major tensor of arbitrary values with x's shape, storage and, unless given, dtype.
+        """A dense row-major tensor of arbitrary values with x's shape and storage and, unless given, dtype and device.
 
         Raises:
-            DeviceError: The device, x's own where none is given, is not plain host memory.
+            DeviceError: There is no such device here.
         """
-        return cls.empty(x.shape, _like(x, dtype, device, "Tensor.empty_like"), storage=x.layout.storage)
+        row = x.dtype if dtype is None else dtypes.of(dtype)
+        return _allocated("empty_like", x.shape, row, x.layout.storage, device or x.device)
 
     @classmethod
     def zeros_like(cls, x: "Tensor", *, dtype: object = None, device: Device | None = None) -> "Tensor":
         """As `empty_like`, of code points 0."""
-        return cls.zeros(x.shape, _like(x, dtype, device, "Tensor.zeros_like"), storage=x.layout.storage)
+        row = x.dtype if dtype is None else dtypes.of(dtype)
+        return _allocated("zeros_like", x.shape, row, x.layout.storage, device or x.device, zero=True)
 
     @classmethod
     def full_like(cls, x: "Tensor", value: float, *, dtype: object = None, device: Device | None = None) -> "Tensor":
         """As `empty_like`, every element the value, as in `full`."""
-        return cls.full(x.shape, value, _like(x, dtype, device, "Tensor.full_like"), storage=x.layout.storage)
+        row = x.dtype if dtype is None else dtype
+        return cls.full(x.shape, value, row, storage=x.layout.storage, device=device or x.device)
 
     @property
     def shape(self) -> Shape:
@@ -582,10 +599,28 @@ def _trusted(buffer: Buffer, layout: Layout, dtype: DType) -> Tensor:
 _EDGES, _SHOWN = 6, 10_000
 
 
-def _allocated(shape: Sequence[SupportsIndex], dtype: DType, storage: Storage, *, zero: bool) -> Tensor:
-    """A dense row-major tensor in new host memory."""
-    layout, size_bytes = _dense_layout(check_extents("Tensor.empty", "shape", shape), dtype, storage)
-    return _trusted(allocate(size_bytes, zero=zero), layout, dtype)
+def _allocated(
+    call: str,
+    shape: Sequence[SupportsIndex],
+    dtype: DType,
+    storage: Storage = "packed",
+    device: Device | None = None,
+    *,
+    zero: bool = False,
+) -> Tensor:
+    """A dense row-major tensor in new memory."""
+    layout, size_bytes = _dense_layout(check_extents(f"Tensor.{call}", "shape", shape), dtype, storage)
+    return _trusted(allocate(size_bytes, zero=zero, device=device), layout, dtype)
+
+
+def _written(codes: npt.NDArray[Any], dtype: DType, storage: Storage, device: Device | None) -> Tensor:
+    """A dense tensor of these code points; for memory that the host cannot write, made on the host and copied."""
+    tensor = _allocated("empty", codes.shape, dtype, storage, device)
+    if tensor.device.is_host:
+        elements.write(tensor.buffer.array(), tensor.layout, codes)
+    else:
+        tensor.buffer.copy_from(_written(codes, dtype, storage, None).buffer)
+    return tensor
 
 
 @lru_cache(maxsize=4096)
@@ -593,15 +628,6 @@ def _dense_layout(shape: Shape, dtype: DType, storage: Storage) -> tuple[Layout,
     """The dense row-major layout, and the bytes it takes."""
     layout = Layout.dense(shape, width_bits=dtype.width_bits, storage=storage)
     return layout, layout.required_bytes
-
-
-def _like(x: Tensor, dtype: object, device: Device | None, call: str) -> DType:
-    """The dtype of a new tensor like x, whose memory must be the host's."""
-    wanted = x.device if device is None else device
-    if wanted != CPU:
-        remedy = f"pass device={CPU!r}"
-        raise DeviceError(message(call, "device", "", wanted, CPU, remedy))
-    return x.dtype if dtype is None else dtypes.of(dtype)
 
 
 def _viewed(layout: Layout, dtype: DType) -> Layout:

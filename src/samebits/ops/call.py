@@ -30,7 +30,7 @@ from samebits.errors import (
 )
 from samebits.kernels.plan import Plan
 from samebits.kinds import Kind, kind_of, to_kind
-from samebits.layout import Layout, Shape
+from samebits.layout import Shape
 from samebits.memory import CPU, address_of
 from samebits.native import scratch
 from samebits.native.table import MAX_THREADS, Table
@@ -98,7 +98,7 @@ class Call:
             )
         if tensor.read_only:
             raise ExchangeError(message(self.name, "out", "memory", "read-only", "writable", "pass another array"))
-        if _may_repeat(tensor.layout):
+        if not tensor.layout.is_unique():
             actual, expected = f"{tensor.shape} with strides {tensor.strides}", "one with a place for each element"
             raise LayoutError(message(self.name, "out", "layout", actual, expected, "pass another array"))
         for x in operands:
@@ -184,7 +184,7 @@ class Call:
 def _is_exactly(x: Tensor, y: Tensor) -> bool:
     """Whether element i of x is element i of y, for every i."""
     return (
-        x.address == y.address
+        x.buffer.address * 8 + x.layout.offset_bits == y.buffer.address * 8 + y.layout.offset_bits
         and x.dtype.width_bits == y.dtype.width_bits
         and x.shape == y.shape
         and (x.layout.strides_bits == y.layout.strides_bits)
@@ -192,28 +192,8 @@ def _is_exactly(x: Tensor, y: Tensor) -> bool:
 
 
 def _overlap(x: Tensor, y: Tensor) -> bool:
-    """Whether the elements of x and y share a byte; also where that is too hard to tell."""
-    a, b = x.numpy(), y.numpy()
-    try:
-        return np.may_share_memory(a, b) and np.shares_memory(a, b, max_work=_WORK)  # type: ignore[arg-type]  # any bound will do
-    except np.exceptions.TooHardError:
-        return True
-
-
-# Candidates that NumPy tries: enough for slices of one array.
-_WORK = 10_000
-
-
-def _may_repeat(layout: Layout) -> bool:
-    """Whether two elements may share memory: unless each axis steps over all that the axes of smaller steps reach."""
-    if not layout.size:
-        return False
-    reach = layout.pitch_bits
-    for step, extent in sorted((abs(s), n) for s, n in zip(layout.strides_bits, layout.shape, strict=True) if n != 1):
-        if step < reach:
-            return True
-        reach += (extent - 1) * step
-    return False
+    """Whether elements of x and y share a bit; also where that is too hard to tell."""
+    return x.layout.overlaps(y.layout, (y.buffer.address - x.buffer.address) * 8) is not False
 
 
 class _Signature(NamedTuple):

@@ -1,0 +1,179 @@
+"""Eager data movement: copies, fills and conversions of layout and storage. Bits are copied, never computed.
+
+Every layout and format goes through one of two kernels, as `_move` says: `elementwise` for elements of whole bytes,
+`repack` for those that are packed within bytes or padded to them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Literal, SupportsIndex
+
+import numpy as np
+
+from samebits import dtypes, elements
+from samebits.codegen.isa import Isa
+from samebits.errors import LayoutError, OptionError, message
+from samebits.kernels import elementwise, repack
+from samebits.kernels.expression import Chain, Expression
+from samebits.layout import Layout, Storage
+from samebits.memory import allocate
+from samebits.ops.call import Call, Prepared
+from samebits.tensor import Tensor
+
+Order = Literal["C", "F", "K"] | Sequence[SupportsIndex]
+
+
+def copy(
+    x: Any,
+    *,
+    order: Order = "C",
+    storage: Storage | None = None,
+    out: Any = None,
+    threads: int | None = None,
+) -> Any:
+    """x's elements, bits unchanged, in memory of their own.
+
+    Args:    x: any array, of any dtype and layout.
+             order: how they lie: `C`, `F`, `K` (the axes in x's order), or axes from slowest to fastest.
+             storage: `packed` or `padded` elements of fewer than 8 bits; default x's.
+             out: an array of x's dtype and shape that takes them instead, in its own layout; no element of it may be
+             one of x's.   threads: at most so many; default every usable core.
+    Returns: a dense array of x's kind, or out.
+    Raises:  OptionError, LayoutError (out overlaps x), DTypeError, ShapeError; LayoutError if packed elements were
+             asked for as an array of another library.
+    """
+    call = Call("copy", x, threads)
+    source = call.operand("x", x)
+    if out is None:
+        made = _dense_for(call, source, order, storage)
+    else:
+        if storage is not None or order != "C":
+            remedy = "leave them out, or out"
+            raise OptionError(message("copy", "order and storage", "", (order, storage), "out's", remedy))
+        made = call.output(source.shape, source.dtype, out, apart=[source])
+    _move(call, source, made)
+    return call.result(made, out)
+
+
+def contiguous(x: Any, *, order: Literal["C", "F", "any"] = "C", threads: int | None = None) -> Any:
+    """x itself where its elements lie side by side in that order from a byte on, else a copy where they do.
+
+    Args:    x: any array.   order: `C`, `F`, or `any` order of the axes (a copy is then in the order `K`).
+             threads: at most so many; default every usable core.
+    Returns: x, or a dense array of its kind.
+    Raises:  LayoutError if order is none of these.
+    """
+    call = Call("contiguous", x, threads)
+    source = call.operand("x", x)
+    if source.layout.is_contiguous(order) and not source.layout.offset_bits % 8:
+        return _as_given(call, x, source)
+    made = _dense_for(call, source, "K" if order == "any" else order, None)
+    _move(call, source, made)
+    return call.result(made)
+
+
+def fill(out: Any, value: float, *, threads: int | None = None) -> Any:
+    """Every element of out becomes the value; a float format takes the nearest it has, ties to an even fraction.
+
+    Args:    out: any writable array.   value: a number.   threads: at most so many; default every usable core.
+    Returns: out.
+    Raises:  DTypeError if the format has no such value; ExchangeError if out is read-only.
+    """
+    call, dtype = Call("fill", out, threads), Tensor.from_any(out).dtype
+    target = call.output(Tensor.from_any(out).shape, dtype, out)
+    one = Tensor.empty((), dtype)
+    elements.write(one.buffer.array(), one.layout, elements.code_of(value, dtype, "fill"))
+    _move(call, one.broadcast_to(target.shape), target)
+    return out
+
+
+def to_packed(x: Any, *, threads: int | None = None) -> Any:
+    """x with its elements side by side, those of fewer than 8 bits several a byte, least significant bits first.
+
+    Args:    x: any array, such as a NumPy array of ml_dtypes' int4.   threads: at most so many.
+    Returns: a dense row-major Tensor, which may be x itself; of elements of 8 bits and more, `contiguous(x)`.
+    """
+    return _stored("to_packed", x, "packed", threads)
+
+
+def to_padded(x: Any, *, threads: int | None = None) -> Any:
+    """x with elements of fewer than 8 bits a byte each, unused high bits 0, as NumPy and ml_dtypes have them.
+
+    Args:    x: any array.   threads: at most so many; default every usable core.
+    Returns: a dense row-major array of x's kind, which may be x itself; a Tensor's has `numpy()`.
+    """
+    return _stored("to_padded", x, "padded", threads)
+
+
+def _stored(name: str, x: Any, storage: Storage, threads: int | None) -> Any:
+    call = Call(name, x, threads)
+    source = call.operand("x", x)
+    narrow = source.dtype.width_bits < 8
+    layout = source.layout
+    if layout.is_contiguous() and not layout.offset_bits % 8 and (layout.storage == storage or not narrow):
+        return _as_given(call, x, source)
+    layout = Layout.dense(source.shape, width_bits=layout.width_bits, storage=storage)
+    made = Tensor(allocate(layout.required_bytes), layout, source.dtype)
+    _move(call, source, made)
+    return made if narrow and storage == "packed" else call.result(made)
+
+
+def _as_given(call: Call, x: object, tensor: Tensor) -> Any:
+    """x itself, or the array of what is none, such as a list."""
+    return x if isinstance(x, Tensor | np.ndarray) or call.kind != "numpy" else call.result(tensor)
+
+
+def _dense_for(call: Call, x: Tensor, order: Order, storage: Storage | None) -> Tensor:
+    """A new dense tensor for x's elements, which x's kind of array must be able to be."""
+    layout, width = x.layout, x.dtype.width_bits
+    axes: Any = order
+    if isinstance(order, str) and order == "K":
+        # The slowest axis is the one of the largest stride; axes of stride 0 and equal ones keep their order.
+        axes = sorted(range(layout.ndim), key=lambda axis: -abs(layout.strides_bits[axis]))
+    made = Layout.dense(layout.shape, width_bits=width, order=axes, storage=storage or layout.storage)
+    if width < 8 and made.storage == "packed" and call.kind != "tensor":
+        actual, expected = "packed", f"padded for an array of {call.kind}"
+        raise LayoutError(message(call.name, "storage", "", actual, expected, "pass Tensor.from_any(x)"))
+    return Tensor(allocate(made.required_bytes), made, x.dtype)
+
+
+def _move(call: Call, source: Tensor, target: Tensor) -> None:
+    """target[i] = source[i]: by the fastest kernel that takes both layouts."""
+    if target.size:
+        threads = call.sized(target.size, "elements")
+        prepared, x, y = _prepared(source.layout, target.layout, call.isa, threads)
+        prepared.run([source.buffer.address + x, target.buffer.address + y])
+
+
+@functools.lru_cache(maxsize=4096)
+def _prepared(x: Layout, y: Layout, isa: Isa, threads: int) -> tuple[Prepared, int, int]:
+    """The plan, and where in their buffers its operands begin, in bytes."""
+    width = x.width_bits
+    if width >= 8 and not _steps_by(width, x, y):
+        # Elements that are not their own size apart move as an axis of bytes each.
+        x, y, width = _in_bytes(x), _in_bytes(y), 8
+    if width >= 8 and _steps_by(width, x, y):
+        plan = elementwise.plan(_copy(width), ((x.shape, x.strides),), ((y.shape, y.strides),), isa, threads)
+        return Prepared(plan), x.offset_bytes, y.offset_bytes
+    (x, x_start, _), (y, y_start, _) = x.rebased(), y.rebased()
+    return Prepared(repack.plan(x, y, isa, threads)), x_start, y_start
+
+
+def _steps_by(width: int, *layouts: Layout) -> bool:
+    """Whether every stride is a whole number of elements, and the first begins at a byte."""
+    return not any(layout.offset_bits % 8 or any(s % width for s in layout.strides_bits) for layout in layouts)
+
+
+def _in_bytes(layout: Layout) -> Layout:
+    """The bytes of the elements, along one more axis."""
+    shape, strides = (*layout.shape, layout.width_bits // 8), (*layout.strides_bits, 8)
+    return Layout(shape, strides, layout.offset_bits, 8)
+
+
+@functools.cache
+def _copy(width: int) -> Expression:
+    """The copy of code points of so many bits."""
+    chain = Chain()
+    return chain.finish(chain.apply("copy", chain.input(dtypes.of(f"uint{width}"))))
