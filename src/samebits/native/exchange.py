@@ -34,9 +34,11 @@ _KEPT_LAYOUTS, _KEPT_PRODUCERS = 4096, 64
 _lock = threading.RLock()
 _installed: bool | None = None
 # The methods that are replaced, as they are written in Python.
-REFERENCE: dict[str, Any] = {
-    name: vars(Tensor)[name] for name in ("from_dlpack", "from_any", "__dlpack__", "__dlpack_device__")
-}
+_METHODS: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (Tensor, ("from_dlpack", "from_any", "__dlpack__", "__dlpack_device__")),
+    (Layout, ("__new__", "dense", "permute", "reshape", "__getitem__")),
+)
+REFERENCE: dict[str, Any] = {name: vars(cls)[name] for cls, names in _METHODS for name in names}
 _API_NAME = b"dlpack_exchange_api"
 # Everything that emitted code has the address of.
 _held: list[object] = []
@@ -88,10 +90,12 @@ def _try_install() -> bool:
     _fill(state, module.words)
     new_function = _python("PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     new_method = _python("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-    for table, (name, method) in zip(tables, REFERENCE.items(), strict=True):
+    Layout.__signature__ = inspect.signature(Layout)  # type: ignore[attr-defined]  # which a built-in __new__ hides
+    owners = [cls for cls, names in _METHODS for _ in names]
+    for cls, table, (name, method) in zip(owners, tables, REFERENCE.items(), strict=True):
         # A built-in function is no descriptor: it is the same for the class and an instance, and nothing is bound.
-        is_bound = not isinstance(method, classmethod)
-        setattr(Tensor, name, new_method(Tensor, table) if is_bound else new_function(table, Tensor, None))
+        is_bound = inspect.isfunction(method)
+        setattr(cls, name, new_method(cls, table) if is_bound else new_function(table, cls, None))
     new_capsule = _python("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     Tensor.__dlpack_c_exchange_api__ = new_capsule(api, _API_NAME, None)  # type: ignore[attr-defined]
     return True
@@ -105,7 +109,7 @@ def _python(name: str, result: Any, *arguments: Any) -> Any:
 
 def _doc(name: str, method: Any) -> str:
     """The docstring, behind the signature in the form that `inspect` reads."""
-    function = method.__func__ if isinstance(method, classmethod) else method
+    function = getattr(method, "__func__", method)
     parameters = list(inspect.signature(function).parameters.values())
     bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
     signature = str(inspect.Signature(bare)).replace("(self", "($self").replace("(cls", "($type")
@@ -121,10 +125,13 @@ def _fill(state: int, words: dict[str, int]) -> None:
         "buffer": template, "cpu": CPU, "cpu_pair": CPU.dlpack, "layouts": _layouts, "producers": _producers,
         "slow_export": _export, "slow_import": _import, "type_error": TypeError,
         "exchange_error": errors.ExchangeError, "make_layout": _make_layout, "add_producer": _add_producer,
-        "slow_from_dlpack": REFERENCE["from_dlpack"].__get__(None, Tensor),
-        "slow_from_any": REFERENCE["from_any"].__get__(None, Tensor), "slow_dlpack": REFERENCE["__dlpack__"],
-        "slow_dlpack_device": REFERENCE["__dlpack_device__"],
+        "slice_type": slice, "ellipsis": ..., "packed": "packed", "padded": "padded",
     }  # fmt: skip
+    for cls, names in _METHODS:
+        for name in names:
+            method = REFERENCE[name]
+            # A method gets its instance as first argument; the others are called as they are found on the class.
+            named[f"slow_{name}"] = method if inspect.isfunction(method) else method.__get__(None, cls)
     several = {"array_dtypes", "dtypes", "rows"}
     if words.keys() != named.keys() | several:
         raise ValueError(f"the state needs {sorted(words)}")

@@ -1,10 +1,10 @@
-"""The text of exchange's fast functions: what the hot methods of `Tensor` do for the common case.
+"""The text of exchange's fast functions: what the hot methods of `Tensor` and `Layout` do for the common case.
 
 Common is: host memory, elements of whole bytes, lanes 1, no flag but read-only, at least one element. Everything else,
 and every error, is the business of the functions written in Python: an emitted function that meets a case which it
 does not know gives back what it took and calls them. So the rules have one home, and these pages hold only their
 shortest path: `consume_text` tensors that come in, `produce_text` those that go out,
-`api_text` what other libraries call directly.
+`api_text` what other libraries call directly, `layout_text` views.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from samebits.native.api_text import exchange_api
 from samebits.native.capi import Module
 from samebits.native.consume_text import consumption
 from samebits.native.dlpack_text import Facts, endings
+from samebits.native.layout_text import layouts
 from samebits.native.produce_text import production
 
 __all__ = ["module"]
@@ -30,4 +31,5 @@ def module(facts: Facts, docs: Mapping[str, str]) -> Module:
     consumption(m, facts, docs)
     production(m, facts, docs)
     exchange_api(m, facts)
+    layouts(m, facts, docs)
     return m

@@ -18,12 +18,25 @@ import numpy as np
 from samebits.codegen import isa
 from samebits.native import capi
 
-__all__ = ["ARRAY", "array_is_known", "finalizing_symbol", "is_known", "slot_offsets", "word"]
+__all__ = [
+    "ALIGNED",
+    "ARRAY",
+    "SLICE",
+    "WRITABLE",
+    "array_is_known",
+    "finalizing_symbol",
+    "is_known",
+    "slot_offsets",
+    "word",
+]
 
 # Where NumPy's array object keeps its facts, after the object's header: `PyArrayObject_fields` of its C API, which
 # compiled extensions read directly. dlpack.h's DLTensor is not like it: strides are bytes here.
 ARRAY = {"data": 16, "ndim": 24, "shape": 32, "strides": 40, "descr": 56, "flags": 64}
 ALIGNED, WRITABLE = 0x100, 0x400
+
+# The fields of a slice object, which its public header has.
+SLICE = {"start": 16, "stop": 24, "step": 32}
 
 
 def word(address: int, type: Any = ctypes.c_size_t) -> int:
@@ -39,6 +52,9 @@ def is_known() -> bool:
     if sys.byteorder != "little" or ctypes.sizeof(ctypes.c_void_p) != 8 or sys.platform == "win32":
         return False
     if isa.host_arch() not in ("x86_64", "aarch64"):
+        return False
+    probe = slice(object(), object(), object())
+    if any(word(id(probe) + at) != id(getattr(probe, name)) for name, at in SLICE.items()):
         return False
     return all(word(id(x) + capi.OBJECT_TYPE) == id(type(x)) for x in (object(), 1, "a", (), int, np.zeros(1)))
 

@@ -213,7 +213,7 @@ def _dlpack(m: Module) -> None:
                 f.ret(made)
             with f.when(f.call("PyErr_Occurred").is_set):
                 f.ret(None)
-    f.ret(f.call("slow", f.state("slow_dlpack"), self, args, nargs, kwnames))
+    f.ret(f.call("slow", f.state("slow___dlpack__"), self, args, nargs, kwnames))
 
 
 def _dlpack_device(m: Module, facts: Facts) -> None:
@@ -227,4 +227,4 @@ def _dlpack_device(m: Module, facts: Facts) -> None:
         f.when(f.load(buffer, facts.buffer["device"]) == f.state("cpu")),
     ):
         f.ret(f.incref(f.state("cpu_pair")))
-    f.ret(f.call("slow", f.state("slow_dlpack_device"), self, None, 0, None))
+    f.ret(f.call("slow", f.state("slow___dlpack_device__"), self, None, 0, None))
