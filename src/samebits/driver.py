@@ -44,12 +44,20 @@ def page_bytes() -> int:
     return mmap.PAGESIZE
 
 
+# Where Linux says how much a container may use: control groups of version 2, then of version 1.
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
 def memory_bytes() -> int:
-    """Physical memory of the machine, or 4 GiB where it does not say."""
+    """Memory that this process may use: the machine's, or less in a container; 4 GiB where nothing says."""
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
-        return 4 << 30
+        found = 4 << 30
+    for path in _LIMITS:
+        with contextlib.suppress(OSError, ValueError), open(path) as file:  # "max" is no number
+            found = min(found, int(file.read()))
+    return found
 
 
 @functools.cache

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import mmap
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from samebits import Tensor, memory
+from samebits import Tensor, driver, memory
 from samebits.errors import OptionError
 from samebits.memory import HostResource, allocate
 from samebits.memory.host import _room
@@ -292,6 +293,43 @@ def test_a_child_has_memory_of_its_own_and_frees_nothing_of_its_parent() -> None
     live.clear()
     assert guarded.lent == 0
     assert pool.statistics.kept_blocks == 3
+
+
+@pytest.mark.parametrize("limit", ["max", "536870912", "9223372036854771712", "", None])
+def test_a_container_keeps_less(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, limit: str | None) -> None:
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    path = tmp_path / "memory.max"
+    if limit is not None:
+        path.write_text(limit + "\n")
+    monkeypatch.setattr(driver, "_LIMITS", (str(tmp_path / "none"), str(path)))
+    due = min(machine, 536870912) if limit == "536870912" else machine
+    assert driver.memory_bytes() == due
+    assert HostResource().keep_bytes == min(512 * MIB, due // 8)
+
+
+def test_a_thread_that_python_does_not_know_gives_memory_back() -> None:
+    """A consumer's own thread calls the deleter, without the interpreter's lock."""
+    pool = HostResource()
+    like = Tensor.zeros((512, 512))
+    capsule = Tensor(allocate(MIB, resource=pool), like.layout, like.dtype).__dlpack__(max_version=(1, 0))
+    gc.collect()
+    assert pool.statistics.lent_blocks == 1
+    api = ctypes.pythonapi
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    api.PyCapsule_SetName.argtypes = (ctypes.py_object, ctypes.c_char_p)
+    used = ctypes.create_string_buffer(b"used_dltensor_versioned")  # outlives the capsule, which keeps the pointer
+    managed = api.PyCapsule_GetPointer(capsule, b"dltensor_versioned")
+    assert api.PyCapsule_SetName(capsule, ctypes.cast(used, ctypes.c_char_p)) == 0
+    del capsule
+    deleter = ctypes.c_void_p.from_address(managed + 16)  # after version and manager_ctx
+    thread = ctypes.c_ulong()
+    libc = ctypes.CDLL(None)
+    # A void (*)(void *) as a void *(*)(void *): what it returns is not looked at.
+    assert libc.pthread_create(ctypes.byref(thread), None, deleter, ctypes.c_void_p(managed)) == 0
+    assert libc.pthread_join(thread, None) == 0
+    assert pool.statistics.lent_blocks == 0
+    assert pool.statistics.kept_blocks == 1
 
 
 EXITS = {

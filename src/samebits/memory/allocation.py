@@ -62,8 +62,10 @@ def allocate(
         return _from_resource(chosen, size_bytes, zero, stream)
     block = (_zeros if zero else _empty)(size_bytes + 63, _BYTE)
     address = address_of(block)
-    buffer = Buffer(address + (-address & 63), size_bytes, block)
+    start = -address & 63
+    buffer = Buffer(address + start, size_bytes, block)
     buffer._resource = HOST
+    buffer._start = start
     return buffer
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from samebits import driver
 from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError, ShapeError, message
-from samebits.memory.address import ALIGNMENT, address_of
+from samebits.memory.address import ALIGNMENT
 from samebits.memory.device import CPU, Device
 from samebits.memory.host import HostResource, check_no_stream
 from samebits.memory.resource import Lease, MemoryResource
@@ -44,6 +44,7 @@ class Buffer:
         "_owner",
         "_residence",
         "_resource",
+        "_start",
         "_views",
         "device",
         "read_only",
@@ -53,6 +54,9 @@ class Buffer:
     _is_view: bool
     _resource: MemoryResource
     _residence: driver.Residence
+    # Of a block that `allocate` got from NumPy: where in the array that is the owner the bytes begin. Their own array
+    # is made when it is asked for, because kernels take the address.
+    _start: int
     _views: "set[weakref.ref[Buffer]]"
 
     def __init__(
@@ -291,17 +295,10 @@ class Buffer:
             ClosedError: The buffer was closed.
             DeviceError: The host cannot read the memory.
         """
-        if self._address is None:
-            raise self._closed("array")
         known = self._bytes
         if known is None:
-            if not self.is_host_accessible:
-                remedy = "copy it to the host first"
-                raise DeviceError(
-                    message("Buffer.array", "buffer", "device", self.device, "readable by the host", remedy)
-                )
             known = self._bytes = self._new_array()
-            if self.is_closed:  # closed meanwhile by another thread
+            if self._address is None:  # closed meanwhile by another thread
                 self._bytes = None
         return known
 
@@ -310,13 +307,17 @@ class Buffer:
         owner, address = self._owner, self._address
         if address is None:
             raise self._closed("array")
-        if type(owner) is not np.ndarray or self.resource is None:
-            return np.asarray(_Span(address, self.size_bytes, self.read_only, owner))
-        # A block that `allocate` got from NumPy.
-        start = address - address_of(owner)
-        part = owner[start : start + self.size_bytes]
-        part.flags.writeable = not self.read_only
-        return part
+        start = getattr(self, "_start", None)
+        if start is not None:
+            part: npt.NDArray[np.uint8] = owner[start : start + self.size_bytes]  # type: ignore[index]
+            if self.read_only:
+                part.flags.writeable = False
+            return part
+        if not self.is_host_accessible:
+            del owner  # the error's traceback would hold it
+            remedy = "copy it to the host first"
+            raise DeviceError(message("Buffer.array", "buffer", "device", self.device, "readable by the host", remedy))
+        return np.asarray(_Span(address, self.size_bytes, self.read_only, owner))
 
     def copy_from(self, source: "Buffer", *, stream: object = None) -> None:
         """Copy all bytes of source, of as many bytes; the two may overlap.
