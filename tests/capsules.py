@@ -2,7 +2,7 @@
 
 import ctypes
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -55,6 +55,8 @@ class Versioned(ctypes.Structure):
 class HandMade:
     """A producer whose every field the test chooses, and which counts the calls of its deleter."""
 
+    kept: ClassVar[list["HandMade"]] = []
+
     def __init__(self, shape: Any = (2, 3), strides: Any = (3, 1), *, legacy: bool = False, **fields: Any) -> None:
         self.memory = np.arange(64, dtype=np.float32)
         self.deleted: list[int] = []
@@ -68,6 +70,8 @@ class HandMade:
         self.deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: self.deleted.append(threading.get_ident()))
         self.managed.deleter = ctypes.cast(self.deleter, ctypes.c_void_p)
         self.name = fields.pop("name", b"dltensor" if legacy else b"dltensor_versioned")
+        # Its memory and its deleter must outlive every tensor made of it, as those of a correct producer do.
+        HandMade.kept.append(self)
         self.capsule: object = None
         for field, value in fields.items():
             setattr(self.managed if hasattr(self.managed, field) else tensor, field, value)

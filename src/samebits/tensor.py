@@ -107,15 +107,74 @@ class Tensor:
         return _trusted(*receive(x, "Tensor.from_dlpack"))
 
     @classmethod
+    def from_buffer(
+        cls,
+        data: object,
+        dtype: object,
+        shape: Sequence[SupportsIndex],
+        strides: Sequence[SupportsIndex] | None = None,
+        offset: SupportsIndex = 0,
+        *,
+        storage: Storage = "packed",
+    ) -> "Tensor":
+        """Elements in memory that others keep, shared; read-only where they say so.
+
+        Args:
+            data: A Buffer, what has the buffer protocol, or any dense array that `from_any` shares: its bytes are read
+                as elements, whatever its own dtype is.
+            dtype: What `dtypes.of` takes.
+            shape: Extents.
+            strides: In elements; row-major and dense by default.
+            offset: Of element (0, 0, ...), in elements.
+            storage: `packed`, or `padded`: elements of fewer than 8 bits take a byte each.
+
+        Raises:
+            LayoutError: An element would lie outside the data, or at an address that is no multiple of its size.
+            ExchangeError: The memory cannot be shared, or is not dense.
+        """
+        row = dtypes.of(dtype)
+        if strides is None:
+            extents = check_extents("Tensor.from_buffer", "shape", shape)
+            strides = Layout.dense(extents, width_bits=row.width_bits, storage=storage).strides
+        layout = Layout.from_strides(shape, strides, offset, width_bits=row.width_bits, storage=storage)
+        return cls(data if isinstance(data, Buffer) else _memory_of(data, "Tensor.from_buffer"), layout, row)
+
+    @classmethod
+    def from_bytes(
+        cls, data: object, dtype: object, shape: Sequence[SupportsIndex], *, storage: Storage = "packed"
+    ) -> "Tensor":
+        """A dense, row-major, writable tensor of a copy of the data, which has exactly its bytes.
+
+        What `tobytes` gave comes back with `storage="padded"`.
+
+        Args:
+            data: As for `from_buffer`.
+            dtype: What `dtypes.of` takes.
+            shape: Extents.
+            storage: `packed` or `padded`.
+
+        Raises:
+            LayoutError: The data has more or fewer bytes.
+            ExchangeError: As for `from_buffer`.
+        """
+        tensor = cls.empty(shape, dtype, storage=storage)
+        source = _memory_of(data, "Tensor.from_bytes")
+        if source.size_bytes != tensor.buffer.size_bytes:
+            expected = f"{tensor.buffer.size_bytes} bytes for {tensor.dtype} of shape {tensor.shape}, {storage}"
+            actual, remedy = f"{source.size_bytes} bytes", "use from_buffer for a part of it"
+            raise LayoutError(message("Tensor.from_bytes", "data", "size", actual, expected, remedy))
+        tensor.buffer.array()[:] = source.array()
+        return tensor
+
+    @classmethod
     def from_exported(cls, exported: Exported) -> "Tensor":
         """The tensor that `export` took apart, on the memory of its bytes, wherever they have been since.
 
         Raises:
-            ExchangeError: The bytes are no dense uint8 array of rank 1.
+            ExchangeError: The bytes are not those of a dense array.
             LayoutError: The layout does not fit them or their address.
         """
-        buffer = _bytes_of(exported.bytes, "Tensor.from_exported")
-        return cls(buffer, exported.layout, exported.dtype)
+        return cls(_memory_of(exported.bytes, "Tensor.from_exported"), exported.layout, exported.dtype)
 
     @classmethod
     def empty(
@@ -666,12 +725,15 @@ def _unpickled(dtype: DType, shape: Shape, storage: Storage, data: Any) -> Tenso
     return tensor
 
 
-def _bytes_of(x: object, call: str) -> Buffer:
-    """The bytes of a dense uint8 array of rank 1, of any library, or of what has the buffer protocol."""
-    raw = Tensor.from_any(x, copy=False)
-    if raw.dtype is not dtypes.uint8 or raw.ndim != 1 or not raw.layout.is_contiguous():
-        actual = f"{raw.dtype} of shape {raw.shape} with strides {raw.strides}"
-        raise ExchangeError(message(call, "bytes", "", actual, "a dense uint8 array of rank 1", "flatten them first"))
-    if not raw.layout.offset_bits and raw.size == raw.buffer.size_bytes:
-        return raw.buffer
-    return Buffer(raw.address, raw.size, raw.buffer.owner, raw.device, raw.read_only)
+def _memory_of(x: object, call: str) -> Buffer:
+    """The bytes of a dense array of any library, or of what has the buffer protocol."""
+    if isinstance(x, Buffer):
+        return x
+    whole = Tensor.from_any(x, copy=False)
+    if not whole.layout.is_contiguous():
+        actual = f"of shape {whole.shape} with strides_bits {whole.layout.strides_bits}"
+        raise ExchangeError(message(call, "data", "", actual, "dense", "copy it first"))
+    buffer = whole.buffer
+    if whole.layout.offset_bits or whole.nbytes != buffer.size_bytes:
+        return Buffer(whole.address, whole.nbytes, buffer.owner, buffer.device, buffer.read_only)
+    return buffer

@@ -270,8 +270,7 @@ def test_bytes_that_do_not_fit_their_sidecar_are_refused() -> None:
     fp4 = dtypes.float4_e2m1fn
     with pytest.raises(LayoutError, match=r"span is bits \[0, 32\), must be within the buffer's 3 bytes"):
         Tensor.from_exported(Exported(np.zeros(3, np.uint8), fp4, layout))
-    for bad in (np.zeros(4, np.int8), np.zeros((2, 2), np.uint8), np.zeros(8, np.uint8)[::2]):
-        with pytest.raises(ExchangeError, match="must be a dense uint8 array of rank 1; flatten them first"):
-            Tensor.from_exported(Exported(bad, fp4, layout))
+    with pytest.raises(ExchangeError, match=r"data is of shape .* must be dense; copy it first"):
+        Tensor.from_exported(Exported(np.zeros(8, np.uint8)[::2], fp4, layout))
     with pytest.raises(ExchangeError, match="x type is list, must be one whose memory can be shared"):
         Tensor.from_exported(Exported([1, 2, 3, 4], fp4, layout))

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from samebits import dtypes
+from samebits import driver, dtypes
 from samebits.dlpack.consume import Producer, receive
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, ExchangeError, message
@@ -119,28 +119,25 @@ def packed_by_jax(x: Any) -> tuple[Any, Layout, DType]:
 def _from_cuda(x: object, call: str) -> Facts:
     """The facts of a CUDA array interface of version 3 or later; nothing is read, and no stream is waited for."""
     facts: dict[str, Any] = x.__cuda_array_interface__  # type: ignore[attr-defined]  # asked for above
-    version = facts.get("version")
+    try:
+        version, shape, typestr = facts["version"], tuple(facts["shape"]), facts["typestr"]
+        (pointer, read_only), steps, mask = facts["data"], facts.get("strides"), facts.get("mask")
+        given = np.dtype(typestr)
+    except (KeyError, TypeError, ValueError) as error:
+        remedy = "report it to the producer"
+        raise ExchangeError(message(call, "x", "CUDA array interface", facts, "that of its page", remedy)) from error
     if not isinstance(version, int) or version < 3:
         remedy = "export it with DLPack"
         raise ExchangeError(message(call, "x", "CUDA array interface version", version, "at least 3", remedy))
-    if facts.get("mask") is not None:
+    if mask is not None:
         raise ExchangeError(message(call, "x", "mask", "an array", "None", "fill the masked elements first"))
-    dtype = dtypes.of(np.dtype(facts["typestr"]))
-    shape = tuple(facts["shape"])
-    if facts.get("strides") is None:
-        strides: Shape = Layout.dense(shape, width_bits=dtype.width_bits).strides_bytes
-    else:
-        strides = tuple(facts["strides"])
+    dtype = dtypes.of(given)
+    strides = Layout.dense(shape, width_bits=dtype.width_bits).strides_bytes if steps is None else tuple(steps)
     layout, low, span = _layout_of(shape, strides, dtype)
-    address, read_only = facts["data"]
-    return Buffer(address + low, span, x, Device("cuda", _cuda_index(x)), bool(read_only)), layout, dtype
-
-
-def _cuda_index(x: object) -> int:
-    """Which CUDA device x says it is on; the interface itself has no word for it."""
-    device = getattr(x, "device", None)
-    index = getattr(device, "index", getattr(device, "id", None))
-    return index if isinstance(index, int) else 0
+    # The driver knows the device, for which the interface has no word, and managed memory.
+    device = Device("cuda") if driver.cuda() is None else None
+    buffer = Buffer.from_handle(pointer + low if span else 0, span, owner=x, device=device, read_only=bool(read_only))
+    return buffer, layout, dtype
 
 
 def _register_with_numpy() -> None:

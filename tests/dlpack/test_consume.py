@@ -1,0 +1,205 @@
+"""Capsules in every encoding and from every device, and what no correct producer hands over."""
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+from capsules import HandMade, exported
+
+from samebits import dtypes
+from samebits.dtypes import DType
+from samebits.errors import DeviceError, ExchangeError, SamebitsError
+from samebits.layout import Layout
+from samebits.memory import address_of
+from samebits.tensor import Tensor
+
+NARROW = [row for row in dtypes.ROWS if row.width_bits < 8]
+PADDED = 4
+
+
+def typed(row: DType, **fields: Any) -> dict[str, Any]:
+    """The fields of a DLDataType, and others."""
+    return {"code": row.dlpack[0], "bits": row.dlpack[1], **fields}
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("row", dtypes.ROWS, ids=repr)
+def test_every_code_of_the_standard_comes_in_packed(row: DType, legacy: bool) -> None:
+    producer = HandMade((2, 8), None, legacy=legacy, **typed(row))
+    t = Tensor.from_dlpack(producer)
+    assert (t.dtype, t.layout) == (row, Layout.dense((2, 8), width_bits=row.width_bits))
+    assert (t.address, t.read_only) == (address_of(producer.memory), legacy)
+    assert t.buffer.size_bytes == -(-16 * row.width_bits // 8)
+
+
+@pytest.mark.parametrize("row", NARROW, ids=repr)
+def test_narrow_elements_come_in_lanes_and_padded(row: DType) -> None:
+    lanes = {6: 4}.get(row.width_bits, 8 // row.width_bits)
+    t = Tensor.from_dlpack(HandMade((2, 3), (3, 1), lanes=lanes, **typed(row)))
+    assert t.layout == Layout.dense((2, 3 * lanes), width_bits=row.width_bits)
+    across = Tensor.from_dlpack(HandMade((3, 2), (1, 3), lanes=lanes, **typed(row)))
+    assert across.layout == t.layout.permute((1, 0))
+    wider = Tensor.from_dlpack(HandMade((3,), (1,), lanes=2 * lanes, **typed(row)))
+    assert wider.shape == (6 * lanes,)
+    padded = Tensor.from_dlpack(HandMade((2, 3), (3, 1), flags=PADDED, **typed(row)))
+    assert padded.layout == Layout.dense((2, 3), width_bits=row.width_bits, storage="padded")
+    assert padded.buffer.size_bytes == 6
+
+
+@pytest.mark.parametrize("name", ["float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"])
+def test_eight_bits_of_a_narrow_float_are_one_padded_element(name: str) -> None:
+    row = dtypes.of(name)
+    t = Tensor.from_dlpack(HandMade((2, 3), (3, 1), code=row.dlpack[0], bits=8))
+    assert (t.dtype, t.layout) == (row, Layout.dense((2, 3), width_bits=row.width_bits, storage="padded"))
+
+
+def test_eight_bits_of_an_integer_are_int8() -> None:
+    assert Tensor.from_dlpack(HandMade((2,), (1,), code=0, bits=8)).dtype is dtypes.int8
+    assert Tensor.from_dlpack(HandMade((2,), (1,), code=0, bits=8, flags=PADDED)).dtype is dtypes.int8
+
+
+def test_packed_elements_begin_at_a_byte_and_may_run_backwards() -> None:
+    producer = HandMade((3,), (-1,), byte_offset=4, **typed(dtypes.int4))
+    producer.memory.view(np.uint8)[:] = range(256)
+    t = Tensor.from_dlpack(producer)
+    # Element 0 is in the low half of byte 4, element 1 in the high half of byte 3.
+    assert t.tolist() == [4, 0, 3]
+    assert t.address == address_of(producer.memory) + 4
+    assert (t.buffer.address, t.buffer.size_bytes) == (address_of(producer.memory) + 3, 2)
+
+
+def test_flags_are_honoured_together() -> None:
+    t = Tensor.from_dlpack(HandMade((3,), (1,), flags=1 | 2 | PADDED, **typed(dtypes.int4)))
+    assert (t.read_only, t.layout.storage) == (True, "padded")
+    managed, _keep = exported(t, max_version=(1, 3))
+    # That the producer copied does not make the memory the next consumer's alone: it is still ours.
+    assert managed.flags == 1 | PADDED
+
+
+# Devices.
+
+HOST = {1: "cpu", 3: "cuda_host:0", 11: "rocm_host:0", 13: "cuda_managed:0"}
+CARRIED = {2: "cuda:0", 10: "rocm:0"}
+REFUSED = {
+    4: "kDLOpenCL",
+    7: "kDLVulkan",
+    8: "kDLMetal",
+    9: "kDLVPI",
+    12: "kDLExtDev",
+    14: "kDLOneAPI",
+    15: "kDLWebGPU",
+    16: "kDLHexagon",
+    17: "kDLMAIA",
+    18: "kDLTrn",
+    0: "unknown",
+    99: "unknown",
+    -1: "unknown",
+}
+
+
+@pytest.mark.parametrize("code", HOST)
+def test_memory_that_the_host_can_read_is_used_in_place(code: int) -> None:
+    producer = HandMade((4,), (1,), device_type=code)
+    t = Tensor.from_dlpack(producer)
+    assert str(t.device) == HOST[code]
+    assert t.tolist() == [0, 1, 2, 3]
+    assert t.__dlpack_device__() == (code, 0)
+    managed, _keep = exported(t, max_version=(1, 3))
+    assert (managed.tensor.device_type, managed.tensor.data) == (code, t.address)
+    managed, _keep = exported(t, max_version=(1, 3), dl_device=(1, 0))
+    assert (managed.tensor.device_type, managed.tensor.data) == (1, t.address)
+    assert t.torch().data_ptr() == np.asarray(t).ctypes.data == t.address
+
+
+@pytest.mark.parametrize("code", CARRIED)
+def test_device_memory_is_carried_and_only_the_host_is_refused(code: int) -> None:
+    producer = HandMade((2, 3), (3, 1), device_type=code, device_id=1, data=0x1000)
+    t = Tensor.from_dlpack(producer)[1:]
+    assert str(t.device) == CARRIED[code].replace("0", "1")
+    for stream in (None, -1, 1):
+        managed, _keep = exported(t, max_version=(1, 3), stream=stream, dl_device=(code, 1))
+        tensor = managed.tensor
+        assert (tensor.device_type, tensor.device_id, tensor.data + tensor.byte_offset) == (code, 1, 0x100C)
+    for use in (t.numpy, t.jax, t.tobytes, t.tolist, t.copy, t.digest, lambda: np.asarray(t)):
+        with pytest.raises(DeviceError, match="must be readable by the host; copy it to the host first"):
+            use()
+    with pytest.raises(ExchangeError) as error:
+        t.__dlpack__(dl_device=(1, 0))
+    assert str(error.value) == (
+        f"Tensor.__dlpack__: dl_device is (1, 0), must be ({code}, 1), where the tensor is; move it afterwards"
+    )
+    exported_bytes = t.export("tensor")
+    assert Tensor.from_exported(exported_bytes).device == t.device
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_other_devices_are_refused_by_name(code: int) -> None:
+    producer = HandMade(device_type=code)
+    with pytest.raises(ExchangeError) as error:
+        Tensor.from_dlpack(producer)
+    assert str(error.value) == (
+        f"Tensor.from_dlpack: x DLPack device type is {REFUSED[code]} ({code}), must be the host's, CUDA's or ROCm's; "
+        "copy it to the host first"
+    )
+    del error
+    gc.collect()
+    assert len(producer.deleted) == 1
+
+
+# Hostile capsules, of narrow elements too.
+
+EMPTY = 2**62
+HOSTILE: dict[str, dict[str, Any]] = {
+    "negative extent": {"shape": (-2, 3)},
+    "negative extent without strides": {"shape": (-2, 3), "strides": None},
+    "extents that overflow": {"shape": (EMPTY, EMPTY)},
+    "extents that overflow without strides": {"shape": (EMPTY, EMPTY), "strides": None},
+    "extents that overflow when lanes are counted": {"shape": (EMPTY,), "strides": (1,), "lanes": 2},
+    "strides that overflow": {"shape": (3, 3), "strides": (EMPTY, 1)},
+    "least stride": {"shape": (3, 3), "strides": (-(2**63), 1)},
+    "NULL data": {"data": None},
+    "rank of a thousand million": {"ndim": 10**9},
+    "rank of -1": {"ndim": -1},
+    "rank 65": {"ndim": 65},
+    "data at the end of the address space": {"data": 2**64 - 1},
+    "offset past the address space": {"byte_offset": 2**64 - 1},
+    "no lanes": {"lanes": 0},
+    "lanes that fill no bytes": {"lanes": 3},
+    "lanes along no axis": {"strides": (4, 2), "lanes": 2},
+    "lanes and padding": {"lanes": 2, "flags": PADDED},
+    "unknown flag": {"flags": 1 << 40},
+    "no bits": {"bits": 0},
+    "seven bits": {"bits": 7},
+    "another major version": {"major": 2, "shape": (-1, 3)},
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_capsule_of_float4_is_refused_and_deleted_once(what: str) -> None:
+    fields = {**typed(dtypes.float4_e2m1fn), **HOSTILE[what]}
+    producer = HandMade(**fields)
+    with pytest.raises(SamebitsError) as error:
+        Tensor.from_dlpack(producer)
+    assert str(error.value).startswith("Tensor.from_dlpack: ")
+    del error
+    gc.collect()
+    assert len(producer.deleted) == 1
+
+
+def test_nothing_of_another_major_version_is_read_but_its_header() -> None:
+    producer = HandMade(major=7, minor=1, ndim=10**9, data=None)
+    producer.managed.tensor.shape = None
+    with pytest.raises(ExchangeError, match=r"capsule version is 7\.1, must be 1\.x"):
+        Tensor.from_dlpack(producer)
+    gc.collect()
+    assert len(producer.deleted) == 1
+
+
+def test_a_capsule_is_taken_once() -> None:
+    t = Tensor.zeros((3,), "int4")
+    capsule = t.__dlpack__(max_version=(1, 3))
+    producer: Any = type("Again", (), {"__dlpack__": lambda self, **_: capsule})()
+    assert Tensor.from_dlpack(producer).shape == (3,)
+    with pytest.raises(ExchangeError, match="capsule name is b'used_dltensor_versioned'"):
+        Tensor.from_dlpack(producer)

@@ -1,0 +1,202 @@
+"""What our capsules survive: a consumer that refuses, threads, a fork, the interpreter's end, a million times."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import weakref
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from capsules import Legacy, Versioned, exported
+
+from samebits import dtypes
+from samebits.dtypes import DType
+from samebits.errors import ClosedError, ExchangeError
+from samebits.memory import Buffer
+from samebits.tensor import Tensor
+
+NARROW = [row for row in dtypes.ROWS if row.width_bits < 8]
+
+
+@pytest.mark.parametrize("row", NARROW, ids=repr)
+def test_a_capsule_of_narrow_elements_states_the_facts(row: DType) -> None:
+    t = Tensor.zeros((4, 16), row)[1:]
+    managed, _keep = exported(t, max_version=(1, 3))
+    tensor = managed.tensor
+    assert isinstance(managed, Versioned)
+    assert (managed.major, managed.minor, managed.flags) == (1, 3, 0)
+    assert (tensor.data, tensor.ndim, tensor.byte_offset) == (t.address, 2, 0)
+    assert (tensor.code, tensor.bits, tensor.lanes) == (*row.dlpack, 1)
+    assert (tensor.shape[:2], tensor.strides[:2]) == ([3, 16], [16, 1])
+    # A legacy capsule has no flag, and so means packed.
+    managed, _keep = exported(t)
+    assert isinstance(managed, Legacy)
+    assert (managed.tensor.bits, managed.tensor.lanes) == (row.width_bits, 1)
+    padded = Tensor.zeros((4, 16), row, storage="padded")
+    managed, _keep = exported(padded, max_version=(1, 0))
+    assert (managed.flags, managed.tensor.bits, managed.tensor.strides[:2]) == (4, row.width_bits, [16, 1])
+    with pytest.raises(ExchangeError) as error:
+        padded.__dlpack__()
+    assert str(error.value) == (
+        "Tensor.__dlpack__: tensor storage is padded, must be packed in a legacy capsule; pass max_version=(1, 0)"
+    )
+
+
+def test_empty_tensors_have_no_data_and_scalars_no_shape() -> None:
+    managed, _keep = exported(Tensor.zeros((0, 3), "int4"), max_version=(1, 3))
+    assert (managed.tensor.data, managed.tensor.shape[:2], managed.tensor.strides[:2]) == (None, [0, 3], [3, 1])
+    managed, _keep = exported(Tensor.zeros((), "float8_e5m2"), max_version=(1, 3))
+    assert managed.tensor.ndim == 0
+
+
+def test_memory_is_not_touched_to_export_it() -> None:
+    """Address 16 is not mapped: whoever read it would end the process."""
+    t = Tensor.from_buffer(Buffer(16, 1 << 20, None), "float32", (1 << 18,))
+    managed, capsule = exported(t, max_version=(1, 3))
+    assert managed.tensor.data == 16
+    assert Tensor.from_dlpack(t).address == 16
+    del capsule
+
+
+def test_a_refused_capsule_keeps_the_error_and_lets_go() -> None:
+    for name in ("int4", "float6_e2m3fn", "bfloat16", "float8_e8m0fnu"):
+        x = np.zeros(8, np.uint8)
+        gone = weakref.ref(x)
+        t = Tensor.from_buffer(x, name, (4,))
+        del x
+        # A float6 is no torch dtype; NumPy 2.4 knows none of them.
+        with pytest.raises(BufferError, match="Unsupported"):
+            torch.from_dlpack(Tensor.from_buffer(t.buffer, "float6_e2m3fn", (4,)))
+        if not hasattr(np.dtypes, "register_dlpack_dtype"):
+            with pytest.raises((RuntimeError, BufferError), match="dtype"):
+                np.from_dlpack(t)
+        del t
+        gc.collect()
+        assert gone() is None
+
+
+def test_a_capsule_that_dies_with_an_exception_in_flight_leaves_it() -> None:
+    x = np.zeros(8, np.uint8)
+    gone = weakref.ref(x)
+
+    def fails(t: Tensor) -> None:
+        keep = t.__dlpack__(max_version=(1, 3))
+        raise KeyError(keep is None)
+
+    with pytest.raises(KeyError, match="False"):
+        fails(Tensor.from_buffer(x, "int4", (16,)))
+    del x
+    gc.collect()
+    assert gone() is None
+
+
+def test_closed_memory_is_not_exported() -> None:
+    t = Tensor.zeros((4,), "int4")
+    t.buffer.close()
+    with pytest.raises(ClosedError):
+        t.__dlpack__(max_version=(1, 3))
+
+
+def test_eight_threads_import_and_drop() -> None:
+    x = np.arange(64, dtype=np.uint8)
+    gone = weakref.ref(x)
+    held = [Tensor.from_buffer(x, "float4_e2m1fn", (8, 16))]
+    del x
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            t = held[0]
+            for i in range(150):
+                made: list[Any] = [t.__dlpack__(max_version=(1, 3)), Tensor.from_dlpack(t), t.export("numpy")]
+                if number % 2:
+                    made.append(t.torch())
+                back = Tensor.from_exported(made[2])
+                assert back.shape == (8, 16)
+                del made[i % 3]
+        except BaseException as error:  # whatever it is, the test must see it
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    held.clear()
+    gc.collect()
+    assert gone() is None
+
+
+def run(text: str) -> subprocess.CompletedProcess[str]:
+    """A process of its own that must end well and say nothing."""
+    return subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True, timeout=120)
+
+
+SETUP = """
+import numpy as np
+from samebits import Tensor
+t = Tensor.zeros((4, 16), "float4_e2m1fn")
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "held = [t.__dlpack__(max_version=(1, 3)), t.__dlpack__(), Tensor.from_dlpack(t), t.export('numpy')]",
+        "import builtins; builtins.held = [t.__dlpack__(max_version=(1, 3)), Tensor.from_dlpack(t)]",
+        "import sys; sys.held = [Tensor.from_dlpack(Tensor.from_any(np.zeros(3)))]; ring = [sys.held]; ring += [ring]",
+        "import torch; held = [t.torch(), Tensor.from_any(torch.zeros(3))]; torch.held = held",
+    ],
+)
+def test_the_interpreter_ends_with_live_capsules(text: str) -> None:
+    done = run(SETUP + text)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_child_process_lets_go_of_its_own() -> None:
+    text = SETUP + (
+        "import os\n"
+        "held = [t.__dlpack__(max_version=(1, 3)), Tensor.from_dlpack(t)]\n"
+        "child = os.fork()\n"
+        "del held, t\n"
+        "if not child:\n"
+        "    os._exit(0)\n"
+        "_, status = os.waitpid(child, 0)\n"
+        "raise SystemExit(status)\n"
+    )
+    done = run(text)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def cycles(count: int) -> int:
+    """Growth of memory over so many exports and imports of every kind, after as many again to warm up."""
+    t = Tensor.zeros((4, 16), "float4_e2m1fn")
+    x = np.zeros((4, 16), ml_dtypes.float8_e5m2)
+    for _ in range(2):
+        before = resident()
+        for _ in range(count):
+            Tensor.from_dlpack(t)
+            t.__dlpack__()
+            Tensor.from_any(x)
+    return resident() - before
+
+
+def test_memory_stays_flat() -> None:
+    assert cycles(5_000) < 4_000_000
+
+
+@pytest.mark.exhaustive
+def test_memory_stays_flat_over_a_million() -> None:
+    assert cycles(1_000_000) < 4_000_000
