@@ -13,6 +13,7 @@ from typing import SupportsIndex, TypeGuard, cast
 from samebits.errors import LayoutError, message
 
 __all__ = [
+    "INTEGERS",
     "LIMIT",
     "MAX_RANK",
     "check_axes",
@@ -27,12 +28,13 @@ __all__ = [
 MAX_RANK = 64
 # Sizes, strides and spans in bits stay within int64, so native code needs no wider arithmetic.
 LIMIT = 1 << 63
-_INT = {int}
+# The types of plain integers, for the quickest check that a tuple holds nothing else.
+INTEGERS = {int}
 
 
 def check_integers(call: str, name: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
     """The values as ints; floats, bools and anything else without __index__ are refused."""
-    if type(values) is tuple and {*map(type, values)} == _INT:
+    if type(values) is tuple and {*map(type, values)} == INTEGERS:
         return values
     try:
         items = tuple(values)

@@ -15,27 +15,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, SupportsIndex, cast
 
-from samebits.errors import LayoutError, ShapeError, message
+from samebits.errors import LayoutError, message
 from samebits.layout import strides as arithmetic
+from samebits.layout import views
 from samebits.layout.aliasing import WORK, intersects, is_injective
 from samebits.layout.keys import Key, selected
 from samebits.layout.strides import Shape
-from samebits.shapes import (
-    LIMIT,
-    MAX_RANK,
-    check_axes,
-    check_extents,
-    check_index,
-    check_integers,
-    check_permutation,
-    is_integer,
-)
+from samebits.layout.views import Axes
+from samebits.shapes import INTEGERS, LIMIT, check_axes, check_extents, check_index, check_integers, check_permutation
 
 __all__ = ["Axes", "Key", "Layout", "Shape", "Storage"]
 
 Storage = Literal["packed", "padded"]
+# What a constructor that need not convert anything is called with.
+_PLAIN = (tuple, tuple, str)
 Order = Literal["C", "F", "K"] | Sequence[SupportsIndex]
-Axes = SupportsIndex | Sequence[SupportsIndex]
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -73,6 +67,10 @@ class Layout:
         Raises:
             LayoutError: One is malformed, or bits lie beyond int64.
         """
+        if (type(shape), type(strides_bits), type(storage)) == _PLAIN and {
+            *map(type, (*shape, *strides_bits, offset_bits, width_bits))
+        } == INTEGERS:
+            return _checked(shape, strides_bits, offset_bits, width_bits, storage)  # type: ignore[arg-type]
         steps = check_integers("Layout", "strides_bits", strides_bits)
         offset, width = check_integers("Layout", "(offset_bits, width_bits)", (offset_bits, width_bits))
         _check_pitch("Layout", width, storage)
@@ -102,16 +100,17 @@ class Layout:
         Raises:
             LayoutError: An argument is malformed, or the axes are no permutation.
         """
-        extents = check_extents("Layout.dense", "shape", shape)
-        axes = _ordered("Layout.dense", order, extents, None)
-        (width,) = check_integers("Layout.dense", "width_bits", (width_bits,))
-        _check_pitch("Layout", width, storage)
-        return _dense(extents, axes, width, storage)
+        if type(shape) is not tuple or {*map(type, shape)} != INTEGERS or type(width_bits) is not int:
+            shape = check_integers("Layout.dense", "shape", shape)
+            (width_bits,) = check_integers("Layout.dense", "width_bits", (width_bits,))
+        _check_pitch("Layout.dense", width_bits, storage)
+        axes = _ordered("Layout.dense", order, len(shape), None)
+        return _dense(shape, axes, width_bits, storage)
 
     @classmethod
     def dense_like(cls, other: "Layout", order: Order = "K") -> "Layout":
         """Elements side by side, of other's shape, width and storage; `K` keeps the order of other's strides."""
-        axes = _ordered("Layout.dense_like", order, other.shape, other.strides_bits)
+        axes = _ordered("Layout.dense_like", order, len(other.shape), other.strides_bits)
         new = _dense(other.shape, axes, other.width_bits, other.storage)
         return other if new == other else new
 
@@ -286,9 +285,9 @@ class Layout:
 
     def permute(self, axes: Sequence[SupportsIndex]) -> "Layout":
         """Axis i of the result is axis axes[i] of this layout."""
-        order = check_permutation("Layout.permute", "axes", axes, len(self.shape))
-        shape, strides = arithmetic.permuted(self.shape, self.strides_bits, order, self.pitch_bits)
-        return _made(shape, strides, self.offset_bits, self.width_bits, self.storage)
+        if type(axes) is not tuple or {*map(type, axes)} != INTEGERS:
+            axes = check_integers("Layout.permute", "axes", axes)
+        return _permuted(self.shape, self.strides_bits, self.offset_bits, self.width_bits, self.storage, axes)
 
     def reshape(self, shape: Sequence[SupportsIndex]) -> "Layout":
         """The same elements in row-major order under another shape, without moving any.
@@ -300,7 +299,11 @@ class Layout:
             ShapeError: The sizes differ.
             LayoutError: No strides give the new shape: the elements would have to move.
         """
-        return self._reshaped("Layout.reshape", _resolved("Layout.reshape", shape, self.size, self.shape))
+        if type(shape) is not tuple or {*map(type, shape)} != INTEGERS:
+            shape = check_integers("Layout.reshape", "shape", shape)
+        return _reshaped(
+            self.shape, self.strides_bits, self.offset_bits, self.width_bits, self.storage, shape, "Layout.reshape"
+        )
 
     def flatten(self, start: SupportsIndex = 0, end: SupportsIndex = -1) -> "Layout":
         """The axes from start to end, both included, merged into one; without axes, one of extent 1.
@@ -308,20 +311,16 @@ class Layout:
         Raises:
             LayoutError: An axis does not exist, or no one stride steps through the elements of these.
         """
-        shape = self.shape
-        first = check_index("Layout.flatten", "start", start, len(shape) or 1)
-        last = check_index("Layout.flatten", "end", end, len(shape) or 1)
-        if last < first:
-            remedy = "name the axes in their order"
-            raise LayoutError(message("Layout.flatten", "end", "", last, f"at least {first}, the start", remedy))
-        extents = (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
-        return self._reshaped("Layout.flatten", check_extents("Layout.flatten", "shape", extents))
+        if type(start) is not int or type(end) is not int:
+            start, end = check_integers("Layout.flatten", "(start, end)", (start, end))
+        return _flattened(self.shape, self.strides_bits, self.offset_bits, self.width_bits, self.storage, start, end)
 
     def unflatten(self, axis: SupportsIndex, extents: Sequence[SupportsIndex]) -> "Layout":
         """One axis split into several, row-major; always a view. One of the extents may be -1 and is worked out."""
         shape = self.shape
         place = check_index("Layout.unflatten", "axis", axis, len(shape))
-        pieces = _resolved("Layout.unflatten", extents, shape[place], (shape[place],))
+        given = check_integers("Layout.unflatten", "shape", extents)
+        pieces = views.resolved("Layout.unflatten", given, shape[place], (shape[place],))
         wanted = check_extents("Layout.unflatten", "shape", (*shape[:place], *pieces, *shape[place + 1 :]))
         inner = arithmetic.dense_strides(pieces, self.strides_bits[place])
         strides = self.strides_bits
@@ -333,8 +332,11 @@ class Layout:
         Raises:
             LayoutError: An index is out of range, of another type, or one too many.
         """
-        shape, strides, offset = selected(key, self.shape, self.strides_bits, self.offset_bits)
-        return self._view(tuple(shape), tuple(strides), offset)
+        if type(key) is int and self.shape and 0 <= key < self.shape[0]:
+            shape, strides = self.shape[1:], self.strides_bits[1:]
+            return self._view(shape, strides, self.offset_bits + key * self.strides_bits[0])
+        extents, steps, offset = selected(key, self.shape, self.strides_bits, self.offset_bits)
+        return self._view(tuple(extents), tuple(steps), offset)
 
     # A layout is no sequence: without this, Python would iterate it by indexing.
     __iter__ = None
@@ -345,23 +347,9 @@ class Layout:
         Raises:
             ShapeError: An extent is neither 1 nor the wanted one, or there are too few axes.
         """
-        wanted = check_integers("Layout.broadcast_to", "shape", shape)
-        added = len(wanted) - len(self.shape)
-        strides = [0] * added
-        for have, want, stride in zip(self.shape, wanted[max(added, 0) :], self.strides_bits, strict=False):
-            if have != want:
-                if have != 1:
-                    added = -1
-                    break
-                stride = 0
-            strides.append(stride)
-        if added < 0:
-            remedy = "extents must be equal or 1, aligned at the last axis"
-            raise ShapeError(
-                message("Layout.broadcast_to", "shape", "", wanted, f"one {self.shape} broadcasts to", remedy)
-            )
-        _check_size("Layout.broadcast_to", wanted)
-        return self._view(check_extents("Layout.broadcast_to", "shape", wanted), tuple(strides), self.offset_bits)
+        if type(shape) is not tuple or {*map(type, shape)} != INTEGERS:
+            shape = check_integers("Layout.broadcast_to", "shape", shape)
+        return _broadcast(self.shape, self.strides_bits, self.offset_bits, self.width_bits, self.storage, shape)
 
     def squeeze(self, axis: Axes | None = None) -> "Layout":
         """Without the axes named, each of extent 1, or without all of that extent.
@@ -369,42 +357,21 @@ class Layout:
         Raises:
             LayoutError: An axis has another extent, does not exist or is named twice.
         """
-        shape, strides = self.shape, self.strides_bits
-        if axis is None:
-            if 1 not in shape:
-                return self
-            kept = [i for i, extent in enumerate(shape) if extent != 1]
-        else:
-            drop = check_axes("Layout.squeeze", "axis", axis, len(shape))
-            for place in drop:
-                if shape[place] != 1:
-                    remedy = "index it instead"
-                    raise LayoutError(message("Layout.squeeze", f"axis {place}", "extent", shape[place], 1, remedy))
-            kept = [i for i in range(len(shape)) if i not in drop]
-        return self._view(tuple([shape[i] for i in kept]), tuple([strides[i] for i in kept]), self.offset_bits)
+        if axis is None and 1 not in self.shape:
+            return self
+        shape, strides = views.squeezed(self.shape, self.strides_bits, axis)
+        return self._view(shape, strides, self.offset_bits)
 
     def unsqueeze(self, axis: Axes) -> "Layout":
         """With axes of extent 1 inserted, which become those axes of the result."""
-        shape, strides = list(self.shape), list(self.strides_bits)
-        if is_integer(axis):
-            places: Sequence[int] = (check_index("Layout.unsqueeze", "axis", axis, len(shape) + 1),)
-        else:
-            given = check_integers("Layout.unsqueeze", "axis", cast(Sequence[SupportsIndex], axis))
-            places = sorted(check_axes("Layout.unsqueeze", "axis", given, len(shape) + len(given)))
-        for place in places:
-            shape.insert(place, 1)
-            strides.insert(place, 0)
-        _check_rank(shape)
-        return self._view(tuple(shape), tuple(strides), self.offset_bits)
+        if type(axis) is not int:
+            axis = views.several("Layout.unsqueeze", "axis", axis)
+        return _unsqueezed(self.shape, self.strides_bits, self.offset_bits, self.width_bits, self.storage, axis)
 
     def flip(self, axis: Axes | None = None) -> "Layout":
         """In reverse order along the axes named, or along all."""
-        shape, strides, offset = self.shape, list(self.strides_bits), self.offset_bits
-        places = range(len(shape)) if axis is None else check_axes("Layout.flip", "axis", axis, len(shape))
-        for place in places:
-            offset += (shape[place] - 1) * strides[place]
-            strides[place] = -strides[place]
-        return self._view(shape, tuple(strides), offset)
+        strides, moved = views.flipped(self.shape, self.strides_bits, axis)
+        return self._view(self.shape, strides, self.offset_bits + moved)
 
     def diagonal(self, skew: SupportsIndex = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1) -> "Layout":
         """The elements whose index along axis2 is `skew` more than along axis1, as the last axis in place of the two.
@@ -430,24 +397,8 @@ class Layout:
             LayoutError: An axis does not exist, or there are not as many as extents.
             ShapeError: The window is larger than the layout, or there are 2**63 elements in all windows.
         """
-        call = "Layout.sliding_window"
-        extents = check_integers(call, "window", _several(window))
-        if axis is None:
-            axes: Shape = tuple(range(len(self.shape)))
-        else:
-            given = check_integers(call, "axis", _several(axis))
-            axes = tuple([check_index(call, "axis", place, len(self.shape)) for place in given])
-        if len(axes) != len(extents):
-            raise LayoutError(message(call, "window", "length", len(extents), len(axes), "give one for each axis"))
-        if min(extents, default=1) < 1:
-            raise LayoutError(message(call, "window", "", extents, "extents of at least 1", "leave the axis out"))
-        found = arithmetic.windows_of(self.shape, self.strides_bits, zip(axes, extents, strict=True))
-        if found is None:
-            expected = f"within {self.shape} along axes {axes}"
-            raise ShapeError(message(call, "window", "", extents, expected, "use a smaller window"))
-        _check_rank(found[0])
-        _check_size(call, tuple(found[0]))
-        return self._view(tuple(found[0]), tuple(found[1]), self.offset_bits)
+        shape, strides = views.windowed(self.shape, self.strides_bits, window, axis)
+        return self._view(shape, strides, self.offset_bits)
 
     def repack(self, width_bits: SupportsIndex, axis: SupportsIndex = -1, *, address: SupportsIndex = 0) -> "Layout":
         """The same bits as packed elements of another width: fewer wider ones along the axis, or more narrower ones.
@@ -463,28 +414,10 @@ class Layout:
             LayoutError: The widths do not divide each other; elements do not lie side by side along the axis; its
                 extent is no multiple; or the offset, another stride or the address is none of the wider element.
         """
-        call, pitch, shape, strides = "Layout.repack", self.pitch_bits, list(self.shape), list(self.strides_bits)
-        width, start = check_integers(call, "(width_bits, address)", (width_bits, address))
-        if width < 1 or (width % pitch and pitch % width):
-            expected = f"a multiple or a divisor of {pitch}"
-            raise LayoutError(message(call, "width_bits", "", width, expected, "repack to a common divisor first"))
-        place = check_index(call, "axis", axis, len(shape)) if width != pitch else -1
-        if width != pitch and shape[place] != 1 and strides[place] != pitch:
-            expected = f"{pitch} bits, one element"
-            raise LayoutError(message(call, f"axis {place}", "stride", strides[place], expected, "copy it first"))
-        unit = width if width > pitch else 1 if self.storage == "packed" else 8
-        if width > pitch:
-            _check_multiple(call, f"axis {place} extent", shape[place], width // pitch)
-            _check_multiple(call, "address in bits", start * 8, unit)
-        _check_multiple(call, "offset_bits", self.offset_bits, unit)
-        for other, stride in enumerate(strides):
-            if other != place and shape[other] > 1:
-                _check_multiple(call, f"axis {other} stride in bits", stride, unit)
-        if width == pitch:
-            return Layout(self.shape, self.strides_bits, self.offset_bits, width)
-        shape[place] = shape[place] * pitch // width
-        strides[place] = width
-        return Layout(shape, strides, self.offset_bits, width)
+        if self.width_bits == width_bits and self.storage == "packed" and type(width_bits) is int:
+            return self
+        facts = check_integers("Layout.repack", "(width_bits, axis, address)", (width_bits, axis, address))
+        return _repacked(self.shape, self.strides_bits, self.offset_bits, self.width_bits, self.storage, *facts)
 
     def _exact(self, fact: str, bits: int, unit: int, units: str) -> int:
         """bits / unit, which must be whole."""
@@ -492,14 +425,6 @@ class Layout:
             actual, expected = f"{bits} bits", f"whole {units} of {unit} bits"
             raise LayoutError(message(f"Layout.{fact}", "layout", "", actual, expected, "use the count in bits"))
         return bits // unit
-
-    def _reshaped(self, call: str, wanted: Shape) -> "Layout":
-        """The view of extents that hold as many elements."""
-        strides = arithmetic.reshaped(self.shape, self.strides_bits, wanted, self.pitch_bits)
-        if strides is None:
-            actual = f"{self.shape} with strides_bits {self.strides_bits}"
-            raise LayoutError(message(call, "layout", "", actual, f"viewable as {wanted}", "copy it first"))
-        return _made(wanted, strides, self.offset_bits, self.width_bits, self.storage)
 
     def _view(self, shape: Shape, strides: Shape, offset: int) -> "Layout":
         """A layout of the same elements, from facts that need no validation."""
@@ -550,47 +475,83 @@ def _checked(shape: Shape, strides: Shape, offset: int, width: int, storage: Sto
     return _made(shape, strides, offset, width, storage)
 
 
+# What is asked for again and again, such as the views that a loop makes at every turn, is one object for all who ask.
+@lru_cache(maxsize=4096)
+def _permuted(shape: Shape, strides: Shape, offset: int, width: int, storage: Storage, axes: Shape) -> Layout:
+    """The layout with its axes in another order."""
+    order = check_permutation("Layout.permute", "axes", axes, len(shape))
+    extents, steps = tuple([shape[axis] for axis in order]), [strides[axis] for axis in order]
+    return _settled(extents, steps, offset, width, storage)
+
+
+@lru_cache(maxsize=4096)
+def _reshaped(
+    shape: Shape, strides: Shape, offset: int, width: int, storage: Storage, wanted: Shape, call: str
+) -> Layout:
+    """The layout under another shape."""
+    extents = views.resolved(call, wanted, math.prod(shape), shape)
+    steps = arithmetic.reshaped(shape, strides, extents)
+    if steps is None:
+        actual = f"{shape} with strides_bits {strides}"
+        raise LayoutError(message(call, "layout", "", actual, f"viewable as {extents}", "copy it first"))
+    return _settled(extents, steps, offset, width, storage)
+
+
+@lru_cache(maxsize=4096)
+def _flattened(shape: Shape, strides: Shape, offset: int, width: int, storage: Storage, start: int, end: int) -> Layout:
+    """The layout with the axes from start to end merged."""
+    return _reshaped(shape, strides, offset, width, storage, views.flattened(shape, start, end), "Layout.flatten")
+
+
+@lru_cache(maxsize=4096)
+def _unsqueezed(shape: Shape, strides: Shape, offset: int, width: int, storage: Storage, axes: int | Shape) -> Layout:
+    """The layout with axes of extent 1."""
+    return _settled(*views.unsqueezed(shape, strides, axes), offset, width, storage)
+
+
+@lru_cache(maxsize=4096)
+def _repacked(
+    shape: Shape, strides: Shape, offset: int, width: int, storage: Storage, wanted: int, axis: int, address: int
+) -> Layout:
+    """The same bits as elements of another width."""
+    pitch = _check_pitch("Layout", width, storage)
+    place = (shape, strides, offset)
+    extents, steps = views.repacked(*place, pitch, storage == "padded", wanted, axis, address)
+    return Layout(extents, steps, offset, wanted)
+
+
+@lru_cache(maxsize=4096)
+def _broadcast(shape: Shape, strides: Shape, offset: int, width: int, storage: Storage, wanted: Shape) -> Layout:
+    """The layout with axes repeated."""
+    return _settled(*views.broadcast(shape, strides, wanted), offset, width, storage)
+
+
+def _settled(shape: Shape, strides: Sequence[int], offset: int, width: int, storage: Storage) -> Layout:
+    """A layout of facts within the limits."""
+    steps, start = arithmetic.settled(shape, strides, offset, _check_pitch("Layout", width, storage))
+    return _made(shape, steps, start, width, storage)
+
+
 @lru_cache(maxsize=4096)
 def _dense(shape: Shape, axes: Shape | None, width_bits: int, storage: Storage) -> Layout:
-    """The dense layout of extents already checked; one object for all who ask."""
+    """The dense layout of integers."""
     pitch = _check_pitch("Layout", width_bits, storage)
-    return Layout(shape, arithmetic.dense_strides(shape, pitch, axes), 0, width_bits, storage)
+    extents = check_extents("Layout.dense", "shape", shape)
+    return Layout(extents, arithmetic.dense_strides(extents, pitch, axes), 0, width_bits, storage)
 
 
-def _ordered(call: str, order: object, shape: Shape, strides: Shape | None) -> Shape | None:
+def _ordered(call: str, order: object, ndim: int, strides: Shape | None) -> Shape | None:
     """The axes from slowest to fastest, or None for row-major; `K` is known where strides are given."""
     if not isinstance(order, str):
-        return check_permutation(call, "order", cast(Sequence[SupportsIndex], order), len(shape))
+        return check_permutation(call, "order", cast(Sequence[SupportsIndex], order), ndim)
     if order == "C":
         return None
     if order == "F":
-        return tuple(range(len(shape)))[::-1]
+        return tuple(range(ndim))[::-1]
     if order != "K" or strides is None:
         expected = "'C', 'F' or axes" if strides is None else "'C', 'F', 'K' or axes"
         raise LayoutError(message(call, "order", "", repr(order), expected, "give one of these"))
     return arithmetic.stride_order(strides)
-
-
-def _resolved(call: str, shape: Sequence[SupportsIndex], size: int, like: Shape) -> Shape:
-    """The extents, a -1 among them worked out, that hold `size` elements."""
-    wanted = check_integers(call, "shape", shape)
-    if wanted.count(-1) == 1:
-        known = -math.prod(wanted)
-        if known <= 0 or size % known:
-            expected = f"an extent that -1 can stand for with {size} elements"
-            raise ShapeError(message(call, "shape", "", wanted, expected, "give every extent"))
-        wanted = tuple([size // known if extent == -1 else extent for extent in wanted])
-    if len(wanted) > MAX_RANK or min(wanted, default=0) < 0 or not size:
-        wanted = check_extents(call, "shape", wanted)
-    if math.prod(wanted) != size:
-        expected = f"of {size} elements like {like}"
-        raise ShapeError(message(call, "shape", "", wanted, expected, "keep the number of elements"))
-    return wanted
-
-
-def _several(values: Axes) -> Sequence[SupportsIndex]:
-    """One integer, or a sequence of them, as a sequence."""
-    return (values,) if is_integer(values) else cast(Sequence[SupportsIndex], values)
 
 
 def _check_pitch(call: str, width_bits: int, storage: str) -> int:
@@ -602,21 +563,3 @@ def _check_pitch(call: str, width_bits: int, storage: str) -> int:
     if storage != "padded":
         raise LayoutError(message(call, "storage", "", repr(storage), "'packed' or 'padded'", "name one of the two"))
     return -(-width_bits // 8) * 8
-
-
-def _check_rank(shape: Sequence[int]) -> None:
-    """There are not more axes than a layout may have."""
-    if len(shape) > MAX_RANK:
-        raise LayoutError(message("Layout", "rank", "", len(shape), f"at most {MAX_RANK}", "merge axes"))
-
-
-def _check_size(call: str, shape: Shape) -> None:
-    """There are not more elements than a layout may have."""
-    if math.prod(shape) >= LIMIT:
-        raise ShapeError(message(call, "shape", "", shape, "fewer than 2**63 elements", "use less"))
-
-
-def _check_multiple(call: str, name: str, value: int, unit: int) -> None:
-    """value is a whole number of units."""
-    if value % unit:
-        raise LayoutError(message(call, name, "", value, f"a multiple of {unit}", "copy it first"))

@@ -8,6 +8,7 @@ step through each other are joined first, which leaves one or two for the layout
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 __all__ = ["WORK", "intersects", "is_injective", "reaches"]
 
@@ -21,6 +22,7 @@ class _ExhaustedError(Exception):
     """The work limit is reached."""
 
 
+@lru_cache(maxsize=4096)
 def is_injective(shape: Shape, strides: Shape, width: int, work: int = WORK) -> bool | None:
     """Whether no two elements, each of `width` places, share one; None past `work` steps."""
     if 0 in shape:

@@ -26,7 +26,21 @@ def selected(key: Key, shape: Sequence[int], strides: Sequence[int], offset: int
     steps: list[int] = []
     axis = 0
     for place, item in enumerate(keys):
-        if item is None:
+        if isinstance(item, slice):
+            extent, stride = shape[axis], strides[axis]
+            start, stop, step = item.start, item.stop, item.step
+            if start is not None or stop is not None or step is not None:
+                if step is None and type(start) is type(stop) is int and 0 <= start <= stop <= extent:
+                    extent = stop - start
+                else:
+                    start, stop, step = _indices(item, axis, extent)
+                    extent = len(range(start, stop, step))
+                    stride *= step
+                offset += start * strides[axis]
+            extents.append(extent)
+            steps.append(stride)
+            axis += 1
+        elif item is None:
             extents.append(1)
             steps.append(0)
         elif item is Ellipsis:
@@ -35,22 +49,6 @@ def selected(key: Key, shape: Sequence[int], strides: Sequence[int], offset: int
             extents += shape[axis:rest]
             steps += strides[axis:rest]
             axis = rest
-        elif isinstance(item, slice):
-            extent, stride = shape[axis], strides[axis]
-            start, stop, step = item.start, item.stop, item.step
-            if start is not None or stop is not None or step is not None:
-                if bool in (type(start), type(stop), type(step)):
-                    raise _unusable(item, axis)
-                try:
-                    start, stop, step = item.indices(extent)
-                except (TypeError, ValueError):
-                    raise _unusable(item, axis) from None
-                offset += start * stride
-                stride *= step
-                extent = len(range(start, stop, step))
-            extents.append(extent)
-            steps.append(stride)
-            axis += 1
         else:
             extent = shape[axis]
             if type(item) is not int or not 0 <= item < extent:
@@ -65,10 +63,15 @@ def selected(key: Key, shape: Sequence[int], strides: Sequence[int], offset: int
     return extents, steps, offset
 
 
-def _unusable(item: slice, axis: int) -> LayoutError:
-    """What is wrong with a slice that has no indices."""
+def _indices(item: slice, axis: int, extent: int) -> tuple[int, int, int]:
+    """Start, stop and step as Python has them for a sequence."""
+    try:
+        if bool not in (type(item.start), type(item.stop), type(item.step)):
+            return item.indices(extent)
+    except (TypeError, ValueError):
+        pass
     expected = "of integers or None, with a step that is not 0"
-    return LayoutError(message("Layout[...]", f"slice of axis {axis}", "", item, expected, "use slice(None) for all"))
+    raise LayoutError(message("Layout[...]", f"slice of axis {axis}", "", item, expected, "use slice(None) for all"))
 
 
 def _check_count(keys: tuple[Place, ...], ndim: int) -> None:

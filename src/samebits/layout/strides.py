@@ -12,7 +12,6 @@ __all__ = [
     "diagonal_of",
     "is_contiguous",
     "joined",
-    "permuted",
     "reshaped",
     "settled",
     "span",
@@ -103,21 +102,16 @@ def joined(shape: Shape, strides: Sequence[int]) -> list[tuple[int, int]]:
     return groups
 
 
-@lru_cache(maxsize=4096)
-def permuted(shape: Shape, strides: Shape, order: Shape, pitch: int) -> tuple[Shape, Shape]:
-    """Shape and strides of the axes in another order."""
-    extents = tuple([shape[axis] for axis in order])
-    return extents, settled(extents, [strides[axis] for axis in order], 0, pitch)[0]
+def reshaped(shape: Shape, strides: Shape, wanted: Shape) -> list[int] | None:
+    """Strides under another shape of as many elements in row-major order; None where elements would have to move.
 
-
-@lru_cache(maxsize=4096)
-def reshaped(shape: Shape, strides: Shape, wanted: Shape, pitch: int) -> Shape | None:
-    """Strides under another shape of as many elements in row-major order; None where elements would have to move."""
-    if 0 in wanted:
-        return dense_strides(wanted, pitch)
-    groups = joined(shape, strides)
+    Those of axes of extent 1, and of an empty shape, are arbitrary.
+    """
     found = list(wanted)
-    room, step = 1, pitch
+    if 0 in wanted:
+        return found
+    groups = joined(shape, strides)
+    room, step = 1, 0
     for axis in range(len(wanted) - 1, -1, -1):
         extent = wanted[axis]
         if extent == 1:
@@ -129,7 +123,7 @@ def reshaped(shape: Shape, strides: Shape, wanted: Shape, pitch: int) -> Shape |
         found[axis] = step
         room //= extent
         step *= extent
-    return settled(wanted, found, 0, pitch)[0]
+    return found
 
 
 def diagonal_of(shape: Shape, strides: Shape, skew: int, first: int, second: int) -> tuple[list[int], list[int], int]:
