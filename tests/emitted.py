@@ -2,5 +2,5 @@
 
 from samebits.native import exchange
 
-if not exchange.install():
+if not exchange.compile_exchange():
     raise RuntimeError("the emitted methods cannot be installed here")

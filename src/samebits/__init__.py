@@ -7,6 +7,8 @@ into that table, under TYPE_CHECKING and into `__all__`.
 import importlib
 from typing import TYPE_CHECKING
 
+from samebits import hot
+
 if TYPE_CHECKING:
     from samebits import dtypes, errors, layout, memory
     from samebits.codegen.isa import Isa, isas, use_isa
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from samebits.layout.affine import Layout
     from samebits.memory.buffer import Buffer
     from samebits.memory.device import Device
+    from samebits.native.exchange import compile_exchange
     from samebits.ops.elementwise import (
         abs,
         add,
@@ -87,6 +90,7 @@ __all__ = [
     "abs",
     "add",
     "cast",
+    "compile_exchange",
     "contiguous",
     "copy",
     "divide",
@@ -136,6 +140,7 @@ _HOMES = {
     "layout.affine": "Layout",
     "memory.buffer": "Buffer",
     "memory.device": "Device",
+    "native.exchange": "compile_exchange",
     "ops.elementwise": "abs add cast divide erf exp gelu maximum minimum multiply negative reciprocal relu sqrt"
     " subtract",
     "ops.matmul": "linear matmul pack plan_matmul",
@@ -147,6 +152,14 @@ _HOMES = {
 }
 _MODULES = frozenset({"dtypes", "errors", "layout", "memory"})
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def _compile_exchange() -> None:
+    """What happens when exchange is called often."""
+    importlib.import_module("samebits.native.exchange").compile_exchange()
+
+
+hot.offer(_compile_exchange)
 
 
 def __getattr__(name: str) -> object:

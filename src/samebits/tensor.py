@@ -16,7 +16,7 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from samebits import dtypes, elements
+from samebits import dtypes, elements, hot
 from samebits.dlpack import Producer, receive
 from samebits.dtypes import DType
 from samebits.errors import ExchangeError, LayoutError, OptionError, ShapeError, message
@@ -28,6 +28,17 @@ from samebits.memory import Buffer, Device, allocate
 from samebits.shapes import check_extents
 
 __all__ = ["Tensor"]
+
+
+class _ExchangeApi:
+    """The capsule of C functions that other libraries look for on the class; asking for it has it made."""
+
+    def __get__(self, instance: object, owner: "type[Tensor]") -> object:
+        hot.act()
+        found = vars(Tensor)["__dlpack_c_exchange_api__"]
+        if found is self:
+            raise AttributeError("Tensor has no __dlpack_c_exchange_api__ here; use __dlpack__")
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -45,6 +56,8 @@ class Tensor:
     dtype: DType
     # Shape and strides as C reads them; native code makes them when it is first asked.
     _extents: bytes = field(init=False, repr=False)
+
+    __dlpack_c_exchange_api__ = _ExchangeApi()
 
     def __post_init__(self) -> None:
         if self.layout.width_bits != self.dtype.width_bits:
@@ -80,6 +93,7 @@ class Tensor:
         """
         if copy:
             return cls.from_any(x).copy()
+        hot.count()
         if type(x) is np.ndarray:
             return _trusted(*from_numpy(x, "Tensor.from_any"))
         if isinstance(x, Tensor):
@@ -103,6 +117,7 @@ class Tensor:
             DTypeError: Its elements are of no row of `dtypes.ROWS`.
             ExchangeError: What x hands over breaks the protocol, or is on a device that cannot be named.
         """
+        hot.count()
         check_torch_shell(x, "Tensor.from_dlpack")
         return _trusted(*receive(x, "Tensor.from_dlpack"))
 
@@ -570,6 +585,7 @@ class Tensor:
         Raises:
             ExchangeError: The tensor cannot be handed over as asked without losing a fact.
         """
+        hot.count()
         source = self.copy() if copy else self
         return to_dlpack(source.buffer, source.layout, source.dtype, stream, max_version, dl_device, copied=bool(copy))
 

@@ -23,7 +23,7 @@ WIDTHS = (1, 2, 4, 6, 8, 16, 32, 64, 128)
 
 @pytest.fixture(autouse=True, scope="module")
 def installed() -> None:
-    assert exchange.install()
+    assert exchange.compile_exchange()
 
 
 def outcome(call: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:

@@ -29,7 +29,7 @@ slow_from_any: Callable[..., Tensor] = SLOW["from_any"].__get__(None, Tensor)
 
 @pytest.fixture(autouse=True, scope="module")
 def installed() -> None:
-    assert exchange.install()
+    assert exchange.compile_exchange()
     assert exchange.is_installed()
 
 
@@ -533,7 +533,7 @@ LIVE = """
 import ctypes, numpy as np, torch
 from samebits import Tensor
 from samebits.native import exchange
-assert exchange.install()
+assert exchange.compile_exchange()
 t = Tensor.from_dlpack(np.arange(3.0))
 kept = [t, t.__dlpack__(), t.__dlpack__(max_version=(1, 3)), torch.from_dlpack(t), np.from_dlpack(t)]
 kept += [Tensor.from_dlpack(torch.ones(3)), Tensor.from_dlpack(torch.from_dlpack(t))]
@@ -550,7 +550,7 @@ LATE = """
 import ctypes, numpy as np
 from samebits import Tensor
 from samebits.native import exchange, objects
-assert exchange.install()
+assert exchange.compile_exchange()
 pointer, rename = ctypes.pythonapi["PyCapsule_GetPointer"], ctypes.pythonapi["PyCapsule_SetName"]
 pointer.restype, pointer.argtypes = ctypes.c_size_t, (ctypes.py_object, ctypes.c_char_p)
 rename.argtypes = (ctypes.py_object, ctypes.c_char_p)
@@ -568,7 +568,7 @@ FORK = """
 import os, numpy as np
 from samebits import Tensor
 from samebits.native import exchange
-assert exchange.install()
+assert exchange.compile_exchange()
 x = np.arange(3.0)
 t = Tensor.from_dlpack(x)
 capsule = t.__dlpack__(max_version=(1, 3))
@@ -603,7 +603,7 @@ def test_another_interpreter_keeps_the_methods_written_in_python(monkeypatch: py
     monkeypatch.setattr(exchange, "_installed", None)
     monkeypatch.setattr(objects, "is_known", lambda: False)
     emitted = Tensor.from_dlpack
-    assert not exchange.install()
+    assert not exchange.compile_exchange()
     assert not exchange.is_installed()
     assert Tensor.from_dlpack is emitted
 

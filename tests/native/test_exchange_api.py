@@ -57,7 +57,7 @@ class Api(ctypes.Structure):
 
 @pytest.fixture(scope="module")
 def api() -> Api:
-    assert exchange.install()
+    assert exchange.compile_exchange()
     pointer = ctypes.pythonapi["PyCapsule_GetPointer"]
     pointer.restype, pointer.argtypes = ctypes.c_size_t, (ctypes.py_object, ctypes.c_char_p)
     found = Api.from_address(pointer(vars(Tensor)["__dlpack_c_exchange_api__"], b"dlpack_exchange_api"))

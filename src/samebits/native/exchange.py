@@ -1,15 +1,16 @@
 """Emitted code in place of the hot exchange methods, where this interpreter allows it.
 
-`install` compiles `exchange_text` and sets its functions on `Tensor`. The functions written in Python stay what they
-are: the reference, the fallback, and what the emitted ones call for every case that is not common. Nothing but speed
-changes. What was installed is never taken away: its code may be called by whoever holds a capsule, until the process
-ends.
+`compile_exchange` compiles `exchange_text` and sets its functions on `Tensor` and `Layout`. The functions written in
+Python stay what they are: the reference, the fallback, and what the emitted ones call for every case that is not
+common. Nothing but speed changes. What was set is never taken away: its code may be called by whoever holds a capsule,
+until the process ends.
 """
 
 from __future__ import annotations
 
 import ctypes
 import inspect
+import os
 import struct
 import sys
 import threading
@@ -28,7 +29,7 @@ from samebits.native.dlpack_text import Facts
 from samebits.native.produce_text import DTYPES
 from samebits.tensor import Tensor
 
-__all__ = ["REFERENCE", "install", "is_installed"]
+__all__ = ["REFERENCE", "compile_exchange", "is_installed"]
 
 _KEPT_LAYOUTS, _KEPT_PRODUCERS = 4096, 64
 _lock = threading.RLock()
@@ -50,15 +51,18 @@ _producers: dict[type, Row | None] = {}
 
 
 def is_installed() -> bool:
-    """Whether `install` did its work."""
+    """Whether `compile_exchange` did its work."""
     return _installed is True
 
 
-def install() -> bool:
-    """Set the emitted methods on `Tensor`, once; whether they stand there.
+def compile_exchange() -> bool:
+    """Set emitted code in place of the hot exchange methods, now; whether it stands there.
 
-    They do not where objects are not as expected (another Python than CPython, a build without the global lock,
-    another processor) or where LLVM cannot link them.
+    Without this it happens by itself: when a consumer looks for `Tensor.__dlpack_c_exchange_api__`, when the methods
+    have been called 1,000 times and LLVM is loaded anyway, or 10,000 times. Results are the same before and after.
+
+    It does not where objects are not as expected (another Python than CPython, a build without the global lock, another
+    processor) or where LLVM cannot link the code.
     """
     global _installed
     if _installed is None:
@@ -97,7 +101,7 @@ def _try_install() -> bool:
         is_bound = inspect.isfunction(method)
         setattr(cls, name, new_method(cls, table) if is_bound else new_function(table, cls, None))
     new_capsule = _python("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-    Tensor.__dlpack_c_exchange_api__ = new_capsule(api, _API_NAME, None)  # type: ignore[attr-defined]
+    Tensor.__dlpack_c_exchange_api__ = new_capsule(api, _API_NAME, None)
     return True
 
 
@@ -220,7 +224,8 @@ def _import(capsule: object) -> Tensor:
 def _add_producer(type: type) -> Row | None:
     """How an object of that type is asked through C, remembered; None where it cannot be."""
     # What a class inherits says nothing of a `__dlpack__` that it overrides.
-    api = vars(type).get("__dlpack_c_exchange_api__")
+    name = "__dlpack_c_exchange_api__"
+    api = getattr(type, name, None) if name in vars(type) else None
     row: Row | None = None
     if api is not None and _major(api) == 1:
         row = (api, None, None, None, None, None)
@@ -239,3 +244,7 @@ def _major(capsule: object) -> int | None:
         return None
     pointer = _python("PyCapsule_GetPointer", ctypes.c_size_t, ctypes.py_object, ctypes.c_char_p)
     return objects.word(pointer(capsule, _API_NAME), ctypes.c_uint32)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
