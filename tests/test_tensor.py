@@ -150,6 +150,9 @@ def test_repr_shows_values_and_facts() -> None:
     assert repr(Tensor.arange(3, dtype="float4_e2m1fn")) == "Tensor([0., 1., 2.], float4_e2m1fn, shape=(3,), cpu)"
     t = Tensor.zeros((1000, 1000))
     assert len(repr(t)) < 1000
+    for extent in (7, 8, 100, 101, 5000):
+        shown = np.array2string(np.arange(extent), separator=", ", prefix="Tensor(", threshold=100)
+        assert repr(Tensor.arange(extent)) == f"Tensor({shown}, int64, shape=({extent},), cpu)"
     t.buffer.close()
     assert repr(t) == "Tensor(closed, float32, shape=(1000, 1000), cpu)"
 

@@ -629,13 +629,14 @@ class Tensor:
         facts = f"{self.dtype}, shape={self.shape}, {self.device}"
         if self.buffer.is_closed:
             return f"Tensor(closed, {facts})"
-        if not self.device.is_host or math.prod(min(extent, _EDGES + 1) for extent in self.shape) > _SHOWN:
+        shown = min(self.size, math.prod(min(extent, _EDGES + 1) for extent in self.shape))
+        if not self.device.is_host or shown > _SHOWN:
             return f"Tensor({facts})"
-        codes = elements.edges(self.buffer.array(), self.layout, _EDGES // 2)
-        # NumPy leaves places of a long axis out where there is more than the threshold; what it leaves out is not read.
-        threshold = 0 if self.size > 100 else 100
+        # Of a large tensor NumPy leaves places of its long axes out, and what it leaves out is not read.
+        whole = self.size <= _WHOLE
+        codes = self._codes() if whole else elements.edges(self.buffer.array(), self.layout, _EDGES // 2)
         values = np.array2string(
-            elements.decode(codes, self.dtype), separator=", ", prefix="Tensor(", threshold=threshold
+            elements.decode(codes, self.dtype), separator=", ", prefix="Tensor(", threshold=_WHOLE if whole else 0
         )
         return f"Tensor({values}, {facts})"
 
@@ -669,9 +670,9 @@ def _trusted(buffer: Buffer, layout: Layout, dtype: DType) -> Tensor:
     return tensor
 
 
-# A summary shows three places at both ends of an axis, and nothing of a tensor with so many short axes that it would be
-# larger than this.
-_EDGES, _SHOWN = 6, 10_000
+# All of so many elements are shown, of more three places at both ends of an axis; nothing of a tensor with so many axes
+# that even the summary would be larger than this.
+_WHOLE, _EDGES, _SHOWN = 100, 6, 10_000
 
 
 def _allocated(
