@@ -6,7 +6,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samebits import dtypes, elements
@@ -49,6 +49,7 @@ def places(layout: Layout) -> dict[tuple[int, ...], range]:
 
 
 @given(layouts(), st.integers(0, 2**32))
+@settings(deadline=None)
 def test_read_and_write_equal_loops_over_bits(layout: Layout, seed: int) -> None:
     rng = np.random.default_rng(seed)
     data = rng.integers(0, 256, layout.required_bytes, np.uint8)

@@ -332,6 +332,7 @@ def test_view_of_packed_elements_and_bytes() -> None:
     assert Tensor.zeros((2, 8), "float6_e2m3fn").view("uint8").shape == (2, 6)
     assert Tensor.zeros((2, 0), "float6_e2m3fn").view("uint8").shape == (2, 0)
     assert Tensor.zeros((3,), "int4", storage="padded").view("uint4").layout.storage == "padded"
+    assert Tensor.full((3,), -1, "int4", storage="padded").view("uint8").tolist() == [15] * 3
     assert Tensor.zeros((), "float32").view("int32").shape == ()
 
 
@@ -424,27 +425,23 @@ VALUE_ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
         lambda: Tensor.arange(0, 1.5, dtype="int8"),
     ),
     "Tensor.item: tensor size is 2, must be 1; use tolist()": (ShapeError, lambda: Tensor.zeros((2,)).item()),
-    "Tensor.view: tensor rank is 0, must be at least 1 to go from 32 bits to 8; reshape((1,)) it first": (
-        ShapeError,
+    "Layout.repack: axis is -1, must be in [0, 0); use an existing one": (
+        LayoutError,
         lambda: Tensor.zeros(()).view("int8"),
     ),
-    "Tensor.view: tensor storage is padded, must be packed; use ops.to_packed first": (
-        LayoutError,
-        lambda: Tensor.zeros((2,), "int4", storage="padded").view("uint8"),
-    ),
-    "Tensor.view: last axis stride is 64 bits, must be 32 bits, elements side by side; copy it first": (
+    "Layout.repack: axis 0 stride is 64, must be 32 bits, one element; copy it first": (
         LayoutError,
         lambda: Tensor.zeros((4,))[::2].view("uint8"),
     ),
-    "Tensor.view: last axis extent is 3 elements of 4 bits, must be a whole number of 8 bits; pad it first": (
-        ShapeError,
+    "Layout.repack: axis 1 extent is 3, must be a multiple of 2; copy it first": (
+        LayoutError,
         lambda: Tensor.zeros((2, 3), "int4").view("uint8"),
     ),
-    "Tensor.view: tensor offset and strides is [4, 28] bits, must be multiples of 8 bits; copy it first": (
+    "Layout.repack: offset_bits is 4, must be a multiple of 8; copy it first": (
         LayoutError,
         lambda: Tensor.zeros((2, 7), "int4")[:, 1:].view("uint8"),
     ),
-    "Tensor: address is 0x1002, must be a multiple of 4; copy it first": (
+    "Layout.repack: address in bits is 32784, must be a multiple of 32; copy it first": (
         LayoutError,
         lambda: Tensor(Buffer(4098, 8, None), Layout.dense((2,), width_bits=16), dtypes.int16).view("int32"),
     ),

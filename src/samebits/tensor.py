@@ -425,19 +425,20 @@ class Tensor:
     def view(self, dtype: object) -> "Tensor":
         """The same bits read as elements of another format, without moving any.
 
-        A format of the same width keeps the layout. For one of another width, the last axis must be dense and packed;
-        its extent becomes extent * width / new width, least significant bits first, and all else stays.
+        A format of the same width keeps the layout. For one of another width, the last axis must be dense; its extent
+        becomes extent * pitch / new width, least significant bits first, padding of elements included.
 
         Args:
             dtype: What `dtypes.of` takes.
 
         Raises:
-            LayoutError: The last axis is not dense, elements are padded, or the new elements would not begin at
-                multiples of their own width.
-            ShapeError: There is no axis, or the last one is no whole number of new elements.
+            LayoutError: There is no axis; the last one is not dense, or no whole number of new elements; or the new
+                elements would not begin at multiples of their own width.
         """
-        row = dtypes.of(dtype)
-        layout = self.layout if row.width_bits == self.dtype.width_bits else _viewed(self.layout, row)
+        row, layout = dtypes.of(dtype), self.layout
+        if row.width_bits != layout.width_bits:
+            common = math.gcd(row.width_bits, layout.pitch_bits)
+            layout = layout.repack(common).repack(row.width_bits, address=self.buffer.address)
         return Tensor(self.buffer, layout, row)
 
     def copy(self) -> "Tensor":
@@ -704,31 +705,6 @@ def _dense_layout(shape: Shape, dtype: DType, storage: Storage) -> tuple[Layout,
     """The dense row-major layout, and the bytes it takes."""
     layout = Layout.dense(shape, width_bits=dtype.width_bits, storage=storage)
     return layout, layout.required_bytes
-
-
-def _viewed(layout: Layout, dtype: DType) -> Layout:
-    """The layout of the same bits as elements of another width."""
-    call, old, new = "Tensor.view", layout.width_bits, dtype.width_bits
-    if not layout.shape:
-        remedy = "reshape((1,)) it first"
-        raise ShapeError(message(call, "tensor", "rank", 0, f"at least 1 to go from {old} bits to {new}", remedy))
-    if layout.pitch_bits != old:
-        remedy = "use ops.to_packed first"
-        raise LayoutError(message(call, "tensor", "storage", "padded", "packed", remedy))
-    extent, stride = layout.shape[-1], layout.strides_bits[-1]
-    if extent > 1 and stride != old:
-        expected = f"{old} bits, elements side by side"
-        raise LayoutError(message(call, "last axis", "stride", f"{stride} bits", expected, "copy it first"))
-    if extent * old % new:
-        actual, expected = f"{extent} elements of {old} bits", f"a whole number of {new} bits"
-        raise ShapeError(message(call, "last axis", "extent", actual, expected, "pad it first"))
-    axes = zip(layout.shape[:-1], layout.strides_bits[:-1], strict=True)
-    starts = [layout.offset_bits, *(step for length, step in axes if length > 1)] if layout.size else []
-    if any(start % new for start in starts):
-        actual, expected = f"{starts} bits", f"multiples of {new} bits"
-        raise LayoutError(message(call, "tensor", "offset and strides", actual, expected, "copy it first"))
-    shape = (*layout.shape[:-1], extent * old // new)
-    return Layout(shape, (*layout.strides_bits[:-1], new), layout.offset_bits, new)
 
 
 def _unpickled(dtype: DType, shape: Shape, storage: Storage, data: Any) -> Tensor:

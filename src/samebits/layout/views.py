@@ -112,7 +112,7 @@ def repacked(
         _check_multiple(call, "address in bits", address * 8, unit)
     _check_multiple(call, "offset_bits", offset, unit)
     for other, stride in enumerate(strides):
-        if other != place and shape[other] > 1:
+        if other != place and shape[other] > 1 and 0 not in shape:
             _check_multiple(call, f"axis {other} stride in bits", stride, unit)
     if width == pitch:
         return shape, strides

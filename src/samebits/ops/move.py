@@ -1,7 +1,7 @@
 """Eager data movement: copies, fills and conversions of layout and storage. Bits are copied, never computed.
 
 Every layout and format goes through one of two kernels, as `_move` says: `elementwise` for elements of whole bytes,
-`repack` for those that are packed within bytes or padded to them.
+`narrow` for those that are packed within bytes or padded to them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from samebits import dtypes, elements
 from samebits.codegen.isa import Isa
 from samebits.errors import LayoutError, OptionError, message
-from samebits.kernels import elementwise, repack
+from samebits.kernels import elementwise, narrow
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout, Storage
 from samebits.memory import allocate
@@ -110,14 +110,14 @@ def to_padded(x: Any, *, threads: int | None = None) -> Any:
 def _stored(name: str, x: Any, storage: Storage, threads: int | None) -> Any:
     call = Call(name, x, threads)
     source = call.operand("x", x)
-    narrow = source.dtype.width_bits < 8
+    is_narrow = source.dtype.width_bits < 8
     layout = source.layout
-    if layout.is_contiguous() and not layout.offset_bits % 8 and (layout.storage == storage or not narrow):
+    if layout.is_contiguous() and not layout.offset_bits % 8 and (layout.storage == storage or not is_narrow):
         return _as_given(call, x, source)
     layout = Layout.dense(source.shape, width_bits=layout.width_bits, storage=storage)
     made = Tensor(allocate(layout.required_bytes), layout, source.dtype)
     _move(call, source, made)
-    return made if narrow and storage == "packed" else call.result(made)
+    return made if is_narrow and storage == "packed" else call.result(made)
 
 
 def _as_given(call: Call, x: object, tensor: Tensor) -> Any:
@@ -158,7 +158,7 @@ def _prepared(x: Layout, y: Layout, isa: Isa, threads: int) -> tuple[Prepared, i
         plan = elementwise.plan(_copy(width), ((x.shape, x.strides),), ((y.shape, y.strides),), isa, threads)
         return Prepared(plan), x.offset_bytes, y.offset_bytes
     (x, x_start, _), (y, y_start, _) = x.rebased(), y.rebased()
-    return Prepared(repack.plan(x, y, isa, threads)), x_start, y_start
+    return Prepared(narrow.plan(x, y, isa, threads)), x_start, y_start
 
 
 def _steps_by(width: int, *layouts: Layout) -> bool:

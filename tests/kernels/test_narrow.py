@@ -1,4 +1,4 @@
-"""Repack against the NumPy reference on every row: any two layouts, beside forbidden pages, by several threads."""
+"""Narrow against the NumPy reference on every row: any two layouts, beside forbidden pages, by several threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from samebits.codegen import interpreter
 from samebits.codegen.isa import ROWS, Isa
 from samebits.errors import PlanError, ShapeError
-from samebits.kernels import repack
+from samebits.kernels import narrow
 from samebits.kernels.plan import Operand
 from samebits.layout import Layout, Storage
 
@@ -38,8 +38,8 @@ def check(source: Layout, target: Layout, isa: Isa, threads: int = 1, *, at_star
     """The plan changes what the reference changes, as it does, and nothing else."""
     x, before = random_bytes(source, 1, at_start=at_start), random_bytes(target, 2)
     due, found = before.copy(), guard.array(before, at_start=at_start)
-    repack.reference(source, x, target, due)
-    launch.run_plan(repack.plan(source, target, isa, threads), [x, found], threads)
+    narrow.reference(source, x, target, due)
+    launch.run_plan(narrow.plan(source, target, isa, threads), [x, found], threads)
     assert np.array_equal(found, due), (isa.name, source, target)
 
 
@@ -79,15 +79,15 @@ def test_repack_on_aarch64(isa: Isa) -> None:
                 source, target = row_of(n, width, from_, 1), row_of(n, width, to, 2)  # type: ignore[arg-type]
                 x, found = random_bytes(source, 1), random_bytes(target, 2)
                 due = found.copy()
-                repack.reference(source, x, target, due)
-                aarch64.run_plan(repack.plan(source, target, isa), [x, found])
+                narrow.reference(source, x, target, due)
+                aarch64.run_plan(narrow.plan(source, target, isa), [x, found])
                 assert np.array_equal(found, due), (isa.name, source, target)
         plane = Layout.dense((3, 5, 7), width_bits=width)
         source, target = plane.permute((2, 0, 1))[:, ::-1], Layout.dense((7, 3, 5), width_bits=width)
         x, found = random_bytes(plane, 1), random_bytes(target, 2)
         due = found.copy()
-        repack.reference(source, x, target, due)
-        aarch64.run_plan(repack.plan(source, target, isa), [x, found])
+        narrow.reference(source, x, target, due)
+        aarch64.run_plan(narrow.plan(source, target, isa), [x, found])
         assert np.array_equal(found, due), (isa.name, width)
 
 
@@ -116,7 +116,7 @@ def views(draw: st.DrawFn, shape: tuple[int, ...], width: int) -> Layout:
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 def test_any_layout_to_any_layout(data: st.DataObject) -> None:
     width = data.draw(st.sampled_from([*WIDTHS, 8]))
     extents = st.sampled_from([0, 1, 2, 3, 7, 8, 9, 17, 33])
@@ -167,7 +167,7 @@ def test_threads_give_the_same_bits(case: str) -> None:
 def test_no_two_tasks_write_one_byte(case: str) -> None:
     source, target = SHARED[case]
     ones = np.full(source.required_bytes, 0xFF, np.uint8)
-    plan = repack.plan(source, target, rows.COMPILED_ROWS[-2], 2)
+    plan = narrow.plan(source, target, rows.COMPILED_ROWS[-2], 2)
     (step,) = plan.steps
     writers = np.zeros(target.required_bytes, np.int64)
     if case.endswith(("unpacked", " packed", "moved", "own bytes")):
@@ -183,9 +183,9 @@ def test_no_two_tasks_write_one_byte(case: str) -> None:
 
 
 def test_the_plan_says_what_it_does() -> None:
-    plan = repack.plan(row_of(9, 4, "packed", 0), row_of(9, 4, "padded", 0), NUMPY)
+    plan = narrow.plan(row_of(9, 4, "packed", 0), row_of(9, 4, "padded", 0), NUMPY)
     assert str(plan).splitlines()[:5] == [
-        "repack 4 bits (9,)",
+        "narrow 4 bits (9,)",
         "  isa numpy, threads 1",
         "  rows: 1 of 9",
         "  inner axis: packed to bytes",
@@ -196,10 +196,10 @@ def test_the_plan_says_what_it_does() -> None:
 def test_what_cannot_be_repacked_is_refused() -> None:
     four, wide = Layout.dense((4,), width_bits=4), Layout.dense((4,), width_bits=16)
     with pytest.raises(PlanError, match="widths is 4 and 16 bits, must be equal and at most 8 bits"):
-        repack.plan(four, wide, NUMPY)
+        narrow.plan(four, wide, NUMPY)
     with pytest.raises(PlanError, match="widths is 16 and 16 bits"):
-        repack.plan(wide, wide, NUMPY)
+        narrow.plan(wide, wide, NUMPY)
     with pytest.raises(PlanError, match=r"first bit is -12, must be at least 0; use Layout\.rebased"):
-        repack.plan(Layout((4,), (-4,), 0, 4), four, NUMPY)
+        narrow.plan(Layout((4,), (-4,), 0, 4), four, NUMPY)
     with pytest.raises(ShapeError, match=r"source shape is \(4,\), must be one that broadcasts to \(3,\)"):
-        repack.plan(four, Layout.dense((3,), width_bits=4), NUMPY)
+        narrow.plan(four, Layout.dense((3,), width_bits=4), NUMPY)

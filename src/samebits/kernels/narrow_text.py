@@ -1,4 +1,4 @@
-"""The kernel text of repack: rows of elements of up to 8 bits, eight at a time where both sides are dense.
+"""The kernel text of narrow: rows of elements of up to 8 bits, eight at a time where both sides are dense.
 
 Eight packed elements of `width` bits are `width` bytes, which widen to the low bits of a 64-bit lane; `_spread` gives
 each element a byte of it, `_gather` puts them back side by side. What is left at the ends of a row, and every other
@@ -21,7 +21,7 @@ _EIGHT: dict[int, DType] = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32}
 
 
 @dataclass(frozen=True, slots=True)
-class Repack:
+class Narrow:
     """What specialises the kernel: width of an element, how both lie along a row, the number of outer axes."""
 
     width: int
@@ -30,7 +30,7 @@ class Repack:
     outer: int
 
 
-def text(b: Builder, d: Repack) -> None:
+def text(b: Builder, d: Narrow) -> None:
     """A task is some rows, or a block of one long row."""
     x, y = b.pointer("x0", dtypes.uint8), b.pointer("x1", dtypes.uint8)
     n, head, block, blocks = b.index("n"), b.index("head"), b.index("block"), b.index("blocks")
@@ -46,7 +46,7 @@ def text(b: Builder, d: Repack) -> None:
             _row(b, source, target, stop - start)
 
 
-def _bits(b: Builder, d: Repack, row: Index) -> tuple[Index, Index]:
+def _bits(b: Builder, d: Narrow, row: Index) -> tuple[Index, Index]:
     """Where a row begins in both operands."""
     found = [b.index("x0.bit"), b.index("x1.bit")]
     for a in reversed(range(d.outer)):

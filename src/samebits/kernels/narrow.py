@@ -1,4 +1,4 @@
-"""Repack: elements of up to 8 bits moved between any two layouts, packed within bytes or padded to them.
+"""Narrow: elements of up to 8 bits copied between any two layouts, packed within bytes or padded to them.
 
     plan(source, target, isa, threads) -> Plan
     reference(source, source_bytes, target, target_bytes)
@@ -8,7 +8,7 @@ target's elements changes, and no two tasks write one byte. Wider elements, and 
 are `elementwise` with the operation `copy`.
 
 Where both rows are dense, eight elements are one 64-bit lane: their codes a byte each, or side by side in its low bits;
-`repack_text` turns the one into the other. Start at `plan`.
+`narrow_text` turns the one into the other. Start at `plan`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from samebits import elements
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.errors import PlanError, ShapeError, message
+from samebits.kernels.narrow_text import Narrow, text
 from samebits.kernels.plan import Operand, Plan, Step
-from samebits.kernels.repack_text import Repack, text
 from samebits.kernels.walk import Axis, Walk, walk
 from samebits.layout import Layout
 
@@ -63,14 +63,14 @@ def plan(source: Layout, target: Layout, isa: Isa, threads: int = 1) -> Plan:
     tasks = -(-way.rows // rows_per_task) * blocks if target.size else 0
     spec = KernelSpec(
         text,
-        Repack(target.width_bits, *lie, len(way.outer)),
+        Narrow(target.width_bits, *lie, len(way.outer)),
         ("rows", "rows_per_task", "blocks", "block", "head", "x0.bit", "x1.bit", *way.parameters()),
         isa,
     )
     numbers = (way.rows, rows_per_task, blocks, block, head, source.offset_bits, target.offset_bits)
     step = Step(spec, tasks, (*numbers, *way.arguments((Operand(0), Operand(1)))))
     return Plan(
-        what=f"repack {target.width_bits} bits {target.shape}",
+        what=f"narrow {target.width_bits} bits {target.shape}",
         isa=isa,
         threads=threads,
         steps=(step,),
@@ -87,15 +87,15 @@ def _check(source: Layout, target: Layout) -> None:
     if not source.width_bits == target.width_bits <= 8:
         actual = f"{source.width_bits} and {target.width_bits} bits"
         expected, remedy = "equal and at most 8 bits", "use elementwise.plan with the operation copy"
-        raise PlanError(message("repack.plan", "source and target", "widths", actual, expected, remedy))
+        raise PlanError(message("narrow.plan", "source and target", "widths", actual, expected, remedy))
     low = min(source.bounds_bits[0], target.bounds_bits[0])
     if low < 0:
-        raise PlanError(message("repack.plan", "first bit", "", low, "at least 0", "use Layout.rebased"))
+        raise PlanError(message("narrow.plan", "first bit", "", low, "at least 0", "use Layout.rebased"))
     try:
         source.broadcast_to(target.shape)
     except ShapeError:
         expected = f"one that broadcasts to {target.shape}"
-        raise ShapeError(message("repack.plan", "source", "shape", source.shape, expected, "reshape it")) from None
+        raise ShapeError(message("narrow.plan", "source", "shape", source.shape, expected, "reshape it")) from None
 
 
 def _in_bytes(layout: Layout, way: Walk, operand: int) -> bool:
