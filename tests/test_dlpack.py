@@ -15,7 +15,7 @@ from capsules import HandMade, Legacy, Versioned, exported, name_of
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, ExchangeError, SamebitsError
+from samebits.errors import DTypeError, ExchangeError, OptionError, SamebitsError
 from samebits.memory import address_of
 from samebits.tensor import Tensor
 
@@ -208,6 +208,14 @@ def test_export_refuses_what_it_cannot_say() -> None:
         assert str(error.value) == text
     assert t.__dlpack__(stream=-1, dl_device=(1, 0), copy=False) is not None
     assert np.from_dlpack(t.flip(0), copy=True).tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["max_version", "dl_device"])
+@pytest.mark.parametrize("value", [5, "1.0", (1,), (None, 1), (1, 2, 3), (1.0, 0)], ids=repr)
+def test_pairs_are_pairs_of_integers(name: str, value: Any) -> None:
+    with pytest.raises(OptionError) as error:
+        Tensor.zeros((3,)).__dlpack__(**{name: value})
+    assert str(error.value) == (f"Tensor.__dlpack__: {name} is {value!r}, must be a pair of integers; leave it out")
 
 
 def test_jax_refuses_what_it_would_change_or_copy() -> None:

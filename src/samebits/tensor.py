@@ -585,6 +585,7 @@ class Tensor:
 
         Raises:
             ExchangeError: The tensor cannot be handed over as asked without losing a fact.
+            OptionError: max_version or dl_device is no pair of integers.
         """
         hot.count()
         source = self.copy() if copy else self

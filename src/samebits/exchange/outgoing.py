@@ -4,6 +4,7 @@ Start at `to_numpy`, `to_torch` and `to_jax`. None of them relabels: a format th
 refused, and its bytes can still cross, as `Exported`.
 """
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from samebits import dtypes
 from samebits.dlpack.encoding import Encoding, encode
 from samebits.dlpack.produce import capsule_of
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, ExchangeError, LayoutError, message
+from samebits.errors import DTypeError, ExchangeError, LayoutError, OptionError, message
 from samebits.layout import Layout
 from samebits.memory import ALIGNMENT, CPU, Buffer
 
@@ -70,18 +71,19 @@ def to_dlpack(
 
     Raises:
         ExchangeError: The memory cannot be handed over as asked without losing a fact.
+        OptionError: max_version or dl_device is no pair of integers.
     """
     call = "Tensor.__dlpack__"
     is_host, device = buffer.device.is_host, buffer.device.dlpack
     if stream not in ((None, -1) if is_host else (None, -1, 1)):
         expected = "None or -1 for host memory" if is_host else "None, -1 or 1"
         raise ExchangeError(message(call, "stream", "", stream, expected, "leave it out"))
-    if dl_device is not None and tuple(dl_device) != device:
-        if not is_host or tuple(dl_device) != CPU.dlpack:
+    if dl_device is not None and (wanted := _pair(call, "dl_device", dl_device)) != device:
+        if not is_host or wanted != CPU.dlpack:
             expected = f"{device}, where the tensor is"
-            raise ExchangeError(message(call, "dl_device", "", tuple(dl_device), expected, "move it afterwards"))
+            raise ExchangeError(message(call, "dl_device", "", wanted, expected, "move it afterwards"))
         device = CPU.dlpack
-    versioned = max_version is not None and tuple(max_version) >= (1, 0)
+    versioned = max_version is not None and _pair(call, "max_version", max_version) >= (1, 0)
     if buffer.read_only and not versioned:
         expected, remedy = "writable in a legacy capsule", "pass max_version=(1, 0) or copy=True"
         raise ExchangeError(message(call, "tensor", "access", "read-only", expected, remedy))
@@ -91,6 +93,16 @@ def to_dlpack(
     _check_strides(layout, call)
     encoding = encode(dtype, layout, "padded" if layout.storage == "padded" else "packed", call)
     return capsule_of(buffer, encoding, device, versioned=versioned, read_only=buffer.read_only, copied=copied)
+
+
+def _pair(call: str, name: str, value: Any) -> tuple[int, int]:
+    """An option of two integers."""
+    try:
+        first, second = value
+        return operator.index(first), operator.index(second)
+    except (TypeError, ValueError):
+        remedy = "leave it out"
+        raise OptionError(message(call, name, "", repr(value), "a pair of integers", remedy)) from None
 
 
 def to_torch(buffer: Buffer, layout: Layout, dtype: DType, call: str) -> Any:
