@@ -85,6 +85,22 @@ def test_results_do_not_share_memory():
     assert second.tobytes() == sb.exp(x).tobytes()
 
 
+def test_big_results_take_memory_that_was_used_before():
+    for kind in (np.asarray, sb.Tensor.from_any):
+        x = kind(np.arange(1 << 18, dtype=np.float32))
+        sb.add(x, x)
+        places = set()
+        for _ in range(5):
+            result = sb.add(x, x)
+            assert type(result) is type(x)
+            places.add(np.asarray(result).ctypes.data)
+            assert np.array_equal(np.asarray(result), 2 * np.arange(1 << 18, dtype=np.float32))
+        assert len(places) <= 2  # the next is made before the last goes
+        kept = [np.asarray(sb.add(x, x)) for _ in range(4)]
+        assert len({result.ctypes.data for result in kept}) == 4
+        assert all(np.array_equal(result, kept[0]) and result.flags.writeable for result in kept)
+
+
 def test_calls_from_many_threads():
     x = normal(257, 33)
     expected = sb.softmax(x).tobytes()

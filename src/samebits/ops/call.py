@@ -32,6 +32,7 @@ from samebits.kernels.plan import Plan
 from samebits.kinds import Kind, kind_of, to_kind
 from samebits.layout import Shape
 from samebits.memory import CPU, address_of
+from samebits.memory.pages import MAPPED
 from samebits.native import scratch
 from samebits.native.table import MAX_THREADS, Table
 from samebits.tensor import Tensor
@@ -176,9 +177,11 @@ class Call:
         if len(_memos) >= _MEMOS:
             _memos.clear()
         unit = max([x.dtype.size_bytes for x in operands])
+        plain = self.kind == "numpy" and result.nbytes < MAPPED
         _memos[signature.key] = _Memo(
-            self.isa, prepared, tuple(places), tuple(self._constants), result.shape, result.dtype, self.kind, unit - 1
-        )
+            self.isa, prepared, tuple(places), tuple(self._constants), result.shape, result.dtype, self.kind, plain,
+            unit - 1,
+        )  # fmt: skip
 
 
 def _is_exactly(x: Tensor, y: Tensor) -> bool:
@@ -207,7 +210,8 @@ class _Memo(NamedTuple):
     """What a call with known kinds, dtypes, shapes, strides and options runs.
 
     `places` are the plan's operands among the arrays, then the constants, then the result. `isa` and `constants` are
-    here to stay alive: the key holds the one's id, the plan's arguments the others' memory.
+    here to stay alive: the key holds the one's id, the plan's arguments the others' memory. `plain` results are NumPy's
+    own small arrays; big ones take memory that was used before.
     """
 
     isa: Isa
@@ -217,20 +221,21 @@ class _Memo(NamedTuple):
     shape: Shape
     dtype: DType
     kind: Kind
+    plain: bool
     misaligned: int
 
     def run(self, addresses: list[int]) -> Any:
         """The result for other arrays of the same signature, which lie at these addresses."""
         for constant in self.constants:
             addresses.append(constant.address)
-        if self.kind == "numpy":
+        if self.plain:
             out: Any = np.empty(self.shape, self.dtype.numpy)
             addresses.append(address_of(out))
         else:
             out = Tensor.empty(self.shape, self.dtype)
             addresses.append(out.address)
         self.prepared.run([addresses[place] for place in self.places])
-        return out
+        return out.numpy() if self.kind == "numpy" and not self.plain else out
 
 
 class _Asked(threading.local):
