@@ -7,7 +7,7 @@ import pytest
 
 from samebits import dtypes
 from samebits.doctor import frameworks, report
-from samebits.doctor.frameworks import CannotHold
+from samebits.doctor.framework import CannotHold
 from samebits.doctor.witness import codes_for
 
 INSTALLED = [row for row in frameworks.ROWS if report.installed_version(row) is not None]

@@ -69,4 +69,6 @@ def test_every_format_that_a_framework_holds_is_kept(row):
     found = report.examine([row.name])
     assert found.tried[0].failure == ""
     assert len(found.tried[0].cells) == 2 * len(dtypes.ROWS)
-    assert [c for c in found.broken if dtypes.of(c.dtype).width_bits >= 8] == []
+    assert found.broken == ()
+    # What it lacks crosses all the same.
+    assert [c for c in found.tried[0].cells if c.outcome == "cannot hold"] == []

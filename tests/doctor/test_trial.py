@@ -8,7 +8,7 @@ import pytest
 
 from samebits import dtypes
 from samebits.doctor import frameworks, trial
-from samebits.doctor.frameworks import CannotHold, Framework, Held
+from samebits.doctor.framework import CannotHold, Framework, Held
 from samebits.doctor.witness import codes_for
 from samebits.errors import ExchangeError
 from samebits.tensor import Tensor
@@ -56,8 +56,9 @@ def with_(**fields):
 
 def test_outcomes():
     assert outcomes(GOOD) == ["zero-copy", "zero-copy"]
-    assert outcomes(with_(make=lack)) == ["cannot hold", "cannot hold"]
-    assert outcomes(with_(make=refuse)) == ["cannot hold", "cannot hold"]
+    assert outcomes(with_(make=lack)) == ["bytes", "bytes"]
+    assert outcomes(with_(make=refuse)) == ["bytes", "bytes"]
+    assert outcomes(with_(make=lack, take=refuse)) == ["cannot hold", "cannot hold"]
     assert outcomes(with_(take=only_copies)) == ["zero-copy", "copy"]
     assert outcomes(with_(take=refuse)) == ["zero-copy", "refused"]
     doubled = with_(take=lambda module, tensor, copy: tensor.numpy() * 2)
@@ -65,6 +66,28 @@ def test_outcomes():
     other = with_(read=lambda module, x: dataclasses.replace(read(module, x), dtype=dtypes.of(x.dtype)))
     renamed = dataclasses.replace(other, take=lambda module, tensor, copy: tensor.numpy().view(np.int32))
     assert outcomes(renamed) == ["zero-copy", "relabelled"]
+    swapped = with_(make=lack, take=lambda module, tensor, copy: tensor.numpy()[::-1].copy())
+    assert outcomes(swapped) == ["wrong", "wrong"]
+
+
+def test_the_rows_own_way_out_is_tried_last():
+    put = with_(take=refuse, put=lambda module, tensor: tensor.numpy())
+    cell = both(put)[1]
+    assert (cell.outcome, cell.way, cell.reason) == ("zero-copy", "row", "ExchangeError: take: x is y, must be z; w")
+    assert both(with_(take=only_copies, put=refuse))[1].way == "direct"
+    assert both(with_(take=refuse, put=refuse))[1].outcome == "refused"
+
+
+def test_narrow_elements_are_tried_packed_and_padded():
+    seen = []
+
+    def take(module, tensor, copy):
+        seen.append((tensor.layout.storage, copy))
+        refuse()
+
+    row = dataclasses.replace(frameworks.named("ml_dtypes"), take=take)
+    trial.outgoing(row, np, dtypes.float4_e2m1fn)
+    assert seen == [("packed", False), ("padded", False), ("packed", True), ("padded", True)]
 
 
 def test_ways_in():
@@ -80,7 +103,8 @@ def test_ways_in():
     cell = trial.incoming(silent, np, F32)
     assert (cell.outcome, cell.reason) == ("refused", "BufferError: not today")
     given = dataclasses.replace(silent, give=lambda module, x: Tensor.from_any(x.array.view(np.float32)))
-    assert trial.incoming(given, np, F32).outcome == "zero-copy"
+    cell = trial.incoming(given, np, F32)
+    assert (cell.outcome, cell.way, cell.reason) == ("zero-copy", "row", "BufferError: not today")
     copied = dataclasses.replace(silent, give=lambda module, x: Tensor.from_any(x.array.view(np.float32).copy()))
     assert trial.incoming(copied, np, F32).outcome == "copy"
     lied = dataclasses.replace(silent, give=lambda module, x: Tensor.from_any(x.array))
@@ -91,6 +115,7 @@ def test_a_reason_is_the_first_line_of_the_error():
     cell = both(with_(take=refuse))[1]
     assert cell.reason == "ExchangeError: take: x is y, must be z; w"
     assert both(with_(make=lack))[0].reason == "no such type"
+    assert both(with_(make=refuse))[0].reason == "ExchangeError: take: x is y, must be z; w"
 
 
 @pytest.mark.parametrize("dtype", dtypes.ROWS, ids=repr)
@@ -143,6 +168,7 @@ def test_what_a_framework_prints_is_not_taken_for_cells(monkeypatch, tmp_path):
     cells, failure = trial.attempt(fake(monkeypatch, tmp_path, text))
     assert failure == ""
     assert {cell.outcome for cell in cells} == {"cannot hold"}
+    assert cells[0].reason.startswith("float64; as bytes: AttributeError: ")
 
 
 def test_modules_are_handed_in():

@@ -17,7 +17,7 @@ import samebits
 from samebits import driver
 from samebits.codegen import isa as isas
 from samebits.doctor import frameworks
-from samebits.doctor.frameworks import Framework
+from samebits.doctor.framework import Framework
 from samebits.doctor.trial import Cell, attempt
 from samebits.native import cache
 

@@ -15,23 +15,26 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal, TextIO
 
 import numpy as np
 
 from samebits import dtypes
 from samebits.doctor import frameworks
-from samebits.doctor.frameworks import CannotHold, Framework, Held
+from samebits.doctor.framework import CannotHold, Framework, Held, shared
 from samebits.doctor.witness import Codes, aligned, codes_for, pack, unpack, unsigned
 from samebits.dtypes import DType
+from samebits.layout import Storage
 from samebits.tensor import Tensor
 
 __all__ = ["Cell", "Direction", "Outcome", "attempt", "incoming", "outgoing", "tensor_of"]
 
 Direction = Literal["in", "out"]
 Outcome = Literal["zero-copy", "copy", "bytes", "refused", "relabelled", "wrong", "crashed", "cannot hold"]
+Way = Literal["direct", "row"]
 KEPT: tuple[Outcome, ...] = ("zero-copy", "copy")
 _SECONDS = 180.0
 
@@ -46,6 +49,7 @@ class Cell:
         direction: `in` from the framework to samebits, `out` to it.
         outcome: `zero-copy` and `copy` keep the format and every bit; `bytes` crosses as uint8 with its name beside it.
         reason: Why it was not kept, in the words of whoever refused.
+        way: `direct` (`from_any` in; what a user would call first out) or `row`, the way that the framework's row has.
     """
 
     framework: str
@@ -53,12 +57,13 @@ class Cell:
     direction: Direction
     outcome: Outcome
     reason: str = ""
+    way: Way = "direct"
 
 
-def tensor_of(dtype: DType, codes: Codes) -> Tensor:
-    """Ours, dense and aligned; a format of less than a byte is packed."""
-    raw = aligned(pack(codes, dtype.width_bits))
-    return frameworks.shared(raw.ctypes.data, dtype, codes.shape, raw)
+def tensor_of(dtype: DType, codes: Codes, storage: Storage = "packed") -> Tensor:
+    """Ours, dense and aligned."""
+    raw = aligned(pack(codes, dtype.width_bits) if storage == "packed" else codes)
+    return shared(raw.ctypes.data, dtype, codes.shape, raw, storage)
 
 
 def codes_of(tensor: Tensor) -> Codes:
@@ -73,22 +78,22 @@ def codes_of(tensor: Tensor) -> Codes:
 
 def incoming(row: Framework, module: Any, dtype: DType) -> Cell:
     """Framework to samebits: `Tensor.from_any`, then `give` where the row has one."""
-    codes = codes_for(dtype)
     try:
-        theirs, held = _made(row, module, dtype, codes)
+        theirs, held = _made(row, module, dtype, codes_for(dtype))
     except CannotHold as error:
-        return _crossing(row, module, dtype, "in", str(error))
-    first = second = _received(row, dtype, held, lambda: Tensor.from_any(theirs))
-    if first.outcome not in KEPT and row.give is not None:
-        give = row.give
-        second = _received(row, dtype, held, lambda: give(module, theirs))
-    return second if second.outcome in KEPT else first
+        return _as_bytes(row, module, dtype, "in", str(error))
+    first = _received(row, dtype, held, lambda: Tensor.from_any(theirs))
+    if first.outcome in KEPT or row.give is None:
+        return first
+    give = row.give
+    second = _received(row, dtype, held, lambda: give(module, theirs))
+    return replace(second, way="row", reason=first.reason) if second.outcome in KEPT else first
 
 
-def _received(row: Framework, dtype: DType, held: Held, get: Any) -> Cell:
+def _received(row: Framework, dtype: DType, held: Held, get: Callable[[], Tensor]) -> Cell:
     """One way in."""
     try:
-        ours: Tensor = get()
+        ours = get()
     except Exception as error:
         return Cell(row.name, dtype.name, "in", "refused", said(error))
     if ours.dtype is not dtype:
@@ -99,42 +104,77 @@ def _received(row: Framework, dtype: DType, held: Held, get: Any) -> Cell:
 
 
 def outgoing(row: Framework, module: Any, dtype: DType) -> Cell:
-    """Samebits to the framework, without a copy if that can be."""
+    """Samebits to the framework: `take` without a copy, `take` with one, then `put` where the row has one.
+
+    Elements of fewer than 8 bits are tried packed and padded.
+    """
     codes = codes_for(dtype)
     try:
         _made(row, module, dtype, codes)
     except CannotHold as error:
-        return _crossing(row, module, dtype, "out", str(error))
-    cell = Cell(row.name, dtype.name, "out", "refused")
-    for copy in (False, True):
-        ours = tensor_of(dtype, codes)
-        try:
-            held = row.read(module, row.take(module, ours, copy))
-        except Exception as error:
-            cell = cell if cell.reason else Cell(row.name, dtype.name, "out", "refused", said(error))
-            continue
-        if held.dtype is not dtype:
-            return Cell(row.name, dtype.name, "out", "relabelled", f"arrived as {held.called}")
-        if held.shape != codes.shape or not np.array_equal(held.codes, codes):
-            return Cell(row.name, dtype.name, "out", "wrong", f"other elements, or {held.shape}")
-        return Cell(row.name, dtype.name, "out", "zero-copy" if held.address == ours.address else "copy")
-    return cell
+        return _as_bytes(row, module, dtype, "out", str(error))
+    storages: tuple[Storage, ...] = ("packed", "padded") if dtype.width_bits < 8 else ("packed",)
+    cells = [
+        _sent(row, module, partial(_taken, row, module, copy), tensor_of(dtype, codes, storage))
+        for copy in (False, True)
+        for storage in storages
+    ]
+    first, best = cells[0], min(cells, key=_rank)
+    if best.outcome in KEPT or row.put is None:
+        return best
+    puts = [_sent(row, module, partial(row.put, module), tensor_of(dtype, codes, storage)) for storage in storages]
+    best = min(puts, key=_rank)
+    return replace(best, way="row", reason=first.reason) if best.outcome in KEPT else first
 
 
-def _crossing(row: Framework, module: Any, dtype: DType, direction: Direction, reason: str) -> Cell:
-    """A format that the framework lacks."""
-    return Cell(row.name, dtype.name, direction, "cannot hold", reason)
+def _taken(row: Framework, module: Any, copy: bool, ours: Tensor) -> Any:
+    """Ours as the framework takes it."""
+    return row.take(module, ours, copy)
+
+
+def _rank(cell: Cell) -> int:
+    """0 for the best; what is wrong comes before what was refused, so that it is seen."""
+    return ("zero-copy", "wrong", "relabelled", "copy", "refused").index(cell.outcome)
+
+
+def _sent(row: Framework, module: Any, send: Callable[[Tensor], Any], ours: Tensor) -> Cell:
+    """One way out."""
+    name, dtype = row.name, ours.dtype.name
+    codes = codes_of(ours)
+    try:
+        held = row.read(module, send(ours))
+    except Exception as error:
+        return Cell(name, dtype, "out", "refused", said(error))
+    if held.dtype is not ours.dtype:
+        return Cell(name, dtype, "out", "relabelled", f"arrived as {held.called}")
+    if held.shape != codes.shape or not np.array_equal(held.codes, codes):
+        return Cell(name, dtype, "out", "wrong", f"other elements, or {held.shape}")
+    return Cell(name, dtype, "out", "zero-copy" if held.address == ours.address else "copy")
+
+
+def _as_bytes(row: Framework, module: Any, dtype: DType, direction: Direction, why: str) -> Cell:
+    """A format that the framework lacks: its bytes go there as uint8 and come back whole."""
+    codes = codes_for(dtype)
+    try:
+        exported = tensor_of(dtype, codes).export("tensor")
+        theirs = row.take(module, exported.bytes, False)
+        back = Tensor.from_exported(replace(exported, bytes=theirs))
+    except Exception as error:
+        return Cell(row.name, dtype.name, direction, "cannot hold", f"{why}; as bytes: {said(error)}")
+    if back.dtype is not dtype or not np.array_equal(codes_of(back), codes):
+        return Cell(row.name, dtype.name, direction, "wrong", "its bytes came back as others")
+    return Cell(row.name, dtype.name, direction, "bytes", why)
 
 
 def _made(row: Framework, module: Any, dtype: DType, codes: Codes) -> tuple[Any, Held]:
     """The framework's own tensor, if it says itself that it holds what it was given."""
     try:
         theirs = row.make(module, dtype, codes)
-        held = row.read(module, theirs)
     except CannotHold:
         raise
     except Exception as error:
         raise CannotHold(said(error)) from error
+    held = row.read(module, theirs)
     if held.dtype is not dtype or held.shape != codes.shape or not np.array_equal(held.codes, codes):
         raise CannotHold(f"{row.name} made {held.called} {held.shape} of it")
     return theirs, held
