@@ -403,6 +403,9 @@ ERRORS = {
     "use slice(None) for all": lambda: D[:, 1.0:],
     "Layout[...]: slice of axis 0 is slice(True, None, None), must be of integers or None, with a step that is not 0; "
     "use slice(None) for all": lambda: D[True:],
+    "Layout.overlaps: other type is tuple, must be Layout; give the layout of what might overlap": (
+        lambda: D.overlaps((2, 3))
+    ),
     "Layout.overlaps: delta_bits is (0.5,), must be a tuple of integers; convert it first": lambda: D.overlaps(D, 0.5),
     "Layout.flip: axis is -4, must be in [-3, 3); use an existing one": lambda: D.flip(-4),
     "Layout.strides: layout is 32 bits, must be whole elements of 6 bits; use the count in bits": (

@@ -78,7 +78,12 @@ def test_errors() -> None:
     assert str(shape.value) == "coalesce: layouts[1] shape is (3,), must be (2, 3); use broadcast_to first"
     with pytest.raises(LayoutError) as none:
         coalesce([])
-    assert str(none.value) == "coalesce: layouts is (), must be at least one layout; give one"
+    assert str(none.value) == "coalesce: layouts is (), must be at least one, all of type Layout; give these"
+    with pytest.raises(LayoutError) as kind:
+        coalesce([a, a.shape])
+    assert str(kind.value) == (
+        "coalesce: layouts is (Layout, tuple), must be at least one, all of type Layout; give these"
+    )
     with pytest.raises(LayoutError) as lead:
         coalesce([a], lead=1)
     assert str(lead.value) == "coalesce: lead is 1, must be in [-1, 1); use an existing one"

@@ -260,6 +260,9 @@ class Layout:
             delta_bits: Where other's buffer begins, counted from where this one's does.
             work: Steps of search; each takes about a microsecond.
         """
+        if type(other) is not Layout:
+            remedy = "give the layout of what might overlap"
+            raise LayoutError(message("Layout.overlaps", "other", "type", type(other).__name__, "Layout", remedy))
         (delta,) = check_integers("Layout.overlaps", "delta_bits", (delta_bits,))
         return intersects(
             (self.shape, self.strides_bits, self.offset_bits, self.width_bits),

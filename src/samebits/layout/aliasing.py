@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from samebits.layout.strides import Shape, span
+
 __all__ = ["WORK", "intersects", "is_injective", "reaches"]
 
 # Steps of about a microsecond: what looks hopeless ends within a fraction of a second.
 WORK = 100_000
-
-Shape = tuple[int, ...]
 
 
 class _ExhaustedError(Exception):
@@ -67,6 +67,10 @@ def intersects(
     """
     (shape, strides, offset, width), (other, steps, start, size) = first, second
     if 0 in shape or 0 in other:
+        return False
+    low, high = span(shape, strides, offset, width)
+    bottom, top = span(other, steps, start, size)
+    if high <= bottom or top <= low:
         return False
     terms = [(stride, extent - 1) for extent, stride in zip(shape, strides, strict=True)]
     terms += [(-stride, extent - 1) for extent, stride in zip(other, steps, strict=True)]

@@ -26,8 +26,9 @@ def coalesce(layouts: Sequence[Layout], *, lead: SupportsIndex = 0) -> tuple[Lay
         ShapeError: The shapes differ.
         LayoutError: There is no layout, or none of number `lead`.
     """
-    if not layouts:
-        raise LayoutError(message("coalesce", "layouts", "", "()", "at least one layout", "give one"))
+    if not layouts or not all(isinstance(layout, Layout) for layout in layouts):
+        kinds = f"({', '.join(type(layout).__name__ for layout in layouts)})"
+        raise LayoutError(message("coalesce", "layouts", "", kinds, "at least one, all of type Layout", "give these"))
     first = check_index("coalesce", "lead", lead, len(layouts))
     shape = layouts[0].shape
     for place, layout in enumerate(layouts):
