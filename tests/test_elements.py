@@ -15,6 +15,7 @@ from samebits.errors import DTypeError, OptionError
 from samebits.layout import Layout
 
 Array = np.ndarray[Any, Any]
+STORAGES = ("packed", "padded")
 FLOATS = [row for row in dtypes.ROWS if row.is_float]
 SMALL = [row for row in FLOATS if row.width_bits <= 16]
 
@@ -68,6 +69,22 @@ def test_read_and_write_equal_loops_over_bits(layout: Layout, seed: int) -> None
         whole = layout.storage == "padded" and not at.start % 8
         outside[at.start : at.start + (layout.pitch_bits if whole else layout.width_bits)] = False
     assert np.array_equal(np.unpackbits(data, bitorder="little")[outside], bits[outside])
+
+
+@given(st.data(), st.integers(0, 2**32))
+@settings(deadline=None)
+def test_copy_equals_read_and_write(data: st.DataObject, seed: int) -> None:
+    layout, rng = data.draw(layouts()), np.random.default_rng(seed)
+    into = Layout.dense(layout.shape, width_bits=layout.width_bits, storage=data.draw(st.sampled_from(STORAGES)))
+    if data.draw(st.booleans()):
+        layout = Layout.dense(layout.shape, width_bits=layout.width_bits, storage=layout.storage)
+    for target in (into, Layout.dense((9, *layout.shape), width_bits=layout.width_bits, storage=into.storage)[5]):
+        source = rng.integers(0, 256, layout.required_bytes, np.uint8)
+        found = rng.integers(0, 256, target.required_bytes, np.uint8)
+        due = found.copy()
+        elements.write(due, target, elements.read(source, layout))
+        elements.copy(source, layout, found, target)
+        assert np.array_equal(found, due)
 
 
 @pytest.mark.parametrize("row", dtypes.ROWS, ids=repr)

@@ -388,6 +388,15 @@ def test_a_pickle_is_the_value(protocol: int) -> None:
         assert back.address % 64 == 0
 
 
+@pytest.mark.parametrize("row", NARROW, ids=repr)
+def test_bits_after_the_last_element_are_0(row: DType) -> None:
+    for storage in ("packed", "padded"):
+        for t in (Tensor.full((5,), row.max, row, storage=storage), sample(row, (3, 7))[0][:, 1:6].copy()):
+            bits = np.unpackbits(t.buffer.array(), bitorder="little")
+            assert not bits[t.layout.bounds_bits[1] :].any()
+            assert pickle.dumps(t) == pickle.dumps(t.copy())
+
+
 def test_a_pickle_of_a_dense_tensor_goes_out_of_band() -> None:
     t, carried = Tensor.arange(1000), []
     data = pickle.dumps(t, 5, buffer_callback=carried.append)

@@ -18,7 +18,7 @@ from samebits.dtypes import DType
 from samebits.errors import DTypeError, LayoutError, OptionError, message
 from samebits.layout import Layout
 
-__all__ = ["arange", "code_of", "decode", "edges", "encode", "read", "same_values", "unit", "write"]
+__all__ = ["arange", "code_of", "copy", "decode", "edges", "encode", "read", "same_values", "unit", "write"]
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -47,7 +47,11 @@ def read(data: Bytes, layout: Layout) -> Array:
         places = np.ndarray(layout.shape, np.uint8, data, layout.offset_bytes, layout.strides_bytes)
         return np.ascontiguousarray(places & np.uint8((1 << width) - 1)).reshape(layout.shape)
     layout, shape = _flat(layout), layout.shape
-    codes = np.zeros(layout.shape, dtype)
+    if 8 % width == 0 and layout.strides_bits == (width,) and not layout.offset_bits % 8:
+        at, count = layout.offset_bits // 8, layout.shape[0]
+        eights = _codes_of_bytes(width)[data[at : at - (-count * width // 8)]]
+        return eights.view(np.uint8)[:count].reshape(shape)
+    codes = np.empty(layout.shape, dtype)
     for low in range(0, width, 8):
         mask = np.uint8((1 << min(8, width - low)) - 1)
         for place, shift, first, second in _phases(data, layout, low):
@@ -55,8 +59,41 @@ def read(data: Bytes, layout: Layout) -> Array:
             if second is not None:
                 found |= second << np.uint8(8 - shift)
             found &= mask
-            codes[place] |= found.astype(dtype) << dtype.type(low)
+            if low:
+                codes[place] |= found.astype(dtype) << dtype.type(low)
+            else:
+                codes[place] = found
     return codes.reshape(shape)
+
+
+def copy(source: Bytes, layout: Layout, target: Bytes, into: Layout) -> None:
+    """`write(target, into, read(source, layout))`, by whole bytes where elements are or fill them.
+
+    Args:
+        source, target: uint8 [size_bytes]: the buffers that the layouts count from, which do not overlap.
+        layout, into: Layouts of one shape and width; those of `into` as for `write`.
+    """
+    here, there = _whole(source, layout), _whole(target, into)
+    if here is not None and there is not None:
+        there[...] = here
+        return
+    flat, goal = _flat(layout), _flat(into)
+    if flat.strides_bits == goal.strides_bits == (layout.width_bits,) and not (flat.offset_bits | goal.offset_bits) % 8:
+        first, last = flat.offset_bits // 8, goal.offset_bits // 8
+        whole, rest = divmod(flat.size * flat.width_bits, 8)
+        target[last : last + whole] = source[first : first + whole]
+        if rest:
+            mask = (1 << rest) - 1
+            target[last + whole] = target[last + whole] & (0xFF ^ mask) | source[first + whole] & mask
+        return
+    write(target, into, read(source, layout))
+
+
+@lru_cache
+def _codes_of_bytes(width: int) -> Array:
+    """The codes of a byte's elements, a byte each, as one integer; of all bytes."""
+    codes = np.arange(256)[:, None] >> np.arange(0, 8, width) & ((1 << width) - 1)
+    return codes.astype(np.uint8).view(f"u{8 // width}")[:, 0]
 
 
 def write(data: Bytes, layout: Layout, codes: Array) -> None:

@@ -444,10 +444,7 @@ class Tensor:
     def copy(self) -> "Tensor":
         """The same elements, dense and row-major, in writable memory of their own; `ops.copy` is the fast way."""
         new = Tensor.empty(self.shape, self.dtype, storage=self.layout.storage)
-        if self.dtype.width_bits >= 8 and not any(stride % 8 for stride in self.layout.strides_bits):
-            np.copyto(new._array("copy", new._unit()), self._array("copy", self._unit()))
-        else:
-            elements.write(new.buffer.array(), new.layout, self._codes())
+        elements.copy(self.buffer.array(), self.layout, new.buffer.array(), new.layout)
         return new
 
     def values(self) -> npt.NDArray[Any]:
@@ -646,18 +643,6 @@ class Tensor:
         """The code points, unused high bits 0, in a new dense array of `shape`."""
         return elements.read(self.buffer.array(), self.layout)
 
-    def _unit(self) -> np.dtype[Any]:
-        """The unsigned integer that holds one element's code point."""
-        return elements.unit(self.dtype.width_bits)
-
-    def _array(self, call: str, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """The memory as a NumPy array of a dtype as wide as an element's storage."""
-        layout = self.layout
-        if layout.pitch_bits % 8:
-            actual, remedy = f"packed, {layout.pitch_bits} bits an element", "use buffer.array() for the bytes"
-            raise LayoutError(message(f"Tensor.{call}", "tensor", "storage", actual, "whole bytes", remedy))
-        return np.ndarray(layout.shape, dtype, self.buffer.array(), layout.offset_bytes, layout.strides_bytes)
-
 
 # A slot's own setter passes by the frozen class's refusal, at half the cost of object.__setattr__.
 _set_buffer, _set_layout, _set_dtype = (Tensor.__dict__[name].__set__ for name in ("buffer", "layout", "dtype"))
@@ -686,9 +671,12 @@ def _allocated(
     *,
     zero: bool = False,
 ) -> Tensor:
-    """A dense row-major tensor in new memory."""
+    """A dense row-major tensor in new memory, bits after the last element 0 where the host can write them."""
     layout, size_bytes = _dense_layout(check_extents(f"Tensor.{call}", "shape", shape), dtype, storage)
-    return _trusted(allocate(size_bytes, zero=zero, device=device), layout, dtype)
+    buffer = allocate(size_bytes, zero=zero, device=device)
+    if layout.width_bits < 8 and layout.bounds_bits[1] % 8 and buffer.device.is_host:
+        buffer.array()[-1] = 0
+    return _trusted(buffer, layout, dtype)
 
 
 def _written(codes: npt.NDArray[Any], dtype: DType, storage: Storage, device: Device | None) -> Tensor:

@@ -14,6 +14,7 @@ import numpy as np
 
 from samebits import dtypes, elements
 from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
 from samebits.errors import LayoutError, OptionError, message
 from samebits.kernels import elementwise, narrow
 from samebits.kernels.expression import Chain, Expression
@@ -115,7 +116,7 @@ def _stored(name: str, x: Any, storage: Storage, threads: int | None) -> Any:
     if layout.is_contiguous() and not layout.offset_bits % 8 and (layout.storage == storage or not is_narrow):
         return _as_given(call, x, source)
     layout = Layout.dense(source.shape, width_bits=layout.width_bits, storage=storage)
-    made = Tensor(allocate(layout.required_bytes), layout, source.dtype)
+    made = _new(layout, source.dtype)
     _move(call, source, made)
     return made if is_narrow and storage == "packed" else call.result(made)
 
@@ -136,7 +137,15 @@ def _dense_for(call: Call, x: Tensor, order: Order, storage: Storage | None) -> 
     if width < 8 and made.storage == "packed" and call.kind != "tensor":
         actual, expected = "packed", f"padded for an array of {call.kind}"
         raise LayoutError(message(call.name, "storage", "", actual, expected, "pass Tensor.from_any(x)"))
-    return Tensor(allocate(made.required_bytes), made, x.dtype)
+    return _new(made, x.dtype)
+
+
+def _new(layout: Layout, dtype: DType) -> Tensor:
+    """A tensor of a dense layout in new memory, bits after the last element 0."""
+    buffer = allocate(layout.required_bytes)
+    if layout.bounds_bits[1] % 8:
+        buffer.array()[-1] = 0
+    return Tensor(buffer, layout, dtype)
 
 
 def _move(call: Call, source: Tensor, target: Tensor) -> None:
