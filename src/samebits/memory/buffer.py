@@ -45,7 +45,6 @@ class Buffer:
         "_residence",
         "_resource",
         "_start",
-        "_views",
         "device",
         "read_only",
         "size_bytes",
@@ -57,7 +56,6 @@ class Buffer:
     # Of a block that `allocate` got from NumPy: where in the array that is the owner the bytes begin. Their own array
     # is made when it is asked for, because kernels take the address.
     _start: int
-    _views: "set[weakref.ref[Buffer]]"
 
     def __init__(
         self, address: int, size_bytes: int, owner: object, device: Device = CPU, read_only: bool = False
@@ -230,7 +228,7 @@ class Buffer:
         part._is_view = True
         if self.resource is not None:
             part._resource = self.resource
-        views = self._known_views()
+        views = _views.setdefault(self, set())
         views.add(weakref.ref(part, views.discard))
         if self._address is None:  # closed meanwhile by another thread
             part.close()
@@ -250,14 +248,6 @@ class Buffer:
             return default
         place = check_integer("Buffer[...]", "bound", bound)
         return place + self.size_bytes if place < 0 else place
-
-    def _known_views(self) -> "set[weakref.ref[Buffer]]":
-        """The views of this buffer that are alive."""
-        try:
-            return self._views
-        except AttributeError:
-            self._views = set()
-            return self._views
 
     def close(self, *, stream: object = None) -> None:
         """Let go of the owner; every later use raises ClosedError, of views too. Closing twice is allowed.
@@ -279,14 +269,11 @@ class Buffer:
             driver.stream_handle("Buffer.close", stream)
             owner.stream = stream
         self._address = self._owner = self._bytes = None
-        views = getattr(self, "_views", None)
-        while views:
-            try:
-                part = views.pop()()
-            except KeyError:  # another thread took the last
-                break
-            if part is not None:
-                part.close()
+        if _views:
+            for view in _views.pop(self, set()).copy():  # what dies meanwhile leaves the set
+                part = view()
+                if part is not None:
+                    part.close()
 
     def array(self) -> npt.NDArray[np.uint8]:
         """All bytes as a NumPy array that keeps the owner alive by itself; read-only where the buffer is.
@@ -363,6 +350,10 @@ class Buffer:
     def _closed(self, use: str) -> ClosedError:
         """The one error for every use after close."""
         return ClosedError(message(f"Buffer.{use}", "buffer", "", "closed", "open", "close it after its last use"))
+
+
+# The views of a buffer that are alive. Every change is one step of a dict or a set, so threads and forks harm nothing.
+_views: "weakref.WeakKeyDictionary[Buffer, set[weakref.ref[Buffer]]]" = weakref.WeakKeyDictionary()
 
 
 class _Span:
