@@ -21,7 +21,7 @@ from samebits.dlpack import Producer, receive
 from samebits.dtypes import DType
 from samebits.errors import ExchangeError, LayoutError, OptionError, ShapeError, message
 from samebits.exchange import incoming
-from samebits.exchange.incoming import check_torch_shell, facts_of, from_numpy
+from samebits.exchange.incoming import check_torch, facts_of, from_numpy
 from samebits.exchange.outgoing import Exported, to_dlpack, to_jax, to_numpy, to_torch
 from samebits.layout import Axes, Key, Layout, Shape, Storage
 from samebits.memory import Buffer, Device, allocate
@@ -118,7 +118,7 @@ class Tensor:
             ExchangeError: What x hands over breaks the protocol, or is on a device that cannot be named.
         """
         hot.count()
-        check_torch_shell(x, "Tensor.from_dlpack")
+        check_torch(x, "Tensor.from_dlpack")
         return _trusted(*receive(x, "Tensor.from_dlpack"))
 
     @classmethod

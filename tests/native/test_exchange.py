@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from samebits import dtypes
+from samebits.errors import ExchangeError
 from samebits.layout import Layout
 from samebits.memory import CPU, Buffer, address_of
 from samebits.native import exchange, objects
@@ -109,10 +110,15 @@ def test_torch_tensors_come_in_as_without_emitted_code(name: str) -> None:
     assert outcome(lambda: Tensor.from_any(x)) == outcome(lambda: slow_from_any(x))
 
 
-def test_negated_memory_of_torch_is_asked_for_by_its_own_method() -> None:
+def test_memory_that_torch_is_still_to_negate_is_refused() -> None:
     x = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
     assert x.is_neg()
-    assert outcome(lambda: Tensor.from_dlpack(x)) == outcome(lambda: slow_from_dlpack(x))
+    for take in (Tensor.from_dlpack, Tensor.from_any, slow_from_dlpack, slow_from_any):
+        with pytest.raises(
+            ExchangeError, match=r"memory is still to be negated, must be what the values are; call x\.res"
+        ):
+            take(x)
+    assert Tensor.from_dlpack(x.resolve_neg()).tolist() == [-2, 4]
     assert (torch.Tensor, "is_neg") in [(type, row[2]) for type, row in exchange._producers.items() if row]
 
 

@@ -15,7 +15,7 @@ from samebits.errors import DTypeError, ExchangeError, message
 from samebits.layout import Layout, Shape
 from samebits.memory import CPU, Buffer, Device, address_of
 
-__all__ = ["check_torch_shell", "facts_of", "from_numpy", "is_jax_narrow", "is_shared", "packed_by_jax"]
+__all__ = ["check_torch", "facts_of", "from_numpy", "is_jax_narrow", "is_shared", "packed_by_jax"]
 
 Facts = tuple[Buffer, Layout, DType]
 
@@ -36,7 +36,7 @@ def facts_of(x: object, call: str) -> Facts:
     if isinstance(x, np.ndarray | np.generic):
         return from_numpy(np.asarray(x), call)
     if hasattr(type(x), "__dlpack__"):
-        check_torch_shell(x, call)
+        check_torch(x, call)
         return receive(cast(Producer, x), call)
     if hasattr(type(x), "__cuda_array_interface__"):
         return _from_cuda(x, call)
@@ -73,22 +73,33 @@ def _layout_of(shape: Shape, strides: Shape, dtype: DType) -> tuple[Layout, int,
     return Layout.from_byte_strides(shape, strides, width_bits=dtype.width_bits, storage=storage).rebased()
 
 
-def check_torch_shell(x: object, call: str) -> None:
-    """Refuse torch dtypes without a meaning, such as torch.int4: torch would hand them over as int8 or uint8."""
+def check_torch(x: object, call: str) -> None:
+    """Refuse what torch would hand over as something else.
+
+    Its dtypes without a meaning, such as torch.int4, would arrive as int8 or uint8; the memory of a tensor whose values
+    are still to be negated, which views of conjugates are, as it lies there.
+    """
     dtype = getattr(x, "dtype", None)
-    if dtype is not None and _is_shell(dtype):
+    if dtype is None or not (kind := _torch_kind(dtype)):
+        return
+    if kind == "shell":
         remedy = "say what its bytes are, with Tensor.from_buffer(x.view(torch.uint8), dtype, shape)"
         raise DTypeError(message(call, "x", "dtype", dtype, "one whose bits torch gives a meaning", remedy))
+    is_negated = getattr(x, "is_neg", None)
+    if is_negated is not None and is_negated():
+        actual, remedy = "still to be negated", "call x.resolve_neg() first"
+        raise ExchangeError(message(call, "x", "memory", actual, "what the values are", remedy))
 
 
 @lru_cache(maxsize=256)
-def _is_shell(dtype: Hashable) -> bool:
-    """Whether a dtype is one of torch's that only names a width."""
+def _torch_kind(dtype: Hashable) -> Literal["", "shell", "whole"]:
+    """Whether a dtype is one of torch's, and if so whether it only names a width."""
     if type(dtype).__module__.partition(".")[0] != "torch":
-        return False
+        return ""
     name = str(dtype).removeprefix("torch.")
     stem = name.rstrip("0123456789x")
-    return stem in ("bits", "qint", "quint") or (stem in ("int", "uint") and int(name.removeprefix(stem)) < 8)
+    is_shell = stem in ("bits", "qint", "quint") or (stem in ("int", "uint") and int(name.removeprefix(stem)) < 8)
+    return "shell" if is_shell else "whole"
 
 
 def is_jax_narrow(x: object) -> bool:
