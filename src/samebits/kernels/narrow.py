@@ -20,7 +20,7 @@ from samebits import elements
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.errors import PlanError, ShapeError, message
-from samebits.kernels.narrow_text import Narrow, text
+from samebits.kernels.narrow_text import EIGHTS, Narrow, text
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.walk import Axis, Walk, walk
 from samebits.layout import Layout
@@ -49,10 +49,7 @@ def plan(source: Layout, target: Layout, isa: Isa, threads: int = 1) -> Plan:
         ShapeError: The source does not broadcast to the target's shape.
     """
     _check(source, target)
-    source = source.broadcast_to(target.shape)
-    axes = zip(target.shape, source.strides_bits, target.strides_bits, strict=True)
-    way = walk(sorted((Axis(n, (x, y)) for n, x, y in axes), key=lambda axis: -abs(axis.strides[1])) or [_ONE])
-    lie = _source_class(source, way), _target_class(target, way)
+    way, lie = _walked(source, target)
     n, apart, inner_apart = way.inner.extent, *_apart(way, target)
     packed = lie[1] == "packed"
     may_cut = apart == len(way.outer) and (inner_apart or packed)
@@ -81,6 +78,19 @@ def plan(source: Layout, target: Layout, isa: Isa, threads: int = 1) -> Plan:
             ("tasks", f"{tasks}, of which none shares a byte of the target with another"),
         ),
     )
+
+
+def is_fast(source: Layout, target: Layout) -> bool:
+    """Whether rows are dense on both sides, so that eight elements move at a time."""
+    return _walked(source, target)[1] in EIGHTS
+
+
+def _walked(source: Layout, target: Layout) -> tuple[Walk, tuple[str, str]]:
+    """The axes of both, the target's slowest first, and how each side lies along the inner one."""
+    steps = source.broadcast_to(target.shape).strides_bits
+    axes = (Axis(n, (x, y)) for n, x, y in zip(target.shape, steps, target.strides_bits, strict=True))
+    way = walk(sorted(axes, key=lambda axis: -abs(axis.strides[1])) or [_ONE])
+    return way, (_source_class(source, way), _target_class(target, way))
 
 
 def _check(source: Layout, target: Layout) -> None:

@@ -114,7 +114,7 @@ def _row(b: Builder, source: _Side, target: _Side, count: Index) -> None:
         done = b.min(_head(b, target), count)
     elif pair == ("packed", "bytes"):
         done = b.min(_head(b, source), count)
-    if pair not in _EIGHTS:
+    if pair not in EIGHTS:
         for i in b.loop(0, count):
             target.store(i, load(i))
         return
@@ -122,7 +122,7 @@ def _row(b: Builder, source: _Side, target: _Side, count: Index) -> None:
         target.store(i, load(i))
     rest = count - done
     whole = rest // 8
-    make, limit = _EIGHTS[pair](b, source, target, done, rest)
+    make, limit = EIGHTS[pair](b, source, target, done, rest)
     eights = b.max(b.min(whole, limit), 0)
     lanes = b.isa.lanes
     for i in b.loop(0, eights - (lanes - 1), lanes):
@@ -225,7 +225,8 @@ def _clean(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) -
     return make, rest
 
 
-_EIGHTS = {
+# How a row whose sides lie so moves eight elements at a time; others move one by one.
+EIGHTS = {
     ("packed", "bytes"): _unpack,
     ("bytes", "packed"): _pack,
     ("packed", "packed"): _shift,

@@ -1,7 +1,7 @@
 """Eager data movement: copies, fills and conversions of layout and storage. Bits are copied, never computed.
 
-Every layout and format goes through one of two kernels, as `_move` says: `elementwise` for elements of whole bytes,
-`narrow` for those that are packed within bytes or padded to them.
+Every layout and format goes through one of the kernels that `_prepared` chooses from: `elementwise` for elements of
+whole bytes, `reorder` and `narrow` for those that are packed within bytes or padded to them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from samebits import dtypes, elements
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.errors import LayoutError, OptionError, message
-from samebits.kernels import elementwise, narrow
+from samebits.kernels import elementwise, narrow, reorder
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout, Storage
 from samebits.memory import allocate
@@ -167,7 +167,7 @@ def _prepared(x: Layout, y: Layout, isa: Isa, threads: int) -> tuple[Prepared, i
         plan = elementwise.plan(_copy(width), ((x.shape, x.strides),), ((y.shape, y.strides),), isa, threads)
         return Prepared(plan), x.offset_bytes, y.offset_bytes
     (x, x_start, _), (y, y_start, _) = x.rebased(), y.rebased()
-    return Prepared(narrow.plan(x, y, isa, threads)), x_start, y_start
+    return Prepared((reorder if width < 8 else narrow).plan(x, y, isa, threads)), x_start, y_start
 
 
 def _steps_by(width: int, *layouts: Layout) -> bool:
