@@ -6,15 +6,18 @@ import subprocess
 import sys
 import threading
 import weakref
-from typing import Any
+from typing import Any, get_args
 
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
 from capsules import Legacy, Versioned, exported
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from samebits import dtypes
+from samebits.dlpack import Encoding, Mode, capsule_of, encode
 from samebits.dtypes import DType
 from samebits.errors import ClosedError, ExchangeError
 from samebits.memory import Buffer
@@ -45,6 +48,51 @@ def test_a_capsule_of_narrow_elements_states_the_facts(row: DType) -> None:
     assert str(error.value) == (
         "Tensor.__dlpack__: tensor storage is padded, must be packed in a legacy capsule; pass max_version=(1, 0)"
     )
+
+
+class Encoded:
+    """A tensor that exports itself in a mode of our choice."""
+
+    def __init__(self, t: Tensor, encoding: Encoding, read_only: bool) -> None:
+        self.t, self.encoding, self.read_only = t, encoding, read_only
+
+    def __dlpack__(self, **_: Any) -> object:
+        return capsule_of(self.t.buffer, self.encoding, (1, 0), versioned=True, read_only=self.read_only)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.sampled_from(dtypes.ROWS),
+    st.sampled_from(["packed", "padded"]),
+    st.lists(st.sampled_from([0, 1, 2, 3, 4, 8]), max_size=3),
+    st.sampled_from([mode for mode in get_args(Mode) if mode != "bytes"]),
+    st.booleans(),
+    st.data(),
+)
+def test_every_mode_brings_the_same_elements_back(
+    row: DType, storage: Any, shape: list[int], mode: Mode, read_only: bool, data: st.DataObject
+) -> None:
+    t = Tensor.zeros(shape, row, storage=storage)
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    t.buffer.array()[:] = random.integers(0, 2 if row is dtypes.bool_ else 256, t.buffer.size_bytes)
+    t = t.permute(data.draw(st.permutations(range(len(shape)))))
+    for axis, extent in enumerate(t.shape):
+        step = data.draw(st.sampled_from([1, 1, 2, -1]))
+        start = data.draw(st.integers(0, extent)) if step > 0 else None
+        t = t[(*[slice(None)] * axis, slice(start, None, step))]
+    try:
+        encoding = encode(row, t.layout, mode)
+    except ExchangeError:
+        return
+    back = Tensor.from_dlpack(Encoded(t, encoding, read_only))
+    assert (back.dtype, back.shape, back.read_only) == (row, t.shape, read_only)
+    assert back.layout.strides_bits == t.layout.strides_bits
+    assert back.digest() == t.digest()
+    if t.size:
+        assert back.address == t.address
 
 
 def test_empty_tensors_have_no_data_and_scalars_no_shape() -> None:
