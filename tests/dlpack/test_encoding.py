@@ -3,7 +3,7 @@
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from samebits import dtypes
@@ -58,6 +58,7 @@ def layouts(draw: st.DrawFn) -> tuple[DType, Layout]:
 
 @settings(max_examples=1500, deadline=None)
 @given(layouts(), st.sampled_from(MODES))
+@example((dtypes.float6_e2m3fn, Layout((0, 1), (6, 6), 0, 6)), "bytes")
 def test_decoding_undoes_encoding(case: tuple[DType, Layout], mode: Mode) -> None:
     row, layout = case
     try:
@@ -142,6 +143,10 @@ REFUSED: dict[str, tuple[Layout, Mode]] = {
         "lanes",
     ),
     f"stride 0 is 6 bits, must be a multiple of 4 bits; {REMEDY}": (Layout((2,), (6,), 0, 4), "packed"),
+    f"layout is {Layout((0, 1), (4, 4), 0, 4)}, must be one whose axes lanes DLPack can tell apart; {REMEDY}": (
+        Layout((0, 1), (4, 4), 0, 4),
+        "lanes",
+    ),
     # Pairs (1, 3) of strides (1, 1) are (1, 6) of four bits, and would be this as well.
     f"layout is {Layout((2, 3), (4, 8), 0, 4)}, must be one whose axes lanes DLPack can tell apart; {REMEDY}": (
         Layout((2, 3), (4, 8), 0, 4),

@@ -1,5 +1,6 @@
 """What our capsules survive: a consumer that refuses, threads, a fork, the interpreter's end, a million times."""
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -17,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samebits import dtypes
-from samebits.dlpack import Encoding, Mode, capsule_of, encode
+from samebits.dlpack import Encoding, Mode, capsule_of, encode, produce
 from samebits.dtypes import DType
 from samebits.errors import ClosedError, ExchangeError
 from samebits.memory import Buffer
@@ -100,6 +101,16 @@ def test_empty_tensors_have_no_data_and_scalars_no_shape() -> None:
     assert (managed.tensor.data, managed.tensor.shape[:2], managed.tensor.strides[:2]) == (None, [0, 3], [3, 1])
     managed, _keep = exported(Tensor.zeros((), "float8_e5m2"), max_version=(1, 3))
     assert managed.tensor.ndim == 0
+
+
+def test_a_capsule_gets_strides_where_numpy_left_them_out() -> None:
+    t = Tensor.zeros((2, 8), "int4")
+    encoding = encode(t.dtype, t.layout, "packed")
+    stand = produce._Stand(t.address, encoding, None)
+    fields = (ctypes.c_ubyte * ctypes.sizeof(Versioned))()
+    produce._add_strides(fields, Versioned.tensor.offset, stand, encoding)
+    assert Versioned.from_buffer(fields).tensor.strides[:2] == [8, 1]
+    assert stand.strides is not None
 
 
 def test_memory_is_not_touched_to_export_it() -> None:

@@ -22,15 +22,18 @@ __all__ = ["capsule_of"]
 _FLAGS_AT = struct.calcsize("@IIPP")
 _DEVICE_AT = struct.calcsize("@P")
 _DTYPE_AT = struct.calcsize("@Piii")
+_STRIDES_AT = struct.calcsize("@PiiiBBHP")
+_POINTER = struct.calcsize("@P")
 
 
 class _Stand:
     """Facts as NumPy's array interface; the array made from it keeps this object, and so the owner, alive."""
 
-    __slots__ = ("__array_interface__", "owner")
+    __slots__ = ("__array_interface__", "owner", "strides")
 
     def __init__(self, address: int, encoding: Encoding, owner: object) -> None:
         self.owner = owner
+        self.strides: object = None
         # NumPy takes address 0 for "allocate".
         self.__array_interface__ = {
             "version": 3,
@@ -65,7 +68,8 @@ def capsule_of(
         ClosedError: The buffer was closed.
     """
     address = buffer.address + encoding.byte_offset
-    array = np.asarray(_Stand(address, encoding, buffer.owner))
+    stand = _Stand(address, encoding, buffer.owner)
+    array = np.asarray(stand)
     if not versioned:
         capsule, name, start, size = array.__dlpack__(), LEGACY_NAME, 0, LEGACY.size
     else:
@@ -78,6 +82,17 @@ def capsule_of(
         struct.pack_into("@Q", fields, _FLAGS_AT, flags)
     struct.pack_into("@ii", fields, start + _DEVICE_AT, *device)
     struct.pack_into("@BBH", fields, start + _DTYPE_AT, encoding.code, encoding.bits, encoding.lanes)
+    _add_strides(fields, start, stand, encoding)
     if not array.size:
         struct.pack_into("@P", fields, start, 0)
     return capsule
+
+
+def _add_strides(fields: ctypes.Array[ctypes.c_ubyte], start: int, stand: _Stand, encoding: Encoding) -> None:
+    """Give a DLTensor strides where it has none: NumPy before 2.4 leaves those of a contiguous array out.
+
+    DLPack 1.2 and later forbid that. The array that the capsule keeps alive keeps them.
+    """
+    if encoding.strides and not any(fields[start + _STRIDES_AT : start + _STRIDES_AT + _POINTER]):
+        stand.strides = strides = (ctypes.c_int64 * len(encoding.strides))(*encoding.strides)
+        struct.pack_into("@P", fields, start + _STRIDES_AT, ctypes.addressof(strides))
