@@ -234,7 +234,10 @@ def test_repack_splits_anything_along_a_new_axis() -> None:
     for width in (4, 8, 16):
         with pytest.raises(LayoutError, match="offset_bits is 4, must be a multiple of"):
             Layout((2,), (8,), 4, 4, "padded").repack(width)
-    assert Layout.dense((0, 3), width_bits=8).repack(4).shape == (0, 6)
+    empty = Layout.dense((2, 0, 3), width_bits=6)
+    assert empty.repack(2).shape == (2, 0, 9)
+    assert empty.repack(18).shape == (2, 0, 1)
+    assert empty.repack(12, 1) == Layout.dense((2, 0, 3), width_bits=12)
 
 
 @given(

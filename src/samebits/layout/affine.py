@@ -67,14 +67,14 @@ class Layout:
         Raises:
             LayoutError: One is malformed, or bits lie beyond int64.
         """
-        if (type(shape), type(strides_bits), type(storage)) == _PLAIN and {
+        if (type(shape), type(strides_bits), type(storage)) != _PLAIN or {
             *map(type, (*shape, *strides_bits, offset_bits, width_bits))
-        } == INTEGERS:
-            return _checked(shape, strides_bits, offset_bits, width_bits, storage)  # type: ignore[arg-type]
-        steps = check_integers("Layout", "strides_bits", strides_bits)
-        offset, width = check_integers("Layout", "(offset_bits, width_bits)", (offset_bits, width_bits))
-        _check_pitch("Layout", width, storage)
-        return _checked(check_integers("Layout", "shape", shape), steps, offset, width, storage)
+        } != INTEGERS:
+            shape = check_integers("Layout", "shape", shape)
+            strides_bits = check_integers("Layout", "strides_bits", strides_bits)
+            offset_bits, width_bits = check_integers("Layout", "(offset_bits, width_bits)", (offset_bits, width_bits))
+            _check_pitch("Layout", width_bits, storage)
+        return _placed(*_checked(shape, strides_bits, width_bits, storage), offset_bits, width_bits)  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its constructor's arguments, which check what is read."""
@@ -290,7 +290,8 @@ class Layout:
         """Axis i of the result is axis axes[i] of this layout."""
         if type(axes) is not tuple or {*map(type, axes)} != INTEGERS:
             axes = check_integers("Layout.permute", "axes", axes)
-        return _permuted(self.shape, self.strides_bits, self.offset_bits, self.width_bits, self.storage, axes)
+        shape, strides = views.permuted(self.shape, self.strides_bits, self.pitch_bits, axes)
+        return _made(shape, strides, self.offset_bits, self.width_bits, self.storage)
 
     def reshape(self, shape: Sequence[SupportsIndex]) -> "Layout":
         """The same elements in row-major order under another shape, without moving any.
@@ -304,9 +305,8 @@ class Layout:
         """
         if type(shape) is not tuple or {*map(type, shape)} != INTEGERS:
             shape = check_integers("Layout.reshape", "shape", shape)
-        return _reshaped(
-            self.shape, self.strides_bits, self.offset_bits, self.width_bits, self.storage, shape, "Layout.reshape"
-        )
+        extents, strides = views.reshaped(self.shape, self.strides_bits, self.pitch_bits, shape, "Layout.reshape")
+        return _made(extents, strides, self.offset_bits, self.width_bits, self.storage)
 
     def flatten(self, start: SupportsIndex = 0, end: SupportsIndex = -1) -> "Layout":
         """The axes from start to end, both included, merged into one; without axes, one of extent 1.
@@ -316,7 +316,8 @@ class Layout:
         """
         if type(start) is not int or type(end) is not int:
             start, end = check_integers("Layout.flatten", "(start, end)", (start, end))
-        return _flattened(self.shape, self.strides_bits, self.offset_bits, self.width_bits, self.storage, start, end)
+        shape, strides = views.flattened(self.shape, self.strides_bits, self.pitch_bits, start, end)
+        return _made(shape, strides, self.offset_bits, self.width_bits, self.storage)
 
     def unflatten(self, axis: SupportsIndex, extents: Sequence[SupportsIndex]) -> "Layout":
         """One axis split into several, row-major; always a view. One of the extents may be -1 and is worked out."""
@@ -352,7 +353,8 @@ class Layout:
         """
         if type(shape) is not tuple or {*map(type, shape)} != INTEGERS:
             shape = check_integers("Layout.broadcast_to", "shape", shape)
-        return _broadcast(self.shape, self.strides_bits, self.offset_bits, self.width_bits, self.storage, shape)
+        wanted, strides = views.broadcast(self.shape, self.strides_bits, self.pitch_bits, shape)
+        return _made(wanted, strides, 0 if 0 in wanted else self.offset_bits, self.width_bits, self.storage)
 
     def squeeze(self, axis: Axes | None = None) -> "Layout":
         """Without the axes named, each of extent 1, or without all of that extent.
@@ -369,7 +371,8 @@ class Layout:
         """With axes of extent 1 inserted, which become those axes of the result."""
         if type(axis) is not int:
             axis = views.several("Layout.unsqueeze", "axis", axis)
-        return _unsqueezed(self.shape, self.strides_bits, self.offset_bits, self.width_bits, self.storage, axis)
+        shape, strides = views.unsqueezed(self.shape, self.strides_bits, self.pitch_bits, axis)
+        return _made(shape, strides, self.offset_bits, self.width_bits, self.storage)
 
     def flip(self, axis: Axes | None = None) -> "Layout":
         """In reverse order along the axes named, or along all."""
@@ -419,8 +422,16 @@ class Layout:
         """
         if self.width_bits == width_bits and self.storage == "packed" and type(width_bits) is int:
             return self
-        facts = check_integers("Layout.repack", "(width_bits, axis, address)", (width_bits, axis, address))
-        return _repacked(self.shape, self.strides_bits, self.offset_bits, self.width_bits, self.storage, *facts)
+        width, place, start = check_integers(
+            "Layout.repack", "(width_bits, axis, address)", (width_bits, axis, address)
+        )
+        pitch = self.pitch_bits
+        unit = views.unit_of(pitch, self.storage == "padded", width)
+        views.check_multiple("Layout.repack", "offset_bits", self.offset_bits, unit)
+        if width > pitch:
+            views.check_multiple("Layout.repack", "address in bits", start * 8, unit)
+        shape, strides = views.repacked(self.shape, self.strides_bits, pitch, unit, width, place)
+        return _made(shape, strides, self.offset_bits, width, "packed")
 
     def _exact(self, fact: str, bits: int, unit: int, units: str) -> int:
         """bits / unit, which must be whole."""
@@ -432,7 +443,8 @@ class Layout:
     def _view(self, shape: Shape, strides: Shape, offset: int) -> "Layout":
         """A layout of the same elements, from facts that need no validation."""
         if 1 in shape or 0 in shape:
-            strides, offset = arithmetic.settled(shape, strides, offset, self.pitch_bits)
+            strides = arithmetic.settled(shape, strides, self.pitch_bits)
+            offset = 0 if 0 in shape else offset
         return _made(shape, strides, offset, self.width_bits, self.storage)
 
 
@@ -461,81 +473,30 @@ def _made(shape: Shape, strides_bits: Shape, offset_bits: int, width_bits: int, 
     return cast(Layout, draft)
 
 
-@lru_cache(maxsize=4096)
-def _checked(shape: Shape, strides: Shape, offset: int, width: int, storage: Storage) -> Layout:
-    """The layout of integers and of a storage that exists; one object for all who ask."""
+@lru_cache(maxsize=1024)
+def _checked(
+    shape: Shape, strides: Shape, width: int, storage: Storage
+) -> tuple[Shape, Shape, Storage, tuple[int, int]]:
+    """The facts of a layout but where it begins, from integers; and the bits that it spans, counted from there."""
     check_extents("Layout", "shape", shape)
     if len(strides) != len(shape):
         expected = len(shape)
         raise LayoutError(message("Layout", "strides_bits", "length", len(strides), expected, "give one for each axis"))
     pitch = _check_pitch("Layout", width, storage)
-    if pitch == width:
-        storage = "packed"
-    strides, offset = arithmetic.settled(shape, strides, offset, pitch)
-    low, high = arithmetic.span(shape, strides, offset, width)
-    if low < -LIMIT or high >= LIMIT:
-        raise LayoutError(message("Layout", "span", "", f"[{low}, {high}) bits", "within 64-bit integers", "use less"))
-    return _made(shape, strides, offset, width, storage)
+    strides = arithmetic.settled(shape, strides, pitch)
+    return shape, strides, "packed" if pitch == width else storage, arithmetic.span(shape, strides, 0, width)
 
 
-# What is asked for again and again, such as the views that a loop makes at every turn, is one object for all who ask.
-@lru_cache(maxsize=4096)
-def _permuted(shape: Shape, strides: Shape, offset: int, width: int, storage: Storage, axes: Shape) -> Layout:
-    """The layout with its axes in another order."""
-    order = check_permutation("Layout.permute", "axes", axes, len(shape))
-    extents, steps = tuple([shape[axis] for axis in order]), [strides[axis] for axis in order]
-    return _settled(extents, steps, offset, width, storage)
+def _placed(shape: Shape, strides: Shape, storage: Storage, span: tuple[int, int], offset: int, width: int) -> Layout:
+    """A layout of checked facts, every bit within int64."""
+    low, high = span
+    if low + offset < -LIMIT or high + offset >= LIMIT:
+        actual, expected = f"[{low + offset}, {high + offset}) bits", "within 64-bit integers"
+        raise LayoutError(message("Layout", "span", "", actual, expected, "use less"))
+    return _made(shape, strides, offset if low != high else 0, width, storage)
 
 
-@lru_cache(maxsize=4096)
-def _reshaped(
-    shape: Shape, strides: Shape, offset: int, width: int, storage: Storage, wanted: Shape, call: str
-) -> Layout:
-    """The layout under another shape."""
-    extents = views.resolved(call, wanted, math.prod(shape), shape)
-    steps = arithmetic.reshaped(shape, strides, extents)
-    if steps is None:
-        actual = f"{shape} with strides_bits {strides}"
-        raise LayoutError(message(call, "layout", "", actual, f"viewable as {extents}", "copy it first"))
-    return _settled(extents, steps, offset, width, storage)
-
-
-@lru_cache(maxsize=4096)
-def _flattened(shape: Shape, strides: Shape, offset: int, width: int, storage: Storage, start: int, end: int) -> Layout:
-    """The layout with the axes from start to end merged."""
-    return _reshaped(shape, strides, offset, width, storage, views.flattened(shape, start, end), "Layout.flatten")
-
-
-@lru_cache(maxsize=4096)
-def _unsqueezed(shape: Shape, strides: Shape, offset: int, width: int, storage: Storage, axes: int | Shape) -> Layout:
-    """The layout with axes of extent 1."""
-    return _settled(*views.unsqueezed(shape, strides, axes), offset, width, storage)
-
-
-@lru_cache(maxsize=4096)
-def _repacked(
-    shape: Shape, strides: Shape, offset: int, width: int, storage: Storage, wanted: int, axis: int, address: int
-) -> Layout:
-    """The same bits as elements of another width."""
-    pitch = _check_pitch("Layout", width, storage)
-    place = (shape, strides, offset)
-    extents, steps = views.repacked(*place, pitch, storage == "padded", wanted, axis, address)
-    return Layout(extents, steps, offset, wanted)
-
-
-@lru_cache(maxsize=4096)
-def _broadcast(shape: Shape, strides: Shape, offset: int, width: int, storage: Storage, wanted: Shape) -> Layout:
-    """The layout with axes repeated."""
-    return _settled(*views.broadcast(shape, strides, wanted), offset, width, storage)
-
-
-def _settled(shape: Shape, strides: Sequence[int], offset: int, width: int, storage: Storage) -> Layout:
-    """A layout of facts within the limits."""
-    steps, start = arithmetic.settled(shape, strides, offset, _check_pitch("Layout", width, storage))
-    return _made(shape, steps, start, width, storage)
-
-
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _dense(shape: Shape, axes: Shape | None, width_bits: int, storage: Storage) -> Layout:
     """The dense layout of integers."""
     pitch = _check_pitch("Layout", width_bits, storage)

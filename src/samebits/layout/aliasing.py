@@ -22,7 +22,7 @@ class _ExhaustedError(Exception):
     """The work limit is reached."""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def is_injective(shape: Shape, strides: Shape, width: int, work: int = WORK) -> bool | None:
     """Whether no two elements, each of `width` places, share one; None past `work` steps."""
     if 0 in shape:

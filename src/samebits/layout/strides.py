@@ -23,7 +23,7 @@ __all__ = [
 Shape = tuple[int, ...]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def dense_strides(shape: Shape, pitch: int, axes: Shape | None = None) -> Shape:
     """Strides of elements `pitch` apart, the axes given from slowest to fastest (None: row-major)."""
     strides = [0] * len(shape)
@@ -34,10 +34,12 @@ def dense_strides(shape: Shape, pitch: int, axes: Shape | None = None) -> Shape:
     return tuple(strides)
 
 
-def settled(shape: Shape, strides: Sequence[int], offset: int, pitch: int) -> tuple[Shape, int]:
-    """Strides and offset, the parts that no element's place depends on replaced by the dense ones."""
+def settled(shape: Shape, strides: Sequence[int], pitch: int) -> Shape:
+    """Strides, those that no element's place depends on replaced by the dense ones."""
     if 0 in shape:
-        return dense_strides(shape, pitch), 0
+        return dense_strides(shape, pitch)
+    if 1 not in shape:
+        return tuple(strides)
     found = list(strides)
     step = pitch
     for axis in range(len(shape) - 1, -1, -1):
@@ -46,7 +48,7 @@ def settled(shape: Shape, strides: Sequence[int], offset: int, pitch: int) -> tu
             found[axis] = step
         else:
             step = abs(found[axis]) * extent
-    return tuple(found), offset
+    return tuple(found)
 
 
 def span(shape: Shape, strides: Sequence[int], offset: int, width: int) -> tuple[int, int]:

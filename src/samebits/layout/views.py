@@ -1,32 +1,94 @@
 """Views of shape and strides that can be refused: each checks its arguments, and raises in the name of Layout's method.
 
-What is passed as `shape` and `strides` is a layout's own; integers among the arguments are ints already.
+What is passed as `shape` and `strides` is a layout's own, and tuples that are remembered hold plain ints. None depends
+on where a layout begins, so a loop over places is as quick as one over a single one. Start at `permuted`.
 """
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import SupportsIndex, cast
 
 from samebits.errors import LayoutError, ShapeError, message
 from samebits.layout import strides as arithmetic
 from samebits.layout.strides import Shape
-from samebits.shapes import LIMIT, MAX_RANK, check_axes, check_extents, check_index, check_integers, is_integer
+from samebits.shapes import (
+    LIMIT,
+    MAX_RANK,
+    check_axes,
+    check_extents,
+    check_index,
+    check_integers,
+    check_permutation,
+    is_integer,
+)
 
-__all__ = ["Axes", "broadcast", "flattened", "flipped", "repacked", "resolved", "squeezed", "unsqueezed", "windowed"]
+__all__ = [
+    "Axes",
+    "broadcast",
+    "check_multiple",
+    "check_rank",
+    "check_size",
+    "flattened",
+    "flipped",
+    "permuted",
+    "repacked",
+    "reshaped",
+    "resolved",
+    "several",
+    "squeezed",
+    "unit_of",
+    "unsqueezed",
+    "windowed",
+]
 
 Axes = SupportsIndex | Sequence[SupportsIndex]
 Pair = tuple[Shape, Shape]
 
 
-def broadcast(shape: Shape, strides: Shape, wanted: Shape) -> Pair:
+@lru_cache(maxsize=1024)
+def permuted(shape: Shape, strides: Shape, pitch: int, axes: Shape) -> Pair:
+    """Shape and strides of the axes in another order; see `Layout.permute`."""
+    order = check_permutation("Layout.permute", "axes", axes, len(shape))
+    extents = tuple([shape[axis] for axis in order])
+    return extents, arithmetic.settled(extents, [strides[axis] for axis in order], pitch)
+
+
+@lru_cache(maxsize=1024)
+def reshaped(shape: Shape, strides: Shape, pitch: int, wanted: Shape, call: str) -> Pair:
+    """Shape and strides of the elements in row-major order; see `Layout.reshape`."""
+    extents = resolved(call, wanted, math.prod(shape), shape)
+    steps = arithmetic.reshaped(shape, strides, extents)
+    if steps is None:
+        actual = f"{shape} with strides_bits {strides}"
+        raise LayoutError(message(call, "layout", "", actual, f"viewable as {extents}", "copy it first"))
+    return extents, arithmetic.settled(extents, steps, pitch)
+
+
+@lru_cache(maxsize=1024)
+def flattened(shape: Shape, strides: Shape, pitch: int, start: int, end: int) -> Pair:
+    """Shape and strides with some axes merged; see `Layout.flatten`."""
+    call = "Layout.flatten"
+    first = check_index(call, "start", start, len(shape) or 1)
+    last = check_index(call, "end", end, len(shape) or 1)
+    if last < first:
+        remedy = "name the axes in their order"
+        raise LayoutError(message(call, "end", "", last, f"at least {first}, the start", remedy))
+    extents = (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
+    return reshaped(shape, strides, pitch, check_extents(call, "shape", extents), call)
+
+
+@lru_cache(maxsize=1024)
+def broadcast(shape: Shape, strides: Shape, pitch: int, wanted: Shape) -> Pair:
     """Shape and strides with axes repeated; see `Layout.broadcast_to`."""
     added = len(wanted) - len(shape)
     if added < 0 or any(a not in (1, b) for a, b in zip(shape, wanted[added:], strict=True)):
         remedy = "extents must be equal or 1, aligned at the last axis"
         raise ShapeError(message("Layout.broadcast_to", "shape", "", wanted, f"one {shape} broadcasts to", remedy))
     check_size("Layout.broadcast_to", wanted)
+    check_extents("Layout.broadcast_to", "shape", wanted)
     kept = zip(shape, wanted[added:], strides, strict=True)
-    return check_extents("Layout.broadcast_to", "shape", wanted), (*(0,) * added, *(s * (a == b) for a, b, s in kept))
+    return wanted, arithmetic.settled(wanted, (*(0,) * added, *(s * (a == b) for a, b, s in kept)), pitch)
 
 
 def squeezed(shape: Shape, strides: Shape, axis: Axes | None) -> Pair:
@@ -43,15 +105,16 @@ def squeezed(shape: Shape, strides: Shape, axis: Axes | None) -> Pair:
     return tuple([shape[i] for i in kept]), tuple([strides[i] for i in kept])
 
 
-def unsqueezed(shape: Shape, strides: Shape, axis: Axes) -> Pair:
+@lru_cache(maxsize=1024)
+def unsqueezed(shape: Shape, strides: Shape, pitch: int, axes: int | Shape) -> Pair:
     """Shape and strides with axes of extent 1; see `Layout.unsqueeze`."""
-    given = several("Layout.unsqueeze", "axis", axis)
+    given = (axes,) if isinstance(axes, int) else axes
     extents, steps = list(shape), list(strides)
     for place in sorted(check_axes("Layout.unsqueeze", "axis", given, len(shape) + len(given))):
         extents.insert(place, 1)
         steps.insert(place, 0)
     check_rank(extents)
-    return tuple(extents), tuple(steps)
+    return tuple(extents), arithmetic.settled(tuple(extents), steps, pitch)
 
 
 def flipped(shape: Shape, strides: Shape, axis: Axes | None) -> tuple[Shape, int]:
@@ -61,17 +124,6 @@ def flipped(shape: Shape, strides: Shape, axis: Axes | None) -> tuple[Shape, int
         moved += (shape[place] - 1) * steps[place]
         steps[place] = -steps[place]
     return tuple(steps), moved
-
-
-def flattened(shape: Shape, start: SupportsIndex, end: SupportsIndex) -> Shape:
-    """The extents with some merged; see `Layout.flatten`."""
-    first = check_index("Layout.flatten", "start", start, len(shape) or 1)
-    last = check_index("Layout.flatten", "end", end, len(shape) or 1)
-    if last < first:
-        remedy = "name the axes in their order"
-        raise LayoutError(message("Layout.flatten", "end", "", last, f"at least {first}, the start", remedy))
-    extents = (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
-    return check_extents("Layout.flatten", "shape", extents)
 
 
 def windowed(shape: Shape, strides: Shape, window: Axes, axis: Axes | None) -> Pair:
@@ -94,30 +146,32 @@ def windowed(shape: Shape, strides: Shape, window: Axes, axis: Axes | None) -> P
     return tuple(found[0]), tuple(found[1])
 
 
-def repacked(
-    shape: Shape, strides: Shape, offset: int, pitch: int, padded: bool, width: int, axis: SupportsIndex, address: int
-) -> Pair:
+@lru_cache(maxsize=1024)
+def repacked(shape: Shape, strides: Shape, pitch: int, unit: int, width: int, axis: int) -> Pair:
     """Shape and strides of the same bits as elements of another width; see `Layout.repack`."""
-    call = "Layout.repack"
+    call, extents, steps = "Layout.repack", list(shape), list(strides)
+    place = -1 if width == pitch else check_index(call, "axis", axis, len(shape))
+    # A stride matters where there is another element to step to.
+    matters = [extent > 1 and 0 not in shape for extent in shape]
+    if width != pitch:
+        if matters[place] and strides[place] != pitch:
+            expected = f"{pitch} bits, one element"
+            raise LayoutError(message(call, f"axis {place}", "stride", strides[place], expected, "copy it first"))
+        check_multiple(call, f"axis {place} extent", shape[place], width // pitch or 1)
+        extents[place] = extents[place] * pitch // width
+        steps[place] = width
+    for other, stride in enumerate(strides):
+        if other != place and matters[other]:
+            check_multiple(call, f"axis {other} stride in bits", stride, unit)
+    return tuple(extents), arithmetic.settled(tuple(extents), steps, width)
+
+
+def unit_of(pitch: int, padded: bool, width: int) -> int:
+    """What places must be multiples of to be read as elements of that width; see `Layout.repack`."""
     if width < 1 or (width % pitch and pitch % width):
         expected, remedy = f"a multiple or a divisor of {pitch}", "repack to a common divisor first"
-        raise LayoutError(message(call, "width_bits", "", width, expected, remedy))
-    place = -1 if width == pitch else check_index(call, "axis", axis, len(shape))
-    if width != pitch and shape[place] != 1 and strides[place] != pitch:
-        expected = f"{pitch} bits, one element"
-        raise LayoutError(message(call, f"axis {place}", "stride", strides[place], expected, "copy it first"))
-    unit = width if width > pitch else 8 if padded else 1
-    if width > pitch:
-        _check_multiple(call, f"axis {place} extent", shape[place], width // pitch)
-        _check_multiple(call, "address in bits", address * 8, unit)
-    _check_multiple(call, "offset_bits", offset, unit)
-    for other, stride in enumerate(strides):
-        if other != place and shape[other] > 1 and 0 not in shape:
-            _check_multiple(call, f"axis {other} stride in bits", stride, unit)
-    if width == pitch:
-        return shape, strides
-    extent = shape[place] * pitch // width
-    return (*shape[:place], extent, *shape[place + 1 :]), (*strides[:place], width, *strides[place + 1 :])
+        raise LayoutError(message("Layout.repack", "width_bits", "", width, expected, remedy))
+    return width if width > pitch else 8 if padded else 1
 
 
 def resolved(call: str, wanted: Shape, size: int, like: Shape) -> Shape:
@@ -152,7 +206,7 @@ def check_size(call: str, shape: Sequence[int]) -> None:
         raise ShapeError(message(call, "shape", "", tuple(shape), "fewer than 2**63 elements", "use less"))
 
 
-def _check_multiple(call: str, name: str, value: int, unit: int) -> None:
+def check_multiple(call: str, name: str, value: int, unit: int) -> None:
     """value is a whole number of units."""
     if value % unit:
         raise LayoutError(message(call, name, "", value, f"a multiple of {unit}", "copy it first"))
