@@ -68,6 +68,8 @@ def intersects(
     (shape, strides, offset, width), (other, steps, start, size) = first, second
     if 0 in shape or 0 in other:
         return False
+    if offset - size < start < offset + width:
+        return True  # the first elements meet
     low, high = span(shape, strides, offset, width)
     bottom, top = span(other, steps, start, size)
     if high <= bottom or top <= low:
