@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ import numpy.typing as npt
 from samebits.memory import ALIGNMENT, CPU, address_of
 
 _PAGE = mmap.PAGESIZE
-_PROT_NONE, _PROT_READ, _PROT_WRITE = 0, 1, 2
 
 
 def empty(shape: int | Sequence[int], dtype: npt.DTypeLike, *, at_start: bool = False) -> npt.NDArray[Any]:
@@ -31,12 +29,10 @@ def empty(shape: int | Sequence[int], dtype: npt.DTypeLike, *, at_start: bool = 
     whole = np.frombuffer(block, np.uint8)
     whole[:] = 0xA5
     base = whole.ctypes.data
-    _protect(base, _PROT_NONE)
-    _protect(base + _PAGE + body, _PROT_NONE)
+    _forbid(base)
+    _forbid(base + _PAGE + body)
     start = _PAGE if at_start else _PAGE + body - size
-    array = whole[start : start + size].view(kind).reshape(extents)
-    weakref.finalize(whole, _release, base, body)
-    return array
+    return whole[start : start + size].view(kind).reshape(extents)
 
 
 def array(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, at_start: bool = False) -> npt.NDArray[Any]:
@@ -47,16 +43,11 @@ def array(values: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, at_start
     return result
 
 
-def _protect(address: int, protection: int) -> None:
+def _forbid(address: int) -> None:
+    """Let nobody touch a page, until it is unmapped with its block."""
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(_PAGE), protection):
+    if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(_PAGE), 0):  # PROT_NONE
         raise OSError(ctypes.get_errno(), "mprotect")
-
-
-def _release(base: int, body: int) -> None:
-    """Readable again: munmap needs nothing of it, but a debugger or a core dump walks the pages."""
-    for address in (base, base + _PAGE + body):
-        _protect(address, _PROT_READ | _PROT_WRITE)
 
 
 class GuardResource:

@@ -316,6 +316,20 @@ def test_copies_that_cannot_be_are_refused() -> None:
     )
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="classes have the buffer protocol from Python 3.12 on")
+def test_the_buffer_protocol_shows_the_same_memory() -> None:
+    buffer = allocate(8, zero=True)
+    shown = memoryview(buffer)
+    shown[3] = 7
+    assert bytes(buffer) == b"\0\0\0\7\0\0\0\0"
+    buffer.close()
+    assert shown[3] == 7
+    with pytest.raises(ClosedError):
+        memoryview(buffer)
+    constant = Buffer(address_of(np.zeros(4, np.uint8)), 0, None, read_only=True)
+    assert memoryview(constant).readonly
+
+
 def test_closing_while_others_view_and_copy() -> None:
     """Whatever a thread gets is memory that stays, or a ClosedError."""
     failures: list[BaseException] = []

@@ -289,6 +289,10 @@ class Buffer:
                 self._bytes = None
         return known
 
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """Python's buffer protocol, from Python 3.12 on: `memoryview(buffer)` is that of `array()`."""
+        return self.array().data
+
     def _new_array(self) -> npt.NDArray[np.uint8]:
         """What `array` gives, made."""
         owner, address = self._owner, self._address
