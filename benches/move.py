@@ -1,7 +1,8 @@
 """Pack and unpack beside a copy of the unpacked bytes and NumPy's way: one process, interleaved, one thread, medians.
 
-GB/s of the unpacked side, a byte an element, dense. NumPy's way is the fastest that we know: `packbits`, `unpackbits`
-for one bit, shifts of strided views for the others. NumKong casts int4 to int8, where it is installed.
+GB/s of the unpacked side, a byte an element, by the thread's CPU time. NumPy's way is the fastest that we know:
+`packbits` and `unpackbits` for one bit, shifts of strided views for the others. NumKong, where it is installed, casts
+int4 to int8.
 `python benches/move.py`
 """
 
@@ -30,13 +31,13 @@ FORMATS = {1: "uint1", 2: "int2", 4: "float4, int4", 6: "float6"}
 
 
 def medians(calls: dict[str, Call]) -> dict[str, float]:
-    """Seconds of each call, taken in turns so that a slow moment of the machine meets all of them."""
+    """Seconds of CPU of each call, taken in turns so that a slow moment of the machine meets all of them."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS):
         for name, call in calls.items():
-            began = time.perf_counter()
+            began = time.thread_time()
             call()
-            times[name].append(time.perf_counter() - began)
+            times[name].append(time.thread_time() - began)
     return {name: float(np.median(found)) for name, found in times.items()}
 
 
