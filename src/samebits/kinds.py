@@ -35,10 +35,12 @@ def _kind_of_type(cls: type) -> Kind:
 
 
 def to_kind(tensor: Tensor, kind: Kind) -> Any:
-    """The tensor as the array of that kind, sharing its memory.
+    """The tensor as the array of that kind, sharing its memory; of fewer than 8 bits JAX gets a copy.
 
     Raises:
         ExchangeError: The kind cannot take it without copying.
+        DTypeError: The kind has no such dtype.
+        LayoutError: NumPy cannot hold elements that are packed within bytes.
     """
     if kind == "numpy":
         return tensor.numpy()

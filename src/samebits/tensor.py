@@ -99,11 +99,7 @@ class Tensor:
         if isinstance(x, Tensor):
             return x
         if incoming.is_jax_narrow(x):
-            if copy is False:
-                expected, remedy = "a format that JAX exports", "leave copy=False out"
-                raise ExchangeError(message("Tensor.from_any", "x", "dtype", x.dtype, expected, remedy))  # type: ignore[attr-defined]
-            raw, layout, dtype = incoming.packed_by_jax(x)
-            return _trusted(receive(raw, "Tensor.from_any")[0], layout, dtype)
+            return _trusted(*incoming.from_jax_narrow(x, "Tensor.from_any", may_copy=copy is not False))
         if copy is False and not incoming.is_shared(x):
             expected, remedy = "one whose memory can be shared", "leave copy=False out"
             raise ExchangeError(message("Tensor.from_any", "x", "type", type(x).__name__, expected, remedy))
@@ -524,7 +520,7 @@ class Tensor:
         """A JAX array of the same memory, which JAX takes as constant; of fewer than 8 bits an element always a copy.
 
         JAX has float4_e2m1fn, int4, uint4, int2 and uint2 and imports none of them: the packed bytes go in as uint8,
-        and `jax.lax.bitcast_convert_type` makes a new array of them.
+        and `jax.lax.bitcast_convert_type` makes a new array of them. Newer versions have float6 too, a byte each.
 
         Args:
             copy: True copies always; None where nothing else is possible; False never, but refuses.

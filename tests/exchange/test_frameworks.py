@@ -196,10 +196,38 @@ def test_jax_float4_comes_in_place() -> None:
         assert np.array_equal(as_codes(t.numpy(copy=True)), as_codes(np.asarray(x)))
 
 
-@pytest.mark.parametrize("name", ["float6_e2m3fn", "float6_e3m2fn", "int1", "uint1"])
-def test_jax_is_not_given_what_it_does_not_hold(name: str) -> None:
+def is_in_jax(name: str) -> bool:
+    """Whether this version of JAX holds the format."""
+    try:
+        return jnp.asarray(np.ones(3, name)).block_until_ready().dtype == np.dtype(name)
+    except jax.errors.JaxRuntimeError:
+        return False
+
+
+FLOAT6_IN_JAX = is_in_jax("float6_e2m3fn")
+
+
+@pytest.mark.skipif(not FLOAT6_IN_JAX, reason="this JAX does not hold float6")
+@pytest.mark.parametrize("storage", ["packed", "padded"])
+@pytest.mark.parametrize("name", ["float6_e2m3fn", "float6_e3m2fn"])
+def test_jax_float6_is_kept_in_bytes(name: str, storage: str) -> None:
+    t = tensor_of(dtypes.of(name), storage=storage)
+    x = t.jax()
+    assert str(x.dtype) == name
+    t.buffer.array()[:] = 0
+    assert np.array_equal(as_codes(np.asarray(x)), codes_of(t.dtype))
+    back = Tensor.from_any(x, copy=False)
+    assert (back.dtype, back.address, back.read_only) == (t.dtype, x.unsafe_buffer_pointer(), True)
+
+
+NOT_IN_JAX = ["int1", "uint1", *([] if FLOAT6_IN_JAX else ["float6_e2m3fn", "float6_e3m2fn"])]
+
+
+@pytest.mark.parametrize("storage", ["packed", "padded"])
+@pytest.mark.parametrize("name", NOT_IN_JAX)
+def test_jax_is_not_given_what_it_does_not_hold(name: str, storage: str) -> None:
     with pytest.raises(DTypeError) as error:
-        tensor_of(dtypes.of(name)).jax()
+        tensor_of(dtypes.of(name), storage=storage).jax()
     assert str(error.value) == (
         f"Tensor.jax: tensor dtype is {name}, must be one that JAX has; use Tensor.export(to='jax') for its bytes"
     )

@@ -15,7 +15,7 @@ from samebits.errors import DTypeError, ExchangeError, message
 from samebits.layout import Layout, Shape
 from samebits.memory import CPU, Buffer, Device, address_of
 
-__all__ = ["check_torch", "facts_of", "from_numpy", "is_jax_narrow", "is_shared", "packed_by_jax"]
+__all__ = ["check_torch", "facts_of", "from_jax_narrow", "from_numpy", "is_jax_narrow", "is_shared"]
 
 Facts = tuple[Buffer, Layout, DType]
 
@@ -102,8 +102,11 @@ def _torch_kind(dtype: Hashable) -> Literal["", "shell", "whole"]:
     return "shell" if is_shell else "whole"
 
 
+_NOT_EXPORTED = frozenset({"int4", "uint4", "int2", "uint2", "float6_e2m3fn", "float6_e3m2fn"})
+
+
 def is_jax_narrow(x: object) -> bool:
-    """Whether x is a JAX array of a format for which JAX has no DLPack: int4, uint4, int2, uint2."""
+    """Whether x is a JAX array of a format for which JAX has no DLPack: int4, uint4, int2, uint2, float6."""
     dtype = getattr(x, "dtype", None)
     return isinstance(dtype, np.dtype) and _is_narrow(cast(Hashable, type(x)), dtype)
 
@@ -112,19 +115,30 @@ def is_jax_narrow(x: object) -> bool:
 def _is_narrow(kind: Any, dtype: np.dtype[Any]) -> bool:
     """Whether a class is JAX's and a dtype one that it does not export."""
     packages = {base.__module__.partition(".")[0] for base in kind.__mro__}
-    return dtype.name in ("int4", "uint4", "int2", "uint2") and bool(packages & {"jax", "jaxlib"})
+    return dtype.name in _NOT_EXPORTED and bool(packages & {"jax", "jaxlib"})
 
 
-def packed_by_jax(x: Any) -> tuple[Any, Layout, DType]:
-    """A JAX array of such a format as a uint8 JAX array of its bytes, packed and dense; a copy."""
+def from_jax_narrow(x: Any, call: str, *, may_copy: bool) -> Facts:
+    """A JAX array of such a format: a packed copy of what JAX keeps packed, and float6, which it does not, in place.
+
+    Raises:
+        ExchangeError: Only a copy is possible, and `may_copy` is not set.
+    """
     import jax.lax
     import jax.numpy as jnp
 
     dtype = dtypes.of(x.dtype)
+    if 8 % dtype.width_bits:
+        array = np.asarray(x)
+        if may_copy or address_of(array) == x.unsafe_buffer_pointer():
+            return from_numpy(array, call)
+    if not may_copy:
+        expected, remedy = "a format that JAX exports", "leave copy=False out"
+        raise ExchangeError(message(call, "x", "dtype", dtype, expected, remedy))
     count = 8 // dtype.width_bits
     flat = jnp.pad(x.reshape(-1), (0, -x.size % count))
-    raw = jax.lax.bitcast_convert_type(flat.reshape(-1, count), jnp.uint8)
-    return raw, Layout.dense(x.shape, width_bits=dtype.width_bits), dtype
+    raw: Any = jax.lax.bitcast_convert_type(flat.reshape(-1, count), jnp.uint8)
+    return receive(raw, call)[0], Layout.dense(x.shape, width_bits=dtype.width_bits), dtype
 
 
 def _from_cuda(x: object, call: str) -> Facts:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samebits import dtypes
+from samebits import dtypes, elements
 from samebits.dlpack.encoding import Encoding, encode
 from samebits.dlpack.produce import capsule_of
 from samebits.dtypes import DType
@@ -21,8 +21,8 @@ from samebits.memory import ALIGNMENT, CPU, Buffer
 
 __all__ = ["Exported", "to_dlpack", "to_jax", "to_numpy", "to_torch"]
 
-# The formats of fewer than 8 bits that JAX computes with; float6, int1 and uint1 are names alone there.
-_NARROW_IN_JAX = frozenset({"float4_e2m1fn", "int4", "uint4", "int2", "uint2"})
+# The formats of fewer than 8 bits that JAX holds, float6 from some version on; int1 and uint1 are names alone there.
+_NARROW_IN_JAX = frozenset({"float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn", "int4", "uint4", "int2", "uint2"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,8 +143,7 @@ def to_jax(buffer: Buffer, layout: Layout, dtype: DType, call: str, *, may_copy:
 
     is_known = dtype.width_bits >= 8 or dtype.name in _NARROW_IN_JAX
     if dtype.numpy is None or not (is_known and hasattr(jnp, dtype.name)):
-        remedy = "use Tensor.export(to='jax') for its bytes"
-        raise DTypeError(message(call, "tensor", "dtype", dtype, "one that JAX has", remedy))
+        raise _unknown_to_jax(dtype, call)
     if jax.dtypes.canonicalize_dtype(dtype.numpy) != dtype.numpy:
         remedy = "set jax.config.update('jax_enable_x64', True)"
         raise DTypeError(message(call, "tensor", "dtype", dtype, "at most 32 bits wide", remedy))
@@ -155,7 +154,7 @@ def to_jax(buffer: Buffer, layout: Layout, dtype: DType, call: str, *, may_copy:
         if not may_copy:
             remedy = "leave copy=False out"
             raise ExchangeError(message(call, "tensor", "dtype", dtype, "one that JAX takes by DLPack", remedy))
-        return _narrow_jax(buffer, layout, dtype)
+        return _narrow_jax(buffer, layout, dtype, call)
     return _shared_jax(buffer, encode(dtype, layout, "packed", call), call)
 
 
@@ -192,15 +191,24 @@ class _Constant:
         return CPU.dlpack
 
 
-def _narrow_jax(buffer: Buffer, layout: Layout, dtype: DType) -> Any:
-    """A new JAX array of elements of fewer than 8 bits, which JAX keeps packed and imports by no protocol."""
+def _unknown_to_jax(dtype: DType, call: str) -> DTypeError:
+    """What this version of JAX does not hold."""
+    remedy = "use Tensor.export(to='jax') for its bytes"
+    return DTypeError(message(call, "tensor", "dtype", dtype, "one that JAX has", remedy))
+
+
+def _narrow_jax(buffer: Buffer, layout: Layout, dtype: DType, call: str) -> Any:
+    """A new JAX array of elements of fewer than 8 bits, which JAX imports by no protocol."""
+    import jax.errors
     import jax.lax
     import jax.numpy as jnp
 
-    if not layout.size:
-        return jnp.zeros(layout.shape, dtype.name)
-    if layout.storage == "padded":
-        return _settled(jnp.asarray(to_numpy(buffer, layout, dtype, "Tensor.jax")))
+    if layout.storage == "padded" or not layout.size or 8 % layout.width_bits:
+        codes = elements.read(buffer.array(), layout)
+        try:
+            return _settled(jnp.asarray(codes.view(dtype.numpy)))
+        except jax.errors.JaxRuntimeError:
+            raise _unknown_to_jax(dtype, call) from None
     count = -(-layout.size * layout.width_bits // 8)
     raw = jnp.asarray(buffer.array()[layout.offset_bytes :][:count])
     found = jax.lax.bitcast_convert_type(raw, jnp.dtype(dtype.name)).reshape(-1)
