@@ -22,6 +22,16 @@ def test_reaches_equals_trying_all(terms: list[tuple[int, int]], low: int, width
     assert reaches(terms, low, low + width) == any(low <= value <= low + width for value in sums)
 
 
+def test_reaches_equals_trying_all_for_every_small_pair() -> None:
+    """Joining two coefficients is right to the last one that leaves no gap."""
+    for a, b in itertools.combinations(range(2, 9), 2):
+        for x_bound, y_bound in itertools.product(range(1, 4), repeat=2):
+            sums = {a * x + b * y for x in range(x_bound + 1) for y in range(y_bound + 1)}
+            for low, width in itertools.product(range(max(sums) + 2), range(2)):
+                found = reaches([(a, x_bound), (b, y_bound)], low, low + width)
+                assert found == bool(sums & {low, low + width})
+
+
 def test_large_strides_are_decided_too() -> None:
     """Coprime strides of a million rows: far beyond trying all, and beyond a fast path."""
     rows = 10**6
