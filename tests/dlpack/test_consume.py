@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 from capsules import HandMade, exported
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from samebits import dtypes
 from samebits.dtypes import DType
@@ -203,3 +205,54 @@ def test_a_capsule_is_taken_once() -> None:
     assert Tensor.from_dlpack(producer).shape == (3,)
     with pytest.raises(ExchangeError, match="capsule name is b'used_dltensor_versioned'"):
         Tensor.from_dlpack(producer)
+
+
+INT64 = st.one_of(
+    st.integers(-(2**63), 2**63 - 1), st.integers(-3, 9), st.sampled_from([2**31, 2**32, 2**62, -(2**62)])
+)
+UINT64 = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 64), st.just(2**64 - 1))
+
+
+@settings(max_examples=1500, deadline=None)
+@given(
+    st.data(),
+    st.booleans(),
+    st.lists(INT64, max_size=4),
+    st.booleans(),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "data": UINT64,
+            "byte_offset": UINT64,
+            "device_type": st.integers(-1, 20),
+            "device_id": st.integers(-(2**31), 2**31 - 1),
+            "code": st.integers(0, 20),
+            "bits": st.one_of(st.sampled_from([1, 2, 4, 6, 8, 16, 32, 64]), st.integers(0, 255)),
+            "lanes": st.one_of(st.integers(0, 9), st.integers(0, 65535)),
+            "flags": st.integers(0, 9),
+        },
+    ),
+)
+def test_whatever_a_capsule_says_it_is_taken_or_refused(
+    data: st.DataObject, legacy: bool, shape: list[int], with_strides: bool, fields: dict[str, int]
+) -> None:
+    strides = data.draw(st.lists(INT64, min_size=len(shape), max_size=len(shape))) if with_strides else None
+    if legacy:
+        fields.pop("flags", None)
+    producer = HandMade(shape, strides, legacy=legacy, **fields)
+    try:
+        t = Tensor.from_dlpack(producer)
+    except SamebitsError:
+        pass
+    else:
+        low, high = t.layout.bounds_bits
+        assert 0 <= low <= high <= t.buffer.size_bytes * 8
+        assert t.buffer.address + t.buffer.size_bytes <= 2**64
+        if t.size:
+            tensor = producer.managed.tensor
+            assert t.address == tensor.data + tensor.byte_offset
+        assert producer.deleted == []
+        del t
+    gc.collect(0)
+    assert len(producer.deleted) == 1
+    HandMade.kept.remove(producer)

@@ -112,6 +112,14 @@ BAD_FACES: dict[str, tuple[type[SamebitsError], dict[str, Any]]] = {
         DTypeError,
         {"typestr": "|V1"},
     ),
+    "Tensor.from_any: x address and strides is 0x7001 and (12, 4), must be multiples of 4; copy it first": (
+        ExchangeError,
+        {"data": (0x7001, False)},
+    ),
+    "Tensor.from_any: x address and strides is 0x7000 and (3, 1), must be multiples of 4; copy it first": (
+        ExchangeError,
+        {"strides": (3, 1)},
+    ),
     "Layout.dense: shape is (-1,), must be extents of at least 0; count elements": (LayoutError, {"shape": (-1,)}),
     (
         "Buffer.from_handle: pointer is 24 bytes from 0x0, must be within the address space; pass the address of memory"
@@ -127,7 +135,18 @@ def test_a_cuda_array_interface_that_cannot_be_is_refused(text: str) -> None:
     assert str(error.value) == text
 
 
-@pytest.mark.parametrize("change", [{"shape": 3}, {"typestr": "nonsense"}, {"data": 7}, {"data": None}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": 3},
+        {"typestr": "nonsense"},
+        {"typestr": None},
+        {"strides": 5},
+        {"data": ("x", 0)},
+        {"data": 7},
+        {"data": None},
+    ],
+)
 def test_a_malformed_cuda_array_interface_is_one_error(change: dict[str, Any]) -> None:
     with pytest.raises(ExchangeError, match="must be that of its page; report it to the producer"):
         Tensor.from_any(Offers(__cuda_array_interface__=cuda_face(**change)))

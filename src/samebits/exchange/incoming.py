@@ -1,6 +1,7 @@
 """Arrays of other libraries as buffer, layout and dtype: start at `facts_of`, which tries what loses least first."""
 
 import contextlib
+import operator
 from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any, Literal, cast
@@ -145,9 +146,10 @@ def _from_cuda(x: object, call: str) -> Facts:
     """The facts of a CUDA array interface of version 3 or later; nothing is read, and no stream is waited for."""
     facts: dict[str, Any] = x.__cuda_array_interface__  # type: ignore[attr-defined]  # asked for above
     try:
-        version, shape, typestr = facts["version"], tuple(facts["shape"]), facts["typestr"]
-        (pointer, read_only), steps, mask = facts["data"], facts.get("strides"), facts.get("mask")
-        given = np.dtype(typestr)
+        version, shape, given = facts["version"], tuple(facts["shape"]), np.dtype(str(facts["typestr"]))
+        (address, read_only), mask = facts["data"], facts.get("mask")
+        pointer = operator.index(address)
+        steps = None if facts.get("strides") is None else tuple(facts["strides"])
     except (KeyError, TypeError, ValueError) as error:
         remedy = "report it to the producer"
         raise ExchangeError(message(call, "x", "CUDA array interface", facts, "that of its page", remedy)) from error
@@ -157,8 +159,12 @@ def _from_cuda(x: object, call: str) -> Facts:
     if mask is not None:
         raise ExchangeError(message(call, "x", "mask", "an array", "None", "fill the masked elements first"))
     dtype = dtypes.of(given)
-    strides = Layout.dense(shape, width_bits=dtype.width_bits).strides_bytes if steps is None else tuple(steps)
+    strides = Layout.dense(shape, width_bits=dtype.width_bits).strides_bytes if steps is None else steps
     layout, low, span = _layout_of(shape, strides, dtype)
+    if span and any(place % given.itemsize for place in (pointer, *layout.strides_bytes)):
+        expected, remedy = f"multiples of {given.itemsize}", "copy it first"
+        actual = f"{pointer:#x} and {strides}"
+        raise ExchangeError(message(call, "x", "address and strides", actual, expected, remedy))
     # The driver knows the device, for which the interface has no word, and managed memory.
     device = Device("cuda") if driver.cuda() is None else None
     buffer = Buffer.from_handle(pointer + low if span else 0, span, owner=x, device=device, read_only=bool(read_only))
