@@ -79,7 +79,8 @@ def _from_resource(resource: MemoryResource, size_bytes: int, zero: bool, stream
         buffer._resource = resource
         return buffer
     if isinstance(resource, HostResource):
-        check_no_stream("allocate", stream)
+        if stream is not None:
+            check_no_stream("allocate", stream)
         address, is_zero = resource.take(size_bytes)
     else:
         address, is_zero = resource.allocate(size_bytes, stream=stream), False
@@ -131,7 +132,8 @@ def resource_of(device: Device) -> MemoryResource:
 
 @contextlib.contextmanager
 def use_resource(resource: MemoryResource) -> Iterator[MemoryResource]:
-    """Take host memory from this resource until the block ends, in this thread or task.
+    """Take the memory of new buffers, tensors and big results from this resource until the block ends, in this thread
+    or task; NumPy's results under 128 KiB and temporaries of kernels are not from it.
 
     Raises:
         DeviceError: The host cannot write its memory, as everything that computes here does.

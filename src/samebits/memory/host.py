@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from samebits import driver
 from samebits.errors import OptionError, message
 from samebits.memory.device import CPU, Device
-from samebits.memory.pages import MAPPED, Block
+from samebits.memory.pages import HUGE, MAPPED, Block
 
 __all__ = ["HostResource", "Statistics"]
 
@@ -47,7 +47,7 @@ class HostResource:
     to the system, which takes their pages where it is short of memory.
 
     Attributes:
-        keep_bytes: The most that is kept; what was used longest ago is let go first.
+        keep_bytes: The most that is kept, which may be set at any time; what was used longest ago is let go first.
     """
 
     device: Device = CPU
@@ -97,7 +97,7 @@ class HostResource:
 
     def _reused(self, room: int) -> Block | None:
         """A kept block of that size."""
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(False):
             return None
         try:
             blocks = self._kept.get(room)
@@ -115,23 +115,27 @@ class HostResource:
         Raises:
             OptionError: There is nothing lent at that address, or a stream was named.
         """
-        check_no_stream("HostResource.deallocate", stream)
+        if stream is not None:
+            check_no_stream("HostResource.deallocate", stream)
         block = self._lent.pop(address, None)
         if block is None:
             raise OptionError(
                 message("HostResource.deallocate", "address", "", f"{address:#x}", "one that is lent", "pass it once")
             )
-        if not MAPPED <= block.size_bytes <= self.keep_bytes:
+        room = block.size_bytes
+        if not MAPPED <= room <= self.keep_bytes:
             return
-        block.offer()
-        if not self._lock.acquire(blocking=False):
+        if room >= HUGE:
+            block.offer()
+        if not self._lock.acquire(False):
             return
         try:
-            blocks = self._kept.pop(block.size_bytes, [])
+            blocks = self._kept.pop(room, None) or []
             blocks.append(block)
-            self._kept[block.size_bytes] = blocks
-            self._kept_bytes += block.size_bytes
-            self._let_go(self.keep_bytes)
+            self._kept[room] = blocks
+            self._kept_bytes += room
+            if self._kept_bytes > self.keep_bytes:
+                self._let_go(self.keep_bytes)
         finally:
             self._lock.release()
 

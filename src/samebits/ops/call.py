@@ -31,7 +31,7 @@ from samebits.errors import (
 from samebits.kernels.plan import Plan
 from samebits.kinds import Kind, kind_of, to_kind
 from samebits.layout import Shape
-from samebits.memory import CPU, address_of
+from samebits.memory import CPU, address_of, allocate
 from samebits.memory.pages import MAPPED
 from samebits.native import scratch
 from samebits.native.table import MAX_THREADS, Table
@@ -177,9 +177,9 @@ class Call:
         if len(_memos) >= _MEMOS:
             _memos.clear()
         unit = max([x.dtype.size_bytes for x in operands])
-        plain = self.kind == "numpy" and result.nbytes < MAPPED
+        reused = result.nbytes if self.kind == "numpy" and result.nbytes >= MAPPED else 0
         _memos[signature.key] = _Memo(
-            self.isa, prepared, tuple(places), tuple(self._constants), result.shape, result.dtype, self.kind, plain,
+            self.isa, prepared, tuple(places), tuple(self._constants), result.shape, result.dtype, self.kind, reused,
             unit - 1,
         )  # fmt: skip
 
@@ -210,8 +210,8 @@ class _Memo(NamedTuple):
     """What a call with known kinds, dtypes, shapes, strides and options runs.
 
     `places` are the plan's operands among the arrays, then the constants, then the result. `isa` and `constants` are
-    here to stay alive: the key holds the one's id, the plan's arguments the others' memory. `plain` results are NumPy's
-    own small arrays; big ones take memory that was used before.
+    here to stay alive: the key holds the one's id, the plan's arguments the others' memory. `reused_bytes` are those of
+    a NumPy result so big that it takes memory that was used before.
     """
 
     isa: Isa
@@ -221,21 +221,24 @@ class _Memo(NamedTuple):
     shape: Shape
     dtype: DType
     kind: Kind
-    plain: bool
+    reused_bytes: int
     misaligned: int
 
     def run(self, addresses: list[int]) -> Any:
         """The result for other arrays of the same signature, which lie at these addresses."""
         for constant in self.constants:
             addresses.append(constant.address)
-        if self.plain:
-            out: Any = np.empty(self.shape, self.dtype.numpy)
+        if self.kind == "numpy":
+            if self.reused_bytes:
+                out: Any = np.ndarray(self.shape, self.dtype.numpy, allocate(self.reused_bytes).array())
+            else:
+                out = np.empty(self.shape, self.dtype.numpy)
             addresses.append(address_of(out))
         else:
             out = Tensor.empty(self.shape, self.dtype)
             addresses.append(out.address)
         self.prepared.run([addresses[place] for place in self.places])
-        return out.numpy() if self.kind == "numpy" and not self.plain else out
+        return out
 
 
 class _Asked(threading.local):
