@@ -807,6 +807,12 @@ REFUSED: dict[str, tuple[Callable[[Builder], object], str]] = {
     "dtypes": (lambda b: b.mul(_f(b), _f(b, 4, float64)), "mul of float32 x 4, float64 x 4: they must agree"),
     "signs": (lambda b: b.add(_f(b, 4, int32), _f(b, 4, uint32)), "add of int32 x 4, uint32 x 4: they must agree"),
     "third": (lambda b: b.fma(_f(b), _f(b), _f(b, 3)), "fma of float32 x 4, float32 x 4, float32 x 3: they must agree"),
+    "unaligned call": (
+        lambda b: b.call(
+            b.function("f", (int32,), lambda p: None), b.offset(b.cast(b.pointer("p", uint8), int32, aligned=False), 1)
+        ),
+        "call with a pointer at any byte: must be aligned; cast it inside the function",
+    ),
     "integer div": (lambda b: b.div(_f(b, 4, int32), _f(b, 4, int32)), "div of int32: must be float32 or float64"),
     "integer sqrt": (lambda b: b.sqrt(_f(b, 4, int8)), "sqrt of int8: must be float32 or float64"),
     "mask add": (

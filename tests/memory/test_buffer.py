@@ -95,7 +95,7 @@ def test_buffers_refuse_what_they_cannot_do() -> None:
     with pytest.raises(ExchangeError) as exchange:
         pickle.dumps(allocate(8))
     assert str(exchange.value) == (
-        "pickle: Buffer is an address in this process, must be a value; pickle tensor.numpy() instead"
+        "pickle: Buffer is an address in this process, must be a value; pickle the tensor instead"
     )
 
 

@@ -33,10 +33,11 @@ def run(spec: KernelSpec, arguments: Sequence[int], begin: int, end: int, scratc
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An address of elements of `dtype`."""
+    """An address of elements of `dtype`, a multiple of their size if `aligned`."""
 
     address: int
     dtype: DType
+    aligned: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +122,15 @@ class NumpyBuilder:
         return body
 
     def call(self, function: Callable[..., None], *arguments: Any) -> None:
+        rules.passed(*arguments)
         function(*arguments)
 
     # -- memory ----------------------------------------------------------------------------------------------
     def offset(self, p: Pointer, i: int) -> Pointer:
-        return Pointer(p.address + i * _storage(p.dtype).itemsize, p.dtype)
+        return Pointer(p.address + i * _storage(p.dtype).itemsize, p.dtype, p.aligned)
 
     def cast(self, p: Pointer, dtype: DType, aligned: bool = True) -> Pointer:
-        return Pointer(p.address, dtype)
+        return Pointer(p.address, dtype, aligned)
 
     def _memory(self, p: Pointer, i: int, count: int) -> Array:
         kind = _storage(p.dtype)

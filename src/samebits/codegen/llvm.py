@@ -201,6 +201,7 @@ class LlvmBuilder(Lanes):
         return unique, tuple(parameters)
 
     def call(self, function: Any, *arguments: Any) -> None:
+        rules.passed(*arguments)
         name, parameters = function
         given = [x.dtype if isinstance(x, Pointer) else None for x in arguments]
         if given != list(parameters):

@@ -118,6 +118,12 @@ def indexed(element: DType) -> None:
     _demand("load_index", element, holds, "an integer of whole bytes or bool")
 
 
+def passed(*arguments: object) -> None:
+    """No pointer at any byte, because a function takes its pointers for aligned."""
+    if any(getattr(x, "aligned", True) is False for x in arguments):
+        raise TypeError("call with a pointer at any byte: must be aligned; cast it inside the function")
+
+
 def sequence(word: str, vectors: Sequence[Typed]) -> None:
     """At least one vector, all of one dtype."""
     if not vectors or any(v.dtype is not vectors[0].dtype for v in vectors):

@@ -114,7 +114,7 @@ class Buffer:
         return f"Buffer({place}, size_bytes={self.size_bytes}, {self.device}, {access})"
 
     def __reduce__(self) -> NoReturn:
-        remedy = "pickle tensor.numpy() instead"
+        remedy = "pickle the tensor instead"
         raise ExchangeError(message("pickle", "Buffer", "", "an address in this process", "a value", remedy))
 
     @property
