@@ -11,6 +11,7 @@ from samebits import dtypes
 from samebits.doctor.framework import CannotHold, Held, codes_in, row_of
 from samebits.doctor.witness import Codes, aligned, pack, unpack
 from samebits.dtypes import DType
+from samebits.ops import move
 from samebits.tensor import Tensor
 
 # NumPy, with its own dtypes and with those of ml_dtypes.
@@ -78,6 +79,8 @@ def give_torch(torch: Any, x: Any) -> Tensor:
 
 
 def put_torch(torch: Any, tensor: Tensor) -> Any:
+    if tensor.dtype is dtypes.float4_e2m1fn:  # elements of one byte, which torch wants in pairs
+        return move.to_packed(tensor).torch()
     codes = tensor.numpy(copy=tensor.layout.storage == "packed").view(np.uint8)
     return torch.from_numpy(codes).view(getattr(torch, tensor.dtype.name))
 

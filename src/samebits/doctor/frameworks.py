@@ -82,6 +82,7 @@ ROWS: tuple[Framework, ...] = (
         make=runtimes.make_tvm,
         read=runtimes.read_tvm,
         take=runtimes.take_tvm,
+        put=runtimes.put_tvm,
     ),
     Framework(
         "tensorflow",

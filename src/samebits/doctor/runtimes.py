@@ -63,7 +63,9 @@ def take_numkong(numkong: Any, tensor: Tensor, copy: bool) -> Any:
 
 
 def put_numkong(numkong: Any, tensor: Tensor) -> Any:
-    """int4 and uint4: pairs with their halves exchanged."""
+    """float6 a byte each; int4 and uint4 as pairs with their halves exchanged."""
+    if tensor.dtype.is_float:
+        return numkong.from_dlpack(move.to_padded(tensor))
     raw = _swapped(move.to_packed(tensor).buffer.array()).reshape(*tensor.shape[:-1], -1)
     return numkong.Tensor(raw, dtype=tensor.dtype.name)
 
@@ -176,6 +178,11 @@ def read_tvm(tvm_ffi: Any, x: Any) -> Held:
 
 def take_tvm(tvm_ffi: Any, tensor: Tensor, copy: bool) -> Any:
     return tvm_ffi.from_dlpack(tensor)
+
+
+def put_tvm(tvm_ffi: Any, tensor: Tensor) -> Any:
+    """It asks for legacy capsules, which cannot say that elements are padded."""
+    return tvm_ffi.from_dlpack(move.to_packed(tensor))
 
 
 # TensorFlow: legacy DLPack for what that has, otherwise NumPy with ml_dtypes.

@@ -30,7 +30,21 @@ from samebits.dtypes import DType
 from samebits.layout import Storage
 from samebits.tensor import Tensor
 
-__all__ = ["Cell", "Direction", "Outcome", "attempt", "incoming", "outgoing", "tensor_of"]
+__all__ = [
+    "KEPT",
+    "Cell",
+    "Direction",
+    "Outcome",
+    "attempt",
+    "codes_of",
+    "incoming",
+    "made",
+    "outgoing",
+    "said",
+    "sent",
+    "taken",
+    "tensor_of",
+]
 
 Direction = Literal["in", "out"]
 Outcome = Literal["zero-copy", "copy", "bytes", "refused", "relabelled", "wrong", "crashed", "cannot hold"]
@@ -79,7 +93,7 @@ def codes_of(tensor: Tensor) -> Codes:
 def incoming(row: Framework, module: Any, dtype: DType) -> Cell:
     """Framework to samebits: `Tensor.from_any`, then `give` where the row has one."""
     try:
-        theirs, held = _made(row, module, dtype, codes_for(dtype))
+        theirs, held = made(row, module, dtype, codes_for(dtype))
     except CannotHold as error:
         return _as_bytes(row, module, dtype, "in", str(error))
     first = _received(row, dtype, held, lambda: Tensor.from_any(theirs))
@@ -110,24 +124,24 @@ def outgoing(row: Framework, module: Any, dtype: DType) -> Cell:
     """
     codes = codes_for(dtype)
     try:
-        _made(row, module, dtype, codes)
+        made(row, module, dtype, codes)
     except CannotHold as error:
         return _as_bytes(row, module, dtype, "out", str(error))
     storages: tuple[Storage, ...] = ("packed", "padded") if dtype.width_bits < 8 else ("packed",)
     cells = [
-        _sent(row, module, partial(_taken, row, module, copy), tensor_of(dtype, codes, storage))
+        sent(row, module, partial(taken, row, module, copy), tensor_of(dtype, codes, storage))
         for copy in (False, True)
         for storage in storages
     ]
     first, best = cells[0], min(cells, key=_rank)
     if best.outcome in KEPT or row.put is None:
         return best
-    puts = [_sent(row, module, partial(row.put, module), tensor_of(dtype, codes, storage)) for storage in storages]
+    puts = [sent(row, module, partial(row.put, module), tensor_of(dtype, codes, storage)) for storage in storages]
     best = min(puts, key=_rank)
     return replace(best, way="row", reason=first.reason) if best.outcome in KEPT else first
 
 
-def _taken(row: Framework, module: Any, copy: bool, ours: Tensor) -> Any:
+def taken(row: Framework, module: Any, copy: bool, ours: Tensor) -> Any:
     """Ours as the framework takes it."""
     return row.take(module, ours, copy)
 
@@ -137,7 +151,7 @@ def _rank(cell: Cell) -> int:
     return ("zero-copy", "wrong", "relabelled", "copy", "refused").index(cell.outcome)
 
 
-def _sent(row: Framework, module: Any, send: Callable[[Tensor], Any], ours: Tensor) -> Cell:
+def sent(row: Framework, module: Any, send: Callable[[Tensor], Any], ours: Tensor) -> Cell:
     """One way out."""
     name, dtype = row.name, ours.dtype.name
     codes = codes_of(ours)
@@ -166,7 +180,7 @@ def _as_bytes(row: Framework, module: Any, dtype: DType, direction: Direction, w
     return Cell(row.name, dtype.name, direction, "bytes", why)
 
 
-def _made(row: Framework, module: Any, dtype: DType, codes: Codes) -> tuple[Any, Held]:
+def made(row: Framework, module: Any, dtype: DType, codes: Codes) -> tuple[Any, Held]:
     """The framework's own tensor, if it says itself that it holds what it was given."""
     try:
         theirs = row.make(module, dtype, codes)
