@@ -19,7 +19,13 @@ def main() -> None:
     halves = np.array([0.5, 1.5, -6.0], ml_dtypes.float4_e2m1fn)
     f = sb.Tensor.from_any(halves)
     print(f.dtype, "one element in", f.dtype.width_bits, "bits,", f.layout.storage, "as NumPy keeps it:", f.numpy())
-    print("every value of", f.dtype, [f.dtype.decode(code) for code in range(16)])
+    packed = sb.Tensor.from_bytes(b"\x21\x43\x65", f.dtype, (6,))
+    print(packed.tolist(), "is to torch", packed.torch().dtype, "and to JAX", packed.jax().dtype)
+
+    weights = sb.Tensor.zeros((2, 4), "float6_e2m3fn")  # no name in torch: its bytes, and what they are beside them
+    crossing = weights.export("torch")
+    print(crossing.dtype, "crosses as", tuple(crossing.bytes.shape), crossing.bytes.dtype)
+    print("and comes back whole:", sb.Tensor.from_exported(crossing).equal_bits(weights))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Every format through every library, whether it holds it or not, with its name, address and access."""
 
+import pickle
 from typing import Any
 
 import jax
@@ -275,6 +276,15 @@ def test_every_format_crosses_every_library_as_bytes(row: DType, to: Any, storag
     if to == "torch":
         moved = Exported(exported.bytes.clone(), exported.dtype, exported.layout)
         assert Tensor.from_exported(moved).digest() == view.digest()
+
+
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+def test_an_exported_tensor_may_be_saved(to: Any) -> None:
+    view = tensor_of(dtypes.float6_e3m2fn)[1:, 1:4]
+    exported = view.export(to)
+    loaded = pickle.loads(pickle.dumps(exported))
+    assert (loaded.dtype, loaded.layout) == (exported.dtype, exported.layout)
+    assert Tensor.from_exported(loaded).digest() == view.digest()
 
 
 def test_export_refuses_what_a_library_would_not_keep_to() -> None:
