@@ -34,7 +34,7 @@ def found(name: str) -> Any | None:
 def cases() -> dict[str, Calls]:
     """Operation -> who does it -> the call; ours first."""
     numpy_from, python = np.from_dlpack, exchange.REFERENCE
-    slow_from, slow_any = (python[name].__get__(None, Tensor) for name in ("from_dlpack", "from_any"))
+    slow_from, slow_any = (python[f"Tensor.{name}"].__get__(None, Tensor) for name in ("from_dlpack", "from_any"))
     x = np.zeros((3, 4, 5), np.float32)
     t = Tensor.from_any(np.zeros((3, 4, 5), np.float32))
     late = {"max_version": (1, 0)}
@@ -43,7 +43,7 @@ def cases() -> dict[str, Calls]:
         "from_any(NumPy array)": {"ours": lambda: Tensor.from_any(x), "Python": lambda: slow_any(x)},
         "__dlpack__": {
             "ours": lambda: t.__dlpack__(**late),
-            "Python": lambda: python["__dlpack__"](t, **late),
+            "Python": lambda: python["Tensor.__dlpack__"](t, **late),
             "NumPy": lambda: x.__dlpack__(**late),
         },
         "numpy.from_dlpack(tensor)": {"ours": lambda: numpy_from(t), "NumPy": lambda: numpy_from(x)},

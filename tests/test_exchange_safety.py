@@ -28,11 +28,11 @@ from samebits.tensor import Tensor
 
 Receive = Callable[[Any], Tensor]
 WAYS: dict[str, Receive] = {
-    "python": exchange.REFERENCE["from_dlpack"].__get__(None, Tensor),
+    "python": exchange.REFERENCE["Tensor.from_dlpack"].__get__(None, Tensor),
     "emitted": lambda x: Tensor.from_dlpack(x),
 }
 EXPORTS: dict[str, Callable[..., Any]] = {
-    "python": exchange.REFERENCE["__dlpack__"],
+    "python": exchange.REFERENCE["Tensor.__dlpack__"],
     "emitted": lambda x, **options: x.__dlpack__(**options),
 }
 VERSIONED = {"max_version": (1, 3)}
@@ -40,7 +40,7 @@ VERSIONED = {"max_version": (1, 3)}
 
 @pytest.fixture(autouse=True, scope="module")
 def installed() -> None:
-    assert exchange.install()
+    assert exchange.compile_exchange()
 
 
 @pytest.fixture(params=WAYS)
@@ -356,7 +356,7 @@ import numpy as np
 from samebits.native import exchange
 from samebits.tensor import Tensor
 if {emitted}:
-    assert exchange.install()
+    assert exchange.compile_exchange()
 array = np.arange(8, dtype=np.float32)
 t = Tensor.from_dlpack(array)
 """

@@ -361,12 +361,12 @@ class Tensor:
             raise LayoutError(
                 message("Tensor.transpose", "axes", "", (first, second), expected, "name existing axes")
             ) from None
-        return self.permute(axes)
+        return self.permute(tuple(axes))
 
     @property
     def T(self) -> "Tensor":
         """A view with all axes in reverse order."""
-        return self.permute(range(self.ndim)[::-1])
+        return self.permute(tuple(range(self.ndim - 1, -1, -1)))
 
     def reshape(self, shape: Sequence[SupportsIndex]) -> "Tensor":
         """A view of the same elements in row-major order; LayoutError where only a copy has that shape."""

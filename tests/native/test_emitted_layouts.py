@@ -14,10 +14,11 @@ import pytest
 
 from samebits.layout import Layout
 from samebits.native import exchange
+from samebits.tensor import Tensor
 
 SLOW: dict[str, Any] = exchange.REFERENCE
-slow_new: Callable[..., Layout] = functools.partial(SLOW["__new__"].__func__, Layout)
-slow_dense: Callable[..., Layout] = SLOW["dense"].__get__(None, Layout)
+slow_new: Callable[..., Layout] = functools.partial(SLOW["Layout.__new__"].__func__, Layout)
+slow_dense: Callable[..., Layout] = SLOW["Layout.dense"].__get__(None, Layout)
 WIDTHS = (1, 2, 4, 6, 8, 16, 32, 64, 128)
 
 
@@ -124,12 +125,12 @@ def test_permute_is_the_same() -> None:
             axes = chance.choice(
                 (list(axes), (*axes, 0), axes[1:], oddity(chance), axes[:1] * x.ndim, (oddity(chance),))
             )
-        assert outcome(x.permute, axes) == outcome(SLOW["permute"], x, axes), (x, axes)
+        assert outcome(x.permute, axes) == outcome(SLOW["Layout.permute"], x, axes), (x, axes)
     x = Layout((1,) * 64, (0,) * 64, 0, 8)
     for axes in (tuple(range(64)), tuple(range(64))[::-1], (*range(63), 62), (*range(63), 64)):
-        assert outcome(x.permute, axes) == outcome(SLOW["permute"], x, axes)
-    assert outcome(x.permute) == outcome(SLOW["permute"], x)
-    assert outcome(x.permute, axes=axes) == outcome(SLOW["permute"], x, axes=axes)
+        assert outcome(x.permute, axes) == outcome(SLOW["Layout.permute"], x, axes)
+    assert outcome(x.permute) == outcome(SLOW["Layout.permute"], x)
+    assert outcome(x.permute, axes=axes) == outcome(SLOW["Layout.permute"], x, axes=axes)
 
 
 def test_reshape_is_the_same() -> None:
@@ -149,12 +150,12 @@ def test_reshape_is_the_same() -> None:
             wanted[chance.randrange(len(wanted))] = chance.choice((-1, 0, 5, oddity(chance)))
         shape = tuple(wanted)
         got = outcome(x.reshape, shape)
-        assert got == outcome(SLOW["reshape"], x, shape), (x, shape)
+        assert got == outcome(SLOW["Layout.reshape"], x, shape), (x, shape)
         found += len(got) == 3
     assert found > 3000
     for wrong in ([6], 6, None, (), (-1, -1), (1 << 62, 4), (1,) * 64, (1,) * 65, (-1,)):
         for y in (Layout.dense((6,), width_bits=4), Layout.dense((), width_bits=8)):
-            assert outcome(y.reshape, wrong) == outcome(SLOW["reshape"], y, wrong)
+            assert outcome(y.reshape, wrong) == outcome(SLOW["Layout.reshape"], y, wrong)
 
 
 def some_key(chance: random.Random, x: Layout) -> Any:
@@ -189,7 +190,7 @@ def test_indexing_is_the_same() -> None:
         x = some_layout(chance)
         key = some_key(chance, x)
         got = outcome(x.__getitem__, key)
-        assert got == outcome(SLOW["__getitem__"], x, key), (x, key)
+        assert got == outcome(SLOW["Layout.__getitem__"], x, key), (x, key)
         found += len(got) == 3
     assert found > 15_000
     x = Layout((2, 2) + (1,) * 62, (8,) * 64, 0, 8)
@@ -203,11 +204,11 @@ def test_indexing_is_the_same() -> None:
         (..., 1),
         (slice(None),) * 64,
     ):
-        assert outcome(x.__getitem__, key) == outcome(SLOW["__getitem__"], x, key)
+        assert outcome(x.__getitem__, key) == outcome(SLOW["Layout.__getitem__"], x, key)
     y = Layout((2, 2), (1 << 61, 1 << 60), 0, 8)
     for step in (2, 8, -8, 1 << 62, -(1 << 63), 0):
         key = (slice(None, None, step), slice(None, None, step))
-        assert outcome(y.__getitem__, key) == outcome(SLOW["__getitem__"], y, key)
+        assert outcome(y.__getitem__, key) == outcome(SLOW["Layout.__getitem__"], y, key)
 
 
 def test_indexing_is_that_of_numpy() -> None:
@@ -232,6 +233,115 @@ def test_indexing_is_that_of_numpy() -> None:
         assert all(a == b for n, a, b in steps if n > 1)
 
 
+def test_strided_layouts_are_the_same() -> None:
+    chance = random.Random(7)
+    for name in ("from_strides", "from_byte_strides"):
+        emitted, written = getattr(Layout, name), SLOW[f"Layout.{name}"].__get__(None, Layout)
+        for _ in range(3000):
+            x = some_layout(chance)
+            strides: Any = tuple(stride // 8 for stride in x.strides_bits)
+            arguments: list[Any] = [x.shape, strides]
+            if chance.random() < 0.5:
+                arguments.append(chance.randrange(-50, 50))
+            keywords: dict[str, Any] = {"width_bits": x.width_bits}
+            if chance.random() < 0.2:
+                arguments[chance.randrange(len(arguments))] = oddity(chance)
+            if chance.random() < 0.2 and isinstance(arguments[1], tuple) and arguments[1]:
+                arguments[1] = (*arguments[1][1:], chance.choice((oddity(chance), 1 << 60, -(1 << 61))))
+            if chance.random() < 0.2:
+                keywords = chance.choice(
+                    ({}, {"width_bits": oddity(chance)}, {"width_bits": 4, "storage": "padded"}, {"width": 8})
+                )
+            assert outcome(emitted, *arguments, **keywords) == outcome(written, *arguments, **keywords), arguments
+        assert outcome(emitted, (2,), (1,), 0, 8) == outcome(written, (2,), (1,), 0, 8)
+        assert outcome(emitted, (2,), width_bits=8) == outcome(written, (2,), width_bits=8)
+        assert outcome(emitted) == outcome(written)
+
+
+def test_broadcast_is_the_same() -> None:
+    chance = random.Random(8)
+    found = 0
+    for _ in range(8000):
+        x = some_layout(chance)
+        wanted = [chance.choice((0, 1, 2, 9)) for _ in range(chance.randrange(3))]
+        wanted += [chance.choice((1, 2, 6)) if extent == 1 else extent for extent in x.shape]
+        if chance.random() < 0.2 and wanted:
+            wanted[chance.randrange(len(wanted))] = chance.choice((oddity(chance), 1 << 62, -1))
+        shape: Any = tuple(wanted[chance.randrange(2) * (chance.random() < 0.1) :])
+        shape = list(shape) if chance.random() < 0.05 else shape
+        got = outcome(x.broadcast_to, shape)
+        assert got == outcome(SLOW["Layout.broadcast_to"], x, shape), (x, shape)
+        found += len(got) == 3
+    assert found > 4000
+    x = Layout((1,) * 64, (0,) * 64, 0, 8)
+    for shape in ((2,) * 62 + (1, 1), (2,) * 64, (1,) * 65, (1,) * 63):
+        assert outcome(x.broadcast_to, shape) == outcome(SLOW["Layout.broadcast_to"], x, shape)
+
+
+def test_comparison_is_the_same() -> None:
+    chance = random.Random(9)
+    some = [some_layout(chance) for _ in range(60)] + [Layout((1 << 40, 3), (24, 8), 8, 8) for _ in range(2)]
+    others: list[Any] = [*some, object(), None, (), Derived((2,), (8,), 0, 8)]
+    for x in some:
+        for y in others:
+            expected = SLOW["Layout.__eq__"](x, y)
+            assert x.__eq__(y) is expected
+            assert (x == y, x != y) == (expected is True, expected is not True)
+    assert some[-1] == some[-2]
+    assert some[-1] is not some[-2]
+    assert (some[0] == Anything()) is True
+
+
+class Anything:
+    """Equal to everything."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+def test_views_of_tensors_are_the_same() -> None:
+    base = Tensor.from_any(np.arange(2 * 3 * 4, dtype=np.int32).reshape(2, 3, 4))
+    array = base.numpy()
+
+    class Special(Tensor):
+        pass
+
+    views: list[tuple[str, Any]] = [
+        ("permute", (2, 0, 1)), ("permute", (0, 0, 1)), ("permute", [1, 0, 2]), ("reshape", (6, 4)), ("reshape", (-1,)),
+        ("reshape", (5, 5)), ("reshape", None), ("broadcast_to", (7, 2, 3, 4)), ("broadcast_to", (2, 3)),
+        ("__getitem__", 1), ("__getitem__", (..., slice(None, None, -1))), ("__getitem__", (0, None, slice(1, 3))),
+        ("__getitem__", 5), ("__getitem__", "a"), ("__getitem__", np.int64(1)), ("__getitem__", True),
+    ]  # fmt: skip
+    for t in (base, Special(base.buffer, base.layout, base.dtype)):
+        for name, argument in views:
+            emitted = whole(getattr(t, name), argument)
+            assert emitted == whole(SLOW[f"Tensor.{name}"], t, argument), (name, argument)
+    assert base[1, ::-1].tolist() == array[1, ::-1].tolist()
+    assert base.T.tolist() == array.T.tolist()
+    assert base.transpose().tolist() == array.swapaxes(-1, -2).tolist()
+    assert [row.tolist() for row in base] == array.tolist()
+    before = sys.getrefcount(base.buffer), sys.getrefcount(base.dtype), sys.getrefcount(base.layout)
+    for _ in range(1000):
+        base[1], base.permute((2, 0, 1)), base.reshape((24,)), base.broadcast_to((2, 2, 3, 4))
+        whole(base.permute, (0, 0))
+    assert (sys.getrefcount(base.buffer), sys.getrefcount(base.dtype), sys.getrefcount(base.layout)) == before
+    bare = object.__new__(Tensor)
+    for use in (lambda: bare[0], lambda: bare.permute(()), lambda: bare.reshape(())):
+        with pytest.raises(AttributeError):
+            use()
+
+
+def whole(call: Callable[..., Any], *arguments: Any) -> Any:
+    """A tensor's parts, or the exception."""
+    try:
+        t = call(*arguments)
+    except Exception as error:
+        return type(error), str(error)
+    return type(t), t.layout, t.dtype, id(t.buffer)
+
+
 def test_instances_are_layouts_in_every_way() -> None:
     x = Layout.dense((2, 3, 4), width_bits=16)
     for y in (x[1], x.permute((2, 0, 1)), x.reshape((6, 4)), Layout((2,), (8,), 0, 8)):
@@ -248,8 +358,8 @@ def test_instances_are_layouts_in_every_way() -> None:
         "width_bits",
         "storage",
     ]
-    for name in ("permute", "reshape", "__getitem__", "dense"):
-        function = getattr(SLOW[name], "__func__", SLOW[name])
+    for name in ("permute", "reshape", "broadcast_to", "__getitem__", "dense", "from_strides", "from_byte_strides"):
+        function = getattr(SLOW[f"Layout.{name}"], "__func__", SLOW[f"Layout.{name}"])
         assert getattr(Layout, name).__doc__ == inspect.getdoc(function)
     bare = object.__new__(Layout)
     for use in (lambda: bare[0], lambda: bare.permute(()), lambda: bare.reshape(())):
@@ -266,7 +376,7 @@ class Derived(Layout):
 
 def test_derived_classes_are_made_by_python() -> None:
     assert outcome(Derived, (2,), (8,), 0, 8) == outcome(slow_new, (2,), (8,), 0, 8)
-    assert type(Derived((2,), (8,), 0, 8)) is type(SLOW["__new__"].__func__(Derived, (2,), (8,), 0, 8))
+    assert type(Derived((2,), (8,), 0, 8)) is type(SLOW["Layout.__new__"].__func__(Derived, (2,), (8,), 0, 8))
 
 
 def test_nothing_is_left_behind() -> None:

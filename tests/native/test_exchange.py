@@ -24,8 +24,8 @@ from samebits.native import exchange, objects
 from samebits.tensor import Tensor
 
 SLOW = exchange.REFERENCE
-slow_from_dlpack: Callable[..., Tensor] = SLOW["from_dlpack"].__get__(None, Tensor)
-slow_from_any: Callable[..., Tensor] = SLOW["from_any"].__get__(None, Tensor)
+slow_from_dlpack: Callable[..., Tensor] = SLOW["Tensor.from_dlpack"].__get__(None, Tensor)
+slow_from_any: Callable[..., Tensor] = SLOW["Tensor.from_any"].__get__(None, Tensor)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -202,13 +202,28 @@ def exports() -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", exports())
 def test_capsules_are_those_without_emitted_code(name: str) -> None:
     t = exports()[name]
-    assert outcome_of(lambda: t.__dlpack_device__()) == outcome_of(lambda: SLOW["__dlpack_device__"](t))
+    assert outcome_of(lambda: t.__dlpack_device__()) == outcome_of(lambda: SLOW["Tensor.__dlpack_device__"](t))
     for request in REQUESTS:
         emitted = outcome(lambda request=request: slow_from_dlpack(Once(t.__dlpack__(**request))))
-        written = outcome(lambda request=request: slow_from_dlpack(Once(SLOW["__dlpack__"](t, **request))))
+        written = outcome(lambda request=request: slow_from_dlpack(Once(SLOW["Tensor.__dlpack__"](t, **request))))
         if request.get("copy"):  # each copy has an address of its own
             emitted, written = emitted[:3], written[:3]
         assert emitted == written, request
+
+
+@pytest.mark.parametrize("name", exports())
+def test_torch_gets_what_it_gets_without_emitted_code(name: str) -> None:
+    t = exports()[name]
+    for keywords in ({}, {"copy": False}, {"copy": True}, {"wrong": 1}):
+
+        def facts(method: Any, keywords: dict[str, Any] = keywords) -> object:
+            x = method(t, **keywords)
+            return x.dtype, tuple(x.shape), x.stride(), keywords.get("copy") or x.data_ptr()
+
+        emitted, written = (outcome_of(lambda m=m: facts(m)) for m in (Tensor.torch, SLOW["Tensor.torch"]))
+        assert emitted == written
+    with pytest.raises(TypeError):
+        t.torch(True)  # type: ignore[misc]
 
 
 def outcome_of(call: Callable[[], object]) -> object:
@@ -239,7 +254,7 @@ def test_wrong_calls_raise_what_python_raises() -> None:
 
 def test_methods_tell_their_signature_and_docstring() -> None:
     for name in ("from_dlpack", "from_any", "__dlpack__", "__dlpack_device__"):
-        written = SLOW[name]
+        written = SLOW[f"Tensor.{name}"]
         emitted, function = getattr(Tensor, name), getattr(written, "__func__", written)
         assert emitted.__qualname__ == f"Tensor.{name}"
         assert emitted.__doc__ == inspect.getdoc(function)

@@ -92,7 +92,7 @@ def test_objects_are_handed_over_and_come_back(api: Api, row: dtypes.DType) -> N
     t = Tensor.zeros((4, 6), row)
     for x in (t, t[1:3] if row.width_bits >= 8 else t, t.T if row.width_bits >= 8 else t):
         try:
-            reference = exchange.REFERENCE["__dlpack__"](x, max_version=(1, 3))
+            reference = exchange.REFERENCE["Tensor.__dlpack__"](x, max_version=(1, 3))
         except (ExchangeError, TypeError) as error:
             with pytest.raises(type(error)):
                 managed_of(api, x)
@@ -162,7 +162,7 @@ def test_what_python_refuses_is_refused(api: Api) -> None:
     closed.buffer.close()
     for x in (closed, Tensor.zeros((3, 3)).flip(0)):
         with pytest.raises((ValueError, BufferError)) as expected:
-            exchange.REFERENCE["__dlpack__"](x, max_version=(1, 3))
+            exchange.REFERENCE["Tensor.__dlpack__"](x, max_version=(1, 3))
         with pytest.raises(expected.type) as found:
             api.from_object(x, out)
         assert str(found.value) == str(expected.value)

@@ -49,6 +49,7 @@ API: dict[str, tuple[str, ...]] = {
     "PyMethod_New": ("ptr", "ptr", "ptr"),
     "PyObject_GetAttr": ("ptr", "ptr", "ptr"),
     "PyObject_IsInstance": ("i32", "ptr", "ptr"),
+    "PyObject_RichCompareBool": ("i32", "ptr", "ptr", "i32"),
     "PyObject_Vectorcall": ("ptr", "ptr", "ptr", "i64", "ptr"),
     "PyObject_VectorcallMethod": ("ptr", "ptr", "ptr", "i64", "ptr"),
     "PySlice_AdjustIndices": ("i64", "i64", "ptr", "ptr", "i64"),

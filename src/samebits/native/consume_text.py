@@ -265,5 +265,5 @@ def _from(m: Module, name: str, dtypes: int, docs: Mapping[str, str]) -> None:
             f.ret(made.now)
         with f.when(f.call("PyErr_Occurred").is_set):
             f.ret(None)
-    f.ret(f.call("PyObject_Vectorcall", f.state(f"slow_{name}"), args, nargs, kwnames))
-    m.method(f"method_{name}", name, name, FASTCALL, docs[name])
+    f.ret(f.call("PyObject_Vectorcall", f.state(f"slow_Tensor.{name}"), args, nargs, kwnames))
+    m.method(f"method_Tensor.{name}", name, name, FASTCALL, docs[f"Tensor.{name}"])

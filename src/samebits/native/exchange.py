@@ -34,12 +34,13 @@ __all__ = ["REFERENCE", "compile_exchange", "is_installed"]
 _KEPT_LAYOUTS, _KEPT_PRODUCERS = 4096, 64
 _lock = threading.RLock()
 _installed: bool | None = None
-# The methods that are replaced, as they are written in Python.
+# The methods that are replaced, as they are written in Python, by qualified name.
+_VIEWS = ("permute", "reshape", "broadcast_to", "__getitem__")
 _METHODS: tuple[tuple[type, tuple[str, ...]], ...] = (
-    (Tensor, ("from_dlpack", "from_any", "__dlpack__", "__dlpack_device__")),
-    (Layout, ("__new__", "dense", "permute", "reshape", "__getitem__")),
+    (Tensor, ("from_dlpack", "from_any", "__dlpack__", "__dlpack_device__", "torch", *_VIEWS)),
+    (Layout, ("__new__", "dense", "from_strides", "from_byte_strides", *_VIEWS, "__eq__")),
 )
-REFERENCE: dict[str, Any] = {name: vars(cls)[name] for cls, names in _METHODS for name in names}
+REFERENCE: dict[str, Any] = {f"{cls.__name__}.{name}": vars(cls)[name] for cls, names in _METHODS for name in names}
 _API_NAME = b"dlpack_exchange_api"
 # Everything that emitted code has the address of.
 _held: list[object] = []
@@ -95,8 +96,8 @@ def _try_install() -> bool:
     new_function = _python("PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     new_method = _python("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
     Layout.__signature__ = inspect.signature(Layout)  # type: ignore[attr-defined]  # which a built-in __new__ hides
-    owners = [cls for cls, names in _METHODS for _ in names]
-    for cls, table, (name, method) in zip(owners, tables, REFERENCE.items(), strict=True):
+    places = [(cls, name) for cls, names in _METHODS for name in names]
+    for (cls, name), table, method in zip(places, tables, REFERENCE.values(), strict=True):
         # A built-in function is no descriptor: it is the same for the class and an instance, and nothing is bound.
         is_bound = inspect.isfunction(method)
         setattr(cls, name, new_method(cls, table) if is_bound else new_function(table, cls, None))
@@ -117,7 +118,7 @@ def _doc(name: str, method: Any) -> str:
     parameters = list(inspect.signature(function).parameters.values())
     bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
     signature = str(inspect.Signature(bare)).replace("(self", "($self").replace("(cls", "($type")
-    return f"{name}{signature}\n--\n\n{inspect.getdoc(function)}"
+    return f"{name.partition('.')[2]}{signature}\n--\n\n{inspect.getdoc(function)}"
 
 
 def _fill(state: int, words: dict[str, int]) -> None:
@@ -127,15 +128,14 @@ def _fill(state: int, words: dict[str, int]) -> None:
         "none": None, "true": True, "false": False, "tuple_type": tuple, "int_type": int,
         "tensor_type": Tensor, "buffer_type": Buffer, "layout_type": Layout, "array_type": np.ndarray,
         "buffer": template, "cpu": CPU, "cpu_pair": CPU.dlpack, "layouts": _layouts, "producers": _producers,
-        "slow_export": _export, "slow_import": _import, "type_error": TypeError,
+        "slow_export": _export, "slow_import": _import, "to_torch": _to_torch, "type_error": TypeError,
         "exchange_error": errors.ExchangeError, "make_layout": _make_layout, "add_producer": _add_producer,
         "slice_type": slice, "ellipsis": ..., "packed": "packed", "padded": "padded",
     }  # fmt: skip
-    for cls, names in _METHODS:
-        for name in names:
-            method = REFERENCE[name]
-            # A method gets its instance as first argument; the others are called as they are found on the class.
-            named[f"slow_{name}"] = method if inspect.isfunction(method) else method.__get__(None, cls)
+    for name, method in REFERENCE.items():
+        # A method gets its instance as first argument; the others are called as they are found on the class.
+        cls = Tensor if name.startswith("Tensor.") else Layout
+        named[f"slow_{name}"] = method if inspect.isfunction(method) else method.__get__(None, cls)
     several = {"array_dtypes", "dtypes", "rows"}
     if words.keys() != named.keys() | several:
         raise ValueError(f"the state needs {sorted(words)}")
@@ -212,13 +212,19 @@ class _Once:
 
 def _export(tensor: Tensor) -> object:
     """A versioned capsule, by the method written in Python."""
-    return REFERENCE["__dlpack__"](tensor, max_version=(1, 3))
+    return REFERENCE["Tensor.__dlpack__"](tensor, max_version=(1, 3))
 
 
 def _import(capsule: object) -> Tensor:
     """The tensor of a capsule, by the method written in Python."""
-    made: Tensor = REFERENCE["from_dlpack"].__get__(None, Tensor)(_Once(capsule))
+    made: Tensor = REFERENCE["Tensor.from_dlpack"].__get__(None, Tensor)(_Once(capsule))
     return made
+
+
+def _to_torch(capsule: object) -> object:
+    """torch's tensor of a capsule, or None where nobody has imported torch yet."""
+    module = sys.modules.get("torch.utils.dlpack")
+    return None if module is None else module.from_dlpack(capsule)
 
 
 def _add_producer(type: type) -> Row | None:

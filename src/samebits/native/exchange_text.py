@@ -4,7 +4,8 @@ Common is: host memory, elements of whole bytes, lanes 1, no flag but read-only,
 and every error, is the business of the functions written in Python: an emitted function that meets a case which it
 does not know gives back what it took and calls them. So the rules have one home, and these pages hold only their
 shortest path: `consume_text` tensors that come in, `produce_text` those that go out,
-`api_text` what other libraries call directly, `layout_text` views.
+`api_text` what other libraries call directly, `layout_text` and
+`views_text` layouts and views.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from samebits.native.consume_text import consumption
 from samebits.native.dlpack_text import Facts, endings
 from samebits.native.layout_text import layouts
 from samebits.native.produce_text import production
+from samebits.native.views_text import views
 
 __all__ = ["module"]
 
@@ -24,7 +26,7 @@ __all__ = ["module"]
 def module(facts: Facts, docs: Mapping[str, str]) -> Module:
     """All functions and method tables.
 
-    Args:    docs: docstrings by method name, with the signature that `inspect` reads in front.
+    Args:    docs: docstrings by the methods' qualified names, with the signature that `inspect` reads in front.
     """
     m = Module()
     endings(m, facts)
@@ -32,4 +34,5 @@ def module(facts: Facts, docs: Mapping[str, str]) -> Module:
     production(m, facts, docs)
     exchange_api(m, facts)
     layouts(m, facts, docs)
+    views(m, facts, docs)
     return m

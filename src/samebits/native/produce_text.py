@@ -31,7 +31,7 @@ DTYPES = 32
 
 
 def production(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
-    """`__dlpack__` and `__dlpack_device__` with their method tables, `describe` and `managed`."""
+    """`__dlpack__`, `__dlpack_device__` and `torch` with their method tables, `describe` and `managed`."""
     m.reserve("dtypes", 2 * DTYPES)
     _code(m)
     _rank(m, facts)
@@ -41,8 +41,11 @@ def production(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
     _asked(m)
     _dlpack(m)
     _dlpack_device(m, facts)
-    m.method("method___dlpack__", "__dlpack__", "dlpack", FASTCALL, docs["__dlpack__"])
-    m.method("method___dlpack_device__", "__dlpack_device__", "dlpack_device", NOARGS, docs["__dlpack_device__"])
+    _torch(m, facts)
+    for name, function, flags in (
+        ("__dlpack__", "dlpack", FASTCALL), ("__dlpack_device__", "dlpack_device", NOARGS), ("torch", "torch", FASTCALL)
+    ):  # fmt: skip
+        m.method(f"method_Tensor.{name}", name, function, flags, docs[f"Tensor.{name}"])
 
 
 def _rank(m: Module, facts: Facts) -> None:
@@ -213,7 +216,7 @@ def _dlpack(m: Module) -> None:
                 f.ret(made)
             with f.when(f.call("PyErr_Occurred").is_set):
                 f.ret(None)
-    f.ret(f.call("slow", f.state("slow___dlpack__"), self, args, nargs, kwnames))
+    f.ret(f.call("slow", f.state("slow_Tensor.__dlpack__"), self, args, nargs, kwnames))
 
 
 def _dlpack_device(m: Module, facts: Facts) -> None:
@@ -227,4 +230,23 @@ def _dlpack_device(m: Module, facts: Facts) -> None:
         f.when(f.load(buffer, facts.buffer["device"]) == f.state("cpu")),
     ):
         f.ret(f.incref(f.state("cpu_pair")))
-    f.ret(f.call("slow", f.state("slow___dlpack_device__"), self, None, 0, None))
+    f.ret(f.call("slow", f.state("slow_Tensor.__dlpack_device__"), self, None, 0, None))
+
+
+def _torch(m: Module, facts: Facts) -> None:
+    """`Tensor.torch()` of writable memory, in a process that has torch; what torch does not take is Python's."""
+    f = m.function("torch", "ptr", "ptr", "ptr", "i64", "ptr")
+    self, args, nargs, kwnames = f.arguments
+    buffer = f.load(self, facts.tensor["buffer"])
+    with (
+        f.when((nargs == 0) & kwnames.is_null & buffer.is_set),
+        f.when(f.load(buffer, OBJECT_TYPE) == f.state("buffer_type")),
+        f.when(f.load(buffer, facts.buffer["read_only"]) == f.state("false")),
+    ):
+        capsule = f.own(f.call("capsule", self, 1))
+        with f.when(capsule.now.is_set):
+            made = f.own(f.call("PyObject_Vectorcall", f.state("to_torch"), capsule.address, 1, None))
+            with f.when(made.now.is_set), f.when(made.now != f.state("none")):
+                f.ret(f.take(made))
+        f.call("PyErr_Clear")
+    f.ret(f.call("slow", f.state("slow_Tensor.torch"), self, args, nargs, kwnames))
