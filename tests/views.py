@@ -197,3 +197,27 @@ def check_aliasing(rng: random.Random) -> None:
     meet = bool(np.intersect1d(mine, theirs + delta).size)
     assert one.overlaps(other, delta) == other.overlaps(one, -delta) == meet
     assert one.bounds_bits == (places(one).min(), places(one).max() + one.width_bits)
+
+
+def check_repack(rng: random.Random) -> bool:
+    """The same bits in the same order along the axis; whether there was such a view."""
+    shape = [rng.choice((1, 2, 3, 4, 8)) for _ in range(rng.randint(1, 3))]
+    layout = Layout.dense(
+        shape, width_bits=rng.choice((1, 2, 4, 6, 8)), order=rng.sample(range(len(shape)), len(shape))
+    )
+    layout = layout[random_key(rng, layout.shape)]
+    axis, width = rng.randrange(-layout.ndim, layout.ndim or 1), rng.choice((1, 2, 3, 4, 6, 8, 12, 16, 24, 32))
+    try:
+        found = layout.repack(width, axis)
+    except LayoutError:
+        return False
+    assert found.size * found.width_bits == layout.size * layout.width_bits
+    if layout.size and layout.ndim:
+        moved = [np.moveaxis(places(x), axis, -1) for x in (layout, found)]
+        before, after = (
+            (at[..., None] + np.arange(x.width_bits)).reshape(*at.shape[:-1], -1)
+            for at, x in zip(moved, (layout, found), strict=True)
+        )
+        assert np.array_equal(before, after)
+        assert not (places(found) % width).any() or width < layout.width_bits
+    return True

@@ -7,9 +7,9 @@ import views
 
 
 def run(count: int, seed: int) -> None:
-    """So many layouts, each made by up to six operations in a row, and as many pairs of arbitrary bit strides."""
+    """So many layouts, made by up to six operations in a row; beside them, arbitrary bit strides and repacked ones."""
     rng = random.Random(seed)
-    checked = 0
+    checked = repacked = 0
     while checked < count:
         pair = views.random_pair(rng)
         for _ in range(rng.randint(1, 6)):
@@ -21,6 +21,8 @@ def run(count: int, seed: int) -> None:
                 checked += 1
             pair = found
         views.check_aliasing(rng)
+        repacked += views.check_repack(rng)
+    assert repacked > count // 50
 
 
 def test_random_layouts_equal_numpy_and_brute_force() -> None:

@@ -412,7 +412,7 @@ class Layout:
         What is divided or joined is an element's storage, a padded one's padding included, so the bits are as many.
 
         Args:
-            width_bits: A multiple or a divisor of `pitch_bits`.
+            width_bits: A multiple or a divisor of `pitch_bits`; if it is that, no axis is asked for.
             axis: Along it, elements must lie side by side; an axis of extent 1, as `unsqueeze(-1)` adds, always does.
             address: Where the buffer begins.
 
