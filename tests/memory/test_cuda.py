@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import sys
 import threading
 import types
@@ -19,8 +20,9 @@ from fake_cuda import CUresult, FakeCuda
 
 from samebits import driver
 from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError
-from samebits.memory import Buffer, CudaResource, Device, address_of, allocate
+from samebits.memory import CPU, Buffer, CudaResource, Device, address_of, allocate
 from samebits.memory.allocation import resource_of
+from samebits.tensor import Tensor
 
 
 @pytest.fixture
@@ -132,6 +134,23 @@ def test_zeros_and_copies_between_all_pairs(fake: FakeCuda) -> None:
     one.close()
     with pytest.raises(ClosedError):
         host.copy_from(one)
+
+
+def test_tensors_are_made_on_a_device(fake: FakeCuda) -> None:
+    cuda = Device("cuda", 1)
+    x = Tensor.arange(5, dtype="int4", device=cuda)
+    y = Tensor.full_like(x, 3)
+    zeros, empty = Tensor.zeros_like(x, dtype="float32"), Tensor.empty((2,), "uint1", device=cuda)
+    assert [t.device for t in (x, y, zeros, empty)] == [cuda] * 4
+    assert repr(x) == "Tensor(int4, shape=(5,), cuda:1)"
+    for t, due in ((x, [0, 1, 2, 3, 4]), (y, [3] * 5), (zeros, [0.0] * 5)):
+        back = Tensor.empty_like(t, device=CPU)
+        t.buffer.copy_to(back.buffer)
+        assert back.tolist() == due
+        for use in (t.copy, t.tolist, t.digest, lambda: t.equal_bits(back), lambda: pickle.dumps(t)):  # noqa: B023
+            with pytest.raises(DeviceError, match="readable by the host"):
+                use()
+    assert Tensor.zeros_like(x, device=CPU).tolist() == [0] * 5
 
 
 def test_the_driver_tells_kinds_of_memory_apart(fake: FakeCuda) -> None:
