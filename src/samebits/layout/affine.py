@@ -235,7 +235,7 @@ class Layout:
 
     def is_contiguous(self, order: Literal["C", "F", "any"] = "C") -> bool:
         """Whether elements lie side by side in that order (`any`: in some order of the axes)."""
-        if order not in ("C", "F", "any"):
+        if not _is_named(order, ("C", "F", "any")):
             remedy = "give one of these"
             raise LayoutError(message("Layout.is_contiguous", "order", "", repr(order), "'C', 'F' or 'any'", remedy))
         if order == "C":
@@ -420,7 +420,7 @@ class Layout:
             LayoutError: The widths do not divide each other; elements do not lie side by side along the axis; its
                 extent is no multiple; or the offset, another stride or the address is none of the wider element.
         """
-        if self.width_bits == width_bits and self.storage == "packed" and type(width_bits) is int:
+        if type(width_bits) is int and self.width_bits == width_bits and self.storage == "packed":
             return self
         width, place, start = check_integers(
             "Layout.repack", "(width_bits, axis, address)", (width_bits, axis, address)
@@ -518,12 +518,15 @@ def _ordered(call: str, order: object, ndim: int, strides: Shape | None) -> Shap
     return arithmetic.stride_order(strides)
 
 
-def _check_pitch(call: str, width_bits: int, storage: str) -> int:
+def _check_pitch(call: str, width_bits: int, storage: object) -> int:
     """Bits from one dense element to the next, of a width and storage that exist."""
     if width_bits < 1:
         raise LayoutError(message(call, "width_bits", "", width_bits, "at least 1", "use DType.width_bits"))
-    if storage == "packed":
-        return width_bits
-    if storage != "padded":
+    if not _is_named(storage, ("packed", "padded")):
         raise LayoutError(message(call, "storage", "", repr(storage), "'packed' or 'padded'", "name one of the two"))
-    return -(-width_bits // 8) * 8
+    return width_bits if storage == "packed" else -(-width_bits // 8) * 8
+
+
+def _is_named(value: object, names: tuple[str, ...]) -> bool:
+    """Whether a value is one of the names; what compares in another way, as arrays do, is not."""
+    return type(value) is str and value in names

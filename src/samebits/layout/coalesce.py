@@ -26,6 +26,10 @@ def coalesce(layouts: Sequence[Layout], *, lead: SupportsIndex = 0) -> tuple[Lay
         ShapeError: The shapes differ.
         LayoutError: There is no layout, or none of number `lead`.
     """
+    try:
+        layouts = tuple(layouts)
+    except TypeError:
+        layouts = ()
     if not layouts or not all(isinstance(layout, Layout) for layout in layouts):
         kinds = f"({', '.join(type(layout).__name__ for layout in layouts)})"
         raise LayoutError(message("coalesce", "layouts", "", kinds, "at least one, all of type Layout", "give these"))

@@ -42,8 +42,9 @@ class TiledLayout:
 
     def __post_init__(self) -> None:
         shape = check_extents("TiledLayout", "shape", self.shape)
-        pieces = tuple([check_extents("TiledLayout", "pieces", axis) for axis in self.pieces])
-        strides = tuple([check_integers("TiledLayout", "strides_bits", axis) for axis in self.strides_bits])
+        pieces = tuple([check_extents("TiledLayout", "pieces", axis) for axis in _rows("pieces", self.pieces)])
+        rows = _rows("strides_bits", self.strides_bits)
+        strides = tuple([check_integers("TiledLayout", "strides_bits", axis) for axis in rows])
         if [len(axis) for axis in strides] != [len(axis) for axis in pieces]:
             expected = "nested as pieces are"
             raise LayoutError(message("TiledLayout", "strides_bits", "", strides, expected, "give one for each piece"))
@@ -282,6 +283,15 @@ class Swizzle:
         if not 0 <= where < LIMIT:
             raise LayoutError(message("Swizzle", "place", "", where, "in [0, 2**63)", "count from the tile's start"))
         return where ^ ((where >> self.shift) & (((1 << self.bits) - 1) << self.base))
+
+
+def _rows(name: str, values: Sequence[Shape]) -> tuple[Shape, ...]:
+    """The rows of all axes."""
+    try:
+        return tuple(values)
+    except TypeError:
+        expected = "a tuple of tuples of integers"
+        raise LayoutError(message("TiledLayout", name, "", repr(values), expected, "give one for each axis")) from None
 
 
 def _cut(extent: int, pieces: Shape) -> Shape | None:
