@@ -71,8 +71,15 @@ def test_one_element_fills_rows(isa: Isa, width: int) -> None:
                 check(one, row_of(n, width, storage, skip), isa)
 
 
+@pytest.mark.parametrize("width", [3, 5, 7])
+def test_widths_of_no_format_are_copied_too(width: int) -> None:
+    for isa in rows.COMPILED_ROWS:
+        for from_, to in (("packed", "padded"), ("padded", "packed"), ("packed", "packed"), ("padded", "padded")):
+            check(row_of(300, width, from_, 1), row_of(300, width, to, 2), isa)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("isa", rows.AARCH64_ROWS, ids=lambda row: row.name)
-def test_repack_on_aarch64(isa: Isa) -> None:
+def test_narrow_on_aarch64(isa: Isa) -> None:
     for width in WIDTHS:
         for n in (5, 8 * isa.lanes + 11):
             for from_, to in (("packed", "padded"), ("padded", "packed"), ("packed", "packed")):
@@ -118,7 +125,7 @@ def views(draw: st.DrawFn, shape: tuple[int, ...], width: int) -> Layout:
 @given(st.data())
 @settings(max_examples=100, deadline=None)
 def test_any_layout_to_any_layout(data: st.DataObject) -> None:
-    width = data.draw(st.sampled_from([*WIDTHS, 8]))
+    width = data.draw(st.sampled_from([*WIDTHS, *WIDTHS, 3, 5, 7, 8]))
     extents = st.sampled_from([0, 1, 2, 3, 7, 8, 9, 17, 33])
     shape = tuple(data.draw(st.lists(extents, max_size=3)))
     source, target = data.draw(views(shape, width)), data.draw(views(shape, width))

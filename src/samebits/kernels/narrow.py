@@ -20,7 +20,7 @@ from samebits import elements
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.errors import PlanError, ShapeError, message
-from samebits.kernels.narrow_text import EIGHTS, Narrow, text
+from samebits.kernels.narrow_text import EIGHTS, WIDTHS, Narrow, text
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.walk import Axis, Walk, walk
 from samebits.layout import Layout
@@ -119,7 +119,7 @@ def _source_class(source: Layout, way: Walk) -> str:
     step = way.inner.strides[0]
     if step == 0:
         return "same"
-    if step == source.width_bits and source.width_bits < 8:
+    if step == source.width_bits and step in WIDTHS:
         return "packed"
     return "bytes" if step == 8 and _in_bytes(source, way, 0) else "any"
 
@@ -129,7 +129,7 @@ def _target_class(target: Layout, way: Walk) -> str:
     step = way.inner.strides[1]
     if target.pitch_bits == 8 and _in_bytes(target, way, 1):
         return "bytes" if step == 8 else "whole"
-    return "packed" if step == target.width_bits and target.width_bits < 8 else "any"
+    return "packed" if step == target.width_bits and step in WIDTHS else "any"
 
 
 def _apart(way: Walk, target: Layout) -> tuple[int, bool]:

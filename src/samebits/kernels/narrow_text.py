@@ -18,6 +18,8 @@ from samebits.dtypes import DType
 _WORD = dtypes.uint64
 # The unsigned integer of eight elements side by side; there is none of 48 bits.
 _EIGHT: dict[int, DType] = {1: dtypes.uint8, 2: dtypes.uint16, 4: dtypes.uint32}
+# Packed elements of these widths move eight at a time.
+WIDTHS = (*_EIGHT, 6)
 
 
 @dataclass(frozen=True, slots=True)
