@@ -84,8 +84,11 @@ def loaded(names: list[str]) -> Modules:
     return found
 
 
-def crossings(producer: str, modules: Modules) -> Iterator[Crossing]:
-    """All formats from one producer into every consumer."""
+def crossings(producer: str, modules: Modules, deadly: list[list[str]]) -> Iterator[Crossing | list[str]]:
+    """All formats from one producer into every consumer; each that is tried without samebits is announced before.
+
+    `deadly` are those of the latter, as (format, consumer), that are known to end the process.
+    """
     row, module = modules[producer]
     for dtype in dtypes.ROWS:
         try:
@@ -95,7 +98,9 @@ def crossings(producer: str, modules: Modules) -> Iterator[Crossing]:
             continue
         ours = taken_in(row, module, theirs, dtype)
         for name, (consumer, its) in modules.items():
-            alone = received_alone(consumer, its, theirs, held)
+            yield [dtype.name, name]
+            dies = [dtype.name, name] in deadly
+            alone = "crashed" if dies else received_alone(consumer, its, theirs, held)
             outcome, reason = handed_on(consumer, its, ours, held)
             yield Crossing(dtype.name, producer, name, outcome, reason, alone)
 
@@ -161,23 +166,31 @@ def received_alone(consumer: Framework, module: Any, theirs: Any, held: Held) ->
     return "zero-copy" if found.address == held.address else "copy"
 
 
-def child(producer: str, consumers: str, path: str) -> None:
-    """Try one producer; a line of JSON for each crossing."""
+def child(producer: str, consumers: str, deadly: str, path: str) -> None:
+    """Try one producer; a line of JSON for each crossing and each announcement."""
     modules = loaded(sorted({producer, *consumers.split(",")}, key=list(LETTERS).index))
     with open(path, "w") as file:
-        for crossing in crossings(producer, modules):
-            print(json.dumps(asdict(crossing)), file=file, flush=True)
+        for item in crossings(producer, modules, json.loads(deadly)):
+            print(json.dumps(item if isinstance(item, list) else asdict(item)), file=file, flush=True)
 
 
 def tried(names: list[str]) -> list[Crossing]:
-    """All crossings; a producer whose process dies ends the run."""
-    found = []
+    """All crossings. A producer is tried anew where a consumer ended the process without samebits in the middle."""
+    found: list[Crossing] = []
     environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0", JAX_PLATFORMS="cpu")
     for name in names:
-        with tempfile.NamedTemporaryFile("r") as file:
-            command = [sys.executable, __file__, "--child", name, ",".join(names), file.name]
-            subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-            found += [Crossing(**json.loads(line)) for line in file]
+        deadly: list[list[str]] = []
+        while True:
+            with tempfile.NamedTemporaryFile("r") as file:
+                command = [sys.executable, __file__, "--child", name, ",".join(names), json.dumps(deadly), file.name]
+                done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True)
+                lines = [json.loads(line) for line in file]
+            if done.returncode == 0:
+                found += [Crossing(**line) for line in lines if isinstance(line, dict)]
+                break
+            if not lines or not isinstance(lines[-1], list) or lines[-1] in deadly:
+                sys.exit(f"{name} ended with {done.returncode} after {lines[-1:]}: {done.stderr[-2000:]}")
+            deadly.append(lines[-1])
     return found
 
 
@@ -207,7 +220,7 @@ def counted(found: list[Crossing], of: Callable[[Crossing], str]) -> str:
     both = [one for one in found if one.outcome not in ("none", "bytes")]
     kinds = collections.Counter(of(one) for one in both)
     kept = kinds["zero-copy"] + kinds["copy"]
-    lost = ", ".join(f"{kinds[kind]} {kind}" for kind in ("refused", "relabelled", "wrong") if kinds[kind])
+    lost = ", ".join(f"{kinds[kind]} {kind}" for kind in ("refused", "relabelled", "wrong", "crashed") if kinds[kind])
     return f"{kept} of {len(both)} kept ({kinds['zero-copy']} without a copy){'; ' + lost if lost else ''}"
 
 
@@ -282,7 +295,7 @@ def section(names: list[str]) -> str:
 def main() -> None:
     """Rewrite this environment's section of the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--only", nargs="+", choices=list(LETTERS), help="Print the section of these, write nothing.")
     options = parser.parse_args()
     if options.child:
