@@ -1,6 +1,6 @@
 """A pytest plugin, `-p guarded`: tests take host memory from a GuardResource, and all that comes back is looked at.
 
-`PYTHONPATH=tests pytest -p guarded tests/test_dlpack.py` runs a file under it.
+`PYTHONPATH=tests pytest -p guarded tests/dlpack` runs a folder under it.
 """
 
 from __future__ import annotations

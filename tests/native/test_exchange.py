@@ -610,7 +610,17 @@ def test_the_interpreter_ends_well(program: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", ["test_dlpack.py", "test_tensor.py", "layout/test_affine.py", "layout/test_fuzz.py"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "dlpack/test_capsules.py",
+        "dlpack/test_consume.py",
+        "exchange",
+        "test_tensor.py",
+        "layout/test_affine.py",
+        "layout/test_fuzz.py",
+    ],
+)
 def test_the_tests_of_exchange_pass_over_emitted_methods(file: str, pytestconfig: pytest.Config) -> None:
     tests = pytestconfig.rootpath / "tests"
     paths = os.pathsep.join([str(tests), str(pytestconfig.rootpath / "src"), os.environ.get("PYTHONPATH", "")])
