@@ -443,6 +443,24 @@ class Tensor:
         elements.copy(self.buffer.array(), self.layout, new.buffer.array(), new.layout)
         return new
 
+    def to(self, device: Device, *, stream: object = None) -> "Tensor":
+        """The same elements in memory of that device, every byte between the first and the last, in the same layout.
+
+        Args:
+            device: Where; the tensor itself comes back where it is there already.
+            stream: A CUDA stream in whose order to copy, until when both tensors must be kept; by default the copy is
+                done when this returns.
+
+        Raises:
+            DeviceError: There is no such device here, or no copy to it or from where the tensor is.
+        """
+        if device == self.device:
+            return self
+        layout, start, size_bytes = self.layout.rebased()
+        buffer = allocate(size_bytes, device=device)
+        buffer.copy_from(self.buffer.view(start, size_bytes), stream=stream)
+        return Tensor(buffer, layout, self.dtype)
+
     def values(self) -> npt.NDArray[Any]:
         """The elements as numbers of a dtype of NumPy's own that holds every value of the format exactly; a new array.
 

@@ -153,6 +153,24 @@ def test_tensors_are_made_on_a_device(fake: FakeCuda) -> None:
     assert Tensor.zeros_like(x, device=CPU).tolist() == [0] * 5
 
 
+def test_tensors_go_to_a_device_and_come_back(fake: FakeCuda) -> None:
+    cuda = Device("cuda", 1)
+    x = Tensor.arange(48, dtype="int16").reshape((4, 12))
+    wide = Tensor.from_any(np.arange(60) % 8).reshape((5, 12))
+    packed = Tensor.full((5, 12), 3, "int4")
+    for t in (x, x[1:, ::-2], x.T, x[:0], x[3, 4], packed, packed[1:, 3:], wide):
+        there = t.to(cuda)
+        assert (there.device, there.shape, there.dtype) == (cuda, t.shape, t.dtype)
+        assert there.to(cuda) is there
+        assert t.to(CPU) is t
+        assert there.to(CPU).equal_bits(t)
+        assert there.to(Device("cuda", 0)).to(CPU).equal_bits(t)
+    assert x[1].to(cuda).buffer.size_bytes == 24
+    there = x.to(cuda, stream=5)
+    assert "copy 96 on 5" in fake.log
+    assert there.to(CPU).equal_bits(x)
+
+
 def test_the_driver_tells_kinds_of_memory_apart(fake: FakeCuda) -> None:
     block = np.zeros(4096, np.uint8)
     base = address_of(block)
