@@ -331,6 +331,13 @@ def test_view_of_packed_elements_and_bytes() -> None:
     assert t.view("uint1").shape == (3, 32)
     assert Tensor.zeros((2, 8), "float6_e2m3fn").view("uint8").shape == (2, 6)
     assert Tensor.zeros((2, 0), "float6_e2m3fn").view("uint8").shape == (2, 0)
+    for start in range(6):  # wherever in memory the bytes are
+        part = Tensor.arange(12, dtype="uint8")[start : start + 6]
+        sixes = part.view("float6_e2m3fn")
+        assert sixes.shape == (8,)
+        assert sixes.view("uint8").equal_bits(part)
+    odd = Buffer.from_handle(Tensor.zeros((8,), "uint8").address + 1, 0)
+    assert Tensor(odd, Layout.dense((0, 4), width_bits=8), dtypes.uint8).view("int32").shape == (0, 1)
     assert Tensor.zeros((3,), "int4", storage="padded").view("uint4").layout.storage == "padded"
     assert Tensor.full((3,), -1, "int4", storage="padded").view("uint8").tolist() == [15] * 3
     assert Tensor.zeros((), "float32").view("int32").shape == ()

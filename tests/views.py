@@ -219,5 +219,5 @@ def check_repack(rng: random.Random) -> bool:
             for at, x in zip(moved, (layout, found), strict=True)
         )
         assert np.array_equal(before, after)
-        assert not (places(found) % width).any() or width < layout.width_bits
+        assert not (places(found) % (width & -width)).any() or width < layout.width_bits
     return True

@@ -429,7 +429,7 @@ class Tensor:
 
         Raises:
             LayoutError: There is no axis; the last one is not dense, or no whole number of new elements; or the new
-                elements would not begin at multiples of their own width.
+                elements would not begin at multiples of their own width (for 6 bits: at every second bit).
         """
         row, layout = dtypes.of(dtype), self.layout
         if row.width_bits != layout.width_bits:

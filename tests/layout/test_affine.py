@@ -223,6 +223,19 @@ def test_repacked_layouts_take_the_same_bits(width: int, factor: int) -> None:
     assert along == wide.permute((1, 0))
 
 
+def test_repacked_elements_of_six_bits_may_begin_at_any_byte() -> None:
+    for start in range(4):
+        found = Layout.dense((2, 7), width_bits=8)[:, start : start + 3].repack(2).repack(6, address=start)
+        assert found == Layout((2, 4), (56, 6), 8 * start, 6)
+    with pytest.raises(LayoutError, match="offset_bits is 9, must be a multiple of 2; copy it first"):
+        Layout((3,), (2,), 9, 2).repack(6)
+
+
+def test_repack_keeps_the_limit_of_elements() -> None:
+    with pytest.raises(ShapeError, match=r"Layout.repack: shape is .* must be fewer than 2\*\*63 elements"):
+        Layout((1 << 12, 1 << 50), (0, 8), 0, 8).repack(1)
+
+
 def test_repack_splits_anything_along_a_new_axis() -> None:
     columns = Layout.dense((4, 6), width_bits=16)[::-1, ::2]
     halves = columns.unsqueeze(-1).repack(8)
@@ -237,6 +250,7 @@ def test_repack_splits_anything_along_a_new_axis() -> None:
     empty = Layout.dense((2, 0, 3), width_bits=6)
     assert empty.repack(2).shape == (2, 0, 9)
     assert empty.repack(18).shape == (2, 0, 1)
+    assert empty.repack(18, address=3).shape == (2, 0, 1)
     assert empty.repack(12, 1) == Layout.dense((2, 0, 3), width_bits=12)
 
 

@@ -418,7 +418,9 @@ class Layout:
 
         Raises:
             LayoutError: The widths do not divide each other; elements do not lie side by side along the axis; its
-                extent is no multiple; or the offset, another stride or the address is none of the wider element.
+                extent is no multiple; or the offset, another stride or the address is no multiple of the largest power
+                of two in the wider element's width: 2 bits for 6, 64 for 64.
+            ShapeError: There would be 2**63 elements.
         """
         if type(width_bits) is int and self.width_bits == width_bits and self.storage == "packed":
             return self
@@ -428,7 +430,7 @@ class Layout:
         pitch = self.pitch_bits
         unit = views.unit_of(pitch, self.storage == "padded", width)
         views.check_multiple("Layout.repack", "offset_bits", self.offset_bits, unit)
-        if width > pitch:
+        if width > pitch and self.size:
             views.check_multiple("Layout.repack", "address in bits", start * 8, unit)
         shape, strides = views.repacked(self.shape, self.strides_bits, pitch, unit, width, place)
         return _made(shape, strides, self.offset_bits, width, "packed")

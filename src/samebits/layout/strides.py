@@ -156,7 +156,8 @@ def windows_of(shape: Shape, strides: Shape, windows: Iterable[tuple[int, int]])
 def vector_factor(shape: Shape, strides: Shape, places: Sequence[int], pitch: int, axis: int, limit: int) -> int:
     """The largest power of two of elements along `axis` that divides its extent and keeps all else aligned to it.
 
-    `places` are what must be a multiple of the vector too: offset and address.
+    Aligned is what begins at multiples of the largest power of two in the vector's width; `places`, offset and address,
+    must be too.
     """
     if shape[axis] == 1 or strides[axis] != pitch:
         return 1
@@ -164,7 +165,8 @@ def vector_factor(shape: Shape, strides: Shape, places: Sequence[int], pitch: in
     factor = 1
     while factor * 2 * pitch <= limit:
         twice = factor * 2
-        if shape[axis] % twice or any(value % (twice * pitch) for value in (*others, *places)):
+        unit = twice * pitch & -(twice * pitch)
+        if shape[axis] % twice or any(value % unit for value in (*others, *places)):
             break
         factor = twice
     return factor

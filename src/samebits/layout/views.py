@@ -160,6 +160,7 @@ def repacked(shape: Shape, strides: Shape, pitch: int, unit: int, width: int, ax
         check_multiple(call, f"axis {place} extent", shape[place], width // pitch or 1)
         extents[place] = extents[place] * pitch // width
         steps[place] = width
+        check_size(call, extents)
     for other, stride in enumerate(strides):
         if other != place and matters[other]:
             check_multiple(call, f"axis {other} stride in bits", stride, unit)
@@ -171,7 +172,8 @@ def unit_of(pitch: int, padded: bool, width: int) -> int:
     if width < 1 or (width % pitch and pitch % width):
         expected, remedy = f"a multiple or a divisor of {pitch}", "repack to a common divisor first"
         raise LayoutError(message("Layout.repack", "width_bits", "", width, expected, remedy))
-    return width if width > pitch else 8 if padded else 1
+    # Of 6 bits, elements in a row begin at every second bit.
+    return width & -width if width > pitch else 8 if padded else 1
 
 
 def resolved(call: str, wanted: Shape, size: int, like: Shape) -> Shape:
