@@ -196,8 +196,10 @@ def test_each_bad_call_has_one_clear_error(text: str) -> None:
 @pytest.mark.parametrize("name", ["int4", "float32"])
 def test_out_may_not_share_elements_with_x(name: str) -> None:
     t = shared(name)
-    for source, target in ((t[1:], t[:-1]), (t, t.flip(0)), (t[:5], t[3:])):
-        with pytest.raises(LayoutError, match="copy: out memory is that of an operand"):
+    for source, target in ((t[1:], t[:-1]), (t, t.flip(0)), (t[:5], t[3:]), (t, t)):
+        with pytest.raises(
+            LayoutError, match=r"copy: out memory is that of an operand, must be its own; leave out= away"
+        ):
             sb.copy(source, out=target)
     sb.fill(t[:4], 1)
     assert sb.copy(t[:4], out=t[4:]).tolist() == [1] * 4

@@ -105,7 +105,8 @@ class Call:
         for x in operands:
             may_be_out = not any(x is y for y in apart)
             if not (may_be_out and _is_exactly(x, tensor)) and _overlap(x, tensor):
-                expected = "its own, or exactly c's" if apart else "its own, or exactly an operand's"
+                whose = "c's" if apart else "an operand's"
+                expected = "its own" if len(apart) == len(operands) == 1 else f"its own, or exactly {whose}"
                 raise LayoutError(
                     message(self.name, "out", "memory", "that of an operand", expected, "leave out= away")
                 )
