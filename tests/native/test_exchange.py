@@ -17,10 +17,12 @@ import pytest
 import torch
 
 from samebits import dtypes
+from samebits.codegen import isa
 from samebits.errors import ExchangeError
 from samebits.layout import Layout
 from samebits.memory import CPU, Buffer, address_of
-from samebits.native import exchange, objects
+from samebits.native import compile, exchange, exchange_text, objects
+from samebits.native.dlpack_text import Facts
 from samebits.tensor import Tensor
 
 SLOW = exchange.REFERENCE
@@ -570,7 +572,8 @@ print("end")
 LATE = """
 import ctypes, numpy as np
 from samebits import Tensor
-from samebits.native import exchange, objects
+from samebits.native import compile, exchange, exchange_text, objects
+from samebits.native.dlpack_text import Facts
 assert exchange.compile_exchange()
 pointer, rename = ctypes.pythonapi["PyCapsule_GetPointer"], ctypes.pythonapi["PyCapsule_SetName"]
 pointer.restype, pointer.argtypes = ctypes.c_size_t, (ctypes.py_object, ctypes.c_char_p)
@@ -628,6 +631,16 @@ def test_the_tests_of_exchange_pass_over_emitted_methods(file: str, pytestconfig
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONMALLOC": "debug"}
     run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert run.returncode == 0, run.stdout
+
+
+def test_the_text_is_that_of_every_architecture() -> None:
+    facts = Facts(*(objects.slot_offsets(cls) for cls in (Tensor, Buffer, Layout)), "Py_IsFinalizing")
+    text = exchange_text.module(facts, {name: exchange._doc(name, method) for name, method in SLOW.items()}).text()
+    host = next(row for row in isa.ROWS if row.compiled and row.available)
+    for arch in ("x86_64", "aarch64"):
+        assert compile.object_code(text, host.target(arch))[:4] == b"\x7fELF"
+    addresses = [str(id(each)) for each in (Tensor, Buffer, Layout, CPU, np.ndarray)]
+    assert not any(address in text for address in addresses)
 
 
 def test_another_interpreter_keeps_the_methods_written_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
