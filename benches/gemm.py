@@ -142,6 +142,44 @@ def vector(isa: str, threads: int) -> list[dict[str, object]]:
     return [row(f"1 x {k} x {n}, GB/s", 4e-9 * k * n, medians(calls, 9, 3, 0.02 if threads > 1 else 0.0))]
 
 
+def types(isa: str, threads: int) -> list[dict[str, object]]:
+    """1024 cubed in each type, nothing packed ahead; torch multiplies int8 alone, and float8 here as bfloat16."""
+    import ml_dtypes
+    import numpy as np
+    import torch
+
+    import samebits as sb
+
+    torch.set_num_threads(threads)
+    n, rows = 1024, list[dict[str, object]]()
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((n, n)) for _ in range(2))
+    tx, ty = torch.from_numpy(x), torch.from_numpy(y)
+    for name in ("float64", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"):
+        kind = getattr(ml_dtypes, name, name)
+        a, b, ta, tb = x.astype(kind), y.astype(kind), *(t.to(getattr(torch, name)) for t in (tx, ty))
+        calls: dict[str, Call] = {"ours": lambda a=a, b=b: sb.matmul(a, b, threads=threads)}
+        if name == "float64":
+            calls["OpenBLAS"] = lambda a=a, b=b: a @ b
+        if name.startswith("float8"):
+            calls["torch"] = lambda a=ta, b=tb: a.bfloat16() @ b.bfloat16()
+        else:
+            calls["torch"] = lambda a=ta, b=tb: a @ b
+        with sb.use_isa(isa):
+            rows.append(row(name, 2e-9 * n**3, medians(calls, 5 if name != "float16" else 2, 1, 0.0)))
+    small = (rng.integers(0, 128, (n, n)) for _ in range(2))
+    p, q = (torch.from_numpy(z.astype(np.int8)) for z in small)
+    for left, right in ((np.int8, np.int8), (np.uint8, np.int8), (np.uint8, np.uint8), (np.int8, np.uint8)):
+        a, b = p.numpy().astype(left), q.numpy().astype(right)
+        calls = {
+            "ours": lambda a=a, b=b: sb.matmul(a, b, threads=threads),
+            "torch": lambda: torch._int_mm(p, q),
+        }
+        with sb.use_isa(isa):
+            rows.append(row(f"{left.__name__} x {right.__name__}", 2e-9 * n**3, medians(calls, 5, 3, 0.0)))
+    return rows
+
+
 def row(name: str, work: float, seconds: dict[str, float]) -> dict[str, object]:
     """Rates, and ours over the best library's."""
     rates = {key: work / value for key, value in seconds.items()}
@@ -150,7 +188,7 @@ def row(name: str, work: float, seconds: dict[str, float]) -> dict[str, object]:
 
 
 PARTS: dict[str, Callable[[str, int], list[dict[str, object]]]] = {
-    "squares": squares, "shapes": shapes, "vector": vector
+    "squares": squares, "shapes": shapes, "vector": vector, "types": types
 }  # fmt: skip
 TABLES: tuple[tuple[str, str, str, int, dict[str, str]], ...] = (
     ("One thread, nothing packed ahead", "squares", "avx512", 1, {}),
@@ -159,6 +197,8 @@ TABLES: tuple[tuple[str, str, str, int, dict[str, str]], ...] = (
     ("Two threads, avx2 beside OpenBLAS held to Haswell", "squares", "avx2", 2, {"OPENBLAS_CORETYPE": "Haswell"}),
     ("One thread, weight kept packed", "shapes", "avx512", 1, {}),
     ("One thread, one row, weight kept packed", "vector", "avx512", 1, {}),
+    ("One thread, 1024 cubed in every type", "types", "avx512_bf16", 1, {}),
+    ("One thread, 1024 cubed in every type", "types", "avx2", 1, {}),
 )
 
 
@@ -173,12 +213,12 @@ def measured(part: str, isa: str, threads: int, extra: dict[str, str]) -> list[d
 
 def show(title: str, isa: str, threads: int, rows: Sequence[dict[str, object]]) -> None:
     """One Markdown table, and its figures for the README."""
-    names = [key for key in rows[0] if key not in ("shape", "ratio")]
+    names = list(dict.fromkeys(key for found in rows for key in found if key not in ("shape", "ratio")))
     print(f"\n### {title} ({isa})\n")
     print("| M x K x N | " + " | ".join(names) + " | ours / best library |")
     print("|---" * (len(names) + 2) + "|")
     for found in rows:
-        rates = " | ".join(f"{found[name]:.1f}" for name in names)
+        rates = " | ".join(f"{found[name]:.1f}" if name in found else "" for name in names)
         print(f"| {found['shape']} | {rates} | {found['ratio']:.2f} |")
 
 
@@ -188,7 +228,7 @@ def main() -> list[dict[str, object]]:
 
     available = {row.name for row in isa.ROWS if row.available}
     found: list[dict[str, object]] = []
-    print("## Matrix products\n\nGFLOP/s (M = 1: GB/s of weight), float32.")
+    print("## Matrix products\n\nGFLOP/s (M = 1: GB/s of weight), float32 where no type is named.")
     for title, part, name, threads, extra in TABLES:
         if name in available:
             rows = measured(part, name, threads, extra)

@@ -82,6 +82,7 @@ class _Memory:
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self._machine = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
+        self._machine.ctl_set_cpu_model(arm.UC_CPU_ARM64_MAX)  # dot products are no part of the default model
         self._top = _DATA
         self._machine.mem_map(_STUBS, _PAGE)
         self._machine.mem_write(_STUBS, _RET.to_bytes(4, "little") * (_PAGE // 4))

@@ -11,7 +11,7 @@ from gemm_run import product, same
 from rows import COMPILED_ROWS, FAKE3
 
 from samebits.codegen.isa import ROWS, Isa, named
-from samebits.dtypes import bool_, float16, float32
+from samebits.dtypes import bool_, float32, int8
 from samebits.errors import OptionError, PlanError
 from samebits.kernels import gemm
 from samebits.kernels.expression import Chain
@@ -30,7 +30,7 @@ def test_plan_is_cached_and_prints_its_reasons() -> None:
     plan = gemm.plan(dense(100, 200, 300), isa, 1)
     assert plan is gemm.plan(dense(100, 200, 300), isa, 1)
     text = str(plan)
-    assert text.startswith("matmul a[100,300] b[300,200], chunk 128\n  isa scalar, threads 1\n  tile: MR 4 NR 2")
+    assert text.startswith("matmul a[100,300] b[300,200], chunk 128\n  isa scalar, threads 1\n  engine: fma float32\n")
     assert "form: fused" in text
     assert "rejected staged: all 100 rows are one block: nothing would use packed B again" in text
 
@@ -84,13 +84,13 @@ def test_operands_of_another_dtype_than_their_kernels_are_refused() -> None:
     chain = Chain()
     t, limit = chain.input(float32), chain.input(float32)
     less = chain.finish(chain.apply("less", t, limit))
-    isa, line, half = ROWS[1], Matrix(0, 1), Matrix(10, 1, dtype=float16)
+    isa, line, half = ROWS[1], Matrix(0, 1), Matrix(10, 1, dtype=int8)
     cases = {
-        "matmul: a dtype is float16, must be float32; describe it as it lies": replace(dense(10, 10, 10), a=half),
+        "matmul: out dtype is int8, must be float32; describe it as it lies": replace(dense(10, 10, 10), out=half),
         "matmul: out dtype is float32, must be bool; describe it as it lies": dense(
             10, 10, 10, epilogue=less, sources=(line,)
         ),
-        "matmul: source 1 dtype is float16, must be float32; describe it as it lies": replace(
+        "matmul: source 1 dtype is int8, must be float32; describe it as it lies": replace(
             dense(10, 10, 10, epilogue=less, sources=(half,)), out=Matrix(10, 1, dtype=bool_)
         ),
         "matmul: sources count is 0, must be 1, as the epilogue's inputs after t are; list each input's source": dense(

@@ -234,9 +234,9 @@ def closed():
             "matmul: b row count is 3, must be a's column count 4; pass b of shape [..., 4, N]",
         ),
         (
-            lambda x: sb.matmul(x.astype(np.float64), x.T),
+            lambda x: sb.matmul(x.astype(np.int64), x.T),
             sb.DTypeError,
-            "matmul: a dtype is float64, must be float32; convert it first",
+            "matmul: a dtype is int64, must be a float or an integer of at most 8 bits; convert it first",
         ),
         (
             lambda x: sb.matmul(x, x.T, activation="tanh"),

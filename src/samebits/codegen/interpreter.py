@@ -254,6 +254,34 @@ class NumpyBuilder:
         rules.floats("canonical", x)
         return Vector(x.dtype, ieee.canonical(x.lanes))
 
+    # -- inner products of neighbours ----------------------------------------------------------------------------
+    def dot2_bfloat16(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        rules.dot("dot2_bfloat16", acc, x, y)
+        total = acc.lanes
+        for half in (1, 0):
+            first, second = (
+                (v.lanes.view(np.uint16)[half::2].astype(np.uint32) << 16).view(np.float32) for v in (x, y)
+            )
+            total = ieee.fma(first, second, total)
+        return Vector(acc.dtype, total)
+
+    def _dot(self, word: str, kinds: tuple[type[Any], type[Any]], acc: Vector, x: Vector, y: Vector) -> Vector:
+        rules.dot(word, acc, x, y)
+        pairs = [
+            v.lanes.view(kind).astype(np.int64).reshape(v.width, -1) for v, kind in zip((x, y), kinds, strict=True)
+        ]
+        total = acc.lanes + (pairs[0] * pairs[1]).sum(axis=1)
+        return Vector(acc.dtype, total.astype(np.int32))
+
+    def dot2_int16(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        return self._dot("dot2_int16", (np.int16, np.int16), acc, x, y)
+
+    def dot4_uint8_int8(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        return self._dot("dot4_uint8_int8", (np.uint8, np.int8), acc, x, y)
+
+    def dot4_int8(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        return self._dot("dot4_int8", (np.int8, np.int8), acc, x, y)
+
     # -- bits, comparisons, choice -----------------------------------------------------------------------------
     def bit_and(self, x: Vector, y: Vector) -> Vector:
         rules.bits("bit_and", x, y)

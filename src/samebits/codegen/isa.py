@@ -29,12 +29,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Isa:
-    """One instruction set: `lanes` float32 in a vector register, `registers` of them."""
+    """One instruction set: `lanes` float32 in a vector register, `registers` of them.
+
+    `instructions`: words of the vocabulary that are one instruction here; elsewhere they are made of plain ones.
+    """
 
     name: str
     lanes: int
     registers: int
     targets: tuple[Target, ...] = ()
+    instructions: frozenset[str] = frozenset()
 
     @property
     def available(self) -> bool:
@@ -65,19 +69,35 @@ class Isa:
 
 # What the psABI's levels x86-64-v3 and x86-64-v4 add and LLVM may therefore use.
 _V3 = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt")
-_V4 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _AARCH64 = Target("aarch64", "generic", "+neon")
+_AARCH64_DOT = Target("aarch64", "generic", "+neon,+dotprod", ("dotprod",))
+
+
+def _v3(*extensions: str) -> tuple[Target, ...]:
+    """The target x86-64-v3 with extensions by LLVM's names."""
+    return (Target("x86_64", "x86-64-v3", ",".join(f"+{x}" for x in extensions), (*_V3, *extensions)),)
+
+
+def _v4(*extensions: str) -> tuple[Target, ...]:
+    """The target x86-64-v4 with extensions by LLVM's names, at the full width of its registers."""
+    features = ",".join([*(f"+{x}" for x in extensions), "-prefer-256-bit"])
+    return (Target("x86_64", "x86-64-v4", features, (*_V4, *extensions)),)
+
+
+_DOT16, _DOT8, _DOT8_SIGNED, _DOT_BF16 = "dot2_int16", "dot4_uint8_int8", "dot4_int8", "dot2_bfloat16"
 
 ROWS: tuple[Isa, ...] = (
     Isa("numpy", 64, 1024),
     Isa("scalar", 1, 16, (Target("x86_64", "x86-64", "+fma", ("fma",)), _AARCH64)),
     Isa("neon", 4, 32, (_AARCH64,)),
-    Isa("avx2", 8, 16, (Target("x86_64", "x86-64-v3", "", _V3),)),
-    Isa(
-        "avx512", 16, 32,
-        (Target("x86_64", "x86-64-v4", "-prefer-256-bit", (*_V3, *_V4)),),
-    ),
-)  # fmt: skip
+    Isa("neon_dot", 4, 32, (_AARCH64_DOT,), frozenset({_DOT8_SIGNED})),
+    Isa("avx2", 8, 16, _v3(), frozenset({_DOT16})),
+    Isa("avx_vnni", 8, 16, _v3("avxvnni"), frozenset({_DOT16, _DOT8})),
+    Isa("avx512", 16, 32, _v4(), frozenset({"lookup", _DOT16})),
+    Isa("avx512_vnni", 16, 32, _v4("avx512vnni"), frozenset({"lookup", _DOT16, _DOT8})),
+    Isa("avx512_bf16", 16, 32, _v4("avx512vnni", "avx512bf16"), frozenset({"lookup", _DOT16, _DOT8, _DOT_BF16})),
+)
 
 _forced: contextvars.ContextVar[Isa | None] = contextvars.ContextVar("samebits_isa", default=None)
 

@@ -1,7 +1,8 @@
 """The LLVM meaning of the vocabulary: kernel text in, one LLVM module as text out.
 
 A vector is split into parts of `isa.lanes` lanes whatever its dtype; LLVM halves what is wider than a register
-(16 float64 lanes become two zmm). Start at `emit`; control is in `LlvmBuilder`, lanes in `llvm_lanes.Lanes`.
+(16 float64 lanes become two zmm). Start at `emit`; control is in `LlvmBuilder`, lanes in `llvm_lanes.Lanes`, their
+inner products in `llvm_dots.Dots`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from samebits.codegen import rules
-from samebits.codegen.llvm_lanes import Lanes
+from samebits.codegen.llvm_dots import Dots
 from samebits.codegen.ssa import (
     Condition,
     Index,
@@ -33,7 +34,7 @@ def emit(spec: KernelSpec) -> str:
     return builder.module()
 
 
-class LlvmBuilder(Lanes):
+class LlvmBuilder(Dots):
     """`vocabulary.Builder` that writes LLVM IR."""
 
     def __init__(self, spec: KernelSpec) -> None:

@@ -1,6 +1,6 @@
 """Vectors made of constants, scalars and lanes of other vectors: splats, slices, transposes, table lookups.
 
-The only place where an instruction set shows: `lookup` uses the two-register permute of AVX-512 where the row has it.
+`lookup` uses the two-register permute of AVX-512 where the row has it.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Shuffles(Registers):
     def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
         rules.table(len(table), dtype, index)
         table = [rules.constant(x, dtype) for x in table]
-        permute = dtype.name == "float64" and len(table) <= 16 and self.isa.name == "avx512"
+        permute = dtype.name == "float64" and len(table) <= 16 and "lookup" in self.isa.instructions
         parts = []
         for (kind, part), size in zip(index.kinds(), index.sizes, strict=True):
             if permute and size == 16:

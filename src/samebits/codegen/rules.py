@@ -100,6 +100,14 @@ def single(word: str, v: Typed) -> None:
         raise TypeError(f"{word} of {v.width} lanes: must be 1")
 
 
+def dot(word: str, acc: Typed, x: Typed, y: Typed) -> None:
+    """Lanes of int32 that hold the elements; an accumulator of int32, for bfloat16 of float32."""
+    same(word, x, y)
+    _demand(word, x.dtype, x.dtype is dtypes.int32, "int32")
+    due = dtypes.float32 if word == "dot2_bfloat16" else dtypes.int32
+    _demand(word, acc.dtype, acc.dtype is due and acc.width == x.width, f"{due.name} x {x.width}")
+
+
 def iota(dtype: DType, width: int) -> None:
     """Integers that hold width - 1."""
     _demand("iota", dtype, is_computed_integer(dtype), "an integer of whole bytes")

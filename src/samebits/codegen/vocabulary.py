@@ -147,6 +147,21 @@ class Builder(Protocol):
     def canonical(self, x: Vector) -> Vector:
         """x, every NaN lane replaced by the dtype's canonical NaN. Identity on integers and masks."""
 
+    # -- inner products of neighbours: a lane of int32 holds several elements, the first in its low bits -------------
+    def dot2_bfloat16(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        """Lanes of float32: fma(low x, low y, fma(high x, high y, acc)) for the two bfloat16 of each lane of x and y.
+
+        Only where no operand and no result can be subnormal: one instruction set takes those for zero."""
+
+    def dot2_int16(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        """acc + the two products of int16, wrapping."""
+
+    def dot4_uint8_int8(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        """acc + the four products of a uint8 of x and an int8 of y, wrapping."""
+
+    def dot4_int8(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        """acc + the four products of int8, wrapping."""
+
     # -- bits (integers) -----------------------------------------------------------------------------------------
     def bit_and(self, x: Vector, y: Vector) -> Vector:
         """Also masks."""

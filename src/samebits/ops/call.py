@@ -17,7 +17,7 @@ import numpy.typing as npt
 from samebits import driver
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
-from samebits.dtypes import DType
+from samebits.dtypes import DType, float32, float64
 from samebits.errors import (
     ClosedError,
     DeviceError,
@@ -125,15 +125,15 @@ class Call:
             expected = f"one that broadcasts with {shape}"
             raise ShapeError(message(self.name, name, "shape", other, expected, "reshape it")) from None
 
-    def number(self, name: str, value: object) -> float:
-        """value rounded once to float32.
+    def number(self, name: str, value: object, dtype: DType = float32) -> float:
+        """value rounded once to float32, or to float64.
 
         Raises:  OptionError if it is no real number.
         """
         try:
             if isinstance(value, numbers.Real):
                 with np.errstate(over="ignore"):
-                    return float(np.float32(float(value)))
+                    return float(value) if dtype is float64 else float(np.float32(float(value)))
         except OverflowError:
             pass
         raise OptionError(message(self.name, name, "", repr(value), "a number", "pass a float"))
@@ -177,7 +177,7 @@ class Call:
             places.append(number)
         if len(_memos) >= _MEMOS:
             _memos.clear()
-        unit = max([x.dtype.size_bytes for x in operands])
+        unit = max([1, *(x.layout.pitch_bits >> 3 for x in operands)])
         reused = result.nbytes if self.kind == "numpy" and result.nbytes >= MAPPED else 0
         _memos[signature.key] = _Memo(
             self.isa, prepared, tuple(places), tuple(self._constants), result.shape, result.dtype, self.kind, reused,

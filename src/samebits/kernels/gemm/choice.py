@@ -1,4 +1,4 @@
-"""The choices of a plan: orientation, tile, form, cache blocks, and how tasks share the work.
+"""The choices of a plan: orientation, engine, tile, form, cache blocks, and how tasks share the work.
 
 `choose` is pure; what it did not take it lists with the reason. Every choice gives the same bits.
 """
@@ -6,22 +6,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
-from samebits.dtypes import float32
+from samebits.dtypes import ROWS, DType, bfloat16, float16, float32
 from samebits.errors import OptionError, PlanError, message
+from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import tiles
-from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Spec
+from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.macrokernel import IN_PLACE, PACKED
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.pack import COPIED_VECTORS
 from samebits.kernels.gemm.tiles import Rows, Tile
+from samebits.kernels.gemm.words import Words
 
 FUSED, STAGED = "fused", "staged"
 FORMS = (PACKED, FUSED, STAGED, IN_PLACE)
-FLOAT_BYTES = 4
 LINE_BYTES = 64
+# Floats that are sources beside float32: they are widened exactly.
+_WIDENED = tuple(row for row in ROWS if row.is_float and row.width_bits <= 16 and row.width_bits % 8 == 0)
 # A block of A stays in the second cache (1 MB here, 512 KB on smaller cores) beside a micropanel of B and a tile of C.
 _A_BYTES = 384 * 1024
 # Longer KC means fewer visits to C, which miss where its rows are a power of two apart: at 2048 cubed 101.0, 102.7 and
@@ -48,13 +52,17 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Everything decided: `order` holds the plan's operand numbers of a, b, out and each source; a task is one of the
-    `m_blocks` equal blocks of M and `n_step` panels; B is packed `round_panels` at a time."""
+    """Everything decided. Along K all but `c.k` counts words of the engine. `order` holds the plan's operand numbers of
+    a, b, out and each source; a task is one of the `m_blocks` equal blocks of M and `n_step` panels; B is packed
+    `round_panels` at a time."""
 
     c: Contraction
     order: tuple[int, ...]
     isa: Isa
     threads: int
+    engine: Engine
+    words: tuple[Words, Words]
+    checked: bool
     tile: Tile
     rows: Rows
     wide: int
@@ -71,7 +79,7 @@ class Choice:
     @property
     def nr(self) -> int:
         """Columns of a panel."""
-        return self.tile.nr(self.isa)
+        return self.tile.nv * self.engine.lanes(self.isa)
 
     @property
     def panels(self) -> int:
@@ -84,61 +92,116 @@ class Choice:
         return max(1, -(-self.rows.panels // self.m_blocks))
 
     @property
+    def steps(self) -> int:
+        """Words along K."""
+        return self.engine.steps(self.c.k)
+
+    @property
+    def panels_words(self) -> int:
+        """Words of all panels of one batch, with their facts."""
+        return size_words(self.engine, self.c.k, self.panels * self.nr)
+
+    @property
+    def zeros(self) -> tuple[bool, bool]:
+        """Whether elements of A and of B in the words are apart from the numbers they stand for by a zero point."""
+        w, z = self.words, self.c.zeros
+        return z[0] is not None or w[0].offset != 0, z[1] is not None or w[1].offset != 0
+
+    @property
     def pitch(self) -> int:
-        """Elements between rows of a packed block of A: KC in whole copies, and a line, or rows would share a set."""
-        width = COPIED_VECTORS * self.isa.lanes
-        return -(-self.kc // width) * width + LINE_BYTES // FLOAT_BYTES
+        """Words between rows of a packed block of A: KC in whole copies, and a line, or rows would share a set."""
+        width = COPIED_VECTORS * self.engine.lanes(self.isa)
+        return -(-self.kc // width) * width + LINE_BYTES // self.engine.word.size_bytes
+
+
+def size_words(engine: Engine, k: int, columns: int) -> int:
+    """Words of panels of `columns` columns in all, with their facts."""
+    return (engine.steps(k) + engine.has_facts) * columns
+
+
+def words_of(engine: Engine, a: DType, b: DType) -> tuple[Words, Words]:
+    """How elements of A and of B become the engine's words."""
+    pairs = ((engine.a, a), (engine.b, b))
+    return tuple(Words(x, e, engines.offset(e, x), engine.depth, engine.word) for e, x in pairs)  # type: ignore[return-value]
 
 
 def choose(
-    described: Contraction, isa: Isa, threads: int, tile: Tile | None, form: str | None, blocks: Blocks | None
-) -> Choice:
-    """What `described` runs with; `tile`, `form` and `blocks` overrule the measured ones."""
+    described: Contraction, isa: Isa, threads: int, tile: Tile | None, form: str | None, blocks: Blocks | None,
+    name: str | None = None,
+) -> Choice:  # fmt: skip
+    """What `described` runs with; `tile`, `form`, `blocks` and the engine called `name` overrule the measured ones."""
     rejected: list[tuple[str, str]] = []
     tile = tile or tiles.tile_for(isa)
-    nr = tile.nr(isa)
-    _check_dtypes(described)
+    engine = _engine(described, isa, [], name)
+    nr = tile.nv * engine.lanes(isa)
     c, order = _orient(normal(described), nr, rejected)
-    _check(c, nr, isa, form)
+    engine = _engine(c, isa, rejected, name)
+    _check(c, nr, isa, form, engine)
+    words = words_of(engine, c.a.dtype, c.b.dtype)
+    if engine.exact:
+        total = engines.total_of(c.a.dtype, c.b.dtype, c.k, (c.zeros[0] is not None, c.zeros[1] is not None))
+        # The order is free, so it is one chunk a block.
+        engine, c = replace(engine, total=total), replace(c, spec=Spec(_KC * engine.depth))
+    _check_dtypes(c, engine)
+    steps, size = engine.steps(c.k), engine.word.size_bytes
     # A chunk longer than K is as long as K; rounded, so that kernels are shared.
-    chunk = min(c.spec.chunk, -(-max(c.k, 1) // _KC_LEAST) * _KC_LEAST)
-    form = _form(c, blocks, rejected) if form is None or not c.k else form
-    blocks = blocks or blocks_for(c, form)
+    chunk = min(c.spec.chunk // engine.depth, -(-max(steps, 1) // _KC_LEAST) * _KC_LEAST)
+    if form is None or not c.k:
+        form = _form(c, words, blocks, size, rejected)
+    blocks = blocks or blocks_for(c.m, steps, form, size)
     kc = chunk * max(1, blocks.kc // chunk)
     rows = tiles.cut(c.m, tile.mr)
     wide = tiles.columns(rows.heights[0], tile, isa, in_place=form == IN_PLACE)
     panels = -(-c.n // nr)
-    in_scratch = (c.out.column != 1 or c.in_place or c.out.dtype is not float32) and c.k > kc
-    m_blocks, n_step = _share(c, rows, panels, wide, threads, form, blocks, nr, in_scratch)
+    in_scratch = (c.out.column != 1 or c.in_place or c.out.dtype is not engine.total) and steps > kc
+    m_blocks, n_step = _share(c, rows, panels, wide, threads, form, blocks, nr, in_scratch, engine.total.size_bytes)
     group = wide
     if form == FUSED:
-        group = max(1, min(GROUP, _GROUP_BYTES // (FLOAT_BYTES * kc * nr), n_step) // wide) * wide
+        group = max(1, min(GROUP, _GROUP_BYTES // (size * kc * nr), n_step) // wide) * wide
     round_panels = panels
     if form == STAGED:
-        room = max(wide, _STAGED_BYTES // max(1, nr * c.k * FLOAT_BYTES * math.prod(c.batch)) // wide * wide)
+        whole = size_words(engine, c.k, nr) * size * math.prod(c.batch)
+        room = max(wide, _STAGED_BYTES // max(1, whole) // wide * wide)
         n_step = min(n_step, room)
         round_panels = room // n_step * n_step
     return Choice(
-        c=c, order=order, isa=isa, threads=threads, tile=tile, rows=rows, wide=wide, group=group, kc=kc, chunk=chunk,
-        form=form, m_blocks=m_blocks, n_step=n_step, round_panels=round_panels, in_scratch=in_scratch,
-        rejected=tuple(rejected),
+        c=c, order=order, isa=isa, threads=threads, engine=engine, words=words,
+        checked=engine.is_guarded and engines.must_check(c.a.dtype, c.b.dtype), tile=tile, rows=rows, wide=wide,
+        group=group, kc=kc, chunk=chunk, form=form, m_blocks=m_blocks, n_step=n_step, round_panels=round_panels,
+        in_scratch=in_scratch, rejected=tuple(rejected),
     )  # fmt: skip
 
 
-def _check_dtypes(c: Contraction) -> None:
+def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str | None) -> Engine:
+    """The engine of the panels, else the fastest one that takes the operands."""
+    if isinstance(c.b, Panels):
+        name = c.b.engine
+        if not engines.takes(engines.named(name).a, c.a.dtype):
+            remedy = f"pack it again with pack(b, left={c.a.dtype.name!r})"
+            raise PlanError(message("matmul", "b", "engine", repr(name), f"one for {c.a.dtype.name}", remedy))
+    return engines.choose(c.a.dtype, c.b.dtype, c.spec.chunk, isa, rejected, name)
+
+
+def _check_dtypes(c: Contraction, engine: Engine) -> None:
     """Kernels read and write what the epilogue says, so an operand of another width would be overrun."""
     e = c.epilogue
     if e is not None and len(e.inputs) != 1 + len(c.sources):
         expected = f"{len(e.inputs) - 1}, as the epilogue's inputs after t are"
         raise PlanError(message("matmul", "sources", "count", len(c.sources), expected, "list each input's source"))
-    taken = [float32, float32, *(e.inputs[1:] if e else ()), e.dtype(e.outputs[0]) if e else float32]
-    names = ["a", "b", *(f"source {i}" for i in range(1, len(taken) - 2)), "out"]
-    for name, x, dtype in zip(names, (c.a, c.b, *(c.sources if e else ()), c.out), taken, strict=True):
-        if x.dtype is not dtype:
-            raise PlanError(message("matmul", name, "dtype", x.dtype.name, dtype.name, "describe it as it lies"))
+    if e is not None and e.inputs[0] is not engine.total:
+        remedy = "give the epilogue an input of that dtype"
+        raise PlanError(message("matmul", "t", "dtype", e.inputs[0].name, engine.total.name, remedy))
+    result = e.dtype(e.outputs[0]) if e else engine.total
+    taken = [*(e.inputs[1:] if e else ()), result]
+    names = [*(f"source {i}" for i in range(1, len(taken))), "out"]
+    other = {"out": (float16, bfloat16)}
+    for name, x, dtype in zip(names, (*(c.sources if e else ()), c.out), taken, strict=True):
+        if x.dtype is dtype or (dtype is float32 and x.dtype in other.get(name, _WIDENED)):
+            continue
+        raise PlanError(message("matmul", name, "dtype", x.dtype.name, dtype.name, "describe it as it lies"))
 
 
-def _check(c: Contraction, nr: int, isa: Isa, form: str | None) -> None:
+def _check(c: Contraction, nr: int, isa: Isa, form: str | None, engine: Engine) -> None:
     if isinstance(c.b, Panels) and c.b.nr != nr:
         expected = f"{nr} on Isa row {isa.name}"
         raise PlanError(message("matmul", "b", "panel width", c.b.nr, expected, "pack it again with pack()"))
@@ -146,19 +209,19 @@ def _check(c: Contraction, nr: int, isa: Isa, form: str | None) -> None:
         given = PACKED if isinstance(c.b, Panels) else "unpacked"
         possible = [PACKED] if isinstance(c.b, Panels) else [FUSED, STAGED, IN_PLACE]
         raise OptionError(message("plan", "form", f"for {given} b", repr(form), f"one of {possible}", "leave it away"))
-    if form == IN_PLACE and isinstance(c.b, Matrix) and c.b.column != 1:
+    if form == IN_PLACE and isinstance(c.b, Matrix) and (c.b.column != 1 or c.b.dtype is not engine.word):
         raise OptionError(message("plan", "form", "", repr(form), "used where b has contiguous rows", "leave it away"))
 
 
-def blocks_for(c: Contraction, form: str) -> Blocks:
+def blocks_for(m: int, steps: int, form: str, size: int) -> Blocks:
     """KC as long as K allows, MC what then fits `_A_BYTES`; all of M as one block while KC stays long enough.
 
     Where B is packed on the way KC is short, so that more panels can be packed together.
     """
-    elements = _A_BYTES // FLOAT_BYTES
+    elements = _A_BYTES // size
     kc = _KC_LEAST
-    longest = _KC_FEW_ROWS if c.m * _KC_FEW_ROWS <= elements else _KC
-    while form != FUSED and kc < min(c.k, longest) and (c.m * kc * 2 <= elements or c.m * _KC_LEAST > elements):
+    longest = _KC_FEW_ROWS if m * _KC_FEW_ROWS <= elements else _KC
+    while form != FUSED and kc < min(steps, longest) and (m * kc * 2 <= elements or m * _KC_LEAST > elements):
         kc *= 2
     return Blocks(elements // kc, 1 << 40, kc)
 
@@ -178,14 +241,19 @@ def _orient(c: Contraction, nr: int, rejected: list[tuple[str, str]]) -> tuple[C
     return c, order
 
 
-def _form(c: Contraction, blocks: Blocks | None, rejected: list[tuple[str, str]]) -> str:
+def _form(
+    c: Contraction, words: tuple[Words, Words], blocks: Blocks | None, size: int, rejected: list[tuple[str, str]]
+) -> str:
     """Where B's panels come from."""
     if isinstance(c.b, Panels):
         return PACKED
-    if c.m == 1 and c.b.column == 1:
+    if c.k and (c.zeros[0] is not None or words[0].offset):
+        rejected.append((FUSED, "the zero points of a need the sums of b's columns first"))
+        return STAGED
+    if c.m == 1 and c.b.column == 1 and words[1].is_plain:
         rejected.append((FUSED, "one row uses each element of B once: packing would only add a copy"))
         return IN_PLACE
-    if c.m <= (blocks.mc if blocks else _A_BYTES // FLOAT_BYTES // _KC_LEAST) or not c.k:
+    if c.m <= (blocks.mc if blocks else _A_BYTES // size // _KC_LEAST) or not c.k:
         rejected.append((STAGED, f"all {c.m} rows are one block: nothing would use packed B again"))
         return FUSED
     rejected.append((FUSED, f"{c.m} rows are several blocks, and each would pack B again"))
@@ -194,13 +262,13 @@ def _form(c: Contraction, blocks: Blocks | None, rejected: list[tuple[str, str]]
 
 def _share(
     c: Contraction, rows: Rows, panels: int, wide: int, threads: int, form: str, blocks: Blocks, nr: int,
-    in_scratch: bool,
+    in_scratch: bool, size: int,
 ) -> tuple[int, int]:  # fmt: skip
     """(blocks of M, panels of a task): cache blocks, made smaller until every thread has a few, and equally many."""
     m_step, n_step = max(1, blocks.mc // rows.heights[0]), max(1, min(panels, blocks.nc // nr))
     if in_scratch:
         height = m_step * rows.heights[0]
-        n_step = max(1, min(n_step, _KEPT_BYTES // (FLOAT_BYTES * height * nr)))
+        n_step = max(1, min(n_step, _KEPT_BYTES // (size * height * nr)))
     m_blocks = max(1, -(-rows.panels // m_step))
     if form != FUSED and threads > 1 and math.prod(c.batch) % threads:
         # Two a thread at least, and as many for each: the rows of one block more or less are a tenth of the time.

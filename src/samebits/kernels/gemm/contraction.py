@@ -10,6 +10,7 @@ are matrices in their order, out. Start at `Contraction`; `fused` builds the usu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from samebits import driver
 from samebits.dtypes import DType, float32
 from samebits.errors import OptionError, message
-from samebits.kernels.expression import Expression, Node
+from samebits.kernels.expression import Chain, Expression, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,13 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """A right operand that is already in panels [panel][k][nr] (`packed.PackedMatrix`); batches lie `batch` apart."""
+    """A right operand that is already in panels (`packed.PackedMatrix`): elements of `dtype` as words of the engine
+    called `engine`, `nr` columns a panel; batches lie `batch` words apart."""
 
     nr: int
     batch: tuple[int, ...] = ()
     dtype: DType = float32
+    engine: str = "fma float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +77,11 @@ class Immediate:
     dtype: DType = float32
 
     @classmethod
-    def of(cls, value: float) -> Immediate:
-        """value rounded to float32, whatever the caller's rounding mode; infinite where it is too large."""
+    def of(cls, value: float, dtype: DType = float32) -> Immediate:
+        """value rounded to a float dtype, whatever the caller's rounding mode; infinite where it is too large."""
         with driver.default_float_environment(), np.errstate(over="ignore"):
-            return cls(int(np.float32(value).view(np.int32)))
+            rounded = np.asarray(value, np.float64).astype(dtype.numpy)
+        return cls(int(rounded.view(f"i{dtype.size_bytes}")), dtype)
 
 
 Source = Matrix | Immediate
@@ -88,7 +92,8 @@ class Contraction:
     """One product and its epilogue.
 
     `epilogue` takes t as input 0 and `sources` as inputs 1, 2, ...; each source is a full matrix, or repeats along
-    rows (`row=0`: a bias over N), along columns (`column=0`), or both; None stores t.
+    rows (`row=0`: a bias over N), along columns (`column=0`), or both; None stores t. `zeros`: which sources are the
+    int32 zero points of a (one a row) and of b (one a column); the epilogue has inputs for them and does not use them.
     """
 
     m: int
@@ -102,6 +107,7 @@ class Contraction:
     sources: tuple[Source, ...] = ()
     in_place: bool = False
     spec: Spec = SB1
+    zeros: tuple[int | None, int | None] = (None, None)
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -116,58 +122,64 @@ class Contraction:
         return replace(
             self, m=self.n, n=self.m, a=self.b.transposed, b=self.a.transposed, out=self.out.transposed,
             sources=tuple(s.transposed if isinstance(s, Matrix) else s for s in self.sources),
+            zeros=(self.zeros[1], self.zeros[0]),
         )  # fmt: skip
 
     def __str__(self) -> str:
         batch = f" batch {list(self.batch)}" if self.batch else ""
         right = "packed" if isinstance(self.b, Panels) else "b"
-        return f"matmul a[{self.m},{self.k}] {right}[{self.k},{self.n}]{batch}, chunk {self.spec.chunk}"
+        types = "" if self.a.dtype is self.b.dtype is float32 else f" {self.a.dtype.name} x {self.b.dtype.name}"
+        return f"matmul{types} a[{self.m},{self.k}] {right}[{self.k},{self.n}]{batch}, chunk {self.spec.chunk}"
 
 
 def fused(
     *,
+    total: DType = float32,
+    result: DType | None = None,
+    zeros: Sequence[Matrix] = (),
     alpha: float | None = None,
     beta: float | None = None,
     c: Matrix | None = None,
     bias: Matrix | None = None,
     activation: Expression | None = None,
 ) -> tuple[Expression | None, tuple[Source, ...]]:
-    """activation(t * alpha + beta * c + bias) as (epilogue, sources), in the order of section 2 step 4.
+    """result(activation(t * alpha + beta * c + bias)) as (epilogue, sources), in the order of section 2 step 4.
 
-    Matrix sources come in the order c, bias. `beta=None` adds c as it is (which has the bits of beta = 1);
-    `activation` is an Expression of one float32 input.
-    """  # fmt: skip
-    sources: list[Source] = []
-    steps: list[tuple[str, int]] = []  # (op, source number) applied to the running value
+    Args:    total: the dtype of t; integers become float32 before a scale, an addend or an activation.
+             result: the dtype that is stored, or float32 before it becomes narrower (default: as computed).
+             zeros: zero points, which become the first sources and are not used here.
+             beta: None adds c as it is, which has the bits of beta = 1.   activation: of one float32 input.
+    Returns: matrix sources come in the order zeros, c, bias.
+    """
+    chain = Chain()
+    value, sources = chain.input(total), list[Source](zeros)
+    for zero in zeros:
+        chain.input(zero.dtype)
+    kind = total
+    if total.is_integer and (result is None or result.is_float):
+        steps = (alpha, c, bias, activation, result)
+        kind = float32 if any(x is not None for x in steps) else total
+
+    def source(x: Source) -> Value:
+        sources.append(x)
+        return chain.input(kind)
+
+    first = value
+    if kind is not total:
+        value = chain.apply("cast", value, dtype=kind)
     if alpha is not None:
-        sources.append(Immediate.of(alpha))
-        steps.append(("mul", len(sources)))
-    scaled = None
+        value = chain.apply("mul", value, source(Immediate.of(alpha, kind)))
     if c is not None:
-        sources.append(c)
-        steps.append(("add", len(sources)))
+        addend = source(c)
         if beta is not None:
-            sources.append(Immediate.of(beta))
-            scaled = (len(sources) - 1, len(sources))
+            addend = chain.apply("mul", source(Immediate.of(beta, kind)), addend)
+        value = chain.apply("add", value, addend)
     if bias is not None:
-        sources.append(bias)
-        steps.append(("add", len(sources)))
-    first = 1 + len(sources)
-    nodes: list[Node] = []
-    value = 0
-    for op, source in steps:
-        if scaled is not None and source == scaled[0]:
-            nodes.append(Node("mul", (scaled[1], scaled[0]), float32))
-            source = first + len(nodes) - 1
-        nodes.append(Node(op, (value, source), float32))
-        value = first + len(nodes) - 1
+        value = chain.apply("add", value, source(bias))
     if activation is not None:
-        shift = first + len(nodes) - 1
-        for node in activation.nodes:
-            moved = tuple(value if x == 0 else x + shift for x in node.arguments)
-            nodes.append(replace(node, arguments=moved))
-        output = activation.outputs[0]
-        value = output + shift if output else value
-    if not nodes:
+        (value,) = chain.include(activation, value)
+    if result is not None and result.width_bits >= 32 and result is not value.dtype:
+        value = chain.apply("cast", value, dtype=result)
+    if value is first and not sources:
         return None, ()
-    return Expression((float32, *(s.dtype for s in sources)), tuple(nodes), (value,)), tuple(sources)
+    return chain.finish(value), tuple(sources)

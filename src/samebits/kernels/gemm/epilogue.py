@@ -6,14 +6,15 @@ With no expression the function only moves a finished tile to where it belongs. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
-from samebits.dtypes import DType, float32
+from samebits.dtypes import DType
 from samebits.kernels import values
 from samebits.kernels.expression import Expression
+from samebits.kernels.gemm import words
 from samebits.kernels.gemm.contraction import Contraction, Immediate, Source
 from samebits.kernels.plan import Operand
 
@@ -30,39 +31,56 @@ def _class(source: Source) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What specialises the text: the expression (None: t itself), the classes of its sources and of out."""
+    """What specialises the text: the dtype of t, the expression (None: t itself), how its sources and out lie.
 
+    A source that is a float of at most 16 bits is widened exactly; out may be float16 or bfloat16 where the result is
+    float32.
+    """
+
+    total: DType
     expression: Expression | None
-    sources: tuple[str, ...]
+    sources: tuple[tuple[str, DType], ...]
     out: str
+    out_dtype: DType
 
     @classmethod
-    def of(cls, c: Contraction) -> Epilogue:
+    def of(cls, c: Contraction, total: DType) -> Epilogue:
         """That of a contraction."""
-        return cls(c.epilogue, tuple(_class(s) for s in c.sources), ROW if c.out.column == 1 else STRIDED)
+        sources = tuple((_class(s), s.dtype) for s in c.sources)
+        return cls(total, c.epilogue, sources, ROW if c.out.column == 1 else STRIDED, c.out.dtype)
+
+    @property
+    def result(self) -> DType:
+        """What the expression gives, before the conversion to out."""
+        e = self.expression
+        return e.dtype(e.outputs[0]) if e else self.total
 
     @property
     def plain(self) -> bool:
         """Whether t is the result and out has contiguous rows."""
-        return self.expression is None and self.out == ROW
+        return self.expression is None and self.out == ROW and self.out_dtype is self.total
 
     @property
     def operands(self) -> dict[str, DType]:
-        """Names and dtypes of what lies in memory: `out`, then the matrix sources `s0`, `s1`, ..."""
-        e = self.expression
-        named = {"out": e.dtype(e.outputs[0]) if e else float32}
-        return named | {f"s{i}": self.dtype(i) for i, kind in enumerate(self.sources) if kind != IMMEDIATE}
+        """Names of what lies in memory and what it is read as: `out`, then the matrix sources `s0`, `s1`, ..."""
+        out = self.out_dtype if self.out_dtype is self.result else words.stored(self.out_dtype)
+        return {"out": out} | {f"s{i}": self.read(i) for i, (kind, _) in enumerate(self.sources) if kind != IMMEDIATE}
 
     @property
     def parameters(self) -> list[str]:
         """Argument names, without batch strides."""
         names = ["out", "out_row", "out_column", "scratch_s"]
-        for i, kind in enumerate(self.sources):
+        for i, (kind, _) in enumerate(self.sources):
             names += [f"s{i}"] if kind == IMMEDIATE else [f"s{i}", f"s{i}_row", f"s{i}_column"]
         return names
 
-    def dtype(self, source: int) -> DType:
-        """Of a source."""
+    def read(self, source: int) -> DType:
+        """What the elements of a source are read as."""
+        dtype = self.sources[source][1]
+        return dtype if dtype is self.taken(source) else words.stored(dtype)
+
+    def taken(self, source: int) -> DType:
+        """The dtype of the expression's input that a source is."""
         assert self.expression is not None  # sources are its inputs
         return self.expression.inputs[source + 1]
 
@@ -72,8 +90,8 @@ def scratch_bytes(c: Contraction) -> int:
     return _IMMEDIATE_BYTES * len(c.sources)
 
 
-def arguments(c: Contraction, out: Operand, numbers: tuple[int, ...], scratch: int) -> dict[str, int | Operand]:
-    """The values of `Epilogue.parameters`; `numbers`: the plan's operand of each source."""
+def arguments(c: Contraction, out: Operand, operands: Sequence[Operand], scratch: int) -> dict[str, int | Operand]:
+    """The values of `Epilogue.parameters`; `operands`: the plan's for each source."""
     found: dict[str, int | Operand] = {
         "out": out, "out_row": c.out.row, "out_column": c.out.column, "scratch_s": scratch
     }  # fmt: skip
@@ -81,7 +99,7 @@ def arguments(c: Contraction, out: Operand, numbers: tuple[int, ...], scratch: i
         if isinstance(s, Immediate):
             found[f"s{i}"] = s.code
         else:
-            found |= {f"s{i}": Operand(numbers[i]), f"s{i}_row": s.row, f"s{i}_column": s.column}
+            found |= {f"s{i}": operands[i], f"s{i}_row": s.row, f"s{i}_column": s.column}
     return found
 
 
@@ -90,17 +108,17 @@ class Finish:
 
     def __init__(self, b: Builder, d: Epilogue, nr: int) -> None:
         self._b, self._d, self._nr = b, d, nr
-        parameters: list[DType | None] = [float32, None, d.operands["out"], None, None, None, None]
+        parameters: list[DType | None] = [d.total, None, d.operands["out"], None, None, None, None]
         for i in range(len(d.sources)):
-            parameters += [d.dtype(i), None, None]
+            parameters += [d.read(i), None, None]
         self._function: Function = b.function("finish", parameters, self._body)
-        for i, kind in enumerate(d.sources):
+        for i, (kind, dtype) in enumerate(d.sources):
             if kind == IMMEDIATE:
-                b.store(self._immediate(i), 0, b.scalar(f"s{i}", d.dtype(i)))
+                b.store(self._immediate(i), 0, b.scalar(f"s{i}", dtype))
 
     def _immediate(self, i: int) -> Pointer:
         """Where source i, a value of the plan, lies so that it is read like any other."""
-        return self._b.scratch(self._d.dtype(i), self._b.index("scratch_s") + _IMMEDIATE_BYTES * i)
+        return self._b.scratch(self._d.read(i), self._b.index("scratch_s") + _IMMEDIATE_BYTES * i)
 
     def call(
         self, operands: Mapping[str, Pointer], t: Pointer, t_step: Index, row: Index, column: Index, rows: Index,
@@ -109,7 +127,7 @@ class Finish:
         """out[row:, column:] = the expression of the tile at t; `operands` are those of the batch."""
         b = self._b
         inputs: list[Any] = []
-        for i, kind in enumerate(self._d.sources):
+        for i, (kind, _) in enumerate(self._d.sources):
             if kind == IMMEDIATE:
                 inputs += [self._immediate(i), 0, 0]
             else:
@@ -144,16 +162,22 @@ class Finish:
         """The expression of one vector of t."""
         b, nr, expression = self._b, self._nr, self._d.expression
         if expression is None:
-            return t
+            return self._converted(t)
         vectors = [t]
-        for n, kind in enumerate(self._d.sources):
+        for n, (kind, dtype) in enumerate(self._d.sources):
             p, row, column = inputs[3 * n : 3 * n + 3]
             at = i * row + j * column
             if kind == ROW:
-                vectors.append(b.load(p, at, nr, count))
+                x = b.load(p, at, nr, count)
             elif kind == STRIDED:
-                vectors.append(b.load_strided(p, at, column, nr, count))
+                x = b.load_strided(p, at, column, nr, count)
             else:
-                vectors.append(b.splat(b.load(p, at, 1), nr))
+                x = b.splat(b.load(p, at, 1), nr)
+            vectors.append(x if dtype is self._d.taken(n) else words.widen(b, x, dtype))
         (result,) = values.emit(b, expression, vectors, nr)
-        return result
+        return self._converted(result)
+
+    def _converted(self, x: Vector) -> Vector:
+        """A result as out holds it."""
+        d = self._d
+        return x if d.out_dtype is d.result else words.rounded(self._b, x, d.out_dtype)

@@ -6,7 +6,10 @@ of A, `ck` over chunks. Where B is not in panels yet, a panel is packed just bef
 Between KC blocks a microtile is kept in `out` itself; in the thread's scratch where out has no contiguous rows or is
 also a source; the last panel, if it is narrow, in a strip of scratch. Start at `macrokernel`.
 
-Scratch: block of A | panels of B | what is kept of C | immediates; offsets are arguments.
+K is counted in words of the engine; packing alone knows elements. A guarded engine (`Engine.is_guarded`) runs where the
+facts of A's block and B's columns allow it, and its `safe` form on the same words elsewhere.
+
+Scratch: block of A | panels of B and their facts | what is kept of C | immediates; offsets are arguments.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
-from samebits.dtypes import float32
-from samebits.kernels.gemm import batch, microkernel, pack
+from samebits.dtypes import int32
+from samebits.kernels.gemm import batch, facts, microkernel, pack
+from samebits.kernels.gemm.engine import LOWEST, Engine
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.microkernel import Microtile
+from samebits.kernels.gemm.words import Words
 
 PACKED, IN_PLACE = "packed", "in place"
 
@@ -26,12 +31,16 @@ PACKED, IN_PLACE = "packed", "in place"
 class Macrokernel:
     """What specialises the text; sizes and strides are arguments.
 
+    `words`: how elements of A and B become words.   `checked`: whether a guarded engine must look at the facts.
     `heights`: those of the micropanels, tallest first.   `wide`: panels that a microtile covers.
     `group`: panels that are packed together, a multiple of `wide`.
-    `kc`, `pitch`: columns of a block of A and elements between its rows.   `a`: kind of packing.
+    `kc`, `pitch`: words of a row of A's block, and from one row to the next.   `a`: kind of packing.
     `b`: kind of packing, PACKED or IN_PLACE.   `in_scratch`: C is kept in scratch between KC blocks.
     """
 
+    engine: Engine
+    words: tuple[Words, Words]
+    checked: bool
     heights: tuple[int, ...]
     wide: int
     group: int
@@ -49,7 +58,8 @@ class Macrokernel:
     def parameters(self) -> tuple[str, ...]:
         """The argument names in order."""
         names = ["a", "b", "m_panels", "tall", "n", "k", "k_begin", "k_end", "n_step", "m_blocks", "n_blocks"]
-        names += ["first", "last", "a_row", "a_column", "b_row", "b_column", "scratch_b", "scratch_c"]
+        names += ["first", "last", "elements", "a_row", "a_column", "b_row", "b_column", "b_facts"]
+        names += ["scratch_b", "scratch_f", "scratch_c"]
         moving = batch.parameters(self.batch_rank, ["a", "b", *self.epilogue.operands])
         return (*names, *self.epilogue.parameters, *moving)
 
@@ -59,25 +69,34 @@ class _Text:
 
     def __init__(self, b: Builder, d: Macrokernel) -> None:
         self.b, self.d = b, d
-        self.nr = d.nv * b.isa.lanes
-        self.pack_a = pack.emit_block(b, "pack_a", d.a, d.pitch, pack.COPIED_VECTORS * b.isa.lanes)
+        engine, lanes = d.engine, d.engine.lanes(b.isa)
+        self.nr = d.nv * lanes
+        width = pack.COPIED_VECTORS * lanes
+        self.pack_a = pack.Block(d.words[0], d.a, d.pitch, width, lanes, k_is_row=False).emit(b, "pack_a")
         kind = "copy" if d.b == IN_PLACE else d.b
-        self.pack_panel = pack.emit_panel(b, kind, self.nr) if d.b != PACKED else None
-        self.pack_group = pack.emit_group(b, d.b, self.nr, d.group) if d.b not in (PACKED, IN_PLACE) else None
+        block = pack.Block(d.words[1], kind, self.nr, self.nr, lanes, k_is_row=True)
+        self.pack_panel = pack.emit_panel(b, block) if d.b != PACKED else None
+        self.pack_group = pack.emit_group(b, block, d.group) if d.b not in (PACKED, IN_PLACE) else None
+        self.look_a = facts.emit_block(b, d.pitch) if d.checked else None
+        self.look_b = facts.emit(b, engine, self.nr) if d.checked and d.b != PACKED else None
         self.finish = Finish(b, d.epilogue, self.nr)
-        self.tiles: dict[tuple[int, int, bool], Function] = {}
+        self.tiles: dict[tuple[int, int, bool], list[Function]] = {}
         place = d.b == IN_PLACE
+        engines = [(engine, ""), (engine.safe, "_safe")] if d.checked else [(engine, "")]
         for h in d.heights:
             for wide, in_place in sorted({(d.wide, place), (1, place), (1, False)}):
-                self.tiles[h, wide, in_place] = microkernel.emit(b, Microtile(h, d.nv, wide, d.pitch, in_place))
+                tile = Microtile(h, d.nv, wide, d.pitch, in_place)
+                self.tiles[h, wide, in_place] = [microkernel.emit(b, x, tile, name) for x, name in engines]
         self.n = b.index("n")
-        self.block_a = b.scratch(float32)
-        self.block_b = b.scratch(float32, b.index("scratch_b"))
-        self.block_c = b.scratch(float32, b.index("scratch_c"))
-        width = d.wide * self.nr
-        self.tile = b.local(float32, d.heights[0] * width)
-        self.zeros = b.local(float32, width)
-        b.store(self.zeros, 0, b.constant(0.0, float32, width))
+        self.block_a = b.scratch(engine.word)
+        self.block_b = b.scratch(engine.word, b.index("scratch_b"))
+        self.facts_b = b.scratch(int32, b.index("scratch_f"))
+        self.block_c = b.scratch(engine.total, b.index("scratch_c"))
+        self.fact_a = b.local(int32, 1)
+        columns = d.wide * self.nr
+        self.tile = b.local(engine.total, d.heights[0] * columns)
+        self.zeros = b.local(engine.total, columns)
+        b.store(self.zeros, 0, b.constant(0, engine.total, columns))
 
     def row(self, p: Index) -> Index:
         """The first row of micropanel p: those after the tall ones are one lower."""
@@ -90,7 +109,8 @@ class _Text:
         """One block of C."""
         b, d = self.b, self.d
         n_blocks, m_blocks = b.index("n_blocks"), b.index("m_blocks")
-        operands = {"a": float32, "b": float32, **d.epilogue.operands}
+        right = d.engine.word if d.b == PACKED else d.words[1].pointer
+        operands = {"a": d.words[0].pointer, "b": right, **d.epilogue.operands}
         # Blocks are equally high, but for one micropanel: threads end together.
         i, panels = t // n_blocks % m_blocks, b.index("m_panels")
         p0, p1 = i * panels // m_blocks, (i + 1) * panels // m_blocks
@@ -100,9 +120,13 @@ class _Text:
         begin, end = b.index("k_begin"), b.index("k_end")
         for pc in b.loop(begin, b.max(end, begin + 1), d.kc):
             kc = b.min(end - pc, d.kc)
-            source = b.offset(block.operands["a"], block.r0 * b.index("a_row") + pc * b.index("a_column"))
+            k = self.elements(pc, kc)
+            column = b.index("a_column")
+            source = b.offset(block.operands["a"], block.r0 * b.index("a_row") + pc * d.engine.depth * column)
             rows = self.row(p1) - block.r0
-            b.call(self.pack_a, source, b.index("a_row"), b.index("a_column"), rows, kc, self.block_a)
+            b.call(self.pack_a, source, b.index("a_row"), column, rows, k, self.block_a)
+            if self.look_a is not None:
+                b.call(self.look_a, self.block_a, rows, kc, self.fact_a)
             full = b.min(j1, self.n // self.nr)
             grouped = j0 + b.max(full - j0, 0) // d.group * d.group
             for j in b.loop(j0, grouped, d.group):
@@ -112,6 +136,11 @@ class _Text:
                     block.columns(j, 1, pc, kc)
             for j in b.loop(b.max(j0, full), j1):
                 block.columns(j, 0, pc, kc)
+
+    def elements(self, pc: Index, kc: Index) -> Index:
+        """Elements along K in words pc .. pc+kc-1: the last word may not be full."""
+        depth = self.d.engine.depth
+        return kc if depth == 1 else self.b.min(kc * depth, self.b.index("elements") - pc * depth)
 
 
 class _Block:
@@ -130,13 +159,14 @@ class _Block:
         wide = d.wide if group > 1 else group
         for g in b.loop(0, group, wide) if group > wide else (0,):
             panels = (b.offset(start, g * (text.nr if in_place else step)), step, in_place)
+            unsafe = self.unsafe(start, j, g, wide) if d.checked else 0
             for i, h in enumerate(d.heights):
                 low, high = self.p0, self.p1
                 if len(d.heights) == 2:
                     low = b.max(self.p0, b.index("tall")) if i else self.p0
                     high = self.p1 if i else b.min(self.p1, b.index("tall"))
                 for p in b.loop(low, high):
-                    self.microtile(h, p, j + g, wide, pc, kc, panels)
+                    self.microtile(h, p, j + g, wide, pc, kc, panels, unsafe)
 
     def panels(self, j: Index, group: int, pc: Index, kc: Index) -> tuple[Pointer, Index, bool]:
         """(where the micropanels start, their step, whether they are rows of B itself)."""
@@ -144,19 +174,37 @@ class _Block:
         b, d, nr, x = text.b, text.d, text.nr, self.operands["b"]
         if d.b == PACKED:
             return b.offset(x, j * nr * b.index("k") + pc * nr), b.index("k") * nr, False
-        row, column = b.index("b_row"), b.index("b_column")
+        row, column, first = b.index("b_row"), b.index("b_column"), pc * d.engine.depth
         if d.b == IN_PLACE and group:
-            return b.offset(x, pc * row + j * nr), row, True
-        source = b.offset(x, pc * row + j * nr * column)
+            return b.offset(x, first * row + j * nr), row, True
+        source, k = b.offset(x, first * row + j * nr * column), text.elements(pc, kc)
         if group > 1:
-            b.call(text.pack_group, source, row, column, kc, text.block_b, d.kc * nr)
+            b.call(text.pack_group, source, row, column, k, text.block_b, d.kc * nr)
         else:
-            b.call(text.pack_panel, source, row, column, kc, nr if group else text.n - j * nr, text.block_b)
+            b.call(text.pack_panel, source, row, column, k, nr if group else text.n - j * nr, text.block_b)
+        if text.look_b is not None:
+            for g in range(max(group, 1)):
+                b.call(text.look_b, b.offset(text.block_b, g * d.kc * nr), kc, b.offset(text.facts_b, g * nr))
         return text.block_b, d.kc * nr, False
 
+    def unsafe(self, start: Pointer, j: Index, g: Index, wide: int) -> Index:
+        """1 where the block of A and panels j+g .. may meet a subnormal, else 0."""
+        text = self.text
+        b, nr = text.b, text.nr
+        if text.d.b == PACKED:
+            found = b.cast(b.offset(self.operands["b"], b.index("b_facts") + (j + g) * nr), int32)
+        else:
+            found = b.offset(text.facts_b, g * nr)
+        lowest = b.load(found, 0, nr)
+        for i in range(1, wide):
+            lowest = b.minimum(lowest, b.load(found, i * nr, nr))
+        lowest = b.add(lowest, b.splat(b.load(text.fact_a, 0, 1), nr))
+        return b.choose(b.any(b.less(lowest, b.like(lowest, LOWEST))), 1, 0)
+
     def microtile(
-        self, h: int, p: Index, j: Index, wide: int, pc: Index, kc: Index, panels: tuple[Pointer, Index, bool]
-    ) -> None:
+        self, h: int, p: Index, j: Index, wide: int, pc: Index, kc: Index, panels: tuple[Pointer, Index, bool],
+        unsafe: Index,
+    ) -> None:  # fmt: skip
         """One microtile, of micropanel p, gains KC of K.
 
         Between its chunks it stays in a dense tile, because rows of C that are a power of two apart share one set of
@@ -165,7 +213,7 @@ class _Block:
         b, d = text.b, text.d
         panel, b_step, in_place = panels
         r = text.row(p) - self.r0
-        function, width = text.tiles[h, max(wide, 1), in_place], max(wide, 1) * text.nr
+        functions, width = text.tiles[h, max(wide, 1), in_place], max(wide, 1) * text.nr
         kept, kept_step = self.kept(r, j, wide)
         fresh, whole = pc == b.index("k_begin"), pc + d.kc >= b.index("k_end")
         straight = d.epilogue.plain and not d.in_scratch and bool(wide)
@@ -179,7 +227,10 @@ class _Block:
             chunk = b.offset(panel, ck * (b_step if in_place else text.nr))
             last = b.choose(ends & whole, 1, 0)
             following = self.following(p, ck, kc)
-            b.call(function, b.min(kc - ck, d.chunk), a, chunk, b_step, t, t_step, c, c_step, last, following)
+            arguments = (b.min(kc - ck, d.chunk), a, chunk, b_step, t, t_step, c, c_step, last, following)
+            for i, function in enumerate(functions):
+                for _ in b.when(unsafe == i):
+                    b.call(function, *arguments)
         if not straight:
             for _ in b.when(whole):
                 columns = width if wide else text.n - j * text.nr
@@ -194,20 +245,20 @@ class _Block:
         if d.b != PACKED:
             return 0
         done = (p - self.p0) * -(-d.kc // d.chunk) * d.chunk + ck
-        return b.index("k") * nr + b.min(done * microkernel.NEXT, kc * nr) - ck * nr
+        return b.index("k") * nr + b.min(done * microkernel.following_words(d.engine), kc * nr) - ck * nr
 
     def kept(self, r: Index, j: Index, wide: int) -> tuple[Pointer, Index]:
         """Where a microtile is kept between KC blocks, and the step of its rows."""
         text = self.text
-        b, nr = text.b, text.nr
-        if text.d.in_scratch:
+        b, d, nr = text.b, text.d, text.nr
+        if d.in_scratch:
             step = b.index("n_step") * nr
             return b.offset(text.block_c, r * step + (j - self.j0) * nr), step
         if not wide:
             return b.offset(text.block_c, r * nr), nr
         step = b.index("out_row")
         out = b.offset(self.operands["out"], (self.r0 + r) * step + j * nr)
-        return b.cast(out, float32), step
+        return b.cast(out, d.engine.total), step
 
 
 def macrokernel(b: Builder, d: Macrokernel) -> None:

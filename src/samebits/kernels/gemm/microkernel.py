@@ -1,8 +1,9 @@
 """The microkernel: one microtile of C gains one chunk of K.
 
 Contract (numerics.md section 2, steps 2 and 3), for `h` rows and the columns of `panels` adjacent panels:
-`p := +0; p := fma(a_k, b_k, p)` ascending over the chunk, then `c := t + p`, where t starts as +0. Starting at +0 gives
-what `t = p_0; ...; t = t + (+0)` gives: the two differ only while t is -0, which a sum with +0 never is.
+`p := +0; p := fma(a_k, b_k, p)` ascending over the chunk, then `c := t + p`, where t starts as +0. k counts
+words of the engine, whose `advance` is what stands for the fma. Starting at +0 gives what `t = p_0; ...; t = t + (+0)`
+gives: the two differ only while t is -0, which a sum with +0 never is.
 
 - A: `h` rows `PITCH` elements apart, k contiguous: every broadcast is a constant displacement from one pointer.
 - B: micropanels of NR columns, `[k][NR]`, `b_step` elements apart; or, in place, rows of B `b_step` elements apart.
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
-from samebits.dtypes import float32
+from samebits.kernels.gemm.engine import Engine
 
 # Four steps of k a turn: the loop's own instructions cost nothing then, and the code of a 12 x 32 tile stays in the
 # micro-operation cache.
@@ -28,8 +29,11 @@ _AHEAD_BYTES = 4096
 # In place the rows of B may be a power of two apart, so that all of them fall into one set of eight lines.
 _AHEAD_IN_PLACE = 4
 _LINE_BYTES = 64
-# Elements of the next panel that a tall tile asks for, a step of k: one line every UNROLL steps.
-NEXT = _LINE_BYTES // 4 // UNROLL
+
+
+def following_words(engine: Engine) -> int:
+    """Words of the next panel that a tall tile asks for, a step of k: one line every UNROLL steps."""
+    return _LINE_BYTES // engine.word.size_bytes // UNROLL
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +57,15 @@ class Microtile:
         return f"microkernel_{self.h}x{self.nv}x{self.panels}" + ("_in_place" if self.in_place else "")
 
 
-def emit(b: Builder, tile: Microtile) -> Function:
+def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "") -> Function:
     """A function `(kc, a, panel, b_step, t, t_step, c, c_step, last, following)`.
 
     `following`: where the line of B to ask for next lies, from `panel`.
     """
-    lanes = b.isa.lanes
+    lanes, line = engine.lanes(b.isa), _LINE_BYTES // engine.word.size_bytes
     vectors = tile.nv * tile.panels
     nr = tile.nv * lanes
-    ahead = _AHEAD_IN_PLACE if tile.in_place else max(1, _AHEAD_BYTES // (4 * lanes * vectors))
+    ahead = _AHEAD_IN_PLACE if tile.in_place else max(1, _AHEAD_BYTES // (engine.word.size_bytes * lanes * vectors))
 
     def place(k: Index, v: int, b_step: Index) -> Index:
         """Where vector v of row k of B is."""
@@ -73,32 +77,40 @@ def emit(b: Builder, tile: Microtile) -> Function:
         bv = [b.load(panel, place(k, v, b_step), lanes) for v in range(vectors)]
         for i in range(tile.h):
             av = b.splat(b.load(a, k + i * tile.pitch, 1), lanes)
-            acc[i] = [b.fma(av, bv[v], acc[i][v]) for v in range(vectors)]
+            acc[i] = [engine.advance(b, av, bv[v], acc[i][v]) for v in range(vectors)]
 
     def body(
         kc: Index, a: Pointer, panel: Pointer, b_step: Index, t: Pointer, t_step: Index, c: Pointer, c_step: Index,
         last: Index, following: Index,
     ) -> None:  # fmt: skip
-        acc = [[b.constant(0.0, float32, lanes)] * vectors for _ in range(tile.h)]
+        acc = [[b.constant(0, engine.accumulator, lanes)] * vectors for _ in range(tile.h)]
         for i in range(tile.h):
-            for j in range(0, vectors * lanes, _LINE_BYTES // 4):
+            for j in range(0, vectors * lanes, line):
                 b.prefetch(c, i * c_step + j)
         whole = kc // UNROLL * UNROLL
         for k in b.loop(0, whole, UNROLL, carry=acc):
             if tile.tall:
-                b.prefetch(panel, following + k * NEXT)
+                b.prefetch(panel, following + k * following_words(engine))
             for u in range(UNROLL):
-                for v in range(0, 0 if tile.tall else vectors, max(1, _LINE_BYTES // (4 * lanes))):
+                for v in range(0, 0 if tile.tall else vectors, max(1, line // lanes)):
                     b.prefetch(panel, place(k + u + ahead, v, b_step))
                 advance(acc, k + u, a, panel, b_step)
         for k in b.loop(whole, kc, 1, carry=acc):
             advance(acc, k, a, panel, b_step)
-        for final in (False, True):
-            for _ in b.when(last == int(final)):
-                for i in range(tile.h):
-                    for v in range(vectors):
-                        total = b.add(b.load(t, i * t_step + v * lanes, lanes), acc[i][v])
-                        b.store(c, i * c_step + v * lanes, b.canonical(total) if final else total)
 
-    parameters = (None, float32, float32, None, float32, None, float32, None, None, None)
-    return b.function(tile.name, parameters, body)
+        def add(final: bool) -> None:
+            for i in range(tile.h):
+                for v in range(vectors):
+                    part = b.convert(acc[i][v], engine.total)
+                    total = b.add(b.load(t, i * t_step + v * lanes, lanes), part)
+                    b.store(c, i * c_step + v * lanes, b.canonical(total) if final else total)
+
+        if engine.exact:
+            add(final=False)
+        else:
+            for final in (False, True):
+                for _ in b.when(last == int(final)):
+                    add(final)
+
+    word, total = engine.word, engine.total
+    return b.function(tile.name + name, (None, word, word, None, total, None, total, None, None, None), body)

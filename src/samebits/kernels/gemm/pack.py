@@ -1,25 +1,28 @@
-"""Packing: a block of a matrix becomes rows of constant pitch, and a right operand becomes panels.
+"""Packing: a block of a matrix becomes rows of words of constant pitch, and a right operand becomes panels of words.
 
-Both operands use one text: `block[r * pitch + c] = x[r * row + c * column]`. For A, r is m and c is k (the pitch is KC
-and a little more, so that rows do not fall into one cache set); for B, r is k and c is n (the pitch is NR). Which of
-the strides is 1 decides the kind: `copy` (c contiguous), `transpose` (r contiguous), else `gather`.
-Start at `emit_block`; `pack_panels` is the kernel of a step that packs a whole operand.
+Both operands use one text: `block[r * pitch + c] = word(r, c)`. For A, r is m and c counts words along K (the pitch is
+KC and a little more, so that rows do not fall into one cache set); for B, r counts words along K and c is n (the pitch
+is NR). Which of the operand's strides is 1 decides the kind: `copy` (c contiguous), `transpose` (r contiguous), else
+`gather`. What a word is, `words.Words` says. Start at `Block`; `pack_panels` is the kernel of a step that packs a whole
+operand.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
-from samebits.dtypes import float32
-from samebits.kernels.gemm import batch
+from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
+from samebits.dtypes import int32
+from samebits.kernels.gemm import batch, facts
 from samebits.kernels.gemm.contraction import Matrix
+from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.words import Words
 
 # Vectors of a row of A that are copied at a time.
 COPIED_VECTORS = 4
 _ROWS_A_TURN = 4
 _ROWS_AHEAD = 4
-_LINE = 16  # elements of a cache line
+_LINE_BYTES = 64
 
 
 def kind(x: Matrix) -> str:
@@ -29,104 +32,165 @@ def kind(x: Matrix) -> str:
     return "transpose" if x.row == 1 else "gather"
 
 
-def emit_block(b: Builder, name: str, kind: str, pitch: int, width: int) -> Function:
-    """A function `(x, row, column, rows, columns, block)`; `width` columns are copied at a time where c is contiguous.
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A function `(x, row, column, rows, columns, block)`: extents count elements, K is `rows` or `columns`.
 
-    Each row of the block has room for its columns rounded up to `width`; the copy kind fills them with zeros.
+    `width` words of a row are copied at a time where c is contiguous. Each row of the block has room for its words
+    rounded up to `width`; the copy kind fills them with zeros.
     """
-    emit = {"copy": _copy, "transpose": _transpose, "gather": _gather}[kind]
 
-    def body(x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer) -> None:
-        emit(b, pitch, width, x, row, column, rows, columns, block)
+    words: Words
+    kind: str
+    pitch: int
+    width: int
+    lanes: int
+    k_is_row: bool
 
-    return b.function(name, (float32, None, None, None, None, float32), body)
+    def emit(self, b: Builder, name: str) -> Function:
+        """The function."""
+        pack = {"copy": self._copy, "transpose": self._transpose, "gather": self._gather}[self.kind]
+        depth = self.words.depth
+
+        def body(x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer) -> None:
+            k = rows if self.k_is_row else columns
+            whole = k // depth
+            extents = (whole, columns) if self.k_is_row else (rows, whole)
+            pack(b, x, row, column, *extents, block)
+            if depth > 1:
+                for _ in b.when(whole * depth < k):
+                    self._last(b, x, row, column, rows, columns, whole, block)
+
+        return b.function(name, (self.words.pointer, None, None, None, None, self.words.word), body)
+
+    def _at(self, r: Index, c: Index, row: Index, column: Index) -> Index:
+        """Where the first element of word (r, c) lies."""
+        r, c = (r * self.words.depth, c) if self.k_is_row else (r, c * self.words.depth)
+        return r * row + c * column
+
+    def _step(self, row: Index, column: Index) -> Index:
+        """From an element to the next along K."""
+        return row if self.k_is_row else column
+
+    def _line(
+        self, b: Builder, x: Pointer, at: Index, row: Index, column: Index, width: int, count: Index | None = None
+    ) -> Vector:
+        """Words one after the other in the contiguous direction."""
+        if self.k_is_row == (self.kind == "copy"):
+            return self.words.across(b, x, at, self._step(row, column), width, count)
+        return self.words.along(b, x, at, width, count)
+
+    def _copy(
+        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer
+    ) -> None:
+        width, pitch = self.width, self.pitch
+
+        def words(r: Index, c: Index, count: Index | None = None) -> None:
+            b.store(block, r * pitch + c, self._line(b, x, self._at(r, c, row, column), row, column, width, count))
+
+        whole = columns // width * width
+        for c in b.loop(0, whole, width):
+            several = rows // _ROWS_A_TURN * _ROWS_A_TURN
+            for r in b.loop(0, several, _ROWS_A_TURN):
+                for u in range(_ROWS_A_TURN):
+                    words(r + u, c)
+            for r in b.loop(several, rows):
+                words(r, c)
+        for _ in b.when(whole < columns):
+            for r in b.loop(0, rows):
+                words(r, whole, columns - whole)
+
+    def _transpose(
+        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer
+    ) -> None:
+        """Squares of lanes x lanes; the last square of a row or column is moved back to overlap its neighbour."""
+        lanes, pitch = self.lanes, self.pitch
+        roomy = (rows >= lanes) & (columns >= lanes)
+        for _ in b.when(roomy):
+            for c in b.loop(0, columns, lanes):
+                c0 = b.min(c, columns - lanes)
+                for r in b.loop(0, rows, lanes):
+                    r0 = b.min(r, rows - lanes)
+                    square = [
+                        self._line(b, x, self._at(r0, c0 + i, row, column), row, column, lanes) for i in range(lanes)
+                    ]
+                    for i, v in enumerate(b.transpose(square)):
+                        b.store(block, (r0 + i) * pitch + c0, v)
+        for _ in b.when((rows < lanes) | (columns < lanes)):
+            self._gather(b, x, row, column, rows, columns, block)
+
+    def _gather(
+        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer
+    ) -> None:
+        step = self._step(row, column)
+        for c in b.loop(0, columns):
+            for r in b.loop(0, rows):
+                word = self.words.across(b, x, self._at(r, c, row, column), step, 1)
+                b.store(block, r * self.pitch + c, word)
+
+    def _last(
+        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, whole: Index,
+        block: Pointer,
+    ) -> None:  # fmt: skip
+        """The word along K that the elements do not fill."""
+        step, k = self._step(row, column), rows if self.k_is_row else columns
+        for i in b.loop(0, columns if self.k_is_row else rows):
+            r, c = (whole, i) if self.k_is_row else (i, whole)
+            word = self.words.across(b, x, self._at(r, c, row, column), step, 1, None, k - whole * self.words.depth)
+            b.store(block, r * self.pitch + c, word)
 
 
-def _copy(
-    b: Builder, pitch: int, width: int, x: Pointer, row: Index, column: Index, rows: Index, columns: Index,
-    block: Pointer,
-) -> None:  # fmt: skip
-    whole = columns // width * width
-    for c in b.loop(0, whole, width):
-        several = rows // _ROWS_A_TURN * _ROWS_A_TURN
-        for r in b.loop(0, several, _ROWS_A_TURN):
-            for u in range(_ROWS_A_TURN):
-                b.store(block, (r + u) * pitch + c, b.load(x, (r + u) * row + c, width))
-        for r in b.loop(several, rows):
-            b.store(block, r * pitch + c, b.load(x, r * row + c, width))
-    for _ in b.when(whole < columns):
-        for r in b.loop(0, rows):
-            b.store(block, r * pitch + whole, b.load(x, r * row + whole, width, columns - whole))
+def emit_panel(b: Builder, block: Block) -> Function:
+    """A function `(b, row, column, k, columns, panel)` that packs one micropanel of B; missing columns are zero."""
+    pack, nr, words = block.emit(b, "pack_b"), block.pitch, block.words
 
-
-def _transpose(
-    b: Builder, pitch: int, width: int, x: Pointer, row: Index, column: Index, rows: Index, columns: Index,
-    block: Pointer,
-) -> None:  # fmt: skip
-    """Squares of lanes x lanes; the last square of a row or column is moved back to overlap its neighbour."""
-    lanes = b.isa.lanes
-    roomy = (rows >= lanes) & (columns >= lanes)
-    for _ in b.when(roomy):
-        for c in b.loop(0, columns, lanes):
-            c0 = b.min(c, columns - lanes)
-            for r in b.loop(0, rows, lanes):
-                r0 = b.min(r, rows - lanes)
-                square = [b.load(x, r0 + (c0 + i) * column, lanes) for i in range(lanes)]
-                for i, v in enumerate(b.transpose(square)):
-                    b.store(block, (r0 + i) * pitch + c0, v)
-    for _ in b.when((rows < lanes) | (columns < lanes)):
-        _gather(b, pitch, width, x, row, column, rows, columns, block)
-
-
-def _gather(
-    b: Builder, pitch: int, width: int, x: Pointer, row: Index, column: Index, rows: Index, columns: Index,
-    block: Pointer,
-) -> None:  # fmt: skip
-    for c in b.loop(0, columns):
-        for r in b.loop(0, rows):
-            b.store(block, r * pitch + c, b.load(x, r * row + c * column, 1))
-
-
-def emit_panel(b: Builder, kind: str, nr: int) -> Function:
-    """A function `(b, row, column, kc, columns, panel)` that packs one micropanel of B; missing columns are zero."""
-    block = emit_block(b, "pack_b", kind, nr, nr)
-
-    def body(x: Pointer, row: Index, column: Index, kc: Index, columns: Index, panel: Pointer) -> None:
+    def body(x: Pointer, row: Index, column: Index, k: Index, columns: Index, panel: Pointer) -> None:
         for _ in b.when(columns < nr):
-            zero = b.constant(0.0, float32, nr)
-            for k in b.loop(0, kc):
-                b.store(panel, k * nr, zero)
-        b.call(block, x, row, column, kc, columns, panel)
+            zero = b.constant(0, words.word, nr)
+            for s in b.loop(0, (k + (words.depth - 1)) // words.depth):
+                b.store(panel, s * nr, zero)
+        b.call(pack, x, row, column, k, columns, panel)
 
-    return b.function("pack_panel", (float32, None, None, None, None, float32), body)
+    return b.function("pack_panel", (words.pointer, None, None, None, None, words.word), body)
 
 
-def emit_group(b: Builder, kind: str, nr: int, group: int) -> Function:
-    """A function `(b, row, column, kc, panels, step)` that packs `group` whole micropanels, `step` elements apart.
+def emit_group(b: Builder, block: Block, group: int) -> Function:
+    """A function `(b, row, column, k, panels, step)` that packs `group` whole micropanels, `step` words apart.
 
     Rows of B are read across the whole group: a panel at a time would touch one line or two of every row, each in a
     page of its own (M = 4, K = N = 4096: 6.7 GB/s a panel at a time, 9.5 in groups of 8).
     """
-    block = emit_block(b, "pack_group", kind, nr, nr) if kind != "copy" else None
+    words, nr, depth = block.words, block.pitch, block.words.depth
+    one = block.emit(b, "pack_group") if block.kind != "copy" or depth > 1 else None
+    line = _LINE_BYTES // words.pointer.size_bytes
 
-    def body(x: Pointer, row: Index, column: Index, kc: Index, panels: Pointer, step: Index) -> None:
-        if block is not None:
+    def body(x: Pointer, row: Index, column: Index, k: Index, panels: Pointer, step: Index) -> None:
+        if block.kind != "copy":
             for g in range(group):
-                b.call(block, b.offset(x, g * nr * column), row, column, kc, nr, b.offset(panels, g * step))
+                b.call(one, b.offset(x, g * nr * column), row, column, k, nr, b.offset(panels, g * step))
             return
-        for k in b.loop(0, kc):
-            for j in range(0, group * nr, _LINE):
-                b.prefetch(x, (k + _ROWS_AHEAD) * row + j)
+        whole = k // depth
+        for s in b.loop(0, whole):
+            for u in range(depth):
+                for j in range(0, group * nr, line):
+                    b.prefetch(x, (s * depth + _ROWS_AHEAD + u) * row + j)
             for g in range(group):
-                b.store(panels, g * step + k * nr, b.load(x, k * row + g * nr, nr))
+                b.store(panels, g * step + s * nr, words.across(b, x, s * depth * row + g * nr, row, nr))
+        if depth > 1:
+            for _ in b.when(whole * depth < k):
+                for g in range(group):
+                    rest = b.offset(x, whole * depth * row + g * nr)
+                    b.call(one, rest, row, column, k - whole * depth, nr, b.offset(panels, g * step + whole * nr))
 
-    return b.function("pack_panels", (float32, None, None, None, float32, None), body)
+    return b.function("pack_panels", (words.pointer, None, None, None, words.word, None), body)
 
 
 @dataclass(frozen=True, slots=True)
 class PackPanels:
     """A right operand to panels of `nr` columns, `group` of them a task; `batch_rank` batch dimensions."""
 
+    engine: Engine
+    words: Words
     kind: str
     nr: int
     group: int
@@ -134,26 +198,36 @@ class PackPanels:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """`row column` strides; `panels` of this launch from `first` on, in `groups`; `n` columns in all."""
+        """`k` counts elements. `row column` strides; `panels` of this launch from `first` on, in `groups`; `n` columns
+        in all; `facts`: from the first panel to the facts, in words."""
         moving = batch.parameters(self.batch_rank, ["x", "out"])
-        return ("x", "out", "k", "n", "row", "column", "panels", "groups", "first", *moving)
+        return ("x", "out", "k", "n", "row", "column", "panels", "groups", "first", "facts", *moving)
 
 
 def pack_panels(b: Builder, d: PackPanels) -> None:
-    """out[batch][panel][k][nr] = x[batch][k, panel * nr + j]; a task is some panels of one batch."""
-    one, several = emit_panel(b, d.kind, d.nr), emit_group(b, d.kind, d.nr, d.group)
+    """out[batch][panel][k][nr] = words of x[batch][k, panel * nr + j], then the facts; a task is some panels of one
+    batch."""
+    block = Block(d.words, d.kind, d.nr, d.nr, d.engine.lanes(b.isa), k_is_row=True)
+    one, several = emit_panel(b, block), emit_group(b, block, d.group)
+    look = facts.emit(b, d.engine, d.nr) if d.engine.has_facts else None
     k, n, row, column = b.index("k"), b.index("n"), b.index("row"), b.index("column")
+    steps = (k + (d.words.depth - 1)) // d.words.depth
     groups, first = b.index("groups"), b.index("first")
     for task in b.tasks():
-        operands = batch.moved(b, d.batch_rank, task // groups, {"x": float32, "out": float32})
+        dtypes = {"x": d.words.pointer, "out": d.words.word}
+        operands = batch.moved(b, d.batch_rank, task // groups, dtypes)
         p0 = task % groups * d.group
+        end = b.min(p0 + d.group, b.index("panels"))
         j = (first + p0) * d.nr
         whole = (p0 + d.group <= b.index("panels")) & (j + d.group * d.nr <= n)
         for _ in b.when(whole):
-            source, target = b.offset(operands["x"], j * column), b.offset(operands["out"], p0 * k * d.nr)
-            b.call(several, source, row, column, k, target, k * d.nr)
-        stop = b.choose(whole, p0, b.min(p0 + d.group, b.index("panels")))
-        for p in b.loop(p0, stop):
+            source, target = b.offset(operands["x"], j * column), b.offset(operands["out"], p0 * steps * d.nr)
+            b.call(several, source, row, column, k, target, steps * d.nr)
+        for p in b.loop(p0, b.choose(whole, p0, end)):
             j = (first + p) * d.nr
-            source, target = b.offset(operands["x"], j * column), b.offset(operands["out"], p * k * d.nr)
+            source, target = b.offset(operands["x"], j * column), b.offset(operands["out"], p * steps * d.nr)
             b.call(one, source, row, column, k, b.min(n - j, d.nr), target)
+        if look is not None:
+            for p in b.loop(p0, end):
+                target = b.cast(b.offset(operands["out"], b.index("facts") + p * d.nr), int32)
+                b.call(look, b.offset(operands["out"], p * steps * d.nr), steps, target)

@@ -1,27 +1,33 @@
 """PackedMatrix: a right operand kept in panels, as a value that can be pickled and reused.
 
-The bytes are [batch][panel][k][nr], columns beyond N zero. They depend on the width `nr` of a panel alone, so rows of
-one width share them; a product on a row of another width refuses them (`plan` raises). Start at `PackedMatrix`.
+The bytes are [batch][panel][step][nr] words of an engine, columns beyond N zero, then one int32 a column of facts where
+the engine has them. They depend on the engine and the width `nr` of a panel alone, so rows of one width share them; a
+product on a row of another width, or with elements that the engine does not take, refuses them (`plan` raises). Start
+at `PackedMatrix`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from samebits.dtypes import DType, float32
 from samebits.errors import PlanError, ShapeError, message
+from samebits.kernels.gemm.choice import size_words
 from samebits.kernels.gemm.contraction import Panels
+from samebits.kernels.gemm.engine import FMA32, Engine, named
 from samebits.tensor import Tensor
 
-FORMAT = "samebits-panels-1"
+FORMAT = "samebits-panels-2"
 
 
-def size_elements(k: int, n: int, nr: int) -> int:
-    """Elements of one packed matrix."""
-    return -(-n // nr) * k * nr
+def size_elements(k: int, n: int, nr: int, engine: Engine) -> int:
+    """Words of one packed matrix."""
+    return size_words(engine, k, -(-n // nr) * nr)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,10 +35,12 @@ class PackedMatrix:
     """A packed b[..., K, N].
 
     Attributes:
-        tensor: float32 [elements], contiguous.
+        tensor: words [elements], contiguous.
         shape: (..., K, N) of the matrix that was packed.
+        dtype: Format of its elements.
         nr: Columns of a panel.
         isa: The Isa row that it was packed for; any row with panels of `nr` columns takes it.
+        engine: The name of the engine whose words these are.
         format: The tag of the layout, checked when it is unpickled.
     """
 
@@ -40,10 +48,13 @@ class PackedMatrix:
     shape: tuple[int, ...]
     nr: int
     isa: str
+    dtype: DType = float32
+    engine: str = FMA32.name
     format: str = FORMAT
 
     def __reduce__(self) -> tuple[Callable[..., PackedMatrix], tuple[object, ...]]:
-        return _restored, (np.array(self.tensor.numpy()), self.shape, self.nr, self.isa, self.format)
+        words = np.array(self.tensor.numpy())
+        return _restored, (words, self.shape, self.nr, self.isa, self.dtype, self.engine, self.format)
 
     def panels(self, batch: tuple[int, ...]) -> Panels:
         """The operand description, its batch dimensions broadcast to `batch`.
@@ -51,7 +62,7 @@ class PackedMatrix:
         Raises:  ShapeError if they do not broadcast.
         """
         own, strides = self.shape[:-2], list[int]()
-        size = size_elements(self.shape[-2], self.shape[-1], self.nr)
+        size = size_elements(self.shape[-2], self.shape[-1], self.nr, named(self.engine))
         padded = (1,) * (len(batch) - len(own)) + own
         if len(own) > len(batch) or any(x not in (1, y) for x, y in zip(padded, batch, strict=True)):
             expected = f"dimensions that broadcast to {batch}"
@@ -59,14 +70,14 @@ class PackedMatrix:
         for extent in reversed(padded):
             strides.append(0 if extent == 1 else size)
             size *= extent
-        return Panels(self.nr, tuple(reversed(strides)))
+        return Panels(self.nr, tuple(reversed(strides)), self.dtype, self.engine)
 
 
 def _restored(
-    elements: npt.NDArray[np.float32], shape: tuple[int, ...], nr: int, isa: str, format: str
+    words: npt.NDArray[Any], shape: tuple[int, ...], nr: int, isa: str, dtype: DType, engine: str, format: str
 ) -> PackedMatrix:
     if format != FORMAT:
         raise PlanError(message("PackedMatrix", "format", "", repr(format), repr(FORMAT), "pack the matrix again"))
-    tensor = Tensor.empty(elements.shape)
-    tensor.numpy()[...] = elements
-    return PackedMatrix(tensor, shape, nr, isa, format)
+    tensor = Tensor.empty(words.shape, words.dtype)
+    tensor.numpy()[...] = words
+    return PackedMatrix(tensor, shape, nr, isa, dtype, engine, format)

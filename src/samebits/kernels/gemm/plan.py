@@ -10,35 +10,42 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
+from samebits.dtypes import DType, float32, int32
 from samebits.kernels.gemm import batch as batches
 from samebits.kernels.gemm import epilogue, pack, packed, tiles
-from samebits.kernels.gemm.choice import FLOAT_BYTES, GROUP, LINE_BYTES, STAGED, Blocks, Choice, choose
+from samebits.kernels.gemm.choice import GROUP, LINE_BYTES, STAGED, Blocks, Choice, choose, size_words, words_of
 from samebits.kernels.gemm.contraction import Contraction, Matrix
+from samebits.kernels.gemm.engine import FMA32, Engine
 from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.macrokernel import IN_PLACE, PACKED, Macrokernel, macrokernel
 from samebits.kernels.gemm.segments import Join, join
 from samebits.kernels.gemm.tiles import Tile
+from samebits.kernels.gemm.words import Words
+from samebits.kernels.gemm.zero_points import RowSums, corrected, row_sums
 from samebits.kernels.plan import Operand, Plan, Step
 
 _Arguments = dict[str, int | Operand]
+# Rows of a that a task sums.
+_SUMMED_ROWS = 64
 
 
 @functools.lru_cache(maxsize=4096)
 def plan(
     c: Contraction, isa: Isa, threads: int = 1, *, tile: Tile | None = None, form: str | None = None,
-    blocks: Blocks | None = None,
+    blocks: Blocks | None = None, engine: str | None = None,
 ) -> Plan:  # fmt: skip
     """How `c` runs on `isa` with `threads`.
 
     Args:    c: the contraction; operands of the plan are those of `c.operands`, in order.
-             tile, form, blocks: instead of the measured ones. No choice changes a bit.
-    Raises:  PlanError if b's panels are not this row's; OptionError if the form cannot be had.
+             tile, form, blocks, engine: instead of the measured ones. No choice changes a bit.
+    Raises:  PlanError if b's panels are not this row's; OptionError if the form cannot be had; DTypeError if no engine
+             takes a and b.
     """
-    chosen = choose(c, isa, threads, tile, form, blocks)
+    chosen = choose(c, isa, threads, tile, form, blocks, engine)
     lowering = _Lowering(chosen, len(c.operands))
     if c.m and c.n and all(c.batch):
         lowering.product()
@@ -50,47 +57,68 @@ def plan(
 
 
 @functools.lru_cache(maxsize=1024)
-def plan_pack(k: int, n: int, b: Matrix, isa: Isa, threads: int = 1, batch: tuple[int, ...] = ()) -> Plan:
-    """How b[batch..., k, n] is packed once for `Panels`: operands b, panels (`packed_elements` of float32)."""
-    nr = panel_columns(isa)
+def plan_pack(
+    k: int, n: int, b: Matrix, isa: Isa, threads: int = 1, batch: tuple[int, ...] = (), engine: Engine = FMA32,
+    left: DType = float32,
+) -> Plan:  # fmt: skip
+    """How b[batch..., k, n] is packed once for `Panels` of `engine`, to be multiplied with elements of `left`: operands
+    b, panels (`packed_elements` words)."""
+    nr = panel_columns(isa, engine)
     strided = replace(b, column=1) if n == 1 else b
-    panels, size = -(-n // nr), packed.size_elements(k, n, nr)
+    panels, size = -(-n // nr), packed.size_elements(k, n, nr, engine)
     strides = [size * math.prod(batch[d + 1 :]) for d in range(len(batch))]
-    step = _pack_step(strided, k, n, batch, strides, range(panels), nr, isa, Operand(0), Operand(1))
+    words = words_of(engine, left, b.dtype)[1]
+    packing = _Packing(engine, words, strided, k, n, batch, nr, isa)
+    step = packing.step(strides, range(panels), panels, Operand(0), Operand(1))
     return Plan(
         what=f"pack b[{k},{n}] batch {list(batch)}", isa=isa, threads=threads,
         steps=(step,) if size * math.prod(batch) else (), operands=("b", "panels"),
-        facts=(("panels", f"{panels} of {k} x {nr}"), ("kind", pack.kind(strided))),
+        facts=(
+            ("engine", engine.name), ("panels", f"{panels} of {engine.steps(k)} x {nr}"), ("kind", pack.kind(strided))
+        ),
     )  # fmt: skip
 
 
-def packed_elements(k: int, n: int, isa: Isa, batch: tuple[int, ...] = ()) -> int:
-    """Elements that `plan_pack` writes."""
-    return math.prod(batch) * packed.size_elements(k, n, panel_columns(isa))
+def packed_elements(k: int, n: int, isa: Isa, batch: tuple[int, ...] = (), engine: Engine = FMA32) -> int:
+    """Words that `plan_pack` writes."""
+    return math.prod(batch) * packed.size_elements(k, n, panel_columns(isa, engine), engine)
 
 
-def panel_columns(isa: Isa) -> int:
+def panel_columns(isa: Isa, engine: Engine = FMA32) -> int:
     """Columns of a packed panel on this row."""
-    return tiles.tile_for(isa).nr(isa)
+    return tiles.tile_for(isa).nv * engine.lanes(isa)
 
 
-def _pack_step(
-    b: Matrix, k: int, n: int, batch: tuple[int, ...], strides: list[int], panels: range, nr: int, isa: Isa,
-    source: Operand, target: Operand,
-) -> Step:  # fmt: skip
-    """Pack some panels of b; a batch dimension whose panels repeat (stride 0) is packed once."""
-    distinct = [d for d in range(len(batch)) if strides[d]]
-    d = pack.PackPanels(pack.kind(b), nr, GROUP, len(distinct))
-    groups = -(-len(panels) // GROUP)
-    values: _Arguments = {
-        "x": source, "out": target, "k": k, "n": n, "row": b.row, "column": b.column, "panels": len(panels),
-        "groups": groups, "first": panels.start,
-    }  # fmt: skip
-    moving = {"x": [b.batch[i] for i in distinct], "out": [strides[i] for i in distinct]}
-    values |= batches.arguments([batch[i] for i in distinct], moving)
-    tasks = groups * math.prod(batch[i] for i in distinct)
-    spec = KernelSpec(pack.pack_panels, d, d.parameters, isa)
-    return Step(spec, tasks, tuple(values[name] for name in d.parameters))
+@dataclass(frozen=True, slots=True)
+class _Packing:
+    """A right operand b[batch..., k, n] that a step packs into panels of `nr` columns."""
+
+    engine: Engine
+    words: Words
+    b: Matrix
+    k: int
+    n: int
+    batch: tuple[int, ...]
+    nr: int
+    isa: Isa
+
+    def step(self, strides: list[int], panels: range, room: int, source: Operand, target: Operand) -> Step:
+        """Pack some panels, into where there is room for `room` of them; a batch dimension whose panels repeat
+        (stride 0) is packed once."""
+        b, batch = self.b, self.batch
+        distinct = [d for d in range(len(batch)) if strides[d]]
+        d = pack.PackPanels(self.engine, self.words, pack.kind(b), self.nr, GROUP, len(distinct))
+        groups = -(-len(panels) // GROUP)
+        values: _Arguments = {
+            "x": source, "out": target, "k": self.k, "n": self.n, "row": b.row, "column": b.column,
+            "panels": len(panels), "groups": groups, "first": panels.start,
+            "facts": room * self.engine.steps(self.k) * self.nr,
+        }  # fmt: skip
+        moving = {"x": [b.batch[i] for i in distinct], "out": [strides[i] for i in distinct]}
+        values |= batches.arguments([batch[i] for i in distinct], moving)
+        tasks = groups * math.prod(batch[i] for i in distinct)
+        spec = KernelSpec(pack.pack_panels, d, d.parameters, self.isa)
+        return Step(spec, tasks, tuple(values[name] for name in d.parameters))
 
 
 class _Lowering:
@@ -107,72 +135,132 @@ class _Lowering:
         """Every round of panels, every segment of K."""
         x, c = self.x, self.x.c
         rounds = [range(x.panels)]
-        b, strides = Operand(x.order[1]), list(c.b.batch)
+        b, strides, size = Operand(x.order[1]), list(c.b.batch), x.engine.word.size_bytes
         if x.form == STAGED:
             starts = range(0, x.panels, x.round_panels)
             rounds = [range(start, min(start + x.round_panels, x.panels)) for start in starts]
-            size = len(rounds[0]) * c.k * x.nr
+            words = size_words(x.engine, c.k, len(rounds[0]) * x.nr)
             strides = [0] * len(c.batch)
             for d in reversed(range(len(c.batch))):
-                strides[d] = size if c.b.batch[d] else 0
-                size *= c.batch[d] if c.b.batch[d] else 1
-            self.workspace_bytes = _rounded(size * FLOAT_BYTES)
+                strides[d] = words if c.b.batch[d] else 0
+                words *= c.batch[d] if c.b.batch[d] else 1
+            self.workspace_bytes = _rounded(words * size)
+        sums = self.row_sums() if x.engine.exact and x.zeros[1] and c.k else None
         bounds = c.spec.bounds(c.k)
         parts = self.workspace_bytes
         inner = self.part() if len(bounds) > 1 else c
+        panel = x.steps * x.nr
         for panels in rounds:
             if x.form == STAGED:
                 assert isinstance(c.b, Matrix)
-                target = Operand(self.workspace)
-                step = _pack_step(c.b, c.k, c.n, c.batch, strides, panels, x.nr, x.isa, b, target)
-                self.steps.append(step)
-            # Panels are numbered from the first of B, also where only a round of them is there.
-            source = Operand(self.workspace, -panels.start * c.k * x.nr * FLOAT_BYTES) if x.form == STAGED else b
+                packing = _Packing(x.engine, x.words[1], c.b, c.k, c.n, c.batch, x.nr, x.isa)
+                self.steps.append(packing.step(strides, panels, len(rounds[0]), b, Operand(self.workspace)))
+            # Panels are numbered from the first of B, also where only a round of them is there; so are their facts.
+            source = Operand(self.workspace, -panels.start * panel * size) if x.form == STAGED else b
+            room = len(rounds[0]) + panels.start if x.form == STAGED else x.panels
+            facts = room * panel - (panels.start * x.nr if x.form == STAGED else 0)
             for s, (begin, end) in enumerate(bounds):
                 out = Operand(x.order[2])
                 if len(bounds) > 1:
-                    out = Operand(self.workspace, parts + s * self.part_elements * FLOAT_BYTES)
-                self.macrokernel(inner, source, strides, out, panels, begin, end)
+                    out = Operand(self.workspace, parts + s * self.part_bytes)
+                described, sources = inner, self.sources
+                if x.engine.exact and c.k and any(x.zeros):
+                    described, sources = self.corrected(
+                        sums, Operand(source.index, source.offset_bytes + facts * size), strides
+                    )
+                self.macrokernel(described, sources, source, strides, facts, out, panels, begin, end)
         if len(bounds) > 1:
-            self.workspace_bytes += len(bounds) * self.part_elements * FLOAT_BYTES
+            self.workspace_bytes += len(bounds) * self.part_bytes
             self.join(Operand(self.workspace, parts), inner)
+
+    @property
+    def sources(self) -> list[Operand]:
+        """The plan's operands of c's sources."""
+        return [Operand(max(i, 0)) for i in self.x.order[3:]]
+
+    def row_sums(self) -> Operand:
+        """The step that sums the rows of a, and where: [batch][m] int32 in the workspace."""
+        x, c = self.x, self.x.c
+        at = self.workspace_bytes
+        self.workspace_bytes += _rounded(math.prod(c.batch) * c.m * int32.size_bytes)
+        blocks = -(-c.m // _SUMMED_ROWS)
+        d = RowSums(x.engine, x.words[0], pack.kind(c.a), len(c.batch))
+        values: _Arguments = {
+            "x": Operand(x.order[0]), "out": Operand(self.workspace, at), "m": c.m, "k": c.k, "row": c.a.row,
+            "column": c.a.column, "rows": _SUMMED_ROWS, "blocks": blocks,
+        }  # fmt: skip
+        values |= batches.arguments(c.batch, {"x": c.a.batch, "out": self.row_strides})
+        spec = KernelSpec(row_sums, d, d.parameters, x.isa)
+        tasks = math.prod(c.batch) * blocks
+        self.steps.append(Step(spec, tasks, tuple(values[name] for name in d.parameters)))
+        return Operand(self.workspace, at)
+
+    @property
+    def row_strides(self) -> tuple[int, ...]:
+        """From one batch of rows to the next."""
+        c = self.x.c
+        return tuple(c.m * math.prod(c.batch[d + 1 :]) for d in range(len(c.batch)))
+
+    def corrected(
+        self, rows: Operand | None, columns: Operand, strides: list[int]
+    ) -> tuple[Contraction, list[Operand]]:
+        """c with its zero points in the epilogue: sums of a's rows where b has zero points, and the other way round."""
+        x, c = self.x, self.x.c
+        added: list[tuple[Matrix, Operand]] = []
+        if rows is not None:
+            added.append((Matrix(1, 0, self.row_strides, int32), rows))
+        if x.zeros[0]:
+            added.append((Matrix(0, 1, tuple(strides), int32), columns))
+        epilogue = corrected(c, x.engine, x.words, (rows is not None, x.zeros[0]))
+        sources = (*c.sources, *(matrix for matrix, _ in added))
+        return replace(c, epilogue=epilogue, sources=sources), [*self.sources, *(operand for _, operand in added)]
 
     @property
     def part_elements(self) -> int:
         """Elements of one segment's sums."""
         return math.prod(self.x.c.batch) * self.x.c.m * self.x.panels * self.x.nr
 
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of one segment's sums."""
+        return self.part_elements * self.x.engine.total.size_bytes
+
     def part(self) -> Contraction:
         """One segment: dense rows of whole panels, no epilogue."""
         c, row = self.x.c, self.x.panels * self.x.nr
         strides = tuple(c.m * row * math.prod(c.batch[d + 1 :]) for d in range(len(c.batch)))
-        return replace(c, out=Matrix(row, 1, strides), epilogue=None, sources=(), in_place=False)
+        out = Matrix(row, 1, strides, self.x.engine.total)
+        return replace(c, out=out, epilogue=None, sources=(), in_place=False)
 
     def macrokernel(
-        self, c: Contraction, b: Operand, b_batch: list[int], out: Operand, panels: range, begin: int, end: int
-    ) -> None:
+        self, c: Contraction, sources: list[Operand], b: Operand, b_batch: list[int], b_facts: int, out: Operand,
+        panels: range, begin: int, end: int,
+    ) -> None:  # fmt: skip
         """One step of blocks of C: these panels, k from begin to end."""
         x, nr = self.x, self.x.nr
-        in_scratch = x.in_scratch and c is x.c
+        in_scratch = x.in_scratch and c.out is x.c.out
         right = c.b if isinstance(c.b, Matrix) else Matrix(0, 0)
         kind = PACKED if x.form in (PACKED, STAGED) else IN_PLACE if x.form == IN_PLACE else pack.kind(right)
         d = Macrokernel(
-            heights=x.rows.heights, wide=x.wide, group=x.group, nv=x.tile.nv, kc=x.kc, pitch=x.pitch, chunk=x.chunk,
-            a=pack.kind(c.a), b=kind, batch_rank=len(c.batch), in_scratch=in_scratch, epilogue=Epilogue.of(c),
+            engine=x.engine, words=x.words, checked=x.checked, heights=x.rows.heights, wide=x.wide, group=x.group,
+            nv=x.tile.nv, kc=x.kc, pitch=x.pitch, chunk=x.chunk, a=pack.kind(c.a), b=kind, batch_rank=len(c.batch),
+            in_scratch=in_scratch, epilogue=Epilogue.of(c, x.engine.total),
         )  # fmt: skip
-        height = x.m_step * x.rows.heights[0]
-        scratch_b = _rounded(height * x.pitch * FLOAT_BYTES) + LINE_BYTES
-        scratch_c = scratch_b + _rounded(x.group * x.kc * nr * FLOAT_BYTES) + LINE_BYTES
-        scratch_s = scratch_c + _rounded(height * nr * (x.n_step if in_scratch else 1) * FLOAT_BYTES)
+        height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
+        scratch_b = _rounded(height * x.pitch * word) + LINE_BYTES
+        scratch_f = scratch_b + _rounded(x.group * x.kc * nr * word) + LINE_BYTES
+        scratch_c = scratch_f + (_rounded(x.group * nr * int32.size_bytes) if x.checked else 0)
+        scratch_s = scratch_c + _rounded(height * nr * (x.n_step if in_scratch else 1) * total)
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + _rounded(epilogue.scratch_bytes(c)))
         n_blocks = -(-len(panels) // x.n_step)
         values: _Arguments = {
-            "a": Operand(x.order[0]), "b": b, "m_panels": x.rows.panels, "tall": x.rows.tall, "n": c.n, "k": c.k,
-            "k_begin": begin, "k_end": end, "n_step": x.n_step, "m_blocks": x.m_blocks,
-            "n_blocks": n_blocks, "first": panels.start, "last": panels.stop, "a_row": c.a.row, "a_column": c.a.column,
-            "b_row": right.row, "b_column": right.column, "scratch_b": scratch_b, "scratch_c": scratch_c,
+            "a": Operand(x.order[0]), "b": b, "m_panels": x.rows.panels, "tall": x.rows.tall, "n": c.n, "k": x.steps,
+            "k_begin": begin // x.engine.depth, "k_end": x.engine.steps(end), "n_step": x.n_step,
+            "m_blocks": x.m_blocks, "n_blocks": n_blocks, "first": panels.start, "last": panels.stop, "elements": c.k,
+            "a_row": c.a.row, "a_column": c.a.column, "b_row": right.row, "b_column": right.column, "b_facts": b_facts,
+            "scratch_b": scratch_b, "scratch_f": scratch_f, "scratch_c": scratch_c,
         }  # fmt: skip
-        values |= epilogue.arguments(c, out, x.order[3:], scratch_s)
+        values |= epilogue.arguments(c, out, sources, scratch_s)
         values |= batches.arguments(c.batch, {"a": c.a.batch, "b": b_batch, **_batch_strides(c)})
         spec = KernelSpec(macrokernel, d, d.parameters, x.isa)
         tasks = math.prod(c.batch) * x.m_blocks * n_blocks
@@ -181,11 +269,11 @@ class _Lowering:
     def join(self, parts: Operand, inner: Contraction) -> None:
         """The step that adds the segments and applies the epilogue."""
         x, c = self.x, self.x.c
-        d = Join(c.spec.segments, x.tile.nv, len(c.batch), Epilogue.of(c))
+        d = Join(c.spec.segments, x.nr, len(c.batch), Epilogue.of(c, x.engine.total))
         values: _Arguments = {
             "parts": parts, "part": self.part_elements, "part_row": inner.out.row, "m": c.m, "n": c.n
         }  # fmt: skip
-        values |= epilogue.arguments(c, Operand(x.order[2]), x.order[3:], 0)
+        values |= epilogue.arguments(c, Operand(x.order[2]), self.sources, 0)
         values |= batches.arguments(c.batch, {"parts": inner.out.batch, **_batch_strides(c)})
         self.scratch_bytes = max(self.scratch_bytes, _rounded(epilogue.scratch_bytes(c)))
         spec = KernelSpec(join, d, d.parameters, x.isa)
@@ -204,6 +292,7 @@ def _rounded(size_bytes: int) -> int:
 def _facts(x: Choice) -> tuple[tuple[str, str], ...]:
     heights = " and ".join(map(str, x.rows.heights))
     return (
+        ("engine", x.engine.name + (", checked" if x.checked else "")),
         ("tile", f"MR {x.tile.mr} NR {x.nr}, micropanels of {heights} rows, {x.wide} panels wide"),
         ("blocks", f"MC {x.m_step * x.rows.heights[0]} KC {x.kc} NC {x.n_step * x.nr}"),
         ("form", x.form),

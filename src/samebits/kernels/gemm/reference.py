@@ -1,6 +1,8 @@
-"""The independent meaning of a contraction: numerics.md section 2 in NumPy, slow and short."""
+"""The independent meaning of a contraction: numerics.md sections 2 and 3 in NumPy, slow and short."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,35 +10,50 @@ from numpy.typing import NDArray
 from samebits import ieee
 from samebits.kernels.gemm.contraction import SB1, Spec
 
-Float32s = NDArray[np.float32]
+Array = NDArray[Any]
 
 
 def reference(
-    a: Float32s, b: Float32s, *, spec: Spec = SB1, alpha: float | None = None, beta: float | None = None,
-    c: Float32s | None = None, bias: Float32s | None = None,
-) -> Float32s:  # fmt: skip
-    """t * alpha + beta * c + bias for t = a @ b, every step rounded to float32; NaN canonical.
+    a: Array, b: Array, *, spec: Spec = SB1, alpha: float | None = None, beta: float | None = None,
+    c: Array | None = None, bias: Array | None = None,
+) -> Array:  # fmt: skip
+    """t * alpha + beta * c + bias for t = a @ b of floats, every step rounded to float32; NaN canonical.
+
+    Where an operand is float64, everything is float64.
 
     Args:    a: [..., M, K].   b: [..., K, N].   c, bias: broadcast against [..., M, N].
     """
+    kind = np.float64 if np.float64 in (a.dtype, b.dtype) else np.float32
     with np.errstate(all="ignore"):
+        a, b = a.astype(kind), b.astype(kind)
         parts = [_segment(a[..., low:high], b[..., low:high, :], spec.chunk) for low, high in spec.bounds(a.shape[-1])]
         while len(parts) > 1:
             parts = [x + y for x, y in zip(parts[::2], parts[1::2], strict=True)]
         t = parts[0]
         if alpha is not None:
-            t = t * np.float32(alpha)
+            t = t * np.asarray(alpha, kind)
         if c is not None:
-            t = t + (c if beta is None else np.float32(beta) * c)
+            t = t + (c.astype(kind) if beta is None else np.asarray(beta, kind) * c.astype(kind))
         if bias is not None:
-            t = t + bias
+            t = t + bias.astype(kind)
     return ieee.canonical(t)
 
 
-def _segment(a: Float32s, b: Float32s, chunk: int) -> Float32s:
+def integers(a: Array, b: Array, a_zero_point: Any = 0, b_zero_point: Any = 0) -> Array:
+    """(a - a_zero_point) @ (b - b_zero_point) of integers, exactly, as int64.
+
+    Args:    a: [..., M, K].   b: [..., K, N].   a_zero_point: scalar or [..., M].   b_zero_point: scalar or [..., N].
+    """
+    zeros = np.asarray(a_zero_point).astype(np.int64), np.asarray(b_zero_point).astype(np.int64)
+    left = a.astype(np.int64) - (zeros[0][..., :, None] if zeros[0].ndim else zeros[0])
+    right = b.astype(np.int64) - (zeros[1][..., None, :] if zeros[1].ndim else zeros[1])
+    return np.asarray(np.matmul(left, right))
+
+
+def _segment(a: Array, b: Array, chunk: int) -> Array:
     """Chunks of ascending fma chains from +0, added ascending; then + (+0)."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    zero = np.zeros((*batch, a.shape[-2], b.shape[-1]), np.float32)
+    zero = np.zeros((*batch, a.shape[-2], b.shape[-1]), a.dtype)
     t = None
     for start in range(0, a.shape[-1], chunk):
         p = zero

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from samebits.codegen.vocabulary import Builder
-from samebits.dtypes import float32
 from samebits.kernels.gemm import batch
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 
@@ -18,7 +17,7 @@ class Join:
     """What specialises the text."""
 
     segments: int
-    nv: int
+    nr: int
     batch_rank: int
     epilogue: Epilogue
 
@@ -31,12 +30,12 @@ class Join:
 
 def join(b: Builder, d: Join) -> None:
     """out = epilogue(((p0 + p1) + (p2 + p3)) + ...), NaN canonical; a task is one row of one batch."""
-    nr = d.nv * b.isa.lanes
+    nr = d.nr
     finish = Finish(b, d.epilogue, nr)
-    tile = b.local(float32, nr)
+    tile = b.local(d.epilogue.total, nr)
     m, n, part = b.index("m"), b.index("n"), b.index("part")
     for task in b.tasks():
-        operands = batch.moved(b, d.batch_rank, task // m, {"parts": float32, **d.epilogue.operands})
+        operands = batch.moved(b, d.batch_rank, task // m, {"parts": d.epilogue.total, **d.epilogue.operands})
         row = task % m
         for j in b.loop(0, n, nr):
             at = row * b.index("part_row") + j

@@ -1,7 +1,8 @@
 """Register blocks: the largest microtile of each Isa row, and how M is cut into micropanels of nearly equal height.
 
 A microtile of MR rows and nv vectors keeps MR * nv accumulators, nv vectors of B and one broadcast of A in registers.
-A made-up row gets the tile of `largest`; measured rows stand in `MEASURED`.
+A made-up row gets the tile of `largest`; measured ones stand in `MEASURED` by (lanes, registers), which is all that the
+tile depends on: every engine's step takes one vector of each operand.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ class Tile:
 # GFLOP/s of one Zen 4 core (peak 117) with operands in cache, chunk 128: avx512 12x2 116.7, 8x3 117.4; 14x2 and 9x3
 # fit on paper and spill. 12x2 reads least memory an fma and wastes least at the edge of N. avx2 6x2 118.0, 4x3 117.8.
 MEASURED = {
-    "avx512": Tile(12, 2),
-    "avx2": Tile(6, 2),
-    "neon": Tile(8, 3),
-    "scalar": Tile(4, 2),
-    "numpy": Tile(8, 1),
+    (16, 32): Tile(12, 2),
+    (8, 16): Tile(6, 2),
+    (4, 32): Tile(8, 3),
+    (1, 16): Tile(4, 2),
+    (64, 1024): Tile(8, 1),
 }
 
 
@@ -46,7 +47,7 @@ def largest(isa: Isa) -> Tile:
 
 def tile_for(isa: Isa) -> Tile:
     """The tile whose NR is the panel width of the row."""
-    return MEASURED.get(isa.name) or largest(isa)
+    return MEASURED.get((isa.lanes, isa.registers)) or largest(isa)
 
 
 @dataclass(frozen=True, slots=True)

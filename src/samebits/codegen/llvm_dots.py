@@ -1,0 +1,80 @@
+"""Inner products of the elements inside lanes: one instruction where the row has one, else plain words.
+
+The instructions' intrinsics are named here, and nowhere else. Start at `Dots`.
+"""
+
+from __future__ import annotations
+
+from samebits import dtypes
+from samebits.codegen import rules
+from samebits.codegen.llvm_lanes import Lanes
+from samebits.codegen.ssa import Vector
+
+# word: (lanes of one instruction: (intrinsic, what its operands are to LLVM, whether it adds the accumulator)).
+_INTRINSICS: dict[str, dict[int, tuple[str, str, bool]]] = {
+    "dot2_bfloat16": {16: ("llvm.x86.avx512bf16.dpbf16ps.512", "<32 x bfloat>", True)},
+    "dot2_int16": {
+        16: ("llvm.x86.avx512.pmaddw.d.512", "<32 x i16>", False),
+        8: ("llvm.x86.avx2.pmadd.wd", "<16 x i16>", False),
+    },
+    "dot4_uint8_int8": {
+        16: ("llvm.x86.avx512.vpdpbusd.512", "<64 x i8>", True),
+        8: ("llvm.x86.avx512.vpdpbusd.256", "<32 x i8>", True),
+    },
+    "dot4_int8": {4: ("llvm.aarch64.neon.sdot.v4i32.v16i8", "<16 x i8>", True)},
+}
+
+
+class Dots(Lanes):
+    """The words `dot*` of the vocabulary."""
+
+    def dot2_bfloat16(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        rules.dot("dot2_bfloat16", acc, x, y)
+        return self._instruction("dot2_bfloat16", acc, x, y) or self._bfloat16(acc, x, y)
+
+    def dot2_int16(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        rules.dot("dot2_int16", acc, x, y)
+        return self._instruction("dot2_int16", acc, x, y) or self._integers(acc, x, y, 2, True, True)
+
+    def dot4_uint8_int8(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        rules.dot("dot4_uint8_int8", acc, x, y)
+        return self._instruction("dot4_uint8_int8", acc, x, y) or self._integers(acc, x, y, 4, False, True)
+
+    def dot4_int8(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        rules.dot("dot4_int8", acc, x, y)
+        return self._instruction("dot4_int8", acc, x, y) or self._integers(acc, x, y, 4, True, True)
+
+    def _instruction(self, word: str, acc: Vector, x: Vector, y: Vector) -> Vector | None:
+        """The word as the row's instruction, if it has one of the width of every part."""
+        known = _INTRINSICS[word] if word in self.isa.instructions else {}
+        if not known.keys() >= set(x.sizes):
+            return None
+
+        def make(size: int, t: str, *parts: str) -> str:
+            name, kind, accumulates = known[size]
+            total = f"<{size} x {acc.lane}>"
+            given = [(kind, self.w.value(f"bitcast <{size} x i32> {part} to {kind}")) for part in parts]
+            if accumulates:
+                return self.intrinsic(name, total, [(total, t), *given])
+            return self.w.value(f"add {total} {t}, {self.intrinsic(name, total, given)}")
+
+        return self.each(make, acc.dtype, acc, x, y)
+
+    def _bfloat16(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        high = [self.bit_and(v, self.like(v, -65536)) for v in (x, y)]
+        low = [self.shift_left(v, 16) for v in (x, y)]
+        for first, second in (high, low):
+            acc = self.fma(self.bitcast(first, dtypes.float32), self.bitcast(second, dtypes.float32), acc)
+        return acc
+
+    def _integers(self, acc: Vector, x: Vector, y: Vector, count: int, x_signed: bool, y_signed: bool) -> Vector:
+        bits = 32 // count
+
+        def element(v: Vector, i: int, signed: bool) -> Vector:
+            kind = dtypes.int32 if signed else dtypes.uint32
+            whole = self.shift_left(self.bitcast(v, kind), 32 - bits * (i + 1))
+            return self.bitcast(self.shift_right(whole, 32 - bits), dtypes.int32)
+
+        for i in range(count):
+            acc = self.add(acc, self.mul(element(x, i, x_signed), element(y, i, y_signed)))
+        return acc

@@ -1,0 +1,204 @@
+"""Engines: what one step of the inner product is, one frozen row each; which one a product runs on.
+
+An engine's panels hold words; a word holds `depth` elements that follow each other along K, and a step takes one word
+of A and one of B. Every engine that takes a pair of dtypes gives the same bits (numerics.md sections 2 and 3). Start at
+`ROWS` and `choose`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import Builder, Vector
+from samebits.dtypes import DType, bfloat16, float32, float64, int8, int16, int32, int64, uint8
+from samebits.errors import DTypeError, OptionError, message
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One inner product.
+
+    Attributes:
+        name: As plans print it.
+        a, b: The elements that words of A and of B hold; operands convert to them exactly.
+        depth: Elements of a word.
+        word: What panels are made of.
+        accumulator: What a lane sums a chunk in.
+        total: What chunks are summed in.
+        step: The word of the vocabulary that takes a step; `fma`, or `mul add` of two words.
+        unsigned: For a dot product of unlike signs, the operand whose elements are unsigned.
+    """
+
+    name: str
+    a: DType
+    b: DType
+    depth: int
+    word: DType
+    accumulator: DType
+    total: DType
+    step: str
+    unsigned: str = ""
+
+    @property
+    def exact(self) -> bool:
+        """Whether sums are exact, so that their order is free."""
+        return self.total.is_integer
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the step is right only where nothing is subnormal, which packing finds out."""
+        return self.step == "dot2_bfloat16"
+
+    @property
+    def has_facts(self) -> bool:
+        """Whether packed panels come with a row of facts, one int32 a column (`facts`)."""
+        return self.exact or self.is_guarded
+
+    @property
+    def safe(self) -> Engine:
+        """The engine that takes the same words where this one is not right."""
+        return replace(self, step="fma of halves")
+
+    def lanes(self, isa: Isa) -> int:
+        """Words in a vector register."""
+        return max(1, isa.lanes * float32.size_bytes // self.word.size_bytes)
+
+    def advance(self, b: Builder, x: Vector, y: Vector, acc: Vector) -> Vector:
+        """acc and a step: x is a vector of words of A, y of B."""
+        if self.step == "fma":
+            return b.fma(x, y, acc)
+        if self.step == "mul add":
+            return b.add(acc, b.mul(x, y))
+        if self.step == "fma of halves":
+            for half in (_high, _low):
+                acc = b.fma(half(b, x), half(b, y), acc)
+            return acc
+        word = getattr(b, self.step)
+        return word(acc, y, x) if self.unsigned == "b" else word(acc, x, y)
+
+    def steps(self, k: int) -> int:
+        """Words that k elements take."""
+        return -(-k // self.depth)
+
+
+def _high(b: Builder, x: Vector) -> Vector:
+    return b.bitcast(b.bit_and(x, b.like(x, -65536)), float32)
+
+
+def _low(b: Builder, x: Vector) -> Vector:
+    return b.bitcast(b.shift_left(x, 16), float32)
+
+
+def _dot(name: str, a: DType, b: DType, depth: int, step: str, unsigned: str = "") -> Engine:
+    return Engine(name, a, b, depth, int32, int32, int32, step, unsigned)
+
+
+FMA32 = Engine("fma float32", float32, float32, 1, float32, float32, float32, "fma")
+FMA64 = Engine("fma float64", float64, float64, 1, float64, float64, float64, "fma")
+# VDPBF16PS takes the pair (k, k + 1) as (high, low): numerics.md section 2.
+PAIRS = Engine("bfloat16 pairs", bfloat16, bfloat16, 2, int32, float32, float32, "dot2_bfloat16")
+# The fastest first: the first that takes the operands and has its instruction runs.
+ROWS: tuple[Engine, ...] = (
+    PAIRS,
+    FMA32,
+    FMA64,
+    _dot("uint8 x int8 quads", uint8, int8, 4, "dot4_uint8_int8", "a"),
+    _dot("int8 x uint8 quads", int8, uint8, 4, "dot4_uint8_int8", "b"),
+    _dot("int8 x int8 quads", int8, int8, 4, "dot4_int8"),
+    _dot("int16 pairs", int16, int16, 2, "dot2_int16"),
+    _dot("int32", int32, int32, 1, "mul add"),
+)
+_PLAIN = ("fma", "mul add")
+# Sums of a row or column of as many elements are exact in int32.
+LONGEST = 1 << 23
+
+
+def named(name: str) -> Engine:
+    """The row called `name`.
+
+    Raises:  OptionError if there is none.
+    """
+    for row in ROWS:
+        if row.name == name:
+            return row
+    raise OptionError(message("plan", "engine", "", repr(name), f"one of {[row.name for row in ROWS]}", "leave it out"))
+
+
+def choose(
+    a: DType, b: DType, chunk: int, isa: Isa, rejected: list[tuple[str, str]], name: str | None = None
+) -> Engine:
+    """The first engine that takes elements of these dtypes on this row; what it rejects gets a reason.
+
+    Raises:  DTypeError if none takes them; OptionError if the one called `name` does not.
+    """
+    for row in ROWS if name is None else (named(name),):
+        reason = _refusal(row, a, b, chunk, isa if name is None else None)
+        if reason is None:
+            return row
+        if reason:
+            rejected.append((row.name, reason))
+    if name is not None:
+        actual = f"{name!r} for {a.name} and {b.name}"
+        raise OptionError(message("plan", "engine", "", actual, "one that takes them", "leave it out"))
+    remedy = "convert one to the kind of the other"
+    raise DTypeError(message("matmul", "b", "dtype", b.name, f"one that multiplies with {a.name}", remedy))
+
+
+def _refusal(row: Engine, a: DType, b: DType, chunk: int, isa: Isa | None) -> str | None:
+    """Why a product does not run on the row; empty where its dtypes are no matter of choice."""
+    if row.exact != (a.is_integer and b.is_integer) or not (takes(row.a, a) and takes(row.b, b)):
+        return "" if not (row.is_guarded and a.is_float and b.is_float) else f"{a.name} x {b.name} do not fit its words"
+    if (row is FMA64) != (float64 in (a, b)):
+        return ""
+    if not row.exact and chunk % row.depth:
+        return f"chunks of {chunk} would split its pairs"
+    if isa is not None and row.step not in (*_PLAIN, *isa.instructions):
+        return f"Isa row {isa.name} has no {row.step}"
+    if isa is not None and row.unsigned and (row.unsigned == "a") != (a.kind == "uint"):
+        return f"{a.name} would need an offset"
+    return None
+
+
+def takes(element: DType, source: DType) -> bool:
+    """Whether every value of `source` is one of `element`, for 8-bit integers after `offset`."""
+    if source.is_integer and element.is_integer:
+        return source.width_bits <= 8
+    if not (source.is_float and element.is_float):
+        return False
+    fits = source.mantissa_bits <= element.mantissa_bits and source.exponent_bits <= element.exponent_bits
+    return fits and source.width_bits <= element.width_bits
+
+
+def offset(element: DType, source: DType) -> int:
+    """What packing adds to integers of `source` so that they become `element`."""
+    if not source.is_integer or element.min <= source.min <= source.max <= element.max:
+        return 0
+    return 128 if element.kind == "uint" else -128
+
+
+def span(source: DType, zero: bool) -> int:
+    """The largest magnitude of an integer of `source` without its zero point."""
+    return int(source.max - source.min if zero else max(source.max, -source.min))
+
+
+def total_of(a: DType, b: DType, k: int, zeros: tuple[bool, bool]) -> DType:
+    """int32 where no sum of k products can leave it, else int64 (numerics.md section 3)."""
+    return int32 if k * span(a, zeros[0]) * span(b, zeros[1]) <= int32.max else int64
+
+
+def lowest_bit(source: DType) -> int | None:
+    """The exponent of the lowest set bit that any element has, None where that is for packing to find (bfloat16)."""
+    if source is bfloat16 or not source.has_zero:
+        return None
+    return 1 - source.bias - source.mantissa_bits
+
+
+def must_check(a: DType, b: DType) -> bool:
+    """Whether an engine that is guarded must look at the elements: numerics.md section 2, the lsb condition."""
+    lows = lowest_bit(a), lowest_bit(b)
+    return lows[0] is None or lows[1] is None or lows[0] + lows[1] < LOWEST
+
+
+# The least exponent of a product's lowest bit with which no accumulator is subnormal.
+LOWEST = -126

@@ -1,0 +1,77 @@
+"""Facts of packed words, one int32 a column: for integers the sum of the column's elements as they are in the words;
+for bfloat16 the exponent of the lowest bit that is set in any of them, or `SUBNORMAL`. Start at `emit`.
+"""
+
+from __future__ import annotations
+
+from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
+from samebits.dtypes import bfloat16, int32, uint32
+from samebits.kernels.gemm.engine import Engine
+
+# Less than any pair of exponents may sum to, twice over; and what a column of zeros has.
+SUBNORMAL, NOTHING = -10_000, 1_000
+
+
+def emit(b: Builder, engine: Engine, nr: int) -> Function:
+    """A function `(words, steps, facts)` over words [steps][nr]."""
+    if engine.exact:
+        return _sums(b, engine, nr)
+
+    def body(words: Pointer, steps: Index, facts: Pointer) -> None:
+        lowest = [b.constant(0xFFFFFFFF, uint32, nr)]
+        for s in b.loop(0, steps, carry=lowest):
+            lowest[0] = b.minimum(lowest[0], magnitude(b, b.load(words, s * nr, nr)))
+        b.store(facts, 0, exponent(b, lowest[0]))
+
+    return b.function("lowest_bits", (int32, None, int32), body)
+
+
+def _sums(b: Builder, engine: Engine, nr: int) -> Function:
+    ones = sum(1 << i * engine.a.width_bits for i in range(engine.depth))
+
+    def body(words: Pointer, steps: Index, facts: Pointer) -> None:
+        total = [b.constant(0, int32, nr)]
+        for s in b.loop(0, steps, carry=total):
+            total[0] = engine.advance(b, b.constant(ones, int32, nr), b.load(words, s * nr, nr), total[0])
+        b.store(facts, 0, total[0])
+
+    return b.function("sums", (int32, None, int32), body)
+
+
+def magnitude(b: Builder, pairs: Vector) -> Vector:
+    """The smaller of two bfloat16's bits without sign, less one: zero, which has no lowest bit, is largest."""
+    code = b.bitcast(pairs, uint32)
+    mask, one = b.like(code, 0x7FFF), b.like(code, 1)
+    low = b.sub(b.bit_and(code, mask), one)
+    return b.minimum(low, b.sub(b.bit_and(b.shift_right(code, 16), mask), one))
+
+
+def exponent(b: Builder, magnitudes: Vector) -> Vector:
+    """The exponent of the lowest bit of the smallest number, by `magnitude`, as int32."""
+    m, fraction = bfloat16.mantissa_bits, bfloat16.bias + bfloat16.mantissa_bits
+    x = b.add(magnitudes, b.like(magnitudes, 1))
+    found = b.bitcast(b.shift_right(x, m), int32)
+    found = b.sub(found, b.like(found, fraction))
+    found = b.select(b.less(x, b.like(x, 1 << m)), b.like(found, SUBNORMAL), found)
+    return b.select(b.equal(x, b.like(x, 0)), b.like(found, NOTHING), found)
+
+
+def emit_block(b: Builder, pitch: int) -> Function:
+    """A function `(words, rows, steps, fact)`: the lowest bit of a block of A, rows `pitch` apart, as one int32."""
+    lanes = b.isa.lanes
+
+    def body(words: Pointer, rows: Index, steps: Index, fact: Pointer) -> None:
+        lowest = [b.constant(0xFFFFFFFF, uint32, lanes)]
+        whole = steps // lanes * lanes
+        for r in b.loop(0, rows, carry=lowest):
+            for s in b.loop(0, whole, lanes, carry=lowest):
+                lowest[0] = b.minimum(lowest[0], magnitude(b, b.load(words, r * pitch + s, lanes)))
+            for _ in b.when(whole < steps, carry=lowest):
+                rest = b.load(words, r * pitch + whole, lanes, steps - whole)
+                lowest[0] = b.minimum(lowest[0], magnitude(b, rest))
+        least = b.slice(lowest[0], 0, 1)
+        for lane in range(1, lanes):
+            least = b.minimum(least, b.slice(lowest[0], lane, 1))
+        b.store(fact, 0, exponent(b, least))
+
+    return b.function("lowest_bit", (int32, None, None, int32), body)

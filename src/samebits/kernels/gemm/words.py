@@ -1,0 +1,197 @@
+"""Words: how elements of any format become the words of an engine's panels, exactly, while they are packed.
+
+`along` reads elements that lie side by side along K, `across` reads them `step` apart for several rows at once; both
+give the same words. `widen` is the value of a float of at most 16 bits as float32. Start at `Words`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from samebits import dtypes
+from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
+from samebits.dtypes import DType, float32, float64, uint32
+
+_UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
+
+
+def stored(dtype: DType) -> DType:
+    """What elements of `dtype` are read as: floats that are computed as they are, everything else as its code."""
+    if dtype in (float32, float64):
+        return dtype
+    return _UNSIGNED[max(8, dtype.width_bits)]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Elements of `source`, each in whole bytes, as `element`, `offset` added, `depth` of them in a word.
+
+    The first is in a word's low bits, but for bfloat16 in the high ones, which its engine takes first.
+    """
+
+    source: DType
+    element: DType
+    offset: int
+    depth: int
+    word: DType
+
+    @property
+    def pointer(self) -> DType:
+        """The dtype of pointers to the source."""
+        return stored(self.source)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a word is an element as it lies."""
+        return self.source is self.word
+
+    def place(self, i: int) -> int:
+        """Bits below element i of a word."""
+        i = self.depth - 1 - i if self.element is dtypes.bfloat16 else i
+        return i * self.element.width_bits
+
+    def along(self, b: Builder, x: Pointer, i: Index, width: int, count: Index | None = None) -> Vector:
+        """`width` words of elements i, i+1, ...; with `count`, only so many words are read and the rest are zero."""
+        if self.depth == 1:
+            return self._words(b, [b.load(x, i, width, count)])
+        return self._whole(b, self._side_by_side(b, x, i, width, count), count)
+
+    def _side_by_side(self, b: Builder, x: Pointer, i: Index, width: int, count: Index | None) -> Vector:
+        bits = self.pointer.width_bits
+        lying = _UNSIGNED[bits * self.depth]
+        group = b.load(b.cast(b.offset(x, i), lying, aligned=False), 0, width, count)
+        if bits == self.element.width_bits and self.source.width_bits == bits:
+            return self._regrouped(b, group)
+        group = b.convert(group, uint32) if lying.width_bits < 32 else group
+        mask = b.like(group, (1 << bits) - 1)
+        codes = [b.bit_and(b.shift_right(group, bits * s), mask) for s in range(self.depth)]
+        return self._words(b, codes)
+
+    def _whole(self, b: Builder, words: Vector, count: Index | None) -> Vector:
+        """Words of which only `count` were read: the rest is zero although an offset was added."""
+        if count is None or not self.offset:
+            return words
+        limit = b.splat(b.from_index(count, dtypes.int32), words.width)
+        return b.select(b.less(b.iota(dtypes.int32, words.width), limit), words, b.like(words, 0))
+
+    def _regrouped(self, b: Builder, group: Vector) -> Vector:
+        """Words whose elements lie as in a word, but for their order and the offset."""
+        if self.element is dtypes.bfloat16:
+            group = b.bit_or(b.shift_left(group, 16), b.shift_right(group, 16))
+        if self.offset:
+            group = b.bit_xor(group, b.like(group, 0x80808080))
+        return b.bitcast(group, self.word)
+
+    def across(
+        self, b: Builder, x: Pointer, i: Index, step: Index, width: int, count: Index | None = None,
+        present: Index | None = None,
+    ) -> Vector:  # fmt: skip
+        """`width` words, the elements of word l at i+l, i+l+step, ...; `present`: how many of them exist, else zero."""
+        rows = []
+        for s in range(self.depth):
+            limit = count
+            if present is not None and s:
+                limit = b.choose(present > s, width if count is None else count, 0)
+            row = b.load(x, i + step * s, width, limit)
+            rows.append(row if self.depth == 1 else b.convert(row, uint32))
+        return self._whole(b, self._words(b, rows, present), count)
+
+    def _words(self, b: Builder, codes: list[Vector], present: Index | None = None) -> Vector:
+        """Words of loaded elements (codes of uint32 where a word holds several)."""
+        if self.is_plain:
+            return codes[0]
+        if self.depth == 1:
+            return self._converted(b, codes[0])
+        whole = None
+        for i, code in enumerate(codes):
+            part = self._code(b, code)
+            if present is not None and i and self.offset:
+                limit = b.splat(b.from_index(b.choose(present > i, -1, 0), dtypes.int32), code.width)
+                part = b.bit_and(part, b.bitcast(limit, uint32))
+            part = b.shift_left(part, self.place(i))
+            whole = part if whole is None else b.bit_or(whole, part)
+        assert whole is not None  # a word holds an element
+        return b.bitcast(whole, self.word)
+
+    def _converted(self, b: Builder, code: Vector) -> Vector:
+        """The element itself as a word: float32, float64 or int32."""
+        if self.word is dtypes.int32:
+            return integer(b, code, self.source)
+        value = code if self.source in (float32, float64) else widen(b, code, self.source)
+        return b.convert(value, self.word)
+
+    def _code(self, b: Builder, code: Vector) -> Vector:
+        """The code of the element in the low bits of uint32, zero above."""
+        if self.element is dtypes.bfloat16:
+            if self.source is dtypes.bfloat16:
+                return code
+            return b.shift_right(b.bitcast(widen(b, code, self.source), uint32), 16)
+        value = b.bitcast(integer(b, code, self.source), uint32)
+        if self.offset:
+            value = b.bit_xor(value, b.like(value, 128))
+        return b.bit_and(value, b.like(value, (1 << self.element.width_bits) - 1))
+
+
+def integer(b: Builder, code: Vector, dtype: DType) -> Vector:
+    """The value of a code of an integer of at most 8 bits as int32; bits above the element do not matter."""
+    signed = dtype.kind == "int"
+    value = b.bitcast(b.convert(code, uint32), dtypes.int32 if signed else uint32)
+    value = b.shift_right(b.shift_left(value, 32 - dtype.width_bits), 32 - dtype.width_bits)
+    return b.bitcast(value, dtypes.int32)
+
+
+def widen(b: Builder, code: Vector, dtype: DType) -> Vector:
+    """The value of a code of a float of at most 16 bits as float32, exactly; bits above the element do not matter.
+
+    The exponent and fraction are put where float32 has them and scaled by the difference of the biases, which makes
+    subnormals right too."""
+    code = b.convert(code, uint32)
+    if dtype is dtypes.bfloat16:
+        return b.bitcast(b.shift_left(code, 16), float32)
+    sign_bit = 1 << (dtype.width_bits - 1) if dtype.signed else 0
+    magnitude = b.bit_and(code, b.like(code, (1 << dtype.width_bits) - 1 - sign_bit))
+    shifted = b.shift_left(magnitude, float32.mantissa_bits - dtype.mantissa_bits)
+    if dtype.has_zero:
+        value = b.mul(b.bitcast(shifted, float32), b.constant(2.0 ** (127 - dtype.bias), float32, code.width))
+    else:  # powers of two alone: the code is float32's exponent, but for its lowest, which is subnormal there
+        lowest = b.like(code, 1 << (float32.mantissa_bits - 1))
+        value = b.bitcast(b.select(b.equal(magnitude, b.like(code, 0)), lowest, shifted), float32)
+    nan, inf = (b.constant(float(x), float32, code.width) for x in ("nan", "inf"))
+    top = 1 << dtype.mantissa_bits
+    infinity = ((1 << dtype.exponent_bits) - 1) * top
+    if dtype.has_infinity:
+        value = b.select(b.equal(magnitude, b.like(code, infinity)), inf, value)
+        value = b.select(b.less(b.like(code, infinity), magnitude), nan, value)
+    elif dtype.nan == "all_ones":
+        value = b.select(b.equal(magnitude, b.like(code, infinity + top - 1)), nan, value)
+    if not sign_bit:
+        return value
+    sign = b.shift_left(b.bit_and(code, b.like(code, sign_bit)), 32 - dtype.width_bits)
+    value = b.bitcast(b.bit_or(b.bitcast(value, uint32), sign), float32)
+    if dtype.nan == "negative_zero":
+        low = b.bit_and(code, b.like(code, (1 << dtype.width_bits) - 1))
+        value = b.select(b.equal(low, b.like(code, sign_bit)), nan, value)
+    return value
+
+
+def rounded(b: Builder, x: Vector, dtype: DType) -> Vector:
+    """The code of float32 as float16 or bfloat16, rounded once to nearest even; NaN canonical."""
+    code = b.bitcast(x, uint32)
+    magnitude = b.bit_and(code, b.like(code, 0x7FFFFFFF))
+    sign = b.shift_right(b.bit_and(code, b.like(code, 0x80000000)), 16)
+    drop = float32.mantissa_bits - dtype.mantissa_bits
+    rebias = (float32.bias - dtype.bias) << float32.mantissa_bits
+    odd = b.bit_and(b.shift_right(magnitude, drop), b.like(code, 1))
+    half = b.like(code, (1 << (drop - 1)) - 1)
+    result = b.shift_right(b.sub(b.add(magnitude, b.add(half, odd)), b.like(code, rebias)), drop)
+    infinity = ((1 << dtype.exponent_bits) - 1) << dtype.mantissa_bits
+    result = b.minimum(result, b.like(code, infinity))
+    if rebias:
+        # Below the least normal the last bit kept is a fixed one: adding a number whose last bit it is rounds there.
+        anchor = b.constant(2.0 ** (24 - dtype.bias - dtype.mantissa_bits), float32, x.width)
+        small = b.sub(b.bitcast(b.add(b.bitcast(magnitude, float32), anchor), uint32), b.bitcast(anchor, uint32))
+        least = b.like(code, (float32.bias - dtype.bias + 1) << float32.mantissa_bits)
+        result = b.select(b.less(magnitude, least), small, result)
+    assert dtype.canonical_nan is not None  # float16 and bfloat16 have one
+    result = b.select(b.is_nan(x), b.like(code, dtype.canonical_nan), b.bit_or(result, sign))
+    return b.convert(result, stored(dtype))

@@ -1,0 +1,359 @@
+"""Products of every format, on every engine and row, have the bits of the values' product; integers are exact."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from typing import Any
+
+import aarch64
+import guard
+import ml_dtypes
+import numpy as np
+import pytest
+from gemm_run import execute, matrix
+from launch import assert_bits
+from rows import AARCH64_PRODUCT_ROWS, ALL_ROWS, PRODUCT_ROWS
+
+import samebits as sb
+from samebits import dtypes
+from samebits.codegen.isa import ROWS, Isa
+from samebits.dtypes import DType
+from samebits.kernels import gemm
+from samebits.kernels.gemm import Contraction, engine, reference
+from samebits.kernels.gemm.contraction import fused
+from samebits.kernels.gemm.reference import integers
+from samebits.native import compile
+
+Array = np.ndarray[Any, np.dtype[Any]]
+FLOATS = tuple(row for row in dtypes.ROWS if row.is_float and row.numpy is not None)
+NARROW = tuple(row for row in FLOATS if row.width_bits <= 16)
+INTEGERS = tuple(row for row in dtypes.ROWS if row.is_integer and row.width_bits <= 8 and row.numpy is not None)
+# The fastest row of this machine.
+BEST = PRODUCT_ROWS[-2:-1]
+every_row = pytest.mark.parametrize("isa", PRODUCT_ROWS, ids=lambda row: row.name)
+
+
+def draw(dtype: DType, *shape: int, seed: int = 0) -> Array:
+    """Numbers of every magnitude that the format has within a few of 1, or every integer."""
+    rng = np.random.default_rng([seed, *shape])
+    if dtype.is_integer:
+        return rng.integers(int(dtype.min), int(dtype.max) + 1, shape).astype(dtype.numpy)
+    with np.errstate(all="ignore"):
+        x = rng.standard_normal(shape) * np.exp2(rng.integers(-3, 3, shape))
+        return np.abs(x).astype(dtype.numpy) if not dtype.signed else x.astype(dtype.numpy)
+
+
+def product(
+    a: Array, b: Array, isa: Isa, *, zeros: tuple[Any, Any] = (None, None), run: Any = execute, **choices: Any
+) -> Array:
+    """a @ b through the kernels, in what it is summed in."""
+    (m, k), n = a.shape, b.shape[1]
+    kinds = dtypes.of(a.dtype), dtypes.of(b.dtype)
+    total = dtypes.float64 if dtypes.float64 in kinds else dtypes.float32
+    if kinds[0].is_integer:
+        total = engine.total_of(*kinds, k, (zeros[0] is not None, zeros[1] is not None))
+    out = guard.empty((m, n), total.numpy)
+    lying = [gemm.Matrix(*(s // x.itemsize for s in x.strides), (), dtypes.of(x.dtype)) for x in (a, b, out)]
+    given = [None if z is None else np.asarray(z, np.int32) for z in zeros]
+    points = [
+        gemm.Matrix(*((1, 0), (0, 1))[side] if z.ndim else (0, 0), (), dtypes.int32)
+        for side, z in enumerate(given) if z is not None
+    ]  # fmt: skip
+    sides = (0 if given[0] is not None else None, len(points) - 1 if given[1] is not None else None)
+    epilogue, sources = fused(total=total, zeros=points)
+    c = Contraction(m, n, k, lying[0], lying[1], lying[2], (), epilogue, sources, zeros=sides)
+    run(gemm.plan(c, isa, 1, **choices), [a, b, *(z for z in given if z is not None), out])
+    return out
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda row: row.name)
+def test_every_float_format_multiplies_as_its_values_do(dtype: DType) -> None:
+    m, k, n = 5, 131, 21
+    a, b = guard.array(draw(dtype, m, k)), guard.array(draw(dtype, k, n, seed=1), at_start=True)
+    due = reference(a, b)
+    for isa in PRODUCT_ROWS if dtype in (dtypes.float16, dtypes.bfloat16) else BEST:
+        assert_bits(product(a, b, isa), due, isa.name)
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=lambda row: row.name)
+def test_every_code_point_is_read_exactly(dtype: DType) -> None:
+    codes = np.arange(1 << dtype.width_bits, dtype=f"u{max(dtype.width_bits, 8) // 8}")
+    assert dtype.numpy is not None
+    a, b = codes.view(dtype.numpy)[:, None], np.ones((1, 33), dtype.numpy)
+    due = reference(np.broadcast_to(a.astype(np.float32), (len(a), 1)), b)
+    assert_bits(product(a, b, BEST[0]), due)
+    # Subnormals among the others, pairs among them: alone in its row, each takes every place of a word.
+    wide = np.zeros((len(a), 4), dtype.numpy) if dtype.has_zero else np.ones((len(a), 4), dtype.numpy)
+    wide[np.arange(len(a)), np.arange(len(a)) % 4] = a[:, 0]
+    right = np.ones((4, 2), dtype.numpy)
+    assert_bits(product(wide, right, BEST[0]), reference(wide, right))
+
+
+@every_row
+def test_formats_mix_freely(isa: Isa) -> None:
+    kinds = [dtypes.bfloat16, dtypes.float16, dtypes.float8_e5m2, dtypes.float4_e2m1fn, dtypes.bfloat16]
+    for left, right in itertools.pairwise(kinds):
+        a, b = draw(left, 3, 40), draw(right, 40, 9, seed=1)
+        assert_bits(product(a, b, isa), reference(a, b), (left, right))
+    assert_bits(
+        product(draw(dtypes.float64, 3, 40), draw(dtypes.float16, 40, 9), isa),
+        reference(draw(dtypes.float64, 3, 40), draw(dtypes.float16, 40, 9)),
+    )
+
+
+@every_row
+@pytest.mark.parametrize("pair", [("bfloat16", "bfloat16"), ("float64", "float64"), ("uint8", "int8")], ids=str)
+def test_bits_ignore_form_layout_and_edges(isa: Isa, pair: tuple[str, str]) -> None:
+    left, right = map(dtypes.of, pair)
+    meaning = integers if left.is_integer else reference
+    for m, k, n in ((1, 257, 40), (13, 130, 33)):
+        a, b = draw(left, m, k), draw(right, k, n, seed=1)
+        due = meaning(a, b)
+        strided = np.repeat(a, 2, 1)[:, ::2], np.repeat(b, 2, 1)[:, ::2]
+        columns, forms = (guard.array(a.T).T, guard.array(b.T).T), ("fused", "staged", None)
+        for (x, y), form in zip(((guard.array(a), guard.array(b)), columns, strided), forms, strict=True):
+            got = product(x, y, isa, form=form)
+            assert_bits(got, due.astype(got.dtype), (m, k, n, form))
+
+
+@pytest.mark.parametrize("row", ALL_ROWS, ids=lambda row: row.name)
+def test_every_engine_runs_on_every_row(row: Isa) -> None:
+    for found in engine.ROWS:
+        a, b = draw(found.a if found.depth != 2 or not found.exact else dtypes.int8, 4, 38), draw(
+            found.b if found.b.width_bits != 32 or not found.exact else dtypes.int8, 38, 17, seed=1
+        )  # fmt: skip
+        if found.exact and a.dtype.itemsize > 1:
+            a = draw(dtypes.uint8, 4, 38)
+        if found.exact and b.dtype.itemsize > 1:
+            b = draw(dtypes.int8, 38, 17)
+        got = product(a, b, row, engine=found.name)
+        due = integers(a, b).astype(np.int32) if found.exact else reference(a, b)
+        assert_bits(got, due, found.name)
+
+
+@pytest.mark.parametrize("isa", ALL_ROWS + BEST, ids=lambda row: row.name)
+def test_pairs_keep_their_bits_where_products_are_subnormal(isa: Isa) -> None:
+    a, b = draw(dtypes.bfloat16, 9, 300), draw(dtypes.bfloat16, 300, 70, seed=1)
+    tiny = np.float32(2.0**-70)
+    a[3] = (a[3].astype(np.float32) * tiny).astype(a.dtype)
+    b[:, 40:] = (b[:, 40:].astype(np.float32) * tiny).astype(b.dtype)
+    a[5, 7], b[11, 66] = np.float32(1e-40), np.float32(-1e-39)
+    a[6, 2], a[7, 4], b[8, 2] = np.nan, np.inf, -np.inf
+    due = reference(a, b)
+    assert ((np.abs(due) < 2.0**-126) & (due != 0)).any()
+    assert_bits(product(a, b, isa, engine="bfloat16 pairs"), due)
+    assert_bits(product(a, b, isa), due)
+    small = np.full((2, 1), 2.0**-64, ml_dtypes.bfloat16), np.full((1, 3), 2.0**-63, ml_dtypes.bfloat16)
+    assert_bits(product(*small, isa, engine="bfloat16 pairs"), reference(*small))
+
+
+@every_row
+def test_integers_are_exact_for_every_pair_of_signs_and_zero_points(isa: Isa) -> None:
+    for left, right in itertools.product((dtypes.int8, dtypes.uint8), repeat=2):
+        check_zero_points(left, right, isa)
+
+
+@pytest.mark.parametrize("dtype", [row for row in INTEGERS if row.width_bits < 8], ids=lambda row: row.name)
+def test_narrow_integers_are_exact(dtype: DType) -> None:
+    check_zero_points(dtype, dtypes.int8, BEST[0])
+    check_zero_points(dtypes.uint8, dtype, BEST[0])
+
+
+def check_zero_points(left: DType, right: DType, isa: Isa) -> None:
+    """Products without zero points, with one a row, one a column, and two."""
+    m, k, n = 6, 71, 37
+    a, b = draw(left, m, k), draw(right, k, n, seed=1)
+    rows, columns = draw(left, m, seed=2), draw(right, n, seed=3)
+    some = ((rows, None), (None, columns)) if left is right else ((left.max, right.min),)
+    for zeros in ((None, None), (rows, columns), *some):
+        due = integers(a, b, *(0 if z is None else z for z in zeros))
+        got = product(a, b, isa, zeros=zeros)
+        assert_bits(got, due.astype(np.int32), (left, right, zeros))
+
+
+@every_row
+def test_integers_at_the_edge_of_int32(isa: Isa) -> None:
+    for k, kind in ((33025, np.int32), (33026, np.int64)):
+        a, b = np.full((2, k), 255, np.uint8), np.full((k, 3), 255, np.uint8)
+        got = product(a, b, isa)
+        assert got.dtype == kind
+        assert (got == 255 * 255 * k).all()
+    a, b = np.full((1, 16384), -128, np.int8), np.full((16384, 2), 127, np.int8)
+    assert (product(a, b, isa, zeros=(127, -128)) == -255 * 255 * 16384).all()
+
+
+def test_public_products_of_integers() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 256, (3, 5, 40)).astype(np.uint8), rng.integers(-128, 128, (40, 30)).astype(np.int8)
+    za, zb = rng.integers(0, 256, (3, 5)).astype(np.uint8), rng.integers(-128, 128, 30).astype(np.int8)
+    due = integers(a, b, za, zb)
+    assert_bits(sb.matmul(a, b, a_zero_point=za, b_zero_point=zb), due.astype(np.int32))
+    assert_bits(sb.matmul(a, sb.pack(b), a_zero_point=za, b_zero_point=zb, out_dtype="int64"), due)
+    assert_bits(sb.matmul(a, b, a_zero_point=3, out_dtype=np.float32), integers(a, b, 3).astype(np.float32))
+    bias = rng.standard_normal(30).astype(np.float32)
+    scaled = sb.matmul(a, b, alpha=0.1, bias=bias, out_dtype="bfloat16")
+    assert_bits(scaled, (integers(a, b).astype(np.float32) * np.float32(0.1) + bias).astype(ml_dtypes.bfloat16))
+    for _ in range(2):  # the second call skips to the table, with other zero points
+        za = za[::-1].copy()
+        assert_bits(sb.matmul(a, b, a_zero_point=za), integers(a, b, za).astype(np.int32))
+    vector = sb.matmul(a[0, 0], b[:, 0], b_zero_point=-7)
+    assert vector.shape == ()
+    assert vector == integers(a[0, :1], b[:, :1], 0, -7)[0, 0]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16], ids=lambda row: row.name)
+def test_results_are_rounded_once(dtype: DType) -> None:
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 1 << 32, 1 << 16, dtype=np.uint32)
+    assert dtype.numpy is not None
+    halves = np.arange(1 << 16, dtype=np.uint16).view(dtype.numpy).astype(np.float32)
+    halves = halves[~np.isnan(halves)]
+    ties = (halves.view(np.uint32) | (0x1000 if dtype is dtypes.float16 else 0x8000)).view(np.float32)
+    x = np.concatenate([codes.view(np.float32), halves, ties, halves / np.float32(3)])
+    x = x[~np.isnan(x)]
+    with np.errstate(all="ignore"):
+        due = (x + np.float32(0)).astype(dtype.numpy)
+    got = sb.matmul(x[:, None], np.ones((1, 1), np.float32), out_dtype=dtype)
+    assert_bits(got[:, 0], due)
+    assert sb.matmul(np.ones((2, 2), dtype.numpy), np.ones((2, 2), dtype.numpy)).dtype == dtype.numpy
+
+
+def test_public_products_of_floats_beside_torch_and_numpy() -> None:
+    torch = pytest.importorskip("torch")
+    a, b = torch.randn(20, 64, dtype=torch.bfloat16), torch.randn(64, 31, dtype=torch.bfloat16)
+    got = sb.matmul(a, b, bias=torch.ones(31, dtype=torch.bfloat16))
+    assert got.dtype == torch.bfloat16
+    assert torch.allclose(got.float(), a.float() @ b.float() + 1, atol=0.1, rtol=0.02)
+    x, y = draw(dtypes.float64, 9, 200), draw(dtypes.float64, 200, 31)
+    assert np.allclose(sb.matmul(x, y, alpha=0.1), 0.1 * (x @ y), rtol=1e-13, atol=1e-12)
+    assert_bits(sb.matmul(x, y, alpha=-0.1, c=x[:, :31] * 0 + 1), reference(x, y, alpha=-0.1, c=np.ones((9, 31))))
+    assert_bits(sb.matmul(x, y, out_dtype="float32"), reference(x, y).astype(np.float32))
+
+
+def test_packed_operands_of_every_kind() -> None:
+    for kind in ("bfloat16", "float8_e4m3fn", "float64", "uint8"):
+        dtype = dtypes.of(kind)
+        a, b = draw(dtype, 4, 75), draw(dtype, 2, 75, 50, seed=1)
+        options = {} if dtype.is_integer or dtype is dtypes.float64 else {"out_dtype": "float32"}
+        due = integers(a, b).astype(np.int32) if dtype.is_integer else reference(a, b)
+        for row in PRODUCT_ROWS[:-1]:
+            with sb.use_isa(row):
+                kept = pickle.loads(pickle.dumps(sb.pack(b)))
+                assert_bits(sb.matmul(a, kept, **options), due, (kind, row.name))
+
+
+def test_what_does_not_multiply_is_refused() -> None:
+    half, whole = np.ones((2, 2), ml_dtypes.bfloat16), np.ones((2, 2), np.int8)
+    cases: list[tuple[Any, type[Exception], str]] = [
+        (
+            lambda: sb.matmul(whole, half),
+            sb.DTypeError,
+            "matmul: b dtype is bfloat16, must be one that multiplies with int8; convert one to the kind of the other",
+        ),
+        (
+            lambda: sb.matmul(np.ones((2, 2), np.int32), whole),
+            sb.DTypeError,
+            "matmul: a dtype is int32, must be a float or an integer of at most 8 bits; convert it first",
+        ),
+        (
+            lambda: sb.matmul(whole, whole, out_dtype="int8"),
+            sb.OptionError,
+            "matmul: out_dtype is int8, must be int32 or int64 or float32 or bfloat16 or float16; leave it out",
+        ),
+        (
+            lambda: sb.matmul(np.ones((1, 40000), np.uint8), np.ones((40000, 1), np.uint8), out_dtype="int32"),
+            sb.OptionError,
+            "matmul: out_dtype is int32, must be int64 or float32 or bfloat16 or float16; K = 40000 may leave int32",
+        ),
+        (
+            lambda: sb.matmul(half, half, a_zero_point=1),
+            sb.OptionError,
+            "matmul: a_zero_point is given for bfloat16 and bfloat16, must be left out; subtract it before",
+        ),
+        (
+            lambda: sb.matmul(whole, whole, a_zero_point=200),
+            sb.OptionError,
+            "matmul: a_zero_point is 200, must be within [-128, 127], as for int8; pass one that the format holds",
+        ),
+        (
+            lambda: sb.matmul(whole, whole, bias=np.ones(2, np.float32)),
+            sb.OptionError,
+            "matmul: bias is given for int32, must be left out; pass out_dtype='float32'",
+        ),
+        (
+            lambda: sb.matmul(sb.Tensor.zeros((2, 2), "int4"), whole),
+            sb.LayoutError,
+            "matmul: a storage is packed, must be padded; copy it with to_padded",
+        ),
+    ]
+    for call, kind, text in cases:
+        with pytest.raises(kind) as caught:
+            call()
+        assert str(caught.value) == text
+
+
+def test_panels_of_another_engine_are_refused() -> None:
+    names = {row.name for row in PRODUCT_ROWS}
+    if "avx512_bf16" not in names:
+        pytest.skip("this machine has no bfloat16 pairs")
+    with sb.use_isa("avx512_bf16"), pytest.raises(sb.PlanError) as caught:
+        sb.matmul(np.ones((2, 2), np.float32), sb.pack(np.ones((2, 2), ml_dtypes.bfloat16)))
+    assert str(caught.value) == (
+        "matmul: b engine is 'bfloat16 pairs', must be one for float32; pack it again with pack(b, left='float32')"
+    )
+
+
+INSTRUCTIONS = {
+    "avx512_bf16": (("bfloat16", "vdpbf16ps", "zmm"), ("uint8", "vpdpbusd", "zmm"), ("int8", "vpdpbusd", "zmm")),
+    "avx512_vnni": (("int8", "vpdpbusd", "zmm"), ("bfloat16", "vfmadd231ps", "zmm")),
+    "avx512": (("uint8", "vpmaddwd", "zmm"), ("float64", "vfmadd231pd", "zmm")),
+    "avx_vnni": (("int8", "{vex}", "ymm"), ("uint8", "vpdpbusd", "ymm")),
+    "avx2": (("int8", "vpmaddwd", "ymm"), ("float64", "vfmadd231pd", "ymm")),
+    "neon_dot": (("int8", "sdot", ".16b"),),
+}
+
+
+@pytest.mark.parametrize("isa", [row for row in ROWS if row.name in INSTRUCTIONS], ids=lambda row: row.name)
+def test_each_row_uses_its_instruction_and_keeps_accumulators_in_registers(isa: Isa) -> None:
+    for kind, mnemonic, register in INSTRUCTIONS[isa.name]:
+        dtype = dtypes.of(kind)
+        total = engine.total_of(dtype, dtype, 512, (False, False)) if dtype.is_integer else dtypes.float32
+        total = dtype if dtype is dtypes.float64 else total
+        lying = gemm.Matrix(512, 1, (), dtype)
+        c = Contraction(24, 512, 512, lying, lying, gemm.Matrix(512, 1, (), total))
+        text = compile.assembly(gemm.plan(c, isa, 1, form="staged").steps[-1].spec, isa.targets[0].arch)
+        lines = [line for line in text.splitlines() if mnemonic in line and register in line]
+        assert len(lines) >= 24, (kind, len(lines))
+
+
+@pytest.mark.parametrize("isa", AARCH64_PRODUCT_ROWS, ids=lambda row: row.name)
+def test_bits_on_aarch64(isa: Isa) -> None:
+    for left, right in (("int8", "uint8"), ("uint8", "uint8"), ("bfloat16", "float8_e4m3fn"), ("float64", "float64")):
+        a, b = draw(dtypes.of(left), 5, 39), draw(dtypes.of(right), 39, 14, seed=1)
+        zeros = (3, None) if left == "uint8" else (None, None)
+        got = product(a, b, isa, zeros=zeros, run=aarch64.run_plan)
+        due = integers(a, b, zeros[0] or 0).astype(np.int32) if "int" in left else reference(a, b)
+        assert_bits(got, due, (left, right))
+
+
+def test_plans_say_which_engine_and_why() -> None:
+    for row in ROWS:
+        if row.name not in ("avx512", "avx512_bf16"):
+            continue
+        c = Contraction(4, 4, 4, *(gemm.Matrix(4, 1, (), dtypes.bfloat16),) * 2, gemm.Matrix(4, 1, (), dtypes.float32))
+        text = str(gemm.plan(c, row, 1))
+        if row.name == "avx512":
+            assert "engine: fma float32" in text
+            assert "rejected bfloat16 pairs: Isa row avx512 has no dot2_bfloat16" in text
+        else:
+            assert "engine: bfloat16 pairs, checked" in text
+
+
+def test_matrices_of_a_batch() -> None:
+    a, b = draw(dtypes.uint8, 3, 5, 40), draw(dtypes.uint8, 3, 40, 50)
+    for row in PRODUCT_ROWS:
+        with sb.use_isa(row):
+            assert_bits(sb.matmul(a, b, b_zero_point=5), integers(a, b, 0, 5).astype(np.int32), row.name)
+            assert_bits(sb.matmul(a, sb.pack(b), a_zero_point=5), integers(a, b, 5).astype(np.int32), row.name)
+    assert matrix(a, a.shape).batch == (200,)
