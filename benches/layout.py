@@ -2,8 +2,8 @@
 
 Nanoseconds, the best of many interleaved rounds: each is too short for anything else of the machine to average out.
 The layout is (4, 6, 8) of 4-byte elements, strides given. cuda.core's class is an internal one (`cuda.core._layout`)
-that remembers its facts, so asking for one makes a layout first. Emitted code replaces construction, indexing, permute
-and reshape alone. `python benches/layout.py`
+that remembers its facts, so asking for one makes a layout first. Emitted code replaces construction, indexing, permute,
+reshape, broadcast_to and comparison alone. `python benches/layout.py`
 """
 
 from __future__ import annotations
