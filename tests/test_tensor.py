@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import operator
 import pickle
 from typing import Any
 
@@ -311,6 +312,23 @@ def test_arange_counts_as_numpy_does() -> None:
     assert Tensor.arange(2**64 - 2, 2**64, dtype="uint64").tolist() == [2**64 - 2, 2**64 - 1]
 
 
+def test_empty_tensors_of_long_axes_have_values_and_digests() -> None:
+    for shape in [(0, 2**57 - 1), (2**57 - 1, 0), (0, 2**28, 2**28)]:
+        t = Tensor.zeros(shape, "float64")
+        assert t.numpy().shape == t.values().shape == t.copy().shape == Tensor.full(shape, 1, "int64").shape == shape
+        assert t.tobytes() == b""
+        assert t.equal_bits(pickle.loads(pickle.dumps(t)))
+
+
+def test_arange_ends_before_stop() -> None:
+    for start, stop, step in [(1, 1.3, 0.1), (1.1, 0.1, -0.1), (0, 0.3, 0.1), (0, 1e-323, 5e-324), (0.5, 1.5, 0.25)]:
+        is_before = operator.lt if step > 0 else operator.gt
+        due = [x for i in range(99) if is_before(x := start + i * step, stop)]
+        assert Tensor.arange(start, stop, step, "float64").tolist() == due
+    assert Tensor.arange(-1e308, 1e308, 1e308, "float64").tolist() == [-1e308, 0]
+    assert Tensor.arange(0, 10, 10**400).tolist() == [0]
+
+
 def test_view_equals_numpy_for_whole_bytes() -> None:
     x = np.arange(48, dtype=np.uint8).reshape(2, 3, 8)
     for base in (x, x[:, 1:], x[::-1], x.transpose(1, 0, 2)):
@@ -436,9 +454,29 @@ VALUE_ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
         OptionError,
         lambda: Tensor.arange(0, 1, 0),
     ),
+    "Tensor.arange: (start, stop, step) is (0, 9223372036854775808, 1), must be those of fewer than 2**60 elements;"
+    " use a larger step": (OptionError, lambda: Tensor.arange(2**63)),
+    "Tensor.arange: (start, stop, step) is (0, 1, 5e-324), must be those of fewer than 2**60 elements;"
+    " use a larger step": (OptionError, lambda: Tensor.arange(0, 1, 5e-324)),
+    f"Tensor.full: value is {10**400}, must be a whole number within [-8, 7] for int4; choose another dtype": (
+        DTypeError,
+        lambda: Tensor.full((), 10**400, "int4"),
+    ),
     "Tensor.arange: (start, stop, step) is (0, 1.5, 1), must be integers for int8; use a float dtype": (
         DTypeError,
         lambda: Tensor.arange(0, 1.5, dtype="int8"),
+    ),
+    "Layout: span is [0, 147573952589676412928) bits, must be within 64-bit integers; use less": (
+        LayoutError,
+        lambda: Tensor.full((2**62,), 1),
+    ),
+    "Tensor.zeros: shape is (0, 144115188075855872), must be extents of fewer than 2**57 elements beside 0; use less": (
+        LayoutError,
+        lambda: Tensor.zeros((0, 2**57)),
+    ),
+    "Layout.dense: storage is ['packed'], must be 'packed' or 'padded'; name one of the two": (
+        LayoutError,
+        lambda: Tensor.empty((2,), storage=["packed"]),  # type: ignore[arg-type]
     ),
     "Tensor.item: tensor size is 2, must be 1; use tolist()": (ShapeError, lambda: Tensor.zeros((2,)).item()),
     "Layout.repack: axis is -1, must be in [0, 0); use an existing one": (

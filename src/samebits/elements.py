@@ -5,6 +5,7 @@ an element begins. They are slow beside the kernels and take every layout, so a 
 and compared, and they are what the kernels are tested against.
 """
 
+import bisect
 import itertools
 import math
 from collections.abc import Iterator
@@ -280,12 +281,9 @@ def code_of(value: object, dtype: DType, call: str) -> Array:
     if not isinstance(value, bool | int | float | np.integer | np.floating | np.bool_):
         raise OptionError(message(call, "value", "", repr(value), "a real number", "pass an int or a float"))
     if dtype.is_float:
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf if value > 0 else -math.inf
-        return encode(np.asarray(number), dtype, call)
-    if not math.isfinite(value) or value != int(value) or not dtype.min <= value <= dtype.max:
+        return encode(np.asarray(_as_float(value)), dtype, call)
+    is_whole = _is_whole(value) or (math.isfinite(value) and value == int(value))
+    if not is_whole or not dtype.min <= value <= dtype.max:
         expected = f"a whole number within [{dtype.min}, {dtype.max}] for {dtype}"
         raise DTypeError(message(call, "value", "", value, expected, "choose another dtype"))
     return _ramp(int(value), 0, 1, dtype.width_bits).reshape(())
@@ -295,25 +293,55 @@ def arange(start: float, stop: float, step: float, dtype: DType, call: str) -> A
     """Code points of start, start + step, ... before stop: exact for integers, in float64 and rounded for floats.
 
     Raises:
-        OptionError: step is 0, or a number is not finite.
+        OptionError: step is 0, a number is not finite, or there are more elements than an array can have.
         DTypeError: The format does not have an element.
     """
     given = (start, stop, step)
-    if not all(isinstance(x, int | float | np.integer | np.floating) and math.isfinite(x) for x in given) or not step:
+    is_number = all(isinstance(x, int | float | np.integer | np.floating) for x in given)
+    if not is_number or not step or not all(_is_whole(x) or math.isfinite(x) for x in given):
         expected = "finite numbers, the last not 0"
         raise OptionError(message(call, "(start, stop, step)", "", given, expected, "pass such numbers"))
     if dtype.is_float:
-        first, by = float(start), float(step)
-        count = max(0, math.ceil((float(stop) - first) / by))
+        first, end, by = map(_as_float, given)
+        # Halves, because a difference may be too large for float64; the quotient is only nearly the count.
+        about = (end / 2 - first / 2) / by * 2 * (1 + 2**-50) if all(map(math.isfinite, (first, end, by))) else math.inf
+        most = _checked_count(call, given, math.ceil(about) + 2 if about < _MOST else _MOST)
+        reaches = float.__ge__ if by > 0 else float.__le__
+        count = bisect.bisect_left(range(most), True, key=lambda i: reaches(first + i * by, end))
         return encode(first + np.arange(count) * by, dtype, call)
-    if not all(isinstance(x, int | np.integer) for x in given):
+    if not all(map(_is_whole, given)):
         raise DTypeError(message(call, "(start, stop, step)", "", given, f"integers for {dtype}", "use a float dtype"))
     first, by = int(start), int(step)
     count = max(0, -((first - int(stop)) // by))
     if count:
         code_of(first, dtype, call)
         code_of(first + (count - 1) * by, dtype, call)
-    return _ramp(first, by, count, dtype.width_bits)
+    return _ramp(first, by, _checked_count(call, given, count), dtype.width_bits)
+
+
+def _is_whole(number: object) -> bool:
+    """Whether a number is of an integer type, and so finite however large it is."""
+    return isinstance(number, int | np.integer)
+
+
+def _as_float(number: Any) -> float:
+    """A number as float64, infinite where that ends before it."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+# More elements than an address space has room for.
+_MOST = 1 << 60
+
+
+def _checked_count(call: str, given: object, count: int) -> int:
+    """A number of elements that an array may have; NumPy makes an empty one of 2**63."""
+    if count >= _MOST:
+        remedy = "use a larger step"
+        raise OptionError(message(call, "(start, stop, step)", "", given, "those of fewer than 2**60 elements", remedy))
+    return max(count, 0)
 
 
 def _ramp(start: int, step: int, count: int, width_bits: int) -> Array:

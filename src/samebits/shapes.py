@@ -49,13 +49,19 @@ def check_integers(call: str, name: str, values: Iterable[SupportsIndex]) -> tup
 
 
 def check_extents(call: str, name: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
-    """The values as extents: not negative, at most MAX_RANK of them, fewer than 2**63 elements in all."""
+    """The values as extents: not negative, at most MAX_RANK of them, fewer than 2**63 elements in all.
+
+    Where one is 0, the others make fewer than 2**57, so that dense strides are within int64 for up to 64 bits.
+    """
     shape = check_integers(call, name, values)
     if len(shape) > MAX_RANK:
         raise LayoutError(message(call, name, "length", len(shape), f"at most {MAX_RANK}", "merge axes"))
     if shape and min(shape) < 0:
         raise LayoutError(message(call, name, "", shape, "extents of at least 0", "count elements"))
-    if math.prod(shape) >= LIMIT or (0 in shape and max(shape) >= LIMIT):
+    if 0 in shape and math.prod(filter(None, shape)) >= LIMIT >> 6:
+        expected = "extents of fewer than 2**57 elements beside 0"
+        raise LayoutError(message(call, name, "", shape, expected, "use less"))
+    if math.prod(shape) >= LIMIT:
         raise LayoutError(message(call, name, "", shape, "fewer than 2**63 elements", "use less"))
     return shape
 

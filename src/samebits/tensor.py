@@ -244,8 +244,9 @@ class Tensor:
             DTypeError: The format has no value near it, or is an integer format that does not have exactly it.
         """
         row = dtypes.of(dtype)
-        code = elements.code_of(value, row, "Tensor.full")
-        return _written(np.broadcast_to(code, check_extents("Tensor.full", "shape", shape)), row, storage, device)
+        code, extents = elements.code_of(value, row, "Tensor.full"), check_extents("Tensor.full", "shape", shape)
+        _dense_layout(extents, row, _checked_storage(storage))
+        return _written(np.broadcast_to(code, extents), row, storage, device)
 
     @classmethod
     def arange(
@@ -260,6 +261,8 @@ class Tensor:
     ) -> "Tensor":
         """element i = start + i * step, for as many i as stay before stop; one number given is stop.
 
+        In NumPy's the last element may reach stop, where steps are not exact.
+
         Args:
             start: The first; 0 where stop is left out.
             stop: The end, which is not reached.
@@ -271,7 +274,7 @@ class Tensor:
 
         Raises:
             DTypeError: The format does not have an element.
-            OptionError: step is 0, or a number is not finite.
+            OptionError: step is 0, a number is not finite, or there are 2**60 elements.
         """
         if stop is None:
             start, stop = 0, start
@@ -686,7 +689,8 @@ def _allocated(
     zero: bool = False,
 ) -> Tensor:
     """A dense row-major tensor in new memory, bits after the last element 0 where the host can write them."""
-    layout, size_bytes = _dense_layout(check_extents(f"Tensor.{call}", "shape", shape), dtype, storage)
+    extents = check_extents(f"Tensor.{call}", "shape", shape)
+    layout, size_bytes = _dense_layout(extents, dtype, _checked_storage(storage))
     buffer = allocate(size_bytes, zero=zero, device=device)
     if layout.width_bits < 8 and layout.bounds_bits[1] % 8 and buffer.device.is_host:
         buffer.array()[-1] = 0
@@ -701,6 +705,13 @@ def _written(codes: npt.NDArray[Any], dtype: DType, storage: Storage, device: De
     else:
         tensor.buffer.copy_from(_written(codes, dtype, storage, None).buffer)
     return tensor
+
+
+def _checked_storage(storage: Storage) -> Storage:
+    """A storage that may be looked up: what has no hash is refused as every wrong name is."""
+    if type(storage) is not str:
+        Layout.dense((), width_bits=1, storage=storage)
+    return storage
 
 
 @lru_cache(maxsize=4096)

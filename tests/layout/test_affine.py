@@ -335,7 +335,7 @@ ERRORS = {
     f"Layout: shape is ({2**62}, 2), must be fewer than 2**63 elements; use less": lambda: Layout(
         (2**62, 2), (0, 0), 0, 8
     ),
-    f"Layout: shape is (0, {2**63}), must be fewer than 2**63 elements; use less": lambda: Layout(
+    f"Layout: shape is (0, {2**63}), must be extents of fewer than 2**57 elements beside 0; use less": lambda: Layout(
         (0, 2**63), (0, 0), 0, 8
     ),
     "Layout: shape is (array([2, 3]),), must be a tuple of integers; convert it first": lambda: Layout(
