@@ -88,7 +88,7 @@ def plan_matmul(
 def linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, threads: int | None = None) -> Any:
     """x @ weight^T + bias.
 
-    Args:    x: float32 [..., K].   weight: float32 [N, K], as torch keeps it, or `pack(weight.T)`.   bias: float32 [N].
+    Args:    x: [..., K].   weight: [N, K], as torch keeps it, or `pack(weight.T)`.   bias: [N].   Dtypes as in matmul.
     Returns: [..., N] as the kind of array that x is.
     Raises:  as matmul.   Bits: numerics.md section 2.
     """
