@@ -57,6 +57,13 @@ def test_emitted_code_is_loaded_when_it_pays(program: str, expected: str) -> Non
             "import samebits.native.compile as c; from samebits.errors import NativeError\n"
             "def addresses(*_): raise NativeError('no')\nc.addresses = addresses"
         ),
+        # An llvmlite whose shared library does not load.
+        (
+            "class Broken:\n    def find_spec(self, name, *_):\n"
+            "        if name == 'llvmlite': raise OSError('Could not find/load shared object file')\n"
+            "sys.meta_path.insert(0, Broken())"
+        ),
+        "T.__getitem__ = lambda self, key: None",
     ],
 )
 def test_everything_works_where_there_can_be_none(obstacle: str) -> None:
@@ -64,6 +71,16 @@ def test_everything_works_where_there_can_be_none(obstacle: str) -> None:
         f"{obstacle}\nprint(hasattr(T, '__dlpack_c_exchange_api__'), use(10_000), T.from_dlpack(T.from_any(x)).shape)"
     )
     assert printed(program) == "False 1 (2, 3)"
+
+
+def test_a_method_that_somebody_replaced_stays_theirs() -> None:
+    program = """
+from unittest import mock
+with mock.patch.object(T, "from_any", return_value=7):
+    print(sb.compile_exchange(), T.from_any(x))
+print(sb.compile_exchange(), T.from_any(x).shape)
+"""
+    assert printed(program) == "False 7\nFalse (2, 3)"
 
 
 def test_an_offer_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:

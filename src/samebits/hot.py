@@ -17,7 +17,7 @@ _act: Callable[[], object] | None = None
 
 
 def offer(action: Callable[[], object]) -> None:
-    """Do this when it pays, or when `act` is called; twice is as once, and an ImportError means that it cannot be."""
+    """Do this when it pays, or when `act` is called; twice is as once, and where it fails all stays as it was."""
     global _act
     _act = action
 
@@ -31,10 +31,14 @@ def count() -> None:
 
 
 def act() -> None:
-    """Do what was offered, unless it is done; of several threads that ask at once, none goes on before it is."""
+    """Do what was offered, unless it was tried; of several threads that ask at once, none goes on before it was.
+
+    Whoever exchanges a tensor did not ask for it, so that no failure reaches them: an llvmlite whose library does not
+    load is an OSError. `samebits.compile_exchange` raises.
+    """
     global _act
     action = _act
     if action is not None:
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(Exception):
             action()
         _act = None

@@ -491,7 +491,7 @@ def test_the_exchange_api_gives_memory_and_gets_it_back_once() -> None:
         {"device_id": 1}, {"ndim": -1}, {"ndim": 65}, {"ndim": 1 << 30}, {"lanes": 2}, {"lanes": 0}, {"code": 31},
         {"code": 255}, {"bits": 0}, {"bits": 4}, {"bits": 33}, {"bits": 255}, {"bits": 128}, {"code": 17, "bits": 8},
         {"shape": 0}, {"strides": 0}, {"data": 0}, {"data": 1 << 63}, {"byte_offset": 1}, {"byte_offset": 1 << 63},
-        {"data": (1 << 63) - 4},
+        {"data": (1 << 63) - 4}, {"byte_offset": (1 << 64) - 8},
     ],
     ids=str,
 )  # fmt: skip

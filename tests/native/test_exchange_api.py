@@ -2,10 +2,12 @@
 
 import ctypes
 import gc
+import struct
 import sys
 import threading
 from typing import Any
 
+import guard
 import numpy as np
 import pytest
 import torch
@@ -135,6 +137,22 @@ def test_other_objects_are_refused(api: Api) -> None:
             api.borrow(wrong, tensor)
 
 
+def test_what_an_object_says_of_itself_is_not_believed(api: Api) -> None:
+    class Claims(int):
+        """Where a Tensor has its slots, this has digits."""
+
+        @property
+        def __class__(self) -> type:  # type: ignore[override]  # what isinstance believes
+            return Tensor
+
+    claims = Claims(int.from_bytes(b"\x77" * 400))
+    assert isinstance(claims, Tensor)
+    with pytest.raises(TypeError, match="another type"):
+        api.from_object(claims, ctypes.c_size_t())
+    with pytest.raises(TypeError, match="another type"):
+        api.borrow(claims, DLTensor())
+
+
 def test_a_borrowed_tensor_is_the_tensor(api: Api) -> None:
     class Derived(Tensor):
         pass
@@ -189,6 +207,16 @@ def test_a_managed_tensor_that_is_refused_is_deleted_once(api: Api) -> None:
                 taken(api, ctypes.addressof(managed))
         gc.collect()
         assert len(deleted) == 1, change
+
+
+def test_of_another_version_only_the_header_is_read(api: Api) -> None:
+    deleted: list[int] = []
+    deleter = ctypes.CFUNCTYPE(None, ctypes.c_size_t)(deleted.append)
+    header = struct.pack("@IIPPQ", 2, 0, 0, ctypes.cast(deleter, ctypes.c_void_p).value, 0)
+    memory = guard.array(np.frombuffer(header, np.uint8))
+    with pytest.raises(ExchangeError, match=r"version is 2\.0"):
+        taken(api, address_of(memory))
+    assert deleted == [address_of(memory)]
 
 
 def test_the_allocator_makes_what_the_prototype_says(api: Api) -> None:

@@ -130,6 +130,8 @@ def _from_managed(m: Module) -> None:
     """`from_managed(managed) -> Tensor`, which calls the deleter when it dies; NULL leaves the caller with it."""
     f = m.function("from_managed", "ptr", "ptr")
     (managed,) = f.arguments
+    # What stands behind the header of another version is unknown.
+    give_up(f, f.load(managed, 0, "i32") != 1)
     at = f.at(managed, HEADER)
     ndim, lanes = f.load(at, NDIM, "i32"), f.load(at, DTYPE + 2, "i16")
     code, bits = (f.as_(f.load(at, DTYPE + i, "i8"), "i64") for i in range(2))
@@ -137,7 +139,6 @@ def _from_managed(m: Module) -> None:
     flags = f.load(managed, FLAGS, "i64")
     give_up(
         f,
-        f.load(managed, 0, "i32") != 1,
         (flags & ~READ_ONLY) != 0,
         f.load(at, DEVICE, "i32") != 1,
         f.load(at, DEVICE_ID, "i32") != 0,
@@ -150,9 +151,10 @@ def _from_managed(m: Module) -> None:
     with f.when(ndim != 0):
         give_up(f, shape.is_null, strides.is_null)
     dtype = required(f, f.load(f.state_address("rows"), (code * SIZES + (bits >> 3)) * 8))
-    base = f.load(at, DATA, "i64")
-    data = base + f.load(at, BYTE_OFFSET, "i64")
-    give_up(f, base == 0, (data & ((bits >> 3) - 1)) != 0)
+    base, offset = f.load(at, DATA, "i64"), f.load(at, BYTE_OFFSET, "i64")
+    data = base + offset
+    # Both are unsigned: a sum that wraps around is no address.
+    give_up(f, base <= 0, offset < 0, (data & ((bits >> 3) - 1)) != 0)
     entry = f.own(required(f, f.call("entry", bits, f.as_(ndim, "i64"), shape, strides)))
     destructor = f.function_address("drop_taken")
     owner = f.own(required(f, f.call("PyCapsule_New", managed, f.name_of(TAKEN), destructor)))

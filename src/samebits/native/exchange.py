@@ -63,7 +63,7 @@ def compile_exchange() -> bool:
     have been called 1,000 times and LLVM is loaded anyway, or 10,000 times. Results are the same before and after.
 
     It does not where objects are not as expected (another Python than CPython, a build without the global lock, another
-    processor) or where LLVM cannot link the code.
+    processor), where LLVM cannot link the code, or where somebody has put a method of their own in the place of one.
     """
     global _installed
     if _installed is None:
@@ -74,7 +74,19 @@ def compile_exchange() -> bool:
 
 
 def _is_possible() -> bool:
-    return objects.is_known() and objects.array_is_known()
+    return objects.is_known() and objects.array_is_known() and _are_ours()
+
+
+def _are_ours() -> bool:
+    """Whether every method to replace is the one that its class was written with, and not a wrapper or a mock."""
+    for cls, names in _METHODS:
+        home = vars(sys.modules[cls.__module__])
+        for name in names:
+            method = vars(cls)[name]
+            function = getattr(method, "__func__", method)
+            if method is not REFERENCE[f"{cls.__name__}.{name}"] or getattr(function, "__globals__", None) is not home:
+                return False
+    return True
 
 
 def _try_install() -> bool:
