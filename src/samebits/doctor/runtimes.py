@@ -37,6 +37,8 @@ def make_numkong(numkong: Any, dtype: DType, codes: Codes) -> Any:
     name = _NUMKONG.get(dtype.name, dtype.name)
     if dtype in (dtypes.int4, dtypes.uint4):
         return numkong.Tensor(_swapped(pack(codes, 4)).reshape(*codes.shape[:-1], -1), dtype=name)
+    if dtype is dtypes.float8_e4m3:
+        raise CannotHold("its float8_e4m3 is another name of its float8_e4m3fn")
     if dtype.width_bits < 8 and not dtype.is_float:
         raise CannotHold("no page says which bit of a byte comes first")
     # Its own dtypes come from NumPy's; the others are named over plain bytes.
