@@ -15,6 +15,7 @@ from samebits import Layout, Tensor, dtypes
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, ExchangeError, LayoutError, OptionError, SamebitsError, ShapeError
 from samebits.memory import allocate
+from samebits.ops import move
 
 NARROW = [row for row in dtypes.ROWS if row.width_bits < 8]
 
@@ -48,6 +49,17 @@ def test_copies_of_any_view_have_its_bits(row: DType) -> None:
             if row in NARROW:
                 assert (packed.layout.storage, padded.layout.storage) == ("packed", "padded")
                 assert sb.copy(view, storage="padded").layout.storage == "padded"
+
+
+@pytest.mark.parametrize("row", [dtypes.float32, dtypes.float4_e2m1fn, dtypes.float6_e2m3fn], ids=repr)
+def test_views_along_a_buffer_share_a_plan(row: DType) -> None:
+    t = sample(row, (64, 3))
+    before = move._prepared.cache_info().misses
+    for k in range(64):
+        assert sb.copy(t[k]).equal_bits(t[k])
+        assert sb.copy(t[k, ::-1]).equal_bits(t[k, ::-1])
+    # A row of three elements of 4 or 6 bits begins at one of at most four bits of a byte.
+    assert move._prepared.cache_info().misses - before <= 2 * 4
 
 
 @pytest.mark.parametrize("row", NARROW, ids=repr)

@@ -82,8 +82,7 @@ def _moved(source: Layout, target: Layout, size_bytes: int, isa: Isa, threads: i
 
 def _in_order_of(layout: Layout) -> Layout:
     """A byte an element, dense, the axes from the largest stride to the smallest."""
-    order = sorted(range(layout.ndim), key=lambda axis: -abs(layout.strides_bits[axis]))
-    return Layout.dense(layout.shape, width_bits=layout.width_bits, order=order, storage="padded")
+    return Layout.dense(layout.shape, width_bits=layout.width_bits, order=layout.stride_order, storage="padded")
 
 
 def _with(steps: Sequence[Step], *operands: Operand) -> list[Step]:
@@ -106,7 +105,7 @@ def _slab(target: Layout) -> tuple[int, ...]:
     """Extents of a slab: the target's slow axes cut, to whole eights where there are so many."""
     limit = max(_SLAB, -(-target.size // _SLABS))
     extents = list(target.shape)
-    for axis in sorted(range(target.ndim), key=lambda axis: -abs(target.strides_bits[axis])):
+    for axis in target.stride_order:
         rest = math.prod(extents) // extents[axis]
         if rest * extents[axis] <= limit:
             break

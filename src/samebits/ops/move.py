@@ -18,7 +18,7 @@ from samebits.dtypes import DType
 from samebits.errors import LayoutError, OptionError, message
 from samebits.kernels import elementwise, narrow, reorder
 from samebits.kernels.expression import Chain, Expression
-from samebits.layout import Layout, Storage
+from samebits.layout import Layout, Shape, Storage
 from samebits.memory import allocate
 from samebits.ops.call import Call, Prepared
 from samebits.tensor import Tensor
@@ -132,8 +132,10 @@ def _dense_for(call: Call, x: Tensor, order: Order, storage: Storage | None) -> 
     axes: Any = order
     if isinstance(order, str) and order == "K":
         # The slowest axis is the one of the largest stride; axes of stride 0 and equal ones keep their order.
-        axes = sorted(range(layout.ndim), key=lambda axis: -abs(layout.strides_bits[axis]))
-    made = Layout.dense(layout.shape, width_bits=width, order=axes, storage=storage or layout.storage)
+        axes = layout.stride_order
+    made = Layout.dense(
+        layout.shape, width_bits=width, order=axes, storage=layout.storage if storage is None else storage
+    )
     if width < 8 and made.storage == "packed" and call.kind != "tensor":
         actual, expected = "packed", f"padded for an array of {call.kind}"
         raise LayoutError(message(call.name, "storage", "", actual, expected, "pass Tensor.from_any(x)"))
@@ -152,20 +154,30 @@ def _move(call: Call, source: Tensor, target: Tensor) -> None:
     """target[i] = source[i]: by the fastest kernel that takes both layouts."""
     if target.size:
         threads = call.sized(target.size, "elements")
-        prepared, x, y = _prepared(source.layout, target.layout, call.isa, threads)
-        prepared.run([source.buffer.address + x, target.buffer.address + y])
+        x, y = source.layout, target.layout
+        prepared, first, second = _prepared(*_in_byte(x), *_in_byte(y), x.width_bits, call.isa, threads)
+        first, second = first + (x.offset_bits >> 3), second + (y.offset_bits >> 3)
+        prepared.run([source.buffer.address + first, target.buffer.address + second])
+
+
+def _in_byte(layout: Layout) -> tuple[Shape, Shape, int, Storage]:
+    """A layout from the byte on in which its first element begins, so that views along a buffer share a plan."""
+    return layout.shape, layout.strides_bits, layout.offset_bits & 7, layout.storage
 
 
 @functools.lru_cache(maxsize=4096)
-def _prepared(x: Layout, y: Layout, isa: Isa, threads: int) -> tuple[Prepared, int, int]:
-    """The plan, and where in their buffers its operands begin, in bytes."""
-    width = x.width_bits
+def _prepared(
+    shape: Shape, x_steps: Shape, x_bit: int, x_storage: Storage,
+    goal: Shape, y_steps: Shape, y_bit: int, y_storage: Storage, width: int, isa: Isa, threads: int,
+) -> tuple[Prepared, int, int]:  # fmt: skip
+    """The plan, and where its operands begin, in bytes from those of the first elements."""
+    x, y = Layout(shape, x_steps, x_bit, width, x_storage), Layout(goal, y_steps, y_bit, width, y_storage)
     if width >= 8 and not _steps_by(width, x, y):
         # Elements that are not their own size apart move as an axis of bytes each.
         x, y, width = _in_bytes(x), _in_bytes(y), 8
     if width >= 8 and _steps_by(width, x, y):
         plan = elementwise.plan(_copy(width), ((x.shape, x.strides),), ((y.shape, y.strides),), isa, threads)
-        return Prepared(plan), x.offset_bytes, y.offset_bytes
+        return Prepared(plan), 0, 0
     (x, x_start, _), (y, y_start, _) = x.rebased(), y.rebased()
     return Prepared((reorder if width < 8 else narrow).plan(x, y, isa, threads)), x_start, y_start
 
