@@ -8,7 +8,6 @@ import pathlib
 import re
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import guard
@@ -213,16 +212,13 @@ def test_an_exception_in_flight_survives_a_refused_capsule(unraisable: list[Any]
     assert unraisable == [(RuntimeError, "the arena is gone")]
 
 
-@pytest.mark.parametrize(
-    ("gives", "shown"), [(lambda: 4097, "4097"), (lambda: None, "None"), (lambda: 0, "0"), (lambda: -64, "-64"),
-                         (lambda: 64.0, "64.0"), (lambda: True, "True")],
-)  # fmt: skip
-def test_a_resource_that_gives_no_aligned_address_is_refused(gives: Callable[[], Any], shown: str) -> None:
+@pytest.mark.parametrize("gives", [4097, None, 0, -64, 64.0, True, np.int64(64), 1 << 64], ids=repr)
+def test_a_resource_that_gives_no_aligned_address_is_refused(gives: Any) -> None:
     class Wrong(guard.GuardResource):
         returned: object = None
 
         def allocate(self, size_bytes: int, *, stream: object = None) -> int:
-            return gives()  # type: ignore[no-any-return]
+            return gives  # type: ignore[no-any-return]
 
         def deallocate(self, address: int, size_bytes: int, *, stream: object = None) -> None:
             self.returned = address
@@ -230,9 +226,24 @@ def test_a_resource_that_gives_no_aligned_address_is_refused(gives: Callable[[],
     resource = Wrong()
     with pytest.raises(OptionError) as error:
         allocate(10, resource=resource)
-    assert str(error.value) == (f"allocate: resource address is {shown}, must be a multiple of 64; mend its allocate")
+    assert str(error.value) == (
+        f"allocate: resource address is {gives!r}, must be an int, a multiple of 64 within the address space;"
+        " mend its allocate"
+    )
     # What may be memory is not lost.
-    assert resource.returned == (4097 if shown == "4097" else None)
+    may_be = isinstance(gives, int | np.integer) and not isinstance(gives, bool) and gives > 0
+    assert resource.returned == (gives if may_be else None)
+
+
+def test_what_is_no_resource_and_no_device_is_told() -> None:
+    for use in (lambda: allocate(8, device="cpu"), lambda: Tensor.zeros((2,), device="cpu")):  # type: ignore[arg-type]
+        with pytest.raises(OptionError) as error:
+            use()
+        assert str(error.value) == "allocate: device is 'cpu', must be a Device; write Device('cuda', 0)"
+    with pytest.raises(OptionError, match="allocate: resource type is str, must be a MemoryResource"):
+        allocate(8, resource="cpu")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="use_resource: resource type is str, must be a MemoryResource"):
+        use_resource("cpu").__enter__()  # type: ignore[arg-type]
 
 
 def test_a_resource_that_has_no_more_says_so_itself() -> None:

@@ -70,6 +70,19 @@ def test_small_blocks_are_not_kept() -> None:
     assert pool.statistics == memory.Statistics(0, 0, 0, 0, 0)
 
 
+@pytest.mark.parametrize(("value", "fact"), [(-1, "at least 0; count bytes"), ("1", "an integer; convert it first")])
+def test_a_pool_counts_bytes(value: Any, fact: str) -> None:
+    pool = HostResource()
+    for use, name in (
+        (lambda: HostResource(keep_bytes=value), "HostResource: keep_bytes"),
+        (lambda: pool.allocate(value), "HostResource.allocate: size_bytes"),
+        (lambda: pool.trim(value), "HostResource.trim: keep_bytes"),
+    ):
+        with pytest.raises(OptionError) as error:
+            use()
+        assert str(error.value) == f"{name} is {value!r}, must be {fact}"
+
+
 def test_what_is_kept_is_bounded_and_the_oldest_goes_first() -> None:
     pool = HostResource(keep_bytes=4 * MIB)
     for size in (MIB, 2 * MIB, MIB // 2):

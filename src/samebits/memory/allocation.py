@@ -11,10 +11,10 @@ import numpy as np
 from samebits import driver
 from samebits.errors import DeviceError, OptionError, message
 from samebits.memory.address import ALIGNMENT, address_of
-from samebits.memory.buffer import Buffer, check_count, leased
+from samebits.memory.buffer import SPACE, Buffer, leased
 from samebits.memory.cuda import CudaResource
 from samebits.memory.device import CPU, Device
-from samebits.memory.host import HostResource, check_no_stream
+from samebits.memory.host import HostResource, check_count, check_no_stream
 from samebits.memory.pages import MAPPED
 from samebits.memory.resource import MemoryResource
 
@@ -51,7 +51,7 @@ def allocate(
 
     Raises:
         OptionError: size_bytes is negative or no integer; resource and device are both given; a stream is given for
-            host memory; the resource gave an address that is no multiple of 64.
+            host memory; the resource gave no address that is a multiple of 64.
         DeviceError: There is no such device here.
         MemoryError: There is not that much.
     """
@@ -84,10 +84,10 @@ def _from_resource(resource: MemoryResource, size_bytes: int, zero: bool, stream
         address, is_zero = resource.take(size_bytes)
     else:
         address, is_zero = resource.allocate(size_bytes, stream=stream), False
-    if type(address) is not int or address % ALIGNMENT or address <= 0:
-        if type(address) is int and address > 0:
+    if type(address) is not int or address % ALIGNMENT or not 0 < address <= SPACE - size_bytes:
+        if hasattr(address, "__index__") and not isinstance(address, bool) and address > 0:
             resource.deallocate(address, size_bytes, stream=stream)
-        expected = f"a multiple of {ALIGNMENT}"
+        expected = f"an int, a multiple of {ALIGNMENT} within the address space"
         raise OptionError(message("allocate", "resource", "address", repr(address), expected, "mend its allocate"))
     buffer = leased(resource, address, size_bytes)
     if zero and not is_zero:
@@ -108,11 +108,21 @@ def _fill_zero(buffer: Buffer, stream: object) -> None:
 def _chosen(resource: MemoryResource | None, device: Device | None) -> MemoryResource:
     """The resource that was named, or that of the device."""
     if resource is None:
-        return _get_current() if device is None or device == CPU else resource_of(device)
+        if not isinstance(device, Device):
+            raise OptionError(message("allocate", "device", "", repr(device), "a Device", "write Device('cuda', 0)"))
+        return _get_current() if device == CPU else resource_of(device)
     if device is not None:
         remedy = "name the resource alone"
         raise OptionError(message("allocate", "device", "", "given beside resource", "the only one", remedy))
+    if not hasattr(resource, "allocate"):
+        raise _no_resource("allocate", resource)
     return resource
+
+
+def _no_resource(call: str, given: object) -> OptionError:
+    """The error for what is passed as a resource and is none."""
+    remedy = "write a class with its five members, or pass device="
+    return OptionError(message(call, "resource", "type", type(given).__name__, "a MemoryResource", remedy))
 
 
 @functools.cache
@@ -137,7 +147,10 @@ def use_resource(resource: MemoryResource) -> Iterator[MemoryResource]:
 
     Raises:
         DeviceError: The host cannot write its memory, as everything that computes here does.
+        OptionError: It is no resource.
     """
+    if not isinstance(resource, MemoryResource):
+        raise _no_resource("use_resource", resource)
     if not resource.is_host_accessible:
         remedy = "pass resource= or device= to the call that shall use it"
         raise DeviceError(

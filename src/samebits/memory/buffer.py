@@ -5,7 +5,6 @@ itself, so closing never pulls memory from under a consumer.
 """
 
 import ctypes
-import operator
 import weakref
 from typing import Any, NoReturn, SupportsIndex
 
@@ -16,12 +15,13 @@ from samebits import driver
 from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError, ShapeError, message
 from samebits.memory.address import ALIGNMENT
 from samebits.memory.device import CPU, Device
-from samebits.memory.host import HostResource, check_no_stream
+from samebits.memory.host import HostResource, check_count, check_integer, check_no_stream
 from samebits.memory.resource import Lease, MemoryResource
 
 __all__ = ["Buffer"]
 
-_SPACE = 1 << 64
+# Addresses there are.
+SPACE = 1 << 64
 
 
 class Buffer:
@@ -95,7 +95,7 @@ class Buffer:
         call = "Buffer.from_handle"
         address = check_count(call, "pointer", pointer)
         count = check_count(call, "size_bytes", size_bytes)
-        if address + count > _SPACE or (count and not address):
+        if address + count > SPACE or (count and not address):
             actual, remedy = f"{count} bytes from {address:#x}", "pass the address of memory"
             raise OptionError(message(call, "pointer", "", actual, "within the address space", remedy))
         if resource is None:
@@ -382,24 +382,6 @@ def leased(resource: MemoryResource, address: int, size_bytes: int, read_only: b
     buffer = Buffer(address, size_bytes, lease, resource.device, read_only)
     buffer._resource = resource
     return buffer
-
-
-def check_count(call: str, name: str, value: Any) -> int:
-    """value as a number of bytes or an address: an integer of at least 0."""
-    count = check_integer(call, name, value)
-    if count < 0:
-        raise OptionError(message(call, name, "", count, "at least 0", "count bytes"))
-    return count
-
-
-def check_integer(call: str, name: str, value: Any) -> int:
-    """value as an int; floats and bools are refused."""
-    try:
-        if not isinstance(value, bool):
-            return operator.index(value)
-    except TypeError:
-        pass
-    raise OptionError(message(call, name, "", repr(value), "an integer", "convert it first"))
 
 
 def _where(address: int) -> Device:

@@ -7,10 +7,12 @@ Its lock is never waited for. Who does not get it (another thread has it, or thi
 collection or a signal, or it was held when the process forked) goes to the system instead, which is always right.
 """
 
+import operator
 import os
 import threading
 import weakref
 from dataclasses import dataclass
+from typing import Any
 
 from samebits import driver
 from samebits.errors import OptionError, message
@@ -56,7 +58,8 @@ class HostResource:
 
     def __init__(self, *, keep_bytes: int | None = None) -> None:
         """A pool that keeps at most keep_bytes, by default 512 MiB or an eighth of the machine's memory."""
-        self.keep_bytes = min(512 << 20, driver.memory_bytes() // 8) if keep_bytes is None else keep_bytes
+        given = min(512 << 20, driver.memory_bytes() // 8) if keep_bytes is None else keep_bytes
+        self.keep_bytes = check_count("HostResource", "keep_bytes", given)
         self._lent: dict[int, Block] = {}
         self._reuses = 0
         self._forget()
@@ -76,10 +79,10 @@ class HostResource:
 
         Raises:
             MemoryError: There is not that much.
-            OptionError: A stream was named.
+            OptionError: A stream was named, or size_bytes is negative or no integer.
         """
         check_no_stream("HostResource.allocate", stream)
-        return self.take(size_bytes)[0]
+        return self.take(check_count("HostResource.allocate", "size_bytes", size_bytes))[0]
 
     def take(self, size_bytes: int) -> tuple[int, bool]:
         """The address of size_bytes bytes, and whether they are known to be 0."""
@@ -151,7 +154,12 @@ class HostResource:
                 del self._kept[room]
 
     def trim(self, keep_bytes: int = 0) -> int:
-        """Return kept blocks to the system until at most keep_bytes are left; how many bytes went."""
+        """Return kept blocks to the system until at most keep_bytes are left; how many bytes went.
+
+        Raises:
+            OptionError: keep_bytes is negative or no integer.
+        """
+        keep_bytes = check_count("HostResource.trim", "keep_bytes", keep_bytes)
         # The one place that waits, and not for ever: the lock may be this thread's own.
         if not self._lock.acquire(timeout=1):
             return 0
@@ -174,6 +182,24 @@ def check_no_stream(call: str, stream: object) -> None:
     """Raise OptionError for a stream, which host memory does not have."""
     if stream is not None:
         raise OptionError(message(call, "stream", "", repr(stream), "None for host memory", "leave it out"))
+
+
+def check_count(call: str, name: str, value: Any) -> int:
+    """value as a number of bytes or an address: an integer of at least 0."""
+    count = check_integer(call, name, value)
+    if count < 0:
+        raise OptionError(message(call, name, "", count, "at least 0", "count bytes"))
+    return count
+
+
+def check_integer(call: str, name: str, value: Any) -> int:
+    """value as an int; floats and bools are refused."""
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)
+    except TypeError:
+        pass
+    raise OptionError(message(call, name, "", repr(value), "an integer", "convert it first"))
 
 
 def _room(size_bytes: int) -> int:
