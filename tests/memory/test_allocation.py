@@ -119,8 +119,8 @@ def test_what_is_no_host_memory_is_not_used_for_it() -> None:
         "allocate: device is given beside resource, must be the only one; name the resource alone"
     )
     with pytest.raises(DeviceError) as device:
-        allocate(8, device=Device("metal"))
-    assert str(device.value) == "allocate: device is metal:0, must be cpu or cuda; pass resource= for other memory"
+        allocate(8, device=Device("rocm"))
+    assert str(device.value) == "allocate: device is rocm:0, must be cpu or cuda; pass resource= for other memory"
     assert resource_of(CPU) is HOST
     for size in (8, 1 << 20):
         with pytest.raises(OptionError) as stream:

@@ -6,20 +6,10 @@ from samebits.errors import DeviceError, message
 
 __all__ = ["CPU", "Device"]
 
-# DLDeviceType of dlpack.h 1.3.
-_DLPACK_CODES = {
-    "cpu": 1,
-    "cuda": 2,
-    "cuda_host": 3,
-    "metal": 8,
-    "rocm": 10,
-    "rocm_host": 11,
-    "cuda_managed": 13,
-    "oneapi": 14,
-}
+# DLDeviceType of dlpack.h 1.3, where a data pointer is an address: Metal's is a handle, and oneAPI's may be either.
+_DLPACK_CODES = {"cpu": 1, "cuda": 2, "cuda_host": 3, "rocm": 10, "rocm_host": 11, "cuda_managed": 13}
 _DLPACK_KINDS = {code: kind for kind, code in _DLPACK_CODES.items()}
-# Metal's and oneAPI's are shared by host and device where DLPack hands them over.
-_HOST_KINDS = frozenset({"cpu", "cuda_host", "rocm_host", "cuda_managed", "oneapi", "metal"})
+_HOST_KINDS = frozenset({"cpu", "cuda_host", "rocm_host", "cuda_managed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +17,7 @@ class Device:
     """Where memory is: a kind of memory and which of its devices.
 
     Attributes:
-        kind: `cpu`, `cuda`, `cuda_host` (pinned), `cuda_managed`, `rocm`, `rocm_host`, `oneapi` or `metal`.
+        kind: `cpu`, `cuda`, `cuda_host` (pinned), `cuda_managed`, `rocm` or `rocm_host`.
         index: Which device; 0 for host memory.
     """
 
