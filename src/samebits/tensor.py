@@ -525,7 +525,7 @@ class Tensor:
         return array.copy() if copy else array
 
     def torch(self, *, copy: bool = False) -> Any:
-        """A torch tensor of the same memory, or of a copy if asked for.
+        """A torch tensor of the same memory, or of a dense copy if asked for.
 
         float4_e2m1fn becomes torch.float4_e2m1fn_x2, whose shape counts pairs along the dense axis.
 
@@ -534,7 +534,10 @@ class Tensor:
                 that does not lie in pairs.
             DTypeError: torch has no such dtype, or one that only names a width; `export` takes its bytes across.
         """
-        source = self.copy() if copy else self
+        source = self
+        if copy:
+            is_padded = self.layout.storage == "padded"
+            source = _written(self._codes(), self.dtype, "packed", None) if is_padded else self.copy()
         return to_torch(source.buffer, source.layout, source.dtype, "Tensor.torch")
 
     def jax(self, *, copy: bool | None = None) -> Any:

@@ -113,8 +113,10 @@ def test_torch_counts_float4_in_pairs() -> None:
             assert np.array_equal(as_codes(back.numpy(copy=True)), as_codes(ours.numpy(copy=True)))
     with pytest.raises(ExchangeError, match="must be one with a dense axis of a multiple of 2 elements"):
         tensor_of(row, (3, 5)).torch()
+    padded = tensor_of(row, storage="padded")
     with pytest.raises(ExchangeError, match="storage is padded, must be packed"):
-        tensor_of(row, storage="padded").torch()
+        padded.torch()
+    assert Tensor.from_any(padded.torch(copy=True)).equal_bits(padded)
     with pytest.raises(ExchangeError, match="must be one with a unit stride for its lanes to lie along"):
         Tensor.from_any(t.torch()[:, ::2])
 
