@@ -312,6 +312,11 @@ def test_arange_counts_as_numpy_does() -> None:
     assert Tensor.arange(2**64 - 2, 2**64, dtype="uint64").tolist() == [2**64 - 2, 2**64 - 1]
 
 
+def test_a_tensor_is_not_searched() -> None:
+    with pytest.raises(TypeError, match="container"):
+        assert 1 in Tensor.arange(3)
+
+
 def test_empty_tensors_of_long_axes_have_values_and_digests() -> None:
     for shape in [(0, 2**57 - 1), (2**57 - 1, 0), (0, 2**28, 2**28)]:
         t = Tensor.zeros(shape, "float64")
@@ -477,6 +482,18 @@ VALUE_ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
     "Layout.dense: storage is ['packed'], must be 'packed' or 'padded'; name one of the two": (
         LayoutError,
         lambda: Tensor.empty((2,), storage=["packed"]),  # type: ignore[arg-type]
+    ),
+    "Layout[...]: index of axis 0 is a number of too many digits to show, must be in [-2, 2); use an existing one": (
+        LayoutError,
+        lambda: Tensor.zeros((2,))[10**5000],
+    ),
+    "Tensor.equal_bits: other type is ndarray, must be Tensor; pass Tensor.from_any(other)": (
+        OptionError,
+        lambda: Tensor.zeros((2,)).equal_bits(np.zeros(2, np.float32)),  # type: ignore[arg-type]
+    ),
+    "Tensor.equal_values: other type is float, must be Tensor; pass Tensor.from_any(other)": (
+        OptionError,
+        lambda: Tensor.zeros(()).equal_values(0.0),  # type: ignore[arg-type]
     ),
     "Tensor.item: tensor size is 2, must be 1; use tolist()": (ShapeError, lambda: Tensor.zeros((2,)).item()),
     "Layout.repack: axis is -1, must be in [0, 0); use an existing one": (

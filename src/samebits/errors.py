@@ -91,4 +91,7 @@ def message(call: str, operand: str, fact: str, actual: object, expected: object
         remedy: The next thing to try, as an imperative.
     """
     subject = f"{operand} {fact}" if fact else operand
-    return f"{call}: {subject} is {actual}, must be {expected}; {remedy}"
+    try:
+        return f"{call}: {subject} is {actual}, must be {expected}; {remedy}"
+    except ValueError:  # sys.get_int_max_str_digits
+        return f"{call}: {subject} is a number of too many digits to show, must be {expected}; {remedy}"

@@ -389,6 +389,9 @@ class Tensor:
             raise LayoutError(message("iter", "tensor", "rank", 0, "at least 1", "use item()"))
         return (self[index] for index in range(self.shape[0]))
 
+    # A tensor has no `==` of values, so what Python would look for by iterating is never found.
+    __contains__ = None
+
     def broadcast_to(self, shape: Sequence[SupportsIndex]) -> "Tensor":
         """A view that repeats along new axes and along axes of extent 1."""
         return _trusted(self.buffer, self.layout.broadcast_to(shape), self.dtype)
@@ -491,7 +494,11 @@ class Tensor:
         """Whether dtype, shape and every code point agree, whatever the layouts: exactly where digests do.
 
         A NaN equals the NaN of the same code, and -0 is not 0.
+
+        Raises:
+            OptionError: other is no Tensor.
         """
+        _check_tensor("Tensor.equal_bits", other)
         same = self.dtype is other.dtype and self.shape == other.shape
         return same and np.array_equal(self._codes(), other._codes())
 
@@ -499,7 +506,11 @@ class Tensor:
         """Whether shapes agree and elements are equal as real numbers; dtypes may differ, and nothing is rounded.
 
         -0 equals 0, and True equals 1. A NaN equals nothing, or every NaN if `equal_nan`.
+
+        Raises:
+            OptionError: other is no Tensor.
         """
+        _check_tensor("Tensor.equal_values", other)
         if self.shape != other.shape:
             return False
         x, y = self.values(), other.values()
@@ -666,6 +677,13 @@ class Tensor:
 
 # A slot's own setter passes by the frozen class's refusal, at half the cost of object.__setattr__.
 _set_buffer, _set_layout, _set_dtype = (Tensor.__dict__[name].__set__ for name in ("buffer", "layout", "dtype"))
+
+
+def _check_tensor(call: str, other: object) -> None:
+    """Refuse to compare with what is no tensor, which would never be equal."""
+    if not isinstance(other, Tensor):
+        remedy = "pass Tensor.from_any(other)"
+        raise OptionError(message(call, "other", "type", type(other).__name__, "Tensor", remedy))
 
 
 def _trusted(buffer: Buffer, layout: Layout, dtype: DType) -> Tensor:

@@ -321,7 +321,7 @@ def closed():
             lambda x: sb.exp(x, out=np.lib.stride_tricks.as_strided(x.copy(), (3, 4), (4, 4))),
             sb.LayoutError,
             (
-                "exp: out layout is (3, 4) with strides (1, 1), must be one with a place for each element; "
+                "exp: out layout is (3, 4) with strides_bits (32, 32), must be one with a place for each element; "
                 "pass another array"
             ),
         ),

@@ -51,6 +51,16 @@ def test_copies_of_any_view_have_its_bits(row: DType) -> None:
                 assert sb.copy(view, storage="padded").layout.storage == "padded"
 
 
+def test_out_whose_elements_share_bits_is_told_in_bits() -> None:
+    x = Tensor.zeros((9,), "float6_e2m3fn")
+    out = Tensor(x.buffer, Layout((4,), (5,), 0, 6), x.dtype)
+    with pytest.raises(LayoutError) as error:
+        sb.copy(Tensor.zeros((4,), x.dtype), out=out)
+    assert str(error.value) == (
+        "copy: out layout is (4,) with strides_bits (5,), must be one with a place for each element; pass another array"
+    )
+
+
 @pytest.mark.parametrize("row", [dtypes.float32, dtypes.float4_e2m1fn, dtypes.float6_e2m3fn], ids=repr)
 def test_views_along_a_buffer_share_a_plan(row: DType) -> None:
     t = sample(row, (64, 3))

@@ -100,7 +100,10 @@ class Call:
         if tensor.read_only:
             raise ExchangeError(message(self.name, "out", "memory", "read-only", "writable", "pass another array"))
         if not tensor.layout.is_unique():
-            actual, expected = f"{tensor.shape} with strides {tensor.strides}", "one with a place for each element"
+            actual, expected = (
+                f"{tensor.shape} with strides_bits {tensor.layout.strides_bits}",
+                "one with a place for each element",
+            )
             raise LayoutError(message(self.name, "out", "layout", actual, expected, "pass another array"))
         for x in operands:
             may_be_out = not any(x is y for y in apart)
