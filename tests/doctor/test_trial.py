@@ -157,6 +157,12 @@ def test_a_framework_that_does_not_import_is_a_line(monkeypatch, tmp_path):
     assert failure == "ended with 1: ImportError: libfoo.so is missing"
 
 
+def test_a_framework_that_ends_the_process_quietly_is_not_taken_for_tried(monkeypatch, tmp_path):
+    cells, failure = trial.attempt(fake(monkeypatch, tmp_path, "import os; os._exit(0)"))
+    assert cells == []
+    assert failure == "ended with 0: without a word"
+
+
 def test_a_child_that_hangs_is_ended(monkeypatch, tmp_path):
     cells, failure = trial.attempt(fake(monkeypatch, tmp_path, "import time; time.sleep(600)"), seconds=2)
     assert cells == []

@@ -43,6 +43,14 @@ def test_what_loses_least_comes_first() -> None:
     assert Tensor.from_any(held).address == face["data"][0]
 
 
+def test_a_producers_own_dtype_may_be_of_any_type() -> None:
+    unhashable = type("float32", (), {"__eq__": lambda *_: True})()
+    for dtype in ([], None, 7, unhashable):
+        for get in (Tensor.from_any, Tensor.from_dlpack):
+            capsule = HandMade()
+            assert get(Offers(__dlpack__=lambda _, **kw: capsule.__dlpack__(**kw), dtype=dtype)).shape == (2, 3)  # noqa: B023
+
+
 def test_the_buffer_protocol_is_shared_and_kept_alive() -> None:
     anonymous = mmap.mmap(-1, 64)
     sources: list[tuple[Any, str, bool]] = [

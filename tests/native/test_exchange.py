@@ -514,6 +514,24 @@ def test_hostile_extents_are_refused() -> None:
             EXTENTS[:] = (2, 3, 3, 1)
 
 
+def test_a_class_that_cannot_be_remembered_or_asked_is_taken_by_its_own_method() -> None:
+    class Unhashable(type):
+        __hash__ = None  # type: ignore[assignment]
+
+    class Raising:
+        def __get__(self, *_: object) -> object:
+            raise KeyError("no API today")
+
+    with producer() as (x, deleted, asked):
+        give = type(x).__dlpack__
+        for kind in (Unhashable("A", (), {"__dlpack__": give}), type("B", (), {"__dlpack__": give})):
+            if type(kind) is type:
+                kind.__dlpack_c_exchange_api__ = Raising()
+            for get in (Tensor.from_dlpack, Tensor.from_any):
+                assert get(kind()).shape == (64,)
+    assert (len(asked), deleted) == (4, [])
+
+
 def test_an_exchange_api_that_fails_or_is_another_one_is_not_used() -> None:
     for fields in ({"result": -1}, {"out": 0}):
         with producer(**fields) as (x, deleted, asked):

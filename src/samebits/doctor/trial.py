@@ -247,7 +247,7 @@ def _gathered(row: Framework, file: TextIO, code: int, complaints: TextIO) -> tu
         else:
             begun = []
             cells.append(Cell(**said))
-    if code == 0:
+    if code == 0 and len(cells) == 2 * len(dtypes.ROWS):
         return cells, ""
     last = ([line.strip() for line in complaints if line.strip()] or ["without a word"])[-1]
     end = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"

@@ -81,9 +81,10 @@ def check_torch(x: object, call: str) -> None:
     are still to be negated, which views of conjugates are, as it lies there.
     """
     dtype = getattr(x, "dtype", None)
-    if dtype is None or not (kind := _torch_kind(dtype)):
+    # Another library's dtype need not even be hashable.
+    if type(dtype).__module__ != "torch":
         return
-    if kind == "shell":
+    if _is_shell(dtype):
         remedy = "say what its bytes are, with Tensor.from_buffer(x.view(torch.uint8), dtype, shape)"
         raise DTypeError(message(call, "x", "dtype", dtype, "one whose bits torch gives a meaning", remedy))
     is_negated = getattr(x, "is_neg", None)
@@ -93,14 +94,11 @@ def check_torch(x: object, call: str) -> None:
 
 
 @lru_cache(maxsize=256)
-def _torch_kind(dtype: Hashable) -> Literal["", "shell", "whole"]:
-    """Whether a dtype is one of torch's, and if so whether it only names a width."""
-    if type(dtype).__module__.partition(".")[0] != "torch":
-        return ""
+def _is_shell(dtype: Hashable) -> bool:
+    """Whether a dtype of torch's only names a width."""
     name = str(dtype).removeprefix("torch.")
     stem = name.rstrip("0123456789x")
-    is_shell = stem in ("bits", "qint", "quint") or (stem in ("int", "uint") and int(name.removeprefix(stem)) < 8)
-    return "shell" if is_shell else "whole"
+    return stem in ("bits", "qint", "quint") or (stem in ("int", "uint") and int(name.removeprefix(stem)) < 8)
 
 
 _NOT_EXPORTED = frozenset({"int4", "uint4", "int2", "uint2", "float6_e2m3fn", "float6_e3m2fn"})

@@ -190,6 +190,8 @@ def _from_producer(m: Module) -> None:
     row.set(f.incref(found))
     with f.when(found.is_null):
         with f.when(f.call("PyErr_Occurred").is_set):
+            # A class whose metaclass has no hash.
+            f.call("PyErr_Clear")
             f.ret(None)
         arguments = f.variable("ptr", type)
         row.set(f.call("PyObject_Vectorcall", f.state("add_producer"), arguments.address, 1, None))

@@ -8,6 +8,7 @@ until the process ends.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import inspect
 import os
@@ -243,7 +244,11 @@ def _add_producer(type: type) -> Row | None:
     """How an object of that type is asked through C, remembered; None where it cannot be."""
     # What a class inherits says nothing of a `__dlpack__` that it overrides.
     name = "__dlpack_c_exchange_api__"
-    api = getattr(type, name, None) if name in vars(type) else None
+    api = None
+    if name in vars(type):
+        # What cannot be had is not there: `__dlpack__` is the other way.
+        with contextlib.suppress(Exception):
+            api = getattr(type, name)
     row: Row | None = None
     if api is not None and _major(api) == 1:
         row = (api, None, None, None, None, None)
