@@ -227,6 +227,10 @@ ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
         LayoutError,
         lambda: Tensor.zeros((2,)).transpose(),
     ),
+    "Tensor.transpose: axes is (slice(0, 2, None), True), must be two of 2 axes; name existing axes": (
+        LayoutError,
+        lambda: Tensor.zeros((2, 3)).transpose(slice(0, 2), True),  # type: ignore[arg-type]
+    ),
     "Tensor.transpose: axes is (0.5, 1), must be two of 2 axes; name existing axes": (
         LayoutError,
         lambda: Tensor.zeros((2, 2)).transpose(0.5, 1),

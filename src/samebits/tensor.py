@@ -7,6 +7,7 @@ every layout; `ops` has the fast ways.
 
 import hashlib
 import math
+import operator
 import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -358,7 +359,10 @@ class Tensor:
         """A view with two axes exchanged, the last two unless others are named."""
         axes = list(range(self.ndim))
         try:
-            axes[first], axes[second] = axes[second], axes[first]
+            if bool in (type(first), type(second)):
+                raise TypeError
+            here, there = operator.index(first), operator.index(second)
+            axes[here], axes[there] = axes[there], axes[here]
         except (IndexError, TypeError):
             expected = f"two of {self.ndim} axes"
             raise LayoutError(
