@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         sqrt,
         subtract,
     )
+    from samebits.ops.gradients import grad_bias, grad_input, grad_weight
     from samebits.ops.matmul import linear, matmul, pack, plan_matmul
     from samebits.ops.move import contiguous, copy, fill, to_packed, to_padded
     from samebits.ops.rows import layer_norm, max, mean, min, softmax, sum
@@ -100,6 +101,9 @@ __all__ = [
     "exp",
     "fill",
     "gelu",
+    "grad_bias",
+    "grad_input",
+    "grad_weight",
     "isas",
     "layer_norm",
     "layout",
@@ -143,6 +147,7 @@ _HOMES = {
     "native.exchange": "compile_exchange",
     "ops.elementwise": "abs add cast divide erf exp gelu maximum minimum multiply negative reciprocal relu sqrt"
     " subtract",
+    "ops.gradients": "grad_bias grad_input grad_weight",
     "ops.matmul": "linear matmul pack plan_matmul",
     "ops.move": "contiguous copy fill to_packed to_padded",
     "ops.rows": "layer_norm max mean min softmax sum",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,17 @@ def matmul(
         else:
             prepared = _obeyed(plan, contraction)
         call.run(prepared, *product.operands)
+    return call.result(made if made.shape == product.seen else made.reshape(product.seen), out)
+
+
+def contract(call: Call, a: Tensor, b: Tensor, out_dtype: DType, out: Any, *, accumulates: bool) -> Any:
+    """a @ b for another function of this room; `accumulates` adds to what out holds, and K = 0 leaves it."""
+    product = _Product(call, a, b, SB1)
+    product.finish(None, None, 1.0, None, 1.0, out_dtype, out)
+    made = product.target
+    if made.size and not (accumulates and not product.k):
+        contraction = replace(product.contraction, accumulates=accumulates)
+        call.run(_prepared(contraction, call.isa, call.sized(product.work, "products")), *product.operands)
     return call.result(made if made.shape == product.seen else made.reshape(product.seen), out)
 
 

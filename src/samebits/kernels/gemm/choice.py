@@ -202,6 +202,10 @@ def _check_dtypes(c: Contraction, engine: Engine) -> None:
 
 
 def _check(c: Contraction, nr: int, isa: Isa, form: str | None, engine: Engine) -> None:
+    if c.accumulates and (c.epilogue is not None or c.spec.segments > 1 or not engine.total.is_float):
+        actual = "an epilogue, segments or integers"
+        remedy = "accumulate a float product as it is"
+        raise PlanError(message("matmul", "accumulates", "", f"beside {actual}", f"without {actual}", remedy))
     if isinstance(c.b, Panels) and c.b.nr != nr:
         expected = f"{nr} on Isa row {isa.name}"
         raise PlanError(message("matmul", "b", "panel width", c.b.nr, expected, "pack it again with pack()"))

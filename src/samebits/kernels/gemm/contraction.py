@@ -94,6 +94,7 @@ class Contraction:
     `epilogue` takes t as input 0 and `sources` as inputs 1, 2, ...; each source is a full matrix, or repeats along
     rows (`row=0`: a bias over N), along columns (`column=0`), or both; None stores t. `zeros`: which sources are the
     int32 zero points of a (one a row) and of b (one a column); the epilogue has inputs for them and does not use them.
+    `accumulates`: t begins as what out holds, not with the first chunk (section 5); there is no epilogue then.
     """
 
     m: int
@@ -108,6 +109,7 @@ class Contraction:
     in_place: bool = False
     spec: Spec = SB1
     zeros: tuple[int | None, int | None] = (None, None)
+    accumulates: bool = False
 
     @property
     def operands(self) -> tuple[str, ...]:

@@ -104,10 +104,14 @@ def arguments(c: Contraction, out: Operand, operands: Sequence[Operand], scratch
 
 
 class Finish:
-    """The epilogue in one kernel: emits its function, and calls it on tiles."""
+    """The epilogue in one kernel: emits its function, and calls it on tiles; `begin` is its counterpart where t starts
+    from what out holds."""
 
-    def __init__(self, b: Builder, d: Epilogue, nr: int) -> None:
+    def __init__(self, b: Builder, d: Epilogue, nr: int, accumulates: bool = False) -> None:
         self._b, self._d, self._nr = b, d, nr
+        if accumulates:
+            taken = [d.total, None, d.total, None, None, None, None]
+            self._begin: Function = b.function("begin", taken, self._begin_body)
         parameters: list[DType | None] = [d.total, None, d.operands["out"], None, None, None, None]
         for i in range(len(d.sources)):
             parameters += [d.read(i), None, None]
@@ -137,6 +141,35 @@ class Finish:
         out_row, out_column = b.index("out_row"), b.index("out_column")
         out = b.offset(operands["out"], row * out_row + column * out_column)
         b.call(self._function, t, t_step, out, out_row, out_column, rows, columns, *inputs)
+
+    def begin(
+        self, operands: Mapping[str, Pointer], t: Pointer, t_step: Index, row: Index, column: Index, rows: Index,
+        columns: Index,
+    ) -> None:  # fmt: skip
+        """The tile at t = out[row:, column:], of the dtype of t."""
+        b = self._b
+        out_row, out_column = b.index("out_row"), b.index("out_column")
+        out = b.offset(operands["out"], row * out_row + column * out_column)
+        b.call(self._begin, t, t_step, out, out_row, out_column, rows, columns)
+
+    def _begin_body(
+        self, t: Pointer, t_step: Index, out: Pointer, out_row: Index, out_column: Index, rows: Index, columns: Index
+    ) -> None:
+        b, nr = self._b, self._nr
+
+        def vector(i: Index, j: Index, count: Index | None) -> None:
+            if self._d.out == ROW:
+                x = b.load(out, i * out_row + j, nr, count)
+            else:
+                x = b.load_strided(out, i * out_row + j * out_column, out_column, nr, count)
+            b.store(t, i * t_step + j, x)  # whole vectors: the tile is as wide
+
+        whole = columns // nr * nr
+        for i in b.loop(0, rows):
+            for j in b.loop(0, whole, nr):
+                vector(i, j, None)
+            for _ in b.when(whole < columns):
+                vector(i, whole, columns - whole)
 
     def _body(
         self, t: Pointer, t_step: Index, out: Pointer, out_row: Index, out_column: Index, rows: Index, columns: Index,

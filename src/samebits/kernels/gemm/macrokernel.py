@@ -36,6 +36,7 @@ class Macrokernel:
     `group`: panels that are packed together, a multiple of `wide`.
     `kc`, `pitch`: words of a row of A's block, and from one row to the next.   `a`: kind of packing.
     `b`: kind of packing, PACKED or IN_PLACE.   `in_scratch`: C is kept in scratch between KC blocks.
+    `accumulates`: the sum starts from what out holds.
     """
 
     engine: Engine
@@ -52,6 +53,7 @@ class Macrokernel:
     b: str
     batch_rank: int
     in_scratch: bool
+    accumulates: bool
     epilogue: Epilogue
 
     @property
@@ -79,7 +81,7 @@ class _Text:
         self.pack_group = pack.emit_group(b, block, d.group) if d.b not in (PACKED, IN_PLACE) else None
         self.look_a = facts.emit_block(b, d.pitch) if d.checked else None
         self.look_b = facts.emit(b, engine, self.nr) if d.checked and d.b != PACKED else None
-        self.finish = Finish(b, d.epilogue, self.nr)
+        self.finish = Finish(b, d.epilogue, self.nr, d.accumulates)
         self.tiles: dict[tuple[int, int, bool], list[Function]] = {}
         place = d.b == IN_PLACE
         engines = [(engine, ""), (engine.safe, "_safe")] if d.checked else [(engine, "")]
@@ -217,10 +219,15 @@ class _Block:
         kept, kept_step = self.kept(r, j, wide)
         fresh, whole = pc == b.index("k_begin"), pc + d.kc >= b.index("k_end")
         straight = d.epilogue.plain and not d.in_scratch and bool(wide)
+        columns = width if wide else text.n - j * text.nr
+        start, start_step = (text.tile, width) if d.accumulates else (text.zeros, 0)
+        if d.accumulates:
+            for _ in b.when(fresh):
+                text.finish.begin(self.operands, text.tile, width, self.r0 + r, j * text.nr, h, columns)
         for ck in b.loop(0, b.max(kc, 1), d.chunk):
             begins, ends = ck == 0, ck + d.chunk >= kc
-            t = b.choose(begins, b.choose(fresh, text.zeros, kept), text.tile)
-            t_step = b.choose(begins, b.choose(fresh, 0, kept_step), width)
+            t = b.choose(begins, b.choose(fresh, start, kept), text.tile)
+            t_step = b.choose(begins, b.choose(fresh, start_step, kept_step), width)
             keep = ends if straight else ends & (pc + d.kc < b.index("k_end"))
             c, c_step = b.choose(keep, kept, text.tile), b.choose(keep, kept_step, width)
             a = b.offset(text.block_a, r * d.pitch + ck)
@@ -233,7 +240,6 @@ class _Block:
                     b.call(function, *arguments)
         if not straight:
             for _ in b.when(whole):
-                columns = width if wide else text.n - j * text.nr
                 text.finish.call(self.operands, text.tile, width, self.r0 + r, j * text.nr, h, columns)
 
     def following(self, p: Index, ck: Index, kc: Index) -> Index:

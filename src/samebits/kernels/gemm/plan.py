@@ -244,7 +244,7 @@ class _Lowering:
         d = Macrokernel(
             engine=x.engine, words=x.words, checked=x.checked, heights=x.rows.heights, wide=x.wide, group=x.group,
             nv=x.tile.nv, kc=x.kc, pitch=x.pitch, chunk=x.chunk, a=pack.kind(c.a), b=kind, batch_rank=len(c.batch),
-            in_scratch=in_scratch, epilogue=Epilogue.of(c, x.engine.total),
+            in_scratch=in_scratch, accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
         )  # fmt: skip
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
         scratch_b = _rounded(height * x.pitch * word) + LINE_BYTES

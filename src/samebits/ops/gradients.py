@@ -1,0 +1,79 @@
+"""Gradients of `linear`: `grad_input`, `grad_weight`, `grad_bias`. Each is a contraction, by numerics.md section 5.
+
+Leading dimensions count rows together, in row-major order. Micro-batches that are cut at multiples of 128 rows and
+accumulated in order have the bits of the whole batch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from samebits import dtypes
+from samebits.dtypes import DType
+from samebits.errors import ShapeError, message
+from samebits.ops import matmul as products
+from samebits.ops.call import Call
+from samebits.tensor import Tensor
+
+
+def grad_input(dy: Any, weight: Any, *, out: Any = None, out_dtype: Any = None, threads: int | None = None) -> Any:
+    """dy @ weight, the gradient of `linear` by its input.
+
+    Args:    dy: [..., N].   weight: [N, K], as `linear` takes it, or `pack(weight)`.   out: [..., K], overwritten.
+             out_dtype: as in matmul.
+    Returns: [..., K] as the kind of array that dy is.
+    Raises:  as matmul.   Bits: numerics.md section 2.
+    """
+    return products.matmul(dy, weight, out=out, out_dtype=out_dtype, threads=threads)
+
+
+def grad_weight(x: Any, dy: Any, *, out: Any = None, threads: int | None = None) -> Any:
+    """dy^T @ x summed over all rows, the gradient of `linear` by its weight.
+
+    Args:    x: [..., K], the input of `linear`.   dy: [..., N] with the same leading dimensions, which must be
+             viewable as one.   out: [N, K] in float32 (float64 where an operand is), to be added to: the sum starts
+             from what it holds. Without it the sum starts with the first 128 rows.
+    Returns: [N, K] as the kind of array that x is; out if it was given.
+    Raises:  DTypeError, ShapeError, LayoutError (rows must be copied first, or out overlaps an operand).
+    Bits:    numerics.md section 5.
+    """
+    call = Call("grad_weight", x, threads)
+    left, right = _rows(call, "x", x), _rows(call, "dy", dy)
+    if left[0] != right[0]:
+        remedy = "pass the gradient of linear(x, ...)"
+        raise ShapeError(message("grad_weight", "dy", "leading shape", right[0], f"x's {left[0]}", remedy))
+    return _sum_over_rows(call, right[1].T, left[1], out)
+
+
+def grad_bias(dy: Any, *, out: Any = None, threads: int | None = None) -> Any:
+    """dy summed over all rows, the gradient of `linear` by its bias; not `sum`, whose order is another.
+
+    Args:    dy: [..., N].   out: [N] in float32 (float64 for float64), to be added to, as in grad_weight.
+    Returns: [N] as the kind of array that dy is; out if it was given.
+    Raises:  as grad_weight.   Bits: numerics.md section 5.
+    """
+    call = Call("grad_bias", dy, threads)
+    _, rows = _rows(call, "dy", dy)
+    one = call.constant(np.ones((), np.float64 if rows.dtype is dtypes.float64 else np.float32))
+    return _sum_over_rows(call, one.broadcast_to((rows.shape[0],)), rows, out)
+
+
+def _rows(call: Call, name: str, x: Any) -> tuple[tuple[int, ...], Tensor]:
+    """The leading shape, and x as a matrix of rows."""
+    tensor = call.operand(name, x, *_FLOATS)
+    if tensor.ndim < 1:
+        raise ShapeError(message(call.name, name, "rank", 0, "at least 1", "reshape it to [1, N]"))
+    leading = tensor.shape[:-1]
+    return leading, tensor.reshape((math.prod(leading), tensor.shape[-1]))
+
+
+def _sum_over_rows(call: Call, a: Tensor, b: Tensor, out: Any) -> Any:
+    """a @ b in the dtype of the sum, from what out holds if it is given."""
+    total: DType = dtypes.float64 if dtypes.float64 in (a.dtype, b.dtype) else dtypes.float32
+    return products.contract(call, a, b, total, out, accumulates=out is not None)
+
+
+_FLOATS = tuple(row for row in dtypes.ROWS if row.is_float)
