@@ -212,3 +212,13 @@ def test_signalling_nans_are_quietly_unequal() -> None:
     signalling = np.array([0x7F80_0001], np.uint32).view(np.float32)
     assert not elements.same_values(signalling, signalling).any()
     assert not elements.same_values(signalling, np.array([1])).any()
+
+
+def test_whole_bytes_are_seen_where_they_lie() -> None:
+    data = np.random.default_rng(3).integers(0, 256, 96, np.uint8)
+    for width, storage in [(16, "packed"), (8, "packed"), (6, "packed"), (4, "padded")]:
+        layout = Layout.dense((4, 6), width_bits=width, storage=storage)  # type: ignore[arg-type]
+        for view in (layout, layout.permute((1, 0)), layout[::-1, 1:]):
+            assert np.array_equal(elements.seen(data, view), elements.read(data, view))
+            assert np.shares_memory(elements.seen(data, view), data) == (width >= 8)
+            assert not np.shares_memory(elements.read(data, view), data)

@@ -19,7 +19,7 @@ from samebits.dtypes import DType
 from samebits.errors import DTypeError, LayoutError, OptionError, message
 from samebits.layout import Layout
 
-__all__ = ["arange", "code_of", "copy", "decode", "edges", "encode", "read", "same_values", "unit", "write"]
+__all__ = ["arange", "code_of", "copy", "decode", "edges", "encode", "read", "same_values", "seen", "unit", "write"]
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -65,6 +65,12 @@ def read(data: Bytes, layout: Layout) -> Array:
             else:
                 codes[place] = found
     return codes.reshape(shape)
+
+
+def seen(data: Bytes, layout: Layout) -> Array:
+    """What `read` gives, or the memory itself where each element is whole bytes: to be looked at, never written."""
+    whole = _whole(data, layout)
+    return read(data, layout) if whole is None else whole
 
 
 def copy(source: Bytes, layout: Layout, target: Bytes, into: Layout) -> None:

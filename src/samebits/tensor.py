@@ -504,7 +504,7 @@ class Tensor:
         """
         _check_tensor("Tensor.equal_bits", other)
         same = self.dtype is other.dtype and self.shape == other.shape
-        return same and np.array_equal(self._codes(), other._codes())
+        return same and np.array_equal(self._seen(), other._seen())
 
     def equal_values(self, other: "Tensor", *, equal_nan: bool = False) -> bool:
         """Whether shapes agree and elements are equal as real numbers; dtypes may differ, and nothing is rounded.
@@ -633,15 +633,16 @@ class Tensor:
 
     def tobytes(self) -> bytes:
         """The elements in row-major order, each in as few whole bytes as hold it, unused high bits 0."""
-        return self._codes().tobytes()
+        return self._seen().tobytes()
 
     def digest(self) -> str:
         """SHA-256, in hex, of the dtype's name, the shape and `tobytes()`: equal exactly where all three are.
 
         Strides, storage and device do not matter.
         """
-        header = f"{self.dtype.name} {self.shape}\n".encode()
-        return hashlib.sha256(header + self.tobytes()).hexdigest()
+        digest = hashlib.sha256(f"{self.dtype.name} {self.shape}\n".encode())
+        digest.update(np.ascontiguousarray(self._seen()).reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
 
     def __copy__(self) -> "Tensor":
         return self
@@ -677,6 +678,10 @@ class Tensor:
     def _codes(self) -> npt.NDArray[Any]:
         """The code points, unused high bits 0, in a new dense array of `shape`."""
         return elements.read(self.buffer.array(), self.layout)
+
+    def _seen(self) -> npt.NDArray[Any]:
+        """The code points, unused high bits 0, of `shape`; perhaps this memory, so not to be written."""
+        return elements.seen(self.buffer.array(), self.layout)
 
 
 # A slot's own setter passes by the frozen class's refusal, at half the cost of object.__setattr__.
