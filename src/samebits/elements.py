@@ -271,10 +271,10 @@ def same_values(x: Array, y: Array) -> npt.NDArray[np.bool_]:
         held = (numbers >= low) & (numbers < high) & (numbers == np.trunc(numbers))
         found = held & (np.where(held, numbers, 0.0).astype(x.dtype) == x)
         return np.asarray(found)
-    if y.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):  # a signalling NaN is no error here
+    with np.errstate(invalid="ignore"):  # a signalling NaN is no error here
+        if y.dtype.kind == "f" and x.dtype != y.dtype:
             x, y = x.astype(np.float64), y.astype(np.float64)
-    return np.asarray(x == y)
+        return np.asarray(x == y)
 
 
 def code_of(value: object, dtype: DType, call: str) -> Array:
