@@ -83,6 +83,24 @@ print(sb.compile_exchange(), T.from_any(x).shape)
     assert printed(program) == "False 7\nFalse (2, 3)"
 
 
+def test_an_interrupted_installation_is_done_again() -> None:
+    program = """
+from samebits.native import exchange
+python = exchange._python
+def interrupted(name, *types):
+    if name == "PyCapsule_New":
+        raise KeyboardInterrupt
+    return python(name, *types)
+exchange._python = interrupted
+try:
+    sb.compile_exchange()
+except KeyboardInterrupt:
+    exchange._python = python
+    print(told()[1], T.from_any(x).shape, sb.compile_exchange(), T.from_any(x).shape)
+"""
+    assert printed(program) == "False (2, 3) True (2, 3)"
+
+
 def test_an_offer_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hot, "_act", None)
     done: list[int] = []

@@ -108,14 +108,18 @@ def _try_install() -> bool:
     _fill(state, module.words)
     new_function = _python("PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
     new_method = _python("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-    Layout.__signature__ = inspect.signature(Layout)  # type: ignore[attr-defined]  # which a built-in __new__ hides
-    places = [(cls, name) for cls, names in _METHODS for name in names]
-    for (cls, name), table, method in zip(places, tables, REFERENCE.values(), strict=True):
-        # A built-in function is no descriptor: it is the same for the class and an instance, and nothing is bound.
-        is_bound = inspect.isfunction(method)
-        setattr(cls, name, new_method(cls, table) if is_bound else new_function(table, cls, None))
     new_capsule = _python("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
-    Tensor.__dlpack_c_exchange_api__ = new_capsule(api, _API_NAME, None)
+    places = [(cls, name) for cls, names in _METHODS for name in names]
+    made: list[tuple[type, str, object]] = [
+        # A built-in function is no descriptor: it is the same for the class and an instance, and nothing is bound.
+        (cls, name, new_method(cls, table) if inspect.isfunction(method) else new_function(table, cls, None))
+        for (cls, name), table, method in zip(places, tables, REFERENCE.values(), strict=True)
+    ]
+    made.append((Tensor, "__dlpack_c_exchange_api__", new_capsule(api, _API_NAME, None)))
+    made.append((Layout, "__signature__", inspect.signature(Layout)))  # which a built-in __new__ hides
+    # All is made before anything is set, so that what fails or is interrupted leaves the classes as they were.
+    for cls, name, value in made:
+        setattr(cls, name, value)
     return True
 
 
