@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -110,6 +111,17 @@ def test_torch_tensors_come_in_as_without_emitted_code(name: str) -> None:
     x = tensors()[name]
     assert outcome(lambda: Tensor.from_dlpack(x)) == outcome(lambda: slow_from_dlpack(x))
     assert outcome(lambda: Tensor.from_any(x)) == outcome(lambda: slow_from_any(x))
+
+
+def test_numpys_warning_is_not_lost() -> None:
+    said = []
+    for get in (lambda x: x.flags.writeable, Tensor.from_any, slow_from_any):
+        repeated, _ = np.broadcast_arrays(np.arange(3.0), np.zeros((2, 3)))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            get(repeated)
+        said.append([str(warning.message) for warning in caught])
+    assert said[0] == said[1] == said[2]
 
 
 def test_memory_that_torch_is_still_to_negate_is_refused() -> None:

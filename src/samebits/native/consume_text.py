@@ -28,7 +28,7 @@ from samebits.native.dlpack_text import (
     give_up,
     required,
 )
-from samebits.native.objects import ALIGNED, ARRAY, WRITABLE
+from samebits.native.objects import ALIGNED, ARRAY, WARNS, WRITABLE
 from samebits.shapes import MAX_RANK
 
 __all__ = ["ARRAY_DTYPES", "BYTE_STRIDES", "CODES", "SIZES", "consumption"]
@@ -111,7 +111,7 @@ def _from_array(m: Module) -> None:
     f = m.function("from_array", "ptr", "ptr", "i64")
     array, dtypes = f.arguments
     flags = f.load(array, ARRAY["flags"], "i32")
-    give_up(f, (flags & ALIGNED) == 0)
+    give_up(f, (flags & (ALIGNED | WARNS)) != ALIGNED)
     descr = f.load(array, ARRAY["descr"])
     rows = f.state_address("array_dtypes")
     with f.loop(dtypes) as i, f.when(f.load(rows, i * 24) == descr):

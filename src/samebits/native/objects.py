@@ -22,6 +22,7 @@ __all__ = [
     "ALIGNED",
     "ARRAY",
     "SLICE",
+    "WARNS",
     "WRITABLE",
     "array_is_known",
     "finalizing_symbol",
@@ -34,6 +35,8 @@ __all__ = [
 # compiled extensions read directly. dlpack.h's DLTensor is not like it: strides are bytes here.
 ARRAY = {"data": 16, "ndim": 24, "shape": 32, "strides": 40, "descr": 56, "flags": 64}
 ALIGNED, WRITABLE = 0x100, 0x400
+# The sign of the flags: NumPy warns where such an array (of `broadcast_arrays`) is written or asked whether it may be.
+WARNS = -(1 << 31)
 
 # The fields of a slice object, which its public header has.
 SLICE = {"start": 16, "stop": 24, "step": 32}
