@@ -11,6 +11,7 @@ import pickle
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -257,7 +258,9 @@ def test_any_thread_gives_memory_back(fake: FakeCuda) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads of other tests
 def test_a_child_frees_no_device_memory(fake: FakeCuda) -> None:
     buffer = allocate(64, device=Device("cuda"))
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a fork beside threads of other tests, JAX's among them
+        child = os.fork()
     if child == 0:
         code = 1
         try:

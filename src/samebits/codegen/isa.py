@@ -38,7 +38,7 @@ class Isa:
     lanes: int
     registers: int
     targets: tuple[Target, ...] = ()
-    instructions: frozenset[str] = frozenset()
+    instructions: tuple[str, ...] = ()
 
     @property
     def available(self) -> bool:
@@ -91,12 +91,12 @@ ROWS: tuple[Isa, ...] = (
     Isa("numpy", 64, 1024),
     Isa("scalar", 1, 16, (Target("x86_64", "x86-64", "+fma", ("fma",)), _AARCH64)),
     Isa("neon", 4, 32, (_AARCH64,)),
-    Isa("neon_dot", 4, 32, (_AARCH64_DOT,), frozenset({_DOT8_SIGNED})),
-    Isa("avx2", 8, 16, _v3(), frozenset({_DOT16})),
-    Isa("avx_vnni", 8, 16, _v3("avxvnni"), frozenset({_DOT16, _DOT8})),
-    Isa("avx512", 16, 32, _v4(), frozenset({"lookup", _DOT16})),
-    Isa("avx512_vnni", 16, 32, _v4("avx512vnni"), frozenset({"lookup", _DOT16, _DOT8})),
-    Isa("avx512_bf16", 16, 32, _v4("avx512vnni", "avx512bf16"), frozenset({"lookup", _DOT16, _DOT8, _DOT_BF16})),
+    Isa("neon_dot", 4, 32, (_AARCH64_DOT,), (_DOT8_SIGNED,)),
+    Isa("avx2", 8, 16, _v3(), (_DOT16,)),
+    Isa("avx_vnni", 8, 16, _v3("avxvnni"), (_DOT16, _DOT8)),
+    Isa("avx512", 16, 32, _v4(), ("lookup", _DOT16)),
+    Isa("avx512_vnni", 16, 32, _v4("avx512vnni"), ("lookup", _DOT16, _DOT8)),
+    Isa("avx512_bf16", 16, 32, _v4("avx512vnni", "avx512bf16"), ("lookup", _DOT16, _DOT8, _DOT_BF16)),
 )
 
 _forced: contextvars.ContextVar[Isa | None] = contextvars.ContextVar("samebits_isa", default=None)
