@@ -41,10 +41,12 @@ Array = values.Array
 _TASK = 8192
 # Vectors are stored to scratch whole, so a kept row has room for one more of the widest.
 _PADDING = 64
-# Rows of a group, and elements of each that are stored in turn, where rows are long and share an input.
-_SPANNED, _SPAN = 4, 1024
-# Bytes that the rows of a group may take of the first-level data cache (32 KB on the smallest machines).
-_CACHE = 24576
+# Most rows of a group, and elements of each that are stored in turn, where rows are long and share an input: a group
+# lies in the second cache.
+_SPANNED, _SPAN = 16, 1024
+# Bytes that the rows of a group may take of the first-level data cache (32 KB on the smallest machines), where the rows
+# of the next group are being brought meanwhile.
+_CACHE = 16384
 
 
 def reference(expression: Expression, *inputs: npt.ArrayLike, axes: Sequence[int]) -> list[Array]:
@@ -315,7 +317,7 @@ class _Planner:
         found = passes(self.e, uniform(self.e, way.classes))
         repeated = self._repeated(way, found)
         span = _SPAN if repeated and self.n > _SPAN else 0
-        group = max(self._group(way, found), _SPANNED if span else len(repeated) and 2)
+        group = self._spanned_group(way) if span else max(self._group(way, found), len(repeated) and 2)
         offsets, size = dict[str, int](), 0
         for name, room in self._scratch(found, group):
             offsets[name], size = size, size + -(-room // 64) * 64
@@ -339,12 +341,20 @@ class _Planner:
         repeated = tuple(k for k in inputs if way.inner.strides[k] and not any(a.strides[k] for a in way.outer))
         return repeated if way.rows > 1 and not found[-1].reductions else ()
 
+    def _spanned_group(self, way: Walk) -> int:
+        """As many rows as take turns with a shared input, while every thread has a few groups."""
+        fitting = way.rows // (2 * self.threads) if self.threads > 1 else _SPANNED
+        return max(g for g in (2, 4, 8, _SPANNED) if g == 2 or g <= fitting)
+
     def _group(self, way: Walk, found: Sequence[Pass]) -> int:
-        """As many rows as stay in the first-level cache from one pass to the next."""
+        """As many rows as stay in the first-level cache from one pass to the next; two at least of several passes, so
+        that the end of a sum overlaps with the next."""
+        if len(found) == 1:
+            return 1
         own = [k for k, stride in enumerate(way.inner.strides) if stride and any(a.strides[k] for a in way.outer)]
         streams = len(own) + sum(len(a_pass.keeps) for a_pass in found)
         fitting = _CACHE // (4 * max(self.n, 1) * max(streams, 1))
-        return max(g for g in (1, 2, 4, 8, 16) if g == 1 or (g <= fitting and len(found) > 1))
+        return max(g for g in (1, 2, 4, 8, 16) if g == 1 or g <= fitting or (g == 2 and self.n <= _SPAN))
 
     def _keep_elements(self) -> int:
         return -(-(self.n + _PADDING) // _PADDING) * _PADDING

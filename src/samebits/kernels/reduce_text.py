@@ -49,6 +49,7 @@ def text(b: Builder, d: Rows) -> None:
     e = d.expression
     types = (*e.inputs, *(e.dtype(k) for k in e.outputs))
     cursors = [Cursor(b, d.classes, types, d.outer) for _ in range(1 + bool(d.repeated))]
+    following = Cursor(b, d.classes, types, d.outer)
     n, rows_per_task, rows = cursors[0].n, b.index("rows_per_task"), cursors[0].row_count()
     is_uniform = uniform(e, d.classes)
     plan = passes(e, is_uniform)
@@ -68,9 +69,13 @@ def text(b: Builder, d: Rows) -> None:
         for group in b.loop(first, last, d.group):
             end = b.min(group + d.group, last)
             for number, a_pass in enumerate(before):
+                # While the last sum computes, the second cache is free to bring the rows of the next group.
+                fetches = stores and number == len(before) - 1 and not d.span
                 for row in b.loop(group, end):
+                    if fetches:
+                        following.enter(b.min(row + d.group, rows - 1))
                     (one,) = enter(row, group, number)
-                    one.reduce(a_pass)
+                    one.reduce(a_pass, following if fetches else None)
                     if narrow and number == len(plan) - 1:
                         one.store_uniforms()
             if not stores:
@@ -167,14 +172,18 @@ class _Row:
         given = {k: values.may_need_canonical(self.e, k) for k in (*known, *self.kept)}
         return values.Values(self.b, self.e, width, load, given)
 
-    def reduce(self, a_pass: Pass) -> None:
-        """Reduce what the pass reduces, and keep what it keeps."""
+    def reduce(self, a_pass: Pass, following: Cursor | None = None) -> None:
+        """Reduce what the pass reduces, and keep what it keeps; meanwhile fetch the inputs of another row."""
         b, splats = self.b, self.splats(a_pass)
         nodes = [_node(self.e, k) for k in a_pass.reductions]
         kinds = [fold.kinds(node) for node in nodes]
         keeps = {k: self._keep(k) for k in a_pass.keeps}
+        inputs = [k for k in range(len(self.e.inputs)) if self.d.classes[k] == "unit" and k not in self.d.repeated]
 
         def compute(i: Index, width: int, count: Index | None) -> list[Vector]:
+            if following is not None:
+                for k in inputs:
+                    following.prefetch(k, i)
             found = self.values(i, width, count, splats[width])
             for k, room in keeps.items():
                 b.store(room, i, found.get(k))  # whole vectors: the room is padded

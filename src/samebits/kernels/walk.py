@@ -129,6 +129,10 @@ class Cursor:
             return self._b.splat(self.load_one(k), width)
         return self._b.load(self._rows[k], i, width, count)
 
+    def prefetch(self, k: int, i: Index) -> None:
+        """Have position i of operand k, which is dense along the row, in the first cache soon."""
+        self._b.prefetch(self._rows[k], i)
+
     def load_across(self, k: int, i: Index, width: int) -> Vector:
         """Operand k, turned, at position i of `width` rows: it is dense along the last outer axis."""
         stride = self._inner[k]
