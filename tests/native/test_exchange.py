@@ -649,9 +649,9 @@ def test_the_interpreter_ends_well(program: str) -> None:
         "dlpack/test_capsules.py",
         "dlpack/test_consume.py",
         "exchange",
-        "test_tensor.py",
-        "layout/test_affine.py",
-        "layout/test_fuzz.py",
+        pytest.param("test_tensor.py", marks=pytest.mark.exhaustive),
+        pytest.param("layout/test_affine.py", marks=pytest.mark.exhaustive),
+        pytest.param("layout/test_fuzz.py", marks=pytest.mark.exhaustive),
     ],
 )
 def test_the_tests_of_exchange_pass_over_emitted_methods(file: str, pytestconfig: pytest.Config) -> None:
