@@ -6,15 +6,19 @@ Prints Gelem/s and ratios as Markdown (tools/run_benches.py). `python benches/fu
 from __future__ import annotations
 
 import functools
+import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent))
+from _rows import compiled_rows
+
 from samebits import dtypes
-from samebits.codegen import isa
 from samebits.codegen.isa import Isa
 from samebits.kernels import composites, elementwise
 from samebits.kernels.expression import Chain, Expression
@@ -68,7 +72,7 @@ def torch_call(function: Callable[..., Any], x: np.ndarray[Any, Any], out: np.nd
 def main() -> list[dict[str, object]]:
     """Measure, print, return the rows."""
     torch.set_num_threads(1)
-    compiled = [row for row in isa.ROWS if row.compiled and row.available]
+    compiled = compiled_rows()
     cases: Sequence[tuple[str, Expression, Callable[..., Any], Any]] = (
         ("exp", unary("exp"), lambda x, out: torch.exp(x, out=out), np.exp),
         ("erf", unary("erf"), lambda x, out: torch.erf(x, out=out), None),

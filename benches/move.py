@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from samebits.codegen import isa
+sys.path.insert(0, str(Path(__file__).parent))
+from _rows import compiled_rows
+
 from samebits.codegen.isa import Isa
 from samebits.kernels import narrow
 from samebits.layout import Layout
@@ -107,7 +111,7 @@ def numkong_unpack(count: int) -> Call | None:
 
 def measured(width: int, count: int, way: str) -> dict[str, float]:
     """GB/s of every way to pack or unpack so many elements."""
-    compiled = [row for row in isa.ROWS if row.compiled and row.available]
+    compiled = compiled_rows()
     tight = Layout.dense((count,), width_bits=width)
     loose = Layout.dense((count,), width_bits=width, storage="padded")
     packed, codes, spare = (allocate(n).array() for n in (tight.required_bytes, count, count))
@@ -126,7 +130,7 @@ def measured(width: int, count: int, way: str) -> dict[str, float]:
 
 def main() -> list[dict[str, object]]:
     """Measure, print, return the rows."""
-    compiled = [row.name for row in isa.ROWS if row.compiled and row.available]
+    compiled = [row.name for row in compiled_rows()]
     found: list[dict[str, object]] = []
     print("| bits | elements | direction | row | ours | copy | NumPy | NumKong | ours / copy | ours / NumPy |")
     print("|---|---|---|---|---|---|---|---|---|---|")

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
+from _rows import compiled_rows
 from functions import Call, aligned, medians
 
 from samebits import dtypes
-from samebits.codegen import isa
 from samebits.codegen.isa import Isa
 from samebits.kernels import composites, reduce
 from samebits.kernels.expression import Chain, Expression
@@ -59,7 +59,7 @@ def cases(x: Array, gamma: Array, beta: Array) -> dict[str, tuple[Expression, li
 def main() -> list[dict[str, object]]:
     """Measure, print, return the rows."""
     torch.set_num_threads(1)
-    compiled = [row for row in isa.ROWS if row.compiled and row.available]
+    compiled = compiled_rows()
     found: list[dict[str, object]] = []
     print("## Rows\n\nns an element on float32 rows, one thread.\n")
     print("| operation | rows x n | row | ours | torch | NumPy | torch / ours |\n|---|---|---|---|---|---|---|")

@@ -163,6 +163,12 @@ def test_a_framework_that_ends_the_process_quietly_is_not_taken_for_tried(monkey
     assert failure == "ended with 0: without a word"
 
 
+def test_a_framework_that_makes_a_tensor_of_no_format_is_a_line(monkeypatch, tmp_path):
+    cells, failure = trial.attempt(fake(monkeypatch, tmp_path, "x = 1"))
+    assert len(cells) == 2 * len(dtypes.ROWS)
+    assert failure.startswith("made a tensor of no format: AttributeError: ")
+
+
 def test_a_child_that_hangs_is_ended(monkeypatch, tmp_path):
     cells, failure = trial.attempt(fake(monkeypatch, tmp_path, "import time; time.sleep(600)"), seconds=2)
     assert cells == []
@@ -172,9 +178,9 @@ def test_a_child_that_hangs_is_ended(monkeypatch, tmp_path):
 def test_what_a_framework_prints_is_not_taken_for_cells(monkeypatch, tmp_path):
     text = 'print(\'["float64", "in"]\')\ndef Tensor(x, dtype):\n    raise ValueError(dtype)\n'
     cells, failure = trial.attempt(fake(monkeypatch, tmp_path, text))
-    assert failure == ""
     assert {cell.outcome for cell in cells} == {"cannot hold"}
     assert cells[0].reason.startswith("float64; as bytes: AttributeError: ")
+    assert failure == f"made a tensor of no format: {cells[0].reason}"
 
 
 def test_modules_are_handed_in():

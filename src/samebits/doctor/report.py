@@ -66,7 +66,7 @@ class Tried:
     Attributes:
         name: As in `frameworks.ROWS`.
         version: Its distribution's, None where it is not installed.
-        failure: Why not every cell was tried; empty where all were.
+        failure: Why not every cell was tried, or none could be filled; empty where all is well.
         cells: What happened.
     """
 

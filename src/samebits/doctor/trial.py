@@ -248,7 +248,9 @@ def _gathered(row: Framework, file: TextIO, code: int, complaints: TextIO) -> tu
             begun = []
             cells.append(Cell(**said))
     if code == 0 and len(cells) == 2 * len(dtypes.ROWS):
-        return cells, ""
+        # One that makes a tensor of no format at all does not lack thirty formats: its row does not fit it.
+        nothing = all(cell.outcome in ("bytes", "cannot hold") for cell in cells)
+        return cells, f"made a tensor of no format: {cells[0].reason}" if nothing else ""
     last = ([line.strip() for line in complaints if line.strip()] or ["without a word"])[-1]
     end = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
     if begun:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from samebits import dtypes
-from samebits.dtypes import DType
 from samebits.errors import ShapeError, message
 from samebits.ops import matmul as products
 from samebits.ops.call import Call
@@ -45,7 +44,7 @@ def grad_weight(x: Any, dy: Any, *, out: Any = None, threads: int | None = None)
     if left[0] != right[0]:
         remedy = "pass the gradient of linear(x, ...)"
         raise ShapeError(message("grad_weight", "dy", "leading shape", right[0], f"x's {left[0]}", remedy))
-    return _sum_over_rows(call, right[1].T, left[1], out)
+    return products.summed(call, right[1].T, left[1], out)
 
 
 def grad_bias(dy: Any, *, out: Any = None, threads: int | None = None) -> Any:
@@ -57,8 +56,8 @@ def grad_bias(dy: Any, *, out: Any = None, threads: int | None = None) -> Any:
     """
     call = Call("grad_bias", dy, threads)
     _, rows = _rows(call, "dy", dy)
-    one = call.constant(np.ones((), np.float64 if rows.dtype is dtypes.float64 else np.float32))
-    return _sum_over_rows(call, one.broadcast_to((rows.shape[0],)), rows, out)
+    one = call.constant(np.ones((), np.float32))
+    return products.summed(call, one.broadcast_to((rows.shape[0],)), rows, out)
 
 
 def _rows(call: Call, name: str, x: Any) -> tuple[tuple[int, ...], Tensor]:
@@ -68,12 +67,6 @@ def _rows(call: Call, name: str, x: Any) -> tuple[tuple[int, ...], Tensor]:
         raise ShapeError(message(call.name, name, "rank", 0, "at least 1", "reshape it to [1, N]"))
     leading = tensor.shape[:-1]
     return leading, tensor.reshape((math.prod(leading), tensor.shape[-1]))
-
-
-def _sum_over_rows(call: Call, a: Tensor, b: Tensor, out: Any) -> Any:
-    """a @ b in the dtype of the sum, from what out holds if it is given."""
-    total: DType = dtypes.float64 if dtypes.float64 in (a.dtype, b.dtype) else dtypes.float32
-    return products.contract(call, a, b, total, out, accumulates=out is not None)
 
 
 _FLOATS = tuple(row for row in dtypes.ROWS if row.is_float)

@@ -70,12 +70,12 @@ def matmul(
     return call.result(made if made.shape == product.seen else made.reshape(product.seen), out)
 
 
-def contract(call: Call, a: Tensor, b: Tensor, out_dtype: DType, out: Any, *, accumulates: bool) -> Any:
-    """a @ b for another function of this room; `accumulates` adds to what out holds, and K = 0 leaves it."""
-    product = _Product(call, a, b, SB1)
-    product.finish(None, None, 1.0, None, 1.0, out_dtype, out)
+def summed(call: Call, a: Tensor, b: Tensor, out: Any) -> Any:
+    """a @ b in the dtype of its sum, for other functions: from what out holds if it is given, which K = 0 leaves."""
+    product, accumulates = _Product(call, a, b, SB1), out is not None
+    product.finish(None, None, 1.0, None, 1.0, product.total, out)
     made = product.target
-    if made.size and not (accumulates and not product.k):
+    if made.size and (product.k or not accumulates):
         contraction = replace(product.contraction, accumulates=accumulates)
         call.run(_prepared(contraction, call.isa, call.sized(product.work, "products")), *product.operands)
     return call.result(made if made.shape == product.seen else made.reshape(product.seen), out)

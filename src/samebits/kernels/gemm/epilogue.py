@@ -6,7 +6,7 @@ With no expression the function only moves a finished tile to where it belongs. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,19 +138,29 @@ class Finish:
                 row_step, column_step = b.index(f"s{i}_row"), b.index(f"s{i}_column")
                 at = row * row_step + column * column_step
                 inputs += [b.offset(operands[f"s{i}"], at), row_step, column_step]
-        out_row, out_column = b.index("out_row"), b.index("out_column")
-        out = b.offset(operands["out"], row * out_row + column * out_column)
-        b.call(self._function, t, t_step, out, out_row, out_column, rows, columns, *inputs)
+        b.call(self._function, t, t_step, *self._place(operands, row, column), rows, columns, *inputs)
 
     def begin(
         self, operands: Mapping[str, Pointer], t: Pointer, t_step: Index, row: Index, column: Index, rows: Index,
         columns: Index,
     ) -> None:  # fmt: skip
         """The tile at t = out[row:, column:], of the dtype of t."""
-        b = self._b
-        out_row, out_column = b.index("out_row"), b.index("out_column")
-        out = b.offset(operands["out"], row * out_row + column * out_column)
-        b.call(self._begin, t, t_step, out, out_row, out_column, rows, columns)
+        self._b.call(self._begin, t, t_step, *self._place(operands, row, column), rows, columns)
+
+    def _place(self, operands: Mapping[str, Pointer], row: Index, column: Index) -> tuple[Pointer, Index, Index]:
+        """Where out[row, column] lies, and the steps from it to the next row and column."""
+        out_row, out_column = self._b.index("out_row"), self._b.index("out_column")
+        return self._b.offset(operands["out"], row * out_row + column * out_column), out_row, out_column
+
+    def _each(self, rows: Index, columns: Index, vector: Callable[[Index, Index, Index | None], None]) -> None:
+        """`vector(row, first column, count)` for every vector of a tile; count is None where it is whole."""
+        b, nr = self._b, self._nr
+        whole = columns // nr * nr
+        for i in b.loop(0, rows):
+            for j in b.loop(0, whole, nr):
+                vector(i, j, None)
+            for _ in b.when(whole < columns):
+                vector(i, whole, columns - whole)
 
     def _begin_body(
         self, t: Pointer, t_step: Index, out: Pointer, out_row: Index, out_column: Index, rows: Index, columns: Index
@@ -164,12 +174,7 @@ class Finish:
                 x = b.load_strided(out, i * out_row + j * out_column, out_column, nr, count)
             b.store(t, i * t_step + j, x)  # whole vectors: the tile is as wide
 
-        whole = columns // nr * nr
-        for i in b.loop(0, rows):
-            for j in b.loop(0, whole, nr):
-                vector(i, j, None)
-            for _ in b.when(whole < columns):
-                vector(i, whole, columns - whole)
+        self._each(rows, columns, vector)
 
     def _body(
         self, t: Pointer, t_step: Index, out: Pointer, out_row: Index, out_column: Index, rows: Index, columns: Index,
@@ -184,12 +189,7 @@ class Finish:
             else:
                 b.store_strided(out, i * out_row + j * out_column, out_column, x, count)
 
-        whole = columns // nr * nr
-        for i in b.loop(0, rows):
-            for j in b.loop(0, whole, nr):
-                vector(i, j, None)
-            for _ in b.when(whole < columns):
-                vector(i, whole, columns - whole)
+        self._each(rows, columns, vector)
 
     def _apply(self, t: Vector, i: Index, j: Index, count: Index | None, inputs: tuple[Any, ...]) -> Vector:
         """The expression of one vector of t."""
