@@ -1,28 +1,23 @@
 """Eager matrix products: `matmul`, `linear`, `pack`, `plan_matmul`. Numerics.md sections 2 and 3 decide every bit.
 
-`_Product` turns operands into a `Contraction`; everything below it is the gemm room's.
+`product.Product` turns operands into a `Contraction`; everything below it is the gemm room's.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from samebits import dtypes
 from samebits.codegen.isa import Isa
-from samebits.dtypes import DType
-from samebits.errors import DTypeError, LayoutError, OptionError, PlanError, ShapeError, message
+from samebits.errors import OptionError, PlanError, ShapeError, message
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Panels, Spec, fused
+from samebits.kernels.gemm.contraction import SB1, Contraction, Spec
 from samebits.kernels.plan import Plan
-from samebits.ops import elementwise
 from samebits.ops.call import Call, Prepared, remembered
+from samebits.ops.product import Product, matrix, operand
 from samebits.tensor import Tensor
 
 _Shape = tuple[int, ...]
@@ -57,7 +52,7 @@ def matmul(
     call = Call("matmul", a, threads)
     if plan is not None and not isinstance(plan, Plan):
         raise OptionError(message("matmul", "plan", "", repr(plan), "a Plan", "make it with plan_matmul"))
-    product = _Product(call, a, b, spec)
+    product = Product(call, a, b, spec)
     product.zero_points(a_zero_point, b_zero_point)
     product.finish(bias, activation, alpha, c, beta, out_dtype, out)
     contraction, made = product.contraction, product.target
@@ -72,7 +67,7 @@ def matmul(
 
 def summed(call: Call, a: Tensor, b: Tensor, out: Any) -> Any:
     """a @ b in the dtype of its sum, for other functions: from what out holds if it is given, which K = 0 leaves."""
-    product, accumulates = _Product(call, a, b, SB1), out is not None
+    product, accumulates = Product(call, a, b, SB1), out is not None
     product.finish(None, None, 1.0, None, 1.0, product.total, out)
     made = product.target
     if made.size and (product.k or not accumulates):
@@ -91,7 +86,7 @@ def plan_matmul(
     Args:    as `matmul`; only shapes, strides and dtypes matter.
     """
     call = Call("plan_matmul", a, threads)
-    product = _Product(call, a, b, spec)
+    product = Product(call, a, b, spec)
     product.zero_points(a_zero_point, b_zero_point)
     product.finish(bias, activation, alpha, c, beta, out_dtype, out)
     return gemm.plan(product.contraction, call.isa, call.sized(product.work, "products"))
@@ -118,13 +113,13 @@ def pack(b: Any, *, left: Any = None, threads: int | None = None) -> gemm.Packed
     Raises:  DTypeError, ShapeError.   Bits: a product with it has those of a product with b.
     """
     call = Call("pack", b, threads)
-    y = _operand(call, "b", b)
+    y = operand(call, "b", b)
     if y.ndim < 2:
         raise ShapeError(message("pack", "b", "rank", y.ndim, "at least 2", "reshape a vector to [K, 1]"))
     batch, (k, n) = y.shape[:-2], y.shape[-2:]
     other = y.dtype if left is None else dtypes.of(left)
     engine = engines.choose(other, y.dtype, SB1.chunk, call.isa, [])
-    lying, threads = _matrix(call, "b", y, y.shape), call.sized(y.size, "elements")
+    lying, threads = matrix(call, "b", y, y.shape), call.sized(y.size, "elements")
     plan = gemm.plan_pack(k, n, lying, call.isa, threads, batch, engine, other)
     panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch, engine),), engine.word)
     if panels.size:
@@ -146,209 +141,3 @@ def _obeyed(plan: Plan, contraction: Contraction) -> Prepared:
         remedy = "make it with plan_matmul for these operands"
         raise PlanError(message("matmul", "plan", "", actual, f"the one for {contraction}", remedy))
     return Prepared(plan)
-
-
-class _Product:
-    """One call's operands described: `zero_points`, then `finish`, then the other attributes hold."""
-
-    contraction: Contraction
-    target: Tensor
-    operands: list[Tensor]
-    seen: _Shape
-
-    def __init__(self, call: Call, a: Any, b: Any, spec: Spec) -> None:
-        if not isinstance(spec, Spec):
-            raise OptionError(message(call.name, "spec", "", repr(spec), "a Spec", "leave it out for sb1"))
-        self.call, self.spec = call, spec
-        packed = b if isinstance(b, gemm.PackedMatrix) else None
-        x = _operand(call, "a", a)
-        y = _operand(call, "b", b) if packed is None else call.operand("b", packed.tensor)
-        right = packed.shape if packed is not None else y.shape
-        for name, shape in (("a", x.shape), ("b", right)):
-            if not shape:
-                raise ShapeError(message(call.name, name, "rank", 0, "at least 1", "use multiply for a scalar"))
-        self.vectors = x.ndim == 1, len(right) == 1
-        self.given = [x, y]
-        x = x.unsqueeze(0) if self.vectors[0] else x
-        if packed is None and self.vectors[1]:
-            y, right = y.unsqueeze(1), (*right, 1)
-        self.m, self.k, self.n = x.shape[-2], x.shape[-1], right[-1]
-        if right[-2] != self.k:
-            remedy = f"pass b of shape [..., {self.k}, N]"
-            raise ShapeError(message(call.name, "b", "row count", right[-2], f"a's column count {self.k}", remedy))
-        self.batch = _batch(call, x.shape[:-2], right[:-2])
-        self.whole = (*self.batch, self.m, self.n)
-        self.a = _matrix(call, "a", x, (*self.batch, self.m, self.k))
-        if packed is not None:
-            self.b: Matrix | Panels = packed.panels(self.batch)
-        else:
-            self.b = _matrix(call, "b", y, (*self.batch, self.k, self.n))
-        self.zeros: list[tuple[Tensor, Matrix]] = []
-        self.zero_sides: tuple[int | None, int | None] = (None, None)
-
-    @property
-    def work(self) -> int:
-        """Products of elements."""
-        return self.m * self.n * max(self.k, 1) * math.prod(self.batch)
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether both operands are integers."""
-        return self.a.dtype.is_integer and self.b.dtype.is_integer
-
-    @property
-    def total(self) -> DType:
-        """What is summed in."""
-        if self.is_exact:
-            return engines.total_of(self.a.dtype, self.b.dtype, self.k, self.subtracted)
-        return dtypes.float64 if dtypes.float64 in (self.a.dtype, self.b.dtype) else dtypes.float32
-
-    @property
-    def subtracted(self) -> tuple[bool, bool]:
-        """Which operands have a zero point."""
-        return self.zero_sides[0] is not None, self.zero_sides[1] is not None
-
-    def zero_points(self, a: Any, b: Any) -> None:
-        """Take the zero points of integers."""
-        call, numbers = self.call, list[int | None]()
-        for name, value, dtype, axis in (
-            ("a_zero_point", a, self.a.dtype, 1), ("b_zero_point", b, self.b.dtype, 0),
-        ):  # fmt: skip
-            if value is None:
-                numbers.append(None)
-                continue
-            if not self.is_exact:
-                kinds = f"{self.a.dtype.name} and {self.b.dtype.name}"
-                raise OptionError(message(call.name, name, "", f"given for {kinds}", "left out", "subtract it before"))
-            if isinstance(value, int) and not isinstance(value, bool):
-                if not dtype.min <= value <= dtype.max:
-                    expected = f"within [{dtype.min}, {dtype.max}], as for {dtype.name}"
-                    raise OptionError(message(call.name, name, "", value, expected, "pass one that the format holds"))
-                x = call.constant(np.asarray(value, np.int32))
-            else:
-                x = call.operand(name, value, *(row for row in (dtypes.int8, dtypes.uint8) if row is dtype))
-            numbers.append(len(self.zeros))
-            if x.ndim:
-                x = x.unsqueeze(x.ndim - 1 + axis)
-            self.zeros.append((x, _matrix(call, name, x, self.whole)))
-        self.zero_sides = numbers[0], numbers[1]
-
-    def finish(
-        self, bias: Any, activation: str | None, alpha: float, c: Any, beta: float, out_dtype: Any, out: Any
-    ) -> None:
-        """Take the rest."""
-        call, total = self.call, self.total
-        result = self._result(total, out_dtype)
-        kind = total if total.is_float else dtypes.float32
-        added = {name: call.operand(name, x, *_ADDED[kind]) for name, x in (("c", c), ("bias", bias)) if x is not None}
-        alpha, beta = (call.number(name, x, kind) for name, x in (("alpha", alpha), ("beta", beta)))
-        self._check_float(result, kind, added, activation, alpha)
-        self.seen = (
-            *self.batch, *(() if self.vectors[0] else (self.m,)), *(() if self.vectors[1] else (self.n,))
-        )  # fmt: skip
-        apart = [*self.given, *(x for x, _ in self.zeros)]
-        target = call.output(self.seen, result, out, apart)
-        in_place = out is not None and any(t.address == target.address for t in added.values())
-        self.target = target if self.seen == self.whole else target.reshape(self.whole)
-        matrices = {name: _matrix(call, name, x, self.whole) for name, x in added.items()}
-        epilogue, listed = fused(
-            total=total,
-            result=None if result is total else result,
-            zeros=[matrix for _, matrix in self.zeros],
-            alpha=None if alpha == 1.0 else alpha,
-            beta=None if "c" not in added or beta == 1.0 else beta,
-            c=matrices.get("c"),
-            bias=matrices.get("bias"),
-            activation=_activation(call, activation),
-        )
-        self.contraction = Contraction(
-            self.m, self.n, self.k, self.a, self.b, _matrix(call, "out", self.target, self.whole), self.batch, epilogue,
-            listed, in_place, self.spec, self.zero_sides,
-        )  # fmt: skip
-        self.operands = [*self.given, *(x for x, _ in self.zeros), *added.values(), self.target]
-
-    def _result(self, total: DType, out_dtype: Any) -> DType:
-        """The dtype of the result."""
-        if self.is_exact and self.k > engines.LONGEST:
-            remedy = "cut K and add the products"
-            raise ShapeError(message(self.call.name, "a", "column count", self.k, f"at most {engines.LONGEST}", remedy))
-        if out_dtype is None:
-            half = self.a.dtype if self.a.dtype is self.b.dtype else None
-            return half if half in (dtypes.bfloat16, dtypes.float16) else total
-        result = dtypes.of(out_dtype)
-        possible = _RESULTS[total]
-        if result not in possible:
-            expected = " or ".join(dtype.name for dtype in possible)
-            remedy = "leave it out" if total is not dtypes.int64 else f"K = {self.k} may leave int32"
-            raise OptionError(message(self.call.name, "out_dtype", "", result.name, expected, remedy))
-        return result
-
-    def _check_float(
-        self, result: DType, kind: DType, added: dict[str, Tensor], activation: str | None, alpha: float
-    ) -> None:
-        """Scales and addends are floats; activations are functions of float32."""
-        scaled = [*added, *(["activation"] if activation is not None else []), *(["alpha"] if alpha != 1.0 else [])]
-        if scaled and not result.is_float:
-            remedy = "pass out_dtype='float32'"
-            raise OptionError(message(self.call.name, scaled[0], "", f"given for {result.name}", "left out", remedy))
-        if activation is not None and kind is not dtypes.float32:
-            remedy = "apply it after"
-            raise OptionError(message(self.call.name, "activation", "", f"given for {kind.name}", "left out", remedy))
-
-
-_HALVES = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
-# What is summed in: what a result may be, and what is added to it may be.
-_RESULTS: dict[DType, tuple[DType, ...]] = {
-    dtypes.float32: _HALVES,
-    dtypes.float64: (dtypes.float64, dtypes.float32),
-    dtypes.int32: (dtypes.int32, dtypes.int64, *_HALVES),
-    dtypes.int64: (dtypes.int64, *_HALVES),
-}
-_ADDED: dict[DType, tuple[DType, ...]] = {dtypes.float32: _HALVES, dtypes.float64: (dtypes.float64,)}
-_FACTORS = tuple(row for row in dtypes.ROWS if row.is_float or (row.is_integer and row.width_bits <= 8))
-
-
-def _operand(call: Call, name: str, x: Any) -> Tensor:
-    """A factor: its elements lie each in whole bytes."""
-    tensor = call.operand(name, x)
-    if tensor.dtype not in _FACTORS:
-        expected = "a float or an integer of at most 8 bits"
-        raise DTypeError(message(call.name, name, "dtype", tensor.dtype.name, expected, "convert it first"))
-    if tensor.layout.pitch_bits % 8:
-        remedy = "copy it with to_padded"
-        raise LayoutError(message(call.name, name, "storage", "packed", "padded", remedy))
-    return tensor
-
-
-def _batch(call: Call, x: _Shape, y: _Shape) -> _Shape:
-    """The batch dimensions of the product."""
-    if x == y:
-        return x
-    try:
-        return np.broadcast_shapes(x, y)
-    except ValueError:
-        expected = f"one that broadcasts with a's {x}"
-        raise ShapeError(message(call.name, "b", "batch shape", y, expected, "reshape one of them")) from None
-
-
-def _matrix(call: Call, name: str, x: Tensor, shape: Sequence[int]) -> Matrix:
-    """x broadcast to `shape`, by its strides."""
-    if x.shape != tuple(shape):
-        try:
-            x = x.broadcast_to(shape)
-        except ShapeError:
-            raise ShapeError(
-                message(call.name, name, "shape", x.shape, f"one that broadcasts to {tuple(shape)}", "reshape it")
-            ) from None
-    strides = tuple(0 if extent == 1 else s for extent, s in zip(x.shape, x.strides, strict=True))
-    return Matrix(strides[-2], strides[-1], strides[:-2], x.dtype)
-
-
-def _activation(call: Call, name: str | None) -> Any:
-    if name is None:
-        return None
-    if name not in elementwise.ACTIVATIONS:
-        raise OptionError(
-            message(call.name, "activation", "", repr(name), f"one of {elementwise.ACTIVATIONS}", "apply it after")
-        )
-    return elementwise.activation(name)
