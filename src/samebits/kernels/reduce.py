@@ -318,13 +318,14 @@ class _Planner:
         repeated = self._repeated(way, found)
         span = _SPAN if repeated and self.n > _SPAN else 0
         group = self._spanned_group(way) if span else max(self._group(way, found), len(repeated) and 2)
+        near = max(1, _CACHE // (4 * self.n)) if span else group
         offsets, size = dict[str, int](), 0
         for name, room in self._scratch(found, group):
             offsets[name], size = size, size + -(-room // 64) * 64
         rows_per_task = max(1, _TASK // max(self.n, 1) // group) * group
         spec = KernelSpec(
             text,
-            Rows(self.e, way.classes, len(way.outer), _levels(self.n), group, repeated, span),
+            Rows(self.e, way.classes, len(way.outer), _levels(self.n), near, group, repeated, span),
             ("rows_per_task", "keep_elements", *way.parameters(), *offsets),
             self.isa,
         )

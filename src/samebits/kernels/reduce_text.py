@@ -26,7 +26,8 @@ class Rows:
         classes: Each operand's class along the row, inputs then outputs (walk.Walk.classes).
         outer: The number of outer axes.
         levels: How often the sum rule is applied: 1 if a row is one block, 2 if its blocks are, ...
-        group: Rows that a pass takes before the next pass.
+        near: Rows that a pass takes before the next pass.
+        group: Rows that are reduced before any is stored.
         repeated: Inputs that are the same for every row: loaded once for two rows that are stored side by side.
         span: Elements of each row of a group that are stored before more of any, so that the next rows find the
             repeated inputs in the first cache. 0: whole rows.
@@ -36,6 +37,7 @@ class Rows:
     classes: tuple[str, ...]
     outer: int
     levels: int
+    near: int
     group: int
     repeated: tuple[int, ...]
     span: int
@@ -68,16 +70,17 @@ def text(b: Builder, d: Rows) -> None:
         last = b.min(first + rows_per_task, rows)
         for group in b.loop(first, last, d.group):
             end = b.min(group + d.group, last)
-            for number, a_pass in enumerate(before):
-                # While the last sum computes, the second cache is free to bring the rows of the next group.
-                fetches = stores and number == len(before) - 1 and not d.span
-                for row in b.loop(group, end):
-                    if fetches:
-                        following.enter(b.min(row + d.group, rows - 1))
-                    (one,) = enter(row, group, number)
-                    one.reduce(a_pass, following if fetches else None)
-                    if narrow and number == len(plan) - 1:
-                        one.store_uniforms()
+            for begin in b.loop(group, end, d.near) if d.near < d.group else (group,):
+                for number, a_pass in enumerate(before):
+                    # While the last sum computes, the second cache is free to bring the next rows.
+                    fetches = stores and number == len(before) - 1
+                    for row in b.loop(begin, b.min(begin + d.near, end)):
+                        if fetches:
+                            following.enter(b.min(row + d.near, rows - 1))
+                        (one,) = enter(row, group, number)
+                        one.reduce(a_pass, following if fetches else None)
+                        if narrow and number == len(plan) - 1:
+                            one.store_uniforms()
             if not stores:
                 continue
             paired = group + (end - group) // len(cursors) * len(cursors)
