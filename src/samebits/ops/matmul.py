@@ -26,13 +26,14 @@ _Shape = tuple[int, ...]
 @remembered
 def matmul(
     a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
-    beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, out_dtype: Any = None, out: Any = None,
-    spec: Spec = SB1, threads: int | None = None, plan: Plan | None = None,
+    beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, a_scale: Any = None, b_scale: Any = None,
+    out_dtype: Any = None, out: Any = None, spec: Spec = SB1, threads: int | None = None, plan: Plan | None = None,
 ) -> Any:  # fmt: skip
-    """activation((sum_k a[..., m, k] * b[..., k, n]) * alpha + beta * c + bias), each step rounded once.
+    """activation((sum_k a[..., m, k] * b[..., k, n]) * (a_scale * b_scale) * alpha + beta * c + bias).
 
-    Floats of any two formats multiply exactly and sum in float32, in float64 where one is float64. Integers of at most
-    8 bits, of any signs, sum exactly: in int32, or in int64 where K products could leave int32.
+    Each step is rounded once, left to right. Floats of any two formats multiply exactly and sum in float32, in float64
+    where one is float64. Integers of at most 8 bits, of any signs, sum exactly: in int32, or in int64 where K products
+    could leave int32; scales and addends then take the sum as float32.
 
     Args:    a: [..., M, K] or [K].   b: [..., K, N] or [K], or packed; batch dimensions broadcast.
              bias, c: broadcast to the result; float64 for a float64 product, else float32, float16 or bfloat16; beside
@@ -40,9 +41,12 @@ def matmul(
              alpha, beta: scales, rounded to float32 (float64 for a float64 product).
              a_zero_point: subtracted from integers a: an int, or an array of a's dtype, [] or [..., M].
              b_zero_point: the same for b, [] or [..., N].
+             a_scale: what one unit of a stands for: a float, or a float32 array (float64 for a float64 product), [] or
+                [..., M].   b_scale: the same for b, [] or [..., N].
              out_dtype: what the result is rounded to, once: float32, float16 or bfloat16; float64 or float32 of a
-                float64 product; int64 of integers too. Default: bfloat16 or float16 where both operands are, else what
-                is summed in.   out: an array of that dtype for the result; it may be c itself, or bias.
+                float64 product; int64 of integers too. Default: bfloat16 or float16 where both operands are, float32 of
+                integers with a scale, else what is summed in.
+             out: an array of that dtype for the result; it may be c itself, or bias.
              spec: the order of a sum of floats.   threads: at most so many; default every usable core.
              plan: one of `plan_matmul` for these operands, obeyed.
     Returns: [..., M, N] as the kind of array that a is; the axis of an operand with one is left out.
@@ -54,6 +58,7 @@ def matmul(
         raise OptionError(message("matmul", "plan", "", repr(plan), "a Plan", "make it with plan_matmul"))
     product = Product(call, a, b, spec)
     product.zero_points(a_zero_point, b_zero_point)
+    product.scales(a_scale, b_scale)
     product.finish(bias, activation, alpha, c, beta, out_dtype, out)
     contraction, made = product.contraction, product.target
     if made.size:
@@ -78,8 +83,8 @@ def summed(call: Call, a: Tensor, b: Tensor, out: Any) -> Any:
 
 def plan_matmul(
     a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
-    beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, out_dtype: Any = None, out: Any = None,
-    spec: Spec = SB1, threads: int | None = None,
+    beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, a_scale: Any = None, b_scale: Any = None,
+    out_dtype: Any = None, out: Any = None, spec: Spec = SB1, threads: int | None = None,
 ) -> Plan:  # fmt: skip
     """The plan that `matmul` with these arguments runs: printable, with the candidates it rejected and why.
 
@@ -88,6 +93,7 @@ def plan_matmul(
     call = Call("plan_matmul", a, threads)
     product = Product(call, a, b, spec)
     product.zero_points(a_zero_point, b_zero_point)
+    product.scales(a_scale, b_scale)
     product.finish(bias, activation, alpha, c, beta, out_dtype, out)
     return gemm.plan(product.contraction, call.isa, call.sized(product.work, "products"))
 

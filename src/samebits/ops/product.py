@@ -6,6 +6,7 @@ Start at `Product`; everything below it is the gemm room's.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,7 +26,7 @@ _Shape = tuple[int, ...]
 
 
 class Product:
-    """One call's operands described: `zero_points`, then `finish`, then the other attributes hold."""
+    """One call's operands described: `zero_points`, `scales`, then `finish`, then the other attributes hold."""
 
     contraction: Contraction
     target: Tensor
@@ -43,8 +44,10 @@ class Product:
         for name, shape in (("a", x.shape), ("b", right)):
             if not shape:
                 raise ShapeError(message(call.name, name, "rank", 0, "at least 1", "use multiply for a scalar"))
+        self.ranks = x.ndim, len(right)
         self.vectors = x.ndim == 1, len(right) == 1
         self.given = [x, y]
+        self.apart = [x, y]  # what out may not lie on, not even exactly
         x = x.unsqueeze(0) if self.vectors[0] else x
         if packed is None and self.vectors[1]:
             y, right = y.unsqueeze(1), (*right, 1)
@@ -61,6 +64,7 @@ class Product:
             self.b = matrix(call, "b", y, (*self.batch, self.k, self.n))
         self.zeros: list[tuple[Tensor, Matrix]] = []
         self.zero_sides: tuple[int | None, int | None] = (None, None)
+        self.factors: list[tuple[Tensor, Matrix]] = []
 
     @property
     def work(self) -> int:
@@ -80,18 +84,23 @@ class Product:
         return dtypes.float64 if dtypes.float64 in (self.a.dtype, self.b.dtype) else dtypes.float32
 
     @property
+    def computed(self) -> DType:
+        """What the sum is scaled, and addends are added, in."""
+        return self.total if self.total.is_float else dtypes.float32
+
+    @property
     def subtracted(self) -> tuple[bool, bool]:
         """Which operands have a zero point."""
         return self.zero_sides[0] is not None, self.zero_sides[1] is not None
 
     def zero_points(self, a: Any, b: Any) -> None:
         """Take the zero points of integers."""
-        call, numbers = self.call, list[int | None]()
+        call, places = self.call, list[int | None]()
         for name, value, dtype, axis in (
             ("a_zero_point", a, self.a.dtype, 1), ("b_zero_point", b, self.b.dtype, 0),
         ):  # fmt: skip
             if value is None:
-                numbers.append(None)
+                places.append(None)
                 continue
             if not self.is_exact:
                 kinds = f"{self.a.dtype.name} and {self.b.dtype.name}"
@@ -103,34 +112,54 @@ class Product:
                 x = call.constant(np.asarray(value, np.int32))
             else:
                 x = call.operand(name, value, *(row for row in (dtypes.int8, dtypes.uint8) if row is dtype))
-            numbers.append(len(self.zeros))
+                self.apart.append(x)
+            places.append(len(self.zeros))
             if x.ndim:
                 x = x.unsqueeze(x.ndim - 1 + axis)
             self.zeros.append((x, matrix(call, name, x, self.whole)))
-        self.zero_sides = numbers[0], numbers[1]
+        self.zero_sides = places[0], places[1]
+
+    def scales(self, a: Any, b: Any) -> None:
+        """Take the scales of the operands: one for each row of a, one for each column of b, or one for all."""
+        for name, value, axis in (("a_scale", a, 1), ("b_scale", b, 0)):
+            if value is not None:
+                x = self._scale(name, value, axis)
+                self.factors.append((x, matrix(self.call, name, x, self.whole)))
+
+    def _scale(self, name: str, value: Any, axis: int) -> Tensor:
+        """A scale that repeats along `axis` (0: rows, 1: columns) of the result; a number becomes a constant."""
+        call, kind = self.call, self.computed
+        if isinstance(value, numbers.Real):
+            return call.constant(np.asarray(call.number(name, value, kind), kind.numpy))
+        x = call.operand(name, value, kind)
+        self.apart.append(x)
+        most = self.ranks[1 - axis] - 1
+        if x.ndim > most:
+            remedy = "pass one scale for each " + ("row of a" if axis else "column of b")
+            raise ShapeError(message(call.name, name, "rank", x.ndim, f"at most {most}", remedy))
+        return x.unsqueeze(x.ndim - 1 + axis) if x.ndim else x
 
     def finish(
         self, bias: Any, activation: str | None, alpha: float, c: Any, beta: float, out_dtype: Any, out: Any
     ) -> None:
         """Take the rest."""
-        call, total = self.call, self.total
+        call, total, kind = self.call, self.total, self.computed
         result = self._result(total, out_dtype)
-        kind = total if total.is_float else dtypes.float32
         added = {name: call.operand(name, x, *_ADDED[kind]) for name, x in (("c", c), ("bias", bias)) if x is not None}
         alpha, beta = (call.number(name, x, kind) for name, x in (("alpha", alpha), ("beta", beta)))
         self._check_float(result, kind, added, activation, alpha)
         self.seen = (
             *self.batch, *(() if self.vectors[0] else (self.m,)), *(() if self.vectors[1] else (self.n,))
         )  # fmt: skip
-        apart = [*self.given, *(x for x, _ in self.zeros)]
-        target = call.output(self.seen, result, out, apart)
+        target = call.output(self.seen, result, out, self.apart)
         in_place = out is not None and any(t.address == target.address for t in added.values())
         self.target = target if self.seen == self.whole else target.reshape(self.whole)
         matrices = {name: matrix(call, name, x, self.whole) for name, x in added.items()}
         epilogue, listed = fused(
             total=total,
             result=None if result is total else result,
-            zeros=[matrix for _, matrix in self.zeros],
+            zeros=[lying for _, lying in self.zeros],
+            scales=[lying for _, lying in self.factors],
             alpha=None if alpha == 1.0 else alpha,
             beta=None if "c" not in added or beta == 1.0 else beta,
             c=matrices.get("c"),
@@ -141,7 +170,8 @@ class Product:
             self.m, self.n, self.k, self.a, self.b, matrix(call, "out", self.target, self.whole), self.batch, epilogue,
             listed, in_place, self.spec, self.zero_sides,
         )  # fmt: skip
-        self.operands = [*self.given, *(x for x, _ in self.zeros), *added.values(), self.target]
+        parameters = [x for x, _ in (*self.zeros, *self.factors)]
+        self.operands = [*self.given, *parameters, *added.values(), self.target]
 
     def _result(self, total: DType, out_dtype: Any) -> DType:
         """The dtype of the result."""
@@ -150,7 +180,7 @@ class Product:
             raise ShapeError(message(self.call.name, "a", "column count", self.k, f"at most {engines.LONGEST}", remedy))
         if out_dtype is None:
             half = self.a.dtype if self.a.dtype is self.b.dtype else None
-            return half if half in (dtypes.bfloat16, dtypes.float16) else total
+            return half if half in (dtypes.bfloat16, dtypes.float16) else self.computed if self.factors else total
         result = dtypes.of(out_dtype)
         possible = _RESULTS[total]
         if result not in possible:
@@ -164,6 +194,7 @@ class Product:
     ) -> None:
         """Scales and addends are floats; activations are functions of float32."""
         scaled = [*added, *(["activation"] if activation is not None else []), *(["alpha"] if alpha != 1.0 else [])]
+        scaled += ["a_scale or b_scale"] if self.factors else []
         if scaled and not result.is_float:
             remedy = "pass out_dtype='float32'"
             raise OptionError(message(self.call.name, scaled[0], "", f"given for {result.name}", "left out", remedy))

@@ -139,19 +139,21 @@ def fused(
     total: DType = float32,
     result: DType | None = None,
     zeros: Sequence[Matrix] = (),
+    scales: Sequence[Matrix] = (),
     alpha: float | None = None,
     beta: float | None = None,
     c: Matrix | None = None,
     bias: Matrix | None = None,
     activation: Expression | None = None,
 ) -> tuple[Expression | None, tuple[Source, ...]]:
-    """result(activation(t * alpha + beta * c + bias)) as (epilogue, sources), in the order of section 2 step 4.
+    """result(activation(t * s * alpha + beta * c + bias)) as (epilogue, sources), in the order of section 2 step 4.
 
     Args:    total: the dtype of t; integers become float32 before a scale, an addend or an activation.
              result: the dtype that is stored, or float32 before it becomes narrower (default: as computed).
              zeros: zero points, which become the first sources and are not used here.
+             scales: up to two, whose product s, rounded once, t is multiplied with.
              beta: None adds c as it is, which has the bits of beta = 1.   activation: of one float32 input.
-    Returns: matrix sources come in the order zeros, c, bias.
+    Returns: matrix sources come in the order zeros, scales, c, bias.
     """
     chain = Chain()
     value, sources = chain.input(total), list[Source](zeros)
@@ -160,15 +162,18 @@ def fused(
     kind = total
     if total.is_integer and (result is None or result.is_float):
         steps = (alpha, c, bias, activation, result)
-        kind = float32 if any(x is not None for x in steps) else total
+        kind = float32 if scales or any(x is not None for x in steps) else total
 
     def source(x: Source) -> Value:
         sources.append(x)
         return chain.input(kind)
 
-    first = value
+    t = value
     if kind is not total:
         value = chain.apply("cast", value, dtype=kind)
+    if scales:
+        first, *second = (source(x) for x in scales)
+        value = chain.apply("mul", value, chain.apply("mul", first, *second) if second else first)
     if alpha is not None:
         value = chain.apply("mul", value, source(Immediate.of(alpha, kind)))
     if c is not None:
@@ -182,6 +187,6 @@ def fused(
         (value,) = chain.include(activation, value)
     if result is not None and result.width_bits >= 32 and result is not value.dtype:
         value = chain.apply("cast", value, dtype=result)
-    if value is first and not sources:
+    if value is t and not sources:
         return None, ()
     return chain.finish(value), tuple(sources)

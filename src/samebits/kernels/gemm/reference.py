@@ -14,14 +14,14 @@ Array = NDArray[Any]
 
 
 def reference(
-    a: Array, b: Array, *, spec: Spec = SB1, alpha: float | None = None, beta: float | None = None,
-    c: Array | None = None, bias: Array | None = None,
+    a: Array, b: Array, *, spec: Spec = SB1, scale: Array | None = None, alpha: float | None = None,
+    beta: float | None = None, c: Array | None = None, bias: Array | None = None,
 ) -> Array:  # fmt: skip
-    """t * alpha + beta * c + bias for t = a @ b of floats, every step rounded to float32; NaN canonical.
+    """t * scale * alpha + beta * c + bias for t = a @ b of floats, every step rounded to float32; NaN canonical.
 
     Where an operand is float64, everything is float64.
 
-    Args:    a: [..., M, K].   b: [..., K, N].   c, bias: broadcast against [..., M, N].
+    Args:    a: [..., M, K].   b: [..., K, N].   scale, c, bias: broadcast against [..., M, N].
     """
     kind = np.float64 if np.float64 in (a.dtype, b.dtype) else np.float32
     with np.errstate(all="ignore"):
@@ -30,6 +30,8 @@ def reference(
         while len(parts) > 1:
             parts = [x + y for x, y in zip(parts[::2], parts[1::2], strict=True)]
         t = parts[0]
+        if scale is not None:
+            t = t * scale
         if alpha is not None:
             t = t * np.asarray(alpha, kind)
         if c is not None:
