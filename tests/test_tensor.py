@@ -186,10 +186,20 @@ ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
         DTypeError,
         lambda: Tensor.from_any(np.zeros(2, ">f4")),
     ),
-    "dtypes.of: dtype is dtype('O'), must be a row of dtypes.ROWS; pass one of its names, such as 'float32'": (
+    "Tensor.from_any: x type is object, must be an array, numbers, or lists of them; convert it first": (
         DTypeError,
         lambda: Tensor.from_any(object()),
     ),
+    "Tensor.from_any: x type is list, must be an array, numbers, or lists of them; convert it first": (
+        DTypeError,
+        lambda: Tensor.from_any([1, None]),
+    ),
+    "Tensor.from_any: x shape is lists of unlike lengths, must be as many elements in each; pad them": (
+        ShapeError,
+        lambda: Tensor.from_any([[1], [2, 3]]),
+    ),
+    "bool: tensor shape is (1,), must be one truth value; ask what you mean: tensor is None, tensor.size, or "
+    "tensor.numpy().any()": (ShapeError, lambda: bool(Tensor.zeros((1,)))),
     "Tensor.from_any: x alignment is less than its dtype's, must be natural; copy it first": (
         ExchangeError,
         lambda: Tensor.from_any(unaligned()),

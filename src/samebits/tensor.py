@@ -644,6 +644,15 @@ class Tensor:
         digest.update(np.ascontiguousarray(self._seen()).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
+    def __bool__(self) -> bool:
+        """Refused: not whether there is a tensor, nor whether its elements are nonzero, would be clear.
+
+        Raises:
+            ShapeError: Always.
+        """
+        remedy = "ask what you mean: tensor is None, tensor.size, or tensor.numpy().any()"
+        raise ShapeError(message("bool", "tensor", "shape", self.shape, "one truth value", remedy))
+
     def __copy__(self) -> "Tensor":
         return self
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from samebits import driver, dtypes
 from samebits.dlpack.consume import Producer, receive
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, ExchangeError, message
+from samebits.errors import DTypeError, ExchangeError, ShapeError, message
 from samebits.layout import Layout, Shape
 from samebits.memory import CPU, Buffer, Device, address_of
 
@@ -41,7 +41,27 @@ def facts_of(x: object, call: str) -> Facts:
         return receive(cast(Producer, x), call)
     if hasattr(type(x), "__cuda_array_interface__"):
         return _from_cuda(x, call)
-    return from_numpy(np.asarray(memoryview(x) if isinstance(x, bytes) else x), call)
+    return from_numpy(_made(x, call), call)
+
+
+def _made(x: object, call: str) -> npt.NDArray[Any]:
+    """The array that NumPy makes of x.
+
+    Raises:
+        ShapeError: x is nested lists of unlike lengths.
+        DTypeError: x holds what is no number.
+    """
+    try:
+        array = np.asarray(memoryview(x) if isinstance(x, bytes) else x)
+    except ValueError:
+        if not isinstance(x, list | tuple):
+            raise
+        expected, remedy = "as many elements in each", "pad them"
+        raise ShapeError(message(call, "x", "shape", "lists of unlike lengths", expected, remedy)) from None
+    if array.dtype.kind in "OUS":
+        expected, remedy = "an array, numbers, or lists of them", "convert it first"
+        raise DTypeError(message(call, "x", "type", type(x).__name__, expected, remedy))
+    return array
 
 
 def is_shared(x: object) -> bool:
