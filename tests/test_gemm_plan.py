@@ -15,9 +15,10 @@ from samebits.dtypes import bool_, float32, int8
 from samebits.errors import OptionError, PlanError
 from samebits.kernels import gemm
 from samebits.kernels.expression import Chain
-from samebits.kernels.gemm import Contraction, Matrix, Panels, Spec, choice, reference
+from samebits.kernels.gemm import Contraction, Matrix, Panels, Spec, reference
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.tiles import cut, tile_for
+from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.native import compile
 
 
@@ -112,20 +113,18 @@ def test_spec_refuses_what_has_no_meaning() -> None:
     assert str(error.value) == "Spec: chunk is 0, must be at least 1; leave it at 128, which is sb1"
 
 
-def test_big_right_operands_are_packed_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_STAGED_BYTES", 40_000)
-    gemm.plan.cache_clear()
+def test_big_right_operands_are_packed_in_rounds() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((41, 70)).astype("f4"), rng.standard_normal((2, 70, 333)).astype("f4")
     for isa in COMPILED_ROWS:
         right, out = Matrix(333, 1, (70 * 333,)), Matrix(333, 1, (41 * 333,))
         whole = Contraction(41, 333, 70, Matrix(70, 1, (0,)), right, out, (2,))
-        plan = gemm.plan(whole, isa, 1, form="staged")
+        small = (Tuned("fma float32", tile_for(isa), Sizes(staged_bytes=40_000)),)
+        plan = gemm.plan(whole, isa, 1, form="staged", tuned=small)
         assert len(plan.steps) > 2
         assert plan.workspace_bytes <= 2 * 40_000
         for spec in (Spec(), Spec(32, 2)):
-            assert same(product(a, b, isa, form="staged", spec=spec), reference(a, b, spec=spec))
-    gemm.plan.cache_clear()
+            assert same(product(a, b, isa, form="staged", spec=spec, tuned=small), reference(a, b, spec=spec))
 
 
 def functions(assembly: str) -> dict[str, str]:

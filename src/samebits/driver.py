@@ -7,6 +7,7 @@ import ctypes
 import functools
 import mmap
 import os
+import platform
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +27,25 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+# What Linux says of a processor, by the names of x86-64 and of AArch64.
+_PROCESSOR = (
+    "vendor_id", "cpu family", "model", "model name", "stepping", "cache size",
+    "CPU implementer", "CPU variant", "CPU part", "CPU revision",
+)  # fmt: skip
+
+
+@functools.cache
+def processor() -> str:
+    """This machine's processor, told apart from others: what Linux says of the first, else what the system calls it."""
+    said: dict[str, str] = {}
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            name, colon, value = (part.strip() for part in line.partition(":"))
+            if colon and name in _PROCESSOR:
+                said.setdefault(name, value)
+    return ", ".join(f"{name} {value}" for name, value in said.items()) or platform.processor() or platform.machine()
 
 
 @functools.cache

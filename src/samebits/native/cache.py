@@ -52,14 +52,15 @@ def _usable(chosen: str) -> pathlib.Path | None:
     return path
 
 
-def read(key: str) -> bytes | None:
-    """The object stored under `key`, or None if there is none that verifies."""
+def read(key: str, limit_bytes: int | None = None) -> bytes | None:
+    """The object stored under `key`, or None if there is none of at most `limit_bytes` that verifies."""
     folder = directory()
     if folder is None:
         return None
     path = folder / f"{key}{_OBJECT}"
     try:
-        whole = path.read_bytes()
+        with path.open("rb") as file:
+            whole = file.read(-1 if limit_bytes is None else _DIGEST + limit_bytes)
     except OSError:
         return None
     payload = whole[_DIGEST:]
@@ -70,12 +71,12 @@ def read(key: str) -> bytes | None:
     return payload
 
 
-def write(key: str, payload: bytes) -> None:
-    """Store an object; a failure (full disk, no directory) only means that it is compiled again."""
+def write(key: str, payload: bytes) -> bool:
+    """Store an object, and say whether it is; a failure (full disk, no directory) means that it is compiled again."""
     global _writes
     folder = directory()
     if folder is None:
-        return
+        return False
     try:
         handle, name = tempfile.mkstemp(dir=folder, suffix=_TEMPORARY)
         try:
@@ -84,12 +85,25 @@ def write(key: str, payload: bytes) -> None:
             os.replace(name, folder / f"{key}{_OBJECT}")
         except OSError:
             os.unlink(name)
-            return
+            return False
     except OSError:
-        return
+        return False
     _writes += 1
     if _writes % 64 == 1:
         trim(LIMIT_BYTES)
+    return True
+
+
+def remove(key: str) -> bool:
+    """Take the object stored under `key` away; whether there was one to take."""
+    folder = directory()
+    if folder is None:
+        return False
+    try:
+        (folder / f"{key}{_OBJECT}").unlink()
+    except OSError:
+        return False
+    return True
 
 
 def trim(limit_bytes: int) -> None:

@@ -9,12 +9,12 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from samebits import dtypes
+from samebits import dtypes, tuning
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, PlanError, ShapeError, message
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm.contraction import SB1, Contraction, Spec
+from samebits.kernels.gemm.contraction import SB1, Contraction, Panels, Spec
 from samebits.kernels.plan import Plan
 from samebits.ops.call import Call, Prepared, remembered
 from samebits.ops.product import Product, matrix, operand
@@ -95,7 +95,8 @@ def plan_matmul(
     product.zero_points(a_zero_point, b_zero_point)
     product.scales(a_scale, b_scale)
     product.finish(bias, activation, alpha, c, beta, out_dtype, out)
-    return gemm.plan(product.contraction, call.isa, call.sized(product.work, "products"))
+    threads = call.sized(product.work, "products")
+    return gemm.plan(product.contraction, call.isa, threads, tuned=tuning.rows(call.isa))
 
 
 def linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, threads: int | None = None) -> Any:
@@ -126,23 +127,26 @@ def pack(b: Any, *, left: Any = None, threads: int | None = None) -> gemm.Packed
     other = y.dtype if left is None else dtypes.of(left)
     engine = engines.choose(other, y.dtype, SB1.chunk, call.isa, [])
     lying, threads = matrix(call, "b", y, y.shape), call.sized(y.size, "elements")
-    plan = gemm.plan_pack(k, n, lying, call.isa, threads, batch, engine, other)
-    panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch, engine),), engine.word)
+    tuned = tuning.rows(call.isa)
+    plan = gemm.plan_pack(k, n, lying, call.isa, threads, batch, engine, other, tuned)
+    panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch, engine, tuned),), engine.word)
     if panels.size:
         call.run(Prepared(plan), y, panels)
-    nr = gemm.panel_columns(call.isa, engine)
+    nr = gemm.panel_columns(call.isa, engine, tuned)
     return gemm.PackedMatrix(panels, y.shape, nr, call.isa.name, y.dtype, engine.name)
 
 
 @functools.lru_cache(maxsize=4096)
 def _prepared(contraction: Contraction, isa: Isa, threads: int) -> Prepared:
-    return Prepared(gemm.plan(contraction, isa, threads))
+    return Prepared(gemm.plan(contraction, isa, threads, tuned=tuning.rows(isa)))
 
 
 @functools.lru_cache(maxsize=256)
 def _obeyed(plan: Plan, contraction: Contraction) -> Prepared:
     # A plan holds strides and epilogue, which its words do not all say: only the very plan is safe to obey.
-    if plan != gemm.plan(contraction, plan.isa, plan.threads):
+    # One made where nothing was tuned is as good, but for panels, whose width is that of a tile.
+    choices = [tuning.rows(plan.isa)] if isinstance(contraction.b, Panels) else [tuning.rows(plan.isa), ()]
+    if all(plan != gemm.plan(contraction, plan.isa, plan.threads, tuned=rows) for rows in choices):
         actual = plan.what if plan.what != str(contraction) else "for other strides, options or tiles"
         remedy = "make it with plan_matmul for these operands"
         raise PlanError(message("matmul", "plan", "", actual, f"the one for {contraction}", remedy))

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from samebits import tuning
 from samebits.kernels import elementwise, reduce
-from samebits.kernels.gemm import tiles
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
+from samebits.kernels.gemm.plan import panel_columns
 from samebits.kernels.gemm.plan import plan as plan_contraction
 from samebits.kernels.plan import Plan
 from samebits.program import copies
@@ -103,7 +104,8 @@ def lower_contract(lowering: Lowering, node: Node) -> None:
         sources=tuple(_matrix(extra, (*batch, m, n)) for extra in extras),
     )
     small = m * n * max(k, 1) * math.prod(batch) < _SMALL_PRODUCTS
-    plan: Plan = plan_contraction(contraction, lowering.isa, 1 if small else lowering.threads)
+    threads, tuned = 1 if small else lowering.threads, tuning.rows(lowering.isa)
+    plan: Plan = plan_contraction(contraction, lowering.isa, threads, tuned=tuned)
     lowering.emit(plan, [left, right, *extras, out])
 
 
@@ -112,7 +114,7 @@ def _packed(lowering: Lowering, name: str, batches: int) -> tuple[Place, Panels]
     array = lowering.constant(name)
     if array is None or array.ndim != 2 or not array.size or array.dtype != np.float32:
         return None
-    width = tiles.tile_for(lowering.isa).nr(lowering.isa)
+    width = panel_columns(lowering.isa, tuned=tuning.rows(lowering.isa))
     place = lowering.keep((name, width), lambda: _panels(array, width))
     return place, Panels(width, (0,) * batches)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
@@ -19,6 +20,7 @@ from samebits.kernels.gemm.macrokernel import IN_PLACE, PACKED
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.pack import COPIED_VECTORS
 from samebits.kernels.gemm.tiles import Rows, Tile
+from samebits.kernels.gemm.tuned import SHIPPED, Sizes, Tuned, row_for
 from samebits.kernels.gemm.words import Words
 
 FUSED, STAGED = "fused", "staged"
@@ -26,15 +28,7 @@ FORMS = (PACKED, FUSED, STAGED, IN_PLACE)
 LINE_BYTES = 64
 # Floats that are sources beside float32: they are widened exactly.
 _WIDENED = tuple(row for row in ROWS if row.is_float and row.width_bits <= 16 and row.width_bits % 8 == 0)
-# A block of A stays in the second cache (1 MB here, 512 KB on smaller cores) beside a micropanel of B and a tile of C.
-_A_BYTES = 384 * 1024
-# Longer KC means fewer visits to C, which miss where its rows are a power of two apart: at 2048 cubed 101.0, 102.7 and
-# 104.1 GFLOP/s for KC 256, 512 and 1024 with a block of A of equal size.
-_KC, _KC_LEAST = 1024, 256
-# With few rows B streams from memory, and a panel should be left late: M = 1 26 GB/s with 1024, 28 with 4096.
-_KC_FEW_ROWS = 4096
-# All of B in panels is one step up to this size; beyond it, B is packed and used in rounds.
-_STAGED_BYTES = 64 * 1024 * 1024
+_KC_LEAST = 256
 # What is kept of C in scratch stays in the second cache beside the block of A.
 _KEPT_BYTES = 256 * 1024
 # Panels that are packed together just before their use, and what they may take of the second cache.
@@ -54,7 +48,7 @@ class Blocks:
 class Choice:
     """Everything decided. Along K all but `c.k` counts words of the engine. `order` holds the plan's operand numbers of
     a, b, out and each source; a task is one of the `m_blocks` equal blocks of M and `n_step` panels; B is packed
-    `round_panels` at a time."""
+    `round_panels` at a time. `tuned`: whether the tile and the sizes of blocks are a measured row's."""
 
     c: Contraction
     order: tuple[int, ...]
@@ -74,6 +68,7 @@ class Choice:
     n_step: int
     round_panels: int
     in_scratch: bool
+    tuned: tuple[bool, bool]
     rejected: tuple[tuple[str, str], ...]
 
     @property
@@ -127,28 +122,32 @@ def words_of(engine: Engine, a: DType, b: DType) -> tuple[Words, Words]:
 
 def choose(
     described: Contraction, isa: Isa, threads: int, tile: Tile | None, form: str | None, blocks: Blocks | None,
-    name: str | None = None,
+    name: str | None = None, tuned: Sequence[Tuned] = (),
 ) -> Choice:  # fmt: skip
     """What `described` runs with; `tile`, `form`, `blocks` and the engine called `name` overrule the measured ones."""
     rejected: list[tuple[str, str]] = []
-    tile = tile or tiles.tile_for(isa)
+    width = described.b.nr if isinstance(described.b, Panels) else None
     engine = _engine(described, isa, [], name)
-    nr = tile.nv * engine.lanes(isa)
-    c, order = _orient(normal(described), nr, rejected)
+    row = row_for(engine, isa, tuned, width)
+    c, order = _orient(normal(described), (tile or row.tile).nv * engine.lanes(isa), rejected)
     engine = _engine(c, isa, rejected, name)
+    row = row_for(engine, isa, tuned, width)
+    measured = tile is None and row.tile != tiles.tile_for(isa), blocks is None and row.sizes != SHIPPED
+    tile, sizes = tile or row.tile, row.sizes
+    nr = tile.nv * engine.lanes(isa)
     _check(c, nr, isa, form, engine)
     words = words_of(engine, c.a.dtype, c.b.dtype)
     if engine.exact:
         total = engines.total_of(c.a.dtype, c.b.dtype, c.k, (c.zeros[0] is not None, c.zeros[1] is not None))
         # The order is free, so it is one chunk a block.
-        engine, c = replace(engine, total=total), replace(c, spec=Spec(_KC * engine.depth))
+        engine, c = replace(engine, total=total), replace(c, spec=Spec(sizes.kc * engine.depth))
     _check_dtypes(c, engine)
     steps, size = engine.steps(c.k), engine.word.size_bytes
     # A chunk longer than K is as long as K; rounded, so that kernels are shared.
     chunk = min(c.spec.chunk // engine.depth, -(-max(steps, 1) // _KC_LEAST) * _KC_LEAST)
     if form is None or not c.k:
-        form = _form(c, words, blocks, size, rejected)
-    blocks = blocks or blocks_for(c.m, steps, form, size)
+        form = _form(c, words, blocks, size, sizes, rejected)
+    blocks = blocks or blocks_for(c.m, steps, form, size, sizes)
     kc = chunk * max(1, blocks.kc // chunk)
     rows = tiles.cut(c.m, tile.mr)
     wide = tiles.columns(rows.heights[0], tile, isa, in_place=form == IN_PLACE)
@@ -161,14 +160,14 @@ def choose(
     round_panels = panels
     if form == STAGED:
         whole = size_words(engine, c.k, nr) * size * math.prod(c.batch)
-        room = max(wide, _STAGED_BYTES // max(1, whole) // wide * wide)
+        room = max(wide, sizes.staged_bytes // max(1, whole) // wide * wide)
         n_step = min(n_step, room)
         round_panels = room // n_step * n_step
     return Choice(
         c=c, order=order, isa=isa, threads=threads, engine=engine, words=words,
         checked=engine.is_guarded and engines.must_check(c.a.dtype, c.b.dtype), tile=tile, rows=rows, wide=wide,
         group=group, kc=kc, chunk=chunk, form=form, m_blocks=m_blocks, n_step=n_step, round_panels=round_panels,
-        in_scratch=in_scratch, rejected=tuple(rejected),
+        in_scratch=in_scratch, tuned=measured, rejected=tuple(rejected),
     )  # fmt: skip
 
 
@@ -217,14 +216,14 @@ def _check(c: Contraction, nr: int, isa: Isa, form: str | None, engine: Engine) 
         raise OptionError(message("plan", "form", "", repr(form), "used where b has contiguous rows", "leave it away"))
 
 
-def blocks_for(m: int, steps: int, form: str, size: int) -> Blocks:
-    """KC as long as K allows, MC what then fits `_A_BYTES`; all of M as one block while KC stays long enough.
+def blocks_for(m: int, steps: int, form: str, size: int, sizes: Sizes) -> Blocks:
+    """KC as long as K allows, MC what then fits `sizes.a_bytes`; all of M as one block while KC stays long enough.
 
     Where B is packed on the way KC is short, so that more panels can be packed together.
     """
-    elements = _A_BYTES // size
+    elements = sizes.a_bytes // size
     kc = _KC_LEAST
-    longest = _KC_FEW_ROWS if m * _KC_FEW_ROWS <= elements else _KC
+    longest = sizes.kc_few_rows if m * sizes.kc_few_rows <= elements else sizes.kc
     while form != FUSED and kc < min(steps, longest) and (m * kc * 2 <= elements or m * _KC_LEAST > elements):
         kc *= 2
     return Blocks(elements // kc, 1 << 40, kc)
@@ -246,8 +245,9 @@ def _orient(c: Contraction, nr: int, rejected: list[tuple[str, str]]) -> tuple[C
 
 
 def _form(
-    c: Contraction, words: tuple[Words, Words], blocks: Blocks | None, size: int, rejected: list[tuple[str, str]]
-) -> str:
+    c: Contraction, words: tuple[Words, Words], blocks: Blocks | None, size: int, sizes: Sizes,
+    rejected: list[tuple[str, str]],
+) -> str:  # fmt: skip
     """Where B's panels come from."""
     if isinstance(c.b, Panels):
         return PACKED
@@ -257,7 +257,7 @@ def _form(
     if c.m == 1 and c.b.column == 1 and words[1].is_plain:
         rejected.append((FUSED, "one row uses each element of B once: packing would only add a copy"))
         return IN_PLACE
-    if c.m <= (blocks.mc if blocks else _A_BYTES // size // _KC_LEAST) or not c.k:
+    if c.m <= (blocks.mc if blocks else sizes.a_bytes // size // _KC_LEAST) or not c.k:
         rejected.append((STAGED, f"all {c.m} rows are one block: nothing would use packed B again"))
         return FUSED
     rejected.append((FUSED, f"{c.m} rows are several blocks, and each would pack B again"))

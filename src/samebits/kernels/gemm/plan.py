@@ -16,7 +16,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType, float32, int32
 from samebits.kernels.gemm import batch as batches
-from samebits.kernels.gemm import epilogue, pack, packed, tiles
+from samebits.kernels.gemm import epilogue, pack, packed
 from samebits.kernels.gemm.choice import GROUP, LINE_BYTES, STAGED, Blocks, Choice, choose, size_words, words_of
 from samebits.kernels.gemm.contraction import Contraction, Matrix
 from samebits.kernels.gemm.engine import FMA32, Engine
@@ -24,6 +24,7 @@ from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.macrokernel import IN_PLACE, PACKED, Macrokernel, macrokernel
 from samebits.kernels.gemm.segments import Join, join
 from samebits.kernels.gemm.tiles import Tile
+from samebits.kernels.gemm.tuned import Tuned, row_for
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.gemm.zero_points import RowSums, corrected, row_sums
 from samebits.kernels.plan import Operand, Plan, Step
@@ -36,16 +37,17 @@ _SUMMED_ROWS = 64
 @functools.lru_cache(maxsize=4096)
 def plan(
     c: Contraction, isa: Isa, threads: int = 1, *, tile: Tile | None = None, form: str | None = None,
-    blocks: Blocks | None = None, engine: str | None = None,
+    blocks: Blocks | None = None, engine: str | None = None, tuned: tuple[Tuned, ...] = (),
 ) -> Plan:  # fmt: skip
     """How `c` runs on `isa` with `threads`.
 
     Args:    c: the contraction; operands of the plan are those of `c.operands`, in order.
              tile, form, blocks, engine: instead of the measured ones. No choice changes a bit.
+             tuned: rows measured on this machine, instead of the shipped ones.
     Raises:  PlanError if b's panels are not this row's; OptionError if the form cannot be had; DTypeError if no engine
              takes a and b.
     """
-    chosen = choose(c, isa, threads, tile, form, blocks, engine)
+    chosen = choose(c, isa, threads, tile, form, blocks, engine, tuned)
     lowering = _Lowering(chosen, len(c.operands))
     if c.m and c.n and all(c.batch):
         lowering.product()
@@ -59,11 +61,11 @@ def plan(
 @functools.lru_cache(maxsize=1024)
 def plan_pack(
     k: int, n: int, b: Matrix, isa: Isa, threads: int = 1, batch: tuple[int, ...] = (), engine: Engine = FMA32,
-    left: DType = float32,
+    left: DType = float32, tuned: tuple[Tuned, ...] = (),
 ) -> Plan:  # fmt: skip
     """How b[batch..., k, n] is packed once for `Panels` of `engine`, to be multiplied with elements of `left`: operands
     b, panels (`packed_elements` words)."""
-    nr = panel_columns(isa, engine)
+    nr = panel_columns(isa, engine, tuned)
     strided = replace(b, column=1) if n == 1 else b
     panels, size = -(-n // nr), packed.size_elements(k, n, nr, engine)
     strides = [size * math.prod(batch[d + 1 :]) for d in range(len(batch))]
@@ -79,14 +81,16 @@ def plan_pack(
     )  # fmt: skip
 
 
-def packed_elements(k: int, n: int, isa: Isa, batch: tuple[int, ...] = (), engine: Engine = FMA32) -> int:
+def packed_elements(
+    k: int, n: int, isa: Isa, batch: tuple[int, ...] = (), engine: Engine = FMA32, tuned: tuple[Tuned, ...] = ()
+) -> int:
     """Words that `plan_pack` writes."""
-    return math.prod(batch) * packed.size_elements(k, n, panel_columns(isa, engine), engine)
+    return math.prod(batch) * packed.size_elements(k, n, panel_columns(isa, engine, tuned), engine)
 
 
-def panel_columns(isa: Isa, engine: Engine = FMA32) -> int:
+def panel_columns(isa: Isa, engine: Engine = FMA32, tuned: tuple[Tuned, ...] = ()) -> int:
     """Columns of a packed panel on this row."""
-    return tiles.tile_for(isa).nv * engine.lanes(isa)
+    return row_for(engine, isa, tuned).nr(engine, isa)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +295,11 @@ def _rounded(size_bytes: int) -> int:
 
 def _facts(x: Choice) -> tuple[tuple[str, str], ...]:
     heights = " and ".join(map(str, x.rows.heights))
+    tile, sizes = (" (tuned)" if measured else "" for measured in x.tuned)
     return (
         ("engine", x.engine.name + (", checked" if x.checked else "")),
-        ("tile", f"MR {x.tile.mr} NR {x.nr}, micropanels of {heights} rows, {x.wide} panels wide"),
-        ("blocks", f"MC {x.m_step * x.rows.heights[0]} KC {x.kc} NC {x.n_step * x.nr}"),
+        ("tile", f"MR {x.tile.mr} NR {x.nr}, micropanels of {heights} rows, {x.wide} panels wide{tile}"),
+        ("blocks", f"MC {x.m_step * x.rows.heights[0]} KC {x.kc} NC {x.n_step * x.nr}{sizes}"),
         ("form", x.form),
         ("orientation", "transposed" if x.order[0] else "as given"),
         ("kept between KC blocks", "in scratch" if x.in_scratch else "in out"),

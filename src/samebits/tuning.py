@@ -1,0 +1,132 @@
+"""What `samebits tune` measured on this machine: rows of `kernels.gemm.tuned`, one file for each Isa row.
+
+A file lies beside the compiled objects (`native.cache`: private, atomic, bounded, no error where there is no
+directory). Its name and its content say for which version, kernels, processor and Isa row it was measured; anything
+else, and anything malformed, is as if absent. A process reads it once, when it first plans a product on that row, so
+that a plan's rows never change under it. They change speed, never bits. Start at `rows`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import samebits
+from samebits import driver
+from samebits.codegen import isa as isas
+from samebits.codegen.isa import Isa
+from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm.tiles import Tile
+from samebits.kernels.gemm.tuned import Sizes, Tuned
+from samebits.native import cache
+
+LIMIT_BYTES = 64 * 1024
+# The least and the most that a size may be: nonsense in a file would only be slow, but not by much more than this.
+_BOUNDS = {
+    "a_bytes": (1 << 14, 1 << 26),
+    "kc": (1 << 8, 1 << 14),
+    "kc_few_rows": (1 << 8, 1 << 16),
+    "staged_bytes": (1 << 20, 1 << 34),
+}
+_kept: dict[Isa, tuple[Tuned, ...]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One Isa row's measurements.
+
+    Attributes:
+        isa: Its name.
+        threads: How many they were made with.
+        rows: Those that beat the shipped choice of their engine.
+        gains: `(engine, its speed over the shipped choice's)` for each engine that was measured.
+    """
+
+    isa: str
+    threads: int
+    rows: tuple[Tuned, ...]
+    gains: tuple[tuple[str, float], ...]
+
+
+def rows(isa: Isa) -> tuple[Tuned, ...]:
+    """The rows in force in this process for products on `isa`; none where nothing was measured."""
+    found = _kept.get(isa)
+    if found is None:
+        record = read(isa)
+        # The first answer stands, whoever else reads meanwhile: panels and plans must agree about their width.
+        found = _kept.setdefault(isa, record.rows if record else ())
+    return found
+
+
+def fingerprint(isa: Isa) -> dict[str, str]:
+    """What a measurement is true of."""
+    from samebits.native import compile  # LLVM is needed for compiled rows alone
+
+    return {
+        "samebits": samebits.__version__,
+        "kernels": compile.sources(),
+        "processor": driver.processor(),
+        "isa": isa.name,
+    }
+
+
+def read(isa: Isa) -> Record | None:
+    """What the file of `isa` holds; None where there is none that is this machine's, this version's and whole."""
+    if not _is_tunable(isa):
+        return None
+    payload = cache.read(_key(isa), LIMIT_BYTES)
+    if payload is None:
+        return None
+    try:
+        return _record(json.loads(payload), isa)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def write(record: Record) -> bool:
+    """Keep a record for the processes to come; whether there was somewhere to keep it."""
+    isa = isas.named(record.isa)
+    made = asdict(record) | {"fingerprint": fingerprint(isa)}
+    return cache.write(_key(isa), json.dumps(made, allow_nan=False).encode())
+
+
+def clear(isa: Isa) -> bool:
+    """Forget what was measured on `isa`; whether there was anything."""
+    return _is_tunable(isa) and cache.remove(_key(isa))
+
+
+def _is_tunable(isa: Isa) -> bool:
+    """Whether measurements on the row can be made here at all."""
+    return isa in isas.ROWS and isa.compiled and isa.available
+
+
+def _key(isa: Isa) -> str:
+    return "tuned-" + hashlib.sha256(repr(sorted(fingerprint(isa).items())).encode()).hexdigest()[:32]
+
+
+def _record(found: Mapping[str, Any], isa: Isa) -> Record | None:
+    """A record from plain values.
+
+    Raises:  ValueError, KeyError or TypeError if they are no record's.
+    """
+    if found["fingerprint"] != fingerprint(isa) or found["isa"] != isa.name:
+        return None
+    gains = tuple((str(name), float(gain)) for name, gain in found["gains"])
+    return Record(isa.name, _integer(found["threads"], 1, 1 << 16), tuple(_row(x, isa) for x in found["rows"]), gains)
+
+
+def _row(found: Mapping[str, Any], isa: Isa) -> Tuned:
+    sizes = {x.name: _integer(found["sizes"][x.name], *_BOUNDS[x.name]) for x in fields(Sizes)}
+    tile = Tile(_integer(found["tile"]["mr"], 1, isa.registers), _integer(found["tile"]["nv"], 1, isa.registers))
+    if not tile.fits(isa) or found["engine"] not in [engine.name for engine in engines.ROWS]:
+        raise ValueError(f"no row of {isa.name}: {found}")
+    return Tuned(found["engine"], tile, Sizes(**sizes))
+
+
+def _integer(value: object, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"{value!r} is not within {least} .. {most}")
+    return value
