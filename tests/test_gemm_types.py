@@ -284,11 +284,6 @@ def test_what_does_not_multiply_is_refused() -> None:
             sb.OptionError,
             "matmul: bias is given for int32, must be left out; pass out_dtype='float32'",
         ),
-        (
-            lambda: sb.matmul(sb.Tensor.zeros((2, 2), "int4"), whole),
-            sb.LayoutError,
-            "matmul: a storage is packed, must be padded; copy it with to_padded",
-        ),
     ]
     for call, kind, text in cases:
         with pytest.raises(kind) as caught:

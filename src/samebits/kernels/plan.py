@@ -5,7 +5,7 @@ A plan is pure data: nothing below it chooses, and printing it shows what runs a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
@@ -26,6 +26,17 @@ class Step:
     spec: KernelSpec
     tasks: int
     arguments: tuple[int | Operand, ...]
+
+    def on(self, *operands: Operand) -> Step:
+        """The step with other operands: its i-th becomes `operands[i]`, counted from where that begins."""
+
+        def moved(x: int | Operand) -> int | Operand:
+            if not isinstance(x, Operand):
+                return x
+            place = operands[x.index]
+            return Operand(place.index, place.offset_bytes + x.offset_bytes)
+
+        return replace(self, arguments=tuple(map(moved, self.arguments)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ threads at once.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -70,35 +69,20 @@ def _moved(source: Layout, target: Layout, size_bytes: int, isa: Isa, threads: i
     first = narrow.plan(source, wide, isa, threads)
     if wide == turned:
         last = narrow.plan(wide, target, isa, threads)
-        return [*_with(first.steps, Operand(0), work), *_with(last.steps, work, Operand(1))]
+        return [*_on(first, Operand(0), work), *_on(last, work, Operand(1))]
     second = elementwise.plan(_copy(), ((wide.shape, wide.strides),), ((turned.shape, turned.strides),), isa, threads)
     third = narrow.plan(turned, target, isa, threads)
-    return [
-        *_with(first.steps, Operand(0), work),
-        *_with(second.steps, work, behind),
-        *_with(third.steps, behind, Operand(1)),
-    ]
+    return [*_on(first, Operand(0), work), *_on(second, work, behind), *_on(third, behind, Operand(1))]
+
+
+def _on(plan: Plan, *operands: Operand) -> list[Step]:
+    """The plan's steps with other operands."""
+    return [step.on(*operands) for step in plan.steps]
 
 
 def _in_order_of(layout: Layout) -> Layout:
     """A byte an element, dense, the axes from the largest stride to the smallest."""
     return Layout.dense(layout.shape, width_bits=layout.width_bits, order=layout.stride_order, storage="padded")
-
-
-def _with(steps: Sequence[Step], *operands: Operand) -> list[Step]:
-    """The steps with other operands."""
-    return [
-        dataclasses.replace(
-            step,
-            arguments=tuple(
-                Operand(operands[x.index].index, operands[x.index].offset_bytes + x.offset_bytes)
-                if isinstance(x, Operand)
-                else x
-                for x in step.arguments
-            ),
-        )
-        for step in steps
-    ]
 
 
 def _slab(target: Layout) -> tuple[int, ...]:

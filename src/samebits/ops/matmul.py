@@ -17,7 +17,7 @@ from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import SB1, Contraction, Panels, Spec
 from samebits.kernels.plan import Plan
 from samebits.ops.call import Call, Prepared, remembered
-from samebits.ops.product import Product, matrix, operand
+from samebits.ops.product import Product, in_bytes, matrix, operand
 from samebits.tensor import Tensor
 
 _Shape = tuple[int, ...]
@@ -131,7 +131,7 @@ def pack(b: Any, *, left: Any = None, threads: int | None = None) -> gemm.Packed
     plan = gemm.plan_pack(k, n, lying, call.isa, threads, batch, engine, other, tuned)
     panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch, engine, tuned),), engine.word)
     if panels.size:
-        call.run(Prepared(plan), y, panels)
+        call.run(Prepared(plan), in_bytes(y), panels)
     nr = gemm.panel_columns(call.isa, engine, tuned)
     return gemm.PackedMatrix(panels, y.shape, nr, call.isa.name, y.dtype, engine.name)
 

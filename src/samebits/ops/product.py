@@ -14,10 +14,12 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, LayoutError, OptionError, ShapeError, message
+from samebits.errors import DTypeError, OptionError, ShapeError, message
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Spec, fused
+from samebits.layout import Layout
 from samebits.ops import elementwise
 from samebits.ops.call import Call
 from samebits.tensor import Tensor
@@ -111,8 +113,9 @@ class Product:
                     raise OptionError(message(call.name, name, "", value, expected, "pass one that the format holds"))
                 x = call.constant(np.asarray(value, np.int32))
             else:
-                x = call.operand(name, value, *(row for row in (dtypes.int8, dtypes.uint8) if row is dtype))
+                x = call.operand(name, value, dtype)
                 self.apart.append(x)
+                x = x if dtype.width_bits == 8 else call.operand(name, x.values())
             places.append(len(self.zeros))
             if x.ndim:
                 x = x.unsqueeze(x.ndim - 1 + axis)
@@ -171,7 +174,7 @@ class Product:
             listed, in_place, self.spec, self.zero_sides,
         )  # fmt: skip
         parameters = [x for x, _ in (*self.zeros, *self.factors)]
-        self.operands = [*self.given, *parameters, *added.values(), self.target]
+        self.operands = [*map(in_bytes, self.given), *parameters, *added.values(), self.target]
 
     def _result(self, total: DType, out_dtype: Any) -> DType:
         """The dtype of the result."""
@@ -216,15 +219,19 @@ _FACTORS = tuple(row for row in dtypes.ROWS if row.is_float or (row.is_integer a
 
 
 def operand(call: Call, name: str, x: Any) -> Tensor:
-    """A factor: its elements lie each in whole bytes."""
+    """A factor, packed or padded."""
     tensor = call.operand(name, x)
     if tensor.dtype not in _FACTORS:
         expected = "a float or an integer of at most 8 bits"
         raise DTypeError(message(call.name, name, "dtype", tensor.dtype.name, expected, "convert it first"))
-    if tensor.layout.pitch_bits % 8:
-        remedy = "copy it with to_padded"
-        raise LayoutError(message(call.name, name, "storage", "packed", "padded", remedy))
     return tensor
+
+
+def in_bytes(x: Tensor) -> Tensor:
+    """x, or where it lies packed the byte in which its first element begins, which is what a plan takes for it."""
+    if not x.size or not unpack.is_packed(x.layout):
+        return x
+    return Tensor(x.buffer, Layout((1,), (8,), x.layout.offset_bits // 8 * 8, 8), dtypes.uint8)
 
 
 def _batch(call: Call, x: _Shape, y: _Shape) -> _Shape:
@@ -240,6 +247,7 @@ def _batch(call: Call, x: _Shape, y: _Shape) -> _Shape:
 
 def matrix(call: Call, name: str, x: Tensor, shape: Sequence[int]) -> Matrix:
     """x broadcast to `shape`, by its strides."""
+    own = x.layout
     if x.shape != tuple(shape):
         try:
             x = x.broadcast_to(shape)
@@ -247,6 +255,8 @@ def matrix(call: Call, name: str, x: Tensor, shape: Sequence[int]) -> Matrix:
             raise ShapeError(
                 message(call.name, name, "shape", x.shape, f"one that broadcasts to {tuple(shape)}", "reshape it")
             ) from None
+    if unpack.is_packed(own):
+        return unpack.described(own, len(shape), x.dtype)
     strides = tuple(0 if extent == 1 else s for extent, s in zip(x.shape, x.strides, strict=True))
     return Matrix(strides[-2], strides[-1], strides[:-2], x.dtype)
 

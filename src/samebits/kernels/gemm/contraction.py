@@ -19,6 +19,7 @@ from samebits import driver
 from samebits.dtypes import DType, float32
 from samebits.errors import OptionError, message
 from samebits.kernels.expression import Chain, Expression, Value
+from samebits.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,17 @@ SB1 = Spec()
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """How a matrix operand lies: strides in elements, 0 where it repeats; one batch stride for each batch dimension."""
+    """How a matrix operand lies: strides in elements, 0 where it repeats; one batch stride for each batch dimension.
+
+    `packed`: where elements do not lie each in whole bytes, how they do, from the byte of the first. The strides are
+    then those of the copy that the plan unpacks first (`unpack`).
+    """
 
     row: int
     column: int
     batch: tuple[int, ...] = ()
     dtype: DType = float32
+    packed: Layout | None = None
 
     @property
     def transposed(self) -> Matrix:

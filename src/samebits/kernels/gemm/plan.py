@@ -16,7 +16,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType, float32, int32
 from samebits.kernels.gemm import batch as batches
-from samebits.kernels.gemm import epilogue, pack, packed
+from samebits.kernels.gemm import epilogue, pack, packed, unpack
 from samebits.kernels.gemm.choice import GROUP, LINE_BYTES, STAGED, Blocks, Choice, choose, size_words, words_of
 from samebits.kernels.gemm.contraction import Contraction, Matrix
 from samebits.kernels.gemm.engine import FMA32, Engine
@@ -47,6 +47,13 @@ def plan(
     Raises:  PlanError if b's panels are not this row's; OptionError if the form cannot be had; DTypeError if no engine
              takes a and b.
     """
+    if unpack.has_packed(c.a, c.b):
+        a, b = unpack.plain(c.a), unpack.plain(c.b)
+        assert isinstance(a, Matrix)  # panels are only right operands
+        inner = plan(
+            replace(c, a=a, b=b), isa, threads, tile=tile, form=form, blocks=blocks, engine=engine, tuned=tuned
+        )
+        return unpack.unpacked(inner, (c.a, c.b))
     chosen = choose(c, isa, threads, tile, form, blocks, engine, tuned)
     lowering = _Lowering(chosen, len(c.operands))
     if c.m and c.n and all(c.batch):
@@ -65,6 +72,9 @@ def plan_pack(
 ) -> Plan:  # fmt: skip
     """How b[batch..., k, n] is packed once for `Panels` of `engine`, to be multiplied with elements of `left`: operands
     b, panels (`packed_elements` words)."""
+    if unpack.has_packed(b):
+        inner = plan_pack(k, n, replace(b, packed=None), isa, threads, batch, engine, left, tuned)
+        return unpack.unpacked(inner, (b,))
     nr = panel_columns(isa, engine, tuned)
     strided = replace(b, column=1) if n == 1 else b
     panels, size = -(-n // nr), packed.size_elements(k, n, nr, engine)
