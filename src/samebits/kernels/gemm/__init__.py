@@ -8,7 +8,7 @@
 `tiles`, `normal` and `plan` choose. Start at `plan.plan`.
 """
 
-from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Matrix, Panels, Spec, fused
+from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Matrix, Panels, PerBlock, Spec, fused
 from samebits.kernels.gemm.packed import PackedMatrix
 from samebits.kernels.gemm.plan import packed_elements, panel_columns, plan, plan_pack
 from samebits.kernels.gemm.reference import reference
@@ -20,6 +20,7 @@ __all__ = [
     "Matrix",
     "PackedMatrix",
     "Panels",
+    "PerBlock",
     "Spec",
     "fused",
     "packed_elements",

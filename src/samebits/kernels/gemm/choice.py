@@ -136,6 +136,7 @@ def choose(
     tile, sizes = tile or row.tile, row.sizes
     nr = tile.nv * engine.lanes(isa)
     _check(c, nr, isa, form, engine)
+    _check_blocks(c, engine)
     words = words_of(engine, c.a.dtype, c.b.dtype)
     if engine.exact:
         total = engines.total_of(c.a.dtype, c.b.dtype, c.k, (c.zeros[0] is not None, c.zeros[1] is not None))
@@ -178,7 +179,9 @@ def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str
         if not engines.takes(engines.named(name).a, c.a.dtype):
             remedy = f"pack it again with pack(b, left={c.a.dtype.name!r})"
             raise PlanError(message("matmul", "b", "engine", repr(name), f"one for {c.a.dtype.name}", remedy))
-    return engines.choose(c.a.dtype, c.b.dtype, c.spec.chunk, isa, rejected, name)
+    # A block that is longer than a chunk ends where a chunk does.
+    blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.per_block.values()]
+    return engines.choose(c.a.dtype, c.b.dtype, c.spec.chunk, isa, rejected, name, blocks)
 
 
 def _check_dtypes(c: Contraction, engine: Engine) -> None:
@@ -198,6 +201,31 @@ def _check_dtypes(c: Contraction, engine: Engine) -> None:
         if x.dtype is dtype or (dtype is float32 and x.dtype in other.get(name, _WIDENED)):
             continue
         raise PlanError(message("matmul", name, "dtype", x.dtype.name, dtype.name, "describe it as it lies"))
+
+
+def _check_blocks(c: Contraction, engine: Engine) -> None:
+    """What blocks of b share is a float32 or less, and section 4 sums integers exactly."""
+    for name, x in c.per_block.items():
+        if x.size < 1:
+            raise PlanError(message("matmul", name, "block", x.size, "at least 1", "count the elements of a block"))
+        dtype = x.matrix.dtype
+        expected = "an integer of at most 8 bits" if x is c.b_zero else "float32 or a narrower float"
+        if not (
+            dtype is float32 or dtype in _WIDENED if x is c.b_scale else dtype.is_integer and dtype.width_bits <= 8
+        ):
+            raise PlanError(message("matmul", name, "dtype", dtype.name, expected, "convert it first"))
+    if c.per_block and engine.total is not float32:
+        actual = f"beside {engine.total.name}"
+        raise PlanError(message("matmul", "b_scale or b_zero", "per block", actual, "beside float32", "convert a"))
+    if c.b_zero is not None and not (c.b.dtype.is_integer and isinstance(c.b, Matrix)):
+        actual = "packed b" if isinstance(c.b, Panels) else c.b.dtype.name
+        raise PlanError(message("matmul", "b_zero", "", f"given for {actual}", "left out", "subtract it before"))
+    if c.per_block and c.a.dtype.is_integer and c.b.dtype.is_integer:
+        longest = min(c.spec.chunk, c.k, *(x.size for x in c.per_block.values()))
+        most = longest * engines.span(c.a.dtype, False) * engines.span(c.b.dtype, c.b_zero is not None)
+        if most > engines.EXACT:
+            expected = "so short that sums of a block are exact in float32"
+            raise PlanError(message("matmul", "b_scale", "block", longest, expected, "use the default spec"))
 
 
 def _check(c: Contraction, nr: int, isa: Isa, form: str | None, engine: Engine) -> None:
@@ -232,9 +260,10 @@ def blocks_for(m: int, steps: int, form: str, size: int, sizes: Sizes) -> Blocks
 def _orient(c: Contraction, nr: int, rejected: list[tuple[str, str]]) -> tuple[Contraction, tuple[int, ...]]:
     """c or its transpose, and the plan's operand numbers of a, b, out and each source (-1: an immediate)."""
     matrices = [i for i, s in enumerate(c.sources) if isinstance(s, Matrix)]
-    sources = {i: 2 + n for n, i in enumerate(matrices)}
-    order = (0, 1, 2 + len(matrices), *(sources.get(i, -1) for i in range(len(c.sources))))
-    if isinstance(c.b, Matrix):
+    first = 2 + len(c.per_block)
+    sources = {i: first + n for n, i in enumerate(matrices)}
+    order = (0, 1, first + len(matrices), *(sources.get(i, -1) for i in range(len(c.sources))))
+    if isinstance(c.b, Matrix) and not c.per_block:
         if c.out.column != 1 and c.out.row == 1 and c.m > 1:
             rejected.append(("rows of out", "its columns are contiguous; the transposed product has contiguous rows"))
             return normal(c.transposed), (1, 0, *order[2:])

@@ -1,8 +1,8 @@
 """Contraction: what one matrix product is, as a frozen value. Nothing here knows tiles, threads or instructions.
 
 `out[m, n] = epilogue(sum_k a[m, k] * b[k, n], sources...)`, with batch dimensions in front, each operand by its own
-strides. The order of the sum is `Spec` (numerics.md section 2). Operands of a plan are numbered: a, b, the sources that
-are matrices in their order, out. Start at `Contraction`; `fused` builds the usual epilogue.
+strides. The order of the sum is `Spec` (numerics.md section 2). Operands of a plan are numbered: a, b, what blocks of b
+share, the sources that are matrices in their order, out. Start at `Contraction`; `fused` builds the usual epilogue.
 
 `out` may overlap no operand, with one exception: a source that is exactly `out` (same address and strides), which
 `in_place` declares.
@@ -76,6 +76,17 @@ class Panels:
 
 
 @dataclass(frozen=True, slots=True)
+class PerBlock:
+    """Float32 values that blocks of b share: one for `size` consecutive k of a column (numerics.md section 4).
+
+    `matrix`: [ceil(K / size), N] with b's batch dimensions, of a format that converts exactly.
+    """
+
+    size: int
+    matrix: Matrix
+
+
+@dataclass(frozen=True, slots=True)
 class Immediate:
     """A scalar source whose value is part of the plan: the element's bits."""
 
@@ -101,6 +112,7 @@ class Contraction:
     rows (`row=0`: a bias over N), along columns (`column=0`), or both; None stores t. `zeros`: which sources are the
     int32 zero points of a (one a row) and of b (one a column); the epilogue has inputs for them and does not use them.
     `accumulates`: t begins as what out holds, not with the first chunk (section 5); there is no epilogue then.
+    `b_scale`, `b_zero`: scales of b's blocks along k, and what is subtracted from b's elements first.
     """
 
     m: int
@@ -116,17 +128,25 @@ class Contraction:
     spec: Spec = SB1
     zeros: tuple[int | None, int | None] = (None, None)
     accumulates: bool = False
+    b_scale: PerBlock | None = None
+    b_zero: PerBlock | None = None
+
+    @property
+    def per_block(self) -> dict[str, PerBlock]:
+        """What blocks of b share, by the names of their operands."""
+        return {name: x for name, x in (("b_scale", self.b_scale), ("b_zero", self.b_zero)) if x is not None}
 
     @property
     def operands(self) -> tuple[str, ...]:
         """Names of the plan's operands in order; a matrix source is called by its input number."""
         matrices = [f"source {i}" for i, s in enumerate(self.sources, 1) if isinstance(s, Matrix)]
-        return ("a", "b", *matrices, "out")
+        return ("a", "b", *self.per_block, *matrices, "out")
 
     @property
     def transposed(self) -> Contraction:
         """out^T = b^T a^T: the same bits, because products commute and NaN is canonical."""
         assert isinstance(self.b, Matrix)  # panels hold no other order
+        assert not self.per_block  # which are of b
         return replace(
             self, m=self.n, n=self.m, a=self.b.transposed, b=self.a.transposed, out=self.out.transposed,
             sources=tuple(s.transposed if isinstance(s, Matrix) else s for s in self.sources),
@@ -137,7 +157,8 @@ class Contraction:
         batch = f" batch {list(self.batch)}" if self.batch else ""
         right = "packed" if isinstance(self.b, Panels) else "b"
         types = "" if self.a.dtype is self.b.dtype is float32 else f" {self.a.dtype.name} x {self.b.dtype.name}"
-        return f"matmul{types} a[{self.m},{self.k}] {right}[{self.k},{self.n}]{batch}, chunk {self.spec.chunk}"
+        shared = "".join(f", {name} of {x.size}" for name, x in self.per_block.items())
+        return f"matmul{types} a[{self.m},{self.k}] {right}[{self.k},{self.n}]{batch}, chunk {self.spec.chunk}{shared}"
 
 
 def fused(

@@ -7,11 +7,12 @@ of A and one of B. Every engine that takes a pair of dtypes gives the same bits 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Vector
-from samebits.dtypes import DType, bfloat16, float32, float64, int8, int16, int32, int64, uint8
+from samebits.dtypes import DType, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint32
 from samebits.errors import DTypeError, OptionError, message
 
 
@@ -77,6 +78,13 @@ class Engine:
         word = getattr(b, self.step)
         return word(acc, y, x) if self.unsigned == "b" else word(acc, x, y)
 
+    def without(self, b: Builder, words: Vector, zero: Vector) -> Vector:
+        """Words less a float32 in every element, of an engine of floats."""
+        if self.depth == 1:
+            return b.sub(words, b.convert(zero, self.word))
+        high, low = (b.bitcast(b.sub(half(b, words), zero), uint32) for half in (_high, _low))
+        return b.bitcast(b.bit_or(b.bit_and(high, b.like(high, 0xFFFF0000)), b.shift_right(low, 16)), self.word)
+
     def steps(self, k: int) -> int:
         """Words that k elements take."""
         return -(-k // self.depth)
@@ -112,6 +120,8 @@ ROWS: tuple[Engine, ...] = (
 _PLAIN = ("fma", "mul add")
 # Sums of a row or column of as many elements are exact in int32.
 LONGEST = 1 << 23
+# Integers up to here are float32 exactly, so that a chain of fma is exact too.
+EXACT = 1 << 24
 
 
 def named(name: str) -> Engine:
@@ -126,14 +136,17 @@ def named(name: str) -> Engine:
 
 
 def choose(
-    a: DType, b: DType, chunk: int, isa: Isa, rejected: list[tuple[str, str]], name: str | None = None
-) -> Engine:
+    a: DType, b: DType, chunk: int, isa: Isa, rejected: list[tuple[str, str]], name: str | None = None,
+    blocks: Sequence[int] = (),
+) -> Engine:  # fmt: skip
     """The first engine that takes elements of these dtypes on this row; what it rejects gets a reason.
+
+    `blocks`: sizes of what shares a value along K (`Contraction.per_block`); then sums are floats, of integers too.
 
     Raises:  DTypeError if none takes them; OptionError if the one called `name` does not.
     """
     for row in ROWS if name is None else (named(name),):
-        reason = _refusal(row, a, b, chunk, isa if name is None else None)
+        reason = _refusal(row, a, b, chunk, isa if name is None else None, blocks)
         if reason is None:
             return row
         if reason:
@@ -145,14 +158,18 @@ def choose(
     raise DTypeError(message("matmul", "b", "dtype", b.name, f"one that multiplies with {a.name}", remedy))
 
 
-def _refusal(row: Engine, a: DType, b: DType, chunk: int, isa: Isa | None) -> str | None:
+def _refusal(row: Engine, a: DType, b: DType, chunk: int, isa: Isa | None, blocks: Sequence[int]) -> str | None:
     """Why a product does not run on the row; empty where its dtypes are no matter of choice."""
-    if row.exact != (a.is_integer and b.is_integer) or not (takes(row.a, a) and takes(row.b, b)):
-        return "" if not (row.is_guarded and a.is_float and b.is_float) else f"{a.name} x {b.name} do not fit its words"
+    exact = a.is_integer and b.is_integer and not blocks
+    if row.exact != exact or not (takes(row.a, a) and takes(row.b, b)):
+        return "" if exact or not row.is_guarded else f"{a.name} x {b.name} do not fit its words"
     if (row is FMA64) != (float64 in (a, b)):
         return ""
     if not row.exact and chunk % row.depth:
         return f"chunks of {chunk} would split its pairs"
+    for block in blocks:
+        if block % row.depth:
+            return f"blocks of {block} would split its pairs"
     if isa is not None and row.step not in (*_PLAIN, *isa.instructions):
         return f"Isa row {isa.name} has no {row.step}"
     if isa is not None and row.unsigned and (row.unsigned == "a") != (a.kind == "uint"):
@@ -161,8 +178,9 @@ def _refusal(row: Engine, a: DType, b: DType, chunk: int, isa: Isa | None) -> st
 
 
 def takes(element: DType, source: DType) -> bool:
-    """Whether every value of `source` is one of `element`, for 8-bit integers after `offset`."""
-    if source.is_integer and element.is_integer:
+    """Whether every value of `source` is one of `element`: for 8-bit integers after `offset`; for floats, also without
+    a zero point, because they hold -255 to 255."""
+    if source.is_integer:
         return source.width_bits <= 8
     if not (source.is_float and element.is_float):
         return False
@@ -189,6 +207,8 @@ def total_of(a: DType, b: DType, k: int, zeros: tuple[bool, bool]) -> DType:
 
 def lowest_bit(source: DType) -> int | None:
     """The exponent of the lowest set bit that any element has, None where that is for packing to find (bfloat16)."""
+    if source.is_integer:
+        return 0
     if source is bfloat16 or not source.has_zero:
         return None
     return 1 - source.bias - source.mantissa_bits

@@ -17,8 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
-from samebits.dtypes import int32
-from samebits.kernels.gemm import batch, facts, microkernel, pack
+from samebits.dtypes import DType, float32, int32
+from samebits.kernels.gemm import batch, blocks, facts, microkernel, pack
+from samebits.kernels.gemm.blocks import SCALE, ZERO, Shared
 from samebits.kernels.gemm.engine import LOWEST, Engine
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.microkernel import Microtile
@@ -36,7 +37,8 @@ class Macrokernel:
     `group`: panels that are packed together, a multiple of `wide`.
     `kc`, `pitch`: words of a row of A's block, and from one row to the next.   `a`: kind of packing.
     `b`: kind of packing, PACKED or IN_PLACE.   `in_scratch`: C is kept in scratch between KC blocks.
-    `accumulates`: the sum starts from what out holds.
+    `accumulates`: the sum starts from what out holds.   `shared`: what blocks of b share (`blocks.SCALE`, `ZERO`); zero
+    points only where b is packed here.
     """
 
     engine: Engine
@@ -55,6 +57,14 @@ class Macrokernel:
     in_scratch: bool
     accumulates: bool
     epilogue: Epilogue
+    shared: tuple[Shared, ...] = ()
+
+    @property
+    def pointers(self) -> dict[str, DType]:
+        """The operands that move with the batch, and what they are read as."""
+        right = self.engine.word if self.b == PACKED else self.words[1].pointer
+        shared = {x.name: float32 for x in self.shared}
+        return {"a": self.words[0].pointer, "b": right, **shared, **self.epilogue.operands}
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -62,8 +72,8 @@ class Macrokernel:
         names = ["a", "b", "m_panels", "tall", "n", "k", "k_begin", "k_end", "n_step", "m_blocks", "n_blocks"]
         names += ["first", "last", "elements", "a_row", "a_column", "b_row", "b_column", "b_facts"]
         names += ["scratch_b", "scratch_f", "scratch_c"]
-        moving = batch.parameters(self.batch_rank, ["a", "b", *self.epilogue.operands])
-        return (*names, *self.epilogue.parameters, *moving)
+        names += [name for x in self.shared for name in x.parameters]
+        return (*names, *self.epilogue.parameters, *batch.parameters(self.batch_rank, self.pointers))
 
 
 class _Text:
@@ -81,6 +91,7 @@ class _Text:
         self.pack_group = pack.emit_group(b, block, d.group) if d.b not in (PACKED, IN_PLACE) else None
         self.look_a = facts.emit_block(b, d.pitch) if d.checked else None
         self.look_b = facts.emit(b, engine, self.nr) if d.checked and d.b != PACKED else None
+        self.subtract = blocks.emit_zeros(b, engine, self.nr) if ZERO in d.shared else None
         self.finish = Finish(b, d.epilogue, self.nr, d.accumulates)
         self.tiles: dict[tuple[int, int, bool], list[Function]] = {}
         place = d.b == IN_PLACE
@@ -88,7 +99,9 @@ class _Text:
         for h in d.heights:
             for wide, in_place in sorted({(d.wide, place), (1, place), (1, False)}):
                 tile = Microtile(h, d.nv, wide, d.pitch, in_place)
-                self.tiles[h, wide, in_place] = [microkernel.emit(b, x, tile, name) for x, name in engines]
+                self.tiles[h, wide, in_place] = [
+                    microkernel.emit(b, x, tile, name, scaled=SCALE in d.shared) for x, name in engines
+                ]
         self.n = b.index("n")
         self.block_a = b.scratch(engine.word)
         self.block_b = b.scratch(engine.word, b.index("scratch_b"))
@@ -111,14 +124,12 @@ class _Text:
         """One block of C."""
         b, d = self.b, self.d
         n_blocks, m_blocks = b.index("n_blocks"), b.index("m_blocks")
-        right = d.engine.word if d.b == PACKED else d.words[1].pointer
-        operands = {"a": d.words[0].pointer, "b": right, **d.epilogue.operands}
         # Blocks are equally high, but for one micropanel: threads end together.
         i, panels = t // n_blocks % m_blocks, b.index("m_panels")
         p0, p1 = i * panels // m_blocks, (i + 1) * panels // m_blocks
         j0 = b.index("first") + t % n_blocks * b.index("n_step")
         j1 = b.min(j0 + b.index("n_step"), b.index("last"))
-        block = _Block(self, batch.moved(b, d.batch_rank, t // (n_blocks * m_blocks), operands), p0, p1, j0)
+        block = _Block(self, batch.moved(b, d.batch_rank, t // (n_blocks * m_blocks), d.pointers), p0, p1, j0)
         begin, end = b.index("k_begin"), b.index("k_end")
         for pc in b.loop(begin, b.max(end, begin + 1), d.kc):
             kc = b.min(end - pc, d.kc)
@@ -184,6 +195,10 @@ class _Block:
             b.call(text.pack_group, source, row, column, k, text.block_b, d.kc * nr)
         else:
             b.call(text.pack_panel, source, row, column, k, nr if group else text.n - j * nr, text.block_b)
+        if text.subtract is not None:
+            for g in range(max(group, 1)):
+                zeros = ZERO.panel(b, self.operands[ZERO.name], j + g, nr)
+                b.call(text.subtract, b.offset(text.block_b, g * d.kc * nr), pc, kc, zeros, ZERO.words(b))
         if text.look_b is not None:
             for g in range(max(group, 1)):
                 b.call(text.look_b, b.offset(text.block_b, g * d.kc * nr), kc, b.offset(text.facts_b, g * nr))
@@ -234,7 +249,10 @@ class _Block:
             chunk = b.offset(panel, ck * (b_step if in_place else text.nr))
             last = b.choose(ends & whole, 1, 0)
             following = self.following(p, ck, kc)
-            arguments = (b.min(kc - ck, d.chunk), a, chunk, b_step, t, t_step, c, c_step, last, following)
+            arguments = [b.min(kc - ck, d.chunk), a, chunk, b_step, t, t_step, c, c_step, last, following]
+            if SCALE in d.shared:
+                scales = SCALE.panel(b, self.operands[SCALE.name], j, text.nr)
+                arguments += [scales, SCALE.step(b, text.nr), pc + ck, SCALE.words(b)]
             for i, function in enumerate(functions):
                 for _ in b.when(unsafe == i):
                     b.call(function, *arguments)

@@ -10,6 +10,8 @@ gives: the two differ only while t is -0, which a sum with +0 never is.
 - t and C: rows `t_step` and `c_step` elements apart, columns contiguous. They may be one tile. A zero tile of one row
   and `t_step` 0 starts a sum. All columns are read and written: edges go through scratch.
 - The last chunk of a sum (`last` = 1) makes NaN canonical.
+- With scales of blocks along k (section 4), a block's chain d ends at the block's end: `p := fma(d, s, p)`. Where the
+  chunk lies in the blocks, `first` says, counted in words from the first of K.
 Lanes run over N; each lane of each accumulator is one sequential chain. Start at `emit`.
 """
 
@@ -18,7 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
+from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
+from samebits.dtypes import DType
+from samebits.kernels.gemm.blocks import runs
 from samebits.kernels.gemm.engine import Engine
 
 # Four steps of k a turn: the loop's own instructions cost nothing then, and the code of a 12 x 32 tile stays in the
@@ -57,10 +61,11 @@ class Microtile:
         return f"microkernel_{self.h}x{self.nv}x{self.panels}" + ("_in_place" if self.in_place else "")
 
 
-def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "") -> Function:
-    """A function `(kc, a, panel, b_step, t, t_step, c, c_step, last, following)`.
+def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled: bool = False) -> Function:
+    """A function `(kc, a, panel, b_step, t, t_step, c, c_step, last, following)`; where b is `scaled`, then
+    `(scales, scales_step, first, block)`.
 
-    `following`: where the line of B to ask for next lies, from `panel`.
+    `following`: where the line of B to ask for next lies, from `panel`.   `scales`: of the panel, `[block][NR]`.
     """
     lanes, line = engine.lanes(b.isa), _LINE_BYTES // engine.word.size_bytes
     vectors = tile.nv * tile.panels
@@ -79,30 +84,61 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "") -> Functio
             av = b.splat(b.load(a, k + i * tile.pitch, 1), lanes)
             acc[i] = [engine.advance(b, av, bv[v], acc[i][v]) for v in range(vectors)]
 
-    def body(
-        kc: Index, a: Pointer, panel: Pointer, b_step: Index, t: Pointer, t_step: Index, c: Pointer, c_step: Index,
-        last: Index, following: Index,
-    ) -> None:  # fmt: skip
+    def chain(low: Index, high: Index, a: Pointer, panel: Pointer, b_step: Index, following: Index) -> list[list[Any]]:
+        """The sums of words low .. high-1 from +0."""
         acc = [[b.constant(0, engine.accumulator, lanes)] * vectors for _ in range(tile.h)]
-        for i in range(tile.h):
-            for j in range(0, vectors * lanes, line):
-                b.prefetch(c, i * c_step + j)
-        whole = kc // UNROLL * UNROLL
-        for k in b.loop(0, whole, UNROLL, carry=acc):
+        whole = low + (high - low) // UNROLL * UNROLL
+        for k in b.loop(low, whole, UNROLL, carry=acc):
             if tile.tall:
                 b.prefetch(panel, following + k * following_words(engine))
             for u in range(UNROLL):
                 for v in range(0, 0 if tile.tall else vectors, max(1, line // lanes)):
                     b.prefetch(panel, place(k + u + ahead, v, b_step))
                 advance(acc, k + u, a, panel, b_step)
-        for k in b.loop(whole, kc, 1, carry=acc):
+        for k in b.loop(whole, high, 1, carry=acc):
             advance(acc, k, a, panel, b_step)
+        return acc
+
+    def blocks(
+        kc: Index, a: Pointer, panel: Pointer, b_step: Index, following: Index, scales: Pointer, scales_step: Index,
+        first: Index, block: Index,
+    ) -> Pointer:  # fmt: skip
+        """The sum of the chunk's blocks, in memory that stays in the first cache."""
+        parts = b.local(engine.total, tile.h * vectors * lanes)
+        zero = b.constant(0, engine.total, lanes)
+        for i in range(tile.h * vectors):
+            b.store(parts, i * lanes, zero)
+        for q, low, high in runs(b, first, kc, block):
+            acc = chain(low, high, a, panel, b_step, following)
+            for v in range(vectors):
+                scale = b.load(scales, q * nr + (v // tile.nv) * scales_step + (v % tile.nv) * lanes, lanes)
+                for i in range(tile.h):
+                    at = (i * vectors + v) * lanes
+                    d = b.convert(acc[i][v], engine.total)
+                    b.store(parts, at, b.fma(d, scale, b.load(parts, at, lanes)))
+        return parts
+
+    def body(
+        kc: Index, a: Pointer, panel: Pointer, b_step: Index, t: Pointer, t_step: Index, c: Pointer, c_step: Index,
+        last: Index, following: Index, *blocks_of_b: Any,
+    ) -> None:  # fmt: skip
+        for i in range(tile.h):
+            for j in range(0, vectors * lanes, line):
+                b.prefetch(c, i * c_step + j)
+        if blocks_of_b:
+            parts = blocks(kc, a, panel, b_step, following, *blocks_of_b)
+        else:
+            acc = chain(0, kc, a, panel, b_step, following)
+
+        def part(i: int, v: int) -> Vector:
+            if blocks_of_b:
+                return b.load(parts, (i * vectors + v) * lanes, lanes)
+            return b.convert(acc[i][v], engine.total)
 
         def add(final: bool) -> None:
             for i in range(tile.h):
                 for v in range(vectors):
-                    part = b.convert(acc[i][v], engine.total)
-                    total = b.add(b.load(t, i * t_step + v * lanes, lanes), part)
+                    total = b.add(b.load(t, i * t_step + v * lanes, lanes), part(i, v))
                     b.store(c, i * c_step + v * lanes, b.canonical(total) if final else total)
 
         if engine.exact:
@@ -113,4 +149,7 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "") -> Functio
                     add(final)
 
     word, total = engine.word, engine.total
-    return b.function(tile.name + name, (None, word, word, None, total, None, total, None, None, None), body)
+    parameters: list[DType | None] = [None, word, word, None, total, None, total, None, None, None]
+    if scaled:
+        parameters += [total, None, None, None]
+    return b.function(tile.name + name, parameters, body)

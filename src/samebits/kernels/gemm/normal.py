@@ -36,8 +36,19 @@ def _rows(c: Contraction) -> list[Matrix]:
     return [c.a, c.out, *(s for s in c.sources if isinstance(s, Matrix))]
 
 
+def _right(c: Contraction) -> list[_Strided]:
+    """The operands that have the columns of b, and no rows of out."""
+    return [c.b, *(x.matrix for x in c.per_block.values())]
+
+
 def _strided(c: Contraction) -> list[_Strided]:
-    return [c.b, *_rows(c)]
+    return [*_right(c), *_rows(c)]
+
+
+def _shared(c: Contraction, change: Callable[[Matrix], Matrix]) -> Contraction:
+    """What blocks of b share, with strides replaced."""
+    changed = {name: replace(x, matrix=change(x.matrix)) for name, x in c.per_block.items()}
+    return replace(c, **changed)  # type: ignore[arg-type]
 
 
 def _left(c: Contraction, change: Callable[[Matrix], Matrix]) -> Contraction:
@@ -52,13 +63,14 @@ def _keep(c: Contraction, dimensions: list[int] | range) -> Contraction:
     def some(values: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(values[d] for d in dimensions)
 
-    kept = _left(c, lambda x: replace(x, batch=some(x.batch)))
+    kept = _shared(_left(c, lambda x: replace(x, batch=some(x.batch))), lambda x: replace(x, batch=some(x.batch)))
     return replace(kept, b=replace(c.b, batch=some(c.b.batch)), batch=some(c.batch))
 
 
 def _rows_continue(c: Contraction) -> bool:
     """Whether the last batch dimension only adds rows: b repeats, and everything else steps on as its rows do."""
-    return c.b.batch[-1] == 0 and all(c.m == 1 or x.batch[-1] == c.m * x.row for x in _rows(c))
+    repeats = all(x.batch[-1] == 0 for x in _right(c))
+    return repeats and all(c.m == 1 or x.batch[-1] == c.m * x.row for x in _rows(c))
 
 
 def _plain(c: Contraction) -> Contraction:
@@ -66,4 +78,5 @@ def _plain(c: Contraction) -> Contraction:
     a = replace(c.a, column=1) if c.k == 1 else c.a
     b = replace(c.b, column=1) if c.n == 1 and isinstance(c.b, Matrix) else c.b
     out = replace(c.out, column=1) if c.n == 1 else c.out
+    c = _shared(c, lambda x: replace(x, column=1)) if c.n == 1 else c
     return replace(c, a=a, b=b, out=out)

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
-from samebits.dtypes import int32
-from samebits.kernels.gemm import batch, facts
+from samebits.dtypes import DType, float32, int32
+from samebits.kernels.gemm import batch, blocks, facts
+from samebits.kernels.gemm.blocks import ZERO
 from samebits.kernels.gemm.contraction import Matrix
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.words import Words
@@ -187,7 +188,10 @@ def emit_group(b: Builder, block: Block, group: int) -> Function:
 
 @dataclass(frozen=True, slots=True)
 class PackPanels:
-    """A right operand to panels of `nr` columns, `group` of them a task; `batch_rank` batch dimensions."""
+    """A right operand to panels of `nr` columns, `group` of them a task; `batch_rank` batch dimensions.
+
+    `has_zeros`: zero points are subtracted, which lie in panels themselves (`blocks`).
+    """
 
     engine: Engine
     words: Words
@@ -195,13 +199,21 @@ class PackPanels:
     nr: int
     group: int
     batch_rank: int
+    has_zeros: bool = False
+
+    @property
+    def pointers(self) -> dict[str, DType]:
+        """The operands and what they are read as."""
+        zeros = {ZERO.name: float32} if self.has_zeros else {}
+        return {"x": self.words.pointer, "out": self.words.word, **zeros}
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """`k` counts elements. `row column` strides; `panels` of this launch from `first` on, in `groups`; `n` columns
         in all; `facts`: from the first panel to the facts, in words."""
-        moving = batch.parameters(self.batch_rank, ["x", "out"])
-        return ("x", "out", "k", "n", "row", "column", "panels", "groups", "first", "facts", *moving)
+        moving = batch.parameters(self.batch_rank, self.pointers)
+        zeros = ZERO.parameters if self.has_zeros else []
+        return ("x", "out", "k", "n", "row", "column", "panels", "groups", "first", "facts", *zeros, *moving)
 
 
 def pack_panels(b: Builder, d: PackPanels) -> None:
@@ -210,12 +222,12 @@ def pack_panels(b: Builder, d: PackPanels) -> None:
     block = Block(d.words, d.kind, d.nr, d.nr, d.engine.lanes(b.isa), k_is_row=True)
     one, several = emit_panel(b, block), emit_group(b, block, d.group)
     look = facts.emit(b, d.engine, d.nr) if d.engine.has_facts else None
+    subtract = blocks.emit_zeros(b, d.engine, d.nr) if d.has_zeros else None
     k, n, row, column = b.index("k"), b.index("n"), b.index("row"), b.index("column")
     steps = (k + (d.words.depth - 1)) // d.words.depth
     groups, first = b.index("groups"), b.index("first")
     for task in b.tasks():
-        dtypes = {"x": d.words.pointer, "out": d.words.word}
-        operands = batch.moved(b, d.batch_rank, task // groups, dtypes)
+        operands = batch.moved(b, d.batch_rank, task // groups, d.pointers)
         p0 = task % groups * d.group
         end = b.min(p0 + d.group, b.index("panels"))
         j = (first + p0) * d.nr
@@ -227,6 +239,10 @@ def pack_panels(b: Builder, d: PackPanels) -> None:
             j = (first + p) * d.nr
             source, target = b.offset(operands["x"], j * column), b.offset(operands["out"], p * steps * d.nr)
             b.call(one, source, row, column, k, b.min(n - j, d.nr), target)
+        if subtract is not None:
+            for p in b.loop(p0, end):
+                zeros = ZERO.panel(b, operands[ZERO.name], first + p, d.nr)
+                b.call(subtract, b.offset(operands["out"], p * steps * d.nr), 0, steps, zeros, ZERO.words(b))
         if look is not None:
             for p in b.loop(p0, end):
                 target = b.cast(b.offset(operands["out"], b.index("facts") + p * d.nr), int32)

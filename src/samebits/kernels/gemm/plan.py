@@ -16,7 +16,8 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType, float32, int32
 from samebits.kernels.gemm import batch as batches
-from samebits.kernels.gemm import epilogue, pack, packed, unpack
+from samebits.kernels.gemm import blocks, epilogue, pack, packed, unpack
+from samebits.kernels.gemm.blocks import SCALE, ZERO
 from samebits.kernels.gemm.choice import GROUP, LINE_BYTES, STAGED, Blocks, Choice, choose, size_words, words_of
 from samebits.kernels.gemm.contraction import Contraction, Matrix
 from samebits.kernels.gemm.engine import FMA32, Engine
@@ -116,12 +117,17 @@ class _Packing:
     nr: int
     isa: Isa
 
-    def step(self, strides: list[int], panels: range, room: int, source: Operand, target: Operand) -> Step:
+    def step(
+        self, strides: list[int], panels: range, room: int, source: Operand, target: Operand,
+        zeros: _Shared | None = None,
+    ) -> Step:  # fmt: skip
         """Pack some panels, into where there is room for `room` of them; a batch dimension whose panels repeat
         (stride 0) is packed once."""
         b, batch = self.b, self.batch
         distinct = [d for d in range(len(batch)) if strides[d]]
-        d = pack.PackPanels(self.engine, self.words, pack.kind(b), self.nr, GROUP, len(distinct))
+        d = pack.PackPanels(
+            self.engine, self.words, pack.kind(b), self.nr, GROUP, len(distinct), has_zeros=zeros is not None
+        )
         groups = -(-len(panels) // GROUP)
         values: _Arguments = {
             "x": source, "out": target, "k": self.k, "n": self.n, "row": b.row, "column": b.column,
@@ -129,14 +135,34 @@ class _Packing:
             "facts": room * self.engine.steps(self.k) * self.nr,
         }  # fmt: skip
         moving = {"x": [b.batch[i] for i in distinct], "out": [strides[i] for i in distinct]}
+        if zeros is not None:
+            values |= zeros.arguments
+            moving[ZERO.name] = [zeros.strides[i] for i in distinct]
         values |= batches.arguments([batch[i] for i in distinct], moving)
         tasks = groups * math.prod(batch[i] for i in distinct)
         spec = KernelSpec(pack.pack_panels, d, d.parameters, self.isa)
         return Step(spec, tasks, tuple(values[name] for name in d.parameters))
 
 
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """Panels in the workspace of what blocks of b share, and batch strides from one's to the next's."""
+
+    row: blocks.Shared
+    operand: Operand
+    rows: int
+    words: int
+    strides: tuple[int, ...]
+
+    @property
+    def arguments(self) -> _Arguments:
+        """The values of `blocks.Shared.parameters`."""
+        return dict(zip(self.row.parameters, (self.operand, self.rows, self.words), strict=True))
+
+
 class _Lowering:
-    """The steps of one choice, its scratch and its workspace: staged panels of B, then the parts of segments."""
+    """The steps of one choice, its scratch and its workspace: staged panels of B, what its blocks share, then the parts
+    of segments."""
 
     def __init__(self, x: Choice, workspace: int) -> None:
         self.x = x
@@ -144,6 +170,7 @@ class _Lowering:
         self.steps: list[Step] = []
         self.scratch_bytes = 0
         self.workspace_bytes = 0
+        self.shared: dict[blocks.Shared, _Shared] = {}
 
     def product(self) -> None:
         """Every round of panels, every segment of K."""
@@ -155,11 +182,13 @@ class _Lowering:
             rounds = [range(start, min(start + x.round_panels, x.panels)) for start in starts]
             words = size_words(x.engine, c.k, len(rounds[0]) * x.nr)
             strides = [0] * len(c.batch)
+            packed_from = [c.b, *([c.b_zero.matrix] if c.b_zero else [])]
             for d in reversed(range(len(c.batch))):
-                strides[d] = words if c.b.batch[d] else 0
-                words *= c.batch[d] if c.b.batch[d] else 1
+                if any(y.batch[d] for y in packed_from):
+                    strides[d], words = words, words * c.batch[d]
             self.workspace_bytes = _rounded(words * size)
         sums = self.row_sums() if x.engine.exact and x.zeros[1] and c.k else None
+        self.share()
         bounds = c.spec.bounds(c.k)
         parts = self.workspace_bytes
         inner = self.part() if len(bounds) > 1 else c
@@ -168,7 +197,8 @@ class _Lowering:
             if x.form == STAGED:
                 assert isinstance(c.b, Matrix)
                 packing = _Packing(x.engine, x.words[1], c.b, c.k, c.n, c.batch, x.nr, x.isa)
-                self.steps.append(packing.step(strides, panels, len(rounds[0]), b, Operand(self.workspace)))
+                target, zeros = Operand(self.workspace), self.shared.get(ZERO)
+                self.steps.append(packing.step(strides, panels, len(rounds[0]), b, target, zeros))
             # Panels are numbered from the first of B, also where only a round of them is there; so are their facts.
             source = Operand(self.workspace, -panels.start * panel * size) if x.form == STAGED else b
             room = len(rounds[0]) + panels.start if x.form == STAGED else x.panels
@@ -191,6 +221,25 @@ class _Lowering:
     def sources(self) -> list[Operand]:
         """The plan's operands of c's sources."""
         return [Operand(max(i, 0)) for i in self.x.order[3:]]
+
+    def share(self) -> None:
+        """The steps that put what blocks of b share into panels."""
+        x, c = self.x, self.x.c
+        for operand, (name, per_block) in enumerate(c.per_block.items(), 2):
+            rows, words = -(-c.k // per_block.size), words_of(FMA32, float32, per_block.matrix.dtype)[1]
+            size, strides = rows * x.panels * x.nr, [0] * len(c.batch)
+            for d in reversed(range(len(c.batch))):
+                if per_block.matrix.batch[d]:
+                    strides[d], size = size, size * c.batch[d]
+            target = Operand(self.workspace, self.workspace_bytes)
+            self.workspace_bytes += _rounded(max(1, size) * float32.size_bytes)
+            packing = _Packing(FMA32, words, per_block.matrix, rows, c.n, c.batch, x.nr, x.isa)
+            if c.k:
+                self.steps.append(packing.step(strides, range(x.panels), x.panels, Operand(operand), target))
+            row = SCALE if name == SCALE.name else ZERO
+            # A size that splits a word is longer than K: its engine would not have been chosen.
+            in_words = -(-per_block.size // x.engine.depth)
+            self.shared[row] = _Shared(row, target, rows, in_words, tuple(strides))
 
     def row_sums(self) -> Operand:
         """The step that sums the rows of a, and where: [batch][m] int32 in the workspace."""
@@ -259,6 +308,7 @@ class _Lowering:
             engine=x.engine, words=x.words, checked=x.checked, heights=x.rows.heights, wide=x.wide, group=x.group,
             nv=x.tile.nv, kc=x.kc, pitch=x.pitch, chunk=x.chunk, a=pack.kind(c.a), b=kind, batch_rank=len(c.batch),
             in_scratch=in_scratch, accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
+            shared=tuple(row for row in self.shared if row is SCALE or kind != PACKED),
         )  # fmt: skip
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
         scratch_b = _rounded(height * x.pitch * word) + LINE_BYTES
@@ -275,7 +325,11 @@ class _Lowering:
             "scratch_b": scratch_b, "scratch_f": scratch_f, "scratch_c": scratch_c,
         }  # fmt: skip
         values |= epilogue.arguments(c, out, sources, scratch_s)
-        values |= batches.arguments(c.batch, {"a": c.a.batch, "b": b_batch, **_batch_strides(c)})
+        moving = {"a": c.a.batch, "b": b_batch, **_batch_strides(c)}
+        for row in d.shared:
+            values |= self.shared[row].arguments
+            moving[row.name] = self.shared[row].strides
+        values |= batches.arguments(c.batch, moving)
         spec = KernelSpec(macrokernel, d, d.parameters, x.isa)
         tasks = math.prod(c.batch) * x.m_blocks * n_blocks
         self.steps.append(Step(spec, tasks, tuple(values[name] for name in d.parameters)))

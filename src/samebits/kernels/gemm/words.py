@@ -117,6 +117,8 @@ class Words:
         """The element itself as a word: float32, float64 or int32."""
         if self.word is dtypes.int32:
             return integer(b, code, self.source)
+        if self.source.is_integer:
+            return b.convert(integer(b, code, self.source), self.word)
         value = code if self.source in (float32, float64) else widen(b, code, self.source)
         return b.convert(value, self.word)
 
@@ -125,7 +127,12 @@ class Words:
         if self.element is dtypes.bfloat16:
             if self.source is dtypes.bfloat16:
                 return code
-            return b.shift_right(b.bitcast(widen(b, code, self.source), uint32), 16)
+            value = (
+                b.convert(integer(b, code, self.source), float32)
+                if self.source.is_integer
+                else widen(b, code, self.source)
+            )
+            return b.shift_right(b.bitcast(value, uint32), 16)
         value = b.bitcast(integer(b, code, self.source), uint32)
         if self.offset:
             value = b.bit_xor(value, b.like(value, 128))
