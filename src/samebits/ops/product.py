@@ -64,6 +64,10 @@ class Product:
             self.b: Matrix | Panels = packed.panels(self.batch)
         else:
             self.b = matrix(call, "b", y, (*self.batch, self.k, self.n))
+        if self.a.dtype.is_integer and self.b.dtype.is_float:
+            expected = f"one that multiplies with {self.a.dtype.name}"
+            remedy = "convert one to the kind of the other"
+            raise DTypeError(message(call.name, "b", "dtype", self.b.dtype.name, expected, remedy))
         self.zeros: list[tuple[Tensor, Matrix]] = []
         self.zero_sides: tuple[int | None, int | None] = (None, None)
         self.factors: list[tuple[Tensor, Matrix]] = []
