@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         subtract,
     )
     from samebits.ops.gradients import grad_bias, grad_input, grad_weight
+    from samebits.ops.grouped import grouped_matmul
     from samebits.ops.matmul import linear, matmul, pack, plan_matmul
     from samebits.ops.move import contiguous, copy, fill, to_packed, to_padded
     from samebits.ops.rows import layer_norm, max, mean, min, softmax, sum
@@ -104,6 +105,7 @@ __all__ = [
     "grad_bias",
     "grad_input",
     "grad_weight",
+    "grouped_matmul",
     "isas",
     "layer_norm",
     "layout",
@@ -148,6 +150,7 @@ _HOMES = {
     "ops.elementwise": "abs add cast divide erf exp gelu maximum minimum multiply negative reciprocal relu sqrt"
     " subtract",
     "ops.gradients": "grad_bias grad_input grad_weight",
+    "ops.grouped": "grouped_matmul",
     "ops.matmul": "linear matmul pack plan_matmul",
     "ops.move": "contiguous copy fill to_packed to_padded",
     "ops.rows": "layer_norm max mean min softmax sum",

@@ -251,7 +251,7 @@ def closed():
         (
             lambda x: sb.matmul(x, x.T, out=x[:, :3]),
             sb.LayoutError,
-            "matmul: out memory is that of an operand, must be its own, or exactly c's; leave out= away",
+            "matmul: out memory is that of an operand, must be its own; leave out= away",
         ),
         (
             lambda x: sb.matmul(x, x.T, plan=sb.plan_matmul(x[:2], x.T)),

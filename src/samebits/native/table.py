@@ -16,9 +16,14 @@ from samebits.kernels.plan import Operand, Plan, Step
 from samebits.native import scratch
 
 MAX_THREADS = 255  # what the pool's state word and its sleepers' bits have room for
-_HEADER = 8
-_STEP = 4
+# Words before a table's steps, and words of a step.
+HEADER, STEP = 8, 4
 _GRABS_A_THREAD = 8  # enough to even out a slow thread, few enough that taking work costs nothing
+
+
+def grain(tasks: int, threads: int) -> int:
+    """Tasks that a thread takes at a time."""
+    return -(-tasks // (threads * _GRABS_A_THREAD)) if threads > 1 else tasks
 
 
 class _Frame:
@@ -65,14 +70,13 @@ class Table:
 
     def _layout(self, plans: Sequence[tuple[Plan, Sequence[int]]]) -> array[int]:
         words = [len(self.steps), self.threads, 0, self.scratch_bytes, 0, 0, 0, 0]
-        words += [0] * (_STEP * len(self.steps))
-        at = _HEADER
+        words += [0] * (STEP * len(self.steps))
+        at = HEADER
         for plan, mapping in plans:
             for step in plan.steps:
                 if not step.tasks:
                     continue
-                grain = -(-step.tasks // (self.threads * _GRABS_A_THREAD)) if self.threads > 1 else step.tasks
-                words[at : at + _STEP] = [self._kernel(step), 0, step.tasks, grain]
+                words[at : at + STEP] = [self._kernel(step), 0, step.tasks, grain(step.tasks, self.threads)]
                 self._argument_words.append((at + 1, len(words)))
                 for argument in step.arguments:
                     if isinstance(argument, Operand):
@@ -80,7 +84,7 @@ class Table:
                         words.append(0)
                     else:
                         words.append(argument)
-                at += _STEP
+                at += STEP
         return array("q", words)
 
     def _kernel(self, step: Step) -> int:

@@ -105,11 +105,11 @@ class Call:
                 "one with a place for each element",
             )
             raise LayoutError(message(self.name, "out", "layout", actual, expected, "pass another array"))
-        for x in operands:
-            may_be_out = not any(x is y for y in apart)
-            if not (may_be_out and _is_exactly(x, tensor)) and _overlap(x, tensor):
+        may_be_out = [not any(x is y for y in apart) for x in operands]
+        for x, may_be in zip(operands, may_be_out, strict=True):
+            if not (may_be and _is_exactly(x, tensor)) and _overlap(x, tensor):
                 whose = "c's" if apart else "an operand's"
-                expected = "its own" if len(apart) == len(operands) == 1 else f"its own, or exactly {whose}"
+                expected = f"its own, or exactly {whose}" if any(may_be_out) else "its own"
                 raise LayoutError(
                     message(self.name, "out", "memory", "that of an operand", expected, "leave out= away")
                 )

@@ -1,0 +1,150 @@
+"""Products of ragged groups of rows: `grouped_matmul`. Each is the product of the group alone, in one native call."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from samebits import dtypes, tuning
+from samebits.codegen.isa import Isa
+from samebits.errors import ShapeError, message
+from samebits.kernels import gemm
+from samebits.kernels.gemm import unpack
+from samebits.kernels.gemm.contraction import SB1, Contraction, Spec
+from samebits.native import series
+from samebits.ops.call import Call
+from samebits.ops.move import fill
+from samebits.ops.product import Product, matrix, operand
+from samebits.tensor import Tensor
+
+_INTEGERS = tuple(row for row in dtypes.ROWS if row.is_integer and row.width_bits >= 8)
+# Sizes of groups whose plans are kept.
+_KEPT = 4096
+
+
+def grouped_matmul(
+    a: Any, b: Any, group_sizes: Any, *, bias: Any = None, out_dtype: Any = None, out: Any = None,
+    threads: int | None = None, spec: Spec = SB1,
+) -> Any:  # fmt: skip
+    """a[t] @ b[g] + bias[g] for each row t, of the group g that it belongs to: a mixture of experts.
+
+    The first group_sizes[0] rows of a are those of group 0, and so on; a group may have none. As in
+    `jax.lax.ragged_dot`, rows after the last group are +0, whatever a holds there; sizes that need more rows than a has
+    are refused. The gradient by a is `grouped_matmul(dy, b.transpose(1, 2), group_sizes)`; the one by b[g] is
+    `grad_weight(dy[rows], a[rows])` of the rows of group g.
+
+    Args:    a: [T, K].   b: [G, K, N] or that packed; a weight [G, N, K] as its transpose.   Dtypes as in matmul.
+             group_sizes: [G] integers of at least 0, on the host; their sum is at most T.
+             bias: [N] or [G, N]; beside integers only with a float out_dtype.   out_dtype, spec: as in matmul.
+             out: [T, N] for the result.   threads: at most so many; default every usable core.
+    Returns: [T, N] as the kind of array that a is.
+    Raises:  DTypeError, ShapeError, DeviceError, LayoutError (out overlaps an operand), OptionError, PlanError.
+    Bits:    numerics.md sections 2 and 3: a group's rows are those of `matmul(a[rows], b[g])`.
+    """
+    call = Call("grouped_matmul", a, threads)
+    x = operand(call, "a", a)
+    y = b if isinstance(b, gemm.PackedMatrix) else operand(call, "b", b)
+    for name, rank, due, remedy in (
+        ("a", x.ndim, 2, "reshape it to [T, K]"), ("b", len(y.shape), 3, "stack the matrices of the groups"),
+    ):  # fmt: skip
+        if rank != due:
+            raise ShapeError(message(call.name, name, "rank", rank, due, remedy))
+    groups = y.shape[0]
+    given, sizes = _sizes(call, group_sizes, groups, x.shape[0])
+    product = Product(call, x, replace(y, shape=y.shape[1:]) if isinstance(y, gemm.PackedMatrix) else _first(y), spec)
+    addend = _bias(call, bias, groups, product.n)
+    one = addend if addend is None or addend.ndim < 2 else _first(addend)
+    # A bias is no exception: its rows are others' than those of the result.
+    product.apart += [t for t in (given, y, addend, one) if isinstance(t, Tensor)]
+    product.finish(one, None, 1.0, None, 1.0, out_dtype, out)
+    made, used = product.target, sum(sizes)
+    if made.size:
+        threads = call.sized(product.work, "products")
+        series.run(_parts(product, y, addend, sizes, threads), threads)
+        if used < product.m:
+            fill(made[used:], 0, threads=threads)
+    return call.result(made, out)
+
+
+def _sizes(call: Call, group_sizes: Any, groups: int, rows: int) -> tuple[Tensor, list[int]]:
+    """The sizes, and as integers."""
+    none = isinstance(group_sizes, list | tuple) and not group_sizes
+    given = call.operand("group_sizes", np.empty(0, np.int64) if none else group_sizes, *_INTEGERS)
+    if given.shape != (groups,):
+        expected = f"{(groups,)}, one for each matrix of b"
+        raise ShapeError(message(call.name, "group_sizes", "shape", given.shape, expected, "give an empty group 0"))
+    sizes: list[int] = given.tolist()
+    if sizes and min(sizes) < 0:
+        remedy = "give an empty group 0"
+        raise ShapeError(message(call.name, "group_sizes", "minimum", min(sizes), "at least 0", remedy))
+    if sum(sizes) > rows:
+        remedy = "give the rows of each group"
+        raise ShapeError(message(call.name, "group_sizes", "sum", sum(sizes), f"at most a's row count {rows}", remedy))
+    return given, sizes
+
+
+def _first(x: Tensor) -> Tensor:
+    """What the first group takes of x; where there are no groups, something of its shape."""
+    return x[0] if x.shape[0] else Tensor.empty(x.shape[1:], x.dtype)
+
+
+def _bias(call: Call, bias: Any, groups: int, n: int) -> Tensor | None:
+    """The bias of all groups, or with a row for each."""
+    if bias is None:
+        return None
+    x = call.operand("bias", bias)
+    if x.ndim > 2 or (x.ndim == 2 and x.shape[0] != groups):
+        expected = f"({n},) or {(groups, n)}"
+        raise ShapeError(message(call.name, "bias", "shape", x.shape, expected, "give each group's, or one for all"))
+    return x
+
+
+def _parts(
+    product: Product, b: gemm.PackedMatrix | Tensor, addend: Tensor | None, sizes: list[int], threads: int
+) -> list[tuple[series.Laid, list[int]]]:
+    """What each group with rows runs, and the addresses of its operands."""
+    x, isa = product.given[0], product.call.isa
+    known = _known(replace(product.contraction, m=0), isa, threads)
+    lying = [_place(x), _place(b), *([] if addend is None else [_place(addend)]), _place(product.target)]
+    of_rows = {0, len(lying) - 1}
+    parts, start = list[tuple[series.Laid, list[int]]](), 0
+    for g, size in enumerate(sizes):
+        if not size:
+            continue
+        bits = [bit + step * (start if i in of_rows else g) for i, (bit, step) in enumerate(lying)]
+        key = size, bits[0] & 7, bits[1] & 7
+        laid = known.get(key)
+        if laid is None:
+            if len(known) >= _KEPT:
+                known.clear()
+            contraction = _contraction(product, b, g, range(start, start + size))
+            laid = known[key] = series.lay(gemm.plan(contraction, isa, threads, tuned=tuning.rows(isa)))
+        parts.append((laid, [bit >> 3 for bit in bits]))
+        start += size
+    return parts
+
+
+def _place(x: gemm.PackedMatrix | Tensor) -> tuple[int, int]:
+    """Where x begins and how far it is to its next row or group, in bits; a bias for all groups stays."""
+    if isinstance(x, gemm.PackedMatrix):
+        return x.tensor.address * 8, x.panels(x.shape[:1]).batch[0] * x.tensor.dtype.width_bits
+    return x.buffer.address * 8 + x.layout.offset_bits, x.layout.strides_bits[0] if x.ndim > 1 else 0
+
+
+def _contraction(product: Product, b: gemm.PackedMatrix | Tensor, g: int, rows: range) -> Contraction:
+    """The product of one group: packed operands begin at other bits in each."""
+    c, call = replace(product.contraction, m=len(rows)), product.call
+    if unpack.has_packed(c.a):
+        c = replace(c, a=matrix(call, "a", product.given[0][rows.start : rows.stop], (len(rows), product.k)))
+    if isinstance(b, Tensor) and unpack.has_packed(c.b):
+        c = replace(c, b=matrix(call, "b", b[g], (product.k, product.n)))
+    return c
+
+
+@functools.lru_cache(maxsize=64)
+def _known(contraction: Contraction, isa: Isa, threads: int) -> dict[tuple[int, int, int], series.Laid]:
+    """Plans of groups that differ in nothing but their number of rows, and the bits at which they begin."""
+    return {}
