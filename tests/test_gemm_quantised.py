@@ -1,15 +1,22 @@
-"""Scales and requantisation: products of quantised operands have the bits of numerics.md sections 2 and 3."""
+"""Scales and requantisation: products of quantised operands have the bits of numerics.md sections 2 and 3.
+
+That requantisation rounds exactly is held by kernels/test_requantize.py; here it is one step of a product.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import aarch64
 import ml_dtypes
 import numpy as np
 import pytest
-from rows import PRODUCT_ROWS
+from rows import AARCH64_PRODUCT_ROWS, PRODUCT_ROWS
 
 import samebits as sb
+from samebits import dtypes
+from samebits.kernels import gemm
+from samebits.kernels.functions import exact
 from samebits.kernels.gemm.reference import integers, reference
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -61,7 +68,7 @@ def test_scales_multiply_once(a_scale: Any, b_scale: Any) -> None:
 @pytest.mark.parametrize("row", PRODUCT_ROWS, ids=lambda row: row.name)
 def test_scales_on_every_row(row: Any) -> None:
     with sb.use_isa(row):
-        for m, n, k in ((13, 1, 40), (3, 4, 0), (0, 4, 3), (5, 33, 70)):
+        for m, n, k in ((3, 4, 0), (0, 4, 3), (5, 33, 70)):
             x, y = drawn("uint8", m, k), drawn("int8", k, n, seed=1)
             given = {"a_scale": scales(m), "b_scale": scales(n)}
             assert_bits(sb.matmul(x, y, **given), integers(x, y).astype(F32) * factor(**given), (m, n, k))
@@ -132,3 +139,153 @@ def test_scales_that_cannot_be_are_refused() -> None:
     scale = np.ones(2, F32)
     with pytest.raises(sb.LayoutError, match="matmul: out memory is that of an operand, must be its own"):
         sb.matmul(whole[0], whole, b_scale=scale, out=scale)
+
+
+def requantized(acc: Array, s_a: Any, s_b: Any, s_y: Any, zero: Any, kind: str) -> Array:
+    """By fractions; s_a against rows."""
+    left, *others = (np.asarray(x, F32) for x in (s_a, s_b, s_y))
+    return exact.requantize(acc, left[..., None] if left.ndim else left, *others, np.asarray(zero, kind))
+
+
+@pytest.mark.parametrize("row", PRODUCT_ROWS, ids=lambda row: row.name)
+def test_requantised_products_on_every_row(row: Any) -> None:
+    with sb.use_isa(row):
+        for m, n, k, kinds in ((13, 1, 40, "su"), (3, 4, 0, "ss"), (5, 49, 70, "us")):
+            x, y = (drawn({"s": "int8", "u": "uint8"}[s], *at) for s, at in zip(kinds, ((m, k), (k, n)), strict=True))
+            s_a, s_b, s_y, zero = scales(m), scales(n), scales(n, seed=2) * F32(99), drawn("int8", n)
+            got = sb.matmul(x, y, a_zero_point=9, a_scale=s_a, b_scale=s_b, out_scale=s_y, out_zero_point=zero)
+            assert_bits(got, requantized(integers(x, y, 9), s_a, s_b, s_y, zero, "int8"), (m, n, k))
+
+
+def test_requantised_products_of_every_form() -> None:
+    x, y = drawn("uint8", 3, 5, 70), drawn("int8", 70, 33, seed=1)
+    za, zb = drawn("uint8", 3, 5), drawn("int8", 33)
+    acc = integers(x, y, za, zb)
+    given = {"a_zero_point": za, "b_zero_point": zb, "a_scale": 0.02, "b_scale": 0.01}
+    bias = np.random.default_rng(0).integers(-(2**31), 2**31, 33).astype(np.int32)
+    bias[:20] //= 1 << 17
+    due = requantized(acc + bias, 0.02, 0.01, 1.5, 200, "uint8")
+    options = {**given, "bias": bias, "out_scale": 1.5, "out_zero_point": 200, "out_dtype": "uint8"}
+    assert_bits(sb.matmul(x, y, **options), due)
+    assert_bits(sb.matmul(x, sb.pack(y, left="uint8"), **options), due)
+    assert_bits(sb.matmul(x, y, **options, plan=sb.plan_matmul(x, y, **options)), due)
+    out = np.empty((3, 33, 5), np.uint8).swapaxes(1, 2)
+    assert sb.matmul(x, y, **options, out=out) is out
+    assert_bits(out.copy(), due)
+    one = sb.matmul(x[0, 0], y, a_scale=0.02, b_scale=scales(33), out_scale=1.5)
+    assert_bits(one, requantized(integers(x[0, :1], y), 0.02, scales(33), 1.5, 0, "int8")[0])
+    column = sb.matmul(x[0], y[:, 0], a_scale=scales(5), b_scale=0.5, out_scale=1.5)
+    assert_bits(column, requantized(integers(x[0], y[:, :1]), scales(5), 0.5, 1.5, 0, "int8")[:, 0])
+    # Sums beyond int32, and more than one block of K.
+    long = np.full((2, 33100), 255, np.uint8), np.full((33100, 20), 255, np.uint8)
+    long[1][::3, 4] = 7
+    wide = sb.matmul(*long, a_scale=0.02, b_scale=1e-4, out_scale=50.0)
+    assert_bits(wide, requantized(integers(*long), 0.02, 1e-4, 50.0, 0, "int8"))
+    assert len(np.unique(wide)) == 2
+
+
+def test_requantised_products_beside_onnxruntime() -> None:
+    """Where the scales' quotient is a power of two, its float32 arithmetic is exact too."""
+    onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    helper, kinds = onnx.helper, onnx.TensorProto
+    names = ["a", "a_scale", "a_zero", "b", "b_scale", "b_zero", "y_scale", "y_zero"]
+    x, y = drawn("uint8", 30, 40), drawn("int8", 40, 20, seed=1)
+    feeds = dict(zip(names, (
+        x, F32(0.03), np.uint8(100), y, F32(0.5), np.int8(-3), F32(0.03 * 64), np.uint8(130)
+    ), strict=True))  # fmt: skip
+    types = {np.dtype("uint8"): kinds.UINT8, np.dtype("int8"): kinds.INT8, np.dtype("float32"): kinds.FLOAT}
+    inputs = [helper.make_tensor_value_info(n, types[v.dtype], v.shape) for n, v in feeds.items()]
+    node = helper.make_node("QLinearMatMul", names, ["y"])
+    result = helper.make_tensor_value_info("y", kinds.UINT8, [30, 20])
+    graph = helper.make_graph([node], "g", inputs, [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (due,) = session.run(None, {n: np.asarray(v) for n, v in feeds.items()})
+    got = sb.matmul(
+        x, y, a_scale=0.03, a_zero_point=100, b_scale=0.5, b_zero_point=-3, out_scale=F32(0.03 * 64),
+        out_zero_point=130, out_dtype="uint8",
+    )  # fmt: skip
+    assert_bits(got, due)
+    assert len(np.unique(got)) > 100
+
+
+@pytest.mark.parametrize("row", AARCH64_PRODUCT_ROWS, ids=lambda row: row.name)
+def test_requantised_products_on_aarch64(row: Any) -> None:
+    x, y, out = drawn("int8", 5, 39), drawn("uint8", 39, 14, seed=1), np.zeros((5, 14), np.int8)
+    s_a, s_b, s_y, zero = scales(5), scales(14), np.array(20, F32), np.array(-5, np.int8)
+    lying = gemm.Matrix(39, 1, (), dtypes.int8), gemm.Matrix(14, 1, (), dtypes.uint8)
+    epilogue, sources = gemm.requantized(
+        total=dtypes.int32, result=dtypes.int8, zeros=[gemm.Matrix(0, 0, (), dtypes.int8)],
+        scales=[gemm.Matrix(1, 0), gemm.Matrix(0, 1), gemm.Matrix(0, 0)],
+    )  # fmt: skip
+    c = gemm.Contraction(5, 14, 39, *lying, gemm.Matrix(14, 1, (), dtypes.int8), (), epilogue, sources)
+    aarch64.run_plan(gemm.plan(c, row, 1), [x, y, zero, s_a, s_b, s_y, out])
+    assert_bits(out, requantized(integers(x, y), s_a, s_b, s_y, zero, "int8"))
+
+
+def test_what_cannot_be_requantised_is_refused() -> None:
+    whole, half = np.ones((2, 2), np.int8), np.ones((2, 2), F32)
+    both = {"a_scale": 0.5, "b_scale": 0.5}
+    cases: list[tuple[Array, dict[str, Any], type[Exception], str]] = [
+        (
+            half,
+            {**both, "out_scale": 1.0},
+            sb.OptionError,
+            "matmul: out_scale is given for float32 and float32, must be left out; pass integers",
+        ),
+        (
+            whole,
+            {"a_scale": 0.5, "out_scale": 1.0},
+            sb.OptionError,
+            "matmul: out_scale is given without both, must be given with a_scale and b_scale; pass 1.0 for none",
+        ),
+        (
+            whole,
+            {**both, "out_zero_point": 1},
+            sb.OptionError,
+            "matmul: out_zero_point is given without out_scale, must be left out; pass out_scale too",
+        ),
+        (
+            whole,
+            {**both, "out_scale": 1.0, "out_dtype": "int4"},
+            sb.OptionError,
+            "matmul: out_dtype is int4, must be int8 or uint8; leave out_scale out for another",
+        ),
+        (
+            whole,
+            {**both, "out_scale": 1.0, "out_zero_point": 128},
+            sb.OptionError,
+            "matmul: out_zero_point is 128, must be within [-128, 127], as for int8; pass one that the format holds",
+        ),
+        (
+            whole,
+            {**both, "out_scale": np.ones((2, 2), F32)},
+            sb.ShapeError,
+            "matmul: out_scale rank is 2, must be at most 1; pass one scale for each column of the result",
+        ),
+        (
+            whole,
+            {**both, "out_scale": 1.0, "bias": np.ones(2, F32)},
+            sb.DTypeError,
+            "matmul: bias dtype is float32, must be int32; convert it first",
+        ),
+        (
+            whole,
+            {**both, "out_scale": 1.0, "alpha": 0.5},
+            sb.OptionError,
+            "matmul: alpha is given beside out_scale, must be left out; quantise the result instead",
+        ),
+        (
+            whole,
+            {**both, "out_scale": 1.0, "activation": "relu"},
+            sb.OptionError,
+            "matmul: activation is given beside out_scale, must be left out; quantise the result instead",
+        ),
+    ]
+    for operand, options, kind, text in cases:
+        with pytest.raises(kind) as caught:
+            sb.matmul(operand, operand, **options)
+        assert str(caught.value) == text
+    zero = np.ones(2, np.int8)
+    with pytest.raises(sb.LayoutError):
+        sb.matmul(whole[0], whole, **both, out_scale=1.0, out_zero_point=zero, out=zero)

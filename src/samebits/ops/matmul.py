@@ -27,7 +27,8 @@ _Shape = tuple[int, ...]
 def matmul(
     a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
     beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, a_scale: Any = None, b_scale: Any = None,
-    out_dtype: Any = None, out: Any = None, spec: Spec = SB1, threads: int | None = None, plan: Plan | None = None,
+    out_scale: Any = None, out_zero_point: Any = None, out_dtype: Any = None, out: Any = None, spec: Spec = SB1,
+    threads: int | None = None, plan: Plan | None = None,
 ) -> Any:  # fmt: skip
     """activation((sum_k a[..., m, k] * b[..., k, n]) * (a_scale * b_scale) * alpha + beta * c + bias).
 
@@ -43,9 +44,13 @@ def matmul(
              b_zero_point: the same for b, [] or [..., N].
              a_scale: what one unit of a stands for: a float, or a float32 array (float64 for a float64 product), [] or
                 [..., M].   b_scale: the same for b, [] or [..., N].
+             out_scale: what one unit of an integer result stands for: a float, or float32 [] or [N]; of integers with
+                both scales. Then sum * a_scale * b_scale / out_scale is rounded once, half to even, as the rational
+                that it is, and bias is int32, added to the sum; there is no alpha, c or activation.
+             out_zero_point: added to that before it saturates: an int, or an array of out_dtype, [] or [N]; default 0.
              out_dtype: what the result is rounded to, once: float32, float16 or bfloat16; float64 or float32 of a
                 float64 product; int64 of integers too. Default: bfloat16 or float16 where both operands are, float32 of
-                integers with a scale, else what is summed in.
+                integers with a scale, else what is summed in. With out_scale: int8, which is the default, or uint8.
              out: an array of that dtype for the result; it may be c itself, or bias.
              spec: the order of a sum of floats.   threads: at most so many; default every usable core.
              plan: one of `plan_matmul` for these operands, obeyed.
@@ -59,6 +64,7 @@ def matmul(
     product = Product(call, a, b, spec)
     product.zero_points(a_zero_point, b_zero_point)
     product.scales(a_scale, b_scale)
+    product.requantise(out_scale, out_zero_point, out_dtype)
     product.finish(bias, activation, alpha, c, beta, out_dtype, out)
     contraction, made = product.contraction, product.target
     if made.size:
@@ -84,7 +90,8 @@ def summed(call: Call, a: Tensor, b: Tensor, out: Any) -> Any:
 def plan_matmul(
     a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
     beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, a_scale: Any = None, b_scale: Any = None,
-    out_dtype: Any = None, out: Any = None, spec: Spec = SB1, threads: int | None = None,
+    out_scale: Any = None, out_zero_point: Any = None, out_dtype: Any = None, out: Any = None, spec: Spec = SB1,
+    threads: int | None = None,
 ) -> Plan:  # fmt: skip
     """The plan that `matmul` with these arguments runs: printable, with the candidates it rejected and why.
 
@@ -94,6 +101,7 @@ def plan_matmul(
     product = Product(call, a, b, spec)
     product.zero_points(a_zero_point, b_zero_point)
     product.scales(a_scale, b_scale)
+    product.requantise(out_scale, out_zero_point, out_dtype)
     product.finish(bias, activation, alpha, c, beta, out_dtype, out)
     threads = call.sized(product.work, "products")
     return gemm.plan(product.contraction, call.isa, threads, tuned=tuning.rows(call.isa))

@@ -16,9 +16,10 @@ from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, OptionError, ShapeError, message
 from samebits.kernels import gemm
+from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import unpack
-from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Spec, fused
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Spec, fused, requantized
 from samebits.layout import Layout
 from samebits.ops import elementwise
 from samebits.ops.call import Call
@@ -28,7 +29,7 @@ _Shape = tuple[int, ...]
 
 
 class Product:
-    """One call's operands described: `zero_points`, `scales`, then `finish`, then the other attributes hold."""
+    """One call's operands described: `zero_points`, `scales`, `requantise`, `finish`; then all attributes hold."""
 
     contraction: Contraction
     target: Tensor
@@ -71,6 +72,7 @@ class Product:
         self.zeros: list[tuple[Tensor, Matrix]] = []
         self.zero_sides: tuple[int | None, int | None] = (None, None)
         self.factors: list[tuple[Tensor, Matrix]] = []
+        self.requantised: DType | None = None
 
     @property
     def work(self) -> int:
@@ -101,7 +103,7 @@ class Product:
 
     def zero_points(self, a: Any, b: Any) -> None:
         """Take the zero points of integers."""
-        call, places = self.call, list[int | None]()
+        places = list[int | None]()
         for name, value, dtype, axis in (
             ("a_zero_point", a, self.a.dtype, 1), ("b_zero_point", b, self.b.dtype, 0),
         ):  # fmt: skip
@@ -109,50 +111,81 @@ class Product:
                 places.append(None)
                 continue
             if not self.is_exact:
-                kinds = f"{self.a.dtype.name} and {self.b.dtype.name}"
-                raise OptionError(message(call.name, name, "", f"given for {kinds}", "left out", "subtract it before"))
-            if isinstance(value, int) and not isinstance(value, bool):
-                if not dtype.min <= value <= dtype.max:
-                    expected = f"within [{dtype.min}, {dtype.max}], as for {dtype.name}"
-                    raise OptionError(message(call.name, name, "", value, expected, "pass one that the format holds"))
-                x = call.constant(np.asarray(value, np.int32))
-            else:
-                x = call.operand(name, value, dtype)
-                self.apart.append(x)
-                x = x if dtype.width_bits == 8 else call.operand(name, x.values())
+                actual = f"given for {self.a.dtype.name} and {self.b.dtype.name}"
+                raise OptionError(message(self.call.name, name, "", actual, "left out", "subtract it before"))
             places.append(len(self.zeros))
-            if x.ndim:
-                x = x.unsqueeze(x.ndim - 1 + axis)
-            self.zeros.append((x, matrix(call, name, x, self.whole)))
+            self._zero(name, value, dtype, dtypes.int32, axis)
         self.zero_sides = places[0], places[1]
+
+    def _zero(self, name: str, value: Any, dtype: DType, kept: DType, axis: int) -> None:
+        """Take a zero point of integers of `dtype` that repeats along `axis` of the result; a number is `kept` so."""
+        call = self.call
+        if isinstance(value, int) and not isinstance(value, bool):
+            if not dtype.min <= value <= dtype.max:
+                expected = f"within [{dtype.min}, {dtype.max}], as for {dtype.name}"
+                raise OptionError(message(call.name, name, "", value, expected, "pass one that the format holds"))
+            x = call.constant(np.asarray(value, kept.numpy))
+        else:
+            x = call.operand(name, value, dtype)
+            self.apart.append(x)
+            x = x if dtype.width_bits == 8 else call.operand(name, x.values())
+        if x.ndim:
+            x = x.unsqueeze(x.ndim - 1 + axis)
+        self.zeros.append((x, matrix(call, name, x, self.whole)))
 
     def scales(self, a: Any, b: Any) -> None:
         """Take the scales of the operands: one for each row of a, one for each column of b, or one for all."""
         for name, value, axis in (("a_scale", a, 1), ("b_scale", b, 0)):
             if value is not None:
-                x = self._scale(name, value, axis)
-                self.factors.append((x, matrix(self.call, name, x, self.whole)))
+                whose = "row of a" if axis else "column of b"
+                self._scale(name, value, axis, self.ranks[1 - axis] - 1, whose)
 
-    def _scale(self, name: str, value: Any, axis: int) -> Tensor:
-        """A scale that repeats along `axis` (0: rows, 1: columns) of the result; a number becomes a constant."""
+    def _scale(self, name: str, value: Any, axis: int, most: int, whose: str) -> None:
+        """Take a scale that repeats along `axis` (0: rows, 1: columns) of the result; a number becomes a constant."""
         call, kind = self.call, self.computed
         if isinstance(value, numbers.Real):
-            return call.constant(np.asarray(call.number(name, value, kind), kind.numpy))
-        x = call.operand(name, value, kind)
-        self.apart.append(x)
-        most = self.ranks[1 - axis] - 1
+            x = call.constant(np.asarray(call.number(name, value, kind), kind.numpy))
+        else:
+            x = call.operand(name, value, kind)
+            self.apart.append(x)
         if x.ndim > most:
-            remedy = "pass one scale for each " + ("row of a" if axis else "column of b")
+            remedy = f"pass one scale for each {whose}"
             raise ShapeError(message(call.name, name, "rank", x.ndim, f"at most {most}", remedy))
-        return x.unsqueeze(x.ndim - 1 + axis) if x.ndim else x
+        if x.ndim:
+            x = x.unsqueeze(x.ndim - 1 + axis)
+        self.factors.append((x, matrix(call, name, x, self.whole)))
+
+    def requantise(self, scale: Any, zero_point: Any, out_dtype: Any) -> None:
+        """Take what makes the sum an integer of 8 bits again."""
+        call = self.call
+        if scale is None:
+            if zero_point is not None:
+                actual, remedy = "given without out_scale", "pass out_scale too"
+                raise OptionError(message(call.name, "out_zero_point", "", actual, "left out", remedy))
+            return
+        if not self.is_exact:
+            actual = f"given for {self.a.dtype.name} and {self.b.dtype.name}"
+            raise OptionError(message(call.name, "out_scale", "", actual, "left out", "pass integers"))
+        if len(self.factors) != 2:
+            expected, remedy = "given with a_scale and b_scale", "pass 1.0 for none"
+            raise OptionError(message(call.name, "out_scale", "", "given without both", expected, remedy))
+        self.requantised = dtypes.int8 if out_dtype is None else dtypes.of(out_dtype)
+        if self.requantised not in _BYTES:
+            expected = " or ".join(dtype.name for dtype in _BYTES)
+            remedy = "leave out_scale out for another"
+            raise OptionError(message(call.name, "out_dtype", "", self.requantised.name, expected, remedy))
+        self._scale("out_scale", scale, 0, 1 - self.vectors[1], "column of the result")
+        point = 0 if zero_point is None else zero_point
+        self._zero("out_zero_point", point, self.requantised, self.requantised, 0)
 
     def finish(
         self, bias: Any, activation: str | None, alpha: float, c: Any, beta: float, out_dtype: Any, out: Any
     ) -> None:
         """Take the rest."""
         call, total, kind = self.call, self.total, self.computed
-        result = self._result(total, out_dtype)
-        added = {name: call.operand(name, x, *_ADDED[kind]) for name, x in (("c", c), ("bias", bias)) if x is not None}
+        result = self.requantised or self._result(total, out_dtype)
+        addends = (dtypes.int32,) if self.requantised else _ADDED[kind]
+        added = {name: call.operand(name, x, *addends) for name, x in (("c", c), ("bias", bias)) if x is not None}
         alpha, beta = (call.number(name, x, kind) for name, x in (("alpha", alpha), ("beta", beta)))
         self._check_float(result, kind, added, activation, alpha)
         self.seen = (
@@ -162,17 +195,18 @@ class Product:
         in_place = out is not None and any(t.address == target.address for t in added.values())
         self.target = target if self.seen == self.whole else target.reshape(self.whole)
         matrices = {name: matrix(call, name, x, self.whole) for name, x in added.items()}
-        epilogue, listed = fused(
-            total=total,
-            result=None if result is total else result,
-            zeros=[lying for _, lying in self.zeros],
-            scales=[lying for _, lying in self.factors],
-            alpha=None if alpha == 1.0 else alpha,
-            beta=None if "c" not in added or beta == 1.0 else beta,
-            c=matrices.get("c"),
-            bias=matrices.get("bias"),
-            activation=_activation(call, activation),
-        )
+        zeros, scales = [x for _, x in self.zeros], [x for _, x in self.factors]
+        if self.requantised:
+            epilogue: Expression | None
+            epilogue, listed = requantized(
+                total=total, result=result, zeros=zeros, scales=scales, bias=matrices.get("bias")
+            )
+        else:
+            epilogue, listed = fused(
+                total=total, result=None if result is total else result, zeros=zeros, scales=scales,
+                alpha=None if alpha == 1.0 else alpha, beta=None if "c" not in added or beta == 1.0 else beta,
+                c=matrices.get("c"), bias=matrices.get("bias"), activation=_activation(call, activation),
+            )  # fmt: skip
         self.contraction = Contraction(
             self.m, self.n, self.k, self.a, self.b, matrix(call, "out", self.target, self.whole), self.batch, epilogue,
             listed, in_place, self.spec, self.zero_sides,
@@ -199,8 +233,14 @@ class Product:
     def _check_float(
         self, result: DType, kind: DType, added: dict[str, Tensor], activation: str | None, alpha: float
     ) -> None:
-        """Scales and addends are floats; activations are functions of float32."""
+        """Scales and addends are floats, activations functions of float32; beside out_scale there is only a bias."""
         scaled = [*added, *(["activation"] if activation is not None else []), *(["alpha"] if alpha != 1.0 else [])]
+        if self.requantised:
+            for name in scaled:
+                if name != "bias":
+                    expected, remedy = "left out", "quantise the result instead"
+                    raise OptionError(message(self.call.name, name, "", "given beside out_scale", expected, remedy))
+            return
         scaled += ["a_scale or b_scale"] if self.factors else []
         if scaled and not result.is_float:
             remedy = "pass out_dtype='float32'"
@@ -210,6 +250,7 @@ class Product:
             raise OptionError(message(self.call.name, "activation", "", f"given for {kind.name}", "left out", remedy))
 
 
+_BYTES = (dtypes.int8, dtypes.uint8)
 _HALVES = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
 # What is summed in: what a result may be, and what is added to it may be.
 _RESULTS: dict[DType, tuple[DType, ...]] = {

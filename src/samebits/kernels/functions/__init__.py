@@ -1,6 +1,7 @@
 """Per-element operations: `ROWS`, `row(name)`, and the rule for the dtype of a result.
 
-`rows` holds the table, `rounded` the texts of correctly rounded functions, `exact` their independent meanings.
+`rows` holds the table, `rounded` and `requantized` the texts of what is rounded once, `exact` their independent
+meanings.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def result_dtype(name: str, arguments: tuple[DType, ...], cast_to: DType | None 
     entry = row(name)
     pairs = list(zip(arguments, entry.accepts, strict=False))
     taken = [argument.name in accepted for argument, accepted in pairs]
-    alike = len({argument for argument, accepted in pairs if len(accepted) > 1}) < 2
+    kinds = {accepted: argument for argument, accepted in pairs}
+    alike = all(kinds[accepted] is argument for argument, accepted in pairs if len(accepted) > 1)
     if len(arguments) != entry.arity or not all(taken) or not alike:
         expected = ", ".join("/".join(sorted(accepted)) for accepted in entry.accepts)
         raise DTypeError(

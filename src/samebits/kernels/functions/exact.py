@@ -1,7 +1,8 @@
 """Independent meanings of the correctly rounded functions: a float64 estimate, decided by exact arithmetic near ties.
 
 An estimate from the platform's float64 function rounds to the right float32 unless it lies within its own error of the
-midpoint of two neighbours. Those few inputs are decided in 60 decimal digits. Start at `rounded`.
+midpoint of two neighbours. Those few inputs are decided in 60 decimal digits. `requantize` is in fractions throughout.
+Start at `rounded`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import decimal
 import math
 from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -57,6 +59,27 @@ def erf(x: Array) -> Array:
     wide = x.astype(np.float64)
     estimate = np.fromiter(map(math.erf, wide.ravel()), np.float64, wide.size).reshape(wide.shape)
     return rounded(x, estimate, _erf)
+
+
+def requantize(acc: Array, s_a: Array, s_b: Array, s_y: Array, zero: Array) -> Array:
+    """acc * s_a * s_b / s_y, rounded once to nearest even, plus zero, saturating in zero's dtype (an integer's).
+
+    Where that is no finite rational, what IEEE arithmetic makes of it: an infinity saturates, NaN gives zero.
+    """
+    limits = np.iinfo(zero.dtype)
+
+    def one(n: Any, a: Any, b: Any, y: Any, z: Any) -> int:
+        if math.isfinite(a) and math.isfinite(b) and math.isfinite(y) and y:
+            whole = round(Fraction(int(n)) * Fraction(a) * Fraction(b) / Fraction(y))
+        else:
+            ratio = np.float64(n) * np.float64(a) * np.float64(b) / np.float64(y)
+            whole = 0 if np.isnan(ratio) else int(np.clip(ratio, -1024, 1024))
+        return min(max(whole + int(z), limits.min), limits.max)
+
+    with np.errstate(all="ignore"):
+        arrays = np.broadcast_arrays(acc, s_a, s_b, s_y, zero)
+        found = [one(*values) for values in zip(*(x.ravel().tolist() for x in arrays), strict=True)]
+    return np.array(found, zero.dtype).reshape(arrays[0].shape)
 
 
 def _erf(x: Decimal) -> Decimal:

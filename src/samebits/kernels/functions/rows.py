@@ -15,7 +15,7 @@ import numpy.typing as npt
 from samebits import dtypes, ieee
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType
-from samebits.kernels.functions import exact, rounded
+from samebits.kernels.functions import exact, requantized, rounded
 
 Array = npt.NDArray[Any]
 
@@ -24,6 +24,8 @@ _FLOATS = frozenset({"float32", "float64"})
 _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"})
 _NUMBERS = _FLOATS | _INTEGERS
 _BOOL = frozenset({"bool"})
+_SUMS = frozenset({"int32", "float64"})
+_BYTES = frozenset({"int8", "uint8"})
 # Bits that are only moved may be of any format of whole bytes.
 _ANY = frozenset(row.name for row in dtypes.ROWS if row.width_bits in (8, 16, 32, 64) and row.numpy is not None)
 
@@ -108,6 +110,10 @@ def _emit_rounded(row: rounded.CorrectlyRounded) -> Callable[..., Vector]:
     return lambda b, dtype, x: rounded.emit(b, row, x)
 
 
+def _emit_requantize(b: Builder, dtype: DType, *vectors: Vector) -> Vector:
+    return requantized.emit(b, dtype, *vectors)
+
+
 def _reciprocal(x: Array) -> Array:
     return np.asarray(x.dtype.type(1) / x)
 
@@ -158,6 +164,9 @@ ROWS: tuple[OpRow, ...] = (
     _row("where", (_BOOL, _ANY, _ANY), np.where, "select", arithmetic=False),
     OpRow("copy", (_ANY,), "like", _numpy(np.array), _emit_copy, arithmetic=False),
     OpRow("cast", (_NUMBERS | _BOOL,), "any", _cast, _emit_cast),
+    OpRow(
+        "requantize", (_SUMS, _F32, _F32, _F32, _BYTES), "like", _numpy(exact.requantize), _emit_requantize, heavy=True
+    ),
     OpRow("exp", (_F32,), "like", _numpy(exact.exp), _emit_exp, heavy=True),
     OpRow("erf", (_F32,), "like", _numpy(exact.erf), _emit_rounded(rounded.ERF), heavy=True),
 )

@@ -8,7 +8,17 @@
 `tiles`, `normal` and `plan` choose. Start at `plan.plan`.
 """
 
-from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Matrix, Panels, PerBlock, Spec, fused
+from samebits.kernels.gemm.contraction import (
+    SB1,
+    Contraction,
+    Immediate,
+    Matrix,
+    Panels,
+    PerBlock,
+    Spec,
+    fused,
+    requantized,
+)
 from samebits.kernels.gemm.packed import PackedMatrix
 from samebits.kernels.gemm.plan import packed_elements, panel_columns, plan, plan_pack
 from samebits.kernels.gemm.reference import reference
@@ -28,4 +38,5 @@ __all__ = [
     "plan",
     "plan_pack",
     "reference",
+    "requantized",
 ]

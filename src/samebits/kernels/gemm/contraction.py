@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from samebits import driver
-from samebits.dtypes import DType, float32
+from samebits.dtypes import DType, float32, float64, int32
 from samebits.errors import OptionError, message
 from samebits.kernels.expression import Chain, Expression, Value
 from samebits.layout import Layout
@@ -216,4 +216,26 @@ def fused(
         value = chain.apply("cast", value, dtype=result)
     if value is t and not sources:
         return None, ()
+    return chain.finish(value), tuple(sources)
+
+
+def requantized(
+    *, total: DType, result: DType, zeros: Sequence[Matrix], scales: Sequence[Matrix], bias: Matrix | None = None
+) -> tuple[Expression, tuple[Source, ...]]:
+    """t + bias times the first two scales over the third, plus a zero point, as (epilogue, sources): section 3.
+
+    Args:    total: int32 or int64, the dtype of t.   result: int8 or uint8.   scales: of a, of b, of the result.
+             zeros: zero points of the operands, not used here, then the result's, which is of its dtype.
+             bias: int32, added exactly.
+    Returns: matrix sources come in the order zeros, scales, bias.
+    """
+    chain, sources = Chain(), [*zeros, *scales, *([bias] if bias else [])]
+    t, *taken = (chain.input(dtype) for dtype in (total, *(x.dtype for x in sources)))
+    if total is not int32 or bias:
+        t = chain.apply("cast", t, dtype=float64)  # exact: K is at most engine.LONGEST
+    if bias:
+        t = chain.apply("add", t, chain.apply("cast", taken.pop(), dtype=float64))
+    zero, *factors = taken[len(zeros) - 1 :]
+    value = chain.apply("requantize", t, *factors, zero)
+    assert value.dtype is result
     return chain.finish(value), tuple(sources)

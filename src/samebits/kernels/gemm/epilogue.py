@@ -1,7 +1,9 @@
 """The epilogue: what happens to t after the last chunk, on a microtile that is still in the first cache.
 
 Sources have one of four classes by their column stride: a full row, a value a row, anything else, or an immediate.
-With no expression the function only moves a finished tile to where it belongs. Start at `Epilogue`.
+Columns are walked outside and rows inside, so that what is the same for every row, and whatever is computed from that
+alone, is loaded and computed once. With no expression the function only moves a finished tile to where it belongs.
+Start at `Epilogue`.
 """
 
 from __future__ import annotations
@@ -33,20 +35,20 @@ def _class(source: Source) -> str:
 class Epilogue:
     """What specialises the text: the dtype of t, the expression (None: t itself), how its sources and out lie.
 
-    A source that is a float of at most 16 bits is widened exactly; out may be float16 or bfloat16 where the result is
-    float32.
+    `sources`: for each its class, whether it is the same for every row, its dtype. One that is a float of at most 16
+    bits is widened exactly; out may be float16 or bfloat16 where the result is float32.
     """
 
     total: DType
     expression: Expression | None
-    sources: tuple[tuple[str, DType], ...]
+    sources: tuple[tuple[str, bool, DType], ...]
     out: str
     out_dtype: DType
 
     @classmethod
     def of(cls, c: Contraction, total: DType) -> Epilogue:
         """That of a contraction."""
-        sources = tuple((_class(s), s.dtype) for s in c.sources)
+        sources = tuple((_class(s), isinstance(s, Immediate) or s.row == 0, s.dtype) for s in c.sources)
         return cls(total, c.epilogue, sources, ROW if c.out.column == 1 else STRIDED, c.out.dtype)
 
     @property
@@ -64,19 +66,21 @@ class Epilogue:
     def operands(self) -> dict[str, DType]:
         """Names of what lies in memory and what it is read as: `out`, then the matrix sources `s0`, `s1`, ..."""
         out = self.out_dtype if self.out_dtype is self.result else words.stored(self.out_dtype)
-        return {"out": out} | {f"s{i}": self.read(i) for i, (kind, _) in enumerate(self.sources) if kind != IMMEDIATE}
+        return {"out": out} | {
+            f"s{i}": self.read(i) for i, (kind, _, _) in enumerate(self.sources) if kind != IMMEDIATE
+        }
 
     @property
     def parameters(self) -> list[str]:
         """Argument names, without batch strides."""
         names = ["out", "out_row", "out_column", "scratch_s"]
-        for i, (kind, _) in enumerate(self.sources):
+        for i, (kind, _, _) in enumerate(self.sources):
             names += [f"s{i}"] if kind == IMMEDIATE else [f"s{i}", f"s{i}_row", f"s{i}_column"]
         return names
 
     def read(self, source: int) -> DType:
         """What the elements of a source are read as."""
-        dtype = self.sources[source][1]
+        dtype = self.sources[source][2]
         return dtype if dtype is self.taken(source) else words.stored(dtype)
 
     def taken(self, source: int) -> DType:
@@ -116,7 +120,7 @@ class Finish:
         for i in range(len(d.sources)):
             parameters += [d.read(i), None, None]
         self._function: Function = b.function("finish", parameters, self._body)
-        for i, (kind, dtype) in enumerate(d.sources):
+        for i, (kind, _, dtype) in enumerate(d.sources):
             if kind == IMMEDIATE:
                 b.store(self._immediate(i), 0, b.scalar(f"s{i}", dtype))
 
@@ -131,7 +135,7 @@ class Finish:
         """out[row:, column:] = the expression of the tile at t; `operands` are those of the batch."""
         b = self._b
         inputs: list[Any] = []
-        for i, (kind, _) in enumerate(self._d.sources):
+        for i, (kind, _, _) in enumerate(self._d.sources):
             if kind == IMMEDIATE:
                 inputs += [self._immediate(i), 0, 0]
             else:
@@ -152,29 +156,36 @@ class Finish:
         out_row, out_column = self._b.index("out_row"), self._b.index("out_column")
         return self._b.offset(operands["out"], row * out_row + column * out_column), out_row, out_column
 
-    def _each(self, rows: Index, columns: Index, vector: Callable[[Index, Index, Index | None], None]) -> None:
-        """`vector(row, first column, count)` for every vector of a tile; count is None where it is whole."""
+    def _each(
+        self, rows: Index, columns: Index, prepare: Callable[[Index, Index | None], Any],
+        vector: Callable[[Index, Index, Index | None, Any], None],
+    ) -> None:  # fmt: skip
+        """`vector(row, first column, count, prepare(first column, count))` for every vector of a tile; count is None
+        where it is whole."""
         b, nr = self._b, self._nr
         whole = columns // nr * nr
-        for i in b.loop(0, rows):
-            for j in b.loop(0, whole, nr):
-                vector(i, j, None)
-            for _ in b.when(whole < columns):
-                vector(i, whole, columns - whole)
+        for j in b.loop(0, whole, nr):
+            held = prepare(j, None)
+            for i in b.loop(0, rows):
+                vector(i, j, None, held)
+        for _ in b.when(whole < columns):
+            held = prepare(whole, columns - whole)
+            for i in b.loop(0, rows):
+                vector(i, whole, columns - whole, held)
 
     def _begin_body(
         self, t: Pointer, t_step: Index, out: Pointer, out_row: Index, out_column: Index, rows: Index, columns: Index
     ) -> None:
         b, nr = self._b, self._nr
 
-        def vector(i: Index, j: Index, count: Index | None) -> None:
+        def vector(i: Index, j: Index, count: Index | None, held: Any) -> None:
             if self._d.out == ROW:
                 x = b.load(out, i * out_row + j, nr, count)
             else:
                 x = b.load_strided(out, i * out_row + j * out_column, out_column, nr, count)
             b.store(t, i * t_step + j, x)  # whole vectors: the tile is as wide
 
-        self._each(rows, columns, vector)
+        self._each(rows, columns, lambda j, count: None, vector)
 
     def _body(
         self, t: Pointer, t_step: Index, out: Pointer, out_row: Index, out_column: Index, rows: Index, columns: Index,
@@ -182,32 +193,39 @@ class Finish:
     ) -> None:  # fmt: skip
         b, nr = self._b, self._nr
 
-        def vector(i: Index, j: Index, count: Index | None) -> None:
-            x = self._apply(b.load(t, i * t_step + j, nr, count), i, j, count, inputs)
+        def prepare(j: Index, count: Index | None) -> list[Vector | None]:
+            same = [row for _, row, _ in self._d.sources]
+            return [self._source(n, 0, j, count, inputs) if x else None for n, x in enumerate(same)]
+
+        def vector(i: Index, j: Index, count: Index | None, held: list[Vector | None]) -> None:
+            x = b.load(t, i * t_step + j, nr, count)
+            found = [self._source(n, i, j, count, inputs) if v is None else v for n, v in enumerate(held)]
+            x = self._apply(x, found)
             if self._d.out == ROW:
                 b.store(out, i * out_row + j, x, count)
             else:
                 b.store_strided(out, i * out_row + j * out_column, out_column, x, count)
 
-        self._each(rows, columns, vector)
+        self._each(rows, columns, prepare, vector)
 
-    def _apply(self, t: Vector, i: Index, j: Index, count: Index | None, inputs: tuple[Any, ...]) -> Vector:
+    def _source(self, n: int, i: Index, j: Index, count: Index | None, inputs: tuple[Any, ...]) -> Vector:
+        """One vector of source n, as the expression takes it."""
+        b, nr, (kind, _, dtype) = self._b, self._nr, self._d.sources[n]
+        p, row, column = inputs[3 * n : 3 * n + 3]
+        at = i * row + j * column
+        if kind == ROW:
+            x = b.load(p, at, nr, count)
+        elif kind == STRIDED:
+            x = b.load_strided(p, at, column, nr, count)
+        else:
+            x = b.splat(b.load(p, at, 1), nr)
+        return x if dtype is self._d.taken(n) else words.widen(b, x, dtype)
+
+    def _apply(self, t: Vector, sources: list[Vector]) -> Vector:
         """The expression of one vector of t."""
-        b, nr, expression = self._b, self._nr, self._d.expression
-        if expression is None:
+        if self._d.expression is None:
             return self._converted(t)
-        vectors = [t]
-        for n, (kind, dtype) in enumerate(self._d.sources):
-            p, row, column = inputs[3 * n : 3 * n + 3]
-            at = i * row + j * column
-            if kind == ROW:
-                x = b.load(p, at, nr, count)
-            elif kind == STRIDED:
-                x = b.load_strided(p, at, column, nr, count)
-            else:
-                x = b.splat(b.load(p, at, 1), nr)
-            vectors.append(x if dtype is self._d.taken(n) else words.widen(b, x, dtype))
-        (result,) = values.emit(b, expression, vectors, nr)
+        (result,) = values.emit(self._b, self._d.expression, [t, *sources], self._nr)
         return self._converted(result)
 
     def _converted(self, x: Vector) -> Vector:

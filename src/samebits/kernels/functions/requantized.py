@@ -1,0 +1,74 @@
+"""Requantisation: acc * s_a * s_b / s_y of integer sums and float32 scales, rounded once (numerics.md section 3).
+
+The quotient is computed in float32 within a known error. Where that could lie on the other side of a tie than the
+rational, or where a scale is not a common number, all lanes of the vector are decided exactly in float64, which a few
+vectors in a hundred are. Start at `emit`.
+"""
+
+from __future__ import annotations
+
+from samebits.codegen.vocabulary import Builder, Vector
+from samebits.dtypes import DType, float32, float64, int32, uint32
+
+# Adding 3 * 2**22 to |x| < 2**22 rounds x to an integer and leaves it, in two's complement, in the low bits.
+_ROUNDER = 3.0 * 2**22
+# Four roundings (acc to float32, s_b / s_y, times s_a, times acc) err by less than 2**-21.9 of the quotient, which the
+# range of the result bounds by 255 in magnitude: by less than 2**-13.
+_DOUBT = 2.0**-13
+# Beyond it every quotient saturates, wherever the zero point is.
+_LARGE = 1024.0
+
+
+def emit(b: Builder, dtype: DType, acc: Vector, s_a: Vector, s_b: Vector, s_y: Vector, zero: Vector) -> Vector:
+    """Lanes of `dtype`, the zero point's, int8 or uint8; acc is int32, or integers below 2**53 in float64."""
+    offset = b.convert(zero, float32)
+    low, high, rounder = (b.add(b.like(offset, x), y) for x, y in _limits(b, dtype, offset))
+    y = b.mul(b.convert(acc, float32), b.mul(s_a, _common(b, b.div(s_b, s_y))))
+    # As written, each select is one minimum or maximum instruction that passes on NaN.
+    y = b.select(b.less(high, y), high, y)
+    y = b.select(b.less(y, low), low, y)
+    anchored = b.add(y, rounder)
+    far = b.less(b.abs(b.sub(y, b.sub(anchored, rounder))), b.like(y, 0.5 - _DOUBT))
+    result = [b.convert(b.bitcast(anchored, int32), dtype)]
+    for _ in b.when(b.any(b.invert(far)), carry=result):
+        result[0] = _exactly(b, dtype, acc, s_a, s_b, s_y, zero)
+    return result[0]
+
+
+def _limits(b: Builder, dtype: DType, offset: Vector) -> tuple[tuple[float, Vector], ...]:
+    """What the quotient saturates at, and the rounder that adds the zero point too; all exact."""
+    minus = b.neg(offset)
+    return (float(dtype.min), minus), (float(dtype.max), minus), (_ROUNDER, offset)
+
+
+def _common(b: Builder, x: Vector) -> Vector:
+    """x, or NaN where it is zero, subnormal or infinite: a rounding was not within half an ulp there."""
+    least = 1 << float32.mantissa_bits
+    magnitude = b.bit_and(b.bitcast(x, uint32), b.constant(0x7FFFFFFF, uint32, x.width))
+    above = b.sub(magnitude, b.like(magnitude, least))
+    return b.select(b.less(above, b.like(above, 0x7F800000 - least)), x, b.like(x, float("nan")))
+
+
+def _exactly(b: Builder, dtype: DType, acc: Vector, s_a: Vector, s_b: Vector, s_y: Vector, zero: Vector) -> Vector:
+    """The same of any finite, infinite or NaN scales, in float64.
+
+    |acc| < 2**53 and float32's exponents keep everything in the range of float64's normal numbers. The product of two
+    scales has 48 bits: exact. `h` is the integer below the quotient, which errs by less than 2**-41 where it is not
+    large; so the result is h or h + 1, and which of them the sign of acc * s_a * s_b - (h + 1/2) * s_y says: the second
+    product has at most 36 bits, and one fma rounds their difference, which keeps its sign.
+    """
+    n, divisor = b.convert(acc, float64), b.convert(s_y, float64)
+    product = b.mul(b.convert(s_a, float64), b.convert(s_b, float64))
+    y = b.div(b.mul(n, product), divisor)
+    large, half = b.like(y, _LARGE), b.like(y, 0.5)
+    clamped = b.select(b.less(large, y), large, y)
+    clamped = b.select(b.less(clamped, b.neg(large)), b.neg(large), clamped)
+    h = b.rint(b.sub(clamped, half))
+    tie = b.add(h, half)
+    above = b.mul(b.fma(n, product, b.neg(b.mul(tie, divisor))), divisor)
+    nothing = b.like(y, 0.0)
+    whole = b.add(h, b.select(b.less(nothing, above), b.like(y, 1.0), nothing))
+    whole = b.select(b.equal(above, nothing), b.rint(tie), whole)
+    whole = b.add(b.select(b.is_nan(y), nothing, whole), b.convert(zero, float64))
+    whole = b.minimum(b.maximum(whole, b.like(y, float(dtype.min))), b.like(y, float(dtype.max)))
+    return b.convert(b.convert(whole, int32), dtype)

@@ -1,0 +1,113 @@
+"""Requantisation is exact on every row: ties, neighbours of ties, saturation and scales that are no common numbers."""
+
+from __future__ import annotations
+
+import functools
+from fractions import Fraction
+from typing import Any
+
+import aarch64
+import launch
+import numpy as np
+import pytest
+import rows
+
+from samebits import dtypes
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
+from samebits.kernels import elementwise
+from samebits.kernels.expression import Chain, Expression
+
+Array = np.ndarray[Any, Any]
+F32 = np.float32
+KINDS = [(dtypes.int32, dtypes.int8), (dtypes.float64, dtypes.uint8)]
+
+
+def expression(total: DType, result: DType) -> Expression:
+    chain = Chain()
+    scales = [dtypes.float32] * 3
+    return chain.finish(chain.apply("requantize", *(chain.input(x) for x in (total, *scales, result))))
+
+
+def close_to_ties() -> list[tuple[int, int, int, int, int]]:
+    """(acc, s_a, s_b, s_y, k) with acc * s_a * s_b = (n + 1/2) * s_y * 2**k up to 1 to 3, about 2**-55 of it."""
+    rng, found = np.random.default_rng(0), []
+    while len(found) < 400:
+        a, b = (int(x) | 1 for x in rng.integers(1 << 9, 1 << 17, 2))
+        r = int(rng.choice([-3, -1, 1, 3]))
+        acc = r * pow(a * b, -1, 1 << 31) % (1 << 31)
+        top = (acc * a * b - r) >> 31
+        odd = [q for q in range(1, 512, 2) if top % q == 0 and 0 < top // q < 1 << 24]
+        found += [(acc, a, b, top // q, 32) for q in odd[:2]]
+    return found
+
+
+@functools.cache
+def cases(total: DType, result: DType) -> tuple[Array, ...]:
+    """Accumulators, three scales and zero points."""
+    rng = np.random.default_rng(1)
+    limits = np.iinfo(result.numpy)
+    parts: list[tuple[Any, ...]] = []
+
+    def add(*columns: Any) -> None:
+        parts.append(np.broadcast_arrays(*columns))
+
+    n = 3000
+    scale = [np.exp2(rng.uniform(-20, 4, n)).astype(F32) * rng.choice([-1, 1], n).astype(F32) for _ in range(3)]
+    zero = rng.integers(limits.min, limits.max + 1, n)
+    large = rng.integers(-(2**31), 2**31, n)
+    aim = rng.uniform(-300, 300, n)
+    with np.errstate(all="ignore"):
+        # Large sums whose quotient is in range, and every quotient in steps of a quarter.
+        add(large, scale[0], scale[1], (large * scale[0].astype(float) * scale[1] / aim).astype(F32), zero)
+        m = rng.integers(1, 1 << 12, (2, n))
+        exact = (m[0] * m[1]).astype(F32)
+        for y in (exact, np.nextafter(exact, F32(np.inf)), np.nextafter(exact, F32(0))):
+            add(rng.integers(-1200, 1200, n), m[0].astype(F32) / 4, m[1].astype(F32), y, zero)
+    for acc, a, b, y, k in close_to_ties():
+        for sign in (-1, 1):
+            add(sign * acc, F32(a), F32(b) / F32(2) ** (k // 2), F32(y) * F32(2) ** (k - k // 2), int(zero[acc % n]))
+    edges = [0, 1, -1, 255, 2**31 - 1, -(2**31)]
+    odd = [0.0, -0.0, 1.0, -0.7, 1e-45, -1e-38, 3e38, np.inf, -np.inf, np.nan, 2e-39]
+    grid = np.meshgrid(edges, odd, odd, odd, [limits.min, 0, limits.max], indexing="ij")
+    add(*(x.ravel() for x in grid))
+    columns = [np.concatenate([np.atleast_1d(p[i]) for p in parts]) for i in range(5)]
+    kinds = [total.numpy, F32, F32, F32, result.numpy]
+    inputs = tuple(np.ascontiguousarray(x.astype(kind)) for x, kind in zip(columns, kinds, strict=True))
+    if total is dtypes.float64:  # sums beyond int32
+        inputs[0][:n] *= 256
+        inputs[3][:n] *= F32(256)
+    (due,) = elementwise.reference(expression(total, result), *inputs)
+    return (*inputs, due)
+
+
+@pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize(("total", "result"), KINDS)
+def test_requantisation_is_exact(row: Isa, total: DType, result: DType) -> None:
+    *inputs, due = cases(total, result)
+    out = np.empty(due.shape, due.dtype)
+    e = expression(total, result)
+    launch.run_plan(elementwise.plan(e, launch.layouts(*inputs), launch.layouts(out), row, 1), [*inputs, out], 1)
+    wrong = np.flatnonzero(out != due)
+    assert not len(wrong), [(x[wrong[0]] for x in (*inputs, out, due))]
+
+
+@pytest.mark.parametrize("row", rows.AARCH64_ROWS, ids=lambda row: row.name)
+def test_requantisation_on_aarch64(row: Isa) -> None:
+    *inputs, due = (x[::5].copy() for x in cases(*KINDS[0]))
+    out = np.empty(due.shape, due.dtype)
+    plan = elementwise.plan(expression(*KINDS[0]), launch.layouts(*inputs), launch.layouts(out), row, 1)
+    aarch64.run_plan(plan, [*inputs, out])
+    assert np.array_equal(out, due)
+
+
+def test_the_cases_tell_exact_rounding_from_floats() -> None:
+    acc, a, b, y, zero, due = cases(*KINDS[0])
+    with np.errstate(all="ignore"):
+        for kind in (np.float32, np.float64):
+            quotient = acc.astype(kind) * (a.astype(kind) * b.astype(kind)) / y.astype(kind)
+            near = np.clip(np.rint(np.nan_to_num(quotient, nan=0.0)), -1000, 1000) + zero
+            assert (np.clip(near, -128, 127) != due).sum() > 50, kind
+    i = int(np.flatnonzero(due != zero)[0])
+    whole = round(Fraction(int(acc[i])) * Fraction(float(a[i])) * Fraction(float(b[i])) / Fraction(float(y[i])))
+    assert due[i] == min(max(whole + int(zero[i]), -128), 127)
