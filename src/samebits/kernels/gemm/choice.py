@@ -245,15 +245,19 @@ def _check(c: Contraction, nr: int, isa: Isa, form: str | None, engine: Engine) 
 
 
 def blocks_for(m: int, steps: int, form: str, size: int, sizes: Sizes) -> Blocks:
-    """KC as long as K allows, MC what then fits `sizes.a_bytes`; all of M as one block while KC stays long enough.
+    """KC as long as K allows, in equal parts, MC what then fits `sizes.a_bytes`; all of M as one block while KC stays
+    long enough. Where B is packed on the way KC is short, so that more panels can be packed together.
 
-    Where B is packed on the way KC is short, so that more panels can be packed together.
+    512 x 3072, packed: 108 GFLOP/s with KC 1024 and 111 with 768 at K = 768; 128 x 768: 111 with 512, 113 with 768.
     """
     elements = sizes.a_bytes // size
-    kc = _KC_LEAST
+    if form == FUSED:
+        return Blocks(elements // _KC_LEAST, 1 << 40, _KC_LEAST)
     longest = sizes.kc_few_rows if m * sizes.kc_few_rows <= elements else sizes.kc
-    while form != FUSED and kc < min(steps, longest) and (m * kc * 2 <= elements or m * _KC_LEAST > elements):
-        kc *= 2
+    if m * _KC_LEAST <= elements:
+        longest = min(longest, elements // max(m, 1) // _KC_LEAST * _KC_LEAST)
+    parts = max(1, -(-steps // longest))
+    kc = max(1, -(-steps // (parts * _KC_LEAST))) * _KC_LEAST
     return Blocks(elements // kc, 1 << 40, kc)
 
 
@@ -298,7 +302,7 @@ def _share(
     in_scratch: bool, size: int,
 ) -> tuple[int, int]:  # fmt: skip
     """(blocks of M, panels of a task): cache blocks, made smaller until every thread has a few, and equally many."""
-    m_step, n_step = max(1, blocks.mc // rows.heights[0]), max(1, min(panels, blocks.nc // nr))
+    m_step, n_step = max(1, round(blocks.mc / rows.heights[0])), max(1, min(panels, blocks.nc // nr))
     if in_scratch:
         height = m_step * rows.heights[0]
         n_step = max(1, min(n_step, _KEPT_BYTES // (size * height * nr)))

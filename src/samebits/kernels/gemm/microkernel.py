@@ -28,8 +28,10 @@ from samebits.kernels.gemm.engine import Engine
 # Four steps of k a turn: the loop's own instructions cost nothing then, and the code of a 12 x 32 tile stays in the
 # micro-operation cache.
 UNROLL = 4
-# Low tiles read B from memory once, and ask for it this far ahead (M = 1: 26 GB/s at 12 and at 32 KB, 28.8 at 4 KB).
-_AHEAD_BYTES = 4096
+# Low tiles read B once, and ask for it this many rows ahead: farther is too late for the hardware's own prefetching
+# (M = 1, 768 x 768 in the last cache, GB/s at 1, 2, 4, 8 rows: avx512 93 93 81 77, avx2 87 90 90 88; 4096 x 4096 in
+# memory 32 33 30 31 and 34 34 36 32).
+_AHEAD = 2
 # In place the rows of B may be a power of two apart, so that all of them fall into one set of eight lines.
 _AHEAD_IN_PLACE = 4
 _LINE_BYTES = 64
@@ -70,7 +72,7 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
     lanes, line = engine.lanes(b.isa), _LINE_BYTES // engine.word.size_bytes
     vectors = tile.nv * tile.panels
     nr = tile.nv * lanes
-    ahead = _AHEAD_IN_PLACE if tile.in_place else max(1, _AHEAD_BYTES // (engine.word.size_bytes * lanes * vectors))
+    ahead = _AHEAD_IN_PLACE if tile.in_place else _AHEAD
 
     def place(k: Index, v: int, b_step: Index) -> Index:
         """Where vector v of row k of B is."""
