@@ -98,9 +98,9 @@ class Choice:
 
     @property
     def zeros(self) -> tuple[bool, bool]:
-        """Whether elements of A and of B in the words are apart from the numbers they stand for by a zero point."""
-        w, z = self.words, self.c.zeros
-        return z[0] is not None or w[0].offset != 0, z[1] is not None or w[1].offset != 0
+        """Whether the epilogue takes away a zero point of A and of B; an offset of A is gone when sums start."""
+        z = self.c.zeros
+        return z[0] is not None, z[1] is not None or self.words[1].offset != 0
 
     @property
     def pitch(self) -> int:
@@ -146,8 +146,13 @@ def choose(
     steps, size = engine.steps(c.k), engine.word.size_bytes
     # A chunk longer than K is as long as K; rounded, so that kernels are shared.
     chunk = min(c.spec.chunk // engine.depth, -(-max(steps, 1) // _KC_LEAST) * _KC_LEAST)
+    # Sums of b's columns are there before they are needed if B was packed before, or all of K is.
+    needs_sums = bool(c.k) and (c.zeros[0] is not None or (words[0].offset != 0 and steps > chunk))
     if form is None or not c.k:
-        form = _form(c, words, blocks, size, sizes, rejected)
+        form = _form(c, words, blocks, size, sizes, needs_sums, rejected)
+    elif form in (FUSED, IN_PLACE) and needs_sums:
+        expected = "one that packs b first, as the zero points of a need"
+        raise OptionError(message("plan", "form", "", repr(form), expected, "leave it away"))
     blocks = blocks or blocks_for(c.m, steps, form, size, sizes)
     kc = chunk * max(1, blocks.kc // chunk)
     rows = tiles.cut(c.m, tile.mr)
@@ -278,13 +283,13 @@ def _orient(c: Contraction, nr: int, rejected: list[tuple[str, str]]) -> tuple[C
 
 
 def _form(
-    c: Contraction, words: tuple[Words, Words], blocks: Blocks | None, size: int, sizes: Sizes,
+    c: Contraction, words: tuple[Words, Words], blocks: Blocks | None, size: int, sizes: Sizes, needs_sums: bool,
     rejected: list[tuple[str, str]],
 ) -> str:  # fmt: skip
     """Where B's panels come from."""
     if isinstance(c.b, Panels):
         return PACKED
-    if c.k and (c.zeros[0] is not None or words[0].offset):
+    if needs_sums:
         rejected.append((FUSED, "the zero points of a need the sums of b's columns first"))
         return STAGED
     if c.m == 1 and c.b.column == 1 and words[1].is_plain:

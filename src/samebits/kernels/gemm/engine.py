@@ -172,7 +172,15 @@ def _refusal(row: Engine, a: DType, b: DType, chunk: int, isa: Isa | None, block
             return f"blocks of {block} would split its pairs"
     if isa is not None and row.step not in (*_PLAIN, *isa.instructions):
         return f"Isa row {isa.name} has no {row.step}"
-    if isa is not None and row.unsigned and (row.unsigned == "a") != (a.kind == "uint"):
+    return _shifted(row, a, b) if isa is not None and row.unsigned else None
+
+
+def _shifted(row: Engine, a: DType, b: DType) -> str | None:
+    """Why the other signs suit the operands better: an offset of A costs nothing, one of B the sums of A's rows."""
+    if offset(row.b, b):
+        return f"{b.name} would need an offset"
+    (other,) = (x for x in ROWS if x.step == row.step and x is not row)
+    if offset(row.a, a) and not offset(other.a, a) and not offset(other.b, b):
         return f"{a.name} would need an offset"
     return None
 

@@ -7,7 +7,8 @@ Between KC blocks a microtile is kept in `out` itself; in the thread's scratch w
 also a source; the last panel, if it is narrow, in a strip of scratch. Start at `macrokernel`.
 
 K is counted in words of the engine; packing alone knows elements. A guarded engine (`Engine.is_guarded`) runs where the
-facts of A's block and B's columns allow it, and its `safe` form on the same words elsewhere.
+facts of A's block and B's columns allow it, and its `safe` form on the same words elsewhere. Integers of A that packing
+shifted to fit start their sums at what that adds to a column, from the facts of B, taken away (numerics.md section 3).
 
 Scratch: block of A | panels of B and their facts | what is kept of C | immediates; offsets are arguments.
 """
@@ -67,6 +68,11 @@ class Macrokernel:
         return {"a": self.words[0].pointer, "b": right, **shared, **self.epilogue.operands}
 
     @property
+    def shift(self) -> int:
+        """What packing added to integers of A; sums start without its product with B's columns."""
+        return self.words[0].offset
+
+    @property
     def parameters(self) -> tuple[str, ...]:
         """The argument names in order."""
         names = ["a", "b", "m_panels", "tall", "n", "k", "k_begin", "k_end", "n_step", "m_blocks", "n_blocks"]
@@ -90,7 +96,7 @@ class _Text:
         self.pack_panel = pack.emit_panel(b, block) if d.b != PACKED else None
         self.pack_group = pack.emit_group(b, block, d.group) if d.b not in (PACKED, IN_PLACE) else None
         self.look_a = facts.emit_block(b, d.pitch) if d.checked else None
-        self.look_b = facts.emit(b, engine, self.nr) if d.checked and d.b != PACKED else None
+        self.look_b = facts.emit(b, engine, self.nr) if (d.checked or d.shift) and d.b != PACKED else None
         self.subtract = blocks.emit_zeros(b, engine, self.nr) if ZERO in d.shared else None
         self.finish = Finish(b, d.epilogue, self.nr, d.accumulates)
         self.tiles: dict[tuple[int, int, bool], list[Function]] = {}
@@ -110,8 +116,8 @@ class _Text:
         self.fact_a = b.local(int32, 1)
         columns = d.wide * self.nr
         self.tile = b.local(engine.total, d.heights[0] * columns)
-        self.zeros = b.local(engine.total, columns)
-        b.store(self.zeros, 0, b.constant(0, engine.total, columns))
+        self.start = b.local(engine.total, columns)
+        b.store(self.start, 0, b.constant(0, engine.total, columns))
 
     def row(self, p: Index) -> Index:
         """The first row of micropanel p: those after the tall ones are one lower."""
@@ -172,7 +178,9 @@ class _Block:
         wide = d.wide if group > 1 else group
         for g in b.loop(0, group, wide) if group > wide else (0,):
             panels = (b.offset(start, g * (text.nr if in_place else step)), step, in_place)
-            unsafe = self.unsafe(start, j, g, wide) if d.checked else 0
+            unsafe = self.unsafe(j, g, wide) if d.checked else 0
+            if d.shift:
+                self.begin(j, g, wide)
             for i, h in enumerate(d.heights):
                 low, high = self.p0, self.p1
                 if len(d.heights) == 2:
@@ -204,18 +212,29 @@ class _Block:
                 b.call(text.look_b, b.offset(text.block_b, g * d.kc * nr), kc, b.offset(text.facts_b, g * nr))
         return text.block_b, d.kc * nr, False
 
-    def unsafe(self, start: Pointer, j: Index, g: Index, wide: int) -> Index:
-        """1 where the block of A and panels j+g .. may meet a subnormal, else 0."""
+    def facts(self, j: Index, g: Index) -> Pointer:
+        """Those of panels j+g ..; in a group that is packed here they are the g-th."""
         text = self.text
         b, nr = text.b, text.nr
         if text.d.b == PACKED:
-            found = b.cast(b.offset(self.operands["b"], b.index("b_facts") + (j + g) * nr), int32)
-        else:
-            found = b.offset(text.facts_b, g * nr)
+            return b.cast(b.offset(self.operands["b"], b.index("b_facts") + (j + g) * nr), int32)
+        return b.offset(text.facts_b, g * nr)
+
+    def begin(self, j: Index, g: Index, wide: int) -> None:
+        """The row that sums of panels j+g .. start from: what the shift of A adds to each column, taken away."""
+        text = self.text
+        b, nr, total = text.b, text.nr, text.d.engine.total
+        for i in range(max(wide, 1)):
+            sums = b.convert(b.load(self.facts(j, g), i * nr, nr), total)
+            b.store(text.start, i * nr, b.mul(sums, b.like(sums, -text.d.shift)))
+
+    def unsafe(self, j: Index, g: Index, wide: int) -> Index:
+        """1 where the block of A and panels j+g .. may meet a subnormal, else 0."""
+        b, nr, found = self.text.b, self.text.nr, self.facts(j, g)
         lowest = b.load(found, 0, nr)
         for i in range(1, wide):
             lowest = b.minimum(lowest, b.load(found, i * nr, nr))
-        lowest = b.add(lowest, b.splat(b.load(text.fact_a, 0, 1), nr))
+        lowest = b.add(lowest, b.splat(b.load(self.text.fact_a, 0, 1), nr))
         return b.choose(b.any(b.less(lowest, b.like(lowest, LOWEST))), 1, 0)
 
     def microtile(
@@ -235,7 +254,7 @@ class _Block:
         fresh, whole = pc == b.index("k_begin"), pc + d.kc >= b.index("k_end")
         straight = d.epilogue.plain and not d.in_scratch and bool(wide)
         columns = width if wide else text.n - j * text.nr
-        start, start_step = (text.tile, width) if d.accumulates else (text.zeros, 0)
+        start, start_step = (text.tile, width) if d.accumulates else (text.start, 0)
         if d.accumulates:
             for _ in b.when(fresh):
                 text.finish.begin(self.operands, text.tile, width, self.r0 + r, j * text.nr, h, columns)

@@ -313,7 +313,7 @@ class _Lowering:
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
         scratch_b = _rounded(height * x.pitch * word) + LINE_BYTES
         scratch_f = scratch_b + _rounded(x.group * x.kc * nr * word) + LINE_BYTES
-        scratch_c = scratch_f + (_rounded(x.group * nr * int32.size_bytes) if x.checked else 0)
+        scratch_c = scratch_f + (_rounded(x.group * nr * int32.size_bytes) if x.checked or x.words[0].offset else 0)
         scratch_s = scratch_c + _rounded(height * nr * (x.n_step if in_scratch else 1) * total)
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + _rounded(epilogue.scratch_bytes(c)))
         n_blocks = -(-len(panels) // x.n_step)

@@ -2,8 +2,9 @@
 
     sum (a - za)(b - zb) = sum a b - zb * sum a - za * sum b + K za zb
 
-where an offset that packing added is a zero point too. `corrected` is that as an epilogue; `row_sums` the kernel that
-sums the rows of a; the sums of b's columns are the facts of its panels.
+where an offset that packing added is a zero point too. An offset of a is taken away where
+sums start (`macrokernel.Macrokernel`), the rest by `corrected`, an epilogue; `row_sums` is the kernel that sums the
+rows of a; the sums of b's columns are the facts of its panels.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ def corrected(c: Contraction, engine: Engine, words: tuple[Words, Words], summed
         source, shift = c.zeros[side], chain.constant(words[side].offset, total)
         return shift if source is None else chain.apply("add", wide(sources[source]), shift)
 
-    value = t
-    for side, found in enumerate(sums):
-        if found is not None:
-            value = chain.apply("sub", value, chain.apply("mul", zero(1 - side), wide(found)))
-    if all(summed):
+    value, (rows, columns) = t, sums
+    if rows is not None:
+        value = chain.apply("sub", value, chain.apply("mul", zero(1), wide(rows)))
+    if columns is not None:
+        assert c.zeros[0] is not None  # its product with the offset is there
+        value = chain.apply("sub", value, chain.apply("mul", wide(sources[c.zeros[0]]), wide(columns)))
+    if rows is not None and (columns is not None or words[0].offset):
         product = chain.apply("mul", zero(0), zero(1))
         value = chain.apply("add", value, chain.apply("mul", product, chain.constant(c.k, total)))
     if c.epilogue is not None:

@@ -1,0 +1,127 @@
+"""Integers that are shifted to fit an engine's words: exact in every form, at the edges of K, of int32 and of int8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import guard
+import numpy as np
+import pytest
+from gemm_run import execute
+from launch import assert_bits
+from rows import ALL_ROWS, PRODUCT_ROWS
+
+import samebits as sb
+from samebits import dtypes
+from samebits.codegen.isa import Isa
+from samebits.kernels import gemm
+from samebits.kernels.gemm import Contraction, Matrix, engine, tiles
+from samebits.kernels.gemm.contraction import fused
+from samebits.kernels.gemm.reference import integers
+from samebits.kernels.gemm.tuned import Sizes, Tuned
+
+Array = np.ndarray[Any, np.dtype[Any]]
+# Engines whose A takes a shift: the dtype of both operands with which it does.
+SHIFTED = {"uint8 x int8 quads": dtypes.int8, "int8 x uint8 quads": dtypes.uint8, "int8 x int8 quads": dtypes.uint8}
+DOTS = [row for row in PRODUCT_ROWS if "dot4_uint8_int8" in row.instructions]
+every_shift = pytest.mark.parametrize("name", SHIFTED)
+
+
+def draw(dtype: dtypes.DType, *shape: int) -> Array:
+    """Every integer, the ends more often."""
+    rng = np.random.default_rng([7, *shape])
+    x = rng.integers(int(dtype.min), int(dtype.max) + 1, shape)
+    return np.where(rng.random(shape) < 0.2, rng.choice([int(dtype.min), int(dtype.max)], shape), x).astype(dtype.numpy)
+
+
+def described(a: Array, b: Array, out: Array, zero: bool = False) -> Contraction:
+    """out = (a - zero point) @ b, the zero point one number."""
+    lying = [Matrix(*(s // x.itemsize for s in x.strides), (), dtypes.of(x.dtype)) for x in (a, b, out)]
+    points = [Matrix(0, 0, (), dtypes.int32)] if zero else []
+    epilogue, sources = fused(total=lying[2].dtype, zeros=points)
+    m, k, n = *a.shape, b.shape[1]
+    return Contraction(m, n, k, *lying, (), epilogue, sources, zeros=(0 if zero else None, None))
+
+
+def product(a: Array, b: Array, isa: Isa, name: str, **choices: Any) -> Array:
+    """a @ b on the engine called `name`, in what it is summed in."""
+    total = engine.total_of(dtypes.of(a.dtype), dtypes.of(b.dtype), a.shape[1], (False, False))
+    out = guard.empty((a.shape[0], b.shape[1]), total.numpy)
+    execute(gemm.plan(described(a, b, out), isa, 1, engine=name, **choices), [guard.array(a), guard.array(b), out])
+    return out
+
+
+@every_shift
+@pytest.mark.parametrize("row", [*ALL_ROWS, *DOTS[:1]], ids=lambda row: row.name)
+def test_a_shift_of_a_is_taken_away_in_every_form_and_block(name: str, row: Isa) -> None:
+    found = engine.named(name)
+    blocked = Tuned(name, tiles.tile_for(row), Sizes(kc=3))
+    wide = 2 * tiles.tile_for(row).nr(row) + 1
+    for m, k, n, form, tuned in (
+        (5, 71, wide, "fused", ()), (5, 1, wide, "fused", ()), (5, 0, wide, "fused", ()),
+        (5, 70, 11, "staged", (blocked,)), (5, 12, 11, "staged", (blocked,)),
+    ):  # fmt: skip
+        a, b = draw(SHIFTED[name], m, k), draw(SHIFTED[name], k, n)
+        got = product(a, b, row, name, form=form, tuned=tuned)
+        assert_bits(got, integers(a, b).astype(got.dtype), (found.name, m, k, n, form))
+
+
+@every_shift
+def test_a_shift_needs_all_of_k_or_packed_panels(name: str) -> None:
+    row = PRODUCT_ROWS[-2]
+    tuned = (Tuned(name, tiles.tile_for(row), Sizes(kc=3)),)
+    a, b = draw(SHIFTED[name], 5, 70), draw(SHIFTED[name], 70, 11)
+    out = np.empty((5, 11), np.int32)
+    plan = gemm.plan(described(a, b, out), row, 1, engine=name, tuned=tuned)
+    assert dict(plan.facts)["form"] == "staged"
+    assert ("fused", "the zero points of a need the sums of b's columns first") in plan.rejected
+    for zero, sizes in ((False, tuned), (True, ())):
+        with pytest.raises(sb.OptionError) as caught:
+            gemm.plan(described(a, b, out, zero), row, 1, engine=name, form="fused", tuned=sizes)
+        assert str(caught.value) == (
+            "plan: form is 'fused', must be one that packs b first, as the zero points of a need; leave it away"
+        )
+
+
+@pytest.mark.parametrize("row", DOTS, ids=lambda row: row.name)
+def test_signed_products_end_where_they_are_stored(row: Isa) -> None:
+    """No pass over C and none over A: the shift is in what sums start from."""
+    for dtype, name in ((dtypes.int8, "uint8 x int8 quads"), (dtypes.uint8, "int8 x uint8 quads")):
+        lying = Matrix(512, 1, (), dtype), Matrix(512, 1, (), dtype), Matrix(512, 1, (), dtypes.int32)
+        plan = gemm.plan(Contraction(512, 512, 512, *lying), row, 1)
+        assert [step.spec.text.__name__ for step in plan.steps] == ["pack_panels", "macrokernel"]
+        assert plan.steps[-1].spec.description.epilogue.plain
+        assert dict(plan.facts)["engine"] == name
+
+
+@pytest.mark.parametrize("row", DOTS, ids=lambda row: row.name)
+def test_the_longest_sum_of_int32_and_the_first_of_int64(row: Isa) -> None:
+    for k, kind in ((131071, np.int32), (131072, np.int64)):
+        a, b = np.full((2, k), -128, np.int8), np.full((k, 3), -128, np.int8)
+        got = product(a, b, row, "uint8 x int8 quads")
+        assert got.dtype == kind
+        assert (got == 128 * 128 * k).all()
+        with sb.use_isa(row):
+            assert_bits(sb.matmul(a, sb.pack(b)), got)
+            assert_bits(sb.matmul(a, sb.pack(b), a_zero_point=127, b_zero_point=127), integers(a, b, 127, 127))
+
+
+@pytest.mark.parametrize("row", DOTS, ids=lambda row: row.name)
+def test_panels_serve_both_signs_of_a(row: Isa) -> None:
+    with sb.use_isa(row):
+        for right in (dtypes.int8, dtypes.uint8):
+            b = draw(right, 2, 75, 40)
+            kept = sb.pack(b)
+            for left in (dtypes.int8, dtypes.uint8):
+                a, za, zb = draw(left, 9, 75), int(left.max), draw(right, 40)
+                assert_bits(sb.matmul(a, kept), integers(a, b).astype(np.int32))
+                got = sb.matmul(a, kept, a_zero_point=za, b_zero_point=zb)
+                assert_bits(got, integers(a, b, za, zb).astype(np.int32), (left, right))
+
+
+def test_zero_points_of_an_empty_sum() -> None:
+    for left in (dtypes.int8, dtypes.uint8):
+        a, b = np.empty((3, 0), left.numpy), np.empty((0, 5), np.int8)
+        for right in (b, sb.pack(b, left=left)):
+            got = sb.matmul(a, right, a_zero_point=int(left.max), b_zero_point=-128)
+            assert_bits(got, np.zeros((3, 5), np.int32))
