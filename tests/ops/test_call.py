@@ -3,6 +3,7 @@
 import threading
 import weakref
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -156,6 +157,72 @@ def test_numbers_take_the_dtype_and_leave_the_kind():
         sb.matmul(normal(2, 2), normal(2, 2), alpha=1e300).tobytes()
         == sb.multiply(sb.matmul(normal(2, 2), normal(2, 2)), float("inf")).tobytes()
     )
+
+
+def test_remembered_out_is_written_where_it_is_each_time():
+    a, b = normal(6, 7), normal(7, 5, seed=1)
+    expected = gemm.reference(a, b).tobytes()
+    for make in (lambda: np.empty((6, 5), np.float32), lambda: sb.Tensor.empty((6, 5), sb.dtypes.float32)):
+        for _ in range(3):
+            out = make()
+            assert sb.matmul(a, b, out=out) is out
+            assert np.asarray(out).tobytes() == expected
+    c, kept = normal(6, 5, seed=2), normal(6, 5, seed=2)
+    for _ in range(3):
+        expected = gemm.reference(a, b, c=c).tobytes()
+        assert sb.matmul(a, b, c=c, out=c).tobytes() == expected  # c itself
+        view = kept[:]
+        expected = gemm.reference(a, b, c=view).tobytes()
+        assert sb.matmul(a, b, c=kept, out=view).tobytes() == expected  # another array of the same memory
+        assert sb.matmul(a, b, c=c, out=np.empty((6, 5), np.float32)).tobytes() == gemm.reference(a, b, c=c).tobytes()
+
+
+def test_remembered_out_that_overlaps_an_operand_or_is_read_only_is_refused():
+    memory = normal(1000)
+    a, b = memory[:36].reshape(6, 6), memory[300:336].reshape(6, 6)
+    down = memory[335:299:-1].reshape(6, 6)  # its bytes lie before its first element
+    for place in (100, 36, 264, 900):
+        out = memory[place : place + 36].reshape(6, 6)
+        assert sb.matmul(a, b, out=out).tobytes() == gemm.reference(a, b).tobytes()
+        assert sb.matmul(a, down, out=out).tobytes() == gemm.reference(a, down).tobytes()
+    for place in (0, 35, 265, 300, 335):
+        out = memory[place : place + 36].reshape(6, 6)
+        for right in (b, down):
+            with pytest.raises(sb.LayoutError, match="matmul: out memory is that of an operand"):
+                sb.matmul(a, right, out=out)
+    between = memory[400:472].reshape(6, 12)  # apart, element by element
+    assert sb.matmul(between[:, :6], b, out=between[:, 6:]).tobytes() == gemm.reference(between[:, :6], b).tobytes()
+    frozen = np.zeros((6, 6), np.float32)
+    frozen.flags.writeable = False
+    with pytest.raises(sb.ExchangeError, match="matmul: out memory is read-only"):
+        sb.matmul(a, b, out=frozen)
+    for wrong in (1, "x", [1.0], sb.pack(b)):
+        with pytest.raises(sb.SamebitsError):
+            sb.matmul(a, b, out=wrong)
+
+
+def test_remembered_packed_matrices_are_told_apart():
+    a, rights = normal(6, 40), [normal(40, n, seed=n) for n in (32, 31, 17, 32)]
+    for _ in range(2):
+        for b in rights:
+            assert sb.matmul(a, sb.pack(b)).tobytes() == gemm.reference(a, b).tobytes()
+    half, b = (normal(*shape, seed=7).astype(ml_dtypes.bfloat16) for shape in ((6, 40), (40, 17)))
+    expected = gemm.reference(half.astype(np.float32), b.astype(np.float32)).tobytes()
+    for _ in range(2):
+        for kept in (sb.pack(b), sb.pack(b, left="float32"), sb.pack(b.astype(np.float32), left="bfloat16")):
+            assert sb.matmul(half, kept, out_dtype="float32").tobytes() == expected
+
+
+def test_remembered_gradients_equal_the_first():
+    x, dy = normal(3, 50, 8), normal(3, 50, 9, seed=1)
+    flat, other = x.reshape(-1, 8), dy.reshape(-1, 9)
+    for _ in range(3):
+        assert sb.grad_weight(x, dy).tobytes() == gemm.reference(other.T, flat).tobytes()
+        assert sb.grad_bias(dy).tobytes() == gemm.reference(np.ones((1, 150), np.float32), other)[0].tobytes()
+        dw, whole = np.zeros((9, 8), np.float32), np.zeros((9, 8), np.float32)
+        sb.grad_weight(flat[:128], other[:128], out=dw)
+        assert sb.grad_weight(flat[128:], other[128:], out=dw) is dw
+        assert dw.tobytes() == sb.grad_weight(x, dy, out=whole).tobytes()
 
 
 def test_misaligned_array_is_refused_by_a_remembered_call_too():

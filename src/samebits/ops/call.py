@@ -28,6 +28,7 @@ from samebits.errors import (
     ShapeError,
     message,
 )
+from samebits.kernels.gemm import PackedMatrix
 from samebits.kernels.plan import Plan
 from samebits.kinds import Kind, kind_of, to_kind
 from samebits.layout import Shape
@@ -152,24 +153,27 @@ class Call:
 
     def result(self, tensor: Tensor, out: object = None) -> Any:
         """The array to return: `out` itself where it was given, else of the first operand's kind."""
-        if out is not None:
-            return out
         if self._signature is not None and len(self._ran) == 1:
-            self._remember(self._signature, tensor)
-        return to_kind(tensor, self.kind)
+            self._remember(self._signature, tensor, out)
+        return to_kind(tensor, self.kind) if out is None else out
 
-    def _remember(self, signature: _Signature, result: Tensor) -> None:
+    def _remember(self, signature: _Signature, result: Tensor, out: object) -> None:
         """Let the next such call skip to the table. Of this call's arrays only their places are kept, and nothing where
         two are views of one buffer, since those of the next call may not be."""
         position = {id(x): i for i, x in reversed(list(enumerate(signature.arrays)))}
         if result.dtype.numpy is None:
             return
         known: dict[int, tuple[int | None, int]] = {}
+        spans: dict[int, tuple[int, int]] = {}
         for x, tensor, _ in self._given:
-            place = position.get(id(x)), tensor.layout.offset_bits
+            if id(x) not in position:
+                continue
+            place = position[id(x)], tensor.layout.offset_bits
             if known.setdefault(id(tensor.buffer), place) != place:
                 return
-        for i, x in enumerate([*self._constants, result], len(signature.arrays)):
+            spans[position[id(x)]] = _span(tensor)
+        made = [] if out is not None else [result]
+        for i, x in enumerate([*self._constants, *made], len(signature.arrays)):
             known[id(x.buffer)] = i, x.layout.offset_bits
         ((prepared, operands),) = self._ran
         places: list[int] = []
@@ -182,10 +186,21 @@ class Call:
             _memos.clear()
         unit = max([1, *(x.layout.pitch_bits >> 3 for x in operands)])
         reused = result.nbytes if self.kind == "numpy" and result.nbytes >= MAPPED else 0
+        target = None
+        if out is not None:
+            number = position[id(out)]
+            target = _Target(number, spans.pop(number), tuple(spans.items()))
         _memos[signature.key] = _Memo(
             self.isa, prepared, tuple(places), tuple(self._constants), result.shape, result.dtype, self.kind, reused,
-            unit - 1,
+            unit - 1, target,
         )  # fmt: skip
+
+
+def _span(x: Tensor) -> tuple[int, int]:
+    """The bytes that x may touch, from its address: the first, and the one after the last."""
+    steps = [stride * (extent - 1) for stride, extent in zip(x.layout.strides_bits, x.shape, strict=True)]
+    last = x.dtype.width_bits + 7 + sum(step for step in steps if step > 0)
+    return sum(step for step in steps if step < 0) >> 3, -(-last >> 3) + 1
 
 
 def _is_exactly(x: Tensor, y: Tensor) -> bool:
@@ -210,12 +225,27 @@ class _Signature(NamedTuple):
     arrays: list[Any]
 
 
+class _Target(NamedTuple):
+    """The array given as `out`: its number among the arrays, the bytes from its address that it spans, and those of
+    the other arrays."""
+
+    number: int
+    span: tuple[int, int]
+    others: tuple[tuple[int, tuple[int, int]], ...]
+
+    def is_apart(self, addresses: list[int]) -> bool:
+        """Whether it lies before or behind every other array; one among the others has to be looked at."""
+        at = addresses[self.number]
+        low, high = at + self.span[0], at + self.span[1]
+        return all(high <= addresses[i] + first or addresses[i] + end <= low for i, (first, end) in self.others)
+
+
 class _Memo(NamedTuple):
     """What a call with known kinds, dtypes, shapes, strides and options runs.
 
     `places` are the plan's operands among the arrays, then the constants, then the result. `isa` and `constants` are
     here to stay alive: the key holds the one's id, the plan's arguments the others' memory. `reused_bytes` are those of
-    a NumPy result so big that it takes memory that was used before.
+    a NumPy result so big that it takes memory that was used before. `target` is the result where it was given.
     """
 
     isa: Isa
@@ -227,11 +257,15 @@ class _Memo(NamedTuple):
     kind: Kind
     reused_bytes: int
     misaligned: int
+    target: _Target | None
 
-    def run(self, addresses: list[int]) -> Any:
+    def run(self, arrays: list[Any], addresses: list[int]) -> Any:
         """The result for other arrays of the same signature, which lie at these addresses."""
         for constant in self.constants:
             addresses.append(constant.address)
+        if self.target is not None:
+            self.prepared.run([addresses[place] for place in self.places])
+            return arrays[self.target.number]
         if self.kind == "numpy":
             if self.reused_bytes:
                 out: Any = np.ndarray(self.shape, self.dtype.numpy, allocate(self.reused_bytes).array())
@@ -259,13 +293,15 @@ R = TypeVar("R")
 
 
 def remembered(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, except that a call on NumPy arrays and host Tensors like one before (kinds, dtypes, shapes, strides,
-    options, Isa row) goes straight to that call's table: validation and planning have given the same answer already.
+    """`function`, except that a call on NumPy arrays, host Tensors and packed matrices like one before (kinds, dtypes,
+    shapes, strides, options, Isa row) goes straight to that call's table: validation and planning have given the same
+    answer already. Only where `out` lies among the other arrays is looked at each time.
     """
 
     @functools.wraps(function)
     def wrapper(*arguments: P.args, **options: P.kwargs) -> R:
-        if options.get("out") is not None:
+        out: Any = options.get("out")
+        if out is not None and type(out) not in (np.ndarray, Tensor):
             return function(*arguments, **options)
         arrays: list[Any] = []
         addresses: list[int] = []
@@ -274,6 +310,10 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
         every = 0
         for value in (*arguments, *options.values()) if options else arguments:
             kind = type(value)
+            if kind is PackedMatrix:
+                key += (kind, value.fits)  # type: ignore[attr-defined]
+                value = value.tensor  # type: ignore[attr-defined]
+                kind = Tensor
             if kind is np.ndarray:
                 address = address_of(value)
                 key += (value.dtype, value.shape, value.strides)  # type: ignore[attr-defined]
@@ -293,10 +333,16 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
             ids = [id(x) for x in arrays]
             if len(set(ids)) < len(ids):
                 key += ("one array as", *map(ids.index, ids))
+        if out is not None:
+            key.append(out.read_only if type(out) is Tensor else not out.flags.writeable)
         whole = tuple(key)
         memo = _memos.get(whole)
-        if memo is not None and not every & memo.misaligned:
-            return memo.run(addresses)  # type: ignore[no-any-return]
+        if (
+            memo is not None
+            and not every & memo.misaligned
+            and (memo.target is None or memo.target.is_apart(addresses))
+        ):
+            return memo.run(arrays, addresses)  # type: ignore[no-any-return]
         _asked.signature = _Signature(whole, arrays)
         try:
             return function(*arguments, **options)

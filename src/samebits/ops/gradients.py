@@ -14,7 +14,7 @@ import numpy as np
 from samebits import dtypes
 from samebits.errors import ShapeError, message
 from samebits.ops import matmul as products
-from samebits.ops.call import Call
+from samebits.ops.call import Call, remembered
 from samebits.tensor import Tensor
 
 
@@ -29,6 +29,7 @@ def grad_input(dy: Any, weight: Any, *, out: Any = None, out_dtype: Any = None, 
     return products.matmul(dy, weight, out=out, out_dtype=out_dtype, threads=threads)
 
 
+@remembered
 def grad_weight(x: Any, dy: Any, *, out: Any = None, threads: int | None = None) -> Any:
     """dy^T @ x summed over all rows, the gradient of `linear` by its weight.
 
@@ -47,6 +48,7 @@ def grad_weight(x: Any, dy: Any, *, out: Any = None, threads: int | None = None)
     return products.summed(call, right[1].T, left[1], out)
 
 
+@remembered
 def grad_bias(dy: Any, *, out: Any = None, threads: int | None = None) -> Any:
     """dy summed over all rows, the gradient of `linear` by its bias; not `sum`, whose order is another.
 

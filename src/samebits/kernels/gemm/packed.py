@@ -52,6 +52,11 @@ class PackedMatrix:
     engine: str = FMA32.name
     format: str = FORMAT
 
+    @property
+    def fits(self) -> tuple[object, ...]:
+        """What it may be multiplied with follows from this: all but where its words lie."""
+        return self.shape, self.nr, self.dtype, self.engine
+
     def __reduce__(self) -> tuple[Callable[..., PackedMatrix], tuple[object, ...]]:
         words = np.array(self.tensor.numpy())
         return _restored, (words, self.shape, self.nr, self.isa, self.dtype, self.engine, self.format)
