@@ -11,31 +11,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
+
+from samebits.bench.measure import PAUSE, Call, medians
 
 SQUARES = (256, 512, 1024, 2048)
 # An encoder layer of MiniLM at sequence 128, one head's share of attention, and decoding with a wide weight.
 SHAPES = ((128, 384, 384), (128, 384, 1536), (128, 1536, 384), (16, 384, 384), (8, 768, 768), (4, 4096, 4096))
-Call = Callable[[], object]
-# OpenBLAS polls for 2^26 cycles, about 25 ms, before its thread sleeps; until then it holds the other core.
-_PAUSE = 0.1
-
-
-def medians(calls: dict[str, Call], rounds: int, burst: int, pause: float) -> dict[str, float]:
-    """Seconds of each call."""
-    import numpy as np
-
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            time.sleep(pause)
-            call()
-            for _ in range(burst):
-                start = time.perf_counter()
-                call()
-                times[name].append(time.perf_counter() - start)
-    return {name: float(np.median(x)) for name, x in times.items()}
 
 
 def product(a: object, b: object, out: object, isa: str, threads: int, *, packed: bool = False) -> Call:
@@ -92,7 +74,7 @@ def squares(isa: str, threads: int) -> list[dict[str, object]]:
         if "OPENBLAS_CORETYPE" not in os.environ:
             calls["torch"] = lambda a=ta, b=tb, d=td: torch.mm(a, b, out=d)
         burst = 1 if n >= 2048 else 3 if n >= 1024 else 10
-        rows.append(row(f"{n} x {n} x {n}", 2e-9 * n**3, medians(calls, 9, burst, _PAUSE if threads > 1 else 0.0)))
+        rows.append(row(f"{n} x {n} x {n}", 2e-9 * n**3, medians(calls, 9, burst, PAUSE if threads > 1 else 0.0)))
     return rows
 
 
@@ -117,7 +99,7 @@ def shapes(isa: str, threads: int) -> list[dict[str, object]]:
             "torch": lambda x=tx, w=tw: torch.nn.functional.linear(x, w),
             "ours, not packed": product(x, w.T, out, isa, threads),
         }
-        pause = _PAUSE if threads > 1 else 0.0
+        pause = PAUSE if threads > 1 else 0.0
         rows.append(row(f"{m} x {k} x {n}", 2e-9 * m * k * n, medians(calls, 9, 5, pause)))
     return rows
 

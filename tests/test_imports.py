@@ -16,11 +16,13 @@ ONLY_HOMES = {
     "cuda": {"driver"},
     "jax": {"exchange", "jax"},
     "llvmlite": {"codegen", "native"},
-    "onnx": {"onnx.proto"},
-    "onnxruntime": {"verify"},
+    "matplotlib": {"bench.chart"},
+    "numkong": {"bench.peers"},
+    "onnx": {"bench.peers", "onnx.proto"},
+    "onnxruntime": {"bench.peers", "verify"},
     "rich": {"cli"},
     "safetensors": {"checkpoint"},
-    "torch": {"exchange", "torch"},
+    "torch": {"bench.peers", "exchange", "torch"},
 }
 
 

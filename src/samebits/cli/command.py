@@ -13,7 +13,7 @@ import numpy as np
 
 import samebits
 from samebits import errors, samples
-from samebits.cli import screen
+from samebits.cli import measuring, screen
 from samebits.codegen import isa as isas
 from samebits.program.graph import Program
 
@@ -211,3 +211,7 @@ def verify(
         else:
             screen.report(report, compared)
     ctx.exit(report.exit_code)
+
+
+command.add_command(measuring.tune)
+command.add_command(measuring.bench)

@@ -15,8 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from samebits import driver
+from samebits.bench.rank import Entry, Ranking
+from samebits.codegen.isa import Isa
 from samebits.doctor import report as diagnosis
 from samebits.doctor.trial import Cell, Outcome
+from samebits.tuning import Record
 from samebits.verify import Comparison, Report
 
 # Names of a model are printed as they are: markup would take `[/block]` in one for an order.
@@ -165,3 +169,61 @@ def doctor_json(found: diagnosis.Report) -> dict[str, Any]:
     """The report as plain values."""
     broken = [dataclasses.asdict(cell) for cell in found.broken]
     return dataclasses.asdict(found) | {"broken": broken, "exit_code": found.exit_code}
+
+
+_SHOWN = 10  # candidates of a ranking on the screen; --json has all
+
+
+def rankings(found: Sequence[Ranking]) -> None:
+    """One table a problem: its fastest candidates, the picked one, the peers; and the verdicts."""
+    for ranking in found:
+        facts = [f"{ranking.isa}, threads {ranking.threads}", ranking.unit]
+        if ranking.peak is not None:
+            facts.append(f"peak {ranking.peak:.1f}")
+        _out.print(Text(f"{ranking.problem} ({', '.join(facts)})", "bold"))
+        shown = [*ranking.candidates[:_SHOWN]]
+        shown += [] if ranking.picked in shown else [ranking.picked]
+        rows = [_rated(entry, ranking) for entry in (*shown, *ranking.peers)]
+        table([ranking.unit, "of peak", "of picked", "", "kernel or library"], rows)
+        _out.print(f"{len(ranking.candidates)} candidates, of which {len(shown)} are shown; * measured a few times")
+        if ranking.ratio is not None:
+            _out.print(f"picked over the best library: {ranking.ratio:.2f}")
+        _out.print(Text(ranking.verdict, "bold red" if ranking.lags else "bold green"))
+        _out.print("")
+
+
+def _rated(entry: Entry, ranking: Ranking) -> list[Any]:
+    if entry.rate is None or ranking.picked.rate is None:
+        return ["-", "", "", "", f"{entry.name}: {entry.note}"]
+    of_peak = f"{entry.rate / ranking.peak:.0%}" if ranking.peak is not None else ""
+    mark = Text("picked", "green") if entry.picked else "*" if entry.screened else ""
+    return [f"{entry.rate:.1f}", of_peak, f"{entry.rate / ranking.picked.rate:.3f}", mark, entry.name]
+
+
+def rankings_json(found: Sequence[Ranking], exit_code: int) -> dict[str, Any]:
+    """The rankings as plain values."""
+    made = [dataclasses.asdict(x) | {"lags": x.lags, "verdict": x.verdict} for x in found]
+    return {"rankings": made, "exit_code": exit_code}
+
+
+def tuned(isa: Isa, record: Record | None) -> None:
+    """What is kept for one Isa row."""
+    if record is None:
+        _out.print(f"nothing is kept for {isa.name}: products use the shipped choices")
+        return
+    rows = []
+    for name, gain in record.gains:
+        row = next((row for row in record.rows if row.engine == name), None)
+        if row is None:
+            rows.append([name, "shipped", "", "", ""])
+            continue
+        sizes = f"A {row.sizes.a_bytes // 1024} KiB, KC {row.sizes.kc}"
+        rows.append([name, "tuned", f"MR {row.tile.mr} NV {row.tile.nv}", sizes, f"{gain:.3f}"])
+    table(["engine", "", "tile", "blocks", "speed over shipped"], rows)
+    _out.print(f"isa {isa.name}, measured with threads {record.threads}; in force in processes started from now on")
+
+
+def tuned_json(isa: Isa, record: Record | None) -> dict[str, Any]:
+    """The record as plain values; `kept` is None where there is none."""
+    made = None if record is None else dataclasses.asdict(record) | {"gains": dict(record.gains)}
+    return {"isa": isa.name, "processor": driver.processor(), "kept": made}

@@ -61,6 +61,10 @@ class Engine:
         """The engine that takes the same words where this one is not right."""
         return replace(self, step="fma of halves")
 
+    def is_native(self, isa: Isa) -> bool:
+        """Whether the step is an instruction of the row."""
+        return self.step in (*_PLAIN, *isa.instructions)
+
     def lanes(self, isa: Isa) -> int:
         """Words in a vector register."""
         return max(1, isa.lanes * float32.size_bytes // self.word.size_bytes)
@@ -170,7 +174,7 @@ def _refusal(row: Engine, a: DType, b: DType, chunk: int, isa: Isa | None, block
     for block in blocks:
         if block % row.depth:
             return f"blocks of {block} would split its pairs"
-    if isa is not None and row.step not in (*_PLAIN, *isa.instructions):
+    if isa is not None and not row.is_native(isa):
         return f"Isa row {isa.name} has no {row.step}"
     return _shifted(row, a, b) if isa is not None and row.unsigned else None
 

@@ -1,0 +1,116 @@
+"""Which kernels can run a product: the tiles that fit an Isa row's registers, sizes of cache blocks, forms, engines.
+
+`tiles` and `sizes` are what `tune` tries; `first` and `second` are the two rounds of a ranking, of which `second`
+varies the sizes of what was fastest in the first. Plans that come out alike are one candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from samebits import tuning
+from samebits.bench.trial import Candidate, Problem, Workbench, label
+from samebits.codegen import isa as isas
+from samebits.codegen.isa import Isa
+from samebits.errors import DTypeError, OptionError, PlanError
+from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm.choice import FORMS
+from samebits.kernels.gemm.contraction import SB1
+from samebits.kernels.gemm.macrokernel import PACKED
+from samebits.kernels.gemm.tiles import Tile, tile_for
+from samebits.kernels.gemm.tuned import SHIPPED, Sizes, row_for, shipped
+
+_HIGHEST, _WIDEST = 16, 4
+_A_BYTES = tuple(kib * 1024 for kib in (384, 192, 768))
+_KC = (1024, 256, 512, 2048)
+
+
+def tiles(isa: Isa, quick: bool = False) -> list[Tile]:
+    """The shipped tile, then for each width those with the most rows that stay in registers.
+
+    `quick`: one a width.
+    """
+    found = [tile_for(isa)]
+    for nv in range(1, _WIDEST + 1):
+        fitting = [Tile(mr, nv) for mr in range(_HIGHEST, 0, -1) if Tile(mr, nv).fits(isa)]
+        found += fitting[: 1 if quick else 3]
+    return list(dict.fromkeys(found))
+
+
+def sizes(quick: bool = False) -> list[Sizes]:
+    """Sizes of cache blocks, the shipped ones first; `quick`: one thing other than shipped in each."""
+    found = [replace(SHIPPED, a_bytes=a, kc=kc, kc_few_rows=4 * kc) for a in _A_BYTES for kc in _KC]
+    if quick:
+        found = [x for x in found if SHIPPED.a_bytes == x.a_bytes or SHIPPED.kc == x.kc]
+    return found
+
+
+def alike(isa: Isa) -> tuple[object, ...]:
+    """What makes the kernels of a product on one row those of another."""
+    return isa.lanes, isa.registers, isa.targets[0].arch
+
+
+def forms(problem: Problem) -> tuple[str | None, ...]:
+    """Where B's panels may come from."""
+    return (None,) if problem.packed else tuple(form for form in FORMS if form != PACKED)
+
+
+def first(problem: Problem, isa: Isa, every: bool = False) -> Iterator[Candidate]:
+    """Each form with each tile on this row; each form with the shipped choice of each other engine, and of each other
+    row of at least half as many lanes. `every`: each form, tile and size."""
+    engine = engines.choose(problem.a, problem.b, SB1.chunk, isa, [])
+    base = row_for(engine, isa, tuning.rows(isa))
+    for form in forms(problem):
+        yield Candidate(isa, base, form)
+        for tile in tiles(isa):
+            for size in sizes() if every else [base.sizes]:
+                yield Candidate(isa, replace(base, tile=tile, sizes=size), form)
+        for other in _engines(problem, isa):
+            if other is not engine:
+                yield Candidate(isa, shipped(other, isa), form)
+        for row in _rows(isa):
+            yield Candidate(row, shipped(engines.choose(problem.a, problem.b, SB1.chunk, row, []), row), form)
+
+
+def second(fastest: Iterable[Candidate]) -> Iterator[Candidate]:
+    """Each of these with each size of blocks."""
+    for candidate in fastest:
+        for size in sizes():
+            yield replace(candidate, row=replace(candidate.row, sizes=size))
+
+
+def distinct(
+    bench: Workbench, problem: Problem, isa: Isa, found: Iterable[Candidate], known: Iterable[str] = ()
+) -> dict[str, Candidate]:
+    """Candidates by the label of their plans, without those that cannot be planned or are known."""
+    made: dict[str, Candidate] = {}
+    seen = set(known)
+    for candidate in found:
+        try:
+            name = label(bench.plan(problem, isa, candidate))
+        except (DTypeError, OptionError, PlanError):
+            continue
+        if name not in seen:
+            seen.add(name)
+            made[name] = candidate
+    return made
+
+
+def _rows(isa: Isa) -> list[Isa]:
+    """The last of the other rows that run here, for each kind of register."""
+    found = {alike(row): row for row in isas.ROWS if row.compiled and row.available and 2 * row.lanes >= isa.lanes}
+    return [row for key, row in found.items() if key != alike(isa)]
+
+
+def _engines(problem: Problem, isa: Isa) -> list[engines.Engine]:
+    """Every engine that takes the operands and whose step is an instruction of the row."""
+    found = []
+    for engine in engines.ROWS:
+        try:
+            engines.choose(problem.a, problem.b, SB1.chunk, isa, [], engine.name)
+        except OptionError:
+            continue
+        if engine.is_native(isa):
+            found.append(engine)
+    return found

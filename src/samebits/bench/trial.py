@@ -1,0 +1,148 @@
+"""Trials: one product, run with one candidate kernel.
+
+A `Candidate` is a form and a tuned row (tile, sizes of cache blocks) of an engine on an Isa row; `Workbench` plans it
+as `matmul` would with that row in force, and makes a call of it. Start at `Workbench.call`.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from samebits import tuning
+from samebits.bench.measure import Call
+from samebits.codegen import isa as isas
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
+from samebits.kernels import gemm
+from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm.contraction import SB1
+from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.tuned import Tuned
+from samebits.kernels.plan import Plan
+from samebits.ops import call as calls
+from samebits.ops.call import Prepared
+from samebits.ops.product import Product, matrix
+from samebits.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """a[m, k] @ b[k, n] of these dtypes; `packed`: b is packed before it is timed."""
+
+    m: int
+    k: int
+    n: int
+    a: DType
+    b: DType
+    packed: bool = False
+
+    @property
+    def work(self) -> int:
+        """Operations: a multiplication and an addition for each product."""
+        return 2 * self.m * self.n * max(self.k, 1)
+
+    @property
+    def unit(self) -> str:
+        """10^9 of them a second."""
+        return "GOP/s" if self.a.is_integer else "GFLOP/s"
+
+    def __str__(self) -> str:
+        types = self.a.name if self.a is self.b else f"{self.a.name} x {self.b.name}"
+        return f"{self.m} x {self.k} x {self.n} {types}" + (", b packed" if self.packed else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to run a product; `form` None leaves it to the plan."""
+
+    isa: Isa
+    row: Tuned
+    form: str | None = None
+
+
+def label(plan: Plan) -> str:
+    """What tells a plan of one problem from the others."""
+    facts = dict(plan.facts)
+    tile = facts["tile"].partition(",")[0]
+    blocks = facts["blocks"].replace(" (tuned)", "")
+    return f"{plan.isa.name}, {facts['engine']}, {facts['form']}, {tile}, {blocks}"
+
+
+def operand(dtype: DType, shape: tuple[int, int], seed: int) -> Tensor:
+    """Normal floats, or integers of the whole range."""
+    rng = np.random.default_rng([seed, *shape])
+    if dtype.is_integer:
+        return Tensor.from_any(rng.integers(int(dtype.min), int(dtype.max), shape, endpoint=True).astype(dtype.numpy))
+    return Tensor.from_any(rng.standard_normal(shape, np.float32).astype(dtype.numpy))
+
+
+class Workbench:
+    """Products of one thread count, with their operands."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.operands = functools.cache(self._operands)
+
+    def _operands(self, problem: Problem) -> tuple[Tensor, Tensor]:
+        p = problem
+        return operand(p.a, (p.m, p.k), 0), operand(p.b, (p.k, p.n), 1)
+
+    def engine(self, problem: Problem, isa: Isa) -> Engine:
+        """What `matmul` would run the problem on."""
+        return engines.choose(problem.a, problem.b, SB1.chunk, isa, [])
+
+    def plan(self, problem: Problem, isa: Isa, candidate: Candidate | None = None) -> Plan:
+        """The candidate's plan, or the one that `matmul` picks on `isa`.
+
+        Raises:  OptionError or PlanError if the problem has no such plan.
+        """
+        return self._planned(problem, isa, candidate, fill=False)[0]
+
+    def call(self, problem: Problem, isa: Isa, candidate: Candidate | None = None) -> Call:
+        """A call of that plan; what it needs is compiled and packed when it is first called."""
+        prepared: list[tuple[Prepared, list[int], list[Tensor]]] = []
+
+        def run() -> None:
+            if not prepared:
+                plan, operands = self._planned(problem, isa, candidate, fill=True)
+                prepared.append((Prepared(plan), [x.address for x in operands], operands))
+            kernel, addresses, _ = prepared[0]
+            kernel.run([*addresses])
+
+        return run
+
+    def _planned(
+        self, problem: Problem, isa: Isa, candidate: Candidate | None, *, fill: bool
+    ) -> tuple[Plan, list[Tensor]]:
+        isa = candidate.isa if candidate else isa
+        tuned = (candidate.row,) if candidate else tuning.rows(isa)
+        name = candidate.row.engine if candidate else None
+        with isas.use_isa(isa):
+            call = calls.Call("bench", None, self.threads)
+            a, b = self.operands(problem)
+            right: Tensor | gemm.PackedMatrix = b
+            if problem.packed:
+                engine = engines.named(name) if name else self.engine(problem, isa)
+                right = self._packed(call, problem, b, engine, tuned, fill=fill)
+            product = Product(call, a, right, SB1)
+            product.finish(None, None, 1.0, None, 1.0, None, None)
+            threads = call.sized(product.work, "products")
+        form = candidate.form if candidate else None
+        engine_name = None if problem.packed else name
+        plan = gemm.plan(product.contraction, isa, threads, form=form, engine=engine_name, tuned=tuned)
+        return plan, product.operands
+
+    def _packed(
+        self, call: calls.Call, problem: Problem, b: Tensor, engine: Engine, tuned: tuple[Tuned, ...], *, fill: bool
+    ) -> gemm.PackedMatrix:
+        k, n = b.shape
+        isa = call.isa
+        panels = Tensor.empty((gemm.packed_elements(k, n, isa, (), engine, tuned),), engine.word)
+        if fill and panels.size:
+            lying = matrix(call, "b", b, b.shape)
+            Prepared(gemm.plan_pack(k, n, lying, isa, 1, (), engine, problem.a, tuned)).run([b.address, panels.address])
+        nr = gemm.panel_columns(isa, engine, tuned)
+        return gemm.PackedMatrix(panels, b.shape, nr, isa.name, b.dtype, engine.name)

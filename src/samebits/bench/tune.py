@@ -1,0 +1,127 @@
+"""Choosing tiles and sizes of cache blocks for this machine, one engine at a time.
+
+First tiles, then sizes with the best tile, each over a few shapes, in turns beside the shipped choice; the winner is
+measured once more and kept only if it is really faster. Start at `tune`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from samebits import dtypes, tuning
+from samebits.bench import candidates, rank
+from samebits.bench.measure import Call
+from samebits.bench.trial import Candidate, Problem, Workbench
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
+from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm.contraction import SB1
+from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.tuned import Tuned, shipped
+from samebits.kernels.plan import Plan
+
+# Small, square, few rows with a kept weight, few rows: M, K, N and whether b is packed.
+SHAPES = ((48, 256, 256, False), (640, 1024, 640, False), (8, 1536, 1536, True), (1, 2048, 2048, False))
+_QUICK = 2
+# What a row must gain over the shipped one, in all and for each shape, to be kept: less is the machine's noise.
+_GAIN, _LOSS = 1.02, 0.95
+_ROUNDS, _CONFIRMED = 5, 11
+_GROUP = 6
+
+_PAIRS = tuple(
+    (getattr(dtypes, a), getattr(dtypes, b))
+    for a, b in (
+        ("float32", "float32"), ("bfloat16", "bfloat16"), ("float64", "float64"), ("uint8", "int8"), ("int8", "int8"),
+        ("uint8", "uint8"), ("int8", "uint8"),
+    )
+)  # fmt: skip
+
+
+def operands(isa: Isa) -> dict[Engine, tuple[DType, DType]]:
+    """The engines that products run on, on this row, each with dtypes that choose it."""
+    found: dict[Engine, tuple[DType, DType]] = {}
+    for a, b in _PAIRS:
+        found.setdefault(engines.choose(a, b, SB1.chunk, isa, []), (a, b))
+    return found
+
+
+def tune(
+    isa: Isa, threads: int, *, quick: bool = False, progress: Callable[[str], None] = lambda done: None,
+    time: rank.Timer | None = None,
+) -> tuning.Record:  # fmt: skip
+    """Measure every engine of the row; the record is not written.
+
+    Args:    quick: fewer shapes, tiles and sizes.   progress: told what is measured.
+             time: for tests, which never time.
+    """
+    search = _Search(isa, threads, time or rank.timer(threads), quick)
+    rows, gains = list[Tuned](), list[tuple[str, float]]()
+    for engine, (a, b) in operands(isa).items():
+        row, gain = search.engine(engine, a, b, progress)
+        gains.append((engine.name, gain))
+        if row is not None:
+            rows.append(row)
+    return tuning.Record(isa.name, threads, tuple(rows), tuple(gains))
+
+
+class _Search:
+    """The measurements of one row."""
+
+    def __init__(self, isa: Isa, threads: int, seconds: rank.Timer, quick: bool) -> None:
+        self.isa, self.seconds, self.quick = isa, seconds, quick
+        self.bench = Workbench(threads)
+
+    def engine(self, engine: Engine, a: DType, b: DType, progress: Callable[[str], None]) -> tuple[Tuned | None, float]:
+        """The engine's best row, None where that is the shipped one, and its gain over it."""
+        shapes = SHAPES[-_QUICK - 1 : -1] if self.quick else SHAPES
+        problems = [Problem(m, k, n, a, b, packed) for m, k, n, packed in shapes]
+        best = default = shipped(engine, self.isa)
+        progress(f"{engine.name}: tiles")
+        best = self.fastest(problems, default, [replace(best, tile=x) for x in candidates.tiles(self.isa, self.quick)])
+        progress(f"{engine.name}: cache blocks")
+        best = self.fastest(problems, default, [replace(best, sizes=x) for x in candidates.sizes(self.quick)])
+        if best == default:
+            return None, 1.0
+        progress(f"{engine.name}: measuring the best again")
+        gains = self.gains(problems, default, [best], _CONFIRMED)[best]
+        gain = _mean(gains)
+        return (best, gain) if gain > _GAIN and min(gains) > _LOSS else (None, 1.0)
+
+    def fastest(self, problems: Sequence[Problem], default: Tuned, rows: Sequence[Tuned]) -> Tuned:
+        """The row that gains most, the first of equals."""
+        gains = self.gains(problems, default, rows, _ROUNDS)
+        return max(rows, key=lambda row: _mean(gains[row]))
+
+    def gains(
+        self, problems: Sequence[Problem], default: Tuned, rows: Sequence[Tuned], rounds: int
+    ) -> dict[Tuned, list[float]]:
+        """How many times as fast as the shipped row each is, for each problem.
+
+        Rows whose plans come out alike are measured once."""
+        found: dict[Tuned, list[float]] = {row: [] for row in rows}
+        for problem in problems:
+            plans = {row: self.plan(problem, row).steps for row in (*rows, default)}
+            speeds = {plans[default]: 1.0}
+            distinct = [(steps, row) for steps, row in {plans[row]: row for row in rows}.items() if steps not in speeds]
+            for start in range(0, len(distinct), _GROUP):
+                group = distinct[start : start + _GROUP]
+                calls = {str(i): self.call(problem, row) for i, (_, row) in enumerate(group)}
+                took = self.seconds(calls | {"shipped": self.call(problem, default)}, rounds)
+                speeds |= {steps: took["shipped"] / took[str(i)] for i, (steps, _) in enumerate(group)}
+            for row in rows:
+                found[row].append(speeds[plans[row]])
+        return found
+
+    def plan(self, problem: Problem, row: Tuned) -> Plan:
+        """The problem's plan with a row in force."""
+        return self.bench.plan(problem, self.isa, Candidate(self.isa, row))
+
+    def call(self, problem: Problem, row: Tuned) -> Call:
+        """A call of that plan."""
+        return self.bench.call(problem, self.isa, Candidate(self.isa, row))
+
+
+def _mean(gains: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, gains)) / len(gains))

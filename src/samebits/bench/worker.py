@@ -1,0 +1,90 @@
+"""Rankings in a process of their own, because OpenBLAS and OpenMP read their thread counts once.
+
+`ranked` starts `python -m samebits.bench.worker` and reads its lines: JSON, `{"doing": ...}` or `{"ranking": ...}`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from samebits import dtypes
+from samebits.bench import peers, rank
+from samebits.bench.rank import Entry, Ranking
+from samebits.bench.trial import Problem
+from samebits.codegen import isa as isas
+from samebits.errors import NativeError, SamebitsError
+
+_POOLS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def ranked(
+    problems: Sequence[Problem], isa: str, threads: int, against: Sequence[str], *, every: bool = False,
+    progress: Callable[[str], None] = lambda done: None,
+) -> list[Ranking]:  # fmt: skip
+    """One ranking a problem.
+
+    Raises:  NativeError if the process fails.
+    """
+    asked = {
+        "problems": [[p.m, p.k, p.n, p.a.name, p.b.name, p.packed] for p in problems],
+        "isa": isa, "threads": threads, "against": list(against), "every": every,
+    }  # fmt: skip
+    command = [sys.executable, "-m", "samebits.bench.worker", json.dumps(asked)]
+    environment = os.environ | dict.fromkeys(_POOLS, str(threads))
+    made = list[Ranking]()
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                for key, value in json.loads(line).items():
+                    if key == "doing":
+                        progress(value)
+                    elif key == "failed":
+                        raise NativeError(value)
+                    else:
+                        made.append(restored(value))
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise NativeError(f"bench: the process that measures ended with {process.returncode}")
+    return made
+
+
+def restored(value: dict[str, Any]) -> Ranking:
+    """A ranking from its plain values."""
+    entries = {name: tuple(Entry(**entry) for entry in value[name]) for name in ("candidates", "peers")}
+    return Ranking(**(value | entries))
+
+
+def answers(asked: dict[str, Any]) -> Iterator[Ranking]:
+    """The rankings asked for, measured in this process."""
+    isa = isas.named(asked["isa"])
+    for m, k, n, a, b, packed in asked["problems"]:
+        yield rank.rank(
+            Problem(m, k, n, dtypes.of(a), dtypes.of(b), packed), isa, asked["threads"], peers.named(asked["against"]),
+            every=asked["every"], progress=lambda done: _say("doing", done),
+        )  # fmt: skip
+
+
+def _say(key: str, value: object) -> None:
+    print(json.dumps({key: value}), flush=True)
+
+
+def main() -> None:
+    """Answer the one argument."""
+    try:
+        for ranking in answers(json.loads(sys.argv[1])):
+            _say("ranking", dataclasses.asdict(ranking))
+    except SamebitsError as error:
+        _say("failed", str(error))
+
+
+if __name__ == "__main__":
+    main()

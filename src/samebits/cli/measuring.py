@@ -1,0 +1,186 @@
+"""The subcommands that measure this machine: `tune` and `bench gemm`."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import click
+
+from samebits import driver, dtypes, errors, tuning
+from samebits.bench import chart, peers, worker
+from samebits.bench import tune as tuner
+from samebits.bench.trial import Problem
+from samebits.cli import screen
+from samebits.codegen import isa as isas
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
+from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm.contraction import SB1
+from samebits.native import cache
+
+# A cube in cache and one that is not, a layer on a few rows, one row of a wide one.
+_SHAPES = ((256, 256, 256), (1024, 1024, 1024), (8, 768, 3072), (1, 4096, 4096))
+
+
+class _Shape(click.ParamType[tuple[int, int, int]]):
+    """`M,K,N`."""
+
+    name = "M,K,N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int, int]:
+        if isinstance(value, tuple):
+            return value
+        parts = str(value).replace("x", ",").split(",")
+        if len(parts) != 3 or not all(part.isdecimal() and int(part) for part in parts):
+            self.fail(f"{value!r} is not M,K,N with three positive integers", param, ctx)
+        return int(parts[0]), int(parts[1]), int(parts[2])
+
+
+class _Peers(click.ParamType[tuple[str, ...]]):
+    """`torch,numpy`."""
+
+    name = "torch,numpy,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        known, names = [row.name for row in peers.ROWS], [name for name in str(value).split(",") if name]
+        for name in names:
+            if name not in known:
+                self.fail(f"{name!r} is not one of {', '.join(known)}", param, ctx)
+        return tuple(names)
+
+
+class _Missing(click.ClickException):
+    """What was asked for is not installed."""
+
+    exit_code = 2
+
+
+def _row(name: str | None, call: str) -> Isa:
+    """The Isa row to measure.
+
+    Raises:  OptionError if it is unknown, does not run here or is interpreted.
+    """
+    row = isas.named(name) if name else isas.current()
+    if not row.compiled:
+        rows = [row.name for row in isas.ROWS if row.compiled and row.available]
+        raise errors.OptionError(errors.message(call, "isa", "", repr(row.name), f"one of {rows}", "see samebits isas"))
+    return row
+
+
+_isa = click.option("--isa", metavar="NAME", help="The Isa row (see samebits isas); default: the fastest.")
+_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+
+
+@click.command()
+@_isa
+@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads to measure with.")
+@click.option("--quick", is_flag=True, help="Fewer shapes, tiles and sizes.")
+@click.option("--show", is_flag=True, help="Measure nothing, show what is kept.")
+@click.option("--clear", is_flag=True, help="Measure nothing, forget what is kept.")
+@_json
+def tune(isa: str | None, threads: int, quick: bool, show: bool, clear: bool, as_json: bool) -> None:
+    """Measure tiles and cache blocks of matrix products on this machine, and keep those that are faster.
+
+    Processes started afterwards plan products with them: other speed, the same bits. They are kept in the cache
+    directory for this processor, this version and one Isa row.
+    """
+    if show and clear:
+        raise click.UsageError("--show and --clear exclude each other.")
+    row = _row(isa, "tune")
+    record = None
+    if clear:
+        tuning.clear(row)
+    elif show:
+        record = tuning.read(row)
+    else:
+        if cache.directory() is None:
+            remedy = "set SAMEBITS_CACHE_DIR to a directory of your own with mode 0700"
+            raise errors.OptionError(
+                errors.message("tune", "cache directory", "", "none", "one to keep rows in", remedy)
+            )
+        with screen.progress() as progress:
+            record = tuner.tune(row, threads, quick=quick, progress=progress)
+        if not tuning.write(record):
+            raise errors.OptionError(
+                errors.message("tune", "cache directory", "", f"{cache.directory()}", "writable", "make room there")
+            )
+    if as_json:
+        click.echo(json.dumps(screen.tuned_json(row, record), indent=2))
+    else:
+        screen.tuned(row, record)
+
+
+@click.group()
+def bench() -> None:
+    """Measure kernels on this machine."""
+
+
+@bench.command()
+@click.argument("shapes", nargs=-1, type=_Shape(), metavar="[M,K,N]...")
+@click.option("--dtype", default="float32", show_default=True, help="Of both operands, or of each: uint8,int8.")
+@click.option("--threads", type=click.IntRange(1), help="Threads; default: every usable core.")
+@_isa
+@click.option("--packed", is_flag=True, help="Pack b before it is timed, as a weight that is kept.")
+@click.option("--every", is_flag=True, help="Every form with every tile and size; slow.")
+@click.option("--against", type=_Peers(), help="Libraries to measure beside; default: those installed.")
+@click.option(
+    "--assert", "asserts", is_flag=True, help="Exit with 1 if a picked kernel lags the best by more than 5 %."
+)
+@click.option("--chart", "picture", type=click.Path(dir_okay=False, path_type=pathlib.Path), help="Also a PNG.")
+@_json
+@click.pass_context
+def gemm(
+    ctx: click.Context, shapes: tuple[tuple[int, int, int], ...], dtype: str, threads: int | None, isa: str | None,
+    packed: bool, every: bool, against: tuple[str, ...] | None, asserts: bool, picture: pathlib.Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Rank the kernels that can compute products, with the picked one marked, beside other libraries.
+
+    Rates are medians of calls in turns. Exits with 0, with --assert 1 if a picked kernel lags, 2 if something asked for
+    is not installed.
+    """
+    row = _row(isa, "bench gemm")
+    a, b = _operands(dtype, row)
+    chosen = peers.ROWS if against is None else peers.named(against)
+    missing = [] if against is None else [peer for peer in chosen if not peer.installed]
+    if missing:
+        packages = " ".join(peer.package for peer in missing)
+        raise _Missing(f"--against: {', '.join(x.name for x in missing)} not installed; pip install {packages}")
+    if picture is not None:
+        try:
+            chart.check()
+        except errors.OptionError as error:
+            raise _Missing(str(error)) from None
+    problems = [Problem(m, k, n, a, b, packed) for m, k, n in shapes or _SHAPES]
+    names = [peer.name for peer in chosen if peer.installed]
+    with screen.progress() as progress:
+        rankings = worker.ranked(
+            problems, row.name, threads or driver.usable_cores(), names, every=every, progress=progress
+        )
+    exit_code = int(asserts and any(ranking.lags for ranking in rankings))
+    if as_json:
+        click.echo(json.dumps(screen.rankings_json(rankings, exit_code), indent=2))
+    else:
+        screen.rankings(rankings)
+    if picture is not None:
+        chart.draw(rankings, picture)
+    ctx.exit(exit_code)
+
+
+def _operands(dtype: str, row: Isa) -> tuple[DType, DType]:
+    """The dtypes of a and b.
+
+    Raises:  DTypeError if there are none such, or if nothing multiplies them.
+    """
+    names = dtype.split(",")
+    a, b = dtypes.of(names[0]), dtypes.of(names[-1])
+    if len(names) > 2:
+        raise errors.OptionError(
+            errors.message("bench gemm", "dtype", "", repr(dtype), "one name, or two", "name a and b")
+        )
+    engines.choose(a, b, SB1.chunk, row, [])
+    return a, b

@@ -1,0 +1,92 @@
+"""The picture of a ranking: its bars, and one clear error where matplotlib is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import sys
+import types
+
+import pytest
+
+from samebits.bench import chart
+from samebits.bench.rank import Entry, Ranking
+from samebits.errors import OptionError
+
+
+def ranking(candidates: int = 20, picked: int = 15, peak: float | None = 100.0) -> Ranking:
+    entries = tuple(Entry(f"candidate {i}", 1.0 + i, 90.0 - i, picked=i == picked) for i in range(candidates))
+    peers = (Entry("torch 1", 2.0, 50.0), Entry("numpy 2", None, None, note="cannot"))
+    return Ranking("1 x 2 x 3 float32", "GFLOP/s", "avx2", 2, entries, peers, 0.1, 1.5, peak)
+
+
+def test_bars_are_the_fastest_the_picked_and_the_peers() -> None:
+    found = chart.bars(ranking())
+    assert [rate for _, rate, _ in found] == sorted(rate for _, rate, _ in found)
+    names = [name for name, _, _ in found]
+    assert "candidate 15 (picked)" in names
+    assert {"candidate 0", "torch 1"} <= set(names)
+    assert "numpy 2" not in names
+    assert len(found) == 13
+    assert {kind for _, _, kind in found} == {"picked", "candidate", "peer"}
+
+
+def test_without_matplotlib_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(OptionError) as caught:
+        chart.draw([ranking()], tmp_path / "x.png")
+    expected = "bench: chart package is missing, must be matplotlib, installed; pip install 'samebits[bench]'"
+    assert str(caught.value) == expected
+    assert not (tmp_path / "x.png").exists()
+
+
+class _Panel:
+    """What a panel is asked for."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.spines = self
+
+    def __getitem__(self, names: list[str]) -> _Panel:
+        return self
+
+    def __getattr__(self, name: str) -> object:
+        return lambda *_, **__: self.said.append(name)
+
+
+def test_a_panel_a_problem_and_a_line_for_the_peak(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    panels = [_Panel(), _Panel()]
+
+    class Column(list):  # type: ignore[type-arg]
+        def __getitem__(self, at: object) -> object:
+            return panels
+
+    class Figure:
+        def __init__(self, **_: object) -> None: ...
+
+        def subplots(self, rows: int, *_: object, **__: object) -> object:
+            assert rows == 2
+            return Column()
+
+        def savefig(self, path: pathlib.Path, **facts: object) -> None:
+            if "read-only" in str(path):
+                raise PermissionError(13, "Permission denied")
+            path.write_text(str(facts["format"]))
+
+    figure = types.ModuleType("matplotlib.figure")
+    figure.Figure = Figure  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "matplotlib", types.ModuleType("matplotlib"))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", figure)
+    monkeypatch.setattr(chart, "check", lambda: None)
+    chart.draw([ranking(), ranking(peak=None)], tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_text() == "png"
+    assert "axvline" in panels[0].said
+    assert "axvline" not in panels[1].said
+    with pytest.raises(OptionError, match=r"must be writable; choose another: Permission denied$"):
+        chart.draw([ranking(), ranking()], tmp_path / "read-only.png")
+
+
+def test_a_png_is_drawn(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("matplotlib")
+    chart.draw([ranking(), ranking(3, 0)], tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")

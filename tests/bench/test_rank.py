@@ -1,0 +1,200 @@
+"""Rankings: the picked kernel is marked, a lag is believed only if it stays, peers that cannot multiply say why."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import pytest
+from rows import COMPILED_ROWS
+
+from samebits.bench import candidates, peak, rank, worker
+from samebits.bench.measure import Call
+from samebits.bench.peers import Peer
+from samebits.bench.trial import Candidate, Problem, Workbench, label, operand
+from samebits.codegen import isa as isas
+from samebits.dtypes import bfloat16, float32, float64, int8, uint8
+from samebits.errors import NativeError
+from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm.tiles import Tile, tile_for
+from samebits.kernels.gemm.tuned import SHIPPED, shipped
+from samebits.ops import matmul
+from samebits.ops.call import Prepared
+
+ISA = isas.best()
+CUBE = Problem(40, 300, 200, float32, float32)
+
+
+class Clock:
+    """A timer that times nothing: every call takes two seconds, but for those that were told otherwise."""
+
+    def __init__(self, **seconds: float | list[float]) -> None:
+        self.seconds = {rank.PICKED: 1.0, "peak": 1.0, **seconds}
+        self.asked: list[tuple[str, ...]] = []
+
+    def __call__(self, calls: Mapping[str, Call], rounds: int, *, pause: bool = False) -> dict[str, float]:
+        self.asked.append(tuple(calls))
+        return {name: self.of(name) for name in calls}
+
+    def of(self, name: str) -> float:
+        told = self.seconds.get(name, 2.0)
+        return told if isinstance(told, float) else told.pop(0) if len(told) > 1 else told[0]
+
+
+def another(problem: Problem) -> str:
+    """The label of a candidate that is not picked."""
+    bench = Workbench(1)
+    found = candidates.distinct(bench, problem, ISA, candidates.first(problem, ISA))
+    picked = label(bench.plan(problem, ISA))
+    assert picked in found
+    return next(name for name in found if name != picked)
+
+
+def test_candidates_are_ranked_and_the_picked_one_is_marked() -> None:
+    fast = another(CUBE)
+    found = rank.rank(CUBE, ISA, 1, time=Clock(**{fast: 0.97}))
+    assert [entry.picked for entry in found.candidates[:3]] == [False, True, False]
+    assert (found.best.name, found.best.seconds) == (fast, pytest.approx(0.97))
+    assert sum(entry.picked for entry in found.candidates) == 1
+    assert found.picked.name == label(Workbench(1).plan(CUBE, ISA))
+    assert found.picked.rate == pytest.approx(2e-9 * 40 * 300 * 200)
+    assert found.lag == pytest.approx(1 / 0.97 - 1)
+    assert not found.lags
+    assert found.verdict == "40 x 300 x 200 float32: picked is within 5% of the best"
+    assert (found.ratio, found.peers, found.unit) == (None, (), "GFLOP/s")
+    assert len({entry.name for entry in found.candidates}) == len(found.candidates) > 20
+    assert {entry.screened for entry in found.candidates} == {False, True}
+
+
+def test_a_lag_is_named_and_measured_again() -> None:
+    fast, clock = another(CUBE), Clock()
+    clock.seconds[fast] = 0.8
+    found = rank.rank(CUBE, ISA, 1, time=clock)
+    assert found.lags
+    assert found.lag == pytest.approx(0.25)
+    assert found.verdict.endswith(f"picked {found.picked.name} lags by 25.0% behind {fast}")
+    assert [asked for asked in clock.asked if set(asked) == {fast, rank.PICKED}] == [(fast, rank.PICKED)] * 2
+
+
+def test_a_lag_that_does_not_stay_is_noise() -> None:
+    fast = another(CUBE)
+    found = rank.rank(CUBE, ISA, 1, time=Clock(**{fast: [0.8, 0.8, 0.99, 0.7]}))
+    assert not found.lags
+    assert found.lag == pytest.approx(1 / 0.99 - 1)
+
+
+def _peer(name: str, made: object) -> Peer:
+    return Peer(name, (name,), name, lambda a, b, packed, threads: made)  # type: ignore[return-value,arg-type]
+
+
+def test_peers_stand_beside_and_say_why_they_do_not_multiply() -> None:
+    def broken() -> None:
+        raise RuntimeError("no kernel\nfor that")
+
+    several = [_peer("slow", lambda: 0), _peer("fast", lambda: 0), _peer("lacks", "has no such dtype")]
+    found = rank.rank(CUBE, ISA, 1, [*several, _peer("broken", broken)], time=Clock(slow=4.0, fast=0.5))
+    assert [(x.name, x.seconds, x.note) for x in found.peers] == [
+        ("fast", 0.5, ""), ("slow", 4.0, ""), ("lacks", None, "has no such dtype"),
+        ("broken", None, "refused: no kernel"),
+    ]  # fmt: skip
+    assert found.ratio == pytest.approx(0.5)
+
+
+def test_packed_and_integer_problems_have_candidates() -> None:
+    for problem in (
+        Problem(8, 300, 200, float32, float32, True), Problem(1, 300, 200, uint8, int8),
+        Problem(8, 300, 200, bfloat16, bfloat16, True), Problem(9, 300, 200, float64, float64),
+    ):  # fmt: skip
+        found = rank.rank(problem, ISA, 1, time=Clock())
+        assert len(found.candidates) > 5, problem
+        assert found.best.picked
+        assert found.unit == ("GOP/s" if problem.a is uint8 else "GFLOP/s")
+    assert str(Problem(1, 2, 3, uint8, int8, True)) == "1 x 2 x 3 uint8 x int8, b packed"
+
+
+def test_every_is_every_form_tile_and_size() -> None:
+    some, every = (list(candidates.first(CUBE, ISA, every)) for every in (False, True))
+    assert len(every) > 5 * len(some)
+    assert {c.row.sizes for c in every} >= set(candidates.sizes())
+    assert {c.row.tile for c in some} >= set(candidates.tiles(ISA))
+
+
+def test_tiles_and_sizes_start_with_the_shipped_ones_and_fit() -> None:
+    for isa in COMPILED_ROWS:
+        for quick in (False, True):
+            found = candidates.tiles(isa, quick)
+            assert found[0] == tile_for(isa)
+            assert all(tile == tile_for(isa) or tile.fits(isa) for tile in found)
+            assert len(set(found)) == len(found)
+    assert candidates.sizes()[0] == candidates.sizes(quick=True)[0] == SHIPPED
+
+
+def test_candidates_multiply_with_the_same_bits() -> None:
+    for problem in (CUBE, Problem(5, 70, 90, int8, uint8, True)):
+        bench = Workbench(1)
+        a, b = bench.operands(problem)
+        expected = matmul.matmul(a, b).tobytes()
+        engine = bench.engine(problem, ISA)
+        for tile in (Tile(3, 1), Tile(2, 3)):
+            row = dataclasses.replace(shipped(engine, ISA), tile=tile)
+            plan, operands = bench._planned(problem, ISA, Candidate(ISA, row), fill=True)
+            Prepared(plan).run([x.address for x in operands])
+            assert operands[-1].tobytes() == expected, (problem, tile)
+
+
+def test_calls_of_a_workbench_run() -> None:
+    bench = Workbench(1)
+    call = bench.call(CUBE, ISA)
+    assert call() is None
+    assert call() is None
+
+
+def test_operands_have_their_dtype_and_are_the_same_again() -> None:
+    for dtype in (float32, float64, bfloat16, int8, uint8):
+        x, y = (operand(dtype, (3, 5), 1) for _ in range(2))
+        assert (x.dtype, x.tobytes()) == (dtype, y.tobytes())
+
+
+@pytest.mark.parametrize("isa", COMPILED_ROWS, ids=lambda row: row.name)
+def test_peaks_count_the_steps_that_were_taken(isa: isas.Isa) -> None:
+    for engine in engines.ROWS:
+        rate = peak.rate(engine, isa, 1, Clock(peak=1e-9))
+        if not engine.is_native(isa):
+            assert rate is None
+            continue
+        assert rate == pytest.approx(2 * engine.depth * engine.lanes(isa) * peak.CHAINS * peak.STEPS)
+
+
+def test_rankings_come_back_from_another_process_as_they_were() -> None:
+    made = rank.rank(CUBE, ISA, 1, [_peer("lacks", "why")], time=Clock())
+    assert worker.restored(dataclasses.asdict(made)) == made
+
+
+class _Process:
+    """A process that has printed these lines."""
+
+    def __init__(self, lines: list[str], returncode: int = 0) -> None:
+        self.stdout, self.returncode, self.killed = iter(lines), returncode, False
+
+    def __enter__(self) -> _Process:
+        return self
+
+    def __exit__(self, *why: object) -> None: ...
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+def test_what_the_process_says_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def answer(lines: list[str], returncode: int = 0) -> list[rank.Ranking]:
+        monkeypatch.setattr(worker.subprocess, "Popen", lambda *_, **__: _Process(lines, returncode))
+        return worker.ranked([CUBE], ISA.name, 1, [], progress=told.append)
+
+    assert answer(['{"doing": "this"}\n']) == []
+    assert told == ["this"]
+    with pytest.raises(NativeError, match=r"^it cannot$"):
+        answer(['{"failed": "it cannot"}\n'])
+    with pytest.raises(NativeError, match=r"^bench: the process that measures ended with -9$"):
+        answer([], -9)

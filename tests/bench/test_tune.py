@@ -1,0 +1,96 @@
+"""Tuning keeps what is really faster, for every engine of a row; no test times anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from rows import COMPILED_ROWS
+
+from samebits import tuning
+from samebits.bench import candidates, tune
+from samebits.bench.measure import Call
+from samebits.bench.trial import Candidate, Problem, Workbench
+from samebits.codegen import isa as isas
+from samebits.codegen.isa import Isa
+from samebits.kernels.gemm.tiles import Tile, tile_for
+from samebits.kernels.gemm.tuned import SHIPPED, Tuned
+
+Seconds = Callable[[Problem, Tuned], float]
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Seconds], object]:
+    """A timer that says what a function of problem and row says."""
+    rows: dict[Call, tuple[Problem, Tuned]] = {}
+
+    def call(self: Workbench, problem: Problem, isa: Isa, candidate: Candidate) -> Call:
+        def run() -> None:
+            raise AssertionError("a test ran what it should not time")
+
+        rows[run] = problem, candidate.row
+        return run
+
+    monkeypatch.setattr(Workbench, "call", call)
+
+    def made(seconds: Seconds) -> object:
+        def timer(calls: Mapping[str, Call], rounds: int, *, pause: bool = False) -> dict[str, float]:
+            return {name: seconds(*rows[run]) for name, run in calls.items()}
+
+        return timer
+
+    return made
+
+
+def test_every_engine_of_a_row_is_measured() -> None:
+    for isa in COMPILED_ROWS:
+        found = tune.operands(isa)
+        assert {"fma float32", "fma float64"} <= {engine.name for engine in found}
+        for engine in found:
+            assert engine.is_native(isa)
+
+
+def test_what_is_faster_is_kept(timed: Callable[[Seconds], object]) -> None:
+    isa = isas.best()
+    best = next(tile for tile in candidates.tiles(isa) if tile != tile_for(isa))
+    sizes = candidates.sizes()[5]
+
+    def seconds(problem: Problem, row: Tuned) -> float:
+        return 1.0 - 0.2 * (row.tile == best) - 0.1 * (row.sizes == sizes)
+
+    said: list[str] = []
+    record = tune.tune(isa, 1, time=timed(seconds), progress=said.append)  # type: ignore[arg-type]
+    assert {row.tile for row in record.rows} == {best}
+    assert {row.engine for row in record.rows} == {engine.name for engine in tune.operands(isa)}
+    assert all(gain > 1.2 for _, gain in record.gains)
+    # Where sizes change no plan, they stay as shipped.
+    assert {row.sizes for row in record.rows} <= {sizes, SHIPPED}
+    assert next(row.sizes for row in record.rows if row.engine == "fma float32") == sizes
+    assert said[:3] == [
+        f"{record.gains[0][0]}: {what}" for what in ("tiles", "cache blocks", "measuring the best again")
+    ]
+    assert (record.isa, record.threads) == (isa.name, 1)
+
+
+def test_noise_and_what_costs_a_shape_is_not_kept(timed: Callable[[Seconds], object]) -> None:
+    isa = isas.best()
+    best = next(tile for tile in candidates.tiles(isa) if tile != tile_for(isa))
+    little = tune.tune(isa, 1, quick=True, time=timed(lambda p, row: 1 - 0.015 * (row.tile == best)))  # type: ignore[arg-type]
+    assert little.rows == ()
+    assert {gain for _, gain in little.gains} == {1.0}
+
+    def lopsided(problem: Problem, row: Tuned) -> float:
+        return (2.0 if problem.m < 100 else 0.1) if row.tile == best else 1.0
+
+    assert tune.tune(isa, 1, quick=True, time=timed(lopsided)).rows == ()  # type: ignore[arg-type]
+
+
+def test_a_record_that_was_made_is_read_back(
+    timed: Callable[[Seconds], object], tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", f"{tmp_path}/cache")
+    isa = isas.best()
+    record = tune.tune(isa, 2, quick=True, time=timed(lambda p, row: 1 - 0.3 * (row.tile == Tile(4, 4))))  # type: ignore[arg-type]
+    assert tuning.write(record)
+    assert tuning.read(isa) == record
+    assert all(row.sizes == SHIPPED for row in record.rows)
