@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 from typing import Any
 
 import guard
@@ -68,6 +69,14 @@ def test_bits_ignore_threads_and_neighbours() -> None:
         for right in (b, sb.pack(b)):
             assert_bits(sb.grouped_matmul(a, right, sizes, threads=threads), due, threads)
     assert_bits(sb.grouped_matmul(a[100:104], b[2:4], [3, 1]), due[100:104])
+    with concurrent.futures.ThreadPoolExecutor(4) as callers:
+        for got in callers.map(lambda threads: sb.grouped_matmul(a, b, sizes, threads=threads), [2, 1, 3, 2] * 4):
+            assert_bits(got, due)
+    # Many small groups, each the task of one thread, beside zero points' workspaces and one that all threads share.
+    x, w = draw(np.int8, 300, 129), draw(np.int8, 40, 129, 65, seed=1)
+    sizes = [100, *[3] * 38, 7]
+    for right in (w, sb.pack(w)):
+        assert_bits(sb.grouped_matmul(x, right, sizes, threads=2), expected(x, w, sizes))
 
 
 def test_layouts_bias_and_out() -> None:

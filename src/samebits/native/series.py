@@ -1,7 +1,8 @@
-"""Series: plans that run one after the other in one native call, each on addresses that the call brings.
+"""Series: independent plans that run in one native call, each on addresses that the call brings.
 
 A `Table` is made once and run often; a series is made for one run, out of plans that were laid out before. Its words
-are those of a table (`pool_text`). Start at `run`.
+are those of a table (`pool_text`): the steps of plans for all threads, one after the other, and then one step whose
+tasks are the plans for one thread, whole. Start at `run`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from samebits.codegen import isa as isas
 from samebits.kernels.plan import Operand, Plan
 from samebits.native import scratch
 from samebits.native.table import HEADER, STEP, Table, grain
@@ -51,48 +53,112 @@ def lay(plan: Plan) -> Laid:
 
 
 def run(parts: Sequence[tuple[Laid, Sequence[int]]], threads: int) -> None:
-    """Perform plans of `threads` threads in their order, each with one address an operand; they share a workspace."""
+    """Perform plans, each with one address an operand, on memory that no two of them share but to read.
+
+    A plan for `threads` threads is shared by them; those for one are taken by whoever is free, in their order, and each
+    has a workspace of its own.
+    """
     if not parts:
         return
     plans = [laid.plan for laid, _ in parts]
-    workspace = scratch.take(max(plan.workspace_bytes for plan in plans))
-    size_bytes = max(-(-plan.scratch_bytes // _LINE_BYTES) * _LINE_BYTES for plan in plans)
+    behind = max([_rounded(plan.workspace_bytes) for plan in plans if plan.threads == threads], default=0)
+    workspace = scratch.take(behind + sum(_rounded(x.workspace_bytes) for x in plans if x.threads != threads))
+    size_bytes = max(_rounded(plan.scratch_bytes) for plan in plans)
     block = scratch.take(size_bytes * threads)
     try:
-        if plans[0].isa.compiled:
-            _run_native(parts, threads, workspace.address, block.address, size_bytes)
-        else:
+        if not plans[0].isa.compiled:
             for laid, addresses in parts:
                 _table(laid.plan).run([*addresses, workspace.address])
+        else:
+            _run_native(parts, threads, workspace.address, workspace.address + behind, block.address, size_bytes)
     finally:
         scratch.give(block)
         scratch.give(workspace)
 
 
 def _run_native(
-    parts: Sequence[tuple[Laid, Sequence[int]]], threads: int, workspace: int, block: int, size_bytes: int
+    parts: Sequence[tuple[Laid, Sequence[int]]], threads: int, workspace: int, behind: int, block: int, size_bytes: int
 ) -> None:
     from samebits.native import pool
 
-    steps, arguments, shares = array("q"), array("q"), 0
+    steps, own, whole, arguments = array("q"), array("q"), array("q"), array("q")
     for laid, addresses in parts:
-        start, places = len(arguments), (*addresses, workspace)
+        shared = laid.plan.threads == threads
+        start, places = len(arguments), (*addresses, workspace if shared else behind)
         arguments.extend(laid.arguments)
         for position, operand, offset in laid.operands:
             arguments[start + position] = places[operand] + offset
+        if not shared:
+            whole.extend((len(own), len(laid.steps)))
+            behind += _rounded(laid.plan.workspace_bytes)
+        into = steps if shared else own
         for kernel, at, tasks, each in laid.steps:
-            steps.extend((kernel, start + at, tasks, each))
-            shares |= tasks > 1
-    base = arguments.buffer_info()[0]
-    for i in range(1, len(steps), STEP):
-        steps[i] = base + 8 * steps[i]
-    workers = pool.pool(threads).address if shares and threads > 1 else 0
-    words = array("q", [len(steps) // STEP, threads, block, size_bytes, workers, *[0] * (HEADER - 5)])
-    words.extend(steps)
-    pool.run_function()(words.buffer_info()[0])
+            into.extend((kernel, start + at, tasks, each))
+    for words, stride, base in ((steps, STEP, arguments), (own, STEP, arguments), (whole, 2, own)):
+        begin = base.buffer_info()[0]
+        for i in range(int(words is not whole), len(words), stride):
+            words[i] = begin + 8 * words[i]
+    if whole:
+        steps.extend((_parts(), whole.buffer_info()[0], len(whole) // 2, 1))
+    workers = pool.pool(threads).address if threads > 1 else 0
+    table = array("q", [len(steps) // STEP, threads, block, size_bytes, workers, *[0] * (HEADER - 5)])
+    table.extend(steps)
+    pool.run_function()(table.buffer_info()[0])
+
+
+def _rounded(size_bytes: int) -> int:
+    return -(-size_bytes // _LINE_BYTES) * _LINE_BYTES
+
+
+@functools.cache
+def _parts() -> int:
+    """The address of `parts`."""
+    from samebits.native import compile
+
+    host = next(row for row in isas.ROWS if row.compiled and row.available)
+    return compile.addresses(_TEXT, ("parts",), host.target())[0]
 
 
 @functools.lru_cache(maxsize=64)
 def _table(plan: Plan) -> Table:
     slots = len(plan.operands) + 1
     return Table([(plan, range(slots))], slots, plan.threads)
+
+
+# A kernel whose arguments are two words a task: where steps as in a table begin, and how many of them it performs.
+_TEXT = """
+define void @parts(ptr %list, i64 %begin, i64 %end, ptr %scratch) {
+entry:
+  %some = icmp slt i64 %begin, %end
+  br i1 %some, label %part, label %done
+part:
+  %t = phi i64 [ %begin, %entry ], [ %t1, %after ]
+  %place = shl i64 %t, 1
+  %steps.at = getelementptr i64, ptr %list, i64 %place
+  %steps = load ptr, ptr %steps.at
+  %count.at = getelementptr i64, ptr %steps.at, i64 1
+  %count = load i64, ptr %count.at
+  br label %next
+next:
+  %i = phi i64 [ 0, %part ], [ %i1, %step ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %step, label %after
+step:
+  %offset = shl i64 %i, 2
+  %step.at = getelementptr i64, ptr %steps, i64 %offset
+  %kernel = load ptr, ptr %step.at
+  %arguments.at = getelementptr i64, ptr %step.at, i64 1
+  %arguments = load ptr, ptr %arguments.at
+  %tasks.at = getelementptr i64, ptr %step.at, i64 2
+  %tasks = load i64, ptr %tasks.at
+  call void %kernel(ptr %arguments, i64 0, i64 %tasks, ptr %scratch)
+  %i1 = add i64 %i, 1
+  br label %next
+after:
+  %t1 = add i64 %t, 1
+  %again = icmp slt i64 %t1, %end
+  br i1 %again, label %part, label %done
+done:
+  ret void
+}
+"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from samebits.errors import ShapeError, message
 from samebits.kernels import gemm
 from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import SB1, Contraction, Spec
+from samebits.kernels.plan import Plan
 from samebits.native import series
 from samebits.ops.call import Call
 from samebits.ops.move import fill
@@ -23,6 +25,10 @@ from samebits.tensor import Tensor
 _INTEGERS = tuple(row for row in dtypes.ROWS if row.is_integer and row.width_bits >= 8)
 # Sizes of groups whose plans are kept.
 _KEPT = 4096
+# A group with at most this part of a thread's rows is one thread's: the last one to end idles for no more.
+_SMALL = 8
+# Workspace that such a group may have; what packs b first has more, and is better shared.
+_OWN_BYTES = 1 << 16
 
 
 def grouped_matmul(
@@ -106,25 +112,35 @@ def _parts(
     product: Product, b: gemm.PackedMatrix | Tensor, addend: Tensor | None, sizes: list[int], threads: int
 ) -> list[tuple[series.Laid, list[int]]]:
     """What each group with rows runs, and the addresses of its operands."""
-    x, isa = product.given[0], product.call.isa
+    isa, used = product.call.isa, sum(sizes)
     known = _known(replace(product.contraction, m=0), isa, threads)
-    lying = [_place(x), _place(b), *([] if addend is None else [_place(addend)]), _place(product.target)]
+    lying = [_place(product.given[0]), _place(b), *([] if addend is None else [_place(addend)]), _place(product.target)]
     of_rows = {0, len(lying) - 1}
-    parts, start = list[tuple[series.Laid, list[int]]](), 0
-    for g, size in enumerate(sizes):
-        if not size:
-            continue
+    starts = itertools.accumulate(sizes, initial=0)
+    groups = [(g, size, start) for g, (size, start) in enumerate(zip(sizes, starts, strict=False)) if size]
+    if threads > 1:
+        groups.sort(key=lambda group: -group[1])
+    parts = list[tuple[series.Laid, list[int]]]()
+    for g, size, start in groups:
         bits = [bit + step * (start if i in of_rows else g) for i, (bit, step) in enumerate(lying)]
-        key = size, bits[0] & 7, bits[1] & 7
+        one = size * threads * _SMALL <= used
+        key = size, one, bits[0] & 7, bits[1] & 7
         laid = known.get(key)
         if laid is None:
             if len(known) >= _KEPT:
                 known.clear()
             contraction = _contraction(product, b, g, range(start, start + size))
-            laid = known[key] = series.lay(gemm.plan(contraction, isa, threads, tuned=tuning.rows(isa)))
+            laid = known[key] = series.lay(_plan(contraction, isa, threads, one))
         parts.append((laid, [bit >> 3 for bit in bits]))
-        start += size
     return parts
+
+
+def _plan(c: Contraction, isa: Isa, threads: int, one: bool) -> Plan:
+    """How one group runs: on one thread if it should and needs little memory of its own, else shared by all."""
+    alone = gemm.plan(c, isa, 1 if one else threads, tuned=tuning.rows(isa))
+    if not one or alone.workspace_bytes <= _OWN_BYTES:
+        return alone
+    return gemm.plan(c, isa, threads, tuned=tuning.rows(isa))
 
 
 def _place(x: gemm.PackedMatrix | Tensor) -> tuple[int, int]:
@@ -145,6 +161,6 @@ def _contraction(product: Product, b: gemm.PackedMatrix | Tensor, g: int, rows: 
 
 
 @functools.lru_cache(maxsize=64)
-def _known(contraction: Contraction, isa: Isa, threads: int) -> dict[tuple[int, int, int], series.Laid]:
+def _known(contraction: Contraction, isa: Isa, threads: int) -> dict[tuple[int, bool, int, int], series.Laid]:
     """Plans of groups that differ in nothing but their number of rows, and the bits at which they begin."""
     return {}
