@@ -1,6 +1,6 @@
-"""Scales and requantisation: products of quantised operands have the bits of numerics.md sections 2 and 3.
+"""Scales, quantisation and requantisation: such products have the bits of numerics.md sections 2 and 3.
 
-That requantisation rounds exactly is held by kernels/test_requantize.py; here it is one step of a product.
+How one element is quantised and requantised is held by kernels/test_quantize.py; here they are steps of a product.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ def test_what_cannot_be_requantised_is_refused() -> None:
             half,
             {**both, "out_scale": 1.0},
             sb.OptionError,
-            "matmul: out_scale is given for float32 and float32, must be left out; pass integers",
+            "matmul: out_scale is given for float32 and float32, must be left out; pass integers, or a_dtype",
         ),
         (
             whole,
@@ -289,3 +289,111 @@ def test_what_cannot_be_requantised_is_refused() -> None:
     zero = np.ones(2, np.int8)
     with pytest.raises(sb.LayoutError):
         sb.matmul(whole[0], whole, **both, out_scale=1.0, out_zero_point=zero, out=zero)
+
+
+@pytest.mark.parametrize("row", PRODUCT_ROWS, ids=lambda row: row.name)
+def test_products_of_what_is_quantised_on_every_row(row: Any) -> None:
+    with sb.use_isa(row):
+        x, y, scale = drawn("bfloat16", 5, 70), drawn("int8", 70, 49), scales(5) * F32(0.1)
+        q = exact.quantize(x.astype(F32), scale[:, None], np.array(-3, np.int8))
+        due = integers(q, y, -3)
+        given = {"a_dtype": "int8", "a_scale": scale, "a_zero_point": -3}
+        assert_bits(sb.matmul(x, y, **given, out_dtype="int32"), due.astype(np.int32))
+        got = sb.matmul(x, y, **given, b_scale=0.1, out_scale=20.0, out_zero_point=7)
+        assert_bits(got, requantized(due, scale, 0.1, 20.0, 7, "int8"))
+
+
+def test_products_of_what_is_quantised_in_every_form() -> None:
+    x = drawn("float32", 3, 5, 70)
+    x[0, 0, :4] = np.nan, np.inf, -np.inf, 1e30
+    zeros, scale = drawn("uint8", 3, 5), scales(3, 5) * F32(0.1)
+    q = exact.quantize(x, scale[..., None], zeros[..., None])
+    y, b_zero = drawn("int8", 70, 33, seed=1), drawn("int8", 33)
+    due = integers(q, y, zeros, b_zero).astype(np.int32)
+    given = {"a_dtype": "uint8", "a_scale": scale, "a_zero_point": zeros, "b_zero_point": b_zero}
+    for right in (y, np.asfortranarray(y), sb.pack(y, left="uint8")):
+        for left in (x, np.ascontiguousarray(x.swapaxes(0, 2)).swapaxes(0, 2), x[:, ::-1].copy()[:, ::-1]):
+            assert_bits(sb.matmul(left, right, **given, out_dtype="int32"), due)
+        factor = np.asarray(scale[..., None] * F32(0.5))
+        assert_bits(sb.matmul(x, right, **given, b_scale=0.5), due.astype(F32) * factor)
+    plan = sb.plan_matmul(x, y, **given)
+    assert "a: float32 quantised to uint8, 1050 bytes of the workspace" in str(plan)
+    assert_bits(sb.matmul(x, y, **given, plan=plan), due.astype(F32) * scale[..., None])
+    # A scale for each batch of an operand that repeats; a vector; few columns, which turn the product around.
+    many = sb.matmul(x[:1], np.stack([y, y[::-1]]), a_dtype="int8", a_scale=scales(2, 5), out_dtype="int32")
+    q = exact.quantize(x[:1], scales(2, 5)[..., None], np.array(0, np.int8))
+    assert_bits(many, integers(q, np.stack([y, y[::-1]])).astype(np.int32))
+    whole = integers(exact.quantize(x[1], np.array(0.03, F32), np.array(0, np.int8)), y)
+    options = {"a_dtype": "int8", "a_scale": 0.03, "out_dtype": "int32"}
+    assert_bits(sb.matmul(x[1, 2], y, **options), whole[2].astype(np.int32))
+    assert_bits(sb.matmul(x[1], y[:, :1], **options), whole[:, :1].astype(np.int32))
+    for m, n, k in ((0, 3, 4), (3, 0, 4), (3, 4, 0)):
+        empty = sb.matmul(np.ones((m, k), F32), np.ones((k, n), np.int8), **options)
+        assert_bits(empty, np.zeros((m, n), np.int32))
+    nibbles = sb.Tensor.zeros((70, 33), "int4")
+    assert_bits(sb.matmul(x[1], nibbles, **options), np.zeros((5, 33), np.int32))
+
+
+def test_quantised_products_beside_onnxruntime() -> None:
+    onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    helper, kinds = onnx.helper, onnx.TensorProto
+    x, y = drawn("float32", 30, 40), drawn("int8", 40, 20, seed=1)
+    x[0, :3] = [1e9, -1e9, 0.5 * 0.03]
+    feeds = {"x": x, "s": np.array(0.03, F32), "z": np.array(100, np.uint8), "y": y, "yz": np.array(-3, np.int8)}
+    types = {np.dtype("uint8"): kinds.UINT8, np.dtype("int8"): kinds.INT8, np.dtype("float32"): kinds.FLOAT}
+    inputs = [helper.make_tensor_value_info(n, types[v.dtype], v.shape) for n, v in feeds.items()]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("MatMulInteger", ["q", "y", "z", "yz"], ["out"]),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("out", kinds.INT32, [30, 20])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (due,) = session.run(None, feeds)
+    given = {"a_dtype": "uint8", "a_scale": 0.03, "a_zero_point": 100, "b_zero_point": -3}
+    assert_bits(sb.matmul(x, y, **given, out_dtype="int32"), due)
+
+
+def test_what_cannot_be_quantised_is_refused() -> None:
+    half, whole = np.ones((2, 2), F32), np.ones((2, 2), np.int8)
+    cases: list[tuple[Array, Array, dict[str, Any], type[Exception], str]] = [
+        (
+            whole,
+            whole,
+            {"a_scale": 1.0},
+            sb.DTypeError,
+            "matmul: a dtype is int8, must be float32 or bfloat16 or float16 beside a_dtype; leave a_dtype out",
+        ),
+        (
+            half,
+            half,
+            {"a_scale": 1.0},
+            sb.DTypeError,
+            "matmul: b dtype is float32, must be one that multiplies with int8; convert one to the kind of the other",
+        ),
+        (
+            half,
+            whole,
+            {},
+            sb.OptionError,
+            "matmul: a_scale is None, must be given beside a_dtype; pass what one unit of the integers stands for",
+        ),
+        (
+            half,
+            whole,
+            {"a_scale": 1.0, "a_dtype": "int4"},
+            sb.OptionError,
+            "matmul: a_dtype is int4, must be int8 or uint8; leave it out for another",
+        ),
+        (
+            half,
+            whole,
+            {"a_scale": 1.0, "b_scale": 1.0, "out_dtype": "int32"},
+            sb.OptionError,
+            "matmul: a_scale or b_scale is given for int32, must be left out; pass out_dtype='float32'",
+        ),
+    ]
+    for a, b, options, kind, text in cases:
+        with pytest.raises(kind) as caught:
+            sb.matmul(a, b, **{"a_dtype": "int8", **options})
+        assert str(caught.value) == text

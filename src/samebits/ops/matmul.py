@@ -27,8 +27,8 @@ _Shape = tuple[int, ...]
 def matmul(
     a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
     beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, a_scale: Any = None, b_scale: Any = None,
-    out_scale: Any = None, out_zero_point: Any = None, out_dtype: Any = None, out: Any = None, spec: Spec = SB1,
-    threads: int | None = None, plan: Plan | None = None,
+    out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None, out_dtype: Any = None, out: Any = None,
+    spec: Spec = SB1, threads: int | None = None, plan: Plan | None = None,
 ) -> Any:  # fmt: skip
     """activation((sum_k a[..., m, k] * b[..., k, n]) * (a_scale * b_scale) * alpha + beta * c + bias).
 
@@ -48,6 +48,8 @@ def matmul(
                 both scales. Then sum * a_scale * b_scale / out_scale is rounded once, half to even, as the rational
                 that it is, and bias is int32, added to the sum; there is no alpha, c or activation.
              out_zero_point: added to that before it saturates: an int, or an array of out_dtype, [] or [N]; default 0.
+             a_dtype: int8 or uint8: what float32, float16 or bfloat16 a is quantised to first, in a step of the plan:
+                rint(a / a_scale) + a_zero_point, saturating. With an integer out_dtype a_scale does nothing else.
              out_dtype: what the result is rounded to, once: float32, float16 or bfloat16; float64 or float32 of a
                 float64 product; int64 of integers too. Default: bfloat16 or float16 where both operands are, float32 of
                 integers with a scale, else what is summed in. With out_scale: int8, which is the default, or uint8.
@@ -61,7 +63,7 @@ def matmul(
     call = Call("matmul", a, threads)
     if plan is not None and not isinstance(plan, Plan):
         raise OptionError(message("matmul", "plan", "", repr(plan), "a Plan", "make it with plan_matmul"))
-    product = Product(call, a, b, spec)
+    product = Product(call, a, b, spec, a_dtype)
     product.zero_points(a_zero_point, b_zero_point)
     product.scales(a_scale, b_scale)
     product.requantise(out_scale, out_zero_point, out_dtype)
@@ -90,15 +92,15 @@ def summed(call: Call, a: Tensor, b: Tensor, out: Any) -> Any:
 def plan_matmul(
     a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
     beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, a_scale: Any = None, b_scale: Any = None,
-    out_scale: Any = None, out_zero_point: Any = None, out_dtype: Any = None, out: Any = None, spec: Spec = SB1,
-    threads: int | None = None,
+    out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None, out_dtype: Any = None, out: Any = None,
+    spec: Spec = SB1, threads: int | None = None,
 ) -> Plan:  # fmt: skip
     """The plan that `matmul` with these arguments runs: printable, with the candidates it rejected and why.
 
     Args:    as `matmul`; only shapes, strides and dtypes matter.
     """
     call = Call("plan_matmul", a, threads)
-    product = Product(call, a, b, spec)
+    product = Product(call, a, b, spec, a_dtype)
     product.zero_points(a_zero_point, b_zero_point)
     product.scales(a_scale, b_scale)
     product.requantise(out_scale, out_zero_point, out_dtype)

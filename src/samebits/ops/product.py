@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from samebits.errors import DTypeError, OptionError, ShapeError, message
 from samebits.kernels import gemm
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm import unpack
-from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Spec, fused, requantized
+from samebits.kernels.gemm import quantize, unpack
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Quantized, Spec, fused, requantized
 from samebits.layout import Layout
 from samebits.ops import elementwise
 from samebits.ops.call import Call
@@ -36,7 +37,7 @@ class Product:
     operands: list[Tensor]
     seen: _Shape
 
-    def __init__(self, call: Call, a: Any, b: Any, spec: Spec) -> None:
+    def __init__(self, call: Call, a: Any, b: Any, spec: Spec, a_dtype: Any = None) -> None:
         if not isinstance(spec, Spec):
             raise OptionError(message(call.name, "spec", "", repr(spec), "a Spec", "leave it out for sb1"))
         self.call, self.spec = call, spec
@@ -61,6 +62,9 @@ class Product:
         self.batch = _batch(call, x.shape[:-2], right[:-2])
         self.whole = (*self.batch, self.m, self.n)
         self.a = matrix(call, "a", x, (*self.batch, self.m, self.k))
+        self.floats: Matrix | None = None
+        if a_dtype is not None:
+            self.floats, self.a = self.a, replace(self.a, dtype=self._quantised(a_dtype))
         if packed is not None:
             self.b: Matrix | Panels = packed.panels(self.batch)
         else:
@@ -73,6 +77,17 @@ class Product:
         self.zero_sides: tuple[int | None, int | None] = (None, None)
         self.factors: list[tuple[Tensor, Matrix]] = []
         self.requantised: DType | None = None
+
+    def _quantised(self, a_dtype: Any) -> DType:
+        """What floats a are quantised to."""
+        name, dtype, own = self.call.name, dtypes.of(a_dtype), self.a.dtype
+        if dtype not in _BYTES:
+            expected = " or ".join(row.name for row in _BYTES)
+            raise OptionError(message(name, "a_dtype", "", dtype.name, expected, "leave it out for another"))
+        if own not in _HALVES:
+            expected = " or ".join(row.name for row in _HALVES)
+            raise DTypeError(message(name, "a", "dtype", own.name, f"{expected} beside a_dtype", "leave a_dtype out"))
+        return dtype
 
     @property
     def work(self) -> int:
@@ -135,6 +150,9 @@ class Product:
 
     def scales(self, a: Any, b: Any) -> None:
         """Take the scales of the operands: one for each row of a, one for each column of b, or one for all."""
+        if self.floats and a is None:
+            remedy = "pass what one unit of the integers stands for"
+            raise OptionError(message(self.call.name, "a_scale", "", None, "given beside a_dtype", remedy))
         for name, value, axis in (("a_scale", a, 1), ("b_scale", b, 0)):
             if value is not None:
                 whose = "row of a" if axis else "column of b"
@@ -165,7 +183,7 @@ class Product:
             return
         if not self.is_exact:
             actual = f"given for {self.a.dtype.name} and {self.b.dtype.name}"
-            raise OptionError(message(call.name, "out_scale", "", actual, "left out", "pass integers"))
+            raise OptionError(message(call.name, "out_scale", "", actual, "left out", "pass integers, or a_dtype"))
         if len(self.factors) != 2:
             expected, remedy = "given with a_scale and b_scale", "pass 1.0 for none"
             raise OptionError(message(call.name, "out_scale", "", "given without both", expected, remedy))
@@ -196,6 +214,9 @@ class Product:
         self.target = target if self.seen == self.whole else target.reshape(self.whole)
         matrices = {name: matrix(call, name, x, self.whole) for name, x in added.items()}
         zeros, scales = [x for _, x in self.zeros], [x for _, x in self.factors]
+        quantised = self._quantisation(zeros, scales) if self.floats else None
+        if quantised and result.is_integer and not self.requantised:
+            zeros, scales = [*zeros, *scales], []  # a_scale quantises, and nothing else
         if self.requantised:
             epilogue: Expression | None
             epilogue, listed = requantized(
@@ -209,10 +230,18 @@ class Product:
             )  # fmt: skip
         self.contraction = Contraction(
             self.m, self.n, self.k, self.a, self.b, matrix(call, "out", self.target, self.whole), self.batch, epilogue,
-            listed, in_place, self.spec, self.zero_sides,
+            listed, in_place, self.spec, self.zero_sides, quantized=quantised,
         )  # fmt: skip
         parameters = [x for x, _ in (*self.zeros, *self.factors)]
         self.operands = [*map(in_bytes, self.given), *parameters, *added.values(), self.target]
+
+    def _quantisation(self, zeros: list[Matrix], scales: list[Matrix]) -> Quantized:
+        """How floats a become integers, which from now on are a."""
+        assert self.floats  # there are some
+        side = self.zero_sides[0]
+        parts = [self.floats, scales[0], *([] if side is None else [zeros[side]])]
+        self.a = quantize.described(self.batch, self.m, self.k, parts, self.a.dtype)
+        return Quantized(self.floats, len(zeros), side)
 
     def _result(self, total: DType, out_dtype: Any) -> DType:
         """The dtype of the result."""
@@ -241,7 +270,8 @@ class Product:
                     expected, remedy = "left out", "quantise the result instead"
                     raise OptionError(message(self.call.name, name, "", "given beside out_scale", expected, remedy))
             return
-        scaled += ["a_scale or b_scale"] if self.factors else []
+        # Beside an integer result the scale of a quantised a says what its integers are, and no more.
+        scaled += ["a_scale or b_scale"] if len(self.factors) > bool(self.floats) else []
         if scaled and not result.is_float:
             remedy = "pass out_dtype='float32'"
             raise OptionError(message(self.call.name, scaled[0], "", f"given for {result.name}", "left out", remedy))

@@ -1,6 +1,6 @@
 """Per-element operations: `ROWS`, `row(name)`, and the rule for the dtype of a result.
 
-`rows` holds the table, `rounded` and `requantized` the texts of what is rounded once, `exact` their independent
+`rows` holds the table, `rounded`, `quantized` and `requantized` texts of several words, `exact` the independent
 meanings.
 """
 
@@ -49,4 +49,4 @@ def result_dtype(name: str, arguments: tuple[DType, ...], cast_to: DType | None 
         if cast_to is None:
             raise DTypeError(message(name, "dtype", "", None, "the dtype to convert to", "pass dtype="))
         return cast_to
-    return dtypes.bool_ if entry.result == "bool" else arguments[-1]
+    return arguments[-1] if entry.result == "like" else dtypes.of(entry.result)

@@ -61,6 +61,15 @@ def erf(x: Array) -> Array:
     return rounded(x, estimate, _erf)
 
 
+def quantize(x: Array, scale: Array, zero: Array) -> Array:
+    """rint(x / scale), IEEE float32, plus zero, saturating in zero's dtype (an integer's); NaN gives zero."""
+    limits = np.iinfo(zero.dtype)
+    with np.errstate(all="ignore"):
+        whole = np.rint(x / scale).astype(np.float64)
+    total = np.where(np.isnan(whole), 0.0, whole) + zero.astype(np.float64)
+    return np.asarray(np.clip(total, limits.min, limits.max).astype(zero.dtype))
+
+
 def requantize(acc: Array, s_a: Array, s_b: Array, s_y: Array, zero: Array) -> Array:
     """acc * s_a * s_b / s_y, rounded once to nearest even, plus zero, saturating in zero's dtype (an integer's).
 

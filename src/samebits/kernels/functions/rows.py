@@ -15,7 +15,7 @@ import numpy.typing as npt
 from samebits import dtypes, ieee
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType
-from samebits.kernels.functions import exact, requantized, rounded
+from samebits.kernels.functions import exact, quantized, requantized, rounded
 
 Array = npt.NDArray[Any]
 
@@ -25,6 +25,7 @@ _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint64", "uint32", "u
 _NUMBERS = _FLOATS | _INTEGERS
 _BOOL = frozenset({"bool"})
 _SUMS = frozenset({"int32", "float64"})
+_HALVES = frozenset({"bfloat16", "float16"})
 _BYTES = frozenset({"int8", "uint8"})
 # Bits that are only moved may be of any format of whole bytes.
 _ANY = frozenset(row.name for row in dtypes.ROWS if row.width_bits in (8, 16, 32, 64) and row.numpy is not None)
@@ -37,7 +38,7 @@ class OpRow:
     Attributes:
         name: As nodes say it.
         accepts: For each argument the names of the dtypes it may have; arguments with the same set have one dtype.
-        result: `like` (the dtype of the last argument), `bool`, or `any` (the node decides: cast).
+        result: `like` (the dtype of the last argument), the name of a dtype, or `any` (the node decides: cast).
         reference: `(result dtype, *arrays)` to an array; NaN codes are settled by the caller.
         emit: `(b, result dtype, *vectors)` to a vector.
         arithmetic: A NaN result is canonical (numerics.md section 1); otherwise bits are copied from the arguments.
@@ -110,6 +111,14 @@ def _emit_rounded(row: rounded.CorrectlyRounded) -> Callable[..., Vector]:
     return lambda b, dtype, x: rounded.emit(b, row, x)
 
 
+def _emit_quantize(b: Builder, dtype: DType, x: Vector, scale: Vector, zero: Vector) -> Vector:
+    return quantized.emit(b, dtype, x, scale, zero)
+
+
+def _emit_widen(b: Builder, dtype: DType, x: Vector) -> Vector:
+    return quantized.widen(b, b.bitcast(x, dtypes.uint16), x.dtype)
+
+
 def _emit_requantize(b: Builder, dtype: DType, *vectors: Vector) -> Vector:
     return requantized.emit(b, dtype, *vectors)
 
@@ -164,6 +173,8 @@ ROWS: tuple[OpRow, ...] = (
     _row("where", (_BOOL, _ANY, _ANY), np.where, "select", arithmetic=False),
     OpRow("copy", (_ANY,), "like", _numpy(np.array), _emit_copy, arithmetic=False),
     OpRow("cast", (_NUMBERS | _BOOL,), "any", _cast, _emit_cast),
+    OpRow("widen", (_HALVES,), "float32", lambda dtype, x: x.astype(np.float32), _emit_widen, arithmetic=False),
+    OpRow("quantize", (_F32, _F32, _BYTES), "like", _numpy(exact.quantize), _emit_quantize, heavy=True),
     OpRow(
         "requantize", (_SUMS, _F32, _F32, _F32, _BYTES), "like", _numpy(exact.requantize), _emit_requantize, heavy=True
     ),

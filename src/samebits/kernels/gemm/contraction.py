@@ -87,6 +87,19 @@ class PerBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class Quantized:
+    """A left operand of floats that is quantised first (numerics.md section 3).
+
+    `a`: how the floats lie.   `scale`, `zero`: which sources are their scales and zero points, one a row; no zero
+    points are zeros.
+    """
+
+    a: Matrix
+    scale: int
+    zero: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Immediate:
     """A scalar source whose value is part of the plan: the element's bits."""
 
@@ -112,6 +125,7 @@ class Contraction:
     rows (`row=0`: a bias over N), along columns (`column=0`), or both; None stores t. `zeros`: which sources are the
     int32 zero points of a (one a row) and of b (one a column); the epilogue has inputs for them and does not use them.
     `accumulates`: t begins as what out holds, not with the first chunk (section 5); there is no epilogue then.
+    `quantized`: a describes what the floats of the operand are quantised to: int8 or uint8, dense.
     `b_scale`, `b_zero`: scales of b's blocks along k, and what is subtracted from b's elements first.
     """
 
@@ -130,6 +144,7 @@ class Contraction:
     accumulates: bool = False
     b_scale: PerBlock | None = None
     b_zero: PerBlock | None = None
+    quantized: Quantized | None = None
 
     @property
     def per_block(self) -> dict[str, PerBlock]:
@@ -157,6 +172,7 @@ class Contraction:
         batch = f" batch {list(self.batch)}" if self.batch else ""
         right = "packed" if isinstance(self.b, Panels) else "b"
         types = "" if self.a.dtype is self.b.dtype is float32 else f" {self.a.dtype.name} x {self.b.dtype.name}"
+        types = f" {self.quantized.a.dtype.name} as{types}" if self.quantized else types
         shared = "".join(f", {name} of {x.size}" for name, x in self.per_block.items())
         return f"matmul{types} a[{self.m},{self.k}] {right}[{self.k},{self.n}]{batch}, chunk {self.spec.chunk}{shared}"
 
@@ -177,7 +193,7 @@ def fused(
 
     Args:    total: the dtype of t; integers become float32 before a scale, an addend or an activation.
              result: the dtype that is stored, or float32 before it becomes narrower (default: as computed).
-             zeros: zero points, which become the first sources and are not used here.
+             zeros: zero points and whatever else becomes one of the first sources and is not used here.
              scales: up to two, whose product s, rounded once, t is multiplied with.
              beta: None adds c as it is, which has the bits of beta = 1.   activation: of one float32 input.
     Returns: matrix sources come in the order zeros, scales, c, bias.

@@ -16,6 +16,7 @@ from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vecto
 from samebits.dtypes import DType
 from samebits.kernels import values
 from samebits.kernels.expression import Expression
+from samebits.kernels.functions.quantized import widen
 from samebits.kernels.gemm import words
 from samebits.kernels.gemm.contraction import Contraction, Immediate, Source
 from samebits.kernels.plan import Operand
@@ -219,7 +220,7 @@ class Finish:
             x = b.load_strided(p, at, column, nr, count)
         else:
             x = b.splat(b.load(p, at, 1), nr)
-        return x if dtype is self._d.taken(n) else words.widen(b, x, dtype)
+        return x if dtype is self._d.taken(n) else widen(b, x, dtype)
 
     def _apply(self, t: Vector, sources: list[Vector]) -> Vector:
         """The expression of one vector of t."""

@@ -16,7 +16,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType, float32, int32
 from samebits.kernels.gemm import batch as batches
-from samebits.kernels.gemm import blocks, epilogue, pack, packed, unpack
+from samebits.kernels.gemm import blocks, epilogue, pack, packed, quantize, unpack
 from samebits.kernels.gemm.blocks import SCALE, ZERO
 from samebits.kernels.gemm.choice import GROUP, LINE_BYTES, STAGED, Blocks, Choice, choose, size_words, words_of
 from samebits.kernels.gemm.contraction import Contraction, Matrix
@@ -48,6 +48,11 @@ def plan(
     Raises:  PlanError if b's panels are not this row's; OptionError if the form cannot be had; DTypeError if no engine
              takes a and b.
     """
+    if c.quantized:
+        inner = plan(
+            replace(c, quantized=None), isa, threads, tile=tile, form=form, blocks=blocks, engine=engine, tuned=tuned
+        )
+        return quantize.quantized(inner, c)
     if unpack.has_packed(c.a, c.b):
         a, b = unpack.plain(c.a), unpack.plain(c.b)
         assert isinstance(a, Matrix)  # panels are only right operands

@@ -1,7 +1,7 @@
 """Words: how elements of any format become the words of an engine's panels, exactly, while they are packed.
 
 `along` reads elements that lie side by side along K, `across` reads them `step` apart for several rows at once; both
-give the same words. `widen` is the value of a float of at most 16 bits as float32. Start at `Words`.
+give the same words. Start at `Words`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType, float32, float64, uint32
+from samebits.kernels.functions.quantized import widen
 
 _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
 
@@ -145,40 +146,6 @@ def integer(b: Builder, code: Vector, dtype: DType) -> Vector:
     value = b.bitcast(b.convert(code, uint32), dtypes.int32 if signed else uint32)
     value = b.shift_right(b.shift_left(value, 32 - dtype.width_bits), 32 - dtype.width_bits)
     return b.bitcast(value, dtypes.int32)
-
-
-def widen(b: Builder, code: Vector, dtype: DType) -> Vector:
-    """The value of a code of a float of at most 16 bits as float32, exactly; bits above the element do not matter.
-
-    The exponent and fraction are put where float32 has them and scaled by the difference of the biases, which makes
-    subnormals right too."""
-    code = b.convert(code, uint32)
-    if dtype is dtypes.bfloat16:
-        return b.bitcast(b.shift_left(code, 16), float32)
-    sign_bit = 1 << (dtype.width_bits - 1) if dtype.signed else 0
-    magnitude = b.bit_and(code, b.like(code, (1 << dtype.width_bits) - 1 - sign_bit))
-    shifted = b.shift_left(magnitude, float32.mantissa_bits - dtype.mantissa_bits)
-    if dtype.has_zero:
-        value = b.mul(b.bitcast(shifted, float32), b.constant(2.0 ** (127 - dtype.bias), float32, code.width))
-    else:  # powers of two alone: the code is float32's exponent, but for its lowest, which is subnormal there
-        lowest = b.like(code, 1 << (float32.mantissa_bits - 1))
-        value = b.bitcast(b.select(b.equal(magnitude, b.like(code, 0)), lowest, shifted), float32)
-    nan, inf = (b.constant(float(x), float32, code.width) for x in ("nan", "inf"))
-    top = 1 << dtype.mantissa_bits
-    infinity = ((1 << dtype.exponent_bits) - 1) * top
-    if dtype.has_infinity:
-        value = b.select(b.equal(magnitude, b.like(code, infinity)), inf, value)
-        value = b.select(b.less(b.like(code, infinity), magnitude), nan, value)
-    elif dtype.nan == "all_ones":
-        value = b.select(b.equal(magnitude, b.like(code, infinity + top - 1)), nan, value)
-    if not sign_bit:
-        return value
-    sign = b.shift_left(b.bit_and(code, b.like(code, sign_bit)), 32 - dtype.width_bits)
-    value = b.bitcast(b.bit_or(b.bitcast(value, uint32), sign), float32)
-    if dtype.nan == "negative_zero":
-        low = b.bit_and(code, b.like(code, (1 << dtype.width_bits) - 1))
-        value = b.select(b.equal(low, b.like(code, sign_bit)), nan, value)
-    return value
 
 
 def rounded(b: Builder, x: Vector, dtype: DType) -> Vector:

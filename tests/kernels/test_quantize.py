@@ -1,8 +1,10 @@
-"""Requantisation is exact on every row: ties, neighbours of ties, saturation and scales that are no common numbers."""
+"""Quantisation is IEEE division and requantisation exact on every row: ties, neighbours of ties, saturation, and scales
+that are no common numbers."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 from fractions import Fraction
 from typing import Any
 
@@ -111,3 +113,42 @@ def test_the_cases_tell_exact_rounding_from_floats() -> None:
     i = int(np.flatnonzero(due != zero)[0])
     whole = round(Fraction(int(acc[i])) * Fraction(float(a[i])) * Fraction(float(b[i])) / Fraction(float(y[i])))
     assert due[i] == min(max(whole + int(zero[i]), -128), 127)
+
+
+@functools.cache
+def floats(source: DType, result: DType) -> tuple[Array, ...]:
+    """x, scales and zero points: every code of a narrow format; ties, their neighbours and specials of float32."""
+    rng = np.random.default_rng(2)
+    odd = np.array([0.0, -0.0, 1e-45, -1e-38, 0.5, -1.5, 3e38, np.inf, -np.inf, np.nan], F32)
+    if source is dtypes.float32:
+        s = np.exp2(rng.uniform(-20, 20, 3000)).astype(F32)
+        ties = ((rng.integers(-300, 300, 3000) + 0.5) * s).astype(F32)
+        parts = [ties, np.nextafter(ties, F32(np.inf)), np.nextafter(ties, F32(-np.inf)), odd.repeat(10)]
+        x, scale = np.concatenate(parts), np.concatenate([s, s, s, np.tile(odd, 10)])
+    else:
+        x = np.arange(1 << 16, dtype=np.uint16).view(source.numpy)
+        scale = rng.choice(np.concatenate([odd, np.exp2(rng.uniform(-9, 9, 50)).astype(F32)]), x.size)
+    limits = np.iinfo(result.numpy)
+    zero = rng.integers(limits.min, limits.max + 1, x.size).astype(result.numpy)
+    return x, scale, zero
+
+
+@pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
+def test_quantisation_is_a_division_rounded_and_saturated(row: Isa) -> None:
+    for source, result in itertools.product(
+        (dtypes.float32, dtypes.bfloat16, dtypes.float16), (dtypes.int8, dtypes.uint8)
+    ):
+        x, scale, zero = floats(source, result)
+        with np.errstate(all="ignore"):
+            quotient = x.astype(F32) / scale
+            whole = np.where(np.isnan(quotient), 0, np.rint(quotient).astype(float)) + zero
+        due = np.clip(whole, *(float(v) for v in (result.min, result.max))).astype(result.numpy)
+        chain = Chain()
+        inputs = [chain.input(dtype) for dtype in (source, dtypes.float32, result)]
+        wide = inputs[0] if source is dtypes.float32 else chain.apply("widen", inputs[0])
+        e = chain.finish(chain.apply("quantize", wide, *inputs[1:]))
+        assert np.array_equal(elementwise.reference(e, x, scale, zero)[0], due)
+        out = np.empty(due.shape, due.dtype)
+        plan = elementwise.plan(e, launch.layouts(x, scale, zero), launch.layouts(out), row, 1)
+        launch.run_plan(plan, [x, scale, zero, out], 1)
+        assert np.array_equal(out, due), (source, result)
