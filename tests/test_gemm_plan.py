@@ -11,7 +11,7 @@ from gemm_run import product, same
 from rows import COMPILED_ROWS, FAKE3, without_dots
 
 from samebits.codegen.isa import ROWS, Isa, named
-from samebits.dtypes import bool_, float32, int8
+from samebits.dtypes import bool_, float32, int8, int32
 from samebits.errors import OptionError, PlanError
 from samebits.kernels import gemm
 from samebits.kernels.expression import Chain
@@ -79,6 +79,14 @@ def test_forms_that_cannot_be_had_are_refused() -> None:
     )
     with pytest.raises(OptionError, match="contiguous rows"):
         gemm.plan(Contraction(10, 10, 10, Matrix(10, 1), Matrix(1, 10), Matrix(10, 1)), isa, 1, form="in place")
+    lying, total, point = Matrix(10, 1, dtype=int8), Matrix(10, 1, dtype=int32), Matrix(0, 0, dtype=int32)
+    epilogue, sources = gemm.fused(total=int32, zeros=[point])
+    summed = Contraction(10, 10, 10, lying, lying, total, epilogue=epilogue, sources=sources, zeros=(0, None))
+    with pytest.raises(OptionError) as error:
+        gemm.plan(summed, isa, 1, form="fused")
+    assert str(error.value) == (
+        "plan: form is 'fused', must be one that packs b first, as the zero points of a need; leave it away"
+    )
 
 
 def test_operands_of_another_dtype_than_their_kernels_are_refused() -> None:
