@@ -258,7 +258,8 @@ def blocks_for(m: int, steps: int, form: str, size: int, sizes: Sizes) -> Blocks
     elements = sizes.a_bytes // size
     if form == FUSED:
         return Blocks(elements // _KC_LEAST, 1 << 40, _KC_LEAST)
-    longest = sizes.kc_few_rows if m * sizes.kc_few_rows <= elements else sizes.kc
+    few, many = (kc * float32.size_bytes // size for kc in (sizes.kc_few_rows, sizes.kc))
+    longest = few if m * few <= elements else many
     if m * _KC_LEAST <= elements:
         longest = min(longest, elements // max(m, 1) // _KC_LEAST * _KC_LEAST)
     parts = max(1, -(-steps // longest))

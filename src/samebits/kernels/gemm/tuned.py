@@ -16,13 +16,14 @@ from samebits.kernels.gemm.tiles import Tile, tile_for
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What cache blocks may take, in bytes and in words along K.
+    """What cache blocks may take, in bytes and in words of 32 bits along K (half as many of 64 bits).
 
     Attributes:
         a_bytes: A block of A, which stays in the second cache (1 MB here, 512 KB on smaller cores) beside a micropanel
             of B and a tile of C.
         kc: Longer means fewer visits to C, which miss where its rows are a power of two apart: at 2048 cubed 101.0,
-            102.7 and 104.1 GFLOP/s for 256, 512 and 1024 with a block of A of equal size.
+            102.7 and 104.1 GFLOP/s for 256, 512 and 1024 with a block of A of equal size. But a block of A needs 8
+            micropanels, or the next panel of B is not all asked for: float64 at 1024 cubed 47.5 with 4 of them, 52.3.
         kc_few_rows: With few rows B streams from memory, and a panel should be left late: M = 1 26 GB/s with 1024, 28
             with 4096.
         staged_bytes: All of B in panels is one step up to this size; beyond it, B is packed and used in rounds.

@@ -151,6 +151,11 @@ def integer(b: Builder, code: Vector, dtype: DType) -> Vector:
 def rounded(b: Builder, x: Vector, dtype: DType) -> Vector:
     """The code of float32 as float16 or bfloat16, rounded once to nearest even; NaN canonical."""
     code = b.bitcast(x, uint32)
+    assert dtype.canonical_nan is not None  # float16 and bfloat16 have one
+    if dtype is dtypes.bfloat16:  # float32 without its low half: a carry goes where it should, up to infinity
+        odd = b.bit_and(b.shift_right(code, 16), b.like(code, 1))
+        result = b.shift_right(b.add(code, b.add(odd, b.like(code, 0x7FFF))), 16)
+        return b.convert(b.select(b.is_nan(x), b.like(code, dtype.canonical_nan), result), stored(dtype))
     magnitude = b.bit_and(code, b.like(code, 0x7FFFFFFF))
     sign = b.shift_right(b.bit_and(code, b.like(code, 0x80000000)), 16)
     drop = float32.mantissa_bits - dtype.mantissa_bits
@@ -160,12 +165,10 @@ def rounded(b: Builder, x: Vector, dtype: DType) -> Vector:
     result = b.shift_right(b.sub(b.add(magnitude, b.add(half, odd)), b.like(code, rebias)), drop)
     infinity = ((1 << dtype.exponent_bits) - 1) << dtype.mantissa_bits
     result = b.minimum(result, b.like(code, infinity))
-    if rebias:
-        # Below the least normal the last bit kept is a fixed one: adding a number whose last bit it is rounds there.
-        anchor = b.constant(2.0 ** (24 - dtype.bias - dtype.mantissa_bits), float32, x.width)
-        small = b.sub(b.bitcast(b.add(b.bitcast(magnitude, float32), anchor), uint32), b.bitcast(anchor, uint32))
-        least = b.like(code, (float32.bias - dtype.bias + 1) << float32.mantissa_bits)
-        result = b.select(b.less(magnitude, least), small, result)
-    assert dtype.canonical_nan is not None  # float16 and bfloat16 have one
+    # Below the least normal the last bit kept is a fixed one: adding a number whose last bit it is rounds there.
+    anchor = b.constant(2.0 ** (24 - dtype.bias - dtype.mantissa_bits), float32, x.width)
+    small = b.sub(b.bitcast(b.add(b.bitcast(magnitude, float32), anchor), uint32), b.bitcast(anchor, uint32))
+    least = b.like(code, (float32.bias - dtype.bias + 1) << float32.mantissa_bits)
+    result = b.select(b.less(magnitude, least), small, result)
     result = b.select(b.is_nan(x), b.like(code, dtype.canonical_nan), b.bit_or(result, sign))
     return b.convert(result, stored(dtype))
