@@ -107,9 +107,9 @@ def test_scales_that_cannot_be_are_refused() -> None:
     whole = np.ones((2, 2), np.int8)
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
         (
-            {"b_scale": np.ones((2, 2), F32)},
+            {"b_scale": np.ones((1, 2, 2), F32)},
             sb.ShapeError,
-            "matmul: b_scale rank is 2, must be at most 1; pass one scale for each column of b",
+            "matmul: b_scale rank is 3, must be at most 1; pass one scale for each column of b",
         ),
         (
             {"a_scale": np.ones((1, 2), F32)},

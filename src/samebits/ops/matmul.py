@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import numbers
 from dataclasses import replace
 from typing import Any
 
@@ -27,23 +28,27 @@ _Shape = tuple[int, ...]
 def matmul(
     a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
     beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, a_scale: Any = None, b_scale: Any = None,
-    out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None, out_dtype: Any = None, out: Any = None,
-    spec: Spec = SB1, threads: int | None = None, plan: Plan | None = None,
+    b_group: int | None = None, out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None,
+    out_dtype: Any = None, out: Any = None, spec: Spec = SB1, threads: int | None = None, plan: Plan | None = None,
 ) -> Any:  # fmt: skip
     """activation((sum_k a[..., m, k] * b[..., k, n]) * (a_scale * b_scale) * alpha + beta * c + bias).
 
     Each step is rounded once, left to right. Floats of any two formats multiply exactly and sum in float32, in float64
     where one is float64. Integers of at most 8 bits, of any signs, sum exactly: in int32, or in int64 where K products
-    could leave int32; scales and addends then take the sum as float32.
+    could leave int32; scales and addends then take the sum as float32. Integers b beside floats a are weights.
 
     Args:    a: [..., M, K] or [K].   b: [..., K, N] or [K], or packed; batch dimensions broadcast.
              bias, c: broadcast to the result; float64 for a float64 product, else float32, float16 or bfloat16; beside
                 integers only with a float out_dtype.   activation: one of erf, exp, gelu, relu (float32 products).
              alpha, beta: scales, rounded to float32 (float64 for a float64 product).
              a_zero_point: subtracted from integers a: an int, or an array of a's dtype, [] or [..., M].
-             b_zero_point: the same for b, [] or [..., N].
+             b_zero_point: the same for b, [] or [..., N]; of weights also [..., K / b_group, N].
              a_scale: what one unit of a stands for: a float, or a float32 array (float64 for a float64 product), [] or
-                [..., M].   b_scale: the same for b, [] or [..., N].
+                [..., M].   b_scale: the same for b, [] or [..., N]; or, with the rank of b, [..., K / b_group, N] for
+                blocks along K, which scales their sums before these are added. Of weights and of blocks it is float32,
+                bfloat16, float16 or a float8, decoded exactly.
+             b_group: elements along K that share a row of b_scale or b_zero_point; the last block may be short. It may
+                be left out where rows are K / b_group exactly and b_group is a power of two.
              out_scale: what one unit of an integer result stands for: a float, or float32 [] or [N]; of integers with
                 both scales. Then sum * a_scale * b_scale / out_scale is rounded once, half to even, as the rational
                 that it is, and bias is int32, added to the sum; there is no alpha, c or activation.
@@ -51,19 +56,21 @@ def matmul(
              a_dtype: int8 or uint8: what float32, float16 or bfloat16 a is quantised to first, in a step of the plan:
                 rint(a / a_scale) + a_zero_point, saturating. With an integer out_dtype a_scale does nothing else.
              out_dtype: what the result is rounded to, once: float32, float16 or bfloat16; float64 or float32 of a
-                float64 product; int64 of integers too. Default: bfloat16 or float16 where both operands are, float32 of
-                integers with a scale, else what is summed in. With out_scale: int8, which is the default, or uint8.
+                float64 product; int64 of integers too. Default: bfloat16 or float16 where both operands are, or a
+                beside weights; float32 of integers with a scale; else what is summed in. With out_scale: int8, which
+                is the default, or uint8.
              out: an array of that dtype for the result; it may be c itself, or bias.
              spec: the order of a sum of floats.   threads: at most so many; default every usable core.
              plan: one of `plan_matmul` for these operands, obeyed.
     Returns: [..., M, N] as the kind of array that a is; the axis of an operand with one is left out.
     Raises:  DTypeError, ShapeError, LayoutError (out overlaps a or b), OptionError, PlanError (the plan is for others).
-    Bits:    numerics.md sections 2 and 3: they depend on the values and `spec` alone.
+    Bits:    numerics.md sections 2, 3 and 4: they depend on the values, b_group and `spec` alone.
     """
     call = Call("matmul", a, threads)
     if plan is not None and not isinstance(plan, Plan):
         raise OptionError(message("matmul", "plan", "", repr(plan), "a Plan", "make it with plan_matmul"))
     product = Product(call, a, b, spec, a_dtype)
+    b_scale, b_zero_point = product.blocks(b_scale, b_zero_point, b_group)
     product.zero_points(a_zero_point, b_zero_point)
     product.scales(a_scale, b_scale)
     product.requantise(out_scale, out_zero_point, out_dtype)
@@ -92,8 +99,8 @@ def summed(call: Call, a: Tensor, b: Tensor, out: Any) -> Any:
 def plan_matmul(
     a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
     beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, a_scale: Any = None, b_scale: Any = None,
-    out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None, out_dtype: Any = None, out: Any = None,
-    spec: Spec = SB1, threads: int | None = None,
+    b_group: int | None = None, out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None,
+    out_dtype: Any = None, out: Any = None, spec: Spec = SB1, threads: int | None = None,
 ) -> Plan:  # fmt: skip
     """The plan that `matmul` with these arguments runs: printable, with the candidates it rejected and why.
 
@@ -101,6 +108,7 @@ def plan_matmul(
     """
     call = Call("plan_matmul", a, threads)
     product = Product(call, a, b, spec, a_dtype)
+    b_scale, b_zero_point = product.blocks(b_scale, b_zero_point, b_group)
     product.zero_points(a_zero_point, b_zero_point)
     product.scales(a_scale, b_scale)
     product.requantise(out_scale, out_zero_point, out_dtype)
@@ -109,15 +117,29 @@ def plan_matmul(
     return gemm.plan(product.contraction, call.isa, threads, tuned=tuning.rows(call.isa))
 
 
-def linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, threads: int | None = None) -> Any:
+def linear(
+    x: Any, weight: Any, bias: Any = None, *, weight_scale: Any = None, weight_zero_point: Any = None,
+    group: int | None = None, out: Any = None, threads: int | None = None,
+) -> Any:  # fmt: skip
     """x @ weight^T + bias.
 
     Args:    x: [..., K].   weight: [N, K], as torch keeps it, or `pack(weight.T)`.   bias: [N].   Dtypes as in matmul.
+             weight_scale, weight_zero_point, group: b_scale, b_zero_point and b_group of matmul, [] or [N], or
+                [N, K / group] as checkpoints of quantised weights keep them.
     Returns: [..., N] as the kind of array that x is.
-    Raises:  as matmul.   Bits: numerics.md section 2.
+    Raises:  as matmul.   Bits: numerics.md sections 2 and 4.
     """
     right = weight if isinstance(weight, gemm.PackedMatrix) else Tensor.from_any(weight).T
-    return matmul(x, right, bias=bias, out=out, threads=threads)
+    scale, zero_point = _of_columns(weight_scale), _of_columns(weight_zero_point)
+    return matmul(x, right, bias=bias, b_scale=scale, b_zero_point=zero_point, b_group=group, out=out, threads=threads)
+
+
+def _of_columns(x: Any) -> Any:
+    """What belongs to rows of a weight, for the columns of its transpose."""
+    if x is None or isinstance(x, numbers.Real):
+        return x
+    tensor = Tensor.from_any(x)
+    return tensor.T if tensor.ndim == 2 else tensor
 
 
 def pack(b: Any, *, left: Any = None, threads: int | None = None) -> gemm.PackedMatrix:

@@ -20,9 +20,11 @@ from samebits.kernels import gemm
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import quantize, unpack
-from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Quantized, Spec, fused, requantized
+from samebits.kernels.gemm.contraction import (
+    Contraction, Matrix, Panels, PerBlock, Quantized, Spec, fused, requantized,
+)  # fmt: skip
 from samebits.layout import Layout
-from samebits.ops import elementwise
+from samebits.ops import elementwise, groups
 from samebits.ops.call import Call
 from samebits.tensor import Tensor
 
@@ -30,7 +32,7 @@ _Shape = tuple[int, ...]
 
 
 class Product:
-    """One call's operands described: `zero_points`, `scales`, `requantise`, `finish`; then all attributes hold."""
+    """One call described: `blocks`, `zero_points`, `scales`, `requantise`, `finish`; then all attributes hold."""
 
     contraction: Contraction
     target: Tensor
@@ -77,6 +79,7 @@ class Product:
         self.zero_sides: tuple[int | None, int | None] = (None, None)
         self.factors: list[tuple[Tensor, Matrix]] = []
         self.requantised: DType | None = None
+        self.per_block: dict[str, tuple[Tensor, PerBlock]] = {}
 
     def _quantised(self, a_dtype: Any) -> DType:
         """What floats a are quantised to."""
@@ -96,8 +99,8 @@ class Product:
 
     @property
     def is_exact(self) -> bool:
-        """Whether both operands are integers."""
-        return self.a.dtype.is_integer and self.b.dtype.is_integer
+        """Whether both operands are integers, and sums are not of scaled blocks."""
+        return self.a.dtype.is_integer and self.b.dtype.is_integer and not self.per_block
 
     @property
     def total(self) -> DType:
@@ -115,6 +118,20 @@ class Product:
     def subtracted(self) -> tuple[bool, bool]:
         """Which operands have a zero point."""
         return self.zero_sides[0] is not None, self.zero_sides[1] is not None
+
+    def blocks(self, scale: Any, zero_point: Any, group: int | None) -> tuple[Any, Any]:
+        """Take what blocks of b share, and every zero point of weights; the rest of (b_scale, b_zero_point) is left."""
+        given = {"b_scale": scale, "b_zero_point": zero_point}
+        for name, (x, size) in groups.taken(self.call, given, group, self.a, self.b, self.ranks[1], self.k).items():
+            lying = matrix(self.call, name, x, (*self.batch, x.shape[-2], self.n))
+            self.apart.append(x)
+            self.per_block[name] = x, PerBlock(size, lying)
+            given[name] = None
+        return given["b_scale"], given["b_zero_point"]
+
+    def _shared(self, name: str) -> PerBlock | None:
+        """What `blocks` took under that name."""
+        return self.per_block[name][1] if name in self.per_block else None
 
     def zero_points(self, a: Any, b: Any) -> None:
         """Take the zero points of integers."""
@@ -135,15 +152,8 @@ class Product:
     def _zero(self, name: str, value: Any, dtype: DType, kept: DType, axis: int) -> None:
         """Take a zero point of integers of `dtype` that repeats along `axis` of the result; a number is `kept` so."""
         call = self.call
-        if isinstance(value, int) and not isinstance(value, bool):
-            if not dtype.min <= value <= dtype.max:
-                expected = f"within [{dtype.min}, {dtype.max}], as for {dtype.name}"
-                raise OptionError(message(call.name, name, "", value, expected, "pass one that the format holds"))
-            x = call.constant(np.asarray(value, kept.numpy))
-        else:
-            x = call.operand(name, value, dtype)
-            self.apart.append(x)
-            x = x if dtype.width_bits == 8 else call.operand(name, x.values())
+        x = groups.zero_point(call, name, value, dtype, kept)
+        self.apart.append(x)
         if x.ndim:
             x = x.unsqueeze(x.ndim - 1 + axis)
         self.zeros.append((x, matrix(call, name, x, self.whole)))
@@ -164,7 +174,8 @@ class Product:
         if isinstance(value, numbers.Real):
             x = call.constant(np.asarray(call.number(name, value, kind), kind.numpy))
         else:
-            x = call.operand(name, value, kind)
+            is_weight = axis == 0 and self.b.dtype.is_integer and self.a.dtype.is_float and kind is dtypes.float32
+            x = call.operand(name, value, *(groups.SCALES if is_weight else (kind,)))
             self.apart.append(x)
         if x.ndim > most:
             remedy = f"pass one scale for each {whose}"
@@ -230,9 +241,10 @@ class Product:
             )  # fmt: skip
         self.contraction = Contraction(
             self.m, self.n, self.k, self.a, self.b, matrix(call, "out", self.target, self.whole), self.batch, epilogue,
-            listed, in_place, self.spec, self.zero_sides, quantized=quantised,
+            listed, in_place, self.spec, self.zero_sides, quantized=quantised, b_scale=self._shared("b_scale"),
+            b_zero=self._shared("b_zero_point"),
         )  # fmt: skip
-        parameters = [x for x, _ in (*self.zeros, *self.factors)]
+        parameters = [x for x, _ in (*self.per_block.values(), *self.zeros, *self.factors)]
         self.operands = [*map(in_bytes, self.given), *parameters, *added.values(), self.target]
 
     def _quantisation(self, zeros: list[Matrix], scales: list[Matrix]) -> Quantized:
@@ -249,7 +261,8 @@ class Product:
             remedy = "cut K and add the products"
             raise ShapeError(message(self.call.name, "a", "column count", self.k, f"at most {engines.LONGEST}", remedy))
         if out_dtype is None:
-            half = self.a.dtype if self.a.dtype is self.b.dtype else None
+            weights = self.b.dtype.is_integer and self.a.dtype.is_float
+            half = self.a.dtype if self.a.dtype is self.b.dtype or weights else None
             return half if half in (dtypes.bfloat16, dtypes.float16) else self.computed if self.factors else total
         result = dtypes.of(out_dtype)
         possible = _RESULTS[total]
