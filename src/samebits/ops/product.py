@@ -21,8 +21,15 @@ from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import quantize, unpack
 from samebits.kernels.gemm.contraction import (
-    Contraction, Matrix, Panels, PerBlock, Quantized, Spec, fused, requantized,
-)  # fmt: skip
+    Contraction,
+    Matrix,
+    Panels,
+    PerBlock,
+    Quantized,
+    Spec,
+    fused,
+    requantized,
+)
 from samebits.layout import Layout
 from samebits.ops import elementwise, groups
 from samebits.ops.call import Call
