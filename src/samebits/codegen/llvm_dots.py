@@ -56,7 +56,10 @@ class Dots(Lanes):
             given = [(kind, self.w.value(f"bitcast <{size} x i32> {part} to {kind}")) for part in parts]
             if accumulates:
                 return self.intrinsic(name, total, [(total, t), *given])
-            return self.w.value(f"add {total} {t}, {self.intrinsic(name, total, given)}")
+            added = self.w.value(f"add {total} {t}, {self.intrinsic(name, total, given)}")
+            # Nothing, but that LLVM does not add two steps' products first, which costs registers and spills sums
+            # (avx2, a 6x2 tile in cache: 150 GOP/s without, 177 with it).
+            return self.w.value(f'call {total} asm "", "=v,0"({total} {added})')
 
         return self.each(make, acc.dtype, acc, x, y)
 
