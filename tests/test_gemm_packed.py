@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
+import gemm_cases
 import guard
 import numpy as np
 import pytest
 from gemm_run import execute, matrix, pack, product, same
-from rows import COMPILED_ROWS
+from launch import assert_bits
+from rows import COMPILED_ROWS, PRODUCT_ROWS
 
-from samebits.codegen.isa import Isa
+import samebits as sb
+from samebits import dtypes
+from samebits.codegen.isa import Isa, named
 from samebits.errors import PlanError, ShapeError
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Contraction, Matrix, PackedMatrix, reference
+from samebits.kernels.gemm.reference import integers
 from samebits.tensor import Tensor
 
 
@@ -89,3 +95,43 @@ def test_product_of_a_packed_vector_and_one_row() -> None:
     for isa in COMPILED_ROWS:
         a, b = draw(1, 200), draw(200, 1, seed=1)
         assert same(product(a, b, isa, packed=True), reference(a, b))
+
+
+# Every engine's words, by what is packed for what; the rest are other elements in the same words.
+FEW = [("float32", "float32"), ("bfloat16", "bfloat16"), ("uint8", "int8"), ("int8", "int8")]
+MORE = [
+    ("float64", "float64"), ("float64", "float32"), ("float32", "bfloat16"), ("float16", "float16"),
+    ("float8_e4m3fn", "float8_e4m3fn"), ("float8_e4m3fn", "bfloat16"), ("int8", "uint8"), ("uint8", "uint8"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [*FEW, *(pytest.param(*pair, marks=pytest.mark.exhaustive) for pair in MORE)]
+)
+def test_what_one_row_packed_gives_the_right_bits_on_another_or_is_refused(left: str, right: str) -> None:
+    """Every pair of rows, and every dtype of a beside the one that was said to come."""
+    b = gemm_cases.values(dtypes.of(right), 37, 43, seed=1)
+    rows = (named("numpy"), *PRODUCT_ROWS)
+    used, reasons = 0, set()
+    kept: dict[str, bytes] = {}
+    for row in rows:
+        with sb.use_isa(row):
+            kept[row.name] = pickle.dumps(sb.pack(b, left=left))
+    for name, row in itertools.product(kept, rows):
+        packed = pickle.loads(kept[name])
+        assert (packed.isa, packed.format) == (name, "samebits-panels-2")
+        for kind in (left, "float32", "bfloat16", "int8", "uint8", "float64"):
+            a = gemm_cases.values(dtypes.of(kind), 3, 37)
+            zeros = {"a_zero_point": 3, "b_zero_point": 2} if "int" in kind and "int" in right else {}
+            with sb.use_isa(row):
+                try:
+                    got = sb.matmul(a, packed, **zeros)
+                except (sb.PlanError, sb.DTypeError) as error:
+                    reasons.add(" ".join(str(error).split()[:4]))
+                    continue
+            used += 1
+            due = integers(a, b, *zeros.values()) if zeros else reference(a, b)
+            assert_bits(got, due.astype(got.dtype), (name, row.name, kind))
+    assert used >= len(rows)
+    assert reasons <= {"matmul: b panel width", "matmul: b engine is", "matmul: b dtype is"}
+    assert "matmul: b panel width" in reasons

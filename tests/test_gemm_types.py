@@ -303,6 +303,43 @@ def test_panels_of_another_engine_are_refused() -> None:
     assert str(caught.value) == (
         "matmul: b engine is 'bfloat16 pairs', must be one for float32; pack it again with pack(b, left='float32')"
     )
+    a, b, odd = draw(dtypes.bfloat16, 3, 40), draw(dtypes.bfloat16, 40, 9), sb.Spec(chunk=7)
+    with sb.use_isa("avx512_bf16"), pytest.raises(sb.PlanError) as caught:
+        sb.matmul(a, sb.pack(b), spec=odd)
+    assert str(caught.value) == (
+        "matmul: b engine is 'bfloat16 pairs', must be one for chunks of 7; pack it again with pack(b, left='float32')"
+    )
+    with sb.use_isa("avx512_bf16"):
+        got = sb.matmul(a, sb.pack(b, left="float32"), spec=odd, out_dtype="float32")
+    assert_bits(got, reference(a, b, spec=odd))
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "bias", "out"])
+def test_complex_operands_are_refused_by_name(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    real = np.ones((2, 2), np.float32)
+    given = [(kind, np.ones((2, 2), kind)) for kind in ("complex64", "complex128")]
+    given += [(kind, torch.ones(2, 2, dtype=getattr(torch, kind))) for kind, _ in given]
+    calls = {"matmul": sb.matmul}
+    if name == "b":
+        calls |= {"pack": lambda a, b: sb.pack(b), "grouped_matmul": lambda a, b: sb.grouped_matmul(a, b[None], [2])}
+    for (kind, x), (call, function) in itertools.product(given, calls.items()):
+        operands = {"a": real, "b": real} | {name: x}
+        with pytest.raises(sb.DTypeError) as caught:
+            function(**operands)
+        assert str(caught.value) == (
+            f"{call}: {name} dtype is {kind}, must be real; pass its real and imaginary parts apart"
+        )
+    with pytest.raises(sb.DTypeError) as caught:
+        sb.linear(real, given[0][1])
+    assert str(caught.value) == (
+        "linear: weight dtype is complex64, must be real; pass its real and imaginary parts apart"
+    )
+    with pytest.raises(sb.DTypeError) as caught:
+        sb.grad_weight(real, given[0][1])
+    assert str(caught.value) == (
+        "grad_weight: dy dtype is complex64, must be real; pass its real and imaginary parts apart"
+    )
 
 
 INSTRUCTIONS = {

@@ -63,7 +63,7 @@ class Call:
         Raises:  DTypeError if its dtype is none of `dtypes` (where any are given), DeviceError if it is elsewhere,
                  ClosedError if its buffer is closed.
         """
-        tensor = Tensor.from_any(x)
+        tensor = as_tensor(self.name, name, x)
         if dtypes and tensor.dtype not in dtypes:
             expected = " or ".join(dtype.name for dtype in dtypes)
             raise DTypeError(message(self.name, name, "dtype", tensor.dtype.name, expected, "convert it first"))
@@ -201,6 +201,21 @@ def _span(x: Tensor) -> tuple[int, int]:
     steps = [stride * (extent - 1) for stride, extent in zip(x.layout.strides_bits, x.shape, strict=True)]
     last = x.dtype.width_bits + 7 + sum(step for step in steps if step > 0)
     return sum(step for step in steps if step < 0) >> 3, -(-last >> 3) + 1
+
+
+def as_tensor(call: str, name: str, x: object) -> Tensor:
+    """The operand `name` of a call, on its own memory.
+
+    Raises:  DTypeError if its elements are complex, or as `Tensor.from_any`.
+    """
+    try:
+        return Tensor.from_any(x)
+    except DTypeError:
+        given = str(getattr(x, "dtype", "")).removeprefix("torch.")
+        if not given.startswith("complex"):
+            raise
+        remedy = "pass its real and imaginary parts apart"
+        raise DTypeError(message(call, name, "dtype", given, "real", remedy)) from None
 
 
 def _is_exactly(x: Tensor, y: Tensor) -> bool:

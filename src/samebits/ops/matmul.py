@@ -17,7 +17,7 @@ from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import SB1, Contraction, Panels, Spec
 from samebits.kernels.plan import Plan
-from samebits.ops.call import Call, Prepared, remembered
+from samebits.ops.call import Call, Prepared, as_tensor, remembered
 from samebits.ops.product import Product, in_bytes, matrix, operand
 from samebits.tensor import Tensor
 
@@ -129,7 +129,7 @@ def linear(
     Returns: [..., N] as the kind of array that x is.
     Raises:  as matmul.   Bits: numerics.md sections 2 and 4.
     """
-    right = weight if isinstance(weight, gemm.PackedMatrix) else Tensor.from_any(weight).T
+    right = weight if isinstance(weight, gemm.PackedMatrix) else as_tensor("linear", "weight", weight).T
     scale, zero_point = _of_columns(weight_scale), _of_columns(weight_zero_point)
     return matmul(x, right, bias=bias, b_scale=scale, b_zero_point=zero_point, b_group=group, out=out, threads=threads)
 

@@ -181,9 +181,13 @@ def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str
     """The engine of the panels, else the fastest one that takes the operands."""
     if isinstance(c.b, Panels):
         name = c.b.engine
-        if not engines.takes(engines.named(name).a, c.a.dtype):
+        packed = engines.named(name)
+        if not engines.takes(packed.a, c.a.dtype):
             remedy = f"pack it again with pack(b, left={c.a.dtype.name!r})"
             raise PlanError(message("matmul", "b", "engine", repr(name), f"one for {c.a.dtype.name}", remedy))
+        if not packed.exact and c.spec.chunk % packed.depth:
+            expected, remedy = f"one for chunks of {c.spec.chunk}", "pack it again with pack(b, left='float32')"
+            raise PlanError(message("matmul", "b", "engine", repr(name), expected, remedy))
     # A block that is longer than a chunk ends where a chunk does.
     blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.per_block.values()]
     return engines.choose(c.a.dtype, c.b.dtype, c.spec.chunk, isa, rejected, name, blocks)
