@@ -162,6 +162,33 @@ def types(isa: str, threads: int) -> list[dict[str, object]]:
     return rows
 
 
+def quantised(isa: str, threads: int) -> list[dict[str, object]]:
+    """int8 weights, nothing packed ahead: what quantising a and requantising the result add to the plain product."""
+    import numpy as np
+
+    import samebits as sb
+
+    rows, rng = list[dict[str, object]](), np.random.default_rng(0)
+    for m, k, n in ((128, 768, 768), (1024, 1024, 1024)):
+        a, b = (rng.integers(-128, 128, s).astype(np.int8) for s in ((m, k), (k, n)))
+        x, scale = rng.standard_normal((m, k), dtype=np.float32), np.full(m, 0.03, np.float32)
+        wide, narrow, given = np.empty((m, n), np.int32), np.empty((m, n), np.int8), {"threads": threads}
+        first = {"a_dtype": "int8", "a_scale": scale, **given}
+        last = {"b_scale": 0.02, "out_scale": 2.0, "out": narrow}
+        calls: dict[str, Call] = {
+            "int8 to int32": lambda a=a, b=b, o=wide, g=given: sb.matmul(a, b, out=o, **g),
+            "to int8": lambda a=a, b=b, s=scale, g=given, o=last: sb.matmul(a, b, a_scale=s, **g, **o),
+            "float32 to int32": lambda x=x, b=b, o=wide, g=first: sb.matmul(x, b, out=o, out_dtype="int32", **g),
+            "float32 to int8": lambda x=x, b=b, g=first, o=last: sb.matmul(x, b, **g, **o),
+        }
+        with sb.use_isa(isa):
+            seconds = medians(calls, 25, 5 if m < 1024 else 1, 0.0)
+        rates = {name: 2e-9 * m * k * n / value for name, value in seconds.items()}
+        least = min(rates["to int8"], rates["float32 to int32"])
+        rows.append({"shape": f"{m} x {k} x {n}", **rates, "ratio": least / rates["int8 to int32"]})
+    return rows
+
+
 def row(name: str, work: float, seconds: dict[str, float]) -> dict[str, object]:
     """Rates, and ours over the best library's."""
     rates = {key: work / value for key, value in seconds.items()}
@@ -170,7 +197,7 @@ def row(name: str, work: float, seconds: dict[str, float]) -> dict[str, object]:
 
 
 PARTS: dict[str, Callable[[str, int], list[dict[str, object]]]] = {
-    "squares": squares, "shapes": shapes, "vector": vector, "types": types
+    "squares": squares, "shapes": shapes, "vector": vector, "types": types, "quantised": quantised
 }  # fmt: skip
 TABLES: tuple[tuple[str, str, str, int, dict[str, str]], ...] = (
     ("One thread, nothing packed ahead", "squares", "avx512", 1, {}),
@@ -181,6 +208,14 @@ TABLES: tuple[tuple[str, str, str, int, dict[str, str]], ...] = (
     ("One thread, one row, weight kept packed", "vector", "avx512", 1, {}),
     ("One thread, 1024 cubed in every type", "types", "avx512_bf16", 1, {}),
     ("One thread, 1024 cubed in every type", "types", "avx2", 1, {}),
+    (
+        "One thread, quantised on the way: the last column is the slower step beside none",
+        "quantised",
+        "avx512_vnni",
+        1,
+        {},
+    ),
+    ("One thread, quantised on the way: the last column is the slower step beside none", "quantised", "avx2", 1, {}),
 )
 
 

@@ -24,7 +24,7 @@ def run(case, threads):
     x = conformance.inputs(case)
     function = getattr(sb, case["operation"])
     if case["operation"] == "matmul":
-        return function(*x, spec=sb.Spec(**case["spec"]), threads=threads)
+        return function(*x, **case.get("options", {}), spec=sb.Spec(**case["spec"]), threads=threads)
     if case["operation"] in ("sum", "mean", "max"):
         return function(*x, axis=-1, threads=threads)
     return function(*x, threads=threads)

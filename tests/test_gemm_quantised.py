@@ -330,6 +330,10 @@ def test_products_of_what_is_quantised_in_every_form() -> None:
     for m, n, k in ((0, 3, 4), (3, 0, 4), (3, 4, 0)):
         empty = sb.matmul(np.ones((m, k), F32), np.ones((k, n), np.int8), **options)
         assert_bits(empty, np.zeros((m, n), np.int32))
+    shared = {"b_scale": scales(5, 33), "b_group": 16}
+    q = exact.quantize(x[1], scale[1][:, None], np.array(0, np.int8))
+    blocks = sb.matmul(x[1], y, a_dtype="int8", a_scale=scale[1], **shared)
+    assert_bits(blocks, sb.matmul(q, y, a_scale=scale[1], **shared))
     nibbles = sb.Tensor.zeros((70, 33), "int4")
     assert_bits(sb.matmul(x[1], nibbles, **options), np.zeros((5, 33), np.int32))
 

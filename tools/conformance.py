@@ -2,8 +2,8 @@
 
 The answers come from the NumPy references alone. The inputs are a formula, so that another implementation can make
 them without NumPy: element i of the stream with seed s is splitmix64(s * 2^32 + i), and its value is the signed upper
-24 bits
-times 2^-20 (exact in float32, within +-8). A digest is the SHA-256 of the output bytes, row-major, little-endian.
+24 bits times 2^-20 (exact in float32, within +-8). Where options of matmul are given, b is int8, 16 times that rounded
+down. A digest is the SHA-256 of the output bytes, row-major, little-endian.
 
 Run: `python tools/conformance.py` writes the file, `--check` only compares.
 """
@@ -23,11 +23,14 @@ from samebits import ieee
 from samebits.dtypes import float32
 from samebits.kernels import composites, elementwise, reduce
 from samebits.kernels.expression import Chain
+from samebits.kernels.functions import exact
 from samebits.kernels.gemm.contraction import Spec
+from samebits.kernels.gemm.reference import integers
 from samebits.kernels.gemm.reference import reference as gemm_reference
 
 PATH = pathlib.Path(__file__).parent.parent / "docs" / "conformance.json"
 Float32s = NDArray[np.float32]
+Numbers = NDArray[Any]
 
 CASES: list[dict[str, Any]] = [
     *(
@@ -40,6 +43,17 @@ CASES: list[dict[str, Any]] = [
             ]
         )
     ),
+    {
+        "operation": "matmul", "shape": [9, 300, 33], "spec": {"chunk": 128, "segments": 1}, "seed": 11,
+        "options": {"a_dtype": "int8", "a_scale": 0.07, "a_zero_point": 3, "b_scale": 0.013, "b_zero_point": -9},
+    },
+    {
+        "operation": "matmul", "shape": [9, 300, 33], "spec": {"chunk": 128, "segments": 1}, "seed": 12,
+        "options": {
+            "a_dtype": "uint8", "a_scale": 0.07, "a_zero_point": 128, "b_scale": 0.013, "out_scale": 1.9,
+            "out_zero_point": -5,
+        },
+    },
     {"operation": "linear", "shape": [6, 200, 40], "seed": 20},
     *(
         {"operation": name, "shape": [n], "seed": seed}
@@ -73,12 +87,13 @@ def stream(seed: int, *shape: int) -> Float32s:
     return ((z.view(np.int64) >> np.int64(40)).astype(np.float64) * 2.0**-20).astype(np.float32).reshape(shape)
 
 
-def inputs(case: dict[str, Any]) -> list[Float32s]:
+def inputs(case: dict[str, Any]) -> list[Numbers]:
     """The operands of a case, in the order of the operation's arguments."""
     seed, shape = 16 * case["seed"], case["shape"]
     if case["operation"] == "matmul":
         m, k, n = shape
-        return [stream(seed, m, k), stream(seed + 1, k, n)]
+        b = stream(seed + 1, k, n)
+        return [stream(seed, m, k), np.floor(b * 16).astype(np.int8) if "options" in case else b]
     if case["operation"] == "linear":
         m, k, n = shape
         return [stream(seed, m, k), stream(seed + 1, n, k), stream(seed + 2, n)]
@@ -87,9 +102,22 @@ def inputs(case: dict[str, Any]) -> list[Float32s]:
     return [stream(seed, *shape)]
 
 
-def answer(case: dict[str, Any]) -> Float32s:
+def quantised(a: Numbers, b: Numbers, options: dict[str, Any]) -> Numbers:
+    """A product of a, quantised, and b, times their scales or requantised."""
+    s_a, s_b = (np.asarray(options[name], np.float32) for name in ("a_scale", "b_scale"))
+    q = exact.quantize(a, s_a, np.asarray(options["a_zero_point"], options["a_dtype"]))
+    total = integers(q, b, options["a_zero_point"], options.get("b_zero_point", 0))
+    if "out_scale" not in options:
+        return np.asarray(total.astype(np.float32) * (s_a * s_b))
+    zero = np.asarray(options["out_zero_point"], np.int8)
+    return exact.requantize(total, s_a, s_b, np.asarray(options["out_scale"], np.float32), zero)
+
+
+def answer(case: dict[str, Any]) -> Numbers:
     """The output by the references."""
     name, x = case["operation"], inputs(case)
+    if "options" in case:
+        return quantised(x[0], x[1], case["options"])
     if name == "matmul":
         return gemm_reference(x[0], x[1], spec=Spec(**case["spec"]))
     if name == "linear":
@@ -108,9 +136,9 @@ def answer(case: dict[str, Any]) -> Float32s:
     return elementwise.reference(chain.finish(chain.apply(name, value)), *x)[0]
 
 
-def digest(x: Float32s) -> str:
+def digest(x: Numbers) -> str:
     """SHA-256 of the bytes."""
-    return hashlib.sha256(np.ascontiguousarray(x, "<f4").tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(x, x.dtype.newbyteorder("<")).tobytes()).hexdigest()
 
 
 def main() -> None:
@@ -120,7 +148,7 @@ def main() -> None:
     made: dict[str, Any] = {
         "contract": "sb1",
         "inputs": "element i of seed s: signed upper 24 bits of splitmix64(s * 2^32 + i), times 2^-20; "
-        "operand j of a case has seed 16 * seed + j",
+        "operand j of a case has seed 16 * seed + j; b beside options is int8, 16 times that rounded down",
         "cases": [case | {"digest": digest(ieee.canonical(answer(case)))} for case in CASES],
     }
     cases = ",\n".join("  " + json.dumps(case) for case in made.pop("cases"))
