@@ -83,6 +83,19 @@ def test_noise_and_what_costs_a_shape_is_not_kept(timed: Callable[[Seconds], obj
         return (2.0 if problem.m < 100 else 0.1) if row.tile == best else 1.0
 
     assert tune.tune(isa, 1, quick=True, time=timed(lopsided)).rows == ()  # type: ignore[arg-type]
+    second = next(tile for tile in candidates.tiles(isa) if tile not in (best, tile_for(isa)))
+
+    def lopsided_and_better(problem: Problem, row: Tuned) -> float:
+        return 0.9 if row.tile == second else lopsided(problem, row)
+
+    record = tune.tune(isa, 1, time=timed(lopsided_and_better))  # type: ignore[arg-type]
+    assert {row.tile for row in record.rows} == {second}
+
+    def only_elsewhere(problem: Problem, row: Tuned) -> float:
+        return 2.0 if (problem.m, problem.k) in {x[:2] for x in tune.CHECKS} else 0.9
+
+    changed = timed(lambda p, row: only_elsewhere(p, row) if row.tile == second else 1.0)
+    assert tune.tune(isa, 1, quick=False, time=changed).rows == ()  # type: ignore[arg-type]
 
 
 def test_a_record_that_was_made_is_read_back(

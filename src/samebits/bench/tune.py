@@ -1,7 +1,7 @@
 """Choosing tiles and sizes of cache blocks for this machine, one engine at a time.
 
 First tiles, then sizes with the best tile, each over a few shapes, in turns beside the shipped choice; the winner is
-measured once more and kept only if it is really faster. Start at `tune`.
+measured once more, with other shapes too, and kept only if it is really faster. Start at `tune`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from samebits.kernels.plan import Plan
 
 # Small, square, few rows with a kept weight, few rows: M, K, N and whether b is packed.
 SHAPES = ((48, 256, 256, False), (640, 1024, 640, False), (8, 1536, 1536, True), (1, 2048, 2048, False))
-_QUICK = 2
+# What only the winner is measured with, so that it is not one for those shapes alone.
+CHECKS = ((128, 384, 1536, False), (16, 384, 384, True), (1, 3072, 768, True), (4, 768, 3072, False))
 # What a row must gain over the shipped one, in all and for each shape, to be kept: less is the machine's noise.
 _GAIN, _LOSS = 1.02, 0.95
 _ROUNDS, _CONFIRMED = 5, 11
@@ -53,7 +54,7 @@ def tune(
 ) -> tuning.Record:  # fmt: skip
     """Measure every engine of the row; the record is not written.
 
-    Args:    quick: fewer shapes, tiles and sizes.   progress: told what is measured.
+    Args:    quick: fewer tiles and sizes.   progress: told what is measured.
              time: for tests, which never time.
     """
     search = _Search(isa, threads, time or rank.timer(threads), quick)
@@ -75,8 +76,7 @@ class _Search:
 
     def engine(self, engine: Engine, a: DType, b: DType, progress: Callable[[str], None]) -> tuple[Tuned | None, float]:
         """The engine's best row, None where that is the shipped one, and its gain over it."""
-        shapes = SHAPES[-_QUICK - 1 : -1] if self.quick else SHAPES
-        problems = [Problem(m, k, n, a, b, packed) for m, k, n, packed in shapes]
+        problems, checks = ([Problem(*x[:3], a, b, x[3]) for x in shapes] for shapes in (SHAPES, CHECKS))
         best = default = shipped(engine, self.isa)
         progress(f"{engine.name}: tiles")
         best = self.fastest(problems, default, [replace(best, tile=x) for x in candidates.tiles(self.isa, self.quick)])
@@ -85,14 +85,14 @@ class _Search:
         if best == default:
             return None, 1.0
         progress(f"{engine.name}: measuring the best again")
-        gains = self.gains(problems, default, [best], _CONFIRMED)[best]
+        gains = self.gains([*problems, *checks], default, [best], _CONFIRMED)[best]
         gain = _mean(gains)
         return (best, gain) if gain > _GAIN and min(gains) > _LOSS else (None, 1.0)
 
     def fastest(self, problems: Sequence[Problem], default: Tuned, rows: Sequence[Tuned]) -> Tuned:
-        """The row that gains most, the first of equals."""
-        gains = self.gains(problems, default, rows, _ROUNDS)
-        return max(rows, key=lambda row: _mean(gains[row]))
+        """Of the rows that cost no shape too much, and the shipped one, that which gains most, the first of equals."""
+        gains = self.gains(problems, default, [default, *rows], _ROUNDS)
+        return max((row for row in gains if min(gains[row]) > _LOSS), key=lambda row: _mean(gains[row]))
 
     def gains(
         self, problems: Sequence[Problem], default: Tuned, rows: Sequence[Tuned], rounds: int

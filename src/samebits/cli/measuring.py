@@ -78,7 +78,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Machine-readable."
 @click.command()
 @_isa
 @click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads to measure with.")
-@click.option("--quick", is_flag=True, help="Fewer shapes, tiles and sizes.")
+@click.option("--quick", is_flag=True, help="Fewer tiles and sizes.")
 @click.option("--show", is_flag=True, help="Measure nothing, show what is kept.")
 @click.option("--clear", is_flag=True, help="Measure nothing, forget what is kept.")
 @_json
