@@ -52,7 +52,7 @@ def draw(*shape: int, seed: int = 0) -> np.ndarray:
 
 @pytest.mark.parametrize("isa", COMPILED_ROWS, ids=lambda row: row.name)
 def test_tuned_rows_give_the_same_bits(isa: Isa) -> None:
-    for m, k, n in ((7, 300, 33), (1, 1100, 40), (70, 90, 65)):
+    for m, k, n in ((7, 300, 33), (70, 90, 65)):
         a, b = draw(m, k), draw(k, n, seed=1)
         expected = reference(a, b)
         for nv in (1, 3):
