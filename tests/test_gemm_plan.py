@@ -75,10 +75,13 @@ def test_forms_that_cannot_be_had_are_refused() -> None:
     with pytest.raises(OptionError) as error:
         gemm.plan(dense(10, 10, 10), isa, 1, form="packed")
     assert str(error.value) == (
-        "plan: form for unpacked b is 'packed', must be one of ['fused', 'staged', 'in place']; leave it away"
+        "plan: form for unpacked b is 'packed', must be one of ['streamed', 'fused', 'staged']; leave it away"
     )
-    with pytest.raises(OptionError, match="contiguous rows"):
-        gemm.plan(Contraction(10, 10, 10, Matrix(10, 1), Matrix(1, 10), Matrix(10, 1)), isa, 1, form="in place")
+    with pytest.raises(OptionError) as error:
+        gemm.plan(Contraction(2, 10, 10, Matrix(10, 1), Matrix(20, 2), Matrix(10, 1)), isa, 1, form="streamed")
+    assert str(error.value) == (
+        "plan: form is 'streamed', must be another: neither rows nor columns of b are contiguous; leave it away"
+    )
     lying, total, point = Matrix(10, 1, dtype=int8), Matrix(10, 1, dtype=int32), Matrix(0, 0, dtype=int32)
     epilogue, sources = gemm.fused(total=int32, zeros=[point])
     summed = Contraction(10, 10, 10, lying, lying, total, epilogue=epilogue, sources=sources, zeros=(0, None))
@@ -136,27 +139,39 @@ def test_big_right_operands_are_packed_in_rounds() -> None:
 
 
 def functions(assembly: str) -> dict[str, str]:
-    """The text of each microkernel."""
-    found = re.findall(r"^(?:\.?L?)(microkernel_\w+):(.*?)(?=^\s*\.size|\Z)", assembly, re.M | re.S)
+    """The text of each microkernel, or of what streams B."""
+    found = re.findall(r"^(?:\.?L?)((?:microkernel|gain|walk)_\w+):(.*?)(?=^\s*\.size|\Z)", assembly, re.M | re.S)
     assert found
     return dict(found)
+
+
+def spilled(c: Contraction, isa: Isa, form: str) -> dict[str, list[str]]:
+    """Vector registers in the stack traffic of each function of a product's kernel."""
+    arch, found = isa.targets[0].arch, {}
+    text = compile.assembly(gemm.plan(c, isa, 1, form=form).steps[-1].spec, arch)
+    for name, body in functions(text).items():
+        register = r"[xyz]mm\d+" if arch == "x86_64" else r"\b[qvs]\d+"
+        stack = r"\(%rsp" if arch == "x86_64" else r"\[sp"
+        lines = [line for line in body.splitlines() if re.search(register, line) and re.search(stack, line)]
+        # Callee-saved halves of vector registers are saved once a call on AArch64.
+        found[name] = [line for line in lines if not re.search(r"\bd\d+", line)]
+    return found
 
 
 @pytest.mark.parametrize("isa", without_dots(row for row in (*ROWS, FAKE3) if row.compiled), ids=lambda row: row.name)
 def test_microkernels_keep_accumulators_in_registers(isa: Isa) -> None:
     tile = tile_for(isa)
-    arch = isa.targets[0].arch
     for m in {tile.mr, 1, 2, 3, (tile.mr * 2 - 1)}:
-        for form in ("fused", "in place"):
-            plan = gemm.plan(dense(m, 8 * tile.nr(isa), 256), isa, 1, form=form)
-            text = compile.assembly(plan.steps[-1].spec, arch)
-            for name, body in functions(text).items():
-                register = r"[xyz]mm\d+" if arch == "x86_64" else r"\b[qvs]\d+"
-                stack = r"\(%rsp" if arch == "x86_64" else r"\[sp"
-                spilled = [line for line in body.splitlines() if re.search(register, line) and re.search(stack, line)]
-                # Callee-saved halves of vector registers are saved once a call on AArch64.
-                spilled = [line for line in spilled if not re.search(r"\bd\d+", line)]
-                assert not spilled, (name, spilled[:3])
+        found = spilled(dense(m, 8 * tile.nr(isa), 256), isa, "fused")
+        assert not any(found.values()), found
+
+
+@pytest.mark.parametrize("isa", without_dots(row for row in (*ROWS, FAKE3) if row.compiled), ids=lambda row: row.name)
+def test_streams_keep_sums_and_squares_in_registers(isa: Isa) -> None:
+    for m in (1, 2, 5, 8):
+        for right in (Matrix(500, 1), Matrix(1, 256)):
+            found = spilled(replace(dense(m, 500, 256), b=right), isa, "streamed")
+            assert not any(found.values()), (m, right, found)
 
 
 def test_x86_microkernels_broadcast_from_memory_and_multiply_in_registers() -> None:
@@ -165,7 +180,7 @@ def test_x86_microkernels_broadcast_from_memory_and_multiply_in_registers() -> N
         if isa is None:
             pytest.skip(f"this machine has no {name}")
         tile = tile_for(isa)
-        spec = gemm.plan(dense(tile.mr, 4 * tile.nr(isa), 256), isa, 1).steps[-1].spec
+        spec = gemm.plan(dense(tile.mr, 4 * tile.nr(isa), 256), isa, 1, form="fused").steps[-1].spec
         body = next(text for text in functions(compile.assembly(spec)).values())
         assert len(re.findall(rf"vfmadd231ps\s.*%{register}", body)) >= 4 * tile.mr * tile.nv
         assert re.search(r"vbroadcastss\s+-?\d*\(", body)

@@ -99,20 +99,35 @@ class Shuffles(Registers):
         n, width = len(vs), vs[0].width
         if n != width or n & (n - 1) or n > self.isa.lanes:
             return [self._gathered(vs, [row * width + column for row in range(n)]) for column in range(width)]
-        rows, distance = list(vs), n // 2
-        while distance:  # exchange off-diagonal blocks of size `distance`, halving: log2(n) rounds of n shuffles
-            for i in range(n):
-                if i & distance:
-                    continue
-                x, y = rows[i], rows[i + distance]
-                low = [k if not k & distance else n + k - distance for k in range(n)]
-                high = [k + distance if not k & distance else n + k for k in range(n)]
-                rows[i], rows[i + distance] = (
-                    self._gathered([x, y], low),
-                    self._gathered([x, y], high),
-                )
-            distance //= 2
-        return rows
+        # Squares within 128 bits by interleaving halves, then squares of 128-bit blocks by gathering even and odd ones:
+        # patterns that are one in-lane or one block shuffle everywhere (other orders cost two, or an index register).
+        side = min(n, max(1, 128 // vs[0].dtype.width_bits))
+        within = [self._within(vs[first : first + side], side) for first in range(0, n, side)]
+        columns = [self._blocks([rows[c] for rows in within], side) for c in range(side)]
+        return [columns[k % side][k // side] for k in range(n)]
+
+    def _within(self, rows: Sequence[Vector], side: int) -> list[Vector]:
+        """Row c: of each block of `side` lanes, lane c of every row."""
+        n, half = rows[0].width, side // 2
+        starts = [block + k for block in range(0, n, side) for k in range(half)]
+        low, high = ([x for k in starts for x in (k + shift, n + k + shift)] for shift in (0, half))
+        found = list(rows)
+        for _ in range(side.bit_length() - 1):
+            pairs = zip(found[:half], found[half:], strict=True)
+            found = [self._gathered(pair, lanes) for pair in pairs for lanes in (low, high)]
+        return found
+
+    def _blocks(self, rows: Sequence[Vector], side: int) -> list[Vector]:
+        """Row q: block q of every row, a block being `side` lanes."""
+        n = rows[0].width
+        picks = [
+            [k for block in range(first, 2 * n, 2 * side) for k in range(block, block + side)] for first in (0, side)
+        ]
+        found = list(rows)
+        for _ in range(len(rows).bit_length() - 1):
+            pairs = list(zip(found[::2], found[1::2], strict=True))
+            found = [self._gathered(pair, lanes) for lanes in picks for pair in pairs]
+        return found
 
     def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
         rules.table(len(table), dtype, index)

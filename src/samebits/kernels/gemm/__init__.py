@@ -4,8 +4,8 @@
     plan_pack(k, n, b, isa, threads=1, batch=()) -> Plan    operands: b, panels (`packed_elements` float32)
     reference(a, b, spec=...) -> array
 
-`contraction.Contraction` says what a product is; `microkernel`, `macrokernel`, `pack`, `epilogue` are its kernel text;
-`tiles`, `normal` and `plan` choose. Start at `plan.plan`.
+`contraction.Contraction` says what a product is; `microkernel`, `macrokernel`, `stream`, `pack`, `epilogue` are its
+kernel text; `tiles`, `normal` and `plan` choose. Start at `plan.plan`.
 """
 
 from samebits.kernels.gemm.contraction import (

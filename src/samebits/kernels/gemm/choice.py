@@ -16,21 +16,26 @@ from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import tiles
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Spec
 from samebits.kernels.gemm.engine import Engine
-from samebits.kernels.gemm.macrokernel import IN_PLACE, PACKED
+from samebits.kernels.gemm.macrokernel import PACKED
 from samebits.kernels.gemm.normal import normal
-from samebits.kernels.gemm.pack import COPIED_VECTORS
+from samebits.kernels.gemm.pack import COPIED_VECTORS, kind
+from samebits.kernels.gemm.stream import Shape
 from samebits.kernels.gemm.tiles import Rows, Tile
 from samebits.kernels.gemm.tuned import SHIPPED, Sizes, Tuned, row_for
 from samebits.kernels.gemm.words import Words
 
-FUSED, STAGED = "fused", "staged"
-FORMS = (PACKED, FUSED, STAGED, IN_PLACE)
+FUSED, STAGED, STREAMED = "fused", "staged", "streamed"
+FORMS = (PACKED, STREAMED, FUSED, STAGED)
 LINE_BYTES = 64
 # Floats that are sources beside float32: they are widened exactly.
 _WIDENED = tuple(row for row in ROWS if row.is_float and row.width_bits <= 16 and row.width_bits % 8 == 0)
 _KC_LEAST = 256
 # What is kept of C in scratch stays in the second cache beside the block of A.
 _KEPT_BYTES = 256 * 1024
+# Up to so many rows B is read where it lies: packing it would cost more than the sums.
+_STREAMED_ROWS = 8
+# Columns of a strip: as long runs as B has, where its rows are contiguous, while the sums stay in the second cache.
+_STRIP, _STRIP_BYTES, _STRIP_DOWN = 4096, 256 * 1024, 256
 # Panels that are packed together just before their use, and what they may take of the second cache.
 GROUP, _GROUP_BYTES = 8, 256 * 1024
 
@@ -144,22 +149,28 @@ def choose(
         engine, c = replace(engine, total=total), replace(c, spec=Spec(sizes.kc * engine.depth))
     _check_dtypes(c, engine)
     steps, size = engine.steps(c.k), engine.word.size_bytes
-    # A chunk longer than K is as long as K; rounded, so that kernels are shared.
-    chunk = min(c.spec.chunk // engine.depth, -(-max(steps, 1) // _KC_LEAST) * _KC_LEAST)
+    chunk = _chunk(c, engine)
     # Sums of b's columns are there before they are needed if B was packed before, or all of K is.
     needs_sums = bool(c.k) and (c.zeros[0] is not None or (words[0].offset != 0 and steps > chunk))
     if form is None or not c.k:
         form = _form(c, words, blocks, size, sizes, needs_sums, rejected)
-    elif form in (FUSED, IN_PLACE) and needs_sums:
+    elif form == FUSED and needs_sums:
         expected = "one that packs b first, as the zero points of a need"
         raise OptionError(message("plan", "form", "", repr(form), expected, "leave it away"))
+    if form == STREAMED and _checked(c, engine):
+        rejected.append((engine.name, "b is read once, where it lies: nothing has looked for subnormals in it before"))
+        engine = engines.FMA32
+        words, steps, size = words_of(engine, c.a.dtype, c.b.dtype), c.k, engine.word.size_bytes
+        nr, chunk = tile.nv * engine.lanes(isa), _chunk(c, engine)
     blocks = blocks or blocks_for(c.m, steps, form, size, sizes)
     kc = chunk * max(1, blocks.kc // chunk)
     rows = tiles.cut(c.m, tile.mr)
-    wide = tiles.columns(rows.heights[0], tile, isa, in_place=form == IN_PLACE)
+    wide = tiles.columns(rows.heights[0], tile, isa)
     panels = -(-c.n // nr)
     in_scratch = (c.out.column != 1 or c.in_place or c.out.dtype is not engine.total) and steps > kc
     m_blocks, n_step = _share(c, rows, panels, wide, threads, form, blocks, nr, in_scratch, engine.total.size_bytes)
+    if form == STREAMED:
+        n_step = _strip(c, isa, engine, panels, threads, nr)
     group = wide
     if form == FUSED:
         group = max(1, min(GROUP, _GROUP_BYTES // (size * kc * nr), n_step) // wide) * wide
@@ -171,7 +182,7 @@ def choose(
         round_panels = room // n_step * n_step
     return Choice(
         c=c, order=order, isa=isa, threads=threads, engine=engine, words=words,
-        checked=engine.is_guarded and engines.must_check(c.a.dtype, c.b.dtype), tile=tile, rows=rows, wide=wide,
+        checked=_checked(c, engine), tile=tile, rows=rows, wide=wide,
         group=group, kc=kc, chunk=chunk, form=form, m_blocks=m_blocks, n_step=n_step, round_panels=round_panels,
         in_scratch=in_scratch, tuned=measured, rejected=tuple(rejected),
     )  # fmt: skip
@@ -247,10 +258,10 @@ def _check(c: Contraction, nr: int, isa: Isa, form: str | None, engine: Engine) 
         raise PlanError(message("matmul", "b", "panel width", c.b.nr, expected, "pack it again with pack()"))
     if form is not None and (form not in FORMS or (form == PACKED) != isinstance(c.b, Panels)):
         given = PACKED if isinstance(c.b, Panels) else "unpacked"
-        possible = [PACKED] if isinstance(c.b, Panels) else [FUSED, STAGED, IN_PLACE]
+        possible = [PACKED] if isinstance(c.b, Panels) else [STREAMED, FUSED, STAGED]
         raise OptionError(message("plan", "form", f"for {given} b", repr(form), f"one of {possible}", "leave it away"))
-    if form == IN_PLACE and isinstance(c.b, Matrix) and (c.b.column != 1 or c.b.dtype is not engine.word):
-        raise OptionError(message("plan", "form", "", repr(form), "used where b has contiguous rows", "leave it away"))
+    if form == STREAMED and c.k and (reason := _not_streamed(c, words_of(engine, c.a.dtype, c.b.dtype))):
+        raise OptionError(message("plan", "form", "", repr(form), f"another: {reason}", "leave it away"))
 
 
 def blocks_for(m: int, steps: int, form: str, size: int, sizes: Sizes) -> Blocks:
@@ -297,14 +308,52 @@ def _form(
     if needs_sums:
         rejected.append((FUSED, "the zero points of a need the sums of b's columns first"))
         return STAGED
-    if c.m == 1 and c.b.column == 1 and words[1].is_plain:
-        rejected.append((FUSED, "one row uses each element of B once: packing would only add a copy"))
-        return IN_PLACE
+    if c.k and (reason := _not_streamed(c, words)):
+        rejected.append((STREAMED, reason))
+    elif c.k:
+        rejected.append((FUSED, f"{c.m} rows use each element of B {c.m} times: packing it would cost more"))
+        return STREAMED
     if c.m <= (blocks.mc if blocks else sizes.a_bytes // size // _KC_LEAST) or not c.k:
         rejected.append((STAGED, f"all {c.m} rows are one block: nothing would use packed B again"))
         return FUSED
     rejected.append((FUSED, f"{c.m} rows are several blocks, and each would pack B again"))
     return STAGED
+
+
+def _not_streamed(c: Contraction, words: tuple[Words, Words]) -> str | None:
+    """Why B cannot be read where it lies, or should not be."""
+    assert isinstance(c.b, Matrix)  # the caller looked
+    if c.m > _STREAMED_ROWS:
+        return f"{c.m} rows use each element of B more than {_STREAMED_ROWS} times: packing it pays"
+    if c.zeros[0] is not None or words[0].offset:
+        return "the zero points of a need the sums of b's columns first"
+    if c.per_block:
+        return "blocks of b share scales or zero points, which are kept in panels"
+    return "neither rows nor columns of b are contiguous" if kind(c.b) == "gather" else None
+
+
+def _checked(c: Contraction, engine: Engine) -> bool:
+    """Whether elements must be looked at before the engine may run."""
+    return engine.is_guarded and engines.must_check(c.a.dtype, c.b.dtype)
+
+
+def _chunk(c: Contraction, engine: Engine) -> int:
+    """Words of a chunk; one longer than K is as long as K, rounded, so that kernels are shared."""
+    return min(c.spec.chunk // engine.depth, -(-max(engine.steps(c.k), 1) // _KC_LEAST) * _KC_LEAST)
+
+
+def _strip(c: Contraction, isa: Isa, engine: Engine, panels: int, threads: int, nr: int) -> int:
+    """Panels of a strip of columns: equally many strips for each thread."""
+    assert isinstance(c.b, Matrix)  # streamed
+    columns = _STRIP_DOWN
+    if kind(c.b) == "copy":
+        columns = min(_STRIP, _STRIP_BYTES // (2 * max(1, c.m) * engine.total.size_bytes))
+    strips = -(-panels * nr // columns)
+    if math.prod(c.batch) % threads:
+        strips = -(-strips // threads) * threads
+    width = Shape.of(c.m, engine.lanes(isa), isa).width(kind(c.b), engine.lanes(isa))
+    whole = math.lcm(width, nr) // nr
+    return -(-panels // max(1, strips * whole)) * whole
 
 
 def _share(

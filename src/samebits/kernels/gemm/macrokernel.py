@@ -2,7 +2,7 @@
 
 A task packs its block of A, KC of K at a time, then walks the panels of B; each microtile gains KC of K in chunks.
 Loops from outside: task (batch, block of M, block of N), `pc` over K by KC, `j` over panels of B, `p` over micropanels
-of A, `ck` over chunks. Where B is not in panels yet, a panel is packed just before it is used, or B is read in place.
+of A, `ck` over chunks. Where B is not in panels yet, a panel is packed just before it is used.
 Between KC blocks a microtile is kept in `out` itself; in the thread's scratch where out has no contiguous rows or is
 also a source; the last panel, if it is narrow, in a strip of scratch. Start at `macrokernel`.
 
@@ -26,7 +26,7 @@ from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.microkernel import Microtile
 from samebits.kernels.gemm.words import Words
 
-PACKED, IN_PLACE = "packed", "in place"
+PACKED = "packed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Macrokernel:
     `heights`: those of the micropanels, tallest first.   `wide`: panels that a microtile covers.
     `group`: panels that are packed together, a multiple of `wide`.
     `kc`, `pitch`: words of a row of A's block, and from one row to the next.   `a`: kind of packing.
-    `b`: kind of packing, PACKED or IN_PLACE.   `in_scratch`: C is kept in scratch between KC blocks.
+    `b`: kind of packing, or PACKED.   `in_scratch`: C is kept in scratch between KC blocks.
     `accumulates`: the sum starts from what out holds.   `shared`: what blocks of b share (`blocks.SCALE`, `ZERO`); zero
     points only where b is packed here.
     """
@@ -91,21 +91,19 @@ class _Text:
         self.nr = d.nv * lanes
         width = pack.COPIED_VECTORS * lanes
         self.pack_a = pack.Block(d.words[0], d.a, d.pitch, width, lanes, k_is_row=False).emit(b, "pack_a")
-        kind = "copy" if d.b == IN_PLACE else d.b
-        block = pack.Block(d.words[1], kind, self.nr, self.nr, lanes, k_is_row=True)
+        block = pack.Block(d.words[1], d.b, self.nr, self.nr, lanes, k_is_row=True)
         self.pack_panel = pack.emit_panel(b, block) if d.b != PACKED else None
-        self.pack_group = pack.emit_group(b, block, d.group) if d.b not in (PACKED, IN_PLACE) else None
+        self.pack_group = pack.emit_group(b, block, d.group) if d.b != PACKED else None
         self.look_a = facts.emit_block(b, d.pitch) if d.checked else None
         self.look_b = facts.emit(b, engine, self.nr) if (d.checked or d.shift) and d.b != PACKED else None
         self.subtract = blocks.emit_zeros(b, engine, self.nr) if ZERO in d.shared else None
         self.finish = Finish(b, d.epilogue, self.nr, d.accumulates)
-        self.tiles: dict[tuple[int, int, bool], list[Function]] = {}
-        place = d.b == IN_PLACE
+        self.tiles: dict[tuple[int, int], list[Function]] = {}
         engines = [(engine, ""), (engine.safe, "_safe")] if d.checked else [(engine, "")]
         for h in d.heights:
-            for wide, in_place in sorted({(d.wide, place), (1, place), (1, False)}):
-                tile = Microtile(h, d.nv, wide, d.pitch, in_place)
-                self.tiles[h, wide, in_place] = [
+            for wide in sorted({d.wide, 1}):
+                tile = Microtile(h, d.nv, wide, d.pitch)
+                self.tiles[h, wide] = [
                     microkernel.emit(b, x, tile, name, scaled=SCALE in d.shared) for x, name in engines
                 ]
         self.n = b.index("n")
@@ -174,10 +172,10 @@ class _Block:
         """All micropanels times `group` panels from j; 0: the narrow last panel."""
         text = self.text
         b, d = text.b, text.d
-        start, step, in_place = self.panels(j, group, pc, kc)
+        start, step = self.panels(j, group, pc, kc)
         wide = d.wide if group > 1 else group
         for g in b.loop(0, group, wide) if group > wide else (0,):
-            panels = (b.offset(start, g * (text.nr if in_place else step)), step, in_place)
+            panels = (b.offset(start, g * step), step)
             unsafe = self.unsafe(j, g, wide) if d.checked else 0
             if d.shift:
                 self.begin(j, g, wide)
@@ -189,15 +187,13 @@ class _Block:
                 for p in b.loop(low, high):
                     self.microtile(h, p, j + g, wide, pc, kc, panels, unsafe)
 
-    def panels(self, j: Index, group: int, pc: Index, kc: Index) -> tuple[Pointer, Index, bool]:
-        """(where the micropanels start, their step, whether they are rows of B itself)."""
+    def panels(self, j: Index, group: int, pc: Index, kc: Index) -> tuple[Pointer, Index]:
+        """(where the micropanels start, their step)."""
         text = self.text
         b, d, nr, x = text.b, text.d, text.nr, self.operands["b"]
         if d.b == PACKED:
-            return b.offset(x, j * nr * b.index("k") + pc * nr), b.index("k") * nr, False
+            return b.offset(x, j * nr * b.index("k") + pc * nr), b.index("k") * nr
         row, column, first = b.index("b_row"), b.index("b_column"), pc * d.engine.depth
-        if d.b == IN_PLACE and group:
-            return b.offset(x, first * row + j * nr), row, True
         source, k = b.offset(x, first * row + j * nr * column), text.elements(pc, kc)
         if group > 1:
             b.call(text.pack_group, source, row, column, k, text.block_b, d.kc * nr)
@@ -210,7 +206,7 @@ class _Block:
         if text.look_b is not None:
             for g in range(max(group, 1)):
                 b.call(text.look_b, b.offset(text.block_b, g * d.kc * nr), kc, b.offset(text.facts_b, g * nr))
-        return text.block_b, d.kc * nr, False
+        return text.block_b, d.kc * nr
 
     def facts(self, j: Index, g: Index) -> Pointer:
         """Those of panels j+g ..; in a group that is packed here they are the g-th."""
@@ -238,7 +234,7 @@ class _Block:
         return b.choose(b.any(b.less(lowest, b.like(lowest, LOWEST))), 1, 0)
 
     def microtile(
-        self, h: int, p: Index, j: Index, wide: int, pc: Index, kc: Index, panels: tuple[Pointer, Index, bool],
+        self, h: int, p: Index, j: Index, wide: int, pc: Index, kc: Index, panels: tuple[Pointer, Index],
         unsafe: Index,
     ) -> None:  # fmt: skip
         """One microtile, of micropanel p, gains KC of K.
@@ -247,9 +243,9 @@ class _Block:
         the first cache and would evict each other (1024 cubed: 102 GFLOP/s in C, 106 in the tile)."""
         text = self.text
         b, d = text.b, text.d
-        panel, b_step, in_place = panels
+        panel, b_step = panels
         r = text.row(p) - self.r0
-        functions, width = text.tiles[h, max(wide, 1), in_place], max(wide, 1) * text.nr
+        functions, width = text.tiles[h, max(wide, 1)], max(wide, 1) * text.nr
         kept, kept_step = self.kept(r, j, wide)
         fresh, whole = pc == b.index("k_begin"), pc + d.kc >= b.index("k_end")
         straight = d.epilogue.plain and not d.in_scratch and bool(wide)
@@ -265,7 +261,7 @@ class _Block:
             keep = ends if straight else ends & (pc + d.kc < b.index("k_end"))
             c, c_step = b.choose(keep, kept, text.tile), b.choose(keep, kept_step, width)
             a = b.offset(text.block_a, r * d.pitch + ck)
-            chunk = b.offset(panel, ck * (b_step if in_place else text.nr))
+            chunk = b.offset(panel, ck * text.nr)
             last = b.choose(ends & whole, 1, 0)
             following = self.following(p, ck, kc)
             arguments = [b.min(kc - ck, d.chunk), a, chunk, b_step, t, t_step, c, c_step, last, following]

@@ -6,7 +6,7 @@ words of the engine, whose `advance` is what stands for the fma. Starting at +0 
 gives: the two differ only while t is -0, which a sum with +0 never is.
 
 - A: `h` rows `PITCH` elements apart, k contiguous: every broadcast is a constant displacement from one pointer.
-- B: micropanels of NR columns, `[k][NR]`, `b_step` elements apart; or, in place, rows of B `b_step` elements apart.
+- B: micropanels of NR columns, `[k][NR]`, `b_step` elements apart.
 - t and C: rows `t_step` and `c_step` elements apart, columns contiguous. They may be one tile. A zero tile of one row
   and `t_step` 0 starts a sum. All columns are read and written: edges go through scratch.
 - The last chunk of a sum (`last` = 1) makes NaN canonical.
@@ -32,8 +32,6 @@ UNROLL = 4
 # (M = 1, 768 x 768 in the last cache, GB/s at 1, 2, 4, 8 rows: avx512 93 93 81 77, avx2 87 90 90 88; 4096 x 4096 in
 # memory 32 33 30 31 and 34 34 36 32).
 _AHEAD = 2
-# In place the rows of B may be a power of two apart, so that all of them fall into one set of eight lines.
-_AHEAD_IN_PLACE = 4
 _LINE_BYTES = 64
 
 
@@ -44,23 +42,22 @@ def following_words(engine: Engine) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Microtile:
-    """`h` rows by `panels` micropanels of `nv` vectors; `pitch` between rows of A; B read from panels or in place."""
+    """`h` rows by `panels` micropanels of `nv` vectors; `pitch` between rows of A."""
 
     h: int
     nv: int
     panels: int
     pitch: int
-    in_place: bool = False
 
     @property
     def tall(self) -> bool:
         """Whether many rows use each panel, so that the next one is asked for meanwhile."""
-        return self.panels == 1 and not self.in_place and self.h > 2
+        return self.panels == 1 and self.h > 2
 
     @property
     def name(self) -> str:
         """The emitted function's name."""
-        return f"microkernel_{self.h}x{self.nv}x{self.panels}" + ("_in_place" if self.in_place else "")
+        return f"microkernel_{self.h}x{self.nv}x{self.panels}"
 
 
 def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled: bool = False) -> Function:
@@ -72,12 +69,9 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
     lanes, line = engine.lanes(b.isa), _LINE_BYTES // engine.word.size_bytes
     vectors = tile.nv * tile.panels
     nr = tile.nv * lanes
-    ahead = _AHEAD_IN_PLACE if tile.in_place else _AHEAD
 
     def place(k: Index, v: int, b_step: Index) -> Index:
         """Where vector v of row k of B is."""
-        if tile.in_place:
-            return k * b_step + v * lanes
         return k * nr + (v // tile.nv) * b_step + (v % tile.nv) * lanes
 
     def advance(acc: list[list[Any]], k: Index, a: Pointer, panel: Pointer, b_step: Index) -> None:
@@ -95,7 +89,7 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
                 b.prefetch(panel, following + k * following_words(engine))
             for u in range(UNROLL):
                 for v in range(0, 0 if tile.tall else vectors, max(1, line // lanes)):
-                    b.prefetch(panel, place(k + u + ahead, v, b_step))
+                    b.prefetch(panel, place(k + u + _AHEAD, v, b_step))
                 advance(acc, k + u, a, panel, b_step)
         for k in b.loop(whole, high, 1, carry=acc):
             advance(acc, k, a, panel, b_step)

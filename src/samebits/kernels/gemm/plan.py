@@ -1,9 +1,9 @@
 """Plans of contractions: pure, cached, printable.
 
 `plan(contraction, isa, threads)` and `plan_pack(k, n, b, isa, threads, batch)`. Forms, by where B's panels come from:
-`packed` (they exist), `fused` (each task packs a panel just before it uses it: B is read once where M is one block),
-`in place` (few rows: B's own rows are the panels), `staged` (a step packs B first, then many blocks of M use it).
-Start at `plan`; `choice.choose` decides, `_Lowering` turns that into kernels and their arguments.
+`packed` (they exist), `streamed` (few rows: no panels, B is read once, where it lies), `fused` (each task packs a panel
+just before it uses it: B is read once where M is one block), `staged` (a step packs B first, then many blocks of M use
+it). Start at `plan`; `choice.choose` decides, `_Lowering` turns that into kernels and their arguments.
 """
 
 from __future__ import annotations
@@ -18,12 +18,23 @@ from samebits.dtypes import DType, float32, int32
 from samebits.kernels.gemm import batch as batches
 from samebits.kernels.gemm import blocks, epilogue, pack, packed, quantize, unpack
 from samebits.kernels.gemm.blocks import SCALE, ZERO
-from samebits.kernels.gemm.choice import GROUP, LINE_BYTES, STAGED, Blocks, Choice, choose, size_words, words_of
+from samebits.kernels.gemm.choice import (
+    GROUP,
+    LINE_BYTES,
+    STAGED,
+    STREAMED,
+    Blocks,
+    Choice,
+    choose,
+    size_words,
+    words_of,
+)
 from samebits.kernels.gemm.contraction import Contraction, Matrix
 from samebits.kernels.gemm.engine import FMA32, Engine
 from samebits.kernels.gemm.epilogue import Epilogue
-from samebits.kernels.gemm.macrokernel import IN_PLACE, PACKED, Macrokernel, macrokernel
+from samebits.kernels.gemm.macrokernel import PACKED, Macrokernel, macrokernel
 from samebits.kernels.gemm.segments import Join, join
+from samebits.kernels.gemm.stream import Shape, Stream, stream
 from samebits.kernels.gemm.tiles import Tile
 from samebits.kernels.gemm.tuned import Tuned, row_for
 from samebits.kernels.gemm.words import Words
@@ -217,7 +228,10 @@ class _Lowering:
                     described, sources = self.corrected(
                         sums, Operand(source.index, source.offset_bytes + facts * size), strides
                     )
-                self.macrokernel(described, sources, source, strides, facts, out, panels, begin, end)
+                if x.form == STREAMED:
+                    self.stream(described, sources, out, begin, end)
+                else:
+                    self.macrokernel(described, sources, source, strides, facts, out, panels, begin, end)
         if len(bounds) > 1:
             self.workspace_bytes += len(bounds) * self.part_bytes
             self.join(Operand(self.workspace, parts), inner)
@@ -308,7 +322,7 @@ class _Lowering:
         x, nr = self.x, self.x.nr
         in_scratch = x.in_scratch and c.out is x.c.out
         right = c.b if isinstance(c.b, Matrix) else Matrix(0, 0)
-        kind = PACKED if x.form in (PACKED, STAGED) else IN_PLACE if x.form == IN_PLACE else pack.kind(right)
+        kind = PACKED if x.form in (PACKED, STAGED) else pack.kind(right)
         d = Macrokernel(
             engine=x.engine, words=x.words, checked=x.checked, heights=x.rows.heights, wide=x.wide, group=x.group,
             nv=x.tile.nv, kc=x.kc, pitch=x.pitch, chunk=x.chunk, a=pack.kind(c.a), b=kind, batch_rank=len(c.batch),
@@ -338,6 +352,36 @@ class _Lowering:
         spec = KernelSpec(macrokernel, d, d.parameters, x.isa)
         tasks = math.prod(c.batch) * x.m_blocks * n_blocks
         self.steps.append(Step(spec, tasks, tuple(values[name] for name in d.parameters)))
+
+    def stream(self, c: Contraction, sources: list[Operand], out: Operand, begin: int, end: int) -> None:
+        """One step of strips of columns, k from begin to end."""
+        x = self.x
+        assert isinstance(c.b, Matrix)  # it is not packed
+        d = Stream(
+            engine=x.engine, words=x.words, rows=c.m, kc=x.kc, pitch=x.pitch, chunk=x.chunk, a=pack.kind(c.a),
+            b=pack.kind(c.b), batch_rank=len(c.batch), accumulates=c.accumulates,
+            epilogue=Epilogue.of(c, x.engine.total),
+        )  # fmt: skip
+        lanes, word, total = x.engine.lanes(x.isa), x.engine.word.size_bytes, x.engine.total.size_bytes
+        width = Shape.of(c.m, lanes, x.isa).width(d.b, lanes)
+        # Rows of a tile are a line more apart than a power of two would be: they share no set of the first cache.
+        columns = x.n_step * x.nr
+        step = -(-columns // width) * width + max(width, LINE_BYTES // total)
+        scratch_b = _rounded(c.m * x.pitch * word) + LINE_BYTES
+        scratch_t = scratch_b + _rounded(min(x.chunk, x.kc) * width * word)
+        scratch_s = scratch_t + _rounded((2 * c.m + 1) * step * total)
+        self.scratch_bytes = max(self.scratch_bytes, scratch_s + _rounded(epilogue.scratch_bytes(c)))
+        n_blocks = -(-c.n // columns)
+        values: _Arguments = {
+            "a": Operand(x.order[0]), "b": Operand(x.order[1]), "n": c.n, "k_begin": begin // x.engine.depth,
+            "k_end": x.engine.steps(end), "elements": c.k, "n_step": columns, "n_blocks": n_blocks, "step": step,
+            "a_row": c.a.row, "a_column": c.a.column, "b_row": c.b.row, "b_column": c.b.column, "scratch_b": scratch_b,
+            "scratch_t": scratch_t,
+        }  # fmt: skip
+        values |= epilogue.arguments(c, out, sources, scratch_s)
+        values |= batches.arguments(c.batch, {"a": c.a.batch, "b": c.b.batch, **_batch_strides(c)})
+        spec = KernelSpec(stream, d, d.parameters, x.isa)
+        self.steps.append(Step(spec, math.prod(c.batch) * n_blocks, tuple(values[name] for name in d.parameters)))
 
     def join(self, parts: Operand, inner: Contraction) -> None:
         """The step that adds the segments and applies the epilogue."""

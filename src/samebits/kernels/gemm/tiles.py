@@ -74,13 +74,12 @@ def cut(m: int, mr: int) -> Rows:
     return Rows((low + 1, low), panels, tall)
 
 
-def columns(h: int, tile: Tile, isa: Isa, *, in_place: bool = False) -> int:
+def columns(h: int, tile: Tile, isa: Isa) -> int:
     """How many adjacent panels a microtile of h rows covers, a power of two up to 8.
 
-    A low microtile needs more vectors in flight: at least 8 chains hide the latency of fma. In place it is as wide as
-    registers allow, because the wider a visit to each row of B is, the nearer memory comes to streaming.
+    A low microtile needs more vectors in flight: at least 8 chains hide the latency of fma.
     """
     panels = 1
-    while panels < 8 and Tile(h, tile.nv * panels * 2).fits(isa) and (in_place or h * tile.nv * panels < 8):
+    while panels < 8 and Tile(h, tile.nv * panels * 2).fits(isa) and h * tile.nv * panels < 8:
         panels *= 2
     return panels

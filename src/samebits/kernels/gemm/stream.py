@@ -1,0 +1,298 @@
+"""Streamed products: few rows of A, a right operand that is read once, where it lies, in long runs.
+
+A task is a strip of columns over all of K. Its sums are tiles in scratch, [rows of A][columns]: the chunk's `p` and the
+total `t` of numerics.md section 2; lanes run over N, so each lane is one ascending chain.
+- Rows of B contiguous (`b` copy): a few rows of B at a time cross the whole strip, and each vector of p gains them
+  all between a load and a store. So memory sees as few and as long runs as B has (float32 4096 x 4096, M = 1:
+  24 GB/s in strips of 4096 columns, 20 of 1024, 15 of 512; a plain read 20 in the same run).
+- Columns of B contiguous (`b` transpose: a weight [N, K]): lanes-by-lanes squares are transposed in registers
+  and used at once, a chunk of K after the other, with p in registers. What fills no square is packed first.
+
+K is counted in words of the engine, as in the macrokernel. Scratch: block of A | words that are packed | zeros, p, t
+| immediates; offsets are arguments. Start at `stream`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
+from samebits.kernels.gemm import batch, pack
+from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.epilogue import Epilogue, Finish
+from samebits.kernels.gemm.words import Words
+
+# Bytes of a row of B, and of a column, that are asked for ahead.
+_AHEAD_BYTES, _AHEAD_DOWN = 256, 128
+_LINE_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What specialises the text; sizes and strides are arguments.
+
+    `rows`: of A, all of M.   `words`: how elements of A and B become words.   `b`: how B is packed: `copy` where its
+    rows are contiguous, `transpose` where its columns are.   `a`, `kc`, `pitch`, `chunk`, `accumulates`: as in the
+    macrokernel.
+    """
+
+    engine: Engine
+    words: tuple[Words, Words]
+    rows: int
+    kc: int
+    pitch: int
+    chunk: int
+    a: str
+    b: str
+    batch_rank: int
+    accumulates: bool
+    epilogue: Epilogue
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The argument names in order; `step`: from a row of a tile to the next."""
+        names = ["a", "b", "n", "k_begin", "k_end", "elements", "n_step", "n_blocks", "step"]
+        names += ["a_row", "a_column", "b_row", "b_column", "scratch_b", "scratch_t"]
+        moving = batch.parameters(self.batch_rank, ["a", "b", *self.epilogue.operands])
+        return (*names, *self.epilogue.parameters, *moving)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Rows of B that a vector of p gains at once, vectors side by side; rows of A that a square serves, squares side by
+    side."""
+
+    deep: int
+    vectors: int
+    high: int
+    squares: int
+
+    @classmethod
+    def of(cls, rows: int, lanes: int, isa: Isa) -> Shape:
+        """As many as registers hold: half of them for B beside the sums and a broadcast."""
+        deep = max(1, min(8, isa.registers // 2))
+        vectors = max(1, min(2, isa.registers // 2 // deep))
+        high = max(1, min(rows, isa.registers - lanes - 4))
+        # Two chains, where one would wait for its own fma longer than the square takes to come.
+        squares = 2 if high * lanes < 16 and (high + lanes) * 2 + 2 <= isa.registers else 1
+        return cls(deep, vectors, high, squares)
+
+    def width(self, b: str, lanes: int) -> int:
+        """Columns that are worked on at once, for a kind of B."""
+        return lanes * (self.vectors if b == "copy" else self.squares)
+
+
+class _Text:
+    """One kernel being emitted: its functions, its arguments, its temporaries."""
+
+    def __init__(self, b: Builder, d: Stream) -> None:
+        self.b, self.d = b, d
+        self.lanes = d.engine.lanes(b.isa)
+        self.shape = Shape.of(d.rows, self.lanes, b.isa)
+        width = pack.COPIED_VECTORS * self.lanes
+        self.pack_a = pack.Block(d.words[0], d.a, d.pitch, width, self.lanes, k_is_row=False).emit(b, "pack_a")
+        self.width = self.shape.width(d.b, self.lanes)
+        self.finish = Finish(b, d.epilogue, self.width, d.accumulates)
+        if d.b == "copy":
+            self.gains = {deep: self._gain(deep) for deep in sorted({1, self.shape.deep})}
+            self.join = self._join()
+        else:
+            block = pack.Block(d.words[1], d.b, self.width, self.width, self.lanes, k_is_row=True)
+            self.pack_b = pack.emit_panel(b, block)
+            self.walks = {high: self._walk(high) for high in {h for _, h in self._parts()}}
+        self.seal = self._seal()
+        self.block_a = b.scratch(d.engine.word)
+        self.block_b = b.scratch(d.engine.word, b.index("scratch_b"))
+        tile = b.scratch(d.engine.total, b.index("scratch_t"))
+        self.step = b.index("step")
+        self.t = tile
+        self.p = b.cast(b.offset(tile, self.step * d.rows), d.engine.accumulator)
+        self.zeros = b.offset(self.p, self.step * d.rows)
+
+    def _parts(self) -> list[tuple[int, int]]:
+        """(first row, rows) of the parts of A that one walk serves."""
+        rows, high = self.d.rows, self.shape.high
+        count = -(-rows // high)
+        cuts = [rows * i // count for i in range(count + 1)]
+        return [(low, end - low) for low, end in itertools.pairwise(cuts)]
+
+    def _gain(self, deep: int) -> Function:
+        """A function: every column of p gains `deep` rows of B, of words of `present` elements."""
+        b, d, width = self.b, self.d, self.width
+        word, words = d.engine.word, d.words[1]
+        ahead, line = _AHEAD_BYTES // words.pointer.size_bytes, _LINE_BYTES // words.pointer.size_bytes
+        depth = words.depth
+
+        def body(
+            a: Pointer, x: Pointer, row: Index, columns: Index, start: Pointer, start_step: Index, p: Pointer,
+            step: Index, elements: Index,
+        ) -> None:  # fmt: skip
+            present = elements if deep == 1 and depth > 1 else None
+
+            def gain(j: Index, count: Index | None) -> None:
+                held = [words.across(b, x, r * depth * row + j, row, width, count, present) for r in range(deep)]
+                for r in range(deep * depth) if count is None else ():
+                    for i in range(0, width, line):
+                        b.prefetch(x, r * row + j + ahead + i)
+                for m in range(d.rows):
+                    acc = b.load(start, m * start_step + j, width)
+                    for r in range(deep):
+                        acc = d.engine.advance(b, b.splat(b.load(a, m * d.pitch + r, 1), width), held[r], acc)
+                    b.store(p, m * step + j, acc)
+
+            whole = columns // width * width
+            for j in b.loop(0, whole, width):
+                gain(j, None)
+            for _ in b.when(whole < columns):
+                gain(whole, columns - whole)
+
+        acc = d.engine.accumulator
+        return b.function(f"gain_{deep}", (word, words.pointer, None, None, acc, None, acc, None, None), body)
+
+    def _join(self) -> Function:
+        """A function: t gains p."""
+        b, d, width = self.b, self.d, self.width
+
+        def body(t: Pointer, p: Pointer, step: Index, columns: Index) -> None:
+            for j in b.loop(0, columns, width):
+                for m in range(d.rows):
+                    part = b.convert(b.load(p, m * step + j, width), d.engine.total)
+                    b.store(t, m * step + j, b.add(b.load(t, m * step + j, width), part))
+
+        return b.function("join", (d.engine.total, d.engine.accumulator, None, None), body)
+
+    def _walk(self, high: int) -> Function:
+        """A function: `high` rows of t gain `chunks` chunks of columns of B where they lie, in `whole` words each, then
+        `rest` packed words, which belong to the last of them."""
+        b, d, lanes, squares = self.b, self.d, self.lanes, self.shape.squares
+        word, words, total = d.engine.word, d.words[1], d.engine.total
+        ahead = _AHEAD_DOWN // words.pointer.size_bytes
+
+        def body(
+            a: Pointer, x: Pointer, column: Index, chunks: Index, whole: Index, block: Pointer, rest: Index,
+            t: Pointer, step: Index,
+        ) -> None:  # fmt: skip
+            acc: list[list[Any]] = []
+
+            def advance(i: int, k: Index, row: Any) -> None:
+                for m in range(high):
+                    acc[m][i] = d.engine.advance(b, b.splat(b.load(a, m * d.pitch + k, 1), lanes), row, acc[m][i])
+
+            for c in b.loop(0, chunks):
+                start = c * d.chunk
+                acc[:] = [[b.constant(0, d.engine.accumulator, lanes)] * squares for _ in range(high)]
+                for s in b.loop(start, start + whole, lanes, carry=acc):
+                    for i in range(squares):
+                        first = s * words.depth + i * lanes * column
+                        square = [words.along(b, x, first + v * column, lanes) for v in range(lanes)]
+                        for v in range(lanes):
+                            b.prefetch(x, first + v * column + ahead)
+                        for k, row in enumerate(b.transpose(square)):
+                            advance(i, s + k, row)
+                for s in b.loop(0, rest, carry=acc):
+                    for i in range(squares):
+                        advance(i, start + whole + s, b.load(block, (s * squares + i) * lanes, lanes))
+                for m in range(high):
+                    for i in range(squares):
+                        at = m * step + i * lanes
+                        b.store(t, at, b.add(b.load(t, at, lanes), b.convert(acc[m][i], total)))
+
+        parameters = (word, words.pointer, None, None, None, word, None, total, None)
+        return b.function(f"walk_{high}", parameters, body)
+
+    def _seal(self) -> Function:
+        """A function: NaN in t becomes canonical."""
+        b, d, width = self.b, self.d, self.width
+
+        def body(t: Pointer, step: Index, columns: Index) -> None:
+            for m in b.loop(0, d.rows):
+                for j in b.loop(0, columns, width):
+                    b.store(t, m * step + j, b.canonical(b.load(t, m * step + j, width)))
+
+        return b.function("seal", (d.engine.total, None, None), body)
+
+    def task(self, task: Index) -> None:
+        """One strip."""
+        b, d, rows = self.b, self.d, self.d.rows
+        blocks, step = b.index("n_blocks"), self.step
+        dtypes = {"a": d.words[0].pointer, "b": d.words[1].pointer, **d.epilogue.operands}
+        operands = batch.moved(b, d.batch_rank, task // blocks, dtypes)
+        j0 = task % blocks * b.index("n_step")
+        columns = b.min(b.index("n_step"), b.index("n") - j0)
+        zero = b.constant(0, d.engine.total, self.width)
+        if d.accumulates:
+            self.finish.begin(operands, self.t, step, 0, j0, rows, columns)
+        else:
+            for i in b.loop(0, step * rows, self.width):
+                b.store(self.t, i, zero)
+        if d.b == "copy":
+            nothing = b.constant(0, d.engine.accumulator, self.width)
+            for i in b.loop(0, columns, self.width):
+                b.store(self.zeros, i, nothing)
+        begin, end, depth = b.index("k_begin"), b.index("k_end"), d.engine.depth
+        for pc in b.loop(begin, end, d.kc):
+            kc = b.min(end - pc, d.kc)
+            elements = b.min(kc * depth, b.index("elements") - pc * depth)
+            a = b.offset(operands["a"], pc * depth * b.index("a_column"))
+            b.call(self.pack_a, a, b.index("a_row"), b.index("a_column"), rows, elements, self.block_a)
+            x = b.offset(operands["b"], pc * depth * b.index("b_row") + j0 * b.index("b_column"))
+            (self.across if d.b == "copy" else self.down)(x, columns, kc, elements)
+        b.call(self.seal, self.t, step, columns)
+        self.finish.call(operands, self.t, step, 0, j0, rows, columns)
+
+    def across(self, x: Pointer, columns: Index, kc: Index, elements: Index) -> None:
+        """The strip gains kc rows of words of B."""
+        b, d, deep, depth = self.b, self.d, self.shape.deep, self.d.engine.depth
+        row = b.index("b_row")
+        for ck in b.loop(0, kc, d.chunk):
+            stop = b.min(ck + d.chunk, kc)
+            whole = ck + (b.min(stop, elements // depth) - ck) // deep * deep
+            for low, high, rows in ((ck, whole, deep), (whole, stop, 1)):
+                for k in b.loop(low, high, rows):
+                    fresh = k == ck
+                    start, start_step = b.choose(fresh, self.zeros, self.p), b.choose(fresh, 0, self.step)
+                    a, source = b.offset(self.block_a, k), b.offset(x, k * depth * row)
+                    present = b.min(elements - k * depth, depth)
+                    b.call(
+                        self.gains[rows], a, source, row, columns, start, start_step, self.p, self.step, present
+                    )  # fmt: skip
+            b.call(self.join, self.t, self.p, self.step, columns)
+
+    def down(self, x: Pointer, columns: Index, kc: Index, elements: Index) -> None:
+        """The strip gains kc words of every column of B."""
+        b, d, depth, width = self.b, self.d, self.d.engine.depth, self.width
+        column = b.index("b_column")
+        chunk = d.chunk
+        # Whole chunks of whole squares are walked where they lie; what is left of K, and of a narrow strip, is packed.
+        straight = b.min(kc, elements // depth) // chunk if chunk % self.lanes == 0 else 0
+        for j in b.loop(0, columns, width):
+            count = b.min(columns - j, width)
+            chunks = b.choose(count < width, 0, straight)
+            source = b.offset(x, j * column)
+            self.walk(0, source, j, chunks, chunk, 0)
+            for ck in b.loop(chunks * chunk, kc, chunk):
+                stop = b.min(ck + chunk, kc)
+                whole = (b.min(stop, elements // depth) - ck) // self.lanes * self.lanes
+                whole = b.choose(count < width, 0, whole)
+                size = b.min(stop * depth, elements) - (ck + whole) * depth
+                part = b.offset(source, ck * depth)
+                b.call(self.pack_b, b.offset(part, whole * depth), 1, column, size, count, self.block_b)
+                self.walk(ck, part, j, 1, whole, stop - ck - whole)
+
+    def walk(self, k: Index, x: Pointer, j: Index, chunks: Index, whole: Index, rest: Index) -> None:
+        """Every row of t gains words from k on, at column j of the strip."""
+        b, d = self.b, self.d
+        column = b.index("b_column")
+        for low, high in self._parts():
+            a, t = b.offset(self.block_a, low * d.pitch + k), b.offset(self.t, low * self.step + j)
+            b.call(self.walks[high], a, x, column, chunks, whole, self.block_b, rest, t, self.step)
+
+
+def stream(b: Builder, d: Stream) -> None:
+    """out = epilogue(a @ b), one task a strip of columns."""
+    text = _Text(b, d)
+    for t in b.tasks():
+        text.task(t)
