@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import aarch64
+import guard
 import ml_dtypes
 import numpy as np
 import pytest
@@ -63,15 +64,6 @@ def test_scales_multiply_once(a_scale: Any, b_scale: Any) -> None:
     given |= {"a_zero_point": 3, "b_zero_point": -7}
     assert_bits(sb.matmul(x, y, **given, alpha=0.7, bias=bias), t * s * F32(0.7) + bias)
     assert_bits(sb.matmul(x, sb.pack(y, left="uint8"), **given), t * s)
-
-
-@pytest.mark.parametrize("row", PRODUCT_ROWS, ids=lambda row: row.name)
-def test_scales_on_every_row(row: Any) -> None:
-    with sb.use_isa(row):
-        for m, n, k in ((3, 4, 0), (0, 4, 3), (5, 33, 70)):
-            x, y = drawn("uint8", m, k), drawn("int8", k, n, seed=1)
-            given = {"a_scale": scales(m), "b_scale": scales(n)}
-            assert_bits(sb.matmul(x, y, **given), integers(x, y).astype(F32) * factor(**given), (m, n, k))
 
 
 def test_scales_of_batches_vectors_and_other_formats() -> None:
@@ -147,16 +139,6 @@ def requantized(acc: Array, s_a: Any, s_b: Any, s_y: Any, zero: Any, kind: str) 
     return exact.requantize(acc, left[..., None] if left.ndim else left, *others, np.asarray(zero, kind))
 
 
-@pytest.mark.parametrize("row", PRODUCT_ROWS, ids=lambda row: row.name)
-def test_requantised_products_on_every_row(row: Any) -> None:
-    with sb.use_isa(row):
-        for m, n, k, kinds in ((13, 1, 40, "su"), (3, 4, 0, "ss"), (5, 49, 70, "us")):
-            x, y = (drawn({"s": "int8", "u": "uint8"}[s], *at) for s, at in zip(kinds, ((m, k), (k, n)), strict=True))
-            s_a, s_b, s_y, zero = scales(m), scales(n), scales(n, seed=2) * F32(99), drawn("int8", n)
-            got = sb.matmul(x, y, a_zero_point=9, a_scale=s_a, b_scale=s_b, out_scale=s_y, out_zero_point=zero)
-            assert_bits(got, requantized(integers(x, y, 9), s_a, s_b, s_y, zero, "int8"), (m, n, k))
-
-
 def test_requantised_products_of_every_form() -> None:
     x, y = drawn("uint8", 3, 5, 70), drawn("int8", 70, 33, seed=1)
     za, zb = drawn("uint8", 3, 5), drawn("int8", 33)
@@ -176,6 +158,8 @@ def test_requantised_products_of_every_form() -> None:
     assert_bits(one, requantized(integers(x[0, :1], y), 0.02, scales(33), 1.5, 0, "int8")[0])
     column = sb.matmul(x[0], y[:, 0], a_scale=scales(5), b_scale=0.5, out_scale=1.5)
     assert_bits(column, requantized(integers(x[0], y[:, :1]), scales(5), 0.5, 1.5, 0, "int8")[:, 0])
+    nothing = sb.matmul(x[0, :, :0], y[:0], a_scale=0.02, b_scale=0.01, out_scale=1.5, out_zero_point=-7)
+    assert_bits(nothing, np.full((5, 33), -7, np.int8))
     # Sums beyond int32, and more than one block of K.
     long = np.full((2, 33100), 255, np.uint8), np.full((33100, 20), 255, np.uint8)
     long[1][::3, 4] = 7
@@ -292,15 +276,22 @@ def test_what_cannot_be_requantised_is_refused() -> None:
 
 
 @pytest.mark.parametrize("row", PRODUCT_ROWS, ids=lambda row: row.name)
-def test_products_of_what_is_quantised_on_every_row(row: Any) -> None:
+def test_quantised_products_on_every_row(row: Any) -> None:
     with sb.use_isa(row):
-        x, y, scale = drawn("bfloat16", 5, 70), drawn("int8", 70, 49), scales(5) * F32(0.1)
-        q = exact.quantize(x.astype(F32), scale[:, None], np.array(-3, np.int8))
+        x, y, s_a, s_b = map(
+            guard.array, (drawn("bfloat16", 5, 70), drawn("int8", 70, 49), scales(5) * F32(0.1), scales(49))
+        )
+        q = exact.quantize(x.astype(F32), s_a[:, None], np.array(-3, np.int8))
         due = integers(q, y, -3)
-        given = {"a_dtype": "int8", "a_scale": scale, "a_zero_point": -3}
-        assert_bits(sb.matmul(x, y, **given, out_dtype="int32"), due.astype(np.int32))
-        got = sb.matmul(x, y, **given, b_scale=0.1, out_scale=20.0, out_zero_point=7)
-        assert_bits(got, requantized(due, scale, 0.1, 20.0, 7, "int8"))
+        first = {"a_dtype": "int8", "a_scale": s_a, "a_zero_point": -3}
+        assert_bits(sb.matmul(x, y, **first, b_scale=s_b), due.astype(F32) * factor(s_a, s_b))
+        last = {"b_scale": s_b, "out_scale": scales(49, seed=2) * F32(99), "out_zero_point": drawn("int8", 49)}
+        got = sb.matmul(x, y, **first, **last, out=guard.empty((5, 49), np.int8))
+        assert_bits(got, requantized(due, s_a, *last.values(), "int8"))
+        # One column turns the product around.
+        x, y = drawn("int8", 13, 40), drawn("uint8", 40, 1)
+        got = sb.matmul(x, y, a_scale=scales(13), b_scale=0.5, out_scale=99.0, b_zero_point=200)
+        assert_bits(got, requantized(integers(x, y, 0, 200), scales(13), 0.5, 99, 0, "int8"))
 
 
 def test_products_of_what_is_quantised_in_every_form() -> None:
