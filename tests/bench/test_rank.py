@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from rows import COMPILED_ROWS
 
-from samebits.bench import candidates, peak, rank, worker
+from samebits.bench import candidates, peak, peers, rank, worker
 from samebits.bench.measure import Call
 from samebits.bench.peers import Peer
 from samebits.bench.trial import Candidate, Problem, Workbench, label, operand
@@ -168,6 +170,31 @@ def test_peaks_count_the_steps_that_were_taken(isa: isas.Isa) -> None:
 def test_rankings_come_back_from_another_process_as_they_were() -> None:
     made = rank.rank(CUBE, ISA, 1, [_peer("lacks", "why")], time=Clock())
     assert worker.restored(dataclasses.asdict(made)) == made
+
+
+def test_the_process_says_what_it_does_what_it_found_and_what_failed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = rank.rank(CUBE, ISA, 1, time=Clock())
+
+    def found(problem: Problem, isa: isas.Isa, threads: int, others: object, **options: Any) -> rank.Ranking:
+        assert (problem, isa, threads, others, options["every"]) == (CUBE, ISA, 3, peers.named(["numpy"]), True)
+        options["progress"]("this")
+        return made
+
+    monkeypatch.setattr(rank, "rank", found)
+    asked = {
+        "problems": [[40, 300, 200, "float32", "float32", False]], "isa": ISA.name, "threads": 3,
+        "against": ["numpy"], "every": True,
+    }  # fmt: skip
+    monkeypatch.setattr(worker.sys, "argv", ["worker", json.dumps(asked)])
+    worker.main()
+    doing, ranking = map(json.loads, capsys.readouterr().out.splitlines())
+    assert doing == {"doing": "this"}
+    assert worker.restored(ranking["ranking"]) == made
+    monkeypatch.setattr(worker.sys, "argv", ["worker", json.dumps(asked | {"isa": "sse9"})])
+    worker.main()
+    assert json.loads(capsys.readouterr().out)["failed"].startswith("use_isa: name value is 'sse9'")
 
 
 class _Process:

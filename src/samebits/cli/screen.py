@@ -172,6 +172,7 @@ def doctor_json(found: diagnosis.Report) -> dict[str, Any]:
 
 
 _SHOWN = 10  # candidates of a ranking on the screen; --json has all
+_NOTED = 80  # columns of why a library does not multiply
 
 
 def rankings(found: Sequence[Ranking]) -> None:
@@ -194,7 +195,7 @@ def rankings(found: Sequence[Ranking]) -> None:
 
 def _rated(entry: Entry, ranking: Ranking) -> list[Any]:
     if entry.rate is None or ranking.picked.rate is None:
-        return ["-", "", "", "", f"{entry.name}: {entry.note}"]
+        return ["-", "", "", "", f"{entry.name}: {entry.note[:_NOTED]}"]
     of_peak = f"{entry.rate / ranking.peak:.0%}" if ranking.peak is not None else ""
     mark = Text("picked", "green") if entry.picked else "*" if entry.screened else ""
     return [f"{entry.rate:.1f}", of_peak, f"{entry.rate / ranking.picked.rate:.3f}", mark, entry.name]
