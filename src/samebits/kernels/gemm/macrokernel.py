@@ -39,7 +39,7 @@ class Macrokernel:
     `kc`, `pitch`: words of a row of A's block, and from one row to the next.   `a`: kind of packing.
     `b`: kind of packing, or PACKED.   `in_scratch`: C is kept in scratch between KC blocks.
     `accumulates`: the sum starts from what out holds.   `shared`: what blocks of b share (`blocks.SCALE`, `ZERO`); zero
-    points only where b is packed here.
+    points only where b is packed here.   `asks`: of the next panel, as in `Microtile`.
     """
 
     engine: Engine
@@ -59,6 +59,7 @@ class Macrokernel:
     accumulates: bool
     epilogue: Epilogue
     shared: tuple[Shared, ...] = ()
+    asks: int = 1
 
     @property
     def pointers(self) -> dict[str, DType]:
@@ -102,7 +103,7 @@ class _Text:
         engines = [(engine, ""), (engine.safe, "_safe")] if d.checked else [(engine, "")]
         for h in d.heights:
             for wide in sorted({d.wide, 1}):
-                tile = Microtile(h, d.nv, wide, d.pitch)
+                tile = Microtile(h, d.nv, wide, d.pitch, d.asks)
                 self.tiles[h, wide] = [
                     microkernel.emit(b, x, tile, name, scaled=SCALE in d.shared) for x, name in engines
                 ]
@@ -278,13 +279,13 @@ class _Block:
     def following(self, p: Index, ck: Index, kc: Index) -> Index:
         """From chunk ck of a panel to the lines of the next panel that this micropanel asks for: the micropanels share
         them, so that all are in the second cache in time (2048 cubed, packed:
-        avx512 109.8 to 111.6, avx2 104.7 to 108.4 GFLOP/s)."""
+        avx512 109.8 to 111.6, avx2 104.7 to 108.4 GFLOP/s; few micropanels ask for more each, `Choice.asks`)."""
         text = self.text
         b, d, nr = text.b, text.d, text.nr
         if d.b != PACKED:
             return 0
         done = (p - self.p0) * -(-d.kc // d.chunk) * d.chunk + ck
-        return b.index("k") * nr + b.min(done * microkernel.following_words(d.engine), kc * nr) - ck * nr
+        return b.index("k") * nr + b.min(done * microkernel.following_words(d.engine, d.asks), kc * nr) - ck * nr
 
     def kept(self, r: Index, j: Index, wide: int) -> tuple[Pointer, Index]:
         """Where a microtile is kept between KC blocks, and the step of its rows."""

@@ -35,19 +35,23 @@ _AHEAD = 2
 _LINE_BYTES = 64
 
 
-def following_words(engine: Engine) -> int:
-    """Words of the next panel that a tall tile asks for, a step of k: one line every UNROLL steps."""
-    return _LINE_BYTES // engine.word.size_bytes // UNROLL
+def following_words(engine: Engine, asks: int) -> int:
+    """Words of the next panel that a tall tile asks for, a step of k: `asks` lines every UNROLL steps."""
+    return _LINE_BYTES // engine.word.size_bytes // UNROLL * asks
 
 
 @dataclass(frozen=True, slots=True)
 class Microtile:
-    """`h` rows by `panels` micropanels of `nv` vectors; `pitch` between rows of A."""
+    """`h` rows by `panels` micropanels of `nv` vectors; `pitch` between rows of A.
+
+    `asks`: lines of the next panel that are asked for every UNROLL steps.
+    """
 
     h: int
     nv: int
     panels: int
     pitch: int
+    asks: int = 1
 
     @property
     def tall(self) -> bool:
@@ -86,7 +90,8 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
         whole = low + (high - low) // UNROLL * UNROLL
         for k in b.loop(low, whole, UNROLL, carry=acc):
             if tile.tall:
-                b.prefetch(panel, following + k * following_words(engine))
+                for i in range(tile.asks):
+                    b.prefetch(panel, following + k * following_words(engine, tile.asks) + i * line)
             for u in range(UNROLL):
                 for v in range(0, 0 if tile.tall else vectors, max(1, line // lanes)):
                     b.prefetch(panel, place(k + u + _AHEAD, v, b_step))
