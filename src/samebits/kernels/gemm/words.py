@@ -61,7 +61,7 @@ class Words:
         bits = self.pointer.width_bits
         lying = _UNSIGNED[bits * self.depth]
         group = b.load(b.cast(b.offset(x, i), lying, aligned=False), 0, width, count)
-        if bits == self.element.width_bits and self.source.width_bits == bits:
+        if bits == self.element.width_bits and (self.source.width_bits == bits or self.source.is_integer):
             return self._regrouped(b, group)
         group = b.convert(group, uint32) if lying.width_bits < 32 else group
         mask = b.like(group, (1 << bits) - 1)
@@ -76,10 +76,21 @@ class Words:
         return b.select(b.less(b.iota(dtypes.int32, words.width), limit), words, b.like(words, 0))
 
     def _regrouped(self, b: Builder, group: Vector) -> Vector:
-        """Words whose elements lie as in a word, but for their order and the offset."""
+        """Words whose elements lie as in a word, but for their order, the offset and what is above narrow integers."""
         if self.element is dtypes.bfloat16:
             group = b.bit_or(b.shift_left(group, 16), b.shift_right(group, 16))
-        if self.offset:
+        width = self.source.width_bits
+        flips = bool(self.offset)
+        if width < 8:
+            group = b.bit_and(group, b.like(group, 0x01010101 * ((1 << width) - 1)))
+        if width < 8 and self.source.signed:
+            # Code ^ half is value + half; with 128 more no byte borrows from the next when half is taken away.
+            half = 0x01010101 << width - 1
+            group = b.sub(
+                b.bit_or(b.bit_xor(group, b.like(group, half)), b.like(group, 0x80808080)), b.like(group, half)
+            )
+            flips = not flips
+        if flips:
             group = b.bit_xor(group, b.like(group, 0x80808080))
         return b.bitcast(group, self.word)
 
@@ -103,6 +114,8 @@ class Words:
             return codes[0]
         if self.depth == 1:
             return self._converted(b, codes[0])
+        if self.element.is_integer and self.element.width_bits == 8 and present is None:
+            return self._regrouped(b, _joined(b, codes))
         whole = None
         for i, code in enumerate(codes):
             part = self._code(b, code)
@@ -138,6 +151,14 @@ class Words:
         if self.offset:
             value = b.bit_xor(value, b.like(value, 128))
         return b.bit_and(value, b.like(value, (1 << self.element.width_bits) - 1))
+
+
+def _joined(b: Builder, codes: list[Vector]) -> Vector:
+    """Codes of at most 8 bits side by side in uint32, the first lowest."""
+    whole = codes[0]
+    for i, code in enumerate(codes[1:], 1):
+        whole = b.bit_or(whole, b.shift_left(code, 8 * i))
+    return whole
 
 
 def integer(b: Builder, code: Vector, dtype: DType) -> Vector:
