@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import ml_dtypes
@@ -11,6 +12,7 @@ from launch import assert_bits
 from rows import ALL_ROWS, PRODUCT_ROWS
 
 import samebits as sb
+from samebits import dtypes
 from samebits.kernels.gemm import reference
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -76,6 +78,49 @@ def test_linear_takes_what_checkpoints_keep() -> None:
     )
     assert got.dtype == torch.bfloat16
     assert torch.equal(got, torch.full((3, 24), 128.0, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("isa", ROWS, ids=lambda row: row.name)
+def test_packed_weights_stay_integers_and_have_the_bits_of_unpacked_ones(isa: Any) -> None:
+    k, n, group, left = 300, 70, 64, ml_dtypes.bfloat16 if isa is ROWS[-1] else np.float32
+    scale = floats(np.float16, 5, n, seed=1)
+    for dtype, high, element in (("uint4", 16, "int8"), ("uint8", 256, "int16"), ("int8", 128, "int8")):
+        b = integers(0, high, dtypes.of(dtype).numpy, k, n)
+        zero = integers(0, high, dtypes.of(dtype).numpy, 5, n, seed=2) if dtype[0] == "u" else None
+        given = {} if zero is None else {"zero_point": zero, "group": group}
+        values = b.astype(np.float32) - (0 if zero is None else repeated(zero, group, k))
+        with sb.use_isa(isa):
+            kept = pickle.loads(pickle.dumps(sb.pack(b, left=left, **given)))
+            assert kept.engine == f"{element} weights"
+            blocks = {"b_scale": scale, "b_group": group}
+            for m, options in ((1, blocks), (13, blocks), (3, {})):
+                a = floats(left, m, k)
+                due = reference(a, values, b_scale=options.get("b_scale"), b_block=group)
+                got = sb.matmul(a, kept, out_dtype="float32", threads=m % 3 + 1, **options)
+                assert_bits(got, due, (dtype, m))
+
+
+def test_packed_weights_of_batches_and_of_columns() -> None:
+    a, b = floats(np.float32, 2, 3, 40), integers(-8, 8, ml_dtypes.int4, 2, 40, 33)
+    zero = integers(-8, 8, ml_dtypes.int4, 33, seed=1)
+    kept = sb.pack(b, left="float32", zero_point=zero)
+    due = reference(a, b.astype(np.float32) - zero.astype(np.float32))
+    assert_bits(sb.matmul(a, kept), due)
+    assert_bits(sb.matmul(a, sb.pack(sb.to_packed(sb.Tensor.from_any(b)), left="float32", zero_point=zero)), due)
+    assert sb.matmul(a[..., :0], sb.pack(b[:, :0], left="float32")).sum() == 0
+    one = sb.pack(b[0, :, :1], left="bfloat16", zero_point=3)
+    assert_bits(sb.matmul(a, one), reference(a, b[0, :, :1].astype(np.float32) - 3))
+    with pytest.raises(sb.PlanError) as error:
+        sb.matmul(a, sb.pack(b, left="float32"), b_zero_point=np.zeros(33, np.int8))
+    assert str(error.value) == "matmul: b_zero is given for packed b, must be left out; give it to pack"
+    with pytest.raises(sb.OptionError) as option:
+        sb.pack(b, zero_point=zero)
+    assert str(option.value) == (
+        "pack: zero_point or group is given for int4 beside int4, must be left out; pass left= and integers"
+    )
+    with pytest.raises(sb.PlanError) as engine:
+        sb.matmul(b.astype(np.int8).mT, sb.pack(b, left="float32"))
+    assert "pack it again with pack(b, left='int8')" in str(engine.value)
 
 
 def test_where_sums_are_exact_they_are_those_of_dequantised_weights_and_elsewhere_not() -> None:

@@ -17,7 +17,7 @@ from samebits.errors import DTypeError, OptionError, PlanError
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.choice import FORMS
 from samebits.kernels.gemm.contraction import SB1
-from samebits.kernels.gemm.macrokernel import PACKED
+from samebits.kernels.gemm.macrokernel import DECODED, PACKED
 from samebits.kernels.gemm.tiles import Tile, tile_for
 from samebits.kernels.gemm.tuned import SHIPPED, Sizes, row_for, shipped
 
@@ -53,7 +53,7 @@ def alike(isa: Isa) -> tuple[object, ...]:
 
 def forms(problem: Problem) -> tuple[str | None, ...]:
     """Where B's panels may come from."""
-    return (None,) if problem.packed else tuple(form for form in FORMS if form != PACKED)
+    return (None,) if problem.packed else tuple(form for form in FORMS if form not in (PACKED, DECODED))
 
 
 def first(problem: Problem, isa: Isa, every: bool = False) -> Iterator[Candidate]:

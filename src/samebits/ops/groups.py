@@ -26,11 +26,11 @@ SCALES = (dtypes.float32, *(row for row in dtypes.ROWS if row.is_float and row.w
 def taken(
     call: Call, given: Mapping[str, Any], group: int | None, a: Matrix, b: Matrix | Panels, rank: int, k: int
 ) -> dict[str, tuple[Tensor, int]]:
-    """Those of `b_scale` and `b_zero_point` that belong to blocks, [..., blocks, N] each with the size of a block.
+    """Those of scales and zero points that belong to blocks, [..., blocks, N] each with the size of a block.
 
     A zero point of weights (integers b beside floats a, or in scaled blocks) always does: one block may be all of K.
 
-    Args:    rank: that of b as it was given.
+    Args:    given: by their names, the zero point last.   rank: that of b as it was given.
     Raises:  DTypeError, OptionError, ShapeError (the size is not known or does not fit).
     """
     found: dict[str, tuple[Tensor, int]] = {}
@@ -39,18 +39,18 @@ def taken(
             continue
         x = call.operand(name, value)
         if x.ndim == rank > 1:
-            x = call.operand(name, value, *SCALES) if name == "b_scale" else x
+            x = x if name.endswith("zero_point") else call.operand(name, value, *SCALES)
             found[name] = x, size(call, name, x.shape[-2], k, group)
     if group is not None and not found:
         remedy = "pass scales or zero points [..., K / b_group, N] with it"
         raise OptionError(message(call.name, "b_group", "", f"{group} without blocks", "left out", remedy))
-    value = given["b_zero_point"]
-    if value is not None and b.dtype.is_integer and (a.dtype.is_float or found):
-        x = zero_point(call, "b_zero_point", value, b.dtype, dtypes.int8 if b.dtype.kind == "int" else dtypes.uint8)
-        length = found["b_zero_point"][1] if "b_zero_point" in found else max(k, 1)
-        if "b_zero_point" not in found:
+    name = list(given)[-1]
+    if given[name] is not None and b.dtype.is_integer and (a.dtype.is_float or found):
+        x = zero_point(call, name, given[name], b.dtype, dtypes.int8 if b.dtype.kind == "int" else dtypes.uint8)
+        length = found[name][1] if name in found else max(k, 1)
+        if name not in found:
             x = x.unsqueeze(x.ndim - 1) if x.ndim else x.reshape((1, 1))
-        found["b_zero_point"] = x, length
+        found[name] = x, length
     return found
 
 

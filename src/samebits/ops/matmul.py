@@ -15,8 +15,9 @@ from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, PlanError, ShapeError, message
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm.contraction import SB1, Contraction, Panels, Spec
+from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Panels, PerBlock, Spec
 from samebits.kernels.plan import Plan
+from samebits.ops import groups
 from samebits.ops.call import Call, Prepared, as_tensor, remembered
 from samebits.ops.product import Product, in_bytes, matrix, operand
 from samebits.tensor import Tensor
@@ -142,11 +143,15 @@ def _of_columns(x: Any) -> Any:
     return tensor.T if tensor.ndim == 2 else tensor
 
 
-def pack(b: Any, *, left: Any = None, threads: int | None = None) -> gemm.PackedMatrix:
+def pack(
+    b: Any, *, left: Any = None, zero_point: Any = None, group: int | None = None, threads: int | None = None
+) -> gemm.PackedMatrix:
     """b[..., K, N] copied into the panels that matmul reads, for a right operand that is used many times.
 
     Args:    b: [..., K, N] of any dtype of `matmul`, any strides (pass `weight.T` for a weight [N, K]).
-             left: the dtype of the left operands to come; default b's own.
+             left: the dtype of the left operands to come; default b's own. Weights, integers beside floats, stay
+                integers in their panels, of one byte each (two where they have 8 bits and zero points).
+             zero_point, group: b_zero_point and b_group of matmul, for weights; their products take no zero point then.
     Returns: a PackedMatrix for the Isa row in force; it can be pickled, and is refused on rows with other panels and
              beside elements that its words cannot be multiplied with.
     Raises:  DTypeError, ShapeError.   Bits: a product with it has those of a product with b.
@@ -157,13 +162,24 @@ def pack(b: Any, *, left: Any = None, threads: int | None = None) -> gemm.Packed
         raise ShapeError(message("pack", "b", "rank", y.ndim, "at least 2", "reshape a vector to [K, 1]"))
     batch, (k, n) = y.shape[:-2], y.shape[-2:]
     other = y.dtype if left is None else dtypes.of(left)
-    engine = engines.choose(other, y.dtype, SB1.chunk, call.isa, [])
     lying, threads = matrix(call, "b", y, y.shape), call.sized(y.size, "elements")
+    zeros: list[tuple[Tensor, PerBlock]] = []
+    if y.dtype.is_integer and other.is_float and other is not dtypes.float64:
+        a = Matrix(0, 0, (), other)
+        for name, (x, size) in groups.taken(call, {"zero_point": zero_point}, group, a, lying, y.ndim, k).items():
+            zeros.append((x, PerBlock(size, matrix(call, name, x, (*batch, x.shape[-2], n)))))
+        engine = engines.of_weights(y.dtype, bool(zeros))
+    elif zero_point is not None or group is not None:
+        actual, remedy = f"given for {y.dtype.name} beside {other.name}", "pass left= and integers"
+        raise OptionError(message("pack", "zero_point or group", "", actual, "left out", remedy))
+    else:
+        engine = engines.choose(other, y.dtype, SB1.chunk, call.isa, [])
     tuned = tuning.rows(call.isa)
-    plan = gemm.plan_pack(k, n, lying, call.isa, threads, batch, engine, other, tuned)
+    zero = zeros[0][1] if zeros else None
+    plan = gemm.plan_pack(k, n, lying, call.isa, threads, batch, engine, other, tuned, zero)
     panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch, engine, tuned),), engine.word)
     if panels.size:
-        call.run(Prepared(plan), in_bytes(y), panels)
+        call.run(Prepared(plan), in_bytes(y), *(x for x, _ in zeros), panels)
     nr = gemm.panel_columns(call.isa, engine, tuned)
     return gemm.PackedMatrix(panels, y.shape, nr, call.isa.name, y.dtype, engine.name)
 

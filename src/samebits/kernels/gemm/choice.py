@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
-from samebits.dtypes import ROWS, DType, bfloat16, float16, float32
+from samebits.dtypes import ROWS, DType, bfloat16, float16, float32, int8, int16
 from samebits.errors import OptionError, PlanError, message
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import tiles
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Spec
-from samebits.kernels.gemm.engine import Engine
-from samebits.kernels.gemm.macrokernel import PACKED
+from samebits.kernels.gemm.engine import FMA32, Engine
+from samebits.kernels.gemm.macrokernel import DECODED, PACKED
 from samebits.kernels.gemm.microkernel import UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.pack import COPIED_VECTORS, kind
@@ -26,8 +26,10 @@ from samebits.kernels.gemm.tuned import SHIPPED, Sizes, Tuned, row_for
 from samebits.kernels.gemm.words import Words
 
 FUSED, STAGED, STREAMED = "fused", "staged", "streamed"
-FORMS = (PACKED, STREAMED, FUSED, STAGED)
+FORMS = (PACKED, DECODED, STREAMED, FUSED, STAGED)
 LINE_BYTES = 64
+# Up to so many rows packed weights are converted in the microkernel, beyond for a faster engine beforehand.
+_DECODED_ROWS = 8
 # Floats that are sources beside float32: they are widened exactly.
 _WIDENED = tuple(row for row in ROWS if row.is_float and row.width_bits <= 16 and row.width_bits % 8 == 0)
 _KC_LEAST = 256
@@ -141,10 +143,10 @@ def choose(
     """What `described` runs with; `tile`, `form`, `blocks` and the engine called `name` overrule the measured ones."""
     rejected: list[tuple[str, str]] = []
     width = described.b.nr if isinstance(described.b, Panels) else None
-    engine = _engine(described, isa, [], name)
+    engine = _engine(described, isa, [], name, form)
     row = row_for(engine, isa, tuned, width)
     c, order = _orient(normal(described), (tile or row.tile).nv * engine.lanes(isa), rejected)
-    engine = _engine(c, isa, rejected, name)
+    engine = _engine(c, isa, rejected, name, form)
     row = row_for(engine, isa, tuned, width)
     measured = tile is None and row.tile != tiles.tile_for(isa), blocks is None and row.sizes != SHIPPED
     tile, sizes = tile or row.tile, row.sizes
@@ -162,7 +164,7 @@ def choose(
     # Sums of b's columns are there before they are needed if B was packed before, or all of K is.
     needs_sums = bool(c.k) and (c.zeros[0] is not None or (words[0].offset != 0 and steps > chunk))
     if form is None or not c.k:
-        form = _form(c, words, blocks, size, sizes, needs_sums, rejected)
+        form = _form(c, engine, words, blocks, size, sizes, needs_sums, rejected)
     elif form == FUSED and needs_sums:
         expected = "one that packs b first, as the zero points of a need"
         raise OptionError(message("plan", "form", "", repr(form), expected, "leave it away"))
@@ -197,12 +199,25 @@ def choose(
     )  # fmt: skip
 
 
-def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str | None) -> Engine:
+def has_weights(c: Contraction) -> bool:
+    """Whether b is in panels of integers that become words as they are used."""
+    return isinstance(c.b, Panels) and engines.named(c.b.engine) in engines.WEIGHTS
+
+
+def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str | None, form: str | None) -> Engine:
     """The engine of the panels, else the fastest one that takes the operands."""
+    right = c.b.dtype
     if isinstance(c.b, Panels):
-        name = c.b.engine
-        packed = engines.named(name)
-        if not engines.takes(packed.a, c.a.dtype):
+        packed = engines.named(c.b.engine)
+        if has_weights(c):
+            right = int8 if right is int16 else right  # its values are differences of 8 bits, which every float holds
+            if form == DECODED or (name is form is None and c.m <= _DECODED_ROWS):
+                rejected.append((FUSED, f"{c.m} rows use each weight too seldom to convert it first"))
+                name = FMA32.name
+        else:
+            name = c.b.engine
+        if c.a.dtype.is_integer != packed.exact or not engines.takes(packed.a, c.a.dtype):
+            name = c.b.engine
             remedy = f"pack it again with pack(b, left={c.a.dtype.name!r})"
             raise PlanError(message("matmul", "b", "engine", repr(name), f"one for {c.a.dtype.name}", remedy))
         if not packed.exact and c.spec.chunk % packed.depth:
@@ -210,7 +225,7 @@ def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str
             raise PlanError(message("matmul", "b", "engine", repr(name), expected, remedy))
     # A block that is longer than a chunk ends where a chunk does.
     blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.per_block.values()]
-    return engines.choose(c.a.dtype, c.b.dtype, c.spec.chunk, isa, rejected, name, blocks)
+    return engines.choose(c.a.dtype, right, c.spec.chunk, isa, rejected, name, blocks)
 
 
 def _check_dtypes(c: Contraction, engine: Engine) -> None:
@@ -248,7 +263,8 @@ def _check_blocks(c: Contraction, engine: Engine) -> None:
         raise PlanError(message("matmul", "b_scale or b_zero", "per block", actual, "beside float32", "convert a"))
     if c.b_zero is not None and not (c.b.dtype.is_integer and isinstance(c.b, Matrix)):
         actual = "packed b" if isinstance(c.b, Panels) else c.b.dtype.name
-        raise PlanError(message("matmul", "b_zero", "", f"given for {actual}", "left out", "subtract it before"))
+        remedy = "give it to pack" if isinstance(c.b, Panels) else "subtract it before"
+        raise PlanError(message("matmul", "b_zero", "", f"given for {actual}", "left out", remedy))
     if c.per_block and c.a.dtype.is_integer and c.b.dtype.is_integer:
         longest = min(c.spec.chunk, c.k, *(x.size for x in c.per_block.values()))
         most = longest * engines.span(c.a.dtype, False) * engines.span(c.b.dtype, c.b_zero is not None)
@@ -265,9 +281,11 @@ def _check(c: Contraction, nr: int, isa: Isa, form: str | None, engine: Engine) 
     if isinstance(c.b, Panels) and c.b.nr != nr:
         expected = f"{nr} on Isa row {isa.name}"
         raise PlanError(message("matmul", "b", "panel width", c.b.nr, expected, "pack it again with pack()"))
-    if form is not None and (form not in FORMS or (form == PACKED) != isinstance(c.b, Panels)):
+    possible = [STREAMED, FUSED, STAGED]
+    if isinstance(c.b, Panels):
+        possible = [DECODED, FUSED] if has_weights(c) else [PACKED]
+    if form is not None and form not in possible:
         given = PACKED if isinstance(c.b, Panels) else "unpacked"
-        possible = [PACKED] if isinstance(c.b, Panels) else [STREAMED, FUSED, STAGED]
         raise OptionError(message("plan", "form", f"for {given} b", repr(form), f"one of {possible}", "leave it away"))
     if form == STREAMED and c.k and (reason := _not_streamed(c, words_of(engine, c.a.dtype, c.b.dtype))):
         raise OptionError(message("plan", "form", "", repr(form), f"another: {reason}", "leave it away"))
@@ -308,10 +326,12 @@ def _orient(c: Contraction, nr: int, rejected: list[tuple[str, str]]) -> tuple[C
 
 
 def _form(
-    c: Contraction, words: tuple[Words, Words], blocks: Blocks | None, size: int, sizes: Sizes, needs_sums: bool,
-    rejected: list[tuple[str, str]],
+    c: Contraction, engine: Engine, words: tuple[Words, Words], blocks: Blocks | None, size: int, sizes: Sizes,
+    needs_sums: bool, rejected: list[tuple[str, str]],
 ) -> str:  # fmt: skip
     """Where B's panels come from."""
+    if has_weights(c):
+        return DECODED if engine is FMA32 else FUSED
     if isinstance(c.b, Panels):
         return PACKED
     if needs_sums:

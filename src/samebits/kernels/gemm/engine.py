@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Vector
-from samebits.dtypes import DType, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint32
+from samebits.dtypes import DType, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32
 from samebits.errors import DTypeError, OptionError, message
 
 
@@ -67,7 +67,7 @@ class Engine:
 
     def lanes(self, isa: Isa) -> int:
         """Words in a vector register."""
-        return max(1, isa.lanes * float32.size_bytes // self.word.size_bytes)
+        return max(1, isa.lanes * float32.size_bytes // self.accumulator.size_bytes)
 
     def advance(self, b: Builder, x: Vector, y: Vector, acc: Vector) -> Vector:
         """acc and a step: x is a vector of words of A, y of B."""
@@ -83,7 +83,9 @@ class Engine:
         return word(acc, y, x) if self.unsigned == "b" else word(acc, x, y)
 
     def without(self, b: Builder, words: Vector, zero: Vector) -> Vector:
-        """Words less a float32 in every element, of an engine of floats."""
+        """Words less a float32 in every element, of an engine of floats or of weights."""
+        if self.word.is_integer and self.depth == 1:  # codes of a format that holds the difference
+            return b.sub(words, b.convert(b.convert(zero, int32), self.word))
         if self.depth == 1:
             return b.sub(words, b.convert(zero, self.word))
         high, low = (b.bitcast(b.sub(half(b, words), zero), uint32) for half in (_high, _low))
@@ -121,6 +123,12 @@ ROWS: tuple[Engine, ...] = (
     _dot("int16 pairs", int16, int16, 2, "dot2_int16"),
     _dot("int32", int32, int32, 1, "mul add"),
 )
+# Weights that stay integers in their panels, a byte or two each: what packs them. A product reads such panels with
+# another engine. int16 holds 8-bit integers without a zero point.
+WEIGHTS: tuple[Engine, ...] = tuple(
+    Engine(f"{element.name} weights", float32, element, 1, word, float32, float32, "fma")
+    for element, word in ((int8, uint8), (uint8, uint8), (int16, uint16))
+)
 _PLAIN = ("fma", "mul add")
 # Sums of a row or column of as many elements are exact in int32.
 LONGEST = 1 << 23
@@ -133,7 +141,7 @@ def named(name: str) -> Engine:
 
     Raises:  OptionError if there is none.
     """
-    for row in ROWS:
+    for row in (*ROWS, *WEIGHTS):
         if row.name == name:
             return row
     raise OptionError(message("plan", "engine", "", repr(name), f"one of {[row.name for row in ROWS]}", "leave it out"))
@@ -198,6 +206,14 @@ def takes(element: DType, source: DType) -> bool:
         return False
     fits = source.mantissa_bits <= element.mantissa_bits and source.exponent_bits <= element.exponent_bits
     return fits and source.width_bits <= element.width_bits
+
+
+def of_weights(source: DType, has_zeros: bool) -> Engine:
+    """The row of WEIGHTS that holds integers of `source`, without their zero points if they have any."""
+    low, high = source.min, source.max
+    if has_zeros:
+        low, high = low - high, high - low
+    return next(row for row in WEIGHTS if row.b.min <= low and high <= row.b.max)
 
 
 def offset(element: DType, source: DType) -> int:

@@ -26,7 +26,7 @@ from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.microkernel import Microtile
 from samebits.kernels.gemm.words import Words
 
-PACKED = "packed"
+PACKED, DECODED = "packed", "decoded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,10 @@ class Macrokernel:
     `heights`: those of the micropanels, tallest first.   `wide`: panels that a microtile covers.
     `group`: panels that are packed together, a multiple of `wide`.
     `kc`, `pitch`: words of a row of A's block, and from one row to the next.   `a`: kind of packing.
-    `b`: kind of packing, or PACKED.   `in_scratch`: C is kept in scratch between KC blocks.
-    `accumulates`: the sum starts from what out holds.   `shared`: what blocks of b share (`blocks.SCALE`, `ZERO`); zero
-    points only where b is packed here.   `asks`: of the next panel, as in `Microtile`.
+    `b`: kind of packing, or PACKED, or DECODED (packed weights, which the microkernel converts).
+    `in_scratch`: C is kept in scratch between KC blocks.   `accumulates`: the sum starts from what out holds.
+    `shared`: what blocks of b share (`blocks.SCALE`, `ZERO`); zero points only where b is packed here.
+    `asks`: of the next panel, as in `Microtile`.
     """
 
     engine: Engine
@@ -69,6 +70,11 @@ class Macrokernel:
         return {"a": self.words[0].pointer, "b": right, **shared, **self.epilogue.operands}
 
     @property
+    def is_packed(self) -> bool:
+        """Whether B is in panels."""
+        return self.b in (PACKED, DECODED)
+
+    @property
     def shift(self) -> int:
         """What packing added to integers of A; sums start without its product with B's columns."""
         return self.words[0].offset
@@ -93,17 +99,18 @@ class _Text:
         width = pack.COPIED_VECTORS * lanes
         self.pack_a = pack.Block(d.words[0], d.a, d.pitch, width, lanes, k_is_row=False).emit(b, "pack_a")
         block = pack.Block(d.words[1], d.b, self.nr, self.nr, lanes, k_is_row=True)
-        self.pack_panel = pack.emit_panel(b, block) if d.b != PACKED else None
-        self.pack_group = pack.emit_group(b, block, d.group) if d.b != PACKED else None
+        weights = d.words[1] if d.b == DECODED else None
+        self.pack_panel = pack.emit_panel(b, block) if not d.is_packed else None
+        self.pack_group = pack.emit_group(b, block, d.group) if not d.is_packed else None
         self.look_a = facts.emit_block(b, d.pitch) if d.checked else None
-        self.look_b = facts.emit(b, engine, self.nr) if (d.checked or d.shift) and d.b != PACKED else None
+        self.look_b = facts.emit(b, engine, self.nr) if (d.checked or d.shift) and not d.is_packed else None
         self.subtract = blocks.emit_zeros(b, engine, self.nr) if ZERO in d.shared else None
         self.finish = Finish(b, d.epilogue, self.nr, d.accumulates)
         self.tiles: dict[tuple[int, int], list[Function]] = {}
         engines = [(engine, ""), (engine.safe, "_safe")] if d.checked else [(engine, "")]
         for h in d.heights:
             for wide in sorted({d.wide, 1}):
-                tile = Microtile(h, d.nv, wide, d.pitch, d.asks)
+                tile = Microtile(h, d.nv, wide, d.pitch, d.asks, weights)
                 self.tiles[h, wide] = [
                     microkernel.emit(b, x, tile, name, scaled=SCALE in d.shared) for x, name in engines
                 ]
@@ -192,7 +199,7 @@ class _Block:
         """(where the micropanels start, their step)."""
         text = self.text
         b, d, nr, x = text.b, text.d, text.nr, self.operands["b"]
-        if d.b == PACKED:
+        if d.is_packed:
             return b.offset(x, j * nr * b.index("k") + pc * nr), b.index("k") * nr
         row, column, first = b.index("b_row"), b.index("b_column"), pc * d.engine.depth
         source, k = b.offset(x, first * row + j * nr * column), text.elements(pc, kc)

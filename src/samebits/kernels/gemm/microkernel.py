@@ -24,6 +24,7 @@ from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vecto
 from samebits.dtypes import DType
 from samebits.kernels.gemm.blocks import runs
 from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.words import Words
 
 # Four steps of k a turn: the loop's own instructions cost nothing then, and the code of a 12 x 32 tile stays in the
 # micro-operation cache.
@@ -32,6 +33,7 @@ UNROLL = 4
 # (M = 1, 768 x 768 in the last cache, GB/s at 1, 2, 4, 8 rows: avx512 93 93 81 77, avx2 87 90 90 88; 4096 x 4096 in
 # memory 32 33 30 31 and 34 34 36 32).
 _AHEAD = 2
+_AHEAD_WEIGHTS = 16
 _LINE_BYTES = 64
 
 
@@ -45,6 +47,7 @@ class Microtile:
     """`h` rows by `panels` micropanels of `nv` vectors; `pitch` between rows of A.
 
     `asks`: lines of the next panel that are asked for every UNROLL steps.
+    `weights`: how the panels' elements become words as they are read; None where they are words.
     """
 
     h: int
@@ -52,6 +55,7 @@ class Microtile:
     panels: int
     pitch: int
     asks: int = 1
+    weights: Words | None = None
 
     @property
     def tall(self) -> bool:
@@ -71,15 +75,25 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
     `following`: where the line of B to ask for next lies, from `panel`.   `scales`: of the panel, `[block][NR]`.
     """
     lanes, line = engine.lanes(b.isa), _LINE_BYTES // engine.word.size_bytes
-    vectors = tile.nv * tile.panels
+    vectors, weights = tile.nv * tile.panels, tile.weights
     nr = tile.nv * lanes
+    ahead = _AHEAD_WEIGHTS if weights else _AHEAD
+
+    def ahead_of(u: int) -> range:
+        """The vectors that step u of a turn asks for."""
+        if tile.tall:
+            return range(0)
+        if weights:  # several rows of each panel share a line
+            return range(0, 0 if u % max(1, _LINE_BYTES // (weights.pointer.size_bytes * nr)) else vectors, tile.nv)
+        return range(0, vectors, max(1, line // lanes))
 
     def place(k: Index, v: int, b_step: Index) -> Index:
         """Where vector v of row k of B is."""
         return k * nr + (v // tile.nv) * b_step + (v % tile.nv) * lanes
 
     def advance(acc: list[list[Any]], k: Index, a: Pointer, panel: Pointer, b_step: Index) -> None:
-        bv = [b.load(panel, place(k, v, b_step), lanes) for v in range(vectors)]
+        places = [place(k, v, b_step) for v in range(vectors)]
+        bv = [weights.across(b, panel, at, 1, lanes) if weights else b.load(panel, at, lanes) for at in places]
         for i in range(tile.h):
             av = b.splat(b.load(a, k + i * tile.pitch, 1), lanes)
             acc[i] = [engine.advance(b, av, bv[v], acc[i][v]) for v in range(vectors)]
@@ -93,8 +107,8 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
                 for i in range(tile.asks):
                     b.prefetch(panel, following + k * following_words(engine, tile.asks) + i * line)
             for u in range(UNROLL):
-                for v in range(0, 0 if tile.tall else vectors, max(1, line // lanes)):
-                    b.prefetch(panel, place(k + u + _AHEAD, v, b_step))
+                for v in ahead_of(u):
+                    b.prefetch(panel, place(k + u + ahead, v, b_step))
                 advance(acc, k + u, a, panel, b_step)
         for k in b.loop(whole, high, 1, carry=acc):
             advance(acc, k, a, panel, b_step)
@@ -150,7 +164,18 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
                     add(final)
 
     word, total = engine.word, engine.total
-    parameters: list[DType | None] = [None, word, word, None, total, None, total, None, None, None]
+    parameters: list[DType | None] = [
+        None,
+        word,
+        weights.pointer if weights else word,
+        None,
+        total,
+        None,
+        total,
+        None,
+        None,
+        None,
+    ]
     if scaled:
         parameters += [total, None, None, None]
     return b.function(tile.name + name, parameters, body)

@@ -21,6 +21,8 @@ from samebits.kernels.gemm.words import Words
 
 # Vectors of a row of A that are copied at a time.
 COPIED_VECTORS = 4
+# How weights in panels are packed: each panel is copied, and a column's stride is that between panels over NR.
+FROM_PANELS = "from panels"
 _ROWS_AHEAD = 4
 _LINE_BYTES = 64
 
@@ -49,7 +51,9 @@ class Block:
 
     def emit(self, b: Builder, name: str) -> Function:
         """The function."""
-        pack = {"copy": self._copy, "transpose": self._transpose, "gather": self._gather}[self.kind]
+        pack = {"copy": self._copy, FROM_PANELS: self._copy, "transpose": self._transpose, "gather": self._gather}[
+            self.kind
+        ]
         depth = self.words.depth
 
         def body(x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer) -> None:
@@ -76,7 +80,7 @@ class Block:
         self, b: Builder, x: Pointer, at: Index, row: Index, column: Index, width: int, count: Index | None = None
     ) -> Vector:
         """Words one after the other in the contiguous direction."""
-        if self.k_is_row == (self.kind == "copy"):
+        if self.k_is_row == (self.kind in ("copy", FROM_PANELS)):
             return self.words.across(b, x, at, self._step(row, column), width, count)
         return self.words.along(b, x, at, width, count)
 

@@ -1,9 +1,9 @@
 """PackedMatrix: a right operand kept in panels, as a value that can be pickled and reused.
 
 The bytes are [batch][panel][step][nr] words of an engine, columns beyond N zero, then one int32 a column of facts where
-the engine has them. They depend on the engine and the width `nr` of a panel alone, so rows of one width share them; a
-product on a row of another width, or with elements that the engine does not take, refuses them (`plan` raises). Start
-at `PackedMatrix`.
+the engine has them; or weights, which stay integers (`engine.WEIGHTS`). They depend on the engine and the width `nr` of
+a panel alone, so rows of one width share them; a product on a row of another width, or with elements that the engine
+does not take, refuses them (`plan` raises). Start at `PackedMatrix`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from samebits.dtypes import DType, float32
 from samebits.errors import PlanError, ShapeError, message
 from samebits.kernels.gemm.choice import size_words
 from samebits.kernels.gemm.contraction import Panels
-from samebits.kernels.gemm.engine import FMA32, Engine, named
+from samebits.kernels.gemm.engine import FMA32, WEIGHTS, Engine, named
 from samebits.tensor import Tensor
 
 FORMAT = "samebits-panels-2"
@@ -37,7 +37,7 @@ class PackedMatrix:
     Attributes:
         tensor: words [elements], contiguous.
         shape: (..., K, N) of the matrix that was packed.
-        dtype: Format of its elements.
+        dtype: Format of its elements, as they were before their zero points left them.
         nr: Columns of a panel.
         isa: The Isa row that it was packed for; any row with panels of `nr` columns takes it.
         engine: The name of the engine whose words these are.
@@ -67,7 +67,8 @@ class PackedMatrix:
         Raises:  ShapeError if they do not broadcast.
         """
         own, strides = self.shape[:-2], list[int]()
-        size = size_elements(self.shape[-2], self.shape[-1], self.nr, named(self.engine))
+        engine = named(self.engine)
+        size = size_elements(self.shape[-2], self.shape[-1], self.nr, engine)
         padded = (1,) * (len(batch) - len(own)) + own
         if len(own) > len(batch) or any(x not in (1, y) for x, y in zip(padded, batch, strict=True)):
             expected = f"dimensions that broadcast to {batch}"
@@ -75,7 +76,8 @@ class PackedMatrix:
         for extent in reversed(padded):
             strides.append(0 if extent == 1 else size)
             size *= extent
-        return Panels(self.nr, tuple(reversed(strides)), self.dtype, self.engine)
+        dtype = engine.b if engine in WEIGHTS else self.dtype
+        return Panels(self.nr, tuple(reversed(strides)), dtype, self.engine)
 
 
 def _restored(

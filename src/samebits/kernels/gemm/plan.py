@@ -1,9 +1,10 @@
 """Plans of contractions: pure, cached, printable.
 
 `plan(contraction, isa, threads)` and `plan_pack(k, n, b, isa, threads, batch)`. Forms, by where B's panels come from:
-`packed` (they exist), `streamed` (few rows: no panels, B is read once, where it lies), `fused` (each task packs a panel
-just before it uses it: B is read once where M is one block), `staged` (a step packs B first, then many blocks of M use
-it). Start at `plan`; `choice.choose` decides, `_Lowering` turns that into kernels and their arguments.
+`packed` (they exist), `decoded` (packed weights become words as they are read), `streamed` (few rows: no panels, B is
+read once, where it lies), `fused` (each task packs a panel just before it uses it: B is read once where M is one
+block), `staged` (a step packs B first, then many blocks of M use it). Start at `plan`; `choice.choose` decides,
+`_Lowering` turns that into kernels and their arguments.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from samebits.kernels.gemm import batch as batches
 from samebits.kernels.gemm import blocks, epilogue, pack, packed, quantize, unpack
 from samebits.kernels.gemm.blocks import SCALE, ZERO
 from samebits.kernels.gemm.choice import (
+    FUSED,
     GROUP,
     LINE_BYTES,
     STAGED,
@@ -26,10 +28,11 @@ from samebits.kernels.gemm.choice import (
     Blocks,
     Choice,
     choose,
+    has_weights,
     size_words,
     words_of,
 )
-from samebits.kernels.gemm.contraction import Contraction, Matrix
+from samebits.kernels.gemm.contraction import Contraction, Matrix, PerBlock
 from samebits.kernels.gemm.engine import FMA32, Engine
 from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.macrokernel import PACKED, Macrokernel, macrokernel
@@ -85,12 +88,12 @@ def plan(
 @functools.lru_cache(maxsize=1024)
 def plan_pack(
     k: int, n: int, b: Matrix, isa: Isa, threads: int = 1, batch: tuple[int, ...] = (), engine: Engine = FMA32,
-    left: DType = float32, tuned: tuple[Tuned, ...] = (),
+    left: DType = float32, tuned: tuple[Tuned, ...] = (), zero: PerBlock | None = None,
 ) -> Plan:  # fmt: skip
     """How b[batch..., k, n] is packed once for `Panels` of `engine`, to be multiplied with elements of `left`: operands
-    b, panels (`packed_elements` words)."""
+    b, the zero points that leave weights if there are any, panels (`packed_elements` words)."""
     if unpack.has_packed(b):
-        inner = plan_pack(k, n, replace(b, packed=None), isa, threads, batch, engine, left, tuned)
+        inner = plan_pack(k, n, replace(b, packed=None), isa, threads, batch, engine, left, tuned, zero)
         return unpack.unpacked(inner, (b,))
     nr = panel_columns(isa, engine, tuned)
     strided = replace(b, column=1) if n == 1 else b
@@ -98,10 +101,16 @@ def plan_pack(
     strides = [size * math.prod(batch[d + 1 :]) for d in range(len(batch))]
     words = words_of(engine, left, b.dtype)[1]
     packing = _Packing(engine, words, strided, k, n, batch, nr, isa)
-    step = packing.step(strides, range(panels), panels, Operand(0), Operand(1))
+    operands = ("b", "panels") if zero is None else ("b", "zero", "panels")
+    steps, shared, workspace_bytes = list[Step](), None, 0
+    if zero is not None:
+        shared, step, workspace_bytes = _share(ZERO, zero, packing, Operand(1), Operand(len(operands)))
+        steps.append(step)
+    steps.append(packing.step(strides, range(panels), panels, Operand(0), Operand(len(operands) - 1), shared))
     return Plan(
         what=f"pack b[{k},{n}] batch {list(batch)}", isa=isa, threads=threads,
-        steps=(step,) if size * math.prod(batch) else (), operands=("b", "panels"),
+        steps=tuple(steps) if size * math.prod(batch) else (), operands=operands,
+        workspace_bytes=workspace_bytes if size * math.prod(batch) else 0,
         facts=(
             ("engine", engine.name), ("panels", f"{panels} of {engine.steps(k)} x {nr}"), ("kind", pack.kind(strided))
         ),
@@ -176,6 +185,21 @@ class _Shared:
         return dict(zip(self.row.parameters, (self.operand, self.rows, self.words), strict=True))
 
 
+def _share(row: blocks.Shared, x: PerBlock, b: _Packing, source: Operand, target: Operand) -> tuple[_Shared, Step, int]:
+    """What blocks of b share, the step that puts it into panels at `target`, and their bytes."""
+    rows, words = -(-b.k // x.size), words_of(FMA32, float32, x.matrix.dtype)[1]
+    panels, strides = -(-b.n // b.nr), [0] * len(b.batch)
+    size = rows * panels * b.nr
+    for d in reversed(range(len(b.batch))):
+        if x.matrix.batch[d]:
+            strides[d], size = size, size * b.batch[d]
+    packing = _Packing(FMA32, words, x.matrix, rows, b.n, b.batch, b.nr, b.isa)
+    step = packing.step(strides, range(panels), panels, source, target)
+    # A size that splits a word is longer than K: its engine would not have been chosen.
+    in_words = -(-x.size // b.engine.depth)
+    return _Shared(row, target, rows, in_words, tuple(strides)), step, _rounded(max(1, size) * float32.size_bytes)
+
+
 class _Lowering:
     """The steps of one choice, its scratch and its workspace: staged panels of B, what its blocks share, then the parts
     of segments."""
@@ -244,21 +268,15 @@ class _Lowering:
     def share(self) -> None:
         """The steps that put what blocks of b share into panels."""
         x, c = self.x, self.x.c
+        # Of b only how long and wide it is matters here.
+        packing = _Packing(x.engine, x.words[1], Matrix(0, 0), c.k, c.n, c.batch, x.nr, x.isa)
         for operand, (name, per_block) in enumerate(c.per_block.items(), 2):
-            rows, words = -(-c.k // per_block.size), words_of(FMA32, float32, per_block.matrix.dtype)[1]
-            size, strides = rows * x.panels * x.nr, [0] * len(c.batch)
-            for d in reversed(range(len(c.batch))):
-                if per_block.matrix.batch[d]:
-                    strides[d], size = size, size * c.batch[d]
-            target = Operand(self.workspace, self.workspace_bytes)
-            self.workspace_bytes += _rounded(max(1, size) * float32.size_bytes)
-            packing = _Packing(FMA32, words, per_block.matrix, rows, c.n, c.batch, x.nr, x.isa)
-            if c.k:
-                self.steps.append(packing.step(strides, range(x.panels), x.panels, Operand(operand), target))
             row = SCALE if name == SCALE.name else ZERO
-            # A size that splits a word is longer than K: its engine would not have been chosen.
-            in_words = -(-per_block.size // x.engine.depth)
-            self.shared[row] = _Shared(row, target, rows, in_words, tuple(strides))
+            target = Operand(self.workspace, self.workspace_bytes)
+            self.shared[row], step, size_bytes = _share(row, per_block, packing, Operand(operand), target)
+            self.workspace_bytes += size_bytes
+            if c.k:
+                self.steps.append(step)
 
     def row_sums(self) -> Operand:
         """The step that sums the rows of a, and where: [batch][m] int32 in the workspace."""
@@ -321,13 +339,15 @@ class _Lowering:
         """One step of blocks of C: these panels, k from begin to end."""
         x, nr = self.x, self.x.nr
         in_scratch = x.in_scratch and c.out is x.c.out
-        right = c.b if isinstance(c.b, Matrix) else Matrix(0, 0)
-        kind = PACKED if x.form in (PACKED, STAGED) else pack.kind(right)
+        right = c.b if isinstance(c.b, Matrix) else Matrix(x.nr, c.k)  # which packed weights are, in their panels
+        kind = pack.FROM_PANELS if has_weights(c) else pack.kind(right)
+        if x.form != FUSED:
+            kind = PACKED if x.form == STAGED else x.form
         d = Macrokernel(
             engine=x.engine, words=x.words, checked=x.checked, heights=x.rows.heights, wide=x.wide, group=x.group,
             nv=x.tile.nv, kc=x.kc, pitch=x.pitch, chunk=x.chunk, a=pack.kind(c.a), b=kind, batch_rank=len(c.batch),
             in_scratch=in_scratch, accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
-            shared=tuple(row for row in self.shared if row is SCALE or kind != PACKED),
+            shared=tuple(row for row in self.shared if row is SCALE or x.form == FUSED),
             asks=x.asks if kind == PACKED else 1,
         )  # fmt: skip
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes

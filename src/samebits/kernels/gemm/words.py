@@ -129,8 +129,6 @@ class Words:
 
     def _converted(self, b: Builder, code: Vector) -> Vector:
         """The element itself as a word: float32, float64 or int32."""
-        if self.word is dtypes.int32:
-            return integer(b, code, self.source)
         if self.source.is_integer:
             return b.convert(integer(b, code, self.source), self.word)
         value = code if self.source in (float32, float64) else widen(b, code, self.source)
