@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import guard
@@ -13,8 +14,8 @@ from gemm_run import product, same
 from rows import ALL_ROWS, COMPILED_ROWS, PRODUCT_ROWS
 
 import samebits as sb
-from samebits.codegen.isa import ROWS, Isa, named
-from samebits.dtypes import bfloat16, float32
+from samebits.codegen.isa import ROWS, Isa
+from samebits.dtypes import bfloat16, float8_e4m3fn
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Contraction, Matrix, Spec, choice, reference
 from samebits.kernels.gemm.reference import integers
@@ -181,6 +182,8 @@ def test_plans_say_why() -> None:
     assert "rejected streamed: 9 rows use each element of B more than 8 times: packing it pays" in text(9, row)
     assert "rejected streamed: neither rows nor columns of b are contiguous" in text(2, Matrix(100, 2))
     pairs = Contraction(2, 50, 300, Matrix(300, 1, dtype=bfloat16), Matrix(50, 1, dtype=bfloat16), row)
-    plan = gemm.plan(pairs, named("numpy"), 1)
+    plan = gemm.plan(pairs, ROWS[-1], 1)
     assert dict(plan.facts)["engine"] == "fma float32"
-    assert float32 is pairs.out.dtype
+    assert "rejected bfloat16 pairs: b is read once, where it lies: nothing has looked for" in str(plan)
+    exact = replace(pairs, a=Matrix(300, 1, dtype=float8_e4m3fn), b=Matrix(50, 1, dtype=float8_e4m3fn))
+    assert dict(gemm.plan(exact, ROWS[-1], 1).facts)["engine"] == "bfloat16 pairs"

@@ -379,7 +379,8 @@ def test_plans_say_which_engine_and_why() -> None:
     for row in ROWS:
         if row.name not in ("avx512", "avx512_bf16"):
             continue
-        c = Contraction(4, 4, 4, *(gemm.Matrix(4, 1, (), dtypes.bfloat16),) * 2, gemm.Matrix(4, 1, (), dtypes.float32))
+        left, right = (gemm.Matrix(n, 1, (), dtypes.bfloat16) for n in (4, 40))
+        c = Contraction(12, 40, 4, left, right, gemm.Matrix(40, 1))
         text = str(gemm.plan(c, row, 1))
         if row.name == "avx512":
             assert "engine: fma float32" in text

@@ -170,8 +170,8 @@ def choose(
         raise OptionError(message("plan", "form", "", repr(form), expected, "leave it away"))
     if form == STREAMED and _checked(c, engine):
         rejected.append((engine.name, "b is read once, where it lies: nothing has looked for subnormals in it before"))
-        engine = engines.FMA32
-        words, steps, size = words_of(engine, c.a.dtype, c.b.dtype), c.k, engine.word.size_bytes
+        engine = engines.FMA32 if name is None else engine.safe
+        words, steps, size = words_of(engine, c.a.dtype, c.b.dtype), engine.steps(c.k), engine.word.size_bytes
         nr, chunk = tile.nv * engine.lanes(isa), _chunk(c, engine)
     blocks = blocks or blocks_for(c.m, steps, form, size, sizes)
     kc = chunk * max(1, blocks.kc // chunk)
