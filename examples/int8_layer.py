@@ -22,9 +22,10 @@ for row, scale, due in zip(x, x_scale, y, strict=True):
     assert np.array_equal(sb.matmul(row, weights, a_dtype="int8", a_scale=scale, b_scale=w_scale), due)
 
 # The rational sum * a_scale * b_scale / out_scale rounds once, which float32 arithmetic gets wrong near ties.
-out = {"out_scale": 0.5, "out_zero_point": 3}
-z = sb.matmul(x, weights, a_dtype="int8", a_scale=x_scale, b_scale=w_scale, **out)
-packed = sb.matmul(x, sb.pack(weights), a_dtype="int8", a_scale=x_scale, b_scale=w_scale, **out, threads=2)
+z = sb.matmul(x, weights, a_dtype="int8", a_scale=x_scale, b_scale=w_scale, out_scale=0.5, out_zero_point=3)
+packed = sb.matmul(
+    x, sb.pack(weights), a_dtype="int8", a_scale=x_scale, b_scale=w_scale, out_scale=0.5, out_zero_point=3, threads=2
+)
 assert z.dtype == np.int8
 assert np.array_equal(z, packed)
 print(f"int8 from {z.min()} to {z.max()}, the same from packed weights and with two threads")
