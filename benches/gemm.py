@@ -1,144 +1,73 @@
-"""Matrix products beside NumPy (OpenBLAS) and torch: float32, GFLOP/s, one thread and two; a kept weight at M = 1.
+"""Square matrix products beside NumPy (OpenBLAS), torch and onnxruntime, in GFLOP/s: float32 by size, then every type.
 
-Candidates take turns in one process, each after a pause in which the others' threads go to sleep, then one call that is
-not counted; figures are medians. Each table is a process of its own, because OpenBLAS reads its thread count and
-its core type once. The avx2 row is compared with OpenBLAS held to its Haswell kernels. `python benches/gemm.py`
+Candidates take turns in one process, each after one call that is not counted; figures are medians, of the process's
+time with one thread, of the wall with two, where a pause before each turn lets the others' threads go to sleep. Each
+table is a process of its own. The avx2 row is compared with OpenBLAS held to its Haswell kernels. The peak is what the
+same step reaches with operands in registers. torch multiplies float8 here as bfloat16, after converting both operands.
+`python benches/gemm.py`
 """
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
 
-from samebits.bench.measure import PAUSE, Call, medians
+from _products import Part, Rows, figure, limit, medians, row, run
 
-SQUARES = (256, 512, 1024, 2048)
-# An encoder layer of MiniLM at sequence 128, one head's share of attention, and decoding with a wide weight.
-SHAPES = ((128, 384, 384), (128, 384, 1536), (128, 1536, 384), (16, 384, 384), (8, 768, 768), (4, 4096, 4096))
+import samebits as sb
+from samebits.bench.measure import Call
 
-
-def product(a: object, b: object, out: object, isa: str, threads: int, *, packed: bool = False) -> Call:
-    """A call of our kernels on arrays."""
-    import numpy as np
-
-    from samebits.codegen.isa import named
-    from samebits.kernels import gemm
-    from samebits.kernels.gemm import Contraction, Matrix, Panels
-    from samebits.native.scratch import Block
-    from samebits.native.table import Table
-
-    assert isinstance(a, np.ndarray)
-    assert isinstance(b, np.ndarray)
-    assert isinstance(out, np.ndarray)
-    row, (m, k), n = named(isa), a.shape, b.shape[1]
-    left, right, target = (Matrix(x.strides[0] // 4, x.strides[1] // 4) for x in (a, b, out))
-    held: list[object] = [a, b, out]
-    addresses = [a.ctypes.data, b.ctypes.data, out.ctypes.data]
-    operand: Matrix | Panels = right
-    if packed:
-        block = Block(gemm.packed_elements(k, n, row) * 4)
-        Table([(gemm.plan_pack(k, n, right, row), [0, 1])], 2, 1).run([b.ctypes.data, block.address])
-        held.append(block)
-        addresses[1], operand = block.address, Panels(gemm.panel_columns(row))
-    plan = gemm.plan(Contraction(m, n, k, left, operand, target), row, threads)
-    if plan.workspace_bytes:
-        workspace = Block(plan.workspace_bytes)
-        held.append(workspace)
-        addresses.append(workspace.address)
-    table = Table([(plan, list(range(len(addresses))))], len(addresses), threads)
-
-    def run() -> object:
-        table.run(addresses)
-        return held
-
-    return run
+SIZES = (256, 512, 1024, 2048, 4096)
+FLOATS = ("float64", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+HASWELL = {"OPENBLAS_CORETYPE": "Haswell"}
 
 
-def squares(isa: str, threads: int) -> list[dict[str, object]]:
-    """N cubed, unpacked."""
+def squares(isa: str, threads: int) -> Rows:
+    """N cubed in float32, nothing packed ahead."""
     import numpy as np
     import torch
 
+    from samebits.bench import peers
+    from samebits.kernels.gemm.engine import FMA32
+    from samebits.tensor import Tensor
+
     torch.set_num_threads(threads)
-    rows: list[dict[str, object]] = []
-    for n in SQUARES:
+    held = "OPENBLAS_CORETYPE" in os.environ
+    rows, most = Rows(), limit(FMA32, isa, threads)
+    for n in SIZES[: -1 if held else None]:
         a, b, c, d = (np.random.default_rng(i).standard_normal((n, n), dtype=np.float32) for i in range(4))
         ta, tb, td = map(torch.from_numpy, (a, b, d.copy()))
         calls: dict[str, Call] = {
-            "ours": product(a, b, c, isa, threads),
+            "ours": lambda a=a, b=b, c=c: sb.matmul(a, b, out=c, threads=threads),
             "OpenBLAS": lambda a=a, b=b, d=d: np.matmul(a, b, out=d),
         }
-        if "OPENBLAS_CORETYPE" not in os.environ:
+        if not held:
             calls["torch"] = lambda a=ta, b=tb, d=td: torch.mm(a, b, out=d)
-        burst = 1 if n >= 2048 else 3 if n >= 1024 else 10
-        rows.append(row(f"{n} x {n} x {n}", 2e-9 * n**3, medians(calls, 9, burst, PAUSE if threads > 1 else 0.0)))
+            (other,) = peers.named(["onnxruntime"])
+            call = other.call(Tensor.from_any(a), Tensor.from_any(b), False, threads) if other.installed else ""
+            if not isinstance(call, str) and n < 4096:
+                calls["onnxruntime"] = call
+        with sb.use_isa(isa):
+            seconds = medians(calls, threads, 3 if n > 2048 else 9, 1 if n > 1024 else 3)
+        rows.append(row(f"{n} x {n} x {n}", 2e-9 * n**3, seconds, most))
     return rows
 
 
-def shapes(isa: str, threads: int) -> list[dict[str, object]]:
-    """x @ weight^T, the weight packed once; torch's linear has it as [N, K]."""
-    import numpy as np
-    import torch
-
-    torch.set_num_threads(threads)
-    rows: list[dict[str, object]] = []
-    for m, k, n in SHAPES:
-        x, w = (np.random.default_rng(i).standard_normal(s, dtype=np.float32) for i, s in enumerate(((m, k), (n, k))))
-        tx, tw, out, other = (
-            torch.from_numpy(x),
-            torch.from_numpy(w),
-            np.empty((m, n), np.float32),
-            np.empty((m, n), np.float32),
-        )
-        calls: dict[str, Call] = {
-            "ours": product(x, w.T, out, isa, threads, packed=True),
-            "OpenBLAS": lambda x=x, w=w, o=other: np.matmul(x, w.T, out=o),
-            "torch": lambda x=tx, w=tw: torch.nn.functional.linear(x, w),
-            "ours, not packed": product(x, w.T, out, isa, threads),
-        }
-        pause = PAUSE if threads > 1 else 0.0
-        rows.append(row(f"{m} x {k} x {n}", 2e-9 * m * k * n, medians(calls, 9, 5, pause)))
-    return rows
-
-
-def vector(isa: str, threads: int) -> list[dict[str, object]]:
-    """M = 1, K = N = 4096, GB/s of weight; beside a read of the same bytes."""
-    import numpy as np
-    import torch
-
-    torch.set_num_threads(threads)
-    k = n = 4096
-    x, w = (np.random.default_rng(i).standard_normal(s, dtype=np.float32) for i, s in enumerate(((1, k), (n, k))))
-    # Each reads bytes of its own: what another just read may still be in the last cache.
-    tx, tw, out = torch.from_numpy(x), torch.from_numpy(w.copy()), np.empty((1, n), np.float32)
-    words = w.copy().view(np.uint64)
-    calls: dict[str, Call] = {
-        "ours": product(x, w.T, out, isa, threads, packed=True),
-        "OpenBLAS": lambda: np.matmul(x, w.T),
-        "torch": lambda: torch.nn.functional.linear(tx, tw),
-        "read": lambda: words.max(),
-    }
-    return [row(f"1 x {k} x {n}, GB/s", 4e-9 * k * n, medians(calls, 9, 3, 0.02 if threads > 1 else 0.0))]
-
-
-def types(isa: str, threads: int) -> list[dict[str, object]]:
-    """1024 cubed in each type, nothing packed ahead; torch multiplies int8 alone, and float8 here as bfloat16."""
+def floats(isa: str, threads: int) -> Rows:
+    """1024 cubed in each float format, nothing packed ahead."""
     import ml_dtypes
     import numpy as np
     import torch
 
-    import samebits as sb
+    from samebits import dtypes
+    from samebits.codegen import isa as isas
+    from samebits.kernels.gemm import engine as engines
 
     torch.set_num_threads(threads)
-    n, rows = 1024, list[dict[str, object]]()
-    rng = np.random.default_rng(0)
+    n, rows, rng = 1024, Rows(), np.random.default_rng(0)
     x, y = (rng.standard_normal((n, n)) for _ in range(2))
     tx, ty = torch.from_numpy(x), torch.from_numpy(y)
-    for name in ("float64", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"):
-        kind = getattr(ml_dtypes, name, name)
+    for name in FLOATS:
+        kind, dtype = getattr(ml_dtypes, name, name), dtypes.of(name)
         a, b, ta, tb = x.astype(kind), y.astype(kind), *(t.to(getattr(torch, name)) for t in (tx, ty))
         calls: dict[str, Call] = {"ours": lambda a=a, b=b: sb.matmul(a, b, threads=threads)}
         if name == "float64":
@@ -148,27 +77,37 @@ def types(isa: str, threads: int) -> list[dict[str, object]]:
         else:
             calls["torch"] = lambda a=ta, b=tb: a @ b
         with sb.use_isa(isa):
-            rows.append(row(name, 2e-9 * n**3, medians(calls, 5 if name != "float16" else 2, 1, 0.0)))
-    small = (rng.integers(0, 128, (n, n)) for _ in range(2))
-    p, q = (torch.from_numpy(z.astype(np.int8)) for z in small)
+            seconds = medians(calls, threads, 9 if name != "float16" else 1)
+        engine = engines.choose(dtype, dtype, 128, isas.named(isa), [])
+        rows.append(row(name, 2e-9 * n**3, seconds, limit(engine, isa, threads)))
+    return rows
+
+
+def integers(isa: str, threads: int) -> Rows:
+    """1024 cubed of 8-bit integers in each combination of signs; torch multiplies int8 alone."""
+    import numpy as np
+    import torch
+
+    torch.set_num_threads(threads)
+    n, rows, rng = 1024, Rows(), np.random.default_rng(0)
+    p, q = (torch.from_numpy(rng.integers(0, 128, (n, n)).astype(np.int8)) for _ in range(2))
     for left, right in ((np.int8, np.int8), (np.uint8, np.int8), (np.uint8, np.uint8), (np.int8, np.uint8)):
         a, b = p.numpy().astype(left), q.numpy().astype(right)
-        calls = {
+        calls: dict[str, Call] = {
             "ours": lambda a=a, b=b: sb.matmul(a, b, threads=threads),
             "torch": lambda: torch._int_mm(p, q),
         }
         with sb.use_isa(isa):
-            rows.append(row(f"{left.__name__} x {right.__name__}", 2e-9 * n**3, medians(calls, 5, 3, 0.0)))
+            seconds = medians(calls, threads, 9, 3)
+        rows.append(row(f"{left.__name__} x {right.__name__}", 2e-9 * n**3, seconds))
     return rows
 
 
-def quantised(isa: str, threads: int) -> list[dict[str, object]]:
+def quantised(isa: str, threads: int) -> Rows:
     """int8 weights, nothing packed ahead: what quantising a and requantising the result add to the plain product."""
     import numpy as np
 
-    import samebits as sb
-
-    rows, rng = list[dict[str, object]](), np.random.default_rng(0)
+    rows, rng = Rows(), np.random.default_rng(0)
     for m, k, n in ((128, 768, 768), (1024, 1024, 1024)):
         a, b = (rng.integers(-128, 128, s).astype(np.int8) for s in ((m, k), (k, n)))
         x, scale = rng.standard_normal((m, k), dtype=np.float32), np.full(m, 0.03, np.float32)
@@ -182,89 +121,30 @@ def quantised(isa: str, threads: int) -> list[dict[str, object]]:
             "float32 to int8": lambda x=x, b=b, g=first, o=last: sb.matmul(x, b, **g, **o),
         }
         with sb.use_isa(isa):
-            seconds = medians(calls, 25, 5 if m < 1024 else 1, 0.0)
+            seconds = medians(calls, threads, 25, 5 if m < 1024 else 1)
         rates = {name: 2e-9 * m * k * n / value for name, value in seconds.items()}
         least = min(rates["to int8"], rates["float32 to int32"])
         rows.append({"shape": f"{m} x {k} x {n}", **rates, "ratio": least / rates["int8 to int32"]})
     return rows
 
 
-def row(name: str, work: float, seconds: dict[str, float]) -> dict[str, object]:
-    """Rates, and ours over the best library's."""
-    rates = {key: work / value for key, value in seconds.items()}
-    peers = [value for key, value in rates.items() if key in ("OpenBLAS", "torch")]
-    return {"shape": name, **rates, "ratio": rates["ours"] / max(peers)}
-
-
-PARTS: dict[str, Callable[[str, int], list[dict[str, object]]]] = {
-    "squares": squares, "shapes": shapes, "vector": vector, "types": types, "quantised": quantised
-}  # fmt: skip
-TABLES: tuple[tuple[str, str, str, int, dict[str, str]], ...] = (
-    ("One thread, nothing packed ahead", "squares", "avx512", 1, {}),
-    ("Two threads, nothing packed ahead", "squares", "avx512", 2, {}),
-    ("One thread, avx2 beside OpenBLAS held to Haswell", "squares", "avx2", 1, {"OPENBLAS_CORETYPE": "Haswell"}),
-    ("Two threads, avx2 beside OpenBLAS held to Haswell", "squares", "avx2", 2, {"OPENBLAS_CORETYPE": "Haswell"}),
-    ("One thread, weight kept packed", "shapes", "avx512", 1, {}),
-    ("One thread, one row, weight kept packed", "vector", "avx512", 1, {}),
-    ("One thread, 1024 cubed in every type", "types", "avx512_bf16", 1, {}),
-    ("One thread, 1024 cubed in every type", "types", "avx2", 1, {}),
-    (
-        "One thread, quantised on the way: the last column is the slower step beside none",
-        "quantised",
-        "avx512_vnni",
-        1,
-        {},
-    ),
-    ("One thread, quantised on the way: the last column is the slower step beside none", "quantised", "avx2", 1, {}),
+_QUANTISED = "Quantised on the way, one thread: the last column is the slower step beside none"
+PARTS = (
+    Part("float32, one thread", squares, "avx512", 1),
+    Part("float32, two threads", squares, "avx512", 2),
+    Part("float32, one thread, beside OpenBLAS held to Haswell", squares, "avx2", 1, HASWELL),
+    Part("float32, two threads, beside OpenBLAS held to Haswell", squares, "avx2", 2, HASWELL),
+    Part("Floats at 1024 cubed, one thread", floats, "avx512_bf16", 1),
+    Part("Floats at 1024 cubed, one thread", floats, "avx2", 1),
+    Part("Integers at 1024 cubed, one thread", integers, "avx512_bf16", 1),
+    Part("Integers at 1024 cubed, one thread", integers, "avx2", 1),
+    Part(_QUANTISED, quantised, "avx512_vnni", 1),
+    Part(_QUANTISED, quantised, "avx2", 1),
 )
 
-
-def measured(part: str, isa: str, threads: int, extra: dict[str, str]) -> list[dict[str, object]]:
-    """One table, from a process of its own."""
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": str(threads), **extra}
-    command = [sys.executable, __file__, part, isa, str(threads)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    rows: list[dict[str, object]] = json.loads(done.stdout.splitlines()[-1])
-    return rows
-
-
-def show(title: str, isa: str, threads: int, rows: Sequence[dict[str, object]]) -> None:
-    """One Markdown table, and its figures for the README."""
-    names = list(dict.fromkeys(key for found in rows for key in found if key not in ("shape", "ratio")))
-    print(f"\n### {title} ({isa})\n")
-    print("| M x K x N | " + " | ".join(names) + " | ours / best library |")
-    print("|---" * (len(names) + 2) + "|")
-    for found in rows:
-        rates = " | ".join(f"{found[name]:.1f}" if name in found else "" for name in names)
-        print(f"| {found['shape']} | {rates} | {found['ratio']:.2f} |")
-
-
-def main() -> list[dict[str, object]]:
-    """Measure, print, return the rows."""
-    from samebits.codegen import isa
-
-    available = {row.name for row in isa.ROWS if row.available}
-    found: list[dict[str, object]] = []
-    print("## Matrix products\n\nGFLOP/s (M = 1: GB/s of weight), float32 where no type is named.")
-    for title, part, name, threads, extra in TABLES:
-        if name in available:
-            rows = measured(part, name, threads, extra)
-            show(title, name, threads, rows)
-            found += [{"table": title, "isa": name, "threads": threads, **one} for one in rows]
-    for one in found:
-        if one["shape"] in ("1024 x 1024 x 1024", "1 x 4096 x 4096, GB/s") and one["isa"] == "avx512":
-            unit = "GB/s" if "GB/s" in str(one["shape"]) else "GFLOP/s"
-            rates = {key: value for key, value in one.items() if key in ("OpenBLAS", "torch")}
-            peer = max(rates, key=lambda key: float(str(rates[key])))
-            what = (
-                f"matmul {str(one['shape']).split(',')[0]}, {one['threads']} thread{'s' if one['threads'] != 1 else ''}"
-            )
-            print(f"figure: {what} | {one['ours']:.1f} {unit} | {peer} {rates[peer]:.1f} | {one['ratio']:.2f}")
-    return found
-
-
 if __name__ == "__main__":
-    if len(sys.argv) == 4:
-        print(json.dumps(PARTS[sys.argv[1]](sys.argv[2], int(sys.argv[3]))))
-    else:
-        main()
+    found = run(__file__, PARTS)
+    for threads in (1, 2):
+        one = found.get(("avx512", threads, "1024 x 1024 x 1024"))
+        if one is not None:
+            figure(f"matmul 1024 cubed, {threads} thread{'s' if threads > 1 else ''}", "GFLOP/s", one)

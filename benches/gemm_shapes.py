@@ -1,0 +1,147 @@
+"""Products of transformers beside NumPy (OpenBLAS), torch and onnxruntime: float32, one thread, a weight [N, K].
+
+The weight is packed once, as onnxruntime has it, or lies as it is; with one row, GB/s of weight beside a read of as
+many bytes. Then the gradients of `linear`: of its input, its weight (fresh, and added to what is there) and its bias,
+which are contractions in a set order here, and sums in any order there; of the bias GB/s. Protocol as for gemm.
+`python benches/gemm_shapes.py`
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from _products import Part, Rows, figure, limit, medians, row, run
+
+import samebits as sb
+from samebits.bench.measure import Call
+
+WEIGHTS = ((768, 3072), (3072, 768), (768, 768), (4096, 4096))
+GRADIENTS = ((128, 768, 768), (512, 768, 3072), (512, 3072, 768), (1024, 1024, 1024))
+
+
+def _arrays(*shapes: tuple[int, ...]) -> list[Any]:
+    """Normal numbers."""
+    import numpy as np
+
+    return [np.random.default_rng(i).standard_normal(shape, dtype=np.float32) for i, shape in enumerate(shapes)]
+
+
+def _linear(m: int, k: int, n: int, threads: int, packed: bool) -> dict[str, Call]:
+    """x @ weight^T by each library."""
+    import numpy as np
+    import torch
+
+    from samebits.bench import peers
+    from samebits.tensor import Tensor
+
+    torch.set_num_threads(threads)
+    x, w = _arrays((m, k), (n, k))
+    # Each reads bytes of its own: what another just read may still be in the last cache.
+    tx, tw, other = torch.from_numpy(x), torch.from_numpy(w.copy()), w.copy()
+    out, result = np.empty((m, n), np.float32), np.empty((m, n), np.float32)
+    right = sb.pack(w.T) if packed else w.T
+    calls: dict[str, Call] = {
+        "ours": lambda: sb.matmul(x, right, out=out, threads=threads),
+        "OpenBLAS": lambda: np.matmul(x, other.T, out=result),
+        "torch": lambda: torch.nn.functional.linear(tx, tw),
+    }
+    (onnxruntime,) = peers.named(["onnxruntime"])
+    if packed and onnxruntime.installed:
+        call = onnxruntime.call(Tensor.from_any(x), Tensor.from_any(np.ascontiguousarray(w.T)), True, threads)
+        if not isinstance(call, str):
+            calls["onnxruntime"] = call
+    return calls
+
+
+def _shapes(isa: str, threads: int, heights: tuple[int, ...], packed: bool) -> Rows:
+    from samebits.kernels.gemm.engine import FMA32
+
+    rows, most = Rows(), limit(FMA32, isa, threads)
+    for k, n in WEIGHTS:
+        for m in heights:
+            with sb.use_isa(isa):
+                seconds = medians(_linear(m, k, n, threads, packed), threads, 7)
+            rows.append(row(f"{m} x {k} x {n}", 2e-9 * m * k * n, seconds, most))
+    return rows
+
+
+def kept(isa: str, threads: int) -> Rows:
+    """The weight packed once."""
+    return _shapes(isa, threads, (8, 32, 128, 512), True)
+
+
+def lying(isa: str, threads: int) -> Rows:
+    """The weight as it is."""
+    return _shapes(isa, threads, (8, 32, 128, 512), False)
+
+
+def vector(isa: str, threads: int, packed: bool = True) -> Rows:
+    """One row, GB/s of weight."""
+    import numpy as np
+
+    rows = Rows()
+    for k, n in WEIGHTS:
+        words = np.ones(k * n, np.float32).view(np.uint64)
+        with sb.use_isa(isa):
+            calls = _linear(1, k, n, threads, packed) | {"read": lambda words=words: words.max()}
+            rows.append(row(f"1 x {k} x {n}", 4e-9 * k * n, medians(calls, threads, 15)))
+    return rows
+
+
+def vector_lying(isa: str, threads: int) -> Rows:
+    """One row, the weight as it is."""
+    return vector(isa, threads, packed=False)
+
+
+def gradients(isa: str, threads: int) -> Rows:
+    """Of linear(x[M, K], weight[N, K])."""
+    import numpy as np
+    import torch
+
+    from samebits.kernels.gemm.engine import FMA32
+
+    torch.set_num_threads(threads)
+    rows, most = Rows(), limit(FMA32, isa, threads)
+    for m, k, n in GRADIENTS:
+        x, dy, w = _arrays((m, k), (m, n), (n, k))
+        tx, tdy, tw = map(torch.from_numpy, (x, dy, w))
+        dx, dw, sums = np.empty_like(x), np.zeros_like(w), torch.zeros(n, k)
+        cases: dict[str, dict[str, Call]] = {
+            "dX": {
+                "ours": lambda dy=dy, w=w, dx=dx: sb.grad_input(dy, w, out=dx, threads=threads),
+                "torch": lambda dy=tdy, w=tw: torch.mm(dy, w),
+            },
+            "dW": {
+                "ours": lambda x=x, dy=dy: sb.grad_weight(x, dy, threads=threads),
+                "torch": lambda x=tx, dy=tdy: torch.mm(dy.t(), x),
+            },
+            "dW +=": {
+                "ours": lambda x=x, dy=dy, dw=dw: sb.grad_weight(x, dy, out=dw, threads=threads),
+                "torch": lambda x=tx, dy=tdy, dw=sums: dw.addmm_(dy.t(), x),
+            },
+            "db": {
+                "ours": lambda dy=dy: sb.grad_bias(dy, threads=threads),
+                "torch": lambda dy=tdy: dy.sum(0),
+            },
+        }
+        for name, calls in cases.items():
+            work = 4e-9 * m * n if name == "db" else 2e-9 * m * n * k
+            with sb.use_isa(isa):
+                seconds = medians(calls, threads, 9)
+            rows.append(row(f"{name}, {m} x {k} x {n}", work, seconds, None if name == "db" else most))
+    return rows
+
+
+PARTS = (
+    Part("Weight packed once, one thread, GFLOP/s", kept, "avx512", 1),
+    Part("Weight as it lies, one thread, GFLOP/s", lying, "avx512", 1),
+    Part("One row, weight packed once, one thread, GB/s", vector, "avx512", 1),
+    Part("One row, weight as it lies, one thread, GB/s", vector_lying, "avx512", 1),
+    Part("Gradients, one thread, GFLOP/s", gradients, "avx512", 1),
+)
+
+if __name__ == "__main__":
+    found = run(__file__, PARTS)
+    one = found.get(("avx512", 1, "1 x 4096 x 4096"))
+    if one is not None:
+        figure("matmul 1 x 4096 x 4096, packed weight, 1 thread", "GB/s", one)
