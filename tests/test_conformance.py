@@ -9,6 +9,7 @@ import pytest
 import rows
 
 import samebits as sb
+from samebits import dtypes
 from samebits.codegen.isa import use_isa
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -24,7 +25,12 @@ def run(case, threads):
     x = conformance.inputs(case)
     function = getattr(sb, case["operation"])
     if case["operation"] == "matmul":
-        return function(*x, **case.get("options", {}), spec=sb.Spec(**case["spec"]), threads=threads)
+        options = dict(case.get("options", {}))
+        options |= {"a_zero_point": x[2], "b_zero_point": x[3]} if "zero_points" in case else {}
+        options |= {"out_dtype": case["out_dtype"]} if "out_dtype" in case else {}
+        return function(*x[:2], spec=sb.Spec(**case["spec"]), threads=threads, **options)
+    if "accumulates" in case:
+        return function(*x[:2], out=x[2].copy(), threads=threads)
     if case["operation"] in ("sum", "mean", "max"):
         return function(*x, axis=-1, threads=threads)
     return function(*x, threads=threads)
@@ -35,17 +41,25 @@ def test_file_lists_the_cases_of_the_tool():
 
 
 @pytest.mark.parametrize(
-    "case", WRITTEN, ids=lambda c: f"{c['operation']}-{'x'.join(map(str, c['shape']))}-{c['seed']}"
+    "case",
+    WRITTEN,
+    ids=lambda c: "-".join([c["operation"], *c.get("dtypes", []), "x".join(map(str, c["shape"])), str(c["seed"])]),
 )
 def test_references_give_the_written_digest(case):
     assert conformance.digest(np.asarray(conformance.answer(case))) == case["digest"]
 
 
-@pytest.mark.parametrize("isa", rows.COMPILED_ROWS, ids=lambda row: row.name)
+def engines(case, isa):
+    """Whether a row has another engine for the case's operands than the rows of its width before it."""
+    return "dtypes" in case and isa in rows.rows_of_engines(*map(dtypes.of, case["dtypes"]))
+
+
+@pytest.mark.parametrize("isa", rows.PRODUCT_ROWS, ids=lambda row: row.name)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_compiled_rows_give_the_written_digests(isa, threads):
+    cases = [case for case in WRITTEN if isa in rows.COMPILED_ROWS or engines(case, isa)]
     with use_isa(isa):
-        wrong = [case for case in WRITTEN if conformance.digest(run(case, threads)) != case["digest"]]
+        wrong = [case for case in cases if conformance.digest(run(case, threads)) != case["digest"]]
     assert wrong == []
 
 

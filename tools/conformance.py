@@ -1,9 +1,10 @@
 """Write docs/conformance.json: digests that every Isa row and every machine must give.
 
 The answers come from the NumPy references alone. The inputs are a formula, so that another implementation can make
-them without NumPy: element i of the stream with seed s is splitmix64(s * 2^32 + i), and its value is the signed upper
-24 bits times 2^-20 (exact in float32, within +-8). Where options of matmul are given, b is int8, 16 times that rounded
-down. A digest is the SHA-256 of the output bytes, row-major, little-endian.
+them without NumPy: element i of the stream with seed s is splitmix64(s * 2^32 + i). Its value in float32 is the signed
+upper 24 bits times 2^-20 (exact, within +-8); in a narrower float that, rounded to nearest even; in float64 the signed
+upper 54 bits times 2^-50; in int8 and uint8 the upper 8 bits. Where options of matmul are given, b is int8, 16 times
+the float32 value rounded down. A digest is the SHA-256 of the output bytes, row-major, little-endian.
 
 Run: `python tools/conformance.py` writes the file, `--check` only compares.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import pathlib
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from samebits import ieee
+from samebits import dtypes, ieee
 from samebits.dtypes import float32
 from samebits.kernels import composites, elementwise, reduce
 from samebits.kernels.expression import Chain
@@ -29,8 +31,7 @@ from samebits.kernels.gemm.reference import integers
 from samebits.kernels.gemm.reference import reference as gemm_reference
 
 PATH = pathlib.Path(__file__).parent.parent / "docs" / "conformance.json"
-Float32s = NDArray[np.float32]
-Numbers = NDArray[Any]
+Array = NDArray[Any]
 
 CASES: list[dict[str, Any]] = [
     *(
@@ -72,10 +73,41 @@ CASES: list[dict[str, Any]] = [
             40,
         )
     ),
+    # Operands of other formats; "zero_points" are operands 2 and 3, one a row of a and one a column of b.
+    *(
+        {
+            "operation": "matmul", "shape": [3, 180, 37], "spec": {}, "dtypes": [a, b], "out_dtype": out, "seed": seed
+        }
+        for seed, (a, b, out) in enumerate(
+            [
+                ("float64", "float64", "float64"), ("bfloat16", "bfloat16", "float32"),
+                ("bfloat16", "bfloat16", "bfloat16"), ("float16", "float16", "float32"),
+                ("float8_e4m3fn", "float8_e4m3fn", "float32"), ("float8_e5m2", "bfloat16", "float32"),
+                ("int8", "int8", "int32"),
+            ],
+            60,
+        )
+    ),
+    *(
+        {
+            "operation": "matmul", "shape": [3, 180, 37], "spec": {}, "dtypes": [a, b], "out_dtype": "int32",
+            "zero_points": True, "seed": seed,
+        }
+        for seed, (a, b) in enumerate(itertools.product(("int8", "uint8"), repeat=2), 70)
+    ),
+    # x [rows, K] and dy [rows, N] give [N, K]; "accumulates" adds to operand 2.
+    {"operation": "grad_weight", "shape": [180, 37, 3], "dtypes": ["float32", "float32"], "seed": 80},
+    {"operation": "grad_weight", "shape": [180, 37, 3], "dtypes": ["bfloat16", "bfloat16"], "seed": 81},
+    {
+        "operation": "grad_weight", "shape": [180, 37, 3], "dtypes": ["float32", "float32"], "accumulates": True,
+        "seed": 82,
+    },
+    {"operation": "grad_bias", "shape": [300, 37], "seed": 83},
+    {"operation": "grad_input", "shape": [3, 150, 37], "seed": 84},
 ]  # fmt: skip
 
 
-def stream(seed: int, *shape: int) -> Float32s:
+def stream(seed: int, *shape: int, dtype: str = "float32") -> Array:
     """The inputs of a seed, in this shape."""
     count = int(np.prod(shape, dtype=np.int64))
     with np.errstate(over="ignore"):
@@ -84,25 +116,44 @@ def stream(seed: int, *shape: int) -> Float32s:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z ^= z >> np.uint64(31)
-    return ((z.view(np.int64) >> np.int64(40)).astype(np.float64) * 2.0**-20).astype(np.float32).reshape(shape)
+    row = dtypes.of(dtype)
+    if row.is_integer:
+        return (z >> np.uint64(56)).astype(np.uint8).view(np.dtype(dtype)).reshape(shape)
+    upper, unit = (10, 2.0**-50) if dtype == "float64" else (40, 2.0**-20)
+    values = (z.view(np.int64) >> np.int64(upper)).astype(np.float64) * unit
+    return (values if dtype == "float64" else values.astype(np.float32).astype(row.numpy)).reshape(shape)
 
 
-def inputs(case: dict[str, Any]) -> list[Numbers]:
+def inputs(case: dict[str, Any]) -> list[Array]:
     """The operands of a case, in the order of the operation's arguments."""
-    seed, shape = 16 * case["seed"], case["shape"]
-    if case["operation"] == "matmul":
+    name, shape = case["operation"], case["shape"]
+    shapes: list[tuple[int, ...]] = [tuple(shape)]
+    kinds = [*case.get("dtypes", ["float32"] * 2), "float32"]
+    if name == "matmul":
         m, k, n = shape
-        b = stream(seed + 1, k, n)
-        return [stream(seed, m, k), np.floor(b * 16).astype(np.int8) if "options" in case else b]
-    if case["operation"] == "linear":
+        if "options" in case:
+            return [stream(16 * case["seed"], m, k), np.floor(stream(16 * case["seed"] + 1, k, n) * 16).astype(np.int8)]
+        shapes = [(m, k), (k, n)]
+        if case.get("zero_points"):
+            shapes, kinds = [*shapes, (m,), (n,)], kinds[:2] * 2
+    elif name == "linear":
         m, k, n = shape
-        return [stream(seed, m, k), stream(seed + 1, n, k), stream(seed + 2, n)]
-    if case["operation"] == "layer_norm":
-        return [stream(seed, *shape), stream(seed + 1, shape[-1]), stream(seed + 2, shape[-1])]
-    return [stream(seed, *shape)]
+        shapes = [(m, k), (n, k), (n,)]
+    elif name == "layer_norm":
+        shapes = [tuple(shape), (shape[-1],), (shape[-1],)]
+    elif name == "grad_weight":
+        rows, k, n = shape
+        shapes = [(rows, k), (rows, n)]
+        if case.get("accumulates"):
+            shapes.append((n, k))
+    elif name == "grad_input":
+        m, n, k = shape
+        shapes = [(m, n), (n, k)]
+    seed = 16 * case["seed"]
+    return [stream(seed + i, *x, dtype=kinds[min(i, len(kinds) - 1)]) for i, x in enumerate(shapes)]
 
 
-def quantised(a: Numbers, b: Numbers, options: dict[str, Any]) -> Numbers:
+def quantised(a: Array, b: Array, options: dict[str, Any]) -> Array:
     """A product of a, quantised, and b, times their scales or requantised."""
     s_a, s_b = (np.asarray(options[name], np.float32) for name in ("a_scale", "b_scale"))
     q = exact.quantize(a, s_a, np.asarray(options["a_zero_point"], options["a_dtype"]))
@@ -113,13 +164,31 @@ def quantised(a: Numbers, b: Numbers, options: dict[str, Any]) -> Numbers:
     return exact.requantize(total, s_a, s_b, np.asarray(options["out_scale"], np.float32), zero)
 
 
-def answer(case: dict[str, Any]) -> Numbers:
+def accumulated(a: Array, b: Array, old: Array) -> Array:
+    """old and the chunks of a @ b, added in order: numerics.md section 5."""
+    t = old
+    for start in range(0, a.shape[1], 128):
+        t = t + gemm_reference(a[:, start : start + 128], b[start : start + 128])
+    return t + np.float32(0)
+
+
+def answer(case: dict[str, Any]) -> Array:
     """The output by the references."""
     name, x = case["operation"], inputs(case)
     if "options" in case:
         return quantised(x[0], x[1], case["options"])
     if name == "matmul":
-        return gemm_reference(x[0], x[1], spec=Spec(**case["spec"]))
+        if "int" in case.get("out_dtype", ""):
+            return integers(*x).astype(case["out_dtype"])
+        return gemm_reference(x[0], x[1], spec=Spec(**case["spec"])).astype(
+            dtypes.of(case.get("out_dtype", "float32")).numpy
+        )
+    if name == "grad_weight":
+        return accumulated(x[1].T, x[0], x[2]) if case.get("accumulates") else gemm_reference(x[1].T, x[0])
+    if name == "grad_bias":
+        return np.asarray(gemm_reference(np.ones((1, len(x[0])), np.float32), x[0])[0])
+    if name == "grad_input":
+        return gemm_reference(x[0], x[1])
     if name == "linear":
         return gemm_reference(x[0], x[1].T, bias=x[2])
     if name in ("softmax", "layer_norm"):
@@ -136,9 +205,9 @@ def answer(case: dict[str, Any]) -> Numbers:
     return elementwise.reference(chain.finish(chain.apply(name, value)), *x)[0]
 
 
-def digest(x: Numbers) -> str:
+def digest(x: Array) -> str:
     """SHA-256 of the bytes."""
-    return hashlib.sha256(np.ascontiguousarray(x, x.dtype.newbyteorder("<")).tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(x.view(f"u{x.itemsize}"), f"<u{x.itemsize}").tobytes()).hexdigest()
 
 
 def main() -> None:
@@ -148,7 +217,9 @@ def main() -> None:
     made: dict[str, Any] = {
         "contract": "sb1",
         "inputs": "element i of seed s: signed upper 24 bits of splitmix64(s * 2^32 + i), times 2^-20; "
-        "operand j of a case has seed 16 * seed + j; b beside options is int8, 16 times that rounded down",
+        "narrower floats round that to nearest even; float64: signed upper 54 bits times 2^-50; "
+        "int8 and uint8: upper 8 bits; operand j of a case has seed 16 * seed + j; "
+        "b beside options is int8, 16 times the float32 rounded down",
         "cases": [case | {"digest": digest(ieee.canonical(answer(case)))} for case in CASES],
     }
     cases = ",\n".join("  " + json.dumps(case) for case in made.pop("cases"))

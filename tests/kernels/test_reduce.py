@@ -156,7 +156,7 @@ def test_any_axes_and_strides(row: Isa) -> None:
     for k, view in enumerate(views):
         for axes in ((3,), (0,), (1, 2), (0, 3), (0, 1, 2, 3), (2, 1), ()):
             check(reduction("row_sum"), row, [view], axes, (k, axes))
-            if row.compiled:
+            if row.compiled and k % 2 == 0:
                 check(composites.softmax(), row, [view], axes, (k, axes))
 
 
@@ -293,7 +293,8 @@ def test_dtypes_of_every_width(row: Isa) -> None:
     for dtype in (dtypes.float64, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.uint32, dtypes.uint64):
         x = (100 * np.random.default_rng(6).normal(size=(3, 2055))).astype(np.int64).astype(dtype.numpy)
         for op in ("row_sum", "row_max", "row_min"):
-            for view in (x, x[:, ::-1], x[:, :70:3], x[:, :1]):
+            views = (x, x[:, ::-1], x[:, :70:3], x[:, :1])
+            for view in views if op == "row_sum" else views[::2]:
                 check(reduction(op, dtype), row, [view], (1,), (dtype, op))
 
 
