@@ -81,19 +81,21 @@ def second(fastest: Iterable[Candidate]) -> Iterator[Candidate]:
 
 
 def distinct(
-    bench: Workbench, problem: Problem, isa: Isa, found: Iterable[Candidate], known: Iterable[str] = ()
+    bench: Workbench, problem: Problem, isa: Isa, found: Iterable[Candidate], known: set[object] | None = None
 ) -> dict[str, Candidate]:
-    """Candidates by the label of their plans, without those that cannot be planned or are known."""
+    """Candidates by the label of their plans, without those that cannot be planned, or whose label or kernels are
+    `known`, to which all are added."""
     made: dict[str, Candidate] = {}
-    seen = set(known)
+    seen = set() if known is None else known
     for candidate in found:
         try:
-            name = label(bench.plan(problem, isa, candidate))
+            plan = bench.plan(problem, isa, candidate)
         except (DTypeError, OptionError, PlanError):
             continue
-        if name not in seen:
-            seen.add(name)
-            made[name] = candidate
+        facts = {label(plan), plan.steps}
+        if not facts & seen:
+            made[label(plan)] = candidate
+        seen |= facts
     return made
 
 

@@ -172,11 +172,12 @@ class _Screen:
         self.bench, self.problem, self.isa = bench, problem, isa
         self.seconds, self.progress = seconds, progress
         self.found: dict[str, Candidate] = {}
+        self.known: set[object] = set()
         self.slower: dict[str, float] = {}
 
     def add(self, several: Iterable[Candidate]) -> None:
         """Measure those that are not known."""
-        new = candidates.distinct(self.bench, self.problem, self.isa, several, self.found)
+        new = candidates.distinct(self.bench, self.problem, self.isa, several, self.known)
         self.found |= new
         names = list(new)
         for start in range(0, len(names), _FINALISTS):
