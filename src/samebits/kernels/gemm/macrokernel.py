@@ -258,8 +258,10 @@ class _Block:
         fresh, whole = pc == b.index("k_begin"), pc + d.kc >= b.index("k_end")
         straight = d.epilogue.plain and not d.in_scratch and bool(wide)
         columns = width if wide else text.n - j * text.nr
-        start, start_step = (text.tile, width) if d.accumulates else (text.start, 0)
+        start, start_step = text.start, 0
         if d.accumulates:
+            start, start_step = (kept, kept_step) if straight else (text.tile, width)
+        if d.accumulates and not straight:
             for _ in b.when(fresh):
                 text.finish.begin(self.operands, text.tile, width, self.r0 + r, j * text.nr, h, columns)
         for ck in b.loop(0, b.max(kc, 1), d.chunk):
