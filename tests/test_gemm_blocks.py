@@ -18,7 +18,7 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.errors import PlanError
 from samebits.kernels import gemm
-from samebits.kernels.gemm import SB1, Contraction, Matrix, PerBlock, Spec, reference
+from samebits.kernels.gemm import SB1, Contraction, Matrix, PerBlock, Spec, engine, reference
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BFLOAT16 = ml_dtypes.bfloat16
@@ -169,6 +169,26 @@ def test_batches_threads_segments_and_cut_k() -> None:
         assert_bits(got, meaning(a, shared[0], 64, *shared[1:]), form)
 
 
+def packed_product(a: Array, b: Array, scale: Array, block: int, form: str, isa: Isa, run: Any) -> Array:
+    """a @ b of weights b that were packed."""
+    (m, k), n = a.shape, b.shape[1]
+    row = engine.of_weights(dtypes.of(b.dtype), has_zeros=False)
+    panels = guard.empty((gemm.packed_elements(k, n, isa, (), row),), row.word.numpy)
+    run(gemm.plan_pack(k, n, lying(b), isa, engine=row), [b, panels])
+    out, kept = guard.empty((m, n), np.float32), gemm.Panels(gemm.panel_columns(isa, row), (), row.b, row.name)
+    c = Contraction(m, n, k, lying(a), kept, lying(out), b_scale=PerBlock(block, lying(scale)))
+    run(gemm.plan(c, isa, form=form), [a, panels, scale, out])
+    return out
+
+
+@pytest.mark.parametrize("isa", [*ALL_ROWS[:1], *AARCH64_ROWS[-2:]], ids=lambda row: row.name)
+def test_packed_weights_where_nothing_is_compiled_for_this_machine(isa: Isa) -> None:
+    run = execute if isa is ALL_ROWS[0] else aarch64.run_plan
+    a, b, scale = floats(np.float32, 3, 70), integers(np.uint8, 70, 30), floats(np.float32, 3, 30, seed=1)
+    for form in ("decoded", "fused"):
+        assert_bits(packed_product(a, b, scale, 32, form, isa, run), meaning(a, b, 32, scale, None), form)
+
+
 @pytest.mark.parametrize("isa", AARCH64_ROWS[-1:], ids=lambda row: row.name)
 def test_bits_on_aarch64(isa: Isa) -> None:
     a, b = floats(np.float32, 5, 140), integers(np.int8, 140, 14)
@@ -181,10 +201,10 @@ def test_pairs_run_where_blocks_are_even() -> None:
     if BEST.name != "avx512_bf16":
         pytest.skip("this machine has no bfloat16 pairs")
     a, b, out = Matrix(96, 1, dtype=dtypes.bfloat16), Matrix(40, 1, dtype=dtypes.int8), Matrix(40, 1)
-    for size, engine in ((32, "bfloat16 pairs, checked"), (33, "fma float32"), (97, "bfloat16 pairs, checked")):
+    for size, name in ((32, "bfloat16 pairs, checked"), (33, "fma float32"), (97, "bfloat16 pairs, checked")):
         c = Contraction(9, 40, 96, a, b, out, b_scale=PerBlock(size, Matrix(40, 1)))
         plan = gemm.plan(c, BEST, 1)
-        assert dict(plan.facts)["engine"] == engine
+        assert dict(plan.facts)["engine"] == name
     assert "blocks of 33 would split its pairs" in str(gemm.plan(
         Contraction(9, 40, 96, a, b, out, b_scale=PerBlock(33, Matrix(40, 1))), BEST, 1
     ))  # fmt: skip

@@ -71,6 +71,8 @@ def test_linear_takes_what_checkpoints_keep() -> None:
     assert_bits(sb.linear(x, weight, bias, weight_scale=scale, weight_zero_point=zero), due)
     packed = sb.to_packed(sb.Tensor.from_any(weight))
     assert_bits(sb.linear(x, packed, bias, weight_scale=scale, weight_zero_point=zero, group=128), due)
+    kept = sb.pack(packed.T, left="bfloat16", zero_point=zero.T, group=128)
+    assert_bits(sb.linear(x, kept, bias, weight_scale=scale), due)
     torch = pytest.importorskip("torch")
     columns = torch.full((24,), 0.5)
     got = sb.linear(

@@ -34,16 +34,17 @@ def taken(
     Raises:  DTypeError, OptionError, ShapeError (the size is not known or does not fit).
     """
     found: dict[str, tuple[Tensor, int]] = {}
+    option = "b_group" if "b_scale" in given else "group"
     for name, value in given.items():
         if value is None or isinstance(value, numbers.Real):
             continue
         x = call.operand(name, value)
         if x.ndim == rank > 1:
             x = x if name.endswith("zero_point") else call.operand(name, value, *SCALES)
-            found[name] = x, size(call, name, x.shape[-2], k, group)
+            found[name] = x, size(call, name, x.shape[-2], k, group, option)
     if group is not None and not found:
-        remedy = "pass scales or zero points [..., K / b_group, N] with it"
-        raise OptionError(message(call.name, "b_group", "", f"{group} without blocks", "left out", remedy))
+        remedy = "pass scales or zero points [..., K / group, N] with it"
+        raise OptionError(message(call.name, option, "", f"{group} without blocks", "left out", remedy))
     name = list(given)[-1]
     if given[name] is not None and b.dtype.is_integer and (a.dtype.is_float or found):
         x = zero_point(call, name, given[name], b.dtype, dtypes.int8 if b.dtype.kind == "int" else dtypes.uint8)
@@ -54,7 +55,7 @@ def taken(
     return found
 
 
-def size(call: Call, name: str, rows: int, k: int, group: int | None) -> int:
+def size(call: Call, name: str, rows: int, k: int, group: int | None, option: str) -> int:
     """Elements of a block along K where `rows` of them are given.
 
     Without `group` they are K / rows, if that is whole and a power of two: no other power of two gives as many.
@@ -64,11 +65,11 @@ def size(call: Call, name: str, rows: int, k: int, group: int | None) -> int:
         if rows == 1 or (length and length & (length - 1) == 0):
             return max(length, 1)
         expected = "as many as blocks of a power of two that divides K"
-        actual, remedy = f"{rows} for K = {k}", "pass b_group="
+        actual, remedy = f"{rows} for K = {k}", f"pass {option}="
         raise ShapeError(message(call.name, name, "row count", actual, expected, remedy))
     if not isinstance(group, int) or isinstance(group, bool) or group < 1:
         remedy = "count the elements along K that share a scale"
-        raise OptionError(message(call.name, "b_group", "", repr(group), "an integer of at least 1", remedy))
+        raise OptionError(message(call.name, option, "", repr(group), "an integer of at least 1", remedy))
     if rows != -(-k // group):
         expected = f"{-(-k // group)}, as K = {k} has blocks of {group}"
         raise ShapeError(message(call.name, name, "row count", rows, expected, "pass one row for each block"))

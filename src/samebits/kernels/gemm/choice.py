@@ -28,8 +28,10 @@ from samebits.kernels.gemm.words import Words
 FUSED, STAGED, STREAMED = "fused", "staged", "streamed"
 FORMS = (PACKED, DECODED, STREAMED, FUSED, STAGED)
 LINE_BYTES = 64
-# Up to so many rows packed weights are converted in the microkernel, beyond for a faster engine beforehand.
-_DECODED_ROWS = 8
+# Up to so many rows packed weights are converted in the microkernel, beyond beforehand: for bfloat16 pairs, for fma.
+# K = N = 4096 in ms, in the microkernel and before: pairs 8 rows 3.2 3.6, 12 rows 4.3 4.3, 16 rows 6.0 4.9; fma 64 rows
+# 22.7 23.3, 256 rows 97.0 92.5.
+_DECODED_ROWS, _DECODED_FMA_ROWS = 12, 96
 # Floats that are sources beside float32: they are widened exactly.
 _WIDENED = tuple(row for row in ROWS if row.is_float and row.width_bits <= 16 and row.width_bits % 8 == 0)
 _KC_LEAST = 256
@@ -331,7 +333,7 @@ def _form(
 ) -> str:  # fmt: skip
     """Where B's panels come from."""
     if has_weights(c):
-        return DECODED if engine is FMA32 else FUSED
+        return DECODED if engine is FMA32 and (c.m <= _DECODED_FMA_ROWS or not c.k) else FUSED
     if isinstance(c.b, Panels):
         return PACKED
     if needs_sums:
