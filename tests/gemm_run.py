@@ -15,6 +15,7 @@ from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Matrix, Panels, Spec
 from samebits.kernels.plan import Plan
 from samebits.native.table import Table
+from samebits.tensor import Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -53,7 +54,7 @@ def product(
     operand = b
     if packed:
         operand = pack(b, isa)
-        value = gemm.PackedMatrix(None, b.shape, gemm.panel_columns(isa), isa.name)  # type: ignore[arg-type]
+        value = gemm.PackedMatrix(Tensor.from_any(operand), b.shape, gemm.panel_columns(isa), isa.name)
         right = value.panels(batch)
     c = Contraction(
         m, n, k, matrix(a, (*batch, m, k)), right, replace(matrix(out, whole), dtype=out_dtype), batch, epilogue,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import pickle
 
@@ -76,7 +77,7 @@ def test_panels_of_another_width_are_refused() -> None:
 
 
 def test_packed_batches_that_do_not_broadcast_are_refused() -> None:
-    kept = PackedMatrix(None, (3, 30, 50), 32, "avx512")  # type: ignore[arg-type]
+    kept = PackedMatrix(Tensor.zeros((3 * 30 * 64,)), (3, 30, 50), 32, "avx512")
     with pytest.raises(ShapeError) as error:
         kept.panels((2,))
     assert str(error.value) == (
@@ -89,6 +90,29 @@ def test_unknown_format_is_refused() -> None:
     made = PackedMatrix(Tensor.from_any(draw(64)), (1, 50), 32, "avx512", format="samebits-panels-0")
     with pytest.raises(PlanError, match="pack the matrix again"):
         pickle.loads(pickle.dumps(made))
+
+
+def test_fewer_words_than_the_shape_says_are_refused() -> None:
+    made = sb.pack(draw(5, 7))
+    due = made.tensor.size
+    function, (words, *rest) = made.__reduce__()
+    short = function, (words[:-1], *rest)
+    for wrong in (lambda: short[0](*short[1]), lambda: dataclasses.replace(made, tensor=made.tensor[: due - 1])):
+        with pytest.raises(PlanError) as error:
+            wrong()
+        assert str(error.value) == (
+            f"PackedMatrix: words count is {due - 1} of float32, must be {due} of float32, one after the other; "
+            "pack the matrix again"
+        )
+    for fields in ({"tensor": Tensor.zeros((due,), "int32")}, {"tensor": Tensor.zeros((2 * due,))[::2]}):
+        with pytest.raises(PlanError, match="one after the other"):
+            dataclasses.replace(made, **fields)
+    for shape in ((35,), (-1, 7)):
+        with pytest.raises(PlanError) as error:
+            dataclasses.replace(made, shape=shape)
+        assert str(error.value) == (
+            f"PackedMatrix: shape is {shape} in panels of {made.nr}, must be that of a matrix; pack the matrix again"
+        )
 
 
 def test_product_of_a_packed_vector_and_one_row() -> None:

@@ -8,6 +8,7 @@ does not take, refuses them (`plan` raises). Start at `PackedMatrix`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,21 @@ class PackedMatrix:
     dtype: DType = float32
     engine: str = FMA32.name
     format: str = FORMAT
+
+    def __post_init__(self) -> None:
+        """A product reads as far as shape says: refuse fewer words than that, and others.
+
+        Raises:  PlanError.
+        """
+        if len(self.shape) < 2 or min(self.shape) < 0 or self.nr < 1:
+            actual, expected = f"{self.shape} in panels of {self.nr}", "that of a matrix"
+            raise PlanError(message("PackedMatrix", "shape", "", actual, expected, "pack the matrix again"))
+        engine, (k, n), words = named(self.engine), self.shape[-2:], self.tensor
+        due = math.prod(self.shape[:-2]) * size_elements(k, n, self.nr, engine)
+        if words.dtype is not engine.word or words.size < due or not words.layout.is_contiguous():
+            actual = f"{words.size} of {words.dtype.name}"
+            expected = f"{due} of {engine.word.name}, one after the other"
+            raise PlanError(message("PackedMatrix", "words", "count", actual, expected, "pack the matrix again"))
 
     @property
     def fits(self) -> tuple[object, ...]:
