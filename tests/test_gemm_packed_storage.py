@@ -96,6 +96,17 @@ def test_either_operand_beside_bytes() -> None:
     assert_bits(sb.matmul(half, f), reference(half, z))
 
 
+def test_weights_beside_floats() -> None:
+    a, scale = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((5, 64), (2, 19)))
+    (w, y), (z, zeros) = draw(dtypes.int4, 19, 64), draw(dtypes.int4, 19, 2, seed=1)
+    values = y.T.astype(np.float32)
+    assert_bits(sb.matmul(a, w.T), reference(a, values))
+    assert_bits(sb.matmul(a, sb.pack(w.T, left="float32")), reference(a, values))
+    moved = values - np.repeat(zeros.T.astype(np.float32), 32, 0)
+    due = reference(a, moved, b_scale=scale, b_block=32)
+    assert_bits(sb.matmul(a, w.T, b_scale=scale, b_zero_point=z.T), due)
+
+
 def test_batches_and_repeated_operands() -> None:
     (a, x), (w, y) = draw(dtypes.int4, 3, 2, 5, 21), draw(dtypes.int2, 2, 21, 11, seed=1)
     assert_bits(result(sb.matmul(a, w)), expected(x, y))
