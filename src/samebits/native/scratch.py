@@ -7,6 +7,7 @@ its process.
 
 from __future__ import annotations
 
+import bisect
 import threading
 
 from samebits.memory.pages import Block
@@ -42,7 +43,9 @@ def give(block: Block) -> None:
     """Keep a block for this thread's next `take`; of too many, the smallest is let go."""
     if block.size_bytes:
         blocks = _kept.blocks
-        blocks.append(block)
-        blocks.sort(key=lambda kept: kept.size_bytes)
+        if blocks and block.size_bytes < blocks[-1].size_bytes:
+            bisect.insort(blocks, block, key=lambda kept: kept.size_bytes)
+        else:
+            blocks.append(block)
         if len(blocks) > _KEEP:
             del blocks[0]
