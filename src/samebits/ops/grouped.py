@@ -60,7 +60,7 @@ def grouped_matmul(
             raise ShapeError(message(call.name, name, "rank", rank, due, remedy))
     groups = y.shape[0]
     given, sizes = _sizes(call, group_sizes, groups, x.shape[0])
-    product = Product(call, x, replace(y, shape=y.shape[1:]) if isinstance(y, gemm.PackedMatrix) else _first(y), spec)
+    product = Product(call, x, _first(y), spec)
     addend = _bias(call, bias, groups, product.n)
     one = addend if addend is None or addend.ndim < 2 else _first(addend)
     # A bias is no exception: its rows are others' than those of the result.
@@ -92,9 +92,11 @@ def _sizes(call: Call, group_sizes: Any, groups: int, rows: int) -> tuple[Tensor
     return given, sizes
 
 
-def _first(x: Tensor) -> Tensor:
+def _first(x: gemm.PackedMatrix | Tensor) -> Any:
     """What the first group takes of x; where there are no groups, something of its shape."""
-    return x[0] if x.shape[0] else Tensor.empty(x.shape[1:], x.dtype)
+    if not x.shape[0]:
+        return Tensor.empty(x.shape[1:], x.dtype)
+    return x[0] if isinstance(x, Tensor) else replace(x, shape=x.shape[1:])
 
 
 def _bias(call: Call, bias: Any, groups: int, n: int) -> Tensor | None:
