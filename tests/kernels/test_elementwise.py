@@ -228,7 +228,7 @@ def test_inputs_dense_along_another_axis(row: Isa, at_start: bool) -> None:
         check(e, row, whole, outs, (m, n))
         plan = elementwise.plan(e, launch.layouts(*whole), launch.layouts(*outs), row)
         assert (plan.steps[0].spec.name == "kernels.turned.text") == (side > 1)
-    for dtype in (np.int8, np.int16, np.int64, np.float64, np.bool_):
+    for dtype in (np.int8, np.int16, np.int64, np.float64, np.bool_) if row.compiled else (np.int16, np.float64):
         z = np.random.default_rng(1).integers(0, 2, (5, 35, 67)).astype(dtype)
         kind = next(d for d in dtypes.ROWS if d.numpy == np.dtype(dtype))
         for axes in ((0, 2, 1), (2, 1, 0), (1, 2, 0), (2, 0, 1)):

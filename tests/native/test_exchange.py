@@ -644,20 +644,20 @@ def test_the_interpreter_ends_well(program: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "files",
+    "file",
     [
-        "dlpack/test_capsules.py dlpack/test_consume.py",
+        "dlpack/test_capsules.py",
+        pytest.param("dlpack/test_consume.py", marks=pytest.mark.exhaustive),
         pytest.param("exchange", marks=pytest.mark.exhaustive),
         pytest.param("test_tensor.py", marks=pytest.mark.exhaustive),
         pytest.param("layout/test_affine.py", marks=pytest.mark.exhaustive),
         pytest.param("layout/test_fuzz.py", marks=pytest.mark.exhaustive),
     ],
 )
-def test_the_tests_of_exchange_pass_over_emitted_methods(files: str, pytestconfig: pytest.Config) -> None:
+def test_the_tests_of_exchange_pass_over_emitted_methods(file: str, pytestconfig: pytest.Config) -> None:
     tests = pytestconfig.rootpath / "tests"
     paths = os.pathsep.join([str(tests), str(pytestconfig.rootpath / "src"), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "emitted", "-p", "no:cacheprovider"]
-    command += [str(tests / file) for file in files.split()]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "emitted", "-p", "no:cacheprovider", str(tests / file)]
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONMALLOC": "debug"}
     run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert run.returncode == 0, run.stdout
