@@ -1,4 +1,4 @@
-"""Integer weights beside bfloat16 activations, K = N = 4096, packed: GFLOP/s of one thread beside torch's bfloat16 linear.
+"""Integer weights beside bfloat16 activations, K = N = 4096, packed: GFLOP/s of one thread beside torch's bfloat16.
 
 torch multiplies weights that were dequantised before, 2 bytes each; ours are a byte each, with a float16 scale for each
 group of 128, and 4-bit ones with zero points too. Medians of turns in one process, of its own time. With one row,

@@ -114,24 +114,41 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
             advance(acc, k, a, panel, b_step)
         return acc
 
-    def blocks(
+    def scaled_sums(acc: list[list[Any]], scales: Pointer, scales_step: Index, q: Index, onto: Any) -> None:
+        """Each sum d of block q becomes fma(d, its scale, onto(i, v))."""
+        for v in range(vectors):
+            scale = b.load(scales, q * nr + (v // tile.nv) * scales_step + (v % tile.nv) * lanes, lanes)
+            for i in range(tile.h):
+                acc[i][v] = b.fma(b.convert(acc[i][v], engine.total), scale, onto(i, v))
+
+    def several(
         kc: Index, a: Pointer, panel: Pointer, b_step: Index, following: Index, scales: Pointer, scales_step: Index,
         first: Index, block: Index,
-    ) -> Pointer:  # fmt: skip
-        """The sum of the chunk's blocks, in memory that stays in the first cache."""
-        parts = b.local(engine.total, tile.h * vectors * lanes)
-        zero = b.constant(0, engine.total, lanes)
+    ) -> list[list[Any]]:  # fmt: skip
+        """The sum of the chunk's blocks; between them it waits in memory that stays in the first cache."""
+        parts, zero = b.local(engine.total, tile.h * vectors * lanes), b.constant(0, engine.total, lanes)
+
+        def kept(i: int, v: int) -> Vector:
+            return b.load(parts, (i * vectors + v) * lanes, lanes)
+
         for i in range(tile.h * vectors):
             b.store(parts, i * lanes, zero)
         for q, low, high in runs(b, first, kc, block):
             acc = chain(low, high, a, panel, b_step, following)
-            for v in range(vectors):
-                scale = b.load(scales, q * nr + (v // tile.nv) * scales_step + (v % tile.nv) * lanes, lanes)
-                for i in range(tile.h):
-                    at = (i * vectors + v) * lanes
-                    d = b.convert(acc[i][v], engine.total)
-                    b.store(parts, at, b.fma(d, scale, b.load(parts, at, lanes)))
-        return parts
+            scaled_sums(acc, scales, scales_step, q, kept)
+            for i in range(tile.h):
+                for v in range(vectors):
+                    b.store(parts, (i * vectors + v) * lanes, acc[i][v])
+        return [[kept(i, v) for v in range(vectors)] for i in range(tile.h)]
+
+    def one(
+        kc: Index, a: Pointer, panel: Pointer, b_step: Index, following: Index, scales: Pointer, scales_step: Index,
+        first: Index, block: Index,
+    ) -> list[list[Any]]:  # fmt: skip
+        """The same where the chunk is in one block: nothing leaves the registers."""
+        acc, zero = chain(0, kc, a, panel, b_step, following), b.constant(0, engine.total, lanes)
+        scaled_sums(acc, scales, scales_step, first // block, lambda i, v: zero)
+        return acc
 
     def body(
         kc: Index, a: Pointer, panel: Pointer, b_step: Index, t: Pointer, t_step: Index, c: Pointer, c_step: Index,
@@ -140,28 +157,30 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
         for i in range(tile.h):
             for j in range(0, vectors * lanes, line):
                 b.prefetch(c, i * c_step + j)
-        if blocks_of_b:
-            parts = blocks(kc, a, panel, b_step, following, *blocks_of_b)
-        else:
-            acc = chain(0, kc, a, panel, b_step, following)
 
-        def part(i: int, v: int) -> Vector:
-            if blocks_of_b:
-                return b.load(parts, (i * vectors + v) * lanes, lanes)
-            return b.convert(acc[i][v], engine.total)
-
-        def add(final: bool) -> None:
+        def add(sums: list[list[Any]], final: bool) -> None:
             for i in range(tile.h):
                 for v in range(vectors):
-                    total = b.add(b.load(t, i * t_step + v * lanes, lanes), part(i, v))
+                    total = b.add(b.load(t, i * t_step + v * lanes, lanes), b.convert(sums[i][v], engine.total))
                     b.store(c, i * c_step + v * lanes, b.canonical(total) if final else total)
 
-        if engine.exact:
-            add(final=False)
-        else:
-            for final in (False, True):
-                for _ in b.when(last == int(final)):
-                    add(final)
+        def finish(sums: list[list[Any]]) -> None:
+            if engine.exact:
+                add(sums, final=False)
+            else:
+                for final in (False, True):
+                    for _ in b.when(last == int(final)):
+                        add(sums, final)
+
+        if not blocks_of_b:
+            finish(chain(0, kc, a, panel, b_step, following))
+            return
+        first, block = blocks_of_b[2:]
+        alone = b.choose((kc > 0) & (first % block + kc <= block), 1, 0)
+        for _ in b.when(alone == 1):
+            finish(one(kc, a, panel, b_step, following, *blocks_of_b))
+        for _ in b.when(alone == 0):
+            finish(several(kc, a, panel, b_step, following, *blocks_of_b))
 
     word, total = engine.word, engine.total
     parameters: list[DType | None] = [
