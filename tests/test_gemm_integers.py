@@ -106,6 +106,22 @@ def test_the_longest_sum_of_int32_and_the_first_of_int64(row: Isa) -> None:
             assert_bits(sb.matmul(a, sb.pack(b), a_zero_point=127, b_zero_point=127), integers(a, b, 127, 127))
 
 
+@pytest.mark.parametrize("row", PRODUCT_ROWS, ids=lambda row: row.name)
+def test_few_rows_stream_columns_with_sums_of_free_order(row: Isa) -> None:
+    """Lanes run over K: whole squares, what fills none, several chunks, and the ends of int8."""
+    for left, right, m, k, n in (
+        (dtypes.int8, dtypes.int8, 1, 1100, 35), (dtypes.uint8, dtypes.uint8, 5, 71, 18),
+        (dtypes.int8, dtypes.uint8, 1, 1100, 35),
+    ):  # fmt: skip
+        a, w = guard.array(draw(left, m, k)), guard.array(draw(right, n, k), at_start=True)
+        with sb.use_isa(row):
+            assert dict(sb.plan_matmul(a, w.T).facts)["form"] == "streamed"
+            assert_bits(sb.matmul(a, w.T), integers(a, w.T).astype(np.int32), (left, right))
+    zero = int(right.min)  # of the last, which has no offset
+    with sb.use_isa(row):
+        assert_bits(sb.matmul(a, w.T, b_zero_point=zero), integers(a, w.T, 0, zero).astype(np.int32))
+
+
 @pytest.mark.parametrize("row", DOTS, ids=lambda row: row.name)
 def test_panels_serve_both_signs_of_a(row: Isa) -> None:
     with sb.use_isa(row):

@@ -227,7 +227,8 @@ def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str
             raise PlanError(message("matmul", "b", "engine", repr(name), expected, remedy))
     # A block that is longer than a chunk ends where a chunk does.
     blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.per_block.values()]
-    return engines.choose(c.a.dtype, right, c.spec.chunk, isa, rejected, name, blocks)
+    few_rows = isinstance(c.b, Matrix) and c.m <= _STREAMED_ROWS
+    return engines.choose(c.a.dtype, right, c.spec.chunk, isa, rejected, name, blocks, few_rows)
 
 
 def _check_dtypes(c: Contraction, engine: Engine) -> None:

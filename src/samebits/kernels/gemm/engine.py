@@ -149,16 +149,19 @@ def named(name: str) -> Engine:
 
 def choose(
     a: DType, b: DType, chunk: int, isa: Isa, rejected: list[tuple[str, str]], name: str | None = None,
-    blocks: Sequence[int] = (),
+    blocks: Sequence[int] = (), few_rows: bool = False,
 ) -> Engine:  # fmt: skip
     """The first engine that takes elements of these dtypes on this row; what it rejects gets a reason.
 
     `blocks`: sizes of what shares a value along K (`Contraction.per_block`); then sums are floats, of integers too.
+    `few_rows`: of A, so that its sums cost less than those of B's columns, which an offset needs.
 
     Raises:  DTypeError if none takes them; OptionError if the one called `name` does not.
     """
     for row in ROWS if name is None else (named(name),):
         reason = _refusal(row, a, b, chunk, isa if name is None else None, blocks)
+        if reason is None and row.unsigned and name is None:
+            reason = _shifted(row, a, b, few_rows)
         if reason is None:
             return row
         if reason:
@@ -184,17 +187,17 @@ def _refusal(row: Engine, a: DType, b: DType, chunk: int, isa: Isa | None, block
             return f"blocks of {block} would split its pairs"
     if isa is not None and not row.is_native(isa):
         return f"Isa row {isa.name} has no {row.step}"
-    return _shifted(row, a, b) if isa is not None and row.unsigned else None
-
-
-def _shifted(row: Engine, a: DType, b: DType) -> str | None:
-    """Why the other signs suit the operands better: an offset of A costs nothing, one of B the sums of A's rows."""
-    if offset(row.b, b):
-        return f"{b.name} would need an offset"
-    (other,) = (x for x in ROWS if x.step == row.step and x is not row)
-    if offset(row.a, a) and not offset(other.a, a) and not offset(other.b, b):
-        return f"{a.name} would need an offset"
     return None
+
+
+def _shifted(row: Engine, a: DType, b: DType, few_rows: bool) -> str | None:
+    """Why the other signs suit the operands better: an offset of A is in what sums start from and costs nothing where
+    the sums of B's columns exist, but with few rows those of A cost less."""
+    (other,) = (x for x in ROWS if x.step == row.step and x is not row)
+    here, there = ((offset(x.b, b) != 0, offset(x.a, a) != 0)[:: -1 if few_rows else 1] for x in (row, other))
+    if here <= there:
+        return None
+    return f"{b.name if offset(row.b, b) else a.name} would need an offset"
 
 
 def takes(element: DType, source: DType) -> bool:

@@ -102,7 +102,8 @@ class _Text:
         else:
             block = pack.Block(d.words[1], d.b, self.width, self.width, self.lanes, k_is_row=True)
             self.pack_b = pack.emit_panel(b, block)
-            self.walks = {high: self._walk(high) for high in {h for _, h in self._parts()}}
+            walk = self._dot if d.engine.exact else self._walk
+            self.walks = {high: walk(high) for high in {h for _, h in self._parts()}}
         self.seal = self._seal()
         self.block_a = b.scratch(d.engine.word)
         self.block_b = b.scratch(d.engine.word, b.index("scratch_b"))
@@ -199,6 +200,61 @@ class _Text:
                     for i in range(squares):
                         at = m * step + i * lanes
                         b.store(t, at, b.add(b.load(t, at, lanes), b.convert(acc[m][i], total)))
+
+        parameters = (word, words.pointer, None, None, None, word, None, total, None)
+        return b.function(f"walk_{high}", parameters, body)
+
+    def _dot(self, high: int) -> Function:
+        """The function of `_walk` for sums of free order: lanes run over K, for some columns at a time."""
+        b, d, lanes, squares = self.b, self.d, self.lanes, self.shape.squares
+        word, words, total, held = d.engine.word, d.words[1], d.engine.total, d.engine.accumulator
+        ahead = _AHEAD_DOWN // words.pointer.size_bytes
+        # One column after the other is the longest run (4096 x 4096, GB/s of int8 at M = 1 and 2: 27 and 24, by four
+        # columns 18 and 15, a plain read 27); more rows of A load fewer of its words a
+        # sum beside several (M = 4: 11 and 15).
+        some = 1 if high <= 2 else max(x for x in (1, 2, 4) if lanes % x == 0 and (x == 1 or x * high <= lanes))
+
+        def body(
+            a: Pointer, x: Pointer, column: Index, chunks: Index, whole: Index, block: Pointer, rest: Index,
+            t: Pointer, step: Index,
+        ) -> None:  # fmt: skip
+            sums, zero = b.local(held, high * lanes * lanes), b.constant(0, held, lanes)
+
+            def gain(start: Index, first: int) -> None:
+                """The sums of `some` columns from `first`."""
+                acc = [[zero] * some for _ in range(high)]
+                for s in b.loop(start, start + whole, lanes, carry=acc):
+                    left = [b.load(a, m * d.pitch + s, lanes) for m in range(high)]
+                    for v in range(some):
+                        at = s * words.depth + (first + v) * column
+                        right = words.along(b, x, at, lanes)
+                        b.prefetch(x, at + ahead)
+                        for m in range(high):
+                            acc[m][v] = d.engine.advance(b, left[m], right, acc[m][v])
+                for m in range(high):
+                    for v in range(some):
+                        b.store(sums, (m * lanes + first % lanes + v) * lanes, acc[m][v])
+
+            for c in b.loop(0, chunks):
+                start = c * d.chunk
+                for i in range(squares):
+                    last = [zero] * high
+                    for s in b.loop(0, rest, carry=last):
+                        row = b.load(block, (s * squares + i) * lanes, lanes)
+                        for m in range(high):
+                            left = b.splat(b.load(a, m * d.pitch + start + whole + s, 1), lanes)
+                            last[m] = d.engine.advance(b, left, row, last[m])
+                    for first in range(i * lanes, (i + 1) * lanes, some):
+                        gain(start, first)
+                    for m in range(high):
+                        found = [
+                            last[m],
+                            *b.transpose([b.load(sums, (m * lanes + v) * lanes, lanes) for v in range(lanes)]),
+                        ]
+                        while len(found) > 1:
+                            found = [*map(b.add, found[::2], found[1::2]), *found[len(found) // 2 * 2 :]]
+                        at = m * step + i * lanes
+                        b.store(t, at, b.add(b.load(t, at, lanes), b.convert(found[0], total)))
 
         parameters = (word, words.pointer, None, None, None, word, None, total, None)
         return b.function(f"walk_{high}", parameters, body)
