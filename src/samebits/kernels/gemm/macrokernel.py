@@ -21,7 +21,7 @@ from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
 from samebits.dtypes import DType, float32, int32
 from samebits.kernels.gemm import batch, blocks, facts, microkernel, pack
 from samebits.kernels.gemm.blocks import SCALE, ZERO, Shared
-from samebits.kernels.gemm.engine import LOWEST, Engine
+from samebits.kernels.gemm.engine import LOWEST, Engine, lowest_bit
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.microkernel import Microtile
 from samebits.kernels.gemm.words import Words
@@ -103,7 +103,10 @@ class _Text:
         self.pack_panel = pack.emit_panel(b, block) if not d.is_packed else None
         self.pack_group = pack.emit_group(b, block, d.group) if not d.is_packed else None
         self.look_a = facts.emit_block(b, d.pitch) if d.checked else None
-        self.look_b = facts.emit(b, engine, self.nr) if (d.checked or d.shift) and not d.is_packed else None
+        # Where B's format says its lowest bit, as that of weights does, nothing looks.
+        self.lowest_b = None if d.is_packed else lowest_bit(d.words[1].source)
+        looks = d.shift or (d.checked and self.lowest_b is None)
+        self.look_b = facts.emit(b, engine, self.nr) if looks and not d.is_packed else None
         self.subtract = blocks.emit_zeros(b, engine, self.nr) if ZERO in d.shared else None
         self.finish = Finish(b, d.epilogue, self.nr, d.accumulates)
         self.tiles: dict[tuple[int, int], list[Function]] = {}
@@ -234,11 +237,16 @@ class _Block:
 
     def unsafe(self, j: Index, g: Index, wide: int) -> Index:
         """1 where the block of A and panels j+g .. may meet a subnormal, else 0."""
-        b, nr, found = self.text.b, self.text.nr, self.facts(j, g)
-        lowest = b.load(found, 0, nr)
-        for i in range(1, wide):
-            lowest = b.minimum(lowest, b.load(found, i * nr, nr))
-        lowest = b.add(lowest, b.splat(b.load(self.text.fact_a, 0, 1), nr))
+        b, nr = self.text.b, self.text.nr
+        lowest_a = b.splat(b.load(self.text.fact_a, 0, 1), nr)
+        if self.text.lowest_b is not None:
+            lowest = b.like(lowest_a, self.text.lowest_b)
+        else:
+            found = self.facts(j, g)
+            lowest = b.load(found, 0, nr)
+            for i in range(1, wide):
+                lowest = b.minimum(lowest, b.load(found, i * nr, nr))
+        lowest = b.add(lowest, lowest_a)
         return b.choose(b.any(b.less(lowest, b.like(lowest, LOWEST))), 1, 0)
 
     def microtile(
