@@ -9,7 +9,7 @@ gives: the two differ only while t is -0, which a sum with +0 never is.
 - B: micropanels of NR columns, `[k][NR]`, `b_step` elements apart.
 - t and C: rows `t_step` and `c_step` elements apart, columns contiguous. They may be one tile. A zero tile of one row
   and `t_step` 0 starts a sum. All columns are read and written: edges go through scratch.
-- The last chunk of a sum (`last` = 1) makes NaN canonical.
+- The last chunk of a sum (`last` = 1) adds +0, for a t that began as -0 (section 5), and makes NaN canonical.
 - With scales of blocks along k (section 4), a block's chain d ends at the block's end: `p := fma(d, s, p)`. Where the
   chunk lies in the blocks, `first` says, counted in words from the first of K.
 Lanes run over N; each lane of each accumulator is one sequential chain. Start at `emit`.
@@ -162,7 +162,9 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
             for i in range(tile.h):
                 for v in range(vectors):
                     total = b.add(b.load(t, i * t_step + v * lanes, lanes), b.convert(sums[i][v], engine.total))
-                    b.store(c, i * c_step + v * lanes, b.canonical(total) if final else total)
+                    if final:
+                        total = b.canonical(b.add(total, b.like(total, 0)))
+                    b.store(c, i * c_step + v * lanes, total)
 
         def finish(sums: list[list[Any]]) -> None:
             if engine.exact:

@@ -75,10 +75,15 @@ class Shape:
         """As many as registers hold: half of them for B beside the sums and a broadcast."""
         deep = max(1, min(8, isa.registers // 2))
         vectors = max(1, min(2, isa.registers // 2 // deep))
-        high = max(1, min(rows, isa.registers - lanes - 4))
+        high = min(rows, cls.highest(lanes, isa))
         # Two chains, where one would wait for its own fma longer than the square takes to come.
         squares = 2 if high * lanes < 16 and (high + lanes) * 2 + 2 <= isa.registers else 1
         return cls(deep, vectors, high, squares)
+
+    @staticmethod
+    def highest(lanes: int, isa: Isa) -> int:
+        """The most rows of A whose sums stay in registers beside a square and what turning it takes."""
+        return max(1, isa.registers - lanes - 4)
 
     def width(self, b: str, lanes: int) -> int:
         """Columns that are worked on at once, for a kind of B."""
@@ -260,13 +265,14 @@ class _Text:
         return b.function(f"walk_{high}", parameters, body)
 
     def _seal(self) -> Function:
-        """A function: NaN in t becomes canonical."""
+        """A function: t gains +0, as one that began as -0 must (section 5), and its NaN become canonical."""
         b, d, width = self.b, self.d, self.width
 
         def body(t: Pointer, step: Index, columns: Index) -> None:
             for m in b.loop(0, d.rows):
                 for j in b.loop(0, columns, width):
-                    b.store(t, m * step + j, b.canonical(b.load(t, m * step + j, width)))
+                    x = b.load(t, m * step + j, width)
+                    b.store(t, m * step + j, b.canonical(b.add(x, b.like(x, 0))))
 
         return b.function("seal", (d.engine.total, None, None), body)
 
