@@ -230,7 +230,7 @@ def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str
             raise PlanError(message("matmul", "b", "engine", repr(name), expected, remedy))
     # A block that is longer than a chunk ends where a chunk does.
     blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.per_block.values()]
-    few_rows = isinstance(c.b, Matrix) and c.m <= _STREAMED_ROWS
+    few_rows = isinstance(c.b, Matrix) and c.m <= _STREAMED_ALWAYS
     return engines.choose(c.a.dtype, right, c.spec.chunk, isa, rejected, name, blocks, few_rows)
 
 
