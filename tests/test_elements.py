@@ -222,3 +222,11 @@ def test_whole_bytes_are_seen_where_they_lie() -> None:
             assert np.array_equal(elements.seen(data, view), elements.read(data, view))
             assert np.shares_memory(elements.seen(data, view), data) == (width >= 8)
             assert not np.shares_memory(elements.read(data, view), data)
+
+
+@pytest.mark.parametrize("name", ["int2", "int4"])
+def test_a_lone_narrow_integer_decodes_as_those_in_arrays(name):
+    dtype = dtypes.of(name)
+    for value in range(int(dtype.min), int(dtype.max) + 1):
+        codes = np.array(value, dtype.numpy).view(np.uint8) & np.uint8(2**dtype.width_bits - 1)
+        assert elements.decode(codes, dtype) == value

@@ -57,6 +57,16 @@ def test_workers_that_sum_segments_apart_have_the_bits_of_one_product(isa: Isa, 
                 assert_bits(apart(a, b, workers), whole, (k, workers))
 
 
+@pytest.mark.parametrize("b_dtype", ["bfloat16", "int8"])
+def test_segments_that_are_empty_take_no_part_of_a_word(b_dtype: str) -> None:
+    for k in (3, 129):
+        a, b = (gemm_cases.values(dtypes.of(x), *s) for x, s in (("bfloat16", (9, k)), (b_dtype, (k, 35))))
+        for spec in (SPEC, sb.Spec(32, 4)):
+            for rows in (2, 9):  # streamed, and in panels
+                due = reference(a[:rows], b, spec=spec)
+                assert_bits(sb.matmul(a[:rows], b, spec=spec, out_dtype=np.float32), due, (k, spec, rows))
+
+
 def test_a_worker_may_let_one_product_join_its_segments_where_they_are_equally_long() -> None:
     for k in (1024, 3072):
         a, b = gemm_cases.values(dtypes.float32, 5, k), gemm_cases.values(dtypes.float32, k, 35)

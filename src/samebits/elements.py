@@ -191,8 +191,8 @@ def decode(codes: Array, dtype: DType) -> Array:
     if dtype.is_integer:
         if not dtype.signed:
             return codes
-        sign = np.uint8(1 << (dtype.width_bits - 1))
-        return ((codes ^ sign) - sign).view(np.int8)
+        sign = 1 << (dtype.width_bits - 1)
+        return np.asarray(codes ^ np.uint8(sign)).view(np.int8) - np.int8(sign)
     if dtype.name in ("float64", "float32", "float16"):
         return codes.view(dtype.name)
     if dtype.width_bits > 8:

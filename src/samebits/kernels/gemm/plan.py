@@ -243,7 +243,7 @@ class _Lowering:
             source = Operand(self.workspace, -panels.start * panel * size) if x.form == STAGED else b
             room = len(rounds[0]) + panels.start if x.form == STAGED else x.panels
             facts = room * panel - (panels.start * x.nr if x.form == STAGED else 0)
-            for s, (begin, end) in enumerate(bounds):
+            for s, (begin, end) in enumerate(self.words(*segment) for segment in bounds):
                 out = Operand(x.order[2])
                 if len(bounds) > 1:
                     out = Operand(self.workspace, parts + s * self.part_bytes)
@@ -259,6 +259,11 @@ class _Lowering:
         if len(bounds) > 1:
             self.workspace_bytes += len(bounds) * self.part_bytes
             self.join(Operand(self.workspace, parts), inner)
+
+    def words(self, begin: int, end: int) -> tuple[int, int]:
+        """The words of a segment; an empty one has none, though K may end within a word."""
+        first = begin // self.x.engine.depth
+        return first, self.x.engine.steps(end) if begin < end else first
 
     @property
     def sources(self) -> list[Operand]:
@@ -336,7 +341,7 @@ class _Lowering:
         self, c: Contraction, sources: list[Operand], b: Operand, b_batch: list[int], b_facts: int, out: Operand,
         panels: range, begin: int, end: int,
     ) -> None:  # fmt: skip
-        """One step of blocks of C: these panels, k from begin to end."""
+        """One step of blocks of C: these panels, words of K from begin to end."""
         x, nr = self.x, self.x.nr
         in_scratch = x.in_scratch and c.out is x.c.out
         right = c.b if isinstance(c.b, Matrix) else Matrix(x.nr, c.k)  # which packed weights are, in their panels
@@ -359,7 +364,7 @@ class _Lowering:
         n_blocks = -(-len(panels) // x.n_step)
         values: _Arguments = {
             "a": Operand(x.order[0]), "b": b, "m_panels": x.rows.panels, "tall": x.rows.tall, "n": c.n, "k": x.steps,
-            "k_begin": begin // x.engine.depth, "k_end": x.engine.steps(end), "n_step": x.n_step,
+            "k_begin": begin, "k_end": end, "n_step": x.n_step,
             "m_blocks": x.m_blocks, "n_blocks": n_blocks, "first": panels.start, "last": panels.stop, "elements": c.k,
             "a_row": c.a.row, "a_column": c.a.column, "b_row": right.row, "b_column": right.column, "b_facts": b_facts,
             "scratch_b": scratch_b, "scratch_f": scratch_f, "scratch_c": scratch_c,
@@ -375,7 +380,7 @@ class _Lowering:
         self.steps.append(Step(spec, tasks, tuple(values[name] for name in d.parameters)))
 
     def stream(self, c: Contraction, sources: list[Operand], out: Operand, begin: int, end: int) -> None:
-        """One step of strips of columns, k from begin to end."""
+        """One step of strips of columns, words of K from begin to end."""
         x = self.x
         assert isinstance(c.b, Matrix)  # it is not packed
         d = Stream(
@@ -394,8 +399,8 @@ class _Lowering:
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + _rounded(epilogue.scratch_bytes(c)))
         n_blocks = -(-c.n // columns)
         values: _Arguments = {
-            "a": Operand(x.order[0]), "b": Operand(x.order[1]), "n": c.n, "k_begin": begin // x.engine.depth,
-            "k_end": x.engine.steps(end), "elements": c.k, "n_step": columns, "n_blocks": n_blocks, "step": step,
+            "a": Operand(x.order[0]), "b": Operand(x.order[1]), "n": c.n, "k_begin": begin,
+            "k_end": end, "elements": c.k, "n_step": columns, "n_blocks": n_blocks, "step": step,
             "a_row": c.a.row, "a_column": c.a.column, "b_row": c.b.row, "b_column": c.b.column, "scratch_b": scratch_b,
             "scratch_t": scratch_t,
         }  # fmt: skip
