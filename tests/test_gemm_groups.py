@@ -102,6 +102,16 @@ def test_packed_weights_stay_integers_and_have_the_bits_of_unpacked_ones(isa: An
                 assert_bits(got, due, (dtype, m))
 
 
+@pytest.mark.parametrize("rows", [2, 13])  # converted in the microkernel, and before
+def test_packed_weights_may_end_within_a_pair(rows: int) -> None:
+    for k in (3, 131):
+        a, b = floats(ml_dtypes.bfloat16, rows, k), integers(-128, 128, np.int8, k, 69)
+        zero = integers(-128, 128, np.int8, 69, seed=1)
+        assert_bits(sb.matmul(a, sb.pack(b, left=a.dtype), out_dtype="float32"), reference(a, b))
+        packed = sb.pack(b, left=a.dtype, zero_point=zero)
+        assert_bits(sb.matmul(a, packed, out_dtype="float32"), reference(a, b.astype(np.float32) - zero))
+
+
 def test_packed_weights_of_batches_and_of_columns() -> None:
     a, b = floats(np.float32, 2, 3, 40), integers(-8, 8, ml_dtypes.int4, 2, 40, 33)
     zero = integers(-8, 8, ml_dtypes.int4, 33, seed=1)

@@ -58,6 +58,8 @@ class Block:
 
         def body(x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer) -> None:
             k = rows if self.k_is_row else columns
+            if self.kind == FROM_PANELS:
+                column = 1  # these are of one panel
             whole = k // depth
             extents = (whole, columns) if self.k_is_row else (rows, whole)
             pack(b, x, row, column, *extents, block)
