@@ -184,8 +184,10 @@ def test_only_workers_that_are_wanted_are_woken(python_steps: Any) -> None:
     def meet(begin: int, end: int, own: int) -> None:
         barrier.wait(10)
         during.append(sleepers())
+        barrier.wait(10)  # who is done may sleep before the other has looked
 
     python_steps(2, (meet, 2)).run([])
+    assert len(during) == 2
     assert all(asleep & unwanted == unwanted for asleep in during)
     assert all(1 not in asleep for asleep in during)
 
