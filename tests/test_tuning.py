@@ -219,9 +219,13 @@ ROW = {"engine": "fma float32", "tile": {"mr": 3, "nv": 1}, "sizes": {"a_bytes":
         {"rows": [ROW]},
         {"rows": [{"engine": "none", "tile": {"mr": 3, "nv": 1}, "sizes": {}}]},
         {"gains": [["fma float32", "fast"]]},
+        {"gains": [["fma float32", 10**400]]},
+        {"gains": [["fma float32", float("nan")]]},
+        {"gains": [["fma float32", float("inf")]]},
+        {"gains": [["\x1b[31m", 1.0]]},
         {"gains": 3},
     ],
-    ids=str,
+    ids=lambda changes: str(changes)[:60],
 )
 def test_what_is_no_record_is_as_if_absent(folder: pathlib.Path, changes: dict[str, object]) -> None:
     isa = isas.best()
@@ -244,6 +248,8 @@ def test_what_is_not_json_is_as_if_absent(folder: pathlib.Path, payload: bytes) 
         ("engine", "fma float8"),
         ("sizes", {"a_bytes": -1, "kc": 256, "kc_few_rows": 256, "staged_bytes": 1 << 20}),
         ("sizes", {"a_bytes": 1 << 20, "kc": 1 << 40, "kc_few_rows": 256, "staged_bytes": 1 << 20}),
+        ("sizes", {"a_bytes": 1 << 26, "kc": 256, "kc_few_rows": 256, "staged_bytes": 1 << 20}),
+        ("sizes", {"a_bytes": 1 << 20, "kc": 256, "kc_few_rows": 256, "staged_bytes": 1 << 34}),
         ("sizes", {"a_bytes": 1 << 20, "kc": 256.0, "kc_few_rows": 256, "staged_bytes": 1 << 20}),
     ],
     ids=str,

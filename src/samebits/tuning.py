@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -24,12 +25,13 @@ from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.native import cache
 
 LIMIT_BYTES = 64 * 1024
-# The least and the most that a size may be: nonsense in a file would only be slow, but not by much more than this.
+# The least and the most that a size may be, four times what `samebits tune` tries and more: nonsense in a file is only
+# slow, and takes at most 4 MB a thread and 256 MB of scratch memory.
 _BOUNDS = {
-    "a_bytes": (1 << 14, 1 << 26),
-    "kc": (1 << 8, 1 << 14),
-    "kc_few_rows": (1 << 8, 1 << 16),
-    "staged_bytes": (1 << 20, 1 << 34),
+    "a_bytes": (1 << 14, 1 << 22),
+    "kc": (1 << 8, 1 << 13),
+    "kc_few_rows": (1 << 8, 1 << 15),
+    "staged_bytes": (1 << 20, 1 << 28),
 }
 _kept: dict[Isa, tuple[Tuned, ...]] = {}
 
@@ -82,7 +84,7 @@ def read(isa: Isa) -> Record | None:
         return None
     try:
         return _record(json.loads(payload), isa)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
@@ -110,20 +112,28 @@ def _key(isa: Isa) -> str:
 def _record(found: Mapping[str, Any], isa: Isa) -> Record | None:
     """A record from plain values.
 
-    Raises:  ValueError, KeyError or TypeError if they are no record's.
+    Raises:  ValueError, KeyError, TypeError or OverflowError if they are no record's.
     """
     if found["fingerprint"] != fingerprint(isa) or found["isa"] != isa.name:
         return None
-    gains = tuple((str(name), float(gain)) for name, gain in found["gains"])
+    gains = tuple((_engine(name), float(gain)) for name, gain in found["gains"])
+    if not all(math.isfinite(gain) for _, gain in gains):
+        raise ValueError(f"no speeds: {gains}")
     return Record(isa.name, _integer(found["threads"], 1, 1 << 16), tuple(_row(x, isa) for x in found["rows"]), gains)
 
 
 def _row(found: Mapping[str, Any], isa: Isa) -> Tuned:
     sizes = {x.name: _integer(found["sizes"][x.name], *_BOUNDS[x.name]) for x in fields(Sizes)}
     tile = Tile(_integer(found["tile"]["mr"], 1, isa.registers), _integer(found["tile"]["nv"], 1, isa.registers))
-    if not tile.fits(isa) or found["engine"] not in [engine.name for engine in engines.ROWS]:
-        raise ValueError(f"no row of {isa.name}: {found}")
-    return Tuned(found["engine"], tile, Sizes(**sizes))
+    if not tile.fits(isa):
+        raise ValueError(f"no tile of {isa.name}: {tile}")
+    return Tuned(_engine(found["engine"]), tile, Sizes(**sizes))
+
+
+def _engine(name: object) -> str:
+    if name not in [engine.name for engine in engines.ROWS]:
+        raise ValueError(f"{name!r} is no engine")
+    return str(name)
 
 
 def _integer(value: object, least: int, most: int) -> int:
