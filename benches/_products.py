@@ -56,7 +56,7 @@ def row(name: str, work: float, seconds: Mapping[str, float], limit: float | Non
 
 def _measured(file: str, number: int, part: Part) -> Rows:
     """One table, from a process of its own."""
-    pools = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(part.threads))
+    pools = dict.fromkeys(measure.POOLS, str(part.threads))
     command = [sys.executable, file, str(number)]
     environment = os.environ | pools | part.environment
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

@@ -38,12 +38,12 @@ def _linear(m: int, k: int, n: int, threads: int, packed: bool) -> dict[str, Cal
     x, w = _arrays((m, k), (n, k))
     # Each reads bytes of its own: what another just read may still be in the last cache.
     tx, tw, other = torch.from_numpy(x), torch.from_numpy(w.copy()), w.copy()
-    out, result = np.empty((m, n), np.float32), np.empty((m, n), np.float32)
+    out, result, torch_result = np.empty((m, n), np.float32), np.empty((m, n), np.float32), torch.empty(m, n)
     right = sb.pack(w.T) if packed else w.T
     calls: dict[str, Call] = {
         "ours": lambda: sb.matmul(x, right, out=out, threads=threads),
         "OpenBLAS": lambda: np.matmul(x, other.T, out=result),
-        "torch": lambda: torch.nn.functional.linear(tx, tw),
+        "torch": lambda: torch.mm(tx, tw.t(), out=torch_result),
     }
     (onnxruntime,) = peers.named(["onnxruntime"])
     if packed and onnxruntime.installed:
@@ -105,11 +105,11 @@ def gradients(isa: str, threads: int) -> Rows:
     for m, k, n in GRADIENTS:
         x, dy, w = _arrays((m, k), (m, n), (n, k))
         tx, tdy, tw = map(torch.from_numpy, (x, dy, w))
-        dx, dw, sums = np.empty_like(x), np.zeros_like(w), torch.zeros(n, k)
+        dx, torch_dx, dw, sums = np.empty_like(x), torch.empty(m, k), np.zeros_like(w), torch.zeros(n, k)
         cases: dict[str, dict[str, Call]] = {
             "dX": {
                 "ours": lambda dy=dy, w=w, dx=dx: sb.grad_input(dy, w, out=dx, threads=threads),
-                "torch": lambda dy=tdy, w=tw: torch.mm(dy, w),
+                "torch": lambda dy=tdy, w=tw, dx=torch_dx: torch.mm(dy, w, out=dx),
             },
             "dW": {
                 "ours": lambda x=x, dy=dy: sb.grad_weight(x, dy, threads=threads),

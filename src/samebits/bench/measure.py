@@ -13,6 +13,8 @@ Clock = Callable[[], float]
 PAUSE = 0.1
 # A sample shorter than this is mostly the clock.
 LEAST = 200e-6
+# Where other libraries read, once a process, how many threads to use.
+POOLS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
 def clock(threads: int) -> Clock:
