@@ -247,3 +247,13 @@ def test_missing_extra_is_one_sentence(monkeypatch, capsys):
         cli.main()
     assert caught.value.code == 3
     assert capsys.readouterr().err == "samebits: the command needs click and rich; pip install 'samebits[cli]'\n"
+
+
+def test_a_table_into_a_closed_pipe_does_not_end_with_1():
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "samebits", "isas"], stdout=writing, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (70, b"")

@@ -1,8 +1,8 @@
-"""The command `samebits`: run, dump, isas, verify, doctor. Start at `command`; `screen` prints for all of them.
+"""The command `samebits`: run, dump, isas, verify, doctor, tune, bench. Start at `command`; `screen` prints for all.
 
-Exit codes: 0 done, 1 a verification failed or doctor found samebits broken (and nothing else), 2 a verification was
-incomplete or the command line is wrong, 3 the model or its input was refused, 70 an error of samebits itself, 130
-interrupted. Needs the extra `cli` (click, rich).
+Exit codes: 0 done, 1 a verification failed, doctor found samebits broken or `bench gemm --assert` a lag (and nothing
+else), 2 a verification was incomplete, a library asked for is not installed or the command line is wrong, 3 the model
+or its input was refused, 70 an error of samebits itself, 130 interrupted. Needs the extra `cli` (click, rich).
 """
 
 from __future__ import annotations

@@ -23,9 +23,18 @@ from samebits.doctor.trial import Cell, Outcome
 from samebits.tuning import Record
 from samebits.verify import Comparison, Report
 
+
+class _Console(Console):
+    """A console whose closed pipe is the command's to answer: rich would end with 1, which says that bits differ."""
+
+    def on_broken_pipe(self) -> None:
+        """Raises:  BrokenPipeError."""
+        raise BrokenPipeError
+
+
 # Names of a model are printed as they are: markup would take `[/block]` in one for an order.
-_out = Console(highlight=False, markup=False, soft_wrap=True)
-_err = Console(highlight=False, markup=False, stderr=True)
+_out = _Console(highlight=False, markup=False, soft_wrap=True)
+_err = _Console(highlight=False, markup=False, stderr=True)
 _ENDLESS = 1 << 20  # columns
 
 
@@ -37,7 +46,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
     needed = _out.measure(made, options=_out.options.update(width=_ENDLESS)).maximum
-    Console(highlight=False, markup=False, width=max(_out.width, needed)).print(made)
+    _Console(highlight=False, markup=False, width=max(_out.width, needed)).print(made)
 
 
 def outputs(answer: Mapping[str, NDArray[np.generic]], digest: str, isa: str) -> None:
