@@ -45,6 +45,8 @@ def processor() -> str:
             name, colon, value = (part.strip() for part in line.partition(":"))
             if colon and name in _PROCESSOR:
                 said.setdefault(name, value)
+            if said and not name:  # the next processor follows
+                break
     return ", ".join(f"{name} {value}" for name, value in said.items()) or platform.processor() or platform.machine()
 
 

@@ -126,6 +126,16 @@ def test_a_full_disk_leaves_no_half_file(folder: pathlib.Path, monkeypatch: pyte
     assert list(folder.iterdir()) == []
 
 
+def test_an_interrupt_leaves_no_half_file(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cache.os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cache.write("a", b"b")
+    assert not list(folder.iterdir())
+
+
 def test_a_directory_that_vanishes_is_no_error(folder: pathlib.Path) -> None:
     assert cache.directory() == folder
     folder.rmdir()

@@ -83,9 +83,10 @@ def write(key: str, payload: bytes) -> bool:
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(payload).digest() + payload)
             os.replace(name, folder / f"{key}{_OBJECT}")
-        except OSError:
-            os.unlink(name)
-            return False
+        except BaseException:  # an interrupt too leaves nothing behind
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
     except OSError:
         return False
     _writes += 1
