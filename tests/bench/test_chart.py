@@ -90,3 +90,11 @@ def test_a_png_is_drawn(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("matplotlib")
     chart.draw([ranking(), ranking(3, 0)], tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_file_that_cannot_be_written_is_found_before_anything_is_measured(tmp_path: pathlib.Path) -> None:
+    chart.check_file(tmp_path / "x.png")
+    assert not list(tmp_path.iterdir())
+    for path in (tmp_path / "none" / "x.png", pathlib.Path("/proc/version/x.png")):
+        with pytest.raises(OptionError, match=r"^bench: chart file is '.*x.png', must be writable; choose another"):
+            chart.check_file(path)

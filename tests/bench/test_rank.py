@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -233,3 +234,22 @@ def test_what_the_process_says_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         answer(['{"failed": "it cannot"}\n'])
     with pytest.raises(NativeError, match=r"^bench: the process that measures ended with -9$"):
         answer([], -9)
+
+
+def test_the_process_does_not_look_in_the_current_directory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NativeError, match=r"^use_isa: name value is 'sse9'"):
+        worker.ranked([CUBE], "sse9", 1, [])
+
+
+def test_operands_that_do_not_fit_are_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = {
+        "problems": [[99999999, 99999999, 1, "float32", "float32", False]], "isa": ISA.name, "threads": 1,
+        "against": [], "every": False,
+    }  # fmt: skip
+    monkeypatch.setattr(worker.sys, "argv", ["worker", json.dumps(asked)])
+    worker.main()
+    assert json.loads(capsys.readouterr().out)["failed"].startswith("bench: out of memory: ")

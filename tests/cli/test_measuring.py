@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from samebits import errors, tuning
+from samebits import driver, errors, tuning
 from samebits.bench import chart, peers, worker
 from samebits.bench import tune as tuner
 from samebits.bench.rank import Entry, Ranking
@@ -148,6 +148,21 @@ def test_a_missing_matplotlib_ends_with_2_before_anything_is_measured(
     assert "problems" not in asked
 
 
+def test_a_chart_that_cannot_be_written_is_refused_before_anything_is_measured(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr(chart, "check", lambda: None)
+    with pytest.raises(errors.OptionError, match=r"^bench: chart file is "):
+        samebits("bench", "gemm", "--chart", tmp_path / "none" / "x.png")
+    assert "problems" not in asked
+
+
+def test_default_threads_are_at_most_those_of_a_product(asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "usable_cores", lambda: 384)
+    assert samebits("bench", "gemm", "1,2,3", "--against", "")[0] == 0
+    assert asked["threads"] == 255
+
+
 def test_a_chart_is_drawn_of_what_was_measured(
     asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
@@ -163,6 +178,7 @@ def test_a_chart_is_drawn_of_what_was_measured(
     [
         (["bench", "gemm", "3,4"], "'3,4' is not M,K,N with three positive integers"),
         (["bench", "gemm", "3,4,0"], "'3,4,0' is not M,K,N with three positive integers"),
+        (["bench", "gemm", "3,4,100000000"], "is not M,K,N with three positive integers below 10^8"),
         (["bench", "gemm", "3,4,x5"], "is not M,K,N with three positive integers"),
         (["bench", "gemm", "--against", "mkl"], "'mkl' is not one of torch, numpy, numkong, onnxruntime"),
         (["bench", "gemm", "--threads", "0"], "0 is not in the range x>=1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,14 @@ def check() -> None:
     if importlib.util.find_spec("matplotlib") is None:
         remedy = "pip install 'samebits[bench]'"
         raise OptionError(message("bench", "chart", "package", "missing", "matplotlib, installed", remedy))
+
+
+def check_file(path: pathlib.Path) -> None:
+    """Raises:  OptionError if a picture could not be written there, for those who measure first."""
+    folder = path.absolute().parent
+    if not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        remedy = "choose another, in a directory that is there"
+        raise OptionError(message("bench", "chart", "file", repr(str(path)), "writable", remedy))
 
 
 def bars(ranking: Ranking) -> list[tuple[str, float, str]]:

@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from samebits import dtypes
-from samebits.bench import peers, rank
+from samebits.bench import measure, peers, rank
 from samebits.bench.rank import Entry, Ranking
 from samebits.bench.trial import Problem
 from samebits.codegen import isa as isas
 from samebits.errors import NativeError, SamebitsError
-
-_POOLS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def ranked(
@@ -35,8 +33,10 @@ def ranked(
         "problems": [[p.m, p.k, p.n, p.a.name, p.b.name, p.packed] for p in problems],
         "isa": isa, "threads": threads, "against": list(against), "every": every,
     }  # fmt: skip
-    command = [sys.executable, "-m", "samebits.bench.worker", json.dumps(asked)]
-    environment = os.environ | dict.fromkeys(_POOLS, str(threads))
+    # -P, and the modules of this process: `-m` alone would look in the current directory first.
+    command = [sys.executable, "-P", "-m", "samebits.bench.worker", json.dumps(asked)]
+    paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    environment = os.environ | dict.fromkeys(measure.POOLS, str(threads)) | paths
     made = list[Ranking]()
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -84,6 +84,8 @@ def main() -> None:
             _say("ranking", dataclasses.asdict(ranking))
     except SamebitsError as error:
         _say("failed", str(error))
+    except MemoryError as error:
+        _say("failed", f"bench: out of memory: {error}")
 
 
 if __name__ == "__main__":

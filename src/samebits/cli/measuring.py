@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from typing import Any
 
 import click
@@ -19,9 +20,13 @@ from samebits.dtypes import DType
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import SB1
 from samebits.native import cache
+from samebits.native.table import MAX_THREADS
 
 # A cube in cache and one that is not, a layer on a few rows, one row of a wide one.
 _SHAPES = ((256, 256, 256), (1024, 1024, 1024), (8, 768, 3072), (1, 4096, 4096))
+
+
+_EXTENT = re.compile("[1-9][0-9]{0,7}")
 
 
 class _Shape(click.ParamType[tuple[int, int, int]]):
@@ -33,8 +38,8 @@ class _Shape(click.ParamType[tuple[int, int, int]]):
         if isinstance(value, tuple):
             return value
         parts = str(value).replace("x", ",").split(",")
-        if len(parts) != 3 or not all(part.isdecimal() and int(part) for part in parts):
-            self.fail(f"{value!r} is not M,K,N with three positive integers", param, ctx)
+        if len(parts) != 3 or not all(_EXTENT.fullmatch(part) for part in parts):
+            self.fail(f"{value!r} is not M,K,N with three positive integers below 10^8", param, ctx)
         return int(parts[0]), int(parts[1]), int(parts[2])
 
 
@@ -155,11 +160,17 @@ def gemm(
             chart.check()
         except errors.OptionError as error:
             raise _Missing(str(error)) from None
+        chart.check_file(picture)
     problems = [Problem(m, k, n, a, b, packed) for m, k, n in shapes or _SHAPES]
     names = [peer.name for peer in chosen if peer.installed]
     with screen.progress() as progress:
         rankings = worker.ranked(
-            problems, row.name, threads or driver.usable_cores(), names, every=every, progress=progress
+            problems,
+            row.name,
+            threads or min(driver.usable_cores(), MAX_THREADS),
+            names,
+            every=every,
+            progress=progress,
         )
     exit_code = int(asserts and any(ranking.lags for ranking in rankings))
     if as_json:
