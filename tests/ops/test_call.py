@@ -1,14 +1,17 @@
 """Eager calls: the same kind of array out, the memo never changes an answer, bad operands get one sentence."""
 
+import platform
 import threading
 import weakref
 
+import launch
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
 
 import samebits as sb
+from samebits import driver
 from samebits.codegen.isa import use_isa
 from samebits.kernels import gemm
 from samebits.ops import call
@@ -223,6 +226,35 @@ def test_remembered_gradients_equal_the_first():
         sb.grad_weight(flat[:128], other[:128], out=dw)
         assert sb.grad_weight(flat[128:], other[128:], out=dw) is dw
         assert dw.tobytes() == sb.grad_weight(x, dy, out=whole).tobytes()
+
+
+def test_numbers_round_once_whatever_the_callers_float_environment():
+    a, b, c = normal(3, 40), normal(40, 5), normal(3, 5)
+    x, y = (np.arange(n, dtype=np.int8).reshape(shape) for n, shape in ((12, (3, 4)), (20, (4, 5))))
+
+    def calls(value):
+        yield lambda: sb.matmul(a, b, alpha=value)
+        yield lambda: sb.matmul(a, b, c=c, beta=value)
+        yield lambda: sb.matmul(a, b, a_scale=value)
+        yield lambda: sb.matmul(x, y, a_scale=value, b_scale=1.0, out_scale=value)
+        yield lambda: sb.multiply(a, value)
+        yield lambda: sb.layer_norm(a, eps=value)
+
+    library = driver.libc()
+    up = 0x800 if platform.machine() == "x86_64" else 0x400000
+    values = (1e-40, 0.7, 1.1)
+    assert library.fesetround(up) == 0
+    try:
+        rounded_up = [one() for value in values for one in calls(value)]
+    finally:
+        library.fesetround(0)
+    call._memos.clear()  # constants are remembered
+    with launch.flushing():
+        flushed = [one() for value in values for one in calls(value)]
+    call._memos.clear()
+    due = [one() for value in values for one in calls(value)]
+    for found in (rounded_up, flushed):
+        assert [x.tobytes() for x in found] == [x.tobytes() for x in due]
 
 
 def test_misaligned_array_is_refused_by_a_remembered_call_too():

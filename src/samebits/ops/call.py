@@ -136,8 +136,11 @@ class Call:
         """
         try:
             if isinstance(value, numbers.Real):
-                with np.errstate(over="ignore"):
-                    return float(value) if dtype is float64 else float(np.float32(float(value)))
+                number = float(value)
+                if dtype is float64 or number == 1.0:
+                    return number
+                with driver.default_float_environment(), np.errstate(over="ignore"):
+                    return float(np.float32(number))
         except OverflowError:
             pass
         raise OptionError(message(self.name, name, "", repr(value), "a number", "pass a float"))
@@ -194,6 +197,13 @@ class Call:
             self.isa, prepared, tuple(places), tuple(self._constants), result.shape, result.dtype, self.kind, reused,
             unit - 1, target,
         )  # fmt: skip
+
+
+def rounded(value: float, dtype: DType) -> npt.NDArray[Any]:
+    """value as an array [] of a float dtype, rounded once whatever the caller's float environment; infinite where it is
+    too large."""
+    with driver.default_float_environment(), np.errstate(over="ignore"):
+        return np.asarray(value, dtype.numpy)
 
 
 def _span(x: Tensor) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from samebits.errors import DTypeError, message
 from samebits.kernels import composites, elementwise, functions
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout
-from samebits.ops.call import Call, Prepared, remembered
+from samebits.ops.call import Call, Prepared, remembered, rounded
 from samebits.tensor import Tensor
 
 
@@ -68,8 +68,7 @@ def _number(call: Call, name: str, x: Any, dtype: DType) -> Any:
     """A Python number as an array of `dtype`, which it must be able to stand for."""
     if dtype.is_float:
         try:
-            with np.errstate(over="ignore"):
-                return np.asarray(float(x), dtype.numpy)
+            return rounded(float(x), dtype)
         except OverflowError:
             raise DTypeError(message(call.name, name, "", "beyond float64", "a number", "pass an array")) from None
     if isinstance(x, float):

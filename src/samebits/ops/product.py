@@ -32,7 +32,7 @@ from samebits.kernels.gemm.contraction import (
 )
 from samebits.layout import Layout
 from samebits.ops import elementwise, groups
-from samebits.ops.call import Call
+from samebits.ops.call import Call, rounded
 from samebits.tensor import Tensor
 
 _Shape = tuple[int, ...]
@@ -179,7 +179,7 @@ class Product:
         """Take a scale that repeats along `axis` (0: rows, 1: columns) of the result; a number becomes a constant."""
         call, kind = self.call, self.computed
         if isinstance(value, numbers.Real):
-            x = call.constant(np.asarray(call.number(name, value, kind), kind.numpy))
+            x = call.constant(rounded(call.number(name, value, kind), kind))
         else:
             is_weight = axis == 0 and self.b.dtype.is_integer and self.a.dtype.is_float and kind is dtypes.float32
             x = call.operand(name, value, *(groups.SCALES if is_weight else (kind,)))
