@@ -118,10 +118,14 @@ def test_operands_of_another_dtype_than_their_kernels_are_refused() -> None:
 def test_spec_refuses_what_has_no_meaning() -> None:
     with pytest.raises(OptionError) as error:
         Spec(segments=3)
-    assert str(error.value) == "Spec: segments is 3, must be a power of two; use 1, 2, 4 or 8"
+    assert str(error.value) == "Spec: segments is 3, must be a power of two up to 1024; use 1, 2, 4 or 8"
     with pytest.raises(OptionError) as error:
         Spec(chunk=0)
-    assert str(error.value) == "Spec: chunk is 0, must be at least 1; leave it at 128, which is sb1"
+    assert str(error.value) == "Spec: chunk is 0, must be an int of at least 1; leave it at 128, which is sb1"
+    wrong = [(128.5, 1), (True, 1), (128, 2.0), (128, 2048), (128, 1 << 40)]
+    for given in wrong:
+        with pytest.raises(OptionError):
+            Spec(*given)  # type: ignore[arg-type]
 
 
 def test_big_right_operands_are_packed_in_rounds() -> None:

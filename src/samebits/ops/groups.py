@@ -47,6 +47,9 @@ def taken(
         raise OptionError(message(call.name, option, "", f"{group} without blocks", "left out", remedy))
     name = list(given)[-1]
     if given[name] is not None and b.dtype.is_integer and (a.dtype.is_float or found):
+        if isinstance(b, Panels):
+            remedy = "pack b with pack(b, left=..., zero_point=...)"
+            raise OptionError(message(call.name, name, "", "given beside packed weights", "left out", remedy))
         x = zero_point(call, name, given[name], b.dtype, dtypes.int8 if b.dtype.kind == "int" else dtypes.uint8)
         length = found[name][1] if name in found else max(k, 1)
         if name not in found:
@@ -67,13 +70,13 @@ def size(call: Call, name: str, rows: int, k: int, group: int | None, option: st
         expected = "as many as blocks of a power of two that divides K"
         actual, remedy = f"{rows} for K = {k}", f"pass {option}="
         raise ShapeError(message(call.name, name, "row count", actual, expected, remedy))
-    if not isinstance(group, int) or isinstance(group, bool) or group < 1:
+    if not isinstance(group, int | np.integer) or isinstance(group, bool) or group < 1:
         remedy = "count the elements along K that share a scale"
         raise OptionError(message(call.name, option, "", repr(group), "an integer of at least 1", remedy))
     if rows != -(-k // group):
         expected = f"{-(-k // group)}, as K = {k} has blocks of {group}"
         raise ShapeError(message(call.name, name, "row count", rows, expected, "pass one row for each block"))
-    return group
+    return int(group)
 
 
 def zero_point(call: Call, name: str, value: Any, dtype: DType, kept: DType) -> Tensor:

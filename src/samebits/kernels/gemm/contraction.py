@@ -21,19 +21,27 @@ from samebits.errors import OptionError, message
 from samebits.kernels.expression import Chain, Expression, Value
 from samebits.layout import Layout
 
+# Each is a step of a plan, and a sum of its own in the workspace.
+_MOST_SEGMENTS = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The order of a contraction: chunks of `chunk` along K, K cut into `segments` joined by a binary tree."""
+    """The order of a contraction: chunks of `chunk` along K, K cut into `segments` joined by a binary tree.
+
+    Raises:  OptionError if chunk is no int of at least 1, or segments no power of two up to 1024.
+    """
 
     chunk: int = 128
     segments: int = 1
 
     def __post_init__(self) -> None:
-        if self.chunk < 1:
-            raise OptionError(message("Spec", "chunk", "", self.chunk, "at least 1", "leave it at 128, which is sb1"))
-        if self.segments < 1 or self.segments & (self.segments - 1):
-            raise OptionError(message("Spec", "segments", "", self.segments, "a power of two", "use 1, 2, 4 or 8"))
+        if type(self.chunk) is not int or self.chunk < 1:
+            expected, remedy = "an int of at least 1", "leave it at 128, which is sb1"
+            raise OptionError(message("Spec", "chunk", "", repr(self.chunk), expected, remedy))
+        if type(self.segments) is not int or not 1 <= self.segments <= _MOST_SEGMENTS or self.segments.bit_count() > 1:
+            expected = f"a power of two up to {_MOST_SEGMENTS}"
+            raise OptionError(message("Spec", "segments", "", repr(self.segments), expected, "use 1, 2, 4 or 8"))
 
     def bounds(self, k: int) -> tuple[tuple[int, int], ...]:
         """The half-open ranges of k that the segments cover; the last ones may be empty."""
