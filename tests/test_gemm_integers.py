@@ -141,3 +141,12 @@ def test_zero_points_of_an_empty_sum() -> None:
         for right in (b, sb.pack(b, left=left)):
             got = sb.matmul(a, right, a_zero_point=int(left.max), b_zero_point=-128)
             assert_bits(got, np.zeros((3, 5), np.int32))
+
+
+@pytest.mark.parametrize(("m", "k"), [(1, 40_000), (16, 140_001)])
+def test_no_size_of_blocks_lets_a_lane_overflow(m: int, k: int) -> None:
+    for row in (PRODUCT_ROWS[0], *DOTS[:1], *(x for x in PRODUCT_ROWS if x.name == "avx2")):
+        a, b, out = np.full((m, k), 255, np.uint8), np.full((k, 9), 255, np.uint8), np.zeros((m, 9), np.int64)
+        tuned = tuple(Tuned(x.name, tiles.tile_for(row), Sizes(kc=1 << 16)) for x in engine.ROWS)
+        execute(gemm.plan(described(a, b, out), row, 1, tuned=tuned), [a, b, out])
+        assert (out == 255 * 255 * k).all(), row.name

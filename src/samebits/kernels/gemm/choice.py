@@ -161,8 +161,9 @@ def choose(
     words = words_of(engine, c.a.dtype, c.b.dtype)
     if engine.exact:
         total = engines.total_of(c.a.dtype, c.b.dtype, c.k, (c.zeros[0] is not None, c.zeros[1] is not None))
-        # The order is free, so it is one chunk a block.
-        engine, c = replace(engine, total=total), replace(c, spec=Spec(sizes.kc * engine.depth))
+        # The order is free, so it is one chunk a block, while its sums fit their lanes.
+        chunk = min(sizes.kc * engine.depth, engines.LONGEST_CHUNK)
+        engine, c = replace(engine, total=total), replace(c, spec=Spec(chunk))
     _check_dtypes(c, engine)
     steps, size = engine.steps(c.k), engine.word.size_bytes
     chunk = _chunk(c, engine)

@@ -132,6 +132,8 @@ WEIGHTS: tuple[Engine, ...] = tuple(
 _PLAIN = ("fma", "mul add")
 # Sums of a row or column of as many elements are exact in int32.
 LONGEST = 1 << 23
+# So many products of integers of 8 bits, at most 255 * 255 each, sum exactly in an int32 lane.
+LONGEST_CHUNK = 1 << 15
 # Integers up to here are float32 exactly, so that a chain of fma is exact too.
 EXACT = 1 << 24
 
