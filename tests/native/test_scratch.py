@@ -51,3 +51,13 @@ def test_a_kernel_without_huge_pages_is_no_error(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(mmap, "mmap", Small)
     block = scratch.Block(1 << 22)
     ctypes.memset(block.address, 1, block.size_bytes)
+
+
+def test_more_than_there_is_is_refused_by_name() -> None:
+    for size_bytes in (1 << 62, 1 << 80):
+        with pytest.raises(MemoryError) as error:
+            scratch.take(size_bytes)
+        assert str(error.value) == (
+            f"run: workspace size is {size_bytes} bytes, must be at most what the system has left; "
+            "compute a part at a time"
+        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import bisect
 import threading
 
+from samebits.errors import message
 from samebits.memory.pages import Block
 
 __all__ = ["Block", "give", "take"]
@@ -28,7 +29,10 @@ _EMPTY = Block(0)
 
 
 def take(size_bytes: int) -> Block:
-    """A block of at least `size_bytes` that is the caller's until it is given back."""
+    """A block of at least `size_bytes` that is the caller's until it is given back.
+
+    Raises:  MemoryError if there is not that much.
+    """
     if not size_bytes:
         return _EMPTY
     blocks = _kept.blocks
@@ -36,7 +40,11 @@ def take(size_bytes: int) -> Block:
         if block.size_bytes >= size_bytes:
             del blocks[position]
             return block
-    return Block(size_bytes)
+    try:
+        return Block(size_bytes)
+    except (OSError, OverflowError, ValueError) as error:
+        expected, remedy = "at most what the system has left", "compute a part at a time"
+        raise MemoryError(message("run", "workspace", "size", f"{size_bytes} bytes", expected, remedy)) from error
 
 
 def give(block: Block) -> None:
