@@ -184,6 +184,7 @@ def test_plans_say_why() -> None:
     pairs = Contraction(2, 50, 300, Matrix(300, 1, dtype=bfloat16), Matrix(50, 1, dtype=bfloat16), row)
     plan = gemm.plan(pairs, ROWS[-1], 1)
     assert dict(plan.facts)["engine"] == "fma float32"
+    assert dict(plan.facts)["kept between KC blocks"] == "in scratch"
     assert "rejected bfloat16 pairs: b is read once, where it lies: nothing has looked for" in str(plan)
     exact = replace(pairs, a=Matrix(300, 1, dtype=float8_e4m3fn), b=Matrix(50, 1, dtype=float8_e4m3fn))
     assert dict(gemm.plan(exact, ROWS[-1], 1).facts)["engine"] == "bfloat16 pairs"

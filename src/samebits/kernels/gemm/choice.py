@@ -105,11 +105,6 @@ class Choice:
         return self.engine.steps(self.c.k)
 
     @property
-    def panels_words(self) -> int:
-        """Words of all panels of one batch, with their facts."""
-        return size_words(self.engine, self.c.k, self.panels * self.nr)
-
-    @property
     def zeros(self) -> tuple[bool, bool]:
         """Whether the epilogue takes away a zero point of A and of B; an offset of A is gone when sums start."""
         z = self.c.zeros

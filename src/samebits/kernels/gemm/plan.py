@@ -441,6 +441,6 @@ def _facts(x: Choice) -> tuple[tuple[str, str], ...]:
         ("blocks", f"MC {x.m_step * x.rows.heights[0]} KC {x.kc} NC {x.n_step * x.nr}{sizes}"),
         ("form", x.form),
         ("orientation", "transposed" if x.order[0] else "as given"),
-        ("kept between KC blocks", "in scratch" if x.in_scratch else "in out"),
+        ("kept between KC blocks", "in scratch" if x.in_scratch or x.form == STREAMED else "in out"),
         ("order", f"chunk {x.c.spec.chunk}, segments {x.c.spec.segments}"),
     )
