@@ -4,6 +4,11 @@ Candidates take turns in one process, each after one call that is not counted; f
 time with one thread, of the wall with two, where a pause before each turn lets the others' threads go to sleep. Each
 table is a process of its own. The avx2 row is compared with OpenBLAS held to its Haswell kernels. The peak is what the
 same step reaches with operands in registers. torch multiplies float8 here as bfloat16, after converting both operands.
+
+What falls short, and why: torch converts float8_e5m2 to bfloat16 by a shift, so that even the peak would be
+1.33 times it; bfloat16 is at 90 % of the peak, torch at 92: what is left is packing A and B, visits to C
+and joining chunks (the microkernel alone reaches 97 %). Float rows below avx512_bf16 have no VDPBF16PS, which torch uses.
+512 cubed on two threads varies with the run, 0.89 to 1.03; the cause is not found.
 `python benches/gemm.py`
 """
 
