@@ -7,8 +7,8 @@ same step reaches with operands in registers. torch multiplies float8 here as bf
 
 What falls short, and why: torch converts float8_e5m2 to bfloat16 by a shift, so that even the peak would be
 1.33 times it; bfloat16 is at 90 % of the peak, torch at 92: what is left is packing A and B, visits to C
-and joining chunks (the microkernel alone reaches 97 %). Float rows below avx512_bf16 have no VDPBF16PS, which torch uses.
-512 cubed on two threads varies with the run, 0.89 to 1.03; the cause is not found.
+and joining chunks (the microkernel alone reaches 97 %). Rows below avx512_bf16
+have no VDPBF16PS, which torch uses. 512 cubed on two threads varies with the run, 0.89 to 1.03; the cause is not found.
 `python benches/gemm.py`
 """
 
