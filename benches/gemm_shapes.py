@@ -5,9 +5,9 @@ many bytes. Then the gradients of `linear`: of its input, its weight (fresh, and
 which are contractions in a set order here, and sums in any order there; of the bias GB/s. Protocol as for gemm.
 
 What falls short, and why: one row with a weight [N, K] as it lies, because lanes run over N, so squares of the weight
-are turned in registers (64 shuffles for 1 KB, 59 GB/s at most), from 16 rows at a time, where others read one row after the
-other; 768 x 768 of one row, because a call costs 5 us around a kernel of 30 us, where NumPy's costs 1; db of few rows,
-for the same reason.
+are turned in registers (64 shuffles for 1 KB, 59 GB/s at most), from 16 rows at a time, where others read one row after
+the other; 768 x 768 of one row, because a call costs 5 us around a kernel of 30 us, where NumPy's costs 1; db of few
+rows, for the same reason.
 `python benches/gemm_shapes.py`
 """
 
