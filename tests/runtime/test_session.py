@@ -296,7 +296,6 @@ def test_eight_threads_of_other_shapes() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from 3.12 on, where other threads live
-@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX's, where another test imported it
 def test_a_forked_child_runs_it_too() -> None:
     session = cpu.prepare(two(), threads=2)
     expected = session.run(feed(4))["y"].tobytes()
