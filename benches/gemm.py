@@ -1,4 +1,4 @@
-"""Square matrix products beside NumPy (OpenBLAS), torch and onnxruntime, in GFLOP/s: float32 by size, then every type.
+"""Square matrix products beside NumPy (OpenBLAS), torch and onnxruntime, in GFLOP/s: float32, other floats, quantised.
 
 Candidates take turns in one process, each after one call that is not counted; figures are medians, of the process's
 time with one thread, of the wall with two, where a pause before each turn lets the others' threads go to sleep. Each
@@ -7,8 +7,8 @@ same step reaches with operands in registers. torch multiplies float8 here as bf
 
 What falls short, and why: torch converts float8_e5m2 to bfloat16 by a shift, so that even the peak would be
 1.33 times it; bfloat16 is at 90 % of the peak, torch at 92: what is left is packing A and B, visits to C
-and joining chunks (the microkernel alone reaches 97 %). Rows below avx512_bf16
-have no VDPBF16PS, which torch uses. 512 cubed on two threads varies with the run, 0.89 to 1.03; the cause is not found.
+and joining chunks (the microkernel alone reaches 97 %). Rows below avx512_bf16 have no VDPBF16PS, which torch
+uses. 512 cubed on two threads varies with the run, 0.89 to 1.03; the cause is not found.
 `python benches/gemm.py`
 """
 
@@ -88,26 +88,6 @@ def floats(isa: str, threads: int) -> Rows:
     return rows
 
 
-def integers(isa: str, threads: int) -> Rows:
-    """1024 cubed of 8-bit integers in each combination of signs; torch multiplies int8 alone."""
-    import numpy as np
-    import torch
-
-    torch.set_num_threads(threads)
-    n, rows, rng = 1024, Rows(), np.random.default_rng(0)
-    p, q = (torch.from_numpy(rng.integers(0, 128, (n, n)).astype(np.int8)) for _ in range(2))
-    for left, right in ((np.int8, np.int8), (np.uint8, np.int8), (np.uint8, np.uint8), (np.int8, np.uint8)):
-        a, b = p.numpy().astype(left), q.numpy().astype(right)
-        calls: dict[str, Call] = {
-            "ours": lambda a=a, b=b: sb.matmul(a, b, threads=threads),
-            "torch": lambda: torch._int_mm(p, q),
-        }
-        with sb.use_isa(isa):
-            seconds = medians(calls, threads, 9, 3)
-        rows.append(row(f"{left.__name__} x {right.__name__}", 2e-9 * n**3, seconds))
-    return rows
-
-
 def quantised(isa: str, threads: int) -> Rows:
     """int8 weights, nothing packed ahead: what quantising a and requantising the result add to the plain product."""
     import numpy as np
@@ -141,8 +121,6 @@ PARTS = (
     Part("float32, two threads, beside OpenBLAS held to Haswell", squares, "avx2", 2, HASWELL),
     Part("Floats at 1024 cubed, one thread", floats, "avx512_bf16", 1),
     Part("Floats at 1024 cubed, one thread", floats, "avx2", 1),
-    Part("Integers at 1024 cubed, one thread", integers, "avx512_bf16", 1),
-    Part("Integers at 1024 cubed, one thread", integers, "avx2", 1),
     Part(_QUANTISED, quantised, "avx512_vnni", 1),
     Part(_QUANTISED, quantised, "avx2", 1),
 )

@@ -10,6 +10,13 @@ from dataclasses import dataclass, replace
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 
+LINE_BYTES = 64
+
+
+def in_lines(size_bytes: int) -> int:
+    """size_bytes rounded up to whole cache lines."""
+    return -(-size_bytes // LINE_BYTES) * LINE_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:

@@ -31,7 +31,7 @@ from samebits.kernels import columns, elementwise, long_rows, values
 from samebits.kernels.expression import Chain, Expression, Node
 from samebits.kernels.fold import BLOCK, LANES
 from samebits.kernels.passes import Pass, passes, uniform
-from samebits.kernels.plan import Operand, Plan, Step
+from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.kernels.reduce_text import Rows, text
 from samebits.kernels.walk import Axis, Layout, Walk, broadcast, walk
 
@@ -170,7 +170,7 @@ class _Planner:
             # An operand whose reduced axes cannot be walked in one stride is moved through the workspace.
             dense = (layout[0], self._dense(layout[0]))
             room = Operand(workspace, self.workspace_bytes)
-            self.workspace_bytes += -(-math.prod(layout[0]) * self.types[k].size_bytes // 64) * 64
+            self.workspace_bytes += in_lines(math.prod(layout[0]) * self.types[k].size_bytes)
             if k < len(self.e.inputs):
                 before += _copy(self.types[k], layout, dense, places[k], room, self.isa)
             else:
@@ -225,13 +225,13 @@ class _Planner:
         rooms, size = list[Operand](), 0
         for k in first.outputs:
             rooms.append(Operand(workspace, size))
-            size += -(-math.prod(partial) * first.dtype(k).size_bytes // 64) * 64
+            size += in_lines(math.prod(partial) * first.dtype(k).size_bytes)
         dense = tuple(math.prod(partial[a + 1 :]) for a in range(rank + 1))
         steps, scratch = list[Step](), 0
 
         def add(nested: Plan, places: Sequence[Operand]) -> None:
             nonlocal size, scratch
-            steps.extend(_placed(nested.steps, (*places, Operand(workspace, size))))
+            steps.extend(step.on(*places, Operand(workspace, size)) for step in nested.steps)
             size, scratch = size + nested.workspace_bytes, max(scratch, nested.scratch_bytes)
 
         for start, extents in ((0, (blocks, BLOCK)), (blocks, (1, tail))):
@@ -302,7 +302,7 @@ class _Planner:
         blocks = -(-self.n // BLOCK) if self.n > BLOCK else 0
         for j, k in enumerate(k for a_pass in passes(e, uniform(e, way.classes)) for k in a_pass.reductions):
             for name, rows in ((f"table{j}", LANES), (f"partial{j}", blocks)):
-                rooms[name], size = size, size + -(-rows * width * e.dtype(k).size_bytes // 64) * 64
+                rooms[name], size = size, size + in_lines(rows * width * e.dtype(k).size_bytes)
         steps = {f"x{k}.reduced": stride for k, stride in enumerate(way.inner.strides)}
         spec = KernelSpec(
             columns.text,
@@ -321,7 +321,7 @@ class _Planner:
         near = max(1, _CACHE // (4 * self.n)) if span else group
         offsets, size = dict[str, int](), 0
         for name, room in self._scratch(found, group):
-            offsets[name], size = size, size + -(-room // 64) * 64
+            offsets[name], size = size, size + in_lines(room)
         rows_per_task = max(1, _TASK // max(self.n, 1) // group) * group
         spec = KernelSpec(
             text,
@@ -390,16 +390,4 @@ def _copy(dtype: DType, source: Layout, target: Layout, start: Operand, end: Ope
     """Steps that move an operand."""
     chain = Chain()
     moved = chain.finish(chain.apply("copy", chain.input(dtype)))
-    return _placed(elementwise.plan(moved, (source,), (target,), isa).steps, (start, end))
-
-
-def _placed(steps: Sequence[Step], places: Sequence[Operand]) -> tuple[Step, ...]:
-    """Steps of a plan whose operands are at `places` of another."""
-
-    def placed(argument: int | Operand) -> int | Operand:
-        if not isinstance(argument, Operand):
-            return argument
-        place = places[argument.index]
-        return Operand(place.index, place.offset_bytes + argument.offset_bytes)
-
-    return tuple(Step(step.spec, step.tasks, tuple(map(placed, step.arguments))) for step in steps)
+    return tuple(step.on(start, end) for step in elementwise.plan(moved, (source,), (target,), isa).steps)

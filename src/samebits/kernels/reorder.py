@@ -19,7 +19,7 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.kernels import elementwise, narrow
 from samebits.kernels.expression import Chain, Expression
-from samebits.kernels.plan import Operand, Plan, Step
+from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.layout import Layout
 
 # Elements of fewer than which three kernels cost more than they save.
@@ -46,7 +46,7 @@ def plan(source: Layout, target: Layout, isa: Isa, threads: int = 1) -> Plan:
     if target.storage == "padded" and _in_order_of(source) == _in_order_of(target):
         return direct  # elements come out one by one either way, and need not be packed
     extents = _slab(target)
-    size_bytes = -(-math.prod(extents) // 64) * 64
+    size_bytes = in_lines(math.prod(extents))
     steps: list[Step] = []
     for part in _parts(target.shape, extents):
         steps += _moved(source[part], target[part], size_bytes, isa, threads)

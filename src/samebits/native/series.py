@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from samebits.codegen import isa as isas
-from samebits.kernels.plan import Operand, Plan
+from samebits.kernels.plan import Operand, Plan, in_lines
 from samebits.native import scratch
-from samebits.native.table import HEADER, STEP, Table, grain
-
-_LINE_BYTES = 64
+from samebits.native.table import HEADER, STEP, alone, grain
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +59,14 @@ def run(parts: Sequence[tuple[Laid, Sequence[int]]], threads: int) -> None:
     if not parts:
         return
     plans = [laid.plan for laid, _ in parts]
-    behind = max([_rounded(plan.workspace_bytes) for plan in plans if plan.threads == threads], default=0)
-    workspace = scratch.take(behind + sum(_rounded(x.workspace_bytes) for x in plans if x.threads != threads))
-    size_bytes = max(_rounded(plan.scratch_bytes) for plan in plans)
+    behind = max([in_lines(plan.workspace_bytes) for plan in plans if plan.threads == threads], default=0)
+    workspace = scratch.take(behind + sum(in_lines(x.workspace_bytes) for x in plans if x.threads != threads))
+    size_bytes = max(in_lines(plan.scratch_bytes) for plan in plans)
     block = scratch.take(size_bytes * threads)
     try:
         if not plans[0].isa.compiled:
             for laid, addresses in parts:
-                _table(laid.plan).run([*addresses, workspace.address])
+                alone(laid.plan).run([*addresses, workspace.address])
         else:
             _run_native(parts, threads, workspace.address, workspace.address + behind, block.address, size_bytes)
     finally:
@@ -90,7 +88,7 @@ def _run_native(
             arguments[start + position] = places[operand] + offset
         if not shared:
             whole.extend((len(own), len(laid.steps)))
-            behind += _rounded(laid.plan.workspace_bytes)
+            behind += in_lines(laid.plan.workspace_bytes)
         into = steps if shared else own
         for kernel, at, tasks, each in laid.steps:
             into.extend((kernel, start + at, tasks, each))
@@ -106,10 +104,6 @@ def _run_native(
     pool.run_function()(table.buffer_info()[0])
 
 
-def _rounded(size_bytes: int) -> int:
-    return -(-size_bytes // _LINE_BYTES) * _LINE_BYTES
-
-
 @functools.cache
 def _parts() -> int:
     """The address of `parts`."""
@@ -117,12 +111,6 @@ def _parts() -> int:
 
     host = next(row for row in isas.ROWS if row.compiled and row.available)
     return compile.addresses(_TEXT, ("parts",), host.target())[0]
-
-
-@functools.lru_cache(maxsize=64)
-def _table(plan: Plan) -> Table:
-    slots = len(plan.operands) + 1
-    return Table([(plan, range(slots))], slots, plan.threads)
 
 
 # A kernel whose arguments are two words a task: where steps as in a table begin, and how many of them it performs.

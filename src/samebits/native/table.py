@@ -7,12 +7,13 @@ Several threads may run one table at once: each takes a frame (a copy of the wor
 
 from __future__ import annotations
 
+import functools
 from array import array
 from collections.abc import Sequence
 
 from samebits import driver, errors
 from samebits.codegen import interpreter
-from samebits.kernels.plan import Operand, Plan, Step
+from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.native import scratch
 
 MAX_THREADS = 255  # what the pool's state word and its sleepers' bits have room for
@@ -58,7 +59,7 @@ class Table:
                 )
             )
         self.slots, self.threads = slots, threads
-        self.scratch_bytes = max([-(-plan.scratch_bytes // 64) * 64 for plan, _ in plans], default=0)
+        self.scratch_bytes = max([in_lines(plan.scratch_bytes) for plan, _ in plans], default=0)
         self.steps: list[Step] = [step for plan, _ in plans for step in plan.steps if step.tasks]
         self.compiled = all(plan.isa.compiled for plan, _ in plans)
         self._shares = threads > 1 and any(step.tasks > 1 for step in self.steps)
@@ -147,3 +148,10 @@ class Table:
                     step.tasks,
                     temporary,
                 )
+
+
+@functools.lru_cache(maxsize=1024)
+def alone(plan: Plan) -> Table:
+    """The table of one plan, its operands the slots, and behind them its workspace."""
+    slots = len(plan.operands) + 1
+    return Table([(plan, range(slots))], slots, plan.threads)

@@ -35,7 +35,7 @@ from samebits.layout import Shape
 from samebits.memory import CPU, address_of, allocate
 from samebits.memory.pages import MAPPED
 from samebits.native import scratch
-from samebits.native.table import MAX_THREADS, Table
+from samebits.native.table import MAX_THREADS, alone
 from samebits.tensor import Tensor
 
 # Work, in elements or multiply-adds, below which a second thread costs more than it gives (about 20 us of one core).
@@ -398,12 +398,6 @@ def check_threads(name: str, threads: int | None) -> int:
     raise OptionError(message(name, "threads", "", repr(threads), expected, "leave it out for every core"))
 
 
-@functools.lru_cache(maxsize=1024)
-def _table(plan: Plan) -> Table:
-    slots = len(plan.operands) + 1
-    return Table([(plan, range(slots))], slots, plan.threads)
-
-
 class Prepared:
     """A plan with its table: what the caches of the eager functions hold."""
 
@@ -411,7 +405,7 @@ class Prepared:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.table = _table(plan)
+        self.table = alone(plan)
         self.workspace_bytes = plan.workspace_bytes
 
     def run(self, addresses: list[int]) -> None:

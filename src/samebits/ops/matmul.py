@@ -1,4 +1,4 @@
-"""Eager matrix products: `matmul`, `linear`, `pack`, `plan_matmul`. Numerics.md sections 2 and 3 decide every bit.
+"""Eager matrix products: `matmul`, `linear`, `pack`, `plan_matmul`. Numerics.md sections 2 to 4 decide bits.
 
 `product.Product` turns operands into a `Contraction`; everything below it is the gemm room's.
 """

@@ -24,10 +24,10 @@ from samebits.kernels.gemm.stream import Shape
 from samebits.kernels.gemm.tiles import Rows, Tile
 from samebits.kernels.gemm.tuned import SHIPPED, Sizes, Tuned, row_for
 from samebits.kernels.gemm.words import Words
+from samebits.kernels.plan import LINE_BYTES
 
 FUSED, STAGED, STREAMED = "fused", "staged", "streamed"
 FORMS = (PACKED, DECODED, STREAMED, FUSED, STAGED)
-LINE_BYTES = 64
 # Up to so many rows packed weights are converted in the microkernel, beyond beforehand: for bfloat16 pairs, for fma.
 # K = N = 4096 in ms, in the microkernel and before: pairs 8 rows 3.2 3.6, 12 rows 4.3 4.3, 16 rows 6.0 4.9; fma 64 rows
 # 22.7 23.3, 256 rows 97.0 92.5.

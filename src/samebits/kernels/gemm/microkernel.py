@@ -25,6 +25,7 @@ from samebits.dtypes import DType
 from samebits.kernels.gemm.blocks import runs
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.words import Words
+from samebits.kernels.plan import LINE_BYTES
 
 # Four steps of k a turn: the loop's own instructions cost nothing then, and the code of a 12 x 32 tile stays in the
 # micro-operation cache.
@@ -34,12 +35,11 @@ UNROLL = 4
 # memory 32 33 30 31 and 34 34 36 32).
 _AHEAD = 2
 _AHEAD_WEIGHTS = 16
-_LINE_BYTES = 64
 
 
 def following_words(engine: Engine, asks: int) -> int:
     """Words of the next panel that a tall tile asks for, a step of k: `asks` lines every UNROLL steps."""
-    return _LINE_BYTES // engine.word.size_bytes // UNROLL * asks
+    return LINE_BYTES // engine.word.size_bytes // UNROLL * asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
 
     `following`: where the line of B to ask for next lies, from `panel`.   `scales`: of the panel, `[block][NR]`.
     """
-    lanes, line = engine.lanes(b.isa), _LINE_BYTES // engine.word.size_bytes
+    lanes, line = engine.lanes(b.isa), LINE_BYTES // engine.word.size_bytes
     vectors, weights = tile.nv * tile.panels, tile.weights
     nr = tile.nv * lanes
     ahead = _AHEAD_WEIGHTS if weights else _AHEAD
@@ -84,7 +84,7 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
         if tile.tall:
             return range(0)
         if weights:  # several rows of each panel share a line
-            return range(0, 0 if u % max(1, _LINE_BYTES // (weights.pointer.size_bytes * nr)) else vectors, tile.nv)
+            return range(0, 0 if u % max(1, LINE_BYTES // (weights.pointer.size_bytes * nr)) else vectors, tile.nv)
         return range(0, vectors, max(1, line // lanes))
 
     def place(k: Index, v: int, b_step: Index) -> Index:

@@ -18,13 +18,13 @@ from samebits.kernels.gemm.blocks import ZERO
 from samebits.kernels.gemm.contraction import Matrix
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.words import Words
+from samebits.kernels.plan import LINE_BYTES
 
 # Vectors of a row of A that are copied at a time.
 COPIED_VECTORS = 4
 # How weights in panels are packed: each panel is copied, and a column's stride is that between panels over NR.
 FROM_PANELS = "from panels"
 _ROWS_AHEAD = 4
-_LINE_BYTES = 64
 
 
 def kind(x: Matrix) -> str:
@@ -164,7 +164,7 @@ def emit_group(b: Builder, block: Block, group: int) -> Function:
     """
     words, nr, depth = block.words, block.pitch, block.words.depth
     one = block.emit(b, "pack_group") if block.kind != "copy" or depth > 1 else None
-    line = _LINE_BYTES // words.pointer.size_bytes
+    line = LINE_BYTES // words.pointer.size_bytes
 
     def body(x: Pointer, row: Index, column: Index, k: Index, panels: Pointer, step: Index) -> None:
         if block.kind != "copy":

@@ -22,7 +22,6 @@ from samebits.kernels.gemm.blocks import SCALE, ZERO
 from samebits.kernels.gemm.choice import (
     FUSED,
     GROUP,
-    LINE_BYTES,
     STAGED,
     STREAMED,
     Blocks,
@@ -42,7 +41,7 @@ from samebits.kernels.gemm.tiles import Tile
 from samebits.kernels.gemm.tuned import Tuned, row_for
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.gemm.zero_points import RowSums, corrected, row_sums
-from samebits.kernels.plan import Operand, Plan, Step
+from samebits.kernels.plan import LINE_BYTES, Operand, Plan, Step, in_lines
 
 _Arguments = dict[str, int | Operand]
 # Rows of a that a task sums.
@@ -197,7 +196,7 @@ def _share(row: blocks.Shared, x: PerBlock, b: _Packing, source: Operand, target
     step = packing.step(strides, range(panels), panels, source, target)
     # A size that splits a word is longer than K: its engine would not have been chosen.
     in_words = -(-x.size // b.engine.depth)
-    return _Shared(row, target, rows, in_words, tuple(strides)), step, _rounded(max(1, size) * float32.size_bytes)
+    return _Shared(row, target, rows, in_words, tuple(strides)), step, in_lines(max(1, size) * float32.size_bytes)
 
 
 class _Lowering:
@@ -226,7 +225,7 @@ class _Lowering:
             for d in reversed(range(len(c.batch))):
                 if any(y.batch[d] for y in packed_from):
                     strides[d], words = words, words * c.batch[d]
-            self.workspace_bytes = _rounded(words * size)
+            self.workspace_bytes = in_lines(words * size)
         sums = self.row_sums() if x.engine.exact and x.zeros[1] and c.k else None
         self.share()
         bounds = c.spec.bounds(c.k)
@@ -287,7 +286,7 @@ class _Lowering:
         """The step that sums the rows of a, and where: [batch][m] int32 in the workspace."""
         x, c = self.x, self.x.c
         at = self.workspace_bytes
-        self.workspace_bytes += _rounded(math.prod(c.batch) * c.m * int32.size_bytes)
+        self.workspace_bytes += in_lines(math.prod(c.batch) * c.m * int32.size_bytes)
         blocks = -(-c.m // _SUMMED_ROWS)
         d = RowSums(x.engine, x.words[0], pack.kind(c.a), len(c.batch))
         values: _Arguments = {
@@ -356,11 +355,11 @@ class _Lowering:
             asks=x.asks if kind == PACKED else 1,
         )  # fmt: skip
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
-        scratch_b = _rounded(height * x.pitch * word) + LINE_BYTES
-        scratch_f = scratch_b + _rounded(x.group * x.kc * nr * word) + LINE_BYTES
-        scratch_c = scratch_f + (_rounded(x.group * nr * int32.size_bytes) if x.checked or x.words[0].offset else 0)
-        scratch_s = scratch_c + _rounded(height * nr * (x.n_step if in_scratch else 1) * total)
-        self.scratch_bytes = max(self.scratch_bytes, scratch_s + _rounded(epilogue.scratch_bytes(c)))
+        scratch_b = in_lines(height * x.pitch * word) + LINE_BYTES
+        scratch_f = scratch_b + in_lines(x.group * x.kc * nr * word) + LINE_BYTES
+        scratch_c = scratch_f + (in_lines(x.group * nr * int32.size_bytes) if x.checked or x.words[0].offset else 0)
+        scratch_s = scratch_c + in_lines(height * nr * (x.n_step if in_scratch else 1) * total)
+        self.scratch_bytes = max(self.scratch_bytes, scratch_s + in_lines(epilogue.scratch_bytes(c)))
         n_blocks = -(-len(panels) // x.n_step)
         values: _Arguments = {
             "a": Operand(x.order[0]), "b": b, "m_panels": x.rows.panels, "tall": x.rows.tall, "n": c.n, "k": x.steps,
@@ -393,10 +392,10 @@ class _Lowering:
         # Rows of a tile are a line more apart than a power of two would be: they share no set of the first cache.
         columns = x.n_step * x.nr
         step = -(-columns // width) * width + max(width, LINE_BYTES // total)
-        scratch_b = _rounded(c.m * x.pitch * word) + LINE_BYTES
-        scratch_t = scratch_b + _rounded(min(x.chunk, x.kc) * width * word)
-        scratch_s = scratch_t + _rounded((2 * c.m + 1) * step * total)
-        self.scratch_bytes = max(self.scratch_bytes, scratch_s + _rounded(epilogue.scratch_bytes(c)))
+        scratch_b = in_lines(c.m * x.pitch * word) + LINE_BYTES
+        scratch_t = scratch_b + in_lines(min(x.chunk, x.kc) * width * word)
+        scratch_s = scratch_t + in_lines((2 * c.m + 1) * step * total)
+        self.scratch_bytes = max(self.scratch_bytes, scratch_s + in_lines(epilogue.scratch_bytes(c)))
         n_blocks = -(-c.n // columns)
         values: _Arguments = {
             "a": Operand(x.order[0]), "b": Operand(x.order[1]), "n": c.n, "k_begin": begin,
@@ -418,7 +417,7 @@ class _Lowering:
         }  # fmt: skip
         values |= epilogue.arguments(c, Operand(x.order[2]), self.sources, 0)
         values |= batches.arguments(c.batch, {"parts": inner.out.batch, **_batch_strides(c)})
-        self.scratch_bytes = max(self.scratch_bytes, _rounded(epilogue.scratch_bytes(c)))
+        self.scratch_bytes = max(self.scratch_bytes, in_lines(epilogue.scratch_bytes(c)))
         spec = KernelSpec(join, d, d.parameters, x.isa)
         self.steps.append(Step(spec, math.prod(c.batch) * c.m, tuple(values[name] for name in d.parameters)))
 
@@ -426,10 +425,6 @@ class _Lowering:
 def _batch_strides(c: Contraction) -> dict[str, tuple[int, ...]]:
     """Of out and the matrix sources, by the epilogue's names."""
     return {"out": c.out.batch} | {f"s{i}": s.batch for i, s in enumerate(c.sources) if isinstance(s, Matrix)}
-
-
-def _rounded(size_bytes: int) -> int:
-    return -(-size_bytes // LINE_BYTES) * LINE_BYTES
 
 
 def _facts(x: Choice) -> tuple[tuple[str, str], ...]:

@@ -14,9 +14,7 @@ from samebits.dtypes import DType, float32
 from samebits.kernels import elementwise
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm.contraction import Contraction, Matrix
-from samebits.kernels.plan import Operand, Plan
-
-_LINE_BYTES = 64
+from samebits.kernels.plan import Operand, Plan, in_lines
 
 
 def described(batch: Sequence[int], m: int, k: int, parts: Sequence[Matrix], dtype: DType) -> Matrix:
@@ -42,7 +40,7 @@ def quantized(plan: Plan, c: Contraction) -> Plan:
     step = elementwise.plan(
         _expression(parts, c.a.dtype), tuple(layouts[:-1]), (layouts[-1],), plan.isa, plan.threads
     ).steps[0]
-    at, size_bytes = -(-plan.workspace_bytes // _LINE_BYTES) * _LINE_BYTES, math.prod(shape)
+    at, size_bytes = in_lines(plan.workspace_bytes), math.prod(shape)
     # Immediates are no operands of a plan.
     places = [2 + len(c.per_block) + sum(isinstance(x, Matrix) for x in c.sources[:i]) for i in numbers]
     integers = Operand(plan.workspace, at)

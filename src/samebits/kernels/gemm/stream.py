@@ -24,10 +24,10 @@ from samebits.kernels.gemm import batch, pack
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.words import Words
+from samebits.kernels.plan import LINE_BYTES
 
 # Bytes of a row of B, and of a column, that are asked for ahead.
 _AHEAD_BYTES, _AHEAD_DOWN = 256, 128
-_LINE_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class _Text:
         """A function: every column of p gains `deep` rows of B, of words of `present` elements."""
         b, d, width = self.b, self.d, self.width
         word, words = d.engine.word, d.words[1]
-        ahead, line = _AHEAD_BYTES // words.pointer.size_bytes, _LINE_BYTES // words.pointer.size_bytes
+        ahead, line = _AHEAD_BYTES // words.pointer.size_bytes, LINE_BYTES // words.pointer.size_bytes
         depth = words.depth
 
         def body(

@@ -13,10 +13,8 @@ from dataclasses import replace
 from samebits.dtypes import DType
 from samebits.kernels import reorder
 from samebits.kernels.gemm.contraction import Matrix, Panels
-from samebits.kernels.plan import Operand, Plan, Step
+from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.layout import Layout
-
-_LINE_BYTES = 64
 
 
 def is_packed(layout: Layout) -> bool:
@@ -57,11 +55,11 @@ def unpacked(plan: Plan, operands: Sequence[Matrix | Panels]) -> Plan:
     for i, x in enumerate(operands):
         if not isinstance(x, Matrix) or x.packed is None:
             continue
-        at = -(-size_bytes // _LINE_BYTES) * _LINE_BYTES
+        at = in_lines(size_bytes)
         source, start, _ = x.packed.rebased()
         target = _copy(x.packed)
         moving = reorder.plan(source, target, plan.isa, plan.threads)
-        behind = Operand(plan.workspace, at + -(-target.size // _LINE_BYTES) * _LINE_BYTES)
+        behind = Operand(plan.workspace, at + in_lines(target.size))
         places[i] = Operand(plan.workspace, at)
         steps += [step.on(Operand(i, start), places[i], behind) for step in moving.steps]
         size_bytes = behind.offset_bytes + moving.workspace_bytes
