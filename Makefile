@@ -1,6 +1,8 @@
 # Needs Python 3.11 or newer and make, nothing else: each target makes .venv and installs what it uses, once.
 PYTHON ?= python3
 PYTEST_ARGS ?=
+# Processes that share the test files: most of the time is LLVM's, one kernel at a time in each process.
+WORKERS ?= 2
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -10,7 +12,7 @@ CODE := src tests tools examples benches
 .DELETE_ON_ERROR:
 
 test: check
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 check: $(VENV)/.test
 	$(PY) -m ruff check $(CODE)

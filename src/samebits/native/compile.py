@@ -163,7 +163,9 @@ def foreign_object(spec: KernelSpec, arch: str) -> bytes:
 def _jit() -> Any:
     host: Isa = next(row for row in isas.ROWS if row.compiled and row.available)
     _machine(host.target())
-    return llvm.create_lljit_compiler()
+    # JITLink asks for the memory of an object at once. LLVM's older linker asks for each section's, and where two come
+    # to lie 2 GiB apart, as in a process with large mappings, the distance does not fit its relocation: it aborts.
+    return llvm.create_lljit_compiler(use_jit_link=True)
 
 
 def link_all(code: bytes, symbols: tuple[str, ...]) -> tuple[int, ...]:
