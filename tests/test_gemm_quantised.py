@@ -111,7 +111,7 @@ def test_scales_that_cannot_be_are_refused() -> None:
         (
             {"a_scale": np.ones(3, F32)},
             sb.ShapeError,
-            "matmul: a_scale shape is (3, 1), must be one that broadcasts to (2, 2); reshape it",
+            "matmul: a_scale shape is (3,), must be one that broadcasts to (2,); reshape it",
         ),
         (
             {"a_scale": np.ones(2)},

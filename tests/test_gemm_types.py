@@ -301,13 +301,13 @@ def test_panels_of_another_engine_are_refused() -> None:
     with sb.use_isa("avx512_bf16"), pytest.raises(sb.PlanError) as caught:
         sb.matmul(np.ones((2, 2), np.float32), sb.pack(np.ones((2, 2), ml_dtypes.bfloat16)))
     assert str(caught.value) == (
-        "matmul: b engine is 'bfloat16 pairs', must be one for float32; pack it again with pack(b, left='float32')"
+        "matmul: b engine is 'bfloat16 pairs', must be one for float32; pack it again with left='float32'"
     )
     a, b, odd = draw(dtypes.bfloat16, 3, 40), draw(dtypes.bfloat16, 40, 9), sb.Spec(chunk=7)
     with sb.use_isa("avx512_bf16"), pytest.raises(sb.PlanError) as caught:
         sb.matmul(a, sb.pack(b), spec=odd)
     assert str(caught.value) == (
-        "matmul: b engine is 'bfloat16 pairs', must be one for chunks of 7; pack it again with pack(b, left='float32')"
+        "matmul: b engine is 'bfloat16 pairs', must be one for chunks of 7; pack it again with left='float32'"
     )
     with sb.use_isa("avx512_bf16"):
         got = sb.matmul(a, sb.pack(b, left="float32"), spec=odd, out_dtype="float32")

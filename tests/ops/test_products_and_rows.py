@@ -54,6 +54,20 @@ def test_epilogue_is_the_sequence_of_separate_calls():
     assert fused.tobytes() == apart.tobytes()
 
 
+@pytest.mark.parametrize(("left", "right"), SHAPES, ids=str)
+def test_addends_broadcast_to_the_result_without_the_axes_that_vectors_leave_out(left, right):
+    a, b = normal(*left), normal(*right, seed=1)
+    y = sb.matmul(a, b)
+    for shape in {y.shape[i:] for i in range(y.ndim + 1)}:
+        c = np.asarray(normal(*shape, seed=2))
+        due = np.asarray(np.asarray(y) + c)
+        assert sb.matmul(a, b, bias=c).tobytes() == sb.matmul(a, b, c=c).tobytes() == due.tobytes()
+    out = np.array(normal(*y.shape, seed=3))
+    due = np.asarray(y) + out
+    assert sb.matmul(a, b, c=out, out=out) is out
+    assert out.tobytes() == np.asarray(due).tobytes()
+
+
 def test_a_row_alone_equals_the_row_in_a_batch():
     a, b = normal(40, 500), normal(500, 60, seed=1)
     whole = sb.matmul(a, b)

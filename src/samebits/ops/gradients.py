@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 
 from samebits import dtypes
-from samebits.errors import ShapeError, message
+from samebits.errors import LayoutError, ShapeError, message
 from samebits.ops import matmul as products
 from samebits.ops.call import Call, remembered
+from samebits.ops.names import GRAD_INPUT
+from samebits.ops.product import Product
 from samebits.tensor import Tensor
 
 
+@remembered
 def grad_input(dy: Any, weight: Any, *, out: Any = None, out_dtype: Any = None, threads: int | None = None) -> Any:
     """dy @ weight, the gradient of `linear` by its input.
 
@@ -26,7 +29,9 @@ def grad_input(dy: Any, weight: Any, *, out: Any = None, out_dtype: Any = None, 
     Returns: [..., K] as the kind of array that dy is.
     Raises:  as matmul.   Bits: numerics.md section 2.
     """
-    return products.matmul(dy, weight, out=out, out_dtype=out_dtype, threads=threads)
+    product = Product(Call("grad_input", dy, threads), dy, weight, names=GRAD_INPUT)
+    product.finish(None, None, 1.0, None, 1.0, out_dtype, out)
+    return products.multiplied(product, out)
 
 
 @remembered
@@ -68,7 +73,12 @@ def _rows(call: Call, name: str, x: Any) -> tuple[tuple[int, ...], Tensor]:
     if tensor.ndim < 1:
         raise ShapeError(message(call.name, name, "rank", 0, "at least 1", "reshape it to [1, N]"))
     leading = tensor.shape[:-1]
-    return leading, tensor.reshape((math.prod(leading), tensor.shape[-1]))
+    try:
+        return leading, tensor.reshape((math.prod(leading), tensor.shape[-1]))
+    except LayoutError:
+        actual = f"{tensor.shape} with strides_bits {tensor.layout.strides_bits}"
+        expected = "one whose leading dimensions can be viewed as one"
+        raise LayoutError(message(call.name, name, "layout", actual, expected, "copy it first")) from None
 
 
 _FLOATS = tuple(row for row in dtypes.ROWS if row.is_float)

@@ -69,7 +69,8 @@ def grouped_matmul(
     made, used = product.target, sum(sizes)
     if made.size:
         threads = call.sized(product.work, "products")
-        series.run(_parts(product, y, addend, sizes, threads), threads)
+        parts = product.names.planned(call.name, lambda: _parts(product, y, addend, sizes, threads))
+        series.run(parts, threads)
         if used < product.m:
             fill(made[used:], 0, threads=threads)
     return call.result(made, out)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-import numbers
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +14,12 @@ from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, PlanError, ShapeError, message
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Panels, PerBlock, Spec
+from samebits.kernels.gemm.contraction import SB1, Contraction, Panels, PerBlock, Spec
 from samebits.kernels.plan import Plan
 from samebits.ops import groups
-from samebits.ops.call import Call, Prepared, as_tensor, remembered
-from samebits.ops.product import Product, in_bytes, matrix, operand
+from samebits.ops.call import Call, Prepared, remembered
+from samebits.ops.names import LINEAR, PACK
+from samebits.ops.product import Product, in_bytes, matrix, operand, per_block
 from samebits.tensor import Tensor
 
 _Shape = tuple[int, ...]
@@ -76,25 +76,29 @@ def matmul(
     product.scales(a_scale, b_scale)
     product.requantise(out_scale, out_zero_point, out_dtype)
     product.finish(bias, activation, alpha, c, beta, out_dtype, out)
-    contraction, made = product.contraction, product.target
+    return multiplied(product, out, plan)
+
+
+def multiplied(product: Product, out: Any, plan: Plan | None = None) -> Any:
+    """The array of a product, in out if it is given, by a plan for it."""
+    call, contraction, made = product.call, product.contraction, product.target
     if made.size:
-        if plan is None:
-            prepared = _prepared(contraction, call.isa, call.sized(product.work, "products"))
-        else:
-            prepared = _obeyed(plan, contraction)
+        threads = call.sized(product.work, "products")
+        prepared = product.names.planned(
+            call.name, lambda: _obeyed(plan, contraction) if plan else _prepared(contraction, call.isa, threads)
+        )
         call.run(prepared, *product.operands)
     return call.result(made if made.shape == product.seen else made.reshape(product.seen), out)
 
 
 def summed(call: Call, a: Tensor, b: Tensor, out: Any) -> Any:
     """a @ b in the dtype of its sum, for other functions: from what out holds if it is given, which K = 0 leaves."""
-    product, accumulates = Product(call, a, b, SB1), out is not None
+    product, accumulates = Product(call, a, b), out is not None
     product.finish(None, None, 1.0, None, 1.0, product.total, out)
-    made = product.target
-    if made.size and (product.k or not accumulates):
-        contraction = replace(product.contraction, accumulates=accumulates)
-        call.run(_prepared(contraction, call.isa, call.sized(product.work, "products")), *product.operands)
-    return call.result(made if made.shape == product.seen else made.reshape(product.seen), out)
+    if accumulates and not product.k:
+        return call.result(product.target, out)
+    product.contraction = replace(product.contraction, accumulates=accumulates)
+    return multiplied(product, out)
 
 
 def plan_matmul(
@@ -115,9 +119,11 @@ def plan_matmul(
     product.requantise(out_scale, out_zero_point, out_dtype)
     product.finish(bias, activation, alpha, c, beta, out_dtype, out)
     threads = call.sized(product.work, "products")
-    return gemm.plan(product.contraction, call.isa, threads, tuned=tuning.rows(call.isa))
+    tuned = tuning.rows(call.isa)
+    return product.names.planned(call.name, lambda: gemm.plan(product.contraction, call.isa, threads, tuned=tuned))
 
 
+@remembered
 def linear(
     x: Any, weight: Any, bias: Any = None, *, weight_scale: Any = None, weight_zero_point: Any = None,
     group: int | None = None, out: Any = None, threads: int | None = None,
@@ -130,17 +136,12 @@ def linear(
     Returns: [..., N] as the kind of array that x is.
     Raises:  as matmul.   Bits: numerics.md sections 2 and 4.
     """
-    right = weight if isinstance(weight, gemm.PackedMatrix) else as_tensor("linear", "weight", weight).T
-    scale, zero_point = _of_columns(weight_scale), _of_columns(weight_zero_point)
-    return matmul(x, right, bias=bias, b_scale=scale, b_zero_point=zero_point, b_group=group, out=out, threads=threads)
-
-
-def _of_columns(x: Any) -> Any:
-    """What belongs to rows of a weight, for the columns of its transpose."""
-    if x is None or isinstance(x, numbers.Real):
-        return x
-    tensor = Tensor.from_any(x)
-    return tensor.T if tensor.ndim == 2 else tensor
+    product = Product(Call("linear", x, threads), x, weight, names=LINEAR)
+    scale, zero_point = product.blocks(weight_scale, weight_zero_point, group)
+    product.zero_points(None, zero_point)
+    product.scales(None, scale)
+    product.finish(bias, None, 1.0, None, 1.0, None, out)
+    return multiplied(product, out)
 
 
 def pack(
@@ -165,9 +166,9 @@ def pack(
     lying, threads = matrix(call, "b", y, y.shape), call.sized(y.size, "elements")
     zeros: list[tuple[Tensor, PerBlock]] = []
     if y.dtype.is_integer and other.is_float and other is not dtypes.float64:
-        a = Matrix(0, 0, (), other)
-        for name, (x, size) in groups.taken(call, {"zero_point": zero_point}, group, a, lying, y.ndim, k).items():
-            zeros.append((x, PerBlock(size, matrix(call, name, x, (*batch, x.shape[-2], n)))))
+        _, block = groups.taken(call, PACK, None, zero_point, group, other, lying, y.ndim, k)
+        if block:
+            zeros.append((block.values, per_block(call, PACK, PACK.b_zero_point, block, batch, n)))
         engine = engines.of_weights(y.dtype, bool(zeros))
     elif zero_point is not None or group is not None:
         actual, remedy = f"given for {y.dtype.name} beside {other.name}", "pass left= and integers"

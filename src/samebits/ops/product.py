@@ -15,12 +15,13 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, OptionError, ShapeError, message
+from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, message
 from samebits.kernels import gemm
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import quantize, unpack
 from samebits.kernels.gemm.contraction import (
+    SB1,
     Contraction,
     Matrix,
     Panels,
@@ -33,6 +34,7 @@ from samebits.kernels.gemm.contraction import (
 from samebits.layout import Layout
 from samebits.ops import elementwise, groups
 from samebits.ops.call import Call, rounded
+from samebits.ops.names import MATMUL, Names
 from samebits.tensor import Tensor
 
 _Shape = tuple[int, ...]
@@ -46,15 +48,17 @@ class Product:
     operands: list[Tensor]
     seen: _Shape
 
-    def __init__(self, call: Call, a: Any, b: Any, spec: Spec, a_dtype: Any = None) -> None:
+    def __init__(
+        self, call: Call, a: Any, b: Any, spec: Spec = SB1, a_dtype: Any = None, names: Names = MATMUL
+    ) -> None:
         if not isinstance(spec, Spec):
             raise OptionError(message(call.name, "spec", "", repr(spec), "a Spec", "leave it out for sb1"))
-        self.call, self.spec = call, spec
+        self.call, self.names, self.spec = call, names, spec
         packed = b if isinstance(b, gemm.PackedMatrix) else None
-        x = operand(call, "a", a)
-        y = operand(call, "b", b) if packed is None else call.operand("b", packed.tensor)
+        x = operand(call, names.a, a)
+        y = operand(call, names.b, b) if packed is None else call.operand(names.b, packed.tensor)
         right = packed.shape if packed is not None else y.shape
-        for name, shape in (("a", x.shape), ("b", right)):
+        for name, shape in ((names.a, x.shape), (names.b, right)):
             if not shape:
                 raise ShapeError(message(call.name, name, "rank", 0, "at least 1", "use multiply for a scalar"))
         self.ranks = x.ndim, len(right)
@@ -62,26 +66,29 @@ class Product:
         self.given = [x, y]
         self.apart = [x, y]  # what out may not lie on, not even exactly
         x = x.unsqueeze(0) if self.vectors[0] else x
+        if packed is None and names.turned:
+            y, right = y.T, right[::-1]
+        names.check_rank(call.name, right)
         if packed is None and self.vectors[1]:
             y, right = y.unsqueeze(1), (*right, 1)
         self.m, self.k, self.n = x.shape[-2], x.shape[-1], right[-1]
-        if right[-2] != self.k:
-            remedy = f"pass b of shape [..., {self.k}, N]"
-            raise ShapeError(message(call.name, "b", "row count", right[-2], f"a's column count {self.k}", remedy))
-        self.batch = _batch(call, x.shape[:-2], right[:-2])
+        names.check_rows(call.name, right[-2], self.k, packed is not None)
+        self.batch = _batch(call, names, x.shape[:-2], right[:-2])
         self.whole = (*self.batch, self.m, self.n)
-        self.a = matrix(call, "a", x, (*self.batch, self.m, self.k))
+        rows, columns = ((extent,) for extent in self.whole[-2:])
+        self.seen = (*self.batch, *(() if self.vectors[0] else rows), *(() if self.vectors[1] else columns))
+        self.a = matrix(call, names.a, x, (*self.batch, self.m, self.k))
         self.floats: Matrix | None = None
         if a_dtype is not None:
             self.floats, self.a = self.a, replace(self.a, dtype=self._quantised(a_dtype))
         if packed is not None:
             self.b: Matrix | Panels = packed.panels(self.batch)
         else:
-            self.b = matrix(call, "b", y, (*self.batch, self.k, self.n))
+            self.b = matrix(call, names.b, y, (*self.batch, self.k, self.n))
         if self.a.dtype.is_integer and self.b.dtype.is_float:
             expected = f"one that multiplies with {self.a.dtype.name}"
             remedy = "convert one to the kind of the other"
-            raise DTypeError(message(call.name, "b", "dtype", self.b.dtype.name, expected, remedy))
+            raise DTypeError(message(call.name, names.b, "dtype", self.b.dtype.name, expected, remedy))
         self.zeros: list[tuple[Tensor, Matrix]] = []
         self.zero_sides: tuple[int | None, int | None] = (None, None)
         self.factors: list[tuple[Tensor, Matrix]] = []
@@ -128,13 +135,17 @@ class Product:
 
     def blocks(self, scale: Any, zero_point: Any, group: int | None) -> tuple[Any, Any]:
         """Take what blocks of b share, and every zero point of weights; the rest of (b_scale, b_zero_point) is left."""
-        given = {"b_scale": scale, "b_zero_point": zero_point}
-        for name, (x, size) in groups.taken(self.call, given, group, self.a, self.b, self.ranks[1], self.k).items():
-            lying = matrix(self.call, name, x, (*self.batch, x.shape[-2], self.n))
-            self.apart.append(x)
-            self.per_block[name] = x, PerBlock(size, lying)
-            given[name] = None
-        return given["b_scale"], given["b_zero_point"]
+        call, names, rank = self.call, self.names, self.ranks[1]
+        found = groups.taken(call, names, scale, zero_point, group, self.a.dtype, self.b, rank, self.k)
+        for key, name, x in zip(("b_scale", "b_zero_point"), (names.b_scale, names.b_zero_point), found, strict=True):
+            if x:
+                self.apart.append(x.given)
+                self.per_block[key] = x.values, per_block(call, names, name, x, self.batch, self.n)
+        if self.per_block and self.computed is not dtypes.float32:
+            actual, expected = f"beside {self.computed.name}", "beside float32"
+            given = " or ".join(name for name, x in zip((names.b_scale, names.b_zero_point), found, strict=True) if x)
+            raise PlanError(message(call.name, given, "per block", actual, expected, f"convert {names.a}"))
+        return None if found[0] else scale, None if found[1] else zero_point
 
     def _shared(self, name: str) -> PerBlock | None:
         """What `blocks` took under that name."""
@@ -144,7 +155,7 @@ class Product:
         """Take the zero points of integers."""
         places = list[int | None]()
         for name, value, dtype, axis in (
-            ("a_zero_point", a, self.a.dtype, 1), ("b_zero_point", b, self.b.dtype, 0),
+            ("a_zero_point", a, self.a.dtype, 1), (self.names.b_zero_point, b, self.b.dtype, 0),
         ):  # fmt: skip
             if value is None:
                 places.append(None)
@@ -159,20 +170,27 @@ class Product:
     def _zero(self, name: str, value: Any, dtype: DType, kept: DType, axis: int) -> None:
         """Take a zero point of integers of `dtype` that repeats along `axis` of the result; a number is `kept` so."""
         call = self.call
-        x = groups.zero_point(call, name, value, dtype, kept)
+        x = groups.integers(call, name, value, dtype, kept)
         self.apart.append(x)
+        self.zeros.append(self._repeated(name, x, axis))
+
+    def _repeated(self, name: str, x: Tensor, axis: int) -> tuple[Tensor, Matrix]:
+        """x [] or [..., M] (axis 1) or [..., N] (axis 0) as a source that repeats along `axis` of the result."""
+        check_shape(self.call, name, x, (*self.batch, self.whole[-1 - axis]))
         if x.ndim:
             x = x.unsqueeze(x.ndim - 1 + axis)
-        self.zeros.append((x, matrix(call, name, x, self.whole)))
+        return x, matrix(self.call, name, x, self.whole)
 
     def scales(self, a: Any, b: Any) -> None:
         """Take the scales of the operands: one for each row of a, one for each column of b, or one for all."""
         if self.floats and a is None:
             remedy = "pass what one unit of the integers stands for"
             raise OptionError(message(self.call.name, "a_scale", "", None, "given beside a_dtype", remedy))
-        for name, value, axis in (("a_scale", a, 1), ("b_scale", b, 0)):
+        names = self.names
+        for name, value, axis in (("a_scale", a, 1), (names.b_scale, b, 0)):
             if value is not None:
-                whose = "row of a" if axis else "column of b"
+                line = "row" if names.turned else "column"
+                whose = f"row of {names.a}" if axis else f"{line} of {names.b}"
                 self._scale(name, value, axis, self.ranks[1 - axis] - 1, whose)
 
     def _scale(self, name: str, value: Any, axis: int, most: int, whose: str) -> None:
@@ -187,9 +205,7 @@ class Product:
         if x.ndim > most:
             remedy = f"pass one scale for each {whose}"
             raise ShapeError(message(call.name, name, "rank", x.ndim, f"at most {most}", remedy))
-        if x.ndim:
-            x = x.unsqueeze(x.ndim - 1 + axis)
-        self.factors.append((x, matrix(call, name, x, self.whole)))
+        self.factors.append(self._repeated(name, x, axis))
 
     def requantise(self, scale: Any, zero_point: Any, out_dtype: Any) -> None:
         """Take what makes the sum an integer of 8 bits again."""
@@ -224,13 +240,10 @@ class Product:
         added = {name: call.operand(name, x, *addends) for name, x in (("c", c), ("bias", bias)) if x is not None}
         alpha, beta = (call.number(name, x, kind) for name, x in (("alpha", alpha), ("beta", beta)))
         self._check_float(result, kind, added, activation, alpha)
-        self.seen = (
-            *self.batch, *(() if self.vectors[0] else (self.m,)), *(() if self.vectors[1] else (self.n,))
-        )  # fmt: skip
         target = call.output(self.seen, result, out, self.apart)
         in_place = out is not None and any(t.address == target.address for t in added.values())
         self.target = target if self.seen == self.whole else target.reshape(self.whole)
-        matrices = {name: matrix(call, name, x, self.whole) for name, x in added.items()}
+        matrices = {name: self._addend(name, x) for name, x in added.items()}
         zeros, scales = [x for _, x in self.zeros], [x for _, x in self.factors]
         quantised = self._quantisation(zeros, scales) if self.floats else None
         if quantised and result.is_integer and not self.requantised:
@@ -254,6 +267,15 @@ class Product:
         parameters = [x for x, _ in (*self.per_block.values(), *self.zeros, *self.factors)]
         self.operands = [*map(in_bytes, self.given), *parameters, *added.values(), self.target]
 
+    def _addend(self, name: str, x: Tensor) -> Matrix:
+        """x, which broadcasts to the result, with the axes that the result leaves out."""
+        check_shape(self.call, name, x, self.seen)
+        if x.ndim and self.vectors[0]:
+            x = x.unsqueeze(x.ndim - 1)
+        if x.ndim and self.vectors[1]:
+            x = x.unsqueeze(x.ndim)
+        return matrix(self.call, name, x, self.whole)
+
     def _quantisation(self, zeros: list[Matrix], scales: list[Matrix]) -> Quantized:
         """How floats a become integers, which from now on are a."""
         assert self.floats  # there are some
@@ -266,7 +288,8 @@ class Product:
         """The dtype of the result."""
         if self.is_exact and self.k > engines.LONGEST:
             remedy = "cut K and add the products"
-            raise ShapeError(message(self.call.name, "a", "column count", self.k, f"at most {engines.LONGEST}", remedy))
+            expected = f"at most {engines.LONGEST}"
+            raise ShapeError(message(self.call.name, self.names.a, "column count", self.k, expected, remedy))
         if out_dtype is None:
             weights = self.b.dtype.is_integer and self.a.dtype.is_float
             half = self.a.dtype if self.a.dtype is self.b.dtype or weights else None
@@ -291,7 +314,8 @@ class Product:
                     raise OptionError(message(self.call.name, name, "", "given beside out_scale", expected, remedy))
             return
         # Beside an integer result the scale of a quantised a says what its integers are, and no more.
-        scaled += ["a_scale or b_scale"] if len(self.factors) > bool(self.floats) else []
+        both = f"a_scale or {self.names.b_scale}" if self.names is MATMUL else self.names.b_scale
+        scaled += [both] if len(self.factors) > bool(self.floats) else []
         if scaled and not result.is_float:
             remedy = "pass out_dtype='float32'"
             raise OptionError(message(self.call.name, scaled[0], "", f"given for {result.name}", "left out", remedy))
@@ -329,15 +353,42 @@ def in_bytes(x: Tensor) -> Tensor:
     return Tensor(x.buffer, Layout((1,), (8,), x.layout.offset_bits // 8 * 8, 8), dtypes.uint8)
 
 
-def _batch(call: Call, x: _Shape, y: _Shape) -> _Shape:
+def _batch(call: Call, names: Names, x: _Shape, y: _Shape) -> _Shape:
     """The batch dimensions of the product."""
     if x == y:
         return x
     try:
         return np.broadcast_shapes(x, y)
     except ValueError:
-        expected = f"one that broadcasts with a's {x}"
-        raise ShapeError(message(call.name, "b", "batch shape", y, expected, "reshape one of them")) from None
+        expected = f"one that broadcasts with {names.a}'s {x}"
+        raise ShapeError(message(call.name, names.b, "batch shape", y, expected, "reshape one of them")) from None
+
+
+def check_shape(call: Call, name: str, x: Tensor, due: _Shape) -> None:
+    """Whether x, as it was given, broadcasts to the shape that it repeats over.
+
+    Raises:  ShapeError.
+    """
+    try:
+        fits = np.broadcast_shapes(x.shape, due) == due
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(message(call.name, name, "shape", x.shape, f"one that broadcasts to {due}", "reshape it"))
+
+
+def per_block(call: Call, names: Names, name: str, x: groups.Block, batch: _Shape, n: int) -> PerBlock:
+    """What blocks of b[batch..., K, n] share.
+
+    Raises:  ShapeError if it has another shape.
+    """
+    blocks = x.values.shape[-2]
+    due = *batch, blocks, n
+    if x.given.ndim < x.values.ndim:
+        check_shape(call, name, x.given, (*batch, n))
+    else:
+        check_shape(call, name, x.given, (n, blocks) if names.turned else due)
+    return PerBlock(x.size, matrix(call, name, x.values, due))
 
 
 def matrix(call: Call, name: str, x: Tensor, shape: Sequence[int]) -> Matrix:

@@ -219,10 +219,10 @@ def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str
             name = c.b.engine
         if c.a.dtype.is_integer != packed.exact or not engines.takes(packed.a, c.a.dtype):
             name = c.b.engine
-            remedy = f"pack it again with pack(b, left={c.a.dtype.name!r})"
+            remedy = f"pack it again with left={c.a.dtype.name!r}"
             raise PlanError(message("matmul", "b", "engine", repr(name), f"one for {c.a.dtype.name}", remedy))
         if not packed.exact and c.spec.chunk % packed.depth:
-            expected, remedy = f"one for chunks of {c.spec.chunk}", "pack it again with pack(b, left='float32')"
+            expected, remedy = f"one for chunks of {c.spec.chunk}", "pack it again with left='float32'"
             raise PlanError(message("matmul", "b", "engine", repr(name), expected, remedy))
     # A block that is longer than a chunk ends where a chunk does.
     blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.per_block.values()]

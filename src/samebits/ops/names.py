@@ -1,0 +1,66 @@
+"""What a public function calls the operands of its product, so that its errors name what its caller wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from samebits.errors import DTypeError, PlanError, ShapeError, message
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of one function.
+
+    `b_shape`: the shape that b is given in.   `turned`: that is a weight [N, K], what its blocks share [N, blocks];
+    packed, it is [K, N] all the same.   `is_weight`: b is one matrix, without batch dimensions.
+    """
+
+    a: str = "a"
+    b: str = "b"
+    b_shape: str = "[..., {k}, N]"
+    b_scale: str = "b_scale"
+    b_zero_point: str = "b_zero_point"
+    b_group: str = "b_group"
+    turned: bool = False
+    is_weight: bool = False
+
+    def check_rank(self, call: str, shape: tuple[int, ...]) -> None:
+        """Whether b is a matrix where it must be one.
+
+        Raises:  ShapeError.
+        """
+        if self.is_weight and len(shape) != 2:
+            raise ShapeError(message(call, self.b, "rank", len(shape), 2, "pass a matrix, or use matmul"))
+
+    def check_rows(self, call: str, rows: int, k: int, is_packed: bool) -> None:
+        """Whether b, seen as [..., K, N], has as many rows as a has columns.
+
+        Raises:  ShapeError.
+        """
+        if rows != k:
+            side, remedy = "row", f"pass {self.b} of shape {self.b_shape.format(k=k)}"
+            if self.turned:
+                side, remedy = ("row", f"pack {self.b}.T of shape [{k}, N]") if is_packed else ("column", remedy)
+            raise ShapeError(message(call, self.b, f"{side} count", rows, f"{self.a}'s column count {k}", remedy))
+
+    def planned(self, call: str, plan: Callable[[], _T]) -> _T:
+        """What `plan` gives. A description knows no names, so errors of the gemm room speak of matmul's; they are
+        raised again with these."""
+        try:
+            return plan()
+        except (DTypeError, PlanError) as error:
+            _, operand, rest = str(error).split(" ", 2)
+            raise type(error)(f"{call}: {getattr(self, operand, operand)} {rest}") from None
+
+
+MATMUL = Names()
+PACK = Names(b_zero_point="zero_point", b_group="group")
+LINEAR = Names(
+    a="x", b="weight", b_shape="[N, {k}]", b_scale="weight_scale", b_zero_point="weight_zero_point", b_group="group",
+    turned=True, is_weight=True,
+)  # fmt: skip
+GRAD_INPUT = Names(a="dy", b="weight", b_shape="[{k}, K]", is_weight=True)
