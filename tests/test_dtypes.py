@@ -132,7 +132,9 @@ def test_a_row_is_one_object(row: DType) -> None:
 
 
 def test_unknown_dtypes_are_named() -> None:
-    for x in ("float33", "torch.float32", np.dtype(">f4"), torch.complex64, float, np.floating, np.integer, None):
+    names = ("float33", "torch.float32", np.dtype(">f4"), torch.complex64, float, np.floating, np.integer, None)
+    values = (True, np.True_, 1, np.float32(1), np.zeros(2), torch.zeros(2), jnp.zeros(2))
+    for x in (*names, *values):
         with pytest.raises(DTypeError) as error:
             dtypes.of(x)
         assert str(error.value) == (

@@ -473,6 +473,10 @@ VALUE_ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
         OptionError,
         lambda: Tensor.arange(0, 1, 0),
     ),
+    "Tensor.arange: (start, stop, step) is (0, True, 1), must be finite numbers, the last not 0; pass such numbers": (
+        OptionError,
+        lambda: Tensor.arange(True),
+    ),
     "Tensor.arange: (start, stop, step) is (0, 9223372036854775808, 1), must be those of fewer than 2**60 elements;"
     " use a larger step": (OptionError, lambda: Tensor.arange(2**63)),
     "Tensor.arange: (start, stop, step) is (0, 1, 5e-324), must be those of fewer than 2**60 elements;"

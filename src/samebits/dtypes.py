@@ -285,9 +285,9 @@ def of(x: object) -> DType:
         # An abstract type such as numpy.floating stands for no format, though NumPy may choose one.
         found = _BY_NUMPY.get(np.dtype(x)) if x not in _ABSTRACT else None
     else:
-        # torch names its dtypes torch.<name>; a JAX scalar type carries a NumPy dtype.
+        # torch names its dtypes torch.<name>; a JAX scalar type carries a NumPy dtype, as a value of one would.
         inner = getattr(x, "dtype", None)
-        if isinstance(inner, np.dtype):
+        if isinstance(inner, np.dtype) and isinstance(x, type):
             found = _BY_NUMPY.get(inner)
         else:
             found = _BY_NAME.get(str(x).removeprefix("torch.")) if str(x).startswith("torch.") else None

@@ -303,7 +303,7 @@ def arange(start: float, stop: float, step: float, dtype: DType, call: str) -> A
         DTypeError: The format does not have an element.
     """
     given = (start, stop, step)
-    is_number = all(isinstance(x, int | float | np.integer | np.floating) for x in given)
+    is_number = all(isinstance(x, int | float | np.integer | np.floating) and not isinstance(x, bool) for x in given)
     if not is_number or not step or not all(_is_whole(x) or math.isfinite(x) for x in given):
         expected = "finite numbers, the last not 0"
         raise OptionError(message(call, "(start, stop, step)", "", given, expected, "pass such numbers"))

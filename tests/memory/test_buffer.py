@@ -114,6 +114,10 @@ def test_a_device_is_a_value() -> None:
         "Device: kind is 'gpu', must be one of "
         "['cpu', 'cuda', 'cuda_host', 'cuda_managed', 'rocm', 'rocm_host']; name one of these"
     )
+    for index in (True, np.True_, 1.0, "1"):
+        with pytest.raises(DeviceError) as error:
+            Device("cuda", index)  # type: ignore[arg-type]
+        assert str(error.value) == f"Device: index is {index!r}, must be an int; count devices from 0"
 
 
 def test_a_handle_is_wrapped_with_its_owner() -> None:

@@ -97,9 +97,11 @@ def _size(call: Call, name: str, blocks: int, k: int, group: int | None, names: 
 def integers(call: Call, name: str, value: Any, dtype: DType, kept: DType) -> Tensor:
     """A zero point of integers of `dtype`, each in whole bytes; a number is `kept` so.
 
-    Raises:  DTypeError; OptionError if the format does not hold a number.
+    Raises:  DTypeError; OptionError if the format does not hold a number, or it is a bool.
     """
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, bool | np.bool_):
+        raise OptionError(message(call.name, name, "", repr(value), "an integer", "pass an int"))
+    if isinstance(value, int | np.integer):
         if not dtype.min <= value <= dtype.max:
             expected = f"within [{dtype.min}, {dtype.max}], as for {dtype.name}"
             raise OptionError(message(call.name, name, "", value, expected, "pass one that the format holds"))

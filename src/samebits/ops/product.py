@@ -196,7 +196,7 @@ class Product:
     def _scale(self, name: str, value: Any, axis: int, most: int, whose: str) -> None:
         """Take a scale that repeats along `axis` (0: rows, 1: columns) of the result; a number becomes a constant."""
         call, kind = self.call, self.computed
-        if isinstance(value, numbers.Real):
+        if isinstance(value, numbers.Real | np.bool_):
             x = call.constant(rounded(call.number(name, value, kind), kind))
         else:
             is_weight = axis == 0 and self.b.dtype.is_integer and self.a.dtype.is_float and kind is dtypes.float32
