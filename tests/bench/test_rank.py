@@ -22,7 +22,7 @@ from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.tiles import Tile, tile_for
 from samebits.kernels.gemm.tuned import SHIPPED, shipped
 from samebits.ops import matmul
-from samebits.ops.call import Prepared
+from samebits.ops.memo import Prepared
 
 ISA = isas.best()
 CUBE = Problem(40, 300, 200, float32, float32)

@@ -23,7 +23,7 @@ from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.tuned import Tuned
 from samebits.kernels.plan import Plan
 from samebits.ops import call as calls
-from samebits.ops.call import Prepared
+from samebits.ops.memo import Prepared
 from samebits.ops.product import Product, matrix
 from samebits.tensor import Tensor
 

@@ -99,7 +99,7 @@ ROWS: tuple[Isa, ...] = (
     Isa("avx512_bf16", 16, 32, _v4("avx512vnni", "avx512bf16"), ("lookup", _DOT16, _DOT8, _DOT_BF16)),
 )
 
-_forced: contextvars.ContextVar[Isa | None] = contextvars.ContextVar("samebits_isa", default=None)
+FORCED: contextvars.ContextVar[Isa | None] = contextvars.ContextVar("samebits_isa", default=None)
 
 
 def host_arch() -> str:
@@ -167,7 +167,7 @@ def best() -> Isa:
 
 def current() -> Isa:
     """The row in force here: the one forced by `use_isa`, else `best()`."""
-    return _forced.get() or best()
+    return FORCED.get() or best()
 
 
 @contextlib.contextmanager
@@ -178,8 +178,8 @@ def use_isa(isa: str | Isa) -> Iterator[Isa]:
     """
     row = named(isa) if isinstance(isa, str) else isa
     _check_available(row)
-    token = _forced.set(row)
+    token = FORCED.set(row)
     try:
         yield row
     finally:
-        _forced.reset(token)
+        FORCED.reset(token)

@@ -13,12 +13,12 @@ from samebits.native.capi import FASTCALL, OBJECT_TYPE, Function, Module, Value
 from samebits.native.dlpack_text import Facts, give_up, required
 from samebits.shapes import MAX_RANK
 
-__all__ = ["added", "integer", "layouts", "multiplied", "return_or_go_on"]
+__all__ = ["added", "integer", "layouts", "multiplied", "reading", "return_or_go_on"]
 
 
 def layouts(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
     """The constructors with their method tables, and what views are made with."""
-    _read(m)
+    reading(m)
     _pack(m)
     _product(m)
     _pitch(m)
@@ -61,7 +61,7 @@ def integer(f: Function, x: Value) -> Value:
     return number
 
 
-def _read(m: Module) -> None:
+def reading(m: Module) -> None:
     """`read(tuple, out) -> i64`: its integers, and how many they are; -1 where it is not a tuple of such."""
     f = m.function("read", "i64", "ptr", "ptr")
     source, out = f.arguments

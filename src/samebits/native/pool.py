@@ -37,10 +37,15 @@ def _entries() -> tuple[int, ...]:
     return compile.addresses(text, ("run", "worker", "wake", "spin"), target)
 
 
+def run_address() -> int:
+    """Where `run` is, for emitted code."""
+    return _entries()[0]
+
+
 @functools.cache
 def run_function() -> Any:
     """`run(table address)`, with the GIL released."""
-    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_entries()[0])
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(run_address())
 
 
 @functools.cache

@@ -48,11 +48,11 @@ def take(size_bytes: int) -> Block:
 
 
 def give(block: Block) -> None:
-    """Keep a block for this thread's next `take`; of too many, the smallest is let go."""
+    """Keep a block for this thread's next `take`, the first of its size; of too many, the smallest is let go."""
     if block.size_bytes:
         blocks = _kept.blocks
-        if blocks and block.size_bytes < blocks[-1].size_bytes:
-            bisect.insort(blocks, block, key=lambda kept: kept.size_bytes)
+        if blocks and block.size_bytes <= blocks[-1].size_bytes:
+            bisect.insort_left(blocks, block, key=lambda kept: kept.size_bytes)
         else:
             blocks.append(block)
         if len(blocks) > _KEEP:

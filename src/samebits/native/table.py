@@ -46,6 +46,12 @@ class _Frame:
 class Table:
     """Steps of one or more plans, ready to run on this machine.
 
+    Attributes:
+        template: The words, operands and addresses of the words themselves left out.
+        patches: For each slot where its address goes, and how many bytes on.
+        argument_words: Where the address of a word goes, and which word.
+        shares: Whether several threads can have something to do.
+
     Args:    plans: each plan with the slots of its operands (the workspace's slot last, if it has one).
              slots: how many slots there are.   threads: callers and workers that share each step.
     Raises:  NativeError if a kernel cannot be compiled; OptionError if threads is out of range.
@@ -62,14 +68,14 @@ class Table:
         self.scratch_bytes = max([in_lines(plan.scratch_bytes) for plan, _ in plans], default=0)
         self.steps: list[Step] = [step for plan, _ in plans for step in plan.steps if step.tasks]
         self.compiled = all(plan.isa.compiled for plan, _ in plans)
-        self._shares = threads > 1 and any(step.tasks > 1 for step in self.steps)
+        self.shares = threads > 1 and any(step.tasks > 1 for step in self.steps)
         if self.compiled:
             from samebits.native import pool  # LLVM is needed for compiled rows alone
 
             self._pool, self._run = pool, pool.run_function()
-        self._patches: list[list[tuple[int, int]]] = [[] for _ in range(slots)]
-        self._argument_words: list[tuple[int, int]] = []
-        self._template = self._layout(plans)
+        self.patches: list[list[tuple[int, int]]] = [[] for _ in range(slots)]
+        self.argument_words: list[tuple[int, int]] = []
+        self.template = self._layout(plans)
         self._frames: list[_Frame] = []
 
     def _layout(self, plans: Sequence[tuple[Plan, Sequence[int]]]) -> array[int]:
@@ -81,10 +87,10 @@ class Table:
                 if not step.tasks:
                     continue
                 words[at : at + STEP] = [self._kernel(step), 0, step.tasks, grain(step.tasks, self.threads)]
-                self._argument_words.append((at + 1, len(words)))
+                self.argument_words.append((at + 1, len(words)))
                 for argument in step.arguments:
                     if isinstance(argument, Operand):
-                        self._patches[mapping[argument.index]].append((len(words), argument.offset_bytes))
+                        self.patches[mapping[argument.index]].append((len(words), argument.offset_bytes))
                         words.append(0)
                     else:
                         words.append(argument)
@@ -103,7 +109,7 @@ class Table:
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = _Frame(self._template, self._argument_words)
+            frame = _Frame(self.template, self.argument_words)
         try:
             given = tuple(addresses)
             if frame.last != given:
@@ -129,18 +135,18 @@ class Table:
         frame.last = None  # half written if what follows raises
         for slot, new in enumerate(addresses):
             if known is None or known[slot] != new:
-                for position, offset in self._patches[slot]:
+                for position, offset in self.patches[slot]:
                     words[position] = new + offset
         frame.last = addresses
 
     def _run_native(self, frame: _Frame) -> None:
-        if self._shares:
+        if self.shares:
             frame.words[4] = self._pool.pool(self.threads).address
         self._run(frame.address)
 
     def _run_interpreted(self, words: array[int], temporary: int) -> None:
         with driver.default_float_environment():
-            for step, (_, at) in zip(self.steps, self._argument_words, strict=True):
+            for step, (_, at) in zip(self.steps, self.argument_words, strict=True):
                 interpreter.run(
                     step.spec,
                     words[at : at + len(step.arguments)].tolist(),

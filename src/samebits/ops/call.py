@@ -5,11 +5,9 @@ Start at `Call`: it validates, remembers the kind of the first operand, and laun
 
 from __future__ import annotations
 
-import functools
 import numbers
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,14 +26,11 @@ from samebits.errors import (
     ShapeError,
     message,
 )
-from samebits.kernels.gemm import PackedMatrix
-from samebits.kernels.plan import Plan
 from samebits.kinds import Kind, kind_of, to_kind
 from samebits.layout import Shape
-from samebits.memory import CPU, address_of, allocate
-from samebits.memory.pages import MAPPED
-from samebits.native import scratch
-from samebits.native.table import MAX_THREADS, alone
+from samebits.native.table import MAX_THREADS
+from samebits.ops import memo
+from samebits.ops.memo import Memo, Prepared, Signature, Target
 from samebits.tensor import Tensor
 
 # Work, in elements or multiply-adds, below which a second thread costs more than it gives (about 20 us of one core).
@@ -52,7 +47,7 @@ class Call:
         self.kind: Kind = kind_of(first)
         self.isa: Isa = isas.current()
         self.threads = check_threads(name, threads)
-        self._signature, _asked.signature = _asked.signature, None
+        self._signature, memo.asked.signature = memo.asked.signature, None
         self._given: list[tuple[object, Tensor, object]] = []
         self._constants: list[Tensor] = []
         self._ran: list[tuple[Prepared, tuple[Tensor, ...]]] = []
@@ -160,7 +155,7 @@ class Call:
             self._remember(self._signature, tensor, out)
         return to_kind(tensor, self.kind) if out is None else out
 
-    def _remember(self, signature: _Signature, result: Tensor, out: object) -> None:
+    def _remember(self, signature: Signature, result: Tensor, out: object) -> None:
         """Let the next such call skip to the table. Of this call's arrays only their places are kept, and nothing where
         two are views of one buffer, since those of the next call may not be."""
         position = {id(x): i for i, x in reversed(list(enumerate(signature.arrays)))}
@@ -185,18 +180,13 @@ class Call:
             if number is None or x.layout.offset_bits != offset:
                 return
             places.append(number)
-        if len(_memos) >= _MEMOS:
-            _memos.clear()
         unit = max([1, *(x.layout.pitch_bits >> 3 for x in operands)])
-        reused = result.nbytes if self.kind == "numpy" and result.nbytes >= MAPPED else 0
         target = None
         if out is not None:
             number = position[id(out)]
-            target = _Target(number, spans.pop(number), tuple(spans.items()))
-        _memos[signature.key] = _Memo(
-            self.isa, prepared, tuple(places), tuple(self._constants), result.shape, result.dtype, self.kind, reused,
-            unit - 1, target,
-        )  # fmt: skip
+            target = Target(number, spans.pop(number), tuple(spans.items()))
+        maker, constants = memo.maker(self.kind, result), tuple(self._constants)
+        memo.keep(signature.key, Memo(self.isa, prepared, tuple(places), constants, maker, unit - 1, target))
 
 
 def rounded(value: float, dtype: DType) -> npt.NDArray[Any]:
@@ -243,148 +233,6 @@ def _overlap(x: Tensor, y: Tensor) -> bool:
     return x.layout.overlaps(y.layout, (y.buffer.address - x.buffer.address) * 8) is not False
 
 
-class _Signature(NamedTuple):
-    """A call that may be remembered: its key, and its arrays in the order in which they came."""
-
-    key: Any
-    arrays: list[Any]
-
-
-class _Target(NamedTuple):
-    """The array given as `out`: its number among the arrays, the bytes from its address that it spans, and those of
-    the other arrays."""
-
-    number: int
-    span: tuple[int, int]
-    others: tuple[tuple[int, tuple[int, int]], ...]
-
-    def is_apart(self, addresses: list[int]) -> bool:
-        """Whether it lies before or behind every other array; one among the others has to be looked at."""
-        at = addresses[self.number]
-        low, high = at + self.span[0], at + self.span[1]
-        for i, (first, end) in self.others:  # each call waits for it: a generator would cost twice as much
-            if low < addresses[i] + end and addresses[i] + first < high:
-                break
-        else:
-            return True
-        return False
-
-
-class _Memo(NamedTuple):
-    """What a call with known kinds, dtypes, shapes, strides and options runs.
-
-    `places` are the plan's operands among the arrays, then the constants, then the result. `isa` and `constants` are
-    here to stay alive: the key holds the one's id, the plan's arguments the others' memory. `reused_bytes` are those of
-    a NumPy result so big that it takes memory that was used before. `target` is the result where it was given.
-    """
-
-    isa: Isa
-    prepared: Prepared
-    places: tuple[int, ...]
-    constants: tuple[Tensor, ...]
-    shape: Shape
-    dtype: DType
-    kind: Kind
-    reused_bytes: int
-    misaligned: int
-    target: _Target | None
-
-    def run(self, arrays: list[Any], addresses: list[int]) -> Any:
-        """The result for other arrays of the same signature, which lie at these addresses."""
-        for constant in self.constants:
-            addresses.append(constant.address)
-        if self.target is not None:
-            self.prepared.run([addresses[place] for place in self.places])
-            return arrays[self.target.number]
-        if self.kind == "numpy":
-            if self.reused_bytes:
-                out: Any = np.ndarray(self.shape, self.dtype.numpy, allocate(self.reused_bytes).array())
-            else:
-                out = np.empty(self.shape, self.dtype.numpy)
-            addresses.append(address_of(out))
-        else:
-            out = Tensor.empty(self.shape, self.dtype)
-            addresses.append(out.address)
-        self.prepared.run([addresses[place] for place in self.places])
-        return out
-
-
-class _Asked(threading.local):
-    """The call that `remembered` is about to make, for its `Call` to pick up."""
-
-    signature: _Signature | None = None
-
-
-_MEMOS = 4096
-_memos: dict[Any, _Memo] = {}
-_asked = _Asked()
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def remembered(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, except that a call on NumPy arrays, host Tensors and packed matrices like one before (kinds, dtypes,
-    shapes, strides, options, Isa row) goes straight to that call's table: validation and planning have given the same
-    answer already. Only where `out` lies among the other arrays is looked at each time.
-    """
-
-    @functools.wraps(function)
-    def wrapper(*arguments: P.args, **options: P.kwargs) -> R:
-        out: Any = options.get("out")
-        if out is not None and type(out) not in (np.ndarray, Tensor):
-            return function(*arguments, **options)
-        arrays: list[Any] = []
-        addresses: list[int] = []
-        owners: list[object] = []  # a buffer may be closed by another thread meanwhile
-        key: list[Any] = [function, id(isas.current()), *options]
-        every = 0
-        for value in (*arguments, *options.values()) if options else arguments:
-            kind = type(value)
-            if kind is PackedMatrix:
-                key += (kind, value.fits)  # type: ignore[attr-defined]
-                value = value.tensor  # type: ignore[attr-defined]
-                kind = Tensor
-            if kind is np.ndarray:
-                address = address_of(value)
-                key += (value.dtype, value.shape, value.strides)  # type: ignore[attr-defined]
-            elif kind in _PLAIN:
-                key += (kind, repr(value) if kind is float else value)
-                continue
-            elif kind is Tensor and value.buffer.device is CPU and not value.buffer.is_closed:  # type: ignore[attr-defined]
-                owners.append(value.buffer.owner)  # type: ignore[attr-defined]
-                address = value.buffer.address + (value.layout.offset_bits >> 3)  # type: ignore[attr-defined]
-                key += (value.dtype, value.layout)  # type: ignore[attr-defined]
-            else:
-                return function(*arguments, **options)
-            arrays.append(value)
-            addresses.append(address)
-            every |= address
-        if len(set(addresses)) < len(addresses):
-            ids = [id(x) for x in arrays]
-            if len(set(ids)) < len(ids):
-                key += ("one array as", *map(ids.index, ids))
-        if out is not None:
-            key.append(out.read_only if type(out) is Tensor else not out.flags.writeable)
-        whole = tuple(key)
-        memo = _memos.get(whole)
-        if (
-            memo is not None
-            and not every & memo.misaligned
-            and (memo.target is None or memo.target.is_apart(addresses))
-        ):
-            return memo.run(arrays, addresses)  # type: ignore[no-any-return]
-        _asked.signature = _Signature(whole, arrays)
-        try:
-            return function(*arguments, **options)
-        finally:
-            _asked.signature = None
-
-    return wrapper
-
-
-_PLAIN = frozenset([int, float, str, bool, type(None)])
-
-
 def check_threads(name: str, threads: int | None) -> int:
     """A `threads=` argument as a count; None is every usable core.
 
@@ -396,21 +244,3 @@ def check_threads(name: str, threads: int | None) -> int:
         return int(threads)
     expected = f"an integer from 1 to {MAX_THREADS}"
     raise OptionError(message(name, "threads", "", repr(threads), expected, "leave it out for every core"))
-
-
-class Prepared:
-    """A plan with its table: what the caches of the eager functions hold."""
-
-    __slots__ = ("plan", "table", "workspace_bytes")
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.table = alone(plan)
-        self.workspace_bytes = plan.workspace_bytes
-
-    def run(self, addresses: list[int]) -> None:
-        """Run the plan on operands at these addresses, in its order."""
-        workspace = scratch.take(self.workspace_bytes)
-        addresses.append(workspace.address)
-        self.table.run(addresses)
-        scratch.give(workspace)

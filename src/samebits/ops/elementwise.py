@@ -15,7 +15,8 @@ from samebits.errors import DTypeError, message
 from samebits.kernels import composites, elementwise, functions
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout
-from samebits.ops.call import Call, Prepared, remembered, rounded
+from samebits.ops.call import Call, rounded
+from samebits.ops.memo import Prepared, remembered
 from samebits.tensor import Tensor
 
 

@@ -14,7 +14,8 @@ import numpy as np
 from samebits import dtypes
 from samebits.errors import LayoutError, ShapeError, message
 from samebits.ops import matmul as products
-from samebits.ops.call import Call, remembered
+from samebits.ops.call import Call
+from samebits.ops.memo import remembered
 from samebits.ops.names import GRAD_INPUT
 from samebits.ops.product import Product
 from samebits.tensor import Tensor

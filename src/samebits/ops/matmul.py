@@ -17,7 +17,8 @@ from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import SB1, Contraction, Panels, PerBlock, Spec
 from samebits.kernels.plan import Plan
 from samebits.ops import groups
-from samebits.ops.call import Call, Prepared, remembered
+from samebits.ops.call import Call
+from samebits.ops.memo import Prepared, remembered
 from samebits.ops.names import LINEAR, PACK
 from samebits.ops.product import Product, in_bytes, matrix, operand, per_block
 from samebits.tensor import Tensor

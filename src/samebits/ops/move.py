@@ -20,7 +20,8 @@ from samebits.kernels import elementwise, narrow, reorder
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout, Shape, Storage
 from samebits.memory import allocate
-from samebits.ops.call import Call, Prepared
+from samebits.ops.call import Call
+from samebits.ops.memo import Prepared
 from samebits.tensor import Tensor
 
 Order = Literal["C", "F", "K"] | Sequence[SupportsIndex]

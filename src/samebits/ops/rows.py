@@ -12,7 +12,8 @@ from samebits.errors import LayoutError, ShapeError, message
 from samebits.kernels import composites, reduce
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout
-from samebits.ops.call import Call, Prepared, remembered
+from samebits.ops.call import Call
+from samebits.ops.memo import Prepared, remembered
 from samebits.shapes import check_index
 from samebits.tensor import Tensor
 

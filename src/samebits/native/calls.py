@@ -1,0 +1,109 @@
+"""Emitted code for eager calls like one before, where this interpreter allows it: `call_text` told what it needs.
+
+`known` gives the function that looks a call up, `record` keeps one for it. Results are those of Python, which does
+every call that is not kept.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from samebits import errors
+from samebits.codegen import isa as isas
+from samebits.layout import Layout
+from samebits.memory import CPU, Buffer
+from samebits.memory.pages import Block
+from samebits.native import call_text, compile, objects, pool, scratch
+from samebits.native.call_text import BLOCK, FRAME, FRAME_WORDS, HEAD, RESULT
+from samebits.native.table import Table
+from samebits.tensor import Tensor
+
+__all__ = ["RESULT", "Span", "known", "record"]
+
+# An array by its number, and the bytes from its address that it spans: the first, and the one after the last.
+Span = tuple[int, int, int]
+_KEPT = 4096
+_records: dict[bytes, tuple[object, ...]] = {}
+_held: list[object] = []
+
+
+@functools.cache
+def known(packed: type) -> Callable[[object, tuple[object, ...], dict[str, object]], Any] | None:
+    """`known(function, arguments, options)` of `call_text`; None where there can be none.
+
+    Args:    packed: the class of packed matrices.
+    """
+    if not (objects.is_known() and objects.array_is_known()):
+        return None
+    try:
+        slots = (objects.slot_offsets(cls) for cls in (Tensor, Buffer, Layout, packed, Block))
+        module = call_text.module(call_text.Facts(*slots))
+        host = next(row for row in isas.ROWS if row.compiled and row.available)
+        state, method = compile.addresses(module.text(), ("state", "method_known"), host.target())
+    except (errors.NativeError, ValueError):
+        return None
+    compile.keep_for_ever()
+    named: dict[str, object] = {
+        "none": None, "true": True, "false": False, "int_type": int, "float_type": float, "str_type": str,
+        "tuple_type": tuple, "array_type": np.ndarray, "tensor_type": Tensor, "buffer_type": Buffer,
+        "layout_type": Layout, "packed_type": packed, "cpu": CPU, "packed": "packed", "padded": "padded",
+        "forced": isas.FORCED, "no_key": b"", "records": _records, "take": scratch.take, "give": scratch.give,
+    }  # fmt: skip
+    words = {name: id(value) for name, value in named.items()} | {"run": pool.run_address(), "last_block": 0}
+    if module.words.keys() != words.keys():
+        raise ValueError(f"the state needs {sorted(module.words)}")
+    places = (ctypes.c_size_t * len(words)).from_address(state)
+    for name, value in words.items():
+        places[module.words[name]] = value
+    _held.append(named)
+    make = ctypes.pythonapi["PyCFunction_NewEx"]
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    function: Any = make(method, None, None)
+    return function  # type: ignore[no-any-return]
+
+
+def record(
+    key: bytes, table: Table, sources: Sequence[tuple[int, int]], workspace_bytes: int, misaligned: int,
+    made: tuple[Callable[..., object], object, object], target: tuple[Span, Sequence[Span]] | None, keep: object,
+) -> None:  # fmt: skip
+    """Keep what a call of this key runs.
+
+    Args:    table: with a slot for each of the sources, and behind them one for the workspace.
+             sources: the number of an array, or `RESULT`, or -1 for an address that is the same each time; and that.
+             misaligned: bits that no address may have.   made: what makes the result, and its two arguments.
+             target: the array given as out, and those that must lie apart from it.
+             keep: what the key tells by its address alone, and whoever has the memory at fixed addresses.
+    """
+    words, patches = table.template[:], [(at, FRAME, 8 * word) for at, word in table.argument_words]
+    if not table.compiled or len(words) > FRAME_WORDS:
+        return
+    shared_bytes = table.scratch_bytes * table.threads
+    patches.append((2, BLOCK, 0))
+    for (source, address), places in zip([*sources, (BLOCK, shared_bytes)], table.patches, strict=True):
+        for at, offset in places:
+            if source < 0:
+                words[at] = address + offset
+            else:
+                patches.append((at, source, address + offset))
+    own, others = target or ((-1, 0, 0), ())
+    head = {
+        "misaligned": misaligned, "block_bytes": shared_bytes + workspace_bytes, "words": len(words),
+        "patches": len(patches), "target": own[0], "low": own[1], "high": own[2], "others": len(others),
+    }  # fmt: skip
+    words = array("q", [head[name] for name in HEAD]) + words
+    for three in (*patches, *others):
+        words.extend(three)
+    if len(_records) >= _KEPT:
+        _records.clear()
+    workers = _pool_address if table.shares else None
+    _records[key] = (words.tobytes(), *made, workers, table.threads, keep)
+
+
+def _pool_address(threads: int) -> int:
+    return pool.pool(threads).address

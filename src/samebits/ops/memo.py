@@ -1,0 +1,245 @@
+"""Calls like one before: `remembered` takes them straight to their table, past validation and planning.
+
+Two ways give the same results. The one written in Python is the reference and the fallback. Emitted code
+(`native.calls`) takes what it knows in a tenth of the time, once so many calls came that it pays to have it compiled.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+
+from samebits.codegen import isa as isas
+from samebits.codegen.isa import Isa
+from samebits.kernels.gemm import PackedMatrix
+from samebits.kernels.plan import Plan
+from samebits.kinds import Kind
+from samebits.layout import Shape
+from samebits.memory import CPU, address_of, allocate
+from samebits.memory.pages import MAPPED
+from samebits.native import scratch
+from samebits.native.table import alone
+from samebits.tensor import Tensor
+
+
+class Prepared:
+    """A plan with its table: what the caches of the eager functions hold."""
+
+    __slots__ = ("plan", "table", "workspace_bytes")
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.table = alone(plan)
+        self.workspace_bytes = plan.workspace_bytes
+
+    def run(self, addresses: list[int]) -> None:
+        """Run the plan on operands at these addresses, in its order."""
+        workspace = scratch.take(self.workspace_bytes)
+        addresses.append(workspace.address)
+        self.table.run(addresses)
+        scratch.give(workspace)
+
+
+class Signature(NamedTuple):
+    """A call that may be remembered: its key, and its arrays in the order in which they came."""
+
+    key: Any
+    arrays: list[Any]
+
+
+class Target(NamedTuple):
+    """The array given as `out`: its number among the arrays, the bytes from its address that it spans, and those of
+    the other arrays."""
+
+    number: int
+    span: tuple[int, int]
+    others: tuple[tuple[int, tuple[int, int]], ...]
+
+    def is_apart(self, addresses: list[int]) -> bool:
+        """Whether it lies before or behind every other array; one among the others has to be looked at."""
+        at = addresses[self.number]
+        low, high = at + self.span[0], at + self.span[1]
+        for i, (first, end) in self.others:  # each call waits for it: a generator would cost twice as much
+            if low < addresses[i] + end and addresses[i] + first < high:
+                break
+        else:
+            return True
+        return False
+
+
+class Maker(NamedTuple):
+    """What makes a result: a function of a shape and a dtype of NumPy's or ours."""
+
+    make: Callable[[Any, Any], Any]
+    shape: Shape
+    dtype: object
+
+
+class Memo(NamedTuple):
+    """What a call with known kinds, dtypes, shapes, strides and options runs.
+
+    `places` are the plan's operands among the arrays, then the constants, then the result. `isa` and `constants` are
+    here to stay alive: the key holds the one's id, the plan's arguments the others' memory. `target` is the result
+    where it was given.
+    """
+
+    isa: Isa
+    prepared: Prepared
+    places: tuple[int, ...]
+    constants: tuple[Tensor, ...]
+    maker: Maker
+    misaligned: int
+    target: Target | None
+
+    def run(self, arrays: list[Any], addresses: list[int]) -> Any:
+        """The result for other arrays of the same signature, which lie at these addresses."""
+        for constant in self.constants:
+            addresses.append(constant.address)
+        if self.target is not None:
+            out = arrays[self.target.number]
+        else:
+            make, shape, dtype = self.maker
+            out = make(shape, dtype)
+            addresses.append(out.address if type(out) is Tensor else address_of(out))
+        self.prepared.run([addresses[place] for place in self.places])
+        return out
+
+
+class _Asked(threading.local):
+    """The call that `remembered` is about to make, for its `Call` to pick up."""
+
+    signature: Signature | None = None
+
+
+asked = _Asked()
+_MEMOS = 4096
+_memos: dict[Any, Memo] = {}
+# Remembered calls done in Python before emitted code is asked for, which is as many as lose what it costs to set up.
+_PATIENCE = 1000
+_waited = 0
+_known: Callable[[object, tuple[object, ...], dict[str, object]], Any] | None = None
+_PLAIN = frozenset([int, float, str, bool, type(None)])
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def keep(key: Any, memo: Memo) -> None:
+    """Let calls of this key run so from now on."""
+    if len(_memos) >= _MEMOS:
+        _memos.clear()
+    _memos[key] = memo
+
+
+def maker(kind: Kind, result: Tensor) -> Maker:
+    """What makes an array like a call's first result, of a dtype that NumPy has."""
+    if kind != "numpy":
+        return Maker(Tensor.empty, result.shape, result.dtype)
+    return Maker(_reused if result.nbytes >= MAPPED else np.empty, result.shape, result.dtype.numpy)
+
+
+def _reused(shape: Shape, dtype: np.dtype[Any]) -> Any:
+    """A NumPy array so big that it takes memory that was used before."""
+    return np.ndarray(shape, dtype, allocate(math.prod(shape) * dtype.itemsize).array())
+
+
+def remembered(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, except that a call on NumPy arrays, host Tensors and packed matrices like one before (kinds, dtypes,
+    shapes, strides, options, Isa row) goes straight to that call's table: validation and planning have given the same
+    answer already. Only where `out` lies among the other arrays is looked at each time.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*arguments: P.args, **options: P.kwargs) -> R:
+        unknown = b""
+        if _known is not None:
+            found = _known(function, arguments, options)
+            if type(found) is not bytes:
+                return found  # type: ignore[no-any-return]
+            unknown = found
+        out: Any = options.get("out")
+        if out is not None and type(out) not in (np.ndarray, Tensor):
+            return function(*arguments, **options)
+        arrays: list[Any] = []
+        addresses: list[int] = []
+        owners: list[object] = []  # a buffer may be closed by another thread meanwhile
+        key: list[Any] = [function, id(isas.current()), *options]
+        every = 0
+        for value in (*arguments, *options.values()) if options else arguments:
+            kind = type(value)
+            if kind is PackedMatrix:
+                key += (kind, value.fits)  # type: ignore[attr-defined]
+                value = value.tensor  # type: ignore[attr-defined]
+                kind = Tensor
+            if kind is np.ndarray:
+                address = address_of(value)
+                key += (value.dtype, value.shape, value.strides)  # type: ignore[attr-defined]
+            elif kind in _PLAIN:
+                key += (kind, repr(value) if kind is float else value)
+                continue
+            elif kind is Tensor and value.buffer.device is CPU and not value.buffer.is_closed:  # type: ignore[attr-defined]
+                owners.append(value.buffer.owner)  # type: ignore[attr-defined]
+                address = value.buffer.address + (value.layout.offset_bits >> 3)  # type: ignore[attr-defined]
+                key += (value.dtype, value.layout)  # type: ignore[attr-defined]
+            else:
+                return function(*arguments, **options)
+            arrays.append(value)
+            addresses.append(address)
+            every |= address
+        if len(set(addresses)) < len(addresses):
+            ids = [id(x) for x in arrays]
+            if len(set(ids)) < len(ids):
+                key += ("one array as", *map(ids.index, ids))
+        if out is not None:
+            key.append(out.read_only if type(out) is Tensor else not out.flags.writeable)
+        whole = tuple(key)
+        memo = _memos.get(whole)
+        if (
+            memo is not None
+            and not every & memo.misaligned
+            and (memo.target is None or memo.target.is_apart(addresses))
+        ):
+            if unknown:
+                _record(unknown, memo, len(arrays), (function, *arguments, *options, *options.values()))
+            elif _known is None and memo.prepared.table.compiled:
+                _count()
+            return memo.run(arrays, addresses)  # type: ignore[no-any-return]
+        asked.signature = Signature(whole, arrays)
+        try:
+            return function(*arguments, **options)
+        finally:
+            asked.signature = None
+
+    return wrapper
+
+
+def _count() -> None:
+    """One more call of a compiled table that emitted code would have taken."""
+    global _waited, _known
+    _waited += 1
+    if _waited >= _PATIENCE:
+        from samebits.native import calls  # LLVM is loaded: this takes about 5 ms
+
+        _waited, _known = 0, calls.known(PackedMatrix)
+
+
+def _record(key: bytes, memo: Memo, arrays: int, values: tuple[object, ...]) -> None:
+    """Let emitted code run a memo. Of arrays only what the key tells by addresses is kept, and not their memory."""
+    from samebits.native import calls
+
+    keep: list[object] = [memo]
+    for x in values:
+        if isinstance(x, PackedMatrix):
+            keep += x.dtype, x.engine, x.tensor.dtype
+        else:
+            keep.append(x.dtype if isinstance(x, np.ndarray | Tensor) else x)
+    fixed = [(-1, x.address) for x in memo.constants]
+    numbers = [*((i, 0) for i in range(arrays)), *fixed, (calls.RESULT, 0)]
+    target = memo.target and ((memo.target.number, *memo.target.span), [(i, *span) for i, span in memo.target.others])
+    sources = [numbers[place] for place in memo.places]
+    table, workspace_bytes = memo.prepared.table, memo.prepared.workspace_bytes
+    calls.record(key, table, sources, workspace_bytes, memo.misaligned, memo.maker, target, keep)
