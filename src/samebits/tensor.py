@@ -713,6 +713,11 @@ def _trusted(buffer: Buffer, layout: Layout, dtype: DType) -> Tensor:
     return tensor
 
 
+def in_new_memory(size_bytes: int, layout: Layout, dtype: DType) -> Tensor:
+    """A tensor of a layout that takes so many bytes, of arbitrary values, on the host; nothing is checked."""
+    return _trusted(allocate(size_bytes), layout, dtype)
+
+
 # All of so many elements are shown, of more three places at both ends of an axis; nothing of a tensor with so many axes
 # that even the summary would be larger than this.
 _WHOLE, _EDGES, _SHOWN = 100, 6, 10_000

@@ -19,12 +19,12 @@ from samebits.codegen.isa import Isa
 from samebits.kernels.gemm import PackedMatrix
 from samebits.kernels.plan import Plan
 from samebits.kinds import Kind
-from samebits.layout import Shape
+from samebits.layout import Layout, Shape
 from samebits.memory import CPU, address_of, allocate
 from samebits.memory.pages import MAPPED
 from samebits.native import scratch
 from samebits.native.table import alone
-from samebits.tensor import Tensor
+from samebits.tensor import Tensor, in_new_memory
 
 
 class Prepared:
@@ -73,10 +73,10 @@ class Target(NamedTuple):
 
 
 class Maker(NamedTuple):
-    """What makes a result: a function of a shape and a dtype of NumPy's or ours."""
+    """What makes a result: a function of a shape and a dtype of NumPy's, or of a layout and a dtype of ours."""
 
     make: Callable[[Any, Any], Any]
-    shape: Shape
+    place: Shape | Layout
     dtype: object
 
 
@@ -103,8 +103,8 @@ class Memo(NamedTuple):
         if self.target is not None:
             out = arrays[self.target.number]
         else:
-            make, shape, dtype = self.maker
-            out = make(shape, dtype)
+            make, place, dtype = self.maker
+            out = make(place, dtype)
             addresses.append(out.address if type(out) is Tensor else address_of(out))
         self.prepared.run([addresses[place] for place in self.places])
         return out
@@ -138,7 +138,8 @@ def keep(key: Any, memo: Memo) -> None:
 def maker(kind: Kind, result: Tensor) -> Maker:
     """What makes an array like a call's first result, of a dtype that NumPy has."""
     if kind != "numpy":
-        return Maker(Tensor.empty, result.shape, result.dtype)
+        layout = Layout.dense(result.shape, width_bits=result.dtype.width_bits)
+        return Maker(functools.partial(in_new_memory, layout.required_bytes), layout, result.dtype)
     return Maker(_reused if result.nbytes >= MAPPED else np.empty, result.shape, result.dtype.numpy)
 
 
