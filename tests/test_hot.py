@@ -86,16 +86,16 @@ print(sb.compile_exchange(), T.from_any(x).shape)
 def test_an_interrupted_installation_is_done_again() -> None:
     program = """
 from samebits.native import exchange
-python = exchange._python
+python = exchange.python_function
 def interrupted(name, *types):
     if name == "PyCapsule_New":
         raise KeyboardInterrupt
     return python(name, *types)
-exchange._python = interrupted
+exchange.python_function = interrupted
 try:
     sb.compile_exchange()
 except KeyboardInterrupt:
-    exchange._python = python
+    exchange.python_function = python
     print(told()[1], T.from_any(x).shape, sb.compile_exchange(), T.from_any(x).shape)
 """
     assert printed(program) == "False (2, 3) True (2, 3)"

@@ -11,6 +11,7 @@ import launch
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import samebits as sb
 from samebits import driver
@@ -331,19 +332,26 @@ def test_what_emitted_code_does(way, monkeypatch):
         lambda: sb.matmul(big, big.T, threads=2),
         lambda: sb.add(big, big),
         lambda: sb.grad_weight(sheet, sheet),
+        lambda: sb.add(t, t.flip(0)),
+        lambda: sb.matmul(t, u.T, bias=tensors[2]),
+        lambda: sb.linear(t, u, bias, out=torch_out),
+        lambda: sb.matmul(t.to(torch.bfloat16), u.to(torch.bfloat16).T),
+        lambda: sb.multiply(t.to(torch.int8), 3),
+        lambda: sb.exp(torch.ones(200, 300)),
     ]
+    t, u, torch_out = torch.from_numpy(x), torch.from_numpy(y.T.copy()), torch.empty(5, 9)
     expected = []
     for case in cases:
         out[:] = 1
         expected.append(case())
-        expected[-1] = type(expected[-1]), np.asarray(expected[-1]).tobytes()
+        expected[-1] = type(expected[-1]), sb.Tensor.from_any(expected[-1]).tobytes()
         case()
     if way == "emitted":
         in_emitted_code_alone(monkeypatch)
     for case, due in zip(cases, expected, strict=True):
         out[:] = 1
         found = case()
-        assert (type(found), np.asarray(found).tobytes()) == due
+        assert (type(found), sb.Tensor.from_any(found).tobytes()) == due
 
 
 def test_what_changes_between_calls_is_seen():
@@ -391,6 +399,40 @@ def test_only_exact_types_are_remembered():
             sb.max(x, 1, threads=2**70)
 
 
+def test_tensors_of_torch_are_taken_as_they_are_now():
+    x = torch.from_numpy(normal(4, 6))
+    due = (x - x.flip(1)).numpy().tobytes()
+    for _ in range(3):
+        assert sb.subtract(x, x.flip(1)).numpy().tobytes() == due
+    assert torch.equal(sb.subtract(x.t(), x.t()), torch.zeros(6, 4))
+    negated = torch.view_as_complex(torch.stack([x, x], -1)).conj().imag  # its memory holds x
+    assert negated.is_neg()
+    for _ in range(3):
+        with pytest.raises(sb.ExchangeError, match="still to be negated"):
+            sb.subtract(negated, negated)
+        assert torch.equal(sb.subtract(-negated, x), torch.zeros(4, 6))
+    x.requires_grad_()
+    for _ in range(3):
+        with pytest.raises(BufferError, match="require gradient"):
+            sb.subtract(x, x.flip(1))
+        with pytest.raises(BufferError, match="require gradient"):
+            sb.abs(torch.nn.Parameter(x.detach()))
+    x = x.detach()
+    for _ in range(3):
+        with torch.device("meta"):
+            assert sb.abs(x).device.type == "cpu"
+        with pytest.raises(BufferError, match="meta"):
+            sb.abs(x.to("meta"))
+    out = torch.empty(4, 6)
+    for _ in range(3):
+        assert sb.abs(x, out=out) is out
+        assert torch.equal(out, x.abs())
+        with pytest.raises(sb.LayoutError):
+            sb.softmax(x[:, :3], out=x[:, 1:4])
+    x.resize_(3, 8)
+    assert torch.equal(sb.abs(x), x.abs())
+
+
 def test_rows_threads_and_spans_have_results_of_their_own(way):
     x, y = normal(40, 50), normal(50, 60, seed=1)
     expected = sb.matmul(x, y).tobytes()
@@ -421,12 +463,15 @@ def test_remembered_calls_keep_no_reference_and_no_memory():
     x, y, out = normal(5, 40), normal(40, 33, seed=1), np.empty((5, 33), np.float32)
     bias = sb.Tensor.from_any(normal(33, seed=2))
     packed, scale = sb.pack(y), 2.5
-    kept = [x, y, out, bias, bias.buffer, packed, packed.tensor, scale, x.dtype, sb.dtypes.float32, memo._memos]
+    tensor = torch.from_numpy(normal(5, 40, seed=3))
+    kept = [tensor, x, y, out, bias, bias.buffer, packed, packed.tensor, scale]
+    kept += [tensor.dtype, x.dtype, sb.dtypes.float32, memo._memos]
 
     def run():
         sb.matmul(x, packed, bias=bias, alpha=scale, threads=1)
         sb.matmul(x, y, out=out)
         sb.add(bias, bias)
+        sb.exp(tensor)
         for wrong in ({"out": x}, {"alpha": None}):
             with pytest.raises(sb.SamebitsError):
                 sb.matmul(x, y, **wrong)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from samebits.native.capi import FASTCALL, OBJECT_TYPE, Function, Module, Value
-from samebits.native.dlpack_text import required
+from samebits.native.dlpack_text import BYTE_OFFSET, DATA, DEVICE, DEVICE_ID, NDIM, SHAPE, STRIDES, required
 from samebits.native.layout_text import reading
 from samebits.native.objects import ARRAY, WARNS, WRITABLE
 
@@ -55,6 +55,7 @@ def module(facts: Facts) -> Module:
     _array(m)
     _tensor(m, facts)
     _packed(m, facts)
+    _torch(m)
     _described(m)
     _is_apart(m)
     _filled(m)
@@ -97,11 +98,15 @@ def _array(m: Module) -> None:
     f.store(f.as_(flags & WRITABLE, "i64"), key, 8)
     f.store(first, key, 16)
     f.store(rank, key, 24)
-    shape, strides = f.load(x, ARRAY["shape"]), f.load(x, ARRAY["strides"])
+    f.ret(_steps(f, key, rank, f.load(x, ARRAY["shape"]), f.load(x, ARRAY["strides"])))
+
+
+def _steps(f: Function, key: Value, rank: Value, shape: Value, strides: Value) -> Value:
+    """Put extents and strides behind four words of a key; how many words there are."""
     with f.loop(rank) as i:
         f.store(f.load(shape, i * 8, "i64"), key, i * 16 + 32)
         f.store(f.load(strides, i * 8, "i64"), key, i * 16 + 40)
-    f.ret(rank * 2 + 4)
+    return rank * 2 + 4
 
 
 def _numbers(f: Function, source: Value, key: Value) -> Value:
@@ -173,12 +178,40 @@ def _packed(m: Module, facts: Facts) -> None:
     f.ret(count + rank + 5)
 
 
+def _torch(m: Module) -> None:
+    """`torch(x, key, places) -> i64`: the words that tell of torch's tensor on the host, which torch itself describes.
+
+    What needs a gradient or is still to be negated is no plain memory, as in `consume_text`.
+    """
+    f = m.function("torch", "i64", "ptr", "ptr", "ptr")
+    x, key, places = f.arguments
+    own, false = f.variable("ptr", x), f.state("false")
+    gradient = f.own(f.call("PyObject_GetAttr", x, f.state("requires_grad")))
+    negated = f.own(f.call("PyObject_VectorcallMethod", f.state("is_neg"), own.address, 1, None))
+    dtype, at = f.own(f.call("PyObject_GetAttr", x, f.state("dtype"))), f.stack("i64", 6)  # a DLTensor
+    with f.when(gradient.now.is_null | negated.now.is_null | dtype.now.is_null):
+        f.call("PyErr_Clear")
+        f.ret(0)
+    _refuse(f, (gradient.now != false) | (negated.now != false))
+    with f.when(f.call_pointer(f.state("torch_borrow"), "i32", x, at) != 0):
+        f.call("PyErr_Clear")
+        f.ret(0)
+    ndim, data = f.load(at, NDIM, "i32"), f.load(at, DATA, "i64")
+    _refuse(f, f.load(at, DEVICE, "i32") != 1, f.load(at, DEVICE_ID, "i32") != 0, ndim > RANK, data == 0)
+    rank = f.as_(ndim, "i64")
+    f.store(f.load(x, OBJECT_TYPE), key)
+    f.store(dtype.now, key, 8)
+    f.store(f.call("placed", places, x, data + f.load(at, BYTE_OFFSET, "i64"), x), key, 16)
+    f.store(rank, key, 24)
+    f.ret(_steps(f, key, rank, f.load(at, SHAPE), f.load(at, STRIDES)))
+
+
 def _described(m: Module) -> None:
     """`described(x, key, places) -> i64`: the words that tell of an argument; 0 where there are none."""
     f = m.function("described", "i64", "ptr", "ptr", "ptr")
     x, key, places = f.arguments
     type = f.load(x, OBJECT_TYPE)
-    for name in ("array", "packed", "tensor"):
+    for name in ("array", "packed", "tensor", "torch"):
         with f.when(type == f.state(f"{name}_type")):
             f.ret(f.call(name, x, key, places))
     none, true, false = (x == f.state(name) for name in ("none", "true", "false"))

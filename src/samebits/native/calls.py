@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from samebits.codegen import isa as isas
 from samebits.layout import Layout
 from samebits.memory import CPU, Buffer
 from samebits.memory.pages import Block
-from samebits.native import call_text, compile, objects, pool, scratch
+from samebits.native import call_text, compile, exchange, objects, pool, scratch
 from samebits.native.call_text import BLOCK, FRAME, FRAME_WORDS, HEAD, RESULT
 from samebits.native.table import Table
 from samebits.tensor import Tensor
@@ -28,17 +29,37 @@ __all__ = ["RESULT", "Span", "known", "record"]
 
 # An array by its number, and the bytes from its address that it spans: the first, and the one after the last.
 Span = tuple[int, int, int]
+Known = Callable[[object, tuple[object, ...], dict[str, object]], Any]
 _KEPT = 4096
 _records: dict[bytes, tuple[object, ...]] = {}
+# Everything that emitted code has the address of.
 _held: list[object] = []
+# DLPackExchangeAPI: dltensor_from_py_object_no_sync.
+_BORROW = 40
 
 
-@functools.cache
-def known(packed: type) -> Callable[[object, tuple[object, ...], dict[str, object]], Any] | None:
+def known(packed: type) -> Known | None:
     """`known(function, arguments, options)` of `call_text`; None where there can be none.
+
+    It knows torch's tensors where torch was imported before this was called last.
 
     Args:    packed: the class of packed matrices.
     """
+    made = _compiled(packed)
+    if made is None:
+        return None
+    function, words = made
+    torch = getattr(sys.modules.get("torch"), "Tensor", None)
+    api = None if torch is None else exchange.api_of(torch)
+    if api and (borrow := objects.word(api[1] + _BORROW)):
+        _held.append(api)
+        words["torch_borrow"].value, words["torch_type"].value = borrow, id(torch)
+    return function
+
+
+@functools.cache
+def _compiled(packed: type) -> tuple[Known, dict[str, ctypes.c_size_t]] | None:
+    """The function, and the words of its state."""
     if not (objects.is_known() and objects.array_is_known()):
         return None
     try:
@@ -54,18 +75,17 @@ def known(packed: type) -> Callable[[object, tuple[object, ...], dict[str, objec
         "tuple_type": tuple, "array_type": np.ndarray, "tensor_type": Tensor, "buffer_type": Buffer,
         "layout_type": Layout, "packed_type": packed, "cpu": CPU, "packed": "packed", "padded": "padded",
         "forced": isas.FORCED, "no_key": b"", "records": _records, "take": scratch.take, "give": scratch.give,
+        "requires_grad": "requires_grad", "is_neg": "is_neg", "dtype": "dtype",
     }  # fmt: skip
-    words = {name: id(value) for name, value in named.items()} | {"run": pool.run_address(), "last_block": 0}
-    if module.words.keys() != words.keys():
+    values = {name: id(value) for name, value in named.items()} | {"run": pool.run_address()}
+    if module.words.keys() != values.keys() | {"last_block", "torch_type", "torch_borrow"}:
         raise ValueError(f"the state needs {sorted(module.words)}")
-    places = (ctypes.c_size_t * len(words)).from_address(state)
-    for name, value in words.items():
-        places[module.words[name]] = value
+    words = {name: ctypes.c_size_t.from_address(state + 8 * at) for name, at in module.words.items()}
+    for name, value in values.items():
+        words[name].value = value
     _held.append(named)
-    make = ctypes.pythonapi["PyCFunction_NewEx"]
-    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-    function: Any = make(method, None, None)
-    return function  # type: ignore[no-any-return]
+    make = exchange.python_function("PyCFunction_NewEx", ctypes.py_object, *[ctypes.c_void_p] * 3)
+    return make(method, None, None), words
 
 
 def record(

@@ -30,7 +30,7 @@ from samebits.native.dlpack_text import Facts
 from samebits.native.produce_text import DTYPES
 from samebits.tensor import Tensor
 
-__all__ = ["REFERENCE", "compile_exchange", "is_installed"]
+__all__ = ["REFERENCE", "api_of", "compile_exchange", "is_installed", "python_function"]
 
 _KEPT_LAYOUTS, _KEPT_PRODUCERS = 4096, 64
 _lock = threading.RLock()
@@ -106,9 +106,11 @@ def _try_install() -> bool:
         return False
     compile.keep_for_ever()
     _fill(state, module.words)
-    new_function = _python("PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    new_method = _python("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-    new_capsule = _python("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    new_function = python_function(
+        "PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
+    )
+    new_method = python_function("PyDescr_NewMethod", ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+    new_capsule = python_function("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     places = [(cls, name) for cls, names in _METHODS for name in names]
     made: list[tuple[type, str, object]] = [
         # A built-in function is no descriptor: it is the same for the class and an instance, and nothing is bound.
@@ -123,7 +125,8 @@ def _try_install() -> bool:
     return True
 
 
-def _python(name: str, result: Any, *arguments: Any) -> Any:
+def python_function(name: str, result: Any, *arguments: Any) -> Any:
+    """A function of the C API."""
     function = ctypes.pythonapi[name]  # an object of its own, whose types nobody else sets
     function.restype, function.argtypes = result, arguments
     return function
@@ -162,7 +165,7 @@ def _fill(state: int, words: dict[str, int]) -> None:
     _held.extend([*named.values(), _API_NAME])
     _fill_dtypes(state, words)
     # At the interpreter's end the list dies before the last capsule may.
-    _python("Py_IncRef", None, ctypes.py_object)(_held)
+    python_function("Py_IncRef", None, ctypes.py_object)(_held)
 
 
 def _fill_dtypes(state: int, words: dict[str, int]) -> None:
@@ -246,31 +249,34 @@ def _to_torch(capsule: object) -> object:
 
 def _add_producer(type: type) -> Row | None:
     """How an object of that type is asked through C, remembered; None where it cannot be."""
-    # What a class inherits says nothing of a `__dlpack__` that it overrides.
-    name = "__dlpack_c_exchange_api__"
-    api = None
-    if name in vars(type):
-        # What cannot be had is not there: `__dlpack__` is the other way.
-        with contextlib.suppress(Exception):
-            api = getattr(type, name)
+    api = api_of(type)
     row: Row | None = None
-    if api is not None and _major(api) == 1:
-        row = (api, None, None, None, None, None)
+    if api is not None:
+        row = (api[0], None, None, None, None, None)
         if (type.__module__, type.__name__) == ("torch", "Tensor"):
             torch = sys.modules["torch"]
-            row = (api, "requires_grad", "is_neg", "dtype", torch.int8, torch.uint8)
+            row = (api[0], "requires_grad", "is_neg", "dtype", torch.int8, torch.uint8)
     if len(_producers) >= _KEPT_PRODUCERS:
         _producers.clear()
     _producers[type] = row
     return row
 
 
-def _major(capsule: object) -> int | None:
-    """The major version of an exchange API, or None where this is none."""
-    if not _python("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(capsule, _API_NAME):
-        return None
-    pointer = _python("PyCapsule_GetPointer", ctypes.c_size_t, ctypes.py_object, ctypes.c_char_p)
-    return objects.word(pointer(capsule, _API_NAME), ctypes.c_uint32)
+def api_of(type: type) -> tuple[object, int] | None:
+    """The capsule and the address of a class's own exchange API; None where it has none of major version 1."""
+    # What a class inherits says nothing of a `__dlpack__` that it overrides.
+    name = "__dlpack_c_exchange_api__"
+    if name in vars(type):
+        # What cannot be had is not there: `__dlpack__` is the other way.
+        with contextlib.suppress(Exception):
+            capsule = getattr(type, name)
+            valid = python_function("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+            pointer = python_function("PyCapsule_GetPointer", ctypes.c_size_t, ctypes.py_object, ctypes.c_char_p)
+            if valid(capsule, _API_NAME):
+                address = pointer(capsule, _API_NAME)
+                if objects.word(address, ctypes.c_uint32) == 1:
+                    return capsule, address
+    return None
 
 
 if hasattr(os, "register_at_fork"):

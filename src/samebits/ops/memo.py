@@ -6,16 +6,20 @@ Two ways give the same results. The one written in Python is the reference and t
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
+from samebits import hot
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
 from samebits.kernels.gemm import PackedMatrix
 from samebits.kernels.plan import Plan
 from samebits.kinds import Kind
@@ -105,7 +109,7 @@ class Memo(NamedTuple):
         else:
             make, place, dtype = self.maker
             out = make(place, dtype)
-            addresses.append(out.address if type(out) is Tensor else address_of(out))
+            addresses.append(address_of(out) if type(out) is np.ndarray else Tensor.from_any(out).address)
         self.prepared.run([addresses[place] for place in self.places])
         return out
 
@@ -137,10 +141,11 @@ def keep(key: Any, memo: Memo) -> None:
 
 def maker(kind: Kind, result: Tensor) -> Maker:
     """What makes an array like a call's first result, of a dtype that NumPy has."""
-    if kind != "numpy":
-        layout = Layout.dense(result.shape, width_bits=result.dtype.width_bits)
-        return Maker(functools.partial(in_new_memory, layout.required_bytes), layout, result.dtype)
-    return Maker(_reused if result.nbytes >= MAPPED else np.empty, result.shape, result.dtype.numpy)
+    if kind == "numpy":
+        return Maker(_reused if result.nbytes >= MAPPED else np.empty, result.shape, result.dtype.numpy)
+    layout = Layout.dense(result.shape, width_bits=result.dtype.width_bits)
+    make = _torch if kind == "torch" else in_new_memory
+    return Maker(functools.partial(make, layout.required_bytes), layout, result.dtype)
 
 
 def _reused(shape: Shape, dtype: np.dtype[Any]) -> Any:
@@ -148,10 +153,31 @@ def _reused(shape: Shape, dtype: np.dtype[Any]) -> Any:
     return np.ndarray(shape, dtype, allocate(math.prod(shape) * dtype.itemsize).array())
 
 
+def _torch(size_bytes: int, layout: Layout, dtype: DType) -> Any:
+    """torch's tensor."""
+    return in_new_memory(size_bytes, layout, dtype).torch()
+
+
+def _of_torch(x: object) -> Tensor | None:
+    """A tensor on the host that is exactly torch's, as ours."""
+    torch = sys.modules.get("torch")
+    if torch is not None and type(x) is torch.Tensor:
+        with contextlib.suppress(Exception):  # the function itself says why it cannot be had
+            tensor = Tensor.from_any(x)
+            return tensor if tensor.buffer.device is CPU else None
+    return None
+
+
+def _is_read_only(out: object) -> bool:
+    if type(out) is np.ndarray:
+        return not out.flags.writeable
+    return type(out) is Tensor and out.read_only
+
+
 def remembered(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, except that a call on NumPy arrays, host Tensors and packed matrices like one before (kinds, dtypes,
-    shapes, strides, options, Isa row) goes straight to that call's table: validation and planning have given the same
-    answer already. Only where `out` lies among the other arrays is looked at each time.
+    """`function`, except that a call on arrays of NumPy and torch, host Tensors and packed matrices like one before
+    (kinds, dtypes, shapes, strides, options, Isa row) goes straight to that call's table: validation and planning have
+    given the same answer already. Only where `out` lies among the other arrays is looked at each time.
     """
 
     @functools.wraps(function)
@@ -162,9 +188,6 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
             if type(found) is not bytes:
                 return found  # type: ignore[no-any-return]
             unknown = found
-        out: Any = options.get("out")
-        if out is not None and type(out) not in (np.ndarray, Tensor):
-            return function(*arguments, **options)
         arrays: list[Any] = []
         addresses: list[int] = []
         owners: list[object] = []  # a buffer may be closed by another thread meanwhile
@@ -186,6 +209,10 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
                 owners.append(value.buffer.owner)  # type: ignore[attr-defined]
                 address = value.buffer.address + (value.layout.offset_bits >> 3)  # type: ignore[attr-defined]
                 key += (value.dtype, value.layout)  # type: ignore[attr-defined]
+            elif (tensor := _of_torch(value)) is not None:
+                owners.append(tensor)
+                address = tensor.address
+                key += (kind, tensor.dtype, tensor.layout)
             else:
                 return function(*arguments, **options)
             arrays.append(value)
@@ -195,8 +222,8 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
             ids = [id(x) for x in arrays]
             if len(set(ids)) < len(ids):
                 key += ("one array as", *map(ids.index, ids))
-        if out is not None:
-            key.append(out.read_only if type(out) is Tensor else not out.flags.writeable)
+        if (out := options.get("out")) is not None:
+            key.append(_is_read_only(out))
         whole = tuple(key)
         memo = _memos.get(whole)
         if (
@@ -206,7 +233,7 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
         ):
             if unknown:
                 _record(unknown, memo, len(arrays), (function, *arguments, *options, *options.values()))
-            elif _known is None and memo.prepared.table.compiled:
+            elif memo.prepared.table.compiled:
                 _count()
             return memo.run(arrays, addresses)  # type: ignore[no-any-return]
         asked.signature = Signature(whole, arrays)
@@ -226,6 +253,7 @@ def _count() -> None:
         from samebits.native import calls  # LLVM is loaded: this takes about 5 ms
 
         _waited, _known = 0, calls.known(PackedMatrix)
+        hot.act()  # results for torch go out by exchange
 
 
 def _record(key: bytes, memo: Memo, arrays: int, values: tuple[object, ...]) -> None:
