@@ -490,12 +490,24 @@ def test_remembered_calls_keep_no_reference_and_no_memory():
     tracemalloc.stop()
     assert [sys.getrefcount(z) for z in kept] == before
     assert grown < 20_000
-    array = normal(5, 40)
-    alive = weakref.ref(array)
+
+
+def test_remembered_calls_let_go_of_their_arrays():
+    x = normal(5, 40)
+    for kind in (np.copy, torch.tensor):
+        array, out = kind(x), kind(x)
+        alive = weakref.ref(array), weakref.ref(out)
+        for _ in range(3):
+            sb.abs(array)
+            sb.exp(array, out=out)
+        del array, out
+        assert [one() for one in alive] == [None, None]
+    packed = sb.pack(x)
+    buffer = weakref.ref(packed.tensor.buffer)
     for _ in range(3):
-        sb.abs(array)
-    del array
-    assert alive() is None
+        sb.matmul(x[:, :5], packed)
+    del packed
+    assert buffer() is None
 
 
 def test_threads_run_the_same_and_other_calls_at_once():

@@ -265,7 +265,7 @@ def _record(key: bytes, memo: Memo, arrays: int, values: tuple[object, ...]) -> 
         if isinstance(x, PackedMatrix):
             keep += x.dtype, x.engine, x.tensor.dtype
         else:
-            keep.append(x.dtype if isinstance(x, np.ndarray | Tensor) else x)
+            keep.append(getattr(x, "dtype", x))
     fixed = [(-1, x.address) for x in memo.constants]
     numbers = [*((i, 0) for i in range(arrays)), *fixed, (calls.RESULT, 0)]
     target = memo.target and ((memo.target.number, *memo.target.span), [(i, *span) for i, span in memo.target.others])
