@@ -40,6 +40,13 @@ _KEPT_BYTES = 256 * 1024
 # Up to so many rows B is read where it lies: packing it would cost more than the sums (24 x 4096 x 4096: 6.6 GB/s of B
 # streamed and 4.7 packed on the way). Where a word holds several elements packing pays sooner.
 _STREAMED_ROWS, _STREAMED_ALWAYS = 24, 8
+# Streamed sums cost each row the same for any K, and what they save grows with K: so many words along K pay for a row,
+# where rows of B are contiguous and where columns are. Time packed over streamed, uint8 x int8, N = 1024, at M = 2, 4
+# and 8: rows, K = 64: 1.06 1.01 0.88; columns, K = 64: 0.63 0.38 0.25, K = 512: 1.28 1.17 0.88, 2048: 1.87 1.66 1.24.
+_ROW_WORDS, _COLUMN_WORDS = 5, 20
+# Up to so many elements of B the sums of its columns cost less than a step for those of A's rows (int8, time with the
+# step over without at M = 4: K = N = 64: 1.32, K = N = 256: 1.02, K = 256 and N = 1024: 0.90).
+_SUMMED = 1 << 16
 # More rows than always may turn squares of B as often, once for as many rows as registers hold.
 _TURNED = 2
 # Columns of a strip: as long runs as B has, where its rows are contiguous, while the sums stay in the second cache.
@@ -226,7 +233,8 @@ def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str
             raise PlanError(message("matmul", "b", "engine", repr(name), expected, remedy))
     # A block that is longer than a chunk ends where a chunk does.
     blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.per_block.values()]
-    few_rows = isinstance(c.b, Matrix) and c.m <= _STREAMED_ALWAYS
+    few = c.m <= _STREAMED_ALWAYS and math.prod(c.batch) * c.k * c.n >= _SUMMED
+    few_rows = isinstance(c.b, Matrix) and (few or form == STREAMED)
     return engines.choose(c.a.dtype, right, c.spec.chunk, isa, rejected, name, blocks, few_rows)
 
 
@@ -289,7 +297,11 @@ def _check(c: Contraction, nr: int, isa: Isa, form: str | None, engine: Engine) 
     if form is not None and form not in possible:
         given = PACKED if isinstance(c.b, Panels) else "unpacked"
         raise OptionError(message("plan", "form", f"for {given} b", repr(form), f"one of {possible}", "leave it away"))
-    if form == STREAMED and c.k and (reason := _not_streamed(c, words_of(engine, c.a.dtype, c.b.dtype), isa)):
+    if (
+        form == STREAMED
+        and c.k
+        and (reason := _not_streamed(c, words_of(engine, c.a.dtype, c.b.dtype), _STREAMED_ROWS))
+    ):
         raise OptionError(message("plan", "form", "", repr(form), f"another: {reason}", "leave it away"))
 
 
@@ -339,7 +351,7 @@ def _form(
     if needs_sums:
         rejected.append((FUSED, "the zero points of a need the sums of b's columns first"))
         return STAGED
-    if c.k and (reason := _not_streamed(c, words, isa)):
+    if c.k and (reason := _not_streamed(c, words, _streamed_rows(c, words, isa))):
         rejected.append((STREAMED, reason))
     elif c.k:
         rejected.append((FUSED, f"{c.m} rows use each element of B {c.m} times: packing it would cost more"))
@@ -351,12 +363,21 @@ def _form(
     return STAGED
 
 
-def _not_streamed(c: Contraction, words: tuple[Words, Words], isa: Isa) -> str | None:
-    """Why B cannot be read where it lies, or should not be."""
+def _streamed_rows(c: Contraction, words: tuple[Words, Words], isa: Isa) -> int:
+    """The most rows for which B is read where it lies."""
     assert isinstance(c.b, Matrix)  # the caller looked
-    most = _STREAMED_ROWS if words[1].depth == 1 else _STREAMED_ALWAYS
-    if kind(c.b) == "transpose":
+    most, lies = _STREAMED_ROWS if words[1].depth == 1 else _STREAMED_ALWAYS, kind(c.b)
+    if lies == "transpose":
         most = min(most, max(_STREAMED_ALWAYS, _TURNED * Shape.highest(isa.lanes, isa)))
+    if c.a.dtype.is_integer and c.b.dtype.is_integer:
+        paid = -(-c.k // words[1].depth) // (_ROW_WORDS if lies == "copy" else _COLUMN_WORDS)
+        most = min(most, max(1, paid))
+    return most
+
+
+def _not_streamed(c: Contraction, words: tuple[Words, Words], most: int) -> str | None:
+    """Why B cannot be read where it lies, or should not be for more rows than `most`."""
+    assert isinstance(c.b, Matrix)  # the caller looked
     if c.m > most:
         return f"{c.m} rows use each element of B more than {most} times: packing it pays"
     if c.zeros[0] is not None or words[0].offset:
