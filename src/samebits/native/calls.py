@@ -29,16 +29,13 @@ __all__ = ["RESULT", "Span", "known", "record"]
 
 # An array by its number, and the bytes from its address that it spans: the first, and the one after the last.
 Span = tuple[int, int, int]
-Known = Callable[[object, tuple[object, ...], dict[str, object]], Any]
 _KEPT = 4096
 _records: dict[bytes, tuple[object, ...]] = {}
-# Everything that emitted code has the address of.
-_held: list[object] = []
 # DLPackExchangeAPI: dltensor_from_py_object_no_sync.
 _BORROW = 40
 
 
-def known(packed: type) -> Known | None:
+def known(packed: type) -> Any:
     """`known(function, arguments, options)` of `call_text`; None where there can be none.
 
     It knows torch's tensors where torch was imported before this was called last.
@@ -52,13 +49,13 @@ def known(packed: type) -> Known | None:
     torch = getattr(sys.modules.get("torch"), "Tensor", None)
     api = None if torch is None else exchange.api_of(torch)
     if api and (borrow := objects.word(api[1] + _BORROW)):
-        _held.append(api)
+        function.__self__["torch"] = torch, api
         words["torch_borrow"].value, words["torch_type"].value = borrow, id(torch)
     return function
 
 
 @functools.cache
-def _compiled(packed: type) -> tuple[Known, dict[str, ctypes.c_size_t]] | None:
+def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
     """The function, and the words of its state."""
     if not (objects.is_known() and objects.array_is_known()):
         return None
@@ -83,9 +80,13 @@ def _compiled(packed: type) -> tuple[Known, dict[str, ctypes.c_size_t]] | None:
     words = {name: ctypes.c_size_t.from_address(state + 8 * at) for name, at in module.words.items()}
     for name, value in values.items():
         words[name].value = value
-    _held.append(named)
-    make = exchange.python_function("PyCFunction_NewEx", ctypes.py_object, *[ctypes.c_void_p] * 3)
-    return make(method, None, None), words
+    make = exchange.python_function(
+        "PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
+    )
+    function = make(method, named, None)
+    # It holds what its code has the address of, and stays: at the interpreter's end it may be called after modules died.
+    exchange.python_function("Py_IncRef", None, ctypes.py_object)(function)
+    return function, words
 
 
 def record(
