@@ -84,7 +84,7 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
         "PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
     )
     function = make(method, named, None)
-    # It holds what its code has the address of, and stays: at the interpreter's end it may be called after modules died.
+    # It holds what its code has the address of, and stays: it may be called when the interpreter ends and modules died.
     exchange.python_function("Py_IncRef", None, ctypes.py_object)(function)
     return function, words
 

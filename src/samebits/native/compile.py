@@ -187,7 +187,7 @@ def link_all(code: bytes, symbols: tuple[str, ...]) -> tuple[int, ...]:
 
 
 def keep_for_ever() -> None:
-    """What is linked, now or later, stays until the process is gone, however late it is called: it is never unloaded."""
+    """What is linked, now or later, is never unloaded: it may be called until the process is gone."""
     with _lock:
         for held in (_jit(), _linked):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
