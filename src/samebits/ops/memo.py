@@ -123,8 +123,9 @@ class _Asked(threading.local):
 asked = _Asked()
 _MEMOS = 4096
 _memos: dict[Any, Memo] = {}
-# Remembered calls done in Python before emitted code is asked for, which is as many as lose what it costs to set up.
-_PATIENCE = 1000
+# Remembered calls done in Python before emitted code is set up: they have lost a fifth of the 5 ms that this takes, and
+# LLVM and kernels, which such a process has loaded, took 20 times as long.
+_PATIENCE = 250
 _waited = 0
 _known: Callable[[object, tuple[object, ...], dict[str, object]], Any] | None = None
 _PLAIN = frozenset([int, float, str, bool, type(None)])
@@ -247,13 +248,21 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
 
 def _count() -> None:
     """One more call of a compiled table that emitted code would have taken."""
-    global _waited, _known
+    global _waited
     _waited += 1
     if _waited >= _PATIENCE:
-        from samebits.native import calls  # LLVM is loaded: this takes about 5 ms
+        _waited = 0
+        compile_known()
 
-        _waited, _known = 0, calls.known(PackedMatrix)
-        hot.act()  # results for torch go out by exchange
+
+def compile_known() -> bool:
+    """Set up emitted code for remembered calls now; whether there is any. Without this it comes after 250 of them."""
+    global _known
+    from samebits.native import calls
+
+    _known = calls.known(PackedMatrix)
+    hot.act()  # results for torch go out by exchange
+    return _known is not None
 
 
 def _record(key: bytes, memo: Memo, arrays: int, values: tuple[object, ...]) -> None:
