@@ -11,6 +11,37 @@ import samebits as sb
 F32 = np.float32
 X, W, INTEGERS = np.ones((2, 4), F32), np.ones((4, 2), F32), np.ones((4, 2), np.int8)
 
+NUMBERS: dict[str, Callable[[Any], object]] = {
+    "matmul: alpha": lambda x: sb.matmul(X, W, alpha=x),
+    "matmul: beta": lambda x: sb.matmul(X, W, beta=x),
+    "matmul: a_scale": lambda x: sb.matmul(X, W, a_scale=x),
+    "matmul: b_scale": lambda x: sb.matmul(X, INTEGERS, b_scale=x),
+    "matmul: out_scale": lambda x: sb.matmul(INTEGERS, INTEGERS.T, a_scale=1.0, b_scale=1.0, out_scale=x),
+    "plan_matmul: a_scale": lambda x: sb.plan_matmul(X, W, a_scale=x),
+    "linear: weight_scale": lambda x: sb.linear(X, INTEGERS.T, weight_scale=x),
+    "layer_norm: eps": lambda x: sb.layer_norm(X, eps=x),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_bool_is_no_number(name: str) -> None:
+    for value in (True, np.True_, False):
+        with pytest.raises(sb.OptionError) as error:
+            NUMBERS[name](value)
+        assert str(error.value) == f"{name} is {value!r}, must be a number; pass a float"
+    assert all(NUMBERS[name](one) is not None for one in (1, 1.0, np.int64(1), np.float64(1)))
+
+
+SCALES = ("matmul: a_scale", "matmul: b_scale", "matmul: out_scale", "linear: weight_scale")
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_bools_are_no_scales(name: str) -> None:
+    with pytest.raises(sb.DTypeError) as error:
+        NUMBERS[name](np.ones(2, bool))
+    assert str(error.value).startswith(f"{name} dtype is bool, must be float32")
+
+
 POINTS: dict[str, Callable[[Any], object]] = {
     "matmul: a_zero_point": lambda x: sb.matmul(INTEGERS, INTEGERS.T, a_zero_point=x),
     "matmul: b_zero_point": lambda x: sb.matmul(X, INTEGERS, b_zero_point=x),

@@ -130,7 +130,7 @@ class Call:
         Raises:  OptionError if it is no real number.
         """
         try:
-            if isinstance(value, numbers.Real):
+            if not isinstance(value, bool) and isinstance(value, numbers.Real):
                 number = float(value)
                 if dtype is float64 or number == 1.0:
                     return number
