@@ -11,6 +11,7 @@ import launch
 import ml_dtypes
 import numpy as np
 import pytest
+import remembering
 import torch
 
 import samebits as sb
@@ -21,21 +22,7 @@ from samebits.memory import HostResource, use_resource
 from samebits.native import calls
 from samebits.ops import memo
 
-
-def forget():
-    memo._memos.clear()
-    calls._records.clear()
-
-
-@pytest.fixture(autouse=True, params=["python", "emitted"])
-def way(request, monkeypatch):
-    """Who does the remembered calls: each test is run both ways, from an empty memo."""
-    known = calls.known(gemm.PackedMatrix)
-    assert known is not None
-    monkeypatch.setattr(memo, "_known", known if request.param == "emitted" else None)
-    monkeypatch.setattr(memo, "_PATIENCE", 1 << 60)
-    forget()
-    return request.param
+pytestmark = pytest.mark.usefixtures("way")
 
 
 def normal(*shape, seed=0):
@@ -213,10 +200,10 @@ def test_numbers_round_once_whatever_the_callers_float_environment():
         rounded_up = [one() for value in values for one in calls(value)]
     finally:
         library.fesetround(0)
-    forget()  # constants are remembered
+    remembering.forget()  # constants are remembered
     with launch.flushing():
         flushed = [one() for value in values for one in calls(value)]
-    forget()
+    remembering.forget()
     due = [one() for value in values for one in calls(value)]
     for found in (rounded_up, flushed):
         assert [x.tobytes() for x in found] == [x.tobytes() for x in due]

@@ -29,7 +29,8 @@ RESULT, BLOCK, FRAME = MOST, MOST + 1, MOST + 2
 # then the number of the array given as out (or -1), its first byte and the one after its last, and how many others are
 # compared with them. Behind the table's words come patches (position, address, offset) and others (number, span).
 HEAD = ("misaligned", "block_bytes", "words", "patches", "target", "low", "high", "others")
-# Bytes to the places' words: first how many arrays, then of each the object, its address, and what owns its memory.
+# Bytes to the places' words: first how many arrays, then of each the object, its address, and a reference to what owns
+# its memory: a buffer may be closed by another thread, or by what a garbage collection runs, as soon as it was read.
 # Behind the arguments' addresses there is room for those of `RESULT`, `BLOCK` and `FRAME`.
 _OBJECTS, _ADDRESSES, _OWNERS, _PLACES = (8 * word for word in (1, 2 + MOST, 5 + 2 * MOST, 6 + 3 * MOST))
 # The word of a table that holds the pool.
@@ -60,7 +61,8 @@ def module(facts: Facts) -> Module:
     _is_apart(m)
     _filled(m)
     _block(m, facts)
-    _known(m, facts)
+    _answer(m, facts)
+    _known(m)
     m.method("method_known", "known", "known", FASTCALL, "The result of a call like one before, or its key.")
     return m
 
@@ -79,7 +81,7 @@ def _placed(m: Module) -> None:
     count = f.load(places, 0, "i64")
     f.store(x, places, count * 8 + _OBJECTS)
     f.store(address, places, count * 8 + _ADDRESSES)
-    f.store(owner, places, count * 8 + _OWNERS)
+    f.store(f.incref(owner), places, count * 8 + _OWNERS)
     f.store(count + 1, places)
     with f.loop(count) as i, f.when(f.load(places, i * 8 + _OBJECTS) == x):
         f.ret(i)
@@ -272,10 +274,22 @@ def _block(m: Module, facts: Facts) -> None:
     f.ret(f.call("PyObject_Vectorcall", f.state("take"), number.address, 1, None))
 
 
-def _known(m: Module, facts: Facts) -> None:
-    """`known(function, arguments, options)`: the result, or the key of a call without a record."""
+def _known(m: Module) -> None:
+    """`known(function, arguments, options)`: the answer, after which the owners of memory are let go."""
     f = m.function("known", "ptr", "ptr", "ptr", "i64", "ptr")
     _, args, _, _ = f.arguments
+    places = f.stack("i64", _PLACES // 8)
+    f.store(f.constant(0), places)
+    answer = f.call("answer", args, places)
+    with f.loop(f.load(places, 0, "i64")) as i:
+        f.call("Py_DecRef", f.load(places, i * 8 + _OWNERS))
+    f.ret(answer)
+
+
+def _answer(m: Module, facts: Facts) -> None:
+    """`answer(args, places)`: the result, or the key of a call without a record."""
+    f = m.function("answer", "ptr", "ptr", "ptr")
+    args, places = f.arguments
     function, arguments, options = (f.load(args, 8 * i) for i in range(3))
     positional = f.call("PyTuple_Size", arguments)
 
@@ -285,8 +299,7 @@ def _known(m: Module, facts: Facts) -> None:
 
     give_up(positional + f.call("PyDict_Size", options) > MOST)
     # The result is described behind the last argument.
-    key, places = f.stack("i64", _HEADER + _ROOM * (MOST + 1)), f.stack("i64", _PLACES // 8)
-    f.store(f.constant(0), places)
+    key = f.stack("i64", _HEADER + _ROOM * (MOST + 1))
     forced = f.own()
     with f.when(f.call("PyContextVar_Get", f.state("forced"), f.state("none"), forced.address) != 0):
         f.ret(None)
@@ -324,11 +337,8 @@ def _run(f: Function, facts: Facts, record: Value, end: Value, places: Value, gi
     item = [f.call("PyTuple_GetItem", record, i) for i in range(6)]
     head, count, addresses = f.call("PyBytes_AsString", item[0]), f.load(places, 0, "i64"), f.at(places, _ADDRESSES)
     every = f.variable("i64", 0)
-    held = f.own(required(f, f.call("PyTuple_New", count)))
     with f.loop(count) as i:
         every.set(every.now | f.load(addresses, i * 8, "i64"))
-        # A buffer may be closed by another thread meanwhile.
-        f.call("PyTuple_SetItem", held.now, i, f.incref(f.load(places, i * 8 + _OWNERS)))
     give_up((every.now & _field(f, head, "misaligned")) != 0)
     patched = f.at(f.at(head, 8 * len(HEAD)), (_field(f, head, "words") + _field(f, head, "patches") * 3) * 8)
     target = _field(f, head, "target")

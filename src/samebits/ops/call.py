@@ -186,7 +186,7 @@ class Call:
             number = position[id(out)]
             target = Target(number, spans.pop(number), tuple(spans.items()))
         maker, constants = memo.maker(self.kind, result), tuple(self._constants)
-        memo.keep(signature.key, Memo(self.isa, prepared, tuple(places), constants, maker, unit - 1, target))
+        memo.keep(signature, Memo(self.isa, prepared, tuple(places), constants, maker, unit - 1, target))
 
 
 def rounded(value: float, dtype: DType) -> npt.NDArray[Any]:

@@ -50,10 +50,18 @@ class Prepared:
 
 
 class Signature(NamedTuple):
-    """A call that may be remembered: its key, and its arrays in the order in which they came."""
+    """A call that may be remembered: its key, its arrays in the order in which they came, and itself."""
 
-    key: Any
+    key: tuple[Any, ...]
     arrays: list[Any]
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def is_unchanged(self) -> bool:
+        """Whether the arrays are still described so: another thread may set the shape of one in place."""
+        now = _described(self.function, self.arguments, self.options)
+        return now is not None and now[0] == self.key
 
 
 class Target(NamedTuple):
@@ -100,6 +108,13 @@ class Memo(NamedTuple):
     misaligned: int
     target: Target | None
 
+    def fits(self, addresses: list[int]) -> bool:
+        """Whether arrays of the same signature that lie at these addresses may be taken as they are."""
+        every = 0
+        for address in addresses:
+            every |= address
+        return not every & self.misaligned and (self.target is None or self.target.is_apart(addresses))
+
     def run(self, arrays: list[Any], addresses: list[int]) -> Any:
         """The result for other arrays of the same signature, which lie at these addresses."""
         for constant in self.constants:
@@ -129,15 +144,19 @@ _PATIENCE = 250
 _waited = 0
 _known: Callable[[object, tuple[object, ...], dict[str, object]], Any] | None = None
 _PLAIN = frozenset([int, float, str, bool, type(None)])
+# A key, arrays, where they lie, and who owns what may be closed meanwhile by another thread.
+_Described = tuple[tuple[Any, ...], list[Any], list[int], list[object]]
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def keep(key: Any, memo: Memo) -> None:
-    """Let calls of this key run so from now on."""
+def keep(signature: Signature, memo: Memo) -> None:
+    """Let calls of this signature run so from now on, if it is still that of the call which the memo was made of."""
+    if not signature.is_unchanged():
+        return
     if len(_memos) >= _MEMOS:
         _memos.clear()
-    _memos[key] = memo
+    _memos[signature.key] = memo
 
 
 def maker(kind: Kind, result: Tensor) -> Maker:
@@ -175,6 +194,45 @@ def _is_read_only(out: object) -> bool:
     return type(out) is Tensor and out.read_only
 
 
+def _described(function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> _Described | None:
+    """What decides the plan of a call, and where its arrays lie; None where that is not told by a key."""
+    arrays: list[Any] = []
+    addresses: list[int] = []
+    owners: list[object] = []
+    key: list[Any] = [function, id(isas.current()), *options]
+    for value in (*arguments, *options.values()) if options else arguments:
+        kind = type(value)
+        if kind is PackedMatrix:
+            key += (kind, value.fits)
+            value = value.tensor
+            kind = Tensor
+        if kind is np.ndarray:
+            address = address_of(value)
+            key += (value.dtype, value.shape, value.strides)
+        elif kind in _PLAIN:
+            key += (kind, repr(value) if kind is float else value)
+            continue
+        elif kind is Tensor and value.buffer.device is CPU and not value.buffer.is_closed:
+            owners.append(value.buffer.owner)
+            address = value.buffer.address + (value.layout.offset_bits >> 3)
+            key += (value.dtype, value.layout)
+        elif (tensor := _of_torch(value)) is not None:
+            owners.append(tensor)
+            address = tensor.address
+            key += (kind, tensor.dtype, tensor.layout)
+        else:
+            return None
+        arrays.append(value)
+        addresses.append(address)
+    if len(set(addresses)) < len(addresses):
+        ids = [id(x) for x in arrays]
+        if len(set(ids)) < len(ids):
+            key += ("one array as", *map(ids.index, ids))
+    if (out := options.get("out")) is not None:
+        key.append(_is_read_only(out))
+    return tuple(key), arrays, addresses, owners
+
+
 def remembered(function: Callable[P, R]) -> Callable[P, R]:
     """`function`, except that a call on arrays of NumPy and torch, host Tensors and packed matrices like one before
     (kinds, dtypes, shapes, strides, options, Isa row) goes straight to that call's table: validation and planning have
@@ -189,55 +247,18 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
             if type(found) is not bytes:
                 return found  # type: ignore[no-any-return]
             unknown = found
-        arrays: list[Any] = []
-        addresses: list[int] = []
-        owners: list[object] = []  # a buffer may be closed by another thread meanwhile
-        key: list[Any] = [function, id(isas.current()), *options]
-        every = 0
-        for value in (*arguments, *options.values()) if options else arguments:
-            kind = type(value)
-            if kind is PackedMatrix:
-                key += (kind, value.fits)  # type: ignore[attr-defined]
-                value = value.tensor  # type: ignore[attr-defined]
-                kind = Tensor
-            if kind is np.ndarray:
-                address = address_of(value)
-                key += (value.dtype, value.shape, value.strides)  # type: ignore[attr-defined]
-            elif kind in _PLAIN:
-                key += (kind, repr(value) if kind is float else value)
-                continue
-            elif kind is Tensor and value.buffer.device is CPU and not value.buffer.is_closed:  # type: ignore[attr-defined]
-                owners.append(value.buffer.owner)  # type: ignore[attr-defined]
-                address = value.buffer.address + (value.layout.offset_bits >> 3)  # type: ignore[attr-defined]
-                key += (value.dtype, value.layout)  # type: ignore[attr-defined]
-            elif (tensor := _of_torch(value)) is not None:
-                owners.append(tensor)
-                address = tensor.address
-                key += (kind, tensor.dtype, tensor.layout)
-            else:
-                return function(*arguments, **options)
-            arrays.append(value)
-            addresses.append(address)
-            every |= address
-        if len(set(addresses)) < len(addresses):
-            ids = [id(x) for x in arrays]
-            if len(set(ids)) < len(ids):
-                key += ("one array as", *map(ids.index, ids))
-        if (out := options.get("out")) is not None:
-            key.append(_is_read_only(out))
-        whole = tuple(key)
-        memo = _memos.get(whole)
-        if (
-            memo is not None
-            and not every & memo.misaligned
-            and (memo.target is None or memo.target.is_apart(addresses))
-        ):
+        described = _described(function, arguments, options)
+        if described is None:
+            return function(*arguments, **options)
+        key, arrays, addresses, _owners = described
+        memo = _memos.get(key)
+        if memo is not None and memo.fits(addresses):
             if unknown:
-                _record(unknown, memo, len(arrays), (function, *arguments, *options, *options.values()))
+                _record(unknown, memo, len(arrays), function, arguments, options)
             elif memo.prepared.table.compiled:
                 _count()
             return memo.run(arrays, addresses)  # type: ignore[no-any-return]
-        asked.signature = Signature(whole, arrays)
+        asked.signature = Signature(key, arrays, function, arguments, options)
         try:
             return function(*arguments, **options)
         finally:
@@ -265,16 +286,26 @@ def compile_known() -> bool:
     return _known is not None
 
 
-def _record(key: bytes, memo: Memo, arrays: int, values: tuple[object, ...]) -> None:
+def _record(
+    key: bytes,
+    memo: Memo,
+    arrays: int,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+) -> None:
     """Let emitted code run a memo. Of arrays only what the key tells by addresses is kept, and not their memory."""
     from samebits.native import calls
 
-    keep: list[object] = [memo]
-    for x in values:
+    keep: list[object] = [memo, function]
+    for x in (*arguments, *options, *options.values()):
         if isinstance(x, PackedMatrix):
             keep += x.dtype, x.engine, x.tensor.dtype
         else:
             keep.append(getattr(x, "dtype", x))
+    # No record is of None: this is the key again, of what is kept. Another thread may have set a shape in place.
+    if _known is None or _known(None, arguments, options)[8:] != key[8:]:
+        return
     fixed = [(-1, x.address) for x in memo.constants]
     numbers = [*((i, 0) for i in range(arrays)), *fixed, (calls.RESULT, 0)]
     target = memo.target and ((memo.target.number, *memo.target.span), [(i, *span) for i, span in memo.target.others])
