@@ -162,7 +162,7 @@ class NumpyBuilder:
         rules.indexed(p.dtype)
         return int(self._memory(p, i, 1)[0])
 
-    def prefetch(self, p: Pointer, i: int) -> None:
+    def prefetch(self, p: Pointer, i: int, level: int = 1) -> None:
         """Nothing to compute."""
 
     # -- making vectors --------------------------------------------------------------------------------------

@@ -109,12 +109,12 @@ class Memory(Shuffles):
             value = self.w.value(f"{extend} {kind} {value} to i64")
         return Index(self.w, value)
 
-    def prefetch(self, p: Pointer, i: Any) -> None:
+    def prefetch(self, p: Pointer, i: Any, level: int = 1) -> None:
         address = self._address(p, i)
         self.intrinsic(
             "llvm.prefetch.p0",
             "void",
-            [("ptr", address), ("i32", "0"), ("i32", "3"), ("i32", "1")],
+            [("ptr", address), ("i32", "0"), ("i32", str(4 - level)), ("i32", "1")],
         )
 
 

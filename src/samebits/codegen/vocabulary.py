@@ -98,7 +98,8 @@ class Builder(Protocol):
     def load_index(self, p: Pointer, i: Index) -> Index:
         """The integer element i as an index (sign- or zero-extended by its dtype)."""
 
-    def prefetch(self, p: Pointer, i: Index) -> None: ...
+    def prefetch(self, p: Pointer, i: Index, level: int = 1) -> None:
+        """Ask for the line of element i, into the cache of that level: 1, 2 or 3."""
 
     # -- making vectors ----------------------------------------------------------------------------------------
     def constant(self, value: float | bool, dtype: DType, width: int) -> Vector:

@@ -35,8 +35,11 @@ _DECODED_ROWS, _DECODED_FMA_ROWS = 12, 96
 # Floats that are sources beside float32: they are widened exactly.
 _WIDENED = tuple(row for row in ROWS if row.is_float and row.width_bits <= 16 and row.width_bits % 8 == 0)
 _KC_LEAST = 256
-# What is kept of C in scratch stays in the second cache beside the block of A.
-_KEPT_BYTES = 256 * 1024
+# What is kept of C in scratch is visited once a block of K and asked for ahead: the third cache will do, and what it has
+# no room for costs another packing of A (256 x 4096 x 4096 of bfloat16: 209 GFLOP/s with 256 KB and 214 with 2 MB).
+_KEPT_BYTES = 2048 * 1024
+# Staged panels of B that stay in the third cache until they are used.
+_CACHED_BYTES = 8 * 1024 * 1024
 # Up to so many rows B is read where it lies: packing it would cost more than the sums (24 x 4096 x 4096: 6.6 GB/s of B
 # streamed and 4.7 packed on the way). Where a word holds several elements packing pays sooner.
 _STREAMED_ROWS, _STREAMED_ALWAYS = 24, 8
@@ -119,10 +122,12 @@ class Choice:
 
     @property
     def asks(self) -> int:
-        """Lines of the next panel that each micropanel asks for in a turn, so that together they ask for all: a power
-        of two, so that kernels are shared, and at most 4 (K = N = 4096, packed, M = 16 and 32: float32 90 to 100 and 97
-        to 106 GFLOP/s, uint8 x int8 389 to 432 and 406 to 438 GOP/s; 8 would be slower)."""
-        lines = self.nr * self.engine.word.size_bytes * UNROLL // LINE_BYTES
+        """Lines of what is read next that each micropanel asks for in a turn, so that together they ask for all. It is a
+        power of two, so that kernels are shared, and at most 4 (K = N = 4096, packed, M = 16 and 32: float32 90 to 100
+        and 97 to 106 GFLOP/s, uint8 x int8 389 to 432 and 406 to 438 GOP/s; 8 would be slower)."""
+        right = self.words[1]
+        size = right.pointer.size_bytes * right.depth if self.form in (FUSED, DECODED) else self.engine.word.size_bytes
+        lines = self.nr * size * UNROLL // LINE_BYTES
         return 1 << (min(4, max(1, -(-lines // self.m_step))) - 1).bit_length()
 
     @property
@@ -181,7 +186,7 @@ def choose(
         engine = engines.FMA32 if name is None else engine.safe
         words, steps, size = words_of(engine, c.a.dtype, c.b.dtype), engine.steps(c.k), engine.word.size_bytes
         nr, chunk = tile.nv * engine.lanes(isa), _chunk(c, engine)
-    blocks = blocks or blocks_for(c.m, steps, form, size, sizes)
+    blocks = blocks or blocks_for(c.m, steps, form, size, sizes, _runs_down(c))
     kc = chunk * max(1, blocks.kc // chunk)
     rows = tiles.cut(c.m, tile.mr)
     wide = tiles.columns(rows.heights[0], tile, isa)
@@ -192,11 +197,12 @@ def choose(
         n_step = _strip(c, isa, engine, panels, threads, nr)
     group = wide
     if form == FUSED:
-        group = max(1, min(GROUP, _GROUP_BYTES // (size * kc * nr), n_step) // wide) * wide
+        several = 1 if _runs_down(c) else min(GROUP, _GROUP_BYTES // (size * kc * nr), n_step)
+        group = max(1, several // wide) * wide
     round_panels = panels
     if form == STAGED:
         whole = size_words(engine, c.k, nr) * size * math.prod(c.batch)
-        room = max(wide, sizes.staged_bytes // max(1, whole) // wide * wide)
+        room = max(wide, _staged_bytes(c, whole * panels, sizes) // max(1, whole) // wide * wide)
         n_step = min(n_step, room)
         round_panels = room // n_step * n_step
     return Choice(
@@ -305,14 +311,15 @@ def _check(c: Contraction, nr: int, isa: Isa, form: str | None, engine: Engine) 
         raise OptionError(message("plan", "form", "", repr(form), f"another: {reason}", "leave it away"))
 
 
-def blocks_for(m: int, steps: int, form: str, size: int, sizes: Sizes) -> Blocks:
+def blocks_for(m: int, steps: int, form: str, size: int, sizes: Sizes, runs_down: bool = False) -> Blocks:
     """KC as long as K allows, in equal parts, MC what then fits `sizes.a_bytes`; all of M as one block while KC stays
-    long enough. Where B is packed on the way KC is short, so that more panels can be packed together.
+    long enough. Where B is packed on the way KC is short, so that more panels can be packed together; but where it runs
+    down K (`_runs_down`) KC is how long memory is read without a jump.
 
     512 x 3072, packed: 108 GFLOP/s with KC 1024 and 111 with 768 at K = 768; 128 x 768: 111 with 512, 113 with 768.
     """
     elements = sizes.a_bytes // size
-    if form == FUSED:
+    if form == FUSED and not (runs_down and m * _KC_LEAST <= elements):
         return Blocks(elements // _KC_LEAST, 1 << 40, _KC_LEAST)
     few, many = (kc * float32.size_bytes // size for kc in (sizes.kc_few_rows, sizes.kc))
     longest = few if m * few <= elements else many
@@ -385,6 +392,19 @@ def _not_streamed(c: Contraction, words: tuple[Words, Words], most: int) -> str 
     if c.per_block:
         return "blocks of b share scales or zero points, which are kept in panels"
     return "neither rows nor columns of b are contiguous" if kind(c.b) == "gather" else None
+
+
+def _staged_bytes(c: Contraction, whole: int, sizes: Sizes) -> int:
+    """What a round of staged panels may take of `whole` bytes: a part of the third cache, where packing A again for each
+    round costs less than panels that go through memory (512 x 4096 x 4096 of bfloat16: 198 and 203 GFLOP/s)."""
+    rounds = -(-whole // _CACHED_BYTES)
+    return min(sizes.staged_bytes, _CACHED_BYTES if (rounds - 1) * c.m <= c.n else whole)
+
+
+def _runs_down(c: Contraction) -> bool:
+    """Whether b's columns are contiguous, so that packing reads long runs along K and only a panel at a time: 16 runs
+    side by side, 8 KB apart, come with 9 GB/s from memory where they are of 1 KB, of 8 KB with 36."""
+    return isinstance(c.b, Matrix) and kind(c.b) == "transpose"
 
 
 def _checked(c: Contraction, engine: Engine) -> bool:

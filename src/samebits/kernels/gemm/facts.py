@@ -5,7 +5,7 @@ for bfloat16 the exponent of the lowest bit that is set in any of them, or `SUBN
 from __future__ import annotations
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
-from samebits.dtypes import bfloat16, int32, uint32
+from samebits.dtypes import bfloat16, int32, uint16, uint32
 from samebits.kernels.gemm.engine import Engine
 
 # Less than any pair of exponents may sum to, twice over; and what a column of zeros has.
@@ -18,10 +18,11 @@ def emit(b: Builder, engine: Engine, nr: int) -> Function:
         return _sums(b, engine, nr)
 
     def body(words: Pointer, steps: Index, facts: Pointer) -> None:
-        lowest = [b.constant(0xFFFFFFFF, uint32, nr)]
+        lowest, halves = [b.constant(0xFFFF, uint16, nr * 2)], b.local(uint16, nr * 2)
         for s in b.loop(0, steps, carry=lowest):
-            lowest[0] = b.minimum(lowest[0], magnitude(b, b.load(words, s * nr, nr)))
-        b.store(facts, 0, exponent(b, lowest[0]))
+            lowest[0] = b.minimum(lowest[0], _lowest(b, words, s * nr, nr))
+        b.store(halves, 0, lowest[0])
+        b.store(facts, 0, exponent(b, _of_words(b, halves, nr)))
 
     return b.function("lowest_bits", (int32, None, int32), body)
 
@@ -38,18 +39,23 @@ def _sums(b: Builder, engine: Engine, nr: int) -> Function:
     return b.function("sums", (int32, None, int32), body)
 
 
-def magnitude(b: Builder, pairs: Vector) -> Vector:
-    """The smaller of two bfloat16's bits without sign, less one: zero, which has no lowest bit, is largest."""
-    code = b.bitcast(pairs, uint32)
-    mask, one = b.like(code, 0x7FFF), b.like(code, 1)
-    low = b.sub(b.bit_and(code, mask), one)
-    return b.minimum(low, b.sub(b.bit_and(b.shift_right(code, 16), mask), one))
+def _lowest(b: Builder, words: Pointer, i: Index, width: int, count: Index | None = None) -> Vector:
+    """Of `width` words from i on, as two uint16 each, the bits without sign, less one: zero, which has no lowest bit,
+    is largest then. Half the work of looking at the two in uint32."""
+    halves = b.load(b.cast(words, uint16), i * 2, width * 2, None if count is None else count * 2)
+    return b.sub(b.bit_and(halves, b.like(halves, 0x7FFF)), b.like(halves, 1))
+
+
+def _of_words(b: Builder, halves: Pointer, width: int) -> Vector:
+    """The smaller half of each of `width` words, as uint32, where zero is largest still."""
+    both = b.load(b.cast(halves, uint32), 0, width)
+    return b.minimum(b.bit_and(both, b.like(both, 0xFFFF)), b.shift_right(both, 16))
 
 
 def exponent(b: Builder, magnitudes: Vector) -> Vector:
-    """The exponent of the lowest bit of the smallest number, by `magnitude`, as int32."""
+    """The exponent of the lowest bit of the smallest number, by `_of_words`, as int32."""
     m, fraction = bfloat16.mantissa_bits, bfloat16.bias + bfloat16.mantissa_bits
-    x = b.add(magnitudes, b.like(magnitudes, 1))
+    x = b.bit_and(b.add(magnitudes, b.like(magnitudes, 1)), b.like(magnitudes, 0xFFFF))
     found = b.bitcast(b.shift_right(x, m), int32)
     found = b.sub(found, b.like(found, fraction))
     found = b.select(b.less(x, b.like(x, 1 << m)), b.like(found, SUBNORMAL), found)
@@ -61,17 +67,18 @@ def emit_block(b: Builder, pitch: int) -> Function:
     lanes = b.isa.lanes
 
     def body(words: Pointer, rows: Index, steps: Index, fact: Pointer) -> None:
-        lowest = [b.constant(0xFFFFFFFF, uint32, lanes)]
+        lowest, halves = [b.constant(0xFFFF, uint16, lanes * 2)], b.local(uint16, lanes * 2)
         whole = steps // lanes * lanes
         for r in b.loop(0, rows, carry=lowest):
             for s in b.loop(0, whole, lanes, carry=lowest):
-                lowest[0] = b.minimum(lowest[0], magnitude(b, b.load(words, r * pitch + s, lanes)))
+                lowest[0] = b.minimum(lowest[0], _lowest(b, words, r * pitch + s, lanes))
             for _ in b.when(whole < steps, carry=lowest):
-                rest = b.load(words, r * pitch + whole, lanes, steps - whole)
-                lowest[0] = b.minimum(lowest[0], magnitude(b, rest))
-        least = b.slice(lowest[0], 0, 1)
+                lowest[0] = b.minimum(lowest[0], _lowest(b, words, r * pitch + whole, lanes, steps - whole))
+        b.store(halves, 0, lowest[0])
+        found = _of_words(b, halves, lanes)
+        least = b.slice(found, 0, 1)
         for lane in range(1, lanes):
-            least = b.minimum(least, b.slice(lowest[0], lane, 1))
+            least = b.minimum(least, b.slice(found, lane, 1))
         b.store(fact, 0, exponent(b, least))
 
     return b.function("lowest_bit", (int32, None, None, int32), body)

@@ -18,13 +18,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
-from samebits.dtypes import DType, float32, int32
+from samebits.dtypes import DType, float32, int32, uint8
 from samebits.kernels.gemm import batch, blocks, facts, microkernel, pack
 from samebits.kernels.gemm.blocks import SCALE, ZERO, Shared
 from samebits.kernels.gemm.engine import LOWEST, Engine, lowest_bit
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.microkernel import Microtile
 from samebits.kernels.gemm.words import Words
+from samebits.kernels.plan import LINE_BYTES
 
 PACKED, DECODED = "packed", "decoded"
 
@@ -40,7 +41,7 @@ class Macrokernel:
     `b`: kind of packing, or PACKED, or DECODED (packed weights, which the microkernel converts).
     `in_scratch`: C is kept in scratch between KC blocks.   `accumulates`: the sum starts from what out holds.
     `shared`: what blocks of b share (`blocks.SCALE`, `ZERO`); zero points only where b is packed here.
-    `asks`: of the next panel, as in `Microtile`.
+    `asks`: of what is read next, as in `Microtile`.
     """
 
     engine: Engine
@@ -113,7 +114,7 @@ class _Text:
         engines = [(engine, ""), (engine.safe, "_safe")] if d.checked else [(engine, "")]
         for h in d.heights:
             for wide in sorted({d.wide, 1}):
-                tile = Microtile(h, d.nv, wide, d.pitch, d.asks, weights)
+                tile = Microtile(h, d.nv, wide, d.pitch, d.asks, 1 if d.b == PACKED else 2, weights)
                 self.tiles[h, wide] = [
                     microkernel.emit(b, x, tile, name, scaled=SCALE in d.shared) for x, name in engines
                 ]
@@ -144,7 +145,7 @@ class _Text:
         p0, p1 = i * panels // m_blocks, (i + 1) * panels // m_blocks
         j0 = b.index("first") + t % n_blocks * b.index("n_step")
         j1 = b.min(j0 + b.index("n_step"), b.index("last"))
-        block = _Block(self, batch.moved(b, d.batch_rank, t // (n_blocks * m_blocks), d.pointers), p0, p1, j0)
+        block = _Block(self, batch.moved(b, d.batch_rank, t // (n_blocks * m_blocks), d.pointers), p0, p1, j0, j1)
         begin, end = b.index("k_begin"), b.index("k_end")
         for pc in b.loop(begin, b.max(end, begin + 1), d.kc):
             kc = b.min(end - pc, d.kc)
@@ -171,12 +172,43 @@ class _Text:
         return kc if depth == 1 else self.b.min(kc * depth, self.b.index("elements") - pc * depth)
 
 
-class _Block:
-    """The loops inside one task, over its micropanels p0 .. p1-1 and its panels from j0."""
+@dataclass(frozen=True, slots=True)
+class _Following:
+    """What of B is read after a group of panels: `runs` of `run` bytes, `step` apart, from `start`.
 
-    def __init__(self, text: _Text, operands: dict[str, Pointer], p0: Index, p1: Index, j0: Index) -> None:
+    Calls of the microkernel ask for it, so that all is in the second cache in time (2048 cubed, packed: avx512 109.8 to
+    111.6, avx2 104.7 to 108.4 GFLOP/s; 32 x 4096 x 4096 of bfloat16, a weight [N, K] packed on the way: 136 to 148; few
+    micropanels ask for more each, `Choice.asks`).
+    """
+
+    start: Pointer
+    runs: Index
+    run: Index
+    step: Index
+
+    def asked(self, b: Builder, d: Macrokernel, call: Index) -> tuple[Pointer, Index]:
+        """Where call number `call` begins to ask, and how far it goes every turn."""
+        turns, width = max(1, d.chunk // microkernel.UNROLL), d.asks * LINE_BYTES
+        if d.b == PACKED:
+            return b.offset(self.start, b.min(call * turns * width, self.run)), width
+        if d.b == "copy":  # runs are short: a turn asks for a part of each
+            calls = b.max(self.runs // turns, 1)
+            part = call // calls
+            row = (call - part * calls) * turns * self.step
+            return b.offset(self.start, row + b.min(part * width, self.run)), self.step
+        calls = b.max((self.run + (turns * width - 1)) // (turns * width), 1)
+        n = call // calls
+        return b.offset(self.start, b.min(n, self.runs) * self.step + (call - n * calls) * turns * width), width
+
+
+class _Block:
+    """The loops inside one task, over its micropanels p0 .. p1-1 and its panels j0 .. j1-1."""
+
+    def __init__(
+        self, text: _Text, operands: dict[str, Pointer], p0: Index, p1: Index, j0: Index, j1: Index
+    ) -> None:  # fmt: skip
         self.text, self.operands = text, operands
-        self.p0, self.p1, self.j0 = p0, p1, j0
+        self.p0, self.p1, self.j0, self.j1 = p0, p1, j0, j1
         self.r0 = text.row(p0)
 
     def columns(self, j: Index, group: int, pc: Index, kc: Index) -> None:
@@ -184,6 +216,7 @@ class _Block:
         text = self.text
         b, d = text.b, text.d
         start, step = self.panels(j, group, pc, kc)
+        following = self.following(j, max(group, 1), pc, kc)
         wide = d.wide if group > 1 else group
         for g in b.loop(0, group, wide) if group > wide else (0,):
             panels = (b.offset(start, g * step), step)
@@ -196,7 +229,8 @@ class _Block:
                     low = b.max(self.p0, b.index("tall")) if i else self.p0
                     high = self.p1 if i else b.min(self.p1, b.index("tall"))
                 for p in b.loop(low, high):
-                    self.microtile(h, p, j + g, wide, pc, kc, panels, unsafe)
+                    done = g * (self.p1 - self.p0) + (p - self.p0)
+                    self.microtile(h, p, j + g, wide, pc, kc, panels, unsafe, following, done)
 
     def panels(self, j: Index, group: int, pc: Index, kc: Index) -> tuple[Pointer, Index]:
         """(where the micropanels start, their step)."""
@@ -251,9 +285,9 @@ class _Block:
 
     def microtile(
         self, h: int, p: Index, j: Index, wide: int, pc: Index, kc: Index, panels: tuple[Pointer, Index],
-        unsafe: Index,
+        unsafe: Index, following: _Following, done: Index,
     ) -> None:  # fmt: skip
-        """One microtile, of micropanel p, gains KC of K.
+        """One microtile, of micropanel p, gains KC of K, after `done` others of the group.
 
         Between its chunks it stays in a dense tile, because rows of C that are a power of two apart share one set of
         the first cache and would evict each other (1024 cubed: 102 GFLOP/s in C, 106 in the tile)."""
@@ -281,8 +315,8 @@ class _Block:
             a = b.offset(text.block_a, r * d.pitch + ck)
             chunk = b.offset(panel, ck * text.nr)
             last = b.choose(ends & whole, 1, 0)
-            following = self.following(p, ck, kc)
-            arguments = [b.min(kc - ck, d.chunk), a, chunk, b_step, t, t_step, c, c_step, last, following]
+            asked = following.asked(b, d, done * ((kc + (d.chunk - 1)) // d.chunk) + ck // d.chunk)
+            arguments = [b.min(kc - ck, d.chunk), a, chunk, b_step, t, t_step, c, c_step, last, *asked]
             if SCALE in d.shared:
                 scales = SCALE.panel(b, self.operands[SCALE.name], j, text.nr)
                 arguments += [scales, SCALE.step(b, text.nr), pc + ck, SCALE.words(b)]
@@ -293,16 +327,24 @@ class _Block:
             for _ in b.when(whole):
                 text.finish.call(self.operands, text.tile, width, self.r0 + r, j * text.nr, h, columns)
 
-    def following(self, p: Index, ck: Index, kc: Index) -> Index:
-        """From chunk ck of a panel to the lines of the next panel that this micropanel asks for: the micropanels share
-        them, so that all are in the second cache in time (2048 cubed, packed:
-        avx512 109.8 to 111.6, avx2 104.7 to 108.4 GFLOP/s; few micropanels ask for more each, `Choice.asks`)."""
+    def following(self, j: Index, group: int, pc: Index, kc: Index) -> _Following:
+        """What is read after `group` panels from j: the next ones, or the first ones' next KC; packed or as it lies."""
         text = self.text
-        b, d, nr = text.b, text.d, text.nr
-        if d.b != PACKED:
-            return 0
-        done = (p - self.p0) * -(-d.kc // d.chunk) * d.chunk + ck
-        return b.index("k") * nr + b.min(done * microkernel.following_words(d.engine, d.asks), kc * nr) - ck * nr
+        b, d, nr, x = text.b, text.d, text.nr, self.operands["b"]
+        more, columns = j + group < self.j1, group * nr
+        if d.is_packed:
+            size, panel = x.dtype.size_bytes, b.index("k") * nr
+            at = b.choose(more, (j + group) * panel + pc * nr, self.j0 * panel + (pc + kc) * nr)
+            return _Following(b.cast(b.offset(x, at), uint8), group, kc * nr * size, panel * size)
+        row, column, k = b.index("b_row"), b.index("b_column"), kc * d.engine.depth
+        first, size = pc * d.engine.depth * row, d.words[1].pointer.size_bytes
+        at = b.choose(more, first + (j + group) * nr * column, first + k * row + self.j0 * nr * column)
+        start = b.cast(b.offset(x, at), uint8)
+        if d.b == "copy":
+            return _Following(start, k, columns * size, row * size)
+        if d.b == pack.FROM_PANELS:
+            return _Following(start, group, k * nr * size, column * nr * size)
+        return _Following(start, columns, k * size, column * size)
 
     def kept(self, r: Index, j: Index, wide: int) -> tuple[Pointer, Index]:
         """Where a microtile is kept between KC blocks, and the step of its rows."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
-from samebits.dtypes import DType
+from samebits.dtypes import DType, uint8
 from samebits.kernels.gemm.blocks import runs
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.words import Words
@@ -37,16 +37,11 @@ _AHEAD = 2
 _AHEAD_WEIGHTS = 16
 
 
-def following_words(engine: Engine, asks: int) -> int:
-    """Words of the next panel that a tall tile asks for, a step of k: `asks` lines every UNROLL steps."""
-    return LINE_BYTES // engine.word.size_bytes // UNROLL * asks
-
-
 @dataclass(frozen=True, slots=True)
 class Microtile:
     """`h` rows by `panels` micropanels of `nv` vectors; `pitch` between rows of A.
 
-    `asks`: lines of the next panel that are asked for every UNROLL steps.
+    `asks`: lines of what comes next that are asked for every UNROLL steps, into the cache of level `into`.
     `weights`: how the panels' elements become words as they are read; None where they are words.
     """
 
@@ -55,6 +50,7 @@ class Microtile:
     panels: int
     pitch: int
     asks: int = 1
+    into: int = 1
     weights: Words | None = None
 
     @property
@@ -69,10 +65,11 @@ class Microtile:
 
 
 def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled: bool = False) -> Function:
-    """A function `(kc, a, panel, b_step, t, t_step, c, c_step, last, following)`; where b is `scaled`, then
-    `(scales, scales_step, first, block)`.
+    """A function `(kc, a, panel, b_step, t, t_step, c, c_step, last, following, following_step)`; where b is `scaled`,
+    then `(scales, scales_step, first, block)`.
 
-    `following`: where the line of B to ask for next lies, from `panel`.   `scales`: of the panel, `[block][NR]`.
+    `following`: what of B to ask for meanwhile, `following_step` bytes farther every UNROLL steps.
+    `scales`: of the panel, `[block][NR]`.
     """
     lanes, line = engine.lanes(b.isa), LINE_BYTES // engine.word.size_bytes
     vectors, weights = tile.nv * tile.panels, tile.weights
@@ -98,14 +95,16 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
             av = b.splat(b.load(a, k + i * tile.pitch, 1), lanes)
             acc[i] = [engine.advance(b, av, bv[v], acc[i][v]) for v in range(vectors)]
 
-    def chain(low: Index, high: Index, a: Pointer, panel: Pointer, b_step: Index, following: Index) -> list[list[Any]]:
+    def chain(
+        low: Index, high: Index, a: Pointer, panel: Pointer, b_step: Index, following: Pointer, following_step: Index
+    ) -> list[list[Any]]:
         """The sums of words low .. high-1 from +0."""
         acc = [[b.constant(0, engine.accumulator, lanes)] * vectors for _ in range(tile.h)]
         whole = low + (high - low) // UNROLL * UNROLL
         for k in b.loop(low, whole, UNROLL, carry=acc):
             if tile.tall:
                 for i in range(tile.asks):
-                    b.prefetch(panel, following + k * following_words(engine, tile.asks) + i * line)
+                    b.prefetch(following, k // UNROLL * following_step + i * LINE_BYTES, tile.into)
             for u in range(UNROLL):
                 for v in ahead_of(u):
                     b.prefetch(panel, place(k + u + ahead, v, b_step))
@@ -122,7 +121,8 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
                 acc[i][v] = b.fma(b.convert(acc[i][v], engine.total), scale, onto(i, v))
 
     def several(
-        kc: Index, a: Pointer, panel: Pointer, b_step: Index, following: Index, scales: Pointer, scales_step: Index,
+        kc: Index, a: Pointer, panel: Pointer, b_step: Index, following: Pointer, following_step: Index,
+        scales: Pointer, scales_step: Index,
         first: Index, block: Index,
     ) -> list[list[Any]]:  # fmt: skip
         """The sum of the chunk's blocks; between them it waits in memory that stays in the first cache."""
@@ -134,7 +134,7 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
         for i in range(tile.h * vectors):
             b.store(parts, i * lanes, zero)
         for q, low, high in runs(b, first, kc, block):
-            acc = chain(low, high, a, panel, b_step, following)
+            acc = chain(low, high, a, panel, b_step, following, following_step)
             scaled_sums(acc, scales, scales_step, q, kept)
             for i in range(tile.h):
                 for v in range(vectors):
@@ -142,17 +142,18 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
         return [[kept(i, v) for v in range(vectors)] for i in range(tile.h)]
 
     def one(
-        kc: Index, a: Pointer, panel: Pointer, b_step: Index, following: Index, scales: Pointer, scales_step: Index,
+        kc: Index, a: Pointer, panel: Pointer, b_step: Index, following: Pointer, following_step: Index,
+        scales: Pointer, scales_step: Index,
         first: Index, block: Index,
     ) -> list[list[Any]]:  # fmt: skip
         """The same where the chunk is in one block: nothing leaves the registers."""
-        acc, zero = chain(0, kc, a, panel, b_step, following), b.constant(0, engine.total, lanes)
+        acc, zero = chain(0, kc, a, panel, b_step, following, following_step), b.constant(0, engine.total, lanes)
         scaled_sums(acc, scales, scales_step, first // block, lambda i, v: zero)
         return acc
 
     def body(
         kc: Index, a: Pointer, panel: Pointer, b_step: Index, t: Pointer, t_step: Index, c: Pointer, c_step: Index,
-        last: Index, following: Index, *blocks_of_b: Any,
+        last: Index, following: Pointer, following_step: Index, *blocks_of_b: Any,
     ) -> None:  # fmt: skip
         for i in range(tile.h):
             for j in range(0, vectors * lanes, line):
@@ -175,14 +176,14 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
                         add(sums, final)
 
         if not blocks_of_b:
-            finish(chain(0, kc, a, panel, b_step, following))
+            finish(chain(0, kc, a, panel, b_step, following, following_step))
             return
         first, block = blocks_of_b[2:]
         alone = b.choose((kc > 0) & (first % block + kc <= block), 1, 0)
         for _ in b.when(alone == 1):
-            finish(one(kc, a, panel, b_step, following, *blocks_of_b))
+            finish(one(kc, a, panel, b_step, following, following_step, *blocks_of_b))
         for _ in b.when(alone == 0):
-            finish(several(kc, a, panel, b_step, following, *blocks_of_b))
+            finish(several(kc, a, panel, b_step, following, following_step, *blocks_of_b))
 
     word, total = engine.word, engine.total
     parameters: list[DType | None] = [
@@ -195,6 +196,7 @@ def emit(b: Builder, engine: Engine, tile: Microtile, name: str = "", *, scaled:
         total,
         None,
         None,
+        uint8,
         None,
     ]
     if scaled:

@@ -352,7 +352,7 @@ class _Lowering:
             nv=x.tile.nv, kc=x.kc, pitch=x.pitch, chunk=x.chunk, a=pack.kind(c.a), b=kind, batch_rank=len(c.batch),
             in_scratch=in_scratch, accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
             shared=tuple(row for row in self.shared if row is SCALE or x.form == FUSED),
-            asks=x.asks if kind == PACKED else 1,
+            asks=x.asks,
         )  # fmt: skip
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
         scratch_b = in_lines(height * x.pitch * word) + LINE_BYTES
