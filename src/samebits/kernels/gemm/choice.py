@@ -35,8 +35,8 @@ _DECODED_ROWS, _DECODED_FMA_ROWS = 12, 96
 # Floats that are sources beside float32: they are widened exactly.
 _WIDENED = tuple(row for row in ROWS if row.is_float and row.width_bits <= 16 and row.width_bits % 8 == 0)
 _KC_LEAST = 256
-# What is kept of C in scratch is visited once a block of K and asked for ahead: the third cache will do, and what it has
-# no room for costs another packing of A (256 x 4096 x 4096 of bfloat16: 209 GFLOP/s with 256 KB and 214 with 2 MB).
+# What is kept of C in scratch is visited once a block of K and asked for ahead: the third cache will do; what it has no
+# room for costs another packing of A (256 x 4096 x 4096 of bfloat16: 209 GFLOP/s with 256 KB and 214 with 2 MB).
 _KEPT_BYTES = 2048 * 1024
 # Staged panels of B that stay in the third cache until they are used.
 _CACHED_BYTES = 8 * 1024 * 1024
@@ -122,7 +122,7 @@ class Choice:
 
     @property
     def asks(self) -> int:
-        """Lines of what is read next that each micropanel asks for in a turn, so that together they ask for all. It is a
+        """Lines of what is read next that each micropanel asks for in a turn, so that together they ask for all. A
         power of two, so that kernels are shared, and at most 4 (K = N = 4096, packed, M = 16 and 32: float32 90 to 100
         and 97 to 106 GFLOP/s, uint8 x int8 389 to 432 and 406 to 438 GOP/s; 8 would be slower)."""
         right = self.words[1]
@@ -395,8 +395,8 @@ def _not_streamed(c: Contraction, words: tuple[Words, Words], most: int) -> str 
 
 
 def _staged_bytes(c: Contraction, whole: int, sizes: Sizes) -> int:
-    """What a round of staged panels may take of `whole` bytes: a part of the third cache, where packing A again for each
-    round costs less than panels that go through memory (512 x 4096 x 4096 of bfloat16: 198 and 203 GFLOP/s)."""
+    """What a round of staged panels may take of `whole` bytes: a part of the third cache, where packing A again for
+    each round costs less than panels that go through memory (512 x 4096 x 4096 of bfloat16: 198 and 203 GFLOP/s)."""
     rounds = -(-whole // _CACHED_BYTES)
     return min(sizes.staged_bytes, _CACHED_BYTES if (rounds - 1) * c.m <= c.n else whole)
 
