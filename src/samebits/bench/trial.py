@@ -24,7 +24,8 @@ from samebits.kernels.gemm.tuned import Tuned
 from samebits.kernels.plan import Plan
 from samebits.ops import call as calls
 from samebits.ops.memo import Prepared
-from samebits.ops.product import Product, matrix
+from samebits.ops.operands import matrix
+from samebits.ops.product import Product
 from samebits.tensor import Tensor
 
 

@@ -19,7 +19,8 @@ from samebits.kernels.plan import Plan
 from samebits.native import series
 from samebits.ops.call import Call
 from samebits.ops.move import fill
-from samebits.ops.product import Product, matrix, operand
+from samebits.ops.operands import matrix, operand
+from samebits.ops.product import Product
 from samebits.tensor import Tensor
 
 _INTEGERS = tuple(row for row in dtypes.ROWS if row.is_integer and row.width_bits >= 8)

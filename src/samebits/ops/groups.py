@@ -15,9 +15,10 @@ import numpy as np
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import OptionError, ShapeError, message
-from samebits.kernels.gemm.contraction import Matrix, Panels
+from samebits.kernels.gemm.contraction import Matrix, Panels, PerBlock
 from samebits.ops.call import Call
 from samebits.ops.names import Names
+from samebits.ops.operands import check_shape, matrix
 from samebits.tensor import Tensor
 
 # Scales that convert exactly to float32.
@@ -92,6 +93,20 @@ def _size(call: Call, name: str, blocks: int, k: int, group: int | None, names: 
         expected, remedy = f"{-(-k // group)}, as K = {k} has blocks of {group}", f"pass one {line} for each block"
         raise ShapeError(message(call.name, name, f"{line} count", blocks, expected, remedy))
     return int(group)
+
+
+def per_block(call: Call, names: Names, name: str, x: Block, batch: tuple[int, ...], n: int) -> PerBlock:
+    """What blocks of b[batch..., K, n] share.
+
+    Raises:  ShapeError if it has another shape.
+    """
+    blocks = x.values.shape[-2]
+    due = *batch, blocks, n
+    if x.given.ndim < x.values.ndim:
+        check_shape(call, name, x.given, (*batch, n))
+    else:
+        check_shape(call, name, x.given, (n, blocks) if names.turned else due)
+    return PerBlock(x.size, matrix(call, name, x.values, due))
 
 
 def integers(call: Call, name: str, value: Any, dtype: DType, kept: DType) -> Tensor:

@@ -20,7 +20,8 @@ from samebits.ops import groups
 from samebits.ops.call import Call
 from samebits.ops.memo import Prepared, remembered
 from samebits.ops.names import LINEAR, PACK
-from samebits.ops.product import Product, in_bytes, matrix, operand, per_block
+from samebits.ops.operands import in_bytes, matrix, operand
+from samebits.ops.product import Product
 from samebits.tensor import Tensor
 
 _Shape = tuple[int, ...]
@@ -169,7 +170,7 @@ def pack(
     if y.dtype.is_integer and other.is_float and other is not dtypes.float64:
         _, block = groups.taken(call, PACK, None, zero_point, group, other, lying, y.ndim, k)
         if block:
-            zeros.append((block.values, per_block(call, PACK, PACK.b_zero_point, block, batch, n)))
+            zeros.append((block.values, groups.per_block(call, PACK, PACK.b_zero_point, block, batch, n)))
         engine = engines.of_weights(y.dtype, bool(zeros))
     elif zero_point is not None or group is not None:
         actual, remedy = f"given for {y.dtype.name} beside {other.name}", "pass left= and integers"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, mess
 from samebits.kernels import gemm
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm import quantize, unpack
+from samebits.kernels.gemm import quantize
 from samebits.kernels.gemm.contraction import (
     SB1,
     Contraction,
@@ -31,10 +30,10 @@ from samebits.kernels.gemm.contraction import (
     fused,
     requantized,
 )
-from samebits.layout import Layout
 from samebits.ops import elementwise, groups
 from samebits.ops.call import Call, rounded
 from samebits.ops.names import MATMUL, Names
+from samebits.ops.operands import check_shape, in_bytes, matrix, operand
 from samebits.tensor import Tensor
 
 _Shape = tuple[int, ...]
@@ -140,7 +139,7 @@ class Product:
         for key, name, x in zip(("b_scale", "b_zero_point"), (names.b_scale, names.b_zero_point), found, strict=True):
             if x:
                 self.apart.append(x.given)
-                self.per_block[key] = x.values, per_block(call, names, name, x, self.batch, self.n)
+                self.per_block[key] = x.values, groups.per_block(call, names, name, x, self.batch, self.n)
         if self.per_block and self.computed is not dtypes.float32:
             actual, expected = f"beside {self.computed.name}", "beside float32"
             given = " or ".join(name for name, x in zip((names.b_scale, names.b_zero_point), found, strict=True) if x)
@@ -334,23 +333,6 @@ _RESULTS: dict[DType, tuple[DType, ...]] = {
     dtypes.int64: (dtypes.int64, *_HALVES),
 }
 _ADDED: dict[DType, tuple[DType, ...]] = {dtypes.float32: _HALVES, dtypes.float64: (dtypes.float64,)}
-_FACTORS = tuple(row for row in dtypes.ROWS if row.is_float or (row.is_integer and row.width_bits <= 8))
-
-
-def operand(call: Call, name: str, x: Any) -> Tensor:
-    """A factor, packed or padded."""
-    tensor = call.operand(name, x)
-    if tensor.dtype not in _FACTORS:
-        expected = "a float or an integer of at most 8 bits"
-        raise DTypeError(message(call.name, name, "dtype", tensor.dtype.name, expected, "convert it first"))
-    return tensor
-
-
-def in_bytes(x: Tensor) -> Tensor:
-    """x, or where it lies packed the byte in which its first element begins, which is what a plan takes for it."""
-    if not x.size or not unpack.is_packed(x.layout):
-        return x
-    return Tensor(x.buffer, Layout((1,), (8,), x.layout.offset_bits // 8 * 8, 8), dtypes.uint8)
 
 
 def _batch(call: Call, names: Names, x: _Shape, y: _Shape) -> _Shape:
@@ -362,49 +344,6 @@ def _batch(call: Call, names: Names, x: _Shape, y: _Shape) -> _Shape:
     except ValueError:
         expected = f"one that broadcasts with {names.a}'s {x}"
         raise ShapeError(message(call.name, names.b, "batch shape", y, expected, "reshape one of them")) from None
-
-
-def check_shape(call: Call, name: str, x: Tensor, due: _Shape) -> None:
-    """Whether x, as it was given, broadcasts to the shape that it repeats over.
-
-    Raises:  ShapeError.
-    """
-    try:
-        fits = np.broadcast_shapes(x.shape, due) == due
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ShapeError(message(call.name, name, "shape", x.shape, f"one that broadcasts to {due}", "reshape it"))
-
-
-def per_block(call: Call, names: Names, name: str, x: groups.Block, batch: _Shape, n: int) -> PerBlock:
-    """What blocks of b[batch..., K, n] share.
-
-    Raises:  ShapeError if it has another shape.
-    """
-    blocks = x.values.shape[-2]
-    due = *batch, blocks, n
-    if x.given.ndim < x.values.ndim:
-        check_shape(call, name, x.given, (*batch, n))
-    else:
-        check_shape(call, name, x.given, (n, blocks) if names.turned else due)
-    return PerBlock(x.size, matrix(call, name, x.values, due))
-
-
-def matrix(call: Call, name: str, x: Tensor, shape: Sequence[int]) -> Matrix:
-    """x broadcast to `shape`, by its strides."""
-    own = x.layout
-    if x.shape != tuple(shape):
-        try:
-            x = x.broadcast_to(shape)
-        except ShapeError:
-            raise ShapeError(
-                message(call.name, name, "shape", x.shape, f"one that broadcasts to {tuple(shape)}", "reshape it")
-            ) from None
-    if unpack.is_packed(own):
-        return unpack.described(own, len(shape), x.dtype)
-    strides = tuple(0 if extent == 1 else s for extent, s in zip(x.shape, x.strides, strict=True))
-    return Matrix(strides[-2], strides[-1], strides[:-2], x.dtype)
 
 
 def _activation(call: Call, name: str | None) -> Any:

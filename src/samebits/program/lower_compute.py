@@ -14,7 +14,7 @@ import numpy as np
 from samebits import tuning
 from samebits.kernels import elementwise, reduce
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
-from samebits.kernels.gemm.plan import panel_columns
+from samebits.kernels.gemm.panels import panel_columns
 from samebits.kernels.gemm.plan import plan as plan_contraction
 from samebits.kernels.plan import Plan
 from samebits.program import copies

@@ -1,11 +1,11 @@
-"""Matrix products by numerics.md section 2, float32.
+"""Matrix products by numerics.md sections 2 to 5.
 
     plan(contraction, isa, threads=1) -> Plan           operands: a, b, matrix sources in order, out
-    plan_pack(k, n, b, isa, threads=1, batch=()) -> Plan    operands: b, panels (`packed_elements` float32)
+    plan_pack(k, n, b, isa, threads=1, batch=()) -> Plan    operands: b, panels (`packed_elements` words)
     reference(a, b, spec=...) -> array
 
 `contraction.Contraction` says what a product is; `microkernel`, `macrokernel`, `stream`, `pack`, `epilogue` are its
-kernel text; `tiles`, `normal` and `plan` choose. Start at `plan.plan`.
+kernel text; `choice` chooses, by `engine`, `tiles` and `tuned`. Start at `plan.plan`.
 """
 
 from samebits.kernels.gemm.contraction import (
@@ -20,7 +20,8 @@ from samebits.kernels.gemm.contraction import (
     requantized,
 )
 from samebits.kernels.gemm.packed import PackedMatrix
-from samebits.kernels.gemm.plan import packed_elements, panel_columns, plan, plan_pack
+from samebits.kernels.gemm.panels import packed_elements, panel_columns, plan_pack
+from samebits.kernels.gemm.plan import plan
 from samebits.kernels.gemm.reference import reference
 
 __all__ = [

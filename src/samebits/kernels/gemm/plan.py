@@ -1,27 +1,26 @@
 """Plans of contractions: pure, cached, printable.
 
-`plan(contraction, isa, threads)` and `plan_pack(k, n, b, isa, threads, batch)`. Forms, by where B's panels come from:
-`packed` (they exist), `decoded` (packed weights become words as they are read), `streamed` (few rows: no panels, B is
-read once, where it lies), `fused` (each task packs a panel just before it uses it: B is read once where M is one
-block), `staged` (a step packs B first, then many blocks of M use it). Start at `plan`; `choice.choose` decides,
-`_Lowering` turns that into kernels and their arguments.
+`plan(contraction, isa, threads)`. Forms, by where B's panels come from: `packed` (they exist), `decoded` (packed
+weights become words as they are read), `streamed` (few rows: no panels, B is read once, where it lies), `fused` (each
+task packs a panel just before it uses it: B is read once where M is one block), `staged` (a step packs B first, then
+many blocks of M use it). Start at `plan`; `choice.choose` decides, `_Lowering` turns that into kernels and their
+arguments, `panels` has the steps that pack.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
-from samebits.dtypes import DType, float32, int32
+from samebits.dtypes import int32
 from samebits.kernels.gemm import batch as batches
-from samebits.kernels.gemm import blocks, epilogue, pack, packed, quantize, unpack
+from samebits.kernels.gemm import blocks, epilogue, pack, quantize, unpack
 from samebits.kernels.gemm.blocks import SCALE, ZERO
 from samebits.kernels.gemm.choice import (
     FUSED,
-    GROUP,
     STAGED,
     STREAMED,
     Blocks,
@@ -29,21 +28,18 @@ from samebits.kernels.gemm.choice import (
     choose,
     has_weights,
     size_words,
-    words_of,
 )
-from samebits.kernels.gemm.contraction import Contraction, Matrix, PerBlock
-from samebits.kernels.gemm.engine import FMA32, Engine
+from samebits.kernels.gemm.contraction import Contraction, Matrix
 from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.macrokernel import PACKED, Macrokernel, macrokernel
+from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share
 from samebits.kernels.gemm.segments import Join, join
 from samebits.kernels.gemm.stream import Shape, Stream, stream
 from samebits.kernels.gemm.tiles import Tile
-from samebits.kernels.gemm.tuned import Tuned, row_for
-from samebits.kernels.gemm.words import Words
+from samebits.kernels.gemm.tuned import Tuned
 from samebits.kernels.gemm.zero_points import RowSums, corrected, row_sums
 from samebits.kernels.plan import LINE_BYTES, Operand, Plan, Step, in_lines
 
-_Arguments = dict[str, int | Operand]
 # Rows of a that a task sums.
 _SUMMED_ROWS = 64
 
@@ -84,121 +80,6 @@ def plan(
     )  # fmt: skip
 
 
-@functools.lru_cache(maxsize=1024)
-def plan_pack(
-    k: int, n: int, b: Matrix, isa: Isa, threads: int = 1, batch: tuple[int, ...] = (), engine: Engine = FMA32,
-    left: DType = float32, tuned: tuple[Tuned, ...] = (), zero: PerBlock | None = None,
-) -> Plan:  # fmt: skip
-    """How b[batch..., k, n] is packed once for `Panels` of `engine`, to be multiplied with elements of `left`: operands
-    b, the zero points that leave weights if there are any, panels (`packed_elements` words)."""
-    if unpack.has_packed(b):
-        inner = plan_pack(k, n, replace(b, packed=None), isa, threads, batch, engine, left, tuned, zero)
-        return unpack.unpacked(inner, (b,))
-    nr = panel_columns(isa, engine, tuned)
-    strided = replace(b, column=1) if n == 1 else b
-    panels, size = -(-n // nr), packed.size_elements(k, n, nr, engine)
-    strides = [size * math.prod(batch[d + 1 :]) for d in range(len(batch))]
-    words = words_of(engine, left, b.dtype)[1]
-    packing = _Packing(engine, words, strided, k, n, batch, nr, isa)
-    operands = ("b", "panels") if zero is None else ("b", "zero", "panels")
-    steps, shared, workspace_bytes = list[Step](), None, 0
-    if zero is not None:
-        shared, step, workspace_bytes = _share(ZERO, zero, packing, Operand(1), Operand(len(operands)))
-        steps.append(step)
-    steps.append(packing.step(strides, range(panels), panels, Operand(0), Operand(len(operands) - 1), shared))
-    return Plan(
-        what=f"pack b[{k},{n}] batch {list(batch)}", isa=isa, threads=threads,
-        steps=tuple(steps) if size * math.prod(batch) else (), operands=operands,
-        workspace_bytes=workspace_bytes if size * math.prod(batch) else 0,
-        facts=(
-            ("engine", engine.name), ("panels", f"{panels} of {engine.steps(k)} x {nr}"), ("kind", pack.kind(strided))
-        ),
-    )  # fmt: skip
-
-
-def packed_elements(
-    k: int, n: int, isa: Isa, batch: tuple[int, ...] = (), engine: Engine = FMA32, tuned: tuple[Tuned, ...] = ()
-) -> int:
-    """Words that `plan_pack` writes."""
-    return math.prod(batch) * packed.size_elements(k, n, panel_columns(isa, engine, tuned), engine)
-
-
-def panel_columns(isa: Isa, engine: Engine = FMA32, tuned: tuple[Tuned, ...] = ()) -> int:
-    """Columns of a packed panel on this row."""
-    return row_for(engine, isa, tuned).nr(engine, isa)
-
-
-@dataclass(frozen=True, slots=True)
-class _Packing:
-    """A right operand b[batch..., k, n] that a step packs into panels of `nr` columns."""
-
-    engine: Engine
-    words: Words
-    b: Matrix
-    k: int
-    n: int
-    batch: tuple[int, ...]
-    nr: int
-    isa: Isa
-
-    def step(
-        self, strides: list[int], panels: range, room: int, source: Operand, target: Operand,
-        zeros: _Shared | None = None,
-    ) -> Step:  # fmt: skip
-        """Pack some panels, into where there is room for `room` of them; a batch dimension whose panels repeat
-        (stride 0) is packed once."""
-        b, batch = self.b, self.batch
-        distinct = [d for d in range(len(batch)) if strides[d]]
-        d = pack.PackPanels(
-            self.engine, self.words, pack.kind(b), self.nr, GROUP, len(distinct), has_zeros=zeros is not None
-        )
-        groups = -(-len(panels) // GROUP)
-        values: _Arguments = {
-            "x": source, "out": target, "k": self.k, "n": self.n, "row": b.row, "column": b.column,
-            "panels": len(panels), "groups": groups, "first": panels.start,
-            "facts": room * self.engine.steps(self.k) * self.nr,
-        }  # fmt: skip
-        moving = {"x": [b.batch[i] for i in distinct], "out": [strides[i] for i in distinct]}
-        if zeros is not None:
-            values |= zeros.arguments
-            moving[ZERO.name] = [zeros.strides[i] for i in distinct]
-        values |= batches.arguments([batch[i] for i in distinct], moving)
-        tasks = groups * math.prod(batch[i] for i in distinct)
-        spec = KernelSpec(pack.pack_panels, d, d.parameters, self.isa)
-        return Step(spec, tasks, tuple(values[name] for name in d.parameters))
-
-
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    """Panels in the workspace of what blocks of b share, and batch strides from one's to the next's."""
-
-    row: blocks.Shared
-    operand: Operand
-    rows: int
-    words: int
-    strides: tuple[int, ...]
-
-    @property
-    def arguments(self) -> _Arguments:
-        """The values of `blocks.Shared.parameters`."""
-        return dict(zip(self.row.parameters, (self.operand, self.rows, self.words), strict=True))
-
-
-def _share(row: blocks.Shared, x: PerBlock, b: _Packing, source: Operand, target: Operand) -> tuple[_Shared, Step, int]:
-    """What blocks of b share, the step that puts it into panels at `target`, and their bytes."""
-    rows, words = -(-b.k // x.size), words_of(FMA32, float32, x.matrix.dtype)[1]
-    panels, strides = -(-b.n // b.nr), [0] * len(b.batch)
-    size = rows * panels * b.nr
-    for d in reversed(range(len(b.batch))):
-        if x.matrix.batch[d]:
-            strides[d], size = size, size * b.batch[d]
-    packing = _Packing(FMA32, words, x.matrix, rows, b.n, b.batch, b.nr, b.isa)
-    step = packing.step(strides, range(panels), panels, source, target)
-    # A size that splits a word is longer than K: its engine would not have been chosen.
-    in_words = -(-x.size // b.engine.depth)
-    return _Shared(row, target, rows, in_words, tuple(strides)), step, in_lines(max(1, size) * float32.size_bytes)
-
-
 class _Lowering:
     """The steps of one choice, its scratch and its workspace: staged panels of B, what its blocks share, then the parts
     of segments."""
@@ -209,7 +90,7 @@ class _Lowering:
         self.steps: list[Step] = []
         self.scratch_bytes = 0
         self.workspace_bytes = 0
-        self.shared: dict[blocks.Shared, _Shared] = {}
+        self.shared: dict[blocks.Shared, SharedPanels] = {}
 
     def product(self) -> None:
         """Every round of panels, every segment of K."""
@@ -235,7 +116,7 @@ class _Lowering:
         for panels in rounds:
             if x.form == STAGED:
                 assert isinstance(c.b, Matrix)
-                packing = _Packing(x.engine, x.words[1], c.b, c.k, c.n, c.batch, x.nr, x.isa)
+                packing = Packing(x.engine, x.words[1], c.b, c.k, c.n, c.batch, x.nr, x.isa)
                 target, zeros = Operand(self.workspace), self.shared.get(ZERO)
                 self.steps.append(packing.step(strides, panels, len(rounds[0]), b, target, zeros))
             # Panels are numbered from the first of B, also where only a round of them is there; so are their facts.
@@ -273,11 +154,11 @@ class _Lowering:
         """The steps that put what blocks of b share into panels."""
         x, c = self.x, self.x.c
         # Of b only how long and wide it is matters here.
-        packing = _Packing(x.engine, x.words[1], Matrix(0, 0), c.k, c.n, c.batch, x.nr, x.isa)
+        packing = Packing(x.engine, x.words[1], Matrix(0, 0), c.k, c.n, c.batch, x.nr, x.isa)
         for operand, (name, per_block) in enumerate(c.per_block.items(), 2):
             row = SCALE if name == SCALE.name else ZERO
             target = Operand(self.workspace, self.workspace_bytes)
-            self.shared[row], step, size_bytes = _share(row, per_block, packing, Operand(operand), target)
+            self.shared[row], step, size_bytes = share(row, per_block, packing, Operand(operand), target)
             self.workspace_bytes += size_bytes
             if c.k:
                 self.steps.append(step)
@@ -289,7 +170,7 @@ class _Lowering:
         self.workspace_bytes += in_lines(math.prod(c.batch) * c.m * int32.size_bytes)
         blocks = -(-c.m // _SUMMED_ROWS)
         d = RowSums(x.engine, x.words[0], pack.kind(c.a), len(c.batch))
-        values: _Arguments = {
+        values: Arguments = {
             "x": Operand(x.order[0]), "out": Operand(self.workspace, at), "m": c.m, "k": c.k, "row": c.a.row,
             "column": c.a.column, "rows": _SUMMED_ROWS, "blocks": blocks,
         }  # fmt: skip
@@ -361,7 +242,7 @@ class _Lowering:
         scratch_s = scratch_c + in_lines(height * nr * (x.n_step if in_scratch else 1) * total)
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + in_lines(epilogue.scratch_bytes(c)))
         n_blocks = -(-len(panels) // x.n_step)
-        values: _Arguments = {
+        values: Arguments = {
             "a": Operand(x.order[0]), "b": b, "m_panels": x.rows.panels, "tall": x.rows.tall, "n": c.n, "k": x.steps,
             "k_begin": begin, "k_end": end, "n_step": x.n_step,
             "m_blocks": x.m_blocks, "n_blocks": n_blocks, "first": panels.start, "last": panels.stop, "elements": c.k,
@@ -397,7 +278,7 @@ class _Lowering:
         scratch_s = scratch_t + in_lines((2 * c.m + 1) * step * total)
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + in_lines(epilogue.scratch_bytes(c)))
         n_blocks = -(-c.n // columns)
-        values: _Arguments = {
+        values: Arguments = {
             "a": Operand(x.order[0]), "b": Operand(x.order[1]), "n": c.n, "k_begin": begin,
             "k_end": end, "elements": c.k, "n_step": columns, "n_blocks": n_blocks, "step": step,
             "a_row": c.a.row, "a_column": c.a.column, "b_row": c.b.row, "b_column": c.b.column, "scratch_b": scratch_b,
@@ -412,7 +293,7 @@ class _Lowering:
         """The step that adds the segments and applies the epilogue."""
         x, c = self.x, self.x.c
         d = Join(c.spec.segments, x.nr, len(c.batch), Epilogue.of(c, x.engine.total))
-        values: _Arguments = {
+        values: Arguments = {
             "parts": parts, "part": self.part_elements, "part_row": inner.out.row, "m": c.m, "n": c.n
         }  # fmt: skip
         values |= epilogue.arguments(c, Operand(x.order[2]), self.sources, 0)

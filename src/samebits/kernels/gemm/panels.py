@@ -1,0 +1,143 @@
+"""Right operands in panels: the steps that put them there, and the plan that does so once.
+
+`Packing` is a right operand that is packed, by `plan_pack` or by a step of a product; `SharedPanels` what its blocks
+share, which is packed the same way. The kernel text is `pack`, the packed value `packed`. Start at `plan_pack`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import KernelSpec
+from samebits.dtypes import DType, float32
+from samebits.kernels.gemm import batch as batches
+from samebits.kernels.gemm import blocks, pack, packed, unpack
+from samebits.kernels.gemm.blocks import ZERO
+from samebits.kernels.gemm.choice import GROUP, words_of
+from samebits.kernels.gemm.contraction import Matrix, PerBlock
+from samebits.kernels.gemm.engine import FMA32, Engine
+from samebits.kernels.gemm.tuned import Tuned, row_for
+from samebits.kernels.gemm.words import Words
+from samebits.kernels.plan import Operand, Plan, Step, in_lines
+
+Arguments = dict[str, int | Operand]
+
+
+@functools.lru_cache(maxsize=1024)
+def plan_pack(
+    k: int, n: int, b: Matrix, isa: Isa, threads: int = 1, batch: tuple[int, ...] = (), engine: Engine = FMA32,
+    left: DType = float32, tuned: tuple[Tuned, ...] = (), zero: PerBlock | None = None,
+) -> Plan:  # fmt: skip
+    """How b[batch..., k, n] is packed once for `Panels` of `engine`, to be multiplied with elements of `left`: operands
+    b, the zero points that leave weights if there are any, panels (`packed_elements` words)."""
+    if unpack.has_packed(b):
+        inner = plan_pack(k, n, replace(b, packed=None), isa, threads, batch, engine, left, tuned, zero)
+        return unpack.unpacked(inner, (b,))
+    nr = panel_columns(isa, engine, tuned)
+    strided = replace(b, column=1) if n == 1 else b
+    panels, size = -(-n // nr), packed.size_elements(k, n, nr, engine)
+    strides = [size * math.prod(batch[d + 1 :]) for d in range(len(batch))]
+    words = words_of(engine, left, b.dtype)[1]
+    packing = Packing(engine, words, strided, k, n, batch, nr, isa)
+    operands = ("b", "panels") if zero is None else ("b", "zero", "panels")
+    steps, shared, workspace_bytes = list[Step](), None, 0
+    if zero is not None:
+        shared, step, workspace_bytes = share(ZERO, zero, packing, Operand(1), Operand(len(operands)))
+        steps.append(step)
+    steps.append(packing.step(strides, range(panels), panels, Operand(0), Operand(len(operands) - 1), shared))
+    return Plan(
+        what=f"pack b[{k},{n}] batch {list(batch)}", isa=isa, threads=threads,
+        steps=tuple(steps) if size * math.prod(batch) else (), operands=operands,
+        workspace_bytes=workspace_bytes if size * math.prod(batch) else 0,
+        facts=(
+            ("engine", engine.name), ("panels", f"{panels} of {engine.steps(k)} x {nr}"), ("kind", pack.kind(strided))
+        ),
+    )  # fmt: skip
+
+
+def packed_elements(
+    k: int, n: int, isa: Isa, batch: tuple[int, ...] = (), engine: Engine = FMA32, tuned: tuple[Tuned, ...] = ()
+) -> int:
+    """Words that `plan_pack` writes."""
+    return math.prod(batch) * packed.size_elements(k, n, panel_columns(isa, engine, tuned), engine)
+
+
+def panel_columns(isa: Isa, engine: Engine = FMA32, tuned: tuple[Tuned, ...] = ()) -> int:
+    """Columns of a packed panel on this row."""
+    return row_for(engine, isa, tuned).nr(engine, isa)
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """A right operand b[batch..., k, n] that a step packs into panels of `nr` columns."""
+
+    engine: Engine
+    words: Words
+    b: Matrix
+    k: int
+    n: int
+    batch: tuple[int, ...]
+    nr: int
+    isa: Isa
+
+    def step(
+        self, strides: list[int], panels: range, room: int, source: Operand, target: Operand,
+        zeros: SharedPanels | None = None,
+    ) -> Step:  # fmt: skip
+        """Pack some panels, into where there is room for `room` of them; a batch dimension whose panels repeat
+        (stride 0) is packed once."""
+        b, batch = self.b, self.batch
+        distinct = [d for d in range(len(batch)) if strides[d]]
+        d = pack.PackPanels(
+            self.engine, self.words, pack.kind(b), self.nr, GROUP, len(distinct), has_zeros=zeros is not None
+        )
+        groups = -(-len(panels) // GROUP)
+        values: Arguments = {
+            "x": source, "out": target, "k": self.k, "n": self.n, "row": b.row, "column": b.column,
+            "panels": len(panels), "groups": groups, "first": panels.start,
+            "facts": room * self.engine.steps(self.k) * self.nr,
+        }  # fmt: skip
+        moving = {"x": [b.batch[i] for i in distinct], "out": [strides[i] for i in distinct]}
+        if zeros is not None:
+            values |= zeros.arguments
+            moving[ZERO.name] = [zeros.strides[i] for i in distinct]
+        values |= batches.arguments([batch[i] for i in distinct], moving)
+        tasks = groups * math.prod(batch[i] for i in distinct)
+        spec = KernelSpec(pack.pack_panels, d, d.parameters, self.isa)
+        return Step(spec, tasks, tuple(values[name] for name in d.parameters))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPanels:
+    """Panels in the workspace of what blocks of b share, and batch strides from one's to the next's."""
+
+    row: blocks.Shared
+    operand: Operand
+    rows: int
+    words: int
+    strides: tuple[int, ...]
+
+    @property
+    def arguments(self) -> Arguments:
+        """The values of `blocks.Shared.parameters`."""
+        return dict(zip(self.row.parameters, (self.operand, self.rows, self.words), strict=True))
+
+
+def share(
+    row: blocks.Shared, x: PerBlock, b: Packing, source: Operand, target: Operand
+) -> tuple[SharedPanels, Step, int]:
+    """What blocks of b share, the step that puts it into panels at `target`, and their bytes."""
+    rows, words = -(-b.k // x.size), words_of(FMA32, float32, x.matrix.dtype)[1]
+    panels, strides = -(-b.n // b.nr), [0] * len(b.batch)
+    size = rows * panels * b.nr
+    for d in reversed(range(len(b.batch))):
+        if x.matrix.batch[d]:
+            strides[d], size = size, size * b.batch[d]
+    packing = Packing(FMA32, words, x.matrix, rows, b.n, b.batch, b.nr, b.isa)
+    step = packing.step(strides, range(panels), panels, source, target)
+    # A size that splits a word is longer than K: its engine would not have been chosen.
+    in_words = -(-x.size // b.engine.depth)
+    return SharedPanels(row, target, rows, in_words, tuple(strides)), step, in_lines(max(1, size) * float32.size_bytes)
