@@ -6,8 +6,7 @@ which are contractions in a set order here, and sums in any order there; of the 
 
 What falls short, and why: one row with a weight [N, K] as it lies, because lanes run over N, so squares of the weight
 are turned in registers (64 shuffles for 1 KB, 59 GB/s at most), from 16 rows at a time, where others read one row after
-the other; 768 x 768 of one row, because a call costs 5 us around a kernel of 30 us, where NumPy's costs 1; db of few
-rows, for the same reason.
+the other.
 `python benches/gemm_shapes.py`
 """
 

@@ -1,17 +1,22 @@
-"""Remembered calls under hostile circumstances: the interpreter ends, arguments change under the call."""
+"""Remembered calls under hostile circumstances: the interpreter ends, arguments change under the call, or are of every
+kind in turn."""
 
 import subprocess
 import sys
 import weakref
 
 import numpy as np
+import pytest
 import remembering
 import torch
 from torch.overrides import TorchFunctionMode
 
 import samebits as sb
+from samebits.kernels import gemm
+from samebits.native import calls
 from samebits.ops import memo
 
+SHARED = np.zeros(4096, np.uint8)
 LATE = """
 import os, sys
 import numpy as np
@@ -109,3 +114,72 @@ def test_a_shape_set_by_another_thread_during_a_call_is_not_remembered_for_the_n
     monkeypatch.setattr(memo, "address_of", at_the_first_look)
     sb.negative(x)
     check()
+
+
+def arrays(pick, shape):
+    """Integers as float32, of any strides and alignment, by any library, in memory of their own or in one buffer."""
+    size = int(np.prod(shape))
+    at = pick.integers(0, 400) * pick.choice([1, 4])
+    x = (
+        pick.integers(-8, 8, shape).astype(np.float32),
+        pick.integers(-8, 8, shape[::-1]).astype(np.float32).T,
+        pick.integers(-8, 8, [2 * n for n in shape]).astype(np.float32)[tuple(slice(None, None, -2) for _ in shape)],
+        SHARED[at : at + 4 * size].view(np.float32).reshape(shape),
+    )[pick.integers(4)]
+    if pick.random() < 0.05:
+        x.flags.writeable = False
+    if pick.random() < 0.6 or not x.flags.aligned:
+        return x
+    return sb.Tensor.from_any(x) if pick.random() < 0.5 else torch.from_numpy(x.copy())
+
+
+def calls_of(pick):
+    """A function and its arguments; some of the calls are refused."""
+    m, k, n = pick.integers(1, 4, 3)
+    a, options = arrays(pick, (m, k)), {}
+    b = arrays(pick, (n, k)).T
+    b = sb.pack(b.copy()) if isinstance(b, np.ndarray) and pick.random() < 0.3 else b
+    function, rest, shape = (
+        (sb.matmul, (b,), (m, n)),
+        (sb.linear, (arrays(pick, (n, k)), arrays(pick, (n,))), (m, n)),
+        (sb.subtract, (a if pick.random() < 0.3 else arrays(pick, (m, k)),), (m, k)),
+        (sb.multiply, ((2, 2.0, -0.0, 0.0, True)[pick.integers(5)],), (m, k)),
+        (sb.sum, (int(pick.integers(2)),), (m,)),
+    )[pick.integers(5)]
+    if pick.random() < 0.4:
+        options["out"] = (a, arrays(pick, shape), None, 1)[pick.integers(4)]
+    if pick.random() < 0.2:
+        options["threads"] = int(pick.integers(1, 3))
+    return function, (a, *rest), options
+
+
+def outcome(call):
+    try:
+        result = call()
+    except (sb.SamebitsError, BufferError, TypeError) as error:
+        return type(error), str(error)
+    return type(result), sb.Tensor.from_any(result).shape, sb.Tensor.from_any(result).tobytes()
+
+
+def tried(function, arguments, options):
+    """The outcome of a call, whose arguments are afterwards as before."""
+    views = [x.numpy() if isinstance(x, sb.Tensor) else x for x in (*arguments, *options.values())]
+    views = [x for x in views if isinstance(x, np.ndarray | torch.Tensor)]
+    kept = [x.clone() if isinstance(x, torch.Tensor) else x.copy() for x in views]
+    found = outcome(lambda: function(*arguments, **options))
+    for view, before in zip(views, kept, strict=True):
+        if isinstance(view, torch.Tensor) or view.flags.writeable:
+            view[...] = before
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_calls_have_one_answer(seed, monkeypatch):
+    known, pick = calls.known(gemm.PackedMatrix), np.random.default_rng(seed)
+    SHARED.view(np.float32)[:] = pick.integers(-8, 8, SHARED.size // 4)
+    for _ in range(150):
+        function, arguments, options = calls_of(pick)
+        due = tried(function.__wrapped__, arguments, options)
+        for way in (known, None, known, known):
+            monkeypatch.setattr(memo, "_known", way)
+            assert tried(function, arguments, options) == due, (function.__name__, arguments, options)
