@@ -1,0 +1,222 @@
+"""What the emitted exchange methods own: memory and counts stay flat, on any thread, and the interpreter ends well."""
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from samebits import dtypes
+from samebits.layout import Layout
+from samebits.memory import CPU, Buffer
+from samebits.native import exchange, objects
+from samebits.tensor import Tensor
+
+pytestmark = pytest.mark.usefixtures("emitted_methods")
+
+
+def resident_kib() -> int:
+    """Memory of this process that is there, in KiB."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") // 1024
+
+
+def cycles() -> dict[str, Callable[[], object]]:
+    """Uses that leave nothing behind."""
+    x, y, t = np.zeros((3, 4), np.float32), torch.zeros(3, 4), Tensor.zeros((3, 4))
+    late = {"max_version": (1, 3)}
+    return {
+        "from numpy": lambda: Tensor.from_dlpack(x),
+        "from torch": lambda: Tensor.from_dlpack(y),
+        "capsule": lambda: t.__dlpack__(**late),
+        "legacy": lambda: t.__dlpack__(),
+        "device": lambda: t.__dlpack_device__(),
+        "to numpy": lambda: np.from_dlpack(t),
+        "to torch": lambda: torch.from_dlpack(t),
+    }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("name", cycles())
+def test_memory_and_counts_stay_flat(name: str) -> None:
+    cycle = cycles()[name]
+    x = np.zeros(1, np.float32)
+    watched = (None, True, False, CPU, Tensor, Buffer, Layout, dtypes.float32, x.dtype, torch.Tensor, np.ndarray)
+    for _ in range(1000):
+        cycle()
+    gc.collect()
+    before, counts = resident_kib(), [sys.getrefcount(each) for each in watched]
+    rounds = 1_000_000 if name in ("from numpy", "capsule") else 100_000
+    for _ in range(rounds):
+        cycle()
+    gc.collect()
+    after = [sys.getrefcount(each) for each in watched]
+    assert max(abs(a - b) for a, b in zip(after, counts, strict=True)) < 50
+    assert resident_kib() - before < 2048
+
+
+def test_an_array_lives_exactly_as_long_as_its_tensors() -> None:
+    x, y = np.zeros(5), torch.zeros(5)
+    before = sys.getrefcount(x), sys.getrefcount(y)
+    made = [Tensor.from_dlpack(x) for _ in range(100)]
+    assert sys.getrefcount(x) == before[0] + 100
+    assert {t.buffer.owner is x for t in made} == {True}
+    layout = made[0].layout
+    uses = sys.getrefcount(layout)
+    capsules = [t.__dlpack__(max_version=(1, 0)) for t in made]
+    assert sys.getrefcount(x) == before[0] + 200
+    assert sys.getrefcount(layout) == uses
+    made[0].buffer.close()
+    made.clear()
+    assert sys.getrefcount(x) == before[0] + 100
+    capsules.clear()
+    assert (sys.getrefcount(x), sys.getrefcount(y)) == before
+    kept = Tensor.from_dlpack(y)
+    address = y.data_ptr()
+    del y
+    assert kept.address == address
+    assert kept.numpy().sum() == 0
+
+
+def test_a_capsule_that_dies_keeps_the_exception_in_flight() -> None:
+    t = Tensor.zeros((3,), dtypes.bfloat16)
+    for _ in range(100):
+        with pytest.raises((RuntimeError, BufferError), match=r"[Uu]nsupported dtype"):
+            np.from_dlpack(t)
+
+
+def test_a_deleter_runs_on_any_thread_without_the_lock() -> None:
+    x = np.zeros(5)
+    t = Tensor.from_dlpack(x)
+    before = sys.getrefcount(x)
+    for versioned, at in ((False, 56), (True, 16)):
+        capsule = t.__dlpack__(max_version=(1, 0)) if versioned else t.__dlpack__()
+        name = b"dltensor_versioned" if versioned else b"dltensor"
+        pointer, rename = ctypes.pythonapi["PyCapsule_GetPointer"], ctypes.pythonapi["PyCapsule_SetName"]
+        pointer.restype, pointer.argtypes = ctypes.c_size_t, (ctypes.py_object, ctypes.c_char_p)
+        rename.argtypes = (ctypes.py_object, ctypes.c_char_p)
+        managed = pointer(capsule, name)
+        rename(capsule, b"used")
+        assert sys.getrefcount(x) == before + 1
+        deleter = ctypes.CFUNCTYPE(None, ctypes.c_size_t)(objects.word(managed + at))  # releases the lock
+        thread = threading.Thread(target=deleter, args=(managed,))
+        thread.start()
+        thread.join()
+        del capsule
+        assert sys.getrefcount(x) == before
+
+
+def test_eight_threads_exchange_at_once() -> None:
+    x, y, t = np.zeros((3, 4)), torch.zeros(3, 4), Tensor.zeros((3, 4))
+    before = sys.getrefcount(x)
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        for i in range(3000):
+            a = Tensor.from_dlpack(x[: 1 + (i + seed) % 3])
+            b = Tensor.from_dlpack(y[:, : 1 + i % 4])
+            c, d = np.from_dlpack(t), torch.from_dlpack(b)
+            if (a.shape, b.shape, c.shape, tuple(d.shape)) != (
+                (1 + (i + seed) % 3, 4),
+                (3, 1 + i % 4),
+                (3, 4),
+                b.shape,
+            ):
+                wrong.append(i)
+            if i % 500 == 0:
+                exchange._layouts.clear()
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert sys.getrefcount(x) == before
+
+
+def test_the_kept_layouts_are_bounded() -> None:
+    x = np.zeros(8192, np.uint8)
+    for n in range(1, 8193):
+        assert Tensor.from_dlpack(x[:n]).shape == (n,)
+    assert 0 < len(exchange._layouts) <= exchange._KEPT_LAYOUTS
+
+
+def python(program: str, *flags: str, **environment: str) -> str:
+    """What a fresh interpreter prints; it must end well."""
+    run = subprocess.run(
+        [sys.executable, *flags, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == ""
+    return run.stdout
+
+
+LIVE = """
+import ctypes, numpy as np, torch
+from samebits import Tensor
+from samebits.native import exchange
+assert exchange.compile_exchange()
+t = Tensor.from_dlpack(np.arange(3.0))
+kept = [t, t.__dlpack__(), t.__dlpack__(max_version=(1, 3)), torch.from_dlpack(t), np.from_dlpack(t)]
+kept += [Tensor.from_dlpack(torch.ones(3)), Tensor.from_dlpack(torch.from_dlpack(t))]
+import builtins, sys
+builtins.kept_for_ever = kept
+sys.kept_for_ever = kept
+cycle = [kept]
+cycle.append(cycle)
+print("end")
+"""
+
+# The C library calls the deleter after the interpreter is gone.
+LATE = """
+import ctypes, numpy as np
+from samebits import Tensor
+from samebits.native import compile, exchange, exchange_text, objects
+from samebits.native.dlpack_text import Facts
+assert exchange.compile_exchange()
+pointer, rename = ctypes.pythonapi["PyCapsule_GetPointer"], ctypes.pythonapi["PyCapsule_SetName"]
+pointer.restype, pointer.argtypes = ctypes.c_size_t, (ctypes.py_object, ctypes.c_char_p)
+rename.argtypes = (ctypes.py_object, ctypes.c_char_p)
+t = Tensor.from_dlpack(np.arange(3.0))
+capsule = t.__dlpack__(max_version=(1, 3))
+managed = pointer(capsule, b"dltensor_versioned")
+rename(capsule, b"used")
+at_exit = ctypes.CDLL(None)["__cxa_atexit"]
+at_exit.argtypes = (ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t)
+assert at_exit(objects.word(managed + 16), managed, 0) == 0
+print("end")
+"""
+
+FORK = """
+import os, numpy as np
+from samebits import Tensor
+from samebits.native import exchange
+assert exchange.compile_exchange()
+x = np.arange(3.0)
+t = Tensor.from_dlpack(x)
+capsule = t.__dlpack__(max_version=(1, 3))
+child = os.fork()
+del capsule
+assert np.from_dlpack(Tensor.from_dlpack(x)).sum() == 3
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print("end")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's exit and fork")
+@pytest.mark.parametrize("program", [LIVE, LATE, FORK], ids=["live", "late", "fork"])
+def test_the_interpreter_ends_well(program: str) -> None:
+    assert python(program, "-X", "dev", PYTHONMALLOC="debug").strip() == "end"
