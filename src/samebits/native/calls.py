@@ -95,14 +95,14 @@ def record(
 ) -> None:  # fmt: skip
     """Keep what a call of this key runs.
 
-    Args:    table: with a slot for each of the sources, and behind them one for the workspace.
+    Args:    table: compiled, with a slot for each of the sources, and behind them one for the workspace.
              sources: the number of an array, or `RESULT`, or -1 for an address that is the same each time; and that.
              misaligned: bits that no address may have.   made: what makes the result, and its two arguments.
              target: the array given as out, and those that must lie apart from it.
              keep: what the key tells by its address alone, and whoever has the memory at fixed addresses.
     """
     words, patches = table.template[:], [(at, FRAME, 8 * word) for at, word in table.argument_words]
-    if not table.compiled or len(words) > FRAME_WORDS:
+    if len(words) > FRAME_WORDS:
         return
     shared_bytes = table.scratch_bytes * table.threads
     patches.append((2, BLOCK, 0))

@@ -253,10 +253,11 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
         key, arrays, addresses, _owners = described
         memo = _memos.get(key)
         if memo is not None and memo.fits(addresses):
-            if unknown:
-                _record(unknown, memo, len(arrays), function, arguments, options)
-            elif memo.prepared.table.compiled:
-                _count()
+            if memo.prepared.table.compiled:
+                if unknown:
+                    _record(unknown, memo, Signature(key, arrays, function, arguments, options))
+                else:
+                    _count()
             return memo.run(arrays, addresses)  # type: ignore[no-any-return]
         asked.signature = Signature(key, arrays, function, arguments, options)
         try:
@@ -286,28 +287,21 @@ def compile_known() -> bool:
     return _known is not None
 
 
-def _record(
-    key: bytes,
-    memo: Memo,
-    arrays: int,
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    options: dict[str, Any],
-) -> None:
+def _record(key: bytes, memo: Memo, call: Signature) -> None:
     """Let emitted code run a memo. Of arrays only what the key tells by addresses is kept, and not their memory."""
     from samebits.native import calls
 
-    keep: list[object] = [memo, function]
-    for x in (*arguments, *options, *options.values()):
+    keep: list[object] = [memo, call.function]
+    for x in (*call.arguments, *call.options, *call.options.values()):
         if isinstance(x, PackedMatrix):
             keep += x.dtype, x.engine, x.tensor.dtype
         else:
             keep.append(getattr(x, "dtype", x))
     # No record is of None: this is the key again, of what is kept. Another thread may have set a shape in place.
-    if _known is None or _known(None, arguments, options)[8:] != key[8:]:
+    if _known is None or _known(None, call.arguments, call.options)[8:] != key[8:]:
         return
     fixed = [(-1, x.address) for x in memo.constants]
-    numbers = [*((i, 0) for i in range(arrays)), *fixed, (calls.RESULT, 0)]
+    numbers = [*((i, 0) for i in range(len(call.arrays))), *fixed, (calls.RESULT, 0)]
     target = memo.target and ((memo.target.number, *memo.target.span), [(i, *span) for i, span in memo.target.others])
     sources = [numbers[place] for place in memo.places]
     table, workspace_bytes = memo.prepared.table, memo.prepared.workspace_bytes
