@@ -25,8 +25,8 @@ from samebits.tensor import Tensor
 def grad_input(dy: Any, weight: Any, *, out: Any = None, out_dtype: Any = None, threads: int | None = None) -> Any:
     """dy @ weight, the gradient of `linear` by its input.
 
-    Args:    dy: [..., N].   weight: [N, K], as `linear` takes it, or `pack(weight)`.   out: [..., K], overwritten.
-             out_dtype: as in matmul.
+    Args:    dy: [..., N].   weight: [N, K], as `linear` takes it, or `pack(weight)`, where `linear` has
+             `pack(weight.T)`.   out: [..., K], overwritten.   out_dtype, threads: as in matmul.
     Returns: [..., K] as the kind of array that dy is.
     Raises:  as matmul.   Bits: numerics.md section 2.
     """
@@ -40,8 +40,8 @@ def grad_weight(x: Any, dy: Any, *, out: Any = None, threads: int | None = None)
     """dy^T @ x summed over all rows, the gradient of `linear` by its weight.
 
     Args:    x: [..., K], the input of `linear`.   dy: [..., N] with the same leading dimensions, which must be
-             viewable as one.   out: [N, K] in float32 (float64 where an operand is), to be added to: the sum starts
-             from what it holds. Without it the sum starts with the first 128 rows.
+             viewable as one; floats.   out: [N, K] in float32 (float64 where an operand is), to be added to: the sum
+             starts from what it holds. Without it the sum starts with the first 128 rows.   threads: as in matmul.
     Returns: [N, K] as the kind of array that x is; out if it was given.
     Raises:  DTypeError, ShapeError, LayoutError (rows must be copied first, or out overlaps an operand).
     Bits:    numerics.md section 5.

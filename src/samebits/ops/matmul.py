@@ -43,15 +43,16 @@ def matmul(
     Args:    a: [..., M, K] or [K].   b: [..., K, N] or [K], or packed; batch dimensions broadcast.
              bias, c: broadcast to the result; float64 for a float64 product, else float32, float16 or bfloat16; beside
                 integers only with a float out_dtype.   activation: one of erf, exp, gelu, relu (float32 products).
-             alpha, beta: scales, rounded to float32 (float64 for a float64 product).
+             alpha, beta: what the scaled sum and c are multiplied with, rounded to float32 (float64 for a float64
+                product).
              a_zero_point: subtracted from integers a: an int, or an array of a's dtype, [] or [..., M].
-             b_zero_point: the same for b, [] or [..., N]; of weights also [..., K / b_group, N].
+             b_zero_point: the same for b, [] or [..., N]; of weights also one for each block along K, as in b_scale.
              a_scale: what one unit of a stands for: a float, or a float32 array (float64 for a float64 product), [] or
                 [..., M].   b_scale: the same for b, [] or [..., N]; or, with the rank of b, [..., K / b_group, N] for
                 blocks along K, which scales their sums before these are added. Of weights and of blocks it is float32,
                 bfloat16, float16 or a float8, decoded exactly.
-             b_group: elements along K that share a row of b_scale or b_zero_point; the last block may be short. It may
-                be left out where rows are K / b_group exactly and b_group is a power of two.
+             b_group: elements along K that share a row of b_scale or b_zero_point; where they do not divide K the last
+                block is shorter, and has a row too. It may be left out where it divides K and is a power of two.
              out_scale: what one unit of an integer result stands for: a float, or float32 [] or [N]; of integers with
                 both scales. Then sum * a_scale * b_scale / out_scale is rounded once, half to even, as the rational
                 that it is, and bias is int32, added to the sum; there is no alpha, c or activation.
@@ -65,8 +66,9 @@ def matmul(
              out: an array of that dtype for the result; it may be c itself, or bias.
              spec: the order of a sum of floats.   threads: at most so many; default every usable core.
              plan: one of `plan_matmul` for these operands, obeyed.
-    Returns: [..., M, N] as the kind of array that a is; the axis of an operand with one is left out.
-    Raises:  DTypeError, ShapeError, LayoutError (out overlaps a or b), OptionError, PlanError (the plan is for others).
+    Returns: [..., M, N] as the kind of array that a is; for a of shape [K] without M, for b of shape [K] without N.
+    Raises:  DTypeError, ShapeError, OptionError, DeviceError (an operand is not on the host), LayoutError (out overlaps
+             a or b), PlanError (the plan, or a packed b, is for others).
     Bits:    numerics.md sections 2, 3 and 4: they depend on the values, b_group and `spec` alone.
     """
     call = Call("matmul", a, threads)
@@ -111,7 +113,8 @@ def plan_matmul(
 ) -> Plan:  # fmt: skip
     """The plan that `matmul` with these arguments runs: printable, with the candidates it rejected and why.
 
-    Args:    as `matmul`; only shapes, strides and dtypes matter.
+    Args:    as `matmul`; only shapes, strides, dtypes and options matter; no element of a or b is read.
+    Raises:  as `matmul`.
     """
     call = Call("plan_matmul", a, threads)
     product = Product(call, a, b, spec, a_dtype)
@@ -135,8 +138,9 @@ def linear(
     Args:    x: [..., K].   weight: [N, K], as torch keeps it, or `pack(weight.T)`.   bias: [N].   Dtypes as in matmul.
              weight_scale, weight_zero_point, group: b_scale, b_zero_point and b_group of matmul, [] or [N], or
                 [N, K / group] as checkpoints of quantised weights keep them.
+             out: [..., N] for the result.   threads: at most so many; default every usable core.
     Returns: [..., N] as the kind of array that x is.
-    Raises:  as matmul.   Bits: numerics.md sections 2 and 4.
+    Raises:  as matmul.   Bits: numerics.md sections 2 to 4: those of matmul(x, weight.T, ...).
     """
     product = Product(Call("linear", x, threads), x, weight, names=LINEAR)
     scale, zero_point = product.blocks(weight_scale, weight_zero_point, group)
@@ -154,10 +158,12 @@ def pack(
     Args:    b: [..., K, N] of any dtype of `matmul`, any strides (pass `weight.T` for a weight [N, K]).
              left: the dtype of the left operands to come; default b's own. Weights, integers beside floats, stay
                 integers in their panels, of one byte each (two where they have 8 bits and zero points).
-             zero_point, group: b_zero_point and b_group of matmul, for weights; their products take no zero point then.
+             zero_point, group: b_zero_point and b_group of matmul, for weights; products with them take no zero point
+                of b then, and take scales as before.
+             threads: at most so many; default every usable core.
     Returns: a PackedMatrix for the Isa row in force; it can be pickled, and is refused on rows with other panels and
              beside elements that its words cannot be multiplied with.
-    Raises:  DTypeError, ShapeError.   Bits: a product with it has those of a product with b.
+    Raises:  DTypeError, ShapeError, OptionError, DeviceError.   Bits: a product with it has those of one with b.
     """
     call = Call("pack", b, threads)
     y = operand(call, "b", b)
