@@ -420,6 +420,18 @@ def test_tensors_of_torch_are_taken_as_they_are_now():
     assert torch.equal(sb.abs(x), x.abs())
 
 
+def test_results_for_torch_are_from_the_resource_in_use():
+    x, resource, taken = torch.ones(3, 4), Acting(), []
+    resource.act = lambda: taken.append(1)
+    for _ in range(4):
+        made = sb.exp(x)
+        assert (made.shape, made.dtype, made.requires_grad) == (x.shape, x.dtype, False)
+        assert made.data_ptr() % 64 == 0
+        with use_resource(resource):
+            assert torch.equal(sb.exp(x), made)
+    assert len(taken) == 4
+
+
 def test_rows_threads_and_spans_have_results_of_their_own(way):
     x, y = normal(40, 50), normal(50, 60, seed=1)
     expected = sb.matmul(x, y).tobytes()

@@ -22,8 +22,8 @@ __all__ = ["HOST", "allocate", "resource_of", "use_resource"]
 
 HOST: Final = HostResource()
 
-_current: ContextVar[MemoryResource] = ContextVar("samebits_memory_resource", default=HOST)
-_get_current = _current.get
+CURRENT: ContextVar[MemoryResource] = ContextVar("samebits_memory_resource", default=HOST)
+_get_current = CURRENT.get
 _empty, _zeros, _BYTE = np.empty, np.zeros, np.dtype(np.uint8)
 # More than any machine addresses; what NumPy and mmap would refuse in words of their own.
 _MOST = 1 << 62
@@ -156,8 +156,8 @@ def use_resource(resource: MemoryResource) -> Iterator[MemoryResource]:
         raise DeviceError(
             message("use_resource", "resource", "device", resource.device, "accessible to the host", remedy)
         )
-    token = _current.set(resource)
+    token = CURRENT.set(resource)
     try:
         yield resource
     finally:
-        _current.reset(token)
+        CURRENT.reset(token)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 import sys
 from array import array
 from collections.abc import Callable, Sequence
@@ -17,22 +18,24 @@ import numpy as np
 
 from samebits import errors
 from samebits.codegen import isa as isas
+from samebits.dtypes import DType
 from samebits.layout import Layout
-from samebits.memory import CPU, Buffer
+from samebits.memory import CPU, Buffer, allocation
 from samebits.memory.pages import Block
 from samebits.native import call_text, compile, exchange, objects, pool, scratch
+from samebits.native.argument_text import Facts
 from samebits.native.call_text import BLOCK, FRAME, FRAME_WORDS, HEAD, RESULT
 from samebits.native.table import Table
 from samebits.tensor import Tensor
 
-__all__ = ["RESULT", "Span", "known", "record"]
+__all__ = ["RESULT", "Span", "known", "like", "record"]
 
 # An array by its number, and the bytes from its address that it spans: the first, and the one after the last.
 Span = tuple[int, int, int]
 _KEPT = 4096
 _records: dict[bytes, tuple[object, ...]] = {}
-# DLPackExchangeAPI: dltensor_from_py_object_no_sync.
-_BORROW = 40
+# DLPackExchangeAPI: managed_tensor_allocator, managed_tensor_to_py_object_no_sync, dltensor_from_py_object_no_sync.
+_API = {"torch_allocate": 16, "torch_object": 32, "torch_borrow": 40}
 
 
 def known(packed: type) -> Any:
@@ -48,9 +51,11 @@ def known(packed: type) -> Any:
     function, words = made
     torch = getattr(sys.modules.get("torch"), "Tensor", None)
     api = None if torch is None else exchange.api_of(torch)
-    if api and (borrow := objects.word(api[1] + _BORROW)):
+    found = {name: objects.word(api[1] + at) if api else 0 for name, at in _API.items()}
+    if all(found.values()):
         function.__self__["torch"] = torch, api
-        words["torch_borrow"].value, words["torch_type"].value = borrow, id(torch)
+        for name, value in (*found.items(), ("torch_type", id(torch))):
+            words[name].value = value
     return function
 
 
@@ -61,7 +66,7 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
         return None
     try:
         slots = (objects.slot_offsets(cls) for cls in (Tensor, Buffer, Layout, packed, Block))
-        module = call_text.module(call_text.Facts(*slots))
+        module = call_text.module(Facts(*slots))
         host = next(row for row in isas.ROWS if row.compiled and row.available)
         state, method = compile.addresses(module.text(), ("state", "method_known"), host.target())
     except (errors.NativeError, ValueError):
@@ -73,9 +78,10 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
         "layout_type": Layout, "packed_type": packed, "cpu": CPU, "packed": "packed", "padded": "padded",
         "forced": isas.FORCED, "no_key": b"", "records": _records, "take": scratch.take, "give": scratch.give,
         "requires_grad": "requires_grad", "is_neg": "is_neg", "dtype": "dtype",
+        "resource": allocation.CURRENT, "host": allocation.HOST,
     }  # fmt: skip
     values = {name: id(value) for name, value in named.items()} | {"run": pool.run_address()}
-    if module.words.keys() != values.keys() | {"last_block", "torch_type", "torch_borrow"}:
+    if module.words.keys() != values.keys() | {"last_block", "torch_type", *_API}:
         raise ValueError(f"the state needs {sorted(module.words)}")
     words = {name: ctypes.c_size_t.from_address(state + 8 * at) for name, at in module.words.items()}
     for name, value in values.items():
@@ -91,13 +97,14 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
 
 def record(
     key: bytes, table: Table, sources: Sequence[tuple[int, int]], workspace_bytes: int, misaligned: int,
-    made: tuple[Callable[..., object], object, object], target: tuple[Span, Sequence[Span]] | None, keep: object,
+    made: tuple[Callable[..., object] | None, object, object], target: tuple[Span, Sequence[Span]] | None, keep: object,
 ) -> None:  # fmt: skip
     """Keep what a call of this key runs.
 
     Args:    table: compiled, with a slot for each of the sources, and behind them one for the workspace.
              sources: the number of an array, or `RESULT`, or -1 for an address that is the same each time; and that.
-             misaligned: bits that no address may have.   made: what makes the result, and its two arguments.
+             misaligned: bits that no address may have.
+             made: what makes the result of two arguments, and they; None: torch does, after `like` as the first.
              target: the array given as out, and those that must lie apart from it.
              keep: what the key tells by its address alone, and whoever has the memory at fixed addresses.
     """
@@ -124,6 +131,13 @@ def record(
         _records.clear()
     workers = _pool_address if table.shares else None
     _records[key] = (words.tobytes(), *made, workers, table.threads, keep)
+
+
+def like(shape: tuple[int, ...], dtype: DType) -> bytes:
+    """A dense DLTensor on the host with its extents behind it, after which torch makes a result."""
+    code, bits = dtype.dlpack
+    tensor = struct.pack("<QiiiBBHQQQ", 0, *CPU.dlpack, len(shape), code, bits, 1, 0, 0, 0)
+    return tensor + struct.pack(f"<{len(shape)}q", *shape)
 
 
 def _pool_address(threads: int) -> int:

@@ -159,7 +159,7 @@ class Call:
         """Let the next such call skip to the table. Of this call's arrays only their places are kept, and nothing where
         two are views of one buffer, since those of the next call may not be."""
         position = {id(x): i for i, x in reversed(list(enumerate(signature.arrays)))}
-        if result.dtype.numpy is None:
+        if result.dtype.numpy is None or result.dtype.width_bits < 8:
             return
         known: dict[int, tuple[int | None, int]] = {}
         spans: dict[int, tuple[int, int]] = {}

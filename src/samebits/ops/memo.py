@@ -87,9 +87,9 @@ class Target(NamedTuple):
 class Maker(NamedTuple):
     """What makes a result: a function of a shape and a dtype of NumPy's, or of a layout and a dtype of ours."""
 
-    make: Callable[[Any, Any], Any]
+    make: Any
     place: Shape | Layout
-    dtype: object
+    dtype: Any
 
 
 class Memo(NamedTuple):
@@ -305,4 +305,8 @@ def _record(key: bytes, memo: Memo, call: Signature) -> None:
     target = memo.target and ((memo.target.number, *memo.target.span), [(i, *span) for i, span in memo.target.others])
     sources = [numbers[place] for place in memo.places]
     table, workspace_bytes = memo.prepared.table, memo.prepared.workspace_bytes
-    calls.record(key, table, sources, workspace_bytes, memo.misaligned, memo.maker, target, keep)
+    make, place, dtype = memo.maker
+    made: tuple[Any, Any, Any] = memo.maker
+    if isinstance(place, Layout) and make.func is _torch and make.args[0] < MAPPED:
+        made = None, calls.like(place.shape, dtype), None
+    calls.record(key, table, sources, workspace_bytes, memo.misaligned, made, target, keep)

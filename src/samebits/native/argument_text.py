@@ -1,0 +1,212 @@
+"""The text of describing arguments: what of each decides a plan goes into a key, and its address among the places.
+
+A function of an object, a key and the places gives how many words of the key it wrote, and 0 where the object is of a
+kind, or in a state, that Python looks at. Start at `_described`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from samebits.native.capi import OBJECT_TYPE, Function, Module, Value
+from samebits.native.dlpack_text import BYTE_OFFSET, DATA, DEVICE, DEVICE_ID, NDIM, SHAPE, STRIDES
+from samebits.native.layout_text import reading
+from samebits.native.objects import ARRAY, WARNS, WRITABLE
+
+__all__ = ["ADDRESSES", "DLTENSOR", "MOST", "OBJECTS", "OWNERS", "PLACES", "ROOM", "Facts", "descriptions"]
+
+# Arguments of a call and axes of one, beyond which there is no key, and words of a key that an argument takes at most,
+# which is a packed matrix with its name.
+MOST, RANK, ROOM = 24, 8, 40
+# Bytes to the places' words: first how many arrays, then of each the object, its address, and a reference to what owns
+# its memory: a buffer may be closed by another thread, or by what a garbage collection runs, as soon as it was read.
+# Behind the arguments' addresses there is room for three more.
+OBJECTS, ADDRESSES, OWNERS, PLACES = (8 * word for word in (1, 2 + MOST, 5 + 2 * MOST, 6 + 3 * MOST))
+# Bytes of dlpack.h's DLTensor.
+DLTENSOR = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The slots of our classes."""
+
+    tensor: Mapping[str, int]
+    buffer: Mapping[str, int]
+    layout: Mapping[str, int]
+    packed: Mapping[str, int]
+    block: Mapping[str, int]
+
+
+def descriptions(m: Module, facts: Facts) -> None:
+    """`described` and what it calls."""
+    reading(m)
+    _placed(m)
+    _array(m)
+    _tensor(m, facts)
+    _packed(m, facts)
+    _torch(m)
+    _described(m)
+
+
+def _refuse(f: Function, *conditions: Value) -> None:
+    """Leave with 0, which says that an argument has no key."""
+    for condition in conditions:
+        with f.when(condition):
+            f.ret(0)
+
+
+def _placed(m: Module) -> None:
+    """`placed(places, object, address, owner) -> i64`: one more array; the number of the first that is this object."""
+    f = m.function("placed", "i64", "ptr", "ptr", "i64", "ptr")
+    places, x, address, owner = f.arguments
+    count = f.load(places, 0, "i64")
+    f.store(x, places, count * 8 + OBJECTS)
+    f.store(address, places, count * 8 + ADDRESSES)
+    f.store(f.incref(owner), places, count * 8 + OWNERS)
+    f.store(count + 1, places)
+    with f.loop(count) as i, f.when(f.load(places, i * 8 + OBJECTS) == x):
+        f.ret(i)
+    f.ret(count)
+
+
+def _array(m: Module) -> None:
+    """`array(x, key, places) -> i64`: the words that tell of a NumPy array."""
+    f = m.function("array", "i64", "ptr", "ptr", "ptr")
+    x, key, places = f.arguments
+    flags, ndim = f.load(x, ARRAY["flags"], "i32"), f.load(x, ARRAY["ndim"], "i32")
+    _refuse(f, (flags & WARNS) != 0, ndim > RANK)
+    rank = f.as_(ndim, "i64")
+    first = f.call("placed", places, x, f.load(x, ARRAY["data"], "i64"), x)
+    f.store(f.load(x, ARRAY["descr"]), key)
+    f.store(f.as_(flags & WRITABLE, "i64"), key, 8)
+    f.store(first, key, 16)
+    f.store(rank, key, 24)
+    f.ret(_steps(f, key, rank, f.load(x, ARRAY["shape"]), f.load(x, ARRAY["strides"])))
+
+
+def _steps(f: Function, key: Value, rank: Value, shape: Value, strides: Value) -> Value:
+    """Put extents and strides behind four words of a key; how many words there are."""
+    with f.loop(rank) as i:
+        f.store(f.load(shape, i * 8, "i64"), key, i * 16 + 32)
+        f.store(f.load(strides, i * 8, "i64"), key, i * 16 + 40)
+    return rank * 2 + 4
+
+
+def _numbers(f: Function, source: Value, key: Value) -> Value:
+    """How many integers a tuple holds, which are put into the key."""
+    _refuse(f, source.is_null)
+    _refuse(f, f.load(source, OBJECT_TYPE) != f.state("tuple_type"))
+    _refuse(f, f.call("PyTuple_Size", source) > RANK)
+    count = f.call("read", source, key)
+    _refuse(f, count < 0)
+    return count
+
+
+def _integer(f: Function, x: Value) -> Value:
+    """An exact `int` within int64."""
+    _refuse(f, x.is_null)
+    _refuse(f, f.load(x, OBJECT_TYPE) != f.state("int_type"))
+    number = f.call("PyLong_AsLongLong", x)
+    with f.when(number == -1), f.when(f.call("PyErr_Occurred").is_set):
+        f.call("PyErr_Clear")
+        f.ret(0)
+    return number
+
+
+def _tensor(m: Module, facts: Facts) -> None:
+    """`tensor(x, key, places) -> i64`: the words that tell of a Tensor on the host whose buffer is open."""
+    f = m.function("tensor", "i64", "ptr", "ptr", "ptr")
+    x, key, places = f.arguments
+    buffer, layout, dtype = (f.load(x, facts.tensor[name]) for name in ("buffer", "layout", "dtype"))
+    _refuse(f, buffer.is_null, layout.is_null, dtype.is_null)
+    for part, type in ((buffer, "buffer_type"), (layout, "layout_type")):
+        _refuse(f, f.load(part, OBJECT_TYPE) != f.state(type))
+    read_only, owner = f.load(buffer, facts.buffer["read_only"]), f.load(buffer, facts.buffer["_owner"])
+    is_packed = f.load(layout, facts.layout["storage"]) == f.state("packed")
+    _refuse(
+        f,
+        f.load(buffer, facts.buffer["device"]) != f.state("cpu"),
+        owner.is_null,
+        (read_only != f.state("true")) & (read_only != f.state("false")),
+        ~is_packed & (f.load(layout, facts.layout["storage"]) != f.state("padded")),
+    )
+    offset = _integer(f, f.load(layout, facts.layout["offset_bits"]))
+    address = _integer(f, f.load(buffer, facts.buffer["_address"]))  # None where it is closed
+    f.store(dtype, key)
+    f.store(read_only, key, 8)
+    f.store(f.call("placed", places, x, address + (offset >> 3), owner), key, 16)
+    f.store(f.as_(is_packed, "i64"), key, 24)
+    f.store(offset, key, 32)
+    rank = _numbers(f, f.load(layout, facts.layout["shape"]), f.at(key, 48))
+    f.store(rank, key, 40)
+    _refuse(f, _numbers(f, f.load(layout, facts.layout["strides_bits"]), f.at(key, rank * 8 + 48)) != rank)
+    f.ret(rank * 2 + 6)
+
+
+def _packed(m: Module, facts: Facts) -> None:
+    """`packed(x, key, places) -> i64`: the words that tell of a PackedMatrix, and of its tensor."""
+    f = m.function("packed", "i64", "ptr", "ptr", "ptr")
+    x, key, places = f.arguments
+    tensor, engine, dtype = (f.load(x, facts.packed[name]) for name in ("tensor", "engine", "dtype"))
+    _refuse(f, tensor.is_null, engine.is_null, dtype.is_null)
+    _refuse(f, f.load(tensor, OBJECT_TYPE) != f.state("tensor_type"))
+    f.store(f.load(x, OBJECT_TYPE), key)
+    f.store(engine, key, 8)
+    f.store(dtype, key, 16)
+    f.store(_integer(f, f.load(x, facts.packed["nr"])), key, 24)
+    rank = _numbers(f, f.load(x, facts.packed["shape"]), f.at(key, 40))
+    f.store(rank, key, 32)
+    count = f.call("tensor", tensor, f.at(key, rank * 8 + 40), places)
+    _refuse(f, count == 0)
+    f.ret(count + rank + 5)
+
+
+def _torch(m: Module) -> None:
+    """`torch(x, key, places) -> i64`: the words that tell of torch's tensor on the host, which torch itself describes.
+
+    What needs a gradient or is still to be negated is no plain memory, as in `consume_text`.
+    """
+    f = m.function("torch", "i64", "ptr", "ptr", "ptr")
+    x, key, places = f.arguments
+    own, false = f.variable("ptr", x), f.state("false")
+    gradient = f.own(f.call("PyObject_GetAttr", x, f.state("requires_grad")))
+    negated = f.own(f.call("PyObject_VectorcallMethod", f.state("is_neg"), own.address, 1, None))
+    dtype, at = f.own(f.call("PyObject_GetAttr", x, f.state("dtype"))), f.stack("i64", DLTENSOR // 8)
+    with f.when(gradient.now.is_null | negated.now.is_null | dtype.now.is_null):
+        f.call("PyErr_Clear")
+        f.ret(0)
+    _refuse(f, (gradient.now != false) | (negated.now != false))
+    with f.when(f.call_pointer(f.state("torch_borrow"), "i32", x, at) != 0):
+        f.call("PyErr_Clear")
+        f.ret(0)
+    ndim, data = f.load(at, NDIM, "i32"), f.load(at, DATA, "i64")
+    _refuse(f, f.load(at, DEVICE, "i32") != 1, f.load(at, DEVICE_ID, "i32") != 0, ndim > RANK, data == 0)
+    rank = f.as_(ndim, "i64")
+    f.store(f.load(x, OBJECT_TYPE), key)
+    f.store(dtype.now, key, 8)
+    f.store(f.call("placed", places, x, data + f.load(at, BYTE_OFFSET, "i64"), x), key, 16)
+    f.store(rank, key, 24)
+    f.ret(_steps(f, key, rank, f.load(at, SHAPE), f.load(at, STRIDES)))
+
+
+def _described(m: Module) -> None:
+    """`described(x, key, places) -> i64`: the words that tell of an argument; 0 where there are none."""
+    f = m.function("described", "i64", "ptr", "ptr", "ptr")
+    x, key, places = f.arguments
+    type = f.load(x, OBJECT_TYPE)
+    for name in ("array", "packed", "tensor", "torch"):
+        with f.when(type == f.state(f"{name}_type")):
+            f.ret(f.call(name, x, key, places))
+    none, true, false = (x == f.state(name) for name in ("none", "true", "false"))
+    with f.when(none | true | false | (type == f.state("str_type"))):
+        f.store(x, key)
+        f.ret(1)
+    f.store(type, key)
+    with f.when(type == f.state("int_type")):
+        f.store(_integer(f, x), key, 8)
+        f.ret(2)
+    with f.when(type == f.state("float_type")):
+        f.store(f.call("PyFloat_AsDouble", x), key, 8)
+        f.ret(2)
+    f.ret(0)
