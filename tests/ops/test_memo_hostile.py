@@ -3,6 +3,7 @@ kind in turn."""
 
 import subprocess
 import sys
+import types
 import weakref
 
 import numpy as np
@@ -114,6 +115,15 @@ def test_a_shape_set_by_another_thread_during_a_call_is_not_remembered_for_the_n
     monkeypatch.setattr(memo, "address_of", at_the_first_look)
     sb.negative(x)
     check()
+
+
+def test_torch_that_is_half_imported_is_no_matter(way, monkeypatch):
+    x = np.arange(6, dtype=np.float32)
+    for module in (types.ModuleType("torch"), None):
+        monkeypatch.setitem(sys.modules, "torch", module)
+        for _ in range(3):
+            assert sb.cast(x, np.int32).tobytes() == np.arange(6, dtype=np.int32).tobytes()
+            assert sb.negative([1.0, 2.0]).tolist() == [-1.0, -2.0]
 
 
 def arrays(pick, shape):

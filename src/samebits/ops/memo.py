@@ -180,8 +180,8 @@ def _torch(size_bytes: int, layout: Layout, dtype: DType) -> Any:
 
 def _of_torch(x: object) -> Tensor | None:
     """A tensor on the host that is exactly torch's, as ours."""
-    torch = sys.modules.get("torch")
-    if torch is not None and type(x) is torch.Tensor:
+    # While another thread imports torch, the module is there and the class is not.
+    if type(x) is getattr(sys.modules.get("torch"), "Tensor", None):
         with contextlib.suppress(Exception):  # the function itself says why it cannot be had
             tensor = Tensor.from_any(x)
             return tensor if tensor.buffer.device is CPU else None
