@@ -48,7 +48,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps run in order with a barrier between; the operand after the last described one is the workspace."""
+    """How something is computed: steps run in order with a barrier between. Prints itself, with what was rejected.
+
+    Attributes:
+        what: The description that it is for, as text.
+        isa: The instruction set of its kernels.
+        threads: How many share the tasks of a step, at most.
+        steps: Kernels with their arguments.
+        operands: Names of what it is run on, in order; after them comes the workspace.
+        scratch_bytes: Temporary memory of a thread.
+        workspace_bytes: Temporary memory that all threads share.
+        facts: Choices by name, as they are printed.
+        rejected: Candidates that were not taken, each with the reason.
+    """
 
     what: str
     isa: Isa

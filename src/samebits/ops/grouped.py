@@ -40,7 +40,7 @@ def grouped_matmul(
 
     The first group_sizes[0] rows of a are those of group 0, and so on; a group may have none. As in
     `jax.lax.ragged_dot`, rows after the last group are +0, whatever a holds there; sizes that need more rows than a has
-    are refused. The gradient by a is `grouped_matmul(dy, b.transpose(1, 2), group_sizes)`; the one by b[g] is
+    are refused. The gradient by a is grouped_matmul of dy and b, its last two axes exchanged; the one by b[g] is
     `grad_weight(dy[rows], a[rows])` of the rows of group g.
 
     Args:    a: [T, K].   b: [G, K, N] or that packed; a weight [G, N, K] as its transpose.   Dtypes as in matmul.

@@ -29,6 +29,8 @@ _MOST_SEGMENTS = 1024
 class Spec:
     """The order of a contraction: chunks of `chunk` along K, K cut into `segments` joined by a binary tree.
 
+    The default is `sb1` (numerics.md section 2). Sums of floats by another have other bits; integers have the same.
+
     Raises:  OptionError if chunk is no int of at least 1, or segments no power of two up to 1024.
     """
 

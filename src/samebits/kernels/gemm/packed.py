@@ -33,7 +33,7 @@ def size_elements(k: int, n: int, nr: int, engine: Engine) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedMatrix:
-    """A packed b[..., K, N].
+    """b[..., K, N] in panels, as `pack` makes it and products take it in the place of b.
 
     Attributes:
         tensor: words [elements], contiguous.
