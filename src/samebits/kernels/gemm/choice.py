@@ -351,16 +351,18 @@ def _form(
     sizes: Sizes, needs_sums: bool, rejected: list[tuple[str, str]],
 ) -> str:  # fmt: skip
     """Where B's panels come from."""
-    if has_weights(c):
-        return DECODED if engine is FMA32 and (c.m <= _DECODED_FMA_ROWS or not c.k) else FUSED
-    if isinstance(c.b, Panels):
+    if has_weights(c) and engine is FMA32 and (c.m <= _DECODED_FMA_ROWS or not c.k):
+        return DECODED
+    if isinstance(c.b, Panels) and not has_weights(c):
         return PACKED
     if needs_sums:
         rejected.append((FUSED, "the zero points of a need the sums of b's columns first"))
         return STAGED
-    if c.k and (reason := _not_streamed(c, words, _streamed_rows(c, words, isa))):
+    if not c.k or isinstance(c.b, Panels):
+        pass
+    elif reason := _not_streamed(c, words, _streamed_rows(c, words, isa)):
         rejected.append((STREAMED, reason))
-    elif c.k:
+    else:
         rejected.append((FUSED, f"{c.m} rows use each element of B {c.m} times: packing it would cost more"))
         return STREAMED
     if c.m <= (blocks.mc if blocks else sizes.a_bytes // size // _KC_LEAST) or not c.k:

@@ -27,7 +27,7 @@ FROM_PANELS = "from panels"
 _ROWS_AHEAD = 4
 # Columns that are turned together: the ways of the first cache, as columns a multiple of 4 KB apart share one set
 # (32 x 4096 x 4096 of bfloat16, a weight [N, K] not on a line: 150 GFLOP/s by 16 columns, 163 by 8).
-_TURNED = 8
+_SIDE = 8
 
 
 def kind(x: Matrix) -> str:
@@ -109,7 +109,7 @@ class Block:
         self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer
     ) -> None:
         """Squares of lanes x lanes; the last square of a row or column is moved back to overlap its neighbour."""
-        lanes, pitch = min(self.lanes, _TURNED), self.pitch
+        lanes, pitch = min(self.lanes, _SIDE), self.pitch
         roomy = (rows >= lanes) & (columns >= lanes)
         for _ in b.when(roomy):
             for c in b.loop(0, columns, lanes):

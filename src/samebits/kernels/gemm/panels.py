@@ -72,7 +72,8 @@ def panel_columns(isa: Isa, engine: Engine = FMA32, tuned: tuple[Tuned, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A right operand b[batch..., k, n] that a step packs into panels of `nr` columns."""
+    """A right operand b[batch..., k, n] that a step packs into panels of `nr` columns; `from_panels`: of packed weights,
+    which are `nr` wide already: the row's stride is NR, the column's K."""
 
     engine: Engine
     words: Words
@@ -82,6 +83,12 @@ class Packing:
     batch: tuple[int, ...]
     nr: int
     isa: Isa
+    from_panels: bool = False
+
+    @property
+    def kind(self) -> str:
+        """How it is packed."""
+        return pack.FROM_PANELS if self.from_panels else pack.kind(self.b)
 
     def step(
         self, strides: list[int], panels: range, room: int, source: Operand, target: Operand,
@@ -92,7 +99,7 @@ class Packing:
         b, batch = self.b, self.batch
         distinct = [d for d in range(len(batch)) if strides[d]]
         d = pack.PackPanels(
-            self.engine, self.words, pack.kind(b), self.nr, GROUP, len(distinct), has_zeros=zeros is not None
+            self.engine, self.words, self.kind, self.nr, GROUP, len(distinct), has_zeros=zeros is not None
         )
         groups = -(-len(panels) // GROUP)
         values: Arguments = {

@@ -115,10 +115,8 @@ class _Lowering:
         panel = x.steps * x.nr
         for panels in rounds:
             if x.form == STAGED:
-                assert isinstance(c.b, Matrix)
-                packing = Packing(x.engine, x.words[1], c.b, c.k, c.n, c.batch, x.nr, x.isa)
                 target, zeros = Operand(self.workspace), self.shared.get(ZERO)
-                self.steps.append(packing.step(strides, panels, len(rounds[0]), b, target, zeros))
+                self.steps.append(self.right.step(strides, panels, len(rounds[0]), b, target, zeros))
             # Panels are numbered from the first of B, also where only a round of them is there; so are their facts.
             source = Operand(self.workspace, -panels.start * panel * size) if x.form == STAGED else b
             room = len(rounds[0]) + panels.start if x.form == STAGED else x.panels
@@ -139,6 +137,13 @@ class _Lowering:
         if len(bounds) > 1:
             self.workspace_bytes += len(bounds) * self.part_bytes
             self.join(Operand(self.workspace, parts), inner)
+
+    @property
+    def right(self) -> Packing:
+        """b, as what packs it takes it."""
+        x, c = self.x, self.x.c
+        b = c.b if isinstance(c.b, Matrix) else Matrix(x.nr, c.k, c.b.batch, c.b.dtype)
+        return Packing(x.engine, x.words[1], b, c.k, c.n, c.batch, x.nr, x.isa, has_weights(c))
 
     def words(self, begin: int, end: int) -> tuple[int, int]:
         """The words of a segment; an empty one has none, though K may end within a word."""
@@ -224,8 +229,7 @@ class _Lowering:
         """One step of blocks of C: these panels, words of K from begin to end."""
         x, nr = self.x, self.x.nr
         in_scratch = x.in_scratch and c.out is x.c.out
-        right = c.b if isinstance(c.b, Matrix) else Matrix(x.nr, c.k)  # which packed weights are, in their panels
-        kind = pack.FROM_PANELS if has_weights(c) else pack.kind(right)
+        right, kind = self.right.b, self.right.kind
         if x.form != FUSED:
             kind = PACKED if x.form == STAGED else x.form
         d = Macrokernel(
