@@ -19,6 +19,7 @@ from samebits.codegen.isa import Isa
 from samebits.errors import PlanError
 from samebits.kernels import gemm
 from samebits.kernels.gemm import SB1, Contraction, Matrix, PerBlock, Spec, engine, reference
+from samebits.kernels.plan import Plan
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BFLOAT16 = ml_dtypes.bfloat16
@@ -169,7 +170,7 @@ def test_batches_threads_segments_and_cut_k() -> None:
         assert_bits(got, meaning(a, shared[0], 64, *shared[1:]), form)
 
 
-def packed_product(a: Array, b: Array, scale: Array, block: int, form: str, isa: Isa, run: Any) -> Array:
+def packed_product(a: Array, b: Array, scale: Array, block: int, form: str | None, isa: Isa, run: Any) -> Array:
     """a @ b of weights b that were packed."""
     (m, k), n = a.shape, b.shape[1]
     row = engine.of_weights(dtypes.of(b.dtype), has_zeros=False)
@@ -185,8 +186,22 @@ def packed_product(a: Array, b: Array, scale: Array, block: int, form: str, isa:
 def test_packed_weights_where_nothing_is_compiled_for_this_machine(isa: Isa) -> None:
     run = execute if isa is ALL_ROWS[0] else aarch64.run_plan
     a, b, scale = floats(np.float32, 3, 70), integers(np.uint8, 70, 30), floats(np.float32, 3, 30, seed=1)
-    for form in ("decoded", "fused"):
+    for form in ("decoded", "fused", "staged"):
         assert_bits(packed_product(a, b, scale, 32, form, isa, run), meaning(a, b, 32, scale, None), form)
+
+
+@pytest.mark.parametrize("left", [np.float32, BFLOAT16], ids=lambda kind: np.dtype(kind).name)
+def test_packed_weights_of_many_rows_are_converted_once(left: Any) -> None:
+    a, b, scale = floats(left, 390, 261), integers(np.int8, 261, 300), floats(np.float32, 3, 300, seed=1)
+    plans = list[Plan]()
+
+    def run(plan: Plan, operands: list[Any]) -> None:
+        plans.append(plan)
+        execute(plan, operands)
+
+    got = packed_product(a, b, scale, 128, None, BEST, run)
+    assert dict(plans[-1].facts)["form"] == "staged"
+    assert_bits(got, meaning(a, b, 128, scale, None))
 
 
 @pytest.mark.parametrize("isa", AARCH64_ROWS[-1:], ids=lambda row: row.name)

@@ -131,6 +131,7 @@ def extend_and_move(b: Builder, description: DType) -> None:
     x, y = b.pointer("x", description), b.pointer("y", int64)
     for k in b.loop(0, b.index("n")):
         b.prefetch(x, k + 1000000)
+        b.prefetch(x, k, 2)
         i = b.load_index(b.offset(x, k), 0)
         b.store(b.cast(b.offset(b.cast(y, uint8), k * 8), int64), 0, b.from_index(i, int64))
 

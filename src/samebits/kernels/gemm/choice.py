@@ -299,7 +299,7 @@ def _check(c: Contraction, nr: int, isa: Isa, form: str | None, engine: Engine) 
         raise PlanError(message("matmul", "b", "panel width", c.b.nr, expected, "pack it again with pack()"))
     possible = [STREAMED, FUSED, STAGED]
     if isinstance(c.b, Panels):
-        possible = [DECODED, FUSED] if has_weights(c) else [PACKED]
+        possible = [DECODED, FUSED, STAGED] if has_weights(c) else [PACKED]
     if form is not None and form not in possible:
         given = PACKED if isinstance(c.b, Panels) else "unpacked"
         raise OptionError(message("plan", "form", f"for {given} b", repr(form), f"one of {possible}", "leave it away"))

@@ -72,8 +72,9 @@ def panel_columns(isa: Isa, engine: Engine = FMA32, tuned: tuple[Tuned, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A right operand b[batch..., k, n] that a step packs into panels of `nr` columns; `from_panels`: of packed weights,
-    which are `nr` wide already: the row's stride is NR, the column's K."""
+    """A right operand b[batch..., k, n] that a step packs into panels of `nr` columns.
+
+    `from_panels`: it lies in panels of packed weights; the row's stride is then `nr`, the column's K."""
 
     engine: Engine
     words: Words
