@@ -43,6 +43,9 @@ _CACHED_BYTES = 8 * 1024 * 1024
 # Up to so many rows B is read where it lies: packing it would cost more than the sums (24 x 4096 x 4096: 6.6 GB/s of B
 # streamed and 4.7 packed on the way). Where a word holds several elements packing pays sooner.
 _STREAMED_ROWS, _STREAMED_ALWAYS = 24, 8
+# Streamed bfloat16 takes the steps of float32, as nothing has looked at it: where columns are turned anyway, packing
+# costs little more (packed over streamed at M = 2, 4 and 8: 768 x 3072 0.87 1.04 1.20, 4096 x 4096 1.05 1.34 1.38).
+_STREAMED_CHECKED = 3
 # Streamed sums cost each row the same for any K, and what they save grows with K: so many words along K pay for a row,
 # where rows of B are contiguous and where columns are. Time packed over streamed, uint8 x int8, N = 1024, at M = 2, 4
 # and 8: rows, K = 64: 1.06 1.01 0.88; columns, K = 64: 0.63 0.38 0.25, K = 512: 1.28 1.17 0.88, 2048: 1.87 1.66 1.24.
@@ -360,7 +363,7 @@ def _form(
         return STAGED
     if not c.k or isinstance(c.b, Panels):
         pass
-    elif reason := _not_streamed(c, words, _streamed_rows(c, words, isa)):
+    elif reason := _not_streamed(c, words, _streamed_rows(c, engine, words, isa)):
         rejected.append((STREAMED, reason))
     else:
         rejected.append((FUSED, f"{c.m} rows use each element of B {c.m} times: packing it would cost more"))
@@ -372,12 +375,13 @@ def _form(
     return STAGED
 
 
-def _streamed_rows(c: Contraction, words: tuple[Words, Words], isa: Isa) -> int:
+def _streamed_rows(c: Contraction, engine: Engine, words: tuple[Words, Words], isa: Isa) -> int:
     """The most rows for which B is read where it lies."""
     assert isinstance(c.b, Matrix)  # the caller looked
     most, lies = _STREAMED_ROWS if words[1].depth == 1 else _STREAMED_ALWAYS, kind(c.b)
     if lies == "transpose":
         most = min(most, max(_STREAMED_ALWAYS, _TURNED * Shape.highest(isa.lanes, isa)))
+        most = _STREAMED_CHECKED if _checked(c, engine) else most
     if c.a.dtype.is_integer and c.b.dtype.is_integer:
         paid = -(-c.k // words[1].depth) // (_ROW_WORDS if lies == "copy" else _COLUMN_WORDS)
         most = min(most, max(1, paid))
