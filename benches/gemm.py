@@ -52,7 +52,7 @@ def squares(isa: str, threads: int) -> Rows:
             if not isinstance(call, str) and n < 4096:
                 calls["onnxruntime"] = call
         with sb.use_isa(isa):
-            seconds = medians(calls, threads, 3 if n > 2048 else 9, 1 if n > 1024 else 3)
+            seconds = medians(calls, threads, 3 if n > 1024 else 9, 1 if n > 512 else 3)
         rows.append(row(f"{n} x {n} x {n}", 2e-9 * n**3, seconds, most))
     return rows
 
@@ -88,6 +88,30 @@ def floats(isa: str, threads: int) -> Rows:
     return rows
 
 
+def halves(isa: str, threads: int) -> Rows:
+    """N cubed in bfloat16, nothing packed ahead."""
+    import ml_dtypes
+    import numpy as np
+    import torch
+
+    from samebits.kernels.gemm.engine import PAIRS
+
+    torch.set_num_threads(threads)
+    rows, most = Rows(), limit(PAIRS, isa, threads)
+    for n in SIZES:
+        x, y = (np.random.default_rng(i).standard_normal((n, n), dtype=np.float32) for i in range(2))
+        ta, tb, td = (torch.from_numpy(z).bfloat16() for z in (x, y, y))
+        a, b, c = (z.astype(ml_dtypes.bfloat16) for z in (x, y, y))
+        calls: dict[str, Call] = {
+            "ours": lambda a=a, b=b, c=c: sb.matmul(a, b, out=c, threads=threads),
+            "torch": lambda a=ta, b=tb, d=td: torch.mm(a, b, out=d),
+        }
+        with sb.use_isa(isa):
+            seconds = medians(calls, threads, 3 if n > 1024 else 9, 1 if n > 512 else 3)
+        rows.append(row(f"{n} x {n} x {n}", 2e-9 * n**3, seconds, most))
+    return rows
+
+
 def quantised(isa: str, threads: int) -> Rows:
     """int8 weights, nothing packed ahead: what quantising a and requantising the result add to the plain product."""
     import numpy as np
@@ -119,6 +143,7 @@ PARTS = (
     Part("float32, two threads", squares, "avx512", 2),
     Part("float32, one thread, beside OpenBLAS held to Haswell", squares, "avx2", 1, HASWELL),
     Part("float32, two threads, beside OpenBLAS held to Haswell", squares, "avx2", 2, HASWELL),
+    Part("bfloat16, one thread", halves, "avx512_bf16", 1),
     Part("Floats at 1024 cubed, one thread", floats, "avx512_bf16", 1),
     Part("Floats at 1024 cubed, one thread", floats, "avx2", 1),
     Part(_QUANTISED, quantised, "avx512_vnni", 1),

@@ -1,8 +1,9 @@
-"""Products of transformers beside NumPy (OpenBLAS), torch and onnxruntime: float32, one thread, a weight [N, K].
+"""Products of transformers beside NumPy (OpenBLAS), torch and onnxruntime: one thread, a weight [N, K].
 
 The weight is packed once, as onnxruntime has it, or lies as it is; with one row, GB/s of weight beside a read of as
 many bytes. Then the gradients of `linear`: of its input, its weight (fresh, and added to what is there) and its bias,
-which are contractions in a set order here, and sums in any order there; of the bias GB/s. Protocol as for gemm.
+which are contractions in a set order here, and sums in any order there; of the bias GB/s. Last, bfloat16 beside
+torch's linear. Protocol as for gemm.
 
 What falls short, and why: one row with a weight [N, K] as it lies, because lanes run over N, so squares of the weight
 are turned in registers (64 shuffles for 1 KB, 59 GB/s at most), from 16 rows at a time, where others read one row after
@@ -79,6 +80,42 @@ def lying(isa: str, threads: int) -> Rows:
     return _shapes(isa, threads, (8, 32, 128, 512), False)
 
 
+def _pairs(isa: str, threads: int, packed: bool) -> Rows:
+    """bfloat16 beside torch's linear."""
+    import ml_dtypes
+    import numpy as np
+    import torch
+
+    from samebits.kernels.gemm.engine import PAIRS
+
+    torch.set_num_threads(threads)
+    rows, most = Rows(), limit(PAIRS, isa, threads)
+    for k, n in WEIGHTS:
+        for m in (1, 8, 32, 128, 512):
+            x, w = _arrays((m, k), (n, k))
+            tx, tw = torch.from_numpy(x).bfloat16(), torch.from_numpy(w).bfloat16()
+            x, w = x.astype(ml_dtypes.bfloat16), w.astype(ml_dtypes.bfloat16)
+            right, out = sb.pack(w.T) if packed else w.T, np.empty((m, n), x.dtype)
+            calls: dict[str, Call] = {
+                "ours": lambda x=x, right=right, out=out: sb.matmul(x, right, out=out, threads=threads),
+                "torch": lambda x=tx, w=tw: torch.nn.functional.linear(x, w),
+            }
+            with sb.use_isa(isa):
+                seconds = medians(calls, threads, 7)
+            rows.append(row(f"{m} x {k} x {n}", 2e-9 * m * k * n, seconds, most))
+    return rows
+
+
+def pairs_kept(isa: str, threads: int) -> Rows:
+    """bfloat16, the weight packed once."""
+    return _pairs(isa, threads, True)
+
+
+def pairs_lying(isa: str, threads: int) -> Rows:
+    """bfloat16, the weight as it is."""
+    return _pairs(isa, threads, False)
+
+
 def vector(isa: str, threads: int, packed: bool = True) -> Rows:
     """One row, GB/s of weight."""
     import numpy as np
@@ -142,6 +179,8 @@ PARTS = (
     Part("One row, weight packed once, one thread, GB/s", vector, "avx512", 1),
     Part("One row, weight as it lies, one thread, GB/s", vector_lying, "avx512", 1),
     Part("Gradients, one thread, GFLOP/s", gradients, "avx512", 1),
+    Part("bfloat16, weight packed once, one thread, GFLOP/s", pairs_kept, "avx512_bf16", 1),
+    Part("bfloat16, weight as it lies, one thread, GFLOP/s", pairs_lying, "avx512_bf16", 1),
 )
 
 if __name__ == "__main__":
