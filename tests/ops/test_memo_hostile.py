@@ -11,6 +11,7 @@ import pytest
 import remembering
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import samebits as sb
 from samebits.kernels import gemm
@@ -115,6 +116,24 @@ def test_a_shape_set_by_another_thread_during_a_call_is_not_remembered_for_the_n
     monkeypatch.setattr(memo, "address_of", at_the_first_look)
     sb.negative(x)
     check()
+
+
+@pytest.mark.parametrize(
+    "other", [lambda _: torch.ones(1), lambda x: x.to("meta"), lambda x: x.double(), lambda x: x.reshape(5, 8).T]
+)
+def test_what_a_mode_has_torch_make_is_no_result(way, other):
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            made = function(*args, **kwargs or {})
+            return other(made) if "empty" in str(function) else made
+
+    x = torch.arange(40.0).reshape(8, 5)
+    for _ in range(4):
+        assert torch.equal(sb.negative(x), -x)
+        with Mode():
+            made = sb.negative(x)
+        assert made.dtype == x.dtype
+        assert torch.equal(made, -x)
 
 
 def test_torch_that_is_half_imported_is_no_matter(way, monkeypatch):

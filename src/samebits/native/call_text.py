@@ -23,7 +23,17 @@ from samebits.native.argument_text import (
     descriptions,
 )
 from samebits.native.capi import FASTCALL, Function, Module, Value
-from samebits.native.dlpack_text import BYTE_OFFSET, DATA, HEADER, SHAPE, required
+from samebits.native.dlpack_text import (
+    BYTE_OFFSET,
+    DATA,
+    DEVICE,
+    HEADER,
+    NDIM,
+    SHAPE,
+    STRIDES,
+    VERSIONED_AT,
+    required,
+)
 
 __all__ = ["BLOCK", "FRAME", "FRAME_WORDS", "HEAD", "RESULT", "module"]
 
@@ -158,8 +168,9 @@ def _answer(m: Module, facts: Facts) -> None:
 def _torch_made(m: Module) -> None:
     """`torch_made(like, data) -> object`: a tensor by torch's own allocator, and where its elements begin.
 
-    `like` is the DLTensor that it shall be like, with its extents behind it. NULL where torch makes none, and where
-    memory is to be from a resource of the user's.
+    `like` is the DLTensor that it shall be like, with its extents and strides behind it. NULL where torch makes none,
+    or another (a mode of the user's may have it make one without memory, or with less), and where memory is to be from
+    a resource of the user's.
     """
     quiet = m.function("quiet", "void", "ptr", "ptr", "ptr")  # a reason is Python's to give
     quiet.ret()
@@ -179,6 +190,18 @@ def _torch_made(m: Module) -> None:
         f.call("PyErr_Clear")
         f.ret(None)
     at = f.at(managed.now, HEADER)
+    wrong = f.variable("i1", f.load(at, DATA).is_null)
+    for place in (DEVICE, NDIM):  # each a word with what follows it, the index of the device and the dtype
+        wrong.set(wrong.now | (f.load(at, place, "i64") != f.load(like, place, "i64")))
+    with f.when(~wrong.now):
+        rank = f.as_(f.load(at, NDIM, "i32"), "i64")
+        with f.loop(rank) as i:
+            extent, stride = (f.load(f.load(at, place), i * 8, "i64") for place in (SHAPE, STRIDES))
+            due, step = (f.load(f.at(like, DLTENSOR), place * 8, "i64") for place in (i, i + rank))
+            wrong.set(wrong.now | (extent != due) | ((stride != step) & (due != 1)))
+    with f.when(wrong.now):
+        f.call_pointer(f.load(managed.now, VERSIONED_AT[1]), "void", managed.now)
+        f.ret(None)
     f.store(f.load(at, DATA, "i64") + f.load(at, BYTE_OFFSET, "i64"), data)
     failed = f.call_pointer(f.state("torch_object"), "i32", managed.now, made.address)
     with f.when((failed != 0) | made.now.is_null):

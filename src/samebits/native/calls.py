@@ -133,11 +133,11 @@ def record(
     _records[key] = (words.tobytes(), *made, workers, table.threads, keep)
 
 
-def like(shape: tuple[int, ...], dtype: DType) -> bytes:
-    """A dense DLTensor on the host with its extents behind it, after which torch makes a result."""
-    code, bits = dtype.dlpack
+def like(layout: Layout, dtype: DType) -> bytes:
+    """A dense DLTensor on the host with its extents and strides behind it, after which torch makes a result."""
+    (code, bits), shape = dtype.dlpack, layout.shape
     tensor = struct.pack("<QiiiBBHQQQ", 0, *CPU.dlpack, len(shape), code, bits, 1, 0, 0, 0)
-    return tensor + struct.pack(f"<{len(shape)}q", *shape)
+    return tensor + struct.pack(f"<{2 * len(shape)}q", *shape, *layout.strides)
 
 
 def _pool_address(threads: int) -> int:

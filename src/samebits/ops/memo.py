@@ -308,5 +308,5 @@ def _record(key: bytes, memo: Memo, call: Signature) -> None:
     make, place, dtype = memo.maker
     made: tuple[Any, Any, Any] = memo.maker
     if isinstance(place, Layout) and make.func is _torch and make.args[0] < MAPPED:
-        made = None, calls.like(place.shape, dtype), None
+        made = None, calls.like(place, dtype), None
     calls.record(key, table, sources, workspace_bytes, memo.misaligned, made, target, keep)
