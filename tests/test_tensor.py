@@ -182,7 +182,7 @@ def unaligned() -> np.ndarray:
 
 PACKED = "packed, 4 bits an element, must be whole bytes; pass copy=True for one byte an element"
 ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
-    "dtypes.of: dtype is dtype('>f4'), must be a row of dtypes.ROWS; pass one of its names, such as 'float32'": (
+    "Tensor.from_any: x dtype is >f4, must be a row of dtypes.ROWS, in this machine's byte order; convert it first": (
         DTypeError,
         lambda: Tensor.from_any(np.zeros(2, ">f4")),
     ),

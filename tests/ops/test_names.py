@@ -6,6 +6,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import samebits as sb
 
@@ -245,6 +246,55 @@ OTHERS: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "pack: zero_point shape is (2, 3), must be one that broadcasts to (2, 4); reshape it",
     ),
 ]  # fmt: skip
+
+
+NO_ARRAYS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "text": (
+        lambda: "1.0", sb.DTypeError, "type is str, must be an array, numbers, or lists of them; convert it first"
+    ),
+    "unlike lists": (
+        lambda: [[1.0], [1.0, 2.0]], sb.ShapeError,
+        "shape is lists of unlike lengths, must be as many elements in each; pad them",
+    ),
+    "another order of bytes": (
+        lambda: X.astype(">f4"), sb.DTypeError,
+        "dtype is >f4, must be a row of dtypes.ROWS, in this machine's byte order; convert it first",
+    ),
+    "masked": (
+        lambda: np.ma.masked_array(X, X > 0), sb.ExchangeError,
+        "type is a masked array, must be an array without a mask; fill it first, with x.filled(value)",
+    ),
+    "a parameter of torch": (
+        lambda: torch.ones(3, 4, requires_grad=True), sb.ExchangeError,
+        (
+            "is not shared by its library (Can't export tensors that require gradient, use tensor.detach()), must be "
+            "memory that can be shared; do what it says, or pass a copy"
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NO_ARRAYS)
+def test_what_cannot_come_in_is_named_as_the_caller_did(what: str) -> None:
+    made, kind, text = NO_ARRAYS[what]
+    for name, call in {
+        "matmul: a": lambda x: sb.matmul(x, W.T),
+        "matmul: b": lambda x: sb.matmul(X, x),
+        "matmul: b_scale": lambda x: sb.matmul(X, W.T, b_scale=x),
+        "linear: weight": lambda x: sb.linear(X, x),
+        "linear: bias": lambda x: sb.linear(X, W, x),
+        "linear: weight_zero_point": lambda x: sb.linear(X, INTEGERS, weight_zero_point=x),
+        "grad_input: dy": lambda x: sb.grad_input(x, W),
+        "grad_weight: x": lambda x: sb.grad_weight(x, DY),
+        "grad_bias: dy": sb.grad_bias,
+        "pack: b": sb.pack,
+        "grouped_matmul: b": lambda x: sb.grouped_matmul(X, x, [3]),
+        "exp: x": sb.exp,
+        "copy: x": sb.copy,
+    }.items():
+        with pytest.raises(kind) as caught:
+            call(made())
+        assert str(caught.value) == f"{name} {text}"
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), [*LINEAR, *OTHERS])

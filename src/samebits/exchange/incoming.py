@@ -79,7 +79,11 @@ def is_shared(x: object) -> bool:
 
 def from_numpy(array: npt.NDArray[Any], call: str) -> Facts:
     """The array's memory, from its lowest byte to its highest."""
-    dtype = dtypes.of(array.dtype)
+    try:
+        dtype = dtypes.of(array.dtype)
+    except DTypeError:
+        expected, remedy = "a row of dtypes.ROWS, in this machine's byte order", "convert it first"
+        raise DTypeError(message(call, "x", "dtype", array.dtype, expected, remedy)) from None
     if not array.flags.aligned:
         remedy = "copy it first"
         raise ExchangeError(message(call, "x", "alignment", "less than its dtype's", "natural", remedy))

@@ -23,6 +23,7 @@ from samebits.errors import (
     ExchangeError,
     LayoutError,
     OptionError,
+    SamebitsError,
     ShapeError,
     message,
 )
@@ -206,16 +207,20 @@ def _span(x: Tensor) -> tuple[int, int]:
 def as_tensor(call: str, name: str, x: object) -> Tensor:
     """The operand `name` of a call, on its own memory.
 
-    Raises:  DTypeError if its elements are complex, or as `Tensor.from_any`.
+    Raises:  as `Tensor.from_any`, in this call's words; ExchangeError where the library that x is of refuses.
     """
     try:
         return Tensor.from_any(x)
-    except DTypeError:
+    except SamebitsError as error:
         given = str(getattr(x, "dtype", "")).removeprefix("torch.")
-        if not given.startswith("complex"):
-            raise
-        remedy = "pass its real and imaginary parts apart"
-        raise DTypeError(message(call, name, "dtype", given, "real", remedy)) from None
+        if given.startswith("complex"):
+            remedy = "pass its real and imaginary parts apart"
+            raise DTypeError(message(call, name, "dtype", given, "real", remedy)) from None
+        told = str(error).removeprefix("Tensor.from_any: ").removeprefix("x ")
+        raise type(error)(f"{call}: {name} {told}") from None
+    except BufferError as error:
+        actual, remedy = f"not shared by its library ({error})", "do what it says, or pass a copy"
+        raise ExchangeError(message(call, name, "", actual, "memory that can be shared", remedy)) from error
 
 
 def _is_exactly(x: Tensor, y: Tensor) -> bool:

@@ -20,7 +20,7 @@ from samebits.kernels import elementwise, narrow, reorder
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout, Shape, Storage
 from samebits.memory import allocate
-from samebits.ops.call import Call
+from samebits.ops.call import Call, as_tensor
 from samebits.ops.memo import Prepared
 from samebits.tensor import Tensor
 
@@ -83,8 +83,9 @@ def fill(out: Any, value: float, *, threads: int | None = None) -> Any:
     Returns: out.
     Raises:  DTypeError if the format has no such value; ExchangeError if out is read-only.
     """
-    call, dtype = Call("fill", out, threads), Tensor.from_any(out).dtype
-    target = call.output(Tensor.from_any(out).shape, dtype, out)
+    call, given = Call("fill", out, threads), as_tensor("fill", "out", out)
+    dtype = given.dtype
+    target = call.output(given.shape, dtype, out)
     one = Tensor.empty((), dtype)
     elements.write(one.buffer.array(), one.layout, elements.code_of(value, dtype, "fill"))
     _move(call, one.broadcast_to(target.shape), target)
