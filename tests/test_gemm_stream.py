@@ -18,6 +18,7 @@ from samebits.codegen.isa import ROWS, Isa
 from samebits.dtypes import bfloat16, float8_e4m3fn
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Contraction, Matrix, Spec, choice, reference
+from samebits.kernels.gemm import stream as streams
 from samebits.kernels.gemm.reference import integers
 
 Array = np.ndarray[Any, Any]
@@ -72,6 +73,18 @@ def test_bits_ignore_strips_threads_and_blocks(isa: Isa, monkeypatch: pytest.Mon
             assert same(product(a, lying(b, lie), isa, threads, form="streamed"), expected)
         blocks = choice.Blocks(8, 64, 128)
         assert same(product(a, lying(b, "rows"), isa, form="streamed", blocks=blocks), expected)
+    gemm.plan.cache_clear()
+
+
+@pytest.mark.parametrize("isa", COMPILED_ROWS, ids=lambda row: row.name)
+def test_bits_ignore_how_many_chunks_are_walked_together(isa: Isa, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two chunks side by side, one, an odd number of them, and what fills none; two groups of columns and a part."""
+    for cached in (0, 1 << 30):
+        monkeypatch.setattr(streams, "_CACHED_BYTES", cached)
+        gemm.plan.cache_clear()
+        for m, k, n in ((1, 256, 37), (1, 384, 16), (1, 515, 33), (3, 650, 31), (9, 300, 35)):
+            a, b = draw(m, k), draw(k, n, seed=1)
+            assert same(product(a, lying(b, "columns"), isa, form="streamed"), reference(a, b)), (m, k, n)
     gemm.plan.cache_clear()
 
 

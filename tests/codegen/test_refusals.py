@@ -67,6 +67,10 @@ REFUSED: dict[str, tuple[Callable[[Builder], object], str]] = {
         lambda b: b.transpose([_f(b), _f(b, 3)]),
         "transpose of float32 x 4, float32 x 3: they must agree",
     ),
+    "transpose_blocks": (
+        lambda b: b.transpose_blocks([_f(b)] * 3),
+        "transpose_blocks of 3 x 4 lanes: must be whole squares",
+    ),
     "bitcast": (
         lambda b: b.bitcast(_f(b), int64),
         "bitcast of float32 to int64: must be elements of one width, not masks",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import aarch64
@@ -212,6 +213,23 @@ def test_transpose(isa: Isa) -> None:
             y = guard.empty((width, n), x.dtype)
             execute(KernelSpec(transpose_rows, (dtype, n, width), ("x", "y"), isa), [x, y])
             assert same_bits(y, np.ascontiguousarray(x.T)), (dtype, n, width)
+
+
+def transpose_block_rows(b: Builder, description: tuple[DType, int, int]) -> None:
+    """y = x [n, blocks, n], its first and last axis exchanged."""
+    dtype, n, width = description
+    x, y = b.pointer("x", dtype), b.pointer("y", dtype)
+    for k, v in enumerate(b.transpose_blocks([b.load(x, k * width, width) for k in range(n)])):
+        b.store(y, k * width, v)
+
+
+@pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda r: r.name)
+def test_transpose_blocks(isa: Isa) -> None:
+    for dtype, n, blocks in itertools.product((float32, int64, bool_), (1, 2, 3, 4, 8), (1, 2, 3, 4)):
+        x = guard.array(np.resize(values(dtype, 7), (n, blocks, n)))
+        y = guard.empty((n, blocks, n), x.dtype)
+        execute(KernelSpec(transpose_block_rows, (dtype, n, blocks * n), ("x", "y"), isa), [x, y])
+        assert same_bits(y, np.ascontiguousarray(x.transpose(2, 1, 0))), (dtype, n, blocks)
 
 
 def move_lanes(b: Builder, description: tuple[int, int, int]) -> None:

@@ -196,6 +196,11 @@ class NumpyBuilder:
         rules.same("transpose", *vs)
         return [Vector(vs[0].dtype, lanes) for lanes in np.stack([v.lanes for v in vs], axis=1)]
 
+    def transpose_blocks(self, vs: Sequence[Vector]) -> list[Vector]:
+        rules.blocks(vs)
+        squares = np.stack([v.lanes for v in vs]).reshape(len(vs), -1, len(vs))
+        return [Vector(vs[0].dtype, lanes.ravel()) for lanes in squares.transpose(2, 1, 0)]
+
     def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
         rules.table(len(table), dtype, index)
         entries = np.array([rules.constant(x, dtype) for x in table], _storage(dtype))

@@ -106,6 +106,14 @@ class Shuffles(Registers):
         columns = [self._blocks([rows[c] for rows in within], side) for c in range(side)]
         return [columns[k % side][k // side] for k in range(n)]
 
+    def transpose_blocks(self, vs: Sequence[Vector]) -> list[Vector]:
+        rules.blocks(vs)
+        side, width = len(vs), vs[0].width
+        if side & (side - 1) or width > self.isa.lanes or width & (width - 1):
+            order = [[i * width + q + k for q in range(0, width, side) for i in range(side)] for k in range(side)]
+            return [self._gathered(vs, lanes) for lanes in order]
+        return self._within(vs, side)
+
     def _within(self, rows: Sequence[Vector], side: int) -> list[Vector]:
         """Row c: of each block of `side` lanes, lane c of every row."""
         n, half = rows[0].width, side // 2

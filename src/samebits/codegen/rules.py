@@ -138,6 +138,13 @@ def sequence(word: str, vectors: Sequence[Typed]) -> None:
         raise TypeError(f"{word} of {[v.dtype.name for v in vectors]}: must be one dtype")
 
 
+def blocks(vectors: Sequence[Typed]) -> None:
+    """Vectors alike, of whole blocks of as many lanes as there are vectors."""
+    same("transpose_blocks", *vectors)
+    if vectors[0].width % len(vectors):
+        raise TypeError(f"transpose_blocks of {len(vectors)} x {vectors[0].width} lanes: must be whole squares")
+
+
 def stored(element: DType, v: Typed) -> None:
     """The pointer's elements are the vector's lanes."""
     if element is not v.dtype:

@@ -122,6 +122,9 @@ class Builder(Protocol):
     def transpose(self, vs: Sequence[Vector]) -> list[Vector]:
         """n vectors of width w become w vectors of width n."""
 
+    def transpose_blocks(self, vs: Sequence[Vector]) -> list[Vector]:
+        """n vectors of blocks of n lanes: block q of every vector is a square, which is transposed where it lies."""
+
     def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
         """table[index] per lane; the table is constant, 0 <= index < len(table) (int32 lanes)."""
 

@@ -432,7 +432,8 @@ def _strip(c: Contraction, isa: Isa, engine: Engine, panels: int, threads: int, 
     strips = -(-panels * nr // columns)
     if math.prod(c.batch) % threads:
         strips = -(-strips // threads) * threads
-    width = Shape.of(c.m, engine.lanes(isa), isa).width(kind(c.b), engine.lanes(isa))
+    words = words_of(engine, c.a.dtype, c.b.dtype)[1]
+    width = Shape.of(c.m, engine.lanes(isa), isa, words).width(kind(c.b), engine.lanes(isa))
     whole = math.lcm(width, nr) // nr
     return -(-panels // max(1, strips * whole)) * whole
 

@@ -5,8 +5,9 @@ total `t` of numerics.md section 2; lanes run over N, so each lane is one ascend
 - Rows of B contiguous (`b` copy): a few rows of B at a time cross the whole strip, and each vector of p gains them
   all between a load and a store. So memory sees as few and as long runs as B has (float32 4096 x 4096, M = 1:
   24 GB/s in strips of 4096 columns, 20 of 1024, 15 of 512; a plain read 20 in the same run).
-- Columns of B contiguous (`b` transpose: a weight [N, K]): lanes-by-lanes squares are transposed in registers
-  and used at once, a chunk of K after the other, with p in registers. What fills no square is packed first.
+- Columns of B contiguous (`b` transpose: a weight [N, K]): squares are transposed in registers and used at once, a
+  chunk of K or two at a time, with p in registers; few rows of A ask for the next columns a chunk at a time into the
+  second cache, so memory sees runs of a chunk. What fills no square is packed first.
 
 K is counted in words of the engine, as in the macrokernel. Scratch: block of A | words that are packed | zeros, p, t
 | immediates; offsets are arguments. Start at `stream`.
@@ -20,6 +21,7 @@ from typing import Any
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
+from samebits.dtypes import float32
 from samebits.kernels.gemm import batch, pack
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
@@ -28,6 +30,15 @@ from samebits.kernels.plan import LINE_BYTES
 
 # Bytes of a row of B, and of a column, that are asked for ahead.
 _AHEAD_BYTES, _AHEAD_DOWN = 256, 128
+# Up to so many rows of A, memory and the caches are what a plain word of B waits for.
+_FEW_ROWS = 8
+# float32 is then turned 8 columns at a time in pieces of 4 words, and the second piece of a register is inserted on its
+# way from memory: half the loads of 16 columns, whose lines a power of two apart do not fit a set of the first cache
+# (M = 1, K = 3072: 78 cycles for 1 KB of B in the second cache by 16, 65 by 8; K = 768: 57 and 61).
+_PIECE, _PIECES = 4, 2
+# One row of A waits for its own fma, unless two chunks are walked side by side; what comes from memory is slower than
+# that, and the faster the fewer runs it is read in (4096 x 4096: 31 GB/s by one, 24 by two, a plain read 30).
+_TOGETHER, _CACHED_BYTES = 2, 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +46,8 @@ class Stream:
     """What specialises the text; sizes and strides are arguments.
 
     `rows`: of A, all of M.   `words`: how elements of A and B become words.   `b`: how B is packed: `copy` where its
-    rows are contiguous, `transpose` where its columns are.   `a`, `kc`, `pitch`, `chunk`, `accumulates`: as in the
-    macrokernel.
+    rows are contiguous, `transpose` where its columns are.   `together`: chunks of columns that are walked side by
+    side, if registers hold them.   `a`, `kc`, `pitch`, `chunk`, `accumulates`: as in the macrokernel.
     """
 
     engine: Engine
@@ -45,6 +56,7 @@ class Stream:
     kc: int
     pitch: int
     chunk: int
+    together: int
     a: str
     b: str
     batch_rank: int
@@ -62,32 +74,43 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Rows of B that a vector of p gains at once, vectors side by side; rows of A that a square serves, squares side by
-    side."""
+    """How B is walked. Across its rows: `deep` of them at once, `vectors` side by side. Down its columns: for `high`
+    rows of A, `columns` at a time, turned in squares of `side` words, `groups` of them at once where chunks are not."""
 
     deep: int
     vectors: int
+    columns: int
+    side: int
     high: int
-    squares: int
+    groups: int
 
     @classmethod
-    def of(cls, rows: int, lanes: int, isa: Isa) -> Shape:
+    def of(cls, rows: int, lanes: int, isa: Isa, words: Words) -> Shape:
         """As many as registers hold: half of them for B beside the sums and a broadcast."""
         deep = max(1, min(8, isa.registers // 2))
         vectors = max(1, min(2, isa.registers // 2 // deep))
-        high = min(rows, cls.highest(lanes, isa))
+        columns = side = lanes
+        if words.source is float32 and words.is_plain and rows <= _FEW_ROWS and lanes % _PIECE == 0:
+            columns, side = min(lanes, _PIECE * _PIECES), _PIECE
+        high = min(rows, cls.highest(side, isa))
         # Two chains, where one would wait for its own fma longer than the square takes to come.
-        squares = 2 if high * lanes < 16 and (high + lanes) * 2 + 2 <= isa.registers else 1
-        return cls(deep, vectors, high, squares)
+        waits = words.element.is_float and high * columns < (16 if side == columns else 32)
+        groups = 2 if waits and (high + side) * 2 + 2 <= isa.registers else 1
+        return cls(deep, vectors, columns, side, high, groups)
 
     @staticmethod
-    def highest(lanes: int, isa: Isa) -> int:
+    def highest(side: int, isa: Isa) -> int:
         """The most rows of A whose sums stay in registers beside a square and what turning it takes."""
-        return max(1, isa.registers - lanes - 4)
+        return max(1, isa.registers - side - 4)
 
     def width(self, b: str, lanes: int) -> int:
         """Columns that are worked on at once, for a kind of B."""
-        return lanes * (self.vectors if b == "copy" else self.squares)
+        return lanes * self.vectors if b == "copy" else self.columns * self.groups
+
+
+def together(size_bytes: int) -> int:
+    """Chunks of K that are walked side by side where B has `size_bytes`."""
+    return _TOGETHER if size_bytes <= _CACHED_BYTES else 1
 
 
 class _Text:
@@ -96,7 +119,7 @@ class _Text:
     def __init__(self, b: Builder, d: Stream) -> None:
         self.b, self.d = b, d
         self.lanes = d.engine.lanes(b.isa)
-        self.shape = Shape.of(d.rows, self.lanes, b.isa)
+        self.shape = Shape.of(d.rows, self.lanes, b.isa, d.words[1])
         width = pack.COPIED_VECTORS * self.lanes
         self.pack_a = pack.Block(d.words[0], d.a, d.pitch, width, self.lanes, k_is_row=False).emit(b, "pack_a")
         self.width = self.shape.width(d.b, self.lanes)
@@ -170,48 +193,81 @@ class _Text:
 
         return b.function("join", (d.engine.total, d.engine.accumulator, None, None), body)
 
+    def _turned(self, x: Pointer, at: Index, column: Index) -> list[Any]:
+        """A square of words of `columns` columns from element `at` on, as vectors across them."""
+        b, words, columns, side = self.b, self.d.words[1], self.shape.columns, self.shape.side
+        if side == columns:
+            return b.transpose([words.along(b, x, at + v * column, side) for v in range(side)])
+        pieces = [[b.load(x, at + (q + v) * column, side) for q in range(0, columns, side)] for v in range(side)]
+        return b.transpose_blocks([b.concat(piece) for piece in pieces])
+
     def _walk(self, high: int) -> Function:
         """A function: `high` rows of t gain `chunks` chunks of columns of B where they lie, in `whole` words each, then
-        `rest` packed words, which belong to the last of them."""
-        b, d, lanes, squares = self.b, self.d, self.lanes, self.shape.squares
-        word, words, total = d.engine.word, d.words[1], d.engine.total
-        ahead = _AHEAD_DOWN // words.pointer.size_bytes
+        `rest` packed words, which belong to the last of them. The first `lone` chunks are walked for a group of columns
+        after the other, `together` at once, the others for all groups at once."""
+        b, d, shape = self.b, self.d, self.shape
+        word, words, total, held = d.engine.word, d.words[1], d.engine.total, d.engine.accumulator
+        width, columns, side = self.width, shape.columns, shape.side
 
         def body(
-            a: Pointer, x: Pointer, column: Index, chunks: Index, whole: Index, block: Pointer, rest: Index,
-            t: Pointer, step: Index,
+            a: Pointer, x: Pointer, column: Index, end: Index, lone: Index, chunks: Index, whole: Index, block: Pointer,
+            rest: Index, t: Pointer, step: Index,
         ) -> None:  # fmt: skip
-            acc: list[list[Any]] = []
-
-            def advance(i: int, k: Index, row: Any) -> None:
+            def advance(sums: list[Any], k: Index, row: Any) -> None:
                 for m in range(high):
-                    acc[m][i] = d.engine.advance(b, b.splat(b.load(a, m * d.pitch + k, 1), lanes), row, acc[m][i])
+                    sums[m] = d.engine.advance(b, b.splat(b.load(a, m * d.pitch + k, 1), columns), row, sums[m])
 
-            for c in b.loop(0, chunks):
-                start = c * d.chunk
-                acc[:] = [[b.constant(0, d.engine.accumulator, lanes)] * squares for _ in range(high)]
-                for s in b.loop(start, start + whole, lanes, carry=acc):
-                    for i in range(squares):
-                        first = s * words.depth + i * lanes * column
-                        square = [words.along(b, x, first + v * column, lanes) for v in range(lanes)]
-                        for v in range(lanes):
-                            b.prefetch(x, first + v * column + ahead)
-                        for k, row in enumerate(b.transpose(square)):
-                            advance(i, s + k, row)
+            def gain(chains: list[tuple[Index, Index]], rest: Index, beyond: int) -> None:
+                """The sums of each (column, chunk) and `rest` packed words."""
+                acc = [[b.constant(0, held, columns)] * high for _ in chains]
+                for s in b.loop(0, whole, side, carry=acc):
+                    asks = self._asks(column, chains, beyond, s)
+                    for i, (j, c) in enumerate(chains):
+                        k = c * d.chunk + s
+                        square = self._turned(x, k * words.depth + j * column, column)
+                        for place, cache in asks[i :: len(chains)]:
+                            b.prefetch(x, place, cache)
+                        for v, row in enumerate(square):
+                            advance(acc[i], k + v, row)
                 for s in b.loop(0, rest, carry=acc):
-                    for i in range(squares):
-                        advance(i, start + whole + s, b.load(block, (s * squares + i) * lanes, lanes))
+                    for i, (_, c) in enumerate(chains):
+                        advance(acc[i], c * d.chunk + whole + s, b.load(block, s * width + i * columns, columns))
                 for m in range(high):
-                    for i in range(squares):
-                        at = m * step + i * lanes
-                        b.store(t, at, b.add(b.load(t, at, lanes), b.convert(acc[m][i], total)))
+                    for (j, _), sums in zip(chains, acc, strict=True):
+                        at = m * step + j
+                        b.store(t, at, b.add(b.load(t, at, columns), b.convert(sums[m], total)))
 
-        parameters = (word, words.pointer, None, None, None, word, None, total, None)
+            for j in b.loop(0, end, width):
+                if shape.groups > 1:
+                    for first in b.loop(j, j + width, columns):
+                        for c in b.loop(0, lone, d.together):
+                            gain([(first, c + i) for i in range(d.together)], 0, columns)
+                for c in b.loop(lone, chunks):
+                    gain([(j + i * columns, c) for i in range(shape.groups)], rest, width)
+
+        parameters = (word, words.pointer, None, None, None, None, None, word, None, total, None)
         return b.function(f"walk_{high}", parameters, body)
+
+    def _asks(self, column: Index, chains: list[tuple[Index, Index]], beyond: int, s: Index) -> list[tuple[Index, int]]:
+        """(element, cache) of the lines that a step at word s asks for: for few rows as much as it reads of the same
+        chunk `beyond` columns on, one of those after the other; else what comes next of its columns."""
+        d, words, columns = self.d, self.d.words[1], self.shape.columns
+        line, chunk = LINE_BYTES // words.pointer.size_bytes, d.chunk * words.depth
+        if not words.is_plain or d.rows > _FEW_ROWS:
+            ahead = _AHEAD_DOWN // words.pointer.size_bytes
+            starts = [(c * d.chunk + s) * words.depth + j * column + ahead for j, c in chains]
+            return [(start + v * column, 1) for start in starts for v in range(columns)]
+        found, size = [], self.shape.side * columns * words.depth
+        for p in range(0, size, min(chunk, size)):
+            place = s * columns * words.depth + p
+            for j, c in chains:
+                at = c * chunk + (j + beyond + place // chunk) * column + place % chunk
+                found += [(at + e, 2) for e in range(0, min(chunk, size), line)]
+        return found
 
     def _dot(self, high: int) -> Function:
         """The function of `_walk` for sums of free order: lanes run over K, for some columns at a time."""
-        b, d, lanes, squares = self.b, self.d, self.lanes, self.shape.squares
+        b, d, lanes = self.b, self.d, self.lanes
         word, words, total, held = d.engine.word, d.words[1], d.engine.total, d.engine.accumulator
         ahead = _AHEAD_DOWN // words.pointer.size_bytes
         # One column after the other is the longest run (4096 x 4096, GB/s of int8 at M = 1 and 2: 27 and 24, by four
@@ -220,37 +276,37 @@ class _Text:
         some = 1 if high <= 2 else max(x for x in (1, 2, 4) if lanes % x == 0 and (x == 1 or x * high <= lanes))
 
         def body(
-            a: Pointer, x: Pointer, column: Index, chunks: Index, whole: Index, block: Pointer, rest: Index,
-            t: Pointer, step: Index,
+            a: Pointer, x: Pointer, column: Index, end: Index, lone: Index, chunks: Index, whole: Index, block: Pointer,
+            rest: Index, t: Pointer, step: Index,
         ) -> None:  # fmt: skip
             sums, zero = b.local(held, high * lanes * lanes), b.constant(0, held, lanes)
 
-            def gain(start: Index, first: int) -> None:
-                """The sums of `some` columns from `first`."""
+            def gain(start: Index, j: Index, first: int) -> None:
+                """The sums of `some` columns from j + `first`."""
                 acc = [[zero] * some for _ in range(high)]
                 for s in b.loop(start, start + whole, lanes, carry=acc):
                     left = [b.load(a, m * d.pitch + s, lanes) for m in range(high)]
                     for v in range(some):
-                        at = s * words.depth + (first + v) * column
+                        at = s * words.depth + (j + first + v) * column
                         right = words.along(b, x, at, lanes)
                         b.prefetch(x, at + ahead)
                         for m in range(high):
                             acc[m][v] = d.engine.advance(b, left[m], right, acc[m][v])
                 for m in range(high):
                     for v in range(some):
-                        b.store(sums, (m * lanes + first % lanes + v) * lanes, acc[m][v])
+                        b.store(sums, (m * lanes + first + v) * lanes, acc[m][v])
 
-            for c in b.loop(0, chunks):
-                start = c * d.chunk
-                for i in range(squares):
+            for j in b.loop(0, end, lanes):
+                for c in b.loop(0, chunks):
+                    start = c * d.chunk
                     last = [zero] * high
                     for s in b.loop(0, rest, carry=last):
-                        row = b.load(block, (s * squares + i) * lanes, lanes)
+                        row = b.load(block, s * lanes, lanes)
                         for m in range(high):
                             left = b.splat(b.load(a, m * d.pitch + start + whole + s, 1), lanes)
                             last[m] = d.engine.advance(b, left, row, last[m])
-                    for first in range(i * lanes, (i + 1) * lanes, some):
-                        gain(start, first)
+                    for first in range(0, lanes, some):
+                        gain(start, j, first)
                     for m in range(high):
                         found = [
                             last[m],
@@ -258,10 +314,9 @@ class _Text:
                         ]
                         while len(found) > 1:
                             found = [*map(b.add, found[::2], found[1::2]), *found[len(found) // 2 * 2 :]]
-                        at = m * step + i * lanes
-                        b.store(t, at, b.add(b.load(t, at, lanes), b.convert(found[0], total)))
+                        b.store(t, m * step + j, b.add(b.load(t, m * step + j, lanes), b.convert(found[0], total)))
 
-        parameters = (word, words.pointer, None, None, None, word, None, total, None)
+        parameters = (word, words.pointer, None, None, None, None, None, word, None, total, None)
         return b.function(f"walk_{high}", parameters, body)
 
     def _seal(self) -> Function:
@@ -329,28 +384,32 @@ class _Text:
         column = b.index("b_column")
         chunk = d.chunk
         # Whole chunks of whole squares are walked where they lie; what is left of K, and of a narrow strip, is packed.
-        straight = b.min(kc, elements // depth) // chunk if chunk % self.lanes == 0 else 0
+        straight = b.min(kc, elements // depth) // chunk if chunk % self.shape.side == 0 else 0
+        lying = columns // width * width
+        for _ in b.when(straight > 0):
+            lone = straight // d.together * d.together if self.shape.groups > 1 else 0
+            self.walk(0, x, 0, lying, lone, straight, chunk, 0)
         for j in b.loop(0, columns, width):
             count = b.min(columns - j, width)
-            chunks = b.choose(count < width, 0, straight)
             source = b.offset(x, j * column)
-            self.walk(0, source, j, chunks, chunk, 0)
-            for ck in b.loop(chunks * chunk, kc, chunk):
+            for ck in b.loop(b.choose(count < width, 0, straight * chunk), kc, chunk):
                 stop = b.min(ck + chunk, kc)
-                whole = (b.min(stop, elements // depth) - ck) // self.lanes * self.lanes
+                whole = (b.min(stop, elements // depth) - ck) // self.shape.side * self.shape.side
                 whole = b.choose(count < width, 0, whole)
                 size = b.min(stop * depth, elements) - (ck + whole) * depth
                 part = b.offset(source, ck * depth)
                 b.call(self.pack_b, b.offset(part, whole * depth), 1, column, size, count, self.block_b)
-                self.walk(ck, part, j, 1, whole, stop - ck - whole)
+                self.walk(ck, part, j, width, 0, 1, whole, stop - ck - whole)
 
-    def walk(self, k: Index, x: Pointer, j: Index, chunks: Index, whole: Index, rest: Index) -> None:
-        """Every row of t gains words from k on, at column j of the strip."""
+    def walk(
+        self, k: Index, x: Pointer, j: Index, columns: Index, lone: Index, chunks: Index, whole: Index, rest: Index
+    ) -> None:
+        """Every row of t gains words from k on, at `columns` columns of the strip from j on."""
         b, d = self.b, self.d
         column = b.index("b_column")
         for low, high in self._parts():
             a, t = b.offset(self.block_a, low * d.pitch + k), b.offset(self.t, low * self.step + j)
-            b.call(self.walks[high], a, x, column, chunks, whole, self.block_b, rest, t, self.step)
+            b.call(self.walks[high], a, x, column, columns, lone, chunks, whole, self.block_b, rest, t, self.step)
 
 
 def stream(b: Builder, d: Stream) -> None:
