@@ -186,7 +186,7 @@ def _torch(m: Module) -> None:
     f.store(f.load(x, OBJECT_TYPE), key)
     f.store(dtype.now, key, 8)
     f.store(f.call("placed", places, x, data + f.load(at, BYTE_OFFSET, "i64"), x), key, 16)
-    f.store(rank, key, 24)
+    f.store(f.load(at, NDIM, "i64"), key, 24)  # and the dtype behind it: a mode of the user's may have answered above
     f.ret(_steps(f, key, rank, f.load(at, SHAPE), f.load(at, STRIDES)))
 
 
