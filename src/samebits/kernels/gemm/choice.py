@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
-from samebits.dtypes import ROWS, DType, bfloat16, float16, float32, int8, int16
+from samebits.dtypes import DType, float32, int8, int16
 from samebits.errors import OptionError, PlanError, message
+from samebits.kernels.gemm import checks, tiles
 from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm import tiles
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Spec
 from samebits.kernels.gemm.engine import FMA32, Engine
 from samebits.kernels.gemm.macrokernel import DECODED, PACKED
@@ -32,8 +32,6 @@ FORMS = (PACKED, DECODED, STREAMED, FUSED, STAGED)
 # K = N = 4096 in ms, in the microkernel and before: pairs 8 rows 3.2 3.6, 12 rows 4.3 4.3, 16 rows 6.0 4.9; fma 64 rows
 # 22.7 23.3, 256 rows 97.0 92.5.
 _DECODED_ROWS, _DECODED_FMA_ROWS = 12, 96
-# Floats that are sources beside float32: they are widened exactly.
-_WIDENED = tuple(row for row in ROWS if row.is_float and row.width_bits <= 16 and row.width_bits % 8 == 0)
 _KC_LEAST = 256
 # What is kept of C in scratch is visited once a block of K and asked for ahead: the third cache will do; what it has no
 # room for costs another packing of A (256 x 4096 x 4096 of bfloat16: 209 GFLOP/s with 256 KB and 214 with 2 MB).
@@ -166,15 +164,16 @@ def choose(
     measured = tile is None and row.tile != tiles.tile_for(isa), blocks is None and row.sizes != SHIPPED
     tile, sizes = tile or row.tile, row.sizes
     nr = tile.nv * engine.lanes(isa)
-    _check(c, nr, isa, form, engine)
-    _check_blocks(c, engine)
+    checks.check_operands(c, nr, isa, engine)
+    _check_form(c, form, engine)
+    checks.check_blocks(c, engine)
     words = words_of(engine, c.a.dtype, c.b.dtype)
     if engine.exact:
         total = engines.total_of(c.a.dtype, c.b.dtype, c.k, (c.zeros[0] is not None, c.zeros[1] is not None))
         # The order is free, so it is one chunk a block, while its sums fit their lanes.
         chunk = min(sizes.kc * engine.depth, engines.LONGEST_CHUNK)
         engine, c = replace(engine, total=total), replace(c, spec=Spec(chunk))
-    _check_dtypes(c, engine)
+    checks.check_dtypes(c, engine)
     steps, size = engine.steps(c.k), engine.word.size_bytes
     chunk = _chunk(c, engine)
     # Sums of b's columns are there before they are needed if B was packed before, or all of K is.
@@ -247,59 +246,8 @@ def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str
     return engines.choose(c.a.dtype, right, c.spec.chunk, isa, rejected, name, blocks, few_rows)
 
 
-def _check_dtypes(c: Contraction, engine: Engine) -> None:
-    """Kernels read and write what the epilogue says, so an operand of another width would be overrun."""
-    e = c.epilogue
-    if e is not None and len(e.inputs) != 1 + len(c.sources):
-        expected = f"{len(e.inputs) - 1}, as the epilogue's inputs after t are"
-        raise PlanError(message("matmul", "sources", "count", len(c.sources), expected, "list each input's source"))
-    if e is not None and e.inputs[0] is not engine.total:
-        remedy = "give the epilogue an input of that dtype"
-        raise PlanError(message("matmul", "t", "dtype", e.inputs[0].name, engine.total.name, remedy))
-    result = e.dtype(e.outputs[0]) if e else engine.total
-    taken = [*(e.inputs[1:] if e else ()), result]
-    names = [*(f"source {i}" for i in range(1, len(taken))), "out"]
-    other = {"out": (float16, bfloat16)}
-    for name, x, dtype in zip(names, (*(c.sources if e else ()), c.out), taken, strict=True):
-        if x.dtype is dtype or (dtype is float32 and x.dtype in other.get(name, _WIDENED)):
-            continue
-        raise PlanError(message("matmul", name, "dtype", x.dtype.name, dtype.name, "describe it as it lies"))
-
-
-def _check_blocks(c: Contraction, engine: Engine) -> None:
-    """What blocks of b share is a float32 or less, and section 4 sums integers exactly."""
-    for name, x in c.per_block.items():
-        if x.size < 1:
-            raise PlanError(message("matmul", name, "block", x.size, "at least 1", "count the elements of a block"))
-        dtype = x.matrix.dtype
-        expected = "an integer of at most 8 bits" if x is c.b_zero else "float32 or a narrower float"
-        if not (
-            dtype is float32 or dtype in _WIDENED if x is c.b_scale else dtype.is_integer and dtype.width_bits <= 8
-        ):
-            raise PlanError(message("matmul", name, "dtype", dtype.name, expected, "convert it first"))
-    if c.per_block and engine.total is not float32:
-        actual = f"beside {engine.total.name}"
-        raise PlanError(message("matmul", "b_scale or b_zero", "per block", actual, "beside float32", "convert a"))
-    if c.b_zero is not None and not (c.b.dtype.is_integer and isinstance(c.b, Matrix)):
-        actual = "packed b" if isinstance(c.b, Panels) else c.b.dtype.name
-        remedy = "give it to pack" if isinstance(c.b, Panels) else "subtract it before"
-        raise PlanError(message("matmul", "b_zero", "", f"given for {actual}", "left out", remedy))
-    if c.per_block and c.a.dtype.is_integer and c.b.dtype.is_integer:
-        longest = min(c.spec.chunk, c.k, *(x.size for x in c.per_block.values()))
-        most = longest * engines.span(c.a.dtype, False) * engines.span(c.b.dtype, c.b_zero is not None)
-        if most > engines.EXACT:
-            expected = "so short that sums of a block are exact in float32"
-            raise PlanError(message("matmul", "b_scale", "block", longest, expected, "use the default spec"))
-
-
-def _check(c: Contraction, nr: int, isa: Isa, form: str | None, engine: Engine) -> None:
-    if c.accumulates and (c.epilogue is not None or c.spec.segments > 1 or not engine.total.is_float):
-        actual = "an epilogue, segments or integers"
-        remedy = "accumulate a float product as it is"
-        raise PlanError(message("matmul", "accumulates", "", f"beside {actual}", f"without {actual}", remedy))
-    if isinstance(c.b, Panels) and c.b.nr != nr:
-        expected = f"{nr} on Isa row {isa.name}"
-        raise PlanError(message("matmul", "b", "panel width", c.b.nr, expected, "pack it again with pack()"))
+def _check_form(c: Contraction, form: str | None, engine: Engine) -> None:
+    """Whether the form that is asked for can be had."""
     possible = [STREAMED, FUSED, STAGED]
     if isinstance(c.b, Panels):
         possible = [DECODED, FUSED, STAGED] if has_weights(c) else [PACKED]
