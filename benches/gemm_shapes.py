@@ -5,9 +5,10 @@ many bytes. Then the gradients of `linear`: of its input, its weight (fresh, and
 which are contractions in a set order here, and sums in any order there; of the bias GB/s. Last, bfloat16 beside
 torch's linear. Protocol as for gemm.
 
-What falls short, and why: one row with a weight [N, K] as it lies, because lanes run over N, so squares of the weight
-are turned in registers (64 shuffles for 1 KB, 59 GB/s at most), from 16 rows at a time, where others read one row after
-the other.
+What falls short, and why: one row with a weight [N, K] as it lies and in the caches, because lanes run over N, so the
+weight is turned in registers: 64 loads of 16 bytes, 32 broadcasts, 64 shuffles for 1 KB, 53 GB/s beside 95 of a plain
+read, where others' lanes run over K and take whole lines, in another order of additions for each width. Weights that
+no cache holds are read at the speed of a plain read.
 `python benches/gemm_shapes.py`
 """
 
