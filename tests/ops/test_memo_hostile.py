@@ -132,6 +132,28 @@ def test_a_mode_that_answers_for_torch_changes_no_bits(way):
         assert torch.equal(made, -x.double())
 
 
+@pytest.mark.parametrize("which", range(3))
+def test_an_interruption_in_a_mode_ends_the_call(way, which):
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            seen.append(function)
+            if len(seen) == which + 1:
+                raise kind
+            return function(*args, **kwargs or {})
+
+    x = torch.arange(40.0).reshape(8, 5)
+    for _ in range(3):
+        assert torch.equal(sb.negative(x), -x)
+        seen, kind = [], KeyboardInterrupt
+        with Mode(), pytest.raises(KeyboardInterrupt):
+            sb.negative(x)
+        if way == "emitted":  # looked at by Python once more
+            seen, kind = [], AttributeError
+            with Mode():
+                made = sb.negative(x)
+            assert torch.equal(made, -x)
+
+
 @pytest.mark.parametrize(
     "other", [lambda _: torch.ones(1), lambda x: x.to("meta"), lambda x: x.double(), lambda x: x.reshape(5, 8).T]
 )

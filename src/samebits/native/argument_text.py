@@ -45,6 +45,7 @@ def descriptions(m: Module, facts: Facts) -> None:
     _array(m)
     _tensor(m, facts)
     _packed(m, facts)
+    _failed(m)
     _torch(m)
     _described(m)
 
@@ -162,6 +163,14 @@ def _packed(m: Module, facts: Facts) -> None:
     f.ret(count + rank + 5)
 
 
+def _failed(m: Module) -> None:
+    """`failed() -> i64`: 0, the exception cleared, which Python meets again; an interruption stays."""
+    f = m.function("failed", "i64")
+    with f.when(f.call("PyErr_ExceptionMatches", f.state("exception")) != 0):
+        f.call("PyErr_Clear")
+    f.ret(0)
+
+
 def _torch(m: Module) -> None:
     """`torch(x, key, places) -> i64`: the words that tell of torch's tensor on the host, which torch itself describes.
 
@@ -169,17 +178,21 @@ def _torch(m: Module) -> None:
     """
     f = m.function("torch", "i64", "ptr", "ptr", "ptr")
     x, key, places = f.arguments
-    own, false = f.variable("ptr", x), f.state("false")
-    gradient = f.own(f.call("PyObject_GetAttr", x, f.state("requires_grad")))
-    negated = f.own(f.call("PyObject_VectorcallMethod", f.state("is_neg"), own.address, 1, None))
-    dtype, at = f.own(f.call("PyObject_GetAttr", x, f.state("dtype"))), f.stack("i64", DLTENSOR // 8)
-    with f.when(gradient.now.is_null | negated.now.is_null | dtype.now.is_null):
-        f.call("PyErr_Clear")
-        f.ret(0)
-    _refuse(f, (gradient.now != false) | (negated.now != false))
-    with f.when(f.call_pointer(f.state("torch_borrow"), "i32", x, at) != 0):
-        f.call("PyErr_Clear")
-        f.ret(0)
+    own, at = f.variable("ptr", x), f.stack("i64", DLTENSOR // 8)
+
+    def give_up(condition: Value) -> None:
+        with f.when(condition):
+            f.ret(f.call("failed"))
+
+    gradient, negated, dtype = f.own(), f.own(), f.own()
+    gradient.set(f.call("PyObject_GetAttr", x, f.state("requires_grad")))
+    give_up(gradient.now.is_null)
+    negated.set(f.call("PyObject_VectorcallMethod", f.state("is_neg"), own.address, 1, None))
+    give_up(negated.now.is_null)
+    _refuse(f, *(answer.now != f.state("false") for answer in (gradient, negated)))
+    dtype.set(f.call("PyObject_GetAttr", x, f.state("dtype")))
+    give_up(dtype.now.is_null)
+    give_up(f.call_pointer(f.state("torch_borrow"), "i32", x, at) != 0)
     ndim, data = f.load(at, NDIM, "i32"), f.load(at, DATA, "i64")
     _refuse(f, f.load(at, DEVICE, "i32") != 1, f.load(at, DEVICE_ID, "i32") != 0, ndim > RANK, data == 0)
     rank = f.as_(ndim, "i64")

@@ -128,6 +128,8 @@ def _answer(m: Module, facts: Facts) -> None:
 
     def give_up(condition: Value) -> None:
         with f.when(condition):
+            with f.when(f.call("PyErr_Occurred").is_set):
+                f.ret(None)
             f.ret(f.incref(f.state("no_key")))
 
     give_up(positional + f.call("PyDict_Size", options) > MOST)
@@ -178,7 +180,7 @@ def _torch_made(m: Module) -> None:
     like, data = f.arguments
     resource = f.own()
     with f.when(f.call("PyContextVar_Get", f.state("resource"), None, resource.address) != 0):
-        f.call("PyErr_Clear")
+        f.call("failed")
     with f.when(resource.now != f.state("host")):
         f.ret(None)
     prototype, managed, made = f.stack("i64", DLTENSOR // 8), f.variable("ptr", None), f.variable("ptr", None)
@@ -187,7 +189,7 @@ def _torch_made(m: Module) -> None:
     nothing, reason = f.constant(None, "ptr"), f.function_address("quiet")
     failed = f.call_pointer(f.state("torch_allocate"), "i32", prototype, managed.address, nothing, reason)
     with f.when((failed != 0) | managed.now.is_null):
-        f.call("PyErr_Clear")
+        f.call("failed")
         f.ret(None)
     at = f.at(managed.now, HEADER)
     wrong = f.variable("i1", f.load(at, DATA).is_null)
@@ -205,7 +207,7 @@ def _torch_made(m: Module) -> None:
     f.store(f.load(at, DATA, "i64") + f.load(at, BYTE_OFFSET, "i64"), data)
     failed = f.call_pointer(f.state("torch_object"), "i32", managed.now, made.address)
     with f.when((failed != 0) | made.now.is_null):
-        f.call("PyErr_Clear")
+        f.call("failed")
         f.ret(None)
     f.ret(made.now)
 

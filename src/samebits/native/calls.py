@@ -77,7 +77,7 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
         "tuple_type": tuple, "array_type": np.ndarray, "tensor_type": Tensor, "buffer_type": Buffer,
         "layout_type": Layout, "packed_type": packed, "cpu": CPU, "packed": "packed", "padded": "padded",
         "forced": isas.FORCED, "no_key": b"", "records": _records, "take": scratch.take, "give": scratch.give,
-        "requires_grad": "requires_grad", "is_neg": "is_neg", "dtype": "dtype",
+        "requires_grad": "requires_grad", "is_neg": "is_neg", "dtype": "dtype", "exception": Exception,
         "resource": allocation.CURRENT, "host": allocation.HOST,
     }  # fmt: skip
     values = {name: id(value) for name, value in named.items()} | {"run": pool.run_address()}

@@ -35,6 +35,7 @@ API: dict[str, tuple[str, ...]] = {
     "PyDict_Next": ("i32", "ptr", "ptr", "ptr", "ptr"),
     "PyDict_Size": ("i64", "ptr"),
     "PyErr_Clear": ("void",),
+    "PyErr_ExceptionMatches": ("i32", "ptr"),
     "PyErr_Fetch": ("void", "ptr", "ptr", "ptr"),
     "PyErr_NoMemory": ("ptr",),
     "PyErr_Occurred": ("ptr",),
