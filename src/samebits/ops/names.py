@@ -53,7 +53,9 @@ class Names:
         try:
             return plan()
         except (DTypeError, PlanError) as error:
-            _, operand, rest = str(error).split(" ", 2)
+            whose, operand, rest = str(error).split(" ", 2)
+            if whose != "matmul:":
+                raise
             raise type(error)(f"{call}: {getattr(self, operand, operand)} {rest}") from None
 
 

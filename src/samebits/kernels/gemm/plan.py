@@ -269,7 +269,7 @@ class _Lowering:
         assert isinstance(c.b, Matrix)  # it is not packed
         d = Stream(
             engine=x.engine, words=x.words, rows=c.m, kc=x.kc, pitch=x.pitch, chunk=x.chunk,
-            together=together(c.n * c.k * c.b.dtype.size_bytes), a=pack.kind(c.a), b=pack.kind(c.b),
+            together=together(c.n * c.k * x.words[1].pointer.size_bytes), a=pack.kind(c.a), b=pack.kind(c.b),
             batch_rank=len(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
         )  # fmt: skip
         lanes, word, total = x.engine.lanes(x.isa), x.engine.word.size_bytes, x.engine.total.size_bytes
