@@ -11,7 +11,7 @@ from gemm_run import product, same
 from rows import COMPILED_ROWS, FAKE3, without_dots
 
 from samebits.codegen.isa import ROWS, Isa, named
-from samebits.dtypes import bool_, float32, int8, int32
+from samebits.dtypes import bfloat16, bool_, float32, int8, int32
 from samebits.errors import OptionError, PlanError
 from samebits.kernels import gemm
 from samebits.kernels.expression import Chain
@@ -52,6 +52,30 @@ def test_rows_are_cut_evenly() -> None:
             assert rows.panels == -(-m // mr)
             assert max(heights, default=1) <= mr
             assert max(heights, default=1) - min(heights, default=1) <= 1
+
+
+def test_a_narrow_tile_is_taken_where_it_reaches_less_beyond_n() -> None:
+    isa = named("avx512")
+    for form, m in (("fused", 40), ("staged", 5000)):
+        for n, nr in ((16, 16), (17, 32), (48, 16), (49, 32), (64, 32), (1025, 16)):
+            plan = gemm.plan(dense(m, n, 300), isa, 1, form=form)
+            assert f"tile: MR 12 NR {nr}," in str(plan)
+            assert ("rejected MR 12 NR 32: N = " in str(plan)) is (nr == 16)
+    assert "NR 32," in str(gemm.plan(replace(dense(40, 48, 300), b=Panels(32, ())), isa, 1))
+    assert "NR 32," in str(gemm.plan(dense(40, 48, 300), isa, 1, tile=tile_for(isa)))
+    halves = Contraction(40, 48, 300, Matrix(300, 1, (), bfloat16), Matrix(48, 1, (), bfloat16), Matrix(48, 1))
+    assert "NR 32," in str(gemm.plan(halves, named("avx512_bf16"), 1))
+    assert "NR 16," in str(gemm.plan(dense(40, 24, 300), named("avx2"), 1))
+
+
+def test_narrow_tiles_have_the_bits_of_wide_ones() -> None:
+    rng = np.random.default_rng(0)
+    for isa in (row for row in COMPILED_ROWS if (row.lanes, row.registers) == (16, 32)):
+        for m, n, k in ((1, 16, 3), (25, 48, 129), (13, 80, 300), (26, 33, 0), (700, 47, 260)):
+            a, b = rng.standard_normal((m, k)).astype("f4"), rng.standard_normal((k, n)).astype("f4")
+            for form in ("fused", "staged"):
+                assert same(product(a, b, isa, form=form), reference(a, b)), (isa.name, m, n, k)
+            assert not any(spilled(dense(max(m, 12), n, 256), isa, "fused").values())
 
 
 def test_batches_with_one_right_operand_become_rows() -> None:

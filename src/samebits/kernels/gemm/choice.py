@@ -162,6 +162,7 @@ def choose(
     engine = _engine(c, isa, rejected, name, form)
     row = row_for(engine, isa, tuned, width)
     measured = tile is None and row.tile != tiles.tile_for(isa), blocks is None and row.sizes != SHIPPED
+    is_free = tile is None and row.tile == tiles.tile_for(isa)
     tile, sizes = tile or row.tile, row.sizes
     nr = tile.nv * engine.lanes(isa)
     checks.check_operands(c, nr, isa, engine)
@@ -188,6 +189,9 @@ def choose(
         engine = engines.FMA32 if name is None else engine.safe
         words, steps, size = words_of(engine, c.a.dtype, c.b.dtype), engine.steps(c.k), engine.word.size_bytes
         nr, chunk = tile.nv * engine.lanes(isa), _chunk(c, engine)
+    if is_free and form in (FUSED, STAGED):
+        tile = _tile(c, tile, engine, isa, rejected)
+        nr = tile.nv * engine.lanes(isa)
     blocks = blocks or blocks_for(c.m, steps, form, size, sizes, _runs_down(c))
     kc = chunk * max(1, blocks.kc // chunk)
     rows = tiles.cut(c.m, tile.mr)
@@ -213,6 +217,18 @@ def choose(
         group=group, kc=kc, chunk=chunk, form=form, m_blocks=m_blocks, n_step=n_step, round_panels=round_panels,
         in_scratch=in_scratch, tuned=measured, rejected=tuple(rejected),
     )  # fmt: skip
+
+
+def _tile(c: Contraction, tile: Tile, engine: Engine, isa: Isa, rejected: list[tuple[str, str]]) -> Tile:
+    """A tile whose panels B, which is packed for this product alone, fills better; pairs of floats need the chains."""
+    lanes = engine.lanes(isa)
+    if isinstance(c.b, Panels) or not (engine.exact or engine.depth == 1):
+        return tile
+    found = tiles.narrow_for(c.n, tile, lanes, isa)
+    if found != tile:
+        nr = tile.nv * lanes
+        rejected.append((f"MR {tile.mr} NR {nr}", f"N = {c.n} would fill {c.n} of {-(-c.n // nr) * nr} columns"))
+    return found
 
 
 def has_weights(c: Contraction) -> bool:

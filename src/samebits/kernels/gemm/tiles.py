@@ -39,6 +39,12 @@ MEASURED = {
 }
 
 
+# Half as wide, for fewer columns beyond N. Time of 12x2 over that of 12x1, avx512, M = K = 256: float32, N = 48: 1.32,
+# N = 144: 1.12, N = 256: 1.00; uint8 x int8, N = 48: 1.30; but pairs of bfloat16, N = 48: 0.99, N = 24: 0.79. On avx2
+# 12x1 needs more loads than there is time for: float32, N = 48: 0.83.
+NARROW = {(16, 32): Tile(12, 1)}
+
+
 def largest(isa: Isa) -> Tile:
     """The tile with the fewest loads an fma, (mr + nv) / (mr * nv), among those that fit; the first of equals."""
     candidates = [Tile(mr, nv) for nv in (2, 1, 3, 4) for mr in range(1, 17) if Tile(mr, nv).fits(isa)]
@@ -48,6 +54,12 @@ def largest(isa: Isa) -> Tile:
 def tile_for(isa: Isa) -> Tile:
     """The tile whose NR is the panel width of the row."""
     return MEASURED.get((isa.lanes, isa.registers)) or largest(isa)
+
+
+def narrow_for(n: int, tile: Tile, lanes: int, isa: Isa) -> Tile:
+    """The narrow tile of the row where with it fewer columns are beyond N; else the tile."""
+    narrow = NARROW.get((isa.lanes, isa.registers), tile)
+    return narrow if -n % (narrow.nv * lanes) < -n % (tile.nv * lanes) else tile
 
 
 @dataclass(frozen=True, slots=True)
