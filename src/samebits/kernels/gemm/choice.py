@@ -33,6 +33,9 @@ FORMS = (PACKED, DECODED, STREAMED, FUSED, STAGED)
 # 22.7 23.3, 256 rows 97.0 92.5.
 _DECODED_ROWS, _DECODED_FMA_ROWS = 12, 96
 _KC_LEAST = 256
+# Micropanels of a block of A where C would be kept in scratch between blocks of K: fewer visits to it pay for reading B
+# more often (512 x 3072 x 768 of bfloat16, packed, KC 768 with MC 132: 205 GFLOP/s, KC 1536 with MC 60: 213).
+_FEW_PANELS = 4
 # What is kept of C in scratch is visited once a block of K and asked for ahead: the third cache will do; what it has no
 # room for costs another packing of A (256 x 4096 x 4096 of bfloat16: 209 GFLOP/s with 256 KB and 214 with 2 MB).
 _KEPT_BYTES = 2048 * 1024
@@ -192,12 +195,13 @@ def choose(
     if is_free and form in (FUSED, STAGED):
         tile = _tile(c, tile, engine, isa, rejected)
         nr = tile.nv * engine.lanes(isa)
-    blocks = blocks or blocks_for(c.m, steps, form, size, sizes, _runs_down(c))
+    kept = c.out.column != 1 or c.in_place or c.out.dtype is not engine.total
+    blocks = blocks or blocks_for(c.m, steps, form, size, sizes, _runs_down(c), _FEW_PANELS * tile.mr if kept else 0)
     kc = chunk * max(1, blocks.kc // chunk)
     rows = tiles.cut(c.m, tile.mr)
     wide = tiles.columns(rows.heights[0], tile, isa)
     panels = -(-c.n // nr)
-    in_scratch = (c.out.column != 1 or c.in_place or c.out.dtype is not engine.total) and steps > kc
+    in_scratch = kept and steps > kc
     m_blocks, n_step = _share(c, rows, panels, wide, threads, form, blocks, nr, in_scratch, engine.total.size_bytes)
     if form == STREAMED:
         n_step = _strip(c, isa, engine, panels, threads, nr)
@@ -278,10 +282,10 @@ def _check_form(c: Contraction, form: str | None, engine: Engine) -> None:
         raise OptionError(message("plan", "form", "", repr(form), f"another: {reason}", "leave it away"))
 
 
-def blocks_for(m: int, steps: int, form: str, size: int, sizes: Sizes, runs_down: bool = False) -> Blocks:
+def blocks_for(m: int, steps: int, form: str, size: int, sizes: Sizes, runs_down: bool, least_rows: int) -> Blocks:
     """KC as long as K allows, in equal parts, MC what then fits `sizes.a_bytes`; all of M as one block while KC stays
     long enough. Where B is packed on the way KC is short, so that more panels can be packed together; but where it runs
-    down K (`_runs_down`) KC is how long memory is read without a jump.
+    down K (`_runs_down`) KC is how long memory is read without a jump. A block needs no more than `least_rows`.
 
     512 x 3072, packed: 108 GFLOP/s with KC 1024 and 111 with 768 at K = 768; 128 x 768: 111 with 512, 113 with 768.
     """
@@ -292,6 +296,8 @@ def blocks_for(m: int, steps: int, form: str, size: int, sizes: Sizes, runs_down
     longest = few if m * few <= elements else many
     if m * _KC_LEAST <= elements:
         longest = min(longest, elements // max(m, 1) // _KC_LEAST * _KC_LEAST)
+    if least_rows and form != FUSED:
+        longest = max(longest, elements // least_rows // _KC_LEAST * _KC_LEAST)
     parts = max(1, -(-steps // longest))
     kc = max(1, -(-steps // (parts * _KC_LEAST))) * _KC_LEAST
     return Blocks(elements // kc, 1 << 40, kc)
