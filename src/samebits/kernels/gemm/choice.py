@@ -207,7 +207,8 @@ def choose(
         n_step = _strip(c, isa, engine, panels, threads, nr)
     group = wide
     if form == FUSED:
-        several = 1 if _runs_down(c) else min(GROUP, _GROUP_BYTES // (size * kc * nr), n_step)
+        # Panels of weights follow each other as a panel's rows do (128 x 4096 x 4096: 191 GFLOP/s by 8, 195 by 1).
+        several = 1 if has_weights(c) or _runs_down(c) else min(GROUP, _GROUP_BYTES // (size * kc * nr), n_step)
         group = max(1, several // wide) * wide
     round_panels = panels
     if form == STAGED:
