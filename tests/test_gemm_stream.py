@@ -154,6 +154,19 @@ def test_bits_of_every_type(isa: Isa, lie: str) -> None:
                 assert np.array_equal(got, integers(a[:m], b, 3, b[0]))
 
 
+@pytest.mark.parametrize("lie", LIES)
+def test_bits_of_types_narrower_than_a_byte(lie: str) -> None:
+    rng = np.random.default_rng(0)
+    with sb.use_isa(PRODUCT_ROWS[-2]):
+        for kind in (ml_dtypes.float6_e2m3fn, ml_dtypes.float4_e2m1fn):
+            a, b = draw(2, 270).astype(kind), draw(270, 41, seed=1).astype(kind)
+            assert dict(sb.plan_matmul(a, lying(b, lie)).facts)["form"] == "streamed"
+            assert same(sb.matmul(a, lying(b, lie), out_dtype=np.float32), reference(a, b))
+        a, b = rng.integers(0, 16, (2, 271)).astype(ml_dtypes.uint4), rng.integers(-8, 8, (271, 41)).astype(np.int8)
+        for left, right in ((a, b.astype(ml_dtypes.int4)), (a.view(np.uint8), (b + 8).astype(ml_dtypes.uint4))):
+            assert np.array_equal(sb.matmul(left, lying(right, lie)), integers(left, right))
+
+
 @pytest.mark.parametrize("isa", COMPILED_ROWS, ids=lambda row: row.name)
 def test_endings(isa: Isa) -> None:
     a, b, bias, c = draw(4, 200), draw(200, 75, seed=1), draw(75, seed=2), draw(4, 75, seed=3)
