@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from samebits.kernels.gemm import Contraction, Matrix, engine, reference
 from samebits.kernels.gemm.contraction import SB1, Panels, fused
 from samebits.kernels.gemm.reference import integers
 from samebits.kernels.gemm.tiles import Tile, tile_for
-from samebits.kernels.plan import Plan
+from samebits.kernels.plan import Operand, Plan, in_lines
+from samebits.native.compile import address
 from samebits.native.table import Table
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -33,6 +35,7 @@ LAYOUTS = ("rows", "columns", "strided", "reversed")
 FORMS = ("packed", "fused", "staged", None)
 TILES = (None, None, Tile(1, 1), Tile(3, 2), Tile(5, 1))
 _WIDEST = 131
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +101,19 @@ def lying(x: Array, layout: str, at_start: bool) -> Array:
 
 
 def execute(plan: Plan, arrays: list[Array]) -> None:
-    """Run a plan on its operands, its workspace beside a forbidden page too."""
-    slots = list(arrays)
-    if plan.workspace_bytes:
-        slots.append(guard.empty(-(-plan.workspace_bytes // 64) * 64, np.uint8))
-    Table([(plan, range(len(slots)))], len(slots), plan.threads).run([x.__array_interface__["data"][0] for x in slots])
+    """Run a plan on its operands, its workspace beside a forbidden page too; on one thread also its scratch."""
+    slots = [*arrays, guard.empty(in_lines(plan.workspace_bytes), np.uint8)]
+    addresses = [x.__array_interface__["data"][0] for x in slots]
+    if plan.threads > 1:
+        used = len(arrays) + (plan.workspace_bytes > 0)
+        Table([(plan, range(used))], used, plan.threads).run(addresses[:used])
+        return
+    scratch = guard.empty(in_lines(plan.scratch_bytes), np.uint8)
+    for step in plan.steps:
+        given = [addresses[x.index] + x.offset_bytes if isinstance(x, Operand) else x for x in step.arguments]
+        words = guard.array(given, np.int64)  # kept for as long as the call
+        scratch[:] = 0xFF
+        _KERNEL(address(step.spec))(words.ctypes.data, 0, step.tasks, scratch.ctypes.data)
 
 
 def matrix(x: Array) -> Matrix:

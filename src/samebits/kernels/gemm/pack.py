@@ -108,7 +108,7 @@ class Block:
     def _transpose(
         self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer
     ) -> None:
-        """Squares of lanes x lanes; the last square of a row or column is moved back to overlap its neighbour."""
+        """Squares; the last square of a row or column is moved back to overlap its neighbour."""
         lanes, pitch = min(self.lanes, _SIDE), self.pitch
         roomy = (rows >= lanes) & (columns >= lanes)
         for _ in b.when(roomy):

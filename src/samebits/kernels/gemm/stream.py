@@ -252,14 +252,14 @@ class _Text:
         """(element, cache) of the lines that a step at word s asks for: for few rows as much as it reads of the same
         chunk `beyond` columns on, one of those after the other; else what comes next of its columns."""
         d, words, columns = self.d, self.d.words[1], self.shape.columns
-        line, chunk = LINE_BYTES // words.pointer.size_bytes, d.chunk * words.depth
+        line, chunk = LINE_BYTES // words.pointer.size_bytes, d.chunk
         if not words.is_plain or d.rows > _FEW_ROWS:
             ahead = _AHEAD_DOWN // words.pointer.size_bytes
             starts = [(c * d.chunk + s) * words.depth + j * column + ahead for j, c in chains]
             return [(start + v * column, 1) for start in starts for v in range(columns)]
-        found, size = [], self.shape.side * columns * words.depth
+        found, size = [], self.shape.side * columns
         for p in range(0, size, min(chunk, size)):
-            place = s * columns * words.depth + p
+            place = s * columns + p
             for j, c in chains:
                 at = c * chunk + (j + beyond + place // chunk) * column + place % chunk
                 found += [(at + e, 2) for e in range(0, min(chunk, size), line)]
@@ -271,8 +271,8 @@ class _Text:
         word, words, total, held = d.engine.word, d.words[1], d.engine.total, d.engine.accumulator
         ahead = _AHEAD_DOWN // words.pointer.size_bytes
         # One column after the other is the longest run (4096 x 4096, GB/s of int8 at M = 1 and 2: 27 and 24, by four
-        # columns 18 and 15, a plain read 27); more rows of A load fewer of its words a
-        # sum beside several (M = 4: 11 and 15).
+        # columns 18 and 15, a plain read 27); more rows of A load fewer of its words a sum beside several (M = 4: 11
+        # and 15).
         some = 1 if high <= 2 else max(x for x in (1, 2, 4) if lanes % x == 0 and (x == 1 or x * high <= lanes))
 
         def body(
