@@ -22,9 +22,12 @@ def test_bits_on_aarch64(isa: Isa) -> None:
         a, b, bias = draw(m, k), draw(k, n, seed=1), draw(n, seed=2)
         epilogue, _ = fused(bias=Matrix(0, 1))
         for right in (b, np.asfortranarray(b)):
-            for form in ("fused", "staged"):
+            for form in ("fused", "staged", "streamed"):
                 got = product(a, right, isa, epilogue=epilogue, sources=[bias], form=form, run=aarch64.run_plan)
                 assert same(got, reference(a, b, bias=bias)), (m, n, k, form)
+    for m, n, k in ((1, 19, 390), (3, 8, 256)):  # two chunks side by side and one, two groups of columns and a part
+        a, b = draw(m, k), draw(k, n, seed=1)
+        assert same(product(a, np.asfortranarray(b), isa, form="streamed", run=aarch64.run_plan), reference(a, b))
     a, b = draw(5, 300), draw(300, 14, seed=1)
     got = product(a, b, isa, spec=Spec(32, 2), run=aarch64.run_plan)
     assert same(got, reference(a, b, spec=Spec(32, 2)))
