@@ -63,7 +63,7 @@ def test_what_is_faster_is_kept(timed: Callable[[Seconds], object]) -> None:
     record = tune.tune(isa, 1, time=timed(seconds), progress=said.append)  # type: ignore[arg-type]
     assert {row.tile for row in record.rows} == {best}
     assert {row.engine for row in record.rows} == {engine.name for engine in tune.operands(isa)}
-    assert all(gain > 1.2 for _, gain in record.gains)
+    assert all(gain > 1.1 for _, gain in record.gains)  # 1.25 for a shape whose plan the tile changes, else 1
     # Where sizes change no plan, they stay as shipped.
     assert {row.sizes.kc for row in record.rows} <= {256, SHIPPED.kc}
     assert next(row.sizes.kc for row in record.rows if row.engine == "fma float32") == 256
