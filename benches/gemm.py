@@ -9,7 +9,8 @@ What falls short, and why: torch converts float8_e5m2 to bfloat16 by a shift, so
 1.33 times it; our conversion, while packing, takes 2.5 % of the time. bfloat16: at 512 cubed the steps take 90 % of
 the time, joining chunks of 128 elements 3.5, packing B 2, rounding C 1.8, packing A 1.2 (by samples); torch keeps a sum
 in registers over all of K. Rows below avx512_bf16 have no VDPBF16PS, which torch uses. 512 cubed on two threads varies
-with the run, 0.89 to 1.03; the cause is not found.
+with the run, 0.89 to 1.03: it is 4 tasks of 11, 11, 11 and 10 micropanels, so what holds a thread up costs much; in 8
+tasks, N in two, it ran 5 % faster beside itself, with no other library in the process.
 `python benches/gemm.py`
 """
 
