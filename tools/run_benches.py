@@ -26,7 +26,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 ROOT = pathlib.Path(__file__).parent.parent
 START, END = "<!-- bench:start -->", "<!-- bench:end -->"
-PEERS = ("samebits", "llvmlite", "numpy", "torch", "onnxruntime")
+PEERS = ("samebits", "llvmlite", "numpy", "torch", "onnxruntime", "numkong")
 HEAD = """# Benchmarks
 
 Written by `make bench`. Ours and the peer run interleaved in one process with the same number of threads; figures are
