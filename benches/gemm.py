@@ -155,6 +155,7 @@ PARTS = (
     Part("float32, one thread, beside OpenBLAS held to Haswell", squares, "avx2", 1, HELD),
     Part("float32, two threads, beside OpenBLAS held to Haswell", squares, "avx2", 2, HELD),
     Part("bfloat16, one thread", halves, "avx512_bf16", 1),
+    Part("bfloat16, two threads", halves, "avx512_bf16", 2),
     Part("Floats at 1024 cubed, one thread", floats, "avx512_bf16", 1),
     Part("Floats at 1024 cubed, one thread, beside libraries held to AVX2", floats, "avx2", 1, HELD),
     Part(_QUANTISED, quantised, "avx512_vnni", 1),

@@ -1,6 +1,7 @@
 """Products of integers beside torch (`_int_mm`, oneDNN's VNNI kernels; its quantised linear), onnxruntime and NumKong.
 
-One thread, one process, interleaved; seconds of the process, medians. A ratio is ours over the fastest peer; torch
+One process, interleaved, medians: with one thread seconds of the process, with two of the wall, where a pause before
+each turn lets the others' threads go to sleep. A ratio is ours over the fastest peer; torch
 multiplies int8 with int8 alone, and that is the yardstick of the other signs. "peak" is ours as a part of what the
 instruction reaches on registers, "read" a plain read of as many bytes. Held to AVX2, torch's kernels saturate: they are
 no peer of the exact ones of that row. `python benches/gemm_integers.py`
@@ -20,7 +21,7 @@ import torch
 import samebits as sb
 from samebits import dtypes
 from samebits.bench import peak, peers
-from samebits.bench.measure import Call, clock, medians
+from samebits.bench.measure import PAUSE, Call, clock, medians
 from samebits.codegen.isa import Isa, current
 from samebits.kernels.gemm import engine
 
@@ -38,15 +39,17 @@ def draw(kind: str, *shape: int) -> Array:
     return made
 
 
-def seconds(calls: Mapping[str, Call], rounds: int, burst: int = 1, least: float = 0.0) -> dict[str, float]:
+def seconds(
+    calls: Mapping[str, Call], rounds: int, burst: int = 1, least: float = 0.0, threads: int = 1
+) -> dict[str, float]:
     """The median of each call."""
-    return medians(calls, rounds, burst, least=least, clock=clock(1))
+    return medians(calls, rounds, burst, PAUSE if threads > 1 else 0.0, least=least, clock=clock(threads))
 
 
-def rate_of_registers(isa: Isa, a: str, b: str) -> float | None:
+def rate_of_registers(isa: Isa, a: str, b: str, threads: int = 1) -> float | None:
     """10^9 operations a second of the engine of a pair of formats."""
     found = engine.choose(dtypes.of(a), dtypes.of(b), 128, isa, [])
-    return peak.rate(found, isa, 1, lambda calls, rounds: seconds(calls, rounds))
+    return peak.rate(found, isa, threads, lambda calls, rounds: seconds(calls, rounds, threads=threads))
 
 
 def int_mm(a: Array, b: Array) -> Call:
@@ -96,18 +99,19 @@ def row(name: str, work: float, took: Mapping[str, float], top: float | None = N
     return {"product": name, **rates, **part, **({"ratio": ours / max(others)} if others else {})}
 
 
-def cubes() -> list[dict[str, object]]:
+def cubes(threads: int = 1) -> list[dict[str, object]]:
     """N cubed, nothing packed ahead."""
+    torch.set_num_threads(threads)
     rows: list[dict[str, object]] = []
     for n in (1024, 4096):
         calls: dict[str, Call] = {"torch": int_mm(draw("int8", n, n), draw("int8", n, n))}
         for left, right in PAIRS:
             a, b = draw(left, n, n), draw(right, n, n)
-            calls[f"{left} x {right}"] = lambda a=a, b=b: sb.matmul(a, b, threads=1)
-        took = seconds(calls, 9 if n < 4096 else 3)
+            calls[f"{left} x {right}"] = lambda a=a, b=b: sb.matmul(a, b, threads=threads)
+        took = seconds(calls, 9 if n < 4096 else 3, threads=threads)
         for left, right in PAIRS:
             one = {"ours": took[f"{left} x {right}"], "torch int8": took["torch"]}
-            top = rate_of_registers(current(), left, right)
+            top = rate_of_registers(current(), left, right, threads)
             rows.append(row(f"{n} cubed {left} x {right}", 2e-9 * n**3, one, top))
     return rows
 
@@ -164,10 +168,11 @@ def narrow() -> list[dict[str, object]]:
 
 
 TABLES: tuple[tuple[str, str, Callable[[], list[dict[str, object]]]], ...] = (
-    ("Nothing packed ahead", "GOP/s", cubes),
-    ("One row, K = N = 4096", "GB/s of weight", vector),
-    ("Few rows, the weight kept packed", "GOP/s", few),
-    ("4-bit integers, one a byte, b kept packed", "GOP/s", narrow),
+    ("Nothing packed ahead, one thread", "GOP/s", cubes),
+    ("One row, K = N = 4096, one thread", "GB/s of weight", vector),
+    ("Few rows, the weight kept packed, one thread", "GOP/s", few),
+    ("4-bit integers, one a byte, b kept packed, one thread", "GOP/s", narrow),
+    ("Nothing packed ahead, two threads", "GOP/s", lambda: cubes(2)),
 )
 
 
@@ -195,7 +200,7 @@ def main() -> None:
     for title, unit, table in TABLES:
         rows = table()
         show(title, unit, rows)
-        for found in rows:
+        for found in rows if table is cubes else []:
             if found["product"] in ("1024 cubed int8 x int8", "1024 cubed uint8 x int8"):
                 rate, other = (f"{found[key]:.0f}" for key in ("ours", "torch int8"))
                 what = f"matmul {found['product']}, 1 thread"
