@@ -19,11 +19,11 @@ from samebits.kernels.gemm.choice import FORMS
 from samebits.kernels.gemm.contraction import SB1
 from samebits.kernels.gemm.macrokernel import DECODED, PACKED
 from samebits.kernels.gemm.tiles import Tile, tile_for
-from samebits.kernels.gemm.tuned import Sizes, row_for, shipped, sizes_for
+from samebits.kernels.gemm.tuned import SHIPPED, Sizes, row_for, shipped
 
 _HIGHEST, _WIDEST = 16, 4
 _A_BYTES = tuple(kib * 1024 for kib in (384, 192, 768))
-_KC = (1024, 256, 512, 2048)
+_KC = (2048, 256, 512, 1024)
 
 
 def tiles(isa: Isa, quick: bool = False) -> list[Tile]:
@@ -38,13 +38,12 @@ def tiles(isa: Isa, quick: bool = False) -> list[Tile]:
     return list(dict.fromkeys(found))
 
 
-def sizes(isa: Isa, quick: bool = False) -> list[Sizes]:
-    """Sizes of cache blocks, the row's shipped ones first; `quick`: one thing other than shipped in each."""
-    base = sizes_for(tile_for(isa))
-    found = [base] + [replace(base, a_bytes=a, kc=kc, kc_few_rows=4 * kc) for a in _A_BYTES for kc in _KC]
+def sizes(quick: bool = False) -> list[Sizes]:
+    """Sizes of cache blocks, the shipped ones first; `quick`: one thing other than shipped in each."""
+    found = [replace(SHIPPED, a_bytes=a, kc=kc, kc_few_rows=2 * kc) for a in _A_BYTES for kc in _KC]
     if quick:
-        found = [x for x in found if base.a_bytes == x.a_bytes or base.kc == x.kc]
-    return list(dict.fromkeys(found))
+        found = [x for x in found if SHIPPED.a_bytes == x.a_bytes or SHIPPED.kc == x.kc]
+    return found
 
 
 def alike(isa: Isa) -> tuple[object, ...]:
@@ -65,7 +64,7 @@ def first(problem: Problem, isa: Isa, every: bool = False) -> Iterator[Candidate
     for form in forms(problem):
         yield Candidate(isa, base, form)
         for tile in tiles(isa):
-            for size in sizes(isa) if every else [base.sizes]:
+            for size in sizes() if every else [base.sizes]:
                 yield Candidate(isa, replace(base, tile=tile, sizes=size), form)
         for other in _engines(problem, isa):
             if other is not engine:
@@ -77,7 +76,7 @@ def first(problem: Problem, isa: Isa, every: bool = False) -> Iterator[Candidate
 def second(fastest: Iterable[Candidate]) -> Iterator[Candidate]:
     """Each of these with each size of blocks."""
     for candidate in fastest:
-        for size in sizes(candidate.isa):
+        for size in sizes():
             yield replace(candidate, row=replace(candidate.row, sizes=size))
 
 

@@ -81,7 +81,7 @@ class _Search:
         progress(f"{engine.name}: tiles")
         best = self.fastest(problems, default, [replace(best, tile=x) for x in candidates.tiles(self.isa, self.quick)])
         progress(f"{engine.name}: cache blocks")
-        best = self.fastest(problems, default, [replace(best, sizes=x) for x in candidates.sizes(self.isa, self.quick)])
+        best = self.fastest(problems, default, [replace(best, sizes=x) for x in candidates.sizes(self.quick)])
         if best == default:
             return None, 1.0
         progress(f"{engine.name}: measuring the best again")

@@ -22,7 +22,7 @@ from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.pack import COPIED_VECTORS, kind
 from samebits.kernels.gemm.stream import Shape
 from samebits.kernels.gemm.tiles import Rows, Tile
-from samebits.kernels.gemm.tuned import Sizes, Tuned, row_for, shipped
+from samebits.kernels.gemm.tuned import SHIPPED, Sizes, Tuned, row_for
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
 
@@ -164,9 +164,8 @@ def choose(
     c, order = _orient(normal(described), (tile or row.tile).nv * engine.lanes(isa), rejected)
     engine = _engine(c, isa, rejected, name, form)
     row = row_for(engine, isa, tuned, width)
-    usual = shipped(engine, isa)
-    measured = tile is None and row.tile != usual.tile, blocks is None and row.sizes != usual.sizes
-    is_free = tile is None and row.tile == usual.tile
+    measured = tile is None and row.tile != tiles.tile_for(isa), blocks is None and row.sizes != SHIPPED
+    is_free = tile is None and row.tile == tiles.tile_for(isa)
     tile, sizes = tile or row.tile, row.sizes
     nr = tile.nv * engine.lanes(isa)
     checks.check_operands(c, nr, isa, engine)
