@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
-from samebits.dtypes import DType, float32, int8, int16
+from samebits.dtypes import DType, float32, float64, int8, int16
 from samebits.errors import OptionError, PlanError, message
 from samebits.kernels.gemm import checks, tiles
 from samebits.kernels.gemm import engine as engines
@@ -253,7 +253,9 @@ def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str
                 name = FMA32.name
         else:
             name = c.b.engine
-        if c.a.dtype.is_integer != packed.exact or not engines.takes(packed.a, c.a.dtype):
+        in_float64 = float64 in (c.a.dtype, right)
+        taken = c.a.dtype.is_integer == packed.exact and engines.takes(packed.a, c.a.dtype)
+        if not taken or (packed is engines.FMA64) != in_float64:
             name = c.b.engine
             remedy = f"pack it again with left={c.a.dtype.name!r}"
             raise PlanError(message("matmul", "b", "engine", repr(name), f"one for {c.a.dtype.name}", remedy))
