@@ -128,12 +128,13 @@ def test_strided_access(isa: Isa) -> None:
 
 
 def extend_and_move(b: Builder, description: DType) -> None:
-    """y[k] = x[k] as an index; prefetch, cast and offset on the way."""
+    """y[k] = x[k] as an index; prefetch, cast, offset and anchor on the way."""
     x, y = b.pointer("x", description), b.pointer("y", int64)
     for k in b.loop(0, b.index("n")):
         b.prefetch(x, k + 1000000)
         b.prefetch(x, k, 2)
-        i = b.load_index(b.offset(x, k), 0)
+        place = b.anchor(b.offset(b.anchor(x), k), [b.constant(1.0, float32, n) for n in (1, 4, 19)])
+        i = b.load_index(place, 0)
         b.store(b.cast(b.offset(b.cast(y, uint8), k * 8), int64), 0, b.from_index(i, int64))
 
 

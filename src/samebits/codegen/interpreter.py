@@ -129,6 +129,9 @@ class NumpyBuilder:
     def offset(self, p: Pointer, i: int) -> Pointer:
         return Pointer(p.address + i * _storage(p.dtype).itemsize, p.dtype, p.aligned)
 
+    def anchor(self, p: Pointer, after: Sequence[Vector] = ()) -> Pointer:
+        return p
+
     def cast(self, p: Pointer, dtype: DType, aligned: bool = True) -> Pointer:
         return Pointer(p.address, dtype, aligned)
 

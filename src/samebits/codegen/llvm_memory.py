@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from samebits.codegen import rules
@@ -16,6 +17,14 @@ class Memory(Shuffles):
 
     def offset(self, p: Pointer, i: Any) -> Pointer:
         return Pointer(self._address(p, i), p.dtype, p.aligned)
+
+    def anchor(self, p: Pointer, after: Sequence[Vector] = ()) -> Pointer:
+        # Nothing, but that LLVM does not know so. Else it keeps a pointer for each of 24 columns, on the stack, and
+        # hoists so many loads that it spills.
+        held = [f"{kind} {part}" for v in after for kind, part in v.kinds()]
+        operands = ", ".join([f"ptr {p.name}", *held])
+        made = self.w.value(f'call ptr asm "", "=r,0{",X" * len(held)}"({operands})')
+        return Pointer(made, p.dtype, p.aligned)
 
     def cast(self, p: Pointer, dtype: DType, aligned: bool = True) -> Pointer:
         return Pointer(p.name, dtype, aligned)

@@ -73,6 +73,10 @@ class Builder(Protocol):
     def offset(self, p: Pointer, i: Index) -> Pointer:
         """p advanced by i elements."""
 
+    def anchor(self, p: Pointer, after: Sequence[Vector] = ()) -> Pointer:
+        """The same address, made here: a loop that moves it moves it alone, not a pointer to each place at strides from
+        it, and what is read from it is read, in the order of the code, when the vectors `after` are made."""
+
     def cast(self, p: Pointer, dtype: DType, aligned: bool = True) -> Pointer:
         """The same address seen as elements of another dtype; at any byte if not `aligned`."""
 

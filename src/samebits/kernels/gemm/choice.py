@@ -20,7 +20,7 @@ from samebits.kernels.gemm.macrokernel import DECODED, PACKED
 from samebits.kernels.gemm.microkernel import UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.pack import COPIED_VECTORS, kind
-from samebits.kernels.gemm.stream import Shape
+from samebits.kernels.gemm.strip import Shape, near
 from samebits.kernels.gemm.tiles import Rows, Tile
 from samebits.kernels.gemm.tuned import SHIPPED, Sizes, Tuned, row_for
 from samebits.kernels.gemm.words import Words
@@ -406,8 +406,8 @@ def _strip(c: Contraction, isa: Isa, engine: Engine, panels: int, threads: int, 
     if math.prod(c.batch) % threads:
         strips = -(-strips // threads) * threads
     words = words_of(engine, c.a.dtype, c.b.dtype)[1]
-    width = Shape.of(c.m, engine.lanes(isa), isa, words).width(kind(c.b), engine.lanes(isa))
-    whole = math.lcm(width, nr) // nr
+    shape = Shape.of(c.m, engine.lanes(isa), isa, words, near(c.n * c.k * words.pointer.size_bytes))
+    whole = math.lcm(shape.unit(kind(c.b), engine.lanes(isa)), nr) // nr
     return -(-panels // max(1, strips * whole)) * whole
 
 

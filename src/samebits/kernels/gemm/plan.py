@@ -34,7 +34,8 @@ from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.macrokernel import PACKED, Macrokernel, macrokernel
 from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share
 from samebits.kernels.gemm.segments import Join, join
-from samebits.kernels.gemm.stream import Shape, Stream, stream, together
+from samebits.kernels.gemm.stream import Stream, stream
+from samebits.kernels.gemm.strip import Shape, near, together
 from samebits.kernels.gemm.tiles import Tile
 from samebits.kernels.gemm.tuned import Tuned
 from samebits.kernels.gemm.zero_points import RowSums, corrected, row_sums
@@ -267,13 +268,14 @@ class _Lowering:
         """One step of strips of columns, words of K from begin to end."""
         x = self.x
         assert isinstance(c.b, Matrix)  # it is not packed
+        size_bytes = c.n * c.k * x.words[1].pointer.size_bytes
         d = Stream(
             engine=x.engine, words=x.words, rows=c.m, kc=x.kc, pitch=x.pitch, chunk=x.chunk,
-            together=together(c.n * c.k * x.words[1].pointer.size_bytes), a=pack.kind(c.a), b=pack.kind(c.b),
+            together=together(size_bytes), near=near(size_bytes), a=pack.kind(c.a), b=pack.kind(c.b),
             batch_rank=len(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
         )  # fmt: skip
         lanes, word, total = x.engine.lanes(x.isa), x.engine.word.size_bytes, x.engine.total.size_bytes
-        width = Shape.of(c.m, lanes, x.isa, d.words[1]).width(d.b, lanes)
+        width = Shape.of(c.m, lanes, x.isa, d.words[1], d.near).width(d.b, lanes)
         # Rows of a tile are a line more apart than a power of two would be: they share no set of the first cache.
         columns = x.n_step * x.nr
         step = -(-columns // width) * width + max(width, LINE_BYTES // total)

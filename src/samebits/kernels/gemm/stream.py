@@ -7,7 +7,8 @@ total `t` of numerics.md section 2; lanes run over N, so each lane is one ascend
   24 GB/s in strips of 4096 columns, 20 of 1024, 15 of 512; a plain read 20 in the same run).
 - Columns of B contiguous (`b` transpose: a weight [N, K]): squares are transposed in registers and used at once, a
   chunk of K or two at a time, with p in registers; few rows of A ask for the next columns a chunk at a time into the
-  second cache, so memory sees runs of a chunk. What fills no square is packed first.
+  second cache, so memory sees runs of a chunk. From a near cache more columns are read at once. What fills no square
+  is packed first.
 
 K is counted in words of the engine, as in the macrokernel. Scratch: block of A | words that are packed | zeros, p, t
 | immediates; offsets are arguments. Start at `stream`.
@@ -19,26 +20,19 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
-from samebits.dtypes import float32
 from samebits.kernels.gemm import batch, pack
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
+from samebits.kernels.gemm.strip import FEW_ROWS, Shape
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
 
 # Bytes of a row of B, and of a column, that are asked for ahead.
 _AHEAD_BYTES, _AHEAD_DOWN = 256, 128
-# Up to so many rows of A, memory and the caches are what a plain word of B waits for.
-_FEW_ROWS = 8
-# float32 is then turned 8 columns at a time in pieces of 4 words, and the second piece of a register is inserted on its
-# way from memory: half the loads of 16 columns, whose lines a power of two apart do not fit a set of the first cache
-# (M = 1, K = 3072: 78 cycles for 1 KB of B in the second cache by 16, 65 by 8; K = 768: 57 and 61).
-_PIECE, _PIECES = 4, 2
-# One row of A waits for its own fma, unless two chunks are walked side by side; what comes from memory is slower than
-# that, and the faster the fewer runs it is read in (4096 x 4096: 31 GB/s by one, 24 by two, a plain read 30).
-_TOGETHER, _CACHED_BYTES = 2, 32 << 20
+# What a column asks for where columns are walked side by side, which those a multiple of so much apart are not: they
+# are in two sets of the first cache, or in one.
+_NEXT_BYTES, _SETS_BYTES = 64, 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +41,8 @@ class Stream:
 
     `rows`: of A, all of M.   `words`: how elements of A and B become words.   `b`: how B is packed: `copy` where its
     rows are contiguous, `transpose` where its columns are.   `together`: chunks of columns that are walked side by
-    side, if registers hold them.   `a`, `kc`, `pitch`, `chunk`, `accumulates`: as in the macrokernel.
+    side, if registers hold them.   `near`: whether B is in a near cache.   `a`, `kc`, `pitch`, `chunk`, `accumulates`:
+    as in the macrokernel.
     """
 
     engine: Engine
@@ -57,6 +52,7 @@ class Stream:
     pitch: int
     chunk: int
     together: int
+    near: bool
     a: str
     b: str
     batch_rank: int
@@ -72,54 +68,13 @@ class Stream:
         return (*names, *self.epilogue.parameters, *moving)
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How B is walked. Across its rows: `deep` of them at once, `vectors` side by side. Down its columns: for `high`
-    rows of A, `columns` at a time, turned in squares of `side` words, `groups` of them at once where chunks are not."""
-
-    deep: int
-    vectors: int
-    columns: int
-    side: int
-    high: int
-    groups: int
-
-    @classmethod
-    def of(cls, rows: int, lanes: int, isa: Isa, words: Words) -> Shape:
-        """As many as registers hold: half of them for B beside the sums and a broadcast."""
-        deep = max(1, min(8, isa.registers // 2))
-        vectors = max(1, min(2, isa.registers // 2 // deep))
-        columns = side = lanes
-        if words.source is float32 and words.is_plain and rows <= _FEW_ROWS and lanes % _PIECE == 0:
-            columns, side = min(lanes, _PIECE * _PIECES), _PIECE
-        high = min(rows, cls.highest(side, isa))
-        # Two chains, where one would wait for its own fma longer than the square takes to come.
-        waits = words.element.is_float and high * columns < (16 if side == columns else 32)
-        groups = 2 if waits and (high + side) * 2 + 2 <= isa.registers else 1
-        return cls(deep, vectors, columns, side, high, groups)
-
-    @staticmethod
-    def highest(side: int, isa: Isa) -> int:
-        """The most rows of A whose sums stay in registers beside a square and what turning it takes."""
-        return max(1, isa.registers - side - 4)
-
-    def width(self, b: str, lanes: int) -> int:
-        """Columns that are worked on at once, for a kind of B."""
-        return lanes * self.vectors if b == "copy" else self.columns * self.groups
-
-
-def together(size_bytes: int) -> int:
-    """Chunks of K that are walked side by side where B has `size_bytes`."""
-    return _TOGETHER if size_bytes <= _CACHED_BYTES else 1
-
-
 class _Text:
     """One kernel being emitted: its functions, its arguments, its temporaries."""
 
     def __init__(self, b: Builder, d: Stream) -> None:
         self.b, self.d = b, d
         self.lanes = d.engine.lanes(b.isa)
-        self.shape = Shape.of(d.rows, self.lanes, b.isa, d.words[1])
+        self.shape = Shape.of(d.rows, self.lanes, b.isa, d.words[1], d.near)
         width = pack.COPIED_VECTORS * self.lanes
         self.pack_a = pack.Block(d.words[0], d.a, d.pitch, width, self.lanes, k_is_row=False).emit(b, "pack_a")
         self.width = self.shape.width(d.b, self.lanes)
@@ -193,51 +148,71 @@ class _Text:
 
         return b.function("join", (d.engine.total, d.engine.accumulator, None, None), body)
 
-    def _turned(self, x: Pointer, at: Index, column: Index) -> list[Any]:
-        """A square of words of `columns` columns from element `at` on, as vectors across them."""
+    def _turned(self, x: Pointer, at: Index, column: Index, asking: range, after: list[Any]) -> list[Any]:
+        """A square of words of `columns` columns from element `at` on, as vectors across them, read when `after` is
+        made; the columns in `asking` ask for their next line."""
         b, words, columns, side = self.b, self.d.words[1], self.shape.columns, self.shape.side
         if side == columns:
             return b.transpose([words.along(b, x, at + v * column, side) for v in range(side)])
-        pieces = [[b.load(x, at + (q + v) * column, side) for q in range(0, columns, side)] for v in range(side)]
+        places = [b.anchor(b.offset(x, at), after)]
+        while len(places) < columns // side:
+            places.append(b.anchor(b.offset(places[-1], side * column)))
+        for v in asking:
+            b.prefetch(places[v // side], v % side * column + _NEXT_BYTES // words.pointer.size_bytes)
+        pieces = [[b.load(p, v * column, side) for p in places] for v in range(side)]
         return b.transpose_blocks([b.concat(piece) for piece in pieces])
 
     def _walk(self, high: int) -> Function:
         """A function: `high` rows of t gain `chunks` chunks of columns of B where they lie, in `whole` words each, then
-        `rest` packed words, which belong to the last of them. The first `lone` chunks are walked for a group of columns
-        after the other, `together` at once, the others for all groups at once."""
+        `rest` packed words, which belong to the last of them. The first `wide` columns are walked `shape.wide` at once.
+        Of the others the first `lone` chunks are walked for a group of columns after the other, `together` at once,
+        the rest for all groups at once."""
         b, d, shape = self.b, self.d, self.shape
         word, words, total, held = d.engine.word, d.words[1], d.engine.total, d.engine.accumulator
         width, columns, side = self.width, shape.columns, shape.side
+        line = LINE_BYTES // words.pointer.size_bytes
 
         def body(
-            a: Pointer, x: Pointer, column: Index, end: Index, lone: Index, chunks: Index, whole: Index, block: Pointer,
-            rest: Index, t: Pointer, step: Index,
+            a: Pointer, x: Pointer, column: Index, wide: Index, end: Index, lone: Index, chunks: Index, whole: Index,
+            block: Pointer, rest: Index, t: Pointer, step: Index,
         ) -> None:  # fmt: skip
-            def advance(sums: list[Any], k: Index, row: Any) -> None:
+            def factor(m: int, k: Index) -> Any:
+                return b.splat(b.load(a, m * d.pitch + k, 1), columns)
+
+            def advance(sums: list[Any], k: Index, row: Any, left: list[Any] | None = None) -> None:
                 for m in range(high):
-                    sums[m] = d.engine.advance(b, b.splat(b.load(a, m * d.pitch + k, 1), columns), row, sums[m])
+                    sums[m] = d.engine.advance(b, left[m] if left else factor(m, k), row, sums[m])
 
             def gain(chains: list[tuple[Index, Index]], rest: Index, beyond: int) -> None:
-                """The sums of each (column, chunk) and `rest` packed words."""
+                """The sums of each (column, chunk) and `rest` packed words; `beyond`: see `_asks`, 0 for next lines."""
                 acc = [[b.constant(0, held, columns)] * high for _ in chains]
-                for s in b.loop(0, whole, side, carry=acc):
-                    asks = self._asks(column, chains, beyond, s)
-                    for i, (j, c) in enumerate(chains):
-                        k = c * d.chunk + s
-                        square = self._turned(x, k * words.depth + j * column, column)
+                squares = 1 if beyond else line // side
+                shares = not beyond and high * (len(chains) + side) + 5 * side <= b.isa.registers
+                for s in b.loop(0, whole, side * squares, carry=acc):
+                    asks = self._asks(column, chains, beyond, s) if beyond else []
+                    for part, (i, (j, c)) in itertools.product(range(squares), enumerate(chains)):
+                        k = c * d.chunk + s + part * side
+                        asking, after = (range(0), []) if beyond else (range(part, columns, squares), acc[i])
+                        square = self._turned(x, k * words.depth + j * column, column, asking, after)
                         for place, cache in asks[i :: len(chains)]:
                             b.prefetch(x, place, cache)
+                        if shares and i == 0:
+                            shared = [[factor(m, k + v) for m in range(high)] for v in range(side)]
                         for v, row in enumerate(square):
-                            advance(acc[i], k + v, row)
+                            advance(acc[i], k + v, row, shared[v] if shares else None)
                 for s in b.loop(0, rest, carry=acc):
                     for i, (_, c) in enumerate(chains):
-                        advance(acc[i], c * d.chunk + whole + s, b.load(block, s * width + i * columns, columns))
+                        row = b.load(block, s * width + i * columns, columns)
+                        advance(acc[i], c * d.chunk + whole + s, row)
                 for m in range(high):
                     for (j, _), sums in zip(chains, acc, strict=True):
                         at = m * step + j
                         b.store(t, at, b.add(b.load(t, at, columns), b.convert(sums[m], total)))
 
-            for j in b.loop(0, end, width):
+            for j in b.loop(0, wide, shape.wide) if shape.wide else ():
+                for c in b.loop(0, chunks):
+                    gain([(j + i, c) for i in range(0, shape.wide, columns)], 0, 0)
+            for j in b.loop(wide, end, width):
                 if shape.groups > 1:
                     for first in b.loop(j, j + width, columns):
                         for c in b.loop(0, lone, d.together):
@@ -245,7 +220,7 @@ class _Text:
                 for c in b.loop(lone, chunks):
                     gain([(j + i * columns, c) for i in range(shape.groups)], rest, width)
 
-        parameters = (word, words.pointer, None, None, None, None, None, word, None, total, None)
+        parameters = (word, words.pointer, None, None, None, None, None, None, word, None, total, None)
         return b.function(f"walk_{high}", parameters, body)
 
     def _asks(self, column: Index, chains: list[tuple[Index, Index]], beyond: int, s: Index) -> list[tuple[Index, int]]:
@@ -253,7 +228,7 @@ class _Text:
         chunk `beyond` columns on, one of those after the other; else what comes next of its columns."""
         d, words, columns = self.d, self.d.words[1], self.shape.columns
         line, chunk = LINE_BYTES // words.pointer.size_bytes, d.chunk
-        if not words.is_plain or d.rows > _FEW_ROWS:
+        if not words.is_plain or d.rows > FEW_ROWS:
             ahead = _AHEAD_DOWN // words.pointer.size_bytes
             starts = [(c * d.chunk + s) * words.depth + j * column + ahead for j, c in chains]
             return [(start + v * column, 1) for start in starts for v in range(columns)]
@@ -276,8 +251,8 @@ class _Text:
         some = 1 if high <= 2 else max(x for x in (1, 2, 4) if lanes % x == 0 and (x == 1 or x * high <= lanes))
 
         def body(
-            a: Pointer, x: Pointer, column: Index, end: Index, lone: Index, chunks: Index, whole: Index, block: Pointer,
-            rest: Index, t: Pointer, step: Index,
+            a: Pointer, x: Pointer, column: Index, wide: Index, end: Index, lone: Index, chunks: Index, whole: Index,
+            block: Pointer, rest: Index, t: Pointer, step: Index,
         ) -> None:  # fmt: skip
             sums, zero = b.local(held, high * lanes * lanes), b.constant(0, held, lanes)
 
@@ -316,7 +291,7 @@ class _Text:
                             found = [*map(b.add, found[::2], found[1::2]), *found[len(found) // 2 * 2 :]]
                         b.store(t, m * step + j, b.add(b.load(t, m * step + j, lanes), b.convert(found[0], total)))
 
-        parameters = (word, words.pointer, None, None, None, None, None, word, None, total, None)
+        parameters = (word, words.pointer, None, None, None, None, None, None, word, None, total, None)
         return b.function(f"walk_{high}", parameters, body)
 
     def _seal(self) -> Function:
@@ -388,7 +363,11 @@ class _Text:
         lying = columns // width * width
         for _ in b.when(straight > 0):
             lone = straight // d.together * d.together if self.shape.groups > 1 else 0
-            self.walk(0, x, 0, lying, lone, straight, chunk, 0)
+            wide, size_bytes = 0, d.words[1].pointer.size_bytes
+            if self.shape.wide and chunk * size_bytes % LINE_BYTES == 0:
+                unit = self.shape.unit(d.b, self.lanes)
+                wide = b.choose(column * size_bytes % _SETS_BYTES == 0, 0, lying // unit * unit)
+            self.walk(0, x, 0, wide, lying, lone, straight, chunk, 0)
         for j in b.loop(0, columns, width):
             count = b.min(columns - j, width)
             source = b.offset(x, j * column)
@@ -399,17 +378,19 @@ class _Text:
                 size = b.min(stop * depth, elements) - (ck + whole) * depth
                 part = b.offset(source, ck * depth)
                 b.call(self.pack_b, b.offset(part, whole * depth), 1, column, size, count, self.block_b)
-                self.walk(ck, part, j, width, 0, 1, whole, stop - ck - whole)
+                self.walk(ck, part, j, 0, width, 0, 1, whole, stop - ck - whole)
 
     def walk(
-        self, k: Index, x: Pointer, j: Index, columns: Index, lone: Index, chunks: Index, whole: Index, rest: Index
-    ) -> None:
-        """Every row of t gains words from k on, at `columns` columns of the strip from j on."""
+        self, k: Index, x: Pointer, j: Index, wide: Index, columns: Index, lone: Index, chunks: Index, whole: Index,
+        rest: Index,
+    ) -> None:  # fmt: skip
+        """Every row of t gains words from k on, at `columns` columns of the strip from j on, the first `wide` side by
+        side."""
         b, d = self.b, self.d
         column = b.index("b_column")
         for low, high in self._parts():
             a, t = b.offset(self.block_a, low * d.pitch + k), b.offset(self.t, low * self.step + j)
-            b.call(self.walks[high], a, x, column, columns, lone, chunks, whole, self.block_b, rest, t, self.step)
+            b.call(self.walks[high], a, x, column, wide, columns, lone, chunks, whole, self.block_b, rest, t, self.step)
 
 
 def stream(b: Builder, d: Stream) -> None:

@@ -1,0 +1,84 @@
+"""How much of B a streamed product works on at once: what registers hold, and what the cache that B is in likes.
+
+`stream` walks a strip of columns by these numbers, and `plan` and `choice` cut strips by them. Start at `Shape`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from samebits.codegen.isa import Isa
+from samebits.dtypes import float32
+from samebits.kernels.gemm.words import Words
+
+# Up to so many rows of A, memory and the caches are what a plain word of B waits for.
+FEW_ROWS = 8
+# float32 is then turned 8 columns at a time in pieces of 4 words, and the second piece of a register is inserted on its
+# way from memory: half the loads of 16 columns, whose lines a power of two apart do not fit a set of the first cache
+# (M = 1, K = 3072: 78 cycles for 1 KB of B in the second cache by 16, 65 by 8; K = 768: 57 and 61).
+_PIECE, _PIECES = 4, 2
+# One row of A waits for its own fma, unless two chunks are walked side by side; what comes from memory is slower than
+# that, and the faster the fewer runs it is read in (4096 x 4096: 31 GB/s by one, 24 by two, a plain read 30).
+_TOGETHER, _CACHED_BYTES = 2, 32 << 20
+# Where B is in a near cache, groups of columns are walked side by side instead, one chunk at a time, and each column
+# asks for its own next line. A chain gains 32 bytes an fma, which is 4 cycles on Zen 4, so two chains are no faster
+# than 16 bytes a cycle (59 GB/s at 3.7 GHz); more chunks side by side, which would be more runs in the same pages,
+# are slower (768 x 768, GB/s: 51 by two chunks, 46 by three, 59 by three groups, 55 by four, a plain read 97). From
+# memory it is slower (21 and 48).
+_BESIDE, _NEAR_BYTES = 3, 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How B is walked. Across its rows: `deep` of them at once, `vectors` side by side. Down its columns: for `high`
+    rows of A, `columns` at a time, turned in squares of `side` words, `groups` of them at once where chunks are not;
+    before those, where B is near, `wide` columns at a time."""
+
+    deep: int
+    vectors: int
+    columns: int
+    side: int
+    high: int
+    groups: int
+    wide: int
+
+    @classmethod
+    def of(cls, rows: int, lanes: int, isa: Isa, words: Words, near: bool) -> Shape:
+        """As many as registers hold: half of them for B beside the sums and a broadcast."""
+        deep = max(1, min(8, isa.registers // 2))
+        vectors = max(1, min(2, isa.registers // 2 // deep))
+        columns = side = lanes
+        if words.source is float32 and words.is_plain and rows <= FEW_ROWS and lanes % _PIECE == 0:
+            columns, side = min(lanes, _PIECE * _PIECES), _PIECE
+        high = min(rows, cls.highest(side, isa))
+        # Two chains, where one would wait for its own fma longer than the square takes to come.
+        waits = words.element.is_float and high * columns < (16 if side == columns else 32)
+        groups = 2 if waits and (high + side) * 2 + 2 <= isa.registers else 1
+        # A chain takes a vector in the time of an fma: these many sums are what several groups still gain by.
+        beside = near and side < columns and high * columns <= 32 and high * _BESIDE + 3 * side <= isa.registers
+        wide = _BESIDE * columns if beside else 0
+        return cls(deep, vectors, columns, side, high, groups, wide)
+
+    @staticmethod
+    def highest(side: int, isa: Isa) -> int:
+        """The most rows of A whose sums stay in registers beside a square and what turning it takes."""
+        return max(1, isa.registers - side - 4)
+
+    def width(self, b: str, lanes: int) -> int:
+        """Columns that are worked on at once, for a kind of B."""
+        return lanes * self.vectors if b == "copy" else self.columns * self.groups
+
+    def unit(self, b: str, lanes: int) -> int:
+        """Columns that a strip should hold a multiple of."""
+        return math.lcm(self.width(b, lanes), self.wide if b != "copy" and self.wide else 1)
+
+
+def together(size_bytes: int) -> int:
+    """Chunks of K that are walked side by side where B has `size_bytes`."""
+    return _TOGETHER if size_bytes <= _CACHED_BYTES else 1
+
+
+def near(size_bytes: int) -> bool:
+    """Whether B of `size_bytes` is taken to be in a cache near the core."""
+    return size_bytes <= _NEAR_BYTES
