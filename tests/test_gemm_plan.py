@@ -36,6 +36,20 @@ def test_plan_is_cached_and_prints_its_reasons() -> None:
     assert "rejected staged: all 100 rows are one block: nothing would use packed B again" in text
 
 
+def test_columns_of_b_are_packed_on_the_way_all_of_k_at_once() -> None:
+    for dtype, row, (m, k), form, blocks in (
+        (float32, "avx512", (128, 3072), "fused", "MC 132 KC 3072"),
+        (float32, "avx512", (512, 3072), "fused", "MC 264 KC 3072"),
+        (float32, "avx512", (512, 9000), "fused", "MC 264 KC 3072"),
+        (float32, "avx512", (1024, 3072), "staged", ""),
+        (bfloat16, "avx512_bf16", (512, 4096), "fused", "MC 516 KC 2048"),
+    ):
+        c = Contraction(m, 800, k, Matrix(k, 1, (), dtype), Matrix(1, k, (), dtype), Matrix(800, 1, (), dtype))
+        facts = dict(gemm.plan(c, next(isa for isa in ROWS if isa.name == row), 1).facts)
+        assert facts["form"] == form
+        assert facts["blocks"].startswith(blocks)
+
+
 def test_orientation_follows_out() -> None:
     isa = ROWS[1]
     c = Contraction(100, 200, 300, Matrix(300, 1), Matrix(200, 1), Matrix(1, 100))

@@ -33,6 +33,14 @@ FORMS = (PACKED, DECODED, STREAMED, FUSED, STAGED)
 # 22.7 23.3, 256 rows 97.0 92.5.
 _DECODED_ROWS, _DECODED_FMA_ROWS = 12, 96
 _KC_LEAST = 256
+# Where B's columns are contiguous, a panel of all of K is one run of memory, and C is visited once: worth a block of A
+# of so many times the second cache's part, which comes from the third (128 x 4096 x 4096, GFLOP/s: bfloat16 by KC
+# 768 and 2048 194 and 206, float32 by 768 and 4096 97 and 100).
+_DOWN = 12
+# Up to so many rows that also pays where they are a few such blocks and each packs B again: panels of all of B would
+# leave the caches (GFLOP/s, staged and fused: 512 x 4096 x 4096 of bfloat16 195 and 208, 512 x 3072 x 768 of float32 97
+# and 103; but 1024 cubed of float32 106 and 104, 2048 cubed of bfloat16 210 and 202).
+_DOWN_ROWS = 640
 # Micropanels of a block of A where C would be kept in scratch between blocks of K: fewer visits to it pay for reading B
 # more often (512 x 3072 x 768 of bfloat16, packed, KC 768 with MC 132: 205 GFLOP/s, KC 1536 with MC 60: 213).
 _FEW_PANELS = 4
@@ -288,22 +296,23 @@ def _check_form(c: Contraction, form: str | None, engine: Engine) -> None:
 def blocks_for(m: int, steps: int, form: str, size: int, sizes: Sizes, runs_down: bool, least_rows: int) -> Blocks:
     """KC as long as K allows, in equal parts, MC what then fits `sizes.a_bytes`; all of M as one block while KC stays
     long enough. Where B is packed on the way KC is short, so that more panels can be packed together; but where it runs
-    down K (`_runs_down`) KC is how long memory is read without a jump. A block needs no more than `least_rows`.
+    down K (`_runs_down`) KC is how long memory is read without a jump, and worth a block of A from the third cache
+    (`_DOWN`). A block needs no more than `least_rows`.
 
     512 x 3072, packed: 108 GFLOP/s with KC 1024 and 111 with 768 at K = 768; 128 x 768: 111 with 512, 113 with 768.
     """
     elements = sizes.a_bytes // size
-    if form == FUSED and not (runs_down and m * _KC_LEAST <= elements):
+    if form == FUSED and not runs_down:
         return Blocks(elements // _KC_LEAST, 1 << 40, _KC_LEAST)
     few, many = (kc * float32.size_bytes // size for kc in (sizes.kc_few_rows, sizes.kc))
-    longest = few if m * few <= elements else many
-    if m * _KC_LEAST <= elements:
+    longest = few if form == FUSED or m * few <= elements else many
+    if form != FUSED and m * _KC_LEAST <= elements:
         longest = min(longest, elements // max(m, 1) // _KC_LEAST * _KC_LEAST)
-    if least_rows and form != FUSED:
+    if form != FUSED and least_rows:
         longest = max(longest, elements // least_rows // _KC_LEAST * _KC_LEAST)
     parts = max(1, -(-steps // longest))
     kc = max(1, -(-steps // (parts * _KC_LEAST))) * _KC_LEAST
-    return Blocks(elements // kc, 1 << 40, kc)
+    return Blocks(elements * (_DOWN if form == FUSED else 1) // kc, 1 << 40, kc)
 
 
 def _orient(c: Contraction, nr: int, rejected: list[tuple[str, str]]) -> tuple[Contraction, tuple[int, ...]]:
@@ -343,6 +352,9 @@ def _form(
         return STREAMED
     if c.m <= (blocks.mc if blocks else sizes.a_bytes // size // _KC_LEAST) or not c.k:
         rejected.append((STAGED, f"all {c.m} rows are one block: nothing would use packed B again"))
+        return FUSED
+    if not blocks and c.m <= _DOWN_ROWS and _runs_down(c):
+        rejected.append((STAGED, f"{c.m} rows are few blocks: packing columns of B again costs less"))
         return FUSED
     rejected.append((FUSED, f"{c.m} rows are several blocks, and each would pack B again"))
     return STAGED
