@@ -5,7 +5,7 @@ many bytes. Then the gradients of `linear`: of its input, its weight (fresh, and
 which are contractions in a set order here, and sums in any order there; of the bias GB/s. Last, bfloat16 beside
 torch's linear. Protocol as for gemm.
 
-What falls short, and why: one row of float32 with a weight [N, K] as it lies and in a near cache, 59 GB/s beside 73
+What falls short, and why: one row of float32 with a weight [N, K] as it lies and in a near cache, 57 GB/s beside 74
 and 97 of a plain read. Others' lanes run over K and take whole lines, in another order of additions for each width;
 here lanes run over N, so the weight is turned in registers. For 1 KB that is 64 loads of 16 bytes, 11 broadcasts and
 16 lines asked for, 46 cycles of two loads, and 32 inserts, 64 shuffles and 32 fma, 32 cycles of four: 83 GB/s at

@@ -30,9 +30,8 @@ from samebits.kernels.plan import LINE_BYTES
 
 # Bytes of a row of B, and of a column, that are asked for ahead.
 _AHEAD_BYTES, _AHEAD_DOWN = 256, 128
-# What a column asks for where columns are walked side by side, which those a multiple of so much apart are not: they
-# are in two sets of the first cache, or in one.
-_NEXT_BYTES, _SETS_BYTES = 64, 2048
+# What a column asks for where columns are walked side by side.
+_NEXT_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +365,7 @@ class _Text:
             wide, size_bytes = 0, d.words[1].pointer.size_bytes
             if self.shape.wide and chunk * size_bytes % LINE_BYTES == 0:
                 unit = self.shape.unit(d.b, self.lanes)
-                wide = b.choose(column * size_bytes % _SETS_BYTES == 0, 0, lying // unit * unit)
+                wide = b.choose(column * size_bytes % self.shape.crowded_bytes == 0, 0, lying // unit * unit)
             self.walk(0, x, 0, wide, lying, lone, straight, chunk, 0)
         for j in b.loop(0, columns, width):
             count = b.min(columns - j, width)

@@ -9,24 +9,27 @@ import math
 from dataclasses import dataclass
 
 from samebits.codegen.isa import Isa
-from samebits.dtypes import float32
+from samebits.dtypes import float32, float64
 from samebits.kernels.gemm.words import Words
 
 # Up to so many rows of A, memory and the caches are what a plain word of B waits for.
 FEW_ROWS = 8
 # float32 is then turned 8 columns at a time in pieces of 4 words, and the second piece of a register is inserted on its
 # way from memory: half the loads of 16 columns, whose lines a power of two apart do not fit a set of the first cache
-# (M = 1, K = 3072: 78 cycles for 1 KB of B in the second cache by 16, 65 by 8; K = 768: 57 and 61).
-_PIECE, _PIECES = 4, 2
+# (M = 1, K = 3072: 78 cycles for 1 KB of B in the second cache by 16, 65 by 8; K = 768: 57 and 61). So is float64 from
+# a near cache for up to two rows of A (768 x 768, GB/s at M = 1, 2, 4: 71, 60, 37, by squares of 8 56, 48, 43).
+_PIECE_BYTES, _PIECES, _FEW_DOUBLES = 16, 2, 2
 # One row of A waits for its own fma, unless two chunks are walked side by side; what comes from memory is slower than
 # that, and the faster the fewer runs it is read in (4096 x 4096: 31 GB/s by one, 24 by two, a plain read 30).
 _TOGETHER, _CACHED_BYTES = 2, 32 << 20
 # Where B is in a near cache, groups of columns are walked side by side instead, one chunk at a time, and each column
 # asks for its own next line. A chain gains 32 bytes an fma, which is 4 cycles on Zen 4, so two chains are no faster
 # than 16 bytes a cycle (59 GB/s at 3.7 GHz); more chunks side by side, which would be more runs in the same pages,
-# are slower (768 x 768, GB/s: 51 by two chunks, 46 by three, 59 by three groups, 55 by four, a plain read 97). From
+# are slower (768 x 768, GB/s: 51 by two chunks, 46 by three, 57 by three groups, 55 by four, a plain read 97). From
 # memory it is slower (21 and 48).
-_BESIDE, _NEAR_BYTES = 3, 4 << 20
+_BESIDE, _NEAR_BYTES = 3, 5 << 20
+# A first cache that x86 has, or a larger one.
+_WAYS, _WAY_BYTES = 8, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +52,23 @@ class Shape:
         deep = max(1, min(8, isa.registers // 2))
         vectors = max(1, min(2, isa.registers // 2 // deep))
         columns = side = lanes
-        if words.source is float32 and words.is_plain and rows <= FEW_ROWS and lanes % _PIECE == 0:
-            columns, side = min(lanes, _PIECE * _PIECES), _PIECE
+        piece = _PIECE_BYTES // words.word.size_bytes
+        few = {float32: FEW_ROWS, float64: _FEW_DOUBLES if near else 0}.get(words.source, 0)
+        if rows <= few and words.is_plain and lanes % piece == 0:
+            columns, side = min(lanes, piece * _PIECES), piece
         high = min(rows, cls.highest(side, isa))
         # Two chains, where one would wait for its own fma longer than the square takes to come.
-        waits = words.element.is_float and high * columns < (16 if side == columns else 32)
+        waits = words.element.is_float and high * columns < (16 if side == columns else 8 * piece)
         groups = 2 if waits and (high + side) * 2 + 2 <= isa.registers else 1
         # A chain takes a vector in the time of an fma: these many sums are what several groups still gain by.
-        beside = near and side < columns and high * columns <= 32 and high * _BESIDE + 3 * side <= isa.registers
+        beside = near and side < columns and high * columns <= 8 * piece and high * _BESIDE + 3 * side <= isa.registers
         wide = _BESIDE * columns if beside else 0
         return cls(deep, vectors, columns, side, high, groups, wide)
+
+    @property
+    def crowded_bytes(self) -> int:
+        """Columns a multiple of so much apart are in too few sets of the first cache for a line of `wide` of them."""
+        return _WAY_BYTES >> (self.wide // _WAYS).bit_length() - 1
 
     @staticmethod
     def highest(side: int, isa: Isa) -> int:
