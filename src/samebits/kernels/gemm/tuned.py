@@ -20,12 +20,12 @@ class Sizes:
 
     Attributes:
         a_bytes: A block of A, which stays in the second cache (1 MB here, 512 KB on smaller cores) beside a micropanel
-            of B and a tile of C.
+            of B and a tile of C. It is larger where columns of B are packed on the way (`choice._DOWN`).
         kc: Longer means fewer visits to C, which miss where its rows are a power of two apart: at 2048 cubed 101, 104
             and 106 GFLOP/s for 512, 1024 and 2048 (avx2 101, 102 and 106; float64 46, 48 and 50) with a block of A of
             equal size, if each micropanel of it asks for its part of the next panel of B (`Choice.asks`).
         kc_few_rows: With few rows B streams from memory, and a panel should be left late: M = 1 26 GB/s with 1024, 28
-            with 4096.
+            with 4096. So it should where columns of B are packed on the way.
         staged_bytes: All of B in panels is one step up to this size; beyond it, B is packed and used in rounds.
     """
 
