@@ -114,7 +114,7 @@ class _Text:
         engines = [(engine, ""), (engine.safe, "_safe")] if d.checked else [(engine, "")]
         for h in d.heights:
             for wide in sorted({d.wide, 1}):
-                tile = Microtile(h, d.nv, wide, d.pitch, d.asks, 1 if d.b == PACKED else 2, weights)
+                tile = Microtile(h, d.nv, wide, d.pitch, d.accumulates, d.asks, 1 if d.b == PACKED else 2, weights)
                 self.tiles[h, wide] = [
                     microkernel.emit(b, x, tile, name, scaled=SCALE in d.shared) for x, name in engines
                 ]
@@ -320,6 +320,9 @@ class _Block:
             if SCALE in d.shared:
                 scales = SCALE.panel(b, self.operands[SCALE.name], j, text.nr)
                 arguments += [scales, SCALE.step(b, text.nr), pc + ck, SCALE.words(b)]
+            if not straight:
+                for _ in b.when(ends & whole):
+                    text.finish.ask(self.operands, self.r0 + r, j * text.nr, h, width)
             for i, function in enumerate(functions):
                 for _ in b.when(unsafe == i):
                     b.call(function, *arguments)

@@ -167,14 +167,18 @@ def integer(b: Builder, code: Vector, dtype: DType) -> Vector:
     return b.bitcast(value, dtypes.int32)
 
 
-def rounded(b: Builder, x: Vector, dtype: DType) -> Vector:
-    """The code of float32 as float16 or bfloat16, rounded once to nearest even; NaN canonical."""
+def rounded(b: Builder, x: Vector, dtype: DType, canonical: bool = False) -> Vector:
+    """The code of float32 as float16 or bfloat16, rounded once to nearest even; NaN canonical, as x's are if it is
+    `canonical`."""
     code = b.bitcast(x, uint32)
     assert dtype.canonical_nan is not None  # float16 and bfloat16 have one
     if dtype is dtypes.bfloat16:  # float32 without its low half: a carry goes where it should, up to infinity
-        odd = b.bit_and(b.shift_right(code, 16), b.like(code, 1))
-        result = b.shift_right(b.add(code, b.add(odd, b.like(code, 0x7FFF))), 16)
-        return b.convert(b.select(b.is_nan(x), b.like(code, dtype.canonical_nan), result), stored(dtype))
+        even = b.equal(b.bit_and(code, b.like(code, 0x10000)), b.like(code, 0))
+        result = b.select(even, b.add(code, b.like(code, 0x7FFF)), b.add(code, b.like(code, 0x8000)))
+        result = b.shift_right(result, 16)
+        if not canonical:  # that one's low half is zero: nothing is carried
+            result = b.select(b.is_nan(x), b.like(code, dtype.canonical_nan), result)
+        return b.convert(result, stored(dtype))
     magnitude = b.bit_and(code, b.like(code, 0x7FFFFFFF))
     sign = b.shift_right(b.bit_and(code, b.like(code, 0x80000000)), 16)
     drop = float32.mantissa_bits - dtype.mantissa_bits
