@@ -7,10 +7,10 @@ environment. The peak is what the same step reaches with operands in registers. 
 products of float16, and of bfloat16 where it is held to AVX2, reach 1 GFLOP/s; so it converts the operands first and
 the result last, float8 by way of bfloat16, all others of float32. NumKong's packing of b is part of its time.
 
-What falls short, and why: torch converts float8_e5m2 to bfloat16 by a shift, so that even the peak would be
-1.41 times it; our conversion, while packing, takes 2.5 % of the time. float16 is multiplied as float32 by all: the peak
-is 1.2 times torch, whose own product of float16 we are 100 times as fast as.bfloat16: at 512 cubed, one thread, 93 % of the time
-is in the microkernel, of which 97 % are steps: joining a chunk of 128 elements is 24 additions and 24 stores of 64
+What falls short, and why: torch converts float8_e5m2 to bfloat16 by a shift, so that even the peak would be 1.41 times
+it; our conversion, while packing, takes 2.5 % of the time. float16 is multiplied as float32 by all: the peak is 1.2
+times torch, whose own product of float16 we are 100 times as fast as. bfloat16: at 512 cubed, one thread, 93 % of the
+time is in the microkernel, of which 97 % are steps: joining a chunk of 128 elements is 24 additions and 24 stores of 64
 bytes, two cycles each, beside 1536 steps, where torch keeps a sum in registers over all of K. The rest, by samples:
 packing B 2.0 %, which moves 128 bytes through the second cache for every 64 and is no faster with half its
 instructions, packing A 1.6, looking for subnormals in both 0.8, rounding C 1.2.
