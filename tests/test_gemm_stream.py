@@ -98,9 +98,11 @@ def test_bits_ignore_how_many_columns_are_walked_side_by_side(isa: Isa, monkeypa
             left, right = guard.array(a), lying(b, "columns")
             assert same(product(left, right, isa, form="streamed"), reference(a, b)), (m, k, n)
         with sb.use_isa(isa):
-            for m, k, n in ((1, 384, 51), (2, 300, 30), (1, 512, 24)):
-                a, b = draw(m, k).astype(np.float64), draw(k, n, seed=1).astype(np.float64)
-                assert sb.matmul(a, lying(b, "columns")).tobytes() == reference(a, b).tobytes(), (m, k, n)
+            for kind, total in ((np.float64, np.float64), (ml_dtypes.bfloat16, np.float32)):
+                for m, k, n in ((1, 384, 51), (2, 301, 30), (3, 512, 24)):
+                    a, b = draw(m, k).astype(kind), draw(k, n, seed=1).astype(kind)
+                    got = sb.matmul(a, lying(b, "columns"), out_dtype=np.dtype(total))
+                    assert got.tobytes() == reference(a, b).tobytes(), (kind, m, k, n)
         for spec in (Spec(100), Spec(72), Spec(256)):
             a, b = draw(1, 600), draw(600, 53, seed=1)
             got = product(a, lying(b, "columns"), isa, form="streamed", spec=spec)

@@ -20,7 +20,7 @@ from samebits.kernels.gemm.macrokernel import DECODED, PACKED
 from samebits.kernels.gemm.microkernel import UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.pack import COPIED_VECTORS, kind
-from samebits.kernels.gemm.strip import Shape, near
+from samebits.kernels.gemm.strip import FEW_HALVES, Shape, near
 from samebits.kernels.gemm.tiles import Rows, Tile
 from samebits.kernels.gemm.tuned import SHIPPED, Sizes, Tuned, row_for
 from samebits.kernels.gemm.words import Words
@@ -53,8 +53,8 @@ _CACHED_BYTES = 8 * 1024 * 1024
 # streamed and 4.7 packed on the way). Where a word holds several elements packing pays sooner.
 _STREAMED_ROWS, _STREAMED_ALWAYS = 24, 8
 # Streamed bfloat16 takes the steps of float32, as nothing has looked at it: where columns are turned anyway, packing
-# costs little more (packed over streamed at M = 2, 4 and 8: 768 x 3072 0.87 1.04 1.20, 4096 x 4096 1.05 1.34 1.38).
-_STREAMED_CHECKED = 3
+# costs little more (packed over streamed at M = 4 and 8: 3072 x 768 1.12 1.19, 768 x 3072 1.07 1.04, 4096 x 4096 1).
+_STREAMED_CHECKED = FEW_HALVES
 # Streamed sums cost each row the same for any K, and what they save grows with K: so many words along K pay for a row,
 # where rows of B are contiguous and where columns are. Time packed over streamed, uint8 x int8, N = 1024, at M = 2, 4
 # and 8: rows, K = 64: 1.06 1.01 0.88; columns, K = 64: 0.63 0.38 0.25, K = 512: 1.28 1.17 0.88, 2048: 1.87 1.66 1.24.

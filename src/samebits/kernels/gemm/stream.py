@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
+from samebits.dtypes import bfloat16, uint32
 from samebits.kernels.gemm import batch, pack
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
@@ -150,16 +151,25 @@ class _Text:
     def _turned(self, x: Pointer, at: Index, column: Index, asking: range, after: list[Any]) -> list[Any]:
         """A square of words of `columns` columns from element `at` on, as vectors across them, read when `after` is
         made; the columns in `asking` ask for their next line."""
-        b, words, columns, side = self.b, self.d.words[1], self.shape.columns, self.shape.side
-        if side == columns:
+        b, words, columns, side, piece = self.b, self.d.words[1], self.shape.columns, self.shape.side, self.shape.piece
+        if not piece:
             return b.transpose([words.along(b, x, at + v * column, side) for v in range(side)])
         places = [b.anchor(b.offset(x, at), after)]
-        while len(places) < columns // side:
-            places.append(b.anchor(b.offset(places[-1], side * column)))
+        while len(places) < columns // piece:
+            places.append(b.anchor(b.offset(places[-1], piece * column)))
         for v in asking:
-            b.prefetch(places[v // side], v % side * column + _NEXT_BYTES // words.pointer.size_bytes)
-        pieces = [[b.load(p, v * column, side) for p in places] for v in range(side)]
-        return b.transpose_blocks([b.concat(piece) for piece in pieces])
+            b.prefetch(places[v // piece], v % piece * column + _NEXT_BYTES // words.pointer.size_bytes)
+        halved = words.source is bfloat16
+        if halved:  # two words of K are turned as one
+            rows = [[b.cast(b.offset(p, v * column), uint32, aligned=False) for p in places] for v in range(piece)]
+        else:
+            rows = [[b.offset(p, v * column) for p in places] for v in range(piece)]
+        pieces = [[b.load(p, 0, piece) for p in row] for row in rows]
+        turned: list[Any] = b.transpose_blocks([b.concat(row) for row in pieces])
+        if halved:
+            halves = [(b.shift_left(v, 16), b.bit_and(v, b.like(v, 0xFFFF0000))) for v in turned]
+            turned = [b.bitcast(v, words.word) for pair in halves for v in pair]
+        return turned
 
     def _walk(self, high: int) -> Function:
         """A function: `high` rows of t gain `chunks` chunks of columns of B where they lie, in `whole` words each, then
@@ -227,7 +237,7 @@ class _Text:
         chunk `beyond` columns on, one of those after the other; else what comes next of its columns."""
         d, words, columns = self.d, self.d.words[1], self.shape.columns
         line, chunk = LINE_BYTES // words.pointer.size_bytes, d.chunk
-        if not words.is_plain or d.rows > FEW_ROWS:
+        if not self.shape.piece and (not words.is_plain or d.rows > FEW_ROWS):
             ahead = _AHEAD_DOWN // words.pointer.size_bytes
             starts = [(c * d.chunk + s) * words.depth + j * column + ahead for j, c in chains]
             return [(start + v * column, 1) for start in starts for v in range(columns)]

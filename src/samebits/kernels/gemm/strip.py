@@ -9,16 +9,17 @@ import math
 from dataclasses import dataclass
 
 from samebits.codegen.isa import Isa
-from samebits.dtypes import float32, float64
+from samebits.dtypes import bfloat16, float32, float64
 from samebits.kernels.gemm.words import Words
 
 # Up to so many rows of A, memory and the caches are what a plain word of B waits for.
 FEW_ROWS = 8
-# float32 is then turned 8 columns at a time in pieces of 4 words, and the second piece of a register is inserted on its
-# way from memory: half the loads of 16 columns, whose lines a power of two apart do not fit a set of the first cache
-# (M = 1, K = 3072: 78 cycles for 1 KB of B in the second cache by 16, 65 by 8; K = 768: 57 and 61). So is float64 from
-# a near cache for up to two rows of A (768 x 768, GB/s at M = 1, 2, 4: 71, 60, 37, by squares of 8 56, 48, 43).
-_PIECE_BYTES, _PIECES, _FEW_DOUBLES = 16, 2, 2
+# float32 is then turned 8 columns at a time in pieces of 16 bytes, and the second piece of a register is inserted on
+# its way from memory: half the loads of 16 columns, whose lines a power of two apart do not fit a set of the first cache
+# (M = 1, K = 3072: 78 cycles for 1 KB of B in the second cache by 16, 65 by 8; K = 768: 57 and 61). So are, for fewer
+# rows of A, float64 from a near cache (768 x 768, GB/s at M = 1, 2, 4: 71, 60, 37, by squares of 8 56, 48, 43) and
+# bfloat16, two words of K as one (3072 x 768 at M = 1, 2, 3: 28, 28, 25, by squares of 16 23, 21, 19).
+_PIECE_BYTES, _PIECES, _FEW_DOUBLES, FEW_HALVES = 16, 2, 2, 3
 # One row of A waits for its own fma, unless two chunks are walked side by side; what comes from memory is slower than
 # that, and the faster the fewer runs it is read in (4096 x 4096: 31 GB/s by one, 24 by two, a plain read 30).
 _TOGETHER, _CACHED_BYTES = 2, 32 << 20
@@ -42,6 +43,7 @@ class Shape:
     vectors: int
     columns: int
     side: int
+    piece: int
     high: int
     groups: int
     wide: int
@@ -53,17 +55,18 @@ class Shape:
         vectors = max(1, min(2, isa.registers // 2 // deep))
         columns = side = lanes
         piece = _PIECE_BYTES // words.word.size_bytes
-        few = {float32: FEW_ROWS, float64: _FEW_DOUBLES if near else 0}.get(words.source, 0)
-        if rows <= few and words.is_plain and lanes % piece == 0:
-            columns, side = min(lanes, piece * _PIECES), piece
+        few = {float32: FEW_ROWS, float64: _FEW_DOUBLES if near else 0, bfloat16: FEW_HALVES}.get(words.source, 0)
+        pieces = rows <= few and words.element in (float32, float64) and lanes % (piece * _PIECES) == 0
+        if pieces:
+            columns, side = piece * _PIECES, _PIECE_BYTES // words.pointer.size_bytes
         high = min(rows, cls.highest(side, isa))
         # Two chains, where one would wait for its own fma longer than the square takes to come.
-        waits = words.element.is_float and high * columns < (16 if side == columns else 8 * piece)
+        waits = words.element.is_float and high * columns < (8 * piece if pieces else 16)
         groups = 2 if waits and (high + side) * 2 + 2 <= isa.registers else 1
         # A chain takes a vector in the time of an fma: these many sums are what several groups still gain by.
-        beside = near and side < columns and high * columns <= 8 * piece and high * _BESIDE + 3 * side <= isa.registers
+        beside = near and pieces and high * columns <= 8 * piece and high * _BESIDE + 3 * side <= isa.registers
         wide = _BESIDE * columns if beside else 0
-        return cls(deep, vectors, columns, side, high, groups, wide)
+        return cls(deep, vectors, columns, side, piece if pieces else 0, high, groups, wide)
 
     @property
     def crowded_bytes(self) -> int:
