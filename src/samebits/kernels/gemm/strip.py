@@ -15,10 +15,10 @@ from samebits.kernels.gemm.words import Words
 # Up to so many rows of A, memory and the caches are what a plain word of B waits for.
 FEW_ROWS = 8
 # float32 is then turned 8 columns at a time in pieces of 16 bytes, and the second piece of a register is inserted on
-# its way from memory: half the loads of 16 columns, whose lines a power of two apart do not fit a set of the first cache
-# (M = 1, K = 3072: 78 cycles for 1 KB of B in the second cache by 16, 65 by 8; K = 768: 57 and 61). So are, for fewer
-# rows of A, float64 from a near cache (768 x 768, GB/s at M = 1, 2, 4: 71, 60, 37, by squares of 8 56, 48, 43) and
-# bfloat16, two words of K as one (3072 x 768 at M = 1, 2, 3: 28, 28, 25, by squares of 16 23, 21, 19).
+# its way from memory: half the loads of 16 columns, whose lines a power of two apart do not fit a set of the first
+# cache (M = 1, K = 3072: 78 cycles for 1 KB of B in the second cache by 16, 65 by 8; K = 768: 57 and 61). So are, for
+# fewer rows of A, float64 from a near cache (768 x 768, GB/s at M = 1, 2, 4: 71, 60, 37, by squares of 8 56, 48, 43)
+# and bfloat16, two words of K as one (3072 x 768 at M = 1, 2, 3: 28, 28, 25, by squares of 16 23, 21, 19).
 _PIECE_BYTES, _PIECES, _FEW_DOUBLES, FEW_HALVES = 16, 2, 2, 3
 # One row of A waits for its own fma, unless two chunks are walked side by side; what comes from memory is slower than
 # that, and the faster the fewer runs it is read in (4096 x 4096: 31 GB/s by one, 24 by two, a plain read 30).
