@@ -9,11 +9,13 @@ What falls short, and why: one row of float32 with a weight [N, K] as it lies an
 and 97 of a plain read. Others' lanes run over K and take whole lines, in another order of additions for each width;
 here lanes run over N, so the weight is turned in registers. For 1 KB that is 64 loads of 16 bytes, 11 broadcasts and
 16 lines asked for, 46 cycles of two loads, and 32 inserts, 64 shuffles and 32 fma, 32 cycles of four: 83 GB/s at
-3.7 GHz. 72 are reached from the second cache, 62 from the last one, from which those loads alone reach 81; the call
+3.7 GHz. 70 are reached from the second cache, 61 from the last one, from which those loads alone reach 81; the call
 is the rest. Columns a multiple of 2 KB apart (K = 512, 1024, 3072) share too few sets of the first cache for the 24
 that are walked at once: 50. Weights that no cache holds are read at the speed of a plain read.
-bfloat16 as it lies, 128 and 512 rows: nothing hides the turning of the weight, 2 to 5 % of the time. It goes on at
-20 to 30 GB/s in caches, as a copy in the same order would: it waits for lines, not for shuffles.
+bfloat16 as it lies, 4 to 8 rows: it is packed into pairs first, as steps of float32 alone take as long as torch's
+(8 rows at 117 GFLOP/s: 14.6 GB/s of weight; 15). 128 and 512 rows: nothing hides the turning of the weight, 2 to 5 %
+of the time. It goes on at 20 to 30 GB/s in caches, as a copy in the same order would: it waits for lines, not for
+shuffles.
 `python benches/gemm_shapes.py`
 """
 
