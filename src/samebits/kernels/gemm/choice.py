@@ -66,6 +66,8 @@ _SUMMED = 1 << 16
 _TURNED = 2
 # Columns of a strip: as long runs as B has, where its rows are contiguous, while the sums stay in the second cache.
 _STRIP, _STRIP_BYTES, _STRIP_DOWN = 4096, 256 * 1024, 256
+# Products that pay for another step, and what sums of parts of K may take.
+_SPLIT_WORK, _SPLIT_BYTES = 1 << 20, 64 * 1024 * 1024
 # Panels that are packed together just before their use, and what they may take of the second cache.
 GROUP, _GROUP_BYTES = 8, 256 * 1024
 
@@ -82,8 +84,9 @@ class Blocks:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Everything decided. Along K all but `c.k` counts words of the engine. `order` holds the plan's operand numbers of
-    a, b, out and each source; a task is one of the `m_blocks` equal blocks of M and `n_step` panels; B is packed
-    `round_panels` at a time. `tuned`: whether the tile and the sizes of blocks are a measured row's."""
+    a, b, out and each source; a task is one of the `m_blocks` equal blocks of M, `n_step` panels, and one of the
+    `parts` of K, `part_steps` each; B is packed `round_panels` at a time. `tuned`: whether the tile and the sizes of
+    blocks are a measured row's."""
 
     c: Contraction
     order: tuple[int, ...]
@@ -103,6 +106,8 @@ class Choice:
     n_step: int
     round_panels: int
     in_scratch: bool
+    parts: int
+    part_steps: int
     tuned: tuple[bool, bool]
     rejected: tuple[tuple[str, str], ...]
 
@@ -212,7 +217,7 @@ def choose(
     in_scratch = kept and steps > kc
     m_blocks, n_step = _share(c, rows, panels, wide, threads, form, blocks, nr, in_scratch, engine.total.size_bytes)
     if form == STREAMED:
-        n_step = _strip(c, isa, engine, panels, threads, nr)
+        m_blocks, n_step = 1, _strip(c, isa, engine, panels, threads, nr)
     group = wide
     if form == FUSED:
         # Panels of weights follow each other as a panel's rows do (128 x 4096 x 4096: 191 GFLOP/s by 8, 195 by 1).
@@ -224,11 +229,13 @@ def choose(
         room = max(wide, _staged_bytes(c, whole * panels, sizes) // max(1, whole) // wide * wide)
         n_step = min(n_step, room)
         round_panels = room // n_step * n_step
+    tasks = math.prod(c.batch) * m_blocks * -(-panels // n_step)
+    parts, part_steps = _parts(c, engine, words, threads, tasks, chunk, panels * nr)
     return Choice(
         c=c, order=order, isa=isa, threads=threads, engine=engine, words=words,
         checked=_checked(c, engine), tile=tile, rows=rows, wide=wide,
         group=group, kc=kc, chunk=chunk, form=form, m_blocks=m_blocks, n_step=n_step, round_panels=round_panels,
-        in_scratch=in_scratch, tuned=measured, rejected=tuple(rejected),
+        in_scratch=in_scratch, parts=parts, part_steps=part_steps, tuned=measured, rejected=tuple(rejected),
     )  # fmt: skip
 
 
@@ -421,6 +428,26 @@ def _strip(c: Contraction, isa: Isa, engine: Engine, panels: int, threads: int, 
     shape = Shape.of(c.m, engine.lanes(isa), isa, words, near(c.n * c.k * words.pointer.size_bytes))
     whole = math.lcm(shape.unit(kind(c.b), engine.lanes(isa)), nr) // nr
     return -(-panels // max(1, strips * whole)) * whole
+
+
+def _parts(
+    c: Contraction, engine: Engine, words: tuple[Words, Words], threads: int, tasks: int, chunk: int, columns: int
+) -> tuple[int, int]:
+    """(parts of K, words of each): segments; else, where C has fewer tasks than there are threads, chunks, if they are
+    enough and their sums, of `columns` columns, not too many. Integers need no order, so they take fewer parts."""
+    steps = engine.steps(c.k)
+    if c.spec.segments > 1:
+        first, last = c.spec.bounds(c.k)[0]
+        return c.spec.segments, engine.steps(last - first)
+    if engine.exact:
+        chunk *= max(1, -(-steps // (2 * threads * chunk)))
+    count = -(-steps // chunk)
+    elements = math.prod(c.batch) * c.m * columns
+    summed_once = c.zeros[0] is None and not words[0].offset  # B's columns, in all of K
+    enough = c.k * elements >= _SPLIT_WORK and count * elements * engine.total.size_bytes <= _SPLIT_BYTES
+    if tasks < threads <= count and enough and summed_once:
+        return count, chunk
+    return 1, steps
 
 
 def _share(

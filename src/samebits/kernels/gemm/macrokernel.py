@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
 from samebits.dtypes import DType, float32, int32, uint8
-from samebits.kernels.gemm import batch, blocks, facts, microkernel, pack
+from samebits.kernels.gemm import batch, blocks, facts, microkernel, pack, parts
 from samebits.kernels.gemm.blocks import SCALE, ZERO, Shared
 from samebits.kernels.gemm.engine import LOWEST, Engine, lowest_bit
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
@@ -62,6 +62,7 @@ class Macrokernel:
     epilogue: Epilogue
     shared: tuple[Shared, ...] = ()
     asks: int = 1
+    in_parts: bool = False
 
     @property
     def pointers(self) -> dict[str, DType]:
@@ -87,6 +88,7 @@ class Macrokernel:
         names += ["first", "last", "elements", "a_row", "a_column", "b_row", "b_column", "b_facts"]
         names += ["scratch_b", "scratch_f", "scratch_c"]
         names += [name for x in self.shared for name in x.parameters]
+        names += parts.PARAMETERS if self.in_parts else []
         return (*names, *self.epilogue.parameters, *batch.parameters(self.batch_rank, self.pointers))
 
 
@@ -140,13 +142,15 @@ class _Text:
         """One block of C."""
         b, d = self.b, self.d
         n_blocks, m_blocks = b.index("n_blocks"), b.index("m_blocks")
+        t, begin, end, part = parts.of(b, d.in_parts, t)
         # Blocks are equally high, but for one micropanel: threads end together.
         i, panels = t // n_blocks % m_blocks, b.index("m_panels")
         p0, p1 = i * panels // m_blocks, (i + 1) * panels // m_blocks
         j0 = b.index("first") + t % n_blocks * b.index("n_step")
         j1 = b.min(j0 + b.index("n_step"), b.index("last"))
-        block = _Block(self, batch.moved(b, d.batch_rank, t // (n_blocks * m_blocks), d.pointers), p0, p1, j0, j1)
-        begin, end = b.index("k_begin"), b.index("k_end")
+        operands = batch.moved(b, d.batch_rank, t // (n_blocks * m_blocks), d.pointers)
+        operands["out"] = b.offset(operands["out"], part)
+        block = _Block(self, operands, p0, p1, j0, j1, begin, end)
         for pc in b.loop(begin, b.max(end, begin + 1), d.kc):
             kc = b.min(end - pc, d.kc)
             k = self.elements(pc, kc)
@@ -202,13 +206,16 @@ class _Following:
 
 
 class _Block:
-    """The loops inside one task, over its micropanels p0 .. p1-1 and its panels j0 .. j1-1."""
+    """The loops inside one task, over its micropanels p0 .. p1-1, its panels j0 .. j1-1, and words of K from `begin` to
+    `end`."""
 
     def __init__(
-        self, text: _Text, operands: dict[str, Pointer], p0: Index, p1: Index, j0: Index, j1: Index
+        self, text: _Text, operands: dict[str, Pointer], p0: Index, p1: Index, j0: Index, j1: Index, begin: Index,
+        end: Index,
     ) -> None:  # fmt: skip
         self.text, self.operands = text, operands
         self.p0, self.p1, self.j0, self.j1 = p0, p1, j0, j1
+        self.k_begin, self.k_end = begin, end
         self.r0 = text.row(p0)
 
     def columns(self, j: Index, group: int, pc: Index, kc: Index) -> None:
@@ -297,7 +304,7 @@ class _Block:
         r = text.row(p) - self.r0
         functions, width = text.tiles[h, max(wide, 1)], max(wide, 1) * text.nr
         kept, kept_step = self.kept(r, j, wide)
-        fresh, whole = pc == b.index("k_begin"), pc + d.kc >= b.index("k_end")
+        fresh, whole = pc == self.k_begin, pc + d.kc >= self.k_end
         straight = d.epilogue.plain and not d.in_scratch and bool(wide)
         columns = width if wide else text.n - j * text.nr
         start, start_step = text.start, 0
@@ -310,7 +317,7 @@ class _Block:
             begins, ends = ck == 0, ck + d.chunk >= kc
             t = b.choose(begins, b.choose(fresh, start, kept), text.tile)
             t_step = b.choose(begins, b.choose(fresh, start_step, kept_step), width)
-            keep = ends if straight else ends & (pc + d.kc < b.index("k_end"))
+            keep = ends if straight else ends & (pc + d.kc < self.k_end)
             c, c_step = b.choose(keep, kept, text.tile), b.choose(keep, kept_step, width)
             a = b.offset(text.block_a, r * d.pitch + ck)
             chunk = b.offset(panel, ck * text.nr)

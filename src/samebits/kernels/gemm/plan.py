@@ -17,7 +17,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import int32
 from samebits.kernels.gemm import batch as batches
-from samebits.kernels.gemm import blocks, epilogue, pack, quantize, unpack
+from samebits.kernels.gemm import blocks, epilogue, pack, parts, quantize, unpack
 from samebits.kernels.gemm.blocks import SCALE, ZERO
 from samebits.kernels.gemm.choice import (
     FUSED,
@@ -33,7 +33,7 @@ from samebits.kernels.gemm.contraction import Contraction, Matrix
 from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.macrokernel import PACKED, Macrokernel, macrokernel
 from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share
-from samebits.kernels.gemm.segments import Join, join
+from samebits.kernels.gemm.parts import Join, join
 from samebits.kernels.gemm.stream import Stream, stream
 from samebits.kernels.gemm.strip import Shape, near, together
 from samebits.kernels.gemm.tiles import Tile
@@ -83,7 +83,7 @@ def plan(
 
 class _Lowering:
     """The steps of one choice, its scratch and its workspace: staged panels of B, what its blocks share, then the parts
-    of segments."""
+    of K."""
 
     def __init__(self, x: Choice, workspace: int) -> None:
         self.x = x
@@ -94,7 +94,7 @@ class _Lowering:
         self.shared: dict[blocks.Shared, SharedPanels] = {}
 
     def product(self) -> None:
-        """Every round of panels, every segment of K."""
+        """Every round of panels, then the join of the parts of K."""
         x, c = self.x, self.x.c
         rounds = [range(x.panels)]
         b, strides, size = Operand(x.order[1]), list(c.b.batch), x.engine.word.size_bytes
@@ -110,10 +110,8 @@ class _Lowering:
             self.workspace_bytes = in_lines(words * size)
         sums = self.row_sums() if x.engine.exact and x.zeros[1] and c.k else None
         self.share()
-        bounds = c.spec.bounds(c.k)
-        parts = self.workspace_bytes
-        inner = self.part() if len(bounds) > 1 else c
-        panel = x.steps * x.nr
+        at, several, panel = self.workspace_bytes, x.parts > 1, x.steps * x.nr
+        described, sources = c, self.sources
         for panels in rounds:
             if x.form == STAGED:
                 target, zeros = Operand(self.workspace), self.shared.get(ZERO)
@@ -122,22 +120,23 @@ class _Lowering:
             source = Operand(self.workspace, -panels.start * panel * size) if x.form == STAGED else b
             room = len(rounds[0]) + panels.start if x.form == STAGED else x.panels
             facts = room * panel - (panels.start * x.nr if x.form == STAGED else 0)
-            for s, (begin, end) in enumerate(self.words(*segment) for segment in bounds):
-                out = Operand(x.order[2])
-                if len(bounds) > 1:
-                    out = Operand(self.workspace, parts + s * self.part_bytes)
-                described, sources = inner, self.sources
-                if x.engine.exact and c.k and any(x.zeros):
-                    described, sources = self.corrected(
-                        sums, Operand(source.index, source.offset_bytes + facts * size), strides
-                    )
-                if x.form == STREAMED:
-                    self.stream(described, sources, out, begin, end)
-                else:
-                    self.macrokernel(described, sources, source, strides, facts, out, panels, begin, end)
-        if len(bounds) > 1:
-            self.workspace_bytes += len(bounds) * self.part_bytes
-            self.join(Operand(self.workspace, parts), inner)
+            if x.engine.exact and c.k and any(x.zeros):
+                described, sources = self.corrected(
+                    sums, Operand(source.index, source.offset_bytes + facts * size), strides
+                )
+            inner = (self.part, [], Operand(self.workspace, at)) if several else (described, sources, self.out)
+            if x.form == STREAMED:
+                self.stream(*inner)
+            else:
+                self.macrokernel(*inner, source, strides, facts, panels)
+        if several:
+            self.workspace_bytes += x.parts * self.part_bytes
+            self.join(described, sources, Operand(self.workspace, at))
+
+    @property
+    def out(self) -> Operand:
+        """The plan's operand of the result."""
+        return Operand(self.x.order[2])
 
     @property
     def right(self) -> Packing:
@@ -145,11 +144,6 @@ class _Lowering:
         x, c = self.x, self.x.c
         b = c.b if isinstance(c.b, Matrix) else Matrix(x.nr, c.k, c.b.batch, c.b.dtype)
         return Packing(x.engine, x.words[1], b, c.k, c.n, c.batch, x.nr, x.isa, has_weights(c))
-
-    def words(self, begin: int, end: int) -> tuple[int, int]:
-        """The words of a segment; an empty one has none, though K may end within a word."""
-        first = begin // self.x.engine.depth
-        return first, self.x.engine.steps(end) if begin < end else first
 
     @property
     def sources(self) -> list[Operand]:
@@ -208,26 +202,34 @@ class _Lowering:
 
     @property
     def part_elements(self) -> int:
-        """Elements of one segment's sums."""
+        """Elements of one part's sums."""
         return math.prod(self.x.c.batch) * self.x.c.m * self.x.panels * self.x.nr
 
     @property
     def part_bytes(self) -> int:
-        """Bytes of one segment's sums."""
+        """Bytes of one part's sums."""
         return self.part_elements * self.x.engine.total.size_bytes
 
+    @property
     def part(self) -> Contraction:
-        """One segment: dense rows of whole panels, no epilogue."""
+        """One part: dense rows of whole panels, no epilogue."""
         c, row = self.x.c, self.x.panels * self.x.nr
         strides = tuple(c.m * row * math.prod(c.batch[d + 1 :]) for d in range(len(c.batch)))
         out = Matrix(row, 1, strides, self.x.engine.total)
-        return replace(c, out=out, epilogue=None, sources=(), in_place=False)
+        return replace(c, out=out, epilogue=None, sources=(), in_place=False, accumulates=False)
+
+    @property
+    def cut(self) -> Arguments:
+        """How K is cut into tasks: the values of `parts.PARAMETERS`."""
+        x = self.x
+        values = (x.parts, x.part_steps, self.part_elements)
+        return dict(zip(parts.PARAMETERS, values, strict=True)) if x.parts > 1 else {}
 
     def macrokernel(
-        self, c: Contraction, sources: list[Operand], b: Operand, b_batch: list[int], b_facts: int, out: Operand,
-        panels: range, begin: int, end: int,
+        self, c: Contraction, sources: list[Operand], out: Operand, b: Operand, b_batch: list[int], b_facts: int,
+        panels: range,
     ) -> None:  # fmt: skip
-        """One step of blocks of C: these panels, words of K from begin to end."""
+        """One step of blocks of C: these panels."""
         x, nr = self.x, self.x.nr
         in_scratch = x.in_scratch and c.out is x.c.out
         right, kind = self.right.b, self.right.kind
@@ -238,7 +240,7 @@ class _Lowering:
             nv=x.tile.nv, kc=x.kc, pitch=x.pitch, chunk=x.chunk, a=pack.kind(c.a), b=kind, batch_rank=len(c.batch),
             in_scratch=in_scratch, accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
             shared=tuple(row for row in self.shared if row is SCALE or x.form == FUSED),
-            asks=x.asks,
+            asks=x.asks, in_parts=x.parts > 1,
         )  # fmt: skip
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
         scratch_b = in_lines(height * x.pitch * word) + LINE_BYTES
@@ -249,23 +251,23 @@ class _Lowering:
         n_blocks = -(-len(panels) // x.n_step)
         values: Arguments = {
             "a": Operand(x.order[0]), "b": b, "m_panels": x.rows.panels, "tall": x.rows.tall, "n": c.n, "k": x.steps,
-            "k_begin": begin, "k_end": end, "n_step": x.n_step,
+            "k_begin": 0, "k_end": x.steps, "n_step": x.n_step,
             "m_blocks": x.m_blocks, "n_blocks": n_blocks, "first": panels.start, "last": panels.stop, "elements": c.k,
             "a_row": c.a.row, "a_column": c.a.column, "b_row": right.row, "b_column": right.column, "b_facts": b_facts,
             "scratch_b": scratch_b, "scratch_f": scratch_f, "scratch_c": scratch_c,
         }  # fmt: skip
-        values |= epilogue.arguments(c, out, sources, scratch_s)
+        values |= epilogue.arguments(c, out, sources, scratch_s) | self.cut
         moving = {"a": c.a.batch, "b": b_batch, **_batch_strides(c)}
         for row in d.shared:
             values |= self.shared[row].arguments
             moving[row.name] = self.shared[row].strides
         values |= batches.arguments(c.batch, moving)
         spec = KernelSpec(macrokernel, d, d.parameters, x.isa)
-        tasks = math.prod(c.batch) * x.m_blocks * n_blocks
+        tasks = math.prod(c.batch) * x.m_blocks * n_blocks * x.parts
         self.steps.append(Step(spec, tasks, tuple(values[name] for name in d.parameters)))
 
-    def stream(self, c: Contraction, sources: list[Operand], out: Operand, begin: int, end: int) -> None:
-        """One step of strips of columns, words of K from begin to end."""
+    def stream(self, c: Contraction, sources: list[Operand], out: Operand) -> None:
+        """One step of strips of columns."""
         x = self.x
         assert isinstance(c.b, Matrix)  # it is not packed
         size_bytes = c.n * c.k * x.words[1].pointer.size_bytes
@@ -273,6 +275,7 @@ class _Lowering:
             engine=x.engine, words=x.words, rows=c.m, kc=x.kc, pitch=x.pitch, chunk=x.chunk,
             together=together(size_bytes), near=near(size_bytes), a=pack.kind(c.a), b=pack.kind(c.b),
             batch_rank=len(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
+            in_parts=x.parts > 1,
         )  # fmt: skip
         lanes, word, total = x.engine.lanes(x.isa), x.engine.word.size_bytes, x.engine.total.size_bytes
         width = Shape.of(c.m, lanes, x.isa, d.words[1], d.near).width(d.b, lanes)
@@ -285,25 +288,26 @@ class _Lowering:
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + in_lines(epilogue.scratch_bytes(c)))
         n_blocks = -(-c.n // columns)
         values: Arguments = {
-            "a": Operand(x.order[0]), "b": Operand(x.order[1]), "n": c.n, "k_begin": begin,
-            "k_end": end, "elements": c.k, "n_step": columns, "n_blocks": n_blocks, "step": step,
+            "a": Operand(x.order[0]), "b": Operand(x.order[1]), "n": c.n, "k_begin": 0,
+            "k_end": x.steps, "elements": c.k, "n_step": columns, "n_blocks": n_blocks, "step": step,
             "a_row": c.a.row, "a_column": c.a.column, "b_row": c.b.row, "b_column": c.b.column, "scratch_b": scratch_b,
             "scratch_t": scratch_t,
         }  # fmt: skip
-        values |= epilogue.arguments(c, out, sources, scratch_s)
+        values |= epilogue.arguments(c, out, sources, scratch_s) | self.cut
         values |= batches.arguments(c.batch, {"a": c.a.batch, "b": c.b.batch, **_batch_strides(c)})
         spec = KernelSpec(stream, d, d.parameters, x.isa)
-        self.steps.append(Step(spec, math.prod(c.batch) * n_blocks, tuple(values[name] for name in d.parameters)))
+        tasks = math.prod(c.batch) * n_blocks * x.parts
+        self.steps.append(Step(spec, tasks, tuple(values[name] for name in d.parameters)))
 
-    def join(self, parts: Operand, inner: Contraction) -> None:
-        """The step that adds the segments and applies the epilogue."""
-        x, c = self.x, self.x.c
-        d = Join(c.spec.segments, x.nr, len(c.batch), Epilogue.of(c, x.engine.total))
+    def join(self, c: Contraction, sources: list[Operand], parts_at: Operand) -> None:
+        """The step that adds the parts and applies the epilogue."""
+        x, out = self.x, self.part.out
+        d = Join(c.spec.segments, x.nr, len(c.batch), Epilogue.of(c, x.engine.total), c.accumulates)
         values: Arguments = {
-            "parts": parts, "part": self.part_elements, "part_row": inner.out.row, "m": c.m, "n": c.n
+            "parts": parts_at, "k_parts": x.parts, "part": self.part_elements, "part_row": out.row, "m": c.m, "n": c.n
         }  # fmt: skip
-        values |= epilogue.arguments(c, Operand(x.order[2]), self.sources, 0)
-        values |= batches.arguments(c.batch, {"parts": inner.out.batch, **_batch_strides(c)})
+        values |= epilogue.arguments(c, self.out, sources, 0)
+        values |= batches.arguments(c.batch, {"parts": out.batch, **_batch_strides(c)})
         self.scratch_bytes = max(self.scratch_bytes, in_lines(epilogue.scratch_bytes(c)))
         spec = KernelSpec(join, d, d.parameters, x.isa)
         self.steps.append(Step(spec, math.prod(c.batch) * c.m, tuple(values[name] for name in d.parameters)))
@@ -316,6 +320,7 @@ def _batch_strides(c: Contraction) -> dict[str, tuple[int, ...]]:
 
 def _facts(x: Choice) -> tuple[tuple[str, str], ...]:
     heights = " and ".join(map(str, x.rows.heights))
+    cut = f", tasks share K in {x.parts} parts" if x.parts > 1 else ""
     tile, sizes = (" (tuned)" if measured else "" for measured in x.tuned)
     return (
         ("engine", x.engine.name + (", checked" if x.checked else "")),
@@ -324,5 +329,5 @@ def _facts(x: Choice) -> tuple[tuple[str, str], ...]:
         ("form", x.form),
         ("orientation", "transposed" if x.order[0] else "as given"),
         ("kept between KC blocks", "in scratch" if x.in_scratch or x.form == STREAMED else "in out"),
-        ("order", f"chunk {x.c.spec.chunk}, segments {x.c.spec.segments}"),
+        ("order", f"chunk {x.c.spec.chunk}, segments {x.c.spec.segments}{cut}"),
     )

@@ -22,7 +22,7 @@ from typing import Any
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
 from samebits.dtypes import bfloat16, uint32
-from samebits.kernels.gemm import batch, pack
+from samebits.kernels.gemm import batch, pack, parts
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.strip import FEW_ROWS, Shape
@@ -58,12 +58,14 @@ class Stream:
     batch_rank: int
     accumulates: bool
     epilogue: Epilogue
+    in_parts: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """The argument names in order; `step`: from a row of a tile to the next."""
         names = ["a", "b", "n", "k_begin", "k_end", "elements", "n_step", "n_blocks", "step"]
         names += ["a_row", "a_column", "b_row", "b_column", "scratch_b", "scratch_t"]
+        names += parts.PARAMETERS if self.in_parts else []
         moving = batch.parameters(self.batch_rank, ["a", "b", *self.epilogue.operands])
         return (*names, *self.epilogue.parameters, *moving)
 
@@ -320,7 +322,9 @@ class _Text:
         b, d, rows = self.b, self.d, self.d.rows
         blocks, step = b.index("n_blocks"), self.step
         dtypes = {"a": d.words[0].pointer, "b": d.words[1].pointer, **d.epilogue.operands}
+        task, begin, end, part = parts.of(b, d.in_parts, task)
         operands = batch.moved(b, d.batch_rank, task // blocks, dtypes)
+        operands["out"] = b.offset(operands["out"], part)
         j0 = task % blocks * b.index("n_step")
         columns = b.min(b.index("n_step"), b.index("n") - j0)
         zero = b.constant(0, d.engine.total, self.width)
@@ -333,7 +337,7 @@ class _Text:
             nothing = b.constant(0, d.engine.accumulator, self.width)
             for i in b.loop(0, columns, self.width):
                 b.store(self.zeros, i, nothing)
-        begin, end, depth = b.index("k_begin"), b.index("k_end"), d.engine.depth
+        depth = d.engine.depth
         for pc in b.loop(begin, end, d.kc):
             kc = b.min(end - pc, d.kc)
             elements = b.min(kc * depth, b.index("elements") - pc * depth)
