@@ -66,8 +66,8 @@ _SUMMED = 1 << 16
 _TURNED = 2
 # Columns of a strip: as long runs as B has, where its rows are contiguous, while the sums stay in the second cache.
 _STRIP, _STRIP_BYTES, _STRIP_DOWN = 4096, 256 * 1024, 256
-# Products that pay for another step, and what sums of parts of K may take.
-_SPLIT_WORK, _SPLIT_BYTES = 1 << 20, 64 * 1024 * 1024
+# What sums of parts of K may take.
+_PARTS_BYTES = 64 * 1024 * 1024
 # Panels that are packed together just before their use, and what they may take of the second cache.
 GROUP, _GROUP_BYTES = 8, 256 * 1024
 
@@ -433,8 +433,8 @@ def _strip(c: Contraction, isa: Isa, engine: Engine, panels: int, threads: int, 
 def _parts(
     c: Contraction, engine: Engine, words: tuple[Words, Words], threads: int, tasks: int, chunk: int, columns: int
 ) -> tuple[int, int]:
-    """(parts of K, words of each): segments; else, where C has fewer tasks than there are threads, chunks, if they are
-    enough and their sums, of `columns` columns, not too many. Integers need no order, so they take fewer parts."""
+    """(parts of K, words of each): segments; else, where C has fewer tasks than there are threads, chunks, unless their
+    sums, of `columns` columns, would take too much. Integers need no order, so they take fewer parts."""
     steps = engine.steps(c.k)
     if c.spec.segments > 1:
         first, last = c.spec.bounds(c.k)[0]
@@ -442,10 +442,9 @@ def _parts(
     if engine.exact:
         chunk *= max(1, -(-steps // (2 * threads * chunk)))
     count = -(-steps // chunk)
-    elements = math.prod(c.batch) * c.m * columns
-    summed_once = c.zeros[0] is None and not words[0].offset  # B's columns, in all of K
-    enough = c.k * elements >= _SPLIT_WORK and count * elements * engine.total.size_bytes <= _SPLIT_BYTES
-    if tasks < threads <= count and enough and summed_once:
+    size_bytes = count * math.prod(c.batch) * c.m * columns * engine.total.size_bytes
+    # A zero point or an offset of A is taken away with the sums of B's columns, which are of all of K.
+    if tasks < threads <= count and size_bytes <= _PARTS_BYTES and c.zeros[0] is None and not words[0].offset:
         return count, chunk
     return 1, steps
 
