@@ -28,7 +28,10 @@ from samebits.bench.measure import Call
 
 SIZES = (256, 512, 1024, 2048, 4096)
 FLOATS = ("float64", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
-HELD = {"OPENBLAS_CORETYPE": "Haswell", "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+HELD = {
+    "OPENBLAS_CORETYPE": "Haswell", "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+}  # fmt: skip
 
 
 def squares(isa: str, threads: int) -> Rows:
