@@ -19,7 +19,7 @@ from samebits.ops import memo
 
 Rows = list[dict[str, object]]
 # What is no library's rate.
-_FACTS = ("shape", "ratio", "of peak", "possible", "read")
+_FACTS = ("shape", "ratio", "of peak", "of read", "possible", "read")
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,9 @@ def _measured(file: str, number: int, part: Part) -> Rows:
 def _show(part: Part, rows: Rows) -> None:
     """One Markdown table."""
     names = list(dict.fromkeys(key for found in rows for key in found if key not in _FACTS or key == "read"))
-    facts = [key for key in ("of peak", "ratio", "possible") if any(key in found for found in rows)]
-    heads = {"of peak": "ours / peak", "ratio": "ours / best library", "possible": "peak / best library"}
+    facts = [key for key in ("of peak", "of read", "ratio", "possible") if any(key in found for found in rows)]
+    heads = {"of peak": "ours / peak", "of read": "ours / read", "ratio": "ours / best library"}
+    heads["possible"] = "peak / best library"
     print(f"\n### {part.title} ({part.isa})\n")
     print("| M x K x N | " + " | ".join([*names, *(heads[key] for key in facts)]) + " |")
     print("|---" * (1 + len(names) + len(facts)) + "|")

@@ -1,4 +1,4 @@
-"""Products of transformers beside NumPy (OpenBLAS), torch and onnxruntime: one thread, a weight [N, K].
+"""Products of transformers beside NumPy (OpenBLAS), torch and onnxruntime, a weight [N, K].
 
 The weight is packed once, as onnxruntime has it, or lies as it is; with one row, GB/s of weight beside a read of as
 many bytes. Then the gradients of `linear`: of its input, its weight (fresh, and added to what is there) and its bias,
@@ -21,6 +21,7 @@ shuffles.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from _products import Part, Rows, figure, limit, medians, row, run
@@ -28,8 +29,14 @@ from _products import Part, Rows, figure, limit, medians, row, run
 import samebits as sb
 from samebits.bench.measure import Call
 
-WEIGHTS = ((768, 3072), (3072, 768), (768, 768), (4096, 4096))
+WEIGHTS = tuple(itertools.product((768, 3072, 4096), repeat=2))
+FEWER = ((768, 3072), (3072, 768), (768, 768), (4096, 4096))
 GRADIENTS = ((128, 768, 768), (512, 768, 3072), (512, 3072, 768), (1024, 1024, 1024))
+
+
+def _weights(threads: int) -> tuple[tuple[int, int], ...]:
+    """(K, N); fewer with two threads, each of whose turns begins with a pause."""
+    return WEIGHTS if threads == 1 else FEWER
 
 
 def _arrays(*shapes: tuple[int, ...]) -> list[Any]:
@@ -70,7 +77,7 @@ def _shapes(isa: str, threads: int, heights: tuple[int, ...], packed: bool) -> R
     from samebits.kernels.gemm.engine import FMA32
 
     rows, most = Rows(), limit(FMA32, isa, threads)
-    for k, n in WEIGHTS:
+    for k, n in _weights(threads):
         for m in heights:
             with sb.use_isa(isa):
                 seconds = medians(_linear(m, k, n, threads, packed), threads, 7)
@@ -98,7 +105,7 @@ def _pairs(isa: str, threads: int, packed: bool) -> Rows:
 
     torch.set_num_threads(threads)
     rows, most = Rows(), limit(PAIRS, isa, threads)
-    for k, n in WEIGHTS:
+    for k, n in _weights(threads):
         for m in (1, 8, 32, 128, 512):
             x, w = _arrays((m, k), (n, k))
             tx, tw = torch.from_numpy(x).bfloat16(), torch.from_numpy(w).bfloat16()
@@ -129,13 +136,16 @@ def vector(isa: str, threads: int, packed: bool = True) -> Rows:
     import numpy as np
 
     rows = Rows()
-    for k, n in WEIGHTS:
+    for k, n in _weights(threads):
         words = np.ones(k * n, np.float32).view(np.uint64)
         with sb.use_isa(isa):
             calls = _linear(1, k, n, threads, packed)
             if threads == 1:
                 calls["read"] = lambda words=words: words.max()
-            rows.append(row(f"1 x {k} x {n}", 4e-9 * k * n, medians(calls, threads, 15)))
+            found = row(f"1 x {k} x {n}", 4e-9 * k * n, medians(calls, threads, 15))
+            if threads == 1:
+                found["of read"] = float(str(found["ours"])) / float(str(found["read"]))
+            rows.append(found)
     return rows
 
 
