@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import guard
 import numpy as np
@@ -19,7 +20,7 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, engine, reference
+from samebits.kernels.gemm import Contraction, Matrix, PerBlock, engine, reference
 from samebits.kernels.gemm.contraction import SB1, Panels, fused
 from samebits.kernels.gemm.reference import integers
 from samebits.kernels.gemm.tiles import Tile, tile_for
@@ -34,20 +35,26 @@ THREADS = (1, 2, 3, 7)
 LAYOUTS = ("rows", "columns", "strided", "reversed")
 FORMS = ("packed", "fused", "staged", None)
 TILES = (None, None, Tile(1, 1), Tile(3, 2), Tile(5, 1))
-_WIDEST = 131
+WIDTHS = (131, 515)  # of a sample, and of all: more columns than a strip, a group of panels or a half of them has
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Dtypes of a and b, and which has zero points."""
+    """Dtypes of a and b, and which has zero points.
+
+    `shares`: of weights (integers b beside floats a), how many consecutive k share a scale and a zero point; 0 for all
+    of a column, whose scale then multiplies once.
+    """
 
     a: DType
     b: DType
     zeros: tuple[bool, bool] = (False, False)
+    shares: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.a.name}-{self.b.name}" + "-zeros" * any(self.zeros)
+        name = f"{self.a.name}-{self.b.name}" + "-zeros" * any(self.zeros)
+        return name if self.shares is None else f"{name}-by{self.shares or 'column'}"
 
 
 def _kinds() -> Iterator[Kind]:
@@ -61,9 +68,42 @@ def _kinds() -> Iterator[Kind]:
         yield Kind(dtypes.of(a), dtypes.of(b))
     for a, b in (("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8"), ("int4", "uint2")):
         yield Kind(dtypes.of(a), dtypes.of(b), (a == "uint8", True))
+    for a, b, zero, shares in (
+        ("float32", "int8", False, 0), ("bfloat16", "uint4", True, 32), ("float32", "uint4", True, 128),
+        ("bfloat16", "int4", False, 0),
+    ):  # fmt: skip
+        yield Kind(dtypes.of(a), dtypes.of(b), (False, zero), shares)
+    for a, b in (("bfloat16", "float8_e3m4"), ("float8_e4m3b11fnuz", "float8_e5m2fnuz")):
+        yield Kind(dtypes.of(a), dtypes.of(b))
+    yield Kind(dtypes.uint4, dtypes.int2, (True, False))
+
+
+def _more() -> Iterator[Kind]:
+    for name in ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fnuz", "e5m2fnuz"):
+        yield Kind(dtypes.of(f"float8_{name}"), dtypes.of(f"float8_{name}"))
+    yield Kind(dtypes.float6_e3m2fn, dtypes.float6_e3m2fn)
+    for a, b in (("float32", "float8_e4m3fnuz"), ("float8_e5m2fnuz", "bfloat16"), ("float6_e3m2fn", "float4_e2m1fn")):
+        yield Kind(dtypes.of(a), dtypes.of(b))
+    for a, b, zeros in (
+        ("int2", "int2", (False, False)), ("uint4", "uint4", (True, True)), ("uint4", "int8", (True, True)),
+        ("int8", "uint4", (False, True)), ("int4", "int4", (False, False)), ("uint8", "int4", (True, False)),
+        ("int2", "uint8", (True, True)), ("uint1", "int1", (False, False)), ("int8", "int8", (True, True)),
+    ):  # fmt: skip
+        yield Kind(dtypes.of(a), dtypes.of(b), zeros)
+    for a, b in itertools.product(("float32", "bfloat16"), ("int8", "uint8", "int4", "uint4")):
+        yield Kind(dtypes.of(a), dtypes.of(b), shares=0)
+        yield Kind(dtypes.of(a), dtypes.of(b), (False, True), 32)
+    for a, b, zero, shares in (
+        ("bfloat16", "int8", False, 32), ("float32", "int8", False, 128), ("bfloat16", "int8", True, 48),
+        ("float32", "uint8", True, 0), ("bfloat16", "uint4", True, 0), ("float16", "int4", True, 5),
+        ("bfloat16", "int2", True, 128),
+    ):  # fmt: skip
+        yield Kind(dtypes.of(a), dtypes.of(b), (False, zero), shares)
 
 
 KINDS = tuple(_kinds())
+# What `exhaustive` alone has, each on half the rows: these differ from KINDS in how elements become words.
+MORE = tuple(kind for kind in _more() if kind not in KINDS)
 
 
 def values(dtype: DType, *shape: int, seed: int = 0) -> Array:
@@ -72,19 +112,42 @@ def values(dtype: DType, *shape: int, seed: int = 0) -> Array:
     if dtype.is_integer:
         return rng.integers(int(dtype.min), int(dtype.max) + 1, shape).astype(dtype.numpy)
     x = rng.standard_normal(shape) * np.exp2(rng.integers(-3, 3, shape)) * (rng.random(shape) > 0.05)
-    return x.astype(dtype.numpy)
+    with np.errstate(over="ignore"):  # float8_e3m4 ends at 15.5
+        return x.astype(dtype.numpy)
+
+
+class Given(NamedTuple):
+    """a[rows, k], b[k, columns], zero points, scales of weights, and the reference's product.
+
+    Zero points are one a row of a and one a column of b; those of weights, as their scales, [blocks, columns].
+    """
+
+    a: Array
+    b: Array
+    zeros: tuple[Array | None, Array | None]
+    scale: Array | None
+    due: Array
 
 
 @functools.lru_cache(maxsize=8)
-def operands(kind: Kind, k: int, rows: int) -> tuple[Array, Array, tuple[Array | None, Array | None], Array]:
-    """a[rows, k], b[k, widest], zero points, and the reference's product: cases take the first rows and columns."""
-    a, b = values(kind.a, rows, k), values(kind.b, k, _WIDEST, seed=1)
+def operands(kind: Kind, k: int, rows: int, columns: int = WIDTHS[0]) -> Given:
+    """What cases take the first rows and columns of."""
+    a, b = values(kind.a, rows, k), values(kind.b, k, columns, seed=1)
     of_a, of_b = kind.zeros
-    zeros = values(kind.a, rows, seed=2) if of_a else None, values(kind.b, _WIDEST, seed=3) if of_b else None
+    if kind.shares is not None:
+        blocks = -(-k // kind.shares) if kind.shares else 1
+        zero = values(kind.b, blocks, columns, seed=3) if of_b else None
+        scale = values(dtypes.float16 if kind.shares else dtypes.float32, blocks, columns, seed=4)
+        right = b.astype(np.float32)
+        if zero is not None:
+            right -= np.repeat(zero.astype(np.float32), kind.shares or k, 0)[:k]
+        shared = {"b_scale": scale, "b_block": kind.shares} if kind.shares else {"scale": scale}
+        return Given(a, b, (None, zero), scale, reference(a, right, **shared))
+    zeros = values(kind.a, rows, seed=2) if of_a else None, values(kind.b, columns, seed=3) if of_b else None
     if not kind.a.is_integer:
-        return a, b, zeros, reference(a, b)
+        return Given(a, b, zeros, None, reference(a, b))
     due = integers(a, b, *(0 if z is None else z for z in zeros))
-    return a, b, zeros, due.astype(engine.total_of(kind.a, kind.b, k, kind.zeros).numpy)
+    return Given(a, b, zeros, None, due.astype(engine.total_of(kind.a, kind.b, k, kind.zeros).numpy))
 
 
 def lying(x: Array, layout: str, at_start: bool) -> Array:
@@ -137,43 +200,65 @@ class Case:
     tile: Tile | None
     at_start: bool
 
-    def run(self, rows: int = MS[-1]) -> bool:
+    def run(self, rows: int = MS[-1], columns: int = WIDTHS[0]) -> bool:
         """Whether the kernels give the bits of the reference."""
-        a, b, zeros, due = operands(self.kind, self.k, rows)
-        a, b, due = a[: self.m], b[:, : self.n], due[: self.m, : self.n]
+        given = operands(self.kind, self.k, rows, columns)
+        a, b, due = given.a[: self.m], given.b[:, : self.n], given.due[: self.m, : self.n]
         left, right = lying(a, self.layouts[0], self.at_start), lying(b, self.layouts[1], self.at_start)
         out = lying(np.full(due.shape, 77, due.dtype), self.layouts[2], self.at_start)
-        given = [
-            guard.array(z[:extent].astype(np.int32), at_start=self.at_start)
-            for z, extent in zip(zeros, (self.m, self.n), strict=True) if z is not None
-        ]  # fmt: skip
-        sides = (0 if self.kind.zeros[0] else None, len(given) - 1 if self.kind.zeros[1] else None)
-        points = [Matrix(*((1, 0) if i == sides[0] else (0, 1)), (), dtypes.int32) for i in range(len(given))]
-        epilogue, sources = fused(total=dtypes.of(due.dtype), zeros=points)
+        shared, described = self.shared(given)
         lies: Matrix | Panels = matrix(right)
         if self.form == "packed":
-            right, lies = self.packed(right)
-        c = Contraction(self.m, self.n, self.k, matrix(left), lies, matrix(out), (), epilogue, sources, zeros=sides)
-        tile = self.tile if self.form != "packed" else None  # panels have the width of the row's own tile
-        form = self.form if self.form != "fused" or self.kind.a.is_float else None  # what needs sums cannot be fused
-        plan = gemm.plan(c, self.isa, self.threads, tile=tile, form=form)
-        execute(plan, [left, right, *given, out])
+            right, lies = self.packed(right, shared.pop("b_zero", None), described.pop("b_zero", None))
+        c = Contraction(self.m, self.n, self.k, matrix(left), lies, matrix(out), **described)
+        is_packed, exact = self.form == "packed", self.kind.a.is_integer
+        tile = None if is_packed else self.tile  # panels have the width of the row's own tile
+        # What needs sums cannot be fused; weights in panels take the form that suits M.
+        free = (self.form == "fused" and exact) or (is_packed and self.kind.shares is not None)
+        plan = gemm.plan(c, self.isa, self.threads, tile=tile, form=None if free else self.form)
+        execute(plan, [left, right, *shared.values(), out])
         return bool(np.array_equal(bits(out), bits(due)))
 
-    def packed(self, b: Array) -> tuple[Array, Panels]:
-        """b in panels."""
-        found = engine.choose(self.kind.a, self.kind.b, SB1.chunk, self.isa, [])
+    def shared(self, given: Given) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Zero points and scales, beside a forbidden page, in the plan's order; what says of a contraction that it has
+        them."""
+        total, arrays, described = dtypes.of(given.due.dtype), dict[str, Array](), dict[str, Any]()
+        if self.kind.shares is None:
+            for name, zero, extent in zip("ab", given.zeros, (self.m, self.n), strict=True):
+                if zero is not None:
+                    arrays[f"zero of {name}"] = guard.array(zero[:extent].astype(np.int32), at_start=self.at_start)
+            sides = (0 if self.kind.zeros[0] else None, len(arrays) - 1 if self.kind.zeros[1] else None)
+            points = [Matrix(*((1, 0) if i == sides[0] else (0, 1)), (), dtypes.int32) for i in range(len(arrays))]
+            described["epilogue"], described["sources"] = fused(total=total, zeros=points)
+            return arrays, described | {"zeros": sides}
+        size = self.kind.shares or max(self.k, 1)
+        for name, x in (("b_scale", given.scale), ("b_zero", given.zeros[1])):
+            if x is not None:
+                arrays[name] = guard.array(x[:, : self.n], at_start=self.at_start)
+                described[name] = PerBlock(size, matrix(arrays[name]))
+        if not self.kind.shares:
+            del described["b_scale"]
+            arrays["scale"] = arrays.pop("b_scale")  # the last
+            described["epilogue"], described["sources"] = fused(total=total, scales=[Matrix(0, 1)])
+        return arrays, described
+
+    def packed(self, b: Array, zero: Array | None, points: PerBlock | None) -> tuple[Array, Panels]:
+        """b in panels, weights without their zero points."""
+        found, holds = engine.choose(self.kind.a, self.kind.b, SB1.chunk, self.isa, []), self.kind.b
+        if self.kind.shares is not None:
+            found = engine.of_weights(self.kind.b, zero is not None)
+            holds = found.b
         words = guard.empty(gemm.packed_elements(self.k, self.n, self.isa, (), found), found.word.numpy)
-        plan = gemm.plan_pack(self.k, self.n, matrix(b), self.isa, 1, (), found, self.kind.a)
-        execute(plan, [b, words])
-        return words, Panels(gemm.panel_columns(self.isa, found), (), self.kind.b, found.name)
+        plan = gemm.plan_pack(self.k, self.n, matrix(b), self.isa, 1, (), found, self.kind.a, zero=points)
+        execute(plan, [b, *([] if zero is None else [zero]), words])
+        return words, Panels(gemm.panel_columns(self.isa, found), (), holds, found.name)
 
 
-def cases(kind: Kind, isa: Isa, ms: tuple[int, ...] = MS) -> Iterator[Case]:
+def cases(kind: Kind, isa: Isa, ms: tuple[int, ...] = MS, columns: int = WIDTHS[0]) -> Iterator[Case]:
     """Every M with every count of threads and two N; each three M with another tile, form, layouts and K."""
-    rng = np.random.default_rng([KINDS.index(kind), isa.lanes])
+    rng = np.random.default_rng([(*KINDS, *MORE).index(kind), isa.lanes])
     nr = tile_for(isa).nr(isa)
-    extents = sorted({0, 1, nr - 1, nr, nr + 1, 2 * nr + 1} & set(range(_WIDEST + 1)))
+    extents = sorted({0, 1, nr - 1, nr, nr + 1, 2 * nr + 1, 8 * nr + 1, *WIDTHS[1:]} & set(range(columns + 1)))
 
     def drawn(choices: tuple[Any, ...]) -> Any:
         return choices[int(rng.integers(len(choices)))]

@@ -1,6 +1,7 @@
-"""The Isa rows that tests run: those of this machine, and a made-up one whose registers fit nothing."""
+"""The Isa rows that tests run: those of this machine, and made-up ones: of odd registers, and one that stands in."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from samebits.codegen import isa
 from samebits.codegen.isa import Isa, Target
@@ -14,6 +15,11 @@ FAKE3 = Isa(
     registers=8,
     targets=(Target("x86_64", "x86-64", "+fma", ("fma",)), Target("aarch64", "generic", "+neon")),
 )
+# The row avx_vnni with AVX-512's form of the same instruction on 256 bits: its kernel text runs where that row cannot.
+AVX_VNNI = next(row for row in isa.ROWS if row.name == "avx_vnni")
+_NEEDS = (*(name for name in AVX_VNNI.targets[0].needs if name != "avxvnni"), "avx512vl", "avx512vnni")
+_EVEX = Target("x86_64", "x86-64-v3", "+avx512vl,+avx512vnni,+prefer-256-bit", _NEEDS)
+EVEX_VNNI = replace(AVX_VNNI, name="evex_vnni", targets=(_EVEX,))
 
 
 def without_dots(found: Iterable[Isa]) -> tuple[Isa, ...]:
@@ -26,7 +32,10 @@ def without_dots(found: Iterable[Isa]) -> tuple[Isa, ...]:
 
 
 # Rows of this machine for products; rows with registers and instructions of their own for everything else.
-PRODUCT_ROWS: tuple[Isa, ...] = tuple(row for row in (*isa.ROWS, FAKE3) if row.compiled and row.available)
+_AT = isa.ROWS.index(AVX_VNNI) + 1
+PRODUCT_ROWS: tuple[Isa, ...] = tuple(
+    row for row in (*isa.ROWS[:_AT], EVEX_VNNI, *isa.ROWS[_AT:], FAKE3) if row.compiled and row.available
+)
 COMPILED_ROWS: tuple[Isa, ...] = without_dots(PRODUCT_ROWS)
 ALL_ROWS: tuple[Isa, ...] = (*(row for row in isa.ROWS if not row.compiled), *COMPILED_ROWS)
 # Rows with an AArch64 target: what tests/aarch64.py can emulate.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import guard
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from gemm_run import execute
 from launch import assert_bits
-from rows import ALL_ROWS, PRODUCT_ROWS
+from rows import ALL_ROWS, PRODUCT_ROWS, rows_of_engines
 
 import samebits as sb
 from samebits import dtypes
@@ -24,6 +25,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # Engines whose A takes a shift: the dtype of both operands with which it does.
 SHIFTED = {"uint8 x int8 quads": dtypes.int8, "int8 x uint8 quads": dtypes.uint8, "int8 x int8 quads": dtypes.uint8}
 DOTS = [row for row in PRODUCT_ROWS if "dot4_uint8_int8" in row.instructions]
+# Of these one for each width of registers.
+WIDTHS = [row for row in rows_of_engines(dtypes.int8, dtypes.int8) if row in DOTS]
 every_shift = pytest.mark.parametrize("name", SHIFTED)
 
 
@@ -52,7 +55,7 @@ def product(a: Array, b: Array, isa: Isa, name: str, **choices: Any) -> Array:
 
 
 @every_shift
-@pytest.mark.parametrize("row", [*ALL_ROWS, *DOTS[:1]], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [*ALL_ROWS, *WIDTHS], ids=lambda row: row.name)
 def test_a_shift_of_a_is_taken_away_in_every_form_and_block(name: str, row: Isa) -> None:
     found = engine.named(name)
     blocked = Tuned(name, tiles.tile_for(row), Sizes(kc=3))
@@ -94,7 +97,7 @@ def test_signed_products_end_where_they_are_stored(row: Isa) -> None:
         assert dict(plan.facts)["engine"] == name
 
 
-@pytest.mark.parametrize("row", DOTS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", WIDTHS, ids=lambda row: row.name)
 def test_the_longest_sum_of_int32_and_the_first_of_int64(row: Isa) -> None:
     for k, kind in ((131071, np.int32), (131072, np.int64)):
         a, b = np.full((2, k), -128, np.int8), np.full((k, 3), -128, np.int8)
@@ -122,7 +125,7 @@ def test_few_rows_stream_columns_with_sums_of_free_order(row: Isa) -> None:
         assert_bits(sb.matmul(a, w.T, b_zero_point=zero), integers(a, w.T, 0, zero).astype(np.int32))
 
 
-@pytest.mark.parametrize("row", DOTS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", WIDTHS, ids=lambda row: row.name)
 def test_panels_serve_both_signs_of_a(row: Isa) -> None:
     with sb.use_isa(row):
         for right in (dtypes.int8, dtypes.uint8):
@@ -135,6 +138,27 @@ def test_panels_serve_both_signs_of_a(row: Isa) -> None:
                 assert_bits(got, integers(a, b, za, zb).astype(np.int32), (left, right))
 
 
+@pytest.mark.parametrize(
+    ("row", "every"),
+    [(row, False) for row in WIDTHS[:1]] + [pytest.param(row, True, marks=pytest.mark.exhaustive) for row in WIDTHS],
+    ids=lambda x: x.name if isinstance(x, Isa) else "every" * x,
+)
+@pytest.mark.parametrize(
+    ("left", "right"), [*itertools.product((dtypes.int8, dtypes.uint8), repeat=2)], ids=lambda dtype: dtype.name
+)
+def test_quads_of_all_signs(left: dtypes.DType, right: dtypes.DType, row: Isa, every: bool) -> None:
+    """Few rows and many, b as rows, as columns and packed; zero points of each; K longer than lanes may sum at once."""
+    with sb.use_isa(row):
+        for i, (m, k, n) in enumerate(((1, 131, 35), (13, 131, 35), (3, 33_000, 5), (3, 131, 35))[: 3 + every]):
+            a, b = guard.array(draw(left, m, k)), guard.array(draw(right, k, n), at_start=True)
+            given = (None, None), (draw(left, m), draw(right, n))
+            for j, y in enumerate((b, guard.array(b.T).T, sb.pack(b, left=left.name))):
+                for za, zb in given if every else (given[(i + j) % 2],):
+                    got = sb.matmul(a, y, a_zero_point=za, b_zero_point=zb)
+                    due = integers(a, b, 0 if za is None else za, 0 if zb is None else zb)
+                    assert_bits(got, due.astype(got.dtype), (m, k, j, za))
+
+
 def test_zero_points_of_an_empty_sum() -> None:
     for left in (dtypes.int8, dtypes.uint8):
         a, b = np.empty((3, 0), left.numpy), np.empty((0, 5), np.int8)
@@ -145,7 +169,7 @@ def test_zero_points_of_an_empty_sum() -> None:
 
 @pytest.mark.parametrize(("m", "k"), [(1, 40_000), (16, 140_001)])
 def test_no_size_of_blocks_lets_a_lane_overflow(m: int, k: int) -> None:
-    for row in (PRODUCT_ROWS[0], *DOTS[:1], *(x for x in PRODUCT_ROWS if x.name == "avx2")):
+    for row in (PRODUCT_ROWS[0], *WIDTHS, *(x for x in PRODUCT_ROWS if x.name == "avx2")):
         a, b, out = np.full((m, k), 255, np.uint8), np.full((k, 9), 255, np.uint8), np.zeros((m, 9), np.int64)
         tuned = tuple(Tuned(x.name, tiles.tile_for(row), Sizes(kc=1 << 16)) for x in engine.ROWS)
         execute(gemm.plan(described(a, b, out), row, 1, tuned=tuned), [a, b, out])

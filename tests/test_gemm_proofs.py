@@ -1,6 +1,7 @@
 """What must not matter to a product's bits: everything but its operands' values. `gemm_cases.py` draws the cases.
 
-The default run takes a sample; `exhaustive` has every M of 0..70, 127..129 and 512 on every row and kind of operands.
+The default run takes a sample; `exhaustive` has every M of 0..70, 127..129 and 512, more columns, and kinds of operands
+that differ in little.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import gemm_cases
 import numpy as np
 import pytest
-from gemm_cases import KINDS, Kind, cases
+from gemm_cases import KINDS, MORE, WIDTHS, Kind, cases
 from launch import assert_bits, bits, flushing
 from rows import COMPILED_ROWS, PRODUCT_ROWS, rows_of_engines
 
@@ -41,13 +42,17 @@ def test_a_sample_has_the_bits_of_the_reference(kind: Kind) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("kind", "isa"),
-    [pytest.param(kind, row, id=f"{kind}-{row.name}") for kind in KINDS for row in rows_of_engines(kind.a, kind.b)],
+    [
+        pytest.param(kind, row, id=f"{kind}-{row.name}")
+        for kind in (*KINDS, *MORE)
+        for row in rows_of_engines(kind.a, kind.b)
+    ],
 )
 def test_every_m_has_the_bits_of_the_reference(kind: Kind, isa: Isa, capsys: pytest.CaptureFixture[str]) -> None:
     ran, wrong = 0, []
-    for case in sorted(cases(kind, isa), key=lambda case: case.k):
+    for case in sorted(cases(kind, isa, columns=WIDTHS[-1]), key=lambda case: case.k):
         ran += 1
-        if not case.run():
+        if not case.run(columns=WIDTHS[-1]):
             wrong.append(case)
     with capsys.disabled():
         print(f"\n{kind} on {isa.name}: {ran} products, wrong = {len(wrong)}", end=" ")
@@ -155,7 +160,7 @@ def test_eight_callers_at_once_get_the_same_bits(work: Work) -> None:
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[2], Kind(dtypes.uint8, dtypes.int8, (True, True))], ids=str)
 def test_a_row_does_not_see_the_others(kind: Kind) -> None:
     """Neither how many they are nor what they hold."""
-    a, b, zeros, due = gemm_cases.operands(kind, 257, 70)
+    a, b, zeros, _, due = gemm_cases.operands(kind, 257, 70)
     options: dict[str, Any] = {"out_dtype": due.dtype}
     if zeros[1] is not None:
         options["b_zero_point"] = zeros[1]

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from gemm_run import execute, matrix
 from launch import assert_bits
-from rows import AARCH64_PRODUCT_ROWS, ALL_ROWS, PRODUCT_ROWS, rows_of_engines
+from rows import AARCH64_PRODUCT_ROWS, ALL_ROWS, AVX_VNNI, EVEX_VNNI, PRODUCT_ROWS, rows_of_engines
 
 import samebits as sb
 from samebits import dtypes
+from samebits.codegen import llvm as emitter
 from samebits.codegen.isa import ROWS, Isa
 from samebits.dtypes import DType
 from samebits.kernels import gemm
@@ -347,12 +348,15 @@ INSTRUCTIONS = {
     "avx512_vnni": (("int8", "vpdpbusd", "zmm"), ("bfloat16", "vfmadd231ps", "zmm")),
     "avx512": (("uint8", "vpmaddwd", "zmm"), ("float64", "vfmadd231pd", "zmm")),
     "avx_vnni": (("int8", "{vex}", "ymm"), ("uint8", "vpdpbusd", "ymm")),
+    "evex_vnni": (("int8", "vpdpbusd", "ymm"), ("uint8", "vpdpbusd", "ymm")),
     "avx2": (("int8", "vpmaddwd", "ymm"), ("float64", "vfmadd231pd", "ymm")),
     "neon_dot": (("int8", "sdot", ".16b"),),
 }
 
 
-@pytest.mark.parametrize("isa", [row for row in ROWS if row.name in INSTRUCTIONS], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "isa", [row for row in (*ROWS, EVEX_VNNI) if row.name in INSTRUCTIONS], ids=lambda row: row.name
+)
 def test_each_row_uses_its_instruction_and_keeps_accumulators_in_registers(isa: Isa) -> None:
     for kind, mnemonic, register in INSTRUCTIONS[isa.name]:
         dtype = dtypes.of(kind)
@@ -363,6 +367,17 @@ def test_each_row_uses_its_instruction_and_keeps_accumulators_in_registers(isa: 
         text = compile.assembly(gemm.plan(c, isa, 1, form="staged").steps[-1].spec, isa.targets[0].arch)
         lines = [line for line in text.splitlines() if mnemonic in line and register in line]
         assert len(lines) >= 24, (kind, len(lines))
+
+
+def test_the_row_that_stands_for_avx_vnni_runs_its_kernels() -> None:
+    """The same text to LLVM, so that what the one gives is what the other would."""
+    for left, right in itertools.product((dtypes.int8, dtypes.uint8), repeat=2):
+        lying = gemm.Matrix(512, 1, (), left), gemm.Matrix(1, 512, (), right), gemm.Matrix(512, 1, (), dtypes.int32)
+        for m, form in ((1, "streamed"), (24, "fused"), (24, "staged")):
+            c = Contraction(m, 512, 512, *lying)
+            plans = [gemm.plan(c, row, 1, form=form) for row in (AVX_VNNI, EVEX_VNNI)]
+            for ours, other in zip(*(plan.steps for plan in plans), strict=True):
+                assert emitter.emit(ours.spec) == emitter.emit(other.spec), (left, right, form)
 
 
 @pytest.mark.parametrize("isa", AARCH64_PRODUCT_ROWS, ids=lambda row: row.name)
