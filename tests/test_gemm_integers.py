@@ -109,6 +109,83 @@ def test_the_longest_sum_of_int32_and_the_first_of_int64(row: Isa) -> None:
             assert_bits(sb.matmul(a, sb.pack(b), a_zero_point=127, b_zero_point=127), integers(a, b, 127, 127))
 
 
+def with_bias(a: Array, b: Array, bias: Array, za: int = 0, zb: int = 0) -> Array:
+    """(a - za) @ (b - zb) + bias of Python's integers."""
+    return (a.astype(object) - za) @ (b.astype(object) - zb) + bias.astype(object)
+
+
+LEAST, MOST = -(2**31), 2**31 - 1
+
+
+@pytest.mark.parametrize("row", [*(x for x in ALL_ROWS if not x.compiled), *PRODUCT_ROWS], ids=lambda row: row.name)
+def test_an_int32_bias_is_added_exactly(row: Isa) -> None:
+    """Beyond int32 and at its edges: the sum is int64, and rounded once to a float."""
+    bias = draw(dtypes.int32, 19)
+    bias[:7] = LEAST, MOST, 0, -1, LEAST + 1, MOST - 1, 1 << 24
+    with sb.use_isa(row):
+        for left, right, m, k, za, zb in (
+            ("uint8", "int8", 1, 70, 0, 0), ("int8", "int8", 5, 71, 3, 5), ("int8", "uint8", 9, 0, 0, 0)
+        ):  # fmt: skip
+            a, b = draw(dtypes.of(left), m, k), draw(dtypes.of(right), k, 19)
+            b[:, :2] = np.iinfo(right).min, np.iinfo(right).max
+            due = with_bias(a, b, bias, za, zb)
+            assert not k or min(due.ravel()) < LEAST
+            options = {"a_zero_point": za, "b_zero_point": zb} if za else {}
+            for given in (b, sb.pack(b, left=left)):
+                assert_bits(sb.matmul(a, given, bias=bias, **options), due.astype(np.int64), (left, right, m))
+            if k == 70:
+                rounded = due.astype(np.float64).astype(np.float32)  # exact, then once
+                assert_bits(sb.matmul(a, given, bias=bias, b_scale=0.3), rounded * np.float32(0.3))
+
+
+def test_an_int32_bias_of_any_shape_and_place() -> None:
+    a, b = draw(dtypes.uint8, 3, 5, 40), draw(dtypes.int8, 40, 11)
+    for shape in ((), (11,), (5, 1), (3, 1, 1), (3, 5, 11)):
+        bias = draw(dtypes.int32, *shape)
+        bias[...] = np.where(bias < 0, LEAST, MOST)
+        assert_bits(sb.matmul(a, b, bias=bias), with_bias(a, b, bias).astype(np.int64), shape)
+        for other in (bias[..., ::-1], bias.T.copy().T) if shape else ():
+            out = np.empty((3, 5, 22), np.int64)[..., ::2]
+            assert sb.matmul(a, b, bias=other, out=out) is out
+            assert_bits(out.copy(), with_bias(a, b, other).astype(np.int64), shape)
+    bias = draw(dtypes.int32, 5, 11)
+    due = with_bias(a[0], b, bias)
+    c, rounded = np.full(11, 0.1, np.float32), due.astype(np.float64).astype(np.float32)
+    got = sb.matmul(a[0], b, bias=bias, c=c, beta=0.7, alpha=0.3, activation="relu", out_dtype="float32")
+    assert_bits(got, np.maximum(rounded * np.float32(0.3) + np.float32(0.7) * c, 0))
+    # The bias itself may be out, of elements as wide.
+    assert_bits(sb.matmul(a[0], b, bias=bias, out=bias.view(np.float32), out_dtype="float32"), rounded)
+    bias = draw(dtypes.int32, 5, 11)
+    assert_bits(sb.matmul(a[0, 0], b, bias=bias[0]), with_bias(a[0, 0], b, bias[0]).astype(np.int64))
+    floats, scale = draw(dtypes.int8, 4, 40).astype(np.float32), np.float32(1)
+    for out_dtype in ("int64", None):
+        got = sb.matmul(floats, b, a_dtype="int8", a_scale=scale, bias=bias[0], out_dtype=out_dtype)
+        assert_bits(got, with_bias(floats.astype(np.int8), b, bias[0]).astype(np.float64).astype(got.dtype))
+
+
+def test_an_int32_bias_beyond_the_longest_sum_of_int32() -> None:
+    for k in (131071, 131072):
+        a, b, bias = (
+            np.full((2, k), -128, np.int8),
+            np.full((k, 3), -128, np.int8),
+            np.array([MOST, LEAST, 0], np.int32),
+        )
+        due = [[128 * 128 * k + int(x) for x in bias]] * 2
+        for right in (b, sb.pack(b)):
+            assert_bits(sb.matmul(a, right, bias=bias), np.array(due))
+
+
+def test_linear_and_groups_take_an_int32_bias() -> None:
+    x, w, bias = draw(dtypes.int8, 6, 33), draw(dtypes.int8, 2, 9, 33), draw(dtypes.int32, 2, 9)
+    bias[:, :2] = LEAST, MOST
+    assert_bits(sb.linear(x, w[0], bias[0]), with_bias(x, w[0].T, bias[0]).astype(np.int64))
+    assert_bits(sb.linear(x, sb.pack(w[0].T), bias[0]), with_bias(x, w[0].T, bias[0]).astype(np.int64))
+    b = w.transpose(0, 2, 1)
+    got = sb.grouped_matmul(x, b, [2, 3], bias=bias)
+    due = [with_bias(x[:2], b[0], bias[0]), with_bias(x[2:5], b[1], bias[1]), np.zeros((1, 9), np.int64)]
+    assert_bits(got, np.concatenate(due).astype(np.int64))
+
+
 @pytest.mark.parametrize("row", PRODUCT_ROWS, ids=lambda row: row.name)
 def test_few_rows_stream_columns_with_sums_of_free_order(row: Isa) -> None:
     """Lanes run over K: whole squares, what fills none, several chunks, and the ends of int8."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import pickle
+from typing import Any
 
 import gemm_cases
 import guard
@@ -92,6 +93,30 @@ def test_unknown_format_is_refused() -> None:
         pickle.loads(pickle.dumps(made))
 
 
+def test_pickles_that_hold_something_else_are_refused() -> None:
+    made = sb.pack(np.ones((200, 5), np.uint8))
+    function, fields = made.__reduce__()
+    names = "words", "shape", "nr", "isa", "dtype", "engine", "format"
+    words = f"one that words of {made.engine} hold"
+    wrong: list[tuple[str, Any, str, str]] = [
+        *(("shape", x, repr(x), "that of a matrix") for x in ((200, "a"), 5, [200, 5], (True, 5), None, (2.0, 5))),
+        *(("nr", x, repr(x), "an integer of at least 1") for x in ("16", None, 0, 16.0, True)),
+        *(("dtype", x, repr(x), words) for x in ("float32", None, 5, np.dtype("uint8"), dtypes.float32)),
+        ("isa", 5, "5", "the name of an Isa row"),
+        *(("engine", x, repr(x), "the name of an engine") for x in ("none", 5, None, ["fma float32"])),
+        *(("format", x, repr(x), "'samebits-panels-2'") for x in ("samebits-panels-0", None, [2])),
+        ("words", [1, 2], "<class 'list'>", "an array of an engine's words"),
+        ("words", np.empty(4, object), "dtype('O')", "an array of an engine's words"),
+    ]
+    for name, value, actual, expected in wrong:
+        given = [value if x == name else y for x, y in zip(names, fields, strict=True)]
+        with pytest.raises(PlanError) as error:
+            function(*given)
+        due = f"PackedMatrix: {name} is {actual}, must be {expected}; pack the matrix again"
+        assert str(error.value) == due
+    assert function(*fields).fits == made.fits
+
+
 def test_fewer_words_than_the_shape_says_are_refused() -> None:
     made = sb.pack(draw(5, 7))
     due = made.tensor.size
@@ -110,9 +135,7 @@ def test_fewer_words_than_the_shape_says_are_refused() -> None:
     for shape in ((35,), (-1, 7)):
         with pytest.raises(PlanError) as error:
             dataclasses.replace(made, shape=shape)
-        assert str(error.value) == (
-            f"PackedMatrix: shape is {shape} in panels of {made.nr}, must be that of a matrix; pack the matrix again"
-        )
+        assert str(error.value) == (f"PackedMatrix: shape is {shape}, must be that of a matrix; pack the matrix again")
 
 
 def test_product_of_a_packed_vector_and_one_row() -> None:

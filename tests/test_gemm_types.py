@@ -279,6 +279,24 @@ def test_what_does_not_multiply_is_refused() -> None:
             "matmul: a_zero_point is given for bfloat16 and bfloat16, must be left out; subtract it before",
         ),
         (
+            lambda: sb.matmul(whole, whole, bias=np.ones(2, np.int32), out_dtype="int32"),
+            sb.OptionError,
+            (
+                "matmul: out_dtype is int32, must be int64 or float32 or bfloat16 or float16; "
+                "an int32 bias may leave int32"
+            ),
+        ),
+        (
+            lambda: sb.matmul(whole, whole, bias=np.ones(2, np.int64)),
+            sb.DTypeError,
+            "matmul: bias dtype is int64, must be float32 or bfloat16 or float16 or int32; convert it first",
+        ),
+        (
+            lambda: sb.matmul(half, half, bias=np.ones(2, np.int32)),
+            sb.DTypeError,
+            "matmul: bias dtype is int32, must be float32 or bfloat16 or float16; convert it first",
+        ),
+        (
             lambda: sb.matmul(whole, whole, a_zero_point=200),
             sb.OptionError,
             "matmul: a_zero_point is 200, must be within [-128, 127], as for int8; pass one that the format holds",
@@ -286,7 +304,7 @@ def test_what_does_not_multiply_is_refused() -> None:
         (
             lambda: sb.matmul(whole, whole, bias=np.ones(2, np.float32)),
             sb.OptionError,
-            "matmul: bias is given for int32, must be left out; pass out_dtype='float32'",
+            "matmul: bias is given for int32, must be left out; pass an int32 bias, or out_dtype='float32'",
         ),
     ]
     for call, kind, text in cases:

@@ -7,6 +7,8 @@ import torch
 import samebits as sb
 from samebits.kernels import gemm
 
+WITHIN = "a number within [-1.7976931348623157e+308, 1.7976931348623157e+308]"
+
 
 def normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
@@ -142,6 +144,16 @@ def closed():
             "matmul: alpha is '2', must be a number; pass a float",
         ),
         (
+            lambda x: sb.matmul(x, x.T, alpha=-(10**400)),
+            sb.OptionError,
+            f"matmul: alpha is beyond float64, must be {WITHIN}; pass float('inf') for more",
+        ),
+        (
+            lambda x: sb.cast(x, "float7"),
+            sb.DTypeError,
+            "cast: dtype is 'float7', must be a row of dtypes.ROWS; pass one of its names, such as 'float32'",
+        ),
+        (
             lambda x: sb.layer_norm(x, eps=None),
             sb.OptionError,
             "layer_norm: eps is None, must be a number; pass a float",
@@ -197,7 +209,7 @@ def closed():
         (
             lambda x: sb.add(x, 10**400),
             sb.DTypeError,
-            "add: y is beyond float64, must be a number; pass an array",
+            f"add: y is beyond float64, must be {WITHIN}; pass an array",
         ),
         (
             lambda x: sb.add(x, x.astype(np.float64)),
@@ -264,3 +276,38 @@ def test_read_only_out_is_refused():
         sb.exp(np.zeros(3, np.float32), out=out)
     with pytest.raises(sb.ExchangeError):
         sb.matmul(normal(3, 2), normal(2, 3), out=np.broadcast_to(np.float32(0), (3, 3)))
+
+
+def test_an_operand_that_is_also_c_is_not_overwritten():
+    a, other = (sb.Tensor.from_any(normal(4, 4, seed=seed)) for seed in (0, 1))
+    for left, right in ((a, other), (other, a)):
+        with pytest.raises(sb.LayoutError, match="must be its own, or exactly c's"):
+            sb.matmul(left, right, c=a, out=a)
+
+
+def test_a_plan_takes_no_memory_for_its_result():
+    huge, one = 1 << 20, np.ones((1, 8), np.float32)
+    a, b = np.broadcast_to(one, (huge, 8)), np.broadcast_to(one.T, (8, huge))
+    assert str(sb.plan_matmul(a, b)).startswith("matmul a[1048576,8] b[8,1048576], chunk 128\n")
+    batched = np.broadcast_to(one.T, (1 << 30, 8, huge))
+    for call in (sb.plan_matmul, sb.matmul):
+        with pytest.raises(sb.LayoutError) as error:
+            call(a, batched)
+        assert str(error.value) == (
+            f"{call.__name__}: out shape is (1073741824, 1048576, 1048576), must be one of fewer than 2**63 elements; "
+            "multiply parts of the operands"
+        )
+
+
+def test_a_plan_for_other_operands_of_an_empty_product_is_refused():
+    for m, k, n in ((0, 3, 4), (4, 3, 0), (0, 0, 0)):
+        a, b = normal(m, k), normal(k, n)
+        with pytest.raises(sb.PlanError) as error:
+            sb.matmul(a, b, plan=sb.plan_matmul(normal(4, 8), normal(8, 6)))
+        assert str(error.value) == (
+            f"matmul: plan is matmul a[4,8] b[8,6], chunk 128, must be the one for matmul a[{m},{k}] b[{k},{n}], "
+            "chunk 128; make it with plan_matmul for these operands"
+        )
+        for out in (None, np.empty((m, n), np.float32), np.empty((n, m), np.float32).T):
+            assert sb.matmul(a, b, out=out, plan=sb.plan_matmul(a, b, out=out)).shape == (m, n)
+            assert sb.matmul(a, b, out=out, plan=sb.plan_matmul(a, b)).shape == (m, n)

@@ -13,6 +13,7 @@ import samebits as sb
 F32 = np.float32
 X, W, DY = np.ones((3, 4), F32), np.ones((5, 4), F32), np.ones((3, 5), F32)
 INTEGERS = W.astype(np.int8)
+SQUARE = np.ones((3, 3), F32)
 
 
 def on_device(*shape: int) -> sb.Tensor:
@@ -64,6 +65,10 @@ LINEAR: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (
         lambda: sb.linear(X, W, X[0]), sb.ShapeError,
         "linear: bias shape is (4,), must be one that broadcasts to (3, 5); reshape it",
+    ),
+    (
+        lambda: sb.linear(INTEGERS, INTEGERS, np.ones(5, F32)), sb.OptionError,
+        "linear: bias is given for int32, must be left out; pass an int32 bias, or weight_scale=1.0",
     ),
     (
         lambda: sb.linear(X, W, np.ones(5)), sb.DTypeError,
@@ -212,6 +217,61 @@ OTHERS: list[tuple[Callable[[], Any], type[Exception], str]] = [
             "grad_weight: dy layout is (3, 2, 5) with strides_bits (160, 480, 32), must be one whose leading "
             "dimensions can be viewed as one; copy it first"
         ),
+    ),
+    (
+        lambda: sb.grad_weight(SQUARE[:2], SQUARE[1:], out=SQUARE), sb.LayoutError,
+        "grad_weight: out memory is that of an operand, must be its own; leave out= away",
+    ),
+    (
+        lambda: sb.grad_bias(SQUARE, out=SQUARE[0]), sb.LayoutError,
+        "grad_bias: out memory is that of an operand, must be its own; leave out= away",
+    ),
+    (
+        lambda: sb.matmul(SQUARE, SQUARE, c=SQUARE[0], out=SQUARE), sb.LayoutError,
+        "matmul: out memory is that of an operand, must be its own, or exactly c's; leave out= away",
+    ),
+    (
+        lambda: sb.linear(SQUARE, SQUARE, SQUARE[0], out=SQUARE), sb.LayoutError,
+        "linear: out memory is that of an operand, must be its own, or exactly bias's; leave out= away",
+    ),
+    (
+        lambda: sb.matmul(X, W.T, out_dtype="float7"), sb.DTypeError,
+        "matmul: out_dtype is 'float7', must be a row of dtypes.ROWS; pass one of its names, such as 'float32'",
+    ),
+    (
+        lambda: sb.matmul(X, INTEGERS.T, a_dtype="int9", a_scale=1.0), sb.DTypeError,
+        "matmul: a_dtype is 'int9', must be a row of dtypes.ROWS; pass one of its names, such as 'float32'",
+    ),
+    (
+        lambda: sb.grad_input(DY, W, out_dtype=5), sb.DTypeError,
+        "grad_input: out_dtype is 5, must be a row of dtypes.ROWS; pass one of its names, such as 'float32'",
+    ),
+    (
+        lambda: sb.matmul(X, W.T, beta=5.0), sb.OptionError,
+        "matmul: beta is given without c, must be left out; pass c too",
+    ),
+    (
+        lambda: sb.plan_matmul(X, W.T, bias=DY, beta=0.0), sb.OptionError,
+        "plan_matmul: beta is given without c, must be left out; pass c too",
+    ),
+    (
+        lambda: sb.pack(W, left="complex64"), sb.DTypeError,
+        "pack: left is 'complex64', must be a row of dtypes.ROWS; pass one of its names, such as 'float32'",
+    ),
+    (
+        lambda: sb.pack(W, left="int16"), sb.DTypeError,
+        (
+            "pack: left is int16, must be a float or an integer of at most 8 bits; name the dtype of the left operands "
+            "to come"
+        ),
+    ),
+    (
+        lambda: sb.pack(W, left="int8"), sb.DTypeError,
+        "pack: left is int8, must be a float, as b is float32; name the dtype of the left operands to come",
+    ),
+    (
+        lambda: sb.pack(W.astype(ml_dtypes.float8_e4m3fn), left="uint4"), sb.DTypeError,
+        "pack: left is uint4, must be a float, as b is float8_e4m3fn; name the dtype of the left operands to come",
     ),
     (
         lambda: sb.grad_bias(DY, out=X[0]), sb.ShapeError,

@@ -6,13 +6,13 @@ Start at `Call`: it validates, remembers the kind of the first operand, and laun
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from samebits import driver
+from samebits import driver, dtypes
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, float32, float64
@@ -36,6 +36,8 @@ from samebits.tensor import Tensor
 
 # Work, in elements or multiply-adds, below which a second thread costs more than it gives (about 20 us of one core).
 SMALL = {"elements": 1 << 16, "products": 1 << 20}
+# What a number must be that no float64 is near.
+WITHIN_FLOAT64 = f"a number within [-{float64.max!r}, {float64.max!r}]"
 
 
 class Call:
@@ -49,7 +51,7 @@ class Call:
         self.isa: Isa = isas.current()
         self.threads = check_threads(name, threads)
         self._signature, memo.asked.signature = memo.asked.signature, None
-        self._given: list[tuple[object, Tensor, object]] = []
+        self._given: list[tuple[str, object, Tensor, object]] = []
         self._constants: list[Tensor] = []
         self._ran: list[tuple[Prepared, tuple[Tensor, ...]]] = []
 
@@ -67,7 +69,7 @@ class Call:
             raise DeviceError(message(self.name, name, "device", tensor.device, "the host", "copy it to the host"))
         if tensor.buffer.is_closed:
             raise ClosedError(message(self.name, name, "buffer", "closed", "open", "close it after its last use"))
-        self._given.append((x, tensor, tensor.buffer.owner))
+        self._given.append((name, x, tensor, tensor.buffer.owner))
         return tensor
 
     def constant(self, array: npt.NDArray[Any]) -> Tensor:
@@ -75,11 +77,13 @@ class Call:
         self._constants.append(Tensor.from_any(array))
         return self._constants[-1]
 
-    def output(self, shape: Sequence[int], dtype: DType, out: object = None, apart: Sequence[Tensor] = ()) -> Tensor:
+    def output(
+        self, shape: Sequence[int], dtype: DType, out: object = None, shared: Collection[str] | None = None
+    ) -> Tensor:
         """A new dense tensor, or `out` after checking that the result fits in it.
 
-        An operand taken before may be `out` itself, element on element, unless it is one of `apart`: with any other
-        overlap the bits would depend on the order of loads and stores.
+        An operand taken before may be `out` itself, element on element, if its name is one of `shared` (None: any).
+        With any other overlap the bits would depend on the order of loads and stores.
 
         Raises:  ExchangeError, DTypeError, ShapeError or LayoutError if `out` cannot take the result.
         """
@@ -88,7 +92,7 @@ class Call:
         if isinstance(out, np.generic) or not (isinstance(out, Tensor) or hasattr(type(out), "__dlpack__")):
             remedy = "make one with numpy.empty"
             raise ExchangeError(message(self.name, "out", "type", type(out).__name__, "an array", remedy))
-        operands = [tensor for _, tensor, _ in self._given]
+        operands = [(name, tensor) for name, _, tensor, _ in self._given]
         tensor = self.operand("out", out, dtype)
         if tensor.shape != tuple(shape):
             raise ShapeError(
@@ -102,11 +106,11 @@ class Call:
                 "one with a place for each element",
             )
             raise LayoutError(message(self.name, "out", "layout", actual, expected, "pass another array"))
-        may_be_out = [not any(x is y for y in apart) for x in operands]
-        for x, may_be in zip(operands, may_be_out, strict=True):
+        for name, x in operands:
+            may_be = shared is None or name in shared
             if not (may_be and _is_exactly(x, tensor)) and _overlap(x, tensor):
-                whose = "c's" if apart else "an operand's"
-                expected = f"its own, or exactly {whose}" if any(may_be_out) else "its own"
+                whose = "an operand's" if shared is None else " or ".join(f"{name}'s" for name in shared)
+                expected = f"its own, or exactly {whose}" if whose else "its own"
                 raise LayoutError(
                     message(self.name, "out", "memory", "that of an operand", expected, "leave out= away")
                 )
@@ -128,18 +132,30 @@ class Call:
     def number(self, name: str, value: object, dtype: DType = float32) -> float:
         """value rounded once to float32, or to float64.
 
-        Raises:  OptionError if it is no real number.
+        Raises:  OptionError if it is no real number, or beyond float64.
+        """
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise OptionError(message(self.name, name, "", repr(value), "a number", "pass a float"))
+        try:
+            number = float(value)
+        except OverflowError:
+            remedy = "pass float('inf') for more"
+            raise OptionError(message(self.name, name, "", "beyond float64", WITHIN_FLOAT64, remedy)) from None
+        if dtype is float64 or number == 1.0:
+            return number
+        with driver.default_float_environment(), np.errstate(over="ignore"):
+            return float(np.float32(number))
+
+    def dtype(self, name: str, x: object) -> DType:
+        """The row that an argument names.
+
+        Raises:  DTypeError if it names none.
         """
         try:
-            if not isinstance(value, bool) and isinstance(value, numbers.Real):
-                number = float(value)
-                if dtype is float64 or number == 1.0:
-                    return number
-                with driver.default_float_environment(), np.errstate(over="ignore"):
-                    return float(np.float32(number))
-        except OverflowError:
-            pass
-        raise OptionError(message(self.name, name, "", repr(value), "a number", "pass a float"))
+            return dtypes.of(x)
+        except DTypeError:
+            remedy = "pass one of its names, such as 'float32'"
+            raise DTypeError(message(self.name, name, "", repr(x), "a row of dtypes.ROWS", remedy)) from None
 
     def sized(self, work: int, unit: str) -> int:
         """How many threads share this much work: one where a second would cost more than it gives."""
@@ -164,7 +180,7 @@ class Call:
             return
         known: dict[int, tuple[int | None, int]] = {}
         spans: dict[int, tuple[int, int]] = {}
-        for x, tensor, _ in self._given:
+        for _, x, tensor, _ in self._given:
             if id(x) not in position:
                 continue
             place = position[id(x)], tensor.layout.offset_bits

@@ -15,7 +15,7 @@ from samebits.errors import DTypeError, message
 from samebits.kernels import composites, elementwise, functions
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout
-from samebits.ops.call import Call, rounded
+from samebits.ops.call import WITHIN_FLOAT64, Call, rounded
 from samebits.ops.memo import Prepared, remembered
 from samebits.tensor import Tensor
 
@@ -71,7 +71,7 @@ def _number(call: Call, name: str, x: Any, dtype: DType) -> Any:
         try:
             return rounded(float(x), dtype)
         except OverflowError:
-            raise DTypeError(message(call.name, name, "", "beyond float64", "a number", "pass an array")) from None
+            raise DTypeError(message(call.name, name, "", "beyond float64", WITHIN_FLOAT64, "pass an array")) from None
     if isinstance(x, float):
         remedy = "cast the array first"
         raise DTypeError(message(call.name, name, "", x, f"an integer, as the array is {dtype}", remedy))
@@ -132,7 +132,7 @@ def cast(x: Any, dtype: object, *, out: Any = None, threads: int | None = None) 
     """
     call = Call("cast", x, threads)
     (accepted,) = _accepted("cast")
-    tensor, to = call.operand("x", x, *accepted), dtypes.of(dtype)
+    tensor, to = call.operand("x", x, *accepted), call.dtype("dtype", dtype)
     if to not in accepted:
         expected = " or ".join(row.name for row in accepted)
         raise DTypeError(message("cast", "dtype", "", to, expected, "choose one of these"))

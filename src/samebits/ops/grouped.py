@@ -45,7 +45,7 @@ def grouped_matmul(
 
     Args:    a: [T, K].   b: [G, K, N] or that packed; a weight [G, N, K] as its transpose.   Dtypes as in matmul.
              group_sizes: [G] integers of at least 0, on the host; their sum is at most T.
-             bias: [N] or [G, N]; beside integers only with a float out_dtype.   out_dtype, spec: as in matmul.
+             bias: [N] or [G, N]; beside integers int32, or with a float out_dtype.   out_dtype, spec: as in matmul.
              out: [T, N] for the result.   threads: at most so many; default every usable core.
     Returns: [T, N] as the kind of array that a is.
     Raises:  DTypeError, ShapeError, DeviceError, LayoutError (out overlaps an operand), OptionError, PlanError.
@@ -60,13 +60,12 @@ def grouped_matmul(
         if rank != due:
             raise ShapeError(message(call.name, name, "rank", rank, due, remedy))
     groups = y.shape[0]
-    given, sizes = _sizes(call, group_sizes, groups, x.shape[0])
+    sizes = _sizes(call, group_sizes, groups, x.shape[0])
     product = Product(call, x, _first(y), spec)
     addend = _bias(call, bias, groups, product.n)
     one = addend if addend is None or addend.ndim < 2 else _first(addend)
-    # A bias is no exception: its rows are others' than those of the result.
-    product.apart += [t for t in (given, y, addend, one) if isinstance(t, Tensor)]
-    product.finish(one, None, 1.0, None, 1.0, out_dtype, out)
+    # out is no bias: its rows are others' than those of the result.
+    product.finish(one, None, 1.0, None, 1.0, out_dtype, out, may_be_added=False)
     made, used = product.target, sum(sizes)
     if made.size:
         threads = call.sized(product.work, "products")
@@ -77,8 +76,8 @@ def grouped_matmul(
     return call.result(made, out)
 
 
-def _sizes(call: Call, group_sizes: Any, groups: int, rows: int) -> tuple[Tensor, list[int]]:
-    """The sizes, and as integers."""
+def _sizes(call: Call, group_sizes: Any, groups: int, rows: int) -> list[int]:
+    """The sizes as integers."""
     none = isinstance(group_sizes, list | tuple) and not group_sizes
     given = call.operand("group_sizes", np.empty(0, np.int64) if none else group_sizes, *_INTEGERS)
     if given.shape != (groups,):
@@ -91,7 +90,7 @@ def _sizes(call: Call, group_sizes: Any, groups: int, rows: int) -> tuple[Tensor
     if sum(sizes) > rows:
         remedy = "give the rows of each group"
         raise ShapeError(message(call.name, "group_sizes", "sum", sum(sizes), f"at most a's row count {rows}", remedy))
-    return given, sizes
+    return sizes
 
 
 def _first(x: gemm.PackedMatrix | Tensor) -> Any:

@@ -11,7 +11,8 @@ from typing import Any
 
 from samebits import dtypes, tuning
 from samebits.codegen.isa import Isa
-from samebits.errors import OptionError, PlanError, ShapeError, message
+from samebits.dtypes import DType
+from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, message
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import SB1, Contraction, Panels, PerBlock, Spec
@@ -20,7 +21,7 @@ from samebits.ops import groups
 from samebits.ops.call import Call
 from samebits.ops.memo import Prepared, remembered
 from samebits.ops.names import LINEAR, PACK
-from samebits.ops.operands import in_bytes, matrix, operand
+from samebits.ops.operands import A_FACTOR, FACTORS, in_bytes, matrix, operand
 from samebits.ops.product import Product
 from samebits.tensor import Tensor
 
@@ -42,9 +43,10 @@ def matmul(
 
     Args:    a: [..., M, K] or [K].   b: [..., K, N] or [K], or packed; batch dimensions broadcast.
              bias, c: broadcast to the result; float64 for a float64 product, else float32, float16 or bfloat16; beside
-                integers only with a float out_dtype.   activation: one of erf, exp, gelu, relu (float32 products).
+                integers only with a float out_dtype. But int32 bias is part of a sum of integers, added exactly, which
+                makes it int64.   activation: one of erf, exp, gelu, relu (float32 products).
              alpha, beta: what the scaled sum and c are multiplied with, rounded to float32 (float64 for a float64
-                product).
+                product); beta only with c.
              a_zero_point: subtracted from integers a: an int, or an array of a's dtype, [] or [..., M].
              b_zero_point: the same for b, [] or [..., N]; of weights also one for each block along K, as in b_scale.
              a_scale: what one unit of a stands for: a float, or a float32 array (float64 for a float64 product), [] or
@@ -55,7 +57,7 @@ def matmul(
                 block is shorter, and has a row too. It may be left out where it divides K and is a power of two.
              out_scale: what one unit of an integer result stands for: a float, or float32 [] or [N]; of integers with
                 both scales. Then sum * a_scale * b_scale / out_scale is rounded once, half to even, as the rational
-                that it is, and bias is int32, added to the sum; there is no alpha, c or activation.
+                that it is, and bias is int32; there is no alpha, c or activation.
              out_zero_point: added to that before it saturates: an int, or an array of out_dtype, [] or [N]; default 0.
              a_dtype: int8 or uint8: what float32, float16 or bfloat16 a is quantised to first, in a step of the plan:
                 rint(a / a_scale) + a_zero_point, saturating. With an integer out_dtype a_scale does nothing else.
@@ -85,13 +87,13 @@ def matmul(
 
 def multiplied(product: Product, out: Any, plan: Plan | None = None) -> Any:
     """The array of a product, in out if it is given, by a plan for it."""
-    call, contraction, made = product.call, product.contraction, product.target
+    call, contraction = product.call, product.contraction
+    obeyed = product.names.planned(call.name, lambda: _obeyed(plan, contraction)) if plan else None
+    made = product.target
     if made.size:
         threads = call.sized(product.work, "products")
-        prepared = product.names.planned(
-            call.name, lambda: _obeyed(plan, contraction) if plan else _prepared(contraction, call.isa, threads)
-        )
-        call.run(prepared, *product.operands)
+        planned = product.names.planned
+        call.run(obeyed or planned(call.name, lambda: _prepared(contraction, call.isa, threads)), *product.operands)
     return call.result(made if made.shape == product.seen else made.reshape(product.seen), out)
 
 
@@ -113,7 +115,8 @@ def plan_matmul(
 ) -> Plan:  # fmt: skip
     """The plan that `matmul` with these arguments runs: printable, with the candidates it rejected and why.
 
-    Args:    as `matmul`; only shapes, strides, dtypes and options matter; no element of a or b is read.
+    Args:    as `matmul`; only shapes, strides, dtypes and options matter; no element of a or b is read, and no memory
+             is taken for a result.
     Raises:  as `matmul`.
     """
     call = Call("plan_matmul", a, threads)
@@ -156,8 +159,9 @@ def pack(
     """b[..., K, N] copied into the panels that matmul reads, for a right operand that is used many times.
 
     Args:    b: [..., K, N] of any dtype of `matmul`, any strides (pass `weight.T` for a weight [N, K]).
-             left: the dtype of the left operands to come; default b's own. Weights, integers beside floats, stay
-                integers in their panels, of one byte each (two where they have 8 bits and zero points).
+             left: the dtype of the left operands to come, a float beside floats; default b's own. Weights, integers
+                beside floats, stay integers in their panels, of one byte each (two where they have 8 bits and zero
+                points).
              zero_point, group: b_zero_point and b_group of matmul, for weights; products with them take no zero point
                 of b then, and take scales as before.
              threads: at most so many; default every usable core.
@@ -170,7 +174,7 @@ def pack(
     if y.ndim < 2:
         raise ShapeError(message("pack", "b", "rank", y.ndim, "at least 2", "reshape a vector to [K, 1]"))
     batch, (k, n) = y.shape[:-2], y.shape[-2:]
-    other = y.dtype if left is None else dtypes.of(left)
+    other = _left(call, left, y.dtype)
     lying, threads = matrix(call, "b", y, y.shape), call.sized(y.size, "elements")
     zeros: list[tuple[Tensor, PerBlock]] = []
     if y.dtype.is_integer and other.is_float and other is not dtypes.float64:
@@ -191,6 +195,18 @@ def pack(
         call.run(Prepared(plan), in_bytes(y), *(x for x, _ in zeros), panels)
     nr = gemm.panel_columns(call.isa, engine, tuned)
     return gemm.PackedMatrix(panels, y.shape, nr, call.isa.name, y.dtype, engine.name)
+
+
+def _left(call: Call, left: Any, b: DType) -> DType:
+    """The dtype of the left operands that a packed b will meet."""
+    dtype = b if left is None else call.dtype("left", left)
+    expected = A_FACTOR
+    if dtype in FACTORS:
+        if dtype.is_float or b.is_integer:
+            return dtype
+        expected = f"a float, as b is {b.name}"
+    remedy = "name the dtype of the left operands to come"
+    raise DTypeError(message("pack", "left", "", dtype.name, expected, remedy))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -54,7 +54,7 @@ def copy(
         if storage is not None or order != "C":
             remedy = "leave them out, or out"
             raise OptionError(message("copy", "order and storage", "", (order, storage), "out's", remedy))
-        made = call.output(source.shape, source.dtype, out, apart=[source])
+        made = call.output(source.shape, source.dtype, out, shared=())
     _move(call, source, made)
     return call.result(made, out)
 

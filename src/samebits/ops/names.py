@@ -17,6 +17,7 @@ class Names:
 
     `b_shape`: the shape that b is given in.   `turned`: that is a weight [N, K], what its blocks share [N, blocks];
     packed, it is [K, N] all the same.   `is_weight`: b is one matrix, without batch dimensions.
+    `as_float`: what makes the result of integers float32.
     """
 
     a: str = "a"
@@ -25,6 +26,7 @@ class Names:
     b_scale: str = "b_scale"
     b_zero_point: str = "b_zero_point"
     b_group: str = "b_group"
+    as_float: str = "out_dtype='float32'"
     turned: bool = False
     is_weight: bool = False
 
@@ -63,6 +65,6 @@ MATMUL = Names()
 PACK = Names(b_zero_point="zero_point", b_group="group")
 LINEAR = Names(
     a="x", b="weight", b_shape="[N, {k}]", b_scale="weight_scale", b_zero_point="weight_zero_point", b_group="group",
-    turned=True, is_weight=True,
+    as_float="weight_scale=1.0", turned=True, is_weight=True,
 )  # fmt: skip
 GRAD_INPUT = Names(a="dy", b="weight", b_shape="[{k}, K]", is_weight=True)

@@ -11,21 +11,23 @@ from typing import Any
 import numpy as np
 
 from samebits import dtypes
-from samebits.errors import DTypeError, ShapeError, message
+from samebits.dtypes import DType
+from samebits.errors import DTypeError, LayoutError, ShapeError, message
 from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import Matrix
 from samebits.layout import Layout
 from samebits.ops.call import Call
 from samebits.tensor import Tensor
 
-_FACTORS = tuple(row for row in dtypes.ROWS if row.is_float or (row.is_integer and row.width_bits <= 8))
+FACTORS = tuple(row for row in dtypes.ROWS if row.is_float or (row.is_integer and row.width_bits <= 8))
+A_FACTOR = "a float or an integer of at most 8 bits"
 
 
 def operand(call: Call, name: str, x: Any) -> Tensor:
     """A factor, packed or padded."""
     tensor = call.operand(name, x)
-    if tensor.dtype not in _FACTORS:
-        expected = "a float or an integer of at most 8 bits"
+    if tensor.dtype not in FACTORS:
+        expected = A_FACTOR
         raise DTypeError(message(call.name, name, "dtype", tensor.dtype.name, expected, "convert it first"))
     return tensor
 
@@ -35,6 +37,20 @@ def in_bytes(x: Tensor) -> Tensor:
     if not x.size or not unpack.is_packed(x.layout):
         return x
     return Tensor(x.buffer, Layout((1,), (8,), x.layout.offset_bits // 8 * 8, 8), dtypes.uint8)
+
+
+def dense(call: Call, shape: Sequence[int], dtype: DType) -> Matrix:
+    """A new result of `shape`, row after row.
+
+    Raises:  LayoutError if there is no memory so large.
+    """
+    try:
+        found = Layout.dense(shape, width_bits=dtype.width_bits).strides
+    except LayoutError:
+        expected, remedy = "one of fewer than 2**63 elements", "multiply parts of the operands"
+        raise LayoutError(message(call.name, "out", "shape", tuple(shape), expected, remedy)) from None
+    strides = [0 if extent == 1 else s for extent, s in zip(shape, found, strict=True)]
+    return Matrix(strides[-2], strides[-1], tuple(strides[:-2]), dtype)
 
 
 def check_shape(call: Call, name: str, x: Tensor, due: tuple[int, ...]) -> None:

@@ -5,6 +5,7 @@ Start at `Product`; everything below it is the gemm room's.
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from dataclasses import replace
@@ -33,7 +34,7 @@ from samebits.kernels.gemm.contraction import (
 from samebits.ops import elementwise, groups
 from samebits.ops.call import Call, rounded
 from samebits.ops.names import MATMUL, Names
-from samebits.ops.operands import check_shape, in_bytes, matrix, operand
+from samebits.ops.operands import check_shape, dense, in_bytes, matrix, operand
 from samebits.tensor import Tensor
 
 _Shape = tuple[int, ...]
@@ -43,8 +44,8 @@ class Product:
     """One call described: `blocks`, `zero_points`, `scales`, `requantise`, `finish`; then all attributes hold."""
 
     contraction: Contraction
-    target: Tensor
-    operands: list[Tensor]
+    out: Tensor | None
+    result: DType
     seen: _Shape
 
     def __init__(
@@ -63,7 +64,6 @@ class Product:
         self.ranks = x.ndim, len(right)
         self.vectors = x.ndim == 1, len(right) == 1
         self.given = [x, y]
-        self.apart = [x, y]  # what out may not lie on, not even exactly
         x = x.unsqueeze(0) if self.vectors[0] else x
         if packed is None and names.turned:
             y, right = y.T, right[::-1]
@@ -93,10 +93,11 @@ class Product:
         self.factors: list[tuple[Tensor, Matrix]] = []
         self.requantised: DType | None = None
         self.per_block: dict[str, tuple[Tensor, PerBlock]] = {}
+        self.added: dict[str, Tensor] = {}
 
     def _quantised(self, a_dtype: Any) -> DType:
         """What floats a are quantised to."""
-        name, dtype, own = self.call.name, dtypes.of(a_dtype), self.a.dtype
+        name, dtype, own = self.call.name, self.call.dtype("a_dtype", a_dtype), self.a.dtype
         if dtype not in _BYTES:
             expected = " or ".join(row.name for row in _BYTES)
             raise OptionError(message(name, "a_dtype", "", dtype.name, expected, "leave it out for another"))
@@ -127,6 +128,18 @@ class Product:
         """What the sum is scaled, and addends are added, in."""
         return self.total if self.total.is_float else dtypes.float32
 
+    @functools.cached_property
+    def target(self) -> Tensor:
+        """What takes the result as [..., M, N]: out, or new memory, from the first time that it is asked for."""
+        made = self.call.output(self.seen, self.result) if self.out is None else self.out
+        return made if self.seen == self.whole else made.reshape(self.whole)
+
+    @property
+    def operands(self) -> list[Tensor]:
+        """Those of the plan, in its order."""
+        parameters = [x for x, _ in (*self.per_block.values(), *self.zeros, *self.factors)]
+        return [*map(in_bytes, self.given), *parameters, *self.added.values(), self.target]
+
     @property
     def subtracted(self) -> tuple[bool, bool]:
         """Which operands have a zero point."""
@@ -138,7 +151,6 @@ class Product:
         found = groups.taken(call, names, scale, zero_point, group, self.a.dtype, self.b, rank, self.k)
         for key, name, x in zip(("b_scale", "b_zero_point"), (names.b_scale, names.b_zero_point), found, strict=True):
             if x:
-                self.apart.append(x.given)
                 self.per_block[key] = x.values, groups.per_block(call, names, name, x, self.batch, self.n)
         if self.per_block and self.computed is not dtypes.float32:
             actual, expected = f"beside {self.computed.name}", "beside float32"
@@ -170,7 +182,6 @@ class Product:
         """Take a zero point of integers of `dtype` that repeats along `axis` of the result; a number is `kept` so."""
         call = self.call
         x = groups.integers(call, name, value, dtype, kept)
-        self.apart.append(x)
         self.zeros.append(self._repeated(name, x, axis))
 
     def _repeated(self, name: str, x: Tensor, axis: int) -> tuple[Tensor, Matrix]:
@@ -200,7 +211,6 @@ class Product:
         else:
             is_weight = axis == 0 and self.b.dtype.is_integer and self.a.dtype.is_float and kind is dtypes.float32
             x = call.operand(name, value, *(groups.SCALES if is_weight else (kind,)))
-            self.apart.append(x)
         if x.ndim > most:
             remedy = f"pass one scale for each {whose}"
             raise ShapeError(message(call.name, name, "rank", x.ndim, f"at most {most}", remedy))
@@ -220,7 +230,7 @@ class Product:
         if len(self.factors) != 2:
             expected, remedy = "given with a_scale and b_scale", "pass 1.0 for none"
             raise OptionError(message(call.name, "out_scale", "", "given without both", expected, remedy))
-        self.requantised = dtypes.int8 if out_dtype is None else dtypes.of(out_dtype)
+        self.requantised = dtypes.int8 if out_dtype is None else call.dtype("out_dtype", out_dtype)
         if self.requantised not in _BYTES:
             expected = " or ".join(dtype.name for dtype in _BYTES)
             remedy = "leave out_scale out for another"
@@ -230,18 +240,21 @@ class Product:
         self._zero("out_zero_point", point, self.requantised, self.requantised, 0)
 
     def finish(
-        self, bias: Any, activation: str | None, alpha: float, c: Any, beta: float, out_dtype: Any, out: Any
-    ) -> None:
-        """Take the rest."""
-        call, total, kind = self.call, self.total, self.computed
-        result = self.requantised or self._result(total, out_dtype)
-        addends = (dtypes.int32,) if self.requantised else _ADDED[kind]
-        added = {name: call.operand(name, x, *addends) for name, x in (("c", c), ("bias", bias)) if x is not None}
+        self, bias: Any, activation: str | None, alpha: float, c: Any, beta: float, out_dtype: Any, out: Any,
+        may_be_added: bool = True,
+    ) -> None:  # fmt: skip
+        """Take the rest; `may_be_added`: out may be c itself, or bias."""
+        call, kind = self.call, self.computed
+        self.added = added = self._added(c, bias)
+        total, result = self.total, self.requantised or self._result(out_dtype)
         alpha, beta = (call.number(name, x, kind) for name, x in (("alpha", alpha), ("beta", beta)))
-        self._check_float(result, kind, added, activation, alpha)
-        target = call.output(self.seen, result, out, self.apart)
-        in_place = out is not None and any(t.address == target.address for t in added.values())
-        self.target = target if self.seen == self.whole else target.reshape(self.whole)
+        if c is None and beta != 1.0:
+            raise OptionError(message(call.name, "beta", "", "given without c", "left out", "pass c too"))
+        self._check_float(result, kind, activation, alpha)
+        self.result = result
+        self.out = None if out is None else call.output(self.seen, result, out, added if may_be_added else ())
+        in_place = self.out is not None and any(t.address == self.out.address for t in added.values())
+        where = dense(call, self.whole, result) if self.out is None else matrix(call, "out", self.target, self.whole)
         matrices = {name: self._addend(name, x) for name, x in added.items()}
         zeros, scales = [x for _, x in self.zeros], [x for _, x in self.factors]
         quantised = self._quantisation(zeros, scales) if self.floats else None
@@ -254,17 +267,24 @@ class Product:
             )
         else:
             epilogue, listed = fused(
-                total=total, result=None if result is total else result, zeros=zeros, scales=scales,
-                alpha=None if alpha == 1.0 else alpha, beta=None if "c" not in added or beta == 1.0 else beta,
-                c=matrices.get("c"), bias=matrices.get("bias"), activation=_activation(call, activation),
+                total=total, result=result, zeros=zeros, scales=scales, alpha=None if alpha == 1.0 else alpha,
+                beta=None if beta == 1.0 else beta, c=matrices.get("c"), bias=matrices.get("bias"),
+                activation=_activation(call, activation),
             )  # fmt: skip
         self.contraction = Contraction(
-            self.m, self.n, self.k, self.a, self.b, matrix(call, "out", self.target, self.whole), self.batch, epilogue,
-            listed, in_place, self.spec, self.zero_sides, quantized=quantised, b_scale=self._shared("b_scale"),
-            b_zero=self._shared("b_zero_point"),
+            self.m, self.n, self.k, self.a, self.b, where, self.batch, epilogue, listed, in_place, self.spec,
+            self.zero_sides, quantized=quantised, b_scale=self._shared("b_scale"), b_zero=self._shared("b_zero_point"),
         )  # fmt: skip
-        parameters = [x for x, _ in (*self.per_block.values(), *self.zeros, *self.factors)]
-        self.operands = [*map(in_bytes, self.given), *parameters, *added.values(), self.target]
+
+    def _added(self, c: Any, bias: Any) -> dict[str, Tensor]:
+        """c and bias, where they are given."""
+        kinds = {"c": _ADDED[self.computed], "bias": _ADDED[self.computed]}
+        if self.requantised:
+            kinds = {"c": (dtypes.int32,), "bias": (dtypes.int32,)}
+        elif self.is_exact:
+            kinds["bias"] = *kinds["bias"], dtypes.int32
+        given = (("c", c), ("bias", bias))
+        return {name: self.call.operand(name, x, *kinds[name]) for name, x in given if x is not None}
 
     def _addend(self, name: str, x: Tensor) -> Matrix:
         """x, which broadcasts to the result, with the axes that the result leaves out."""
@@ -283,29 +303,32 @@ class Product:
         self.a = quantize.described(self.batch, self.m, self.k, parts, self.a.dtype)
         return Quantized(self.floats, len(zeros), side)
 
-    def _result(self, total: DType, out_dtype: Any) -> DType:
-        """The dtype of the result."""
+    def _result(self, out_dtype: Any) -> DType:
+        """The dtype of the result, but for one that is requantised."""
         if self.is_exact and self.k > engines.LONGEST:
             remedy = "cut K and add the products"
             expected = f"at most {engines.LONGEST}"
             raise ShapeError(message(self.call.name, self.names.a, "column count", self.k, expected, remedy))
+        bias = self.added.get("bias")
+        total = dtypes.int64 if bias is not None and bias.dtype is dtypes.int32 else self.total
         if out_dtype is None:
             weights = self.b.dtype.is_integer and self.a.dtype.is_float
             half = self.a.dtype if self.a.dtype is self.b.dtype or weights else None
             return half if half in (dtypes.bfloat16, dtypes.float16) else self.computed if self.factors else total
-        result = dtypes.of(out_dtype)
-        possible = _RESULTS[total]
+        result, possible = self.call.dtype("out_dtype", out_dtype), _RESULTS[total]
         if result not in possible:
             expected = " or ".join(dtype.name for dtype in possible)
-            remedy = "leave it out" if total is not dtypes.int64 else f"K = {self.k} may leave int32"
+            long = "an int32 bias" if total is not self.total else f"K = {self.k}"
+            remedy = "leave it out" if total is not dtypes.int64 else f"{long} may leave int32"
             raise OptionError(message(self.call.name, "out_dtype", "", result.name, expected, remedy))
         return result
 
-    def _check_float(
-        self, result: DType, kind: DType, added: dict[str, Tensor], activation: str | None, alpha: float
-    ) -> None:
-        """Scales and addends are floats, activations functions of float32; beside out_scale there is only a bias."""
-        scaled = [*added, *(["activation"] if activation is not None else []), *(["alpha"] if alpha != 1.0 else [])]
+    def _check_float(self, result: DType, kind: DType, activation: str | None, alpha: float) -> None:
+        """Scales and addends are floats, but for an int32 bias, activations functions of float32; beside out_scale
+        there is only a bias."""
+        scaled = [*(name for name, x in self.added.items() if not x.dtype.is_integer or self.requantised)]
+        scaled += ["activation"] if activation is not None else []
+        scaled += ["alpha"] if alpha != 1.0 else []
         if self.requantised:
             for name in scaled:
                 if name != "bias":
@@ -316,7 +339,8 @@ class Product:
         both = f"a_scale or {self.names.b_scale}" if self.names is MATMUL else self.names.b_scale
         scaled += [both] if len(self.factors) > bool(self.floats) else []
         if scaled and not result.is_float:
-            remedy = "pass out_dtype='float32'"
+            remedy = f"pass {self.names.as_float}"
+            remedy = f"pass an int32 bias, or {self.names.as_float}" if scaled[0] == "bias" else remedy
             raise OptionError(message(self.call.name, scaled[0], "", f"given for {result.name}", "left out", remedy))
         if activation is not None and kind is not dtypes.float32:
             remedy = "apply it after"

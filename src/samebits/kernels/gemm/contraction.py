@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from samebits import driver
-from samebits.dtypes import DType, float32, float64, int32
+from samebits.dtypes import DType, float32, float64, int32, int64
 from samebits.errors import OptionError, message
 from samebits.kernels.expression import Chain, Expression, Value
 from samebits.layout import Layout
@@ -201,41 +201,45 @@ def fused(
 ) -> tuple[Expression | None, tuple[Source, ...]]:
     """result(activation(t * s * alpha + beta * c + bias)) as (epilogue, sources), in the order of section 2 step 4.
 
-    Args:    total: the dtype of t; integers become float32 before a scale, an addend or an activation.
+    Args:    total: the dtype of t; integers become float32 before a scale, a float addend or an activation.
              result: the dtype that is stored, or float32 before it becomes narrower (default: as computed).
              zeros: zero points and whatever else becomes one of the first sources and is not used here.
              scales: up to two, whose product s, rounded once, t is multiplied with.
              beta: None adds c as it is, which has the bits of beta = 1.   activation: of one float32 input.
-    Returns: matrix sources come in the order zeros, scales, c, bias.
+             bias: an int32 one is part of t, which is then int64 (section 3).
+    Returns: sources in the order zeros, scales, c, bias, then those that are no matrices.
     """
     chain = Chain()
-    value, sources = chain.input(total), list[Source](zeros)
+    t, sources = chain.input(total), list[Source](zeros)
     for zero in zeros:
         chain.input(zero.dtype)
-    kind = total
+    exact = bias is not None and bias.dtype is int32
+    kind = int64 if exact else total
     if total.is_integer and (result is None or result.is_float):
-        steps = (alpha, c, bias, activation, result)
-        kind = float32 if scales or any(x is not None for x in steps) else total
+        steps = (alpha, c, None if exact else bias, activation, result)
+        kind = float32 if scales or any(x is not None for x in steps) else kind
 
-    def source(x: Source) -> Value:
+    def source(x: Source, dtype: DType = kind) -> Value:
         sources.append(x)
-        return chain.input(kind)
+        return chain.input(dtype)
 
-    t = value
-    if kind is not total:
+    factors, addends = [source(x) for x in scales], [source(x) for x in (c,) if x is not None]
+    last = source(bias, int32 if exact else kind) if bias is not None else None
+    value = t
+    if exact and last:
+        value = chain.apply("add", *(x if x.dtype is int64 else chain.apply("cast", x, dtype=int64) for x in (t, last)))
+    if kind is not value.dtype:
         value = chain.apply("cast", value, dtype=kind)
-    if scales:
-        first, *second = (source(x) for x in scales)
-        value = chain.apply("mul", value, chain.apply("mul", first, *second) if second else first)
+    if factors:
+        value = chain.apply("mul", value, chain.apply("mul", *factors) if factors[1:] else factors[0])
     if alpha is not None:
         value = chain.apply("mul", value, source(Immediate.of(alpha, kind)))
-    if c is not None:
-        addend = source(c)
+    for addend in addends:
         if beta is not None:
             addend = chain.apply("mul", source(Immediate.of(beta, kind)), addend)
         value = chain.apply("add", value, addend)
-    if bias is not None:
-        value = chain.apply("add", value, source(bias))
+    if last and not exact:
+        value = chain.apply("add", value, last)
     if activation is not None:
         (value,) = chain.include(activation, value)
     if result is not None and result.width_bits >= 32 and result is not value.dtype:

@@ -20,7 +20,7 @@ from samebits.dtypes import DType, float32
 from samebits.errors import PlanError, ShapeError, message
 from samebits.kernels.gemm.choice import size_words
 from samebits.kernels.gemm.contraction import Panels
-from samebits.kernels.gemm.engine import FMA32, WEIGHTS, Engine, named
+from samebits.kernels.gemm.engine import FMA32, ROWS, WEIGHTS, Engine, named, takes
 from samebits.tensor import Tensor
 
 FORMAT = "samebits-panels-2"
@@ -54,14 +54,20 @@ class PackedMatrix:
     format: str = FORMAT
 
     def __post_init__(self) -> None:
-        """A product reads as far as shape says: refuse fewer words than that, and others.
+        """A product reads as far as shape says: refuse fewer words than that, and others; a pickle may hold anything.
 
         Raises:  PlanError.
         """
-        if len(self.shape) < 2 or min(self.shape) < 0 or self.nr < 1:
-            actual, expected = f"{self.shape} in panels of {self.nr}", "that of a matrix"
-            raise PlanError(message("PackedMatrix", "shape", "", actual, expected, "pack the matrix again"))
-        engine, (k, n), words = named(self.engine), self.shape[-2:], self.tensor
+        shape = self.shape if type(self.shape) is tuple else ()
+        is_shape = len(shape) >= 2 and all(type(x) is int and x >= 0 for x in shape)
+        _check(is_shape, "shape", self.shape, "that of a matrix")
+        _check(type(self.nr) is int and self.nr >= 1, "nr", self.nr, "an integer of at least 1")
+        _check(type(self.isa) is str, "isa", self.isa, "the name of an Isa row")
+        known = type(self.engine) is str and self.engine in [row.name for row in (*ROWS, *WEIGHTS)]
+        _check(known, "engine", self.engine, "the name of an engine")
+        engine, words, (k, n) = named(self.engine), self.tensor, shape[-2:]
+        suits = isinstance(self.dtype, DType) and takes(engine.b, self.dtype)
+        _check(suits, "dtype", self.dtype, f"one that words of {engine.name} hold")
         due = math.prod(self.shape[:-2]) * size_elements(k, n, self.nr, engine)
         if words.dtype is not engine.word or words.size < due or not words.layout.is_contiguous():
             actual = f"{words.size} of {words.dtype.name}"
@@ -96,11 +102,17 @@ class PackedMatrix:
         return Panels(self.nr, tuple(reversed(strides)), dtype, self.engine)
 
 
+def _check(is_right: bool, fact: str, actual: object, expected: str) -> None:
+    if not is_right:
+        raise PlanError(message("PackedMatrix", fact, "", repr(actual), expected, "pack the matrix again"))
+
+
 def _restored(
     words: npt.NDArray[Any], shape: tuple[int, ...], nr: int, isa: str, dtype: DType, engine: str, format: str
 ) -> PackedMatrix:
-    if format != FORMAT:
-        raise PlanError(message("PackedMatrix", "format", "", repr(format), repr(FORMAT), "pack the matrix again"))
+    _check(type(format) is str and format == FORMAT, "format", format, repr(FORMAT))
+    is_words = type(words) is np.ndarray and words.dtype in (row.word.numpy for row in (*ROWS, *WEIGHTS))
+    _check(is_words, "words", getattr(words, "dtype", type(words)), "an array of an engine's words")
     tensor = Tensor.empty(words.shape, words.dtype)
     tensor.numpy()[...] = words
     return PackedMatrix(tensor, shape, nr, isa, dtype, engine, format)
