@@ -9,7 +9,7 @@ import gemm_cases
 import numpy as np
 import pytest
 from launch import assert_bits
-from rows import PRODUCT_ROWS
+from rows import PRODUCT_ROWS, rows_of_engines
 
 import samebits as sb
 from samebits import dtypes
@@ -34,10 +34,13 @@ def _any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(call.SMALL, "products", 1)
 
 
-@pytest.mark.parametrize("isa", PRODUCT_ROWS, ids=lambda row: row.name)
-@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float64"])
-def test_chunks_that_tasks_share_have_the_bits_of_the_reference(isa: Isa, kind: str) -> None:
-    dtype, wide = dtypes.of(kind), "float64" if kind == "float64" else "float32"
+@pytest.mark.parametrize(
+    ("dtype", "isa"),
+    [(x, row) for x in (dtypes.float32, dtypes.bfloat16, dtypes.float64) for row in rows_of_engines(x, x)],
+    ids=lambda x: x.name,
+)
+def test_chunks_that_tasks_share_have_the_bits_of_the_reference(dtype: dtypes.DType, isa: Isa) -> None:
+    wide = "float64" if dtype is dtypes.float64 else "float32"
     for m, k, n in ((1, 1025, 3), (3, 700, 17), (12, 513, 9)):
         a, b = gemm_cases.values(dtype, m, k), gemm_cases.values(dtype, k, n, seed=1)
         bias = gemm_cases.values(dtypes.of(wide), n, seed=2)

@@ -11,11 +11,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from gemm_run import product, same
-from rows import ALL_ROWS, COMPILED_ROWS, PRODUCT_ROWS
+from rows import ALL_ROWS, COMPILED_ROWS, PRODUCT_ROWS, rows_of_engines
 
 import samebits as sb
 from samebits.codegen.isa import ROWS, Isa
-from samebits.dtypes import bfloat16, float8_e4m3fn
+from samebits.dtypes import bfloat16, float8_e4m3fn, int8
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Contraction, Matrix, Spec, choice, reference, strip
 from samebits.kernels.gemm.reference import integers
@@ -153,9 +153,9 @@ def test_special_values(isa: Isa) -> None:
         assert set(np.unique(got.view(np.uint32)[2])) == {0x7FC00000}
 
 
-@pytest.mark.parametrize("isa", PRODUCT_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("isa", rows_of_engines(bfloat16, bfloat16), ids=lambda row: row.name)
 @pytest.mark.parametrize("lie", LIES)
-def test_bits_of_every_type(isa: Isa, lie: str) -> None:
+def test_bits_of_every_float(isa: Isa, lie: str) -> None:
     x, y = draw(5, 270), draw(270, 41, seed=1)
     y[3, 3] = 2.0**-127  # subnormal in bfloat16
     with sb.use_isa(isa):
@@ -166,7 +166,13 @@ def test_bits_of_every_type(isa: Isa, lie: str) -> None:
             for m in (1, 5):
                 got = sb.matmul(a[:m], lying(b, lie), out_dtype=np.dtype(total))
                 assert got.tobytes() == reference(a[:m], b).tobytes(), (name, m)
-        rng = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize("isa", rows_of_engines(int8, int8), ids=lambda row: row.name)
+@pytest.mark.parametrize("lie", LIES)
+def test_integers_of_every_sign(isa: Isa, lie: str) -> None:
+    rng = np.random.default_rng(0)
+    with sb.use_isa(isa):
         for left, right in itertools.product((np.int8, np.uint8), repeat=2):
             a, b = (rng.integers(np.iinfo(t).min, np.iinfo(t).max + 1, s).astype(t)
                     for t, s in ((left, (5, 271)), (right, (271, 41))))  # fmt: skip
