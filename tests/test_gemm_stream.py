@@ -122,6 +122,14 @@ def test_bits_of_long_sums_and_other_orders(lie: str) -> None:
         )
 
 
+@pytest.mark.parametrize("lie", LIES)
+def test_without_rows_or_columns_there_is_nothing_to_do(lie: str) -> None:
+    for m, k, n in itertools.product((0, 2), (0, 5, 300), (0, 3)):
+        a, b = np.ones((m, k), np.float32), lying(np.ones((k, n), np.float32), lie)
+        for threads in (1, 4):
+            assert same(sb.matmul(a, b, threads=threads), reference(a, b)), (m, k, n)
+
+
 @pytest.mark.parametrize("isa", COMPILED_ROWS, ids=lambda row: row.name)
 def test_bits_of_layouts_and_batches(isa: Isa) -> None:
     a, b = draw(3, 140), draw(140, 37, seed=1)

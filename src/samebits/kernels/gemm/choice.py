@@ -427,7 +427,7 @@ def _strip(c: Contraction, isa: Isa, engine: Engine, panels: int, threads: int, 
     words = words_of(engine, c.a.dtype, c.b.dtype)[1]
     shape = Shape.of(c.m, engine.lanes(isa), isa, words, near(c.n * c.k * words.pointer.size_bytes))
     whole = math.lcm(shape.unit(kind(c.b), engine.lanes(isa)), nr) // nr
-    return -(-panels // max(1, strips * whole)) * whole
+    return max(1, -(-panels // max(1, strips * whole))) * whole
 
 
 def _parts(
