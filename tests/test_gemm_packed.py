@@ -93,13 +93,19 @@ def test_unknown_format_is_refused() -> None:
         pickle.loads(pickle.dumps(made))
 
 
+HUGE = 2**70, 0, 5
+
+
 def test_pickles_that_hold_something_else_are_refused() -> None:
     made = sb.pack(np.ones((200, 5), np.uint8))
     function, fields = made.__reduce__()
     names = "words", "shape", "nr", "isa", "dtype", "engine", "format"
     words = f"one that words of {made.engine} hold"
     wrong: list[tuple[str, Any, str, str]] = [
-        *(("shape", x, repr(x), "that of a matrix") for x in ((200, "a"), 5, [200, 5], (True, 5), None, (2.0, 5))),
+        *(
+            ("shape", x, repr(x), "that of a matrix")
+            for x in ((200, "a"), 5, [200, 5], (True, 5), None, (2.0, 5), HUGE)
+        ),
         *(("nr", x, repr(x), "an integer of at least 1") for x in ("16", None, 0, 16.0, True)),
         *(("dtype", x, repr(x), words) for x in ("float32", None, 5, np.dtype("uint8"), dtypes.float32)),
         ("isa", 5, "5", "the name of an Isa row"),

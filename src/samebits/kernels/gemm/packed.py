@@ -24,6 +24,8 @@ from samebits.kernels.gemm.engine import FMA32, ROWS, WEIGHTS, Engine, named, ta
 from samebits.tensor import Tensor
 
 FORMAT = "samebits-panels-2"
+# No memory holds so many, and layouts count no further where an extent is 0.
+_MOST_ELEMENTS = 1 << 57
 
 
 def size_elements(k: int, n: int, nr: int, engine: Engine) -> int:
@@ -60,6 +62,7 @@ class PackedMatrix:
         """
         shape = self.shape if type(self.shape) is tuple else ()
         is_shape = len(shape) >= 2 and all(type(x) is int and x >= 0 for x in shape)
+        is_shape = is_shape and math.prod(max(x, 1) for x in shape) < _MOST_ELEMENTS
         _check(is_shape, "shape", self.shape, "that of a matrix")
         _check(type(self.nr) is int and self.nr >= 1, "nr", self.nr, "an integer of at least 1")
         _check(type(self.isa) is str, "isa", self.isa, "the name of an Isa row")
@@ -111,7 +114,7 @@ def _restored(
     words: npt.NDArray[Any], shape: tuple[int, ...], nr: int, isa: str, dtype: DType, engine: str, format: str
 ) -> PackedMatrix:
     _check(type(format) is str and format == FORMAT, "format", format, repr(FORMAT))
-    is_words = type(words) is np.ndarray and words.dtype in (row.word.numpy for row in (*ROWS, *WEIGHTS))
+    is_words = isinstance(words, np.ndarray) and words.dtype in (row.word.numpy for row in (*ROWS, *WEIGHTS))
     _check(is_words, "words", getattr(words, "dtype", type(words)), "an array of an engine's words")
     tensor = Tensor.empty(words.shape, words.dtype)
     tensor.numpy()[...] = words
