@@ -61,6 +61,19 @@ def test_bits_on_every_row_and_its_interpreter(isa: Isa) -> None:
 
 
 @pytest.mark.parametrize("isa", COMPILED_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("lie", LIES)
+def test_floats_that_are_widened_beside_float64(isa: Isa, lie: str) -> None:
+    """A weight of every width that float64 takes is not turned as one of its own is."""
+    a, b = draw(2, 135).astype(np.float64), draw(135, 19, seed=1)
+    for kind in (np.float32, ml_dtypes.bfloat16, np.float16):
+        w = lying(b.astype(kind), lie)
+        for m in (1, 2):
+            with sb.use_isa(isa):
+                assert "form: streamed" in str(sb.plan_matmul(a[:m], w))
+                assert same(sb.matmul(a[:m], w), reference(a[:m], b.astype(kind).astype(np.float64)))
+
+
+@pytest.mark.parametrize("isa", COMPILED_ROWS, ids=lambda row: row.name)
 def test_bits_ignore_strips_threads_and_blocks(isa: Isa, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "_STRIP", 100)
     monkeypatch.setattr(choice, "_STRIP_DOWN", 50)

@@ -55,8 +55,11 @@ class Shape:
         vectors = max(1, min(2, isa.registers // 2 // deep))
         columns = side = lanes
         piece = _PIECE_BYTES // words.word.size_bytes
-        few = {float32: FEW_ROWS, float64: _FEW_DOUBLES if near else 0, bfloat16: FEW_HALVES}.get(words.source, 0)
-        pieces = rows <= few and words.element in (float32, float64) and lanes % (piece * _PIECES) == 0
+        few = {
+            (float32, float32): FEW_ROWS, (float64, float64): _FEW_DOUBLES if near else 0,
+            (bfloat16, float32): FEW_HALVES,
+        }.get((words.source, words.element), 0)  # fmt: skip
+        pieces = 0 < rows <= few and lanes % (piece * _PIECES) == 0
         if pieces:
             columns, side = piece * _PIECES, _PIECE_BYTES // words.pointer.size_bytes
         high = min(rows, cls.highest(side, isa))
