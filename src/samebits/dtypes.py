@@ -16,7 +16,7 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-from samebits.errors import DTypeError, message
+from samebits.errors import DTypeError, message, shown
 
 Kind = Literal["float", "int", "uint", "bool"]
 NanRule = Literal["ieee", "all_ones", "negative_zero", "none"]
@@ -286,15 +286,15 @@ def of(x: object) -> DType:
         found = _BY_NUMPY.get(np.dtype(x)) if x not in _ABSTRACT else None
     else:
         # torch names its dtypes torch.<name>; a JAX scalar type carries a NumPy dtype, as a value of one would.
-        inner = getattr(x, "dtype", None)
+        inner, spelled = getattr(x, "dtype", None), shown(x)
         if isinstance(inner, np.dtype) and isinstance(x, type):
             found = _BY_NUMPY.get(inner)
         else:
-            found = _BY_NAME.get(str(x).removeprefix("torch.")) if str(x).startswith("torch.") else None
+            found = _BY_NAME.get(spelled.removeprefix("torch.")) if spelled.startswith("torch.") else None
     if found is None:
         raise DTypeError(
             message(
-                "dtypes.of", "dtype", "", repr(x), "a row of dtypes.ROWS", "pass one of its names, such as 'float32'"
+                "dtypes.of", "dtype", "", shown(x), "a row of dtypes.ROWS", "pass one of its names, such as 'float32'"
             )
         )
     return found

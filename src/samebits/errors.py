@@ -79,6 +79,17 @@ class UnsupportedModelError(ModelError):
     """A model is valid, and needs an operator, type or option that is not there."""
 
 
+_ENDLESS = "a number of too many digits to show"
+
+
+def shown(value: object) -> str:
+    """repr(value), or where Python refuses to write so many digits (sys.get_int_max_str_digits), that."""
+    try:
+        return repr(value)
+    except ValueError:
+        return _ENDLESS
+
+
 def message(call: str, operand: str, fact: str, actual: object, expected: object, remedy: str) -> str:
     """`<call>: <operand> <fact> is <actual>, must be <expected>; <remedy>`.
 
@@ -92,6 +103,7 @@ def message(call: str, operand: str, fact: str, actual: object, expected: object
     """
     subject = f"{operand} {fact}" if fact else operand
     try:
-        return f"{call}: {subject} is {actual}, must be {expected}; {remedy}"
-    except ValueError:  # sys.get_int_max_str_digits
-        return f"{call}: {subject} is a number of too many digits to show, must be {expected}; {remedy}"
+        given = str(actual)
+    except ValueError:
+        given = _ENDLESS
+    return f"{call}: {subject} is {given}, must be {expected}; {remedy}"

@@ -149,6 +149,27 @@ def closed():
             f"matmul: alpha is beyond float64, must be {WITHIN}; pass float('inf') for more",
         ),
         (
+            lambda x: sb.matmul(x, x.T, out_dtype=10**5000),
+            sb.DTypeError,
+            (
+                "matmul: out_dtype is a number of too many digits to show, must be a row of dtypes.ROWS; "
+                "pass one of its names, such as 'float32'"
+            ),
+        ),
+        (
+            lambda x: sb.matmul(x, x.T, threads=10**5000),
+            sb.OptionError,
+            (
+                "matmul: threads is a number of too many digits to show, must be an integer from 1 to 255; "
+                "leave it out for every core"
+            ),
+        ),
+        (
+            lambda x: sb.matmul(x, x.T, activation=np.zeros(2)),
+            sb.OptionError,
+            ("matmul: activation is array([0., 0.]), must be one of ('erf', 'exp', 'gelu', 'relu'); apply it after"),
+        ),
+        (
             lambda x: sb.cast(x, "float7"),
             sb.DTypeError,
             "cast: dtype is 'float7', must be a row of dtypes.ROWS; pass one of its names, such as 'float32'",

@@ -26,6 +26,7 @@ from samebits.errors import (
     SamebitsError,
     ShapeError,
     message,
+    shown,
 )
 from samebits.kinds import Kind, kind_of, to_kind
 from samebits.layout import Shape
@@ -135,7 +136,7 @@ class Call:
         Raises:  OptionError if it is no real number, or beyond float64.
         """
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise OptionError(message(self.name, name, "", repr(value), "a number", "pass a float"))
+            raise OptionError(message(self.name, name, "", shown(value), "a number", "pass a float"))
         try:
             number = float(value)
         except OverflowError:
@@ -155,7 +156,7 @@ class Call:
             return dtypes.of(x)
         except DTypeError:
             remedy = "pass one of its names, such as 'float32'"
-            raise DTypeError(message(self.name, name, "", repr(x), "a row of dtypes.ROWS", remedy)) from None
+            raise DTypeError(message(self.name, name, "", shown(x), "a row of dtypes.ROWS", remedy)) from None
 
     def sized(self, work: int, unit: str) -> int:
         """How many threads share this much work: one where a second would cost more than it gives."""
@@ -264,4 +265,4 @@ def check_threads(name: str, threads: int | None) -> int:
     if isinstance(threads, int | np.integer) and not isinstance(threads, bool) and 1 <= threads <= MAX_THREADS:
         return int(threads)
     expected = f"an integer from 1 to {MAX_THREADS}"
-    raise OptionError(message(name, "threads", "", repr(threads), expected, "leave it out for every core"))
+    raise OptionError(message(name, "threads", "", shown(threads), expected, "leave it out for every core"))

@@ -12,7 +12,7 @@ from typing import Any
 from samebits import dtypes, tuning
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, message
+from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, message, shown
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import SB1, Contraction, Panels, PerBlock, Spec
@@ -75,7 +75,7 @@ def matmul(
     """
     call = Call("matmul", a, threads)
     if plan is not None and not isinstance(plan, Plan):
-        raise OptionError(message("matmul", "plan", "", repr(plan), "a Plan", "make it with plan_matmul"))
+        raise OptionError(message("matmul", "plan", "", shown(plan), "a Plan", "make it with plan_matmul"))
     product = Product(call, a, b, spec, a_dtype)
     b_scale, b_zero_point = product.blocks(b_scale, b_zero_point, b_group)
     product.zero_points(a_zero_point, b_zero_point)

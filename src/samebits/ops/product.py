@@ -15,7 +15,7 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, message
+from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, message, shown
 from samebits.kernels import gemm
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import engine as engines
@@ -52,7 +52,7 @@ class Product:
         self, call: Call, a: Any, b: Any, spec: Spec = SB1, a_dtype: Any = None, names: Names = MATMUL
     ) -> None:
         if not isinstance(spec, Spec):
-            raise OptionError(message(call.name, "spec", "", repr(spec), "a Spec", "leave it out for sb1"))
+            raise OptionError(message(call.name, "spec", "", shown(spec), "a Spec", "leave it out for sb1"))
         self.call, self.names, self.spec = call, names, spec
         packed = b if isinstance(b, gemm.PackedMatrix) else None
         x = operand(call, names.a, a)
@@ -373,8 +373,8 @@ def _batch(call: Call, names: Names, x: _Shape, y: _Shape) -> _Shape:
 def _activation(call: Call, name: str | None) -> Any:
     if name is None:
         return None
-    if name not in elementwise.ACTIVATIONS:
+    if not isinstance(name, str) or name not in elementwise.ACTIVATIONS:
         raise OptionError(
-            message(call.name, "activation", "", repr(name), f"one of {elementwise.ACTIVATIONS}", "apply it after")
+            message(call.name, "activation", "", shown(name), f"one of {elementwise.ACTIVATIONS}", "apply it after")
         )
     return elementwise.activation(name)

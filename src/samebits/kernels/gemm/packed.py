@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits.dtypes import DType, float32
-from samebits.errors import PlanError, ShapeError, message
+from samebits.errors import PlanError, ShapeError, message, shown
 from samebits.kernels.gemm.choice import size_words
 from samebits.kernels.gemm.contraction import Panels
 from samebits.kernels.gemm.engine import FMA32, ROWS, WEIGHTS, Engine, named, takes
@@ -107,7 +107,7 @@ class PackedMatrix:
 
 def _check(is_right: bool, fact: str, actual: object, expected: str) -> None:
     if not is_right:
-        raise PlanError(message("PackedMatrix", fact, "", repr(actual), expected, "pack the matrix again"))
+        raise PlanError(message("PackedMatrix", fact, "", shown(actual), expected, "pack the matrix again"))
 
 
 def _restored(
