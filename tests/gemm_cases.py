@@ -82,7 +82,10 @@ def _more() -> Iterator[Kind]:
     for name in ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fnuz", "e5m2fnuz"):
         yield Kind(dtypes.of(f"float8_{name}"), dtypes.of(f"float8_{name}"))
     yield Kind(dtypes.float6_e3m2fn, dtypes.float6_e3m2fn)
-    for a, b in (("float32", "float8_e4m3fnuz"), ("float8_e5m2fnuz", "bfloat16"), ("float6_e3m2fn", "float4_e2m1fn")):
+    for a, b in (
+        ("float32", "float8_e4m3fnuz"), ("float8_e5m2fnuz", "bfloat16"), ("float6_e3m2fn", "float4_e2m1fn"),
+        ("float64", "float32"), ("float32", "bfloat16"),
+    ):  # fmt: skip
         yield Kind(dtypes.of(a), dtypes.of(b))
     for a, b, zeros in (
         ("int2", "int2", (False, False)), ("uint4", "uint4", (True, True)), ("uint4", "int8", (True, True)),
