@@ -88,7 +88,7 @@ class _Text:
             block = pack.Block(d.words[1], d.b, self.width, self.width, self.lanes, k_is_row=True)
             self.pack_b = pack.emit_panel(b, block)
             walk = self._dot if d.engine.exact else self._walk
-            self.walks = {high: walk(high) for high in {h for _, h in self._parts()}}
+            self.walks = {high: walk(high) for high in {h for _, h in self._bands()}}
         self.seal = self._seal()
         self.block_a = b.scratch(d.engine.word)
         self.block_b = b.scratch(d.engine.word, b.index("scratch_b"))
@@ -98,8 +98,8 @@ class _Text:
         self.p = b.cast(b.offset(tile, self.step * d.rows), d.engine.accumulator)
         self.zeros = b.offset(self.p, self.step * d.rows)
 
-    def _parts(self) -> list[tuple[int, int]]:
-        """(first row, rows) of the parts of A that one walk serves."""
+    def _bands(self) -> list[tuple[int, int]]:
+        """(first row, rows) of the bands of A, each what one walk serves."""
         rows, high = self.d.rows, self.shape.high
         count = -(-rows // high)
         cuts = [rows * i // count for i in range(count + 1)]
@@ -401,7 +401,7 @@ class _Text:
         side."""
         b, d = self.b, self.d
         column = b.index("b_column")
-        for low, high in self._parts():
+        for low, high in self._bands():
             a, t = b.offset(self.block_a, low * d.pitch + k), b.offset(self.t, low * self.step + j)
             b.call(self.walks[high], a, x, column, wide, columns, lone, chunks, whole, self.block_b, rest, t, self.step)
 
