@@ -66,6 +66,14 @@ def test_integers_share_k_unless_all_columns_must_be_summed(isa: Isa) -> None:
         assert_bits(got, due.astype(got.dtype), (left, zeros))
 
 
+def test_the_interpreter_joins_what_its_tasks_share() -> None:
+    a, b = gemm_cases.values(dtypes.float32, 2, 300), gemm_cases.values(dtypes.float32, 300, 3, seed=1)
+    with sb.use_isa("numpy"):
+        plan = sb.plan_matmul(a, b, threads=3)
+        assert parts(plan) == 3
+        assert_bits(sb.matmul(a, b, plan=plan), reference(a, b))
+
+
 def test_gradients_of_many_rows_share_them() -> None:
     x, dy, old = (gemm_cases.values(dtypes.float32, *shape) for shape in ((2000, 9), (2000, 5), (5, 9)))
     for start in (None, old):

@@ -1,4 +1,4 @@
-"""The choices of a plan: orientation, engine, tile, form, cache blocks, and how tasks share the work.
+"""The choices of a plan: orientation, engine, tile, form, cache blocks; `tasks` says how threads share the work.
 
 `choose` is pure; what it did not take it lists with the reason. Every choice gives the same bits.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, float32, float64, int8, int16
 from samebits.errors import OptionError, PlanError, message
-from samebits.kernels.gemm import checks, tiles
+from samebits.kernels.gemm import checks, tasks, tiles
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Spec
 from samebits.kernels.gemm.engine import FMA32, Engine
@@ -20,7 +20,7 @@ from samebits.kernels.gemm.macrokernel import DECODED, PACKED
 from samebits.kernels.gemm.microkernel import UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.pack import COPIED_VECTORS, kind
-from samebits.kernels.gemm.strip import FEW_HALVES, Shape, near
+from samebits.kernels.gemm.strip import FEW_HALVES, Shape
 from samebits.kernels.gemm.tiles import Rows, Tile
 from samebits.kernels.gemm.tuned import SHIPPED, Sizes, Tuned, row_for
 from samebits.kernels.gemm.words import Words
@@ -44,11 +44,8 @@ _DOWN_ROWS = 640
 # Micropanels of a block of A where C would be kept in scratch between blocks of K: fewer visits to it pay for reading B
 # more often (512 x 3072 x 768 of bfloat16, packed, KC 768 with MC 132: 205 GFLOP/s, KC 1536 with MC 60: 213).
 _FEW_PANELS = 4
-# What is kept of C in scratch is visited once a block of K and asked for ahead: the third cache will do; what it has no
-# room for costs another packing of A (256 x 4096 x 4096 of bfloat16: 209 GFLOP/s with 256 KB and 214 with 2 MB).
-_KEPT_BYTES = 2048 * 1024
 # Staged panels of B that stay in the third cache until they are used.
-_CACHED_BYTES = 8 * 1024 * 1024
+_ROUND_BYTES = 8 * 1024 * 1024
 # Up to so many rows B is read where it lies: packing it would cost more than the sums (24 x 4096 x 4096: 6.6 GB/s of B
 # streamed and 4.7 packed on the way). Where a word holds several elements packing pays sooner.
 _STREAMED_ROWS, _STREAMED_ALWAYS = 24, 8
@@ -64,10 +61,6 @@ _ROW_WORDS, _COLUMN_WORDS = 5, 20
 _SUMMED = 1 << 16
 # More rows than always may turn squares of B as often, once for as many rows as registers hold.
 _TURNED = 2
-# Columns of a strip: as long runs as B has, where its rows are contiguous, while the sums stay in the second cache.
-_STRIP, _STRIP_BYTES, _STRIP_DOWN = 4096, 256 * 1024, 256
-# What sums of parts of K may take.
-_PARTS_BYTES = 64 * 1024 * 1024
 # Panels that are packed together just before their use, and what they may take of the second cache.
 GROUP, _GROUP_BYTES = 8, 256 * 1024
 
@@ -215,9 +208,12 @@ def choose(
     wide = tiles.columns(rows.heights[0], tile, isa)
     panels = -(-c.n // nr)
     in_scratch = kept and steps > kc
-    m_blocks, n_step = _share(c, rows, panels, wide, threads, form, blocks, nr, in_scratch, engine.total.size_bytes)
+    kept_bytes = engine.total.size_bytes if in_scratch else 0
+    m_blocks, n_step = tasks.blocks_of(
+        c, rows, panels, wide, threads, form == FUSED, blocks.mc, min(panels, blocks.nc // nr), nr, kept_bytes
+    )
     if form == STREAMED:
-        m_blocks, n_step = 1, _strip(c, isa, engine, panels, threads, nr)
+        m_blocks, n_step = 1, tasks.strip(c, isa, engine, words[1], panels, threads, nr)
     group = wide
     if form == FUSED:
         # Panels of weights follow each other as a panel's rows do (128 x 4096 x 4096: 191 GFLOP/s by 8, 195 by 1).
@@ -229,8 +225,8 @@ def choose(
         room = max(wide, _staged_bytes(c, whole * panels, sizes) // max(1, whole) // wide * wide)
         n_step = min(n_step, room)
         round_panels = room // n_step * n_step
-    tasks = math.prod(c.batch) * m_blocks * -(-panels // n_step)
-    parts, part_steps = _parts(c, engine, words, threads, tasks, chunk, panels * nr)
+    of_all_k = math.prod(c.batch) * m_blocks * -(-panels // n_step)
+    parts, part_steps = tasks.parts(c, engine, words[0], threads, of_all_k, chunk, panels * nr)
     return Choice(
         c=c, order=order, isa=isa, threads=threads, engine=engine, words=words,
         checked=_checked(c, engine), tile=tile, rows=rows, wide=wide,
@@ -395,8 +391,8 @@ def _not_streamed(c: Contraction, words: tuple[Words, Words], most: int) -> str 
 def _staged_bytes(c: Contraction, whole: int, sizes: Sizes) -> int:
     """What a round of staged panels may take of `whole` bytes: a part of the third cache, where packing A again for
     each round costs less than panels that go through memory (512 x 4096 x 4096 of bfloat16: 198 and 203 GFLOP/s)."""
-    rounds = -(-whole // _CACHED_BYTES)
-    return min(sizes.staged_bytes, _CACHED_BYTES if (rounds - 1) * c.m <= c.n else whole)
+    rounds = -(-whole // _ROUND_BYTES)
+    return min(sizes.staged_bytes, _ROUND_BYTES if (rounds - 1) * c.m <= c.n else whole)
 
 
 def _runs_down(c: Contraction) -> bool:
@@ -413,61 +409,3 @@ def _checked(c: Contraction, engine: Engine) -> bool:
 def _chunk(c: Contraction, engine: Engine) -> int:
     """Words of a chunk; one longer than K is as long as K, rounded, so that kernels are shared."""
     return min(c.spec.chunk // engine.depth, -(-max(engine.steps(c.k), 1) // _KC_LEAST) * _KC_LEAST)
-
-
-def _strip(c: Contraction, isa: Isa, engine: Engine, panels: int, threads: int, nr: int) -> int:
-    """Panels of a strip of columns: equally many strips for each thread."""
-    assert isinstance(c.b, Matrix)  # streamed
-    columns = _STRIP_DOWN
-    if kind(c.b) == "copy":
-        columns = min(_STRIP, _STRIP_BYTES // (2 * max(1, c.m) * engine.total.size_bytes))
-    strips = -(-panels * nr // columns)
-    if math.prod(c.batch) % threads:
-        strips = -(-strips // threads) * threads
-    words = words_of(engine, c.a.dtype, c.b.dtype)[1]
-    shape = Shape.of(c.m, engine.lanes(isa), isa, words, near(c.n * c.k * words.pointer.size_bytes))
-    whole = math.lcm(shape.unit(kind(c.b), engine.lanes(isa)), nr) // nr
-    return max(1, -(-panels // max(1, strips * whole))) * whole
-
-
-def _parts(
-    c: Contraction, engine: Engine, words: tuple[Words, Words], threads: int, tasks: int, chunk: int, columns: int
-) -> tuple[int, int]:
-    """(parts of K, words of each): segments; else, where C has fewer tasks than there are threads, chunks, unless their
-    sums, of `columns` columns, would take too much. Integers need no order, so they take fewer parts."""
-    steps = engine.steps(c.k)
-    if c.spec.segments > 1:
-        first, last = c.spec.bounds(c.k)[0]
-        return c.spec.segments, engine.steps(last - first)
-    if engine.exact:
-        chunk *= max(1, -(-steps // (2 * threads * chunk)))
-    count = -(-steps // chunk)
-    size_bytes = count * math.prod(c.batch) * c.m * columns * engine.total.size_bytes
-    # A zero point or an offset of A is taken away with the sums of B's columns, which are of all of K.
-    if tasks < threads <= count and size_bytes <= _PARTS_BYTES and c.zeros[0] is None and not words[0].offset:
-        return count, chunk
-    return 1, steps
-
-
-def _share(
-    c: Contraction, rows: Rows, panels: int, wide: int, threads: int, form: str, blocks: Blocks, nr: int,
-    in_scratch: bool, size: int,
-) -> tuple[int, int]:  # fmt: skip
-    """(blocks of M, panels of a task): cache blocks, made smaller until every thread has a few, and equally many."""
-    m_step, n_step = max(1, round(blocks.mc / rows.heights[0])), max(1, min(panels, blocks.nc // nr))
-    if in_scratch:
-        height = m_step * rows.heights[0]
-        n_step = max(1, min(n_step, _KEPT_BYTES // (size * height * nr)))
-    m_blocks = max(1, -(-rows.panels // m_step))
-    if form != FUSED and threads > 1 and math.prod(c.batch) % threads:
-        # Two a thread at least, and as many for each: the rows of one block more or less are a tenth of the time.
-        m_blocks = max(1, min(rows.panels, max(2, -(-m_blocks // threads)) * threads))
-    tasks = m_blocks * math.prod(c.batch)
-    wanted = threads * 2 if threads > 1 else 1
-    if form != FUSED and rows.panels % threads:
-        # Threads cannot have equally many micropanels, halves of N make up for it (512 cubed on 2 threads, 43 of them:
-        # 207 GFLOP/s in 4 tasks, 212 in 8). As each task packs A, it does not pay where they can (768 cubed: 211, 208).
-        wanted *= 2
-    if 0 < tasks < wanted:
-        n_step = min(n_step, max(1, -(-panels // -(-wanted // tasks))))
-    return m_blocks, -(-n_step // wide) * wide

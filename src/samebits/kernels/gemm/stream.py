@@ -198,6 +198,8 @@ class _Text:
                 """The sums of each (column, chunk) and `rest` packed words; `beyond`: see `_asks`, 0 for next lines."""
                 acc = [[b.constant(0, held, columns)] * high for _ in chains]
                 squares = 1 if beyond else line // side
+                # Chains of one chunk take the same factors of A, if registers hold these beside the sums, a square and
+                # what turning it takes.
                 shares = not beyond and high * (len(chains) + side) + 5 * side <= b.isa.registers
                 for s in b.loop(0, whole, side * squares, carry=acc):
                     asks = self._asks(column, chains, beyond, s) if beyond else []

@@ -1,0 +1,80 @@
+"""How C and K become tasks: blocks of C that threads share equally, strips of columns, parts of K."""
+
+from __future__ import annotations
+
+import math
+
+from samebits.codegen.isa import Isa
+from samebits.kernels.gemm.contraction import Contraction, Matrix
+from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.pack import kind
+from samebits.kernels.gemm.strip import Shape, near
+from samebits.kernels.gemm.tiles import Rows
+from samebits.kernels.gemm.words import Words
+
+# What is kept of C in scratch is visited once a block of K and asked for ahead: the third cache will do; what it has no
+# room for costs another packing of A (256 x 4096 x 4096 of bfloat16: 209 GFLOP/s with 256 KB and 214 with 2 MB).
+_KEPT_BYTES = 2048 * 1024
+# Columns of a strip: as long runs as B has, where its rows are contiguous, while the sums stay in the second cache.
+_STRIP, _STRIP_BYTES, _STRIP_DOWN = 4096, 256 * 1024, 256
+# What sums of parts of K may take.
+_PARTS_BYTES = 64 * 1024 * 1024
+
+
+def blocks_of(
+    c: Contraction, rows: Rows, panels: int, wide: int, threads: int, is_fused: bool, mc: int, nc: int, nr: int,
+    kept_bytes: int,
+) -> tuple[int, int]:  # fmt: skip
+    """(blocks of M, panels of a task): cache blocks of `mc` rows and `nc` panels, made smaller until every thread has a
+    few, and equally many. `kept_bytes`: of each element that a task keeps in scratch between blocks of K."""
+    m_step, n_step = max(1, round(mc / rows.heights[0])), max(1, nc)
+    if kept_bytes:
+        height = m_step * rows.heights[0]
+        n_step = max(1, min(n_step, _KEPT_BYTES // (kept_bytes * height * nr)))
+    m_blocks = max(1, -(-rows.panels // m_step))
+    if not is_fused and threads > 1 and math.prod(c.batch) % threads:
+        # Two a thread at least, and as many for each: the rows of one block more or less are a tenth of the time.
+        m_blocks = max(1, min(rows.panels, max(2, -(-m_blocks // threads)) * threads))
+    tasks = m_blocks * math.prod(c.batch)
+    wanted = threads * 2 if threads > 1 else 1
+    if not is_fused and rows.panels % threads:
+        # Threads cannot have equally many micropanels, halves of N make up for it (512 cubed on 2 threads, 43 of them:
+        # 207 GFLOP/s in 4 tasks, 212 in 8). As each task packs A, it does not pay where they can (768 cubed: 211, 208).
+        wanted *= 2
+    if 0 < tasks < wanted:
+        n_step = min(n_step, max(1, -(-panels // -(-wanted // tasks))))
+    return m_blocks, -(-n_step // wide) * wide
+
+
+def strip(c: Contraction, isa: Isa, engine: Engine, words: Words, panels: int, threads: int, nr: int) -> int:
+    """Panels of a strip of columns, whose elements become `words`: equally many strips for each thread."""
+    assert isinstance(c.b, Matrix)  # streamed
+    columns = _STRIP_DOWN
+    if kind(c.b) == "copy":
+        columns = min(_STRIP, _STRIP_BYTES // (2 * max(1, c.m) * engine.total.size_bytes))
+    strips = -(-panels * nr // columns)
+    if math.prod(c.batch) % threads:
+        strips = -(-strips // threads) * threads
+    shape = Shape.of(c.m, engine.lanes(isa), isa, words, near(c.n * c.k * words.pointer.size_bytes))
+    whole = math.lcm(shape.unit(kind(c.b), engine.lanes(isa)), nr) // nr
+    return max(1, -(-panels // max(1, strips * whole))) * whole
+
+
+def parts(
+    c: Contraction, engine: Engine, words: Words, threads: int, tasks: int, chunk: int, columns: int
+) -> tuple[int, int]:
+    """(parts of K, words of each): segments; else, where C has fewer `tasks` than there are threads, chunks, unless
+    their sums, of `columns` columns, would take too much. Integers need no order, so they take fewer parts. `words`:
+    what elements of A become."""
+    steps = engine.steps(c.k)
+    if c.spec.segments > 1:
+        first, last = c.spec.bounds(c.k)[0]
+        return c.spec.segments, engine.steps(last - first)
+    if engine.exact:
+        chunk *= max(1, -(-steps // (2 * threads * chunk)))
+    count = -(-steps // chunk)
+    size_bytes = count * math.prod(c.batch) * c.m * columns * engine.total.size_bytes
+    # A zero point or an offset of A is taken away with the sums of B's columns, which are of all of K.
+    if tasks < threads <= count and size_bytes <= _PARTS_BYTES and c.zeros[0] is None and not words.offset:
+        return count, chunk
+    return 1, steps
