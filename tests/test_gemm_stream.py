@@ -17,7 +17,7 @@ import samebits as sb
 from samebits.codegen.isa import ROWS, Isa
 from samebits.dtypes import bfloat16, float8_e4m3fn, int8
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, Spec, choice, reference, strip
+from samebits.kernels.gemm import Contraction, Matrix, Spec, choice, reference, strip, tasks
 from samebits.kernels.gemm.reference import integers
 
 Array = np.ndarray[Any, Any]
@@ -75,8 +75,8 @@ def test_floats_that_are_widened_beside_float64(isa: Isa, lie: str) -> None:
 
 @pytest.mark.parametrize("isa", COMPILED_ROWS, ids=lambda row: row.name)
 def test_bits_ignore_strips_threads_and_blocks(isa: Isa, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_STRIP", 100)
-    monkeypatch.setattr(choice, "_STRIP_DOWN", 50)
+    monkeypatch.setattr(tasks, "_STRIP", 100)
+    monkeypatch.setattr(tasks, "_STRIP_DOWN", 50)
     gemm.plan.cache_clear()
     for m in (1, 6):
         a, b = draw(m, 300), draw(300, 333, seed=1)

@@ -11,6 +11,8 @@ from samebits.codegen.llvm_shuffles import Shuffles
 from samebits.codegen.ssa import Index, Pointer, Vector, element_type, literal, operand, part_type, split
 from samebits.dtypes import DType
 
+_REGISTER_BITS = (128, 256, 512)
+
 
 class Memory(Shuffles):
     """Words that touch memory; positions count elements of the pointer's dtype."""
@@ -20,8 +22,13 @@ class Memory(Shuffles):
 
     def anchor(self, p: Pointer, after: Sequence[Vector] = ()) -> Pointer:
         # Nothing, but that LLVM does not know so. Else it keeps a pointer for each of 24 columns, on the stack, and
-        # hoists so many loads that it spills.
-        held = [f"{kind} {part}" for v in after for kind, part in v.kinds()]
+        # hoists so many loads that it spills. Parts of no register's size have no place in such a constraint.
+        held = [
+            f"{part_type(v.lane, size)} {part}"
+            for v in after
+            for part, size in zip(v.parts, v.sizes, strict=True)
+            if size == 1 or size * v.dtype.width_bits in _REGISTER_BITS
+        ]
         operands = ", ".join([f"ptr {p.name}", *held])
         made = self.w.value(f'call ptr asm "", "=r,0{",X" * len(held)}"({operands})')
         return Pointer(made, p.dtype, p.aligned)
