@@ -17,9 +17,9 @@ bfloat16 as it lies, 4 to 8 rows: it is packed into pairs first, as steps of flo
 of the time. It goes on at 20 to 30 GB/s in caches, as a copy in the same order would: it waits for lines, not for
 shuffles.
 Two threads: torch's wake for some milliseconds after the pause before each turn, so what its short calls show is not
-its kernels (0.3 to 30 GFLOP/s in bfloat16, sums of rows). One row as it lies in a near cache gains nothing from a
-second thread yet (768 squared: 33 GB/s beside 55 with one), and 512 rows of bfloat16 as they lie are 4 tasks, of which
-each packs A.
+its kernels (0.3 to 30 GFLOP/s in bfloat16, sums of rows). One row of 768 squared is below the 2^20 products from which
+work is shared, so a second thread does nothing for it; why one gives little to 3072 x 768 as it lies is not found.
+512 rows of bfloat16 as they lie are 4 tasks, of which each packs A.
 `python benches/gemm_shapes.py`
 """
 
