@@ -208,12 +208,13 @@ def choose(
     wide = tiles.columns(rows.heights[0], tile, isa)
     panels = -(-c.n // nr)
     in_scratch = kept and steps > kc
-    kept_bytes = engine.total.size_bytes if in_scratch else 0
-    m_blocks, n_step = tasks.blocks_of(
-        c, rows, panels, wide, threads, form == FUSED, blocks.mc, min(panels, blocks.nc // nr), nr, kept_bytes
-    )
     if form == STREAMED:
         m_blocks, n_step = 1, tasks.strip(c, isa, engine, words[1], panels, threads, nr)
+    else:
+        kept_bytes = engine.total.size_bytes if in_scratch else 0
+        m_blocks, n_step = tasks.blocks_of(
+            c, rows, panels, wide, threads, form == FUSED, blocks.mc, min(panels, blocks.nc // nr), nr, kept_bytes
+        )
     group = wide
     if form == FUSED:
         # Panels of weights follow each other as a panel's rows do (128 x 4096 x 4096: 191 GFLOP/s by 8, 195 by 1).

@@ -1,6 +1,7 @@
 """How much of B a streamed product works on at once: what registers hold, and what the cache that B is in likes.
 
-`stream` walks a strip of columns by these numbers, and `plan` and `choice` cut strips by them. Start at `Shape`.
+`stream` walks a strip of columns by these numbers, `tasks` cuts strips and `plan` their scratch by them, and `choice`
+streams as many rows of A as they allow. Start at `Shape`.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _WAYS, _WAY_BYTES = 8, 4096
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How B is walked. Across its rows: `deep` of them at once, `vectors` side by side. Down its columns: for `high`
-    rows of A, `columns` at a time, turned in squares of `side` words, `groups` of them at once where chunks are not;
-    before those, where B is near, `wide` columns at a time."""
+    rows of A, `columns` at a time, turned in squares of `side` words, `piece` columns apiece if not 0, `groups` of them at
+    once where chunks are not; before those, where B is near, `wide` columns at a time."""
 
     deep: int
     vectors: int
