@@ -37,8 +37,8 @@ _WAYS, _WAY_BYTES = 8, 4096
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How B is walked. Across its rows: `deep` of them at once, `vectors` side by side. Down its columns: for `high`
-    rows of A, `columns` at a time, turned in squares of `side` words, `piece` columns apiece if not 0, `groups` of them at
-    once where chunks are not; before those, where B is near, `wide` columns at a time."""
+    rows of A, `columns` at a time, turned in squares of `side` words, `piece` columns apiece if not 0, `groups` of
+    them at once where chunks are not; before those, where B is near, `wide` columns at a time."""
 
     deep: int
     vectors: int
