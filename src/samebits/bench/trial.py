@@ -130,7 +130,7 @@ class Workbench:
                 right = self._packed(call, problem, b, engine, tuned, fill=fill)
             product = Product(call, a, right, SB1)
             product.finish(None, None, 1.0, None, 1.0, None, None)
-            threads = call.sized(product.work, "products")
+            threads = call.sized(product.contraction.work, "products")
         form = candidate.form if candidate else None
         engine_name = None if problem.packed else name
         plan = gemm.plan(product.contraction, isa, threads, form=form, engine=engine_name, tuned=tuned)

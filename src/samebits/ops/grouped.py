@@ -68,7 +68,7 @@ def grouped_matmul(
     product.finish(one, None, 1.0, None, 1.0, out_dtype, out, may_be_added=False)
     made, used = product.target, sum(sizes)
     if made.size:
-        threads = call.sized(product.work, "products")
+        threads = call.sized(product.contraction.work, "products")
         parts = product.names.planned(call.name, lambda: _parts(product, y, addend, sizes, threads))
         series.run(parts, threads)
         if used < product.m:

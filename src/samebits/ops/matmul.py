@@ -91,7 +91,7 @@ def multiplied(product: Product, out: Any, plan: Plan | None = None) -> Any:
     obeyed = product.names.planned(call.name, lambda: _obeyed(plan, contraction)) if plan else None
     made = product.target
     if made.size:
-        threads = call.sized(product.work, "products")
+        threads = call.sized(product.contraction.work, "products")
         planned = product.names.planned
         call.run(obeyed or planned(call.name, lambda: _prepared(contraction, call.isa, threads)), *product.operands)
     return call.result(made if made.shape == product.seen else made.reshape(product.seen), out)
@@ -126,7 +126,7 @@ def plan_matmul(
     product.scales(a_scale, b_scale)
     product.requantise(out_scale, out_zero_point, out_dtype)
     product.finish(bias, activation, alpha, c, beta, out_dtype, out)
-    threads = call.sized(product.work, "products")
+    threads = call.sized(product.contraction.work, "products")
     tuned = tuning.rows(call.isa)
     return product.names.planned(call.name, lambda: gemm.plan(product.contraction, call.isa, threads, tuned=tuned))
 

@@ -6,7 +6,6 @@ Start at `Product`; everything below it is the gemm room's.
 from __future__ import annotations
 
 import functools
-import math
 import numbers
 from dataclasses import replace
 from typing import Any
@@ -105,11 +104,6 @@ class Product:
             expected = " or ".join(row.name for row in _HALVES)
             raise DTypeError(message(name, "a", "dtype", own.name, f"{expected} beside a_dtype", "leave a_dtype out"))
         return dtype
-
-    @property
-    def work(self) -> int:
-        """Products of elements."""
-        return self.m * self.n * max(self.k, 1) * math.prod(self.batch)
 
     @property
     def is_exact(self) -> bool:

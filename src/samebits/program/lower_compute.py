@@ -103,8 +103,8 @@ def lower_contract(lowering: Lowering, node: Node) -> None:
         epilogue=description.epilogue,
         sources=tuple(_matrix(extra, (*batch, m, n)) for extra in extras),
     )
-    small = m * n * max(k, 1) * math.prod(batch) < _SMALL_PRODUCTS
-    threads, tuned = 1 if small else lowering.threads, tuning.rows(lowering.isa)
+    threads = lowering.threads if contraction.work >= _SMALL_PRODUCTS else 1
+    tuned = tuning.rows(lowering.isa)
     plan: Plan = plan_contraction(contraction, lowering.isa, threads, tuned=tuned)
     lowering.emit(plan, [left, right, *extras, out])
 

@@ -10,6 +10,7 @@ share, the sources that are matrices in their order, out. Start at `Contraction`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -166,6 +167,13 @@ class Contraction:
         """Names of the plan's operands in order; a matrix source is called by its input number."""
         matrices = [f"source {i}" for i, s in enumerate(self.sources, 1) if isinstance(s, Matrix)]
         return ("a", "b", *self.per_block, *matrices, "out")
+
+    @property
+    def work(self) -> int:
+        """Products of elements; or bytes of a and b where these are more, as where few rows wait for memory (one row of
+        float32 and 768 x 768, microseconds by one thread and two: 57 and 30)."""
+        size_bits = self.m * self.a.dtype.width_bits + self.n * self.b.dtype.width_bits
+        return math.prod(self.batch) * max(self.k, 1) * max(self.m * self.n, size_bits >> 3)
 
     @property
     def transposed(self) -> Contraction:

@@ -17,6 +17,9 @@ from samebits.kernels.gemm.words import Words
 _KEPT_BYTES = 2048 * 1024
 # Columns of a strip: as long runs as B has, where its rows are contiguous, while the sums stay in the second cache.
 _STRIP, _STRIP_BYTES, _STRIP_DOWN = 4096, 256 * 1024, 256
+# Strips of contiguous columns that each thread should have: two, and they wait for the last of four (3072 x 768, M = 1
+# and 2, microseconds: 150 and 199 by 4 strips on two threads, 121 and 150 by 8).
+_STRIPS_A_THREAD = 4
 # What sums of parts of K may take.
 _PARTS_BYTES = 64 * 1024 * 1024
 
@@ -25,8 +28,8 @@ def blocks_of(
     c: Contraction, rows: Rows, panels: int, wide: int, threads: int, is_fused: bool, mc: int, nc: int, nr: int,
     kept_bytes: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """(blocks of M, panels of a task): cache blocks of `mc` rows and `nc` panels, made smaller until every thread has a
-    few, and equally many. `kept_bytes`: of each element that a task keeps in scratch between blocks of K."""
+    """(blocks of M, panels of a task): cache blocks of `mc` rows and `nc` panels, made smaller until threads have
+    equally many. `kept_bytes`: of each element that a task keeps in scratch between blocks of K."""
     m_step, n_step = max(1, round(mc / rows.heights[0])), max(1, nc)
     if kept_bytes:
         height = m_step * rows.heights[0]
@@ -36,10 +39,12 @@ def blocks_of(
         # Two a thread at least, and as many for each: the rows of one block more or less are a tenth of the time.
         m_blocks = max(1, min(rows.panels, max(2, -(-m_blocks // threads)) * threads))
     tasks = m_blocks * math.prod(c.batch)
-    wanted = threads * 2 if threads > 1 else 1
+    # Two a thread; but each packs A, so one where that is equally many (512 x 3072 x 768 of bfloat16, B's columns
+    # contiguous, on 2 threads: 372 GFLOP/s in 4 tasks, 390 in 2).
+    wanted = threads if threads == 1 or (is_fused and tasks and threads % tasks == 0) else 2 * threads
     if not is_fused and rows.panels % threads:
         # Threads cannot have equally many micropanels, halves of N make up for it (512 cubed on 2 threads, 43 of them:
-        # 207 GFLOP/s in 4 tasks, 212 in 8). As each task packs A, it does not pay where they can (768 cubed: 211, 208).
+        # 207 GFLOP/s in 4 tasks, 212 in 8); it does not pay where they can (768 cubed: 211, 208).
         wanted *= 2
     if 0 < tasks < wanted:
         n_step = min(n_step, max(1, -(-panels // -(-wanted // tasks))))
@@ -49,12 +54,12 @@ def blocks_of(
 def strip(c: Contraction, isa: Isa, engine: Engine, words: Words, panels: int, threads: int, nr: int) -> int:
     """Panels of a strip of columns, whose elements become `words`: equally many strips for each thread."""
     assert isinstance(c.b, Matrix)  # streamed
-    columns = _STRIP_DOWN
+    columns, least = _STRIP_DOWN, _STRIPS_A_THREAD
     if kind(c.b) == "copy":
-        columns = min(_STRIP, _STRIP_BYTES // (2 * max(1, c.m) * engine.total.size_bytes))
+        columns, least = min(_STRIP, _STRIP_BYTES // (2 * max(1, c.m) * engine.total.size_bytes)), 1
     strips = -(-panels * nr // columns)
     if math.prod(c.batch) % threads:
-        strips = -(-strips // threads) * threads
+        strips = max(least, -(-strips // threads)) * threads
     shape = Shape.of(c.m, engine.lanes(isa), isa, words, near(c.n * c.k * words.pointer.size_bytes))
     whole = math.lcm(shape.unit(kind(c.b), engine.lanes(isa)), nr) // nr
     return max(1, -(-panels // max(1, strips * whole))) * whole
