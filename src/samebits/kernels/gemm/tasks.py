@@ -15,6 +15,10 @@ from samebits.kernels.gemm.words import Words
 # What is kept of C in scratch is visited once a block of K and asked for ahead: the third cache will do; what it has no
 # room for costs another packing of A (256 x 4096 x 4096 of bfloat16: 209 GFLOP/s with 256 KB and 214 with 2 MB).
 _KEPT_BYTES = 2048 * 1024
+# Where all rows are one block, threads share N if it is so many walks across panels for each, or twice as many where
+# not all have equally many: blocks of fewer rows would each read all of B (32 x 4096 x 4096, packed, on 2 threads,
+# GFLOP/s: float32 131 in blocks of 11 rows, 187 in halves of N; bfloat16 271 and 396).
+_WALKS = 8
 # Columns of a strip: as long runs as B has, where its rows are contiguous, while the sums stay in the second cache.
 _STRIP, _STRIP_BYTES, _STRIP_DOWN = 4096, 256 * 1024, 256
 # Strips of contiguous columns that each thread should have: two, and they wait for the last of four (3072 x 768, M = 1
@@ -35,14 +39,16 @@ def blocks_of(
         height = m_step * rows.heights[0]
         n_step = max(1, min(n_step, _KEPT_BYTES // (kept_bytes * height * nr)))
     m_blocks = max(1, -(-rows.panels // m_step))
-    if not is_fused and threads > 1 and math.prod(c.batch) % threads:
+    a_thread, more = divmod(-(-panels // wide), threads)
+    across = is_fused or (m_blocks == 1 and a_thread >= (_WALKS if more == 0 else 2 * _WALKS))
+    if not across and threads > 1 and math.prod(c.batch) % threads:
         # Two a thread at least, and as many for each: the rows of one block more or less are a tenth of the time.
         m_blocks = max(1, min(rows.panels, max(2, -(-m_blocks // threads)) * threads))
     tasks = m_blocks * math.prod(c.batch)
     # Two a thread; but each packs A, so one where that is equally many (512 x 3072 x 768 of bfloat16, B's columns
     # contiguous, on 2 threads: 372 GFLOP/s in 4 tasks, 390 in 2).
-    wanted = threads if threads == 1 or (is_fused and tasks and threads % tasks == 0) else 2 * threads
-    if not is_fused and rows.panels % threads:
+    wanted = threads if threads == 1 or (across and tasks and threads % tasks == 0) else 2 * threads
+    if not across and rows.panels % threads:
         # Threads cannot have equally many micropanels, halves of N make up for it (512 cubed on 2 threads, 43 of them:
         # 207 GFLOP/s in 4 tasks, 212 in 8); it does not pay where they can (768 cubed: 211, 208).
         wanted *= 2
