@@ -44,7 +44,7 @@ _DOWN_ROWS = 640
 # Micropanels of a block of A where C would be kept in scratch between blocks of K: fewer visits to it pay for reading B
 # more often (512 x 3072 x 768 of bfloat16, packed, KC 768 with MC 132: 205 GFLOP/s, KC 1536 with MC 60: 213).
 _FEW_PANELS = 4
-# Staged panels of B that stay in the third cache until they are used.
+# Staged panels of B that stay in the third cache until they are used; half as much again does too.
 _ROUND_BYTES = 8 * 1024 * 1024
 # Up to so many rows B is read where it lies: packing it would cost more than the sums (24 x 4096 x 4096: 6.6 GB/s of B
 # streamed and 4.7 packed on the way). Where a word holds several elements packing pays sooner.
@@ -223,9 +223,10 @@ def choose(
     round_panels = panels
     if form == STAGED:
         whole = size_words(engine, c.k, nr) * size * math.prod(c.batch)
-        room = max(wide, _staged_bytes(c, whole * panels, sizes) // max(1, whole) // wide * wide)
-        n_step = min(n_step, room)
-        round_panels = room // n_step * n_step
+        room = -(-panels // _rounds(c, whole * panels, sizes) // wide) * wide
+        n_blocks = -(-room // n_step)
+        n_step = -(-room // n_blocks // wide) * wide
+        round_panels = n_blocks * n_step
     of_all_k = math.prod(c.batch) * m_blocks * -(-panels // n_step)
     parts, part_steps = tasks.parts(c, engine, words[0], threads, of_all_k, chunk, panels * nr)
     return Choice(
@@ -389,11 +390,12 @@ def _not_streamed(c: Contraction, words: tuple[Words, Words], most: int) -> str 
     return "neither rows nor columns of b are contiguous" if kind(c.b) == "gather" else None
 
 
-def _staged_bytes(c: Contraction, whole: int, sizes: Sizes) -> int:
-    """What a round of staged panels may take of `whole` bytes: a part of the third cache, where packing A again for
-    each round costs less than panels that go through memory (512 x 4096 x 4096 of bfloat16: 198 and 203 GFLOP/s)."""
-    rounds = -(-whole // _ROUND_BYTES)
-    return min(sizes.staged_bytes, _ROUND_BYTES if (rounds - 1) * c.m <= c.n else whole)
+def _rounds(c: Contraction, whole: int, sizes: Sizes) -> int:
+    """In how many rounds, as equal as can be, `whole` bytes of panels are staged: each a part of the third cache, where
+    packing A again for each round costs less than panels that go through memory (512 x 4096 x 4096 of bfloat16: 198 and
+    203 GFLOP/s)."""
+    rounds = max(1, round(whole / _ROUND_BYTES))
+    return max(1, -(-whole // sizes.staged_bytes), rounds if (rounds - 1) * c.m <= c.n else 1)
 
 
 def _runs_down(c: Contraction) -> bool:
