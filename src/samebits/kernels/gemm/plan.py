@@ -143,7 +143,7 @@ class _Lowering:
         """b, as what packs it takes it."""
         x, c = self.x, self.x.c
         b = c.b if isinstance(c.b, Matrix) else Matrix(x.nr, c.k, c.b.batch, c.b.dtype)
-        return Packing(x.engine, x.words[1], b, c.k, c.n, c.batch, x.nr, x.isa, has_weights(c))
+        return Packing(x.engine, x.words[1], b, c.k, c.n, c.batch, x.nr, x.isa, x.threads, has_weights(c))
 
     @property
     def sources(self) -> list[Operand]:
@@ -154,7 +154,7 @@ class _Lowering:
         """The steps that put what blocks of b share into panels."""
         x, c = self.x, self.x.c
         # Of b only how long and wide it is matters here.
-        packing = Packing(x.engine, x.words[1], Matrix(0, 0), c.k, c.n, c.batch, x.nr, x.isa)
+        packing = Packing(x.engine, x.words[1], Matrix(0, 0), c.k, c.n, c.batch, x.nr, x.isa, x.threads)
         for operand, (name, per_block) in enumerate(c.per_block.items(), 2):
             row = SCALE if name == SCALE.name else ZERO
             target = Operand(self.workspace, self.workspace_bytes)
