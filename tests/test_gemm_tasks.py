@@ -99,3 +99,11 @@ def test_bits_ignore_who_shares_what(isa: Isa) -> None:
             panels = sb.pack(b)
             for threads in (1, 2, 3):
                 assert same(sb.matmul(a, panels, threads=threads), expected), (m, k, n, threads)
+
+
+def test_nothing_is_shared_where_there_is_nothing() -> None:
+    for m, k, n in ((600, 70, 0), (0, 70, 600), (600, 0, 600), (1, 70, 0)):
+        for threads in (1, 2, 255):
+            plan = gemm.plan(lying(m, k, n), AVX512, threads)
+            assert all(step.tasks == 0 for step in plan.steps) or k == 0
+            assert not sb.matmul(np.zeros((m, k), "f4"), np.zeros((k, n), "f4"), threads=threads).any()

@@ -223,7 +223,7 @@ def choose(
     round_panels = panels
     if form == STAGED:
         whole = size_words(engine, c.k, nr) * size * math.prod(c.batch)
-        room = -(-panels // _rounds(c, whole * panels, sizes) // wide) * wide
+        room = -(-max(1, panels) // _rounds(c, whole * panels, sizes) // wide) * wide
         n_blocks = -(-room // n_step)
         n_step = -(-room // n_blocks // wide) * wide
         round_panels = n_blocks * n_step
