@@ -135,18 +135,18 @@ def pairs_lying(isa: str, threads: int) -> Rows:
     return _pairs(isa, threads, False)
 
 
-def vector(isa: str, threads: int, packed: bool = True) -> Rows:
+def vector(isa: str, threads: int, packed: bool = True, burst: int = 1) -> Rows:
     """One row, GB/s of weight."""
     import numpy as np
 
     rows = Rows()
-    for k, n in _weights(threads):
+    for k, n in _weights(threads) if burst == 1 else FEWER:
         words = np.ones(k * n, np.float32).view(np.uint64)
         with sb.use_isa(isa):
             calls = _linear(1, k, n, threads, packed)
             if threads == 1:
                 calls["read"] = lambda words=words: words.max()
-            found = row(f"1 x {k} x {n}", 4e-9 * k * n, medians(calls, threads, 15))
+            found = row(f"1 x {k} x {n}", 4e-9 * k * n, medians(calls, threads, 15, burst))
             if threads == 1:
                 found["of read"] = float(str(found["ours"])) / float(str(found["read"]))
             rows.append(found)
@@ -156,6 +156,16 @@ def vector(isa: str, threads: int, packed: bool = True) -> Rows:
 def vector_lying(isa: str, threads: int) -> Rows:
     """One row, the weight as it is."""
     return vector(isa, threads, packed=False)
+
+
+def again(isa: str, threads: int) -> Rows:
+    """One row, most samples of a turn with the weight in the caches that it fits."""
+    return vector(isa, threads, burst=9)
+
+
+def again_lying(isa: str, threads: int) -> Rows:
+    """The same, the weight as it is."""
+    return vector(isa, threads, packed=False, burst=9)
 
 
 def gradients(isa: str, threads: int) -> Rows:
@@ -202,6 +212,8 @@ TABLES = (
     ("Weight as it lies{}, GFLOP/s", lying, "avx512"),
     ("One row, weight packed once{}, GB/s", vector, "avx512"),
     ("One row, weight as it lies{}, GB/s", vector_lying, "avx512"),
+    ("One row, weight packed once, in a loop{}, GB/s", again, "avx512"),
+    ("One row, weight as it lies, in a loop{}, GB/s", again_lying, "avx512"),
     ("Gradients{}, GFLOP/s", gradients, "avx512"),
     ("bfloat16, weight packed once{}, GFLOP/s", pairs_kept, "avx512_bf16"),
     ("bfloat16, weight as it lies{}, GFLOP/s", pairs_lying, "avx512_bf16"),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from gemm_run import product, same
-from rows import COMPILED_ROWS
+from rows import COMPILED_ROWS, rows_of_engines
 
 import samebits as sb
 from samebits.codegen.isa import Isa, named
-from samebits.dtypes import DType, bfloat16, float32, int8, int32
+from samebits.dtypes import DType, bfloat16, float32, int8, int32, uint8
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, Panels, reference
+from samebits.kernels.gemm import Contraction, Matrix, Panels, reference, tasks
+from samebits.kernels.gemm.choice import choose
 from samebits.kernels.gemm.panels import panel_columns
+from samebits.kernels.gemm.tiles import tile_for
+from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.kernels.plan import Plan
 from samebits.ops.call import SMALL
 
@@ -51,8 +56,11 @@ def test_each_thread_packs_a_once_where_b_is_packed_on_the_way() -> None:
     for dtype, row in ((float32, "avx512"), (bfloat16, "avx512_bf16")):
         plan = gemm.plan(lying(512, 3072, 768, dtype, columns=True), named(row), 2)
         assert counts(plan) == [2]
-    # Three products for two threads: halves, or one would have two of them.
-    assert counts(gemm.plan(lying(100, 512, 768, batch=3), AVX512, 2)) == [6]
+    # Three or five products for two threads: halves, or one thread would have more of them.
+    for batch in (3, 5):
+        assert counts(gemm.plan(lying(100, 512, 768, batch=batch), AVX512, 2)) == [2 * batch]
+    # What a task keeps of C leaves it 42 panels of 128 at most.
+    assert counts(gemm.plan(lying(64, 4096, 4096, bfloat16), named("avx512_bf16"), 2)) in ([2], [4])
 
 
 def test_rounds_of_staged_panels_are_equal() -> None:
@@ -62,17 +70,60 @@ def test_rounds_of_staged_panels_are_equal() -> None:
         assert len(rounds) == 3
         assert len(set(rounds)) == 1
         assert len(counts(gemm.plan(lying(2048, 2048, 2048), AVX512, threads), "pack_panels")) == 2
+    assert widths(lying(3000, 4096, 10000)) == {104, 105}
+
+
+def widths(c: Contraction, **sizes: int) -> set[int]:
+    """Panels of the rounds of a product."""
+    row = Tuned("fma float32", tile_for(AVX512), Sizes(**sizes))
+    return set(map(len, choose(c, AVX512, 2, tile_for(AVX512), "staged", None, None, (row,)).ranges))
+
+
+def test_rounds_take_no_more_than_they_may() -> None:
+    panel_bytes = 3000 * panel_columns(AVX512) * 4
+    for n in (31, 32, 640, 1999, 2000, 2049):
+        for room in (1, 2, 3, 7):
+            found = widths(lying(100, 3000, n), staged_bytes=room * panel_bytes)
+            assert max(found) <= room
+            assert max(found) - min(found) <= 1
+
+
+def test_each_round_has_tasks_for_every_thread() -> None:
+    x, w = np.zeros((32, 4096), np.uint8), np.zeros((4096, 4096), np.int8)
+    for row in rows_of_engines(uint8, int8):
+        if row.compiled:
+            with sb.use_isa(row):
+                found = counts(sb.plan_matmul(x, w, a_zero_point=3, threads=2))
+                assert len(found) > 1
+                assert all(count % 2 == 0 for count in found), row
+
+
+def test_pieces_are_about_as_much_for_each_thread() -> None:
+    for units, wanted, repeats, threads in itertools.product(
+        (0, 1, 2, 5, 10, 24, 63, 128), (1, 2, 4, 9), (0, 1, 3, 8), (1, 2, 3, 8, 255)
+    ):
+        size = tasks.piece(units, wanted, repeats, threads)
+        assert 1 <= size <= max(1, units)
+        most = -(-repeats * -(-units // size) // threads) * size
+        counts = range(min(units, wanted), min(units, wanted + threads) + 1)
+        if any(count and units % count == 0 and repeats * count % threads == 0 for count in counts):
+            assert most <= 1.1 * units * repeats / threads, (units, wanted, repeats, threads)
+    assert [tasks.piece(24, wanted, 1, 2) for wanted in (1, 2, 3, 8)] == [12, 12, 6, 3]
+    assert tasks.piece(10, 8, 1, 2) == 1
+    assert tasks.piece(768, 1, 5, 2) == 384
 
 
 def test_threads_pack_equally_many_panels() -> None:
-    for n, threads, tasks in ((768, 1, 3), (768, 2, 6), (768, 3, 3), (1024, 2, 4), (4096 + 256, 2, 17)):
-        assert counts(gemm.plan(lying(1024, 256, n), AVX512, threads), "pack_panels") == [tasks], (n, threads)
+    for n, threads, count in ((768, 1, 3), (768, 2, 6), (768, 3, 3), (1024, 2, 4), (4096 + 256, 2, 17)):
+        assert counts(gemm.plan(lying(1024, 256, n), AVX512, threads), "pack_panels") == [count], (n, threads)
 
 
 def test_one_row_is_strips_that_threads_can_share() -> None:
     for k, n, strips in ((3072, 768, 8), (768, 768, 8), (4096, 4096, 16)):
         assert counts(gemm.plan(lying(1, k, n, columns=True), AVX512, 2), "stream") == [strips]
     assert counts(gemm.plan(lying(1, 3072, 768, columns=True), AVX512, 1), "stream") == [3]
+    # Strips of few columns would pack the rows too often.
+    assert counts(gemm.plan(lying(8, 4096, 320, columns=True), AVX512, 2), "stream") == [2]
 
 
 def test_bytes_are_work_where_few_rows_wait_for_them() -> None:

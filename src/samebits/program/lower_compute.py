@@ -25,7 +25,7 @@ __all__ = ["lower_contract", "lower_map", "lower_rows"]
 
 _Layout = tuple[tuple[int, ...], tuple[int, ...]]
 
-# Elements, and multiply-adds, below which a second thread costs more than it gives (about 20 us of one core).
+# Elements, and work of a product, below which a second thread costs more than it gives (about 20 us of one core).
 _SMALL_ELEMENTS, _SMALL_PRODUCTS = 1 << 16, 1 << 20
 
 

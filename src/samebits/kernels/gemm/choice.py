@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -78,7 +79,7 @@ class Blocks:
 class Choice:
     """Everything decided. Along K all but `c.k` counts words of the engine. `order` holds the plan's operand numbers of
     a, b, out and each source; a task is one of the `m_blocks` equal blocks of M, `n_step` panels, and one of the
-    `parts` of K, `part_steps` each; B is packed `round_panels` at a time. `tuned`: whether the tile and the sizes of
+    `parts` of K, `part_steps` each; B is packed in `rounds`. `tuned`: whether the tile and the sizes of
     blocks are a measured row's."""
 
     c: Contraction
@@ -97,7 +98,7 @@ class Choice:
     form: str
     m_blocks: int
     n_step: int
-    round_panels: int
+    rounds: int
     in_scratch: bool
     parts: int
     part_steps: int
@@ -113,6 +114,13 @@ class Choice:
     def panels(self) -> int:
         """Panels of B."""
         return -(-self.c.n // self.nr)
+
+    @property
+    def ranges(self) -> list[range]:
+        """The panels of each round."""
+        walks = -(-self.panels // self.wide)
+        edges = [min(self.panels, walks * i // self.rounds * self.wide) for i in range(self.rounds + 1)]
+        return [range(*edge) for edge in itertools.pairwise(edges)]
 
     @property
     def m_step(self) -> int:
@@ -207,32 +215,28 @@ def choose(
     rows = tiles.cut(c.m, tile.mr)
     wide = tiles.columns(rows.heights[0], tile, isa)
     panels = -(-c.n // nr)
+    walks, batch = -(-panels // wide), math.prod(c.batch)
     in_scratch = kept and steps > kc
+    rounds = _rounds(c, walks, size_words(engine, c.k, nr) * size * batch * wide, sizes) if form == STAGED else 1
+    in_a_round = min(panels, -(-walks // rounds) * wide)
     if form == STREAMED:
         m_blocks, n_step = 1, tasks.strip(c, isa, engine, words[1], panels, threads, nr)
     else:
         kept_bytes = engine.total.size_bytes if in_scratch else 0
         m_blocks, n_step = tasks.blocks_of(
-            c, rows, panels, wide, threads, form == FUSED, blocks.mc, min(panels, blocks.nc // nr), nr, kept_bytes
+            c, rows, in_a_round, wide, threads, form == FUSED, blocks.mc, blocks.nc // nr, nr, kept_bytes
         )
     group = wide
     if form == FUSED:
         # Panels of weights follow each other as a panel's rows do (128 x 4096 x 4096: 191 GFLOP/s by 8, 195 by 1).
         several = 1 if has_weights(c) or _runs_down(c) else min(GROUP, _GROUP_BYTES // (size * kc * nr), n_step)
         group = max(1, several // wide) * wide
-    round_panels = panels
-    if form == STAGED:
-        whole = size_words(engine, c.k, nr) * size * math.prod(c.batch)
-        room = -(-max(1, panels) // _rounds(c, whole * panels, sizes) // wide) * wide
-        n_blocks = -(-room // n_step)
-        n_step = -(-room // n_blocks // wide) * wide
-        round_panels = n_blocks * n_step
-    of_all_k = math.prod(c.batch) * m_blocks * -(-panels // n_step)
+    of_all_k = batch * m_blocks * -(-in_a_round // n_step)
     parts, part_steps = tasks.parts(c, engine, words[0], threads, of_all_k, chunk, panels * nr)
     return Choice(
         c=c, order=order, isa=isa, threads=threads, engine=engine, words=words,
         checked=_checked(c, engine), tile=tile, rows=rows, wide=wide,
-        group=group, kc=kc, chunk=chunk, form=form, m_blocks=m_blocks, n_step=n_step, round_panels=round_panels,
+        group=group, kc=kc, chunk=chunk, form=form, m_blocks=m_blocks, n_step=n_step, rounds=rounds,
         in_scratch=in_scratch, parts=parts, part_steps=part_steps, tuned=measured, rejected=tuple(rejected),
     )  # fmt: skip
 
@@ -390,12 +394,13 @@ def _not_streamed(c: Contraction, words: tuple[Words, Words], most: int) -> str 
     return "neither rows nor columns of b are contiguous" if kind(c.b) == "gather" else None
 
 
-def _rounds(c: Contraction, whole: int, sizes: Sizes) -> int:
-    """In how many rounds, as equal as can be, `whole` bytes of panels are staged: each a part of the third cache, where
-    packing A again for each round costs less than panels that go through memory (512 x 4096 x 4096 of bfloat16: 198 and
-    203 GFLOP/s)."""
-    rounds = max(1, round(whole / _ROUND_BYTES))
-    return max(1, -(-whole // sizes.staged_bytes), rounds if (rounds - 1) * c.m <= c.n else 1)
+def _rounds(c: Contraction, walks: int, walk_bytes: int, sizes: Sizes) -> int:
+    """In how many rounds panels are staged, `walk_bytes` of them for each walk across: each round a part of the third
+    cache, where packing A again for it costs less than panels that go through memory (512 x 4096 x 4096 of bfloat16:
+    198 and 203 GFLOP/s)."""
+    rounds = max(1, round(walks * walk_bytes / _ROUND_BYTES))
+    least = -(-walks // max(1, sizes.staged_bytes // max(1, walk_bytes)))
+    return max(1, min(walks, max(least, rounds if (rounds - 1) * c.m <= c.n else 1)))
 
 
 def _runs_down(c: Contraction) -> bool:

@@ -170,8 +170,7 @@ class Contraction:
 
     @property
     def work(self) -> int:
-        """Products of elements; or bytes of a and b where these are more, as where few rows wait for memory (one row of
-        float32 and 768 x 768, microseconds by one thread and two: 57 and 30)."""
+        """Products of elements; or bytes of a and b where these are more, as where few rows wait for memory."""
         size_bits = self.m * self.a.dtype.width_bits + self.n * self.b.dtype.width_bits
         return math.prod(self.batch) * max(self.k, 1) * max(self.m * self.n, size_bits >> 3)
 

@@ -96,12 +96,10 @@ class _Lowering:
     def product(self) -> None:
         """Every round of panels, then the join of the parts of K."""
         x, c = self.x, self.x.c
-        rounds = [range(x.panels)]
         b, strides, size = Operand(x.order[1]), list(c.b.batch), x.engine.word.size_bytes
+        most = max(map(len, x.ranges))
         if x.form == STAGED:
-            starts = range(0, x.panels, x.round_panels)
-            rounds = [range(start, min(start + x.round_panels, x.panels)) for start in starts]
-            words = size_words(x.engine, c.k, len(rounds[0]) * x.nr)
+            words = size_words(x.engine, c.k, most * x.nr)
             strides = [0] * len(c.batch)
             packed_from = [c.b, *([c.b_zero.matrix] if c.b_zero else [])]
             for d in reversed(range(len(c.batch))):
@@ -112,13 +110,13 @@ class _Lowering:
         self.share()
         at, several, panel = self.workspace_bytes, x.parts > 1, x.steps * x.nr
         described, sources = c, self.sources
-        for panels in rounds:
+        for panels in x.ranges:
             if x.form == STAGED:
                 target, zeros = Operand(self.workspace), self.shared.get(ZERO)
-                self.steps.append(self.right.step(strides, panels, len(rounds[0]), b, target, zeros))
+                self.steps.append(self.right.step(strides, panels, most, b, target, zeros))
             # Panels are numbered from the first of B, also where only a round of them is there; so are their facts.
             source = Operand(self.workspace, -panels.start * panel * size) if x.form == STAGED else b
-            room = len(rounds[0]) + panels.start if x.form == STAGED else x.panels
+            room = most + panels.start
             facts = room * panel - (panels.start * x.nr if x.form == STAGED else 0)
             if x.engine.exact and c.k and any(x.zeros):
                 described, sources = self.corrected(

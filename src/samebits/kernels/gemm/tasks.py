@@ -22,53 +22,66 @@ _WALKS = 8
 # Columns of a strip: as long runs as B has, where its rows are contiguous, while the sums stay in the second cache.
 _STRIP, _STRIP_BYTES, _STRIP_DOWN = 4096, 256 * 1024, 256
 # Strips of contiguous columns that each thread should have: two, and they wait for the last of four (3072 x 768, M = 1
-# and 2, microseconds: 150 and 199 by 4 strips on two threads, 121 and 150 by 8).
-_STRIPS_A_THREAD = 4
+# and 2, microseconds: 150 and 199 by 4 strips on two threads, 121 and 150 by 8); not if they had fewer columns than
+# this, as each packs A (4096 x 320, M = 8: 85 GFLOP/s by 10 strips, 95 by 2).
+_STRIPS_A_THREAD, _STRIP_LEAST = 4, 64
+# What a thread may have to do, over the least that it could have, where that makes for fewer pieces.
+_UNEVEN = 1.1
 # What sums of parts of K may take.
 _PARTS_BYTES = 64 * 1024 * 1024
+
+
+def piece(units: int, wanted: int, repeats: int, threads: int) -> int:
+    """Units of a piece where `units` become `wanted` pieces, or a few more, each of which is done `repeats` times: the
+    thread with most to do has about the least that any such number of pieces would leave it."""
+    units = max(1, units)
+    wanted = max(1, min(wanted, units))
+    sizes = [-(-units // pieces) for pieces in range(wanted, min(units, wanted + 2 * threads) + 1)]
+    loads = [-(-repeats * -(-units // size) // threads) * size for size in sizes]
+    return next(size for size, load in zip(sizes, loads, strict=True) if load <= min(loads) * _UNEVEN)
 
 
 def blocks_of(
     c: Contraction, rows: Rows, panels: int, wide: int, threads: int, is_fused: bool, mc: int, nc: int, nr: int,
     kept_bytes: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """(blocks of M, panels of a task): cache blocks of `mc` rows and `nc` panels, made smaller until threads have
-    equally many. `kept_bytes`: of each element that a task keeps in scratch between blocks of K."""
-    m_step, n_step = max(1, round(mc / rows.heights[0])), max(1, nc)
-    if kept_bytes:
-        height = m_step * rows.heights[0]
-        n_step = max(1, min(n_step, _KEPT_BYTES // (kept_bytes * height * nr)))
-    m_blocks = max(1, -(-rows.panels // m_step))
-    a_thread, more = divmod(-(-panels // wide), threads)
-    across = is_fused or (m_blocks == 1 and a_thread >= (_WALKS if more == 0 else 2 * _WALKS))
-    if not across and threads > 1 and math.prod(c.batch) % threads:
+    """(blocks of M, panels of a task): cache blocks of `mc` rows and `nc` of `panels`, made smaller until threads have
+    about as much to do. `kept_bytes`: of each element that a task keeps in scratch between blocks of K."""
+    walks, batch = -(-panels // wide), math.prod(c.batch)
+    m_blocks = max(1, -(-rows.panels // max(1, round(mc / rows.heights[0]))))
+    for_each, more = divmod(walks, threads)
+    across = is_fused or (m_blocks == 1 and for_each >= (2 * _WALKS if more else _WALKS))
+    if not across and threads > 1 and batch % threads:
         # Two a thread at least, and as many for each: the rows of one block more or less are a tenth of the time.
         m_blocks = max(1, min(rows.panels, max(2, -(-m_blocks // threads)) * threads))
-    tasks = m_blocks * math.prod(c.batch)
-    # Two a thread; but each packs A, so one where that is equally many (512 x 3072 x 768 of bfloat16, B's columns
+    # Two a thread; but each packs A, so one where threads share N alone (512 x 3072 x 768 of bfloat16, B's columns
     # contiguous, on 2 threads: 372 GFLOP/s in 4 tasks, 390 in 2).
-    wanted = threads if threads == 1 or (across and tasks and threads % tasks == 0) else 2 * threads
+    wanted = threads if across or threads == 1 else 2 * threads
     if not across and rows.panels % threads:
         # Threads cannot have equally many micropanels, halves of N make up for it (512 cubed on 2 threads, 43 of them:
         # 207 GFLOP/s in 4 tasks, 212 in 8); it does not pay where they can (768 cubed: 211, 208).
         wanted *= 2
-    if 0 < tasks < wanted:
-        n_step = min(n_step, max(1, -(-panels // -(-wanted // tasks))))
-    return m_blocks, -(-n_step // wide) * wide
+    if kept_bytes:
+        height = -(-rows.panels // m_blocks) * rows.heights[0]
+        nc = min(nc, _KEPT_BYTES // (kept_bytes * max(1, height) * nr))
+    tasks = m_blocks * batch
+    pieces = max(-(-wanted // max(1, tasks)), -(-walks // max(1, nc // wide)))
+    return m_blocks, piece(walks, pieces, tasks, threads) * wide
 
 
 def strip(c: Contraction, isa: Isa, engine: Engine, words: Words, panels: int, threads: int, nr: int) -> int:
-    """Panels of a strip of columns, whose elements become `words`: equally many strips for each thread."""
+    """Panels of a strip of columns, whose elements become `words`: about as many strips for each thread."""
     assert isinstance(c.b, Matrix)  # streamed
-    columns, least = _STRIP_DOWN, _STRIPS_A_THREAD
+    columns, least, batch = _STRIP_DOWN, _STRIPS_A_THREAD, math.prod(c.batch)
     if kind(c.b) == "copy":
         columns, least = min(_STRIP, _STRIP_BYTES // (2 * max(1, c.m) * engine.total.size_bytes)), 1
-    strips = -(-panels * nr // columns)
-    if math.prod(c.batch) % threads:
-        strips = max(least, -(-strips // threads)) * threads
     shape = Shape.of(c.m, engine.lanes(isa), isa, words, near(c.n * c.k * words.pointer.size_bytes))
     whole = math.lcm(shape.unit(kind(c.b), engine.lanes(isa)), nr) // nr
-    return max(1, -(-panels // max(1, strips * whole))) * whole
+    units, strips = -(-panels // whole), -(-panels * nr // columns)
+    if batch % threads:
+        least = least if panels * nr >= least * threads * _STRIP_LEAST else 1
+        strips = max(-(-strips // threads), least) * threads
+    return piece(units, strips, batch, threads) * whole
 
 
 def parts(
