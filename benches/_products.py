@@ -40,8 +40,11 @@ def medians(calls: Mapping[str, Call], threads: int, rounds: int, burst: int = 1
 
 
 def limit(engine: Engine, isa: str, threads: int) -> float | None:
-    """10^9 operations a second with operands in registers; None where the row has no instruction for the step."""
-    return peak.rate(engine, isas.named(isa), threads, lambda calls, rounds: medians(calls, threads, rounds))
+    """10^9 operations a second with operands in registers, the most of a few times, as the machine's other business can
+    only take from it; None where the row has no instruction for the step."""
+    row = isas.named(isa)
+    rates = [peak.rate(engine, row, threads, lambda calls, rounds: medians(calls, threads, rounds)) for _ in range(3)]
+    return max((rate for rate in rates if rate is not None), default=None)
 
 
 def row(name: str, work: float, seconds: Mapping[str, float], limit: float | None = None) -> dict[str, object]:
