@@ -79,8 +79,8 @@ class Blocks:
 class Choice:
     """Everything decided. Along K all but `c.k` counts words of the engine. `order` holds the plan's operand numbers of
     a, b, out and each source; a task is one of the `m_blocks` equal blocks of M, `n_step` panels, and one of the
-    `parts` of K, `part_steps` each; B is packed in `rounds`. `tuned`: whether the tile and the sizes of
-    blocks are a measured row's."""
+    `parts` of K, `part_steps` each; B is packed in `rounds`. `tuned`: whether the tile and the sizes of blocks are a
+    measured row's."""
 
     c: Contraction
     order: tuple[int, ...]

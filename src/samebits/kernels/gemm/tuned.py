@@ -26,7 +26,7 @@ class Sizes:
             equal size, if each micropanel of it asks for its part of the next panel of B (`Choice.asks`).
         kc_few_rows: With few rows B streams from memory, and a panel should be left late: M = 1 26 GB/s with 1024, 28
             with 4096. So it should where columns of B are packed on the way.
-        staged_bytes: All of B in panels is one step up to this size; beyond it, B is packed and used in rounds.
+        staged_bytes: What panels of B that a plan packs may take; more of them are packed and used in rounds.
     """
 
     a_bytes: int = 384 * 1024
