@@ -1,20 +1,20 @@
 """Products of transformers beside NumPy (OpenBLAS), torch and onnxruntime, a weight [N, K].
 
 The weight is packed once, as onnxruntime has it, or lies as it is; with one row, GB/s of weight beside a read of as
-many bytes. Then the gradients of `linear`: of its input, its weight (fresh, and added to what is there) and its bias,
-which are contractions in a set order here, and sums in any order there; of the bias GB/s. Last, bfloat16 beside
-torch's linear. Protocol as for gemm.
+many bytes, in turns with the others and in a loop. Then the gradients of `linear`: of its input, its weight (fresh, and
+added to what is there) and its bias, which are contractions in a set order here, and sums in any order there; of the
+bias GB/s. Last, bfloat16 beside torch's linear. Protocol as for gemm.
 
 What falls short, and why: one row of float32 with a weight [N, K] as it lies and in a near cache. In a loop over one
-weight it is 0.71 to 0.76 of OpenBLAS, 50 to 57 GB/s beside 85 of a plain read (two threads: 0.5 to 0.65); in turns with
-other libraries part of the weight comes from memory, where our requests ahead make up for it. Others' lanes run over K
-and take whole lines, in another order of additions for each width; here lanes run over N, so the weight is turned in
-registers. For 1 KB that is 64 loads of 16 bytes, 11 broadcasts and 16 lines asked for, 46 cycles of two loads, and 32
-inserts, 64 shuffles and 32 fma, 32 cycles of four: 83 GB/s at 3.7 GHz. A loop of these instructions alone reaches 73
-from the second cache and 60 from the last one, ours 63 and 54 to 58. Blends, which any pipe takes, instead of inserts,
-and squares of 8 columns by 8 with half of the loads, were no faster (56 and 58 from the second cache). Columns a
-multiple of 2 KB apart (K = 512, 1024, 3072) share too few sets of the first cache for the 24 that are walked at once:
-50. Weights that no cache holds are read at the speed of a plain read.
+weight it is 0.71 to 0.76 of OpenBLAS, 41 to 57 GB/s beside 85 of a plain read (two threads: 0.5 to 0.65); in turns with
+other libraries part of the weight comes from memory, where our requests ahead mostly make up for it. Others' lanes run
+over K and take whole lines, in another order of additions for each width; here lanes run over N, so the weight is
+turned in registers. For 1 KB that is 64 loads of 16 bytes, 11 broadcasts and 16 lines asked for, 46 cycles of two
+loads, and 32 inserts, 64 shuffles and 32 fma, 32 cycles of four: 83 GB/s at 3.7 GHz. A loop of these instructions alone
+reaches 73 from the second cache and 60 from the last one, ours 63 and 54 to 58. Blends, which any pipe takes, instead
+of inserts, and squares of 8 columns by 8 with half of the loads, were no faster (56 and 58 from the second cache).
+Columns a multiple of 2 KB apart (K = 512, 1024, 3072) share too few sets of the first cache for the 24 that are walked
+at once: 50. Weights that no cache holds are read at the speed of a plain read.
 bfloat16 as it lies, 4 to 8 rows: it is packed into pairs first, as steps of float32 alone take as long as torch's (8
 rows at 117 GFLOP/s: 14.6 GB/s of weight; 15). 128 and 512 rows: nothing hides the turning of the weight, 2 to 5 % of
 the time; on two threads each packs all rows of A besides. It goes on at 20 to 30 GB/s in caches, as a copy in the same

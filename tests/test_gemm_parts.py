@@ -16,7 +16,7 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.kernels.gemm import reference
 from samebits.kernels.gemm.reference import integers
-from samebits.ops import call
+from samebits.kernels.plan import SMALL
 
 Array = np.ndarray[Any, np.dtype[Any]]
 THREADS = 4
@@ -31,7 +31,7 @@ def parts(plan: sb.Plan) -> int:
 @pytest.fixture(autouse=True)
 def _any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products take as many threads as they are given."""
-    monkeypatch.setitem(call.SMALL, "products", 1)
+    monkeypatch.setitem(SMALL, "products", 1)
 
 
 @pytest.mark.parametrize(

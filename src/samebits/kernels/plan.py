@@ -11,6 +11,9 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 
 LINE_BYTES = 64
+# Work below which a second thread costs more than it gives (about 20 us of one core): elements, or what `work` of a
+# contraction counts (one row of float32 and 768 x 768, 2.4 MB, microseconds by one thread and two: 57 and 30).
+SMALL = {"elements": 1 << 16, "products": 1 << 20}
 
 
 def in_lines(size_bytes: int) -> int:

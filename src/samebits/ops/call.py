@@ -28,6 +28,7 @@ from samebits.errors import (
     message,
     shown,
 )
+from samebits.kernels.plan import SMALL
 from samebits.kinds import Kind, kind_of, to_kind
 from samebits.layout import Shape
 from samebits.native.table import MAX_THREADS
@@ -35,9 +36,6 @@ from samebits.ops import memo
 from samebits.ops.memo import Memo, Prepared, Signature, Target
 from samebits.tensor import Tensor
 
-# Work below which a second thread costs more than it gives (about 20 us of one core): elements, or what
-# `Contraction.work` counts (one row of float32 and 768 x 768, 2.4 MB, microseconds by one thread and two: 57 and 30).
-SMALL = {"elements": 1 << 16, "products": 1 << 20}
 # What a number must be that no float64 is near.
 WITHIN_FLOAT64 = f"a number within [-{float64.max!r}, {float64.max!r}]"
 

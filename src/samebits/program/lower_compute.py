@@ -16,7 +16,7 @@ from samebits.kernels import elementwise, reduce
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 from samebits.kernels.gemm.panels import panel_columns
 from samebits.kernels.gemm.plan import plan as plan_contraction
-from samebits.kernels.plan import Plan
+from samebits.kernels.plan import SMALL, Plan
 from samebits.program import copies
 from samebits.program.graph import Array, Node
 from samebits.program.primitive import Lowering, Place
@@ -24,9 +24,6 @@ from samebits.program.primitive import Lowering, Place
 __all__ = ["lower_contract", "lower_map", "lower_rows"]
 
 _Layout = tuple[tuple[int, ...], tuple[int, ...]]
-
-# Elements, and work of a product, below which a second thread costs more than it gives (about 20 us of one core).
-_SMALL_ELEMENTS, _SMALL_PRODUCTS = 1 << 16, 1 << 20
 
 
 def lower_map(lowering: Lowering, node: Node) -> None:
@@ -103,7 +100,7 @@ def lower_contract(lowering: Lowering, node: Node) -> None:
         epilogue=description.epilogue,
         sources=tuple(_matrix(extra, (*batch, m, n)) for extra in extras),
     )
-    threads = lowering.threads if contraction.work >= _SMALL_PRODUCTS else 1
+    threads = lowering.threads if contraction.work >= SMALL["products"] else 1
     tuned = tuning.rows(lowering.isa)
     plan: Plan = plan_contraction(contraction, lowering.isa, threads, tuned=tuned)
     lowering.emit(plan, [left, right, *extras, out])
@@ -162,4 +159,4 @@ def _strides(place: Place) -> tuple[int, ...]:
 
 def _threads(lowering: Lowering, node: Node) -> int:
     elements = max(math.prod(lowering.shape(name)) for name in (*node.inputs, *node.outputs))
-    return lowering.threads if elements >= _SMALL_ELEMENTS else 1
+    return lowering.threads if elements >= SMALL["elements"] else 1

@@ -97,7 +97,8 @@ class _Lowering:
         """Every round of panels, then the join of the parts of K."""
         x, c = self.x, self.x.c
         b, strides, size = Operand(x.order[1]), list(c.b.batch), x.engine.word.size_bytes
-        most = max(map(len, x.ranges))
+        rounds = x.ranges
+        most = max(map(len, rounds))
         if x.form == STAGED:
             words = size_words(x.engine, c.k, most * x.nr)
             strides = [0] * len(c.batch)
@@ -110,7 +111,7 @@ class _Lowering:
         self.share()
         at, several, panel = self.workspace_bytes, x.parts > 1, x.steps * x.nr
         described, sources = c, self.sources
-        for panels in x.ranges:
+        for panels in rounds:
             if x.form == STAGED:
                 target, zeros = Operand(self.workspace), self.shared.get(ZERO)
                 self.steps.append(self.right.step(strides, panels, most, b, target, zeros))

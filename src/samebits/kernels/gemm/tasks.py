@@ -31,7 +31,7 @@ _UNEVEN = 1.1
 _PARTS_BYTES = 64 * 1024 * 1024
 
 
-def piece(units: int, wanted: int, repeats: int, threads: int) -> int:
+def evenly(units: int, wanted: int, repeats: int, threads: int) -> int:
     """Units of a piece where `units` become `wanted` pieces, or a few more, each of which is done `repeats` times: the
     thread with most to do has about the least that any such number of pieces would leave it."""
     units = max(1, units)
@@ -66,7 +66,7 @@ def blocks_of(
         nc = min(nc, _KEPT_BYTES // (kept_bytes * max(1, height) * nr))
     tasks = m_blocks * batch
     pieces = max(-(-wanted // max(1, tasks)), -(-walks // max(1, nc // wide)))
-    return m_blocks, piece(walks, pieces, tasks, threads) * wide
+    return m_blocks, evenly(walks, pieces, tasks, threads) * wide
 
 
 def strip(c: Contraction, isa: Isa, engine: Engine, words: Words, panels: int, threads: int, nr: int) -> int:
@@ -81,7 +81,7 @@ def strip(c: Contraction, isa: Isa, engine: Engine, words: Words, panels: int, t
     if batch % threads:
         least = least if panels * nr >= least * threads * _STRIP_LEAST else 1
         strips = max(-(-strips // threads), least) * threads
-    return piece(units, strips, batch, threads) * whole
+    return evenly(units, strips, batch, threads) * whole
 
 
 def parts(
