@@ -55,7 +55,7 @@ def test_emitted_code_is_loaded_when_it_pays(program: str, expected: str) -> Non
         "import sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1",
         (
             "import samebits.native.compile as c; from samebits.errors import NativeError\n"
-            "def addresses(*_): raise NativeError('no')\nc.addresses = addresses"
+            "def addresses(*_): raise NativeError('compile', 'it', '', 'no', 'yes', 'wait')\nc.addresses = addresses"
         ),
         # An llvmlite whose shared library does not load.
         (

@@ -135,8 +135,8 @@ class Cuda:
         status, *results = getattr(self._api, name)(*arguments)
         if int(status):
             code = getattr(status, "name", f"status {int(status)}")
-            text = message(name, "CUDA driver's answer", "", code, "CUDA_SUCCESS", "see the driver's documentation")
-            raise MemoryError(text) if code == "CUDA_ERROR_OUT_OF_MEMORY" else DeviceError(text)
+            told = (name, "CUDA driver's answer", "", code, "CUDA_SUCCESS", "see the driver's documentation")
+            raise MemoryError(message(*told)) if code == "CUDA_ERROR_OUT_OF_MEMORY" else DeviceError(*told)
         return results[0] if results else None
 
     @contextlib.contextmanager
@@ -156,7 +156,7 @@ class Cuda:
         """Raise DeviceError unless there is a device of that index."""
         count = self._call("cuDeviceGetCount")
         if not 0 <= index < count:
-            raise DeviceError(message(call, "device", "", index, f"one of {count}", "count from 0"))
+            raise DeviceError(call, "device", "", index, f"one of {count}", "count from 0")
 
     def residence(self, address: int) -> Residence:
         """Whose the memory at an address is."""
@@ -238,7 +238,7 @@ def needed_cuda(call: str, operand: str) -> Cuda:
     found = cuda()
     if found is None:
         remedy = "install cuda-bindings on a machine with an NVIDIA driver"
-        raise DeviceError(message(call, operand, "", "out of reach", "reachable by the CUDA driver", remedy))
+        raise DeviceError(call, operand, "", "out of reach", "reachable by the CUDA driver", remedy)
     return found
 
 
@@ -253,5 +253,5 @@ def stream_handle(call: str, stream: Any) -> int | None:
     given = stream.__cuda_stream__()[1] if hasattr(stream, "__cuda_stream__") else stream
     if isinstance(given, bool) or not isinstance(given, int) or given < 0:
         expected = "a stream's handle or an object with __cuda_stream__"
-        raise OptionError(message(call, "stream", "", repr(stream), expected, "pass stream.handle"))
+        raise OptionError(call, "stream", "", repr(stream), expected, "pass stream.handle")
     return given

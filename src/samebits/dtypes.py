@@ -16,7 +16,7 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-from samebits.errors import DTypeError, message, shown
+from samebits.errors import DTypeError, shown
 
 Kind = Literal["float", "int", "uint", "bool"]
 NanRule = Literal["ieee", "all_ones", "negative_zero", "none"]
@@ -87,14 +87,12 @@ class DType:
         """
         if self.width_bits % 8:
             raise DTypeError(
-                message(
-                    "DType.size_bytes",
-                    self.name,
-                    "width",
-                    f"{self.width_bits} bits",
-                    "whole bytes",
-                    "use width_bits, or Layout.required_bytes for a tensor",
-                )
+                "DType.size_bytes",
+                self.name,
+                "width",
+                f"{self.width_bits} bits",
+                "whole bytes",
+                "use width_bits, or Layout.required_bytes for a tensor",
             )
         return self.width_bits >> 3
 
@@ -109,14 +107,12 @@ class DType:
         """
         if not 0 <= code < 1 << self.width_bits:
             raise DTypeError(
-                message(
-                    "DType.decode",
-                    "code",
-                    "",
-                    code,
-                    f"in [0, 2**{self.width_bits})",
-                    f"mask it to the {self.width_bits} bits of {self.name}",
-                )
+                "DType.decode",
+                "code",
+                "",
+                code,
+                f"in [0, 2**{self.width_bits})",
+                f"mask it to the {self.width_bits} bits of {self.name}",
             )
         if self.kind != "float":
             negative = self.signed and code >> (self.width_bits - 1)
@@ -293,9 +289,7 @@ def of(x: object) -> DType:
             found = _BY_NAME.get(spelled.removeprefix("torch.")) if spelled.startswith("torch.") else None
     if found is None:
         raise DTypeError(
-            message(
-                "dtypes.of", "dtype", "", shown(x), "a row of dtypes.ROWS", "pass one of its names, such as 'float32'"
-            )
+            "dtypes.of", "dtype", "", shown(x), "a row of dtypes.ROWS", "pass one of its names, such as 'float32'"
         )
     return found
 

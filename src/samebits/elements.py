@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, LayoutError, OptionError, message
+from samebits.errors import DTypeError, LayoutError, OptionError
 from samebits.layout import Layout
 
 __all__ = ["arange", "code_of", "copy", "decode", "edges", "encode", "read", "same_values", "seen", "unit", "write"]
@@ -239,7 +239,7 @@ def encode(values: Array, dtype: DType, call: str) -> Array:
         wrong = wrong | (values < 0) | (codes < 0)
     if wrong.any():
         expected = f"a number within [{dtype.min}, {dtype.max}] for {dtype}"
-        raise DTypeError(message(call, "value", "", values[wrong].flat[0].item(), expected, "choose another dtype"))
+        raise DTypeError(call, "value", "", values[wrong].flat[0].item(), expected, "choose another dtype")
     codes = np.where(over, top + 1, codes).astype(np.uint64)
     if dtype.signed:
         negative = np.signbit(values) & (dtype.has_negative_zero | (codes != 0))
@@ -285,13 +285,13 @@ def code_of(value: object, dtype: DType, call: str) -> Array:
         DTypeError: The format does not have it, or nothing near it.
     """
     if not isinstance(value, bool | int | float | np.integer | np.floating | np.bool_):
-        raise OptionError(message(call, "value", "", repr(value), "a real number", "pass an int or a float"))
+        raise OptionError(call, "value", "", repr(value), "a real number", "pass an int or a float")
     if dtype.is_float:
         return encode(np.asarray(_as_float(value)), dtype, call)
     is_whole = _is_whole(value) or (math.isfinite(value) and value == int(value))
     if not is_whole or not dtype.min <= value <= dtype.max:
         expected = f"a whole number within [{dtype.min}, {dtype.max}] for {dtype}"
-        raise DTypeError(message(call, "value", "", value, expected, "choose another dtype"))
+        raise DTypeError(call, "value", "", value, expected, "choose another dtype")
     return _ramp(int(value), 0, 1, dtype.width_bits).reshape(())
 
 
@@ -306,7 +306,7 @@ def arange(start: float, stop: float, step: float, dtype: DType, call: str) -> A
     is_number = all(isinstance(x, int | float | np.integer | np.floating) and not isinstance(x, bool) for x in given)
     if not is_number or not step or not all(_is_whole(x) or math.isfinite(x) for x in given):
         expected = "finite numbers, the last not 0"
-        raise OptionError(message(call, "(start, stop, step)", "", given, expected, "pass such numbers"))
+        raise OptionError(call, "(start, stop, step)", "", given, expected, "pass such numbers")
     if dtype.is_float:
         first, end, by = map(_as_float, given)
         # Halves, because a difference may be too large for float64; the quotient is only nearly the count.
@@ -316,7 +316,7 @@ def arange(start: float, stop: float, step: float, dtype: DType, call: str) -> A
         count = bisect.bisect_left(range(most), True, key=lambda i: reaches(first + i * by, end))
         return encode(first + np.arange(count) * by, dtype, call)
     if not all(map(_is_whole, given)):
-        raise DTypeError(message(call, "(start, stop, step)", "", given, f"integers for {dtype}", "use a float dtype"))
+        raise DTypeError(call, "(start, stop, step)", "", given, f"integers for {dtype}", "use a float dtype")
     first, by = int(start), int(step)
     count = max(0, -((first - int(stop)) // by))
     if count:
@@ -346,7 +346,7 @@ def _checked_count(call: str, given: object, count: int) -> int:
     """A number of elements that an array may have; NumPy makes an empty one of 2**63."""
     if count >= _MOST:
         remedy = "use a larger step"
-        raise OptionError(message(call, "(start, stop, step)", "", given, "those of fewer than 2**60 elements", remedy))
+        raise OptionError(call, "(start, stop, step)", "", given, "those of fewer than 2**60 elements", remedy)
     return max(count, 0)
 
 

@@ -1,4 +1,4 @@
-"""The exception tree, and the one sentence every message is built from.
+"""The exception tree. An error carries its facts as fields; the one sentence that says them is worded last.
 
 SamebitsError
 ├── DTypeError             (TypeError)     an element format that is unknown or not allowed here
@@ -13,6 +13,8 @@ SamebitsError
 └── ModelError             (ValueError)    a model that is malformed
     └── UnsupportedModelError              a valid model that needs what is not there
 """
+
+from typing import Self
 
 __all__ = [
     "ClosedError",
@@ -32,7 +34,28 @@ __all__ = [
 
 
 class SamebitsError(Exception):
-    """Everything this library raises on purpose."""
+    """Everything this library raises on purpose: `<call>: <operand> <fact> is <actual>, must be <expected>; <remedy>`.
+
+    Attributes:
+        call: The public function, as the caller wrote it.
+        operand: The argument at fault.
+        fact: What about it is wrong: `dtype`, `extent 1`, `stride 0`; empty where the operand itself is.
+        actual: What was given.
+        expected: What would have been accepted.
+        remedy: The next thing to try, as an imperative.
+    """
+
+    def __init__(self, call: str, operand: str, fact: str, actual: object, expected: object, remedy: str) -> None:
+        super().__init__(call, operand, fact, actual, expected, remedy)
+        self.call, self.operand, self.fact = call, operand, fact
+        self.actual, self.expected, self.remedy = actual, expected, remedy
+
+    def __str__(self) -> str:
+        return message(self.call, self.operand, self.fact, self.actual, self.expected, self.remedy)
+
+    def renamed(self, call: str, operand: str) -> Self:
+        """The same error in the words of the function that was called: a room knows neither it nor its arguments."""
+        return type(self)(call, operand, *self.args[2:])
 
 
 class DTypeError(SamebitsError, TypeError):
@@ -76,7 +99,22 @@ class ModelError(SamebitsError, ValueError):
 
 
 class UnsupportedModelError(ModelError):
-    """A model is valid, and needs an operator, type or option that is not there."""
+    """A model is valid, and needs an operator, type or option that is not there.
+
+    Attributes:
+        problems: A line for each node that is at fault.
+    """
+
+    def __init__(
+        self, call: str, operand: str, fact: str, actual: object, expected: object, remedy: str,
+        problems: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        super().__init__(call, operand, fact, actual, expected, remedy)
+        self.args = (*self.args, problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        return "\n  ".join((super().__str__(), *self.problems))
 
 
 _ENDLESS = "a number of too many digits to show"
@@ -91,16 +129,7 @@ def shown(value: object) -> str:
 
 
 def message(call: str, operand: str, fact: str, actual: object, expected: object, remedy: str) -> str:
-    """`<call>: <operand> <fact> is <actual>, must be <expected>; <remedy>`.
-
-    Args:
-        call: The public function, as the caller wrote it.
-        operand: The argument at fault.
-        fact: What about it is wrong: `dtype`, `extent 1`, `stride 0`.
-        actual: What was given.
-        expected: What would have been accepted.
-        remedy: The next thing to try, as an imperative.
-    """
+    """The sentence of an error's fields, for errors that are Python's own, such as MemoryError."""
     subject = f"{operand} {fact}" if fact else operand
     try:
         given = str(actual)

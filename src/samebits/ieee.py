@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits import dtypes
-from samebits.errors import DTypeError, message
+from samebits.errors import DTypeError
 
 __all__ = ["canonical", "fma", "maximum", "minimum"]
 
@@ -48,9 +48,7 @@ def fma(a: npt.ArrayLike, b: npt.ArrayLike, c: npt.ArrayLike) -> Array:
     a, b, c = np.asarray(a), np.asarray(b), np.asarray(c)
     if not a.dtype == b.dtype == c.dtype or a.dtype not in (np.float32, np.float64):
         given = f"({a.dtype}, {b.dtype}, {c.dtype})"
-        raise DTypeError(
-            message("ieee.fma", "(a, b, c)", "dtype", given, "all float32 or all float64", "convert them first")
-        )
+        raise DTypeError("ieee.fma", "(a, b, c)", "dtype", given, "all float32 or all float64", "convert them first")
     with np.errstate(all="ignore"):
         if a.dtype == np.float64:
             return _fma64(a, b, c)

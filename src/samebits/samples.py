@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from samebits.errors import DTypeError, OptionError, message
+from samebits.errors import DTypeError, OptionError
 from samebits.program import dim
 from samebits.program.graph import Program
 
@@ -72,7 +72,7 @@ def read(path: str | os.PathLike[str]) -> Arrays:
             return {name: loaded[name] for name in loaded.files}
     except Exception as reason:  # a damaged archive raises what zipfile, zlib, struct or NumPy find first
         remedy = f"write it with numpy.savez ({reason})"
-        raise OptionError(message("read", "file", "", path, "an .npz of arrays", remedy)) from reason
+        raise OptionError("read", "file", "", path, "an .npz of arrays", remedy) from reason
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[np.generic]]) -> None:
@@ -83,13 +83,11 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[np.generic]
     for name, x in arrays.items():
         if x.dtype.isbuiltin != 1:
             remedy = "write its bytes, x.view('uint8')"
-            raise DTypeError(message("write", repr(name), "dtype", x.dtype, "one of NumPy's own", remedy))
+            raise DTypeError("write", repr(name), "dtype", x.dtype, "one of NumPy's own", remedy)
     try:
         with zipfile.ZipFile(path, "w") as archive:
             for name, x in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, x, allow_pickle=False)
     except OSError as reason:
-        raise OptionError(
-            message("write", "file", "", path, "writable", f"name another ({reason.strerror})")
-        ) from reason
+        raise OptionError("write", "file", "", path, "writable", f"name another ({reason.strerror})") from reason

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import SupportsIndex, TypeGuard, cast
 
-from samebits.errors import LayoutError, message
+from samebits.errors import LayoutError
 
 __all__ = [
     "INTEGERS",
@@ -39,13 +39,13 @@ def check_integers(call: str, name: str, values: Iterable[SupportsIndex]) -> tup
     try:
         items = tuple(values)
     except TypeError:
-        raise LayoutError(message(call, name, "", repr(values), "a tuple of integers", "write it as a tuple")) from None
+        raise LayoutError(call, name, "", repr(values), "a tuple of integers", "write it as a tuple") from None
     try:
         if bool not in map(type, items):
             return tuple(map(operator.index, items))
     except TypeError:
         pass
-    raise LayoutError(message(call, name, "", repr(items), "a tuple of integers", "convert it first"))
+    raise LayoutError(call, name, "", repr(items), "a tuple of integers", "convert it first")
 
 
 def check_extents(call: str, name: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
@@ -55,14 +55,14 @@ def check_extents(call: str, name: str, values: Iterable[SupportsIndex]) -> tupl
     """
     shape = check_integers(call, name, values)
     if len(shape) > MAX_RANK:
-        raise LayoutError(message(call, name, "length", len(shape), f"at most {MAX_RANK}", "merge axes"))
+        raise LayoutError(call, name, "length", len(shape), f"at most {MAX_RANK}", "merge axes")
     if shape and min(shape) < 0:
-        raise LayoutError(message(call, name, "", shape, "extents of at least 0", "count elements"))
+        raise LayoutError(call, name, "", shape, "extents of at least 0", "count elements")
     if 0 in shape and math.prod(filter(None, shape)) >= LIMIT >> 6:
         expected = "extents of fewer than 2**57 elements beside 0"
-        raise LayoutError(message(call, name, "", shape, expected, "use less"))
+        raise LayoutError(call, name, "", shape, expected, "use less")
     if math.prod(shape) >= LIMIT:
-        raise LayoutError(message(call, name, "", shape, "fewer than 2**63 elements", "use less"))
+        raise LayoutError(call, name, "", shape, "fewer than 2**63 elements", "use less")
     return shape
 
 
@@ -73,9 +73,9 @@ def check_index(call: str, name: str, value: object, extent: int) -> int:
     except TypeError:
         index = None
     if index is None or isinstance(value, bool):
-        raise LayoutError(message(call, name, "", repr(value), "an integer", "convert it first"))
+        raise LayoutError(call, name, "", repr(value), "an integer", "convert it first")
     if not -extent <= index < extent:
-        raise LayoutError(message(call, name, "", index, f"in [{-extent}, {extent})", "use an existing one"))
+        raise LayoutError(call, name, "", index, f"in [{-extent}, {extent})", "use an existing one")
     return index if index >= 0 else index + extent
 
 
@@ -91,7 +91,7 @@ def check_axes(call: str, name: str, axes: SupportsIndex | Sequence[SupportsInde
     given = check_integers(call, name, cast(Sequence[SupportsIndex], axes))
     found = tuple([check_index(call, name, axis, ndim) for axis in given])
     if len(set(found)) < len(found):
-        raise LayoutError(message(call, name, "", found, "distinct", "name each axis once"))
+        raise LayoutError(call, name, "", found, "distinct", "name each axis once")
     return found
 
 
@@ -100,7 +100,7 @@ def check_permutation(call: str, name: str, axes: Sequence[SupportsIndex], ndim:
     given = check_integers(call, name, axes)
     order = _permutation(given, ndim)
     if order is None:
-        raise LayoutError(message(call, name, "", given, f"a permutation of {ndim} axes", "name each axis once"))
+        raise LayoutError(call, name, "", given, f"a permutation of {ndim} axes", "name each axis once")
     return order
 
 

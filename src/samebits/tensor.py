@@ -20,7 +20,7 @@ import numpy.typing as npt
 from samebits import dtypes, elements, hot
 from samebits.dlpack import Producer, receive
 from samebits.dtypes import DType
-from samebits.errors import ExchangeError, LayoutError, OptionError, ShapeError, message
+from samebits.errors import ExchangeError, LayoutError, OptionError, ShapeError
 from samebits.exchange import incoming
 from samebits.exchange.incoming import check_torch, facts_of, from_numpy
 from samebits.exchange.outgoing import Exported, to_dlpack, to_jax, to_numpy, to_torch
@@ -63,15 +63,15 @@ class Tensor:
     def __post_init__(self) -> None:
         if self.layout.width_bits != self.dtype.width_bits:
             actual, expected = f"{self.layout.width_bits} bits", f"{self.dtype.width_bits} bits as in {self.dtype}"
-            raise LayoutError(message("Tensor", "layout", "width", actual, expected, "make the layout for this dtype"))
+            raise LayoutError("Tensor", "layout", "width", actual, expected, "make the layout for this dtype")
         low, high = self.layout.bounds_bits
         if low < 0 or high > self.buffer.size_bytes * 8:
             actual, expected = f"bits [{low}, {high})", f"within the buffer's {self.buffer.size_bytes} bytes"
-            raise LayoutError(message("Tensor", "layout", "span", actual, expected, "allocate layout.required_bytes"))
+            raise LayoutError("Tensor", "layout", "span", actual, expected, "allocate layout.required_bytes")
         unit = self.layout.pitch_bits
         if unit % 8 == 0 and (self.buffer.address * 8 + self.layout.offset_bits) % unit and self.layout.size:
             actual = f"{self.buffer.address + self.layout.offset_bits // 8:#x}"
-            raise LayoutError(message("Tensor", "address", "", actual, f"a multiple of {unit // 8}", "copy it first"))
+            raise LayoutError("Tensor", "address", "", actual, f"a multiple of {unit // 8}", "copy it first")
 
     @classmethod
     def from_any(cls, x: object, *, copy: bool | None = None) -> "Tensor":
@@ -103,7 +103,7 @@ class Tensor:
             return _trusted(*incoming.from_jax_narrow(x, "Tensor.from_any", may_copy=copy is not False))
         if copy is False and not incoming.is_shared(x):
             expected, remedy = "one whose memory can be shared", "leave copy=False out"
-            raise ExchangeError(message("Tensor.from_any", "x", "type", type(x).__name__, expected, remedy))
+            raise ExchangeError("Tensor.from_any", "x", "type", type(x).__name__, expected, remedy)
         return _trusted(*facts_of(x, "Tensor.from_any"))
 
     @classmethod
@@ -174,7 +174,7 @@ class Tensor:
         if source.size_bytes != tensor.buffer.size_bytes:
             expected = f"{tensor.buffer.size_bytes} bytes for {tensor.dtype} of shape {tensor.shape}, {storage}"
             actual, remedy = f"{source.size_bytes} bytes", "use from_buffer for a part of it"
-            raise LayoutError(message("Tensor.from_bytes", "data", "size", actual, expected, remedy))
+            raise LayoutError("Tensor.from_bytes", "data", "size", actual, expected, remedy)
         tensor.buffer.array()[:] = source.array()
         return tensor
 
@@ -365,9 +365,7 @@ class Tensor:
             axes[here], axes[there] = axes[there], axes[here]
         except (IndexError, TypeError):
             expected = f"two of {self.ndim} axes"
-            raise LayoutError(
-                message("Tensor.transpose", "axes", "", (first, second), expected, "name existing axes")
-            ) from None
+            raise LayoutError("Tensor.transpose", "axes", "", (first, second), expected, "name existing axes") from None
         return self.permute(tuple(axes))
 
     @property
@@ -390,7 +388,7 @@ class Tensor:
             LayoutError: There is no axis.
         """
         if not self.shape:
-            raise LayoutError(message("iter", "tensor", "rank", 0, "at least 1", "use item()"))
+            raise LayoutError("iter", "tensor", "rank", 0, "at least 1", "use item()")
         return (self[index] for index in range(self.shape[0]))
 
     # A tensor has no `==` of values, so what Python would look for by iterating is never found.
@@ -490,7 +488,7 @@ class Tensor:
             ShapeError: There is not exactly one.
         """
         if self.size != 1:
-            raise ShapeError(message("Tensor.item", "tensor", "size", self.size, 1, "use tolist()"))
+            raise ShapeError("Tensor.item", "tensor", "size", self.size, 1, "use tolist()")
         number: float = self.values().item()
         return number
 
@@ -591,7 +589,7 @@ class Tensor:
         raw = _trusted(source.buffer, Layout((size_bytes,), (8,), start * 8, 8), dtypes.uint8)
         if to not in ("tensor", "numpy", "torch", "jax"):
             expected = "'tensor', 'numpy', 'torch' or 'jax'"
-            raise OptionError(message("Tensor.export", "to", "", repr(to), expected, "name one of these"))
+            raise OptionError("Tensor.export", "to", "", repr(to), expected, "name one of these")
         array = raw if to == "tensor" else raw.numpy() if to == "numpy" else raw.torch() if to == "torch" else raw.jax()
         return Exported(array, source.dtype, layout)
 
@@ -651,7 +649,7 @@ class Tensor:
             ShapeError: Always.
         """
         remedy = "ask what you mean: tensor is None, tensor.size, or tensor.numpy().any()"
-        raise ShapeError(message("bool", "tensor", "shape", self.shape, "one truth value", remedy))
+        raise ShapeError("bool", "tensor", "shape", self.shape, "one truth value", remedy)
 
     def __copy__(self) -> "Tensor":
         return self
@@ -701,7 +699,7 @@ def _check_tensor(call: str, other: object) -> None:
     """Refuse to compare with what is no tensor, which would never be equal."""
     if not isinstance(other, Tensor):
         remedy = "pass Tensor.from_any(other)"
-        raise OptionError(message(call, "other", "type", type(other).__name__, "Tensor", remedy))
+        raise OptionError(call, "other", "type", type(other).__name__, "Tensor", remedy)
 
 
 def _trusted(buffer: Buffer, layout: Layout, dtype: DType) -> Tensor:
@@ -771,7 +769,7 @@ def _unpickled(dtype: DType, shape: Shape, storage: Storage, data: Any) -> Tenso
     target, source = tensor.buffer.array(), np.frombuffer(data, np.uint8)
     if source.size != target.size:
         remedy = "pickle it again"
-        raise ExchangeError(message("pickle", "data", "size", f"{source.size} bytes", f"{target.size} bytes", remedy))
+        raise ExchangeError("pickle", "data", "size", f"{source.size} bytes", f"{target.size} bytes", remedy)
     target[:] = source
     return tensor
 
@@ -783,7 +781,7 @@ def _memory_of(x: object, call: str) -> Buffer:
     whole = Tensor.from_any(x, copy=False)
     if not whole.layout.is_contiguous():
         actual = f"of shape {whole.shape} with strides_bits {whole.layout.strides_bits}"
-        raise ExchangeError(message(call, "data", "", actual, "dense", "copy it first"))
+        raise ExchangeError(call, "data", "", actual, "dense", "copy it first")
     buffer = whole.buffer
     if whole.layout.offset_bits or whole.nbytes != buffer.size_bytes:
         return Buffer(whole.address, whole.nbytes, buffer.owner, buffer.device, buffer.read_only)

@@ -254,7 +254,7 @@ def verify(
             actual = f"{name!r} ({extent})"
             expected = f"one of {[symbol for symbol in program.symbols if symbol != batch]}"
             remedy = "leave it out, verify varies it" if name == batch else "see samebits dump"
-            raise errors.OptionError(errors.message("verify", "bindings", "symbol", actual, expected, remedy))
+            raise errors.OptionError("verify", "bindings", "symbol", actual, expected, remedy)
     bound = dict.fromkeys(program.symbols, DEFAULT_EXTENT) | dict(bindings or {})
     if batch is not None:
         bound[batch] = 1
@@ -386,7 +386,7 @@ def against_onnxruntime(program: Program, model: pathlib.Path, bindings: Mapping
         import onnxruntime
     except ImportError:
         raise errors.OptionError(
-            errors.message("--against", "onnxruntime", "state", "not installed", "installed", "pip install onnxruntime")
+            "--against", "onnxruntime", "state", "not installed", "installed", "pip install onnxruntime"
         ) from None
     feeds = samples.feeds(program, bindings, seed)
     ours = cpu.prepare(program).run(feeds)
@@ -395,7 +395,7 @@ def against_onnxruntime(program: Program, model: pathlib.Path, bindings: Mapping
         theirs = session.run(list(ours), feeds)
     except Exception as reason:  # its exceptions have no base of their own
         raise errors.OptionError(
-            errors.message("--against", "onnxruntime", "answer", f"an error ({reason})", "given", "leave it out")
+            "--against", "onnxruntime", "answer", f"an error ({reason})", "given", "leave it out"
         ) from reason
     return max(
         (compare("onnxruntime", name, ours[name], y) for name, y in zip(ours, theirs, strict=True)),

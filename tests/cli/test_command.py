@@ -211,7 +211,7 @@ def test_infinite_difference_is_valid_json():
     [
         (KeyboardInterrupt(), 130, "samebits: interrupted\n"),
         (MemoryError("too big"), 3, "samebits: out of memory: too big\n"),
-        (sb.ShapeError("a: b is c, must be d; e"), 3, "samebits: a: b is c, must be d; e\n"),
+        (sb.ShapeError("a", "b", "", "c", "d", "e"), 3, "samebits: a: b is c, must be d; e\n"),
         (ZeroDivisionError("a bug"), 70, "ZeroDivisionError: a bug\n"),
         (BrokenPipeError(), 70, ""),
     ],

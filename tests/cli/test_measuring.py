@@ -141,10 +141,10 @@ def test_a_missing_matplotlib_ends_with_2_before_anything_is_measured(
     asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
     def missing() -> None:
-        raise errors.OptionError("it is missing")
+        raise errors.OptionError("peer", "it", "", "missing", "installed", "install it")
 
     monkeypatch.setattr(chart, "check", missing)
-    assert samebits("bench", "gemm", "--chart", tmp_path / "x.png") == (2, "Error: it is missing\n")
+    assert samebits("bench", "gemm", "--chart", tmp_path / "x.png") == (2, "Error: peer: it is missing, must be installed; install it\n")
     assert "problems" not in asked
 
 

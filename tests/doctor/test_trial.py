@@ -31,7 +31,7 @@ GOOD = Framework(
 
 
 def refuse(*_):
-    raise ExchangeError("take: x is y, must be z; w\nmore")
+    raise ExchangeError("take", "x", "", "y", "z", "w\nmore")
 
 
 def lack(*_):

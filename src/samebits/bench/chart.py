@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from samebits.bench.rank import Entry, Ranking
-from samebits.errors import OptionError, message
+from samebits.errors import OptionError
 
 # Bars of a panel: enough to see what is near the best.
 _BARS = 12
@@ -20,7 +20,7 @@ def check() -> None:
     """Raises:  OptionError if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         remedy = "pip install 'samebits[bench]'"
-        raise OptionError(message("bench", "chart", "package", "missing", "matplotlib, installed", remedy))
+        raise OptionError("bench", "chart", "package", "missing", "matplotlib, installed", remedy)
 
 
 def check_file(path: pathlib.Path) -> None:
@@ -28,7 +28,7 @@ def check_file(path: pathlib.Path) -> None:
     folder = path.absolute().parent
     if not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
         remedy = "choose another, in a directory that is there"
-        raise OptionError(message("bench", "chart", "file", repr(str(path)), "writable", remedy))
+        raise OptionError("bench", "chart", "file", repr(str(path)), "writable", remedy)
 
 
 def bars(ranking: Ranking) -> list[tuple[str, float, str]]:
@@ -70,4 +70,4 @@ def draw(rankings: Sequence[Ranking], path: pathlib.Path) -> None:
         figure.savefig(path, format="png", dpi=120)
     except OSError as error:
         remedy = f"choose another: {error.strerror}"
-        raise OptionError(message("bench", "chart", "file", repr(str(path)), "writable", remedy)) from None
+        raise OptionError("bench", "chart", "file", repr(str(path)), "writable", remedy) from None

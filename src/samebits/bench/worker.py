@@ -13,12 +13,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from samebits import dtypes
+from samebits import dtypes, errors
 from samebits.bench import measure, peers, rank
 from samebits.bench.rank import Entry, Ranking
 from samebits.bench.trial import Problem
 from samebits.codegen import isa as isas
-from samebits.errors import NativeError, SamebitsError
 
 
 def ranked(
@@ -27,7 +26,7 @@ def ranked(
 ) -> list[Ranking]:  # fmt: skip
     """One ranking a problem.
 
-    Raises:  NativeError if the process fails.
+    Raises:  what the process raised; NativeError if it ended without a word.
     """
     asked = {
         "problems": [[p.m, p.k, p.n, p.a.name, p.b.name, p.packed] for p in problems],
@@ -46,14 +45,15 @@ def ranked(
                     if key == "doing":
                         progress(value)
                     elif key == "failed":
-                        raise NativeError(value)
+                        raise getattr(errors, value[0])(*value[1:])
                     else:
                         made.append(restored(value))
         except BaseException:
             process.kill()
             raise
     if process.returncode:
-        raise NativeError(f"bench: the process that measures ended with {process.returncode}")
+        ended = f"ended with {process.returncode}"
+        raise errors.NativeError("bench", "measuring process", "", ended, "able to finish", "look at what it printed")
     return made
 
 
@@ -82,10 +82,11 @@ def main() -> None:
     try:
         for ranking in answers(json.loads(sys.argv[1])):
             _say("ranking", dataclasses.asdict(ranking))
-    except SamebitsError as error:
-        _say("failed", str(error))
+    except errors.SamebitsError as error:
+        _say("failed", [type(error).__name__, *map(str, error.args)])
     except MemoryError as error:
-        _say("failed", f"bench: out of memory: {error}")
+        told = f"exhausted ({error})", "enough for the operands", "give smaller products"
+        _say("failed", ["NativeError", "bench", "memory", "", *told])
 
 
 if __name__ == "__main__":

@@ -42,9 +42,7 @@ def _set_symbols(program: Program, settings: tuple[tuple[str, int], ...]) -> dic
     for name, _ in settings:
         if name not in program.symbols:
             raise errors.OptionError(
-                errors.message(
-                    "--set", "symbol", "", repr(name), f"one of {sorted(program.symbols)}", "see samebits dump"
-                )
+                "--set", "symbol", "", repr(name), f"one of {sorted(program.symbols)}", "see samebits dump"
             )
     return dict(settings)
 
@@ -163,9 +161,7 @@ def doctor(ctx: click.Context, as_json: bool, verbose: bool, only: tuple[str, ..
     known = [row.name for row in frameworks.ROWS]
     for name in only:
         if name not in known:
-            raise errors.OptionError(
-                errors.message("--only", "framework", "", repr(name), f"one of {known}", "name one of these")
-            )
+            raise errors.OptionError("--only", "framework", "", repr(name), f"one of {known}", "name one of these")
     with screen.progress() as progress:
         found = report.examine(only or None, progress=progress)
     if as_json:

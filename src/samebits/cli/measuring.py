@@ -72,7 +72,7 @@ def _row(name: str | None, call: str) -> Isa:
     row = isas.named(name) if name else isas.current()
     if not row.compiled:
         rows = [row.name for row in isas.ROWS if row.compiled and row.available]
-        raise errors.OptionError(errors.message(call, "isa", "", repr(row.name), f"one of {rows}", "see samebits isas"))
+        raise errors.OptionError(call, "isa", "", repr(row.name), f"one of {rows}", "see samebits isas")
     return row
 
 
@@ -104,14 +104,12 @@ def tune(isa: str | None, threads: int, quick: bool, show: bool, clear: bool, as
     else:
         if cache.directory() is None:
             remedy = "set SAMEBITS_CACHE_DIR to a directory of your own with mode 0700"
-            raise errors.OptionError(
-                errors.message("tune", "cache directory", "", "none", "one to keep rows in", remedy)
-            )
+            raise errors.OptionError("tune", "cache directory", "", "none", "one to keep rows in", remedy)
         with screen.progress() as progress:
             record = tuner.tune(row, threads, quick=quick, progress=progress)
         if not tuning.write(record):
             raise errors.OptionError(
-                errors.message("tune", "cache directory", "", f"{cache.directory()}", "writable", "make room there")
+                "tune", "cache directory", "", f"{cache.directory()}", "writable", "make room there"
             )
     if as_json:
         click.echo(json.dumps(screen.tuned_json(row, record), indent=2))
@@ -190,8 +188,6 @@ def _operands(dtype: str, row: Isa) -> tuple[DType, DType]:
     names = dtype.split(",")
     a, b = dtypes.of(names[0]), dtypes.of(names[-1])
     if len(names) > 2:
-        raise errors.OptionError(
-            errors.message("bench gemm", "dtype", "", repr(dtype), "one name, or two", "name a and b")
-        )
+        raise errors.OptionError("bench gemm", "dtype", "", repr(dtype), "one name, or two", "name a and b")
     engines.choose(a, b, SB1.chunk, row, [])
     return a, b

@@ -60,10 +60,9 @@ class Isa:
             if target.arch == arch:
                 return target
         raise errors.OptionError(
-            errors.message(
+
                 "isa", f"row {self.name}", "architecture", arch, f"one of {sorted(t.arch for t in self.targets)}",
-                "choose a row of samebits.isas() that is available",
-            )
+                "choose a row of samebits.isas() that is available"
         )  # fmt: skip
 
 
@@ -138,24 +137,16 @@ def named(name: str) -> Isa:
             _check_available(isa)
             return isa
     raise errors.OptionError(
-        errors.message(
-            "use_isa",
-            "name",
-            "value",
-            repr(name),
-            f"one of {[row.name for row in ROWS]}",
-            "see samebits.isas()",
-        )
+        "use_isa", "name", "value", repr(name), f"one of {[row.name for row in ROWS]}", "see samebits.isas()"
     )
 
 
 def _check_available(isa: Isa) -> None:
     if not isa.available:
         raise errors.OptionError(
-            errors.message(
+
                 "use_isa", f"row {isa.name!r}", "state", "unavailable on this machine",
-                f"one of {[row.name for row in ROWS if row.available]}", "choose an available row",
-            )
+                f"one of {[row.name for row in ROWS if row.available]}", "choose an available row"
         )  # fmt: skip
 
 

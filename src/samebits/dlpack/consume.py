@@ -25,7 +25,7 @@ from samebits.dlpack.abi import (
 )
 from samebits.dlpack.encoding import COPIED, PADDED, READ_ONLY, Encoding, decode, row_major
 from samebits.dtypes import DType
-from samebits.errors import ExchangeError, message
+from samebits.errors import ExchangeError
 from samebits.layout import Layout, Shape
 from samebits.memory import Buffer, Device
 from samebits.shapes import MAX_RANK
@@ -91,7 +91,7 @@ def receive(producer: Producer, call: str = "from_dlpack") -> tuple[Buffer, Layo
     if name is LEGACY_NAME and not is_valid(capsule, name):
         actual = name_of(capsule) if type(capsule).__name__ == "PyCapsule" else type(capsule).__name__
         expected = "b'dltensor_versioned' or b'dltensor'"
-        raise ExchangeError(message(call, "capsule", "name", repr(actual), expected, "ask for a new one"))
+        raise ExchangeError(call, "capsule", "name", repr(actual), expected, "ask for a new one")
     address = pointer_of(capsule, name)
     rename(capsule, USED[name])
     if name == LEGACY_NAME:
@@ -101,12 +101,10 @@ def receive(producer: Producer, call: str = "from_dlpack") -> tuple[Buffer, Layo
     major, minor, _, deleter, flags = HEADER.unpack(ctypes.string_at(address, HEADER.size))
     owner = _Managed(address, deleter)
     if major != VERSION[0]:
-        raise ExchangeError(
-            message(call, "capsule", "version", f"{major}.{minor}", "1.x", "export it with max_version=(1, 3)")
-        )
+        raise ExchangeError(call, "capsule", "version", f"{major}.{minor}", "1.x", "export it with max_version=(1, 3)")
     if flags & ~(READ_ONLY | COPIED | PADDED):
         raise ExchangeError(
-            message(call, "capsule", "flags", f"{flags:#x}", "a subset of 0x7", "export it with max_version=(1, 3)")
+            call, "capsule", "flags", f"{flags:#x}", "a subset of 0x7", "export it with max_version=(1, 3)"
         )
     tensor = list(VERSIONED.unpack(ctypes.string_at(address, VERSIONED.size))[5:])
     return _checked(call, tensor, flags, owner)
@@ -116,9 +114,7 @@ def _requested(producer: Producer, call: str) -> object:
     """The capsule of a producer, which may be too old to know any keyword."""
     export = getattr(producer, "__dlpack__", None)
     if export is None:
-        raise ExchangeError(
-            message(call, "x", "type", type(producer).__name__, "one with __dlpack__", "use Tensor.from_any")
-        )
+        raise ExchangeError(call, "x", "type", type(producer).__name__, "one with __dlpack__", "use Tensor.from_any")
     try:
         return export(max_version=VERSION)
     except TypeError:
@@ -132,9 +128,9 @@ def _checked(call: str, tensor: list[int], flags: int, owner: _Managed) -> tuple
     if device is None:
         actual = f"{_REFUSED.get(device_type, 'unknown')} ({device_type})"
         expected = "the host's, CUDA's or ROCm's"
-        raise ExchangeError(message(call, "x", "DLPack device type", actual, expected, "copy it to the host first"))
+        raise ExchangeError(call, "x", "DLPack device type", actual, expected, "copy it to the host first")
     if not 0 <= ndim <= MAX_RANK:
-        raise ExchangeError(message(call, "x", "rank", ndim, f"in [0, {MAX_RANK}]", "reshape it first"))
+        raise ExchangeError(call, "x", "rank", ndim, f"in [0, {MAX_RANK}]", "reshape it first")
     if ndim and not shape_at:
         raise _broken(call, "shape pointer", "NULL", f"{ndim} extents")
     shape = struct.unpack(f"{ndim}q", ctypes.string_at(shape_at, 8 * ndim)) if ndim else ()
@@ -149,7 +145,7 @@ def _checked(call: str, tensor: list[int], flags: int, owner: _Managed) -> tuple
         raise _broken(call, "span", f"{span} bytes from {address + low:#x}", "addressable")
     if layout.pitch_bits % 8 == 0 and address % (layout.pitch_bits >> 3):
         expected = f"a multiple of {layout.pitch_bits >> 3}"
-        raise ExchangeError(message(call, "x", "address", f"{address:#x}", expected, "copy it first"))
+        raise ExchangeError(call, "x", "address", f"{address:#x}", expected, "copy it first")
     return Buffer(address + low, span, owner, device, bool(flags & READ_ONLY)), layout, dtype
 
 
@@ -165,4 +161,4 @@ def _decoded(
 
 def _broken(call: str, fact: str, actual: object, expected: object) -> ExchangeError:
     """What no correct producer hands over."""
-    return ExchangeError(message(call, "x", fact, actual, expected, "report it to the producer"))
+    return ExchangeError(call, "x", fact, actual, expected, "report it to the producer")

@@ -23,7 +23,7 @@ from typing import Literal
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, ExchangeError, LayoutError, message
+from samebits.errors import DTypeError, ExchangeError, LayoutError
 from samebits.layout import Layout, Shape, Storage
 
 __all__ = ["COPIED", "PADDED", "READ_ONLY", "Encoding", "Mode", "decode", "encode", "row_major"]
@@ -76,7 +76,7 @@ def encode(dtype: DType, layout: Layout, mode: Mode, call: str = "encode") -> En
     width = layout.width_bits
     if layout.offset_bits < 0 or layout.offset_bits % 8:
         actual, remedy = f"bit {layout.offset_bits}", "copy it first, or use Tensor.export"
-        raise ExchangeError(message(call, "tensor", "first element", actual, "at the start of a byte", remedy))
+        raise ExchangeError(call, "tensor", "first element", actual, "at the start of a byte", remedy)
     if mode in ("padded", "widened"):
         _require(call, layout.storage == "padded", "storage", "packed", "padded with one byte an element")
         if mode == "widened":
@@ -107,7 +107,7 @@ def _require(call: str, holds: bool, fact: str, actual: object, expected: str) -
     """Raise what a mode cannot say."""
     if not holds:
         remedy = "choose another mode, or use Tensor.export"
-        raise ExchangeError(message(call, "tensor", fact, actual, expected, remedy))
+        raise ExchangeError(call, "tensor", fact, actual, expected, remedy)
 
 
 def _unit_axis(layout: Layout, unit_bits: int, call: str) -> int:
@@ -120,7 +120,7 @@ def _unit_axis(layout: Layout, unit_bits: int, call: str) -> int:
     # The shortest run of elements that is whole units.
     count = unit_bits // math.gcd(width, unit_bits)
     expected = f"one with a dense axis of a multiple of {count} elements"
-    raise ExchangeError(message(call, "tensor", "layout", actual, expected, "pad it, or use Tensor.export"))
+    raise ExchangeError(call, "tensor", "layout", actual, expected, "pad it, or use Tensor.export")
 
 
 def _extents(layout: Layout, unit: int, axis: int | None, call: str) -> tuple[Shape, Shape]:
@@ -185,7 +185,7 @@ def decode(
     except LayoutError as error:
         remedy = "report it to the producer"
         actual = (encoding.shape, encoding.strides)
-        raise ExchangeError(message(call, "x", "(shape, strides)", actual, "those of a layout", remedy)) from error
+        raise ExchangeError(call, "x", "(shape, strides)", actual, "those of a layout", remedy) from error
 
 
 def _element(encoding: Encoding, call: str) -> tuple[DType, int, Storage]:
@@ -205,11 +205,11 @@ def _element(encoding: Encoding, call: str) -> tuple[DType, int, Storage]:
     flag = ", padded" if is_padded else ""
     actual = f"{name} (code {code}, bits {bits}, lanes {lanes}{flag})"
     expected = "a row of dtypes.ROWS in one lane, or in lanes of fewer than 8 bits that fill bytes"
-    raise DTypeError(message(call, "x", "DLPack dtype", actual, expected, "convert it first"))
+    raise DTypeError(call, "x", "DLPack dtype", actual, expected, "convert it first")
 
 
 def _no_axis(encoding: Encoding, call: str) -> ExchangeError:
     """Vectors of elements that lie along no axis."""
     actual = f"{encoding.shape} with strides {encoding.strides}"
     expected = "one with a unit stride for its lanes to lie along"
-    return ExchangeError(message(call, "x", "layout", actual, expected, "make it contiguous first"))
+    return ExchangeError(call, "x", "layout", actual, expected, "make it contiguous first")

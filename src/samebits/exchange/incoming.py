@@ -12,7 +12,7 @@ import numpy.typing as npt
 from samebits import driver, dtypes
 from samebits.dlpack.consume import Producer, receive
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, ExchangeError, ShapeError, message
+from samebits.errors import DTypeError, ExchangeError, ShapeError
 from samebits.layout import Layout, Shape
 from samebits.memory import CPU, Buffer, Device, address_of
 
@@ -33,7 +33,7 @@ def facts_of(x: object, call: str) -> Facts:
     """
     if isinstance(x, np.ma.MaskedArray):
         remedy = "fill it first, with x.filled(value)"
-        raise ExchangeError(message(call, "x", "type", "a masked array", "an array without a mask", remedy))
+        raise ExchangeError(call, "x", "type", "a masked array", "an array without a mask", remedy)
     if isinstance(x, np.ndarray | np.generic):
         return from_numpy(np.asarray(x), call)
     if hasattr(type(x), "__dlpack__"):
@@ -57,10 +57,10 @@ def _made(x: object, call: str) -> npt.NDArray[Any]:
         if not isinstance(x, list | tuple):
             raise
         expected, remedy = "as many elements in each", "pad them"
-        raise ShapeError(message(call, "x", "shape", "lists of unlike lengths", expected, remedy)) from None
+        raise ShapeError(call, "x", "shape", "lists of unlike lengths", expected, remedy) from None
     if array.dtype.kind in "OUS":
         expected, remedy = "an array, numbers, or lists of them", "convert it first"
-        raise DTypeError(message(call, "x", "type", type(x).__name__, expected, remedy))
+        raise DTypeError(call, "x", "type", type(x).__name__, expected, remedy)
     return array
 
 
@@ -83,10 +83,10 @@ def from_numpy(array: npt.NDArray[Any], call: str) -> Facts:
         dtype = dtypes.of(array.dtype)
     except DTypeError:
         expected, remedy = "a row of dtypes.ROWS, in this machine's byte order", "convert it first"
-        raise DTypeError(message(call, "x", "dtype", array.dtype, expected, remedy)) from None
+        raise DTypeError(call, "x", "dtype", array.dtype, expected, remedy) from None
     if not array.flags.aligned:
         remedy = "copy it first"
-        raise ExchangeError(message(call, "x", "alignment", "less than its dtype's", "natural", remedy))
+        raise ExchangeError(call, "x", "alignment", "less than its dtype's", "natural", remedy)
     layout, low, span = _layout_of(array.shape, array.strides, dtype)
     return Buffer(address_of(array) + low, span, array, CPU, not array.flags.writeable), layout, dtype
 
@@ -110,11 +110,11 @@ def check_torch(x: object, call: str) -> None:
         return
     if _is_shell(dtype):
         remedy = "say what its bytes are, with Tensor.from_buffer(x.view(torch.uint8), dtype, shape)"
-        raise DTypeError(message(call, "x", "dtype", dtype, "one whose bits torch gives a meaning", remedy))
+        raise DTypeError(call, "x", "dtype", dtype, "one whose bits torch gives a meaning", remedy)
     is_negated = getattr(x, "is_neg", None)
     if is_negated is not None and is_negated():
         actual, remedy = "still to be negated", "call x.resolve_neg() first"
-        raise ExchangeError(message(call, "x", "memory", actual, "what the values are", remedy))
+        raise ExchangeError(call, "x", "memory", actual, "what the values are", remedy)
 
 
 @lru_cache(maxsize=256)
@@ -157,7 +157,7 @@ def from_jax_narrow(x: Any, call: str, *, may_copy: bool) -> Facts:
             return from_numpy(array, call)
     if not may_copy:
         expected, remedy = "a format that JAX exports", "leave copy=False out"
-        raise ExchangeError(message(call, "x", "dtype", dtype, expected, remedy))
+        raise ExchangeError(call, "x", "dtype", dtype, expected, remedy)
     count = 8 // dtype.width_bits
     flat = jnp.pad(x.reshape(-1), (0, -x.size % count))
     raw: Any = jax.lax.bitcast_convert_type(flat.reshape(-1, count), jnp.uint8)
@@ -174,19 +174,19 @@ def _from_cuda(x: object, call: str) -> Facts:
         steps = None if facts.get("strides") is None else tuple(facts["strides"])
     except (KeyError, TypeError, ValueError) as error:
         remedy = "report it to the producer"
-        raise ExchangeError(message(call, "x", "CUDA array interface", facts, "that of its page", remedy)) from error
+        raise ExchangeError(call, "x", "CUDA array interface", facts, "that of its page", remedy) from error
     if not isinstance(version, int) or version < 3:
         remedy = "export it with DLPack"
-        raise ExchangeError(message(call, "x", "CUDA array interface version", version, "at least 3", remedy))
+        raise ExchangeError(call, "x", "CUDA array interface version", version, "at least 3", remedy)
     if mask is not None:
-        raise ExchangeError(message(call, "x", "mask", "an array", "None", "fill the masked elements first"))
+        raise ExchangeError(call, "x", "mask", "an array", "None", "fill the masked elements first")
     dtype = dtypes.of(given)
     strides = Layout.dense(shape, width_bits=dtype.width_bits).strides_bytes if steps is None else steps
     layout, low, span = _layout_of(shape, strides, dtype)
     if span and any(place % given.itemsize for place in (pointer, *layout.strides_bytes)):
         expected, remedy = f"multiples of {given.itemsize}", "copy it first"
         actual = f"{pointer:#x} and {strides}"
-        raise ExchangeError(message(call, "x", "address and strides", actual, expected, remedy))
+        raise ExchangeError(call, "x", "address and strides", actual, expected, remedy)
     # The driver knows the device, for which the interface has no word, and managed memory.
     device = Device("cuda") if driver.cuda() is None else None
     buffer = Buffer.from_handle(pointer + low if span else 0, span, owner=x, device=device, read_only=bool(read_only))

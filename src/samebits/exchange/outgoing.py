@@ -15,7 +15,7 @@ from samebits import dtypes, elements
 from samebits.dlpack.encoding import Encoding, encode
 from samebits.dlpack.produce import capsule_of
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, ExchangeError, LayoutError, OptionError, message
+from samebits.errors import DTypeError, ExchangeError, LayoutError, OptionError
 from samebits.layout import Layout
 from samebits.memory import ALIGNMENT, CPU, Buffer
 
@@ -50,10 +50,10 @@ def to_numpy(buffer: Buffer, layout: Layout, dtype: DType, call: str) -> npt.NDA
     """
     if dtype.numpy is None:
         expected, remedy = "one NumPy or ml_dtypes has", "update ml_dtypes, or use Tensor.export"
-        raise DTypeError(message(call, "tensor", "dtype", dtype, expected, remedy))
+        raise DTypeError(call, "tensor", "dtype", dtype, expected, remedy)
     if layout.pitch_bits % 8:
         actual, remedy = f"packed, {layout.pitch_bits} bits an element", "pass copy=True for one byte an element"
-        raise LayoutError(message(call, "tensor", "storage", actual, "whole bytes", remedy))
+        raise LayoutError(call, "tensor", "storage", actual, "whole bytes", remedy)
     return np.ndarray(layout.shape, dtype.numpy, buffer.array(), layout.offset_bytes, layout.strides_bytes)
 
 
@@ -77,19 +77,19 @@ def to_dlpack(
     is_host, device = buffer.device.is_host, buffer.device.dlpack
     if stream not in ((None, -1) if is_host else (None, -1, 1)):
         expected = "None or -1 for host memory" if is_host else "None, -1 or 1"
-        raise ExchangeError(message(call, "stream", "", stream, expected, "leave it out"))
+        raise ExchangeError(call, "stream", "", stream, expected, "leave it out")
     if dl_device is not None and (wanted := _pair(call, "dl_device", dl_device)) != device:
         if not is_host or wanted != CPU.dlpack:
             expected = f"{device}, where the tensor is"
-            raise ExchangeError(message(call, "dl_device", "", wanted, expected, "move it afterwards"))
+            raise ExchangeError(call, "dl_device", "", wanted, expected, "move it afterwards")
         device = CPU.dlpack
     versioned = max_version is not None and _pair(call, "max_version", max_version) >= (1, 0)
     if buffer.read_only and not versioned:
         expected, remedy = "writable in a legacy capsule", "pass max_version=(1, 0) or copy=True"
-        raise ExchangeError(message(call, "tensor", "access", "read-only", expected, remedy))
+        raise ExchangeError(call, "tensor", "access", "read-only", expected, remedy)
     if layout.storage == "padded" and not versioned:
         expected, remedy = "packed in a legacy capsule", "pass max_version=(1, 0)"
-        raise ExchangeError(message(call, "tensor", "storage", "padded", expected, remedy))
+        raise ExchangeError(call, "tensor", "storage", "padded", expected, remedy)
     _check_strides(layout, call)
     encoding = encode(dtype, layout, "padded" if layout.storage == "padded" else "packed", call)
     return capsule_of(buffer, encoding, device, versioned=versioned, read_only=buffer.read_only, copied=copied)
@@ -102,7 +102,7 @@ def _pair(call: str, name: str, value: Any) -> tuple[int, int]:
         return operator.index(first), operator.index(second)
     except (TypeError, ValueError):
         remedy = "leave it out"
-        raise OptionError(message(call, name, "", repr(value), "a pair of integers", remedy)) from None
+        raise OptionError(call, name, "", repr(value), "a pair of integers", remedy) from None
 
 
 def to_torch(buffer: Buffer, layout: Layout, dtype: DType, call: str) -> Any:
@@ -118,10 +118,10 @@ def to_torch(buffer: Buffer, layout: Layout, dtype: DType, call: str) -> Any:
     name = "float4_e2m1fn_x2" if dtype is dtypes.float4_e2m1fn else dtype.name
     if not hasattr(torch, name) or (dtype.width_bits < 8 and not dtype.is_float):
         remedy = "use Tensor.export(to='torch') for its bytes"
-        raise DTypeError(message(call, "tensor", "dtype", dtype, "one that torch takes by DLPack", remedy))
+        raise DTypeError(call, "tensor", "dtype", dtype, "one that torch takes by DLPack", remedy)
     if buffer.read_only:
         remedy = "pass copy=True, because torch ignores that memory is read-only"
-        raise ExchangeError(message(call, "tensor", "access", "read-only", "writable", remedy))
+        raise ExchangeError(call, "tensor", "access", "read-only", "writable", remedy)
     _check_strides(layout, call)
     encoding = encode(dtype, layout, "lanes" if dtype.width_bits < 8 else "packed", call)
     device = CPU if buffer.device.is_host else buffer.device
@@ -146,14 +146,14 @@ def to_jax(buffer: Buffer, layout: Layout, dtype: DType, call: str, *, may_copy:
         raise _unknown_to_jax(dtype, call)
     if jax.dtypes.canonicalize_dtype(dtype.numpy) != dtype.numpy:
         remedy = "set jax.config.update('jax_enable_x64', True)"
-        raise DTypeError(message(call, "tensor", "dtype", dtype, "at most 32 bits wide", remedy))
+        raise DTypeError(call, "tensor", "dtype", dtype, "at most 32 bits wide", remedy)
     if not layout.is_contiguous() or layout.offset_bits % 8:
         actual = f"{layout.shape} with strides_bits {layout.strides_bits}"
-        raise ExchangeError(message(call, "tensor", "layout", actual, "row-major and dense", "pass copy=True"))
+        raise ExchangeError(call, "tensor", "layout", actual, "row-major and dense", "pass copy=True")
     if layout.width_bits < 8:
         if not may_copy:
             remedy = "leave copy=False out"
-            raise ExchangeError(message(call, "tensor", "dtype", dtype, "one that JAX takes by DLPack", remedy))
+            raise ExchangeError(call, "tensor", "dtype", dtype, "one that JAX takes by DLPack", remedy)
         return _narrow_jax(buffer, layout, dtype, call)
     return _shared_jax(buffer, encode(dtype, layout, "packed", call), call)
 
@@ -163,7 +163,7 @@ def _check_strides(layout: Layout, call: str) -> None:
     if min(layout.strides_bits, default=0) < 0:
         actual, expected = f"of strides_bits {layout.strides_bits}", "one of non-negative strides"
         remedy = "pass copy=True or use numpy()"
-        raise ExchangeError(message(call, "tensor", "layout", actual, expected, remedy))
+        raise ExchangeError(call, "tensor", "layout", actual, expected, remedy)
 
 
 def _shared_jax(buffer: Buffer, encoding: Encoding, call: str) -> Any:
@@ -174,7 +174,7 @@ def _shared_jax(buffer: Buffer, encoding: Encoding, call: str) -> Any:
     address = buffer.address + encoding.byte_offset
     if address % ALIGNMENT:
         expected = f"a multiple of {ALIGNMENT}"
-        raise ExchangeError(message(call, "tensor", "address", f"{address:#x}", expected, "pass copy=True"))
+        raise ExchangeError(call, "tensor", "address", f"{address:#x}", expected, "pass copy=True")
     return jax.dlpack.from_dlpack(_Constant(buffer, encoding), copy=False)
 
 
@@ -194,7 +194,7 @@ class _Constant:
 def _unknown_to_jax(dtype: DType, call: str) -> DTypeError:
     """What this version of JAX does not hold."""
     remedy = "use Tensor.export(to='jax') for its bytes"
-    return DTypeError(message(call, "tensor", "dtype", dtype, "one that JAX has", remedy))
+    return DTypeError(call, "tensor", "dtype", dtype, "one that JAX has", remedy)
 
 
 def _narrow_jax(buffer: Buffer, layout: Layout, dtype: DType, call: str) -> Any:

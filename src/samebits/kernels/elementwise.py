@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Index, KernelSpec, Vector
-from samebits.errors import PlanError, ShapeError, message
+from samebits.errors import PlanError, ShapeError
 from samebits.kernels import functions, turned, values
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.kernels.plan import Operand, Plan, Step
@@ -125,15 +125,13 @@ def _far(way: Walk, k: int) -> bool:
 def _check(expression: Expression, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> None:
     rowwise = [node.op for node in expression.nodes if node.op in (*REDUCTIONS, "count")]
     if rowwise:
-        raise PlanError(
-            message("elementwise.plan", "expression", "operations", rowwise, "per element", "use reduce.plan")
-        )
+        raise PlanError("elementwise.plan", "expression", "operations", rowwise, "per element", "use reduce.plan")
     shapes = {shape for shape, _ in outputs}
     counts = (len(inputs), len(outputs))
     if len(shapes) != 1 or counts != (len(expression.inputs), len(expression.outputs)):
         expected = f"{len(expression.inputs)} inputs and {len(expression.outputs)} outputs of one shape"
         raise ShapeError(
-            message("elementwise.plan", "operands", "", f"{counts}, {sorted(shapes)}", expected, "pass one layout each")
+            "elementwise.plan", "operands", "", f"{counts}, {sorted(shapes)}", expected, "pass one layout each"
         )
 
 

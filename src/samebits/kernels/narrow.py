@@ -19,7 +19,7 @@ import math
 from samebits import elements
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
-from samebits.errors import PlanError, ShapeError, message
+from samebits.errors import PlanError, ShapeError
 from samebits.kernels.narrow_text import EIGHTS, WIDTHS, Narrow, text
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.walk import Axis, Walk, walk
@@ -97,15 +97,15 @@ def _check(source: Layout, target: Layout) -> None:
     if not source.width_bits == target.width_bits <= 8:
         actual = f"{source.width_bits} and {target.width_bits} bits"
         expected, remedy = "equal and at most 8 bits", "use elementwise.plan with the operation copy"
-        raise PlanError(message("narrow.plan", "source and target", "widths", actual, expected, remedy))
+        raise PlanError("narrow.plan", "source and target", "widths", actual, expected, remedy)
     low = min(source.bounds_bits[0], target.bounds_bits[0])
     if low < 0:
-        raise PlanError(message("narrow.plan", "first bit", "", low, "at least 0", "use Layout.rebased"))
+        raise PlanError("narrow.plan", "first bit", "", low, "at least 0", "use Layout.rebased")
     try:
         source.broadcast_to(target.shape)
     except ShapeError:
         expected = f"one that broadcasts to {target.shape}"
-        raise ShapeError(message("narrow.plan", "source", "shape", source.shape, expected, "reshape it")) from None
+        raise ShapeError("narrow.plan", "source", "shape", source.shape, expected, "reshape it") from None
 
 
 def _in_bytes(layout: Layout, way: Walk, operand: int) -> bool:

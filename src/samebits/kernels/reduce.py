@@ -26,7 +26,7 @@ from samebits import ieee
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
-from samebits.errors import OptionError, PlanError, ShapeError, message
+from samebits.errors import OptionError, PlanError, ShapeError
 from samebits.kernels import columns, elementwise, long_rows, values
 from samebits.kernels.expression import Chain, Expression, Node
 from samebits.kernels.fold import BLOCK, LANES
@@ -103,7 +103,7 @@ def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     found = tuple(sorted(a + rank if a < 0 else a for a in axes))
     if len(set(found)) != len(found) or any(not 0 <= a < rank for a in found):
         raise OptionError(
-            message("reduce.plan", "axes", "", tuple(axes), f"distinct, in [{-rank}, {rank})", "name each axis once")
+            "reduce.plan", "axes", "", tuple(axes), f"distinct, in [{-rank}, {rank})", "name each axis once"
         )
     return found
 
@@ -147,17 +147,14 @@ class _Planner:
         wrong = [shape for shape, _ in self.layouts[n_inputs:] if shape not in (self.shape, row)]
         if (n_inputs, n_outputs) != (len(self.e.inputs), len(self.e.outputs)) or wrong:
             raise ShapeError(
-                message(
+
                     "reduce.plan", "operands", "", f"{n_inputs} inputs, {n_outputs} outputs, output shapes {wrong}",
                     f"{len(self.e.inputs)} inputs, {len(self.e.outputs)} outputs of shape {self.shape} or {row}",
-                    "pass one layout each",
-                )
+                    "pass one layout each"
             )  # fmt: skip
         empty = [node.op for node in self.e.nodes if node.op in ("row_max", "row_min")]
         if empty and self.n == 0:
-            raise PlanError(
-                message("reduce.plan", "axes", "extent", 0, "at least 1", f"{empty[0]} of nothing has no value")
-            )
+            raise PlanError("reduce.plan", "axes", "extent", 0, "at least 1", f"{empty[0]} of nothing has no value")
 
     def plan(self) -> Plan:
         """Steps, scratch and what there is to say."""
@@ -382,7 +379,7 @@ def _shape(inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> tuple[int
     except ValueError:
         shapes = [shape for shape, _ in (*inputs, *outputs)]
         raise ShapeError(
-            message("reduce.plan", "inputs", "shapes", shapes, "shapes that broadcast together", "reshape them")
+            "reduce.plan", "inputs", "shapes", shapes, "shapes that broadcast together", "reshape them"
         ) from None
 
 

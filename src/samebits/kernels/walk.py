@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType
-from samebits.errors import ShapeError, message
+from samebits.errors import ShapeError
 from samebits.kernels.plan import Operand
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
@@ -69,7 +69,7 @@ def broadcast(call: str, layout: Layout, shape: tuple[int, ...]) -> tuple[int, .
     given, strides = layout
     missing = len(shape) - len(given)
     if missing < 0 or any(g not in (1, s) for g, s in zip(given, shape[missing:], strict=True)):
-        raise ShapeError(message(call, "an operand", "shape", given, f"one that broadcasts to {shape}", "reshape it"))
+        raise ShapeError(call, "an operand", "shape", given, f"one that broadcasts to {shape}", "reshape it")
     own = tuple(0 if g == 1 else s for g, s in zip(given, strides, strict=True))
     return (0,) * missing + own
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, SupportsIndex, cast
 
-from samebits.errors import LayoutError, message
+from samebits.errors import LayoutError
 from samebits.layout import strides as arithmetic
 from samebits.layout import views
 from samebits.layout.aliasing import WORK, intersects, is_injective
@@ -217,7 +217,7 @@ class Layout:
         low, high = self.bounds_bits
         if low < 0:
             remedy = "add an offset"
-            raise LayoutError(message("Layout.required_bytes", "first bit", "", low, "at least 0", remedy))
+            raise LayoutError("Layout.required_bytes", "first bit", "", low, "at least 0", remedy)
         return -(-high // 8)
 
     def fits(self, size_bytes: SupportsIndex, offset_bytes: SupportsIndex = 0) -> bool:
@@ -237,7 +237,7 @@ class Layout:
         """Whether elements lie side by side in that order (`any`: in some order of the axes)."""
         if not _is_named(order, ("C", "F", "any")):
             remedy = "give one of these"
-            raise LayoutError(message("Layout.is_contiguous", "order", "", repr(order), "'C', 'F' or 'any'", remedy))
+            raise LayoutError("Layout.is_contiguous", "order", "", repr(order), "'C', 'F' or 'any'", remedy)
         if order == "C":
             return self.strides_bits == arithmetic.dense_strides(self.shape, self.pitch_bits)
         return arithmetic.is_contiguous(self.shape, self.strides_bits, self.pitch_bits, order)
@@ -262,7 +262,7 @@ class Layout:
         """
         if type(other) is not Layout:
             remedy = "give the layout of what might overlap"
-            raise LayoutError(message("Layout.overlaps", "other", "type", type(other).__name__, "Layout", remedy))
+            raise LayoutError("Layout.overlaps", "other", "type", type(other).__name__, "Layout", remedy)
         (delta,) = check_integers("Layout.overlaps", "delta_bits", (delta_bits,))
         return intersects(
             (self.shape, self.strides_bits, self.offset_bits, self.width_bits),
@@ -439,7 +439,7 @@ class Layout:
         """bits / unit, which must be whole."""
         if bits % unit:
             actual, expected = f"{bits} bits", f"whole {units} of {unit} bits"
-            raise LayoutError(message(f"Layout.{fact}", "layout", "", actual, expected, "use the count in bits"))
+            raise LayoutError(f"Layout.{fact}", "layout", "", actual, expected, "use the count in bits")
         return bits // unit
 
     def _view(self, shape: Shape, strides: Shape, offset: int) -> "Layout":
@@ -483,7 +483,7 @@ def _checked(
     check_extents("Layout", "shape", shape)
     if len(strides) != len(shape):
         expected = len(shape)
-        raise LayoutError(message("Layout", "strides_bits", "length", len(strides), expected, "give one for each axis"))
+        raise LayoutError("Layout", "strides_bits", "length", len(strides), expected, "give one for each axis")
     pitch = _check_pitch("Layout", width, storage)
     strides = arithmetic.settled(shape, strides, pitch)
     return shape, strides, "packed" if pitch == width else storage, arithmetic.span(shape, strides, 0, width)
@@ -494,7 +494,7 @@ def _placed(shape: Shape, strides: Shape, storage: Storage, span: tuple[int, int
     low, high = span
     if low + offset < -LIMIT or high + offset >= LIMIT:
         actual, expected = f"[{low + offset}, {high + offset}) bits", "within 64-bit integers"
-        raise LayoutError(message("Layout", "span", "", actual, expected, "use less"))
+        raise LayoutError("Layout", "span", "", actual, expected, "use less")
     return _made(shape, strides, offset if low != high else 0, width, storage)
 
 
@@ -516,16 +516,16 @@ def _ordered(call: str, order: object, ndim: int, strides: Shape | None) -> Shap
         return tuple(range(ndim))[::-1]
     if order != "K" or strides is None:
         expected = "'C', 'F' or axes" if strides is None else "'C', 'F', 'K' or axes"
-        raise LayoutError(message(call, "order", "", repr(order), expected, "give one of these"))
+        raise LayoutError(call, "order", "", repr(order), expected, "give one of these")
     return arithmetic.stride_order(strides)
 
 
 def _check_pitch(call: str, width_bits: int, storage: object) -> int:
     """Bits from one dense element to the next, of a width and storage that exist."""
     if width_bits < 1:
-        raise LayoutError(message(call, "width_bits", "", width_bits, "at least 1", "use DType.width_bits"))
+        raise LayoutError(call, "width_bits", "", width_bits, "at least 1", "use DType.width_bits")
     if not _is_named(storage, ("packed", "padded")):
-        raise LayoutError(message(call, "storage", "", repr(storage), "'packed' or 'padded'", "name one of the two"))
+        raise LayoutError(call, "storage", "", repr(storage), "'packed' or 'padded'", "name one of the two")
     return width_bits if storage == "packed" else -(-width_bits // 8) * 8
 
 

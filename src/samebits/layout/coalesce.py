@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import SupportsIndex
 
-from samebits.errors import LayoutError, ShapeError, message
+from samebits.errors import LayoutError, ShapeError
 from samebits.layout.affine import Layout
 from samebits.shapes import check_index
 
@@ -32,13 +32,13 @@ def coalesce(layouts: Sequence[Layout], *, lead: SupportsIndex = 0) -> tuple[Lay
         layouts = ()
     if not layouts or not all(isinstance(layout, Layout) for layout in layouts):
         kinds = f"({', '.join(type(layout).__name__ for layout in layouts)})"
-        raise LayoutError(message("coalesce", "layouts", "", kinds, "at least one, all of type Layout", "give these"))
+        raise LayoutError("coalesce", "layouts", "", kinds, "at least one, all of type Layout", "give these")
     first = check_index("coalesce", "lead", lead, len(layouts))
     shape = layouts[0].shape
     for place, layout in enumerate(layouts):
         if layout.shape != shape:
             actual, remedy = layout.shape, "use broadcast_to first"
-            raise ShapeError(message("coalesce", f"layouts[{place}]", "shape", actual, shape, remedy))
+            raise ShapeError("coalesce", f"layouts[{place}]", "shape", actual, shape, remedy)
     if 0 in shape:
         return tuple([_like(layout, [0], [0], 0) for layout in layouts])
     rows = [layout.strides_bits for layout in (layouts[first], *layouts[:first], *layouts[first + 1 :])]

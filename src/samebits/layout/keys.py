@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import EllipsisType
 from typing import SupportsIndex
 
-from samebits.errors import LayoutError, message
+from samebits.errors import LayoutError
 from samebits.shapes import MAX_RANK, check_index
 
 __all__ = ["Key", "Place", "selected"]
@@ -59,7 +59,7 @@ def selected(key: Key, shape: Sequence[int], strides: Sequence[int], offset: int
         extents += shape[axis:]
         steps += strides[axis:]
     if len(extents) > MAX_RANK:
-        raise LayoutError(message("Layout", "rank", "", len(extents), f"at most {MAX_RANK}", "merge axes"))
+        raise LayoutError("Layout", "rank", "", len(extents), f"at most {MAX_RANK}", "merge axes")
     return extents, steps, offset
 
 
@@ -71,16 +71,14 @@ def _indices(item: slice, axis: int, extent: int) -> tuple[int, int, int]:
     except (TypeError, ValueError):
         pass
     expected = "of integers or None, with a step that is not 0"
-    raise LayoutError(message("Layout[...]", f"slice of axis {axis}", "", item, expected, "use slice(None) for all"))
+    raise LayoutError("Layout[...]", f"slice of axis {axis}", "", item, expected, "use slice(None) for all")
 
 
 def _check_count(keys: tuple[Place, ...], ndim: int) -> None:
     """There are no more indices than axes, and at most one Ellipsis."""
     used = sum(1 for item in keys if item is not None and item is not Ellipsis)
     if used > ndim:
-        raise LayoutError(
-            message("Layout[...]", "key", "", f"{used} indices", f"at most {ndim}", "index existing axes only")
-        )
+        raise LayoutError("Layout[...]", "key", "", f"{used} indices", f"at most {ndim}", "index existing axes only")
     ellipses = sum(1 for item in keys if item is Ellipsis)
     if ellipses > 1:
-        raise LayoutError(message("Layout[...]", "key", "", f"{ellipses} ellipses", "at most one", "leave one of them"))
+        raise LayoutError("Layout[...]", "key", "", f"{ellipses} ellipses", "at most one", "leave one of them")

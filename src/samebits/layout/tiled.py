@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import SupportsIndex
 
-from samebits.errors import LayoutError, ShapeError, message
+from samebits.errors import LayoutError, ShapeError
 from samebits.layout.affine import Layout
 from samebits.layout.strides import Shape
 from samebits.shapes import LIMIT, check_extents, check_index, check_integers
@@ -47,10 +47,10 @@ class TiledLayout:
         strides = tuple([check_integers("TiledLayout", "strides_bits", axis) for axis in rows])
         if [len(axis) for axis in strides] != [len(axis) for axis in pieces]:
             expected = "nested as pieces are"
-            raise LayoutError(message("TiledLayout", "strides_bits", "", strides, expected, "give one for each piece"))
+            raise LayoutError("TiledLayout", "strides_bits", "", strides, expected, "give one for each piece")
         if len(shape) != len(pieces) or any(n > math.prod(axis) for n, axis in zip(shape, pieces, strict=True)):
             expected = f"one row for each axis of {shape}, of at least its extent"
-            raise LayoutError(message("TiledLayout", "pieces", "", pieces, expected, "round the outer extent up"))
+            raise LayoutError("TiledLayout", "pieces", "", pieces, expected, "round the outer extent up")
         # All other facts are those of the layout that has every piece as an axis, which checks them.
         whole = Layout(
             [extent for axis in pieces for extent in axis],
@@ -94,7 +94,7 @@ class TiledLayout:
         m, k = check_extents(call, "(rows, columns)", (rows, columns))
         (share,) = check_integers(call, "block", (block,))
         if share < 1:
-            raise LayoutError(message(call, "block", "", share, "at least 1", "use 16 for NVFP4, 32 for MX"))
+            raise LayoutError(call, "block", "", share, "at least 1", "use 16 for NVFP4, 32 for MX")
         (width,) = check_integers(call, "width_bits", (width_bits,))
         (offset,) = check_integers(call, "offset_bits", (offset_bits,))
         down, across = -(-m // _TILE_ROWS), -(-k // (share * _TILE_SCALES))
@@ -201,7 +201,7 @@ class TiledLayout:
         """
         if len(index) != len(self.shape):
             expected = f"{len(self.shape)} indices"
-            raise LayoutError(message("TiledLayout.bit", "index", "", index, expected, "give one for each axis"))
+            raise LayoutError("TiledLayout.bit", "index", "", index, expected, "give one for each axis")
         place = self.offset_bits
         for axis, item in enumerate(index):
             rest = check_index("TiledLayout.bit", f"index of axis {axis}", item, self.shape[axis])
@@ -219,7 +219,7 @@ class TiledLayout:
         place, rest = divmod(self.bit(*index), self.width_bits)
         if rest:
             actual, expected = f"{place * self.width_bits + rest} bits", f"whole elements of {self.width_bits} bits"
-            raise LayoutError(message("TiledLayout.element", "place", "", actual, expected, "use bit"))
+            raise LayoutError("TiledLayout.element", "place", "", actual, expected, "use bit")
         return place
 
     def affine(self, *, padded: bool = False) -> Layout:
@@ -240,7 +240,7 @@ class TiledLayout:
                 if cut is None:
                     actual, expected = f"{extent} of {full}", "whole pieces"
                     raise LayoutError(
-                        message("TiledLayout.affine", f"axis {axis}", "extent", actual, expected, "pass padded=True")
+                        "TiledLayout.affine", f"axis {axis}", "extent", actual, expected, "pass padded=True"
                     )
                 pieces.append(cut)
         return Layout(
@@ -273,7 +273,7 @@ class Swizzle:
         bits, base, shift = check_integers("Swizzle", "(bits, base, shift)", (self.bits, self.base, self.shift))
         if not 0 <= bits <= shift or base < 0 or base + shift + bits > 63:
             expected = "0 <= bits <= shift, base >= 0 and base + shift + bits <= 63"
-            raise LayoutError(message("Swizzle", "(bits, base, shift)", "", (bits, base, shift), expected, "see CuTe"))
+            raise LayoutError("Swizzle", "(bits, base, shift)", "", (bits, base, shift), expected, "see CuTe")
         for name, value in (("bits", bits), ("base", base), ("shift", shift)):
             object.__setattr__(self, name, value)
 
@@ -281,7 +281,7 @@ class Swizzle:
         """Where what lies at `place` is moved."""
         (where,) = check_integers("Swizzle", "place", (place,))
         if not 0 <= where < LIMIT:
-            raise LayoutError(message("Swizzle", "place", "", where, "in [0, 2**63)", "count from the tile's start"))
+            raise LayoutError("Swizzle", "place", "", where, "in [0, 2**63)", "count from the tile's start")
         return where ^ ((where >> self.shift) & (((1 << self.bits) - 1) << self.base))
 
 
@@ -291,7 +291,7 @@ def _rows(name: str, values: Sequence[Shape]) -> tuple[Shape, ...]:
         return tuple(values)
     except TypeError:
         expected = "a tuple of tuples of integers"
-        raise LayoutError(message("TiledLayout", name, "", repr(values), expected, "give one for each axis")) from None
+        raise LayoutError("TiledLayout", name, "", repr(values), expected, "give one for each axis") from None
 
 
 def _cut(extent: int, pieces: Shape) -> Shape | None:
@@ -312,5 +312,5 @@ def _blocks_of(call: str, shape: Sequence[SupportsIndex], block: Sequence[Suppor
     extents, inner = check_extents(call, "shape", shape), check_extents(call, "block", block)
     if len(inner) != len(extents) or 0 in inner:
         expected = f"{len(extents)} extents of at least 1"
-        raise ShapeError(message(call, "block", "", inner, expected, "give one for each axis"))
+        raise ShapeError(call, "block", "", inner, expected, "give one for each axis")
     return extents, inner, tuple([-(-n // m) for n, m in zip(extents, inner, strict=True)])

@@ -206,11 +206,11 @@ def _one_each(name: str, values: Sequence[SupportsIndex], ndim: int) -> tuple[in
     """The values as ints, one for each axis."""
     found = check_integers("tma_violations", name, values)
     if len(found) != ndim:
-        raise LayoutError(message("tma_violations", name, "length", len(found), ndim, "give one for each axis"))
+        raise LayoutError("tma_violations", name, "length", len(found), ndim, "give one for each axis")
     return found
 
 
 def _check_option(name: str, value: str, known: tuple[str, ...]) -> None:
     """The value is one of those known."""
     if value not in known:
-        raise OptionError(message("tma_violations", name, "", repr(value), f"one of {', '.join(known)}", "name one"))
+        raise OptionError("tma_violations", name, "", repr(value), f"one of {', '.join(known)}", "name one")

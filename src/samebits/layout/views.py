@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import SupportsIndex, cast
 
-from samebits.errors import LayoutError, ShapeError, message
+from samebits.errors import LayoutError, ShapeError
 from samebits.layout import strides as arithmetic
 from samebits.layout.strides import Shape
 from samebits.shapes import (
@@ -61,7 +61,7 @@ def reshaped(shape: Shape, strides: Shape, pitch: int, wanted: Shape, call: str)
     steps = arithmetic.reshaped(shape, strides, extents)
     if steps is None:
         actual = f"{shape} with strides_bits {strides}"
-        raise LayoutError(message(call, "layout", "", actual, f"viewable as {extents}", "copy it first"))
+        raise LayoutError(call, "layout", "", actual, f"viewable as {extents}", "copy it first")
     return extents, arithmetic.settled(extents, steps, pitch)
 
 
@@ -73,7 +73,7 @@ def flattened(shape: Shape, strides: Shape, pitch: int, start: int, end: int) ->
     last = check_index(call, "end", end, len(shape) or 1)
     if last < first:
         remedy = "name the axes in their order"
-        raise LayoutError(message(call, "end", "", last, f"at least {first}, the start", remedy))
+        raise LayoutError(call, "end", "", last, f"at least {first}, the start", remedy)
     extents = (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
     return reshaped(shape, strides, pitch, check_extents(call, "shape", extents), call)
 
@@ -84,7 +84,7 @@ def broadcast(shape: Shape, strides: Shape, pitch: int, wanted: Shape) -> Pair:
     added = len(wanted) - len(shape)
     if added < 0 or any(a not in (1, b) for a, b in zip(shape, wanted[added:], strict=True)):
         remedy = "extents must be equal or 1, aligned at the last axis"
-        raise ShapeError(message("Layout.broadcast_to", "shape", "", wanted, f"one {shape} broadcasts to", remedy))
+        raise ShapeError("Layout.broadcast_to", "shape", "", wanted, f"one {shape} broadcasts to", remedy)
     check_size("Layout.broadcast_to", wanted)
     check_extents("Layout.broadcast_to", "shape", wanted)
     kept = zip(shape, wanted[added:], strides, strict=True)
@@ -100,7 +100,7 @@ def squeezed(shape: Shape, strides: Shape, axis: Axes | None) -> Pair:
         for place in drop:
             if shape[place] != 1:
                 remedy = "index it instead"
-                raise LayoutError(message("Layout.squeeze", f"axis {place}", "extent", shape[place], 1, remedy))
+                raise LayoutError("Layout.squeeze", f"axis {place}", "extent", shape[place], 1, remedy)
         kept = [i for i in range(len(shape)) if i not in drop]
     return tuple([shape[i] for i in kept]), tuple([strides[i] for i in kept])
 
@@ -134,13 +134,13 @@ def windowed(shape: Shape, strides: Shape, window: Axes, axis: Axes | None) -> P
     if axis is not None:
         axes = tuple([check_index(call, "axis", place, len(shape)) for place in several(call, "axis", axis)])
     if len(axes) != len(extents):
-        raise LayoutError(message(call, "window", "length", len(extents), len(axes), "give one for each axis"))
+        raise LayoutError(call, "window", "length", len(extents), len(axes), "give one for each axis")
     if min(extents, default=1) < 1:
-        raise LayoutError(message(call, "window", "", extents, "extents of at least 1", "leave the axis out"))
+        raise LayoutError(call, "window", "", extents, "extents of at least 1", "leave the axis out")
     found = arithmetic.windows_of(shape, strides, zip(axes, extents, strict=True))
     if found is None:
         expected = f"within {shape} along axes {axes}"
-        raise ShapeError(message(call, "window", "", extents, expected, "use a smaller window"))
+        raise ShapeError(call, "window", "", extents, expected, "use a smaller window")
     check_rank(found[0])
     check_size(call, found[0])
     return tuple(found[0]), tuple(found[1])
@@ -156,7 +156,7 @@ def repacked(shape: Shape, strides: Shape, pitch: int, unit: int, width: int, ax
     if width != pitch:
         if matters[place] and strides[place] != pitch:
             expected = f"{pitch} bits, one element"
-            raise LayoutError(message(call, f"axis {place}", "stride", strides[place], expected, "copy it first"))
+            raise LayoutError(call, f"axis {place}", "stride", strides[place], expected, "copy it first")
         check_multiple(call, f"axis {place} extent", shape[place], width // pitch or 1)
         extents[place] = extents[place] * pitch // width
         steps[place] = width
@@ -171,7 +171,7 @@ def unit_of(pitch: int, padded: bool, width: int) -> int:
     """What places must be multiples of to be read as elements of that width; see `Layout.repack`."""
     if width < 1 or (width % pitch and pitch % width):
         expected, remedy = f"a multiple or a divisor of {pitch}", "repack to a common divisor first"
-        raise LayoutError(message("Layout.repack", "width_bits", "", width, expected, remedy))
+        raise LayoutError("Layout.repack", "width_bits", "", width, expected, remedy)
     # Of 6 bits, elements in a row begin at every second bit.
     return width & -width if width > pitch else 8 if padded else 1
 
@@ -182,12 +182,12 @@ def resolved(call: str, wanted: Shape, size: int, like: Shape) -> Shape:
         known = -math.prod(wanted)
         if known <= 0 or size % known:
             expected = f"an extent that -1 can stand for with {size} elements"
-            raise ShapeError(message(call, "shape", "", wanted, expected, "give every extent"))
+            raise ShapeError(call, "shape", "", wanted, expected, "give every extent")
         wanted = tuple([size // known if extent == -1 else extent for extent in wanted])
     wanted = check_extents(call, "shape", wanted)
     if math.prod(wanted) != size:
         expected = f"of {size} elements like {like}"
-        raise ShapeError(message(call, "shape", "", wanted, expected, "keep the number of elements"))
+        raise ShapeError(call, "shape", "", wanted, expected, "keep the number of elements")
     return wanted
 
 
@@ -199,16 +199,16 @@ def several(call: str, name: str, values: Axes) -> Shape:
 def check_rank(shape: Sequence[int]) -> None:
     """There are not more axes than a layout may have."""
     if len(shape) > MAX_RANK:
-        raise LayoutError(message("Layout", "rank", "", len(shape), f"at most {MAX_RANK}", "merge axes"))
+        raise LayoutError("Layout", "rank", "", len(shape), f"at most {MAX_RANK}", "merge axes")
 
 
 def check_size(call: str, shape: Sequence[int]) -> None:
     """There are not more elements than a layout may have."""
     if math.prod(shape) >= LIMIT:
-        raise ShapeError(message(call, "shape", "", tuple(shape), "fewer than 2**63 elements", "use less"))
+        raise ShapeError(call, "shape", "", tuple(shape), "fewer than 2**63 elements", "use less")
 
 
 def check_multiple(call: str, name: str, value: int, unit: int) -> None:
     """value is a whole number of units."""
     if value % unit:
-        raise LayoutError(message(call, name, "", value, f"a multiple of {unit}", "copy it first"))
+        raise LayoutError(call, name, "", value, f"a multiple of {unit}", "copy it first")

@@ -88,7 +88,7 @@ def _from_resource(resource: MemoryResource, size_bytes: int, zero: bool, stream
         if hasattr(address, "__index__") and not isinstance(address, bool) and address > 0:
             resource.deallocate(address, size_bytes, stream=stream)
         expected = f"an int, a multiple of {ALIGNMENT} within the address space"
-        raise OptionError(message("allocate", "resource", "address", repr(address), expected, "mend its allocate"))
+        raise OptionError("allocate", "resource", "address", repr(address), expected, "mend its allocate")
     buffer = leased(resource, address, size_bytes)
     if zero and not is_zero:
         _fill_zero(buffer, stream)
@@ -109,11 +109,11 @@ def _chosen(resource: MemoryResource | None, device: Device | None) -> MemoryRes
     """The resource that was named, or that of the device."""
     if resource is None:
         if not isinstance(device, Device):
-            raise OptionError(message("allocate", "device", "", repr(device), "a Device", "write Device('cuda', 0)"))
+            raise OptionError("allocate", "device", "", repr(device), "a Device", "write Device('cuda', 0)")
         return _get_current() if device == CPU else resource_of(device)
     if device is not None:
         remedy = "name the resource alone"
-        raise OptionError(message("allocate", "device", "", "given beside resource", "the only one", remedy))
+        raise OptionError("allocate", "device", "", "given beside resource", "the only one", remedy)
     if not hasattr(resource, "allocate"):
         raise _no_resource("allocate", resource)
     return resource
@@ -122,7 +122,7 @@ def _chosen(resource: MemoryResource | None, device: Device | None) -> MemoryRes
 def _no_resource(call: str, given: object) -> OptionError:
     """The error for what is passed as a resource and is none."""
     remedy = "write a class with its five members, or pass device="
-    return OptionError(message(call, "resource", "type", type(given).__name__, "a MemoryResource", remedy))
+    return OptionError(call, "resource", "type", type(given).__name__, "a MemoryResource", remedy)
 
 
 @functools.cache
@@ -137,7 +137,7 @@ def resource_of(device: Device) -> MemoryResource:
     if device.kind == "cuda":
         return CudaResource(device.index)
     remedy = "pass resource= for other memory"
-    raise DeviceError(message("allocate", "device", "", device, "cpu or cuda", remedy))
+    raise DeviceError("allocate", "device", "", device, "cpu or cuda", remedy)
 
 
 @contextlib.contextmanager
@@ -153,9 +153,7 @@ def use_resource(resource: MemoryResource) -> Iterator[MemoryResource]:
         raise _no_resource("use_resource", resource)
     if not resource.is_host_accessible:
         remedy = "pass resource= or device= to the call that shall use it"
-        raise DeviceError(
-            message("use_resource", "resource", "device", resource.device, "accessible to the host", remedy)
-        )
+        raise DeviceError("use_resource", "resource", "device", resource.device, "accessible to the host", remedy)
     token = CURRENT.set(resource)
     try:
         yield resource

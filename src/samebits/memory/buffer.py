@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits import driver
-from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError, ShapeError, message
+from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError, ShapeError
 from samebits.memory.address import ALIGNMENT
 from samebits.memory.device import CPU, Device
 from samebits.memory.host import HostResource, check_count, check_integer, check_no_stream
@@ -97,15 +97,15 @@ class Buffer:
         count = check_count(call, "size_bytes", size_bytes)
         if address + count > SPACE or (count and not address):
             actual, remedy = f"{count} bytes from {address:#x}", "pass the address of memory"
-            raise OptionError(message(call, "pointer", "", actual, "within the address space", remedy))
+            raise OptionError(call, "pointer", "", actual, "within the address space", remedy)
         if resource is None:
             return cls(address, count, owner, _where(address) if device is None else device, read_only)
         if owner is not None:
             remedy = "leave one out: a resource owns what it lent"
-            raise OptionError(message(call, "owner", "", "given beside resource", "the only one", remedy))
+            raise OptionError(call, "owner", "", "given beside resource", "the only one", remedy)
         if device is not None and device != resource.device:
             expected = f"{resource.device}, the resource's"
-            raise DeviceError(message(call, "device", "", device, expected, "leave device out"))
+            raise DeviceError(call, "device", "", device, expected, "leave device out")
         return leased(resource, address, count, read_only)
 
     def __repr__(self) -> str:
@@ -115,7 +115,7 @@ class Buffer:
 
     def __reduce__(self) -> NoReturn:
         remedy = "pickle the tensor instead"
-        raise ExchangeError(message("pickle", "Buffer", "", "an address in this process", "a value", remedy))
+        raise ExchangeError("pickle", "Buffer", "", "an address in this process", "a value", remedy)
 
     @property
     def is_closed(self) -> bool:
@@ -221,9 +221,7 @@ class Buffer:
         count = check_count("Buffer.view", "size_bytes", size_bytes)
         if first + count > self.size_bytes:
             expected = f"within {self.size_bytes} bytes"
-            raise OptionError(
-                message("Buffer.view", "range", "", f"[{first}, {first + count})", expected, "take less of it")
-            )
+            raise OptionError("Buffer.view", "range", "", f"[{first}, {first + count})", expected, "take less of it")
         part = Buffer(address + first, count, owner, self.device, self.read_only)
         part._is_view = True
         if self.resource is not None:
@@ -238,7 +236,7 @@ class Buffer:
         """`buffer[start:stop]`: `view(start, stop - start)`, with negative places counted from the end."""
         if not isinstance(key, slice) or key.step not in (None, 1):
             actual, expected = repr(key), "a slice of step 1"
-            raise OptionError(message("Buffer[...]", "key", "", actual, expected, "use array() for single bytes"))
+            raise OptionError("Buffer[...]", "key", "", actual, expected, "use array() for single bytes")
         first, end = self._place(key.start, 0), self._place(key.stop, self.size_bytes)
         return self.view(first, max(end - first, 0))
 
@@ -265,7 +263,7 @@ class Buffer:
         if stream is not None and self._address is not None:
             if not isinstance(owner, Lease) or owner.resource.is_host_accessible or hasattr(self, "_is_view"):
                 expected = "None but for device memory of a resource, whole"
-                raise OptionError(message("Buffer.close", "stream", "", repr(stream), expected, "leave it out"))
+                raise OptionError("Buffer.close", "stream", "", repr(stream), expected, "leave it out")
             driver.stream_handle("Buffer.close", stream)
             owner.stream = stream
         self._address = self._owner = self._bytes = None
@@ -307,7 +305,7 @@ class Buffer:
         if not self.is_host_accessible:
             del owner  # the error's traceback would hold it
             remedy = "copy it to the host first"
-            raise DeviceError(message("Buffer.array", "buffer", "device", self.device, "readable by the host", remedy))
+            raise DeviceError("Buffer.array", "buffer", "device", self.device, "readable by the host", remedy)
         return np.asarray(_Span(address, self.size_bytes, self.read_only, owner))
 
     def copy_from(self, source: "Buffer", *, stream: object = None) -> None:
@@ -333,11 +331,9 @@ class Buffer:
             raise self._closed("copy_from")
         if self.size_bytes != source.size_bytes:
             expected = f"{self.size_bytes}, as many as there is room for"
-            raise ShapeError(message(call, "source", "size_bytes", source.size_bytes, expected, "copy between views"))
+            raise ShapeError(call, "source", "size_bytes", source.size_bytes, expected, "copy between views")
         if self.read_only:
-            raise ExchangeError(
-                message(call, "buffer", "access", "read-only", "writable", "copy to memory of your own")
-            )
+            raise ExchangeError(call, "buffer", "access", "read-only", "writable", "copy to memory of your own")
         if self.is_host_accessible and source.is_host_accessible:
             check_no_stream(call, stream)
             ctypes.memmove(target_at, source_at, self.size_bytes)
@@ -353,7 +349,7 @@ class Buffer:
 
     def _closed(self, use: str) -> ClosedError:
         """The one error for every use after close."""
-        return ClosedError(message(f"Buffer.{use}", "buffer", "", "closed", "open", "close it after its last use"))
+        return ClosedError(f"Buffer.{use}", "buffer", "", "closed", "open", "close it after its last use")
 
 
 # The views of a buffer that are alive. Every change is one step of a dict or a set, so threads and forks harm nothing.
@@ -400,5 +396,5 @@ def _gpu_of(call: str, *buffers: Buffer) -> int:
     for buffer in buffers:
         if not indices or not (buffer.device.kind.startswith("cuda") or buffer.is_host_accessible):
             expected = "CUDA or host memory"
-            raise DeviceError(message(call, "buffer", "device", buffer.device, expected, "use its own library"))
+            raise DeviceError(call, "buffer", "device", buffer.device, expected, "use its own library")
     return indices[0]

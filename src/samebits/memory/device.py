@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from samebits.errors import DeviceError, message
+from samebits.errors import DeviceError
 
 __all__ = ["CPU", "Device"]
 
@@ -27,9 +27,9 @@ class Device:
     def __post_init__(self) -> None:
         if self.kind not in _DLPACK_CODES:
             expected = f"one of {sorted(_DLPACK_CODES)}"
-            raise DeviceError(message("Device", "kind", "", repr(self.kind), expected, "name one of these"))
+            raise DeviceError("Device", "kind", "", repr(self.kind), expected, "name one of these")
         if type(self.index) is not int:
-            raise DeviceError(message("Device", "index", "", repr(self.index), "an int", "count devices from 0"))
+            raise DeviceError("Device", "index", "", repr(self.index), "an int", "count devices from 0")
 
     def __str__(self) -> str:
         return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"

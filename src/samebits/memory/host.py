@@ -123,7 +123,7 @@ class HostResource:
         block = self._lent.pop(address, None)
         if block is None:
             raise OptionError(
-                message("HostResource.deallocate", "address", "", f"{address:#x}", "one that is lent", "pass it once")
+                "HostResource.deallocate", "address", "", f"{address:#x}", "one that is lent", "pass it once"
             )
         room = block.size_bytes
         if not MAPPED <= room <= self.keep_bytes:
@@ -181,14 +181,14 @@ class HostResource:
 def check_no_stream(call: str, stream: object) -> None:
     """Raise OptionError for a stream, which host memory does not have."""
     if stream is not None:
-        raise OptionError(message(call, "stream", "", repr(stream), "None for host memory", "leave it out"))
+        raise OptionError(call, "stream", "", repr(stream), "None for host memory", "leave it out")
 
 
 def check_count(call: str, name: str, value: Any) -> int:
     """value as a number of bytes or an address: an integer of at least 0."""
     count = check_integer(call, name, value)
     if count < 0:
-        raise OptionError(message(call, name, "", count, "at least 0", "count bytes"))
+        raise OptionError(call, name, "", count, "at least 0", "count bytes")
     return count
 
 
@@ -199,7 +199,7 @@ def check_integer(call: str, name: str, value: Any) -> int:
             return operator.index(value)
     except TypeError:
         pass
-    raise OptionError(message(call, name, "", repr(value), "an integer", "convert it first"))
+    raise OptionError(call, name, "", repr(value), "an integer", "convert it first")
 
 
 def _room(size_bytes: int) -> int:

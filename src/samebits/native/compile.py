@@ -80,9 +80,7 @@ def key(spec: KernelSpec, target: Target) -> str:
     """
     description = repr(spec.description)
     if " at 0x" in description:
-        raise errors.NativeError(
-            errors.message("compile", spec.name, "description", description, "plain values", "give rows or names")
-        )
+        raise errors.NativeError("compile", spec.name, "description", description, "plain values", "give rows or names")
     return _digest(_source(spec.text.__module__), spec.isa, target, spec.name, description, spec.parameters)
 
 
@@ -129,7 +127,8 @@ def optimised(module: str, target: Target) -> tuple[Any, Any]:
         parsed = llvm.parse_assembly(module)
         parsed.verify()
     except RuntimeError as reason:
-        raise errors.NativeError(f"LLVM refuses an emitted module: {reason}") from reason
+        expected, remedy = "one that LLVM verifies", "report it, with the emitted text"
+        raise errors.NativeError("compile", "module", "", f"refused ({reason})", expected, remedy) from reason
     parsed.triple, parsed.data_layout = machine.triple, str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = False
@@ -181,7 +180,8 @@ def link_all(code: bytes, symbols: tuple[str, ...]) -> tuple[int, ...]:
             # A name is never used again, not even after a failure.
             tracker = library.link(_jit(), next(_names))
         except RuntimeError as reason:
-            raise errors.NativeError(f"a compiled object does not link: {reason}") from reason
+            expected, remedy = "one that links here", "report it"
+            raise errors.NativeError("compile", "object", "", f"refused ({reason})", expected, remedy) from reason
         _linked.append(tracker)  # a library is unloaded with its tracker
     return tuple(int(tracker[symbol]) for symbol in symbols)
 

@@ -99,10 +99,9 @@ class Pool:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if failed:
             raise errors.NativeError(
-                errors.message(
+
                     "threads", f"worker {index}", "start", os.strerror(failed), "a new thread",
-                    "ask for fewer threads=",
-                )
+                    "ask for fewer threads="
             )  # fmt: skip
         return handle
 

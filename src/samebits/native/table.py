@@ -60,9 +60,7 @@ class Table:
     def __init__(self, plans: Sequence[tuple[Plan, Sequence[int]]], slots: int, threads: int) -> None:
         if not 1 <= threads <= MAX_THREADS:
             raise errors.OptionError(
-                errors.message(
-                    "Table", "threads", "", threads, f"within 1 .. {MAX_THREADS}", "leave it out for all cores"
-                )
+                "Table", "threads", "", threads, f"within 1 .. {MAX_THREADS}", "leave it out for all cores"
             )
         self.slots, self.threads = slots, threads
         self.scratch_bytes = max([in_lines(plan.scratch_bytes) for plan, _ in plans], default=0)
@@ -128,9 +126,7 @@ class Table:
 
     def _patch(self, frame: _Frame, addresses: tuple[int, ...]) -> None:
         if len(addresses) != self.slots:
-            raise errors.OptionError(
-                errors.message("Table.run", "addresses", "count", len(addresses), self.slots, "give one a slot")
-            )
+            raise errors.OptionError("Table.run", "addresses", "count", len(addresses), self.slots, "give one a slot")
         words, known = frame.words, frame.last
         frame.last = None  # half written if what follows raises
         for slot, new in enumerate(addresses):

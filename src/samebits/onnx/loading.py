@@ -5,7 +5,7 @@ Start at `load`.
 
 from __future__ import annotations
 
-from samebits.errors import DTypeError, ModelError, OptionError, ShapeError, UnsupportedModelError, message
+from samebits.errors import DTypeError, ModelError, OptionError, ShapeError, UnsupportedModelError
 from samebits.onnx import proto, rows_compute, rows_shape
 from samebits.onnx.row import REQUIRED, Call, OpRow, Unsupported
 from samebits.program.builder import Builder
@@ -29,15 +29,13 @@ def load(source: object) -> Program:
     model = proto.read(source)
     if "" not in model.opsets:
         what, found = f"model {model.name!r}", dict(model.opsets)
-        raise UnsupportedModelError(message("load", what, "opsets", found, "one of ai.onnx", "use its operators"))
+        raise UnsupportedModelError("load", what, "opsets", found, "one of ai.onnx", "use its operators")
     b = Builder(model.name)
     values: dict[str, str | None] = {"": None}
     for value in model.inputs:
         if value.shape is None:
             raise ModelError(
-                message(
-                    "load", f"input {value.name!r}", "rank", "unknown", "given in the model", "export it with a shape"
-                )
+                "load", f"input {value.name!r}", "rank", "unknown", "given in the model", "export it with a shape"
             )
         values[value.name] = b.input(value.name, value.dtype, value.shape)
     for name, array in model.initializers.items():
@@ -47,13 +45,11 @@ def load(source: object) -> Program:
     for value in model.outputs:
         made = values.get(value.name)
         if made is None:  # nothing, or the empty name of what is left out
-            raise ModelError(
-                message("load", f"output {value.name!r}", "", "made by no node", "made by one", "export it again")
-            )
+            raise ModelError("load", f"output {value.name!r}", "", "made by no node", "made by one", "export it again")
         dtype = b.facts[made].dtype
         if dtype is not value.dtype:
             what = f"output {value.name!r}"
-            raise ModelError(message("load", what, "dtype", dtype.name, value.dtype.name, "export it again"))
+            raise ModelError("load", what, "dtype", dtype.name, value.dtype.name, "export it again")
         outputs[value.name] = made
     return b.build(outputs, {name: made for name, made in values.items() if made is not None})
 
@@ -80,13 +76,12 @@ def _lower(model: proto.Model, b: Builder, values: dict[str, str | None]) -> Non
         failed.update(node.outputs)
         if reason is not None:
             domain = f"{node.domain}." if node.domain else ""
-            problems.append(f"\n  node {node.name!r}, {domain}{node.op} of opset {opset}: {reason}")
+            problems.append(f"node {node.name!r}, {domain}{node.op} of opset {opset}: {reason}")
     if problems:
         nodes = "node" if len(problems) == 1 else "nodes"
         what, expected = f"unsupported in {len(problems)} {nodes}", "made of rows of samebits.onnx"
         remedy = "replace what is listed, or add a row (docs/how-to-add-an-op.md)"
-        summary = message("load", f"model {model.name!r}", "", what, expected, remedy)
-        raise UnsupportedModelError(summary + "".join(problems))
+        raise UnsupportedModelError("load", f"model {model.name!r}", "", what, expected, remedy, tuple(problems))
 
 
 def _row(node: proto.ModelNode, opset: int) -> OpRow:
@@ -125,7 +120,7 @@ def _operands(node: proto.ModelNode, values: dict[str, str | None]) -> tuple[str
     for name in node.inputs:
         if name not in values:
             what, remedy = f"input {name!r} of node {node.name!r}", "sort the nodes of the model"
-            raise ModelError(message("load", what, "", "made by no earlier node", "made by one", remedy))
+            raise ModelError("load", what, "", "made by no earlier node", "made by one", remedy)
     return tuple(values[name] for name in node.inputs)
 
 
@@ -137,6 +132,6 @@ def _add(b: Builder, call: Call, row: OpRow, values: dict[str, str | None]) -> N
         raise Unsupported(f"output {len(made)} ({call.node.outputs[len(made)]!r}) is not done")
     for name, value in zip(call.node.outputs, made, strict=False):
         if name in values and name in wanted:
-            raise ModelError(message("load", f"value {name!r}", "", "made twice", "made once", "rename one"))
+            raise ModelError("load", f"value {name!r}", "", "made twice", "made once", "rename one")
         if name:
             values[name] = value

@@ -14,7 +14,7 @@ from typing import Any
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import ModelError, UnsupportedModelError, message
+from samebits.errors import ModelError, UnsupportedModelError
 from samebits.program import dim
 from samebits.program.dim import Shape
 from samebits.program.graph import Array
@@ -64,9 +64,7 @@ def read(source: object) -> Model:
     """
     name, proto = _parse(source)
     if not proto.HasField("graph") or not proto.opset_import:
-        raise ModelError(
-            message("load", name, "", "without a graph", "an ONNX model", "check that the file is complete")
-        )
+        raise ModelError("load", name, "", "without a graph", "an ONNX model", "check that the file is complete")
     graph = proto.graph
     _refuse(name, "sparse initializers", len(graph.sparse_initializer))
     _refuse(name, "model functions", len(proto.functions))
@@ -111,30 +109,30 @@ def _parse(source: object) -> tuple[str, Any]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise ModelError(
-            message("load", str(name), "", f"unreadable ({reason})", "a readable file", "check the path")
+            "load", str(name), "", f"unreadable ({reason})", "a readable file", "check the path"
         ) from error
     except ModelError:
         raise
     except Exception as error:  # protobuf's own error, or a checker's: the bytes are not a model
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ModelError(
-            message("load", str(name), "", f"malformed ({reason})", "an ONNX model", "check that the file is complete")
+            "load", str(name), "", f"malformed ({reason})", "an ONNX model", "check that the file is complete"
         ) from error
 
 
 def _contents(source: object) -> bytes:
     if not hasattr(source, "read"):
         kinds = "a path, bytes, a binary file or a ModelProto"
-        raise ModelError(message("load", "source", "", type(source).__name__, kinds, "pass one of these"))
+        raise ModelError("load", "source", "", type(source).__name__, kinds, "pass one of these")
     data = source.read()
     if not isinstance(data, bytes):
-        raise ModelError(message("load", "source", "", "a text file", "a binary file", "open it with mode 'rb'"))
+        raise ModelError("load", "source", "", "a text file", "a binary file", "open it with mode 'rb'")
     return data
 
 
 def _refuse(name: str, what: str, count: int) -> None:
     if count:
-        raise ModelError(message("load", name, what, count, 0, "export the model without them"))
+        raise ModelError("load", name, what, count, 0, "export the model without them")
 
 
 def _check_once(what: str, names: Iterable[str]) -> None:
@@ -142,7 +140,7 @@ def _check_once(what: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ModelError(message("load", f"{what} {name!r}", "", "there twice", "there once", "rename one"))
+            raise ModelError("load", f"{what} {name!r}", "", "there twice", "there once", "rename one")
         seen.add(name)
 
 
@@ -151,7 +149,7 @@ def _value(value: Any, parameters: Collection[str]) -> ModelValue:
     kind = value.type.WhichOneof("value")
     if kind != "tensor_type":
         what = f"value {value.name!r}"
-        raise UnsupportedModelError(message("load", what, "kind", kind, "tensor_type", "export it as a tensor"))
+        raise UnsupportedModelError("load", what, "kind", kind, "tensor_type", "export it as a tensor")
     tensor = value.type.tensor_type
     dtype = _dtype(f"value {value.name!r}", tensor.elem_type)
     if not tensor.HasField("shape"):
@@ -161,7 +159,7 @@ def _value(value: Any, parameters: Collection[str]) -> ModelValue:
         if size.WhichOneof("value") == "dim_value":
             if size.dim_value < 0:
                 what, expected = f"value {value.name!r}", "0 or more"
-                raise ModelError(message("load", what, f"extent {axis}", size.dim_value, expected, "export it again"))
+                raise ModelError("load", what, f"extent {axis}", size.dim_value, expected, "export it again")
             shape.append(int(size.dim_value))
         else:
             name = size.dim_param or f"{value.name}.{axis}"
@@ -183,7 +181,7 @@ def _dtype(what: str, number: int) -> DType:
         names = onnx.TensorProto.DataType
         kind = names.Name(number) if number in names.values() else number
         expected = "a number of whole bytes or a truth value"
-        raise UnsupportedModelError(message("load", what, "element type", kind, expected, "cast it before the model"))
+        raise UnsupportedModelError("load", what, "element type", kind, expected, "cast it before the model")
     return dtype
 
 
@@ -195,22 +193,15 @@ def _array(tensor: Any) -> Array:
     _dtype(what, tensor.data_type)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         # Paths are followed where a path was given, by onnx, which keeps them in the model's folder.
-        raise ModelError(message("load", what, "", "in another file", "in the model", "load the model by its path"))
+        raise ModelError("load", what, "", "in another file", "in the model", "load the model by its path")
     if any(extent < 0 for extent in tensor.dims):
-        raise ModelError(message("load", what, "shape", list(tensor.dims), "not negative", "export it again"))
+        raise ModelError("load", what, "shape", list(tensor.dims), "not negative", "export it again")
     try:
         array: Array = onnx.numpy_helper.to_array(tensor)
     except Exception as error:  # missing external data, or bytes that do not fit the shape
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ModelError(
-            message(
-                "load",
-                what,
-                "",
-                f"unreadable ({reason})",
-                "complete",
-                "put its data where the model says",
-            )
+            "load", what, "", f"unreadable ({reason})", "complete", "put its data where the model says"
         ) from error
     return array
 

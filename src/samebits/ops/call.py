@@ -25,7 +25,6 @@ from samebits.errors import (
     OptionError,
     SamebitsError,
     ShapeError,
-    message,
     shown,
 )
 from samebits.kernels.plan import SMALL
@@ -64,11 +63,11 @@ class Call:
         tensor = as_tensor(self.name, name, x)
         if dtypes and tensor.dtype not in dtypes:
             expected = " or ".join(dtype.name for dtype in dtypes)
-            raise DTypeError(message(self.name, name, "dtype", tensor.dtype.name, expected, "convert it first"))
+            raise DTypeError(self.name, name, "dtype", tensor.dtype.name, expected, "convert it first")
         if not tensor.device.is_host:
-            raise DeviceError(message(self.name, name, "device", tensor.device, "the host", "copy it to the host"))
+            raise DeviceError(self.name, name, "device", tensor.device, "the host", "copy it to the host")
         if tensor.buffer.is_closed:
-            raise ClosedError(message(self.name, name, "buffer", "closed", "open", "close it after its last use"))
+            raise ClosedError(self.name, name, "buffer", "closed", "open", "close it after its last use")
         self._given.append((name, x, tensor, tensor.buffer.owner))
         return tensor
 
@@ -91,29 +90,25 @@ class Call:
             return Tensor.empty(shape, dtype)
         if isinstance(out, np.generic) or not (isinstance(out, Tensor) or hasattr(type(out), "__dlpack__")):
             remedy = "make one with numpy.empty"
-            raise ExchangeError(message(self.name, "out", "type", type(out).__name__, "an array", remedy))
+            raise ExchangeError(self.name, "out", "type", type(out).__name__, "an array", remedy)
         operands = [(name, tensor) for name, _, tensor, _ in self._given]
         tensor = self.operand("out", out, dtype)
         if tensor.shape != tuple(shape):
-            raise ShapeError(
-                message(self.name, "out", "shape", tensor.shape, tuple(shape), "pass an array of that shape")
-            )
+            raise ShapeError(self.name, "out", "shape", tensor.shape, tuple(shape), "pass an array of that shape")
         if tensor.read_only:
-            raise ExchangeError(message(self.name, "out", "memory", "read-only", "writable", "pass another array"))
+            raise ExchangeError(self.name, "out", "memory", "read-only", "writable", "pass another array")
         if not tensor.layout.is_unique():
             actual, expected = (
                 f"{tensor.shape} with strides_bits {tensor.layout.strides_bits}",
                 "one with a place for each element",
             )
-            raise LayoutError(message(self.name, "out", "layout", actual, expected, "pass another array"))
+            raise LayoutError(self.name, "out", "layout", actual, expected, "pass another array")
         for name, x in operands:
             may_be = shared is None or name in shared
             if not (may_be and _is_exactly(x, tensor)) and _overlap(x, tensor):
                 whose = "an operand's" if shared is None else " or ".join(f"{name}'s" for name in shared)
                 expected = f"its own, or exactly {whose}" if whose else "its own"
-                raise LayoutError(
-                    message(self.name, "out", "memory", "that of an operand", expected, "leave out= away")
-                )
+                raise LayoutError(self.name, "out", "memory", "that of an operand", expected, "leave out= away")
         return tensor
 
     def broadcast(self, name: str, shape: Shape, other: Shape) -> Shape:
@@ -127,7 +122,7 @@ class Call:
             return np.broadcast_shapes(shape, other)
         except ValueError:
             expected = f"one that broadcasts with {shape}"
-            raise ShapeError(message(self.name, name, "shape", other, expected, "reshape it")) from None
+            raise ShapeError(self.name, name, "shape", other, expected, "reshape it") from None
 
     def number(self, name: str, value: object, dtype: DType = float32) -> float:
         """value rounded once to float32, or to float64.
@@ -135,12 +130,12 @@ class Call:
         Raises:  OptionError if it is no real number, or beyond float64.
         """
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise OptionError(message(self.name, name, "", shown(value), "a number", "pass a float"))
+            raise OptionError(self.name, name, "", shown(value), "a number", "pass a float")
         try:
             number = float(value)
         except OverflowError:
             remedy = "pass float('inf') for more"
-            raise OptionError(message(self.name, name, "", "beyond float64", WITHIN_FLOAT64, remedy)) from None
+            raise OptionError(self.name, name, "", "beyond float64", WITHIN_FLOAT64, remedy) from None
         if dtype is float64 or number == 1.0:
             return number
         with driver.default_float_environment(), np.errstate(over="ignore"):
@@ -155,7 +150,7 @@ class Call:
             return dtypes.of(x)
         except DTypeError:
             remedy = "pass one of its names, such as 'float32'"
-            raise DTypeError(message(self.name, name, "", shown(x), "a row of dtypes.ROWS", remedy)) from None
+            raise DTypeError(self.name, name, "", shown(x), "a row of dtypes.ROWS", remedy) from None
 
     def sized(self, work: int, unit: str) -> int:
         """How many threads share this much work: one where a second would cost more than it gives."""
@@ -231,12 +226,11 @@ def as_tensor(call: str, name: str, x: object) -> Tensor:
         given = str(getattr(x, "dtype", "")).removeprefix("torch.")
         if given.startswith("complex"):
             remedy = "pass its real and imaginary parts apart"
-            raise DTypeError(message(call, name, "dtype", given, "real", remedy)) from None
-        told = str(error).removeprefix("Tensor.from_any: ").removeprefix("x ")
-        raise type(error)(f"{call}: {name} {told}") from None
+            raise DTypeError(call, name, "dtype", given, "real", remedy) from None
+        raise error.renamed(call, name if error.operand == "x" else f"{name}'s {error.operand}") from None
     except BufferError as error:
         actual, remedy = f"not shared by its library ({error})", "do what it says, or pass a copy"
-        raise ExchangeError(message(call, name, "", actual, "memory that can be shared", remedy)) from error
+        raise ExchangeError(call, name, "", actual, "memory that can be shared", remedy) from error
 
 
 def _is_exactly(x: Tensor, y: Tensor) -> bool:
@@ -264,4 +258,4 @@ def check_threads(name: str, threads: int | None) -> int:
     if isinstance(threads, int | np.integer) and not isinstance(threads, bool) and 1 <= threads <= MAX_THREADS:
         return int(threads)
     expected = f"an integer from 1 to {MAX_THREADS}"
-    raise OptionError(message(name, "threads", "", shown(threads), expected, "leave it out for every core"))
+    raise OptionError(name, "threads", "", shown(threads), expected, "leave it out for every core")

@@ -11,7 +11,7 @@ import numpy as np
 from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, message
+from samebits.errors import DTypeError
 from samebits.kernels import composites, elementwise, functions
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout
@@ -71,13 +71,13 @@ def _number(call: Call, name: str, x: Any, dtype: DType) -> Any:
         try:
             return rounded(float(x), dtype)
         except OverflowError:
-            raise DTypeError(message(call.name, name, "", "beyond float64", WITHIN_FLOAT64, "pass an array")) from None
+            raise DTypeError(call.name, name, "", "beyond float64", WITHIN_FLOAT64, "pass an array") from None
     if isinstance(x, float):
         remedy = "cast the array first"
-        raise DTypeError(message(call.name, name, "", x, f"an integer, as the array is {dtype}", remedy))
+        raise DTypeError(call.name, name, "", x, f"an integer, as the array is {dtype}", remedy)
     if not dtype.min <= x <= dtype.max:
         expected = f"within [{dtype.min}, {dtype.max}], as the array is {dtype}"
-        raise DTypeError(message(call.name, name, "", x, expected, "cast the array first"))
+        raise DTypeError(call.name, name, "", x, expected, "cast the array first")
     return np.asarray(x, dtype.numpy)
 
 
@@ -135,7 +135,7 @@ def cast(x: Any, dtype: object, *, out: Any = None, threads: int | None = None) 
     tensor, to = call.operand("x", x, *accepted), call.dtype("dtype", dtype)
     if to not in accepted:
         expected = " or ".join(row.name for row in accepted)
-        raise DTypeError(message("cast", "dtype", "", to, expected, "choose one of these"))
+        raise DTypeError("cast", "dtype", "", to, expected, "choose one of these")
     return apply(call, _expression("cast", (tensor.dtype,), to), [tensor], out)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from samebits import dtypes
-from samebits.errors import LayoutError, ShapeError, message
+from samebits.errors import LayoutError, ShapeError
 from samebits.ops import matmul as products
 from samebits.ops.call import Call
 from samebits.ops.memo import remembered
@@ -50,7 +50,7 @@ def grad_weight(x: Any, dy: Any, *, out: Any = None, threads: int | None = None)
     left, right = _rows(call, "x", x), _rows(call, "dy", dy)
     if left[0] != right[0]:
         remedy = "pass the gradient of linear(x, ...)"
-        raise ShapeError(message("grad_weight", "dy", "leading shape", right[0], f"x's {left[0]}", remedy))
+        raise ShapeError("grad_weight", "dy", "leading shape", right[0], f"x's {left[0]}", remedy)
     return products.summed(call, right[1].T, left[1], out)
 
 
@@ -72,14 +72,14 @@ def _rows(call: Call, name: str, x: Any) -> tuple[tuple[int, ...], Tensor]:
     """The leading shape, and x as a matrix of rows."""
     tensor = call.operand(name, x, *_FLOATS)
     if tensor.ndim < 1:
-        raise ShapeError(message(call.name, name, "rank", 0, "at least 1", "reshape it to [1, N]"))
+        raise ShapeError(call.name, name, "rank", 0, "at least 1", "reshape it to [1, N]")
     leading = tensor.shape[:-1]
     try:
         return leading, tensor.reshape((math.prod(leading), tensor.shape[-1]))
     except LayoutError:
         actual = f"{tensor.shape} with strides_bits {tensor.layout.strides_bits}"
         expected = "one whose leading dimensions can be viewed as one"
-        raise LayoutError(message(call.name, name, "layout", actual, expected, "copy it first")) from None
+        raise LayoutError(call.name, name, "layout", actual, expected, "copy it first") from None
 
 
 _FLOATS = tuple(row for row in dtypes.ROWS if row.is_float)

@@ -11,7 +11,7 @@ import numpy as np
 
 from samebits import dtypes, tuning
 from samebits.codegen.isa import Isa
-from samebits.errors import ShapeError, message
+from samebits.errors import ShapeError
 from samebits.kernels import gemm
 from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import SB1, Contraction, Spec
@@ -58,7 +58,7 @@ def grouped_matmul(
         ("a", x.ndim, 2, "reshape it to [T, K]"), ("b", len(y.shape), 3, "stack the matrices of the groups"),
     ):  # fmt: skip
         if rank != due:
-            raise ShapeError(message(call.name, name, "rank", rank, due, remedy))
+            raise ShapeError(call.name, name, "rank", rank, due, remedy)
     groups = y.shape[0]
     sizes = _sizes(call, group_sizes, groups, x.shape[0])
     product = Product(call, x, _first(y), spec)
@@ -82,14 +82,14 @@ def _sizes(call: Call, group_sizes: Any, groups: int, rows: int) -> list[int]:
     given = call.operand("group_sizes", np.empty(0, np.int64) if none else group_sizes, *_INTEGERS)
     if given.shape != (groups,):
         expected = f"{(groups,)}, one for each matrix of b"
-        raise ShapeError(message(call.name, "group_sizes", "shape", given.shape, expected, "give an empty group 0"))
+        raise ShapeError(call.name, "group_sizes", "shape", given.shape, expected, "give an empty group 0")
     sizes: list[int] = given.tolist()
     if sizes and min(sizes) < 0:
         remedy = "give an empty group 0"
-        raise ShapeError(message(call.name, "group_sizes", "minimum", min(sizes), "at least 0", remedy))
+        raise ShapeError(call.name, "group_sizes", "minimum", min(sizes), "at least 0", remedy)
     if sum(sizes) > rows:
         remedy = "give the rows of each group"
-        raise ShapeError(message(call.name, "group_sizes", "sum", sum(sizes), f"at most a's row count {rows}", remedy))
+        raise ShapeError(call.name, "group_sizes", "sum", sum(sizes), f"at most a's row count {rows}", remedy)
     return sizes
 
 
@@ -107,7 +107,7 @@ def _bias(call: Call, bias: Any, groups: int, n: int) -> Tensor | None:
     x = call.operand("bias", bias)
     if x.ndim > 2 or (x.ndim == 2 and x.shape[0] != groups):
         expected = f"({n},) or {(groups, n)}"
-        raise ShapeError(message(call.name, "bias", "shape", x.shape, expected, "give each group's, or one for all"))
+        raise ShapeError(call.name, "bias", "shape", x.shape, expected, "give each group's, or one for all")
     return x
 
 

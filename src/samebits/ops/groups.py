@@ -14,7 +14,7 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import OptionError, ShapeError, message, shown
+from samebits.errors import OptionError, ShapeError, shown
 from samebits.kernels.gemm.contraction import Matrix, Panels, PerBlock
 from samebits.ops.call import Call
 from samebits.ops.names import Names
@@ -59,12 +59,12 @@ def taken(
     if group is not None and not (of_scales or of_zeros):
         lying = f"[N, K / {names.b_group}]" if names.turned else f"[..., K / {names.b_group}, N]"
         remedy = f"pass scales or zero points {lying} with it"
-        raise OptionError(message(call.name, names.b_group, "", f"{shown(group)} without blocks", "left out", remedy))
+        raise OptionError(call.name, names.b_group, "", f"{shown(group)} without blocks", "left out", remedy)
     if zero_point is not None and b.dtype.is_integer and (a.is_float or of_scales or of_zeros):
         name = names.b_zero_point
         if isinstance(b, Panels):
             remedy = "give it to pack, with left="
-            raise OptionError(message(call.name, name, "", "given beside packed weights", "left out", remedy))
+            raise OptionError(call.name, name, "", "given beside packed weights", "left out", remedy)
         x = integers(call, name, zero_point, b.dtype, dtypes.int8 if b.dtype.kind == "int" else dtypes.uint8)
         if of_zeros:
             of_zeros = Block(x, x.T if names.turned else x, of_zeros.size)
@@ -85,14 +85,14 @@ def _size(call: Call, name: str, blocks: int, k: int, group: int | None, names: 
             return max(length, 1)
         expected = "as many as blocks of a power of two that divides K"
         actual, remedy = f"{blocks} for K = {k}", f"pass {names.b_group}="
-        raise ShapeError(message(call.name, name, f"{line} count", actual, expected, remedy))
+        raise ShapeError(call.name, name, f"{line} count", actual, expected, remedy)
     if not isinstance(group, int | np.integer) or isinstance(group, bool) or group < 1:
         remedy = "count the elements along K that share a scale"
-        raise OptionError(message(call.name, names.b_group, "", shown(group), "an integer of at least 1", remedy))
+        raise OptionError(call.name, names.b_group, "", shown(group), "an integer of at least 1", remedy)
     if blocks != -(-k // group):
         expected = f"{-(-k // group)}, as K = {k} has blocks of {shown(group)}"
         remedy = f"pass one {line} for each block"
-        raise ShapeError(message(call.name, name, f"{line} count", blocks, expected, remedy))
+        raise ShapeError(call.name, name, f"{line} count", blocks, expected, remedy)
     return int(group)
 
 
@@ -116,11 +116,11 @@ def integers(call: Call, name: str, value: Any, dtype: DType, kept: DType) -> Te
     Raises:  DTypeError; OptionError if the format does not hold a number, or it is a bool.
     """
     if isinstance(value, bool | np.bool_):
-        raise OptionError(message(call.name, name, "", shown(value), "an integer", "pass an int"))
+        raise OptionError(call.name, name, "", shown(value), "an integer", "pass an int")
     if isinstance(value, int | np.integer):
         if not dtype.min <= value <= dtype.max:
             expected = f"within [{dtype.min}, {dtype.max}], as for {dtype.name}"
-            raise OptionError(message(call.name, name, "", value, expected, "pass one that the format holds"))
+            raise OptionError(call.name, name, "", value, expected, "pass one that the format holds")
         return call.constant(np.asarray(value, kept.numpy))
     x = call.operand(name, value, dtype)
     return x if dtype.width_bits == 8 else call.operand(name, x.values())

@@ -12,7 +12,7 @@ from typing import Any
 from samebits import dtypes, tuning
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, message, shown
+from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, shown
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import SB1, Contraction, Panels, PerBlock, Spec
@@ -75,7 +75,7 @@ def matmul(
     """
     call = Call("matmul", a, threads)
     if plan is not None and not isinstance(plan, Plan):
-        raise OptionError(message("matmul", "plan", "", shown(plan), "a Plan", "make it with plan_matmul"))
+        raise OptionError("matmul", "plan", "", shown(plan), "a Plan", "make it with plan_matmul")
     product = Product(call, a, b, spec, a_dtype)
     b_scale, b_zero_point = product.blocks(b_scale, b_zero_point, b_group)
     product.zero_points(a_zero_point, b_zero_point)
@@ -172,7 +172,7 @@ def pack(
     call = Call("pack", b, threads)
     y = operand(call, "b", b)
     if y.ndim < 2:
-        raise ShapeError(message("pack", "b", "rank", y.ndim, "at least 2", "reshape a vector to [K, 1]"))
+        raise ShapeError("pack", "b", "rank", y.ndim, "at least 2", "reshape a vector to [K, 1]")
     batch, (k, n) = y.shape[:-2], y.shape[-2:]
     other = _left(call, left, y.dtype)
     lying, threads = matrix(call, "b", y, y.shape), call.sized(y.size, "elements")
@@ -184,7 +184,7 @@ def pack(
         engine = engines.of_weights(y.dtype, bool(zeros))
     elif zero_point is not None or group is not None:
         actual, remedy = f"given for {y.dtype.name} beside {other.name}", "pass left= and integers"
-        raise OptionError(message("pack", "zero_point or group", "", actual, "left out", remedy))
+        raise OptionError("pack", "zero_point or group", "", actual, "left out", remedy)
     else:
         engine = engines.choose(other, y.dtype, SB1.chunk, call.isa, [])
     tuned = tuning.rows(call.isa)
@@ -206,7 +206,7 @@ def _left(call: Call, left: Any, b: DType) -> DType:
             return dtype
         expected = f"a float, as b is {b.name}"
     remedy = "name the dtype of the left operands to come"
-    raise DTypeError(message("pack", "left", "", dtype.name, expected, remedy))
+    raise DTypeError("pack", "left", "", dtype.name, expected, remedy)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -222,5 +222,5 @@ def _obeyed(plan: Plan, contraction: Contraction) -> Prepared:
     if all(plan != gemm.plan(contraction, plan.isa, plan.threads, tuned=rows) for rows in choices):
         actual = plan.what if plan.what != str(contraction) else "for other strides, options or tiles"
         remedy = "make it with plan_matmul for these operands"
-        raise PlanError(message("matmul", "plan", "", actual, f"the one for {contraction}", remedy))
+        raise PlanError("matmul", "plan", "", actual, f"the one for {contraction}", remedy)
     return Prepared(plan)

@@ -15,7 +15,7 @@ import numpy as np
 from samebits import dtypes, elements
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.errors import LayoutError, OptionError, message
+from samebits.errors import LayoutError, OptionError
 from samebits.kernels import elementwise, narrow, reorder
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout, Shape, Storage
@@ -53,7 +53,7 @@ def copy(
     else:
         if storage is not None or order != "C":
             remedy = "leave them out, or out"
-            raise OptionError(message("copy", "order and storage", "", (order, storage), "out's", remedy))
+            raise OptionError("copy", "order and storage", "", (order, storage), "out's", remedy)
         made = call.output(source.shape, source.dtype, out, shared=())
     _move(call, source, made)
     return call.result(made, out)
@@ -140,7 +140,7 @@ def _dense_for(call: Call, x: Tensor, order: Order, storage: Storage | None) -> 
     )
     if width < 8 and made.storage == "packed" and call.kind != "tensor":
         actual, expected = "packed", f"padded for an array of {call.kind}"
-        raise LayoutError(message(call.name, "storage", "", actual, expected, "pass Tensor.from_any(x)"))
+        raise LayoutError(call.name, "storage", "", actual, expected, "pass Tensor.from_any(x)")
     return _new(made, x.dtype)
 
 

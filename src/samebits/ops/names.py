@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from samebits.errors import DTypeError, PlanError, ShapeError, message
+from samebits.errors import DTypeError, PlanError, ShapeError
 
 _T = TypeVar("_T")
 
@@ -36,7 +36,7 @@ class Names:
         Raises:  ShapeError.
         """
         if self.is_weight and len(shape) != 2:
-            raise ShapeError(message(call, self.b, "rank", len(shape), 2, "pass a matrix, or use matmul"))
+            raise ShapeError(call, self.b, "rank", len(shape), 2, "pass a matrix, or use matmul")
 
     def check_rows(self, call: str, rows: int, k: int, is_packed: bool) -> None:
         """Whether b, seen as [..., K, N], has as many rows as a has columns.
@@ -47,18 +47,17 @@ class Names:
             side, remedy = "row", f"pass {self.b} of shape {self.b_shape.format(k=k)}"
             if self.turned:
                 side, remedy = ("row", f"pack {self.b}.T of shape [{k}, N]") if is_packed else ("column", remedy)
-            raise ShapeError(message(call, self.b, f"{side} count", rows, f"{self.a}'s column count {k}", remedy))
+            raise ShapeError(call, self.b, f"{side} count", rows, f"{self.a}'s column count {k}", remedy)
 
     def planned(self, call: str, plan: Callable[[], _T]) -> _T:
-        """What `plan` gives. A description knows no names, so errors of the gemm room speak of matmul's; they are
-        raised again with these."""
+        """What `plan` gives. A description knows no names, so errors of the gemm room speak of matmul's operands; they
+        are raised again with these."""
         try:
             return plan()
         except (DTypeError, PlanError) as error:
-            whose, operand, rest = str(error).split(" ", 2)
-            if whose != "matmul:":
+            if error.call != "matmul":
                 raise
-            raise type(error)(f"{call}: {getattr(self, operand, operand)} {rest}") from None
+            raise error.renamed(call, getattr(self, error.operand, error.operand)) from None
 
 
 MATMUL = Names()

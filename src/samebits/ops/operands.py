@@ -12,7 +12,7 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, LayoutError, ShapeError, message
+from samebits.errors import DTypeError, LayoutError, ShapeError
 from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import Matrix
 from samebits.layout import Layout
@@ -28,7 +28,7 @@ def operand(call: Call, name: str, x: Any) -> Tensor:
     tensor = call.operand(name, x)
     if tensor.dtype not in FACTORS:
         expected = A_FACTOR
-        raise DTypeError(message(call.name, name, "dtype", tensor.dtype.name, expected, "convert it first"))
+        raise DTypeError(call.name, name, "dtype", tensor.dtype.name, expected, "convert it first")
     return tensor
 
 
@@ -48,7 +48,7 @@ def dense(call: Call, shape: Sequence[int], dtype: DType) -> Matrix:
         found = Layout.dense(shape, width_bits=dtype.width_bits).strides
     except LayoutError:
         expected, remedy = "one of fewer than 2**63 elements", "multiply parts of the operands"
-        raise LayoutError(message(call.name, "out", "shape", tuple(shape), expected, remedy)) from None
+        raise LayoutError(call.name, "out", "shape", tuple(shape), expected, remedy) from None
     strides = [0 if extent == 1 else s for extent, s in zip(shape, found, strict=True)]
     return Matrix(strides[-2], strides[-1], tuple(strides[:-2]), dtype)
 
@@ -63,7 +63,7 @@ def check_shape(call: Call, name: str, x: Tensor, due: tuple[int, ...]) -> None:
     except ValueError:
         fits = False
     if not fits:
-        raise ShapeError(message(call.name, name, "shape", x.shape, f"one that broadcasts to {due}", "reshape it"))
+        raise ShapeError(call.name, name, "shape", x.shape, f"one that broadcasts to {due}", "reshape it")
 
 
 def matrix(call: Call, name: str, x: Tensor, shape: Sequence[int]) -> Matrix:
@@ -74,7 +74,7 @@ def matrix(call: Call, name: str, x: Tensor, shape: Sequence[int]) -> Matrix:
             x = x.broadcast_to(shape)
         except ShapeError:
             raise ShapeError(
-                message(call.name, name, "shape", x.shape, f"one that broadcasts to {tuple(shape)}", "reshape it")
+                call.name, name, "shape", x.shape, f"one that broadcasts to {tuple(shape)}", "reshape it"
             ) from None
     if unpack.is_packed(own):
         return unpack.described(own, len(shape), x.dtype)

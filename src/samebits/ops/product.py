@@ -14,7 +14,7 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, message, shown
+from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, shown
 from samebits.kernels import gemm
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import engine as engines
@@ -51,7 +51,7 @@ class Product:
         self, call: Call, a: Any, b: Any, spec: Spec = SB1, a_dtype: Any = None, names: Names = MATMUL
     ) -> None:
         if not isinstance(spec, Spec):
-            raise OptionError(message(call.name, "spec", "", shown(spec), "a Spec", "leave it out for sb1"))
+            raise OptionError(call.name, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
         self.call, self.names, self.spec = call, names, spec
         packed = b if isinstance(b, gemm.PackedMatrix) else None
         x = operand(call, names.a, a)
@@ -59,7 +59,7 @@ class Product:
         right = packed.shape if packed is not None else y.shape
         for name, shape in ((names.a, x.shape), (names.b, right)):
             if not shape:
-                raise ShapeError(message(call.name, name, "rank", 0, "at least 1", "use multiply for a scalar"))
+                raise ShapeError(call.name, name, "rank", 0, "at least 1", "use multiply for a scalar")
         self.ranks = x.ndim, len(right)
         self.vectors = x.ndim == 1, len(right) == 1
         self.given = [x, y]
@@ -86,7 +86,7 @@ class Product:
         if self.a.dtype.is_integer and self.b.dtype.is_float:
             expected = f"one that multiplies with {self.a.dtype.name}"
             remedy = "convert one to the kind of the other"
-            raise DTypeError(message(call.name, names.b, "dtype", self.b.dtype.name, expected, remedy))
+            raise DTypeError(call.name, names.b, "dtype", self.b.dtype.name, expected, remedy)
         self.zeros: list[tuple[Tensor, Matrix]] = []
         self.zero_sides: tuple[int | None, int | None] = (None, None)
         self.factors: list[tuple[Tensor, Matrix]] = []
@@ -99,10 +99,10 @@ class Product:
         name, dtype, own = self.call.name, self.call.dtype("a_dtype", a_dtype), self.a.dtype
         if dtype not in _BYTES:
             expected = " or ".join(row.name for row in _BYTES)
-            raise OptionError(message(name, "a_dtype", "", dtype.name, expected, "leave it out for another"))
+            raise OptionError(name, "a_dtype", "", dtype.name, expected, "leave it out for another")
         if own not in _HALVES:
             expected = " or ".join(row.name for row in _HALVES)
-            raise DTypeError(message(name, "a", "dtype", own.name, f"{expected} beside a_dtype", "leave a_dtype out"))
+            raise DTypeError(name, "a", "dtype", own.name, f"{expected} beside a_dtype", "leave a_dtype out")
         return dtype
 
     @property
@@ -149,7 +149,7 @@ class Product:
         if self.per_block and self.computed is not dtypes.float32:
             actual, expected = f"beside {self.computed.name}", "beside float32"
             given = " or ".join(name for name, x in zip((names.b_scale, names.b_zero_point), found, strict=True) if x)
-            raise PlanError(message(call.name, given, "per block", actual, expected, f"convert {names.a}"))
+            raise PlanError(call.name, given, "per block", actual, expected, f"convert {names.a}")
         return None if found[0] else scale, None if found[1] else zero_point
 
     def _shared(self, name: str) -> PerBlock | None:
@@ -167,7 +167,7 @@ class Product:
                 continue
             if not self.is_exact:
                 actual = f"given for {self.a.dtype.name} and {self.b.dtype.name}"
-                raise OptionError(message(self.call.name, name, "", actual, "left out", "subtract it before"))
+                raise OptionError(self.call.name, name, "", actual, "left out", "subtract it before")
             places.append(len(self.zeros))
             self._zero(name, value, dtype, dtypes.int32, axis)
         self.zero_sides = places[0], places[1]
@@ -189,7 +189,7 @@ class Product:
         """Take the scales of the operands: one for each row of a, one for each column of b, or one for all."""
         if self.floats and a is None:
             remedy = "pass what one unit of the integers stands for"
-            raise OptionError(message(self.call.name, "a_scale", "", None, "given beside a_dtype", remedy))
+            raise OptionError(self.call.name, "a_scale", "", None, "given beside a_dtype", remedy)
         names = self.names
         for name, value, axis in (("a_scale", a, 1), (names.b_scale, b, 0)):
             if value is not None:
@@ -207,7 +207,7 @@ class Product:
             x = call.operand(name, value, *(groups.SCALES if is_weight else (kind,)))
         if x.ndim > most:
             remedy = f"pass one scale for each {whose}"
-            raise ShapeError(message(call.name, name, "rank", x.ndim, f"at most {most}", remedy))
+            raise ShapeError(call.name, name, "rank", x.ndim, f"at most {most}", remedy)
         self.factors.append(self._repeated(name, x, axis))
 
     def requantise(self, scale: Any, zero_point: Any, out_dtype: Any) -> None:
@@ -216,19 +216,19 @@ class Product:
         if scale is None:
             if zero_point is not None:
                 actual, remedy = "given without out_scale", "pass out_scale too"
-                raise OptionError(message(call.name, "out_zero_point", "", actual, "left out", remedy))
+                raise OptionError(call.name, "out_zero_point", "", actual, "left out", remedy)
             return
         if not self.is_exact:
             actual = f"given for {self.a.dtype.name} and {self.b.dtype.name}"
-            raise OptionError(message(call.name, "out_scale", "", actual, "left out", "pass integers, or a_dtype"))
+            raise OptionError(call.name, "out_scale", "", actual, "left out", "pass integers, or a_dtype")
         if len(self.factors) != 2:
             expected, remedy = "given with a_scale and b_scale", "pass 1.0 for none"
-            raise OptionError(message(call.name, "out_scale", "", "given without both", expected, remedy))
+            raise OptionError(call.name, "out_scale", "", "given without both", expected, remedy)
         self.requantised = dtypes.int8 if out_dtype is None else call.dtype("out_dtype", out_dtype)
         if self.requantised not in _BYTES:
             expected = " or ".join(dtype.name for dtype in _BYTES)
             remedy = "leave out_scale out for another"
-            raise OptionError(message(call.name, "out_dtype", "", self.requantised.name, expected, remedy))
+            raise OptionError(call.name, "out_dtype", "", self.requantised.name, expected, remedy)
         self._scale("out_scale", scale, 0, 1 - self.vectors[1], "column of the result")
         point = 0 if zero_point is None else zero_point
         self._zero("out_zero_point", point, self.requantised, self.requantised, 0)
@@ -243,7 +243,7 @@ class Product:
         total, result = self.total, self.requantised or self._result(out_dtype)
         alpha, beta = (call.number(name, x, kind) for name, x in (("alpha", alpha), ("beta", beta)))
         if c is None and beta != 1.0:
-            raise OptionError(message(call.name, "beta", "", "given without c", "left out", "pass c too"))
+            raise OptionError(call.name, "beta", "", "given without c", "left out", "pass c too")
         self._check_float(result, kind, activation, alpha)
         self.result = result
         self.out = None if out is None else call.output(self.seen, result, out, added if may_be_added else ())
@@ -302,7 +302,7 @@ class Product:
         if self.is_exact and self.k > engines.LONGEST:
             remedy = "cut K and add the products"
             expected = f"at most {engines.LONGEST}"
-            raise ShapeError(message(self.call.name, self.names.a, "column count", self.k, expected, remedy))
+            raise ShapeError(self.call.name, self.names.a, "column count", self.k, expected, remedy)
         bias = self.added.get("bias")
         total = dtypes.int64 if bias is not None and bias.dtype is dtypes.int32 else self.total
         if out_dtype is None:
@@ -314,7 +314,7 @@ class Product:
             expected = " or ".join(dtype.name for dtype in possible)
             long = "an int32 bias" if total is not self.total else f"K = {self.k}"
             remedy = "leave it out" if total is not dtypes.int64 else f"{long} may leave int32"
-            raise OptionError(message(self.call.name, "out_dtype", "", result.name, expected, remedy))
+            raise OptionError(self.call.name, "out_dtype", "", result.name, expected, remedy)
         return result
 
     def _check_float(self, result: DType, kind: DType, activation: str | None, alpha: float) -> None:
@@ -327,7 +327,7 @@ class Product:
             for name in scaled:
                 if name != "bias":
                     expected, remedy = "left out", "quantise the result instead"
-                    raise OptionError(message(self.call.name, name, "", "given beside out_scale", expected, remedy))
+                    raise OptionError(self.call.name, name, "", "given beside out_scale", expected, remedy)
             return
         # Beside an integer result the scale of a quantised a says what its integers are, and no more.
         both = f"a_scale or {self.names.b_scale}" if self.names is MATMUL else self.names.b_scale
@@ -335,10 +335,10 @@ class Product:
         if scaled and not result.is_float:
             remedy = f"pass {self.names.as_float}"
             remedy = f"pass an int32 bias, or {self.names.as_float}" if scaled[0] == "bias" else remedy
-            raise OptionError(message(self.call.name, scaled[0], "", f"given for {result.name}", "left out", remedy))
+            raise OptionError(self.call.name, scaled[0], "", f"given for {result.name}", "left out", remedy)
         if activation is not None and kind is not dtypes.float32:
             remedy = "apply it after"
-            raise OptionError(message(self.call.name, "activation", "", f"given for {kind.name}", "left out", remedy))
+            raise OptionError(self.call.name, "activation", "", f"given for {kind.name}", "left out", remedy)
 
 
 _BYTES = (dtypes.int8, dtypes.uint8)
@@ -361,7 +361,7 @@ def _batch(call: Call, names: Names, x: _Shape, y: _Shape) -> _Shape:
         return np.broadcast_shapes(x, y)
     except ValueError:
         expected = f"one that broadcasts with {names.a}'s {x}"
-        raise ShapeError(message(call.name, names.b, "batch shape", y, expected, "reshape one of them")) from None
+        raise ShapeError(call.name, names.b, "batch shape", y, expected, "reshape one of them") from None
 
 
 def _activation(call: Call, name: str | None) -> Any:
@@ -369,6 +369,6 @@ def _activation(call: Call, name: str | None) -> Any:
         return None
     if not isinstance(name, str) or name not in elementwise.ACTIVATIONS:
         raise OptionError(
-            message(call.name, "activation", "", shown(name), f"one of {elementwise.ACTIVATIONS}", "apply it after")
+            call.name, "activation", "", shown(name), f"one of {elementwise.ACTIVATIONS}", "apply it after"
         )
     return elementwise.activation(name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
-from samebits.errors import LayoutError, ShapeError, message
+from samebits.errors import LayoutError, ShapeError
 from samebits.kernels import composites, reduce
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout
@@ -50,7 +50,7 @@ def _axes(call: Call, axis: _Axis, rank: int) -> _Shape:
     given = axis if isinstance(axis, Sequence) else (axis,)
     axes = tuple(sorted(check_index(call.name, "axis", a, rank) for a in given))
     if len(set(axes)) != len(axes):
-        raise LayoutError(message(call.name, "axis", "", axis, "each axis once", "leave out the repeated one"))
+        raise LayoutError(call.name, "axis", "", axis, "each axis once", "leave out the repeated one")
     return axes
 
 
@@ -68,7 +68,7 @@ def _reduced(name: str, expression: Expression, x: Any, axis: _Axis, keepdims: b
     kept = tuple(1 if a in axes else extent for a, extent in enumerate(tensor.shape))
     made = Tensor.empty(kept, dtypes.float32)
     if axes and name in ("max", "min") and tensor.size == 0 and made.size:
-        raise ShapeError(message(name, "x", "row length", 0, "at least 1", f"an empty row has no {name}"))
+        raise ShapeError(name, "x", "row length", 0, "at least 1", f"an empty row has no {name}")
     _run(call, expression, [tensor], made, axes)
     if not keepdims:
         made = made.reshape(tuple(extent for a, extent in enumerate(tensor.shape) if a not in axes))
@@ -142,16 +142,16 @@ def layer_norm(
     call = Call("layer_norm", x, threads)
     tensor = call.operand("x", x, dtypes.float32)
     if not tensor.shape:
-        raise ShapeError(message("layer_norm", "x", "rank", 0, "at least 1", "reshape it to one row"))
+        raise ShapeError("layer_norm", "x", "rank", 0, "at least 1", "reshape it to one row")
     if weight is None and bias is not None:
-        raise ShapeError(message("layer_norm", "bias", "", "given", "given together with weight", "pass weight too"))
+        raise ShapeError("layer_norm", "bias", "", "given", "given together with weight", "pass weight too")
     operands = [tensor]
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None:
             operands.append(call.operand(name, value, dtypes.float32))
             if operands[-1].shape != tensor.shape[-1:]:
                 actual, expected = operands[-1].shape, f"({tensor.shape[-1]},)"
-                raise ShapeError(message("layer_norm", name, "shape", actual, expected, "match x's last axis"))
+                raise ShapeError("layer_norm", name, "shape", actual, expected, "match x's last axis")
     made = call.output(tensor.shape, dtypes.float32, out)
     expression = composites.layer_norm(weight is not None, bias is not None, call.number("eps", eps))
     _run(call, expression, operands, made, (tensor.ndim - 1,))

@@ -12,7 +12,7 @@ from functools import reduce as fold
 import numpy as np
 
 from samebits.dtypes import DType, float32
-from samebits.errors import DTypeError, PlanError, ShapeError, message
+from samebits.errors import DTypeError, PlanError, ShapeError
 from samebits.kernels import values
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.program import compose, dim, lower_compute
@@ -82,7 +82,7 @@ def _check_dtypes(what: str, taken: Sequence[DType], facts: Sequence[Fact]) -> N
     """Raise DTypeError unless the operands have the element formats that are read."""
     given = tuple(fact.dtype for fact in facts)
     if given != tuple(taken):
-        raise DTypeError(message(what, "operands", "dtypes", given, tuple(taken), "cast them"))
+        raise DTypeError(what, "operands", "dtypes", given, tuple(taken), "cast them")
 
 
 def _infer_map(description: Map, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
@@ -99,9 +99,7 @@ def row_extents(shapes: Sequence[Shape], axes: Sequence[int]) -> tuple[Shape, li
     """
     shape = broadcast_shapes(shapes)
     if any(not -len(shape) <= axis < 0 for axis in axes):
-        raise ShapeError(
-            message("rows", "operands", "rank", len(shape), f"enough for axes {list(axes)}", "reshape them")
-        )
+        raise ShapeError("rows", "operands", "rank", len(shape), f"enough for axes {list(axes)}", "reshape them")
     whole = all(shape[axis] == 1 for axis in axes)
     return shape, [whole or any(-axis <= len(s) and s[axis] != 1 for axis in axes) for s in shapes]
 
@@ -129,17 +127,15 @@ def _infer_product(description: Product, names: Sequence[str], facts: Sequence[F
     _check_dtypes("matmul", (float32, float32), (a, b))
     _check_dtypes("matmul", () if epilogue is None else epilogue.inputs[1:], extras)
     if a.rank < 2 or b.rank < 2:
-        raise ShapeError(message("matmul", "operands", "ranks", f"{a.rank} and {b.rank}", "at least 2", "reshape them"))
+        raise ShapeError("matmul", "operands", "ranks", f"{a.rank} and {b.rank}", "at least 2", "reshape them")
     inner: tuple[Size, Size] = (a.shape[-1], b.shape[-2])
     if inner[0] != inner[1] and all(isinstance(size, int) for size in inner):
         actual = f"{text(a.shape)} and {text(b.shape)}"
-        raise ShapeError(
-            message("matmul", "operands", "shapes", actual, "equal in K", "transpose one, or check the weights")
-        )
+        raise ShapeError("matmul", "operands", "shapes", actual, "equal in K", "transpose one, or check the weights")
     shape = (*broadcast_shapes([a.shape[:-2], b.shape[:-2]]), a.shape[-2], b.shape[-1])
     if broadcast_shapes([shape, *[extra.shape for extra in extras]]) != shape:
         raise ShapeError(
-            message("matmul", "epilogue operands", "shapes", [str(e) for e in extras], f"within {shape}", "expand a")
+            "matmul", "epilogue operands", "shapes", [str(e) for e in extras], f"within {shape}", "expand a"
         )
     return (dense(a.dtype if epilogue is None else epilogue.dtype(epilogue.outputs[0]), shape),)
 
@@ -161,7 +157,7 @@ def _rows_reference(description: Rows, arrays: Sequence[Array]) -> tuple[Array, 
     extremes = [node.op for node in description.expression.nodes if node.op in ("row_max", "row_min")]
     if extremes and any(whole_shape[axis] == 0 for axis in description.axes):
         nothing = f"{extremes[0]} of nothing has no value"
-        raise PlanError(message("rows", "axes", "extent", 0, "at least 1", nothing))
+        raise PlanError("rows", "axes", "extent", 0, "at least 1", nothing)
     rank = len(whole_shape)
     whole = [x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays]
     return tuple(reference(description.expression, *whole, axes=tuple(axis + rank for axis in description.axes)))

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from samebits.errors import ShapeError, message
+from samebits.errors import ShapeError
 
 __all__ = [
     "Dim",
@@ -74,7 +74,7 @@ class Dim:
 
     def __mul__(self, other: Size) -> Size:
         if len(self.terms) * len(_terms(other)) > _MOST_TERMS:
-            raise ShapeError(message("dim", "a size", "terms", "too many", _MOST_TERMS, "simplify the shapes"))
+            raise ShapeError("dim", "a size", "terms", "too many", _MOST_TERMS, "simplify the shapes")
         total: dict[_Monomial, int] = {}
         for left, p in self.terms:
             for right, q in _terms(other):
@@ -227,9 +227,7 @@ def _broadcast_numbers(x: int, y: int) -> int:
         return x
     if x == 1:
         return y
-    raise ShapeError(
-        message("broadcast", "extents", "", f"{x} and {y}", "equal, or one of them 1", "align the operands")
-    )
+    raise ShapeError("broadcast", "extents", "", f"{x} and {y}", "equal, or one of them 1", "align the operands")
 
 
 def _divide_numbers(x: int, y: int) -> int:
@@ -239,7 +237,7 @@ def _divide_numbers(x: int, y: int) -> int:
 
 
 def _zero() -> ShapeError:
-    return ShapeError(message("floor_divide", "divisor", "", 0, "another size", "divide by something else"))
+    return ShapeError("floor_divide", "divisor", "", 0, "another size", "divide by something else")
 
 
 _NUMERIC: dict[str, Callable[[int, int], int]] = {

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from samebits.dtypes import DType
-from samebits.errors import ShapeError, message
+from samebits.errors import ShapeError
 from samebits.program import dim
 from samebits.program.dim import Shape
 
@@ -63,7 +63,7 @@ def check_extents(what: str, facts: Sequence[Fact]) -> None:
     """Raise ShapeError if an extent is a negative number."""
     for fact in facts:
         if any(isinstance(size, int) and size < 0 for size in fact.shape):
-            raise ShapeError(message(what, "its result", "", fact, "without negative extents", "check the shapes"))
+            raise ShapeError(what, "its result", "", fact, "without negative extents", "check the shapes")
 
 
 def dense(dtype: DType, shape: Sequence[dim.Size]) -> Fact:

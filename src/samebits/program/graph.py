@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samebits.errors import ModelError, message
+from samebits.errors import ModelError
 from samebits.program import dim
 from samebits.program.fact import Fact
 
@@ -204,4 +204,4 @@ def _origin(node: Node) -> str:
 
 
 def _malformed(what: str, actual: str, expected: str) -> ModelError:
-    return ModelError(message("Program.check", what, "", actual, expected, "report the transform that made it"))
+    return ModelError("Program.check", what, "", actual, expected, "report the transform that made it")

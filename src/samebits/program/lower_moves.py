@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from samebits.errors import PlanError, ShapeError, message
+from samebits.errors import PlanError, ShapeError
 from samebits.kernels import move
 from samebits.program import copies, strided
 from samebits.program.graph import Node
@@ -20,7 +20,7 @@ __all__ = ["lower_concat", "lower_constant", "lower_gather", "lower_gather_nd"]
 
 def lower_constant(lowering: Lowering, node: Node) -> None:
     """Never: its value follows from sizes alone."""
-    raise PlanError(message("prepare", node.primitive, "", "left over", "a constant by now", "report this"))
+    raise PlanError("prepare", node.primitive, "", "left over", "a constant by now", "report this")
 
 
 def lower_concat(lowering: Lowering, node: Node) -> None:
@@ -82,7 +82,7 @@ def _emit(lowering: Lowering, node: Node, gather: move.Gather) -> None:
         return
     if 0 in gather.extents:
         raise ShapeError(
-            message("run", f"table of {'+'.join(node.origin)}", "extents", gather.extents, "at least 1", "give one")
+            "run", f"table of {'+'.join(node.origin)}", "extents", gather.extents, "at least 1", "give one"
         )
     limits = " and ".join(f"[{-extent}, {extent})" for extent in gather.extents)
     status = lowering.status(node, f"in {limits}")

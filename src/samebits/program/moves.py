@@ -12,7 +12,7 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import ShapeError, message
+from samebits.errors import ShapeError
 from samebits.program import dim, lower_moves
 from samebits.program.dim import Shape, Size
 from samebits.program.fact import Fact, dense
@@ -104,7 +104,7 @@ def _infer_concat(description: Concat, names: Sequence[str], facts: Sequence[Fac
         pairs = [pair for i, pair in enumerate(zip(fact.shape, first.shape, strict=False)) if i != axis]
         clash = any(x != y and isinstance(x, int) and isinstance(y, int) for x, y in pairs)
         if fact.rank != first.rank or fact.dtype is not first.dtype or clash:
-            raise ShapeError(message("concat", "operands", "", f"{first} and {fact}", "alike", "cast or reshape one"))
+            raise ShapeError("concat", "operands", "", f"{first} and {fact}", "alike", "cast or reshape one")
     total: Size = 0
     for fact in facts:
         total = total + fact.shape[axis]
@@ -121,7 +121,7 @@ def _infer_gather_nd(description: GatherND, names: Sequence[str], facts: Sequenc
     data, indices = facts
     depth = indices.shape[-1] if indices.rank else None
     if not isinstance(depth, int) or not 1 <= depth <= data.rank:
-        raise ShapeError(message("gather_nd", "indices", "last extent", depth, f"1 to {data.rank}", "check the model"))
+        raise ShapeError("gather_nd", "indices", "last extent", depth, f"1 to {data.rank}", "check the model")
     return (dense(data.dtype, (*indices.shape[:-1], *data.shape[depth:])),)
 
 
@@ -142,7 +142,7 @@ def _dims_reference(description: Dims, arrays: Sequence[Array]) -> tuple[Array, 
     numbers = [dim_number(size) for size in description.sizes]
     for number in numbers:
         if not -(2**63) <= number < 2**63:
-            raise ShapeError(message("dims", "a size", "", number, "an int64", "give smaller inputs"))
+            raise ShapeError("dims", "a size", "", number, "an int64", "give smaller inputs")
     vector = np.array(numbers, np.int64)
     return (vector.reshape(()) if description.scalar else vector,)
 
@@ -159,9 +159,7 @@ def _check_indices(what: str, indices: Array, extents: int | Sequence[int]) -> N
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
         extent = int(np.broadcast_to(limits, indices.shape)[place])
-        raise ShapeError(
-            message(what, "an index", "", int(indices[place]), f"in [{-extent}, {extent})", "use an existing one")
-        )
+        raise ShapeError(what, "an index", "", int(indices[place]), f"in [{-extent}, {extent})", "use an existing one")
 
 
 def _gather_reference(description: Gather, arrays: Sequence[Array]) -> tuple[Array, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from samebits.errors import ShapeError, message
+from samebits.errors import ShapeError
 from samebits.program import dim
 from samebits.program.dim import Shape
 from samebits.program.fact import Fact
@@ -84,7 +84,7 @@ def _infer_reshape(description: Reshape, names: Sequence[str], facts: Sequence[F
     had, wanted = dim.product(facts[0].shape), dim.product(description.shape)
     if isinstance(had, int) and isinstance(wanted, int) and had != wanted:
         actual = f"{had} elements"
-        raise ShapeError(message("reshape", "shape", "", text(description.shape), f"of {actual}", "give another shape"))
+        raise ShapeError("reshape", "shape", "", text(description.shape), f"of {actual}", "give another shape")
     return (facts[0].view(description.shape, names[0]),)
 
 
@@ -102,7 +102,7 @@ def _infer_slice(description: Slice, names: Sequence[str], facts: Sequence[Fact]
         last = start + (count - 1) * step
         if count < 0 or not (0 <= start < extent and 0 <= last < extent):
             raise ShapeError(
-                message("slice", f"axis {axis}", "", f"{start}+{count} by {step}", f"in {extent}", "give other bounds")
+                "slice", f"axis {axis}", "", f"{start}+{count} by {step}", f"in {extent}", "give other bounds"
             )
     fact = facts[0].view(description.counts, names[0], facts[0].stride_order)
     whole = [count == extent for count, extent in zip(description.counts, facts[0].shape, strict=True)]
@@ -120,7 +120,7 @@ def _infer_expand(description: Expand, names: Sequence[str], facts: Sequence[Fac
     clash = any(x not in (1, y) and isinstance(x, int) and isinstance(y, int) for x, y in pairs)
     if added < 0 or clash:
         what, shape = text(fact.shape), text(description.shape)
-        raise ShapeError(message("expand", "shape", "", what, f"one that broadcasts to {shape}", "reshape it"))
+        raise ShapeError("expand", "shape", "", what, f"one that broadcasts to {shape}", "reshape it")
     order = (*range(added), *(axis + added for axis in fact.stride_order))
     same = (False,) * added + tuple(a == b for a, b in zip(fact.shape, description.shape[added:], strict=True))
     return (replace(fact.view(description.shape, names[0], order), contiguity=same),)

@@ -16,7 +16,7 @@ import numpy as np
 
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
-from samebits.errors import OptionError, message
+from samebits.errors import OptionError
 from samebits.kinds import kind_of, to_kind
 from samebits.ops.call import check_threads
 from samebits.program import dim
@@ -132,7 +132,7 @@ class Session:
         """
         for name in self.program.symbols:
             if name not in bindings:
-                raise OptionError(message("plans", f"symbol {name!r}", "", "without a value", "a size", "give it one"))
+                raise OptionError("plans", f"symbol {name!r}", "", "without a value", "a size", "give it one")
         strides = {
             name: dense_strides(dim.bind_shape(fact.shape, bindings)) for name, fact in self.program.inputs.items()
         }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from samebits.errors import DTypeError, OptionError, ShapeError, message
+from samebits.errors import DTypeError, OptionError, ShapeError
 from samebits.program.dim import Dim
 from samebits.program.graph import Array, Program
 
@@ -20,26 +20,17 @@ def check_names(program: Program, given: Iterable[str]) -> None:
     for name in names:
         if name not in program.inputs:
             raise OptionError(
-                message(
-                    "run",
-                    f"input {name!r}",
-                    "",
-                    "not an input",
-                    f"one of {list(program.inputs)}",
-                    "remove or rename it",
-                )
+                "run", f"input {name!r}", "", "not an input", f"one of {list(program.inputs)}", "remove or rename it"
             )
     for name in program.inputs:
         if name not in names:
             raise OptionError(
-                message(
-                    "run",
-                    f"input {name!r}",
-                    "",
-                    "missing",
-                    f"a {program.facts[name]} array",
-                    f"give {list(program.inputs)}",
-                )
+                "run",
+                f"input {name!r}",
+                "",
+                "missing",
+                f"a {program.facts[name]} array",
+                f"give {list(program.inputs)}",
             )
 
 
@@ -53,14 +44,12 @@ def check_outputs(program: Program, outputs: Sequence[str] | None) -> tuple[str,
     for name in outputs:
         if name not in program.outputs:
             raise OptionError(
-                message(
-                    "run",
-                    f"output {name!r}",
-                    "",
-                    "not an output",
-                    f"one of {list(program.outputs)}",
-                    "ask for one of these",
-                )
+                "run",
+                f"output {name!r}",
+                "",
+                "not an output",
+                f"one of {list(program.outputs)}",
+                "ask for one of these",
             )
     return tuple(outputs)
 
@@ -80,23 +69,19 @@ def bind_symbols(program: Program, given: Mapping[str, Array]) -> dict[str, int]
             # NumPy's own spelling where the byte order is all that differs.
             found = array.dtype.name if array.dtype.isnative else array.dtype.str
             what, remedy = f"input {name!r}", f"convert it to {fact.dtype.name}"
-            raise DTypeError(message("run", what, "dtype", found, fact.dtype.name, remedy))
+            raise DTypeError("run", what, "dtype", found, fact.dtype.name, remedy)
         if len(shape) != fact.rank:
             expected = f"{fact.rank} ({fact})"
-            raise ShapeError(message("run", f"input {name!r}", "rank", len(shape), expected, "reshape it"))
+            raise ShapeError("run", f"input {name!r}", "rank", len(shape), expected, "reshape it")
         for axis, (size, extent) in enumerate(zip(fact.shape, shape, strict=True)):
             if isinstance(size, Dim) and str(size) not in seen:
                 seen[str(size)] = name
                 values[str(size)] = extent
             elif isinstance(size, Dim) and values[str(size)] != extent:
                 what, expected = f"extent {axis} ({size})", f"{values[str(size)]} as in {seen[str(size)]!r}"
-                raise ShapeError(
-                    message("run", f"input {name!r}", what, extent, expected, f"give every input one {size}")
-                )
+                raise ShapeError("run", f"input {name!r}", what, extent, expected, f"give every input one {size}")
             elif isinstance(size, int) and extent != size:
                 raise ShapeError(
-                    message(
-                        "run", f"input {name!r}", f"extent {axis}", extent, f"{size} ({fact})", "pad, cut or reshape it"
-                    )
+                    "run", f"input {name!r}", f"extent {axis}", extent, f"{size} ({fact})", "pad, cut or reshape it"
                 )
     return values

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from samebits import dtypes
-from samebits.errors import ShapeError, message
+from samebits.errors import ShapeError
 from samebits.program import registry
 from samebits.program.graph import Array, Node, Program
 from samebits.runtime.inputs import bind_symbols, check_names, check_outputs
@@ -41,7 +41,7 @@ def run_all(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
             if array.shape != expected.shape or dtypes.of(array.dtype) is not expected.dtype:
                 found = f"{array.dtype}{list(array.shape)}"
                 remedy = f"give inputs that node {'+'.join(node.origin)!r} can take"
-                raise ShapeError(message("run", f"value {name!r}", "", found, expected, remedy))
+                raise ShapeError("run", f"value {name!r}", "", found, expected, remedy)
             values[name] = array
     return values
 

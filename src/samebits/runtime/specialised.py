@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from samebits.codegen.isa import Isa
-from samebits.errors import PlanError, ShapeError, message
+from samebits.errors import PlanError, ShapeError
 from samebits.native import scratch
 from samebits.native.table import Table
 from samebits.program import dim, registry
@@ -90,7 +90,8 @@ def _named(node: Node) -> Iterator[None]:
     try:
         yield
     except (PlanError, ShapeError) as error:
-        raise type(error)(f"run: node {'+'.join(node.origin)!r}: {error}") from error
+        call = f"run: node {'+'.join(node.origin)!r}: {error.call}"
+        raise error.renamed(call, error.operand) from error
 
 
 def _bound_facts(program: Program, symbols: Mapping[str, int]) -> dict[str, Fact]:
@@ -118,7 +119,7 @@ def _check_memory(node: Node, facts: Mapping[str, Fact]) -> None:
         size = math.prod(dim.bind_shape(fact.shape, {})) * fact.dtype.size_bytes
         if size > _memory_bytes():
             what, expected = f"value {name!r} of node {'+'.join(node.origin)!r}", f"at most {_memory_bytes()}"
-            raise ShapeError(message("run", what, "size in bytes", size, expected, "give smaller inputs"))
+            raise ShapeError("run", what, "size in bytes", size, expected, "give smaller inputs")
 
 
 @functools.cache
@@ -149,7 +150,7 @@ def _check(node: Node, facts: Mapping[str, Fact]) -> None:
 def _misfit(node: Node, facts: Mapping[str, Fact]) -> ShapeError:
     shapes = [list(facts[name].shape) for name in node.inputs]
     where, expected = f"operands of node {'+'.join(node.origin)!r}", "shapes that fit each other"
-    return ShapeError(message("run", where, "shapes", shapes, expected, "give inputs of other sizes"))
+    return ShapeError("run", where, "shapes", shapes, expected, "give inputs of other sizes")
 
 
 class Specialised:
@@ -203,7 +204,7 @@ class Specialised:
             if status[check.offset // 8]:
                 found = status[check.offset // 8 + 1]
                 where = f"an index of node {check.node!r}"
-                raise ShapeError(message("run", where, "", found, check.expected, "give indices that exist"))
+                raise ShapeError("run", where, "", found, check.expected, "give indices that exist")
         return made
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, OptionError, message
+from samebits.errors import DTypeError, OptionError
 from samebits.kernels.functions.rows import ROWS, OpRow
 
 __all__ = ["ROWS", "OpRow", "result_dtype", "row"]
@@ -25,7 +25,7 @@ def row(name: str) -> OpRow:
         return _BY_NAME[name]
     except KeyError:
         raise OptionError(
-            message("functions.row", "name", "", repr(name), "a row of functions.ROWS", "compose it of other rows")
+            "functions.row", "name", "", repr(name), "a row of functions.ROWS", "compose it of other rows"
         ) from None
 
 
@@ -42,11 +42,9 @@ def result_dtype(name: str, arguments: tuple[DType, ...], cast_to: DType | None 
     alike = all(kinds[accepted] is argument for argument, accepted in pairs if len(accepted) > 1)
     if len(arguments) != entry.arity or not all(taken) or not alike:
         expected = ", ".join("/".join(sorted(accepted)) for accepted in entry.accepts)
-        raise DTypeError(
-            message(name, "arguments", "dtypes", arguments, f"({expected}), alike", "convert with cast first")
-        )
+        raise DTypeError(name, "arguments", "dtypes", arguments, f"({expected}), alike", "convert with cast first")
     if entry.result == "any":
         if cast_to is None:
-            raise DTypeError(message(name, "dtype", "", None, "the dtype to convert to", "pass dtype="))
+            raise DTypeError(name, "dtype", "", None, "the dtype to convert to", "pass dtype=")
         return cast_to
     return arguments[-1] if entry.result == "like" else dtypes.of(entry.result)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, float32, float64, int8, int16
-from samebits.errors import OptionError, PlanError, message
+from samebits.errors import OptionError, PlanError
 from samebits.kernels.gemm import checks, tasks, tiles
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Spec
@@ -200,7 +200,7 @@ def choose(
         form = _form(c, isa, engine, words, blocks, size, sizes, needs_sums, rejected)
     elif form == FUSED and needs_sums:
         expected = "one that packs b first, as the zero points of a need"
-        raise OptionError(message("plan", "form", "", repr(form), expected, "leave it away"))
+        raise OptionError("plan", "form", "", repr(form), expected, "leave it away")
     if form == STREAMED and _checked(c, engine):
         rejected.append((engine.name, "b is read once, where it lies: nothing has looked for subnormals in it before"))
         engine = engines.FMA32 if name is None else engine.safe
@@ -275,10 +275,10 @@ def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str
         if not taken or (packed is engines.FMA64) != in_float64:
             name = c.b.engine
             remedy = f"pack it again with left={c.a.dtype.name!r}"
-            raise PlanError(message("matmul", "b", "engine", repr(name), f"one for {c.a.dtype.name}", remedy))
+            raise PlanError("matmul", "b", "engine", repr(name), f"one for {c.a.dtype.name}", remedy)
         if not packed.exact and c.spec.chunk % packed.depth:
             expected, remedy = f"one for chunks of {c.spec.chunk}", "pack it again with left='float32'"
-            raise PlanError(message("matmul", "b", "engine", repr(name), expected, remedy))
+            raise PlanError("matmul", "b", "engine", repr(name), expected, remedy)
     # A block that is longer than a chunk ends where a chunk does.
     blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.per_block.values()]
     few = c.m <= _STREAMED_ALWAYS and math.prod(c.batch) * c.k * c.n >= _SUMMED
@@ -293,13 +293,13 @@ def _check_form(c: Contraction, form: str | None, engine: Engine) -> None:
         possible = [DECODED, FUSED, STAGED] if has_weights(c) else [PACKED]
     if form is not None and form not in possible:
         given = PACKED if isinstance(c.b, Panels) else "unpacked"
-        raise OptionError(message("plan", "form", f"for {given} b", repr(form), f"one of {possible}", "leave it away"))
+        raise OptionError("plan", "form", f"for {given} b", repr(form), f"one of {possible}", "leave it away")
     if (
         form == STREAMED
         and c.k
         and (reason := _not_streamed(c, words_of(engine, c.a.dtype, c.b.dtype), _STREAMED_ROWS))
     ):
-        raise OptionError(message("plan", "form", "", repr(form), f"another: {reason}", "leave it away"))
+        raise OptionError("plan", "form", "", repr(form), f"another: {reason}", "leave it away")
 
 
 def blocks_for(m: int, steps: int, form: str, size: int, sizes: Sizes, runs_down: bool, least_rows: int) -> Blocks:

@@ -18,7 +18,7 @@ import numpy as np
 
 from samebits import driver
 from samebits.dtypes import DType, float32, float64, int32, int64
-from samebits.errors import OptionError, message, shown
+from samebits.errors import OptionError, shown
 from samebits.kernels.expression import Chain, Expression, Value
 from samebits.layout import Layout
 
@@ -41,10 +41,10 @@ class Spec:
     def __post_init__(self) -> None:
         if type(self.chunk) is not int or self.chunk < 1:
             expected, remedy = "an int of at least 1", "leave it at 128, which is sb1"
-            raise OptionError(message("Spec", "chunk", "", shown(self.chunk), expected, remedy))
+            raise OptionError("Spec", "chunk", "", shown(self.chunk), expected, remedy)
         if type(self.segments) is not int or not 1 <= self.segments <= _MOST_SEGMENTS or self.segments.bit_count() > 1:
             expected = f"a power of two up to {_MOST_SEGMENTS}"
-            raise OptionError(message("Spec", "segments", "", shown(self.segments), expected, "use 1, 2, 4 or 8"))
+            raise OptionError("Spec", "segments", "", shown(self.segments), expected, "use 1, 2, 4 or 8")
 
     def bounds(self, k: int) -> tuple[tuple[int, int], ...]:
         """The half-open ranges of k that the segments cover; the last ones may be empty."""

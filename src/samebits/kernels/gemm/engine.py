@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32
-from samebits.errors import DTypeError, OptionError, message
+from samebits.errors import DTypeError, OptionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def named(name: str) -> Engine:
     for row in (*ROWS, *WEIGHTS):
         if row.name == name:
             return row
-    raise OptionError(message("plan", "engine", "", repr(name), f"one of {[row.name for row in ROWS]}", "leave it out"))
+    raise OptionError("plan", "engine", "", repr(name), f"one of {[row.name for row in ROWS]}", "leave it out")
 
 
 def choose(
@@ -170,9 +170,9 @@ def choose(
             rejected.append((row.name, reason))
     if name is not None:
         actual = f"{name!r} for {a.name} and {b.name}"
-        raise OptionError(message("plan", "engine", "", actual, "one that takes them", "leave it out"))
+        raise OptionError("plan", "engine", "", actual, "one that takes them", "leave it out")
     remedy = "convert one to the kind of the other"
-    raise DTypeError(message("matmul", "b", "dtype", b.name, f"one that multiplies with {a.name}", remedy))
+    raise DTypeError("matmul", "b", "dtype", b.name, f"one that multiplies with {a.name}", remedy)
 
 
 def _refusal(row: Engine, a: DType, b: DType, chunk: int, isa: Isa | None, blocks: Sequence[int]) -> str | None:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits.dtypes import DType, float32
-from samebits.errors import PlanError, ShapeError, message, shown
+from samebits.errors import PlanError, ShapeError, shown
 from samebits.kernels.gemm.choice import size_words
 from samebits.kernels.gemm.contraction import Panels
 from samebits.kernels.gemm.engine import FMA32, ROWS, WEIGHTS, Engine, named, takes
@@ -75,7 +75,7 @@ class PackedMatrix:
         if words.dtype is not engine.word or words.size < due or not words.layout.is_contiguous():
             actual = f"{words.size} of {words.dtype.name}"
             expected = f"{due} of {engine.word.name}, one after the other"
-            raise PlanError(message("PackedMatrix", "words", "count", actual, expected, "pack the matrix again"))
+            raise PlanError("PackedMatrix", "words", "count", actual, expected, "pack the matrix again")
 
     @property
     def fits(self) -> tuple[object, ...]:
@@ -97,7 +97,7 @@ class PackedMatrix:
         padded = (1,) * (len(batch) - len(own)) + own
         if len(own) > len(batch) or any(x not in (1, y) for x, y in zip(padded, batch, strict=True)):
             expected = f"dimensions that broadcast to {batch}"
-            raise ShapeError(message("matmul", "b", "batch dimensions", own, expected, "pack a matrix that broadcasts"))
+            raise ShapeError("matmul", "b", "batch dimensions", own, expected, "pack a matrix that broadcasts")
         for extent in reversed(padded):
             strides.append(0 if extent == 1 else size)
             size *= extent
@@ -107,7 +107,7 @@ class PackedMatrix:
 
 def _check(is_right: bool, fact: str, actual: object, expected: str) -> None:
     if not is_right:
-        raise PlanError(message("PackedMatrix", fact, "", shown(actual), expected, "pack the matrix again"))
+        raise PlanError("PackedMatrix", fact, "", shown(actual), expected, "pack the matrix again")
 
 
 def _restored(
