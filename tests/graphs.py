@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from samebits import dtypes
 from samebits.kernels import composites
 from samebits.program import dim
-from samebits.program.builder import Builder
+from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 
 UNARY = ("neg", "abs", "exp", "erf", "sqrt")
@@ -28,7 +28,7 @@ def floats(shape: tuple[int, ...], seed: int, odd: bool = True) -> np.ndarray:
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
     """A program of up to twelve nodes over x float32[n, 4, 3] and y float32[n, 1, 3]."""
-    b = Builder("random")
+    b = ProgramBuilder("random")
     n = dim.symbol("n")
     values = [b.input("x", dtypes.float32, (n, 4, 3)), b.input("y", dtypes.float32, (n, 1, 3))]
     steps: list[Callable[[], str]] = [
@@ -52,17 +52,17 @@ def programs(draw: st.DrawFn) -> Program:
     return b.build({f"out{i}": name for i, name in enumerate([values[-1], *outputs])})
 
 
-def weights(b: Builder) -> tuple[str, str]:
+def weights(b: ProgramBuilder) -> tuple[str, str]:
     """A gamma and a beta."""
     return b.constant(floats((3,), 3, odd=False)), b.constant(floats((3,), 4, odd=False))
 
 
-def masked(b: Builder, x: str) -> str:
+def masked(b: ProgramBuilder, x: str) -> str:
     """x with its NaNs replaced."""
     return b.apply("where", b.apply("is_nan", x), b.scalar(0.0, dtypes.float32), x)
 
 
-def there_and_back(b: Builder, x: str, scaled: bool) -> str:
+def there_and_back(b: ProgramBuilder, x: str, scaled: bool) -> str:
     """x split, transposed, perhaps scaled, and put together again."""
     fact = b.facts[x]
     rows = fact.shape[1]

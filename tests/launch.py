@@ -10,18 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits.kernels.plan import Plan
-from samebits.kernels.walk import Layout
+from samebits.kernels.walk import AxisSteps
 from samebits.native.table import Table
 
 Array = npt.NDArray[Any]
 
 
-def layout(a: Array) -> Layout:
+def layout(a: Array) -> AxisSteps:
     """An array's shape and its strides in elements."""
     return a.shape, tuple(s // a.itemsize for s in a.strides)
 
 
-def layouts(*arrays: Array) -> tuple[Layout, ...]:
+def layouts(*arrays: Array) -> tuple[AxisSteps, ...]:
     """The layouts of several arrays."""
     return tuple(layout(a) for a in arrays)
 

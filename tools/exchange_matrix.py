@@ -235,7 +235,7 @@ def quoted(reason: str) -> str:
     return f"`{re.sub(r'0x[0-9a-f]{6,}', '0x..', reason)}`"
 
 
-def faults(found: report.Report) -> list[str]:
+def faults(found: report.Diagnosis) -> list[str]:
     """What the direct way does not do, in the words of whoever refused the first format of each group."""
     groups: dict[tuple[str, str, str], list[trial.Cell]] = {}
     for one in found.tried:

@@ -18,7 +18,7 @@ import numpy as np
 
 from samebits.errors import DTypeError, shown
 
-Kind = Literal["float", "int", "uint", "bool"]
+ElementKind = Literal["float", "int", "uint", "bool"]
 NanRule = Literal["ieee", "all_ones", "negative_zero", "none"]
 
 
@@ -47,7 +47,7 @@ class DType:
     """
 
     name: str
-    kind: Kind
+    kind: ElementKind
     width_bits: int
     dlpack: tuple[int, int]
     onnx: int | None

@@ -7,12 +7,12 @@ import numpy as np
 
 from samebits.tensor import Tensor
 
-__all__ = ["Kind", "kind_of", "to_kind"]
+__all__ = ["ArrayKind", "kind_of", "to_kind"]
 
-Kind = Literal["tensor", "numpy", "torch", "jax"]
+ArrayKind = Literal["tensor", "numpy", "torch", "jax"]
 
 
-def kind_of(x: object) -> Kind:
+def kind_of(x: object) -> ArrayKind:
     """Which kind of array x is: what `to_kind` should make of a result computed from it.
 
     Returns:
@@ -24,7 +24,7 @@ def kind_of(x: object) -> Kind:
 
 
 @lru_cache(maxsize=1024)
-def _kind_of_type(cls: type) -> Kind:
+def _kind_of_type(cls: type) -> ArrayKind:
     """The kind of a type's instances, by the package that it or a base comes from: nothing is imported to ask."""
     if issubclass(cls, Tensor):
         return "tensor"
@@ -34,7 +34,7 @@ def _kind_of_type(cls: type) -> Kind:
     return "torch" if "torch" in packages else "jax" if packages & {"jax", "jaxlib"} else "tensor"
 
 
-def to_kind(tensor: Tensor, kind: Kind) -> Any:
+def to_kind(tensor: Tensor, kind: ArrayKind) -> Any:
     """The tensor as the array of that kind, sharing its memory; of fewer than 8 bits JAX gets a copy.
 
     Raises:

@@ -144,7 +144,10 @@ def test_a_missing_matplotlib_ends_with_2_before_anything_is_measured(
         raise errors.OptionError("peer", "it", "", "missing", "installed", "install it")
 
     monkeypatch.setattr(chart, "check", missing)
-    assert samebits("bench", "gemm", "--chart", tmp_path / "x.png") == (2, "Error: peer: it is missing, must be installed; install it\n")
+    assert samebits("bench", "gemm", "--chart", tmp_path / "x.png") == (
+        2,
+        "Error: peer: it is missing, must be installed; install it\n",
+    )
     assert "problems" not in asked
 
 

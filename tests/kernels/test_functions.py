@@ -13,7 +13,7 @@ import pytest
 import rows
 
 from samebits import dtypes
-from samebits.codegen.interpreter import NumpyBuilder, Vector
+from samebits.codegen.interpreter import ArrayVector, NumpyBuilder
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.errors import DTypeError, OptionError
@@ -113,7 +113,7 @@ def test_exceptions_are_mended() -> None:
         exceptions=((0x3F800000, 0xC0000000), (0xC0000000, 0x00000001)),
     )  # fmt: skip
     b = NumpyBuilder(KernelSpec(elementwise.text, (), (), rows.ALL_ROWS[0]), [], 0, 0, 0)
-    found = rounded.emit(b, row, Vector(dtypes.float32, np.array([1.0, -2.0, 3.0], np.float32)))
+    found = rounded.emit(b, row, ArrayVector(dtypes.float32, np.array([1.0, -2.0, 3.0], np.float32)))
     assert found.lanes.view(np.uint32).tolist() == [0xC0000000, 1, 0x3FC00000]
 
 

@@ -13,20 +13,20 @@ import rows
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
-from samebits.kernels import move
+from samebits.kernels import gather
 
 Array = np.ndarray[Any, Any]
 FORMATS = ["uint8", "float16", "float32", "float64", "bool"]
 
 
-def operands(dtype: str, outer: int, extent: int, inner: int, ids: Array) -> tuple[move.Gather, list[Array], Array]:
+def operands(dtype: str, outer: int, extent: int, inner: int, ids: Array) -> tuple[gather.RowGather, list[Array], Array]:
     """A gather on one axis, its operands with room for the output, and what the output should be."""
     random = np.random.default_rng(inner)
     kind = np.dtype(dtype)
     codes = random.integers(0, 256, outer * extent * inner * kind.itemsize, np.uint8)
     data = guard.array((codes % 2 if dtype == "bool" else codes).view(kind).reshape(outer, extent, inner))
     row = dtypes.of(kind)
-    gather = move.Gather(row, outer, extent * inner, ids.size, inner, (extent,), (inner,))
+    gather = gather.RowGather(row, outer, extent * inner, ids.size, inner, (extent,), (inner,))
     out = guard.empty((outer, ids.size, inner), kind)
     return gather, [data, guard.array(ids), guard.array(np.zeros(2, np.int64)), out], np.take(data, ids, axis=1)
 
@@ -36,7 +36,7 @@ def operands(dtype: str, outer: int, extent: int, inner: int, ids: Array) -> tup
 def test_gather_moves_bits(isa: Isa, dtype: str) -> None:
     for inner in (1, 2, 3, 15, 16, 17, 33):
         gather, arrays, due = operands(dtype, 2, 5, inner, np.array([4, 0, -1, -5, 2]))
-        launch.run_plan(move.plan(gather, isa, 2), arrays, threads=2)
+        launch.run_plan(gather.plan(gather, isa, 2), arrays, threads=2)
         launch.assert_bits(arrays[3], due, (isa.name, inner))
         assert arrays[2].tolist() == [0, 0]
 
@@ -45,7 +45,7 @@ def test_gather_moves_bits(isa: Isa, dtype: str) -> None:
 def test_gather_on_aarch64(isa: Isa) -> None:
     for dtype in FORMATS:
         gather, arrays, due = operands(dtype, 2, 5, 17, np.array([4, 0, -1]))
-        aarch64.run_plan(move.plan(gather, isa), arrays)
+        aarch64.run_plan(gather.plan(gather, isa), arrays)
         launch.assert_bits(arrays[3], due, dtype)
 
 
@@ -54,7 +54,7 @@ def test_gather_on_aarch64(isa: Isa) -> None:
 def test_an_index_out_of_range_is_reported(isa: Isa, index: int) -> None:
     gather, arrays, _ = operands("float32", 1, 5, 3, np.zeros(2, np.int64))
     arrays[1][1] = index
-    launch.run_plan(move.plan(gather, isa), arrays)
+    launch.run_plan(gather.plan(gather, isa), arrays)
     assert arrays[2].tolist() == [1, index]
     assert np.array_equal(launch.bits(arrays[3][0, 1]), launch.bits(arrays[0][0, 0]))
 
@@ -64,6 +64,6 @@ def test_several_columns_of_indices(isa: Isa) -> None:
     data = guard.array(np.arange(60, dtype=np.float32).reshape(3, 4, 5))
     ids = guard.array(np.array([[0, 3], [-1, -4], [1, 1]]))
     out = guard.empty((3, 5), np.float32)
-    gather = move.Gather(dtypes.float32, 1, 0, 3, 5, (3, 4), (20, 5))
-    launch.run_plan(move.plan(gather, isa), [data, ids, guard.array(np.zeros(2, np.int64)), out])
+    gather = gather.RowGather(dtypes.float32, 1, 0, 3, 5, (3, 4), (20, 5))
+    launch.run_plan(gather.plan(gather, isa), [data, ids, guard.array(np.zeros(2, np.int64)), out])
     launch.assert_bits(out, data[tuple(ids.T)], isa.name)

@@ -6,13 +6,13 @@ import pytest
 from samebits import dtypes
 from samebits.errors import ModelError, ShapeError
 from samebits.program import dim
-from samebits.program.builder import Builder
+from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Node, Program
 
 
 def small(value: float = 2.0) -> Program:
     """y = max(x @ w + 2, 0)."""
-    b = Builder("small")
+    b = ProgramBuilder("small")
     x = b.input("x", dtypes.float32, (dim.symbol("batch"), 3))
     product = b.contract(x, b.constant(np.full((3, 2), 0.5, np.float32), "w"))
     y = b.apply("add", product, b.scalar(value, dtypes.float32))
@@ -39,7 +39,7 @@ def test_digest_covers_constants() -> None:
 
 
 def test_shape_arithmetic_folds_as_it_is_added() -> None:
-    b = Builder("shapes")
+    b = ProgramBuilder("shapes")
     n = dim.symbol("n")
     b.input("x", dtypes.float32, (n, 6))
     shape = b.dims((n, 6))
@@ -48,7 +48,7 @@ def test_shape_arithmetic_folds_as_it_is_added() -> None:
 
 
 def test_operands_that_do_not_fit_are_refused() -> None:
-    b = Builder("bad")
+    b = ProgramBuilder("bad")
     x = b.input("x", dtypes.float32, (2, 3))
     with pytest.raises(ShapeError) as error:
         b.contract(x, x)

@@ -10,7 +10,7 @@ from samebits.errors import PlanError
 from samebits.kernels import composites
 from samebits.kernels.expression import Chain
 from samebits.program import dim
-from samebits.program.builder import Builder
+from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Array, Program
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import cpu, reference
@@ -54,7 +54,7 @@ def test_sessions_give_the_bits_of_the_reference(program: Program) -> None:
 
 def attention() -> Program:
     """Softmax(q k^T + mask), NaN replaced, times v: the shape of a layer."""
-    b = Builder("attention")
+    b = ProgramBuilder("attention")
     s = dim.symbol("s")
     x, mask = b.input("x", dtypes.float32, (2, s, 8)), b.input("mask", dtypes.bool_, (2, 1, 1, s))
     heads = []
@@ -95,7 +95,7 @@ def test_attention_bits(s: int) -> None:
 
 
 def test_gelu_written_out_joins_the_product() -> None:
-    b = Builder("gelu")
+    b = ProgramBuilder("gelu")
     x = b.input("x", dtypes.float32, (dim.symbol("n"), 4))
     t = b.apply("add", b.contract(x, b.constant(floats((4, 4), 1, odd=False))), b.constant(floats((4,), 2)))
     e = b.apply("erf", b.apply("div", t, b.scalar(1.4142135, dtypes.float32)))
@@ -108,7 +108,7 @@ def test_gelu_written_out_joins_the_product() -> None:
 
 
 def test_a_value_read_twice_is_computed_once() -> None:
-    b = Builder("twice")
+    b = ProgramBuilder("twice")
     x = b.input("x", dtypes.float32, (4,))
     e = b.apply("exp", x)
     program = b.build({"y": b.apply("add", e, x), "z": b.apply("mul", e, x)})
@@ -116,7 +116,7 @@ def test_a_value_read_twice_is_computed_once() -> None:
 
 
 def test_equal_nodes_become_one() -> None:
-    b = Builder("equal")
+    b = ProgramBuilder("equal")
     x = b.input("x", dtypes.float32, (4,))
     program = b.build({"y": b.apply("add", b.apply("exp", x), b.apply("exp", x))})
     (node,) = optimise(program).nodes
@@ -124,14 +124,14 @@ def test_equal_nodes_become_one() -> None:
 
 
 def test_large_tables_are_gathered_before_they_are_dequantised() -> None:
-    b = Builder("table")
+    b = ProgramBuilder("table")
     codes = np.random.default_rng(0).integers(-128, 128, (4096, 16)).astype(np.int8)
     scale = floats((4096, 1), 1, odd=False)
     table = b.apply("mul", b.apply("cast", b.constant(codes), cast_to=dtypes.float32), b.constant(scale))
     ids = b.input("ids", dtypes.int64, (dim.symbol("n"),))
-    from samebits.program.moves import Gather
+    from samebits.program.moves import AxisGather
 
-    program = b.build({"y": b.add("gather", (table, ids), Gather(0))[0]})
+    program = b.build({"y": b.add("gather", (table, ids), AxisGather(0))[0]})
     better = optimise(program)
     assert [node.primitive for node in better.nodes] == ["gather", "gather", "map"]
     feed = {"ids": np.array([0, 4095, -1, 7])}
@@ -142,7 +142,7 @@ def test_large_tables_are_gathered_before_they_are_dequantised() -> None:
 @pytest.mark.parametrize(("n", "m"), [(1, 2), (2, 1), (3, 5), (1, 1)])
 @pytest.mark.parametrize("shape", [(1, 4), (4,), ("m", 1)])
 def test_an_operand_that_repeats_along_some_of_the_reduced_axes(n: int, m: int, shape: tuple[str | int, ...]) -> None:
-    b = Builder("partly")
+    b = ProgramBuilder("partly")
     x = b.input("x", dtypes.float32, (dim.symbol("n"), dim.symbol("m"), 4))
     z = b.input("z", dtypes.float32, tuple(dim.symbol(size) if isinstance(size, str) else size for size in shape))
     chain = Chain()
@@ -153,14 +153,14 @@ def test_an_operand_that_repeats_along_some_of_the_reduced_axes(n: int, m: int, 
 
 
 def test_rows_of_nothing() -> None:
-    b = Builder("nothing")
+    b = ProgramBuilder("nothing")
     x = b.input("x", dtypes.float32, (dim.symbol("n"), dim.symbol("m")))
     program = b.build({"y": b.rows(composites.softmax(), x)[0]})
     feed = {"x": np.zeros((3, 0), np.float32)}
     assert same(cpu.prepare(program).run(feed), reference.run(program, feed))
     chain = Chain()
     largest = chain.finish(chain.apply("row_max", chain.input(dtypes.float32)))
-    b = Builder("largest")
+    b = ProgramBuilder("largest")
     x = b.input("x", dtypes.float32, (dim.symbol("n"), dim.symbol("m")))
     program = b.build({"y": b.rows(largest, x)[0]})
     for runner in (cpu.prepare(program).run, lambda given: reference.run(program, given)):

@@ -12,9 +12,9 @@ from onnx import helper
 from samebits import dtypes, onnx
 from samebits.errors import DTypeError, OptionError, SamebitsError, ShapeError
 from samebits.program import dim
-from samebits.program.builder import Builder
+from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
-from samebits.program.moves import Gather
+from samebits.program.moves import AxisGather
 from samebits.runtime import cpu, reference
 from samebits.tensor import Tensor
 
@@ -23,7 +23,7 @@ N = dim.symbol("n")
 
 def two() -> Program:
     """y = x @ w + z, s = softmax-free sum of rows; x and z share n."""
-    b = Builder("two")
+    b = ProgramBuilder("two")
     x, z = b.input("x", dtypes.float32, (N, 4)), b.input("z", dtypes.float32, (N, 2))
     w = b.constant(np.arange(8, dtype=np.float32).reshape(4, 2) / 4)
     y = b.apply("add", b.contract(x, w), z)
@@ -95,11 +95,11 @@ def test_an_unknown_row_is_refused() -> None:
 
 def table() -> Program:
     """y = table[ids]."""
-    b = Builder("table")
+    b = ProgramBuilder("table")
     ids = b.input("ids", dtypes.int64, (N,))
     b.origin = ("lookup",)
     rows = b.constant(np.arange(12, dtype=np.float32).reshape(4, 3))
-    return b.build({"y": b.add("gather", (rows, ids), Gather(0))[0]})
+    return b.build({"y": b.add("gather", (rows, ids), AxisGather(0))[0]})
 
 
 @pytest.mark.parametrize("index", [4, -5, 2**62])
@@ -114,7 +114,7 @@ def test_an_index_out_of_range(index: int) -> None:
 
 
 def test_sizes_that_fit_no_operand_name_the_node() -> None:
-    b = Builder("cut")
+    b = ProgramBuilder("cut")
     x = b.input("x", dtypes.float32, (N,))
     b.origin = ("the sum",)
     places = b.slice(b.constant(np.ones(4, np.float32)), (0,), (dim.minimum(4, N),), (1,))
@@ -152,7 +152,7 @@ def test_strided_inputs_are_read_where_they_lie() -> None:
 
 
 def test_an_input_given_back_and_one_value_twice() -> None:
-    b = Builder("echo")
+    b = ProgramBuilder("echo")
     x = b.input("x", dtypes.float32, (N,))
     y = b.apply("neg", x)
     session = cpu.prepare(b.build({"same": x, "y": y, "again": y, "seven": b.scalar(7.0, dtypes.float32)}))
@@ -240,7 +240,7 @@ def test_elements_of_another_byte_order_are_refused() -> None:
 
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_elements_that_are_not_aligned(shape: tuple[int, ...]) -> None:
-    b = Builder("unaligned")
+    b = ProgramBuilder("unaligned")
     session = cpu.prepare(b.build({"y": b.apply("neg", b.input("x", dtypes.float32, shape))}))
     count = max(1, *shape) if shape else 1
     x = np.zeros(4 * count + 1, np.uint8)[1:].view(np.float32).reshape(shape)

@@ -57,7 +57,7 @@ def tune(
     Args:    quick: fewer tiles and sizes.   progress: told what is measured.
              time: for tests, which never time.
     """
-    search = _Search(isa, threads, time or rank.timer(threads), quick)
+    search = _TileSearch(isa, threads, time or rank.timer(threads), quick)
     rows, gains = list[Tuned](), list[tuple[str, float]]()
     for engine, (a, b) in operands(isa).items():
         row, gain = search.engine(engine, a, b, progress)
@@ -67,7 +67,7 @@ def tune(
     return tuning.Record(isa.name, threads, tuple(rows), tuple(gains))
 
 
-class _Search:
+class _TileSearch:
     """The measurements of one row."""
 
     def __init__(self, isa: Isa, threads: int, seconds: rank.Timer, quick: bool) -> None:

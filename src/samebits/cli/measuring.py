@@ -29,7 +29,7 @@ _SHAPES = ((256, 256, 256), (1024, 1024, 1024), (8, 768, 3072), (1, 4096, 4096))
 _EXTENT = re.compile("[1-9][0-9]{0,7}")
 
 
-class _Shape(click.ParamType[tuple[int, int, int]]):
+class _ProblemType(click.ParamType[tuple[int, int, int]]):
     """`M,K,N`."""
 
     name = "M,K,N"
@@ -123,7 +123,7 @@ def bench() -> None:
 
 
 @bench.command()
-@click.argument("shapes", nargs=-1, type=_Shape(), metavar="[M,K,N]...")
+@click.argument("shapes", nargs=-1, type=_ProblemType(), metavar="[M,K,N]...")
 @click.option("--dtype", default="float32", show_default=True, help="Of both operands, or of each: uint8,int8.")
 @click.option("--threads", type=click.IntRange(1), help="Threads; default: every usable core.")
 @_isa

@@ -110,7 +110,7 @@ _LEGEND = (
 )
 
 
-def doctor(found: diagnosis.Report, *, verbose: bool) -> None:
+def doctor(found: diagnosis.Diagnosis, *, verbose: bool) -> None:
     """The machine, the matrix, what is not kept."""
     machine = found.machine
     rows = " ".join(name + ("" if runs else " (not here)") for name, runs in machine.isas)
@@ -174,7 +174,7 @@ def _matrix_rows(shown: Sequence[diagnosis.Tried]) -> list[list[Any]]:
     return rows
 
 
-def doctor_json(found: diagnosis.Report) -> dict[str, Any]:
+def doctor_json(found: diagnosis.Diagnosis) -> dict[str, Any]:
     """The report as plain values."""
     broken = [dataclasses.asdict(cell) for cell in found.broken]
     return dataclasses.asdict(found) | {"broken": broken, "exit_code": found.exit_code}

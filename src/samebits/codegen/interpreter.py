@@ -32,7 +32,7 @@ def run(spec: KernelSpec, arguments: Sequence[int], begin: int, end: int, scratc
 
 
 @dataclass(frozen=True, slots=True)
-class Pointer:
+class ArrayPointer:
     """An address of elements of `dtype`, a multiple of their size if `aligned`."""
 
     address: int
@@ -41,7 +41,7 @@ class Pointer:
 
 
 @dataclass(frozen=True, slots=True)
-class Vector:
+class ArrayVector:
     """`lanes` in the storage of `dtype`, or bools."""
 
     dtype: DType
@@ -80,26 +80,26 @@ class NumpyBuilder:
         self._locals: list[Array] = []
 
     # -- arguments and tasks ---------------------------------------------------------------------------------
-    def pointer(self, name: str, dtype: DType) -> Pointer:
-        return Pointer(self._arguments[name], dtype)
+    def pointer(self, name: str, dtype: DType) -> ArrayPointer:
+        return ArrayPointer(self._arguments[name], dtype)
 
     def index(self, name: str) -> int:
         return self._arguments[name]
 
-    def scalar(self, name: str, dtype: DType) -> Vector:
+    def scalar(self, name: str, dtype: DType) -> ArrayVector:
         raw = np.array([self._arguments[name]], np.int64)
-        return Vector(dtype, raw != 0 if dtype.kind == "bool" else raw.view(_storage(dtype))[:1])
+        return ArrayVector(dtype, raw != 0 if dtype.kind == "bool" else raw.view(_storage(dtype))[:1])
 
     def tasks(self) -> Iterator[int]:
         yield from range(self._begin, self._end)
 
-    def scratch(self, dtype: DType, offset_bytes: int = 0) -> Pointer:
-        return Pointer(self._scratch + offset_bytes, dtype)
+    def scratch(self, dtype: DType, offset_bytes: int = 0) -> ArrayPointer:
+        return ArrayPointer(self._scratch + offset_bytes, dtype)
 
-    def local(self, dtype: DType, count: int) -> Pointer:
+    def local(self, dtype: DType, count: int) -> ArrayPointer:
         block = np.empty(count * 8 + 64, np.uint8)
         self._locals.append(block)
-        return Pointer(-(-block.ctypes.data // 64) * 64, dtype)
+        return ArrayPointer(-(-block.ctypes.data // 64) * 64, dtype)
 
     # -- indices and control ---------------------------------------------------------------------------------
     def min(self, x: int, y: int) -> int:
@@ -126,144 +126,144 @@ class NumpyBuilder:
         function(*arguments)
 
     # -- memory ----------------------------------------------------------------------------------------------
-    def offset(self, p: Pointer, i: int) -> Pointer:
-        return Pointer(p.address + i * _storage(p.dtype).itemsize, p.dtype, p.aligned)
+    def offset(self, p: ArrayPointer, i: int) -> ArrayPointer:
+        return ArrayPointer(p.address + i * _storage(p.dtype).itemsize, p.dtype, p.aligned)
 
-    def anchor(self, p: Pointer, after: Sequence[Vector] = ()) -> Pointer:
+    def anchor(self, p: ArrayPointer, after: Sequence[ArrayVector] = ()) -> ArrayPointer:
         return p
 
-    def cast(self, p: Pointer, dtype: DType, aligned: bool = True) -> Pointer:
-        return Pointer(p.address, dtype, aligned)
+    def cast(self, p: ArrayPointer, dtype: DType, aligned: bool = True) -> ArrayPointer:
+        return ArrayPointer(p.address, dtype, aligned)
 
-    def _memory(self, p: Pointer, i: int, count: int) -> Array:
+    def _memory(self, p: ArrayPointer, i: int, count: int) -> Array:
         kind = _storage(p.dtype)
         block = (ctypes.c_char * (count * kind.itemsize)).from_address(p.address + i * kind.itemsize)
         return np.frombuffer(memoryview(block), kind)
 
-    def load(self, p: Pointer, i: int, width: int, count: int | None = None) -> Vector:
+    def load(self, p: ArrayPointer, i: int, width: int, count: int | None = None) -> ArrayVector:
         n = _covered(width, count)
         lanes = np.zeros(width, _storage(p.dtype))
         if n:
             lanes[:n] = self._memory(p, i, n)
-        return Vector(p.dtype, lanes != 0 if p.dtype.kind == "bool" else lanes)
+        return ArrayVector(p.dtype, lanes != 0 if p.dtype.kind == "bool" else lanes)
 
-    def store(self, p: Pointer, i: int, v: Vector, count: int | None = None) -> None:
+    def store(self, p: ArrayPointer, i: int, v: ArrayVector, count: int | None = None) -> None:
         rules.stored(p.dtype, v)
         n = _covered(v.width, count)
         if n:
             self._memory(p, i, n)[:] = v.lanes[:n]
 
-    def load_strided(self, p: Pointer, i: int, stride: int, width: int, count: int | None = None) -> Vector:
+    def load_strided(self, p: ArrayPointer, i: int, stride: int, width: int, count: int | None = None) -> ArrayVector:
         n = _covered(width, count)
         return self.concat([self.load(p, i + stride * lane, 1, int(lane < n)) for lane in range(width)])
 
-    def store_strided(self, p: Pointer, i: int, stride: int, v: Vector, count: int | None = None) -> None:
+    def store_strided(self, p: ArrayPointer, i: int, stride: int, v: ArrayVector, count: int | None = None) -> None:
         for lane in range(_covered(v.width, count)):
             self.store(p, i + stride * lane, self.slice(v, lane, 1))
 
-    def load_index(self, p: Pointer, i: int) -> int:
+    def load_index(self, p: ArrayPointer, i: int) -> int:
         rules.indexed(p.dtype)
         return int(self._memory(p, i, 1)[0])
 
-    def prefetch(self, p: Pointer, i: int, level: int = 1) -> None:
+    def prefetch(self, p: ArrayPointer, i: int, level: int = 1) -> None:
         """Nothing to compute."""
 
     # -- making vectors --------------------------------------------------------------------------------------
-    def constant(self, value: float | bool, dtype: DType, width: int) -> Vector:
+    def constant(self, value: float | bool, dtype: DType, width: int) -> ArrayVector:
         kind = np.bool_ if dtype.kind == "bool" else _storage(dtype)
-        return Vector(dtype, np.full(width, rules.constant(value, dtype), kind))
+        return ArrayVector(dtype, np.full(width, rules.constant(value, dtype), kind))
 
-    def like(self, x: Vector, value: float | bool) -> Vector:
+    def like(self, x: ArrayVector, value: float | bool) -> ArrayVector:
         return self.constant(value, x.dtype, x.width)
 
-    def splat(self, v: Vector, width: int) -> Vector:
+    def splat(self, v: ArrayVector, width: int) -> ArrayVector:
         rules.single("splat", v)
-        return Vector(v.dtype, np.repeat(v.lanes, width))
+        return ArrayVector(v.dtype, np.repeat(v.lanes, width))
 
-    def iota(self, dtype: DType, width: int) -> Vector:
+    def iota(self, dtype: DType, width: int) -> ArrayVector:
         rules.iota(dtype, width)
-        return Vector(dtype, np.arange(width, dtype=_storage(dtype)))
+        return ArrayVector(dtype, np.arange(width, dtype=_storage(dtype)))
 
-    def from_index(self, i: int, dtype: DType) -> Vector:
-        return self.convert(Vector(dtypes.int64, np.array([i], np.int64)), dtype)
+    def from_index(self, i: int, dtype: DType) -> ArrayVector:
+        return self.convert(ArrayVector(dtypes.int64, np.array([i], np.int64)), dtype)
 
-    def slice(self, v: Vector, start: int, width: int) -> Vector:
+    def slice(self, v: ArrayVector, start: int, width: int) -> ArrayVector:
         rules.part(v, start, width)
-        return Vector(v.dtype, v.lanes[start : start + width])
+        return ArrayVector(v.dtype, v.lanes[start : start + width])
 
-    def concat(self, vs: Sequence[Vector]) -> Vector:
+    def concat(self, vs: Sequence[ArrayVector]) -> ArrayVector:
         rules.sequence("concat", vs)
-        return Vector(vs[0].dtype, np.concatenate([v.lanes for v in vs]))
+        return ArrayVector(vs[0].dtype, np.concatenate([v.lanes for v in vs]))
 
-    def transpose(self, vs: Sequence[Vector]) -> list[Vector]:
+    def transpose(self, vs: Sequence[ArrayVector]) -> list[ArrayVector]:
         rules.same("transpose", *vs)
-        return [Vector(vs[0].dtype, lanes) for lanes in np.stack([v.lanes for v in vs], axis=1)]
+        return [ArrayVector(vs[0].dtype, lanes) for lanes in np.stack([v.lanes for v in vs], axis=1)]
 
-    def transpose_blocks(self, vs: Sequence[Vector]) -> list[Vector]:
+    def transpose_blocks(self, vs: Sequence[ArrayVector]) -> list[ArrayVector]:
         rules.blocks(vs)
         squares = np.stack([v.lanes for v in vs]).reshape(len(vs), -1, len(vs))
-        return [Vector(vs[0].dtype, lanes.ravel()) for lanes in squares.transpose(2, 1, 0)]
+        return [ArrayVector(vs[0].dtype, lanes.ravel()) for lanes in squares.transpose(2, 1, 0)]
 
-    def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
+    def lookup(self, table: Sequence[float], dtype: DType, index: ArrayVector) -> ArrayVector:
         rules.table(len(table), dtype, index)
         entries = np.array([rules.constant(x, dtype) for x in table], _storage(dtype))
-        return Vector(dtype, entries[index.lanes])
+        return ArrayVector(dtype, entries[index.lanes])
 
     # -- arithmetic ------------------------------------------------------------------------------------------
-    def add(self, x: Vector, y: Vector) -> Vector:
+    def add(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.numbers("add", x, y)
-        return Vector(x.dtype, x.lanes + y.lanes)
+        return ArrayVector(x.dtype, x.lanes + y.lanes)
 
-    def sub(self, x: Vector, y: Vector) -> Vector:
+    def sub(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.numbers("sub", x, y)
-        return Vector(x.dtype, x.lanes - y.lanes)
+        return ArrayVector(x.dtype, x.lanes - y.lanes)
 
-    def mul(self, x: Vector, y: Vector) -> Vector:
+    def mul(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.numbers("mul", x, y)
-        return Vector(x.dtype, x.lanes * y.lanes)
+        return ArrayVector(x.dtype, x.lanes * y.lanes)
 
-    def div(self, x: Vector, y: Vector) -> Vector:
+    def div(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.floats("div", x, y)
-        return Vector(x.dtype, x.lanes / y.lanes)
+        return ArrayVector(x.dtype, x.lanes / y.lanes)
 
-    def fma(self, x: Vector, y: Vector, z: Vector) -> Vector:
+    def fma(self, x: ArrayVector, y: ArrayVector, z: ArrayVector) -> ArrayVector:
         rules.floats("fma", x, y, z)
-        return Vector(x.dtype, ieee.fma(x.lanes, y.lanes, z.lanes))
+        return ArrayVector(x.dtype, ieee.fma(x.lanes, y.lanes, z.lanes))
 
-    def sqrt(self, x: Vector) -> Vector:
+    def sqrt(self, x: ArrayVector) -> ArrayVector:
         rules.floats("sqrt", x)
-        return Vector(x.dtype, np.sqrt(x.lanes))
+        return ArrayVector(x.dtype, np.sqrt(x.lanes))
 
-    def rint(self, x: Vector) -> Vector:
+    def rint(self, x: ArrayVector) -> ArrayVector:
         rules.floats("rint", x)
-        return Vector(x.dtype, np.rint(x.lanes))
+        return ArrayVector(x.dtype, np.rint(x.lanes))
 
-    def neg(self, x: Vector) -> Vector:
+    def neg(self, x: ArrayVector) -> ArrayVector:
         rules.numbers("neg", x)
-        return Vector(x.dtype, -x.lanes)
+        return ArrayVector(x.dtype, -x.lanes)
 
-    def abs(self, x: Vector) -> Vector:
+    def abs(self, x: ArrayVector) -> ArrayVector:
         rules.numbers("abs", x)
-        return Vector(x.dtype, np.abs(x.lanes))
+        return ArrayVector(x.dtype, np.abs(x.lanes))
 
-    def maximum(self, x: Vector, y: Vector) -> Vector:
+    def maximum(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.numbers("maximum", x, y)
         function = ieee.maximum if x.dtype.is_float else np.maximum
-        return Vector(x.dtype, function(x.lanes, y.lanes))
+        return ArrayVector(x.dtype, function(x.lanes, y.lanes))
 
-    def minimum(self, x: Vector, y: Vector) -> Vector:
+    def minimum(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.numbers("minimum", x, y)
         function = ieee.minimum if x.dtype.is_float else np.minimum
-        return Vector(x.dtype, function(x.lanes, y.lanes))
+        return ArrayVector(x.dtype, function(x.lanes, y.lanes))
 
-    def canonical(self, x: Vector) -> Vector:
+    def canonical(self, x: ArrayVector) -> ArrayVector:
         if not x.dtype.is_float:
             return x
         rules.floats("canonical", x)
-        return Vector(x.dtype, ieee.canonical(x.lanes))
+        return ArrayVector(x.dtype, ieee.canonical(x.lanes))
 
     # -- inner products of neighbours ----------------------------------------------------------------------------
-    def dot2_bfloat16(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+    def dot2_bfloat16(self, acc: ArrayVector, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.dot("dot2_bfloat16", acc, x, y)
         total = acc.lanes
         for half in (1, 0):
@@ -271,89 +271,91 @@ class NumpyBuilder:
                 (v.lanes.view(np.uint16)[half::2].astype(np.uint32) << 16).view(np.float32) for v in (x, y)
             )
             total = ieee.fma(first, second, total)
-        return Vector(acc.dtype, total)
+        return ArrayVector(acc.dtype, total)
 
-    def _dot(self, word: str, kinds: tuple[type[Any], type[Any]], acc: Vector, x: Vector, y: Vector) -> Vector:
+    def _dot(
+        self, word: str, kinds: tuple[type[Any], type[Any]], acc: ArrayVector, x: ArrayVector, y: ArrayVector
+    ) -> ArrayVector:
         rules.dot(word, acc, x, y)
         pairs = [
             v.lanes.view(kind).astype(np.int64).reshape(v.width, -1) for v, kind in zip((x, y), kinds, strict=True)
         ]
         total = acc.lanes + (pairs[0] * pairs[1]).sum(axis=1)
-        return Vector(acc.dtype, total.astype(np.int32))
+        return ArrayVector(acc.dtype, total.astype(np.int32))
 
-    def dot2_int16(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+    def dot2_int16(self, acc: ArrayVector, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         return self._dot("dot2_int16", (np.int16, np.int16), acc, x, y)
 
-    def dot4_uint8_int8(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+    def dot4_uint8_int8(self, acc: ArrayVector, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         return self._dot("dot4_uint8_int8", (np.uint8, np.int8), acc, x, y)
 
-    def dot4_int8(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+    def dot4_int8(self, acc: ArrayVector, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         return self._dot("dot4_int8", (np.int8, np.int8), acc, x, y)
 
     # -- bits, comparisons, choice -----------------------------------------------------------------------------
-    def bit_and(self, x: Vector, y: Vector) -> Vector:
+    def bit_and(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.bits("bit_and", x, y)
-        return Vector(x.dtype, x.lanes & y.lanes)
+        return ArrayVector(x.dtype, x.lanes & y.lanes)
 
-    def bit_or(self, x: Vector, y: Vector) -> Vector:
+    def bit_or(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.bits("bit_or", x, y)
-        return Vector(x.dtype, x.lanes | y.lanes)
+        return ArrayVector(x.dtype, x.lanes | y.lanes)
 
-    def bit_xor(self, x: Vector, y: Vector) -> Vector:
+    def bit_xor(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.bits("bit_xor", x, y)
-        return Vector(x.dtype, x.lanes ^ y.lanes)
+        return ArrayVector(x.dtype, x.lanes ^ y.lanes)
 
-    def shift_left(self, x: Vector, bits: int) -> Vector:
+    def shift_left(self, x: ArrayVector, bits: int) -> ArrayVector:
         rules.shift("shift_left", x, bits)
-        return Vector(x.dtype, x.lanes << x.lanes.dtype.type(bits))
+        return ArrayVector(x.dtype, x.lanes << x.lanes.dtype.type(bits))
 
-    def shift_right(self, x: Vector, bits: int) -> Vector:
+    def shift_right(self, x: ArrayVector, bits: int) -> ArrayVector:
         rules.shift("shift_right", x, bits)
-        return Vector(x.dtype, x.lanes >> x.lanes.dtype.type(bits))
+        return ArrayVector(x.dtype, x.lanes >> x.lanes.dtype.type(bits))
 
-    def equal(self, x: Vector, y: Vector) -> Vector:
+    def equal(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.numbers("equal", x, y)
-        return Vector(dtypes.bool_, x.lanes == y.lanes)
+        return ArrayVector(dtypes.bool_, x.lanes == y.lanes)
 
-    def less(self, x: Vector, y: Vector) -> Vector:
+    def less(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.numbers("less", x, y)
-        return Vector(dtypes.bool_, x.lanes < y.lanes)
+        return ArrayVector(dtypes.bool_, x.lanes < y.lanes)
 
-    def less_equal(self, x: Vector, y: Vector) -> Vector:
+    def less_equal(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.numbers("less_equal", x, y)
-        return Vector(dtypes.bool_, x.lanes <= y.lanes)
+        return ArrayVector(dtypes.bool_, x.lanes <= y.lanes)
 
-    def is_nan(self, x: Vector) -> Vector:
+    def is_nan(self, x: ArrayVector) -> ArrayVector:
         rules.floats("is_nan", x)
-        return Vector(dtypes.bool_, np.isnan(x.lanes))
+        return ArrayVector(dtypes.bool_, np.isnan(x.lanes))
 
-    def invert(self, m: Vector) -> Vector:
+    def invert(self, m: ArrayVector) -> ArrayVector:
         rules.mask("invert", m)
-        return Vector(m.dtype, ~m.lanes)
+        return ArrayVector(m.dtype, ~m.lanes)
 
-    def select(self, m: Vector, x: Vector, y: Vector) -> Vector:
+    def select(self, m: ArrayVector, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.selection(m, x, y)
-        return Vector(x.dtype, np.where(m.lanes, x.lanes, y.lanes))
+        return ArrayVector(x.dtype, np.where(m.lanes, x.lanes, y.lanes))
 
-    def any(self, m: Vector) -> bool:
+    def any(self, m: ArrayVector) -> bool:
         rules.mask("any", m)
         return bool(m.lanes.any())
 
     # -- conversion ------------------------------------------------------------------------------------------
-    def convert(self, x: Vector, dtype: DType) -> Vector:
+    def convert(self, x: ArrayVector, dtype: DType) -> ArrayVector:
         if x.dtype is dtype:
             return x
         rules.conversion(x.dtype, dtype)
         if dtype.kind == "bool":
-            return Vector(dtype, x.lanes != 0)
+            return ArrayVector(dtype, x.lanes != 0)
         target = _storage(dtype)
         if x.dtype.is_float and not dtype.is_float:
-            return Vector(dtype, _saturate(x.lanes, target))
-        return Vector(dtype, x.lanes.astype(target))
+            return ArrayVector(dtype, _saturate(x.lanes, target))
+        return ArrayVector(dtype, x.lanes.astype(target))
 
-    def bitcast(self, x: Vector, dtype: DType) -> Vector:
+    def bitcast(self, x: ArrayVector, dtype: DType) -> ArrayVector:
         rules.bitcast(x.dtype, dtype)
-        return Vector(dtype, x.lanes.view(_storage(dtype)))
+        return ArrayVector(dtype, x.lanes.view(_storage(dtype)))
 
 
 def _covered(width: int, count: int | None) -> int:

@@ -21,7 +21,7 @@ from samebits.doctor.framework import Framework
 from samebits.doctor.trial import Cell, attempt
 from samebits.native import cache
 
-__all__ = ["Machine", "Report", "Tried", "examine", "is_broken"]
+__all__ = ["Diagnosis", "Machine", "Tried", "examine", "is_broken"]
 
 _UNDERNEATH = ("numpy", "ml_dtypes", "llvmlite", "cuda-bindings")
 
@@ -77,7 +77,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Diagnosis:
     """All that was found."""
 
     machine: Machine
@@ -111,7 +111,7 @@ def examine(
     *,
     progress: Callable[[str], None] = lambda name: None,
     attempt: Callable[[Framework], tuple[list[Cell], str]] = attempt,
-) -> Report:
+) -> Diagnosis:
     """Try every framework that is installed, or those named.
 
     Args:
@@ -128,7 +128,7 @@ def examine(
         return Tried(row.name, version, failure, tuple(cells))
 
     with concurrent.futures.ThreadPoolExecutor(driver.usable_cores()) as pool:
-        return Report(machine(), tuple(pool.map(tried, rows)))
+        return Diagnosis(machine(), tuple(pool.map(tried, rows)))
 
 
 def installed_version(row: Framework) -> str | None:

@@ -13,7 +13,7 @@ from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.kernels import fold, values
 from samebits.kernels.expression import REDUCTIONS, Expression
-from samebits.kernels.fold import BLOCK, LANES, Kind
+from samebits.kernels.fold import BLOCK, LANES, Accumulator
 from samebits.kernels.walk import Cursor
 
 # Registers of results side by side: with float32 the accumulators of one reduction take half a first-level cache.
@@ -105,7 +105,7 @@ class _Group:
 
 
 def _fold(
-    b: Builder, kinds: Sequence[Kind], n: Index, levels: int, compute: Compute, tables: Sequence[Pointer],
+    b: Builder, kinds: Sequence[Accumulator], n: Index, levels: int, compute: Compute, tables: Sequence[Pointer],
     rooms: Sequence[Pointer], width: int,
 ) -> list[Vector]:  # fmt: skip
     """Blocks of 2048 rows, whose results are rows that are folded by the same rule, `levels` times in all."""
@@ -124,7 +124,7 @@ def _fold(
 
 
 def _block(
-    b: Builder, kinds: Sequence[Kind], start: Index, stop: Index, compute: Compute, tables: Sequence[Pointer],
+    b: Builder, kinds: Sequence[Accumulator], start: Index, stop: Index, compute: Compute, tables: Sequence[Pointer],
     width: int,
 ) -> list[Vector]:  # fmt: skip
     """64 lanes, each beginning with its first row and adding every 64th; then halves onto halves where both exist."""
@@ -153,7 +153,7 @@ def _block(
 
 def _accumulate(
     b: Builder,
-    kinds: Sequence[Kind],
+    kinds: Sequence[Accumulator],
     tables: Sequence[Pointer],
     at: Index,
     rows: Sequence[Sequence[Vector]],

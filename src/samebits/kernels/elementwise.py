@@ -25,7 +25,7 @@ from samebits.errors import PlanError, ShapeError
 from samebits.kernels import functions, turned, values
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.kernels.plan import Operand, Plan, Step
-from samebits.kernels.walk import Axis, Cursor, Layout, Walk, broadcast, walk
+from samebits.kernels.walk import Axis, AxisSteps, Cursor, Walk, broadcast, walk
 
 Array = values.Array
 
@@ -52,7 +52,7 @@ def reference(expression: Expression, *inputs: npt.ArrayLike) -> list[Array]:
 
 @functools.lru_cache(maxsize=4096)
 def plan(
-    expression: Expression, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...], isa: Isa, threads: int = 1
+    expression: Expression, inputs: tuple[AxisSteps, ...], outputs: tuple[AxisSteps, ...], isa: Isa, threads: int = 1
 ) -> Plan:
     """One kernel over the merged axes of all operands.
 
@@ -122,7 +122,7 @@ def _far(way: Walk, k: int) -> bool:
     return way.inner.strides[k] not in (0, 1)
 
 
-def _check(expression: Expression, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> None:
+def _check(expression: Expression, inputs: tuple[AxisSteps, ...], outputs: tuple[AxisSteps, ...]) -> None:
     rowwise = [node.op for node in expression.nodes if node.op in (*REDUCTIONS, "count")]
     if rowwise:
         raise PlanError("elementwise.plan", "expression", "operations", rowwise, "per element", "use reduce.plan")
@@ -135,7 +135,7 @@ def _check(expression: Expression, inputs: tuple[Layout, ...], outputs: tuple[La
         )
 
 
-def _walk(shape: tuple[int, ...], layouts: Sequence[Layout], outputs: int) -> Walk:
+def _walk(shape: tuple[int, ...], layouts: Sequence[AxisSteps], outputs: int) -> Walk:
     """The axes in the order of the first output's strides, so that stores are as dense as they can be."""
     strides = [broadcast("elementwise.plan", layout, shape) for layout in layouts]
     axes = [Axis(extent, tuple(s[a] for s in strides)) for a, extent in enumerate(shape)]

@@ -19,7 +19,7 @@ from samebits.kernels import functions
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Term:
     """`op` applied to earlier values; `dtype` is the result's; `attribute` holds plain constants of the op."""
 
     op: str
@@ -33,7 +33,7 @@ class Expression:
     """Inputs by dtype, nodes in order, and which values are the outputs."""
 
     inputs: tuple[DType, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[Term, ...]
     outputs: tuple[int, ...]
 
     def dtype(self, value: int) -> DType:
@@ -41,7 +41,7 @@ class Expression:
         n = len(self.inputs)
         return self.inputs[value] if value < n else self.nodes[value - n].dtype
 
-    def node(self, value: int) -> Node | None:
+    def node(self, value: int) -> Term | None:
         """The node that computes a value; None for an input."""
         n = len(self.inputs)
         return None if value < n else self.nodes[value - n]
@@ -51,11 +51,11 @@ REDUCTIONS = ("row_sum", "row_max", "row_min")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Value:
+class ExpressionValue:
     """A value of a chain under construction, by identity."""
 
     dtype: DType
-    node: tuple[str, tuple[Value, ...], tuple[float | int | bool | str, ...]] | None
+    node: tuple[str, tuple[ExpressionValue, ...], tuple[float | int | bool | str, ...]] | None
 
 
 class Chain:
@@ -66,27 +66,27 @@ class Chain:
     """
 
     def __init__(self) -> None:
-        self._inputs: list[Value] = []
-        self._nodes: list[Value] = []
+        self._inputs: list[ExpressionValue] = []
+        self._nodes: list[ExpressionValue] = []
 
-    def input(self, dtype: DType) -> Value:
+    def input(self, dtype: DType) -> ExpressionValue:
         """The next input."""
-        self._inputs.append(Value(dtype, None))
+        self._inputs.append(ExpressionValue(dtype, None))
         return self._inputs[-1]
 
-    def constant(self, value: float | int | bool, dtype: DType) -> Value:
+    def constant(self, value: float | int | bool, dtype: DType) -> ExpressionValue:
         """A constant by value, rounded once to `dtype` (a NaN is canonical)."""
         return self.constant_code(_code(value, dtype), dtype)
 
-    def constant_code(self, code: int, dtype: DType) -> Value:
+    def constant_code(self, code: int, dtype: DType) -> ExpressionValue:
         """A constant by its bits."""
         return self._add("constant", (), dtype, (code,))
 
-    def count(self) -> Value:
+    def count(self) -> ExpressionValue:
         """The row length as float32 (`reduce` only)."""
         return self._add("count", (), dtypes.float32)
 
-    def apply(self, op: str, *arguments: Value, dtype: DType | None = None) -> Value:
+    def apply(self, op: str, *arguments: ExpressionValue, dtype: DType | None = None) -> ExpressionValue:
         """An operation of `functions.ROWS`, or a row reduction; `dtype` is what a cast converts to.
 
         Raises:  OptionError if there is no such operation, DTypeError if it does not take these arguments.
@@ -96,14 +96,14 @@ class Chain:
             return self._add(op, arguments, x.dtype)
         return self._add(op, arguments, functions.result_dtype(op, tuple(x.dtype for x in arguments), dtype))
 
-    def include(self, expression: Expression, *arguments: Value) -> list[Value]:
+    def include(self, expression: Expression, *arguments: ExpressionValue) -> list[ExpressionValue]:
         """The outputs of another expression over values of this chain."""
         values = list(arguments)
         for node in expression.nodes:
             values.append(self._add(node.op, tuple(values[i] for i in node.arguments), node.dtype, node.attribute))
         return [values[i] for i in expression.outputs]
 
-    def finish(self, *outputs: Value) -> Expression:
+    def finish(self, *outputs: ExpressionValue) -> Expression:
         """The expression of these outputs."""
         needed = set(outputs)
         for value in reversed(self._nodes):
@@ -112,7 +112,7 @@ class Chain:
         order = self._inputs + [value for value in self._nodes if value in needed]
         number = {value: i for i, value in enumerate(order)}
         nodes = tuple(
-            Node(op, tuple(number[x] for x in arguments), value.dtype, attribute)
+            Term(op, tuple(number[x] for x in arguments), value.dtype, attribute)
             for value in order
             if value.node
             for op, arguments, attribute in [value.node]
@@ -120,9 +120,13 @@ class Chain:
         return Expression(tuple(x.dtype for x in self._inputs), nodes, tuple(number[x] for x in outputs))
 
     def _add(
-        self, op: str, arguments: tuple[Value, ...], dtype: DType, attribute: tuple[float | int | bool | str, ...] = ()
-    ) -> Value:
-        self._nodes.append(Value(dtype, (op, arguments, attribute)))
+        self,
+        op: str,
+        arguments: tuple[ExpressionValue, ...],
+        dtype: DType,
+        attribute: tuple[float | int | bool | str, ...] = (),
+    ) -> ExpressionValue:
+        self._nodes.append(ExpressionValue(dtype, (op, arguments, attribute)))
         return self._nodes[-1]
 
 
@@ -135,7 +139,7 @@ def _code(value: float | int | bool, dtype: DType) -> int:
     return int(raw.view(f"u{raw.dtype.itemsize}")[0])
 
 
-def constant_value(node: Node) -> float | int | bool:
+def constant_value(node: Term) -> float | int | bool:
     """The value of a `constant` node; what only has bits (a NaN's payload) is lost."""
     (code,) = node.attribute
     assert isinstance(code, int)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType
-from samebits.kernels.expression import Node
+from samebits.kernels.expression import Term
 
 LANES = 64
 BLOCK = 2048
@@ -23,7 +23,7 @@ Compute = Callable[[Index, int, "Index | None"], list[Vector]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class Accumulator:
     """One accumulator: its step, and the element that leaves any other as it is."""
 
     word: str
@@ -51,19 +51,19 @@ class Kind:
         return b.constant(self.identity, self.dtype, width)
 
 
-def exact(node: Node) -> Kind:
+def exact(node: Term) -> Accumulator:
     """The accumulator that a reduction node means."""
     dtype = node.dtype
     if node.op == "row_sum":
         # x + -0 is x for every x, -0 included: lanes that the rule skips hold -0.
-        return Kind("add", dtype, -0.0 if dtype.is_float else 0)
+        return Accumulator("add", dtype, -0.0 if dtype.is_float else 0)
     infinity = float("inf")
     if node.op == "row_max":
-        return Kind("maximum", dtype, -infinity if dtype.is_float else dtype.min)
-    return Kind("minimum", dtype, infinity if dtype.is_float else dtype.max)
+        return Accumulator("maximum", dtype, -infinity if dtype.is_float else dtype.min)
+    return Accumulator("minimum", dtype, infinity if dtype.is_float else dtype.max)
 
 
-def kinds(node: Node) -> tuple[Kind, ...]:
+def kinds(node: Term) -> tuple[Accumulator, ...]:
     """The accumulators of a reduction node: of a float extreme a quick pair, else the exact one.
 
     The first of the pair is one instruction: it passes over NaN and takes zeros in no order. The second remembers a
@@ -73,7 +73,7 @@ def kinds(node: Node) -> tuple[Kind, ...]:
     if found.word == "add" or not found.dtype.is_float:
         return (found,)
     word = {"maximum": "larger", "minimum": "smaller"}[found.word]
-    return Kind(word, found.dtype, found.identity), Kind("nan", found.dtype, 0.0)
+    return Accumulator(word, found.dtype, found.identity), Accumulator("nan", found.dtype, 0.0)
 
 
 def lane_width(b: Builder) -> int:
@@ -82,7 +82,7 @@ def lane_width(b: Builder) -> int:
 
 
 def fold(
-    b: Builder, kinds: Sequence[Kind], n: Index, levels: int, compute: Compute, rooms: Sequence[Pointer]
+    b: Builder, kinds: Sequence[Accumulator], n: Index, levels: int, compute: Compute, rooms: Sequence[Pointer]
 ) -> list[Vector]:
     """Blocks of 2048 elements, their results a vector that is folded by the same rule, `levels` times in all.
 
@@ -100,7 +100,7 @@ def fold(
     return fold(b, kinds, blocks, levels - 1, lambda i, w, count: [b.load(room, i, w, count) for room in rooms], rooms)
 
 
-def _block(b: Builder, kinds: Sequence[Kind], start: Index, stop: Index, compute: Compute) -> list[Vector]:
+def _block(b: Builder, kinds: Sequence[Accumulator], start: Index, stop: Index, compute: Compute) -> list[Vector]:
     """64 lanes, each adding every 64th element in ascending order; then halves onto halves."""
     width = lane_width(b)
     lanes = LANES if any(kind.ordered for kind in kinds) else min(LANES, _ORDER_FREE * width)
@@ -126,7 +126,7 @@ def _block(b: Builder, kinds: Sequence[Kind], start: Index, stop: Index, compute
     ]
 
 
-def _neutral(b: Builder, kinds: Sequence[Kind], lanes: int) -> list[Pointer]:
+def _neutral(b: Builder, kinds: Sequence[Accumulator], lanes: int) -> list[Pointer]:
     """Lanes of each kind, holding its identity; LLVM keeps them in registers where every position is constant."""
     rooms = [b.local(kind.dtype, lanes) for kind in kinds]
     for kind, room in zip(kinds, rooms, strict=True):
@@ -136,14 +136,14 @@ def _neutral(b: Builder, kinds: Sequence[Kind], lanes: int) -> list[Pointer]:
 
 
 def _accumulate(
-    b: Builder, kinds: Sequence[Kind], rooms: Sequence[Pointer], j: Index, vectors: Sequence[Vector]
+    b: Builder, kinds: Sequence[Accumulator], rooms: Sequence[Pointer], j: Index, vectors: Sequence[Vector]
 ) -> None:
     """Lanes j .. take one element each."""
     for kind, room, v in zip(kinds, rooms, vectors, strict=True):
         b.store(room, j, kind.step(b, b.load(room, j, lane_width(b)), v))
 
 
-def _tree(b: Builder, kind: Kind, vectors: list[Vector]) -> Vector:
+def _tree(b: Builder, kind: Accumulator, vectors: list[Vector]) -> Vector:
     """l += l+32, +16, ... +1: whole vectors first, then halves of the last."""
     while len(vectors) > 1:
         half = len(vectors) // 2

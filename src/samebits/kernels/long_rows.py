@@ -6,7 +6,7 @@ That is the sum rule itself (numerics.md section 6), with a barrier between its 
 from __future__ import annotations
 
 from samebits import dtypes
-from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Node, Value
+from samebits.kernels.expression import REDUCTIONS, Chain, Expression, ExpressionValue, Term
 
 # Elements below which a row is not worth a second step, and rows a thread that keep it busy without.
 _LONG = 1 << 17
@@ -27,14 +27,14 @@ def blockwise(e: Expression, n: int) -> Expression:
 
 def of_results(e: Expression, n: int) -> tuple[Expression, list[int]]:
     """The outputs from the blocks' results, one input a reduction; and which inputs of `e` follow those."""
-    chain, found = Chain(), dict[int, Value]()
+    chain, found = Chain(), dict[int, ExpressionValue]()
     for j, node in enumerate(e.nodes):
         if node.op in REDUCTIONS:
             found[len(e.inputs) + j] = chain.input(node.dtype)
     found = {k: chain.apply(_node(e, k).op, partial) for k, partial in found.items()}
     taken = list[int]()
 
-    def value(k: int) -> Value:
+    def value(k: int) -> ExpressionValue:
         if k not in found:
             node = e.node(k)
             if node is None:
@@ -52,12 +52,12 @@ def of_results(e: Expression, n: int) -> tuple[Expression, list[int]]:
     return chain.finish(*[value(k) for k in e.outputs]), taken
 
 
-def _count(n: int) -> Node:
+def _count(n: int) -> Term:
     chain = Chain()
     return chain.finish(chain.constant(n, dtypes.float32)).nodes[0]
 
 
-def _node(e: Expression, k: int) -> Node:
+def _node(e: Expression, k: int) -> Term:
     node = e.node(k)
     assert node is not None  # k is the number of a node
     return node

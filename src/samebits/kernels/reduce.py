@@ -1,4 +1,4 @@
-"""Rows: expressions with sums, maxima and minima along reduced axes, and everything per element before and after.
+"""ReduceText: expressions with sums, maxima and minima along reduced axes, and everything per element before and after.
 
     plan(expression, inputs, outputs, axes, isa, threads=1) -> Plan
     reference(expression, *arrays, axes) -> list of arrays
@@ -28,12 +28,12 @@ from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 from samebits.errors import OptionError, PlanError, ShapeError
 from samebits.kernels import columns, elementwise, long_rows, values
-from samebits.kernels.expression import Chain, Expression, Node
+from samebits.kernels.expression import Chain, Expression, Term
 from samebits.kernels.fold import BLOCK, LANES
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
-from samebits.kernels.reduce_text import Rows, text
-from samebits.kernels.walk import Axis, Layout, Walk, broadcast, walk
+from samebits.kernels.reduce_text import ReduceText, text
+from samebits.kernels.walk import Axis, AxisSteps, Walk, broadcast, walk
 
 Array = values.Array
 
@@ -56,7 +56,7 @@ def reference(expression: Expression, *inputs: npt.ArrayLike, axes: Sequence[int
     outer = tuple(a for a in range(len(shape)) if a not in reduced)
     n = math.prod(shape[a] for a in reduced)
 
-    def special(node: Node, arguments: list[Array]) -> Array:
+    def special(node: Term, arguments: list[Array]) -> Array:
         if node.op == "count":
             return np.array(n, np.float32)
         whole = np.broadcast_to(arguments[0], shape).transpose(*outer, *reduced)
@@ -111,8 +111,8 @@ def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=4096)
 def plan(
     expression: Expression,
-    inputs: tuple[Layout, ...],
-    outputs: tuple[Layout, ...],
+    inputs: tuple[AxisSteps, ...],
+    outputs: tuple[AxisSteps, ...],
     axes: tuple[int, ...],
     isa: Isa,
     threads: int = 1,
@@ -129,8 +129,8 @@ class _Planner:
     """The choices of one plan."""
 
     def __init__(
-        self, e: Expression, inputs: tuple[Layout, ...], outputs: tuple[Layout, ...], axes: tuple[int, ...], isa: Isa,
-        threads: int,
+        self, e: Expression, inputs: tuple[AxisSteps, ...], outputs: tuple[AxisSteps, ...], axes: tuple[int, ...],
+        isa: Isa, threads: int,
     ) -> None:  # fmt: skip
         self.e, self.isa, self.threads = e, isa, threads
         self.shape = _shape(inputs, outputs)
@@ -248,10 +248,10 @@ class _Planner:
         facts = [("rows", f"{math.prod(outer)} of {self.n}"), ("shared by threads", f"{blocks} blocks of a row")]
         return self._plan(tuple(steps), scratch, facts)
 
-    def _strides(self, layout: Layout) -> tuple[int, ...]:
+    def _strides(self, layout: AxisSteps) -> tuple[int, ...]:
         return broadcast("reduce.plan", layout, self.shape)
 
-    def _in_one_stride(self, layout: Layout) -> bool:
+    def _in_one_stride(self, layout: AxisSteps) -> bool:
         strides = self._strides(layout)
         axes = [(self.shape[a], strides[a]) for a in self.reduced if self.shape[a] != 1]
         return all(s == t * m for (_, s), (m, t) in itertools.pairwise(axes))
@@ -264,7 +264,7 @@ class _Planner:
             size *= shape[a]
         return tuple(strides)
 
-    def _walk(self, layouts: Sequence[Layout]) -> Walk:
+    def _walk(self, layouts: Sequence[AxisSteps]) -> Walk:
         strides = [self._strides(layout) for layout in layouts]
         order = sorted(self.outer, key=lambda a: -abs(strides[-1][a]))
         merged = walk([Axis(self.shape[a], tuple(s[a] for s in strides)) for a in order])
@@ -322,7 +322,7 @@ class _Planner:
         rows_per_task = max(1, _TASK // max(self.n, 1) // group) * group
         spec = KernelSpec(
             text,
-            Rows(self.e, way.classes, len(way.outer), _levels(self.n), near, group, repeated, span),
+            ReduceText(self.e, way.classes, len(way.outer), _levels(self.n), near, group, repeated, span),
             ("rows_per_task", "keep_elements", *way.parameters(), *offsets),
             self.isa,
         )
@@ -373,7 +373,7 @@ def _levels(n: int) -> int:
     return 1 if n <= BLOCK else 1 + _levels(-(-n // BLOCK))
 
 
-def _shape(inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> tuple[int, ...]:
+def _shape(inputs: tuple[AxisSteps, ...], outputs: tuple[AxisSteps, ...]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*[shape for shape, _ in inputs])
     except ValueError:
@@ -383,7 +383,9 @@ def _shape(inputs: tuple[Layout, ...], outputs: tuple[Layout, ...]) -> tuple[int
         ) from None
 
 
-def _copy(dtype: DType, source: Layout, target: Layout, start: Operand, end: Operand, isa: Isa) -> tuple[Step, ...]:
+def _copy(
+    dtype: DType, source: AxisSteps, target: AxisSteps, start: Operand, end: Operand, isa: Isa
+) -> tuple[Step, ...]:
     """Steps that move an operand."""
     chain = Chain()
     moved = chain.finish(chain.apply("copy", chain.input(dtype)))

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.kernels import fold, values
-from samebits.kernels.expression import REDUCTIONS, Expression, Node
+from samebits.kernels.expression import REDUCTIONS, Expression, Term
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.walk import Cursor
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ReduceText:
     """What specialises the kernel.
 
     Attributes:
@@ -26,8 +26,8 @@ class Rows:
         classes: Each operand's class along the row, inputs then outputs (walk.Walk.classes).
         outer: The number of outer axes.
         levels: How often the sum rule is applied: 1 if a row is one block, 2 if its blocks are, ...
-        near: Rows that a pass takes before the next pass.
-        group: Rows that are reduced before any is stored.
+        near: ReduceText that a pass takes before the next pass.
+        group: ReduceText that are reduced before any is stored.
         repeated: Inputs that are the same for every row: loaded once for two rows that are stored side by side.
         span: Elements of each row of a group that are stored before more of any, so that the next rows find the
             repeated inputs in the first cache. 0: whole rows.
@@ -43,10 +43,10 @@ class Rows:
     span: int
 
 
-def text(b: Builder, d: Rows) -> None:
+def text(b: Builder, d: ReduceText) -> None:
     """A task is some rows, taken in groups: a pass runs over a group before the next pass does.
 
-    Rows of a group overlap in the pipeline, so that the latency of trees, divisions and roots is hidden.
+    ReduceText of a group overlap in the pipeline, so that the latency of trees, divisions and roots is hidden.
     """
     e = d.expression
     types = (*e.inputs, *(e.dtype(k) for k in e.outputs))
@@ -121,7 +121,7 @@ class _Row:
     """One row in one pass: what earlier passes left of it is in scratch, at its place in the group."""
 
     def __init__(
-        self, b: Builder, d: Rows, cursor: Cursor, is_uniform: Sequence[bool], done: Sequence[Pass], place: Index
+        self, b: Builder, d: ReduceText, cursor: Cursor, is_uniform: Sequence[bool], done: Sequence[Pass], place: Index
     ) -> None:
         self.b, self.d, self.e, self.cursor, self.uniform, self.place = b, d, d.expression, cursor, is_uniform, place
         self.kept = {k: self._keep(k) for a_pass in done for k in a_pass.keeps}
@@ -200,7 +200,7 @@ class _Row:
             self.reduced[k] = self._finished(node, [next(results) for _ in some], splats)
             b.store(self._result(k), self.place, self.reduced[k])
 
-    def _finished(self, node: Node, results: list[Vector], splats: dict[int, dict[int, Vector]]) -> Vector:
+    def _finished(self, node: Term, results: list[Vector], splats: dict[int, dict[int, Vector]]) -> Vector:
         """The empty sum is +0; an extreme that its quick form leaves open is found again; NaN is canonical."""
         b, carry = self.b, [results[0]]
         if node.op == "row_sum":
@@ -225,11 +225,11 @@ class _Row:
             self.cursor.store(place, i, result)
 
 
-def _node(e: Expression, k: int) -> Node:
+def _node(e: Expression, k: int) -> Term:
     node = e.node(k)
     assert node is not None  # k is the number of a node
     return node
 
 
-def _nodes(e: Expression) -> list[tuple[int, Node]]:
+def _nodes(e: Expression) -> list[tuple[int, Term]]:
     return [(len(e.inputs) + j, node) for j, node in enumerate(e.nodes)]

@@ -16,7 +16,7 @@ from samebits import dtypes, ieee
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType
 from samebits.kernels import functions
-from samebits.kernels.expression import Expression, Node, constant_value
+from samebits.kernels.expression import Expression, Term, constant_value
 
 Array = npt.NDArray[Any]
 
@@ -84,7 +84,7 @@ def may_need_canonical(expression: Expression, value: int) -> bool:
     return node.op.startswith("row_") or functions.row(node.op).arithmetic
 
 
-def constant(b: Builder, node: Node, width: int) -> Vector:
+def constant(b: Builder, node: Term, width: int) -> Vector:
     """A `constant` node, bit for bit."""
     value = constant_value(node)
     if value == value:
@@ -102,7 +102,7 @@ def emit(b: Builder, expression: Expression, inputs: Sequence[Vector], width: in
     return [values.stored(k) for k in expression.outputs]
 
 
-Special = Callable[[Node, list[Array]], Array]
+Special = Callable[[Term, list[Array]], Array]
 
 
 def reference(expression: Expression, inputs: Sequence[npt.ArrayLike], special: Special | None = None) -> list[Array]:
@@ -128,7 +128,7 @@ def reference(expression: Expression, inputs: Sequence[npt.ArrayLike], special: 
     return [np.array(values[k]) for k in expression.outputs]
 
 
-def _constant_array(node: Node) -> Array:
+def _constant_array(node: Term) -> Array:
     (code,) = node.attribute
     size = node.dtype.size_bytes
     return np.array([code], np.uint64).astype(f"u{size}").view(_numpy(node.dtype))[0:1].reshape(())

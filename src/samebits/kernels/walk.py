@@ -15,7 +15,7 @@ from samebits.dtypes import DType
 from samebits.errors import ShapeError
 from samebits.kernels.plan import Operand
 
-Layout = tuple[tuple[int, ...], tuple[int, ...]]
+AxisSteps = tuple[tuple[int, ...], tuple[int, ...]]
 """An operand's shape and its strides in elements."""
 
 
@@ -61,7 +61,7 @@ class Walk:
         return tuple(values)
 
 
-def broadcast(call: str, layout: Layout, shape: tuple[int, ...]) -> tuple[int, ...]:
+def broadcast(call: str, layout: AxisSteps, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides that make an operand have `shape`: 0 along the axes it is repeated on.
 
     Raises:  ShapeError if its shape does not broadcast to `shape`.

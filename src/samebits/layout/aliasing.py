@@ -130,12 +130,12 @@ def _reaches(terms: Iterable[tuple[int, int]], low: int, high: int, budget: _Bud
         else:
             rows.append((coefficient, bound))
     try:
-        return _Search(rows[::-1], budget).find(0, low, high)
+        return _OverlapSearch(rows[::-1], budget).find(0, low, high)
     except _ExhaustedError:
         return None
 
 
-class _Search:
+class _OverlapSearch:
     """Depth-first over falling coefficients, cut where the rest cannot reach the window or misses it by its gcd."""
 
     def __init__(self, rows: Sequence[tuple[int, int]], budget: _Budget) -> None:

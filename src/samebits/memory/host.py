@@ -17,7 +17,7 @@ from typing import Any
 from samebits import driver
 from samebits.errors import OptionError, message
 from samebits.memory.device import CPU, Device
-from samebits.memory.pages import HUGE, MAPPED, Block
+from samebits.memory.pages import HUGE, MAPPED, PageBlock
 
 __all__ = ["HostResource", "Statistics"]
 
@@ -60,7 +60,7 @@ class HostResource:
         """A pool that keeps at most keep_bytes, by default 512 MiB or an eighth of the machine's memory."""
         given = min(512 << 20, driver.memory_bytes() // 8) if keep_bytes is None else keep_bytes
         self.keep_bytes = check_count("HostResource", "keep_bytes", given)
-        self._lent: dict[int, Block] = {}
+        self._lent: dict[int, PageBlock] = {}
         self._reuses = 0
         self._forget()
         _resources.add(self)
@@ -71,7 +71,7 @@ class HostResource:
     def _forget(self) -> None:
         """Begin with a free lock and nothing kept."""
         self._lock = threading.Lock()
-        self._kept: dict[int, list[Block]] = {}  # by size; the sizes used last come last
+        self._kept: dict[int, list[PageBlock]] = {}  # by size; the sizes used last come last
         self._kept_bytes = 0
 
     def allocate(self, size_bytes: int, *, stream: object = None) -> int:
@@ -91,14 +91,14 @@ class HostResource:
         fresh = block is None
         if block is None:
             try:
-                block = Block(room)
+                block = PageBlock(room)
             except (MemoryError, OSError, OverflowError, ValueError):
                 self.trim()
                 block = _last_attempt(size_bytes, room)
         self._lent[block.address] = block
         return block.address, fresh and block.is_mapped
 
-    def _reused(self, room: int) -> Block | None:
+    def _reused(self, room: int) -> PageBlock | None:
         """A kept block of that size."""
         if not self._lock.acquire(False):
             return None
@@ -210,10 +210,10 @@ def _room(size_bytes: int) -> int:
     return -(-size_bytes // step) * step
 
 
-def _last_attempt(size_bytes: int, room: int) -> Block:
+def _last_attempt(size_bytes: int, room: int) -> PageBlock:
     """A block, after the pool gave back what it kept."""
     try:
-        return Block(room)
+        return PageBlock(room)
     except (MemoryError, OSError, OverflowError, ValueError) as error:
         raise MemoryError(
             message("allocate", "size_bytes", "", size_bytes, "at most what the system has left", "use less")

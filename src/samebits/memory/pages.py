@@ -7,7 +7,7 @@ import numpy as np
 
 from samebits.memory.address import ALIGNMENT, address_of
 
-__all__ = ["HUGE", "MAPPED", "Block"]
+__all__ = ["HUGE", "MAPPED", "PageBlock"]
 
 # The size of a huge page of x86-64 and of AArch64 with 4 KiB pages. A first touch of 8 MiB takes 3.8 ms by small pages
 # and 0.2 ms by huge ones (Zen 4).
@@ -16,7 +16,7 @@ HUGE = 2 * 1024 * 1024
 MAPPED = 128 * 1024
 
 
-class Block:
+class PageBlock:
     """`size_bytes` of memory at `address`: at a multiple of 64, a page where it is mapped, a huge page from 2 MiB on.
 
     Attributes:

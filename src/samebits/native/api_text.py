@@ -6,7 +6,7 @@ DLTensor, for which there is none, is refused. The allocator and its deleter nee
 
 from __future__ import annotations
 
-from samebits.native.capi import OBJECT_TYPE, Function, Module, Value
+from samebits.native.capi import OBJECT_TYPE, CValue, Function, Module
 from samebits.native.dlpack_text import (
     BYTE_OFFSET,
     DATA,
@@ -20,7 +20,7 @@ from samebits.native.dlpack_text import (
     STRIDES,
     VERSIONED,
     VERSIONED_AT,
-    Facts,
+    InterpreterFacts,
     exception_kept,
 )
 from samebits.shapes import MAX_RANK
@@ -32,7 +32,7 @@ _USED = "used_dltensor_versioned"
 _ALIGNMENT = 64
 
 
-def exchange_api(m: Module, facts: Facts) -> None:
+def exchange_api(m: Module, facts: InterpreterFacts) -> None:
     """The structure `exchange_api` and its five functions."""
     _check(m)
     _free(m)
@@ -73,7 +73,7 @@ def _allocate(m: Module) -> None:
     like, out, context, set_error = f.arguments
     f.store(f.constant(None, "ptr"), out)
 
-    def refuse(condition: Value, kind: str, text: str) -> None:
+    def refuse(condition: CValue, kind: str, text: str) -> None:
         with f.when(condition):
             f.call_pointer(set_error, "void", context, f.name_of(kind), f.name_of(text))
             f.ret(-1)
@@ -121,7 +121,7 @@ def _allocate(m: Module) -> None:
     f.ret(0)
 
 
-def _multiplied(f: Function, a: Value, b: Value) -> tuple[Value, Value]:
+def _multiplied(f: Function, a: CValue, b: CValue) -> tuple[CValue, CValue]:
     """A product, and whether it is too large."""
     pair = f.call("llvm.smul.with.overflow.i64", a, b)
     return tuple(f.value(f"extractvalue {pair.type} {pair.text}, {i}", ("i64", "i1")[i]) for i in range(2))  # type: ignore[return-value]
@@ -174,7 +174,7 @@ def _to_object(m: Module) -> None:
     f.ret(f.select(slow.is_null, f.constant(-1, "i32"), f.constant(0, "i32")))
 
 
-def _borrow(m: Module, facts: Facts) -> None:
+def _borrow(m: Module, facts: InterpreterFacts) -> None:
     """dltensor_from_py_object_no_sync: shape and strides stand in bytes that the tensor keeps."""
     f = m.function("borrow", "i32", "ptr", "ptr")
     x, out = f.arguments

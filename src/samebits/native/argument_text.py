@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from samebits.native.capi import OBJECT_TYPE, Function, Module, Value
+from samebits.native.capi import OBJECT_TYPE, CValue, Function, Module
 from samebits.native.dlpack_text import BYTE_OFFSET, DATA, DEVICE, DEVICE_ID, NDIM, SHAPE, STRIDES
 from samebits.native.layout_text import reading
 from samebits.native.objects import ARRAY, WARNS, WRITABLE
 
-__all__ = ["ADDRESSES", "DLTENSOR", "MOST", "OBJECTS", "OWNERS", "PLACES", "ROOM", "Facts", "descriptions"]
+__all__ = ["ADDRESSES", "DLTENSOR", "MOST", "OBJECTS", "OWNERS", "PLACES", "ROOM", "ClassSlots", "descriptions"]
 
 # Arguments of a call and axes of one, beyond which there is no key, and words of a key that an argument takes at most,
 # which is a packed matrix with its name.
@@ -28,7 +28,7 @@ DLTENSOR = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ClassSlots:
     """The slots of our classes."""
 
     tensor: Mapping[str, int]
@@ -38,7 +38,7 @@ class Facts:
     block: Mapping[str, int]
 
 
-def descriptions(m: Module, facts: Facts) -> None:
+def descriptions(m: Module, facts: ClassSlots) -> None:
     """`described` and what it calls."""
     reading(m)
     _placed(m)
@@ -50,7 +50,7 @@ def descriptions(m: Module, facts: Facts) -> None:
     _described(m)
 
 
-def _refuse(f: Function, *conditions: Value) -> None:
+def _refuse(f: Function, *conditions: CValue) -> None:
     """Leave with 0, which says that an argument has no key."""
     for condition in conditions:
         with f.when(condition):
@@ -86,7 +86,7 @@ def _array(m: Module) -> None:
     f.ret(_steps(f, key, rank, f.load(x, ARRAY["shape"]), f.load(x, ARRAY["strides"])))
 
 
-def _steps(f: Function, key: Value, rank: Value, shape: Value, strides: Value) -> Value:
+def _steps(f: Function, key: CValue, rank: CValue, shape: CValue, strides: CValue) -> CValue:
     """Put extents and strides behind four words of a key; how many words there are."""
     with f.loop(rank) as i:
         f.store(f.load(shape, i * 8, "i64"), key, i * 16 + 32)
@@ -94,7 +94,7 @@ def _steps(f: Function, key: Value, rank: Value, shape: Value, strides: Value) -
     return rank * 2 + 4
 
 
-def _numbers(f: Function, source: Value, key: Value) -> Value:
+def _numbers(f: Function, source: CValue, key: CValue) -> CValue:
     """How many integers a tuple holds, which are put into the key."""
     _refuse(f, source.is_null)
     _refuse(f, f.load(source, OBJECT_TYPE) != f.state("tuple_type"))
@@ -104,7 +104,7 @@ def _numbers(f: Function, source: Value, key: Value) -> Value:
     return count
 
 
-def _integer(f: Function, x: Value) -> Value:
+def _integer(f: Function, x: CValue) -> CValue:
     """An exact `int` within int64."""
     _refuse(f, x.is_null)
     _refuse(f, f.load(x, OBJECT_TYPE) != f.state("int_type"))
@@ -115,7 +115,7 @@ def _integer(f: Function, x: Value) -> Value:
     return number
 
 
-def _tensor(m: Module, facts: Facts) -> None:
+def _tensor(m: Module, facts: ClassSlots) -> None:
     """`tensor(x, key, places) -> i64`: the words that tell of a Tensor on the host whose buffer is open."""
     f = m.function("tensor", "i64", "ptr", "ptr", "ptr")
     x, key, places = f.arguments
@@ -145,7 +145,7 @@ def _tensor(m: Module, facts: Facts) -> None:
     f.ret(rank * 2 + 6)
 
 
-def _packed(m: Module, facts: Facts) -> None:
+def _packed(m: Module, facts: ClassSlots) -> None:
     """`packed(x, key, places) -> i64`: the words that tell of a PackedMatrix, and of its tensor."""
     f = m.function("packed", "i64", "ptr", "ptr", "ptr")
     x, key, places = f.arguments
@@ -180,7 +180,7 @@ def _torch(m: Module) -> None:
     x, key, places = f.arguments
     own, at = f.variable("ptr", x), f.stack("i64", DLTENSOR // 8)
 
-    def give_up(condition: Value) -> None:
+    def give_up(condition: CValue) -> None:
         with f.when(condition):
             f.ret(f.call("failed"))
 

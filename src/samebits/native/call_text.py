@@ -19,10 +19,10 @@ from samebits.native.argument_text import (
     OWNERS,
     PLACES,
     ROOM,
-    Facts,
+    ClassSlots,
     descriptions,
 )
-from samebits.native.capi import FASTCALL, Function, Module, Value
+from samebits.native.capi import FASTCALL, CValue, Function, Module
 from samebits.native.dlpack_text import (
     BYTE_OFFSET,
     DATA,
@@ -49,7 +49,7 @@ HEAD = ("misaligned", "block_bytes", "words", "patches", "target", "low", "high"
 _POOL = 4
 
 
-def module(facts: Facts) -> Module:
+def module(facts: ClassSlots) -> Module:
     """All functions, and the method table `method_known`."""
     m = Module()
     descriptions(m, facts)
@@ -77,7 +77,7 @@ def _is_apart(m: Module) -> None:
     f.ret(1)
 
 
-def _field(f: Function, head: Value, name: str) -> Value:
+def _field(f: Function, head: CValue, name: str) -> CValue:
     return f.load(head, 8 * HEAD.index(name), "i64")
 
 
@@ -95,8 +95,8 @@ def _filled(m: Module) -> None:
     f.ret()
 
 
-def _block(m: Module, facts: Facts) -> None:
-    """`block(size_bytes) -> Block`: the one that was used last, if it is free and big enough, else one of Python's."""
+def _block(m: Module, facts: ClassSlots) -> None:
+    """`block(size_bytes) -> PageBlock`: the one used last, if it is free and big enough, else one of Python's."""
     f = m.function("block", "ptr", "i64")
     (size,) = f.arguments
     last = f.state("last_block")
@@ -119,14 +119,14 @@ def _known(m: Module) -> None:
     f.ret(answer)
 
 
-def _answer(m: Module, facts: Facts) -> None:
+def _answer(m: Module, facts: ClassSlots) -> None:
     """`answer(args, places)`: the result, or the key of a call without a record."""
     f = m.function("answer", "ptr", "ptr", "ptr")
     args, places = f.arguments
     function, arguments, options = (f.load(args, 8 * i) for i in range(3))
     positional = f.call("PyTuple_Size", arguments)
 
-    def give_up(condition: Value) -> None:
+    def give_up(condition: CValue) -> None:
         with f.when(condition):
             with f.when(f.call("PyErr_Occurred").is_set):
                 f.ret(None)
@@ -143,7 +143,7 @@ def _answer(m: Module, facts: Facts) -> None:
     f.store(positional, key, 16)
     end = f.variable("ptr", f.at(key, 8 * _HEADER))
 
-    def describe(x: Value) -> None:
+    def describe(x: CValue) -> None:
         count = f.call("described", x, end.now, places)
         give_up(count == 0)
         end.set(f.at(end.now, count * 8))
@@ -212,7 +212,9 @@ def _torch_made(m: Module) -> None:
     f.ret(made.now)
 
 
-def _run(f: Function, facts: Facts, record: Value, end: Value, places: Value, give_up: Callable[[Value], None]) -> None:
+def _run(
+    f: Function, facts: ClassSlots, record: CValue, end: CValue, places: CValue, give_up: Callable[[CValue], None]
+) -> None:
     """Go to the table of a record: (words, what makes a result, of two things, what gives the pool, threads, ...).
 
     Where nothing makes a result torch does, like the first of the two.

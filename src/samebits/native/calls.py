@@ -21,9 +21,9 @@ from samebits.codegen import isa as isas
 from samebits.dtypes import DType
 from samebits.layout import Layout
 from samebits.memory import CPU, Buffer, allocation
-from samebits.memory.pages import Block
+from samebits.memory.pages import PageBlock
 from samebits.native import call_text, compile, exchange, objects, pool, scratch
-from samebits.native.argument_text import Facts
+from samebits.native.argument_text import ClassSlots
 from samebits.native.call_text import BLOCK, FRAME, FRAME_WORDS, HEAD, RESULT
 from samebits.native.table import Table
 from samebits.tensor import Tensor
@@ -65,8 +65,8 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
     if not (objects.is_known() and objects.array_is_known()):
         return None
     try:
-        slots = (objects.slot_offsets(cls) for cls in (Tensor, Buffer, Layout, packed, Block))
-        module = call_text.module(Facts(*slots))
+        slots = (objects.slot_offsets(cls) for cls in (Tensor, Buffer, Layout, packed, PageBlock))
+        module = call_text.module(ClassSlots(*slots))
         host = next(row for row in isas.ROWS if row.compiled and row.available)
         state, method = compile.addresses(module.text(), ("state", "method_known"), host.target())
     except (errors.NativeError, ValueError):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-__all__ = ["API", "FASTCALL", "NOARGS", "OBJECT_TYPE", "ONE", "Function", "Module", "Value", "Variable"]
+__all__ = ["API", "FASTCALL", "NOARGS", "OBJECT_TYPE", "ONE", "CValue", "Function", "Module", "Variable"]
 
 # Where a build with a global lock has an object's type: after the word of its reference count.
 OBJECT_TYPE = 8
@@ -83,7 +83,7 @@ API: dict[str, tuple[str, ...]] = {
 _COMPARE = {"==": "eq", "!=": "ne", "<": "slt", "<=": "sle", ">": "sgt", ">=": "sge"}
 
 
-class Value:
+class CValue:
     """A value of LLVM text; integers compare as signed, and a Python integer beside one is a constant."""
 
     __slots__ = ("function", "text", "type")
@@ -92,67 +92,67 @@ class Value:
     def __init__(self, function: Function, text: str, type: str) -> None:
         self.function, self.text, self.type = function, text, type
 
-    def _binary(self, operation: str, other: Value | int) -> Value:
+    def _binary(self, operation: str, other: CValue | int) -> CValue:
         right = self.function.constant(other, self.type)
         if right.type != self.type:
             raise TypeError(f"{operation} of {self.type} and {right.type}")
         return self.function.value(f"{operation} {self.type} {self.text}, {right.text}", self.type)
 
-    def _compare(self, operation: str, other: Value | int | None) -> Value:
+    def _compare(self, operation: str, other: CValue | int | None) -> CValue:
         right = self.function.constant(other, self.type)
         if right.type != self.type:
             raise TypeError(f"{operation} of {self.type} and {right.type}")
         return self.function.value(f"icmp {_COMPARE[operation]} {self.type} {self.text}, {right.text}", "i1")
 
-    def __add__(self, other: Value | int) -> Value:
+    def __add__(self, other: CValue | int) -> CValue:
         return self._binary("add", other)
 
-    def __sub__(self, other: Value | int) -> Value:
+    def __sub__(self, other: CValue | int) -> CValue:
         return self._binary("sub", other)
 
-    def __mul__(self, other: Value | int) -> Value:
+    def __mul__(self, other: CValue | int) -> CValue:
         return self._binary("mul", other)
 
-    def __and__(self, other: Value | int) -> Value:
+    def __and__(self, other: CValue | int) -> CValue:
         return self._binary("and", other)
 
-    def __or__(self, other: Value | int) -> Value:
+    def __or__(self, other: CValue | int) -> CValue:
         return self._binary("or", other)
 
-    def __rshift__(self, other: Value | int) -> Value:
+    def __rshift__(self, other: CValue | int) -> CValue:
         return self._binary("ashr", other)
 
-    def __lshift__(self, other: Value | int) -> Value:
+    def __lshift__(self, other: CValue | int) -> CValue:
         return self._binary("shl", other)
 
-    def __eq__(self, other: object) -> Value:  # type: ignore[override]
+    def __eq__(self, other: object) -> CValue:  # type: ignore[override]
         return self._compare("==", other)  # type: ignore[arg-type]
 
-    def __ne__(self, other: object) -> Value:  # type: ignore[override]
+    def __ne__(self, other: object) -> CValue:  # type: ignore[override]
         return self._compare("!=", other)  # type: ignore[arg-type]
 
-    def __lt__(self, other: Value | int) -> Value:
+    def __lt__(self, other: CValue | int) -> CValue:
         return self._compare("<", other)
 
-    def __le__(self, other: Value | int) -> Value:
+    def __le__(self, other: CValue | int) -> CValue:
         return self._compare("<=", other)
 
-    def __gt__(self, other: Value | int) -> Value:
+    def __gt__(self, other: CValue | int) -> CValue:
         return self._compare(">", other)
 
-    def __ge__(self, other: Value | int) -> Value:
+    def __ge__(self, other: CValue | int) -> CValue:
         return self._compare(">=", other)
 
-    def __invert__(self) -> Value:
+    def __invert__(self) -> CValue:
         return self._binary("xor", -1)
 
     @property
-    def is_null(self) -> Value:
+    def is_null(self) -> CValue:
         """Whether a pointer is NULL."""
         return self._compare("==", None)
 
     @property
-    def is_set(self) -> Value:
+    def is_set(self) -> CValue:
         """Whether a pointer is not NULL."""
         return self._compare("!=", None)
 
@@ -165,15 +165,15 @@ class Variable:
 
     __slots__ = ("_function", "_type", "address")
 
-    def __init__(self, function: Function, address: Value, type: str) -> None:
+    def __init__(self, function: Function, address: CValue, type: str) -> None:
         self._function, self.address, self._type = function, address, type
 
     @property
-    def now(self) -> Value:
+    def now(self) -> CValue:
         """What it holds."""
         return self._function.load(self.address, 0, self._type)
 
-    def set(self, value: Value | int | None) -> None:
+    def set(self, value: CValue | int | None) -> None:
         """Make it hold something else."""
         self._function.store(self._function.constant(value, self._type), self.address)
 
@@ -191,9 +191,9 @@ class Function:
         self._open = True
 
     @property
-    def arguments(self) -> tuple[Value, ...]:
+    def arguments(self) -> tuple[CValue, ...]:
         """The values that it was called with."""
-        return tuple(Value(self, f"%a{i}", type) for i, type in enumerate(self.parameters))
+        return tuple(CValue(self, f"%a{i}", type) for i, type in enumerate(self.parameters))
 
     def text(self) -> str:
         """The whole function."""
@@ -220,36 +220,36 @@ class Function:
         self._emit(line)
         self._open = False
 
-    def value(self, operation: str, type: str) -> Value:
+    def value(self, operation: str, type: str) -> CValue:
         """The result of an instruction."""
         name = f"%{self._name()}"
         self._emit(f"{name} = {operation}")
-        return Value(self, name, type)
+        return CValue(self, name, type)
 
-    def constant(self, value: Value | int | None, type: str = "i64") -> Value:
+    def constant(self, value: CValue | int | None, type: str = "i64") -> CValue:
         """A number of that type, or the null pointer; a value passes."""
-        if isinstance(value, Value):
+        if isinstance(value, CValue):
             return value
         if value is None or type == "ptr":
             if value not in (None, 0) or type != "ptr":
                 raise TypeError(f"{self.name}: {value!r} as {type}")
-            return Value(self, "null", "ptr")
-        return Value(self, str(int(value)), type)
+            return CValue(self, "null", "ptr")
+        return CValue(self, str(int(value)), type)
 
-    def stack(self, type: str, count: int = 1) -> Value:
+    def stack(self, type: str, count: int = 1) -> CValue:
         """The address of room for `count` values, which lives until the function returns."""
         name = f"%{self._name()}"
         self._stack.append(f"  {name} = alloca {type}, i64 {count}, align 8")
-        return Value(self, name, "ptr")
+        return CValue(self, name, "ptr")
 
-    def variable(self, type: str, initial: Value | int | None = None) -> Variable:
+    def variable(self, type: str, initial: CValue | int | None = None) -> Variable:
         """A variable; without an initial value it holds nothing yet."""
         found = Variable(self, self.stack(type), type)
         if initial is not None:
             found.set(initial)
         return found
 
-    def own(self, value: Value | None = None) -> Variable:
+    def own(self, value: CValue | None = None) -> Variable:
         """A variable for a reference that is given back when the function returns; NULL until it is set."""
         found = Variable(self, self.stack("ptr"), "ptr")
         self._stack.append(f"  store ptr null, ptr {found.address.text}")
@@ -258,26 +258,26 @@ class Function:
             found.set(value)
         return found
 
-    def take(self, owned: Variable) -> Value:
+    def take(self, owned: Variable) -> CValue:
         """The reference that a variable owned, which it owns no longer."""
         value = owned.now
         owned.set(None)
         return value
 
-    def at(self, address: Value, offset: Value | int) -> Value:
+    def at(self, address: CValue, offset: CValue | int) -> CValue:
         """The address so many bytes on."""
         step = self.constant(offset)
         return self.value(f"getelementptr i8, ptr {address.text}, i64 {step.text}", "ptr")
 
-    def load(self, address: Value, offset: Value | int = 0, type: str = "ptr") -> Value:
+    def load(self, address: CValue, offset: CValue | int = 0, type: str = "ptr") -> CValue:
         """What lies so many bytes from an address."""
         return self.value(f"load {type}, ptr {self.at(address, offset).text}", type)
 
-    def store(self, value: Value, address: Value, offset: Value | int = 0) -> None:
+    def store(self, value: CValue, address: CValue, offset: CValue | int = 0) -> None:
         """Put a value so many bytes from an address."""
         self._emit(f"store {value.type} {value.text}, ptr {self.at(address, offset).text}")
 
-    def as_(self, value: Value, type: str, *, signed: bool = False) -> Value:
+    def as_(self, value: CValue, type: str, *, signed: bool = False) -> CValue:
         """An integer of another width, or a pointer's address."""
         if value.type == type:
             return value
@@ -289,24 +289,24 @@ class Function:
             operation = "sext" if signed else "zext"
         return self.value(f"{operation} {value.type} {value.text} to {type}", type)
 
-    def select(self, condition: Value, yes: Value, no: Value) -> Value:
+    def select(self, condition: CValue, yes: CValue, no: CValue) -> CValue:
         """One of two values."""
         return self.value(f"select i1 {condition.text}, {yes.type} {yes.text}, {no.type} {no.text}", yes.type)
 
-    def unsigned_below(self, value: Value, bound: Value | int) -> Value:
+    def unsigned_below(self, value: CValue, bound: CValue | int) -> CValue:
         """Whether 0 <= value < bound, in one comparison."""
         return self.value(f"icmp ult {value.type} {value.text}, {self.constant(bound, value.type).text}", "i1")
 
-    def call(self, callee: str, *arguments: Value | int | None) -> Value:
+    def call(self, callee: str, *arguments: CValue | int | None) -> CValue:
         """Call a function of the C API or of this module."""
         returns, *types = self.module.signature(callee)
         return self._call(f"@{callee}", returns, types, arguments)
 
-    def call_pointer(self, callee: Value, returns: str, *arguments: Value) -> Value:
+    def call_pointer(self, callee: CValue, returns: str, *arguments: CValue) -> CValue:
         """Call what a pointer points to."""
         return self._call(callee.text, returns, [a.type for a in arguments], arguments)
 
-    def _call(self, callee: str, returns: str, types: list[str], arguments: tuple[Value | int | None, ...]) -> Value:
+    def _call(self, callee: str, returns: str, types: list[str], arguments: tuple[CValue | int | None, ...]) -> CValue:
         passed = [self.constant(a, type) for a, type in zip(arguments, types, strict=True)]
         if [a.type for a in passed] != types:
             raise TypeError(f"{self.name}: {callee} takes {types}, not {[a.type for a in passed]}")
@@ -314,31 +314,31 @@ class Function:
         if returns != "void":
             return self.value(line, returns)
         self._emit(line)
-        return Value(self, "void", "void")
+        return CValue(self, "void", "void")
 
-    def incref(self, value: Value) -> Value:
+    def incref(self, value: CValue) -> CValue:
         """One more reference to an object, which is returned."""
         self.call("Py_IncRef", value)
         return value
 
-    def state(self, name: str) -> Value:
+    def state(self, name: str) -> CValue:
         """A word of the module's state, as a pointer."""
         return self.load(self.state_address(name))
 
-    def state_address(self, name: str) -> Value:
+    def state_address(self, name: str) -> CValue:
         """Where a word of the state is, for those that are many."""
-        return self.at(Value(self, "@state", "ptr"), 8 * self.module.word(name))
+        return self.at(CValue(self, "@state", "ptr"), 8 * self.module.word(name))
 
-    def name_of(self, text: str) -> Value:
+    def name_of(self, text: str) -> CValue:
         """The address of a C string that lives for ever."""
-        return Value(self, self.module.string(text), "ptr")
+        return CValue(self, self.module.string(text), "ptr")
 
-    def function_address(self, name: str) -> Value:
+    def function_address(self, name: str) -> CValue:
         """The address of a function of this module."""
-        return Value(self, f"@{name}", "ptr")
+        return CValue(self, f"@{name}", "ptr")
 
     @contextlib.contextmanager
-    def when(self, condition: Value) -> Iterator[None]:
+    def when(self, condition: CValue) -> Iterator[None]:
         """Code that runs where the condition holds."""
         inside, after = self._name(), self._name()
         self._branch(f"br i1 {condition.text}, label %{inside}, label %{after}")
@@ -349,7 +349,7 @@ class Function:
         self._label(after)
 
     @contextlib.contextmanager
-    def loop(self, count: Value | int) -> Iterator[Value]:
+    def loop(self, count: CValue | int) -> Iterator[CValue]:
         """Code that runs for each index in [0, count)."""
         index = self.variable("i64", 0)
         head, inside, after = self._name(), self._name(), self._name()
@@ -364,7 +364,7 @@ class Function:
             self._branch(f"br label %{head}")
         self._label(after)
 
-    def ret(self, value: Value | int | None = None) -> None:
+    def ret(self, value: CValue | int | None = None) -> None:
         """Return, after giving back what is owned."""
         if self.returns == "void":
             self._give_back()

@@ -23,7 +23,7 @@ from samebits.native.dlpack_text import (
     STRIDES,
     TAKEN,
     VERSIONED_AT,
-    Facts,
+    InterpreterFacts,
     exception_kept,
     give_up,
     required,
@@ -41,7 +41,7 @@ BYTE_STRIDES = 1 << 16
 _FROM_OBJECT = 24
 
 
-def consumption(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
+def consumption(m: Module, facts: InterpreterFacts, docs: Mapping[str, str]) -> None:
     """`from_dlpack` and `from_any` with their method tables, and `from_managed`."""
     m.reserve("array_dtypes", 2 * 3 * ARRAY_DTYPES)
     m.reserve("rows", CODES * SIZES)
@@ -80,7 +80,7 @@ def _entry(m: Module) -> None:
     f.ret(f.take(made))
 
 
-def _tensor(m: Module, facts: Facts) -> None:
+def _tensor(m: Module, facts: InterpreterFacts) -> None:
     """`tensor(entry, data, dtype, owner, read_only) -> Tensor`, or NULL where the memory is not where it may be."""
     f = m.function("tensor", "ptr", "ptr", "i64", "ptr", "ptr", "ptr")
     entry, data, dtype, owner, read_only = f.arguments

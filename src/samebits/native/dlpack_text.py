@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from samebits.native.capi import Function, Module, Value
+from samebits.native.capi import CValue, Function, Module
 
 __all__ = [
     "BYTE_OFFSET", "DATA", "DEVICE", "DEVICE_ID", "DTYPE", "FLAGS", "HEADER", "LEGACY", "LEGACY_AT", "NDIM",
-    "READ_ONLY", "SHAPE", "STRIDES", "TAKEN", "VERSIONED", "VERSIONED_AT", "Facts", "endings", "exception_kept",
-    "give_up", "required",
+    "READ_ONLY", "SHAPE", "STRIDES", "TAKEN", "VERSIONED", "VERSIONED_AT", "InterpreterFacts", "endings",
+    "exception_kept", "give_up", "required",
 ]  # fmt: skip
 
 LEGACY, VERSIONED = "dltensor", "dltensor_versioned"
@@ -31,7 +31,7 @@ FLAGS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class InterpreterFacts:
     """What differs between interpreters and is part of the text: slots of our classes, and a symbol's name."""
 
     tensor: Mapping[str, int]
@@ -49,21 +49,21 @@ def exception_kept(f: Function) -> Iterator[None]:
     f.call("PyErr_Restore", f.load(type), f.load(value), f.load(trace))
 
 
-def required(f: Function, value: Value) -> Value:
+def required(f: Function, value: CValue) -> CValue:
     """Leave with NULL where a call gave NULL."""
     with f.when(value.is_null):
         f.ret(None)
     return value
 
 
-def give_up(f: Function, *conditions: Value) -> None:
+def give_up(f: Function, *conditions: CValue) -> None:
     """Leave with NULL where one of the conditions holds."""
     for condition in conditions:
         with f.when(condition):
             f.ret(None)
 
 
-def endings(m: Module, facts: Facts) -> None:
+def endings(m: Module, facts: InterpreterFacts) -> None:
     """The functions that call what Python wrote, and that let go of memory."""
     _slow(m)
     _release(m, facts)
@@ -82,7 +82,7 @@ def _slow(m: Module) -> None:
     f.ret(f.call("PyObject_Vectorcall", bound.now, args, nargs, kwnames))
 
 
-def _release(m: Module, facts: Facts) -> None:
+def _release(m: Module, facts: InterpreterFacts) -> None:
     """`release(owner) -> i32`: one reference less, from any thread; 0 where the interpreter is gone and all must stay.
 
     A thread without the lock cannot take it any more once the interpreter is ending.

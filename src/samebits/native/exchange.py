@@ -26,7 +26,7 @@ from samebits.layout import Layout
 from samebits.memory import CPU, Buffer
 from samebits.native import compile, exchange_text, objects
 from samebits.native.consume_text import ARRAY_DTYPES, BYTE_STRIDES, SIZES
-from samebits.native.dlpack_text import Facts
+from samebits.native.dlpack_text import InterpreterFacts
 from samebits.native.produce_text import DTYPES
 from samebits.tensor import Tensor
 
@@ -92,7 +92,7 @@ def _are_ours() -> bool:
 
 def _try_install() -> bool:
     try:
-        facts = Facts(
+        facts = InterpreterFacts(
             tensor=objects.slot_offsets(Tensor),
             buffer=objects.slot_offsets(Buffer),
             layout=objects.slot_offsets(Layout),

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from samebits.native.api_text import exchange_api
 from samebits.native.capi import Module
 from samebits.native.consume_text import consumption
-from samebits.native.dlpack_text import Facts, endings
+from samebits.native.dlpack_text import InterpreterFacts, endings
 from samebits.native.layout_text import layouts
 from samebits.native.produce_text import production
 from samebits.native.views_text import views
@@ -23,7 +23,7 @@ from samebits.native.views_text import views
 __all__ = ["module"]
 
 
-def module(facts: Facts, docs: Mapping[str, str]) -> Module:
+def module(facts: InterpreterFacts, docs: Mapping[str, str]) -> Module:
     """All functions and method tables.
 
     Args:    docs: docstrings by the methods' qualified names, with the signature that `inspect` reads in front.

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from samebits.native.capi import FASTCALL, OBJECT_TYPE, Function, Module, Value
-from samebits.native.dlpack_text import Facts, give_up, required
+from samebits.native.capi import FASTCALL, OBJECT_TYPE, CValue, Function, Module
+from samebits.native.dlpack_text import InterpreterFacts, give_up, required
 from samebits.shapes import MAX_RANK
 
 __all__ = ["added", "integer", "layouts", "multiplied", "reading", "return_or_go_on"]
 
 
-def layouts(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
+def layouts(m: Module, facts: InterpreterFacts, docs: Mapping[str, str]) -> None:
     """The constructors with their method tables, and what views are made with."""
     reading(m)
     _pack(m)
@@ -37,21 +37,21 @@ def layouts(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
         m.method(f"method_Layout.{name}", name, function, FASTCALL, docs[f"Layout.{name}"])
 
 
-def multiplied(f: Function, a: Value, b: Value) -> Value:
+def multiplied(f: Function, a: CValue, b: CValue) -> CValue:
     """A product that fits; the function gives up on another."""
     pair = f.call("llvm.smul.with.overflow.i64", a, b)
     give_up(f, f.value(f"extractvalue {pair.type} {pair.text}, 1", "i1"))
     return f.value(f"extractvalue {pair.type} {pair.text}, 0", "i64")
 
 
-def added(f: Function, a: Value, b: Value) -> Value:
+def added(f: Function, a: CValue, b: CValue) -> CValue:
     """A sum that fits; the function gives up on another."""
     pair = f.call("llvm.sadd.with.overflow.i64", a, b)
     give_up(f, f.value(f"extractvalue {pair.type} {pair.text}, 1", "i1"))
     return f.value(f"extractvalue {pair.type} {pair.text}, 0", "i64")
 
 
-def integer(f: Function, x: Value) -> Value:
+def integer(f: Function, x: CValue) -> CValue:
     """An exact `int` within int64; the function gives up on another object."""
     give_up(f, f.load(x, OBJECT_TYPE) != f.state("int_type"))
     number = f.call("PyLong_AsLongLong", x)
@@ -141,7 +141,7 @@ def _settle(m: Module) -> None:
     f.ret(1)
 
 
-def _build(m: Module, facts: Facts) -> None:
+def _build(m: Module, facts: InterpreterFacts) -> None:
     """`build(shape, strides, count, offset, width, storage) -> Layout` of settled facts."""
     f = m.function("build", "ptr", "ptr", "ptr", "i64", "i64", "ptr", "ptr")
     shape, strides, count, offset, width, storage = f.arguments
@@ -154,7 +154,7 @@ def _build(m: Module, facts: Facts) -> None:
     f.ret(f.take(made))
 
 
-def _view(m: Module, facts: Facts) -> None:
+def _view(m: Module, facts: InterpreterFacts) -> None:
     """`view(layout, shape, strides, count, offset) -> Layout` of the same elements, once the strides are settled."""
     f = m.function("view", "ptr", "ptr", "ptr", "ptr", "i64", "i64")
     self, shape, strides, count, offset = f.arguments
@@ -208,7 +208,7 @@ def _new(m: Module) -> None:
     f.ret(f.call("PyObject_Vectorcall", f.state("slow_Layout.__new__"), args, nargs, kwnames))
 
 
-def _width_alone(f: Function, kwnames: Value) -> Value:
+def _width_alone(f: Function, kwnames: CValue) -> CValue:
     """Whether `width_bits` is the one argument given by name."""
     found = f.variable("i64", 0)
     with f.when(kwnames.is_set), f.when(f.call("PyTuple_Size", kwnames) == 1):
@@ -265,7 +265,7 @@ def _dense(m: Module) -> None:
     f.ret(f.call("PyObject_Vectorcall", f.state("slow_Layout.dense"), args, nargs, kwnames))
 
 
-def return_or_go_on(f: Function, made: Value) -> None:
+def return_or_go_on(f: Function, made: CValue) -> None:
     """Return what is common, or raise; anything else is Python's."""
     with f.when(made.is_set):
         f.ret(made)

@@ -19,7 +19,7 @@ from samebits.native.dlpack_text import (
     STRIDES,
     VERSIONED,
     VERSIONED_AT,
-    Facts,
+    InterpreterFacts,
     give_up,
     required,
 )
@@ -30,7 +30,7 @@ __all__ = ["DTYPES", "production"]
 DTYPES = 32
 
 
-def production(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
+def production(m: Module, facts: InterpreterFacts, docs: Mapping[str, str]) -> None:
     """`__dlpack__`, `__dlpack_device__` and `torch` with their method tables, `describe` and `managed`."""
     m.reserve("dtypes", 2 * DTYPES)
     _code(m)
@@ -48,7 +48,7 @@ def production(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
         m.method(f"method_Tensor.{name}", name, function, flags, docs[f"Tensor.{name}"])
 
 
-def _rank(m: Module, facts: Facts) -> None:
+def _rank(m: Module, facts: InterpreterFacts) -> None:
     """`rank(tensor) -> i64`: how many axes it has, or -1 where it is not common."""
     f = m.function("rank", "i64", "ptr")
     (self,) = f.arguments
@@ -80,7 +80,7 @@ def _code(m: Module) -> None:
     f.ret(0)
 
 
-def _describe(m: Module, facts: Facts) -> None:
+def _describe(m: Module, facts: InterpreterFacts) -> None:
     """`describe(tensor, at, room) -> i32`: the DLTensor at an address, whose shape and strides are put into the room.
 
     0 where it is not common; the tensor has a rank.
@@ -117,7 +117,7 @@ def _describe(m: Module, facts: Facts) -> None:
     f.ret(1)
 
 
-def _managed(m: Module, facts: Facts) -> None:
+def _managed(m: Module, facts: InterpreterFacts) -> None:
     """`managed(tensor, versioned) -> DLManagedTensor or DLManagedTensorVersioned`; NULL where it is not common."""
     f = m.function("managed", "ptr", "ptr", "i64")
     self, versioned = f.arguments
@@ -219,7 +219,7 @@ def _dlpack(m: Module) -> None:
     f.ret(f.call("slow", f.state("slow_Tensor.__dlpack__"), self, args, nargs, kwnames))
 
 
-def _dlpack_device(m: Module, facts: Facts) -> None:
+def _dlpack_device(m: Module, facts: InterpreterFacts) -> None:
     """`Tensor.__dlpack_device__()`."""
     f = m.function("dlpack_device", "ptr", "ptr", "ptr")
     self, _ = f.arguments
@@ -233,7 +233,7 @@ def _dlpack_device(m: Module, facts: Facts) -> None:
     f.ret(f.call("slow", f.state("slow_Tensor.__dlpack_device__"), self, None, 0, None))
 
 
-def _torch(m: Module, facts: Facts) -> None:
+def _torch(m: Module, facts: InterpreterFacts) -> None:
     """`Tensor.torch()` of writable memory, in a process that has torch; what torch does not take is Python's."""
     f = m.function("torch", "ptr", "ptr", "ptr", "i64", "ptr")
     self, args, nargs, kwnames = f.arguments

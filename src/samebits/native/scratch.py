@@ -11,24 +11,24 @@ import bisect
 import threading
 
 from samebits.errors import message
-from samebits.memory.pages import Block
+from samebits.memory.pages import PageBlock
 
-__all__ = ["Block", "give", "take"]
+__all__ = ["PageBlock", "give", "take"]
 
 
 class _Kept(threading.local):
     """This thread's free blocks, the smallest first."""
 
     def __init__(self) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[PageBlock] = []
 
 
 _KEEP = 4
 _kept = _Kept()
-_EMPTY = Block(0)
+_EMPTY = PageBlock(0)
 
 
-def take(size_bytes: int) -> Block:
+def take(size_bytes: int) -> PageBlock:
     """A block of at least `size_bytes` that is the caller's until it is given back.
 
     Raises:  MemoryError if there is not that much.
@@ -41,13 +41,13 @@ def take(size_bytes: int) -> Block:
             del blocks[position]
             return block
     try:
-        return Block(size_bytes)
+        return PageBlock(size_bytes)
     except (OSError, OverflowError, ValueError) as error:
         expected, remedy = "at most what the system has left", "compute a part at a time"
         raise MemoryError(message("run", "workspace", "size", f"{size_bytes} bytes", expected, remedy)) from error
 
 
-def give(block: Block) -> None:
+def give(block: PageBlock) -> None:
     """Keep a block for this thread's next `take`, the first of its size; of too many, the smallest is let go."""
     if block.size_bytes:
         blocks = _kept.blocks

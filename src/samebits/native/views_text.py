@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from samebits.native.capi import FASTCALL, OBJECT_TYPE, ONE, Function, Module, Value
-from samebits.native.dlpack_text import Facts, give_up, required
+from samebits.native.capi import FASTCALL, OBJECT_TYPE, ONE, CValue, Function, Module
+from samebits.native.dlpack_text import InterpreterFacts, give_up, required
 from samebits.native.layout_text import integer, multiplied, return_or_go_on
 from samebits.native.objects import SLICE
 from samebits.shapes import MAX_RANK
@@ -19,7 +19,7 @@ __all__ = ["views"]
 _FIELDS = ("shape", "strides_bits", "offset_bits", "width_bits", "storage")
 
 
-def views(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
+def views(m: Module, facts: InterpreterFacts, docs: Mapping[str, str]) -> None:
     """The methods with their method tables."""
     _permute(m, facts)
     _reshape(m, facts)
@@ -45,7 +45,7 @@ def _method(m: Module, name: str, docs: Mapping[str, str]) -> None:
     m.method(f"method_Layout.{name}", name, name, FASTCALL, docs[f"Layout.{name}"])
 
 
-def _tensor_method(m: Module, facts: Facts, name: str, docs: Mapping[str, str]) -> None:
+def _tensor_method(m: Module, facts: InterpreterFacts, name: str, docs: Mapping[str, str]) -> None:
     """The method of Tensor that gives the view of this layout."""
     f = m.function(f"tensor_{name}", "ptr", "ptr", "ptr", "i64", "ptr")
     self, args, nargs, kwnames = f.arguments
@@ -56,7 +56,7 @@ def _tensor_method(m: Module, facts: Facts, name: str, docs: Mapping[str, str]) 
     m.method(f"method_Tensor.{name}", name, f"tensor_{name}", FASTCALL, docs[f"Tensor.{name}"])
 
 
-def _with_layout(m: Module, facts: Facts) -> None:
+def _with_layout(m: Module, facts: InterpreterFacts) -> None:
     """`with_layout(tensor, layout) -> Tensor` of the same memory; takes the layout's reference, and NULL gives NULL."""
     f = m.function("with_layout", "ptr", "ptr", "ptr")
     self, given = f.arguments
@@ -69,7 +69,7 @@ def _with_layout(m: Module, facts: Facts) -> None:
     f.ret(made)
 
 
-def _own(f: Function, self: Value, facts: Facts) -> tuple[Value, Value, Value, Value]:
+def _own(f: Function, self: CValue, facts: InterpreterFacts) -> tuple[CValue, CValue, CValue, CValue]:
     """Shape and strides on the stack, their count, and the offset of a layout."""
     # One more, so that what is loaded past the last axis and never used is there.
     shape, strides = f.stack("i64", MAX_RANK + 1), f.stack("i64", MAX_RANK + 1)
@@ -80,7 +80,7 @@ def _own(f: Function, self: Value, facts: Facts) -> tuple[Value, Value, Value, V
     return shape, strides, count, integer(f, offset)
 
 
-def _permute(m: Module, facts: Facts) -> None:
+def _permute(m: Module, facts: InterpreterFacts) -> None:
     """`Layout.permute(axes)`."""
     f = m.function("permute_of", "ptr", "ptr", "ptr")
     self, given = f.arguments
@@ -101,7 +101,7 @@ def _permute(m: Module, facts: Facts) -> None:
     f.ret(f.call("view", self, extents, steps, count, offset))
 
 
-def _reshape(m: Module, facts: Facts) -> None:
+def _reshape(m: Module, facts: InterpreterFacts) -> None:
     """`Layout.reshape(shape)`: runs of axes that one stride steps through are filled from the last."""
     f = m.function("reshape_of", "ptr", "ptr", "ptr")
     self, given = f.arguments
@@ -171,7 +171,7 @@ def _part(m: Module) -> None:
     f.ret(f.call("PySlice_AdjustIndices", extent, start, stop, f.load(step, 0, "i64")))
 
 
-def _selected(m: Module, facts: Facts) -> None:
+def _selected(m: Module, facts: InterpreterFacts) -> None:
     """`selected(layout, items, given) -> Layout`: what so many integers, slices, None and one Ellipsis select."""
     f = m.function("selected", "ptr", "ptr", "ptr", "i64")
     self, items, given = f.arguments
@@ -188,12 +188,12 @@ def _selected(m: Module, facts: Facts) -> None:
     give_up(f, used.now > count, dots.now > 1, count - used.now + given > MAX_RANK)
     axis, place, offset = f.variable("i64", 0), f.variable("i64", 0), f.variable("i64", first)
 
-    def keep(extent: Value, stride: Value) -> None:
+    def keep(extent: CValue, stride: CValue) -> None:
         f.store(extent, extents, place.now * 8)
         f.store(stride, steps, place.now * 8)
         place.set(place.now + 1)
 
-    def keep_axes(many: Value) -> None:
+    def keep_axes(many: CValue) -> None:
         with f.loop(many):
             keep(f.load(shape, axis.now * 8, "i64"), f.load(strides, axis.now * 8, "i64"))
             axis.set(axis.now + 1)
@@ -242,7 +242,7 @@ def _getitem(m: Module) -> None:
     f.ret(f.call("selected", self, items, given))
 
 
-def _indexing(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
+def _indexing(m: Module, facts: InterpreterFacts, docs: Mapping[str, str]) -> None:
     """`Layout.__getitem__(key)` and `Tensor.__getitem__(key)`."""
     for owner in ("Layout", "Tensor"):
         f = m.function(f"{owner}_getitem", "ptr", "ptr", "ptr")
@@ -258,7 +258,7 @@ def _indexing(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
         m.method(f"method_{owner}.__getitem__", "__getitem__", f"{owner}_getitem", ONE, docs[f"{owner}.__getitem__"])
 
 
-def _broadcast_to(m: Module, facts: Facts) -> None:
+def _broadcast_to(m: Module, facts: InterpreterFacts) -> None:
     """`Layout.broadcast_to(shape)`."""
     f = m.function("broadcast_to_of", "ptr", "ptr", "ptr")
     self, given = f.arguments
@@ -277,7 +277,7 @@ def _broadcast_to(m: Module, facts: Facts) -> None:
     f.ret(f.call("view", self, wanted, steps, axes, offset))
 
 
-def _fields(f: Function, facts: Facts, layout: Value) -> list[Value]:
+def _fields(f: Function, facts: InterpreterFacts, layout: CValue) -> list[CValue]:
     """The five facts of a layout; the function gives up on another type and on one that is not made."""
     give_up(f, f.load(layout, OBJECT_TYPE) != f.state("layout_type"))
     found = [f.load(layout, facts.layout[name]) for name in _FIELDS]
@@ -285,7 +285,7 @@ def _fields(f: Function, facts: Facts, layout: Value) -> list[Value]:
     return found
 
 
-def _equal(m: Module, facts: Facts, docs: Mapping[str, str]) -> None:
+def _equal(m: Module, facts: InterpreterFacts, docs: Mapping[str, str]) -> None:
     """`Layout.__eq__(other)`."""
     f = m.function("equal_of", "ptr", "ptr", "ptr")
     self, other = f.arguments

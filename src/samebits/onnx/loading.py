@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from samebits.errors import DTypeError, ModelError, OptionError, ShapeError, UnsupportedModelError
 from samebits.onnx import proto, rows_compute, rows_shape
-from samebits.onnx.row import REQUIRED, Call, OpRow, Unsupported
-from samebits.program.builder import Builder
+from samebits.onnx.row import REQUIRED, NodeCall, OnnxRow, Unsupported
+from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 
 __all__ = ["ROWS", "load"]
 
-ROWS: tuple[OpRow, ...] = (*rows_compute.ROWS, *rows_shape.ROWS)
+ROWS: tuple[OnnxRow, ...] = (*rows_compute.ROWS, *rows_shape.ROWS)
 
 
 def load(source: object) -> Program:
@@ -30,7 +30,7 @@ def load(source: object) -> Program:
     if "" not in model.opsets:
         what, found = f"model {model.name!r}", dict(model.opsets)
         raise UnsupportedModelError("load", what, "opsets", found, "one of ai.onnx", "use its operators")
-    b = Builder(model.name)
+    b = ProgramBuilder(model.name)
     values: dict[str, str | None] = {"": None}
     for value in model.inputs:
         if value.shape is None:
@@ -54,7 +54,7 @@ def load(source: object) -> Program:
     return b.build(outputs, {name: made for name, made in values.items() if made is not None})
 
 
-def _lower(model: proto.Model, b: Builder, values: dict[str, str | None]) -> None:
+def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None]) -> None:
     """Add every node; collect what is not supported."""
     problems: list[str] = []
     failed: set[str] = set()
@@ -67,7 +67,7 @@ def _lower(model: proto.Model, b: Builder, values: dict[str, str | None]) -> Non
             if len(node.inputs) > row.inputs:
                 raise Unsupported(f"{len(node.inputs)} inputs are given, it takes at most {row.inputs}")
             if failed.isdisjoint(node.inputs):
-                _add(b, Call(b, node, opset, _operands(node, values), attributes), row, values)
+                _add(b, NodeCall(b, node, opset, _operands(node, values), attributes), row, values)
                 continue
         except (Unsupported, DTypeError, OptionError, ShapeError) as error:
             reason = str(error)
@@ -84,7 +84,7 @@ def _lower(model: proto.Model, b: Builder, values: dict[str, str | None]) -> Non
         raise UnsupportedModelError("load", f"model {model.name!r}", "", what, expected, remedy, tuple(problems))
 
 
-def _row(node: proto.ModelNode, opset: int) -> OpRow:
+def _row(node: proto.ModelNode, opset: int) -> OnnxRow:
     if node.domain:
         raise Unsupported(f"operators of domain {node.domain!r} have no rows")
     rows = [row for row in ROWS if row.op == node.op]
@@ -97,7 +97,7 @@ def _row(node: proto.ModelNode, opset: int) -> OpRow:
     raise Unsupported(f"opset {opset} is outside {ranges}")
 
 
-def _attributes(node: proto.ModelNode, row: OpRow, opset: int) -> dict[str, object]:
+def _attributes(node: proto.ModelNode, row: OnnxRow, opset: int) -> dict[str, object]:
     """The row's attributes with their values in this node."""
     known = {a.name: a for a in row.attributes if a.since <= opset <= a.until}
     values = {a.name: a.default for a in row.attributes}
@@ -124,7 +124,7 @@ def _operands(node: proto.ModelNode, values: dict[str, str | None]) -> tuple[str
     return tuple(values[name] for name in node.inputs)
 
 
-def _add(b: Builder, call: Call, row: OpRow, values: dict[str, str | None]) -> None:
+def _add(b: ProgramBuilder, call: NodeCall, row: OnnxRow, values: dict[str, str | None]) -> None:
     b.origin = (call.node.name,)
     made = row.lower(call)
     wanted = [name for name in call.node.outputs if name]

@@ -16,7 +16,7 @@ from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import ModelError, UnsupportedModelError
 from samebits.program import dim
-from samebits.program.dim import Shape
+from samebits.program.dim import SymbolicShape
 from samebits.program.graph import Array
 
 __all__ = ["DTYPES", "Model", "ModelNode", "ModelValue", "read"]
@@ -30,7 +30,7 @@ class ModelValue:
 
     name: str
     dtype: DType
-    shape: Shape | None
+    shape: SymbolicShape | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What an ONNX operator is here: one frozen row.
 
-Start at `OpRow`; `Call` is what its `lower` sees.
+Start at `OnnxRow`; `NodeCall` is what its `lower` sees.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from samebits.onnx.proto import ModelNode
-from samebits.program.builder import Builder
-from samebits.program.dim import Shape, Size
+from samebits.program.builder import ProgramBuilder
+from samebits.program.dim import Size, SymbolicShape
 from samebits.program.fact import Fact
 from samebits.program.graph import Array
 
-__all__ = ["LATEST", "MANY", "REQUIRED", "Attribute", "Call", "OpRow", "Unsupported"]
+__all__ = ["LATEST", "MANY", "REQUIRED", "Attribute", "NodeCall", "OnnxRow", "Unsupported"]
 
 # The inputs of operators that take any number.
 MANY = 1 << 16
@@ -43,7 +43,7 @@ class Attribute:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class NodeCall:
     """One node about to be lowered.
 
     Attributes:
@@ -54,7 +54,7 @@ class Call:
         attributes: Every attribute of the row, defaults filled in.
     """
 
-    b: Builder
+    b: ProgramBuilder
     node: ModelNode
     opset: int
     inputs: tuple[str | None, ...]
@@ -92,7 +92,7 @@ class Call:
             raise Unsupported(f"axis {axis} is outside a rank of {rank}")
         return axis % rank
 
-    def integers(self, index: int) -> Shape:
+    def integers(self, index: int) -> SymbolicShape:
         """The integers of input `index`, symbols allowed."""
         known = self.b.integers(self[index])
         if known is None:
@@ -124,7 +124,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class OpRow:
+class OnnxRow:
     """One operator over a range of opsets.
 
     Attributes:
@@ -138,7 +138,7 @@ class OpRow:
 
     op: str
     since: int
-    lower: Callable[[Call], Sequence[str]]
+    lower: Callable[[NodeCall], Sequence[str]]
     attributes: tuple[Attribute, ...] = ()
     inputs: int = 1
     until: int = LATEST

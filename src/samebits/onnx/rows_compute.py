@@ -13,28 +13,28 @@ import numpy as np
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.kernels import composites, functions
-from samebits.kernels.expression import Chain, Expression, Value
+from samebits.kernels.expression import Chain, Expression, ExpressionValue
 from samebits.onnx.proto import DTYPES
-from samebits.onnx.row import LATEST, MANY, Attribute, Call, OpRow, Unsupported
+from samebits.onnx.row import LATEST, MANY, Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.program import dim
 from samebits.program.dim import Size
 
 __all__ = ["ROWS"]
 
 
-def _apply(op: str) -> Callable[[Call], Sequence[str]]:
+def _apply(op: str) -> Callable[[NodeCall], Sequence[str]]:
     """One per-element operation of every input."""
 
-    def lower(call: Call) -> Sequence[str]:
+    def lower(call: NodeCall) -> Sequence[str]:
         return (call.b.apply(op, *[call[i] for i in range(len(call.inputs))]),)
 
     return lower
 
 
-def _variadic(op: str) -> Callable[[Call], Sequence[str]]:
+def _variadic(op: str) -> Callable[[NodeCall], Sequence[str]]:
     """((x0 op x1) op x2) ..."""
 
-    def lower(call: Call) -> Sequence[str]:
+    def lower(call: NodeCall) -> Sequence[str]:
         result = call[0]
         for i in range(1, len(call.inputs)):
             result = call.b.apply(op, result, call[i])
@@ -43,11 +43,11 @@ def _variadic(op: str) -> Callable[[Call], Sequence[str]]:
     return lower
 
 
-def _relu(call: Call) -> Sequence[str]:
+def _relu(call: NodeCall) -> Sequence[str]:
     return call.b.map(composites.relu(call.fact(0).dtype), call[0])
 
 
-def _divide(call: Call) -> Sequence[str]:
+def _divide(call: NodeCall) -> Sequence[str]:
     b, known = call.b, [call.b.integers(call[0]), call.b.integers(call[1])]
     if call.fact(0).dtype is not dtypes.int64 or known[0] is None or known[1] is None:
         return (b.apply("div", call[0], call[1]),)
@@ -64,7 +64,7 @@ def _quotient(x: Size, y: Size) -> Size:
     return dim.floor_divide(x, y)
 
 
-def _pow(call: Call) -> Sequence[str]:
+def _pow(call: NodeCall) -> Sequence[str]:
     exponent, shape = call.array(1), call.fact(0).shape
     if exponent.size != 1 or float(exponent.reshape(())) != 2:
         raise Unsupported("exponent is not the constant 2")
@@ -72,7 +72,7 @@ def _pow(call: Call) -> Sequence[str]:
     return (call.b.reshape(square, (1,) * (exponent.ndim - len(shape)) + shape),)
 
 
-def _cast(call: Call) -> Sequence[str]:
+def _cast(call: NodeCall) -> Sequence[str]:
     number = call.attributes["to"]
     if number not in DTYPES:
         raise Unsupported(f"attribute 'to' is {number}, which no element type here has")
@@ -84,7 +84,7 @@ def _cast(call: Call) -> Sequence[str]:
     return (call.b.apply("cast", call[0], cast_to=target),)
 
 
-def _matmul(call: Call) -> Sequence[str]:
+def _matmul(call: NodeCall) -> Sequence[str]:
     b, (x, y) = call.b, (call[0], call[1])
     a_shape, b_shape = b.facts[x].shape, b.facts[y].shape
     if not a_shape or not b_shape:
@@ -100,7 +100,7 @@ def _matmul(call: Call) -> Sequence[str]:
     return (b.reshape(result, shape),)
 
 
-def _gemm(call: Call) -> Sequence[str]:
+def _gemm(call: NodeCall) -> Sequence[str]:
     b, (x, y) = call.b, (call[0], call[1])
     if call.fact(0).rank != 2 or call.fact(1).rank != 2:
         raise Unsupported("operands are not matrices")
@@ -117,19 +117,19 @@ def _gemm(call: Call) -> Sequence[str]:
     return (result,)
 
 
-def _softmax(call: Call) -> Sequence[str]:
+def _softmax(call: NodeCall) -> Sequence[str]:
     axis = call.axis() - call.fact(0).rank
     return call.b.rows(composites.softmax(call.fact(0).dtype), call[0], axes=(axis,))
 
 
-def _layer_norm(call: Call) -> Sequence[str]:
+def _layer_norm(call: NodeCall) -> Sequence[str]:
     axes = tuple(range(call.axis() - call.fact(0).rank, 0))
     scales = [call[1], *([call[2]] if call.optional(2) is not None else [])]
     expression = composites.layer_norm_statistics(True, len(scales) == 2, call.attributes["epsilon"])
     return call.b.rows(expression, call[0], *[call.b.fitted(name, call.fact(0).shape) for name in scales], axes=axes)
 
 
-def _reduce(op: str, mean: bool = False) -> Callable[[Call], Sequence[str]]:
+def _reduce(op: str, mean: bool = False) -> Callable[[NodeCall], Sequence[str]]:
     """A reduction over some axes, which are one axis in row-major order (numerics.md section 6)."""
 
     def expression(dtype: DType) -> Expression:
@@ -138,7 +138,7 @@ def _reduce(op: str, mean: bool = False) -> Callable[[Call], Sequence[str]]:
         total = chain.apply(op, chain.input(dtype))
         return chain.finish(chain.apply("div", total, chain.count()) if mean else total)
 
-    def lower(call: Call) -> Sequence[str]:
+    def lower(call: NodeCall) -> Sequence[str]:
         b, shape = call.b, call.fact(0).shape
         axes = _axes(call, len(shape))
         if axes is None:
@@ -155,7 +155,7 @@ def _reduce(op: str, mean: bool = False) -> Callable[[Call], Sequence[str]]:
     return lower
 
 
-def _axes(call: Call, rank: int) -> tuple[int, ...] | None:
+def _axes(call: NodeCall, rank: int) -> tuple[int, ...] | None:
     """The axes to reduce, ascending; empty for all of them, None for none at all."""
     given = call.attributes.get("axes")
     if given is None and call.optional(1) is not None:
@@ -165,7 +165,7 @@ def _axes(call: Call, rank: int) -> tuple[int, ...] | None:
     return tuple(sorted(call.axes(given or (), rank)))
 
 
-def _dynamic_quantize(call: Call) -> Sequence[str]:
+def _dynamic_quantize(call: NodeCall) -> Sequence[str]:
     """The function body of ONNX's DynamicQuantizeLinear: one scale over the whole tensor, the batch included."""
     b = call.b
     flat = b.reshape(call[0], (dim.product(call.fact(0).shape),))
@@ -182,7 +182,7 @@ def _range_expression() -> Expression:
     return chain.finish(low, chain.apply("maximum", chain.apply("row_max", x), zero))
 
 
-def _clamped(chain: Chain, x: Value) -> Value:
+def _clamped(chain: Chain, x: ExpressionValue) -> ExpressionValue:
     low, high = (chain.constant(limit, dtypes.float32) for limit in (0.0, 255.0))
     return chain.apply("minimum", chain.apply("maximum", x, low), high)
 
@@ -205,7 +205,7 @@ def _quantize_expression() -> Expression:
     return chain.finish(chain.apply("cast", _clamped(chain, code), dtype=dtypes.uint8))
 
 
-def _dequantize(call: Call) -> Sequence[str]:
+def _dequantize(call: NodeCall) -> Sequence[str]:
     """(x - zero point) * scale, the difference exact in int32."""
     b = call.b
     for i in range(1, len(call.inputs)):
@@ -217,11 +217,11 @@ def _dequantize(call: Call) -> Sequence[str]:
     return (b.apply("mul", b.apply("cast", x, cast_to=dtypes.float32), b.reshape(call[1], ())),)
 
 
-def _identity(call: Call) -> Sequence[str]:
+def _identity(call: NodeCall) -> Sequence[str]:
     return (call[0],)
 
 
-def _constant(call: Call) -> Sequence[str]:
+def _constant(call: NodeCall) -> Sequence[str]:
     given = {name: value for name, value in call.attributes.items() if value is not None}
     if len(given) != 1:
         raise Unsupported(f"{len(given)} attributes hold its value, not one")
@@ -245,15 +245,18 @@ _STEP = {"row_sum": "add", "row_max": "maximum", "row_min": "minimum"}
 _KEEP = (Attribute("keepdims", 1, allowed=(0, 1)),)
 _NOOP = Attribute("noop_with_empty_axes", 0, allowed=(0, 1))
 
-ROWS: tuple[OpRow, ...] = (
-    *(OpRow(op, _SINCE.get(op, 7), _apply(name), inputs=3 if op == "Where" else 2) for op, name in _BROADCAST.items()),
-    *(OpRow(op, _SINCE.get(op, 6 if op != "Not" else 1), _apply(name)) for op, name in _UNARY.items()),
-    OpRow("Max", 8, _variadic("maximum"), inputs=MANY),
-    OpRow("Min", 8, _variadic("minimum"), inputs=MANY),
-    OpRow("Div", 7, _divide, inputs=2),
-    OpRow("Relu", 6, _relu),
-    OpRow("Pow", 7, _pow, inputs=2),
-    OpRow(
+ROWS: tuple[OnnxRow, ...] = (
+    *(
+        OnnxRow(op, _SINCE.get(op, 7), _apply(name), inputs=3 if op == "Where" else 2)
+        for op, name in _BROADCAST.items()
+    ),
+    *(OnnxRow(op, _SINCE.get(op, 6 if op != "Not" else 1), _apply(name)) for op, name in _UNARY.items()),
+    OnnxRow("Max", 8, _variadic("maximum"), inputs=MANY),
+    OnnxRow("Min", 8, _variadic("minimum"), inputs=MANY),
+    OnnxRow("Div", 7, _divide, inputs=2),
+    OnnxRow("Relu", 6, _relu),
+    OnnxRow("Pow", 7, _pow, inputs=2),
+    OnnxRow(
         "Cast",
         6,
         _cast,
@@ -264,8 +267,8 @@ ROWS: tuple[OpRow, ...] = (
             Attribute("round_mode", "up", "string", ("up", "down", "nearest"), since=24),
         ),
     ),
-    OpRow("MatMul", 1, _matmul, inputs=2),
-    OpRow(
+    OnnxRow("MatMul", 1, _matmul, inputs=2),
+    OnnxRow(
         "Gemm",
         7,
         _gemm,
@@ -277,17 +280,17 @@ ROWS: tuple[OpRow, ...] = (
         ),
         inputs=3,
     ),
-    OpRow("Softmax", 13, _softmax, (Attribute("axis", -1),)),
-    OpRow(
+    OnnxRow("Softmax", 13, _softmax, (Attribute("axis", -1),)),
+    OnnxRow(
         "LayerNormalization",
         17,
         _layer_norm,
         (Attribute("axis", -1), Attribute("epsilon", 1e-5, "float"), Attribute("stash_type", 1, allowed=(1,))),
         inputs=3,
     ),
-    OpRow("ReduceSum", 13, _reduce("row_sum"), (*_KEEP, _NOOP), inputs=2),
+    OnnxRow("ReduceSum", 13, _reduce("row_sum"), (*_KEEP, _NOOP), inputs=2),
     *(
-        OpRow(op, since, lower, (*_KEEP, attribute), inputs, until)
+        OnnxRow(op, since, lower, (*_KEEP, attribute), inputs, until)
         for op, lower in (
             ("ReduceMean", _reduce("row_sum", mean=True)),
             ("ReduceMax", _reduce("row_max")),
@@ -298,8 +301,8 @@ ROWS: tuple[OpRow, ...] = (
             (18, LATEST, 2, _NOOP),
         )
     ),
-    OpRow("DynamicQuantizeLinear", 11, _dynamic_quantize),
-    OpRow(
+    OnnxRow("DynamicQuantizeLinear", 11, _dynamic_quantize),
+    OnnxRow(
         "DequantizeLinear",
         10,
         _dequantize,
@@ -310,8 +313,8 @@ ROWS: tuple[OpRow, ...] = (
         ),
         inputs=3,
     ),
-    OpRow("Identity", 1, _identity),
-    OpRow(
+    OnnxRow("Identity", 1, _identity),
+    OnnxRow(
         "Constant",
         1,
         _constant,

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from samebits import dtypes
-from samebits.onnx.row import MANY, Attribute, Call, OpRow, Unsupported
+from samebits.onnx.row import MANY, Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.program import dim
 from samebits.program.compute import broadcast_shapes
-from samebits.program.dim import Shape, Size
+from samebits.program.dim import Size, SymbolicShape
 from samebits.program.graph import Array
-from samebits.program.moves import Concat, Fill, Gather, GatherND, Range
+from samebits.program.moves import AxisGather, Concat, Fill, GatherND, Range
 
 __all__ = ["ROWS"]
 
@@ -24,12 +24,12 @@ __all__ = ["ROWS"]
 _LONGEST = 1 << 24
 
 
-def _shape(call: Call) -> Sequence[str]:
+def _shape(call: NodeCall) -> Sequence[str]:
     shape = call.fact(0).shape
     return (call.b.dims(shape[slice(call.attributes["start"], call.attributes["end"])]),)
 
 
-def _reshape(call: Call) -> Sequence[str]:
+def _reshape(call: NodeCall) -> Sequence[str]:
     shape, target = call.fact(0).shape, list(call.integers(1))
     if not call.attributes["allowzero"]:
         if any(size == 0 and i >= len(shape) for i, size in enumerate(target)):
@@ -51,7 +51,7 @@ def _reshape(call: Call) -> Sequence[str]:
     return (call.b.reshape(call[0], tuple(target)),)
 
 
-def _transpose(call: Call) -> Sequence[str]:
+def _transpose(call: NodeCall) -> Sequence[str]:
     rank = call.fact(0).rank
     order = tuple(reversed(range(rank))) if call.attributes["perm"] is None else call.attributes["perm"]
     if sorted(order) != list(range(rank)):
@@ -59,7 +59,7 @@ def _transpose(call: Call) -> Sequence[str]:
     return (call.b.transpose(call[0], order),)
 
 
-def _flatten(call: Call) -> Sequence[str]:
+def _flatten(call: NodeCall) -> Sequence[str]:
     shape, axis = call.fact(0).shape, call.attributes["axis"]
     if not -len(shape) <= axis <= len(shape):
         raise Unsupported(f"axis {axis} is outside a rank of {len(shape)}")
@@ -67,7 +67,7 @@ def _flatten(call: Call) -> Sequence[str]:
     return (call.b.reshape(call[0], (dim.product(shape[:axis]), dim.product(shape[axis:]))),)
 
 
-def _squeeze(call: Call) -> Sequence[str]:
+def _squeeze(call: NodeCall) -> Sequence[str]:
     shape = call.fact(0).shape
     if call.optional(1) is None:
         axes = {i for i, size in enumerate(shape) if size == 1}
@@ -81,23 +81,23 @@ def _squeeze(call: Call) -> Sequence[str]:
     return (call.b.reshape(call[0], tuple(size for i, size in enumerate(shape) if i not in axes)),)
 
 
-def _unsqueeze(call: Call) -> Sequence[str]:
+def _unsqueeze(call: NodeCall) -> Sequence[str]:
     given, shape = call.numbers(1), list(call.fact(0).shape)
     for axis in sorted(call.axes(given, len(shape) + len(given))):
         shape.insert(axis, 1)
     return (call.b.reshape(call[0], tuple(shape)),)
 
 
-def _expand(call: Call) -> Sequence[str]:
+def _expand(call: NodeCall) -> Sequence[str]:
     return (call.b.expand(call[0], broadcast_shapes([call.fact(0).shape, call.integers(1)])),)
 
 
-def _concat(call: Call) -> Sequence[str]:
+def _concat(call: NodeCall) -> Sequence[str]:
     operands = [call[i] for i in range(max(1, len(call.inputs)))]
     return call.b.add("concat", operands, Concat(call.axis()))
 
 
-def _slice(call: Call) -> Sequence[str]:
+def _slice(call: NodeCall) -> Sequence[str]:
     shape = call.fact(0).shape
     starts, ends = call.integers(1), call.integers(2)
     axes = call.axes(range(len(starts)) if call.optional(3) is None else call.numbers(3), len(shape))
@@ -140,23 +140,23 @@ def _clamped(place: Size, extent: Size) -> Size:
     return extent if isinstance(place, int) and place >= 2**31 - 1 else dim.minimum(place, extent)
 
 
-def _gather(call: Call) -> Sequence[str]:
+def _gather(call: NodeCall) -> Sequence[str]:
     axis = call.axis()
-    return call.b.add("gather", (call[0], _indices(call, 1)), Gather(axis))
+    return call.b.add("gather", (call[0], _indices(call, 1)), AxisGather(axis))
 
 
-def _indices(call: Call, index: int) -> str:
+def _indices(call: NodeCall, index: int) -> str:
     fact = call.fact(index)
     if fact.dtype not in (dtypes.int32, dtypes.int64):
         raise Unsupported(f"indices are {fact.dtype.name}, must be int32 or int64")
     return call[index] if fact.dtype is dtypes.int64 else call.b.apply("cast", call[index], cast_to=dtypes.int64)
 
 
-def _gather_nd(call: Call) -> Sequence[str]:
+def _gather_nd(call: NodeCall) -> Sequence[str]:
     return call.b.add("gather_nd", (call[0], _indices(call, 1)), GatherND())
 
 
-def _range(call: Call) -> Sequence[str]:
+def _range(call: NodeCall) -> Sequence[str]:
     if call.fact(0).dtype is not dtypes.int64:
         return (call.b.constant(_numbered(*[call.array(i) for i in range(3)])),)
     start, limit, step = call.integer(0), call.integer(1), call.integer(2)
@@ -179,28 +179,28 @@ def _numbered(*bounds: Array) -> Array:
     return made
 
 
-def _constant_of_shape(call: Call) -> Sequence[str]:
+def _constant_of_shape(call: NodeCall) -> Sequence[str]:
     value = call.attributes["value"]
     array = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(-1)
     if array.size != 1:
         raise Unsupported(f"attribute 'value' has {array.size} elements, not one")
     code = int(array[:1].view(f"u{array.itemsize}")[0])
-    shape: Shape = call.integers(0)
+    shape: SymbolicShape = call.integers(0)
     return call.b.add("fill", (), Fill(shape, code, dtypes.of(array.dtype)))
 
 
-ROWS: tuple[OpRow, ...] = (
-    OpRow("Shape", 1, _shape, (Attribute("start", 0, since=15), Attribute("end", None, since=15))),
-    OpRow("Reshape", 5, _reshape, (Attribute("allowzero", 0, allowed=(0, 1), since=14),), 2),
-    OpRow("Transpose", 1, _transpose, (Attribute("perm", None, "ints"),)),
-    OpRow("Flatten", 9, _flatten, (Attribute("axis", 1),)),
-    OpRow("Squeeze", 13, _squeeze, inputs=2),
-    OpRow("Unsqueeze", 13, _unsqueeze, inputs=2),
-    OpRow("Expand", 8, _expand, inputs=2),
-    OpRow("Concat", 4, _concat, (Attribute("axis"),), MANY),
-    OpRow("Slice", 10, _slice, inputs=5),
-    OpRow("Gather", 1, _gather, (Attribute("axis", 0),), 2),
-    OpRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, allowed=(0,), since=12),), 2),
-    OpRow("Range", 11, _range, inputs=3),
-    OpRow("ConstantOfShape", 9, _constant_of_shape, (Attribute("value", None, "tensor"),)),
+ROWS: tuple[OnnxRow, ...] = (
+    OnnxRow("SymbolicShape", 1, _shape, (Attribute("start", 0, since=15), Attribute("end", None, since=15))),
+    OnnxRow("Reshape", 5, _reshape, (Attribute("allowzero", 0, allowed=(0, 1), since=14),), 2),
+    OnnxRow("Transpose", 1, _transpose, (Attribute("perm", None, "ints"),)),
+    OnnxRow("Flatten", 9, _flatten, (Attribute("axis", 1),)),
+    OnnxRow("Squeeze", 13, _squeeze, inputs=2),
+    OnnxRow("Unsqueeze", 13, _unsqueeze, inputs=2),
+    OnnxRow("Expand", 8, _expand, inputs=2),
+    OnnxRow("Concat", 4, _concat, (Attribute("axis"),), MANY),
+    OnnxRow("Slice", 10, _slice, inputs=5),
+    OnnxRow("AxisGather", 1, _gather, (Attribute("axis", 0),), 2),
+    OnnxRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, allowed=(0,), since=12),), 2),
+    OnnxRow("Range", 11, _range, inputs=3),
+    OnnxRow("ConstantOfShape", 9, _constant_of_shape, (Attribute("value", None, "tensor"),)),
 )

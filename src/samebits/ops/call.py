@@ -28,11 +28,11 @@ from samebits.errors import (
     shown,
 )
 from samebits.kernels.plan import SMALL
-from samebits.kinds import Kind, kind_of, to_kind
+from samebits.kinds import ArrayKind, kind_of, to_kind
 from samebits.layout import Shape
 from samebits.native.table import MAX_THREADS
 from samebits.ops import memo
-from samebits.ops.memo import Memo, Prepared, Signature, Target
+from samebits.ops.memo import Memo, Prepared, RememberedCall, Signature
 from samebits.tensor import Tensor
 
 # What a number must be that no float64 is near.
@@ -46,7 +46,7 @@ class Call:
 
     def __init__(self, name: str, first: object, threads: int | None = None) -> None:
         self.name = name
-        self.kind: Kind = kind_of(first)
+        self.kind: ArrayKind = kind_of(first)
         self.isa: Isa = isas.current()
         self.threads = check_threads(name, threads)
         self._signature, memo.asked.signature = memo.asked.signature, None
@@ -196,7 +196,7 @@ class Call:
         target = None
         if out is not None:
             number = position[id(out)]
-            target = Target(number, spans.pop(number), tuple(spans.items()))
+            target = RememberedCall(number, spans.pop(number), tuple(spans.items()))
         maker, constants = memo.maker(self.kind, result), tuple(self._constants)
         memo.keep(signature, Memo(self.isa, prepared, tuple(places), constants, maker, unit - 1, target))
 

@@ -26,7 +26,7 @@ SCALES = (dtypes.float32, *(row for row in dtypes.ROWS if row.is_float and row.w
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BlockShare:
     """What blocks of b share: as it was given, as values [..., blocks, N], and how long a block is along K."""
 
     given: Tensor
@@ -37,7 +37,7 @@ class Block:
 def taken(
     call: Call, names: Names, scale: Any, zero_point: Any, group: int | None, a: DType, b: Matrix | Panels, rank: int,
     k: int,
-) -> tuple[Block | None, Block | None]:  # fmt: skip
+) -> tuple[BlockShare | None, BlockShare | None]:  # fmt: skip
     """What belongs to blocks: scales, and zero points.
 
     A zero point of weights (integers b beside floats a, or in scaled blocks) always does: one block may be all of K.
@@ -45,7 +45,7 @@ def taken(
     Args:    rank: that of b as it was given.
     Raises:  DTypeError, OptionError, ShapeError (the size is not known or does not fit), PlanError.
     """
-    found = list[Block | None]()
+    found = list[BlockShare | None]()
     for name, value in ((names.b_scale, scale), (names.b_zero_point, zero_point)):
         found.append(None)
         if value is None or isinstance(value, numbers.Real):
@@ -54,7 +54,7 @@ def taken(
         if x.ndim == rank > 1:
             x = x if value is zero_point else call.operand(name, value, *SCALES)
             values = x.T if names.turned else x
-            found[-1] = Block(x, values, _size(call, name, values.shape[-2], k, group, names))
+            found[-1] = BlockShare(x, values, _size(call, name, values.shape[-2], k, group, names))
     of_scales, of_zeros = found
     if group is not None and not (of_scales or of_zeros):
         lying = f"[N, K / {names.b_group}]" if names.turned else f"[..., K / {names.b_group}, N]"
@@ -67,9 +67,9 @@ def taken(
             raise OptionError(call.name, name, "", "given beside packed weights", "left out", remedy)
         x = integers(call, name, zero_point, b.dtype, dtypes.int8 if b.dtype.kind == "int" else dtypes.uint8)
         if of_zeros:
-            of_zeros = Block(x, x.T if names.turned else x, of_zeros.size)
+            of_zeros = BlockShare(x, x.T if names.turned else x, of_zeros.size)
         else:
-            of_zeros = Block(x, x.unsqueeze(x.ndim - 1) if x.ndim else x.reshape((1, 1)), max(k, 1))
+            of_zeros = BlockShare(x, x.unsqueeze(x.ndim - 1) if x.ndim else x.reshape((1, 1)), max(k, 1))
     return of_scales, of_zeros
 
 
@@ -96,7 +96,7 @@ def _size(call: Call, name: str, blocks: int, k: int, group: int | None, names: 
     return int(group)
 
 
-def per_block(call: Call, names: Names, name: str, x: Block, batch: tuple[int, ...], n: int) -> PerBlock:
+def per_block(call: Call, names: Names, name: str, x: BlockShare, batch: tuple[int, ...], n: int) -> PerBlock:
     """What blocks of b[batch..., K, n] share.
 
     Raises:  ShapeError if it has another shape.

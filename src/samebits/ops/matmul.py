@@ -25,8 +25,6 @@ from samebits.ops.operands import A_FACTOR, FACTORS, in_bytes, matrix, operand
 from samebits.ops.product import Product
 from samebits.tensor import Tensor
 
-_Shape = tuple[int, ...]
-
 
 @remembered
 def matmul(

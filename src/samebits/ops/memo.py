@@ -22,7 +22,7 @@ from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.kernels.gemm import PackedMatrix
 from samebits.kernels.plan import Plan
-from samebits.kinds import Kind
+from samebits.kinds import ArrayKind
 from samebits.layout import Layout, Shape
 from samebits.memory import CPU, address_of, allocate
 from samebits.memory.pages import MAPPED
@@ -64,7 +64,7 @@ class Signature(NamedTuple):
         return now is not None and now[0] == self.key
 
 
-class Target(NamedTuple):
+class RememberedCall(NamedTuple):
     """The array given as `out`: its number among the arrays, the bytes from its address that it spans, and those of
     the other arrays."""
 
@@ -106,7 +106,7 @@ class Memo(NamedTuple):
     constants: tuple[Tensor, ...]
     maker: Maker
     misaligned: int
-    target: Target | None
+    target: RememberedCall | None
 
     def fits(self, addresses: list[int]) -> bool:
         """Whether arrays of the same signature that lie at these addresses may be taken as they are."""
@@ -159,7 +159,7 @@ def keep(signature: Signature, memo: Memo) -> None:
     _memos[signature.key] = memo
 
 
-def maker(kind: Kind, result: Tensor) -> Maker:
+def maker(kind: ArrayKind, result: Tensor) -> Maker:
     """What makes an array like a call's first result, of a dtype that NumPy has."""
     if kind == "numpy":
         return Maker(_reused if result.nbytes >= MAPPED else np.empty, result.shape, result.dtype.numpy)

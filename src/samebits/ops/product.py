@@ -30,13 +30,12 @@ from samebits.kernels.gemm.contraction import (
     fused,
     requantized,
 )
+from samebits.layout import Shape
 from samebits.ops import elementwise, groups
 from samebits.ops.call import Call, rounded
 from samebits.ops.names import MATMUL, Names
 from samebits.ops.operands import check_shape, dense, in_bytes, matrix, operand
 from samebits.tensor import Tensor
-
-_Shape = tuple[int, ...]
 
 
 class Product:
@@ -45,7 +44,7 @@ class Product:
     contraction: Contraction
     out: Tensor | None
     result: DType
-    seen: _Shape
+    seen: Shape
 
     def __init__(
         self, call: Call, a: Any, b: Any, spec: Spec = SB1, a_dtype: Any = None, names: Names = MATMUL
@@ -353,7 +352,7 @@ _RESULTS: dict[DType, tuple[DType, ...]] = {
 _ADDED: dict[DType, tuple[DType, ...]] = {dtypes.float32: _HALVES, dtypes.float64: (dtypes.float64,)}
 
 
-def _batch(call: Call, names: Names, x: _Shape, y: _Shape) -> _Shape:
+def _batch(call: Call, names: Names, x: Shape, y: Shape) -> Shape:
     """The batch dimensions of the product."""
     if x == y:
         return x

@@ -11,23 +11,22 @@ from samebits.codegen.isa import Isa
 from samebits.errors import LayoutError, ShapeError
 from samebits.kernels import composites, reduce
 from samebits.kernels.expression import Chain, Expression
-from samebits.layout import Layout
+from samebits.layout import Layout, Shape
 from samebits.ops.call import Call
 from samebits.ops.memo import Prepared, remembered
 from samebits.shapes import check_index
 from samebits.tensor import Tensor
 
-_Shape = tuple[int, ...]
 _Axis = int | Sequence[int] | None
 
 
 @functools.lru_cache(maxsize=4096)
-def _prepared(expression: Expression, layouts: tuple[Layout, ...], axes: _Shape, isa: Isa, threads: int) -> Prepared:
+def _prepared(expression: Expression, layouts: tuple[Layout, ...], axes: Shape, isa: Isa, threads: int) -> Prepared:
     n, walked = len(expression.inputs), tuple((x.shape, x.strides) for x in layouts)
     return Prepared(reduce.plan(expression, walked[:n], walked[n:], axes, isa, threads))
 
 
-def _run(call: Call, expression: Expression, operands: Sequence[Tensor], made: Tensor, axes: _Shape) -> None:
+def _run(call: Call, expression: Expression, operands: Sequence[Tensor], made: Tensor, axes: Shape) -> None:
     rank = operands[0].ndim
     whole = [x if x.ndim == rank else _widened(x, rank) for x in (*operands, made)]
     threads = call.sized(operands[0].size, "elements")
@@ -43,7 +42,7 @@ def _widened(x: Tensor, rank: int) -> Tensor:
     return x
 
 
-def _axes(call: Call, axis: _Axis, rank: int) -> _Shape:
+def _axes(call: Call, axis: _Axis, rank: int) -> Shape:
     """The axes asked for, counted from the front, ascending; all of them for None."""
     if axis is None:
         return tuple(range(rank))

@@ -1,8 +1,8 @@
 """Making a program node by node; every value is typed as it is added.
 
-Shape arithmetic folds on the way: a node whose integers are known (`integers`) becomes `dims`, a node of small
+SymbolicShape arithmetic folds on the way: a node whose integers are known (`integers`) becomes `dims`, a node of small
 constants becomes a constant. Values get numbers for names (`%7`) until `build`, which gives them the model's. Start at
-`Builder`.
+`ProgramBuilder`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.kernels.expression import Expression
 from samebits.program import compose, integers, registry
-from samebits.program.compute import Map, Product, Rows
-from samebits.program.dim import Shape, Size
+from samebits.program.compute import Map, MatrixProduct, RowWise
+from samebits.program.dim import Size, SymbolicShape
 from samebits.program.fact import Fact, check_extents, dense
 from samebits.program.graph import Array, Node, Program
 from samebits.program.moves import Dims
 from samebits.program.views import Expand, Reshape, Slice, Transpose
 
-__all__ = ["Builder"]
+__all__ = ["ProgramBuilder"]
 
 # Constants of at most this many elements fold as they are added; larger ones wait for the transform.
 _SMALL = 1024
 
 
-class Builder:
+class ProgramBuilder:
     """A program under construction.
 
     Attributes:
@@ -44,11 +44,11 @@ class Builder:
         self._nodes: list[Node] = []
         self._constants: dict[str, Array] = {}
         self._inputs: list[str] = []
-        self._known: dict[str, Shape] = {}
+        self._known: dict[str, SymbolicShape] = {}
         self._fresh: set[str] = set()
 
     # -- values that no node makes ------------------------------------------------------------------------------
-    def input(self, name: str, dtype: DType, shape: Shape) -> str:
+    def input(self, name: str, dtype: DType, shape: SymbolicShape) -> str:
         """A value that the caller gives; its name, like that of a constant, must be new."""
         self.facts[name] = dense(dtype, shape)
         self._inputs.append(name)
@@ -70,7 +70,7 @@ class Builder:
         """A known scalar, rounded once to `dtype`."""
         return self.constant(np.array(value).astype(dtype.numpy))
 
-    def integers(self, name: str) -> Shape | None:
+    def integers(self, name: str) -> SymbolicShape | None:
         """The integers of a value of rank 0 or 1 if they are known, symbols allowed."""
         return self._known.get(name)
 
@@ -106,7 +106,7 @@ class Builder:
             self._known[outputs[0]] = known
         return outputs
 
-    def dims(self, sizes: Shape, scalar: bool = False) -> str:
+    def dims(self, sizes: SymbolicShape, scalar: bool = False) -> str:
         """Known integers as an int64 value."""
         if all(isinstance(size, int) for size in sizes):
             array = np.array(sizes, np.int64)
@@ -126,13 +126,13 @@ class Builder:
 
     def rows(self, expression: Expression, *inputs: str, axes: tuple[int, ...] = (-1,)) -> tuple[str, ...]:
         """An expression with reductions along some axes, counted from the end."""
-        return self.add("rows", inputs, Rows(expression, axes))
+        return self.add("rows", inputs, RowWise(expression, axes))
 
     def contract(self, a: str, b: str) -> str:
         """The product of two values of rank 2 or more."""
-        return self.add("contract", (a, b), Product())[0]
+        return self.add("contract", (a, b), MatrixProduct())[0]
 
-    def reshape(self, x: str, shape: Shape) -> str:
+    def reshape(self, x: str, shape: SymbolicShape) -> str:
         """x under another shape; x itself if it has that shape."""
         return x if self.facts[x].shape == shape else self.add("reshape", (x,), Reshape(shape))[0]
 
@@ -141,7 +141,7 @@ class Builder:
         order = tuple(order)
         return x if order == tuple(range(len(order))) else self.add("transpose", (x,), Transpose(order))[0]
 
-    def slice(self, x: str, starts: Shape, counts: Shape, steps: tuple[int, ...]) -> str:
+    def slice(self, x: str, starts: SymbolicShape, counts: SymbolicShape, steps: tuple[int, ...]) -> str:
         """A part of x."""
         return self.add("slice", (x,), Slice(starts, counts, steps))[0]
 
@@ -150,7 +150,7 @@ class Builder:
         shape = tuple(shape)
         return x if self.facts[x].shape == shape else self.add("expand", (x,), Expand(shape))[0]
 
-    def fitted(self, x: str, shape: Shape) -> str:
+    def fitted(self, x: str, shape: SymbolicShape) -> str:
         """x as an operand that does not make `shape` larger: x itself where that is certain, else expanded to it.
 
         Raises:  ShapeError if it does not broadcast to it. Where symbols are left, binding them raises it.

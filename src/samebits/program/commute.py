@@ -13,7 +13,7 @@ from samebits.program import registry
 from samebits.program.compute import Map
 from samebits.program.fact import Fact, dense
 from samebits.program.graph import Node, Program
-from samebits.program.moves import Gather
+from samebits.program.moves import AxisGather
 
 __all__ = ["gather_first", "map_before_view"]
 
@@ -77,9 +77,9 @@ def gather_first(program: Program) -> Program:
     facts = dict(program.facts)
     nodes: list[Node] = []
     for node in program.nodes:
-        table = program.producers.get(node.inputs[0]) if isinstance(node.description, Gather) else None
+        table = program.producers.get(node.inputs[0]) if isinstance(node.description, AxisGather) else None
         # A scalar index takes an axis away, which operands of one row would bring back.
-        wanted = table is not None and node.description == Gather(0) and program.facts[node.inputs[1]].rank > 0
+        wanted = table is not None and node.description == AxisGather(0) and program.facts[node.inputs[1]].rank > 0
         chain = _table_chain(program, table) if wanted else []
         if not chain:
             nodes.append(node)
@@ -126,7 +126,7 @@ def _gathered(facts: dict[str, Fact], chain: list[Node], gather: Node) -> list[N
                 continue
             known[name] = _fresh(facts, f"{name}[{gather.outputs[0]}]")
             facts[known[name]] = dense(fact.dtype, (*facts[indices].shape, *fact.shape[1:]))
-            nodes.append(Node("gather", (name, indices), (known[name],), Gather(0), gather.origin))
+            nodes.append(Node("gather", (name, indices), (known[name],), AxisGather(0), gather.origin))
         last = node is chain[-1]
         output = gather.outputs[0] if last else _fresh(facts, f"{node.outputs[0]}[{gather.outputs[0]}]")
         known[node.outputs[0]] = output

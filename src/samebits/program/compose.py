@@ -39,7 +39,7 @@ def join(first: Applied, second: Applied, keep: Collection[str]) -> Applied:
     The inputs of `first` come first and keep their places; a value that is read twice becomes one input.
     """
     chain = Chain()
-    known: dict[str, kernel_expression.Value] = {}
+    known: dict[str, kernel_expression.ExpressionValue] = {}
     names: list[str] = []
     for applied in (first, second):
         dtypes = dict(zip(applied.inputs, applied.expression.inputs, strict=True))

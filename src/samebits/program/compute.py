@@ -16,13 +16,13 @@ from samebits.errors import DTypeError, PlanError, ShapeError
 from samebits.kernels import values
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.program import compose, dim, lower_compute
-from samebits.program.dim import Shape, Size
+from samebits.program.dim import Size, SymbolicShape
 from samebits.program.fact import Fact, dense
 from samebits.program.graph import Array
 from samebits.program.primitive import Primitive
 from samebits.program.views import text
 
-__all__ = ["ROWS", "Map", "Product", "Rows", "broadcast_shapes", "varying"]
+__all__ = ["ROWS", "Map", "MatrixProduct", "RowWise", "broadcast_shapes", "varying"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Map:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowWise:
     """With reductions along `axes`, which count from the end; an output that is one value a row has extent 1 there."""
 
     expression: Expression
@@ -47,7 +47,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class MatrixProduct:
     """Matrix product over the last axis of the first operand and the last but one of the second (section 2).
 
     The epilogue's input 0 is the product; further operands broadcast to it. None is the product itself.
@@ -59,7 +59,7 @@ class Product:
         return "product" if self.epilogue is None else compose.text(self.epilogue)
 
 
-def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
+def broadcast_shapes(shapes: Sequence[SymbolicShape]) -> SymbolicShape:
     """The shape that all of them broadcast to, aligned at the last axis.
 
     Raises:  ShapeError if two extents do not fit.
@@ -92,7 +92,7 @@ def _infer_map(description: Map, names: Sequence[str], facts: Sequence[Fact]) ->
     return tuple(dense(expression.dtype(output), shape) for output in expression.outputs)
 
 
-def row_extents(shapes: Sequence[Shape], axes: Sequence[int]) -> tuple[Shape, list[bool]]:
+def row_extents(shapes: Sequence[SymbolicShape], axes: Sequence[int]) -> tuple[SymbolicShape, list[bool]]:
     """The shape that the operands of a row expression share, and which of them vary along the reduced axes.
 
     Raises:  ShapeError if the shape has no such axes.
@@ -104,7 +104,7 @@ def row_extents(shapes: Sequence[Shape], axes: Sequence[int]) -> tuple[Shape, li
     return shape, [whole or any(-axis <= len(s) and s[axis] != 1 for axis in axes) for s in shapes]
 
 
-def _row_shapes(description: Rows, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
+def _row_shapes(description: RowWise, shapes: Sequence[SymbolicShape]) -> tuple[SymbolicShape, ...]:
     """The shape of each output."""
     expression = description.expression
     shape, along = row_extents(shapes, description.axes)
@@ -114,14 +114,14 @@ def _row_shapes(description: Rows, shapes: Sequence[Shape]) -> tuple[Shape, ...]
     return tuple(shape if varies[output] else row for output in expression.outputs)
 
 
-def _infer_rows(description: Rows, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+def _infer_rows(description: RowWise, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
     expression = description.expression
     _check_dtypes("rows", expression.inputs, facts)
     shapes = _row_shapes(description, [fact.shape for fact in facts])
     return tuple(dense(expression.dtype(output), s) for output, s in zip(expression.outputs, shapes, strict=True))
 
 
-def _infer_product(description: Product, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+def _infer_product(description: MatrixProduct, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
     a, b, *extras = facts
     epilogue = description.epilogue
     _check_dtypes("matmul", (float32, float32), (a, b))
@@ -145,7 +145,7 @@ def _map_reference(description: Map, arrays: Sequence[Array]) -> tuple[Array, ..
     return tuple(np.broadcast_to(y, shape) for y in values.reference(description.expression, arrays))
 
 
-def _rows_reference(description: Rows, arrays: Sequence[Array]) -> tuple[Array, ...]:
+def _rows_reference(description: RowWise, arrays: Sequence[Array]) -> tuple[Array, ...]:
     from samebits.kernels.reduce import reference
 
     made = _row_shapes(description, [x.shape for x in arrays])
@@ -163,7 +163,7 @@ def _rows_reference(description: Rows, arrays: Sequence[Array]) -> tuple[Array, 
     return tuple(reference(description.expression, *whole, axes=tuple(axis + rank for axis in description.axes)))
 
 
-def _product_reference(description: Product, arrays: Sequence[Array]) -> tuple[Array, ...]:
+def _product_reference(description: MatrixProduct, arrays: Sequence[Array]) -> tuple[Array, ...]:
     from samebits.kernels.gemm.reference import reference
 
     a, b, *extras = arrays

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from samebits.kernels.expression import Chain, Expression
-from samebits.program.compute import Map, Rows
+from samebits.program.compute import Map, RowWise
 from samebits.program.graph import Node, Program
 
 __all__ = ["merge_equal", "remove_dead"]
@@ -31,7 +31,7 @@ def remove_dead(program: Program) -> Program:
 def _narrowed(node: Node, needed: set[str]) -> Node:
     """The node with the needed outputs alone; inputs stay, because they decide its shape."""
     description = node.description
-    if all(name in needed for name in node.outputs) or not isinstance(description, Map | Rows):
+    if all(name in needed for name in node.outputs) or not isinstance(description, Map | RowWise):
         return node
     places = [place for place, name in enumerate(node.outputs) if name in needed]
     expression = _selected(description.expression, places)

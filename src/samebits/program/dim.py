@@ -17,8 +17,8 @@ from samebits.errors import ShapeError
 
 __all__ = [
     "Dim",
-    "Shape",
     "Size",
+    "SymbolicShape",
     "bind",
     "bind_shape",
     "broadcast",
@@ -43,7 +43,7 @@ class _Symbol:
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _SizeCall:
     """An operation on sizes that is no polynomial."""
 
     operation: str
@@ -56,7 +56,7 @@ class _Call:
 # No model's shapes come near; without a limit a few multiplications fill the memory.
 _MOST_TERMS = 1024
 
-_Atom = _Symbol | _Call
+_Atom = _Symbol | _SizeCall
 _Monomial = tuple[_Atom, ...]
 
 
@@ -108,7 +108,7 @@ class Dim:
 
 
 Size = int | Dim
-Shape = tuple[Size, ...]
+SymbolicShape = tuple[Size, ...]
 
 
 def symbol(name: str) -> Dim:
@@ -160,7 +160,7 @@ def _is_capped(size: Size, other: Size) -> bool:
     if not isinstance(size, Dim) or len(size.terms) != 1:
         return False
     (atoms, coefficient) = size.terms[0]
-    if len(atoms) != 1 or coefficient != 1 or not isinstance(atoms[0], _Call) or atoms[0].operation != "min":
+    if len(atoms) != 1 or coefficient != 1 or not isinstance(atoms[0], _SizeCall) or atoms[0].operation != "min":
         return False
     arguments = atoms[0].arguments
     return other in arguments and any(isinstance(cap, int) and cap >= 2 for cap in arguments)
@@ -175,7 +175,7 @@ def is_never_negative(size: Size) -> bool:
     )
 
 
-def _is_never_negative(call: _Call) -> bool:
+def _is_never_negative(call: _SizeCall) -> bool:
     known = [is_never_negative(argument) for argument in call.arguments]
     return any(known) if call.operation == "max" else all(known)
 
@@ -214,7 +214,7 @@ def bind(size: Size, values: Mapping[str, int]) -> int:
     return total
 
 
-def bind_shape(shape: Shape, values: Mapping[str, int]) -> tuple[int, ...]:
+def bind_shape(shape: SymbolicShape, values: Mapping[str, int]) -> tuple[int, ...]:
     """Every size of a shape as a number.
 
     Raises:  as `bind`.
@@ -252,7 +252,7 @@ def _call(operation: str, x: Size, y: Size) -> Size:
     if isinstance(x, int) and isinstance(y, int):
         return _NUMERIC[operation](x, y)
     arguments = (x, y) if operation == "floordiv" else tuple(sorted((x, y), key=str))
-    return Dim((((_Call(operation, arguments),), 1),))
+    return Dim((((_SizeCall(operation, arguments),), 1),))
 
 
 def _terms(size: Size) -> tuple[tuple[_Monomial, int], ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from samebits.dtypes import DType
 from samebits.errors import ShapeError
 from samebits.program import dim
-from samebits.program.dim import Shape
+from samebits.program.dim import SymbolicShape
 
 __all__ = ["Fact", "check_extents", "dense"]
 
@@ -31,7 +31,7 @@ class Fact:
     """
 
     dtype: DType
-    shape: Shape
+    shape: SymbolicShape
     stride_order: tuple[int, ...]
     contiguity: tuple[bool, ...]
     device: str = "cpu"

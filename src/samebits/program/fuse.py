@@ -14,7 +14,7 @@ from dataclasses import replace
 from samebits import dtypes
 from samebits.program import registry
 from samebits.program.compose import Applied, join
-from samebits.program.compute import Map, Product, Rows
+from samebits.program.compute import Map, MatrixProduct, RowWise
 from samebits.program.fold import static_values
 from samebits.program.graph import Node, Program
 
@@ -95,7 +95,9 @@ def _fuse(program: Program, first: str, second: str, joined: Callable[[Program, 
 def _size(node: Node) -> int:
     """How many nodes its expression has."""
     description = node.description
-    expression = description.epilogue if isinstance(description, Product) else getattr(description, "expression", None)
+    expression = (
+        description.epilogue if isinstance(description, MatrixProduct) else getattr(description, "expression", None)
+    )
     return len(expression.nodes) if expression is not None else 0
 
 
@@ -120,16 +122,16 @@ def _joined_maps(program: Program, first: Node, second: Node) -> Node | None:
 
 
 def _joined_rows(program: Program, first: Node, second: Node) -> Node | None:
-    description = first.description if isinstance(first.description, Rows) else second.description
-    assert isinstance(description, Rows)  # one of the two is, by primitive
+    description = first.description if isinstance(first.description, RowWise) else second.description
+    assert isinstance(description, RowWise)  # one of the two is, by primitive
     shapes = {program.facts[name].shape for name in (*first.outputs, *second.outputs)}
-    if isinstance(first.description, Rows) and len(shapes) != 1:
+    if isinstance(first.description, RowWise) and len(shapes) != 1:
         return None
     if isinstance(first.description, Map) and not _is_whole(program, first, second):
         return None
     expressions = []
     for node in (first, second):
-        assert isinstance(node.description, Map | Rows)  # as above
+        assert isinstance(node.description, Map | RowWise)  # as above
         expressions.append(Applied(node.description.expression, node.inputs, node.outputs))
     both = join(expressions[0], expressions[1], keep=())
     return Node(
@@ -153,7 +155,7 @@ def _broadcasts_into(program: Program, name: str, shape: tuple[object, ...]) -> 
 
 
 def _joined_product(program: Program, first: Node, second: Node) -> Node | None:
-    assert isinstance(first.description, Product) and isinstance(second.description, Map)  # as above
+    assert isinstance(first.description, MatrixProduct) and isinstance(second.description, Map)  # as above
     expression = second.description.expression
     if len(second.outputs) != 1 or program.facts[second.outputs[0]].shape != program.facts[first.outputs[0]].shape:
         return None
@@ -172,7 +174,7 @@ def _joined_product(program: Program, first: Node, second: Node) -> Node | None:
             keep=(),
         )
     inputs = (*first.inputs[:2], *both.inputs[1:])
-    return Node("contract", inputs, both.outputs, Product(both.expression), _origin(first, second))
+    return Node("contract", inputs, both.outputs, MatrixProduct(both.expression), _origin(first, second))
 
 
 def _reordered(applied: Applied, inputs: tuple[str, ...]) -> Applied:

@@ -12,8 +12,8 @@ from typing import Any
 from samebits.kernels.expression import Expression, constant_value
 from samebits.program import dim
 from samebits.program.compute import Map
-from samebits.program.dim import Shape, Size
-from samebits.program.moves import Concat, Dims, Gather
+from samebits.program.dim import Size, SymbolicShape
+from samebits.program.moves import AxisGather, Concat, Dims
 from samebits.program.views import Slice
 
 __all__ = ["LIMIT", "propagate"]
@@ -56,7 +56,9 @@ _RULES: dict[str, Callable[..., Any]] = {
 }
 
 
-def propagate(primitive: str, description: object, operands: Sequence[Shape | None], rank: int) -> Shape | None:
+def propagate(
+    primitive: str, description: object, operands: Sequence[SymbolicShape | None], rank: int
+) -> SymbolicShape | None:
     """The integers of a node's only output (of the given rank), or None if they are not known."""
     if isinstance(description, Dims):
         return description.sizes
@@ -69,21 +71,21 @@ def propagate(primitive: str, description: object, operands: Sequence[Shape | No
         return tuple(size for operand in known for size in operand)
     if isinstance(description, Slice):
         return _slice(description, known[0]) if rank else known[0]
-    if isinstance(description, Gather):
+    if isinstance(description, AxisGather):
         return _gather(known[0], known[1])
     if isinstance(description, Map) and len(description.expression.outputs) == 1:
         return _map(description.expression, known)
     return None
 
 
-def _slice(description: Slice, sizes: Shape) -> Shape | None:
+def _slice(description: Slice, sizes: SymbolicShape) -> SymbolicShape | None:
     (start,), (count,), (step,) = description.starts, description.counts, description.steps
     if not isinstance(start, int) or not isinstance(count, int):
         return None
     return tuple(sizes[start + i * step] for i in range(count))
 
 
-def _gather(sizes: Shape, indices: Shape) -> Shape | None:
+def _gather(sizes: SymbolicShape, indices: SymbolicShape) -> SymbolicShape | None:
     picked = []
     for index in indices:
         if not isinstance(index, int) or not -len(sizes) <= index < len(sizes):
@@ -92,7 +94,7 @@ def _gather(sizes: Shape, indices: Shape) -> Shape | None:
     return tuple(picked)
 
 
-def _map(expression: Expression, operands: Sequence[Shape]) -> Shape | None:
+def _map(expression: Expression, operands: Sequence[SymbolicShape]) -> SymbolicShape | None:
     if any(dtype.name not in _RANGES for dtype in (*expression.inputs, *[n.dtype for n in expression.nodes])):
         return None
     length = max(map(len, operands))

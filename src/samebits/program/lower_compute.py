@@ -17,13 +17,12 @@ from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 from samebits.kernels.gemm.panels import panel_columns
 from samebits.kernels.gemm.plan import plan as plan_contraction
 from samebits.kernels.plan import SMALL, Plan
+from samebits.kernels.walk import AxisSteps
 from samebits.program import copies
 from samebits.program.graph import Array, Node
 from samebits.program.primitive import Lowering, Place
 
 __all__ = ["lower_contract", "lower_map", "lower_rows"]
-
-_Layout = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def lower_map(lowering: Lowering, node: Node) -> None:
@@ -139,11 +138,11 @@ def _matrix(place: Place, shape: tuple[int, ...]) -> Matrix:
     return Matrix(padded[-2], padded[-1], padded[:-2], place.dtype)
 
 
-def _layouts(places: list[Place]) -> tuple[_Layout, ...]:
+def _layouts(places: list[Place]) -> tuple[AxisSteps, ...]:
     return tuple((place.strided.shape, _strides(place)) for place in places)
 
 
-def _padded(places: list[Place], rank: int) -> tuple[_Layout, ...]:
+def _padded(places: list[Place], rank: int) -> tuple[AxisSteps, ...]:
     missing = [rank - len(place.strided.axes) for place in places]
     return tuple(
         ((1,) * more + place.strided.shape, (0,) * more + _strides(place))

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from samebits.errors import PlanError, ShapeError
-from samebits.kernels import move
+from samebits.kernels import gather
 from samebits.program import copies, strided
 from samebits.program.graph import Node
 from samebits.program.primitive import Lowering, Place
@@ -46,7 +46,7 @@ def lower_gather(lowering: Lowering, node: Node) -> None:
     shape, axis = lowering.shape(data), getattr(node.description, "axis", 0)
     inner = math.prod(shape[axis + 1 :])
     extent = shape[axis]
-    gather = move.Gather(
+    picked = gather.RowGather(
         dtype=lowering.place(data).dtype,
         outer=math.prod(shape[:axis]),
         outer_stride=extent * inner,
@@ -55,7 +55,7 @@ def lower_gather(lowering: Lowering, node: Node) -> None:
         extents=(extent,),
         strides=(inner,),
     )
-    _emit(lowering, node, gather)
+    _emit(lowering, node, picked)
 
 
 def lower_gather_nd(lowering: Lowering, node: Node) -> None:
@@ -63,7 +63,7 @@ def lower_gather_nd(lowering: Lowering, node: Node) -> None:
     data, indices = node.inputs
     shape, columns = lowering.shape(data), lowering.shape(indices)
     depth = columns[-1]
-    gather = move.Gather(
+    picked = gather.RowGather(
         dtype=lowering.place(data).dtype,
         outer=1,
         outer_stride=0,
@@ -72,24 +72,24 @@ def lower_gather_nd(lowering: Lowering, node: Node) -> None:
         extents=shape[:depth],
         strides=strided.dense_strides(shape)[:depth],
     )
-    _emit(lowering, node, gather)
+    _emit(lowering, node, picked)
 
 
-def _emit(lowering: Lowering, node: Node, gather: move.Gather) -> None:
+def _emit(lowering: Lowering, node: Node, picked: gather.RowGather) -> None:
     data, indices = node.inputs
     target = lowering.define(node.outputs[0])
-    if not gather.outer * gather.count * gather.inner:
+    if not picked.outer * picked.count * picked.inner:
         return
-    if 0 in gather.extents:
+    if 0 in picked.extents:
         raise ShapeError(
-            "run", f"table of {'+'.join(node.origin)}", "extents", gather.extents, "at least 1", "give one"
+            "run", f"table of {'+'.join(node.origin)}", "extents", picked.extents, "at least 1", "give one"
         )
-    limits = " and ".join(f"[{-extent}, {extent})" for extent in gather.extents)
+    limits = " and ".join(f"[{-extent}, {extent})" for extent in picked.extents)
     status = lowering.status(node, f"in {limits}")
     places: list[Place] = [copies.dense_of(lowering, data), copies.dense_of(lowering, indices), status]
     if target.strided.is_dense:
-        lowering.emit(move.plan(gather, lowering.isa, lowering.threads), [*places, target])
+        lowering.emit(gather.plan(picked, lowering.isa, lowering.threads), [*places, target])
         return
     made = lowering.temporary(target.dtype, lowering.shape(node.outputs[0]))
-    lowering.emit(move.plan(gather, lowering.isa, lowering.threads), [*places, made])
+    lowering.emit(gather.plan(picked, lowering.isa, lowering.threads), [*places, made])
     copies.copy(lowering, made, target)

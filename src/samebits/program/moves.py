@@ -14,20 +14,20 @@ from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import ShapeError
 from samebits.program import dim, lower_moves
-from samebits.program.dim import Shape, Size
+from samebits.program.dim import Size, SymbolicShape
 from samebits.program.fact import Fact, dense
 from samebits.program.graph import Array
 from samebits.program.primitive import Primitive
 from samebits.program.views import text
 
-__all__ = ["ROWS", "Concat", "Dims", "Fill", "Gather", "GatherND", "Range"]
+__all__ = ["ROWS", "AxisGather", "Concat", "Dims", "Fill", "GatherND", "Range"]
 
 
 @dataclass(frozen=True, slots=True)
 class Dims:
     """Known integers as int64: sizes, in the form of a scalar or a vector."""
 
-    sizes: Shape
+    sizes: SymbolicShape
     scalar: bool = False
 
     def bind(self, symbols: Mapping[str, int]) -> Dims:
@@ -58,7 +58,7 @@ class Range:
 class Fill:
     """One element, by its bits, everywhere."""
 
-    shape: Shape
+    shape: SymbolicShape
     code: int
     dtype: DType
 
@@ -81,7 +81,7 @@ class Concat:
 
 
 @dataclass(frozen=True, slots=True)
-class Gather:
+class AxisGather:
     """out[..., i, ...] = data[..., indices[i], ...] on one axis; a negative index counts from the end."""
 
     axis: int
@@ -111,7 +111,7 @@ def _infer_concat(description: Concat, names: Sequence[str], facts: Sequence[Fac
     return (dense(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :])),)
 
 
-def _infer_gather(description: Gather, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+def _infer_gather(description: AxisGather, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
     data, indices = facts
     axis = description.axis
     return (dense(data.dtype, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])),)
@@ -162,7 +162,7 @@ def _check_indices(what: str, indices: Array, extents: int | Sequence[int]) -> N
         raise ShapeError(what, "an index", "", int(indices[place]), f"in [{-extent}, {extent})", "use an existing one")
 
 
-def _gather_reference(description: Gather, arrays: Sequence[Array]) -> tuple[Array, ...]:
+def _gather_reference(description: AxisGather, arrays: Sequence[Array]) -> tuple[Array, ...]:
     data, indices = arrays
     _check_indices("gather", indices, data.shape[description.axis])
     return (np.take(data, indices, axis=description.axis),)

@@ -14,7 +14,7 @@ from samebits.dtypes import DType
 from samebits.kernels.expression import Expression
 from samebits.program import registry
 from samebits.program.compose import Applied, absorb
-from samebits.program.compute import Map, Product, Rows
+from samebits.program.compute import Map, MatrixProduct, RowWise
 from samebits.program.graph import Node, Program
 
 __all__ = ["absorb_scalars"]
@@ -38,10 +38,10 @@ def _is_expressed(dtype: DType) -> bool:
 def _absorbed(program: Program, node: Node, codes: Mapping[str, int]) -> Node:
     description = node.description
     fixed: tuple[str, ...] = ()
-    if isinstance(description, Map | Rows):
+    if isinstance(description, Map | RowWise):
         expression: Expression | None = description.expression
         inputs = node.inputs
-    elif isinstance(description, Product) and description.epilogue is not None:
+    elif isinstance(description, MatrixProduct) and description.epilogue is not None:
         expression = description.epilogue
         # The product stands in the place of the two operands.
         fixed, inputs = node.inputs[:2], ("", *node.inputs[2:])
@@ -51,7 +51,7 @@ def _absorbed(program: Program, node: Node, codes: Mapping[str, int]) -> Node:
         return node
     applied = absorb(Applied(expression, inputs, node.outputs), codes)
     rest = (*fixed, *applied.inputs[len(fixed) and 1 :])
-    if isinstance(description, Product):
+    if isinstance(description, MatrixProduct):
         changed: object = replace(description, epilogue=applied.expression)
     else:
         changed = replace(description, expression=applied.expression)

@@ -12,7 +12,7 @@ import numpy as np
 
 from samebits.errors import ShapeError
 from samebits.program import dim
-from samebits.program.dim import Shape
+from samebits.program.dim import SymbolicShape
 from samebits.program.fact import Fact
 from samebits.program.graph import Array, Node
 from samebits.program.primitive import Lowering, Place, Primitive
@@ -29,7 +29,7 @@ def text(sizes: Sequence[object]) -> str:
 class Reshape:
     """The same elements, row-major, under another shape."""
 
-    shape: Shape
+    shape: SymbolicShape
 
     def bind(self, symbols: Mapping[str, int]) -> Reshape:
         """Symbols replaced by their values."""
@@ -53,8 +53,8 @@ class Transpose:
 class Slice:
     """Along each axis `counts` elements: start, start + step, ..."""
 
-    starts: Shape
-    counts: Shape
+    starts: SymbolicShape
+    counts: SymbolicShape
     steps: tuple[int, ...]
 
     def bind(self, symbols: Mapping[str, int]) -> Slice:
@@ -70,7 +70,7 @@ class Slice:
 class Expand:
     """The elements repeated to a larger shape that they broadcast to."""
 
-    shape: Shape
+    shape: SymbolicShape
 
     def bind(self, symbols: Mapping[str, int]) -> Expand:
         """Symbols replaced by their values."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from samebits.memory.pages import Block
+from samebits.memory.pages import PageBlock
 from samebits.program.graph import Array
 
 __all__ = ["aligned", "viewed"]
@@ -21,7 +21,7 @@ __all__ = ["aligned", "viewed"]
 def aligned(shape: Sequence[int], dtype: Any) -> Array:
     """An array of that shape, 64-byte aligned, large ones on huge pages; not initialised."""
     count, kind = math.prod(shape), np.dtype(dtype)
-    block = Block(max(1, count * kind.itemsize))
+    block = PageBlock(max(1, count * kind.itemsize))
     return viewed(block, block.address, count, kind).reshape(tuple(shape))
 
 

@@ -189,7 +189,7 @@ class Specialised:
         scratch.give(arena)
         return found
 
-    def _run(self, arena: scratch.Block, arrays: Sequence[Array]) -> dict[str, Array]:
+    def _run(self, arena: scratch.PageBlock, arrays: Sequence[Array]) -> dict[str, Array]:
         made = {name: np.empty(shape, dtype) for name, shape, dtype in self._lowered.outputs}
         addresses = [arena.address]
         for array in (*arrays, *made.values()):
@@ -208,7 +208,7 @@ class Specialised:
         return made
 
 
-def _read(arena: scratch.Block, offset: int, place: Place) -> Array:
+def _read(arena: scratch.PageBlock, offset: int, place: Place) -> Array:
     """A copy of a value in the arena, in row-major order."""
     pieces = [piece for axis in place.strided.axes for piece in axis]
     if 0 in place.strided.shape:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, OptionError
-from samebits.kernels.functions.rows import ROWS, OpRow
+from samebits.kernels.functions.rows import ROWS, FunctionRow
 
-__all__ = ["ROWS", "OpRow", "result_dtype", "row"]
+__all__ = ["ROWS", "FunctionRow", "result_dtype", "row"]
 
 _BY_NAME = {entry.name: entry for entry in ROWS}
 
 
-def row(name: str) -> OpRow:
+def row(name: str) -> FunctionRow:
     """The row called `name`.
 
     Raises:  OptionError if there is none.

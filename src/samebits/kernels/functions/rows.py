@@ -32,7 +32,7 @@ _ANY = frozenset(row.name for row in dtypes.ROWS if row.width_bits in (8, 16, 32
 
 
 @dataclass(frozen=True, slots=True)
-class OpRow:
+class FunctionRow:
     """One operation.
 
     Attributes:
@@ -74,9 +74,9 @@ def _row(
     reference: Callable[..., Array],
     word: str | None = None,
     **facts: Any,
-) -> OpRow:
+) -> FunctionRow:
     """A row whose text is one word and whose reference is one NumPy function."""
-    return OpRow(name, accepts, facts.pop("result", "like"), _numpy(reference), _word(word or name), **facts)
+    return FunctionRow(name, accepts, facts.pop("result", "like"), _numpy(reference), _word(word or name), **facts)
 
 
 def _extreme(float_function: Callable[..., Array], integer_function: Callable[..., Array]) -> Callable[..., Array]:
@@ -147,14 +147,14 @@ _PAIR = (_NUMBERS, _NUMBERS)
 _FLOAT_PAIR = (_FLOATS, _FLOATS)
 _TRUTHS = (_BOOL, _BOOL)
 
-ROWS: tuple[OpRow, ...] = (
+ROWS: tuple[FunctionRow, ...] = (
     _row("add", _PAIR, np.add),
     _row("sub", _PAIR, np.subtract),
     _row("mul", _PAIR, np.multiply),
     _row("div", _FLOAT_PAIR, np.divide, heavy=True),
     _row("fma", (_FLOATS, _FLOATS, _FLOATS), ieee.fma),
     _row("sqrt", (_FLOATS,), np.sqrt, heavy=True),
-    OpRow("reciprocal", (_FLOATS,), "like", _numpy(_reciprocal), _emit_reciprocal, heavy=True),
+    FunctionRow("reciprocal", (_FLOATS,), "like", _numpy(_reciprocal), _emit_reciprocal, heavy=True),
     _row("maximum", _PAIR, _extreme(ieee.maximum, np.maximum)),
     _row("minimum", _PAIR, _extreme(ieee.minimum, np.minimum)),
     _row("rint", (_FLOATS,), np.rint),
@@ -163,21 +163,21 @@ ROWS: tuple[OpRow, ...] = (
     _row("equal", _PAIR, np.equal, result="bool"),
     _row("less", _PAIR, np.less, result="bool"),
     _row("less_equal", _PAIR, np.less_equal, result="bool"),
-    OpRow("greater", _PAIR, "bool", _numpy(np.greater), _emit_greater),
-    OpRow("greater_equal", _PAIR, "bool", _numpy(np.greater_equal), _emit_greater_equal),
+    FunctionRow("greater", _PAIR, "bool", _numpy(np.greater), _emit_greater),
+    FunctionRow("greater_equal", _PAIR, "bool", _numpy(np.greater_equal), _emit_greater_equal),
     _row("is_nan", (_FLOATS,), np.isnan, result="bool"),
     _row("logical_and", _TRUTHS, np.logical_and, "bit_and"),
     _row("logical_or", _TRUTHS, np.logical_or, "bit_or"),
     _row("logical_xor", _TRUTHS, np.logical_xor, "bit_xor"),
     _row("logical_not", (_BOOL,), np.logical_not, "invert"),
     _row("where", (_BOOL, _ANY, _ANY), np.where, "select", arithmetic=False),
-    OpRow("copy", (_ANY,), "like", _numpy(np.array), _emit_copy, arithmetic=False),
-    OpRow("cast", (_NUMBERS | _BOOL,), "any", _cast, _emit_cast),
-    OpRow("widen", (_HALVES,), "float32", lambda dtype, x: x.astype(np.float32), _emit_widen, arithmetic=False),
-    OpRow("quantize", (_F32, _F32, _BYTES), "like", _numpy(exact.quantize), _emit_quantize, heavy=True),
-    OpRow(
+    FunctionRow("copy", (_ANY,), "like", _numpy(np.array), _emit_copy, arithmetic=False),
+    FunctionRow("cast", (_NUMBERS | _BOOL,), "any", _cast, _emit_cast),
+    FunctionRow("widen", (_HALVES,), "float32", lambda dtype, x: x.astype(np.float32), _emit_widen, arithmetic=False),
+    FunctionRow("quantize", (_F32, _F32, _BYTES), "like", _numpy(exact.quantize), _emit_quantize, heavy=True),
+    FunctionRow(
         "requantize", (_SUMS, _F32, _F32, _F32, _BYTES), "like", _numpy(exact.requantize), _emit_requantize, heavy=True
     ),
-    OpRow("exp", (_F32,), "like", _numpy(exact.exp), _emit_exp, heavy=True),
-    OpRow("erf", (_F32,), "like", _numpy(exact.erf), _emit_rounded(rounded.ERF), heavy=True),
+    FunctionRow("exp", (_F32,), "like", _numpy(exact.exp), _emit_exp, heavy=True),
+    FunctionRow("erf", (_F32,), "like", _numpy(exact.erf), _emit_rounded(rounded.ERF), heavy=True),
 )

@@ -21,8 +21,8 @@ from samebits.kernels.gemm.macrokernel import DECODED, PACKED
 from samebits.kernels.gemm.microkernel import UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.pack import COPIED_VECTORS, kind
-from samebits.kernels.gemm.strip import FEW_HALVES, Shape
-from samebits.kernels.gemm.tiles import Rows, Tile
+from samebits.kernels.gemm.strip import FEW_HALVES, StripWalk
+from samebits.kernels.gemm.tiles import Micropanels, Tile
 from samebits.kernels.gemm.tuned import SHIPPED, Sizes, Tuned, row_for
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
@@ -90,7 +90,7 @@ class Choice:
     words: tuple[Words, Words]
     checked: bool
     tile: Tile
-    rows: Rows
+    rows: Micropanels
     wide: int
     group: int
     kc: int
@@ -374,7 +374,7 @@ def _streamed_rows(c: Contraction, engine: Engine, words: tuple[Words, Words], i
     assert isinstance(c.b, Matrix)  # the caller looked
     most, lies = _STREAMED_ROWS if words[1].depth == 1 else _STREAMED_ALWAYS, kind(c.b)
     if lies == "transpose":
-        most = min(most, max(_STREAMED_ALWAYS, _TURNED * Shape.highest(isa.lanes, isa)))
+        most = min(most, max(_STREAMED_ALWAYS, _TURNED * StripWalk.highest(isa.lanes, isa)))
         most = _STREAMED_CHECKED if _checked(c, engine) else most
     if c.a.dtype.is_integer and c.b.dtype.is_integer:
         paid = -(-c.k // words[1].depth) // (_ROW_WORDS if lies == "copy" else _COLUMN_WORDS)

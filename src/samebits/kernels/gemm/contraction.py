@@ -19,7 +19,7 @@ import numpy as np
 from samebits import driver
 from samebits.dtypes import DType, float32, float64, int32, int64
 from samebits.errors import OptionError, shown
-from samebits.kernels.expression import Chain, Expression, Value
+from samebits.kernels.expression import Chain, Expression, ExpressionValue
 from samebits.layout import Layout
 
 # Each is a step of a plan, and a sum of its own in the workspace.
@@ -226,7 +226,7 @@ def fused(
         steps = (alpha, c, None if exact else bias, activation, result)
         kind = float32 if scales or any(x is not None for x in steps) else kind
 
-    def source(x: Source, dtype: DType = kind) -> Value:
+    def source(x: Source, dtype: DType = kind) -> ExpressionValue:
         sources.append(x)
         return chain.input(dtype)
 

@@ -92,7 +92,7 @@ class Macrokernel:
         return (*names, *self.epilogue.parameters, *batch.parameters(self.batch_rank, self.pointers))
 
 
-class _Text:
+class _MacroText:
     """One kernel being emitted: its functions, its arguments, its temporaries."""
 
     def __init__(self, b: Builder, d: Macrokernel) -> None:
@@ -100,8 +100,8 @@ class _Text:
         engine, lanes = d.engine, d.engine.lanes(b.isa)
         self.nr = d.nv * lanes
         width = pack.COPIED_VECTORS * lanes
-        self.pack_a = pack.Block(d.words[0], d.a, d.pitch, width, lanes, k_is_row=False).emit(b, "pack_a")
-        block = pack.Block(d.words[1], d.b, self.nr, self.nr, lanes, k_is_row=True)
+        self.pack_a = pack.PackedBlock(d.words[0], d.a, d.pitch, width, lanes, k_is_row=False).emit(b, "pack_a")
+        block = pack.PackedBlock(d.words[1], d.b, self.nr, self.nr, lanes, k_is_row=True)
         weights = d.words[1] if d.b == DECODED else None
         self.pack_panel = pack.emit_panel(b, block) if not d.is_packed else None
         self.pack_group = pack.emit_group(b, block, d.group) if not d.is_packed else None
@@ -150,7 +150,7 @@ class _Text:
         j1 = b.min(j0 + b.index("n_step"), b.index("last"))
         operands = batch.moved(b, d.batch_rank, t // (n_blocks * m_blocks), d.pointers)
         operands["out"] = b.offset(operands["out"], part)
-        block = _Block(self, operands, p0, p1, j0, j1, begin, end)
+        block = _TaskLoops(self, operands, p0, p1, j0, j1, begin, end)
         for pc in b.loop(begin, b.max(end, begin + 1), d.kc):
             kc = b.min(end - pc, d.kc)
             k = self.elements(pc, kc)
@@ -205,12 +205,12 @@ class _Following:
         return b.offset(self.start, b.min(n, self.runs) * self.step + (call - n * calls) * turns * width), width
 
 
-class _Block:
+class _TaskLoops:
     """The loops inside one task, over its micropanels p0 .. p1-1, its panels j0 .. j1-1, and words of K from `begin` to
     `end`."""
 
     def __init__(
-        self, text: _Text, operands: dict[str, Pointer], p0: Index, p1: Index, j0: Index, j1: Index, begin: Index,
+        self, text: _MacroText, operands: dict[str, Pointer], p0: Index, p1: Index, j0: Index, j1: Index, begin: Index,
         end: Index,
     ) -> None:  # fmt: skip
         self.text, self.operands = text, operands
@@ -372,6 +372,6 @@ class _Block:
 
 def macrokernel(b: Builder, d: Macrokernel) -> None:
     """out = epilogue(a @ b), one task a block."""
-    text = _Text(b, d)
+    text = _MacroText(b, d)
     for t in b.tasks():
         text.task(t)

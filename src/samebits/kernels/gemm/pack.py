@@ -3,8 +3,8 @@
 Both operands use one text: `block[r * pitch + c] = word(r, c)`. For A, r is m and c counts words along K (the pitch is
 KC and a little more, so that rows do not fall into one cache set); for B, r counts words along K and c is n (the pitch
 is NR). Which of the operand's strides is 1 decides the kind: `copy` (c contiguous), `transpose` (r contiguous), else
-`gather`. What a word is, `words.Words` says. Start at `Block`; `pack_panels` is the kernel of a step that packs a whole
-operand.
+`gather`. What a word is, `words.Words` says. Start at `PackedBlock`; `pack_panels` is the kernel of a step that packs
+a whole operand.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def kind(x: Matrix) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PackedBlock:
     """A function `(x, row, column, rows, columns, block)`: extents count elements, K is `rows` or `columns`.
 
     `width` words of a row are copied at a time where c is contiguous. Each row of the block has room for its words
@@ -145,7 +145,7 @@ class Block:
             b.store(block, r * self.pitch + c, word)
 
 
-def emit_panel(b: Builder, block: Block) -> Function:
+def emit_panel(b: Builder, block: PackedBlock) -> Function:
     """A function `(b, row, column, k, columns, panel)` that packs one micropanel of B; missing columns are zero."""
     pack, nr, words = block.emit(b, "pack_b"), block.pitch, block.words
 
@@ -159,7 +159,7 @@ def emit_panel(b: Builder, block: Block) -> Function:
     return b.function("pack_panel", (words.pointer, None, None, None, None, words.word), body)
 
 
-def emit_group(b: Builder, block: Block, group: int) -> Function:
+def emit_group(b: Builder, block: PackedBlock, group: int) -> Function:
     """A function `(b, row, column, k, panels, step)` that packs `group` whole micropanels, `step` words apart.
 
     Rows of B are read across the whole group: a panel at a time would touch one line or two of every row, each in a
@@ -223,7 +223,7 @@ class PackPanels:
 def pack_panels(b: Builder, d: PackPanels) -> None:
     """out[batch][panel][k][nr] = words of x[batch][k, panel * nr + j], then the facts; a task is some panels of one
     batch."""
-    block = Block(d.words, d.kind, d.nr, d.nr, d.engine.lanes(b.isa), k_is_row=True)
+    block = PackedBlock(d.words, d.kind, d.nr, d.nr, d.engine.lanes(b.isa), k_is_row=True)
     one, several = emit_panel(b, block), emit_group(b, block, d.group)
     look = facts.emit(b, d.engine, d.nr) if d.engine.has_facts else None
     subtract = blocks.emit_zeros(b, d.engine, d.nr) if d.has_zeros else None

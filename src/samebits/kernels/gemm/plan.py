@@ -3,7 +3,7 @@
 `plan(contraction, isa, threads)`. Forms, by where B's panels come from: `packed` (they exist), `decoded` (packed
 weights become words as they are read), `streamed` (few rows: no panels, B is read once, where it lies), `fused` (each
 task packs a panel just before it uses it: B is read once where M is one block), `staged` (a step packs B first, then
-many blocks of M use it). Start at `plan`; `choice.choose` decides, `_Lowering` turns that into kernels and their
+many blocks of M use it). Start at `plan`; `choice.choose` decides, `_Planning` turns that into kernels and their
 arguments, `panels` has the steps that pack.
 """
 
@@ -35,7 +35,7 @@ from samebits.kernels.gemm.macrokernel import PACKED, Macrokernel, macrokernel
 from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share
 from samebits.kernels.gemm.parts import Join, join
 from samebits.kernels.gemm.stream import Stream, stream
-from samebits.kernels.gemm.strip import Shape, near, together
+from samebits.kernels.gemm.strip import StripWalk, near, together
 from samebits.kernels.gemm.tiles import Tile
 from samebits.kernels.gemm.tuned import Tuned
 from samebits.kernels.gemm.zero_points import RowSums, corrected, row_sums
@@ -71,7 +71,7 @@ def plan(
         )
         return unpack.unpacked(inner, (c.a, c.b))
     chosen = choose(c, isa, threads, tile, form, blocks, engine, tuned)
-    lowering = _Lowering(chosen, len(c.operands))
+    lowering = _Planning(chosen, len(c.operands))
     if c.m and c.n and all(c.batch):
         lowering.product()
     return Plan(
@@ -81,7 +81,7 @@ def plan(
     )  # fmt: skip
 
 
-class _Lowering:
+class _Planning:
     """The steps of one choice, its scratch and its workspace: staged panels of B, what its blocks share, then the parts
     of K."""
 
@@ -277,7 +277,7 @@ class _Lowering:
             in_parts=x.parts > 1,
         )  # fmt: skip
         lanes, word, total = x.engine.lanes(x.isa), x.engine.word.size_bytes, x.engine.total.size_bytes
-        width = Shape.of(c.m, lanes, x.isa, d.words[1], d.near).width(d.b, lanes)
+        width = StripWalk.of(c.m, lanes, x.isa, d.words[1], d.near).width(d.b, lanes)
         # Rows of a tile are a line more apart than a power of two would be: they share no set of the first cache.
         columns = x.n_step * x.nr
         step = -(-columns // width) * width + max(width, LINE_BYTES // total)

@@ -25,7 +25,7 @@ from samebits.dtypes import bfloat16, uint32
 from samebits.kernels.gemm import batch, pack, parts
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
-from samebits.kernels.gemm.strip import FEW_ROWS, Shape
+from samebits.kernels.gemm.strip import FEW_ROWS, StripWalk
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
 
@@ -70,22 +70,22 @@ class Stream:
         return (*names, *self.epilogue.parameters, *moving)
 
 
-class _Text:
+class _StreamText:
     """One kernel being emitted: its functions, its arguments, its temporaries."""
 
     def __init__(self, b: Builder, d: Stream) -> None:
         self.b, self.d = b, d
         self.lanes = d.engine.lanes(b.isa)
-        self.shape = Shape.of(d.rows, self.lanes, b.isa, d.words[1], d.near)
+        self.shape = StripWalk.of(d.rows, self.lanes, b.isa, d.words[1], d.near)
         width = pack.COPIED_VECTORS * self.lanes
-        self.pack_a = pack.Block(d.words[0], d.a, d.pitch, width, self.lanes, k_is_row=False).emit(b, "pack_a")
+        self.pack_a = pack.PackedBlock(d.words[0], d.a, d.pitch, width, self.lanes, k_is_row=False).emit(b, "pack_a")
         self.width = self.shape.width(d.b, self.lanes)
         self.finish = Finish(b, d.epilogue, self.width, d.accumulates)
         if d.b == "copy":
             self.gains = {deep: self._gain(deep) for deep in sorted({1, self.shape.deep})}
             self.join = self._join()
         else:
-            block = pack.Block(d.words[1], d.b, self.width, self.width, self.lanes, k_is_row=True)
+            block = pack.PackedBlock(d.words[1], d.b, self.width, self.width, self.lanes, k_is_row=True)
             self.pack_b = pack.emit_panel(b, block)
             walk = self._dot if d.engine.exact else self._walk
             self.walks = {high: walk(high) for high in {h for _, h in self._bands()}}
@@ -410,6 +410,6 @@ class _Text:
 
 def stream(b: Builder, d: Stream) -> None:
     """out = epilogue(a @ b), one task a strip of columns."""
-    text = _Text(b, d)
+    text = _StreamText(b, d)
     for t in b.tasks():
         text.task(t)

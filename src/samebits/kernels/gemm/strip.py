@@ -1,7 +1,7 @@
 """How much of B a streamed product works on at once: what registers hold, and what the cache that B is in likes.
 
 `stream` walks a strip of columns by these numbers, `tasks` cuts strips and `plan` their scratch by them, and `choice`
-streams as many rows of A as they allow. Start at `Shape`.
+streams as many rows of A as they allow. Start at `StripWalk`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WAYS, _WAY_BYTES = 8, 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class StripWalk:
     """How B is walked. Across its rows: `deep` of them at once, `vectors` side by side. Down its columns: for `high`
     rows of A, `columns` at a time, turned in squares of `side` words, `piece` columns apiece if not 0, `groups` of
     them at once where chunks are not; before those, where B is near, `wide` columns at a time."""
@@ -50,7 +50,7 @@ class Shape:
     wide: int
 
     @classmethod
-    def of(cls, rows: int, lanes: int, isa: Isa, words: Words, near: bool) -> Shape:
+    def of(cls, rows: int, lanes: int, isa: Isa, words: Words, near: bool) -> StripWalk:
         """As many as registers hold: half of them for B beside the sums and a broadcast."""
         deep = max(1, min(8, isa.registers // 2))
         vectors = max(1, min(2, isa.registers // 2 // deep))

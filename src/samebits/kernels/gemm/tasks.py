@@ -8,8 +8,8 @@ from samebits.codegen.isa import Isa
 from samebits.kernels.gemm.contraction import Contraction, Matrix
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.pack import kind
-from samebits.kernels.gemm.strip import Shape, near
-from samebits.kernels.gemm.tiles import Rows
+from samebits.kernels.gemm.strip import StripWalk, near
+from samebits.kernels.gemm.tiles import Micropanels
 from samebits.kernels.gemm.words import Words
 
 # What is kept of C in scratch is visited once a block of K and asked for ahead: the third cache will do; what it has no
@@ -42,7 +42,7 @@ def evenly(units: int, wanted: int, repeats: int, threads: int) -> int:
 
 
 def blocks_of(
-    c: Contraction, rows: Rows, panels: int, wide: int, threads: int, is_fused: bool, mc: int, nc: int, nr: int,
+    c: Contraction, rows: Micropanels, panels: int, wide: int, threads: int, is_fused: bool, mc: int, nc: int, nr: int,
     kept_bytes: int,
 ) -> tuple[int, int]:  # fmt: skip
     """(blocks of M, panels of a task): cache blocks of `mc` rows and `nc` of `panels`, made smaller until threads have
@@ -75,7 +75,7 @@ def strip(c: Contraction, isa: Isa, engine: Engine, words: Words, panels: int, t
     columns, least, batch = _STRIP_DOWN, _STRIPS_A_THREAD, math.prod(c.batch)
     if kind(c.b) == "copy":
         columns, least = min(_STRIP, _STRIP_BYTES // (2 * max(1, c.m) * engine.total.size_bytes)), 1
-    shape = Shape.of(c.m, engine.lanes(isa), isa, words, near(c.n * c.k * words.pointer.size_bytes))
+    shape = StripWalk.of(c.m, engine.lanes(isa), isa, words, near(c.n * c.k * words.pointer.size_bytes))
     whole = math.lcm(shape.unit(kind(c.b), engine.lanes(isa)), nr) // nr
     units, strips = -(-panels // whole), -(-panels * nr // columns)
     if batch % threads:

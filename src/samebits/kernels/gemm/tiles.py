@@ -63,7 +63,7 @@ def narrow_for(n: int, tile: Tile, lanes: int, isa: Isa) -> Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class Micropanels:
     """M as micropanels: the first `tall` have `heights[0]` rows, the others one row fewer."""
 
     heights: tuple[int, ...]
@@ -71,19 +71,19 @@ class Rows:
     tall: int
 
 
-def cut(m: int, mr: int) -> Rows:
+def cut(m: int, mr: int) -> Micropanels:
     """M in as few micropanels as possible and as even as possible.
 
     Even heights beat full tiles and a low tail: a tail of one row has too few independent chains to hide the latency
     of fma, and from (mr - 1)^2 rows on, every M is cut into heights mr and mr - 1, so two microkernels serve them all.
     """
     if m == 0:
-        return Rows((mr,), 0, 0)
+        return Micropanels((mr,), 0, 0)
     panels = -(-m // mr)
     low, tall = divmod(m, panels)
     if tall == 0:
-        return Rows((low,), panels, panels)
-    return Rows((low + 1, low), panels, tall)
+        return Micropanels((low,), panels, panels)
+    return Micropanels((low + 1, low), panels, tall)
 
 
 def columns(h: int, tile: Tile, isa: Isa) -> int:

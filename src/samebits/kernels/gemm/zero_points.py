@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from samebits.codegen.vocabulary import Builder, Index, Pointer
 from samebits.dtypes import int32
-from samebits.kernels.expression import Chain, Expression, Value
+from samebits.kernels.expression import Chain, Expression, ExpressionValue
 from samebits.kernels.gemm import batch
 from samebits.kernels.gemm.contraction import Contraction
 from samebits.kernels.gemm.engine import Engine
@@ -27,10 +27,10 @@ def corrected(c: Contraction, engine: Engine, words: tuple[Words, Words], summed
     t, *sources = (chain.input(dtype) for dtype in (total, *own))
     sums = [chain.input(int32) if present else None for present in summed]
 
-    def wide(x: Value) -> Value:
+    def wide(x: ExpressionValue) -> ExpressionValue:
         return x if x.dtype is total else chain.apply("cast", x, dtype=total)
 
-    def zero(side: int) -> Value:
+    def zero(side: int) -> ExpressionValue:
         """The zero point of the elements in the words."""
         source, shift = c.zeros[side], chain.constant(words[side].offset, total)
         return shift if source is None else chain.apply("add", wide(sources[source]), shift)

@@ -1,4 +1,4 @@
-"""Gather: rows of one operand picked by indices, bits unchanged.
+"""Gathering: rows of one operand picked by indices, bits unchanged.
 
     plan(gather, isa, threads) -> Plan
 
@@ -19,7 +19,7 @@ from samebits.codegen.vocabulary import Builder, Index, KernelSpec, Pointer
 from samebits.dtypes import DType
 from samebits.kernels.plan import Operand, Plan, Step
 
-__all__ = ["Gather", "plan"]
+__all__ = ["RowGather", "plan"]
 
 # Bytes of one task: microseconds of work, so that threads can share it.
 _TASK_BYTES = 1 << 15
@@ -27,7 +27,7 @@ _BITS = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.int32, 64: dtypes.int64}
 
 
 @dataclass(frozen=True, slots=True)
-class Gather:
+class RowGather:
     """What is gathered.
 
     Attributes:
@@ -49,7 +49,7 @@ class Gather:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class GatherText:
     """What specialises the kernel: the bits of an element and the columns of ids."""
 
     element: DType
@@ -57,7 +57,7 @@ class Rows:
 
 
 @functools.lru_cache(maxsize=1024)
-def plan(g: Gather, isa: Isa, threads: int = 1) -> Plan:
+def plan(g: RowGather, isa: Isa, threads: int = 1) -> Plan:
     """One kernel over all rows of out."""
     element = _BITS[g.dtype.width_bits]
     rows = g.outer * g.count
@@ -65,7 +65,7 @@ def plan(g: Gather, isa: Isa, threads: int = 1) -> Plan:
     axes = [word for j in range(len(g.extents)) for word in (f"extent{j}", f"stride{j}")]
     spec = KernelSpec(
         text,
-        Rows(element, len(g.extents)),
+        GatherText(element, len(g.extents)),
         ("data", "ids", "status", "out", "rows", "each", "count", "inner", "outer_stride", *axes),
         isa,
     )
@@ -83,7 +83,7 @@ def plan(g: Gather, isa: Isa, threads: int = 1) -> Plan:
     )
 
 
-def text(b: Builder, d: Rows) -> None:
+def text(b: Builder, d: GatherText) -> None:
     """A task is some rows of out."""
     data, ids = b.pointer("data", d.element), b.pointer("ids", dtypes.int64)
     status, out = b.pointer("status", dtypes.int64), b.pointer("out", d.element)
