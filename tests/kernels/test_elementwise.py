@@ -286,6 +286,6 @@ def test_plans_refuse_what_they_cannot_do() -> None:
 
 
 def test_every_operation_has_a_case() -> None:
-    elsewhere = {"widen", "quantize", "requantize"}  # test_quantize.py: their arguments differ in kind
+    elsewhere = {"widen", "quantize", "requantize"}  # functions/test_quantized.py: their arguments differ in kind
     assert {name for name, _, _ in cases()} | elsewhere == {entry.name for entry in functions.ROWS}
     assert len(list(itertools.chain(cases()))) > 90

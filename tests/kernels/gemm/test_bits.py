@@ -71,7 +71,7 @@ def test_bits_on_edges_of_k(isa: Isa, k: int) -> None:
 
 @pytest.mark.parametrize("isa", COMPILED_ROWS, ids=ids)
 def test_bits_ignore_layout_and_form(isa: Isa) -> None:
-    """Every pair of an operand's layouts with another's; `test_gemm_proofs.py` has every three."""
+    """Every pair of an operand's layouts with another's; `test_proofs.py` has every three."""
     tile = tile_for(isa)
     layouts = ("rows", "columns", "strided")
     shapes = ((2 * tile.mr + 1, tile.nr(isa) + 3, 70), (1, tile.nr(isa) * 3 + 1, 140), (tile.mr * 5, 1, 33), (1, 1, 5))

@@ -48,7 +48,7 @@ def test_two_versions_are_refused(checkout):
 
 
 def test_version_has_one_source():
-    root = pathlib.Path(__file__).parent.parent
+    root = pathlib.Path(__file__).parent.parent.parent
     assert check_release_tag.package_version(root) == samebits.__version__
 
 

@@ -1,6 +1,7 @@
 """Scales, quantisation and requantisation: such products have the bits of numerics.md sections 2 and 3.
 
-How one element is quantised and requantised is held by kernels/test_quantize.py; here they are steps of a product.
+How one element is quantised and requantised is held by kernels/functions/test_quantized.py; here they are steps of a
+product.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from samebits.kernels import elementwise, functions, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.functions import exact, rounded
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 import exhaustive
 
 ROUNDED = [row.name for row in rounded.ROWS]
