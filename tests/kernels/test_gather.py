@@ -19,24 +19,26 @@ Array = np.ndarray[Any, Any]
 FORMATS = ["uint8", "float16", "float32", "float64", "bool"]
 
 
-def operands(dtype: str, outer: int, extent: int, inner: int, ids: Array) -> tuple[gather.RowGather, list[Array], Array]:
+def operands(
+    dtype: str, outer: int, extent: int, inner: int, ids: Array
+) -> tuple[gather.RowGather, list[Array], Array]:
     """A gather on one axis, its operands with room for the output, and what the output should be."""
     random = np.random.default_rng(inner)
     kind = np.dtype(dtype)
     codes = random.integers(0, 256, outer * extent * inner * kind.itemsize, np.uint8)
     data = guard.array((codes % 2 if dtype == "bool" else codes).view(kind).reshape(outer, extent, inner))
     row = dtypes.of(kind)
-    gather = gather.RowGather(row, outer, extent * inner, ids.size, inner, (extent,), (inner,))
+    picked = gather.RowGather(row, outer, extent * inner, ids.size, inner, (extent,), (inner,))
     out = guard.empty((outer, ids.size, inner), kind)
-    return gather, [data, guard.array(ids), guard.array(np.zeros(2, np.int64)), out], np.take(data, ids, axis=1)
+    return picked, [data, guard.array(ids), guard.array(np.zeros(2, np.int64)), out], np.take(data, ids, axis=1)
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)
 def test_gather_moves_bits(isa: Isa, dtype: str) -> None:
     for inner in (1, 2, 3, 15, 16, 17, 33):
-        gather, arrays, due = operands(dtype, 2, 5, inner, np.array([4, 0, -1, -5, 2]))
-        launch.run_plan(gather.plan(gather, isa, 2), arrays, threads=2)
+        picked, arrays, due = operands(dtype, 2, 5, inner, np.array([4, 0, -1, -5, 2]))
+        launch.run_plan(gather.plan(picked, isa, 2), arrays, threads=2)
         launch.assert_bits(arrays[3], due, (isa.name, inner))
         assert arrays[2].tolist() == [0, 0]
 
@@ -44,17 +46,17 @@ def test_gather_moves_bits(isa: Isa, dtype: str) -> None:
 @pytest.mark.parametrize("isa", rows.AARCH64_ROWS, ids=lambda row: row.name)
 def test_gather_on_aarch64(isa: Isa) -> None:
     for dtype in FORMATS:
-        gather, arrays, due = operands(dtype, 2, 5, 17, np.array([4, 0, -1]))
-        aarch64.run_plan(gather.plan(gather, isa), arrays)
+        picked, arrays, due = operands(dtype, 2, 5, 17, np.array([4, 0, -1]))
+        aarch64.run_plan(gather.plan(picked, isa), arrays)
         launch.assert_bits(arrays[3], due, dtype)
 
 
 @pytest.mark.parametrize("index", [5, -6, 2**63 - 1, -(2**63)])
 @pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)
 def test_an_index_out_of_range_is_reported(isa: Isa, index: int) -> None:
-    gather, arrays, _ = operands("float32", 1, 5, 3, np.zeros(2, np.int64))
+    picked, arrays, _ = operands("float32", 1, 5, 3, np.zeros(2, np.int64))
     arrays[1][1] = index
-    launch.run_plan(gather.plan(gather, isa), arrays)
+    launch.run_plan(gather.plan(picked, isa), arrays)
     assert arrays[2].tolist() == [1, index]
     assert np.array_equal(launch.bits(arrays[3][0, 1]), launch.bits(arrays[0][0, 0]))
 
@@ -64,6 +66,6 @@ def test_several_columns_of_indices(isa: Isa) -> None:
     data = guard.array(np.arange(60, dtype=np.float32).reshape(3, 4, 5))
     ids = guard.array(np.array([[0, 3], [-1, -4], [1, 1]]))
     out = guard.empty((3, 5), np.float32)
-    gather = gather.RowGather(dtypes.float32, 1, 0, 3, 5, (3, 4), (20, 5))
-    launch.run_plan(gather.plan(gather, isa), [data, ids, guard.array(np.zeros(2, np.int64)), out])
+    picked = gather.RowGather(dtypes.float32, 1, 0, 3, 5, (3, 4), (20, 5))
+    launch.run_plan(gather.plan(picked, isa), [data, ids, guard.array(np.zeros(2, np.int64)), out])
     launch.assert_bits(out, data[tuple(ids.T)], isa.name)
