@@ -190,7 +190,7 @@ def _constant_of_shape(call: NodeCall) -> Sequence[str]:
 
 
 ROWS: tuple[OnnxRow, ...] = (
-    OnnxRow("SymbolicShape", 1, _shape, (Attribute("start", 0, since=15), Attribute("end", None, since=15))),
+    OnnxRow("Shape", 1, _shape, (Attribute("start", 0, since=15), Attribute("end", None, since=15))),
     OnnxRow("Reshape", 5, _reshape, (Attribute("allowzero", 0, allowed=(0, 1), since=14),), 2),
     OnnxRow("Transpose", 1, _transpose, (Attribute("perm", None, "ints"),)),
     OnnxRow("Flatten", 9, _flatten, (Attribute("axis", 1),)),
@@ -199,7 +199,7 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Expand", 8, _expand, inputs=2),
     OnnxRow("Concat", 4, _concat, (Attribute("axis"),), MANY),
     OnnxRow("Slice", 10, _slice, inputs=5),
-    OnnxRow("AxisGather", 1, _gather, (Attribute("axis", 0),), 2),
+    OnnxRow("Gather", 1, _gather, (Attribute("axis", 0),), 2),
     OnnxRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, allowed=(0,), since=12),), 2),
     OnnxRow("Range", 11, _range, inputs=3),
     OnnxRow("ConstantOfShape", 9, _constant_of_shape, (Attribute("value", None, "tensor"),)),

@@ -1,6 +1,6 @@
 """Making a program node by node; every value is typed as it is added.
 
-SymbolicShape arithmetic folds on the way: a node whose integers are known (`integers`) becomes `dims`, a node of small
+Shape arithmetic folds on the way: a node whose integers are known (`integers`) becomes `dims`, a node of small
 constants becomes a constant. Values get numbers for names (`%7`) until `build`, which gives them the model's. Start at
 `ProgramBuilder`.
 """
