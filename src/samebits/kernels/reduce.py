@@ -1,4 +1,4 @@
-"""ReduceText: expressions with sums, maxima and minima along reduced axes, and everything per element before and after.
+"""Rows: expressions with sums, maxima and minima along reduced axes, and everything per element before and after.
 
     plan(expression, inputs, outputs, axes, isa, threads=1) -> Plan
     reference(expression, *arrays, axes) -> list of arrays
