@@ -80,7 +80,7 @@ def preparation() -> None:
         taken = []
         for _ in range(6):
             done = subprocess.run(
-                [sys.executable, "-c", _PREPARE, str(MODEL)],
+                [sys.executable, "-P", "-c", _PREPARE, str(MODEL)],
                 env=environment,
                 capture_output=True,
                 text=True,

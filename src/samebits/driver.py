@@ -1,4 +1,4 @@
-"""What is under us: libc, the machine's facts, the CUDA driver. An absence is a fact, not an error."""
+"""What is under us: libc, the machine's facts, Python, the CUDA driver. An absence is a fact, not an error."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import mmap
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from samebits.errors import DeviceError, OptionError, message
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 @functools.cache
@@ -88,6 +91,39 @@ def _default_environment() -> ctypes.c_void_p:
     if sys.platform == "darwin":
         return ctypes.cast(ctypes.byref(ctypes.c_char.in_dll(libc(), "_FE_DFL_ENV")), ctypes.c_void_p)
     return ctypes.c_void_p(-1)
+
+
+def start_python(
+    module: str, arguments: tuple[str, ...], environment: Mapping[str, str] | None = None, **options: Any
+) -> subprocess.Popen[str]:
+    """Start `python -m module arguments` as a process that imports what this one does; the only way that we start one.
+
+    `-m` alone would look for modules in the current directory first, where a file beside a model that somebody
+    downloaded could be called `zipfile.py`. So the child has `-P`, and of this process's places of modules all but the
+    current directory, which is among them by chance (`python -m` and an empty part of PYTHONPATH put it there), unless
+    this package lies there.
+
+    Args:    environment: variables to set on top of this process's.   options: those of subprocess.Popen.
+    """
+    import subprocess  # which `import samebits` does not need
+
+    variables = os.environ | dict(environment or {}) | {"PYTHONPATH": os.pathsep.join(_module_places())}
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    return subprocess.Popen(command, env=variables, text=True, **options)
+
+
+def _module_places() -> list[str]:
+    """The places in `sys.path` that a child may import from."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    # What holds the separator cannot be said in PYTHONPATH: its parts would name other places.
+    return [x for x in sys.path if x and os.pathsep not in x and (not _is_same(x, os.curdir) or _is_same(x, home))]
+
+
+def _is_same(path: str, other: str) -> bool:
+    try:
+        return os.path.samefile(path, other)
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

@@ -12,7 +12,6 @@ import hashlib
 import math
 import pathlib
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from samebits import errors, samples
+from samebits import driver, errors, samples
 from samebits.codegen import isa as isas
 from samebits.program import dim
 from samebits.program.graph import Program
@@ -326,11 +325,16 @@ def _in_another_process(model: pathlib.Path | None, isa: str, given: Arrays) -> 
     with tempfile.TemporaryDirectory() as folder:
         feeds, answer = pathlib.Path(folder) / "in.npz", pathlib.Path(folder) / "out.npz"
         samples.write(feeds, given)
-        command = [sys.executable, "-m", "samebits", "run", str(model), "--input", str(feeds), "--output", str(answer)]
-        done = subprocess.run([*command, "--threads", "1", "--isa", isa], check=False, capture_output=True, text=True)
-        if done.returncode:
-            said = done.stderr.strip().splitlines() or ["nothing"]
-            raise _ProcessFailed(f"it ended with code {done.returncode} and said: {said[-1]}")
+        files = (str(model), "--input", str(feeds), "--output", str(answer))
+        asked = ("run", *files, "--threads", "1", "--isa", isa)
+        with driver.start_python("samebits", asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            try:
+                complaints = process.communicate()[1].strip().splitlines() or ["nothing"]
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode:
+            raise _ProcessFailed(f"it ended with code {process.returncode} and said: {complaints[-1]}")
         return samples.read(answer)
 
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from samebits import dtypes, errors
+from samebits import driver, dtypes, errors
 from samebits.bench import measure, peers, rank
 from samebits.bench.rank import Entry, Ranking
 from samebits.bench.trial import Problem
@@ -32,12 +31,9 @@ def ranked(
         "problems": [[p.m, p.k, p.n, p.a.name, p.b.name, p.packed] for p in problems],
         "isa": isa, "threads": threads, "against": list(against), "every": every,
     }  # fmt: skip
-    # -P, and the modules of this process: `-m` alone would look in the current directory first.
-    command = [sys.executable, "-P", "-m", "samebits.bench.worker", json.dumps(asked)]
-    paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    environment = os.environ | dict.fromkeys(measure.POOLS, str(threads)) | paths
+    pools = dict.fromkeys(measure.POOLS, str(threads))
     made = list[Ranking]()
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with driver.start_python("samebits.bench.worker", (json.dumps(asked),), pools, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:

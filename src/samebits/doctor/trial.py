@@ -22,7 +22,7 @@ from typing import Any, Literal, TextIO
 
 import numpy as np
 
-from samebits import dtypes
+from samebits import driver, dtypes
 from samebits.doctor import frameworks
 from samebits.doctor.framework import CannotHold, Framework, Held, shared
 from samebits.doctor.witness import Codes, aligned, codes_for, pack, unpack, unsigned
@@ -219,12 +219,10 @@ def attempt(row: Framework, seconds: float = _SECONDS) -> tuple[list[Cell], str]
         one of them.
     """
     with tempfile.TemporaryFile("w+") as file, tempfile.TemporaryFile("w+") as complaints:
-        command = [sys.executable, "-m", __name__, row.name, str(file.fileno())]
-        quiet = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0", JAX_PLATFORMS="cpu")
-        paths = os.pathsep.join(path for path in sys.path if path)
-        child = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=complaints, pass_fds=(file.fileno(),),
-            env=quiet | {"PYTHONPATH": paths},
+        quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "JAX_PLATFORMS": "cpu"}
+        child = driver.start_python(
+            "samebits.doctor.trial", (row.name, str(file.fileno())), quiet,
+            stdout=subprocess.DEVNULL, stderr=complaints, pass_fds=(file.fileno(),),
         )  # fmt: skip
         try:
             code = child.wait(seconds)

@@ -1,0 +1,148 @@
+"""What is under us: children of this process import what it imports, and nothing that lies about."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pathlib
+import subprocess
+import sys
+
+import models
+import pytest
+
+import samebits
+from samebits import driver, onnx, verify
+from samebits.doctor import frameworks, trial
+
+SOURCES = pathlib.Path(samebits.__file__).parent
+# Names of modules that the children import, ours and the standard library's.
+PLANTED = ("samebits", "zipfile", "json", "numpy", "sitecustomize", "usercustomize")
+# Whatever starts a process.
+STARTS = {
+    "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput"},
+    "os": {"system", "popen", "fork", "forkpty", "startfile"},
+    "pty": {"spawn", "fork"},
+    "futures": {"ProcessPoolExecutor"},
+    "asyncio": {"create_subprocess_exec", "create_subprocess_shell"},
+}
+FAMILIES = ("exec", "spawn", "posix_spawn")
+
+
+@pytest.fixture
+def planted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """The current directory, full of modules that leave a mark when they are imported."""
+    for name in PLANTED:
+        text = f"open({str(tmp_path / (name + '.mark'))!r}, 'w').close()\n"
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def marks(folder: pathlib.Path) -> list[str]:
+    return [path.name for path in folder.glob("*.mark")]
+
+
+def test_a_planted_module_is_seen_to_be_imported(planted: pathlib.Path) -> None:
+    done = subprocess.run([sys.executable, "-c", "import zipfile"], check=False)
+    assert done.returncode == 0
+    assert "zipfile.mark" in marks(planted)
+
+
+def test_verify_imports_nothing_that_lies_beside_the_model(planted: pathlib.Path) -> None:
+    model = models.classifier(planted / "classifier.onnx")
+    for path in (model, pathlib.Path(model.name)):
+        report = verify.verify(onnx.load(path), model=path)
+        assert marks(planted) == []
+        assert "process" in {configuration.axis for configuration in report.configurations}
+
+
+def test_doctor_imports_nothing_of_the_current_directory(planted: pathlib.Path) -> None:
+    cells, end = trial.attempt(frameworks.named("numpy"))
+    assert marks(planted) == []
+    assert end == ""
+    assert cells
+
+
+def listed(said: str) -> list[str]:
+    """The places that `python -m site` prints."""
+    lines = said.split("sys.path = [\n")[1].split("\n]")[0].splitlines()
+    return [ast.literal_eval(line.strip().rstrip(",")) for line in lines]
+
+
+def places(monkeypatch: pytest.MonkeyPatch, path: list[str]) -> list[str]:
+    """Where a child looks for modules first, if this process looks in `path`; not where any Python looks."""
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-P", "-m", "site"]
+    always = listed(subprocess.run(command, env=bare, capture_output=True, text=True, check=True).stdout)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", path)
+        with driver.start_python("site", (), stdout=subprocess.PIPE) as child:
+            found = listed(child.communicate()[0])
+    assert found[len(found) - len(always) :] == always
+    return found[: len(found) - len(always)]
+
+
+def test_a_child_looks_where_its_parent_does_but_for_the_current_directory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, other, linked = tmp_path / "here", tmp_path / "other", tmp_path / "linked"
+    here.mkdir()
+    other.mkdir()
+    (tmp_path / "a").mkdir()
+    linked.symlink_to(here)
+    monkeypatch.chdir(here)
+    with_separator = f"{tmp_path}/a{os.pathsep}here"  # two places, one of them relative, where it is read back
+    path = ["", ".", str(here), str(linked), f"{here}/../here/", with_separator, str(other), str(tmp_path / "gone")]
+    assert places(monkeypatch, path) == [str(other), str(tmp_path / "gone")]
+    monkeypatch.chdir(other)
+    assert places(monkeypatch, path[2:-2]) == [str(here), str(linked)]
+
+
+def test_a_child_finds_the_package_where_it_lies_in_the_current_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = str(SOURCES.parent)
+    monkeypatch.chdir(home)
+    assert places(monkeypatch, [home]) == [home]
+
+
+def test_a_child_gets_variables_of_its_own() -> None:
+    with driver.start_python("site", (), {"PYTHONUSERBASE": "/of/the/child"}, stdout=subprocess.PIPE) as child:
+        assert "USER_BASE: '/of/the/child'" in child.communicate()[0]
+    assert "PYTHONUSERBASE" not in os.environ
+
+
+def starts(tree: ast.AST) -> list[str]:
+    """What in a module starts a process."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module, name = node.value.id, node.attr
+            if name in STARTS.get(module, ()) or (module == "os" and name.startswith(FAMILIES)):
+                found.append(f"{module}.{name}")
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names, last = [x.name for x in node.names], node.module.rpartition(".")[2]
+            found += [f"{last}.{name}" for name in names if name in STARTS.get(last, ()) or last == "multiprocessing"]
+        elif isinstance(node, ast.Import):
+            found += [x.name for x in node.names if x.name == "multiprocessing" or (x.asname and x.name in STARTS)]
+    return found
+
+
+def test_every_process_is_started_by_the_driver() -> None:
+    found = {
+        path.relative_to(SOURCES).as_posix(): what
+        for path in sorted(SOURCES.rglob("*.py"))
+        if (what := starts(ast.parse(path.read_text())))
+    }
+    assert found == {"driver.py": ["subprocess.Popen", "subprocess.Popen"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import subprocess\nsubprocess.run(['x'])", "from subprocess import run", "import subprocess as s",
+        "import os\nos.execv('x', [])", "import os\nos.posix_spawn('x', [], {})", "import multiprocessing",
+        "from concurrent.futures import ProcessPoolExecutor",
+    ],
+)  # fmt: skip
+def test_other_ways_to_start_a_process_would_be_found(text: str) -> None:
+    assert starts(ast.parse(text))
