@@ -294,11 +294,15 @@ def test_a_read_only_directory_is_no_error(folder: pathlib.Path, monkeypatch: py
     isa = isas.best()
     assert tuning.write(record(isa))
 
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")  # as root, the mode alone refuses nothing
+    opened = os.open
 
-    monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
-    monkeypatch.setattr(pathlib.Path, "unlink", refuse)
+    def refuse(path: str, flags: int, *rest: int, **place: int) -> int:
+        if flags & os.O_CREAT:
+            raise PermissionError(13, "Permission denied")  # as root, the mode alone refuses nothing
+        return opened(path, flags, *rest, **place)
+
+    monkeypatch.setattr(cache.os, "open", refuse)
+    monkeypatch.setattr(cache.os, "unlink", lambda path, **place: refuse(path, os.O_CREAT))
     assert not tuning.write(record(isa, 2))
     assert not tuning.clear(isa)
     assert tuning.read(isa) == record(isa)

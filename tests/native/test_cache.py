@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pathlib
 import pwd
+import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -97,6 +99,134 @@ def test_a_directory_of_another_user_is_not_used(folder: pathlib.Path) -> None:
     assert result(compile.load_object(spec())) == 7
 
 
+def usable(folder: pathlib.Path, key: str = "k") -> bool:
+    """Whether the cache directory is taken, to write and to read."""
+    found = cache.directory() is not None, cache.write(key, b"payload"), cache.read(key) == b"payload"
+    assert len(set(found)) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize("change", ["others may enter", "another user's", "a link", "a file", "gone"])
+def test_the_directory_is_looked_at_each_time(folder: pathlib.Path, change: str) -> None:
+    assert usable(folder)
+    moved = folder.with_name("moved")
+    if change == "others may enter":
+        folder.chmod(0o711)
+    elif change == "another user's":
+        if os.getuid():
+            pytest.skip("only root can give a directory away")
+        os.chown(folder, 12345, -1)
+    else:
+        folder.rename(moved)
+        if change == "a link":
+            folder.symlink_to(moved)
+        elif change == "a file":
+            folder.write_text("not a directory")
+    assert usable(folder) is (change == "gone")  # there is nothing in the way of a new one
+    assert result(compile.load_object(spec())) == 7
+
+
+def test_what_was_opened_is_what_is_read(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who may rename in the parent changes the directory just after it was looked at."""
+    opened, looked, theirs = os.open, os.fstat, folder.with_name("theirs")
+    cache.write("k", b"ours")
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", str(theirs))
+    cache.write("k", b"theirs")
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", str(folder))
+    descriptors = []
+
+    def swap(descriptor: int) -> os.stat_result:
+        facts = looked(descriptor)
+        if stat.S_ISDIR(facts.st_mode):
+            folder.rename(folder.with_name("ours"))
+            theirs.rename(folder)
+        return facts
+
+    def note(path: str, flags: int, *rest: int, **place: int) -> int:
+        descriptors.append(opened(path, flags, *rest, **place))
+        return descriptors[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache.os, "fstat", swap)
+        patch.setattr(cache.os, "open", note)
+        assert cache.read("k") == b"ours"
+    assert cache.read("k") == b"theirs"
+    assert len(descriptors) == 2
+    for descriptor in descriptors:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            looked(descriptor)
+
+
+@pytest.mark.parametrize("change", ["others may write", "its group may write", "another user's", "a link"])
+def test_an_object_that_another_may_have_written_is_compiled_again(folder: pathlib.Path, change: str) -> None:
+    kernel = spec()
+    good = compile.load_object(kernel)
+    (path,) = folder.glob("*.samebits")
+    key = path.stem
+    if change == "another user's":
+        if os.getuid():
+            pytest.skip("only root can give a file away")
+        os.chown(path, 12345, -1)
+    elif change == "a link":
+        path.rename(folder / "elsewhere")
+        path.symlink_to("elsewhere")
+    else:
+        path.chmod(0o602 if change == "others may write" else 0o620)
+    assert cache.read(key) is None
+    assert compile.load_object(kernel) == good
+    assert cache.read(key) == good
+    assert stat.S_IMODE(path.lstat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "socket"])
+def test_what_is_no_file_is_no_object_and_nothing_waits_for_it(folder: pathlib.Path, kind: str) -> None:
+    def stop(*_: object) -> None:
+        raise AssertionError("the cache waits")  # an OSError would be taken for an answer
+
+    assert cache.directory() == folder
+    path = folder / "k.samebits"
+    with socket.socket(socket.AF_UNIX) as listening:
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "directory":
+            path.mkdir()
+        else:
+            listening.bind(str(path))
+        before = signal.signal(signal.SIGALRM, stop)
+        signal.alarm(20)
+        try:
+            assert cache.read("k") is None
+            assert cache.write("k", b"payload") is (kind != "directory")
+            assert cache.read("k") == (None if kind == "directory" else b"payload")
+            cache.trim(0)
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
+
+
+def test_objects_that_changed_names_are_compiled_again(folder: pathlib.Path) -> None:
+    kernels = [spec(1), spec(2)]
+    good = [compile.load_object(kernel) for kernel in kernels]
+    first, second = folder.glob("*.samebits")
+    between = folder / "between"
+    first.rename(between)
+    second.rename(first)
+    between.rename(second)
+    assert cache.read(first.stem) is None
+    assert cache.read(second.stem) is None
+    assert [result(compile.load_object(kernel)) for kernel in kernels] == [1, 2]
+    assert [compile.load_object(kernel) for kernel in kernels] == good
+
+
+def test_a_key_and_its_payload_cannot_be_divided_otherwise(folder: pathlib.Path) -> None:
+    cache.write("ab", b"cd")
+    (folder / "ab.samebits").rename(folder / "a.samebits")
+    path = folder / "a.samebits"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:32] + b"bcd")
+    assert cache.read("a") is None
+
+
 def test_a_file_in_the_way_is_no_error(folder: pathlib.Path) -> None:
     folder.write_text("not a directory")
     assert cache.directory() is None
@@ -107,10 +237,14 @@ def test_a_directory_that_cannot_be_written_is_no_error(folder: pathlib.Path, mo
     cache.write("k", b"payload")
     folder.chmod(0o500)
 
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied")  # as root, the mode alone refuses nothing
+    opened = os.open
 
-    monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
+    def refuse(path: str, flags: int, *rest: int, **place: int) -> int:
+        if flags & os.O_CREAT:
+            raise PermissionError(13, "Permission denied")  # as root, the mode alone refuses nothing
+        return opened(path, flags, *rest, **place)
+
+    monkeypatch.setattr(cache.os, "open", refuse)
     assert cache.read("k") == b"payload"
     cache.write("l", b"payload")
     assert cache.read("l") is None
@@ -118,7 +252,7 @@ def test_a_directory_that_cannot_be_written_is_no_error(folder: pathlib.Path, mo
 
 
 def test_a_full_disk_leaves_no_half_file(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(cache.os, "replace", refuse)
@@ -127,7 +261,7 @@ def test_a_full_disk_leaves_no_half_file(folder: pathlib.Path, monkeypatch: pyte
 
 
 def test_an_interrupt_leaves_no_half_file(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cache.os, "replace", interrupted)
@@ -161,6 +295,40 @@ def test_without_a_home_there_is_no_cache(tmp_path: pathlib.Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     assert cache.directory() is None
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("chosen", ["~", "~/c", "~/c/d"])
+def test_a_home_that_no_shell_wrote_out_is_meant(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, chosen: str
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", chosen)
+    monkeypatch.chdir(tmp_path)
+    assert cache.directory() == home / chosen[2:]
+    assert list(tmp_path.iterdir()) == [home]
+
+
+def test_the_home_of_nobody_is_no_directory_of_that_name(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", "~nobody of this name/c")
+    monkeypatch.chdir(tmp_path)
+    assert cache.directory() is None
+    assert not cache.write("k", b"payload")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_directories_on_the_way_are_private_too(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", str(tmp_path / "a" / "b" / "c"))
+    before = os.umask(0)
+    try:
+        assert cache.write("k", b"payload")
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "a", tmp_path / "a" / "b"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
 def test_the_default_is_below_the_home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
