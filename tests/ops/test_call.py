@@ -1,11 +1,14 @@
 """Eager calls: the same kind of array out, bad operands get one sentence."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 import samebits as sb
 from samebits.kernels import gemm
+from samebits.kernels.plan import Plan
 
 WITHIN = "a number within [-1.7976931348623157e+308, 1.7976931348623157e+308]"
 
@@ -332,3 +335,60 @@ def test_a_plan_for_other_operands_of_an_empty_product_is_refused():
         for out in (None, np.empty((m, n), np.float32), np.empty((n, m), np.float32).T):
             assert sb.matmul(a, b, out=out, plan=sb.plan_matmul(a, b, out=out)).shape == (m, n)
             assert sb.matmul(a, b, out=out, plan=sb.plan_matmul(a, b)).shape == (m, n)
+
+
+def tampered(plan):
+    """Plans that nobody made: a change, the operand and fact that it is refused for, and what they are."""
+    made_up = dataclasses.replace(plan.isa, registers=9)
+    absent = next(row for row in sb.isas() if not row.available)
+    no_count, no_row = "an integer from 1 to 255", "a row of samebits.isas() or its name"
+    here = f"one of {[row.name for row in sb.isas() if row.available]}"
+    other = "for other strides, options or tiles", f"the one for {plan.what}"
+    step = plan.steps[0]
+    return [
+        ({"threads": 0}, "plan threads", "0", no_count),
+        ({"threads": 256}, "plan threads", "256", no_count),
+        ({"threads": 1.0}, "plan threads", "1.0", no_count),
+        ({"threads": True}, "plan threads", "True", no_count),
+        ({"isa": None}, "plan isa", "None", no_row),
+        ({"isa": made_up}, "plan isa", f"a made-up row, {made_up.name!r}", no_row),
+        ({"isa": absent}, f"plan row {absent.name!r} state", "unavailable on this machine", here),
+        ({"steps": list(plan.steps)}, "plan", *other),
+        ({"steps": ()}, "plan", *other),
+        ({"scratch_bytes": 0}, "plan", *other),
+        ({"workspace_bytes": 1 << 40}, "plan", *other),
+        ({"steps": (dataclasses.replace(step, tasks=step.tasks + 1),)}, "plan", *other),
+        ({"steps": (dataclasses.replace(step, arguments=step.arguments[::-1]),)}, "plan", *other),
+        ({"operands": (*plan.operands, "d")}, "plan", *other),
+        ({"what": "a product"}, "plan", "a product", other[1]),
+    ]
+
+
+def test_a_plan_with_other_fields_than_it_was_made_with_is_refused():
+    a, b = normal(5, 7), normal(7, 9)
+    plan = sb.plan_matmul(a, b)
+    for change, subject, actual, expected in tampered(plan):
+        with pytest.raises(sb.PlanError) as error:
+            sb.matmul(a, b, plan=dataclasses.replace(plan, **change))
+        assert str(error.value) == (
+            f"matmul: {subject} is {actual}, must be {expected}; make it with plan_matmul for these operands"
+        )
+    assert np.array_equal(sb.matmul(a, b, plan=dataclasses.replace(plan)), sb.matmul(a, b))
+
+
+class Agreeing(Plan):
+    """A plan that says of itself that it is any other."""
+
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return 0
+
+
+def test_a_plan_that_only_says_that_it_is_the_right_one_is_not_run():
+    a, b = normal(5, 7), normal(7, 9)
+    right = sb.plan_matmul(a, b)
+    fields = {field.name: getattr(right, field.name) for field in dataclasses.fields(right)}
+    wrong = Agreeing(**(fields | {"steps": (), "workspace_bytes": 1 << 60}))
+    assert np.array_equal(sb.matmul(a, b, plan=wrong), sb.matmul(a, b))

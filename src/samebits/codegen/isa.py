@@ -11,7 +11,6 @@ import contextlib
 import contextvars
 import functools
 import platform
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from samebits import errors
@@ -98,6 +97,8 @@ ROWS: tuple[Isa, ...] = (
     Isa("avx512_bf16", 16, 32, _v4("avx512vnni", "avx512bf16"), ("lookup", _DOT16, _DOT8, _DOT_BF16)),
 )
 
+# Rows beside these that may be given; empty but in tests.
+_admitted: list[Isa] = []
 FORCED: contextvars.ContextVar[Isa | None] = contextvars.ContextVar("samebits_isa", default=None)
 
 
@@ -132,20 +133,39 @@ def named(name: str) -> Isa:
 
     Raises:  OptionError if there is none, or if this machine cannot run it.
     """
-    for isa in ROWS:
-        if isa.name == name:
-            _check_available(isa)
-            return isa
-    raise errors.OptionError(
-        "use_isa", "name", "value", repr(name), f"one of {[row.name for row in ROWS]}", "see samebits.isas()"
-    )
+    return given("use_isa", name)
 
 
-def _check_available(isa: Isa) -> None:
+def given(call: str, isa: object) -> Isa:
+    """The row that a public function was given, or given the name of.
+
+    LLVM ends the process over a target that it does not know, and a processor over an instruction: so a row is one of
+    `ROWS`, whatever else an `Isa` could say.
+
+    Raises:  OptionError if it is none, or if this machine cannot run it.
+    """
+    for row in (*ROWS, *_admitted):
+        if isa == row.name if isinstance(isa, str) else isinstance(isa, Isa) and isa == row:
+            _check_available(call, row)
+            return row
+    if isinstance(isa, str):
+        expected = f"one of {[row.name for row in ROWS]}"
+        raise errors.OptionError(call, "name", "value", repr(isa), expected, "see samebits.isas()")
+    actual = f"a made-up row, {errors.shown(isa.name)}" if isinstance(isa, Isa) else errors.shown(isa)
+    raise errors.OptionError(call, "isa", "", actual, "a row of samebits.isas() or its name", "see samebits.isas()")
+
+
+def admit(row: Isa) -> None:
+    """Take a row for one of `ROWS` wherever one is given: for tests, whose made-up rows no machine has."""
+    if row not in _admitted:
+        _admitted.append(row)
+
+
+def _check_available(call: str, isa: Isa) -> None:
     if not isa.available:
         raise errors.OptionError(
 
-                "use_isa", f"row {isa.name!r}", "state", "unavailable on this machine",
+                call, f"row {isa.name!r}", "state", "unavailable on this machine",
                 f"one of {[row.name for row in ROWS if row.available]}", "choose an available row"
         )  # fmt: skip
 
@@ -161,16 +181,35 @@ def current() -> Isa:
     return FORCED.get() or best()
 
 
-@contextlib.contextmanager
-def use_isa(isa: str | Isa) -> Iterator[Isa]:
-    """Force one Isa row for the current context (thread, async task) until the block ends.
+class use_isa(contextlib.ContextDecorator):
+    """Force one Isa row, given by itself or by name, for the current context (thread, async task) until a block ends.
+
+    It is for `with use_isa("scalar"):`, or for `@use_isa("scalar")` over a function; by itself it forces nothing.
 
     Raises:  OptionError if the row is unknown or unavailable here.
     """
-    row = named(isa) if isinstance(isa, str) else isa
-    _check_available(row)
-    token = FORCED.set(row)
-    try:
-        yield row
-    finally:
-        FORCED.reset(token)
+
+    def __init__(self, isa: str | Isa) -> None:
+        self._row = given("use_isa", isa)
+        self._token: contextvars.Token[Isa | None] | None = None
+
+    def __enter__(self) -> Isa:
+        if self._token is not None:
+            remedy = "call use_isa for each block"
+            raise errors.OptionError("use_isa", "block", "state", "entered already", "entered once at a time", remedy)
+        self._token = FORCED.set(self._row)
+        return self._row
+
+    def __exit__(self, *_: object) -> None:
+        token, self._token = self._token, None
+        if token is not None:
+            FORCED.reset(token)
+
+    def __repr__(self) -> str:
+        if self._token is not None:
+            return f"<use_isa({self._row.name!r}), in force>"
+        return f"<use_isa({self._row.name!r}), not in force: write `with use_isa({self._row.name!r}):`>"
+
+    def _recreate_cm(self) -> use_isa:
+        """One of its own for each call of a function that it decorates, which may be called in several threads."""
+        return use_isa(self._row)

@@ -10,15 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 from samebits import dtypes, tuning
+from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, shown
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import SB1, Contraction, Panels, PerBlock, Spec
+from samebits.kernels.gemm.tuned import Tuned
 from samebits.kernels.plan import Plan
 from samebits.ops import groups
-from samebits.ops.call import Call
+from samebits.ops.call import Call, check_threads
 from samebits.ops.memo import Prepared, remembered
 from samebits.ops.names import LINEAR, PACK
 from samebits.ops.operands import A_FACTOR, FACTORS, in_bytes, matrix, operand
@@ -90,8 +92,10 @@ def multiplied(product: Product, out: Any, plan: Plan | None = None) -> Any:
     made = product.target
     if made.size:
         threads = call.sized(product.contraction.work, "products")
-        planned = product.names.planned
-        call.run(obeyed or planned(call.name, lambda: _prepared(contraction, call.isa, threads)), *product.operands)
+        planned, tuned = product.names.planned, tuning.rows(call.isa)
+        call.run(
+            obeyed or planned(call.name, lambda: _prepared(contraction, call.isa, threads, tuned)), *product.operands
+        )
     return call.result(made if made.shape == product.seen else made.reshape(product.seen), out)
 
 
@@ -126,7 +130,7 @@ def plan_matmul(
     product.finish(bias, activation, alpha, c, beta, out_dtype, out)
     threads = call.sized(product.contraction.work, "products")
     tuned = tuning.rows(call.isa)
-    return product.names.planned(call.name, lambda: gemm.plan(product.contraction, call.isa, threads, tuned=tuned))
+    return product.names.planned(call.name, lambda: _planned(product.contraction, call.isa, threads, tuned))
 
 
 @remembered
@@ -208,17 +212,28 @@ def _left(call: Call, left: Any, b: DType) -> DType:
 
 
 @functools.lru_cache(maxsize=4096)
-def _prepared(contraction: Contraction, isa: Isa, threads: int) -> Prepared:
-    return Prepared(gemm.plan(contraction, isa, threads, tuned=tuning.rows(isa)))
+def _planned(contraction: Contraction, isa: Isa, threads: int, tuned: tuple[Tuned, ...]) -> Plan:
+    return gemm.plan(contraction, isa, threads, tuned=tuned)
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=4096)
+def _prepared(contraction: Contraction, isa: Isa, threads: int, tuned: tuple[Tuned, ...]) -> Prepared:
+    return Prepared(_planned(contraction, isa, threads, tuned))
+
+
 def _obeyed(plan: Plan, contraction: Contraction) -> Prepared:
-    # A plan holds strides and epilogue, which its words do not all say: only the very plan is safe to obey.
+    # A plan holds strides and epilogue, which its words do not all say: only the very plan is safe to obey. What runs
+    # is the one made here, of whose fields nobody else had a hand in any.
+    remedy = "make it with plan_matmul for these operands"
+    try:
+        isa, threads = isas.given("matmul", plan.isa), check_threads("matmul", plan.threads)
+    except OptionError as error:
+        fact = f"{error.operand} {error.fact}".strip()
+        raise PlanError("matmul", "plan", fact, error.actual, error.expected, remedy) from None
     # One made where nothing was tuned is as good, but for panels, whose width is that of a tile.
-    choices = [tuning.rows(plan.isa)] if isinstance(contraction.b, Panels) else [tuning.rows(plan.isa), ()]
-    if all(plan != gemm.plan(contraction, plan.isa, plan.threads, tuned=rows) for rows in choices):
-        actual = plan.what if plan.what != str(contraction) else "for other strides, options or tiles"
-        remedy = "make it with plan_matmul for these operands"
-        raise PlanError("matmul", "plan", "", actual, f"the one for {contraction}", remedy)
-    return Prepared(plan)
+    tuned = tuning.rows(isa)
+    for rows in [tuned] if isinstance(contraction.b, Panels) or not tuned else [tuned, ()]:
+        if plan == _planned(contraction, isa, threads, rows):
+            return _prepared(contraction, isa, threads, rows)
+    actual = plan.what if plan.what != str(contraction) else "for other strides, options or tiles"
+    raise PlanError("matmul", "plan", "", actual, f"the one for {contraction}", remedy)

@@ -59,7 +59,7 @@ def prepare(
     Raises:
         OptionError: The row is unknown or not available here, or `threads` is no count.
     """
-    row = isas.current() if isa is None else isas.named(isa) if isinstance(isa, str) else isa
+    row = isas.current() if isa is None else isas.given("prepare", isa)
     return Session(optimise(program, ROWS if fuse else UNFUSED), row, check_threads("prepare", threads))
 
 
