@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from capsules import HeaderOnly
 
 from samebits import dtypes
 from samebits.memory import address_of
@@ -107,6 +108,15 @@ def test_what_is_not_common_goes_back_and_is_asked_for_anew(fields: dict[str, in
         t = Tensor.from_dlpack(x)
         assert t.shape == (64,)
         assert (len(deleted), len(asked)) == (1, 1)
+
+
+@pytest.mark.parametrize("major", [0, 2, 7, (1 << 32) - 1])
+def test_nothing_of_another_major_version_is_read_but_its_header(major: int) -> None:
+    for get in (Tensor.from_dlpack, Tensor.from_any):
+        other = HeaderOnly(major)
+        with producer(out=other.address) as (x, deleted, asked):
+            assert get(x).shape == (64,)
+            assert (other.deleted, deleted, asked) == ([other.address], [], [1])
 
 
 def test_hostile_extents_are_refused() -> None:

@@ -8,6 +8,7 @@ __all__ = [
     "HEADER",
     "LEGACY",
     "LEGACY_NAME",
+    "TENSOR_AT",
     "USED",
     "VERSION",
     "VERSIONED",
@@ -24,9 +25,11 @@ _TENSOR = "PiiiBBHPPQ"
 # DLTensor: data, device type and id, ndim, dtype (code, bits, lanes), shape, strides, byte_offset.
 # DLManagedTensor: DLTensor, manager_ctx, deleter.
 LEGACY = struct.Struct("@" + _TENSOR + "PP")
-# DLManagedTensorVersioned: major, minor, manager_ctx, deleter, flags, DLTensor. The header is stable across versions.
-HEADER = struct.Struct("@IIPPQ")
+# DLManagedTensorVersioned: major, minor, manager_ctx, deleter, flags, DLTensor. Of another major version only the
+# header is known: what stands behind it may be anything, and need not be memory.
+HEADER = struct.Struct("@IIPP")
 VERSIONED = struct.Struct("@IIPPQ" + _TENSOR)
+TENSOR_AT = struct.calcsize("@IIPPQ")
 
 
 def _api(name: str, result: Any, *arguments: Any) -> Any:

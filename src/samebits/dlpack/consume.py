@@ -97,16 +97,16 @@ def receive(producer: Producer, call: str = "from_dlpack") -> tuple[Buffer, Layo
     if name == LEGACY_NAME:
         *tensor, _, deleter = LEGACY.unpack(ctypes.string_at(address, LEGACY.size))
         return _checked(call, tensor, READ_ONLY, _Managed(address, deleter))
-    # Another major version shares only the header, which is what it takes to give the tensor back.
-    major, minor, _, deleter, flags = HEADER.unpack(ctypes.string_at(address, HEADER.size))
+    major, minor, _, deleter = HEADER.unpack(ctypes.string_at(address, HEADER.size))
+    # Another major version shares the header with this one, which is what it takes to give the tensor back.
     owner = _Managed(address, deleter)
     if major != VERSION[0]:
         raise ExchangeError(call, "capsule", "version", f"{major}.{minor}", "1.x", "export it with max_version=(1, 3)")
+    flags, *tensor = VERSIONED.unpack(ctypes.string_at(address, VERSIONED.size))[4:]
     if flags & ~(READ_ONLY | COPIED | PADDED):
         raise ExchangeError(
             call, "capsule", "flags", f"{flags:#x}", "a subset of 0x7", "export it with max_version=(1, 3)"
         )
-    tensor = list(VERSIONED.unpack(ctypes.string_at(address, VERSIONED.size))[5:])
     return _checked(call, tensor, flags, owner)
 
 

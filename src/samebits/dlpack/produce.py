@@ -13,13 +13,13 @@ import struct
 
 import numpy as np
 
-from samebits.dlpack.abi import HEADER, LEGACY, LEGACY_NAME, VERSION, VERSIONED, VERSIONED_NAME, pointer_of
+from samebits.dlpack.abi import HEADER, LEGACY, LEGACY_NAME, TENSOR_AT, VERSION, VERSIONED, VERSIONED_NAME, pointer_of
 from samebits.dlpack.encoding import COPIED, PADDED, READ_ONLY, Encoding
 from samebits.memory import Buffer
 
 __all__ = ["capsule_of"]
 
-_FLAGS_AT = struct.calcsize("@IIPP")
+_FLAGS_AT = HEADER.size
 _DEVICE_AT = struct.calcsize("@P")
 _DTYPE_AT = struct.calcsize("@Piii")
 _STRIDES_AT = struct.calcsize("@PiiiBBHP")
@@ -74,7 +74,7 @@ def capsule_of(
         capsule, name, start, size = array.__dlpack__(), LEGACY_NAME, 0, LEGACY.size
     else:
         capsule, name = array.__dlpack__(max_version=(1, 0)), VERSIONED_NAME
-        start, size = HEADER.size, VERSIONED.size
+        start, size = TENSOR_AT, VERSIONED.size
     fields = (ctypes.c_ubyte * size).from_address(pointer_of(capsule, name))
     if versioned:
         struct.pack_into("@II", fields, 0, *VERSION)

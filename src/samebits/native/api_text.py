@@ -190,8 +190,8 @@ def _borrow(m: Module, facts: InterpreterFacts) -> None:
             f.store(kept.now, x, facts.tensor["_extents"])
         with f.when(f.call("describe", x, out, f.call("PyBytes_AsString", kept.now)) != 0):
             f.ret(0)
-    text = "__dlpack_c_exchange_api__: tensor is not on the host in whole bytes, must be; ask for a managed tensor"
-    f.call("PyErr_SetString", f.state("exchange_error"), f.name_of(text))
+    # A tuple is what the exception's class is called with.
+    f.call("PyErr_SetObject", f.state("exchange_error"), f.state("not_borrowed"))
     f.ret(-1)
 
 

@@ -192,9 +192,11 @@ def _torch_made(m: Module) -> None:
         f.call("failed")
         f.ret(None)
     at = f.at(managed.now, HEADER)
-    wrong = f.variable("i1", f.load(at, DATA).is_null)
-    for place in (DEVICE, NDIM):  # each a word with what follows it, the index of the device and the dtype
-        wrong.set(wrong.now | (f.load(at, place, "i64") != f.load(like, place, "i64")))
+    wrong = f.variable("i1", f.load(managed.now, 0, "i32") != 1)  # behind another version's header may be anything
+    with f.when(~wrong.now):
+        wrong.set(f.load(at, DATA).is_null)
+        for place in (DEVICE, NDIM):  # each a word with what follows it, the index of the device and the dtype
+            wrong.set(wrong.now | (f.load(at, place, "i64") != f.load(like, place, "i64")))
     with f.when(~wrong.now):
         rank = f.as_(f.load(at, NDIM, "i32"), "i64")
         with f.loop(rank) as i:

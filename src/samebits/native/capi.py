@@ -40,6 +40,7 @@ API: dict[str, tuple[str, ...]] = {
     "PyErr_NoMemory": ("ptr",),
     "PyErr_Occurred": ("ptr",),
     "PyErr_Restore": ("void", "ptr", "ptr", "ptr"),
+    "PyErr_SetObject": ("void", "ptr", "ptr"),
     "PyErr_SetString": ("void", "ptr", "ptr"),
     "PyEval_RestoreThread": ("void", "ptr"),
     "PyEval_SaveThread": ("ptr",),

@@ -220,7 +220,11 @@ def _from_producer(m: Module) -> None:
     required(f, managed.now)
     made = f.variable("ptr")
     made.set(None)
-    with f.when(f.call("is_named", x, row.now, managed.now) != 0):
+    # What stands behind the header of another version is unknown.
+    with (
+        f.when(f.load(managed.now, 0, "i32") == 1),
+        f.when(f.call("is_named", x, row.now, managed.now) != 0),
+    ):
         made.set(f.call("from_managed", managed.now))
     with f.when(made.now.is_null):
         deleter = f.load(managed.now, VERSIONED_AT[1])

@@ -43,6 +43,10 @@ _METHODS: tuple[tuple[type, tuple[str, ...]], ...] = (
 )
 REFERENCE: dict[str, Any] = {f"{cls.__name__}.{name}": vars(cls)[name] for cls, names in _METHODS for name in names}
 _API_NAME = b"dlpack_exchange_api"
+_NOT_BORROWED = (
+    "__dlpack_c_exchange_api__", "tensor", "layout", "elsewhere or not in whole bytes", "on the host in whole bytes",
+    "ask for a managed tensor",
+)  # fmt: skip
 # Everything that emitted code has the address of.
 _held: list[object] = []
 
@@ -149,8 +153,8 @@ def _fill(state: int, words: dict[str, int]) -> None:
         "tensor_type": Tensor, "buffer_type": Buffer, "layout_type": Layout, "array_type": np.ndarray,
         "buffer": template, "cpu": CPU, "cpu_pair": CPU.dlpack, "layouts": _layouts, "producers": _producers,
         "slow_export": _export, "slow_import": _import, "to_torch": _to_torch, "type_error": TypeError,
-        "exchange_error": errors.ExchangeError, "make_layout": _make_layout, "add_producer": _add_producer,
-        "slice_type": slice, "ellipsis": ..., "packed": "packed", "padded": "padded",
+        "exchange_error": errors.ExchangeError, "not_borrowed": _NOT_BORROWED,
+        "make_layout": _make_layout, "add_producer": _add_producer, "slice_type": slice, "ellipsis": ..., "packed": "packed", "padded": "padded",
     }  # fmt: skip
     for name, method in REFERENCE.items():
         # A method gets its instance as first argument; the others are called as they are found on the class.
