@@ -154,7 +154,8 @@ def _fill(state: int, words: dict[str, int]) -> None:
         "buffer": template, "cpu": CPU, "cpu_pair": CPU.dlpack, "layouts": _layouts, "producers": _producers,
         "slow_export": _export, "slow_import": _import, "to_torch": _to_torch, "type_error": TypeError,
         "exchange_error": errors.ExchangeError, "not_borrowed": _NOT_BORROWED,
-        "make_layout": _make_layout, "add_producer": _add_producer, "slice_type": slice, "ellipsis": ..., "packed": "packed", "padded": "padded",
+        "make_layout": _make_layout, "add_producer": _add_producer, "slice_type": slice,
+        "ellipsis": ..., "packed": "packed", "padded": "padded",
     }  # fmt: skip
     for name, method in REFERENCE.items():
         # A method gets its instance as first argument; the others are called as they are found on the class.
