@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import dis
+import functools
 import gc
 import mmap
 import os
@@ -13,6 +16,7 @@ import sys
 import textwrap
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -273,6 +277,132 @@ def test_a_signal_inside_the_pool_may_allocate_and_free() -> None:
     assert pool.statistics.lent_blocks == 0
 
 
+class Interrupted(Exception):
+    """What a signal handler raises."""
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is raised in a finaliser is not reported."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+
+
+def is_of_memory(frame: Any) -> bool:
+    """Whether a frame runs code of memory's rooms."""
+    return pathlib.Path(frame.f_code.co_filename).parent == pathlib.Path(memory.__file__).parent
+
+
+@functools.cache
+def instruction(code: Any, offset: int) -> str:
+    """The name of an instruction."""
+    return next(x.opname for x in dis.get_instructions(code) if x.offset == offset)
+
+
+def interrupted_at(number: int, work: Callable[[], object]) -> bool:
+    """Do work, with an exception at the place of that number where memory's rooms let signal handlers come: as a
+    function begins, behind a call and at a jump back. Whether there is one."""
+    left, last = [number], dict[Any, str]()
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if not is_of_memory(frame):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            before, last[frame] = last.get(frame, ""), instruction(frame.f_code, frame.f_lasti)
+            if not before.startswith(("CALL", "JUMP_BACKWARD")) or last[frame] == "PUSH_EXC_INFO":  # it raised itself
+                return trace
+        if event in ("call", "opcode"):
+            left[0] -= 1
+            if left[0] < 0:
+                sys.settrace(None)
+                raise Interrupted
+        return trace
+
+    sys.settrace(trace)
+    try:
+        with contextlib.suppress(Interrupted):
+            work()
+    finally:
+        sys.settrace(None)
+        last.clear()  # frames hold what their names are bound to
+    return left[0] < 0
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("size_bytes", [1000, MIB, 2 * MIB])
+def test_a_handler_that_raises_leaves_nothing_lent(size_bytes: int) -> None:
+    pool = HostResource(keep_bytes=4 * MIB)
+
+    def borrow() -> None:
+        kept = allocate(size_bytes, resource=pool)
+        kept.array()[:1] = 1
+        allocate(size_bytes, resource=pool).close()
+        del kept  # a frame that ends is not traced any more
+
+    number = 0
+    while interrupted_at(number, borrow):
+        statistics = pool.statistics
+        assert statistics.lent_blocks == 0, number
+        assert statistics.kept_bytes <= 4 * MIB
+        number += 1
+    assert number > 40
+    before = pool.statistics.reuses
+    for _ in range(3):
+        borrow()
+    due = 5 if size_bytes >= MIB else 0
+    assert pool.statistics.reuses - before >= due, "the pool still works"
+    assert pool.trim() == pool.statistics.kept_bytes + (due and 2 * size_bytes)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_memory_of_a_lease_on_an_address_is_never_left_lent_either() -> None:
+    pool = HostResource()
+
+    def borrow() -> None:
+        buffer = memory.Buffer.from_handle(address, MIB, resource=pool)
+        made.append(number)
+        buffer.array()[:1] = 1
+        del buffer  # a frame that ends is not traced any more
+
+    number, interrupted, made = 0, True, list[int]()
+    while interrupted:
+        address = pool.allocate(MIB)
+        interrupted = interrupted_at(number, borrow)
+        if number not in made:  # the memory is still the caller's, unless a buffer was almost there
+            with contextlib.suppress(OptionError):
+                pool.deallocate(address, MIB)
+        assert pool.statistics.lent_blocks == 0, number
+        number += 1
+    assert number > 15
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timers")
+@pytest.mark.usefixtures("quiet")
+def test_handlers_that_raise_thousands_of_times_leave_nothing_lent() -> None:
+    pool, caught = HostResource(), 0
+
+    def handle(_: int, frame: Any) -> None:
+        nonlocal caught
+        if is_of_memory(frame):
+            caught += 1
+            raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 5e-5, 5e-5)
+    try:
+        while caught < 5000:
+            with contextlib.suppress(Interrupted):
+                allocate(MIB, resource=pool)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert pool.statistics.lent_blocks == 0
+    allocate(MIB, resource=pool)
+    reuses = pool.statistics.reuses
+    allocate(MIB, resource=pool)
+    assert pool.statistics.reuses == reuses + 1, "the pool still works"
+
+
 @needs_fork
 def test_a_child_has_memory_of_its_own_and_frees_nothing_of_its_parent() -> None:
     import guard
@@ -283,7 +413,6 @@ def test_a_child_has_memory_of_its_own_and_frees_nothing_of_its_parent() -> None
     del kept
     for buffer in live:
         buffer.array()[:] = 3
-    pool._lock.acquire()  # as another thread might hold it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a fork beside threads of other tests, JAX's among them
         child = os.fork()
@@ -301,7 +430,6 @@ def test_a_child_has_memory_of_its_own_and_frees_nothing_of_its_parent() -> None
             code = 0 if ok and pool.statistics.reuses == 1 else 2
         finally:
             os._exit(code)
-    pool._lock.release()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert all((buffer.array() == 3).all() for buffer in live)
     del buffer

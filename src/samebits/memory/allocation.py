@@ -11,7 +11,7 @@ import numpy as np
 from samebits import driver
 from samebits.errors import DeviceError, OptionError, message
 from samebits.memory.address import ALIGNMENT, address_of
-from samebits.memory.buffer import SPACE, Buffer, leased
+from samebits.memory.buffer import SPACE, Buffer, leased, pooled
 from samebits.memory.cuda import CudaResource
 from samebits.memory.device import CPU, Device
 from samebits.memory.host import HostResource, check_count, check_no_stream
@@ -81,16 +81,19 @@ def _from_resource(resource: MemoryResource, size_bytes: int, zero: bool, stream
     if isinstance(resource, HostResource):
         if stream is not None:
             check_no_stream("allocate", stream)
-        address, is_zero = resource.take(size_bytes)
-    else:
-        address, is_zero = resource.allocate(size_bytes, stream=stream), False
+        block, is_zero = resource.take(size_bytes)
+        buffer = pooled(resource, block, size_bytes)
+        if zero and not is_zero:
+            _fill_zero(buffer, None)
+        return buffer
+    address = resource.allocate(size_bytes, stream=stream)
     if type(address) is not int or address % ALIGNMENT or not 0 < address <= SPACE - size_bytes:
         if hasattr(address, "__index__") and not isinstance(address, bool) and address > 0:
             resource.deallocate(address, size_bytes, stream=stream)
         expected = f"an int, a multiple of {ALIGNMENT} within the address space"
         raise OptionError("allocate", "resource", "address", repr(address), expected, "mend its allocate")
     buffer = leased(resource, address, size_bytes)
-    if zero and not is_zero:
+    if zero:
         _fill_zero(buffer, stream)
     return buffer
 

@@ -6,6 +6,7 @@ itself, so closing never pulls memory from under a consumer.
 
 import ctypes
 import weakref
+from functools import partial
 from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
@@ -16,6 +17,7 @@ from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError
 from samebits.memory.address import ALIGNMENT
 from samebits.memory.device import CPU, Device
 from samebits.memory.host import HostResource, check_count, check_integer, check_no_stream
+from samebits.memory.pages import PageBlock
 from samebits.memory.resource import Lease, MemoryResource
 
 __all__ = ["Buffer"]
@@ -374,9 +376,20 @@ class _Span:
 
 def leased(resource: MemoryResource, address: int, size_bytes: int, read_only: bool = False) -> Buffer:
     """Memory that goes back to its resource after the last use."""
-    lease = Lease(resource, address, size_bytes, private=isinstance(resource, HostResource))
-    buffer = Buffer(address, size_bytes, lease, resource.device, read_only)
-    buffer._resource = resource
+    give = None
+    if isinstance(resource, HostResource):
+        give = resource.claimed(address)
+    return _leased(Lease(resource, address, size_bytes, give), read_only)
+
+
+def pooled(resource: HostResource, block: PageBlock, size_bytes: int) -> Buffer:
+    """size_bytes of a block that was just taken from the host's pool, to which it goes back after the last use."""
+    return _leased(Lease(resource, block.address, size_bytes, partial(resource.give, block)))
+
+
+def _leased(lease: Lease, read_only: bool = False) -> Buffer:
+    buffer = Buffer(lease.address, lease.size_bytes, lease, lease.resource.device, read_only)
+    buffer._resource = lease.resource
     return buffer
 
 

@@ -3,15 +3,18 @@
 A first touch of fresh pages costs 10 to 40 times what writing warm ones does, and the C library returns big blocks to
 the system as soon as they are freed. `HostResource` keeps a bounded amount of them instead.
 
-Its lock is never waited for. Who does not get it (another thread has it, or this very thread, interrupted by a garbage
-collection or a signal, or it was held when the process forked) goes to the system instead, which is always right.
+It has no lock, and no count beside what it counts. Each change is one step of a dict, a list or a set. Between any two
+another thread, a garbage collection, a signal handler or a fork may come, and an exception may end them: what nobody
+holds then goes to the system, which is always right. A block that is lent is kept by its borrower alone.
 """
 
+import contextlib
 import operator
 import os
-import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from samebits import driver
@@ -60,19 +63,15 @@ class HostResource:
         """A pool that keeps at most keep_bytes, by default 512 MiB or an eighth of the machine's memory."""
         given = min(512 << 20, driver.memory_bytes() // 8) if keep_bytes is None else keep_bytes
         self.keep_bytes = check_count("HostResource", "keep_bytes", given)
-        self._lent: dict[int, PageBlock] = {}
+        # Every block that lives, lent or kept: what dies leaves by itself.
+        self._blocks: set[weakref.ref[PageBlock]] = set()
+        self._addressed: dict[int, PageBlock] = {}  # lent to callers of `allocate`, who have but the address
+        self._kept: dict[int, list[PageBlock]] = {}  # by size; the sizes used last come last
         self._reuses = 0
-        self._forget()
         _resources.add(self)
 
     def __repr__(self) -> str:
         return f"HostResource(keep_bytes={self.keep_bytes})"
-
-    def _forget(self) -> None:
-        """Begin with a free lock and nothing kept."""
-        self._lock = threading.Lock()
-        self._kept: dict[int, list[PageBlock]] = {}  # by size; the sizes used last come last
-        self._kept_bytes = 0
 
     def allocate(self, size_bytes: int, *, stream: object = None) -> int:
         """The address of size_bytes arbitrary bytes.
@@ -82,35 +81,35 @@ class HostResource:
             OptionError: A stream was named, or size_bytes is negative or no integer.
         """
         check_no_stream("HostResource.allocate", stream)
-        return self.take(check_count("HostResource.allocate", "size_bytes", size_bytes))[0]
+        block, _ = self.take(check_count("HostResource.allocate", "size_bytes", size_bytes))
+        self._addressed[block.address] = block
+        return block.address
 
-    def take(self, size_bytes: int) -> tuple[int, bool]:
-        """The address of size_bytes bytes, and whether they are known to be 0."""
+    def take(self, size_bytes: int) -> tuple[PageBlock, bool]:
+        """A block of size_bytes bytes at least, and whether they are known to be 0; it is lent while it lives.
+
+        `give` takes it back.
+        """
         room = _room(size_bytes)
         block = self._reused(room) if room >= MAPPED else None
-        fresh = block is None
-        if block is None:
-            try:
-                block = PageBlock(room)
-            except (MemoryError, OSError, OverflowError, ValueError):
-                self.trim()
-                block = _last_attempt(size_bytes, room)
-        self._lent[block.address] = block
-        return block.address, fresh and block.is_mapped
+        if block is not None:
+            return block, False
+        try:
+            block = PageBlock(room)
+        except (MemoryError, OSError, OverflowError, ValueError):
+            self.trim()
+            block = _last_attempt(size_bytes, room)
+        self._blocks.add(weakref.ref(block, self._blocks.discard))
+        return block, block.is_mapped
 
     def _reused(self, room: int) -> PageBlock | None:
         """A kept block of that size."""
-        if not self._lock.acquire(False):
-            return None
         try:
-            blocks = self._kept.get(room)
-            if not blocks:
-                return None
-            self._kept_bytes -= room
-            self._reuses += 1
-            return blocks.pop()
-        finally:
-            self._lock.release()
+            block = self._kept[room].pop()
+        except (KeyError, IndexError):
+            return None
+        self._reuses += 1
+        return block
 
     def deallocate(self, address: int, size_bytes: int, *, stream: object = None) -> None:
         """Take back what `allocate` gave.
@@ -120,38 +119,44 @@ class HostResource:
         """
         if stream is not None:
             check_no_stream("HostResource.deallocate", stream)
-        block = self._lent.pop(address, None)
+        block = self._addressed.pop(address, None)
         if block is None:
             raise OptionError(
                 "HostResource.deallocate", "address", "", f"{address:#x}", "one that is lent", "pass it once"
             )
+        self.give(block)
+
+    def claimed(self, address: int) -> Callable[[], None] | None:
+        """What gives the block at an address back, and keeps it from now on instead of `deallocate`; None for none."""
+        block = self._addressed.pop(address, None)
+        return None if block is None else partial(self.give, block)
+
+    def give(self, block: PageBlock) -> None:
+        """Keep a block of this pool for reuse, or let it go; the caller uses it no more."""
         room = block.size_bytes
         if not MAPPED <= room <= self.keep_bytes:
             return
         if room >= HUGE:
             block.offer()
-        if not self._lock.acquire(False):
-            return
-        try:
-            blocks = self._kept.pop(room, None) or []
-            blocks.append(block)
-            self._kept[room] = blocks
-            self._kept_bytes += room
-            if self._kept_bytes > self.keep_bytes:
-                self._let_go(self.keep_bytes)
-        finally:
-            self._lock.release()
+        blocks = self._kept.pop(room, None) or []
+        blocks.append(block)
+        self._kept[room] = blocks
+        self._let_go(self.keep_bytes)
+
+    @property
+    def _kept_bytes(self) -> int:
+        return sum([room * len(blocks) for room, blocks in [*self._kept.items()]])
 
     def _let_go(self, keep_bytes: int) -> None:
-        """Return blocks to the system until at most keep_bytes are kept; the caller holds the lock."""
+        """Return blocks to the system until at most keep_bytes are kept."""
         while self._kept_bytes > keep_bytes:
-            room = next(iter(self._kept))
-            blocks = self._kept[room]
-            if blocks:
-                del blocks[0]
-                self._kept_bytes -= room
-            else:
-                del self._kept[room]
+            for room in [*self._kept][:1]:
+                blocks = self._kept.get(room)
+                if blocks:
+                    with contextlib.suppress(IndexError):  # another thread took the last
+                        del blocks[0]
+                else:
+                    self._kept.pop(room, None)
 
     def trim(self, keep_bytes: int = 0) -> int:
         """Return kept blocks to the system until at most keep_bytes are left; how many bytes went.
@@ -160,22 +165,18 @@ class HostResource:
             OptionError: keep_bytes is negative or no integer.
         """
         keep_bytes = check_count("HostResource.trim", "keep_bytes", keep_bytes)
-        # The one place that waits, and not for ever: the lock may be this thread's own.
-        if not self._lock.acquire(timeout=1):
-            return 0
-        try:
-            before = self._kept_bytes
-            self._let_go(keep_bytes)
-            return before - self._kept_bytes
-        finally:
-            self._lock.release()
+        before = self._kept_bytes
+        self._let_go(keep_bytes)
+        return max(before - self._kept_bytes, 0)
 
     @property
     def statistics(self) -> Statistics:
         """What is lent and kept now; other threads may have gone on when it is read."""
-        lent = [block.size_bytes for block in list(self._lent.values())]
-        kept = sum(map(len, list(self._kept.values())))
-        return Statistics(len(lent), sum(lent), kept, self._kept_bytes, self._reuses)
+        kept = [block for blocks in [*self._kept.values()] for block in [*blocks]]
+        waiting = set(map(id, kept))
+        living = [block for reference in self._blocks.copy() if (block := reference()) is not None]
+        lent = [block.size_bytes for block in living if id(block) not in waiting]
+        return Statistics(len(lent), sum(lent), len(kept), sum([block.size_bytes for block in kept]), self._reuses)
 
 
 def check_no_stream(call: str, stream: object) -> None:
@@ -224,9 +225,9 @@ _resources: "weakref.WeakSet[HostResource]" = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    """In the parent another thread may have held the lock half way."""
+    """What is kept was copied for nobody."""
     for resource in list(_resources):
-        resource._forget()
+        resource._kept = {}
 
 
 if hasattr(os, "register_at_fork"):

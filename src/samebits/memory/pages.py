@@ -25,7 +25,7 @@ class PageBlock:
         is_mapped: Whether the pages are this block's alone; their bytes begin as 0.
     """
 
-    __slots__ = ("_owner", "_pages", "address", "is_mapped", "size_bytes")
+    __slots__ = ("__weakref__", "_owner", "_pages", "address", "is_mapped", "size_bytes")
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
@@ -38,7 +38,7 @@ class PageBlock:
             self._owner = np.frombuffer(self._pages, np.uint8)
         else:
             self._owner = np.empty(size_bytes + align, np.uint8)
-        self.address = -(-address_of(self._owner) // align) * align
+        self.address: int = -(-address_of(self._owner) // align) * align
 
     def offer(self) -> None:
         """Let the system take pages that it runs short of; the bytes become arbitrary.

@@ -21,7 +21,9 @@ class MemoryResource(Protocol):
     Both methods may be called by any thread, also while the same thread is inside another of them (a garbage collection
     during `allocate` may let go of a buffer), so a lock must be reentrant or never waited for. `deallocate` is called
     once for each address that `allocate` gave, by the process that got it: never by a child of a fork, never while the
-    interpreter ends. What it raises goes to `sys.unraisablehook`.
+    interpreter ends. What it raises goes to `sys.unraisablehook`, and it is not called again: a signal handler that
+    raises may cut it short, or come before its first line. Memory that must not stay lent then frees itself by counting
+    references: `Buffer.from_handle(owner=)` keeps such an object, as `HostResource` does.
     """
 
     @property
@@ -56,18 +58,30 @@ class Lease:
         stream: The stream that gives it back, None to wait for all work on it.
     """
 
-    __slots__ = ("_process", "address", "resource", "size_bytes", "stream")
+    __slots__ = ("_give", "_process", "address", "resource", "size_bytes", "stream")
 
-    def __init__(self, resource: MemoryResource, address: int, size_bytes: int, *, private: bool) -> None:
+    def __init__(
+        self, resource: MemoryResource, address: int, size_bytes: int, give: Callable[[], None] | None = None
+    ) -> None:
+        """A lease that calls `deallocate`, or instead of it `give`, which then holds the memory itself.
+
+        A signal handler may raise inside `__del__`, before its first line too. What `give` holds is freed all the same,
+        with the lease.
+        """
         self.resource, self.address, self.size_bytes = resource, address, size_bytes
         self.stream: object = None
+        self._give = give
         # The child of a fork gives back what fork copied for it, and leaves the rest to its parent.
-        self._process = None if private else os.getpid()
+        self._process = None if give else os.getpid()
 
     def __del__(
         self, _ending: Callable[[], bool] = sys.is_finalizing, _current_process: Callable[[], int] = os.getpid
     ) -> None:
         # The interpreter calls this with any exception in flight set aside, and once; the names it needs are its own,
         # because modules may be gone.
-        if not _ending() and self._process in (None, _current_process()):
+        if _ending():
+            return
+        if self._give:
+            self._give()
+        elif self._process == _current_process():
             self.resource.deallocate(self.address, self.size_bytes, stream=self.stream)
