@@ -307,6 +307,8 @@ def interrupted_at(number: int, work: Callable[[], object]) -> bool:
         if not is_of_memory(frame):
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "return":
+            last.pop(frame, None)  # it holds what its names are bound to
         if event == "opcode":
             before, last[frame] = last.get(frame, ""), instruction(frame.f_code, frame.f_lasti)
             if not before.startswith(("CALL", "JUMP_BACKWARD")) or last[frame] == "PUSH_EXC_INFO":  # it raised itself
@@ -324,7 +326,7 @@ def interrupted_at(number: int, work: Callable[[], object]) -> bool:
             work()
     finally:
         sys.settrace(None)
-        last.clear()  # frames hold what their names are bound to
+        last.clear()
     return left[0] < 0
 
 

@@ -81,7 +81,8 @@ class Lease:
         # because modules may be gone.
         if _ending():
             return
-        if self._give:
-            self._give()
-        elif self._process == _current_process():
+        # One that was interrupted before it was whole gives nothing back.
+        if give := getattr(self, "_give", None):
+            give()
+        elif getattr(self, "_process", None) == _current_process():
             self.resource.deallocate(self.address, self.size_bytes, stream=self.stream)
