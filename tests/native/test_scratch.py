@@ -10,6 +10,7 @@ import warnings
 
 import pytest
 
+from samebits.memory.pages import HUGE
 from samebits.native import scratch
 
 SIZES = (1, 64, 12345, 1 << 21, (1 << 22) + 5)
@@ -44,13 +45,20 @@ def test_a_forked_child_computes_in_blocks_of_its_own(size_bytes: int) -> None:
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system names no huge pages")
 def test_a_kernel_without_huge_pages_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
     class Small(mmap.mmap):
-        def madvise(self, *_: int) -> None:
+        def madvise(self, advice: int, *_: int) -> None:
+            asked.append(advice)
             raise OSError(errno.EINVAL, "Invalid argument")
 
     monkeypatch.setattr(mmap, "mmap", Small)
-    block = scratch.Block(1 << 22)
-    ctypes.memset(block.address, 1, block.size_bytes)
+    for size_bytes, due in ((HUGE - 1, []), (HUGE, [mmap.MADV_HUGEPAGE]), (2 * HUGE, [mmap.MADV_HUGEPAGE])):
+        block = scratch.PageBlock(size_bytes)
+        assert asked == due
+        assert block.address % (HUGE if due else 64) == 0
+        ctypes.memset(block.address, 1, block.size_bytes)
+        asked.clear()
 
 
 def test_more_than_there_is_is_refused_by_name() -> None:

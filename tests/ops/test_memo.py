@@ -67,10 +67,52 @@ def test_remembered_options_are_told_apart():
     assert slow.tobytes() == sb.sum(big, 1).tobytes()
 
 
-def test_memo_is_bounded():
+def test_what_is_remembered_is_bounded(way, monkeypatch):
+    monkeypatch.setattr(memo, "_MEMOS", 5)
+    monkeypatch.setattr(calls, "_KEPT", 7)
+    memos, records = [], []
     for n in range(1, 40):
-        sb.relu(np.zeros(n, np.float32))
-    assert len(memo._memos) <= memo._MEMOS
+        x = normal(n)
+        for _ in range(3):
+            assert sb.abs(x).tobytes() == np.abs(x).tobytes()
+        memos.append(len(memo._memos))
+        records.append(len(calls._records))
+    assert max(memos) == 5
+    assert max(records) == (7 if way == "emitted" else 0)
+
+
+def test_calls_of_more_axes_or_arguments_than_a_key_holds_are_as_right(way):
+    for rank in (7, 8, 9, 12):
+        x, before = normal(*[2] * rank), len(calls._records)
+        for _ in range(3):
+            assert sb.abs(x).tobytes() == np.abs(x).tobytes()
+            assert sb.abs(sb.Tensor.from_any(x)).numpy().tobytes() == np.abs(x).tobytes()
+            assert sb.abs(torch.from_numpy(x)).numpy().tobytes() == np.abs(x).tobytes()
+        assert len(calls._records) - before == (3 if way == "emitted" and rank <= 8 else 0)
+
+
+# Views of a row of elements of fewer bits than a byte, which begin at every bit of one.
+VIEWS = {
+    "dense": lambda t, at: t[at : at + 32].reshape((4, 8)),
+    "flipped": lambda t, at: t[at : at + 32][::-1].reshape((4, 8)),
+    "every second": lambda t, at: t[at : at + 64 : 2].reshape((4, 8)),
+    "turned": lambda t, at: t[at : at + 32].reshape((8, 4)).T,
+    "rows apart": lambda t, at: t[at : at + 48].reshape((4, 12))[:, 3:11],
+}
+
+
+@pytest.mark.parametrize("row", [row for row in sb.dtypes.ROWS if row.width_bits < 8], ids=str)
+def test_remembered_elements_are_told_apart_by_the_bit_that_they_begin_at(row):
+    codes = np.random.default_rng(5).integers(0, 1 << row.width_bits, 80).astype(np.uint8)
+    bits = ((codes[:, None] >> np.arange(row.width_bits)) & 1).astype(np.uint8).ravel()
+    packed = sb.Tensor.from_buffer(np.packbits(bits, bitorder="little"), row, (80,))
+    values = np.array([row.decode(int(code)) for code in codes], np.float64)
+    right = np.eye(8, dtype=np.float32 if row.is_float else np.int8)
+    for _ in range(3):  # the first call, one remembered in Python, one that emitted code may know
+        for name, view in VIEWS.items():
+            for at in range(9):
+                found = sb.matmul(view(packed, at), right).numpy()
+                assert np.array_equal(found, view(values, at)), (name, at)
 
 
 def test_results_do_not_share_memory():
