@@ -392,3 +392,41 @@ def test_a_plan_that_only_says_that_it_is_the_right_one_is_not_run():
     fields = {field.name: getattr(right, field.name) for field in dataclasses.fields(right)}
     wrong = Agreeing(**(fields | {"steps": (), "workspace_bytes": 1 << 60}))
     assert np.array_equal(sb.matmul(a, b, plan=wrong), sb.matmul(a, b))
+
+
+def test_only_an_operand_itself_may_be_the_result_too():
+    """Element on element: at the same address, of the same width, shape and strides."""
+    memory = np.arange(64, dtype=np.int16)
+    low = memory.view(np.int8)[::2]  # begins where memory does, and steps as it does
+    square = memory.reshape(8, 8)
+    refused = {
+        "width": (lambda: sb.cast(low, "int16", out=memory)),
+        "address": (lambda: sb.cast(memory[1:], "int16", out=memory[:-1])),
+        "strides": (lambda: sb.cast(square.T, "int16", out=square)),
+        "shape": (lambda: sb.cast(np.broadcast_to(square[:1], (8, 8)), "int16", out=square)),
+        "direction": (lambda: sb.cast(memory[::-1], "int16", out=memory)),
+    }
+    for fact, call in refused.items():
+        before = memory.copy()
+        for _ in range(3):
+            with pytest.raises(sb.LayoutError) as error:
+                call()
+            assert str(error.value) == (
+                "cast: out memory is that of an operand, must be its own, or exactly an operand's; leave out= away"
+            ), fact
+        assert np.array_equal(memory, before)
+    floats = normal(64)
+    for own in (floats, floats.reshape(8, 8).T, floats[::-1], floats[::3]):
+        due = np.abs(own)
+        assert sb.abs(own, out=own) is own
+        assert np.array_equal(own, due)
+    left, right, tensor = floats.reshape(8, 8), normal(8, 8, seed=1), sb.Tensor.from_any(floats)
+    for call in (lambda: sb.add(left[:, :1], right, out=left), lambda: sb.abs(tensor[1:9], out=tensor[:8])):
+        with pytest.raises(sb.LayoutError, match="out memory is that of an operand"):
+            call()
+    narrow = sb.Tensor.from_any(np.arange(16, dtype=np.uint8) * 7).view("uint4")
+    with pytest.raises(sb.LayoutError, match="out memory is that of an operand"):
+        sb.copy(narrow[1:9], out=narrow[:8])  # which begin in one byte
+    halves = narrow.values().reshape(-1, 2)[:, 1]
+    sb.copy(narrow[1::2], out=narrow[::2])  # which share bytes, and no bit
+    assert np.array_equal(narrow.values().reshape(-1, 2), np.stack([halves, halves], 1))
