@@ -12,7 +12,7 @@ import pytest
 
 from samebits import driver, memory
 from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError, ShapeError
-from samebits.memory import CPU, HOST, Buffer, Device, address, address_of, allocate
+from samebits.memory import CPU, HOST, Buffer, Device, HostResource, address, address_of, allocate
 from samebits.memory.buffer import _views
 
 
@@ -48,6 +48,26 @@ def test_an_array_of_a_buffer_keeps_the_owner_alive() -> None:
     del array
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 1 << 17, 3 << 20])
+def test_nobody_writes_through_the_array_of_a_read_only_buffer(size: int) -> None:
+    source = np.arange(size, dtype=np.uint8)
+    owned = allocate(size)
+    owned.copy_from(Buffer(address_of(source), size, source))
+    owned.read_only = True
+    at = address_of(source)
+    wrapped = Buffer.from_handle(at, size, owner=source, read_only=True)
+    lent = HostResource()
+    leased = Buffer.from_handle(lent.allocate(max(size, 1)), size, resource=lent, read_only=True)
+    for buffer in (owned, wrapped, leased, owned.view(0, size), wrapped[size // 2 :]):
+        array = buffer.array()
+        assert not array.flags.writeable
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 1
+    assert (owned.array() == source).all()
+    assert allocate(size).array().flags.writeable
+    assert Buffer.from_handle(at, size, owner=source).array().flags.writeable
 
 
 def test_close_lets_go_and_every_later_use_is_one_error() -> None:

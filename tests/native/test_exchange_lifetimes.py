@@ -1,18 +1,22 @@
 """What the emitted exchange methods own: memory and counts stay flat, on any thread, and the interpreter ends well."""
 
+import contextlib
 import ctypes
 import gc
 import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
+from capsules import HandMade
 
 from samebits import dtypes
+from samebits.errors import SamebitsError
 from samebits.layout import Layout
 from samebits.memory import CPU, Buffer
 from samebits.native import exchange, objects
@@ -59,6 +63,59 @@ def test_memory_and_counts_stay_flat(name: str) -> None:
     after = [sys.getrefcount(each) for each in watched]
     assert max(abs(a - b) for a, b in zip(after, counts, strict=True)) < 50
     assert resident_kib() - before < 2048
+
+
+def uncommon() -> dict[str, Callable[[], object]]:
+    """Uses that emitted code begins, and leaves to Python: some of these raise."""
+    t, narrow, late = Tensor.zeros((3, 4)), Tensor.zeros((3, 4), dtypes.int4), {"max_version": (1, 3)}
+    closed = Tensor.zeros((3,))
+    closed.buffer.close()
+    skewed = np.zeros(33, np.uint8)[1:].view(np.float32)
+    constant = np.zeros((3, 4), np.float32)
+    constant.flags.writeable = False
+    kept, hand = Tensor.from_any(constant), HandMade(flags=1 << 40)
+    return {
+        "flipped capsule": lambda: t.flip(0).__dlpack__(**late),
+        "flipped legacy capsule": lambda: t.flip(1).__dlpack__(),
+        "flipped to numpy": lambda: np.from_dlpack(t.flip(0)),
+        "flipped to torch": lambda: t.flip(0).torch(),
+        "empty capsule": lambda: Tensor.zeros((0, 3)).__dlpack__(**late),
+        "narrow capsule": lambda: narrow.__dlpack__(**late),
+        "narrow at a bit": lambda: narrow[:, 1:2].__dlpack__(**late),
+        "closed capsule": lambda: closed.__dlpack__(**late),
+        "read-only legacy capsule": lambda: kept.__dlpack__(),
+        "capsule for a stream": lambda: t.__dlpack__(stream=1, **late),
+        "a version of another kind": lambda: t.__dlpack__(max_version=(1 << 70, 0)),
+        "misaligned array": lambda: Tensor.from_dlpack(skewed),
+        "a capsule that is refused": lambda: Tensor.from_dlpack(hand),
+        "an index beyond": lambda: t[7],
+        "a shape that does not fit": lambda: t.reshape((5,)),
+        "axes twice": lambda: t.permute((0, 0)),
+        "a layout that is refused": lambda: Layout((2,), (8,), 0, 7000),
+    }
+
+
+@pytest.mark.parametrize("name", uncommon())
+def test_what_is_left_to_python_leaves_no_memory_behind(name: str) -> None:
+    use = uncommon()[name]
+
+    def several(rounds: int) -> int:
+        """Bytes that are held after so many uses: Python's and C's, which `PyMem_RawMalloc` gives."""
+        for _ in range(rounds):
+            with contextlib.suppress(SamebitsError, BufferError, RuntimeError, TypeError, ValueError, IndexError):
+                use()
+        for producer in HandMade.kept:
+            producer.deleted.clear()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        several(50)
+        before = several(50)
+        assert several(400) - before < 3200  # a block of the smallest kind each time is 6,400
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_array_lives_exactly_as_long_as_its_tensors() -> None:
