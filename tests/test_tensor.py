@@ -441,6 +441,25 @@ def test_bits_after_the_last_element_are_0(row: DType) -> None:
             assert pickle.dumps(t) == pickle.dumps(t.copy())
 
 
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+@pytest.mark.parametrize("row", NARROW, ids=repr)
+def test_a_pickle_holds_no_bits_of_what_lies_behind_the_tensor(row: DType, protocol: int) -> None:
+    """Equal values have equal pickles, and memory that belongs to another tensor is in none."""
+    width = row.width_bits
+    for count in (1, 2, 3, 5, 7, 8, 9):
+        for storage in ("packed", "padded"):
+            layout = Layout.dense((count,), width_bits=width, storage=storage)
+            elements = np.zeros(layout.required_bytes * 8, np.uint8)  # which bits are elements'
+            for i in range(count):
+                elements[i * layout.pitch_bits :][:width] = 1
+            made = set()
+            for around in (0, 1):
+                raw = np.packbits(np.where(elements, 0, around).astype(np.uint8), bitorder="little")
+                t = Tensor.from_buffer(raw, row, (count,), storage=storage)
+                made.add(pickle.dumps(t, protocol))
+            assert len(made) == 1, (count, storage)
+
+
 def test_a_pickle_of_a_dense_tensor_goes_out_of_band() -> None:
     t, carried = Tensor.arange(1000), []
     data = pickle.dumps(t, 5, buffer_callback=carried.append)

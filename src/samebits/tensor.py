@@ -779,10 +779,11 @@ def _memory_of(x: object, call: str) -> Buffer:
     if isinstance(x, Buffer):
         return x
     whole = Tensor.from_any(x, copy=False)
-    if not whole.layout.is_contiguous():
-        actual = f"of shape {whole.shape} with strides_bits {whole.layout.strides_bits}"
+    if not whole.layout.is_contiguous() or whole.layout.offset_bits % 8:
+        begins = f" from bit {whole.layout.offset_bits % 8}" if whole.layout.offset_bits % 8 else ""
+        actual = f"of shape {whole.shape} with strides_bits {whole.layout.strides_bits}{begins}"
         raise ExchangeError(call, "data", "", actual, "dense", "copy it first")
     buffer = whole.buffer
-    if whole.layout.offset_bits or whole.nbytes != buffer.size_bytes:
+    if whole.nbytes != buffer.size_bytes:
         return Buffer(whole.address, whole.nbytes, buffer.owner, buffer.device, buffer.read_only)
     return buffer

@@ -174,6 +174,24 @@ def test_jax_holds_narrow_formats_after_a_copy(name: str, shape: tuple[int, ...]
     assert np.array_equal(as_codes(back.numpy(copy=True)), as_codes(np.asarray(x)))
 
 
+@pytest.mark.parametrize("storage", ["packed", "padded"])
+@pytest.mark.parametrize("name", IN_JAX)
+def test_jax_gets_the_elements_of_a_part_of_a_tensor(name: str, storage: str) -> None:
+    """From each element on, as many as end in each place of a byte."""
+    whole = tensor_of(dtypes.of(name), (40,), storage)
+    values = whole.values()
+    for start in range(18):
+        for count in (1, 2, 3, 7, 8, 9, 16, 22):
+            part = whole[start : start + count]
+            x = part.jax(copy=None if part.layout.offset_bits % 8 == 0 else True)
+            assert np.array_equal(np.asarray(x).astype(np.float32), values[start : start + count]), (start, count)
+    for key in (np.s_[::-1], np.s_[3::2], np.s_[30:2:-3]):
+        assert np.array_equal(np.asarray(whole[key].jax(copy=True)).astype(np.float32), values[key])
+    table = whole.reshape((5, 8))
+    for view, due in ((table.T, values.reshape(5, 8).T), (table[1:, 2:5], values.reshape(5, 8)[1:, 2:5])):
+        assert np.array_equal(np.asarray(view.jax(copy=True)).astype(np.float32), due)
+
+
 def test_jax_says_where_it_would_have_to_copy() -> None:
     t = tensor_of(dtypes.int4)
     with pytest.raises(ExchangeError) as error:

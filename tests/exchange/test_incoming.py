@@ -189,6 +189,31 @@ def test_any_dense_memory_is_bytes() -> None:
     assert Tensor.from_buffer(part, "uint8", (4,)).tolist() == [2, 3, 4, 5]
 
 
+def test_bytes_of_a_part_are_of_that_part_alone() -> None:
+    """No format reads what lies before or behind the part that was given."""
+    for make in (np.asarray, torch.from_numpy, Tensor.from_any):
+        f = make(np.arange(8, dtype=np.float32))
+        for start, stop in ((0, 2), (3, 5), (6, 8)):
+            part = f[start:stop]
+            assert Tensor.from_buffer(part, "float32", (2,)).tolist() == [start, start + 1]
+            for count, offset in ((3, 0), (2, 4), (1, 8), (3, 4)):
+                with pytest.raises(LayoutError, match="must be within the buffer's 8 bytes"):
+                    Tensor.from_buffer(part, "float32", (count,), offset=offset)
+            with pytest.raises(LayoutError, match="must be within the buffer's 8 bytes"):
+                Tensor.from_buffer(part, "float32", (2,), (-1,))
+            with pytest.raises(LayoutError, match="must be within the buffer's 8 bytes"):
+                Tensor.from_buffer(part, "uint8", (9,))
+    narrow = Tensor.from_buffer(b"\x21\x43\x65\x87", "uint4", (8,))
+    assert Tensor.from_buffer(narrow[2:6], "uint8", (2,)).tolist() == [0x43, 0x65]
+    with pytest.raises(LayoutError):
+        Tensor.from_buffer(narrow[2:6], "uint8", (3,))
+    for part, told in ((narrow[1:5], "from bit 4"), (narrow[::2], "(8,)"), (narrow[::-1], "(-4,) from bit 4")):
+        with pytest.raises(ExchangeError) as error:
+            Tensor.from_buffer(part, "uint8", (1,))
+        assert str(error.value).startswith("Tensor.from_buffer: data is of shape (")
+        assert str(error.value).endswith(f"{told}, must be dense; copy it first")
+
+
 OUTSIDE: dict[str, Any] = {
     "Tensor: layout span is bits [0, 20), must be within the buffer's 2 bytes; allocate layout.required_bytes": (
         lambda: Tensor.from_buffer(b"ab", "int4", (5,))

@@ -190,6 +190,30 @@ def test_a_swizzle_spreads_a_column_over_the_banks() -> None:
         assert all(swizzle(swizzle(place)) == place for place in range(4096))
 
 
+def test_a_swizzle_reaches_as_far_as_a_place_does() -> None:
+    """The bits that change others are below bit 63, so that every place has one."""
+    top = (1 << 63) - 1
+    for bits in (0, 1, 2, 5):
+        for base in range(64):
+            for shift in range(bits, 64):
+                fits = base + shift + bits <= 63
+                if not fits:
+                    with pytest.raises(LayoutError):
+                        Swizzle(bits, base, shift)
+                    continue
+                swizzle = Swizzle(bits, base, shift)
+                for place in (0, 1, top, top ^ (1 << min(base, 62)), 1 << min(base + shift, 62)):
+                    moved = swizzle(place)
+                    assert 0 <= moved <= top
+                    assert swizzle(moved) == place
+    assert Swizzle(1, 40, 22)(1 << 62) == 1 << 62 | 1 << 40
+    with pytest.raises(LayoutError):
+        Swizzle(1, 40, 23)  # bit 63 is no place's
+    for where in (top + 1, -1):
+        with pytest.raises(LayoutError):
+            Swizzle(1, 4, 3)(where)
+
+
 def test_swizzled_places_are_no_layout() -> None:
     rows = Layout.dense((8, 8), width_bits=128)
     moved = [Swizzle(3, 4, 3)(int(bit) // 8) for bit in places(rows)[:, 0]]
