@@ -239,8 +239,7 @@ print("end")
 LATE = """
 import ctypes, numpy as np
 from samebits import Tensor
-from samebits.native import compile, exchange, exchange_text, objects
-from samebits.native.dlpack_text import Facts
+from samebits.native import exchange, objects
 assert exchange.compile_exchange()
 pointer, rename = ctypes.pythonapi["PyCapsule_GetPointer"], ctypes.pythonapi["PyCapsule_SetName"]
 pointer.restype, pointer.argtypes = ctypes.c_size_t, (ctypes.py_object, ctypes.c_char_p)
