@@ -23,6 +23,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, KernelSpec
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Contraction, Matrix, PerBlock, choice, engine, facts, reference
+from samebits.kernels.gemm.tuned import Sizes, Tuned
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BFLOAT16 = ml_dtypes.bfloat16
@@ -164,6 +165,26 @@ def test_every_block_of_k_and_every_matrix_is_looked_at(isa: Isa) -> None:
         for right in (b, sb.pack(b)):
             for left in (a, a[:, :1]):
                 assert_bits(sb.matmul(left, right, out_dtype="float32"), reference(left, b), left.shape)
+
+
+@flushing_rows
+def test_every_round_of_panels_and_every_part_of_k_has_its_own_facts(isa: Isa) -> None:
+    nr = gemm.panel_columns(isa, engine.PAIRS)
+    m, k, n = 9, 39, 6 * nr
+    tile = choice.tiles.tile_for(isa)
+    small = (Tuned(NAME, tile, Sizes(staged_bytes=2 * 21 * nr * engine.PAIRS.word.size_bytes)),)
+    lies = Matrix(k, 1, (), dtypes.bfloat16), Matrix(n, 1, (), dtypes.bfloat16), Matrix(n, 1)
+    plan = gemm.plan(Contraction(m, n, k, *lies), isa, engine=NAME, form="staged", tuned=small)
+    assert [step.spec.text.__name__ for step in plan.steps].count("pack_panels") == 3
+    for j in range(nr - 1, n, nr):
+        a, b, due = alone(m, k, n, (j // nr, 38, j), 2.0**-66, 2.0**-65)
+        assert_bits(pairs(a, b, isa, "staged", tuned=small), due, j)
+    for at in (3, 129, 255, 299):
+        a, b, _ = alone(9, 300, 40, (4, at, 39), 2.0**-66, -(2.0**-65))
+        with sb.use_isa(isa):
+            for spec in (sb.Spec(), sb.Spec(segments=4), sb.Spec(32, 2)):
+                got = sb.matmul(a, sb.pack(b), spec=spec, out_dtype="float32", threads=3)
+                assert_bits(got, reference(a, b, spec=spec), (at, spec))
 
 
 def panel_of(b: Builder, nr: int) -> None:
