@@ -54,6 +54,14 @@ def test_epilogue_is_the_sequence_of_separate_calls():
     assert fused.tobytes() == apart.tobytes()
 
 
+def test_a_sum_is_never_minus_zero_and_its_scale_may_make_it_so():
+    a, b = np.full((2, 3), -0.0, np.float32), np.ones((3, 2), np.float32)
+    assert sb.matmul(a, b).view(np.uint32).tolist() == [[0, 0]] * 2
+    assert sb.matmul(a, b, alpha=-1.0).view(np.uint32).tolist() == [[0x80000000] * 2] * 2
+    assert sb.matmul(a[:, :0], b[:0], alpha=-1.0).view(np.uint32).tolist() == [[0x80000000] * 2] * 2
+    assert sb.matmul(a, b, alpha=-1.0, bias=np.float32([0.0, -0.0])).view(np.uint32).tolist() == [[0, 0x80000000]] * 2
+
+
 @pytest.mark.parametrize(("left", "right"), SHAPES, ids=str)
 def test_addends_broadcast_to_the_result_without_the_axes_that_vectors_leave_out(left, right):
     a, b = normal(*left), normal(*right, seed=1)

@@ -169,6 +169,20 @@ def test_integers_by_integers_are_exact_in_blocks() -> None:
     assert_bits(got, meaning(a, b, 128, scale, None))
 
 
+@pytest.mark.parametrize("isa", EVERY_ROW, ids=lambda row: row.name)
+def test_a_block_beyond_2_24_units_is_the_chain(isa: Isa) -> None:
+    """A hundred times 28 * 28 are more than 2^16, whose last bit is 2^-7: each 2^-8 after them is a tie and is lost,
+    where their exact sum, rounded once, would keep 28 of them."""
+    kind = ml_dtypes.float6_e3m2fn
+    a, b = np.full((3, 128), 28, np.float32), np.full((128, 40), 28, np.float32)
+    a[:, 100:], b[100:] = 0.0625, 0.0625
+    scale = np.array([[2.0, 1.0] * 20], np.float32)
+    due = np.broadcast_to(100 * 28 * 28 * scale, (3, 40)).astype(np.float32)
+    for form in ("fused", "staged"):
+        assert_bits(product(a.astype(kind), b.astype(kind), 128, scale, None, isa, form=form), due, form)
+    assert np.float32(100 * 28 * 28 + 28 / 256) != np.float32(100 * 28 * 28)
+
+
 def test_integers_by_integers_reach_2_24_and_are_refused_beyond() -> None:
     a, b = np.full((3, 1100), -128, np.int8), np.full((1100, 40), -128, np.int8)
     for block in (1023, 1024):
