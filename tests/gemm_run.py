@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, float32
 from samebits.kernels import gemm
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Matrix, Panels, Spec
+from samebits.kernels.gemm.engine import named, total_of
 from samebits.kernels.plan import Plan
 from samebits.native.table import Table
 from samebits.tensor import Tensor
@@ -62,6 +64,24 @@ def product(
     )  # fmt: skip
     plan = gemm.plan(c, isa, threads, **choices)
     run(plan, [a, operand, *(s for s in sources if not isinstance(s, Immediate)), out])
+    return out
+
+
+def typed_product(a: Array, b: Array, isa: Isa, *, form: str, engine: str, **choices: Any) -> Array:
+    """a @ b of any dtypes, each a dense matrix, in what the engine sums in; `form` "packed" packs b for it first."""
+    (m, k), n, row = a.shape, b.shape[1], named(engine)
+    kinds = dtypes.of(a.dtype), dtypes.of(b.dtype)
+    total = total_of(*kinds, k, (False, False)) if row.exact else row.total
+    a, b, out = np.ascontiguousarray(a), np.ascontiguousarray(b), np.full((m, n), 77, total.numpy)
+    lying: Matrix | Panels = Matrix(n, 1, (), kinds[1])
+    chosen: dict[str, Any] = {"form": form, "engine": engine} | choices
+    if form == "packed":
+        panels = np.zeros(max(1, gemm.packed_elements(k, n, isa, (), row)), row.word.numpy)
+        execute(gemm.plan_pack(k, n, lying, isa, 1, (), row, kinds[0]), [b, panels])
+        b, lying = panels, Panels(gemm.panel_columns(isa, row), (), kinds[1], row.name)
+        chosen = choices
+    c = Contraction(m, n, k, Matrix(k, 1, (), kinds[0]), lying, Matrix(n, 1, (), total))
+    execute(gemm.plan(c, isa, 1, **chosen), [a, b, out])
     return out
 
 

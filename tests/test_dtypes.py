@@ -86,14 +86,20 @@ def test_special_values_are_as_the_row_says(row: DType) -> None:
 
 def test_canonical_nans_are_those_of_the_contract() -> None:
     expected = {
+        "float64": 0x7FF8000000000000,
         "float32": 0x7FC00000,
         "bfloat16": 0x7FC0,
         "float16": 0x7E00,
         "float8_e5m2": 0x7E,
+        "float8_e4m3": 0x7C,
+        "float8_e3m4": 0x78,
         "float8_e4m3fn": 0x7F,
+        "float8_e4m3fnuz": 0x80,
+        "float8_e4m3b11fnuz": 0x80,
+        "float8_e5m2fnuz": 0x80,
+        "float8_e8m0fnu": 0xFF,
     }
-    expected["float8_e8m0fnu"] = 0xFF
-    assert {name: dtypes.of(name).canonical_nan for name in expected} == expected
+    assert {row.name: row.canonical_nan for row in dtypes.ROWS if row.canonical_nan is not None} == expected
 
 
 def test_onnx_numbers_are_those_of_tensorproto() -> None:

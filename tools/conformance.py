@@ -3,8 +3,9 @@
 The answers come from the NumPy references alone. The inputs are a formula, so that another implementation can make
 them without NumPy: element i of the stream with seed s is splitmix64(s * 2^32 + i). Its value in float32 is the signed
 upper 24 bits times 2^-20 (exact, within +-8); in a narrower float that, rounded to nearest even; in float64 the signed
-upper 54 bits times 2^-50; in int8 and uint8 the upper 8 bits. Where options of matmul are given, b is int8, 16 times
-the float32 value rounded down. A digest is the SHA-256 of the output bytes, row-major, little-endian.
+upper 54 bits times 2^-50; in int8 and uint8 the upper 8 bits; absolute values where the case is "positive". Where
+options of matmul are given, b is int8, 16 times the float32 value rounded down. A digest is the SHA-256 of the output
+bytes, row-major, little-endian.
 
 Run: `python tools/conformance.py` writes the file, `--check` only compares.
 """
@@ -104,6 +105,47 @@ CASES: list[dict[str, Any]] = [
     },
     {"operation": "grad_bias", "shape": [300, 37], "seed": 83},
     {"operation": "grad_input", "shape": [3, 150, 37], "seed": 84},
+    # A segment begins at a multiple of the chunk, not of 128.
+    {"operation": "matmul", "shape": [4, 1000, 9], "spec": {"chunk": 100, "segments": 4}, "seed": 90},
+    # Blocks along K: "shared" lists operands 2, 3, ...; a scale a block and column, or a column or row, or zero points.
+    *(
+        {
+            "operation": "matmul", "shape": shape, "spec": spec, "dtypes": kinds, "out_dtype": "float32",
+            "b_group": group, "shared": shared, "seed": seed,
+        }
+        for seed, (shape, spec, kinds, group, shared) in enumerate(
+            [
+                ([3, 300, 9], {}, ["float32", "int8"], 48, ["b_scale"]),
+                ([3, 300, 9], {}, ["bfloat16", "int8"], 48, ["b_scale", "b_zero_point"]),
+                ([3, 300, 9], {}, ["float32", "int8"], 48, ["b_scale", "a_scale"]),
+                ([3, 300, 9], {}, ["float32", "int8"], 48, ["b_scale by column", "b_zero_point"]),
+                ([3, 700, 9], {"segments": 4}, ["float32", "int8"], 48, ["b_scale"]),
+                ([3, 700, 9], {"chunk": 72, "segments": 2}, ["bfloat16", "float4_e2m1fn"], 32, ["b_scale"]),
+            ],
+            91,
+        )
+    ),
+    # Sums of a block beyond 2^24 units: the chain.
+    {
+        "operation": "matmul", "shape": [2, 8300, 3], "spec": {"chunk": 8192},
+        "dtypes": ["float6_e3m2fn", "float6_e3m2fn"], "positive": True, "out_dtype": "float32", "b_group": 8192,
+        "shared": ["b_scale"], "seed": 97,
+    },
+    # A zero point that is given widens the sum, whatever it is.
+    {"operation": "matmul", "shape": [1, 66000, 2], "spec": {}, "dtypes": ["int8", "int8"], "seed": 98},
+    {
+        "operation": "matmul", "shape": [1, 66000, 2], "spec": {}, "dtypes": ["int8", "int8"], "a_zero_point": 0,
+        "seed": 98,
+    },
+    # Scales whose product no float32 holds, over zero.
+    {
+        "operation": "matmul", "shape": [9, 30, 7], "spec": {}, "seed": 99,
+        "options": {
+            "a_dtype": "int8", "a_scale": 1e-45, "a_zero_point": 3, "b_scale": 1e-45, "out_scale": 0.0,
+            "out_zero_point": -5,
+        },
+    },
+    {"operation": "sum", "shape": [5, 6, 70], "axis": [2, 0], "seed": 100},
 ]  # fmt: skip
 
 
@@ -134,6 +176,11 @@ def inputs(case: dict[str, Any]) -> list[Array]:
         if "options" in case:
             return [stream(16 * case["seed"], m, k), np.floor(stream(16 * case["seed"] + 1, k, n) * 16).astype(np.int8)]
         shapes = [(m, k), (k, n)]
+        if "shared" in case:
+            blocks = -(-k // case["b_group"])
+            lying = {"a_scale": (m,), "b_scale by column": (n,)}
+            shapes += [lying.get(name, (blocks, n)) for name in case["shared"]]
+            kinds = [*kinds[:2], *(kinds[1] if "zero" in name else "float32" for name in case["shared"])]
         if case.get("zero_points"):
             shapes, kinds = [*shapes, (m,), (n,)], kinds[:2] * 2
     elif name == "linear":
@@ -150,7 +197,8 @@ def inputs(case: dict[str, Any]) -> list[Array]:
         m, n, k = shape
         shapes = [(m, n), (n, k)]
     seed = 16 * case["seed"]
-    return [stream(seed + i, *x, dtype=kinds[min(i, len(kinds) - 1)]) for i, x in enumerate(shapes)]
+    made = [stream(seed + i, *x, dtype=kinds[min(i, len(kinds) - 1)]) for i, x in enumerate(shapes)]
+    return [np.abs(x) for x in made] if case.get("positive") else made
 
 
 def quantised(a: Array, b: Array, options: dict[str, Any]) -> Array:
@@ -162,6 +210,20 @@ def quantised(a: Array, b: Array, options: dict[str, Any]) -> Array:
         return np.asarray(total.astype(np.float32) * (s_a * s_b))
     zero = np.asarray(options["out_zero_point"], np.int8)
     return exact.requantize(total, s_a, s_b, np.asarray(options["out_scale"], np.float32), zero)
+
+
+def blockwise(case: dict[str, Any], a: Array, b: Array, *shared: Array) -> Array:
+    """A product of b whose blocks along K share what the case says."""
+    given, group = dict(zip(case["shared"], shared, strict=True)), case["b_group"]
+    values, scale = b.astype(np.float32), None
+    if "b_zero_point" in given:
+        values = values - np.repeat(given["b_zero_point"].astype(np.float32), group, 0)[: len(b)]
+    if "b_scale by column" in given:
+        scale = given["b_scale by column"]
+    elif "a_scale" in given:
+        scale = given["a_scale"][:, None]
+    spec = Spec(**case["spec"])
+    return gemm_reference(a, values, spec=spec, scale=scale, b_scale=given.get("b_scale"), b_block=group)
 
 
 def accumulated(a: Array, b: Array, old: Array) -> Array:
@@ -177,9 +239,15 @@ def answer(case: dict[str, Any]) -> Array:
     name, x = case["operation"], inputs(case)
     if "options" in case:
         return quantised(x[0], x[1], case["options"])
+    if "shared" in case:
+        return blockwise(case, *x)
     if name == "matmul":
         if "int" in case.get("out_dtype", ""):
             return integers(*x).astype(case["out_dtype"])
+        if "int8" in case.get("dtypes", []):  # the largest magnitudes: of an element of a, and without its zero point
+            largest = 255 if "a_zero_point" in case else 128
+            is_wide = case["shape"][1] * largest * 128 > np.iinfo(np.int32).max
+            return integers(*x).astype(np.int64 if is_wide else np.int32)
         return gemm_reference(x[0], x[1], spec=Spec(**case["spec"])).astype(
             dtypes.of(case.get("out_dtype", "float32")).numpy
         )
@@ -201,7 +269,8 @@ def answer(case: dict[str, Any]) -> Array:
     if name in ("sum", "mean", "max"):
         value = chain.apply({"max": "row_max"}.get(name, "row_sum"), value)
         expression = chain.finish(chain.apply("div", value, chain.count()) if name == "mean" else value)
-        return reduce.reference(expression, *x, axes=(-1,))[0][..., 0]
+        axes = tuple(case.get("axis", [-1]))
+        return np.squeeze(reduce.reference(expression, *x, axes=axes)[0], axes)
     return elementwise.reference(chain.finish(chain.apply(name, value)), *x)[0]
 
 
@@ -218,7 +287,7 @@ def main() -> None:
         "contract": "sb1",
         "inputs": "element i of seed s: signed upper 24 bits of splitmix64(s * 2^32 + i), times 2^-20; "
         "narrower floats round that to nearest even; float64: signed upper 54 bits times 2^-50; "
-        "int8 and uint8: upper 8 bits; operand j of a case has seed 16 * seed + j; "
+        "int8 and uint8: upper 8 bits; absolute values where positive; operand j of a case has seed 16 * seed + j; "
         "b beside options is int8, 16 times the float32 rounded down",
         "cases": [case | {"digest": digest(ieee.canonical(answer(case)))} for case in CASES],
     }

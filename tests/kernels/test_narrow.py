@@ -189,6 +189,17 @@ def test_no_two_tasks_write_one_byte(case: str) -> None:
     assert writers.max() == 1
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_rows_are_tasks_of_their_own_unless_neighbours_meet_in_a_byte(width: int) -> None:
+    """Eight elements a row, one row right behind the other, from a byte's first element on and from its second."""
+    rows_ = 20_000
+    source = Layout.dense((8, rows_), width_bits=width).permute((1, 0))
+    for skip, most in ((0, 5), (1, 1)):
+        target = Layout.dense((rows_ * 8 + skip,), width_bits=width)[skip:].unflatten(0, (rows_, 8))
+        (step,) = narrow.plan(source, target, rows.COMPILED_ROWS[-2], 2).steps
+        assert step.tasks == most, skip
+
+
 def test_the_plan_says_what_it_does() -> None:
     plan = narrow.plan(row_of(9, 4, "packed", 0), row_of(9, 4, "padded", 0), NUMPY)
     assert str(plan).splitlines()[:5] == [

@@ -1,6 +1,7 @@
 """Row reductions: on every row, for every size, layout and thread count, the reference's bits; torch for values."""
 
 import functools
+import itertools
 from typing import Any
 
 import aarch64
@@ -14,7 +15,7 @@ import torch
 from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, PlanError, ShapeError
-from samebits.kernels import composites, reduce
+from samebits.kernels import composites, long_rows, reduce
 from samebits.kernels.expression import Chain, Expression
 
 Array = np.ndarray[Any, Any]
@@ -245,6 +246,50 @@ def test_long_rows_of_several_axes_are_shared() -> None:
     for row in rows.COMPILED_ROWS:
         for axes in ((1, 2), (0, 1, 2)):
             check(reduction("row_sum"), row, [x], axes, axes, threads=3)
+
+
+def about_count(op: str) -> Expression:
+    """op(x / count) * count, and op(x) / count: the row's length before and after a reduction."""
+    c = Chain()
+    x = c.input(F32)
+    before = c.apply("mul", c.apply(op, c.apply("div", x, c.count())), c.count())
+    return c.finish(before, c.apply("div", c.apply(op, x), c.count()), c.count())
+
+
+@pytest.mark.parametrize("op", ["row_sum", "row_max", "row_min"])
+def test_a_count_is_that_of_the_row_however_threads_share_it(op: str) -> None:
+    """Shorter than what is shared, as long, and a block and a bit more."""
+    long = long_rows._LONG
+    for n in (long - 1, long, long + 2049):
+        x = np.random.default_rng(n).normal(size=(1, n)).astype(np.float32)
+        wide = np.float32(n)
+
+        def reduced(y: Array) -> Array:
+            if op == "row_sum":
+                return reduce.reference(reduction(op), y, axes=(1,))[0]
+            return (np.max if op == "row_max" else np.min)(y, axis=1, keepdims=True)
+
+        due = [reduced(x / wide) * wide, reduced(x) / wide, np.full((1, 1), wide)]
+        for row, threads in ((rows.COMPILED_ROWS[0], 2), (rows.COMPILED_ROWS[-1], 2), (rows.COMPILED_ROWS[-1], 1)):
+            outputs = [np.full((1, 1), 99, np.float32) for _ in due]
+            run(about_count(op), row, [x], outputs, (1,), threads)
+            for got, want in zip(outputs, due, strict=True):
+                launch.assert_bits(got, want, (n, row.name, threads))
+
+
+@pytest.mark.parametrize("op", ["row_sum", "row_max", "row_min"])
+def test_one_nan_anywhere_makes_a_long_row_nan(op: str) -> None:
+    """In the first block, at a block's end, in the last short block; the result is canonical whatever its payload."""
+    n = long_rows._LONG + 2049
+    for row, dtype in itertools.product((rows.COMPILED_ROWS[0], rows.COMPILED_ROWS[-1]), (F32, dtypes.float64)):
+        canonical = np.full((2, 1), np.nan, dtype.numpy)
+        for code, at in zip((0xFFC12345, 0x7F800001, 0x7FC00055, 0xFFFFFFFF), (0, 2047, 2048, n - 1), strict=True):
+            x = np.ones((2, n), dtype.numpy)
+            word = code if dtype is F32 else code >> 31 << 63 | 0x7FF << 52 | (code & 0x7FFFFF) << 29
+            x.view(f"u{x.itemsize}")[0, at], x[1, (at + 4096) % n] = word, np.nan
+            out = np.zeros((2, 1), dtype.numpy)
+            run(reduction(op, dtype), row, [x], [out], (1,), threads=2)
+            launch.assert_bits(out, canonical, (row.name, dtype.name, at))
 
 
 @COMPILED

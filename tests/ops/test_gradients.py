@@ -94,9 +94,13 @@ def test_rows_that_are_not_of_the_weight_do_not_matter() -> None:
 def test_nothing_to_sum() -> None:
     x, dy = np.zeros((0, 4), np.float32), np.zeros((0, 3), np.float32)
     assert sb.grad_weight(x, dy).tobytes() == np.zeros((3, 4), np.float32).tobytes()
+    # What is there keeps every bit, a negative zero and the payload of a NaN too.
     old = np.full((3, 4), -0.0, np.float32)
-    sb.grad_weight(x, dy, out=old)
-    assert np.signbit(old).all()
+    old.view(np.uint32)[1] = 0xFFC12345
+    for call, out in ((sb.grad_weight, old), (sb.grad_bias, old[0].copy()), (sb.grad_bias, old[1].copy())):
+        kept = out.tobytes()
+        call(*((x, dy) if call is sb.grad_weight else (np.zeros((0, 4), np.float32),)), out=out)
+        assert out.tobytes() == kept
     assert sb.grad_weight(np.zeros((5, 0), np.float32), np.zeros((5, 3), np.float32)).shape == (3, 0)
 
 

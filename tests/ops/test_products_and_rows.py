@@ -54,6 +54,14 @@ def test_epilogue_is_the_sequence_of_separate_calls():
     assert fused.tobytes() == apart.tobytes()
 
 
+def test_a_sum_is_never_minus_zero_and_its_scale_may_make_it_so():
+    a, b = np.full((2, 3), -0.0, np.float32), np.ones((3, 2), np.float32)
+    assert sb.matmul(a, b).view(np.uint32).tolist() == [[0, 0]] * 2
+    assert sb.matmul(a, b, alpha=-1.0).view(np.uint32).tolist() == [[0x80000000] * 2] * 2
+    assert sb.matmul(a[:, :0], b[:0], alpha=-1.0).view(np.uint32).tolist() == [[0x80000000] * 2] * 2
+    assert sb.matmul(a, b, alpha=-1.0, bias=np.float32([0.0, -0.0])).view(np.uint32).tolist() == [[0, 0x80000000]] * 2
+
+
 @pytest.mark.parametrize(("left", "right"), SHAPES, ids=str)
 def test_addends_broadcast_to_the_result_without_the_axes_that_vectors_leave_out(left, right):
     a, b = normal(*left), normal(*right, seed=1)
@@ -119,6 +127,24 @@ def test_reductions_over_any_axes(op, axis):
     assert kept.tobytes() == np.asarray(y).tobytes()
 
 
+@pytest.mark.parametrize("op", ["sum", "mean", "max", "min"])
+def test_one_element_stays_but_for_the_code_of_its_nan(op):
+    x = np.array([[-0.0], [0.0], [-1.5], [0.0]], np.float32)
+    x.view(np.uint32)[3] = 0xFFC12345
+    due = [0x80000000, 0, 0xBFC00000, 0x7FC00000]
+    assert getattr(sb, op)(x, 1).view(np.uint32).tolist() == due
+    assert getattr(sb, op)(x, ()).view(np.uint32).ravel().tolist() == due
+
+
+@pytest.mark.parametrize("op", ["sum", "mean"])
+def test_several_axes_are_one_in_the_order_of_the_array(op):
+    x = normal(7, 30, 41)
+    due = getattr(sb, op)(np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(30, -1), 1)
+    for lying in (x, np.asfortranarray(x), x[:, ::-1][:, ::-1]):
+        for axes in ((0, 2), (2, 0), (-1, 0)):
+            assert getattr(sb, op)(lying, axes).tobytes() == due.tobytes()
+
+
 def numpy_keepdims(op, x, axis):
     return getattr(np, op)(x, axis, keepdims=True).shape
 
@@ -126,6 +152,9 @@ def numpy_keepdims(op, x, axis):
 def test_cast_and_signed_zeros():
     x = np.array([-0.0, 0.0, 2.5, -2.5, np.nan, np.inf, 3e9, -3e9], np.float32)
     assert sb.cast(x, "int32").tolist() == [0, 0, 2, -2, 0, 2**31 - 1, 2**31 - 1, -(2**31)]
+    nan = np.array([0xFFC12345], np.uint32).view(np.float32)
+    assert sb.cast(nan, "float32").view(np.uint32).tolist() == [0x7FC00000]
+    assert sb.copy(nan).view(np.uint32).tolist() == [0xFFC12345]
     assert sb.relu(x).view(np.uint32).tolist()[:2] == [0, 0]
     assert sb.maximum(x[:1], x[1:2]).view(np.uint32).tolist() == [0]
     assert sb.minimum(x[1:2], x[:1]).view(np.uint32).tolist() == [0x80000000]

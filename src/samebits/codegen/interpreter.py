@@ -264,13 +264,14 @@ class NumpyBuilder:
 
     # -- inner products of neighbours ----------------------------------------------------------------------------
     def dot2_bfloat16(self, acc: ArrayVector, x: ArrayVector, y: ArrayVector) -> ArrayVector:
+        """Subnormals are taken for zero, as by the instruction set that may: a kernel that lets one meet shows it."""
         rules.dot("dot2_bfloat16", acc, x, y)
-        total = acc.lanes
+        total = _flushed(acc.lanes)
         for half in (1, 0):
             first, second = (
-                (v.lanes.view(np.uint16)[half::2].astype(np.uint32) << 16).view(np.float32) for v in (x, y)
+                _flushed((v.lanes.view(np.uint16)[half::2].astype(np.uint32) << 16).view(np.float32)) for v in (x, y)
             )
-            total = ieee.fma(first, second, total)
+            total = _flushed(ieee.fma(first, second, total))
         return ArrayVector(acc.dtype, total)
 
     def _dot(
@@ -361,6 +362,12 @@ class NumpyBuilder:
 def _covered(width: int, count: int | None) -> int:
     """How many of `width` lanes `count` covers."""
     return width if count is None else max(0, min(width, count))
+
+
+def _flushed(x: Array) -> Array:
+    """float32 with zeros of the same sign for subnormals."""
+    codes = x.view(np.uint32)
+    return np.where(codes & 0x7F800000 == 0, codes & 0x80000000, codes).view(np.float32)
 
 
 def _saturate(x: Array, target: np.dtype[Any]) -> Array:

@@ -152,3 +152,40 @@ def test_quantisation_is_a_division_rounded_and_saturated(row: Isa) -> None:
         plan = elementwise.plan(e, launch.layouts(x, scale, zero), launch.layouts(out), row, 1)
         launch.run_plan(plan, [x, scale, zero, out], 1)
         assert np.array_equal(out, due), (source, result)
+
+
+# Both signs, quiet and signalling; what a rounding by addition would leave of them in the low bits is not zero.
+PAYLOADS = (0x7FC00055, 0xFFC00055, 0x7F800001, 0xFFFFFFFF, 0x7FC000AA, 0x7FC00000)
+
+
+@pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("result", [dtypes.int8, dtypes.uint8], ids=lambda row: row.name)
+def test_whatever_nan_gives_the_zero_point(row: Isa, result: DType) -> None:
+    """Of every operand, in every lane, beside numbers and beside other NaN."""
+    limits = np.iinfo(result.numpy)
+    nan = np.array(PAYLOADS, np.uint32).view(F32)
+    odd = np.concatenate([nan, np.array([1.0, -3.5, 0.0, np.inf], F32)])
+    zeros = np.array([limits.min, 0, 5, limits.max], result.numpy)
+
+    def check(name: str, wanted: Any, *columns: Any) -> None:
+        grids = [np.ascontiguousarray(g.ravel()) for g in np.meshgrid(*columns, zeros, indexing="ij")]
+        with np.errstate(invalid="ignore"):  # of signalling NaN
+            lanes = np.any([np.isnan(x.astype(np.float64)) for x in grids[:-1]], axis=0)
+        assert lanes.sum() > 100
+        inputs = [x[lanes] for x in grids]
+        chain = Chain()
+        values = [chain.input(dtypes.of(x.dtype)) for x in inputs]
+        e, out = chain.finish(wanted(chain, *values)), np.empty(inputs[0].shape, result.numpy)
+        plan = elementwise.plan(e, launch.layouts(*inputs), launch.layouts(out), row, 1)
+        launch.run_plan(plan, [*inputs, out], 1)
+        assert np.array_equal(out, inputs[-1]), name
+        assert np.array_equal(elementwise.reference(e, *inputs)[0], inputs[-1]), name
+
+    check("quantize", lambda c, *v: c.apply("quantize", *v), odd, odd)
+    for source in (dtypes.bfloat16, dtypes.float16):
+        codes = np.arange(1 << 16, dtype=np.uint16).view(source.numpy)
+        nans, scales = codes[np.isnan(codes.astype(F32))][::7], np.array([0.25, -2.0], F32)
+        check(source.name, lambda c, x, *v: c.apply("quantize", c.apply("widen", x), *v), nans, scales)
+    for total in (np.int32, np.float64):
+        sums = np.array([0, 1, -77, 40000], total)
+        check("requantize", lambda c, *v: c.apply("requantize", *v), sums, odd[::2], odd[1::2], odd[::3])

@@ -167,6 +167,21 @@ def test_infinity_times_zero_is_the_canonical_nan() -> None:
 
 
 @pytest.mark.parametrize("isa", COMPILED_ROWS, ids=ids)
+def test_one_nan_is_canonical_in_every_place_of_a_tile(isa: Isa) -> None:
+    """Inf * 0 alone, in each row and each vector of columns; infinities of one sign beside it make no other NaN."""
+    tile = tile_for(isa)
+    nr, lanes = tile.nr(isa), isa.lanes
+    for m, wide in ((tile.mr, 1), (tile.mr - 1, 1), (1, 4)):
+        for i, j in itertools.product(range(m), range(lanes // 2, wide * nr, lanes)):
+            a, b = np.ones((m, 3), np.float32), np.ones((3, wide * nr), np.float32)
+            a[i, 1], b[1, j] = np.inf, 0
+            due = np.full((m, wide * nr), 3, np.float32)
+            due[:, j], due[i] = 2, np.inf
+            due[i, j] = np.nan
+            assert same(product(a, b, isa, packed=True), due), (m, i, j)
+
+
+@pytest.mark.parametrize("isa", COMPILED_ROWS, ids=ids)
 def test_a_row_alone_equals_the_row_in_a_batch(isa: Isa) -> None:
     a, b = draw(40, 300), draw(300, 65, seed=1)
     whole = product(a, b, isa, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from typing import Any
 
@@ -98,8 +99,8 @@ def test_reference_is_the_rule_in_fractions() -> None:
 @pytest.mark.parametrize("isa", EVERY_ROW, ids=lambda row: row.name)
 def test_integers_in_blocks_have_the_bits_of_the_reference(isa: Isa) -> None:
     for left, sizes, blocks, form in (
-        (np.float32, ((1, 257, 70),), (64, 1000), "fused"),
-        (BFLOAT16, ((5, 130, 33), (2, 0, 5)), (32, 48, 256, 5), "staged"),
+        (np.float32, ((1, 300, 70),), (64, 1000), "fused"),
+        (BFLOAT16, ((5, 300, 33), (2, 0, 5)), (32, 48, 256, 5), "staged"),
     ):
         for m, k, n in sizes:
             a, b = guard.array(floats(left, m, k)), guard.array(integers(np.int8, k, n))
@@ -109,6 +110,36 @@ def test_integers_in_blocks_have_the_bits_of_the_reference(isa: Isa) -> None:
                 points = None if block in (1000, 48) else zero
                 got = product(a, b, block, scale, points, isa, form=form)
                 assert_bits(got, meaning(a, b, block, scale, points), (left, m, k, n, block))
+
+
+@pytest.mark.parametrize("isa", EVERY_ROW, ids=lambda row: row.name)
+@pytest.mark.parametrize(("left", "form"), [(np.float32, "staged"), (BFLOAT16, "fused")], ids=["float32", "bfloat16"])
+def test_blocks_end_at_their_ends_wherever_chunks_do(isa: Isa, left: Any, form: str) -> None:
+    """The last chunk ends a word before the end of the block that it begins in, there, and a word after; and longer
+    blocks end inside whole chunks. Where a block is missed, one scale serves two."""
+    n = 33
+    ends = [(block, k) for block, end in ((48, 288), (200, 200), (96, 288)) for k in (end - 2, end, end + 1, end + 2)]
+    for block, k in (*ends, (126, 300), (128, 300), (130, 300), (300, 300), (298, 300), (2, 131)):
+        a, b = floats(left, 2, k), integers(np.int8, k, n)
+        scale = floats(np.float32, -(-k // block), n, seed=1)
+        assert_bits(product(a, b, block, scale, None, isa, form=form), meaning(a, b, block, scale, None), (k, block))
+
+
+@pytest.mark.parametrize("form", ["decoded", "fused", "staged"])
+def test_a_scale_multiplies_its_own_block_alone(form: str) -> None:
+    """Column j has an infinite scale in block j: an infinity there, where a neighbour that it met would make NaN."""
+    block = 32
+    for isa, k in itertools.product((ALL_ROWS[0], BEST), (256, 300)):
+        blocks = -(-k // block)
+        a, b = np.abs(floats(np.float32, 3, k)) + np.float32(1), np.ones((k, blocks), np.int8)
+        scale = np.ones((blocks, blocks), np.float32)
+        np.fill_diagonal(scale, np.inf)
+        got = packed_product(a, b, scale, block, form, isa, execute)
+        assert_bits(got, np.full((3, blocks), np.inf, np.float32), (isa.name, k))
+        if form != "decoded":
+            assert_bits(product(a, b, block, scale, None, isa, form=form), got, (isa.name, k))
+            pairs = product(a.astype(BFLOAT16), b, block, scale, None, isa, form=form, engine="bfloat16 pairs")
+            assert_bits(pairs, got, (isa.name, k, "pairs"))
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float4_e2m1fn"])
@@ -136,6 +167,32 @@ def test_integers_by_integers_are_exact_in_blocks() -> None:
         exact = exact + part.astype(np.float32) * scale[i]  # one rounding each: nothing is added to the product
     assert_bits(got, exact)
     assert_bits(got, meaning(a, b, 128, scale, None))
+
+
+@pytest.mark.parametrize("isa", EVERY_ROW, ids=lambda row: row.name)
+def test_a_block_beyond_2_24_units_is_the_chain(isa: Isa) -> None:
+    """A hundred times 28 * 28 are more than 2^16, whose last bit is 2^-7: each 2^-8 after them is a tie and is lost,
+    where their exact sum, rounded once, would keep 28 of them."""
+    kind = ml_dtypes.float6_e3m2fn
+    a, b = np.full((3, 128), 28, np.float32), np.full((128, 40), 28, np.float32)
+    a[:, 100:], b[100:] = 0.0625, 0.0625
+    scale = np.array([[2.0, 1.0] * 20], np.float32)
+    due = np.broadcast_to(100 * 28 * 28 * scale, (3, 40)).astype(np.float32)
+    for form in ("fused", "staged"):
+        assert_bits(product(a.astype(kind), b.astype(kind), 128, scale, None, isa, form=form), due, form)
+    assert np.float32(100 * 28 * 28 + 28 / 256) != np.float32(100 * 28 * 28)
+
+
+def test_integers_by_integers_reach_2_24_and_are_refused_beyond() -> None:
+    a, b = np.full((3, 1100), -128, np.int8), np.full((1100, 40), -128, np.int8)
+    for block in (1023, 1024):
+        scale = np.array([[1.0], [0.25]], np.float32).repeat(40, 1)
+        due = np.full((3, 40), 128 * 128 * (block + (1100 - block) / 4), np.float32)
+        assert_bits(product(a, b, block, scale, None, BEST, spec=Spec(1100)), due, block)
+    with pytest.raises(PlanError) as error:
+        product(a, b, 1025, scale, None, BEST, spec=Spec(1100))
+    expected = "so short that sums of a block are exact in float32"
+    assert str(error.value) == f"matmul: b_scale block is 1025, must be {expected}; use the default spec"
 
 
 def test_hostile_scales_and_activations() -> None:

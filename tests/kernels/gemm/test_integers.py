@@ -163,6 +163,33 @@ def test_an_int32_bias_of_any_shape_and_place() -> None:
         assert_bits(got, with_bias(floats.astype(np.int8), b, bias[0]).astype(np.float64).astype(got.dtype))
 
 
+@pytest.mark.parametrize("row", [*ALL_ROWS[:1], *WIDTHS], ids=lambda row: row.name)
+def test_every_round_of_panels_has_its_own_sums(row: Isa) -> None:
+    """A zero point of a, and the shift of its signs, are taken away with the sums of b's columns."""
+    m, k, n = 5, 60, 300
+    a, b, zero = draw(dtypes.int8, m, k), draw(dtypes.int8, k, n), np.array([[7]], np.int32)
+    name = "uint8 x int8 quads"
+    small = (Tuned(name, tiles.tile_for(row), Sizes(staged_bytes=k * n // 3)),)
+    for given in ([], [zero]):
+        out = np.empty((m, n), np.int32)
+        plan = gemm.plan(described(a, b, out, bool(given)), row, 1, engine=name, form="staged", tuned=small)
+        assert [step.spec.text.__name__ for step in plan.steps].count("pack_panels") > 1
+        execute(plan, [a, b, *given, out])
+        assert_bits(out, integers(a, b, 7 if given else 0).astype(np.int32), given)
+
+
+def test_the_longest_sum_whose_rows_and_columns_int32_holds() -> None:
+    """Beside zero points, which multiply sums of 2^23 elements of 255; one more is refused."""
+    k = engine.LONGEST
+    a, b = np.full((1, k + 1), 255, np.uint8), np.full((k + 1, 1), 255, np.uint8)
+    for points in ((0, 0), (1, 3)):
+        due = (255 - points[0]) * (255 - points[1]) * k
+        assert sb.matmul(a[:, :k], b[:k], a_zero_point=points[0], b_zero_point=points[1]).tolist() == [[due]]
+    with pytest.raises(sb.ShapeError) as error:
+        sb.matmul(a, b)
+    assert str(error.value) == (f"matmul: a column count is {k + 1}, must be at most {k}; cut K and add the products")
+
+
 def test_an_int32_bias_beyond_the_longest_sum_of_int32() -> None:
     for k in (131071, 131072):
         a, b, bias = (
