@@ -53,6 +53,8 @@ def _keeping(compiled, folder, reads):
 
 object_code = _keeping(object_code, os.environ.get("MUTANTS_OBJECTS"), "MUTANTS_FRESH" not in os.environ)
 """
+# A test as pytest names it: a module, a function, its parameters.
+_TEST = r"(tests/\S+?\.py(?:::[^\s\[]+(?:\[.*?\](?= |$))?)?)"
 _PYTEST = ("-x", "-v", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-m", "not exhaustive")
 
 
@@ -230,10 +232,6 @@ def _rewrite(file: pathlib.Path, text: bytes) -> None:
 def culprit(said: str) -> str:
     """The test that failed, by pytest's summary, or that was running when it ended without one."""
     _, summary, rest = said.rpartition("short test summary info")
-    failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", rest, re.M) if summary else None
-    if failed:
-        return failed[1]
-    started: list[str] = re.findall(
-        r"^(tests/\S+?\.py::.+?)(?: (?:PASSED|SKIPPED|XFAIL|FAILED|ERROR)\b.*)?$", said, re.M
-    )
-    return started[-1].strip() if started else "the import of its tests"
+    failed = re.search(f"^(?:FAILED|ERROR) {_TEST}", rest, re.M) if summary else None
+    started = re.findall(f"^{_TEST}", said, re.M)
+    return failed[1] if failed else started[-1] if started else "the import of its tests"

@@ -25,6 +25,7 @@ import contextlib
 import hashlib
 import json
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -68,7 +69,7 @@ class Log:
     def __init__(self, path: pathlib.Path | None, texts: Mapping[str, bytes], retry: bool) -> None:
         package = {name: text for name, text in texts.items() if name.startswith(f"{PACKAGE}/")}
         state = hashlib.sha256(repr(sorted(package.items())).encode()).hexdigest()
-        self._lock, self._file = threading.Lock(), None
+        self._lock, self._path = threading.Lock(), path
         self.results: dict[tuple[str, str], Outcome] = {}
         if path is None:
             return
@@ -80,7 +81,6 @@ class Log:
         if retry:
             killed = {mistake for (mistake, _), outcome in self.results.items() if outcome.test}
             self.results = {key: outcome for key, outcome in self.results.items() if key[0] in killed}
-        self._file = path.open("a")
         if not lines:
             self._write({"sources": state})
 
@@ -93,8 +93,9 @@ class Log:
             )
 
     def _write(self, row: Mapping[str, object]) -> None:
-        if self._file is not None:
-            print(json.dumps(row), file=self._file, flush=True)
+        if self._path is not None:
+            with self._path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
 
 
 class Trial:
@@ -279,4 +280,5 @@ def main(arguments: Sequence[str] | None = None, root: pathlib.Path = ROOT) -> i
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that nothing is left running
     sys.exit(main())
