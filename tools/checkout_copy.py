@@ -194,7 +194,7 @@ class Copy:
                     [self._python, "-m", "pytest", *_PYTEST, *modules], limit_s, cwd=self.checkout, env=env,
                     stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 )  # fmt: skip
-            seconds, text = time.monotonic() - began, said.read_text(errors="replace")
+            seconds, text = round(time.monotonic() - began, 1), said.read_text(errors="replace")
         finally:
             shutil.rmtree(traces, ignore_errors=True)
         if status in (0, 5):  # 5: none of the modules has a test to run

@@ -6,8 +6,8 @@
     python tools/mutants.py --jobs 2 --seconds 3600 --resume mutants.jsonl     for an hour; again, to go on
 
 Each mistake is made in a copy of the checkout, with uncommitted changes, and never here. Three stages of tests look
-for it, each with what the ones before left over: `mirror`, the test modules named like the file (else those of the
-nearest folder); `room`, the test folder that mirrors the file's; `all`, every other test module, those that import
+for it, each with what the ones before left over: `mirror`, the test modules named like the file (for want of them those
+of the nearest folder); `room`, the test folder that mirrors the file's; `all`, every other test module, those that import
 the file by the shortest way first. A stage ends with its first failure. Before, each test module runs once without
 a mistake, when everything is compiled: it must pass, and what takes four times as long has been killed by the clock.
 
@@ -64,38 +64,50 @@ def room(path: str) -> str:
 
 
 class Log:
-    """Results as lines of JSON, one a mistake and stage, in a file or only here."""
+    """Results as lines of JSON, in a file or only here: of each mistake and stage, and of each test module without one.
+
+    What a module took without a mistake holds for the checkout as it is, results for the package's sources.
+    """
 
     def __init__(self, path: pathlib.Path | None, texts: Mapping[str, bytes], retry: bool) -> None:
-        package = {name: text for name, text in texts.items() if name.startswith(f"{PACKAGE}/")}
-        state = hashlib.sha256(repr(sorted(package.items())).encode()).hexdigest()
-        self._lock, self._path = threading.Lock(), path
+        self._lock, self._path, self._checkout = threading.Lock(), path, _digest(texts)
+        package = _digest({name: text for name, text in texts.items() if name.startswith(f"{PACKAGE}/")})
         self.results: dict[tuple[str, str], Outcome] = {}
-        if path is None:
-            return
-        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        if lines and lines[0] != {"sources": state}:
+        self.lasted: dict[str, float] = {}
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path and path.exists() else []
+        if not lines:
+            self._write({"sources": package})
+        elif lines[0] != {"sources": package}:
             raise Refused(f"{path} is of other sources; name a new file")
         for row in lines[1:]:
-            self.results[row["mistake"], row["stage"]] = Outcome(row["test"], row["seconds"])
+            if "mistake" in row:
+                self.results[row["mistake"], row["stage"]] = Outcome(row["test"], row["seconds"])
+            elif row["checkout"] == self._checkout:
+                self.lasted[row["module"]] = row["seconds"]
         if retry:
             killed = {mistake for (mistake, _), outcome in self.results.items() if outcome.test}
             self.results = {key: outcome for key, outcome in self.results.items() if key[0] in killed}
-        if not lines:
-            self._write({"sources": state})
 
     def add(self, mistake: str, stage: str, outcome: Outcome) -> None:
-        """One more result."""
+        """What became of a mistake in a stage."""
         with self._lock:
             self.results[mistake, stage] = outcome
-            self._write(
-                {"mistake": mistake, "stage": stage, "test": outcome.test, "seconds": round(outcome.seconds, 1)}
-            )
+            self._write({"mistake": mistake, "stage": stage, "test": outcome.test, "seconds": outcome.seconds})
+
+    def passes(self, module: str, seconds: float) -> None:
+        """A test module passes without a mistake."""
+        with self._lock:
+            self.lasted[module] = seconds
+            self._write({"module": module, "seconds": seconds, "checkout": self._checkout})
 
     def _write(self, row: Mapping[str, object]) -> None:
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(json.dumps(row) + "\n")
+
+
+def _digest(texts: Mapping[str, bytes]) -> str:
+    return hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()
 
 
 class Trial:
@@ -109,7 +121,6 @@ class Trial:
         nearest = NearestTests(texts)
         self._modules = {path: nearest.stages(path, stages) for path in {x.path for x in found}}
         self._known = known
-        self._lasted: dict[str, float] = {}
 
     def name(self, mistake: Mistake) -> str:
         """What tells a mistake from others: its line and what is written there."""
@@ -150,11 +161,12 @@ class Trial:
                 copies.put(copy)
             if outcome.test:
                 raise Refused(f"{outcome.test} fails without a mistake; mend it first")
-            self._lasted[module] = outcome.seconds
+            self.log.passes(module, outcome.seconds)
+            print(f"passes     {module}; {outcome.seconds:.0f} s", flush=True)
 
         def attempt(mistake: Mistake, stage: str) -> None:
             modules = self._modules[mistake.path][stage]
-            limit = _MORE_S + _TIMES * sum(self._lasted[module] for module in modules)
+            limit = _MORE_S + _TIMES * sum(self.log.lasted[module] for module in modules)
             copy = copies.get()
             try:
                 outcome = copy.run(modules, clock, limit, mistake) if modules else Outcome(None, 0.0)
@@ -170,7 +182,7 @@ class Trial:
         for stage in self.stages:
             left = [x for x in self.found if self.verdict(x)[0] == "not run"]
             left = [x for x in left if (self.name(x), stage) not in self.log.results]
-            asked = {module for x in left for module in self._modules[x.path][stage]} - self._lasted.keys()
+            asked = {module for x in left for module in self._modules[x.path][stage]} - self.log.lasted.keys()
             print(f"-- {stage}: {len(left)} mistakes, {len(asked)} test modules to run without one", flush=True)
             for work in ([(measure, (x,)) for x in sorted(asked)], [(attempt, (x, stage)) for x in left]):
                 _each(work, jobs, clock)

@@ -36,8 +36,7 @@ class NearestTests:
             (x for x in (own, *own.parents) if any(test.parent == x for test in self._tests)), PurePosixPath("tests")
         )
         beside = [test for test in self._tests if test.parent == folder]
-        named = re.compile(rf"test_{re.escape(inner(path).stem)}(_\w+)?\.py")
-        mirror = [test for test in beside if folder == own and named.fullmatch(test.name)]
+        mirror = _named(inner(path).stem, beside) if folder == own else []
         far, taken, found = self._distances(path), set[str](), dict[str, list[str]]()
         for stage, tests in zip(STAGES, (mirror or beside, beside, self._tests), strict=True):
             if stage in stages:
@@ -53,6 +52,13 @@ class NearestTests:
             now = sorted({reader for file in now for reader in self._readers[file]} - found.keys())
             found.update(dict.fromkeys(now, max(found.values()) + 1))
         return found
+
+
+def _named(stem: str, tests: Sequence[PurePosixPath]) -> list[PurePosixPath]:
+    """The test modules whose names begin with that of a source, or of what it is a part of: `a_b` is one of `a`."""
+    found = [test for test in tests if re.fullmatch(rf"test_{re.escape(stem)}(_\w+)?\.py", test.name)]
+    whole = stem.rpartition("_")[0]
+    return found if found or not whole else _named(whole, tests)
 
 
 def _readers(texts: Mapping[str, bytes]) -> dict[str, list[str]]:

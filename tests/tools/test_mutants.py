@@ -84,8 +84,8 @@ def test_mistakes_are_killed_or_survive_and_the_checkout_stays(checkout, capsys)
     assert mutants.main([*arguments, "--jobs", "2", "--floor", "80"], checkout) == 0
     said = capsys.readouterr().out
     assert (checkout / "src/samebits/room/half.py").read_text() == HALF
-    rows = map(json.loads, log.read_text().splitlines()[1:])
-    results = {(row["mistake"].split(" ", 1)[1], row["stage"]): row["test"] for row in rows}
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    results = {(x["mistake"].split(" ", 1)[1], x["stage"]): x["test"] for x in rows if "mistake" in x}
     mirror = "tests/room/test_half.py::test_"
     assert results == {
         ("return [-x // 2-]{+x // 3+}", "mirror"): f"{mirror}half",
@@ -98,6 +98,7 @@ def test_mistakes_are_killed_or_survive_and_the_checkout_stays(checkout, capsys)
         ("if [-x < 0-]{+x <= 0+}:", "room"): None,
         ("if [-x < 0-]{+x <= 0+}:", "all"): None,
     }
+    assert sorted(x["module"] for x in rows if "module" in x) == ["tests/room/test_half.py", "tests/test_other.py"]
     assert said.count("\nkilled ") == 4
     assert said.count("-- 1 survived\nsurvived   room/half.py:5 if [-x < 0-]{+x <= 0+}: (seen by nobody)") == 1
     assert said.splitlines()[-1].split() == ["all", "5", "4", "0", "1", "0", "80.0"]

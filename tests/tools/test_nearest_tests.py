@@ -9,6 +9,7 @@ TEXTS = {
     "src/samebits/tensor.py": b"",
     "src/samebits/bare/thing.py": b"",
     "src/samebits/kernels/gemm/blocks.py": b"",
+    "src/samebits/kernels/gemm/blocks_text.py": b"",
     "src/samebits/kernels/gemm/choice.py": b"def f():\n    from samebits.kernels.gemm import blocks",
     "src/samebits/ops/matmul.py": b"import samebits.kernels.gemm.choice",
     "tests/cases.py": b"from samebits.ops import matmul",
@@ -38,6 +39,10 @@ def test_stages_are_the_mirror_then_the_room_then_all_others_the_nearest_first()
             "tests/ops/test_matmul.py", "tests/kernels/test_fold.py", "tests/test_docs.py", "tests/test_tensor.py"
         ],
     }  # fmt: skip
+
+
+def test_a_part_of_a_module_has_the_mirror_of_the_module():
+    assert stages("kernels/gemm/blocks_text.py")["mirror"] == stages("kernels/gemm/blocks.py")["mirror"]
 
 
 def test_what_no_test_mirrors_is_looked_at_by_the_nearest_folder():
