@@ -6,10 +6,11 @@
     python tools/mutants.py --jobs 2 --seconds 3600 --resume mutants.jsonl     for an hour; again, to go on
 
 Each mistake is made in a copy of the checkout, with uncommitted changes, and never here. Three stages of tests look
-for it, each with what the ones before left over: `mirror`, the test modules named like the file (for want of them those
-of the nearest folder); `room`, the test folder that mirrors the file's; `all`, every other test module, those that import
-the file by the shortest way first. A stage ends with its first failure. Before, each test module runs once without
-a mistake, when everything is compiled: it must pass, and what takes four times as long has been killed by the clock.
+for it, each with what the ones before left over: `mirror`, the test modules named like the file (for want of them
+those of the nearest folder); `room`, the test folder that mirrors the file's; `all`, every other test module, those
+that import the file by the shortest way first. A stage ends with its first failure. Before, each test module runs
+once without a mistake, when everything is compiled: it must pass, and what takes more than four times as long with a
+mistake was killed by the clock.
 
 A line is printed for each mistake, then a table by room. Exit code 1 means fewer killed or equivalent than `--floor`
 percent, 2 that it could not be told. A mistake that provably changes nothing is written into
