@@ -1,6 +1,7 @@
 # Needs Python 3.11 or newer and make, nothing else: each target makes .venv and installs what it uses, once.
 PYTHON ?= python3
 PYTEST_ARGS ?=
+MUTANTS_ARGS ?=
 # Processes that share the test files: most of the time is LLVM's, one kernel at a time in each process.
 WORKERS ?= 2
 VENV := .venv
@@ -8,7 +9,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 CODE := src tests tools examples benches
 
-.PHONY: demo test check bench exhaustive oldest clean
+.PHONY: demo test check bench exhaustive mutants oldest clean
 .DELETE_ON_ERROR:
 
 test: check
@@ -25,6 +26,10 @@ demo: $(VENV)/.demo
 
 bench: $(VENV)/.test
 	$(PY) tools/run_benches.py
+
+# Small mistakes, made in copies one at a time: which ones no test sees. MUTANTS_ARGS as tools/mutants.py says.
+mutants: $(VENV)/.test
+	$(PY) tools/mutants.py --jobs $(WORKERS) $(MUTANTS_ARGS)
 
 exhaustive: $(VENV)/.test
 	$(PY) tools/exhaustive.py
