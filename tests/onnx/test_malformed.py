@@ -128,6 +128,8 @@ def one_constant(op: str, constant: Any, shape: tuple[Any, ...] = (2, 3), **attr
         ("ReduceSum", [1, -1], "axes (1, -1) name one axis twice"),
         ("Gather", np.array([0.0], F), "indices are float32, must be int32 or int64"),
         ("Relu", [1], "2 inputs are given, it takes at most 1"),
+        ("Pad", [1, 1], "2 counts are given for 2 axes, two an axis are needed"),
+        ("Pad", [0, -2, 0, -2], "slice: axis 1 is 2+-1 by 1, must be in 3; give other bounds"),
         (
             "Gemm",
             np.ones((3, 2)),

@@ -179,14 +179,43 @@ def _numbered(*bounds: Array) -> Array:
     return made
 
 
+def _pad(call: NodeCall) -> Sequence[str]:
+    """One concat an axis; a negative count cuts."""
+    x, fact = call[0], call.fact(0)
+    pads, dtype = call.numbers(1), fact.dtype
+    axes = tuple(range(fact.rank)) if call.optional(3) is None else call.axes(call.numbers(3), fact.rank)
+    if len(pads) != 2 * len(axes):
+        raise Unsupported(f"{len(pads)} counts are given for {len(axes)} axes, two an axis are needed")
+    value = np.zeros(1, dtype.numpy) if call.optional(2) is None else call.array(2).reshape(-1)
+    if value.size != 1 or value.dtype != dtype.numpy:
+        raise Unsupported(f"the value is {value.size} elements of {value.dtype}, must be one of {dtype.name}")
+    for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
+        shape = list(call.b.facts[x].shape)
+        if before < 0 or after < 0:
+            starts = tuple(max(-before, 0) if i == axis else 0 for i in range(fact.rank))
+            shape[axis] = shape[axis] + min(before, 0) + min(after, 0)
+            x = call.b.slice(x, starts, tuple(shape), (1,) * fact.rank)
+        parts = [
+            _filled(call, (*shape[:axis], n, *shape[axis + 1 :]), value) if n > 0 else None for n in (before, after)
+        ]
+        operands = [part for part in (parts[0], x, parts[1]) if part is not None]
+        if len(operands) > 1:
+            (x,) = call.b.add("concat", operands, Concat(axis))
+    return (x,)
+
+
 def _constant_of_shape(call: NodeCall) -> Sequence[str]:
     value = call.attributes["value"]
     array = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(-1)
     if array.size != 1:
         raise Unsupported(f"attribute 'value' has {array.size} elements, not one")
-    code = int(array[:1].view(f"u{array.itemsize}")[0])
-    shape: SymbolicShape = call.integers(0)
-    return call.b.add("fill", (), Fill(shape, code, dtypes.of(array.dtype)))
+    return (_filled(call, call.integers(0), array),)
+
+
+def _filled(call: NodeCall, shape: SymbolicShape, element: Array) -> str:
+    """A value of one element everywhere."""
+    code = int(element.view(f"u{element.itemsize}")[0])
+    return call.b.add("fill", (), Fill(shape, code, dtypes.of(element.dtype)))[0]
 
 
 ROWS: tuple[OnnxRow, ...] = (
@@ -198,6 +227,7 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Unsqueeze", 13, _unsqueeze, inputs=2),
     OnnxRow("Expand", 8, _expand, inputs=2),
     OnnxRow("Concat", 4, _concat, (Attribute("axis"),), MANY),
+    OnnxRow("Pad", 11, _pad, (Attribute("mode", "constant", "string", ("constant",)),), 4),
     OnnxRow("Slice", 10, _slice, inputs=5),
     OnnxRow("Gather", 1, _gather, (Attribute("axis", 0),), 2),
     OnnxRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, allowed=(0,), since=12),), 2),

@@ -35,8 +35,7 @@ def lower_concat(lowering: Lowering, node: Node) -> None:
         starts = tuple(start if i == axis else 0 for i in range(len(shape)))
         where = target.strided.slice(starts, part, (1,) * len(shape))
         assert where is not None  # a value that is defined has one stride an axis
-        if math.prod(part):
-            copies.copy(lowering, lowering.place(name), replace(target, strided=where))
+        copies.copy(lowering, lowering.place(name), replace(target, strided=where))
         start += part[axis]
 
 

@@ -168,12 +168,9 @@ class Lowerer:
     # -- what the session says ----------------------------------------------------------------------------------
     def give(self, name: str, slot: int, strides: Sequence[int]) -> None:
         """An input: it lies in a slot with these strides."""
-        axes = [
-            ((extent, stride),) if extent != 1 else () for extent, stride in zip(self.shape(name), strides, strict=True)
-        ]
         self._inputs += 1
         storage = self._add(_Storage(0, slot=slot))
-        self._places[name] = Place(storage, self._facts[name].dtype, Strided(0, tuple(axes)))
+        self._places[name] = Place(storage, self._facts[name].dtype, strided.of_strides(self.shape(name), strides))
 
     def want(self, name: str, slot: int) -> None:
         """An output: if a node defines it, it is written where the caller reads it."""
@@ -201,7 +198,7 @@ class Lowerer:
         free = storage.slot is None and storage.address is None
         if free and place.strided.is_dense and place.strided.offset == 0 and storage.size_bytes == size:
             storage.slot = slot
-        elif math.prod(shape):
+        else:
             self._origin = name
             copies.copy(self, place, target)
 
