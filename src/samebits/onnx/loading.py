@@ -71,8 +71,6 @@ def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None])
                 continue
         except (Unsupported, DTypeError, OptionError, ShapeError) as error:
             reason = str(error)
-        except RecursionError:
-            reason = "its sizes are nested too deeply"
         failed.update(node.outputs)
         if reason is not None:
             domain = f"{node.domain}." if node.domain else ""

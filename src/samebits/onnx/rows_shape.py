@@ -125,7 +125,9 @@ def _bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size
     if step != 1:
         raise Unsupported("a step that is not 1 needs bounds and an extent that are known when the model is loaded")
     first, last = _clamped(start, extent), _clamped(end, extent)
-    return first, last if first == 0 else dim.maximum(last - first, 0)
+    # A start beyond the extent leaves nothing whether it is cut or not, and uncut sizes stay small.
+    behind = start if dim.is_never_negative(start) else first
+    return first, last if first == 0 else dim.maximum(last - behind, 0)
 
 
 def _clamped(place: Size, extent: Size) -> Size:
