@@ -111,7 +111,7 @@ def test_sizes_do_not_grow_without_end(bomb: Callable[[str, str], list[NodeProto
     for i in range(22):
         nodes += bomb(f"m{i}", f"m{i + 1}")
     constants = {"zero": np.array([0]), "one": np.array([1]), "two": np.array([2])}
-    with pytest.raises(UnsupportedModelError, match="dim: a size is .*, must be simpler; compute less with the shapes"):
+    with pytest.raises(UnsupportedModelError, match=r"dim: a size is .*, must be simpler; "):
         sizes(*nodes, node("Identity", ["m22"], ["y"]), constants=constants)
 
 

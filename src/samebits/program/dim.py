@@ -5,9 +5,9 @@ sizes that are equal as polynomials are equal as Python values, which is what le
 agree before anything is bound. Division, `min`, `max` and broadcasting are atoms of the polynomial: they compare by
 their arguments, of which the last three take any number, so that chains of them do not nest.
 
-A size is printed, sorted, compared and bound by its form, and a form that is used twice doubles (`s * s`, `s // 2 + s`):
-so none may become larger than `_LARGEST`, deeper than `_DEEPEST`, or have larger numbers than `_NUMBERS`. Start at
-`symbol` and `bind`.
+A size is printed, sorted, compared and bound by its form, and a form used twice doubles (`s * s`, `s // 2 + s`): so none
+may become larger than `_LARGEST`, deeper than `_DEEPEST`, or have larger numbers than `_NUMBERS`. Start at `symbol` and
+`bind`.
 """
 
 from __future__ import annotations
@@ -313,14 +313,20 @@ def _flat(operation: str, x: Size, y: Size) -> tuple[Size, ...]:
 
 def _inner(operation: str, size: Size) -> tuple[Size, ...]:
     """Sizes whose op is this size: those of op(a, b) + n are a + n and b + n, but for broadcasting; else itself."""
-    if isinstance(size, Dim):
-        (atoms, coefficient), *rest = size.terms
-        number = rest[0][1] if rest and rest[0][0] == () else 0
-        call = atoms[0]
-        if len(atoms) == coefficient == 1 and len(rest) == (number != 0) and isinstance(call, _SizeCall):
-            if call.operation == operation and (operation != "broadcast" or not number):
-                return tuple(argument + number for argument in call.arguments)
-    return (size,)
+    if isinstance(size, int):
+        return (size,)
+    (atoms, coefficient), *rest = size.terms
+    number = rest[0][1] if rest and rest[0][0] == () else 0
+    call = atoms[0]
+    alone = len(atoms) == coefficient == 1 and len(rest) == (number != 0)
+    if (
+        not alone
+        or not isinstance(call, _SizeCall)
+        or call.operation != operation
+        or (operation == "broadcast" and number)
+    ):
+        return (size,)
+    return tuple(argument + number for argument in call.arguments)
 
 
 def _limited(terms: tuple[tuple[_Monomial, int], ...]) -> Dim:
