@@ -17,10 +17,11 @@ from samebits.program.compute import broadcast_shapes
 from samebits.program.dim import Size, SymbolicShape
 from samebits.program.graph import Array
 from samebits.program.moves import AxisGather, Concat, Fill, GatherND, Range
+from samebits.program.room import Room
 
 __all__ = ["ROWS"]
 
-# Elements of a range that is computed when the model is loaded.
+# A range of so many elements has no room for certain.
 _LONGEST = 1 << 24
 
 
@@ -160,7 +161,7 @@ def _gather_nd(call: NodeCall) -> Sequence[str]:
 
 def _range(call: NodeCall) -> Sequence[str]:
     if call.fact(0).dtype is not dtypes.int64:
-        return (call.b.constant(_numbered(*[call.array(i) for i in range(3)])),)
+        return (call.b.constant(_numbered(call.b.room, *[call.array(i) for i in range(3)])),)
     start, limit, step = call.integer(0), call.integer(1), call.integer(2)
     if not isinstance(step, int) or step == 0:
         raise Unsupported(f"the step is {step}, must be a constant that is not 0")
@@ -168,15 +169,15 @@ def _range(call: NodeCall) -> Sequence[str]:
     return call.b.add("range", (), Range(start, dim.floor_divide(span + (abs(step) - 1), abs(step)), step))
 
 
-def _numbered(*bounds: Array) -> Array:
+def _numbered(room: Room, *bounds: Array) -> Array:
     """start + i * step up to the limit, rounded at each operation."""
     if any(bound.size != 1 or bound.dtype != bounds[0].dtype or bound.dtype == bool for bound in bounds):
         raise Unsupported("start, limit and step are not one number each of one format")
     start, limit, step = (bound.reshape(()) for bound in bounds)
     with np.errstate(all="ignore"):
         count = np.ceil((float(limit) - float(start)) / np.float64(step))
-        if not count < _LONGEST:
-            raise Unsupported(f"it would have {count} elements, more than {_LONGEST}")
+        if not count < _LONGEST or not room.take_bytes(int(count) * start.itemsize):
+            raise Unsupported(f"it would have {count} elements, more than are computed when a model is loaded")
         made: Array = (start + np.arange(max(0, int(count))).astype(start.dtype) * step).astype(start.dtype)
     return made
 

@@ -5,7 +5,7 @@ sizes that are equal as polynomials are equal as Python values, which is what le
 agree before anything is bound. Division, `min`, `max` and broadcasting are atoms of the polynomial: they compare by
 their arguments, of which the last three take any number, so that chains of them do not nest.
 
-A size is printed, sorted, compared and bound by its form, and a form used twice doubles (`s * s`, `s // 2 + s`): so none
+A size is printed, sorted, compared and bound by its form, and a form used twice doubles (`s * s`, `s // 2 + s`): none
 may become larger than `_LARGEST`, deeper than `_DEEPEST`, or have larger numbers than `_NUMBERS`. Start at `symbol` and
 `bind`.
 """
