@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from samebits import dtypes
+from samebits import driver, dtypes
 from samebits.dtypes import DType
 from samebits.kernels.expression import Expression
 from samebits.program import compose, integers, registry
@@ -71,7 +71,8 @@ class ProgramBuilder:
 
     def scalar(self, value: float | int | bool, dtype: DType) -> str:
         """A known scalar, rounded once to `dtype`."""
-        return self.constant(np.array(value).astype(dtype.numpy))
+        with driver.default_float_environment():
+            return self.constant(np.array(value).astype(dtype.numpy))
 
     def integers(self, name: str) -> SymbolicShape | None:
         """The integers of a value of rank 0 or 1 if they are known, symbols allowed."""
@@ -101,7 +102,8 @@ class ProgramBuilder:
         arrays = [self._constants.get(name) for name in inputs]
         small = inputs and all(array is not None and array.size <= _SMALL for array in arrays) and _is_small(facts)
         if small and self.room.take_bytes(sum(map(size_bytes, facts))):
-            made = row.reference(description, [array for array in arrays if array is not None])
+            with driver.default_float_environment():
+                made = row.reference(description, [array for array in arrays if array is not None])
             return tuple(self.constant(array) for array in made)
         outputs = tuple(self._name() for _ in facts)
         self._nodes.append(Node(primitive, tuple(inputs), outputs, description, self.origin))

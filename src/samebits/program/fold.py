@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from samebits import driver
 from samebits.program import registry
 from samebits.program.graph import Array, Node, Program
 from samebits.program.room import BYTES, GROWTH, Room
@@ -23,6 +24,7 @@ __all__ = ["computed", "fold_constants", "static_values"]
 _BLOCK = 1 << 15
 
 
+@driver.default_float_environment()
 def fold_constants(program: Program) -> Program:
     """Nodes that read constants alone are computed now, by their reference, as long as there is room."""
     constants: dict[str, Array] = dict(program.constants)

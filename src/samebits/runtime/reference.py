@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from samebits import dtypes
+from samebits import driver, dtypes
 from samebits.errors import ShapeError
 from samebits.program import registry
 from samebits.program.graph import Array, Program
@@ -29,6 +29,7 @@ def run(program: Program, inputs: Mapping[str, Array], outputs: Sequence[str] | 
     return {name: values[name] for name in names}
 
 
+@driver.default_float_environment()
 def run_all(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Every value of a program, by name."""
     check_names(program, inputs)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from samebits import driver
 from samebits.codegen.isa import Isa
 from samebits.errors import PlanError, ShapeError
 from samebits.native import scratch
@@ -29,6 +30,7 @@ from samebits.runtime.lowering import ARENA, Lowered, Lowerer
 __all__ = ["Specialised", "lower"]
 
 
+@driver.default_float_environment()
 def lower(
     program: Program,
     isa: Isa,
