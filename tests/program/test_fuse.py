@@ -92,6 +92,12 @@ def test_a_reader_of_one_output_leaves_the_other(among: str) -> None:
     check(b.build({"z": b.apply("neg", total), "w": b.apply("abs", difference)}), **due)
 
 
+def test_a_reader_of_one_output_leaves_the_other_to_a_node_that_cannot_join() -> None:
+    b, x, y = inputs()
+    total, difference = b.map(sum_and_difference(), x, y)
+    check(b.build({"z": b.apply("neg", total), "w": b.transpose(difference, (1, 0))}), z=-(X + Y), w=(X - Y).T)
+
+
 def test_a_map_of_another_shape_is_not_joined() -> None:
     b, x, y = inputs()
     part = b.apply("neg", b.slice(x, (0, 0), (1, 5), (1, 1)))
