@@ -1,4 +1,5 @@
-"""What is under us: children of this process import what it imports, and nothing that lies about."""
+"""What is under us: children of this process import what it imports, and nothing that lies about; the default float
+environment is in force inside its block, and the caller's own again after."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ import pathlib
 import subprocess
 import sys
 
+import floating
 import models
+import numpy as np
 import pytest
 
 import samebits
@@ -146,3 +149,53 @@ def test_every_process_is_started_by_the_driver() -> None:
 )  # fmt: skip
 def test_other_ways_to_start_a_process_would_be_found(text: str) -> None:
     assert starts(ast.parse(text))
+
+
+TINY = np.float32(2.0**-126)
+
+
+def computed() -> tuple[float, ...]:
+    """What tells the modes apart: quotients that are rounded down and up, and a product that is subnormal."""
+    one = np.float64(1)
+    return float(one / 3), float(one / 10), float(TINY * np.float32(0.5)) * 2.0**20
+
+
+@pytest.mark.parametrize("mode", floating.MODES)
+def test_the_default_environment_ends_with_its_block(mode: str) -> None:
+    due = computed()
+    with floating.environment(mode):
+        before = computed()
+        with driver.default_float_environment():
+            inside = computed()
+            with driver.default_float_environment():
+                nested = computed()
+            again = computed()
+        after = computed()
+        with pytest.raises(KeyError), driver.default_float_environment():
+            raise KeyError
+        raised = computed()
+    assert due == inside == nested == again == computed()
+    assert before == after == raised != due
+
+
+@pytest.mark.parametrize("mode", floating.MODES)
+def test_a_function_in_the_default_environment(mode: str) -> None:
+    @driver.default_float_environment()
+    def inner(deep: int) -> list[tuple[float, ...]]:
+        return [computed(), *(inner(deep - 1) if deep else []), computed()]
+
+    due = computed()
+    with floating.environment(mode):
+        before, made, after = computed(), inner(2), computed()
+    assert set(made) == {due}
+    assert before == after != due
+
+
+def test_a_system_without_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "libc", object)
+    driver._float_calls.cache_clear()
+    try:
+        with driver.default_float_environment():
+            assert driver._float_calls() is None
+    finally:
+        driver._float_calls.cache_clear()

@@ -3,7 +3,9 @@
 import copy
 import math
 import pickle
+import struct
 
+import floating
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
@@ -162,3 +164,14 @@ def test_code_points_outside_the_width_are_refused() -> None:
     with pytest.raises(DTypeError) as error:
         dtypes.float4_e2m1fn.decode(16)
     assert str(error.value) == "DType.decode: code is 16, must be in [0, 2**4); mask it to the 4 bits of float4_e2m1fn"
+
+
+@pytest.mark.parametrize("mode", floating.MODES)
+@pytest.mark.parametrize("row", [row for row in dtypes.ROWS if row.is_float], ids=str)
+def test_the_callers_float_environment_changes_no_value(row: DType, mode: str) -> None:
+    low, top = range(min(1 << row.width_bits, 300)), 1 << (row.width_bits - 1)
+    codes = [*low, *(top + code for code in low if top + code < 1 << row.width_bits)]
+    due = [struct.pack("<d", row.decode(code)) for code in codes]
+    with floating.environment(mode):
+        found = [struct.pack("<d", row.decode(code)) for code in codes]
+    assert found == due

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import floating
 import ml_dtypes
 import numpy as np
 import pytest
@@ -230,3 +231,38 @@ def test_a_lone_narrow_integer_decodes_as_those_in_arrays(name):
     for value in range(int(dtype.min), int(dtype.max) + 1):
         codes = np.array(value, dtype.numpy).view(np.uint8) & np.uint8(2**dtype.width_bits - 1)
         assert elements.decode(codes, dtype) == value
+
+
+# -- the caller's float environment ---------------------------------------------------------------------------------
+
+
+def numbers_between(row: DType) -> Array:
+    """Numbers on and between the values of a format, subnormals of float32 and float64 too."""
+    with np.errstate(over="ignore"):
+        codes = np.arange(1 << min(row.width_bits, 8), dtype=np.uint64) << np.uint64(max(row.width_bits - 8, 0))
+        values = elements.decode(codes.astype(elements.unit(row.width_bits)), row).astype(np.float64)
+    values = values[np.isfinite(values) & (values > row.min) & (values < row.max)]
+    tiny = np.array([2.0**-140, 2.0**-149, 2.0**-1074, 3 * 2.0**-1074]) if row.has_zero else []
+    return np.concatenate([values * 1.01, values * 0.97, values, tiny])
+
+
+@pytest.mark.parametrize("mode", floating.MODES)
+@pytest.mark.parametrize("row", FLOATS, ids=str)
+def test_the_callers_float_environment_changes_no_element(row: DType, mode: str) -> None:
+    numbers = numbers_between(row) if row.has_zero else np.abs(numbers_between(row)) + row.min_normal
+    codes = (np.arange(256) % (1 << min(row.width_bits, 8))).astype(elements.unit(row.width_bits))
+    some = [0.7, 1.1, np.float32(0.3), *([np.float32(2.0**-140)] if row.has_zero else [])]
+
+    def computed() -> list[bytes]:
+        elements._table.cache_clear()
+        values = elements.decode(codes, row)
+        made = [values, elements.encode(numbers, row, "t"), elements.arange(1 / 3, 1.9, 0.17, row, "t")]
+        made += [elements.code_of(number, row, "t") for number in some]
+        made += [elements.same_values(values, np.zeros_like(values)), elements.same_values(values[1:], values[:-1])]
+        return [*(x.tobytes() for x in made), np.array(elements.listed(values)).tobytes()]
+
+    due = computed()
+    with floating.environment(mode):
+        found = computed()
+    elements._table.cache_clear()
+    assert found == due

@@ -6,6 +6,7 @@ import operator
 import pickle
 from typing import Any
 
+import floating
 import ml_dtypes
 import numpy as np
 import pytest
@@ -578,3 +579,25 @@ def test_new_tensors_are_where_they_are_asked_for() -> None:
         ):
             with pytest.raises(DeviceError):
                 use()
+
+
+@pytest.mark.parametrize("mode", floating.MODES)
+def test_the_callers_float_environment_changes_no_conversion(mode: str) -> None:
+    numbers = Tensor.from_any(np.array([0.1, 0.7, 1 / 3, 1e-40, -1e-310]))
+    narrow = Tensor.from_any(np.array([1e-40, -3e-39, 1.5], np.float32))
+
+    def converted() -> list[bytes]:
+        made = [
+            np.asarray(numbers, np.float32),
+            np.asarray(numbers, ml_dtypes.bfloat16),
+            np.asarray(narrow, np.float64),
+        ]
+        made += [Tensor.full((3,), 0.1, row).numpy() for row in (dtypes.float32, dtypes.float8_e4m3fn, dtypes.bfloat16)]
+        made += [np.array(narrow.tolist()), np.array(narrow[:1].item()), np.array(numbers.equal_values(numbers))]
+        made += [np.array(narrow.equal_values(Tensor.zeros((3,))))]
+        return [*(x.tobytes() for x in made), repr(narrow).encode(), repr(numbers).encode()]
+
+    due = converted()
+    with floating.environment(mode):
+        found = converted()
+    assert found == due

@@ -9,7 +9,7 @@ import mmap
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,14 +85,6 @@ def memory_bytes() -> int:
     return found
 
 
-@functools.cache
-def _default_environment() -> ctypes.c_void_p:
-    """FE_DFL_ENV: a variable of Apple's libm, the pointer -1 of glibc and musl."""
-    if sys.platform == "darwin":
-        return ctypes.cast(ctypes.byref(ctypes.c_char.in_dll(libc(), "_FE_DFL_ENV")), ctypes.c_void_p)
-    return ctypes.c_void_p(-1)
-
-
 def start_python(
     module: str, arguments: tuple[str, ...], environment: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[str]:
@@ -126,17 +118,49 @@ def _is_same(path: str, other: str) -> bool:
         return False
 
 
-@contextlib.contextmanager
-def default_float_environment() -> Iterator[None]:
-    """Round to nearest even with subnormals in this thread until the block ends, whatever the caller had set."""
-    kept = ctypes.create_string_buffer(256)  # larger than any fenv_t
-    library = libc()
-    library.fegetenv(kept)
-    library.fesetenv(_default_environment())
+# Larger than any fenv_t.
+_FLOAT_STATE = ctypes.c_char * 256
+_FloatCalls = tuple[Callable[[Any], int], Callable[[Any], int], ctypes.c_void_p]
+
+
+@functools.cache
+def _float_calls() -> _FloatCalls | None:
+    """fegetenv, fesetenv and FE_DFL_ENV (a variable of Apple's libm, the pointer -1 of glibc and musl), or None."""
     try:
-        yield
-    finally:
-        library.fesetenv(kept)
+        get, put = libc().fegetenv, libc().fesetenv
+        if sys.platform == "darwin":
+            apple = ctypes.c_char.in_dll(libc(), "_FE_DFL_ENV")
+            return get, put, ctypes.cast(ctypes.byref(apple), ctypes.c_void_p)
+    except (AttributeError, ValueError):
+        return None
+    return get, put, ctypes.c_void_p(-1)
+
+
+class default_float_environment(contextlib.ContextDecorator):
+    """Round to nearest even with subnormals in this thread until the block ends, whatever the caller had set.
+
+    What NumPy and Python compute follows the modes of the calling thread: the direction of rounding, and whether
+    subnormals count as zero. Results that are ours, or that are kept, are computed inside such a block. On a system
+    without fegetenv the caller's modes stay.
+    """
+
+    __slots__ = ("_kept",)
+
+    def __enter__(self) -> None:
+        calls = _float_calls()
+        self._kept = None if calls is None else _FLOAT_STATE()
+        if calls is not None:
+            calls[0](self._kept)
+            calls[1](calls[2])
+
+    def __exit__(self, *error: object) -> None:
+        calls = _float_calls()
+        if calls is not None and self._kept is not None:
+            calls[1](self._kept)
+
+    def _recreate_cm(self) -> default_float_environment:
+        """Each call of a decorated function has a block of its own: they nest, and threads meet in them."""
+        return type(self)()
 
 
 @dataclass(frozen=True, slots=True)

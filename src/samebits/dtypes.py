@@ -9,6 +9,7 @@ A row is a singleton: compare with `is`, hash by identity, and a pickle comes ba
 """
 
 import math
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -117,6 +118,9 @@ class DType:
         if self.kind != "float":
             negative = self.signed and code >> (self.width_bits - 1)
             return code - (1 << self.width_bits) if negative else code
+        if self.width_bits == 64:  # Python's own format, whose subnormals arithmetic would lose where they count as 0
+            (number,) = struct.unpack("<d", code.to_bytes(8, "little"))
+            return math.nan if math.isnan(number) else float(number)
         sign_bit = 1 << (self.width_bits - 1) if self.signed else 0
         magnitude = code & ~sign_bit
         negative = code & sign_bit

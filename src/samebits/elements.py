@@ -2,7 +2,8 @@
 
 Start at `read` and `write`, which move the code points of any layout, whatever its bit strides and wherever in a byte
 an element begins. They are slow beside the kernels and take every layout, so a tensor can always be copied, printed
-and compared, and they are what the kernels are tested against.
+and compared, and they are what the kernels are tested against. What computes with floats does so in the default float
+environment, whatever the caller's is.
 """
 
 import bisect
@@ -15,11 +16,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from samebits import driver
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, LayoutError, OptionError
 from samebits.layout import Layout
 
-__all__ = ["arange", "code_of", "copy", "decode", "edges", "encode", "read", "same_values", "seen", "unit", "write"]
+__all__ = [
+    "arange",
+    "code_of",
+    "copy",
+    "decode",
+    "edges",
+    "encode",
+    "listed",
+    "read",
+    "same_values",
+    "seen",
+    "unit",
+    "write",
+]
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -202,11 +217,13 @@ def decode(codes: Array, dtype: DType) -> Array:
 
 
 @lru_cache
+@driver.default_float_environment()
 def _table(dtype: DType) -> Array:
     """The values of all code points."""
     return np.array([dtype.decode(code) for code in range(1 << dtype.width_bits)], np.float32)
 
 
+@driver.default_float_environment()
 def encode(values: Array, dtype: DType, call: str) -> Array:
     """code of the value of a float format that is nearest to each number, ties to an even fraction.
 
@@ -255,6 +272,7 @@ def _top_code(dtype: DType) -> int:
     return code - {"ieee": 1 << dtype.mantissa_bits, "all_ones": 1}.get(dtype.nan, 0)
 
 
+@driver.default_float_environment()
 def same_values(x: Array, y: Array) -> npt.NDArray[np.bool_]:
     """x == y per element as real numbers, exactly: an integer that no float holds equals none; NaN equals nothing.
 
@@ -277,6 +295,7 @@ def same_values(x: Array, y: Array) -> npt.NDArray[np.bool_]:
         return np.asarray(x == y)
 
 
+@driver.default_float_environment()
 def code_of(value: object, dtype: DType, call: str) -> Array:
     """The code point of one number, rank 0: `encode` of it for a float format, exactly it for any other.
 
@@ -295,6 +314,7 @@ def code_of(value: object, dtype: DType, call: str) -> Array:
     return _ramp(int(value), 0, 1, dtype.width_bits).reshape(())
 
 
+@driver.default_float_environment()
 def arange(start: float, stop: float, step: float, dtype: DType, call: str) -> Array:
     """Code points of start, start + step, ... before stop: exact for integers, in float64 and rounded for floats.
 
@@ -355,6 +375,14 @@ def _ramp(start: int, step: int, count: int, width_bits: int) -> Array:
     first, by = (np.uint64(number & 0xFFFF_FFFF_FFFF_FFFF) for number in (start, step))
     codes = np.arange(count, dtype=np.uint64) * by + first
     return (codes & np.uint64((1 << width_bits) - 1)).astype(unit(width_bits))
+
+
+def listed(values: Array) -> Any:
+    """Numbers as Python's own in nested lists, one alone for rank 0."""
+    if values.dtype != np.float32:  # whose subnormals become float64 by arithmetic
+        return values.tolist()
+    with driver.default_float_environment():
+        return values.tolist()
 
 
 def edges(data: Bytes, layout: Layout, count: int) -> Array:

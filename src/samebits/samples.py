@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from samebits import driver
 from samebits.errors import DTypeError, OptionError
 from samebits.program import dim
 from samebits.program.graph import Program
@@ -21,6 +22,7 @@ from samebits.program.graph import Program
 Arrays = dict[str, NDArray[np.generic]]
 
 
+@driver.default_float_environment()
 def feeds(program: Program, bindings: Mapping[str, int], seed: int) -> Arrays:
     """One array for each input, its symbols bound, drawn from `seed`.
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from samebits import dtypes, elements, hot
+from samebits import driver, dtypes, elements, hot
 from samebits.dlpack import Producer, receive
 from samebits.dtypes import DType
 from samebits.errors import ExchangeError, LayoutError, OptionError, ShapeError
@@ -479,7 +479,7 @@ class Tensor:
 
     def tolist(self) -> Any:
         """The values as Python numbers in nested lists; a number alone for rank 0."""
-        return self.values().tolist()
+        return elements.listed(self.values())
 
     def item(self) -> float:
         """The one element as a Python number.
@@ -489,7 +489,7 @@ class Tensor:
         """
         if self.size != 1:
             raise ShapeError("Tensor.item", "tensor", "size", self.size, 1, "use tolist()")
-        number: float = self.values().item()
+        number: float = elements.listed(self.values().reshape(()))
         return number
 
     def equal_bits(self, other: "Tensor") -> bool:
@@ -627,7 +627,11 @@ class Tensor:
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """NumPy's protocol: the array of `numpy()`, converted or copied as NumPy asks."""
-        return np.array(self.numpy(copy=bool(copy)), dtype=dtype, copy=None if copy else copy)
+        array = self.numpy(copy=bool(copy))
+        if dtype is None:
+            return np.array(array, copy=None if copy else copy)
+        with driver.default_float_environment():
+            return np.array(array, dtype=dtype, copy=None if copy else copy)
 
     def tobytes(self) -> bytes:
         """The elements in row-major order, each in as few whole bytes as hold it, unused high bits 0."""
@@ -667,6 +671,7 @@ class Tensor:
         carried = pickle.PickleBuffer(data.data) if int(protocol) >= 5 else data.tobytes()
         return _unpickled, (self.dtype, self.shape, layout.storage, carried)
 
+    @driver.default_float_environment()
     def __repr__(self) -> str:
         facts = f"{self.dtype}, shape={self.shape}, {self.device}"
         if self.buffer.is_closed:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx as onnx_package
 import protos
 import pytest
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from samebits import onnx, samples
 from samebits.errors import ModelError, SamebitsError, ShapeError, UnsupportedModelError
@@ -92,11 +93,42 @@ def test_a_size_divided_by_zero() -> None:
     )
 
 
-def test_sizes_do_not_grow_without_end() -> None:
-    nodes = [node("Mul", ["m0" if i == 0 else f"m{i}", f"m{i}"], [f"m{i + 1}"]) for i in range(12)]
-    begin = [node("Gather", ["s", "zero"], ["p"]), node("Add", ["p", "one"], ["m0"])]
-    with pytest.raises(UnsupportedModelError, match="terms"):
-        sizes(*begin, *nodes, node("Identity", ["m12"], ["y"]), constants={"zero": np.array([0]), "one": np.array([1])})
+BOMBS: dict[str, Callable[[str, str], list[NodeProto]]] = {
+    "a power": lambda m, n: [node("Mul", [m, m], [n])],
+    "a quotient": lambda m, n: [node("Div", [m, "two"], [f"{m}q"]), node("Add", [f"{m}q", m], [n])],
+    "a maximum": lambda m, n: [node("Mul", [m, "two"], [f"{m}q"]), node("Sub", ["two", f"{m}q"], [f"{m}r"]),
+                               node("Max", [f"{m}r", m], [n])],
+    "a minimum": lambda m, n: [node("Mul", [m, "p"], [f"{m}q"]), node("Min", [f"{m}q", m], [f"{m}r"]),
+                               node("Add", [f"{m}r", m], [n])],
+    "a difference": lambda m, n: [node("Sub", [m, "two"], [f"{m}q"]), node("Mul", [f"{m}q", m], [n])],
+    "a negative": lambda m, n: [node("Neg", [m], [f"{m}q"]), node("Mul", [f"{m}q", m], [n])],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS.keys())
+def test_sizes_do_not_grow_without_end(bomb: Callable[[str, str], list[NodeProto]]) -> None:
+    nodes = [node("Gather", ["s", "zero"], ["p"]), node("Add", ["p", "one"], ["m0"])]
+    for i in range(22):
+        nodes += bomb(f"m{i}", f"m{i + 1}")
+    constants = {"zero": np.array([0]), "one": np.array([1]), "two": np.array([2])}
+    with pytest.raises(UnsupportedModelError, match=r"dim: a size is .*, must be simpler; "):
+        sizes(*nodes, node("Identity", ["m22"], ["y"]), constants=constants)
+
+
+def test_a_long_vector_of_sizes_is_data() -> None:
+    nodes = [node("Concat", [f"m{i}" if i else "s", f"m{i}" if i else "s"], [f"m{i + 1}"], axis=0) for i in range(40)]
+    with pytest.raises(ShapeError, match="size in bytes is "):
+        sizes(*nodes, node("Identity", ["m40"], ["y"]), constants={})
+
+
+@pytest.mark.parametrize("count", [40, 400])
+def test_slices_of_slices(count: int) -> None:
+    nodes = [node("Slice", [f"v{i}" if i else "a", "one", "end"], [f"v{i + 1}"]) for i in range(count)]
+    proto = model(
+        nodes, [value("a", F, ["n"])], [value(f"v{count}", F, ["m"])], {"one": np.array([1]), "end": np.array([2**62])}
+    )
+    assert run(proto, {"a": np.arange(500, dtype=F)})[f"v{count}"].tolist() == list(range(count, 500))
+    assert run(proto, {"a": np.arange(5, dtype=F)})[f"v{count}"].shape == (0,)
 
 
 # -- shapes that do not fit ---------------------------------------------------------------------------------------
@@ -128,6 +160,8 @@ def one_constant(op: str, constant: Any, shape: tuple[Any, ...] = (2, 3), **attr
         ("ReduceSum", [1, -1], "axes (1, -1) name one axis twice"),
         ("Gather", np.array([0.0], F), "indices are float32, must be int32 or int64"),
         ("Relu", [1], "2 inputs are given, it takes at most 1"),
+        ("Pad", [1, 1], "2 counts are given for 2 axes, two an axis are needed"),
+        ("Pad", [0, -2, 0, -2], "slice: axis 1 is 2+-1 by 1, must be in 3; give other bounds"),
         (
             "Gemm",
             np.ones((3, 2)),

@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime
 import protos
 import pytest
+from onnx import helper
 
 from samebits import onnx
 from samebits.runtime import cpu, reference
@@ -67,6 +68,8 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...], int]] = 
     "Slice backwards": ("Slice", [X, ints(-1), ints(-99), ints(2), ints(-2)], {}, (1, 2, 3, 4), 1),
     "Slice symbolic": ("Slice", [X, ints(1, -3), ints(9, -1), ints(1, 2)], {}, (1, 2, 3), 1),
     "Slice of nothing": ("Slice", [X, ints(5), ints(9), ints(1)], {}, (1, 2, 3), 1),
+    "Pad": ("Pad", [X, ints(0, 1, 2, 1, 0, 3), np.float32(2.5)], {}, (1, 2), 1),
+    "Pad axes": ("Pad", [I, ints(2, 0, 0, 1), np.array(-7), ints(2, -3)], {}, (1, 2, 3), 1),
     "Gather": ("Gather", [X, np.array([[0, -1], [2, 1]])], {"axis": 1}, (), 1),
     "Gather rows": ("Gather", [X, np.array(1)], {}, (), 1),
     "GatherND": ("GatherND", [X, np.array([[0, 2], [-1, 0]])], {}, (), 1),
@@ -111,3 +114,12 @@ def test_row_agrees_with_onnxruntime(name: str) -> None:
 def test_shapes_of_symbolic_inputs_stay_symbolic() -> None:
     proto, _ = protos.one("Shape", [X])
     assert str(onnx.load(proto)).splitlines()[-2:] == ["  y0: int64[3] = dims([x0_0, x0_1, x0_2])", "  output y0"]
+
+
+def test_pads_below_zero_cut() -> None:
+    node = helper.make_node("Pad", ["x", "pads"], ["y"])
+    values = [protos.value("x", np.float32, X.shape)], [protos.value("y", np.float32, [3, 2, 1])]
+    proto = protos.model([node], *values, {"pads": ints(-1, 1, 0, 2, -2, -3)})
+    made = cpu.load(proto).run({"x": X})["y"]
+    (theirs,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x": X})
+    assert made.tobytes() == theirs.tobytes()

@@ -236,7 +236,7 @@ def test_numbers_round_once_whatever_the_callers_float_environment():
 
     library = driver.libc()
     up = 0x800 if platform.machine() == "x86_64" else 0x400000
-    values = (1e-40, 0.7, 1.1)
+    values = (1e-40, 0.7, 1.1, np.float32(1e-40))
     assert library.fesetround(up) == 0
     try:
         rounded_up = [one() for value in values for one in calls(value)]

@@ -1,5 +1,9 @@
 """Sizes: equal polynomials are equal values, and binding is evaluation."""
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,3 +93,55 @@ def test_a_divisor_that_is_zero() -> None:
         with pytest.raises(ShapeError) as error:
             call()
         assert str(error.value) == "floor_divide: divisor is 0, must be another size; divide by something else"
+
+
+# -- no form grows without end --------------------------------------------------------------------------------------
+
+GROWTH = {
+    "a power": lambda x: x * x,
+    "a quotient beside its dividend": lambda x: dim.floor_divide(x, 2) + x,
+    "a quotient of itself": lambda x: dim.floor_divide(x + 1, dim.floor_divide(x, 3)),
+    "a remainder": lambda x: x - dim.floor_divide(x, 3) * 3,
+    "a minimum": lambda x: dim.minimum(x * B, x + 1) + x,
+    "a maximum": lambda x: dim.maximum(x * -1, x * 2 - B),
+    "a broadcast": lambda x: dim.broadcast(x + 1, x * 2),
+    "a difference": lambda x: (x - B) * (x + B),
+    "many terms": lambda x: x * (x + dim.symbol(f"n{x.weight}")),
+    "a multiple": lambda x: x * 2**40,
+    "operations in each other": lambda x: dim.floor_divide(x + 1, 2),
+    "a long name": lambda x: x + dim.symbol(str(x) * 2),
+}
+
+
+@pytest.mark.parametrize("grow", GROWTH.values(), ids=GROWTH.keys())
+def test_a_size_that_grows_is_refused_while_it_is_small(grow: Callable[[Any], dim.Size]) -> None:
+    with pytest.raises(ShapeError, match=r"dim: a size is .*, must be (simpler|an int64); "):
+        grown(grow, 60)
+
+
+def grown(grow: Callable[[Any], dim.Size], times: int) -> None:
+    """Grow a size again and again; it is never large."""
+    size: dim.Size = A
+    for _ in range(times):
+        size = grow(size)
+        assert isinstance(size, dim.Dim)
+        assert size.weight <= 256
+        assert len(str(size)) <= 256 * 64
+
+
+def test_many_sizes_side_by_side_do_not_nest() -> None:
+    many = [dim.symbol(f"n{i}") for i in range(100)]
+    for operation in (dim.broadcast, dim.maximum, dim.minimum):
+        size = functools.reduce(operation, many)
+        assert size == functools.reduce(operation, many[::-1])
+        assert isinstance(size, dim.Dim)
+        assert size.depth == 1
+        assert dim.bind(size, {f"n{i}": 7 for i in range(100)}) == 7
+
+
+def test_a_number_added_to_a_maximum_is_added_inside() -> None:
+    size: dim.Size = A
+    for _ in range(100):
+        size = dim.maximum(size - 1, 0)
+    assert size == dim.maximum(A - 100, 0)
+    assert dim.minimum(dim.minimum(A, B) + 2, 9) == dim.minimum(dim.minimum(A + 2, 9), B + 2)

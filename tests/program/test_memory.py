@@ -30,3 +30,21 @@ def test_lives_that_meet_do_not_overlap(lives: list[Life]) -> None:
 def test_one_after_the_other_share_memory() -> None:
     chain = [Life(4096, i, i + 1) for i in range(10)]
     assert place(chain)[1] == 2 * 4096
+
+
+@given(LIVES)
+def test_each_lies_as_low_as_those_placed_before_it_leave_room(lives: list[Life]) -> None:
+    """The largest first, every offset tried."""
+    due = [0] * len(lives)
+    placed: list[int] = []
+    for i in sorted(range(len(lives)), key=lambda i: (-lives[i].size_bytes, lives[i].first)):
+        met = [j for j in placed if lives[j].first <= lives[i].last and lives[i].first <= lives[j].last]
+        while any(due[i] < due[j] + lines(lives[j]) and due[j] < due[i] + lines(lives[i]) for j in met):
+            due[i] += ALIGNMENT
+        placed.append(i)
+    assert place(lives) == (due, max([0, *(at + lines(life) for at, life in zip(due, lives, strict=True))]))
+
+
+def lines(life: Life) -> int:
+    """Bytes in whole cache lines."""
+    return -(-life.size_bytes // ALIGNMENT) * ALIGNMENT

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samebits.program.strided import Strided, dense
+from samebits.program.strided import Strided, dense, of_strides
 
 
 def gathered(view: Strided) -> np.ndarray:
@@ -36,6 +36,8 @@ def test_views_agree_with_numpy(data: st.DataObject) -> None:
             changed = view.reshape(target)
             if changed is not None:
                 array, view = array.reshape(target), changed
+            elif view.strides is not None:
+                assert not numpy_views(view, target)
         elif kind == "slice":
             axis = data.draw(st.integers(0, rank - 1))
             start = data.draw(st.integers(0, array.shape[axis] - 1))
@@ -51,6 +53,51 @@ def test_views_agree_with_numpy(data: st.DataObject) -> None:
             array, view = np.broadcast_to(array, target), view.expand(target)
         assert view.shape == array.shape
         assert np.array_equal(gathered(view), array)
+
+
+def numpy_views(view: Strided, shape: tuple[int, ...]) -> bool:
+    """Whether NumPy gives an array of these strides that shape without a copy."""
+    assert view.strides is not None
+    memory = np.empty(1 << 16, np.int8)
+    array = np.lib.stride_tricks.as_strided(memory[1 << 15 :], view.shape, view.strides)
+    try:
+        array.reshape(shape, copy=False)
+    except ValueError:
+        return False
+    return True
+
+
+@given(st.lists(st.sampled_from([0, 1, 2, 3, 4, 6]), max_size=4), st.data())
+def test_a_dense_value_has_every_shape(shape: list[int], data: st.DataObject) -> None:
+    target = data.draw(st.permutations(shape) if 0 in shape else factors(math.prod(shape)))
+    made = dense(shape).reshape(target)
+    assert made == dense(target)
+    assert made is not None
+    assert made.strides is not None
+
+
+@given(st.data())
+def test_nothing_is_dense_however_it_came_about(data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=4))
+    view = dense(shape).transpose(data.draw(st.permutations(range(len(shape)))))
+    rank = len(shape)
+    axis = data.draw(st.integers(0, rank - 1))
+    counts = tuple(0 if i == axis else n for i, n in enumerate(view.shape))
+    cut = view.slice((0,) * rank, counts, (1,) * rank)
+    assert cut == dense(counts)
+    assert cut is not None
+    assert cut.is_dense
+    assert cut.reshape((5, 0, 7)) == dense((5, 0, 7))
+    assert dense((1, 3)).expand((0, 3)) == dense((0, 3))
+    assert of_strides(counts, (7,) * rank) == dense(counts)
+
+
+def test_neighbours_of_several_axes_are_joined() -> None:
+    assert dense((2, 3)).reshape((3, 2)) == dense((3, 2))
+    assert dense((4, 2, 3)).slice((0, 0, 0), (2, 2, 3), (1, 1, 1)).reshape((3, 4)) == dense((3, 4))
+    turned = dense((2, 6, 5)).transpose((2, 0, 1))
+    assert turned.reshape((5, 4, 3)) == Strided(0, (((5, 1),), ((4, 15),), ((3, 5),)))
+    assert turned.reshape((4, 15)) is None
 
 
 @st.composite

@@ -3,6 +3,7 @@
 import os
 import threading
 
+import floating
 import numpy as np
 import protos
 import pytest
@@ -305,3 +306,54 @@ def test_a_forked_child_runs_it_too() -> None:
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert session.run(feed(4))["y"].tobytes() == expected
+
+
+# -- the caller's float environment ---------------------------------------------------------------------------------
+
+
+def of_constants() -> protos.onnx.ModelProto:
+    """Quotients and products of constants and of sizes, folded in every way that there is."""
+    f = np.float32
+    node = helper.make_node
+    nodes = [
+        node("Div", ["many", "three"], ["thirds"]),
+        node("Mul", ["thirds", "tiny"], ["subnormal"]),
+        node("Cast", ["wide"], ["narrow"], to=1),
+        node("Div", ["narrow", "seven"], ["small"]),
+        node("Range", ["zero", "one", "tenth"], ["steps"]),
+        node("ReduceSum", ["steps"], ["total"]),
+        node("Shape", ["x"], ["sizes"]),
+        node("Cast", ["sizes"], ["lengths"], to=1),
+        node("Div", ["lengths", "seven"], ["part"]),
+        node("Gemm", ["x", "w", "small"], ["g"], alpha=0.1, beta=0.3),
+        node("LayerNormalization", ["g", "small"], ["l"], epsilon=1e-5),
+        node("Mul", ["l", "part"], ["m"]),
+        node("Add", ["m", "total"], ["y"]),
+        node("Add", ["thirds", "subnormal"], ["z"]),
+    ]
+    constants = {
+        "many": np.arange(3000, dtype=f), "three": f(3), "tiny": f(2.0**-135), "seven": f(7), "zero": f(0),
+        "wide": np.array([0.1, 0.7]), "one": f(1), "tenth": f(0.1), "w": np.arange(4, dtype=f).reshape(2, 2) / f(7),
+    }  # fmt: skip
+    outputs = [protos.value("y", f, ["n", 2]), protos.value("z", f, [3000]), protos.value("subnormal", f, [3000])]
+    return protos.model(nodes, [protos.value("x", f, ["n", 2])], outputs, constants, opset=19)
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("mode", floating.MODES)
+def test_the_callers_float_environment_changes_no_bit_of_a_model(mode: str, fuse: bool) -> None:
+    proto, x = of_constants(), {"x": np.array([[1.1, -0.3], [2.0**-130, 3]], np.float32)}
+
+    def run() -> dict[str, bytes]:
+        program = onnx.load(proto)
+        made = {"digest": program.digest().encode()}
+        made |= {name: y.tobytes() for name, y in cpu.prepare(program, threads=1, fuse=fuse).run(x).items()}
+        made |= {f"{name} due": y.tobytes() for name, y in reference.run(program, x).items()}
+        traced = cpu.prepare(program, threads=1, fuse=fuse).trace(x)
+        return made | {f"{name} traced": each.array.tobytes() for name, each in traced.items()}
+
+    due = run()
+    assert due["z"] == due["z due"]
+    with floating.environment(mode):
+        found = run()
+    assert found == due

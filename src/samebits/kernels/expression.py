@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from samebits import dtypes
+from samebits import driver, dtypes
 from samebits.dtypes import DType
 from samebits.kernels import functions
 
@@ -135,7 +135,8 @@ def _code(value: float | int | bool, dtype: DType) -> int:
     if dtype.kind == "float" and value != value:
         assert dtype.canonical_nan is not None  # every float row that kernels compute in has one
         return dtype.canonical_nan
-    raw = np.array([value]).astype(dtype.numpy)
+    with driver.default_float_environment():
+        raw = np.array([value]).astype(dtype.numpy)
     return int(raw.view(f"u{raw.dtype.itemsize}")[0])
 
 

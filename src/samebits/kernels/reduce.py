@@ -252,6 +252,8 @@ class _Planner:
         return broadcast("reduce.plan", layout, self.shape)
 
     def _in_one_stride(self, layout: AxisSteps) -> bool:
+        if 0 in layout[0]:  # nothing is walked, and there is nothing to move
+            return True
         strides = self._strides(layout)
         axes = [(self.shape[a], strides[a]) for a in self.reduced if self.shape[a] != 1]
         return all(s == t * m for (_, s), (m, t) in itertools.pairwise(axes))

@@ -5,6 +5,7 @@ Start at `load`.
 
 from __future__ import annotations
 
+from samebits import driver
 from samebits.errors import DTypeError, ModelError, OptionError, ShapeError, UnsupportedModelError
 from samebits.onnx import proto, rows_compute, rows_shape
 from samebits.onnx.row import REQUIRED, NodeCall, OnnxRow, Unsupported
@@ -16,6 +17,7 @@ __all__ = ["ROWS", "load"]
 ROWS: tuple[OnnxRow, ...] = (*rows_compute.ROWS, *rows_shape.ROWS)
 
 
+@driver.default_float_environment()
 def load(source: object) -> Program:
     """The program of an ONNX model, typed, shape arithmetic folded.
 
@@ -71,8 +73,6 @@ def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None])
                 continue
         except (Unsupported, DTypeError, OptionError, ShapeError) as error:
             reason = str(error)
-        except RecursionError:
-            reason = "its sizes are nested too deeply"
         failed.update(node.outputs)
         if reason is not None:
             domain = f"{node.domain}." if node.domain else ""

@@ -17,10 +17,11 @@ from samebits.program.compute import broadcast_shapes
 from samebits.program.dim import Size, SymbolicShape
 from samebits.program.graph import Array
 from samebits.program.moves import AxisGather, Concat, Fill, GatherND, Range
+from samebits.program.room import Room
 
 __all__ = ["ROWS"]
 
-# Elements of a range that is computed when the model is loaded.
+# A range of so many elements has no room for certain.
 _LONGEST = 1 << 24
 
 
@@ -125,7 +126,9 @@ def _bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size
     if step != 1:
         raise Unsupported("a step that is not 1 needs bounds and an extent that are known when the model is loaded")
     first, last = _clamped(start, extent), _clamped(end, extent)
-    return first, last if first == 0 else dim.maximum(last - first, 0)
+    # A start beyond the extent leaves nothing whether it is cut or not, and uncut sizes stay small.
+    behind = start if dim.is_never_negative(start) else first
+    return first, last if first == 0 else dim.maximum(last - behind, 0)
 
 
 def _clamped(place: Size, extent: Size) -> Size:
@@ -158,7 +161,7 @@ def _gather_nd(call: NodeCall) -> Sequence[str]:
 
 def _range(call: NodeCall) -> Sequence[str]:
     if call.fact(0).dtype is not dtypes.int64:
-        return (call.b.constant(_numbered(*[call.array(i) for i in range(3)])),)
+        return (call.b.constant(_numbered(call.b.room, *[call.array(i) for i in range(3)])),)
     start, limit, step = call.integer(0), call.integer(1), call.integer(2)
     if not isinstance(step, int) or step == 0:
         raise Unsupported(f"the step is {step}, must be a constant that is not 0")
@@ -166,17 +169,42 @@ def _range(call: NodeCall) -> Sequence[str]:
     return call.b.add("range", (), Range(start, dim.floor_divide(span + (abs(step) - 1), abs(step)), step))
 
 
-def _numbered(*bounds: Array) -> Array:
+def _numbered(room: Room, *bounds: Array) -> Array:
     """start + i * step up to the limit, rounded at each operation."""
     if any(bound.size != 1 or bound.dtype != bounds[0].dtype or bound.dtype == bool for bound in bounds):
         raise Unsupported("start, limit and step are not one number each of one format")
     start, limit, step = (bound.reshape(()) for bound in bounds)
     with np.errstate(all="ignore"):
         count = np.ceil((float(limit) - float(start)) / np.float64(step))
-        if not count < _LONGEST:
-            raise Unsupported(f"it would have {count} elements, more than {_LONGEST}")
+        if not count < _LONGEST or not room.take_bytes(int(count) * start.itemsize):
+            raise Unsupported(f"it would have {count} elements, more than are computed when a model is loaded")
         made: Array = (start + np.arange(max(0, int(count))).astype(start.dtype) * step).astype(start.dtype)
     return made
+
+
+def _pad(call: NodeCall) -> Sequence[str]:
+    """One concat an axis; a negative count cuts."""
+    x, fact = call[0], call.fact(0)
+    pads, dtype = call.numbers(1), fact.dtype
+    axes = tuple(range(fact.rank)) if call.optional(3) is None else call.axes(call.numbers(3), fact.rank)
+    if len(pads) != 2 * len(axes):
+        raise Unsupported(f"{len(pads)} counts are given for {len(axes)} axes, two an axis are needed")
+    value = np.zeros(1, dtype.numpy) if call.optional(2) is None else call.array(2).reshape(-1)
+    if value.size != 1 or value.dtype != dtype.numpy:
+        raise Unsupported(f"the value is {value.size} elements of {value.dtype}, must be one of {dtype.name}")
+    for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
+        shape = list(call.b.facts[x].shape)
+        if before < 0 or after < 0:
+            starts = tuple(max(-before, 0) if i == axis else 0 for i in range(fact.rank))
+            shape[axis] = shape[axis] + min(before, 0) + min(after, 0)
+            x = call.b.slice(x, starts, tuple(shape), (1,) * fact.rank)
+        parts = [
+            _filled(call, (*shape[:axis], n, *shape[axis + 1 :]), value) if n > 0 else None for n in (before, after)
+        ]
+        operands = [part for part in (parts[0], x, parts[1]) if part is not None]
+        if len(operands) > 1:
+            (x,) = call.b.add("concat", operands, Concat(axis))
+    return (x,)
 
 
 def _constant_of_shape(call: NodeCall) -> Sequence[str]:
@@ -184,9 +212,13 @@ def _constant_of_shape(call: NodeCall) -> Sequence[str]:
     array = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(-1)
     if array.size != 1:
         raise Unsupported(f"attribute 'value' has {array.size} elements, not one")
-    code = int(array[:1].view(f"u{array.itemsize}")[0])
-    shape: SymbolicShape = call.integers(0)
-    return call.b.add("fill", (), Fill(shape, code, dtypes.of(array.dtype)))
+    return (_filled(call, call.integers(0), array),)
+
+
+def _filled(call: NodeCall, shape: SymbolicShape, element: Array) -> str:
+    """A value of one element everywhere."""
+    code = int(element.view(f"u{element.itemsize}")[0])
+    return call.b.add("fill", (), Fill(shape, code, dtypes.of(element.dtype)))[0]
 
 
 ROWS: tuple[OnnxRow, ...] = (
@@ -198,6 +230,7 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Unsqueeze", 13, _unsqueeze, inputs=2),
     OnnxRow("Expand", 8, _expand, inputs=2),
     OnnxRow("Concat", 4, _concat, (Attribute("axis"),), MANY),
+    OnnxRow("Pad", 11, _pad, (Attribute("mode", "constant", "string", ("constant",)),), 4),
     OnnxRow("Slice", 10, _slice, inputs=5),
     OnnxRow("Gather", 1, _gather, (Attribute("axis", 0),), 2),
     OnnxRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, allowed=(0,), since=12),), 2),

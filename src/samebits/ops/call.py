@@ -132,14 +132,13 @@ class Call:
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise OptionError(self.name, name, "", shown(value), "a number", "pass a float")
         try:
-            number = float(value)
+            # Even float() of a float32 that is subnormal is arithmetic, which may flush it.
+            with driver.default_float_environment(), np.errstate(over="ignore"):
+                number = float(value)
+                return number if dtype is float64 else float(np.float32(number))
         except OverflowError:
             remedy = "pass float('inf') for more"
             raise OptionError(self.name, name, "", "beyond float64", WITHIN_FLOAT64, remedy) from None
-        if dtype is float64 or number == 1.0:
-            return number
-        with driver.default_float_environment(), np.errstate(over="ignore"):
-            return float(np.float32(number))
 
     def dtype(self, name: str, x: object) -> DType:
         """The row that an argument names.

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from samebits import dtypes
+from samebits import driver, dtypes
 from samebits.dtypes import DType
 from samebits.kernels.expression import Expression
 from samebits.program import compose, integers, registry
@@ -21,6 +21,7 @@ from samebits.program.dim import Size, SymbolicShape
 from samebits.program.fact import Fact, check_extents, dense
 from samebits.program.graph import Array, Node, Program
 from samebits.program.moves import Dims
+from samebits.program.room import Room, size_bytes
 from samebits.program.views import Expand, Reshape, Slice, Transpose
 
 __all__ = ["ProgramBuilder"]
@@ -35,12 +36,14 @@ class ProgramBuilder:
     Attributes:
         facts: Of every value so far.
         origin: What nodes are added for, from now on: the names of the model's nodes.
+        room: What constants that are computed as the program is built may take.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.facts: dict[str, Fact] = {}
         self.origin: tuple[str, ...] = ()
+        self.room = Room()
         self._nodes: list[Node] = []
         self._constants: dict[str, Array] = {}
         self._inputs: list[str] = []
@@ -68,7 +71,8 @@ class ProgramBuilder:
 
     def scalar(self, value: float | int | bool, dtype: DType) -> str:
         """A known scalar, rounded once to `dtype`."""
-        return self.constant(np.array(value).astype(dtype.numpy))
+        with driver.default_float_environment():
+            return self.constant(np.array(value).astype(dtype.numpy))
 
     def integers(self, name: str) -> SymbolicShape | None:
         """The integers of a value of rank 0 or 1 if they are known, symbols allowed."""
@@ -96,8 +100,10 @@ class ProgramBuilder:
         else:
             known = None
         arrays = [self._constants.get(name) for name in inputs]
-        if inputs and all(array is not None and array.size <= _SMALL for array in arrays) and _is_small(facts):
-            made = row.reference(description, [array for array in arrays if array is not None])
+        small = inputs and all(array is not None and array.size <= _SMALL for array in arrays) and _is_small(facts)
+        if small and self.room.take_bytes(sum(map(size_bytes, facts))):
+            with driver.default_float_environment():
+                made = row.reference(description, [array for array in arrays if array is not None])
             return tuple(self.constant(array) for array in made)
         outputs = tuple(self._name() for _ in facts)
         self._nodes.append(Node(primitive, tuple(inputs), outputs, description, self.origin))

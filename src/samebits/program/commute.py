@@ -19,46 +19,50 @@ __all__ = ["gather_first", "map_before_view"]
 
 # A table smaller than this is folded whole; above it only the rows that are asked for are computed.
 _TABLE = 1 << 16
+# Views that a map moves before: in a long chain of views and maps each map would pass all views.
+_FARTHEST = 16
 
 
 def map_before_view(program: Program) -> Program:
-    """map(view(x)) becomes view(map(x)) where a computed x is used only there: then the map can join what makes x."""
-    changed = True
-    while changed:
-        changed = False
-        producers, users = program.producers, program.users
-        for node in program.nodes:
-            view = producers.get(node.inputs[0]) if _is_unary(node) else None
-            if view is None or view.primitive not in ("reshape", "transpose") or view.outputs[0] in program.outputs:
-                continue
-            source = view.inputs[0]
-            if len(users[view.outputs[0]]) == 1 and len(users[source]) == 1 and source in producers:
-                program = _exchanged(program, view, node)
-                changed = True
+    """map(view(x)) becomes view(map(x)) where a computed x is used only there: then the map can join what makes x.
+
+    Each map moves before the views in front of it, one after the other, in one pass over the nodes.
+    """
+    facts, nodes, users = dict(program.facts), list(program.nodes), program.users
+    makers = {output: at for at, node in enumerate(nodes) for output in node.outputs}
+    alone = {name for name, readers in users.items() if len(readers) == 1}
+    for place in range(len(nodes)):
+        at = place
+        for _ in range(_FARTHEST):
+            node = nodes[at]
+            if not _is_unary(node) or node.inputs[0] not in makers or node.inputs[0] in program.outputs:
                 break
-    return program
+            (source,) = node.inputs
+            before = makers[source]
+            view = nodes[before]
+            moves = view.primitive in ("reshape", "transpose") and alone.issuperset((source, *view.inputs))
+            if not moves or view.inputs[0] not in makers:
+                break
+            nodes[before], nodes[at] = _exchanged(facts, view, node)
+            for each in (before, at):
+                makers[nodes[each].outputs[0]] = each
+            alone.add(nodes[before].outputs[0])
+            at = before
+    return program.replace(nodes, facts)
 
 
 def _is_unary(node: Node) -> bool:
     return node.primitive == "map" and len(node.inputs) == 1 and len(node.outputs) == 1
 
 
-def _exchanged(program: Program, view: Node, node: Node) -> Program:
+def _exchanged(facts: dict[str, Fact], view: Node, node: Node) -> tuple[Node, Node]:
     """The map takes the view's operand, the view makes what the map made; the value between is new, like its name."""
-    facts = dict(program.facts)
     (result,) = node.outputs
     middle = _fresh(facts, f"{result}@{view.outputs[0]}")
     (facts[middle],) = _inferred(facts, node, view.inputs)
     (facts[result],) = _inferred(facts, view, (middle,))
-    nodes: list[Node] = []
-    for each in program.nodes:
-        if each is view:
-            nodes.append(replace(node, inputs=view.inputs, outputs=(middle,), origin=(*view.origin, *node.origin)))
-        elif each is node:
-            nodes.append(replace(view, inputs=(middle,), outputs=(result,)))
-        else:
-            nodes.append(each)
-    return program.replace(nodes, facts)
+    first = replace(node, inputs=view.inputs, outputs=(middle,), origin=(*view.origin, *node.origin))
+    return first, replace(view, inputs=(middle,), outputs=(result,))
 
 
 def _fresh(facts: Mapping[str, Fact], name: str) -> str:

@@ -14,6 +14,8 @@ __all__ = ["copy", "dense", "dense_of"]
 
 def copy(lowering: Lowering, source: Place, target: Place) -> None:
     """Move elements between two places of one shape, each piece of an axis an axis of its own."""
+    if 0 in source.strided.shape:
+        return
     shape, read, write = _refined(source, target)
     plan = elementwise.plan(
         compose.single("copy", source.dtype), ((shape, read),), ((shape, write),), lowering.isa, lowering.threads
@@ -30,7 +32,7 @@ def dense(lowering: Lowering, source: Place) -> Place:
 
 def dense_of(lowering: Lowering, name: str) -> Place:
     """A value's place if it is dense, else a copy that is."""
-    place = lowering.place(name)
+    place = lowering.plain(name)
     return place if place.strided.is_dense else dense(lowering, place)
 
 

@@ -3,7 +3,11 @@
 A size is a plain `int`, or a `Dim` where a symbol is left in it; arithmetic gives back an `int` as soon as it can. Two
 sizes that are equal as polynomials are equal as Python values, which is what lets the transforms prove that two shapes
 agree before anything is bound. Division, `min`, `max` and broadcasting are atoms of the polynomial: they compare by
-their arguments. Start at `symbol` and `bind`.
+their arguments, of which the last three take any number, so that chains of them do not nest.
+
+A size is printed, sorted, compared and bound by its form, and a form used twice doubles (`s * s`, `s // 2 + s`): none
+may become larger than `_LARGEST`, deeper than `_DEEPEST`, or have larger numbers than `_NUMBERS`. Start at `symbol` and
+`bind`.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from samebits.errors import ShapeError
 
@@ -32,11 +36,31 @@ __all__ = [
 ]
 
 
+# What a size may be made of, counting names, numbers and operations; and how deep operations may lie in each other.
+# Shapes of real models have a dozen.
+_LARGEST = 256
+_DEEPEST = 32
+# Coefficients; room for sums of a few int64.
+_NUMBERS = range(-(2**66), 2**66)
+# So many letters of a name count as one, since names are printed and compared too.
+_LETTERS = 64
+
+
 @dataclass(frozen=True, slots=True)
 class _Symbol:
     """A size given by its name."""
 
     name: str
+
+    @property
+    def weight(self) -> int:
+        """How much of `_LARGEST` it takes."""
+        return 1 + len(self.name) // _LETTERS
+
+    @property
+    def depth(self) -> int:
+        """How many operations lie in each other."""
+        return 0
 
     def __str__(self) -> str:
         return self.name
@@ -49,12 +73,19 @@ class _SizeCall:
     operation: str
     arguments: tuple[Size, ...]
 
+    @property
+    def weight(self) -> int:
+        """How much of `_LARGEST` it takes."""
+        return 1 + sum(map(_weight, self.arguments))
+
+    @property
+    def depth(self) -> int:
+        """How many operations lie in each other."""
+        return 1 + max(size.depth for size in self.arguments if isinstance(size, Dim))
+
     def __str__(self) -> str:
         return f"{self.operation}({', '.join(map(str, self.arguments))})"
 
-
-# No model's shapes come near; without a limit a few multiplications fill the memory.
-_MOST_TERMS = 1024
 
 _Atom = _Symbol | _SizeCall
 _Monomial = tuple[_Atom, ...]
@@ -62,9 +93,22 @@ _Monomial = tuple[_Atom, ...]
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """sum of coefficient * atom * atom * ...; the monomials sorted, no coefficient zero, at least one atom in all."""
+    """sum of coefficient * atom * atom * ...; the monomials sorted, no coefficient zero, at least one atom in all.
+
+    Attributes:
+        terms: The monomials with their coefficients.
+        weight: How many names, numbers and operations it is made of.
+        depth: How many operations lie in each other.
+    """
 
     terms: tuple[tuple[_Monomial, int], ...]
+    weight: int = field(init=False, compare=False)
+    depth: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        atoms = [atom for monomial, _ in self.terms for atom in monomial]
+        object.__setattr__(self, "weight", len(self.terms) + sum(atom.weight for atom in atoms))
+        object.__setattr__(self, "depth", max(atom.depth for atom in atoms))
 
     def __add__(self, other: Size) -> Size:
         total = dict(self.terms)
@@ -73,8 +117,9 @@ class Dim:
         return _canonical(total)
 
     def __mul__(self, other: Size) -> Size:
-        if len(self.terms) * len(_terms(other)) > _MOST_TERMS:
-            raise ShapeError("dim", "a size", "terms", "too many", _MOST_TERMS, "simplify the shapes")
+        # Terms that come out alike are added up, which is no reason to multiply without end.
+        if len(self.terms) * _weight(other) + len(_terms(other)) * self.weight > 4 * _LARGEST:
+            raise _too_large()
         total: dict[_Monomial, int] = {}
         for left, p in self.terms:
             for right, q in _terms(other):
@@ -163,7 +208,7 @@ def _is_capped(size: Size, other: Size) -> bool:
     if len(atoms) != 1 or coefficient != 1 or not isinstance(atoms[0], _SizeCall) or atoms[0].operation != "min":
         return False
     arguments = atoms[0].arguments
-    return other in arguments and any(isinstance(cap, int) and cap >= 2 for cap in arguments)
+    return len(arguments) == 2 and other in arguments and any(isinstance(cap, int) and cap >= 2 for cap in arguments)
 
 
 def is_never_negative(size: Size) -> bool:
@@ -209,7 +254,8 @@ def bind(size: Size, values: Mapping[str, int]) -> int:
             if isinstance(atom, _Symbol):
                 coefficient *= values[atom.name]
             else:
-                coefficient *= _NUMERIC[atom.operation](*[bind(argument, values) for argument in atom.arguments])
+                numbers = [bind(argument, values) for argument in atom.arguments]
+                coefficient *= functools.reduce(_NUMERIC[atom.operation], numbers)
         total += coefficient
     return total
 
@@ -251,8 +297,61 @@ _NUMERIC: dict[str, Callable[[int, int], int]] = {
 def _call(operation: str, x: Size, y: Size) -> Size:
     if isinstance(x, int) and isinstance(y, int):
         return _NUMERIC[operation](x, y)
-    arguments = (x, y) if operation == "floordiv" else tuple(sorted((x, y), key=str))
-    return Dim((((_SizeCall(operation, arguments),), 1),))
+    arguments = (x, y) if operation == "floordiv" else _flat(operation, x, y)
+    return _limited((((_SizeCall(operation, arguments),), 1),)) if len(arguments) > 1 else arguments[0]
+
+
+def _flat(operation: str, x: Size, y: Size) -> tuple[Size, ...]:
+    """The arguments of op(x, y), those of an inner op in their place: each once, sorted, the numbers as one."""
+    arguments = (*_inner(operation, x), *_inner(operation, y))
+    numbers = [size for size in arguments if isinstance(size, int)]
+    sizes: list[Size] = [size for size in dict.fromkeys(arguments) if isinstance(size, Dim)]
+    if numbers and (number := functools.reduce(_NUMERIC[operation], numbers), operation) != (1, "broadcast"):
+        sizes.append(number)
+    return tuple(sorted(sizes, key=str))
+
+
+def _inner(operation: str, size: Size) -> tuple[Size, ...]:
+    """Sizes whose op is this size: those of op(a, b) + n are a + n and b + n, but for broadcasting; else itself."""
+    if isinstance(size, int):
+        return (size,)
+    (atoms, coefficient), *rest = size.terms
+    number = rest[0][1] if rest and rest[0][0] == () else 0
+    call = atoms[0]
+    alone = len(atoms) == coefficient == 1 and len(rest) == (number != 0)
+    if (
+        not alone
+        or not isinstance(call, _SizeCall)
+        or call.operation != operation
+        or (operation == "broadcast" and number)
+    ):
+        return (size,)
+    return tuple(argument + number for argument in call.arguments)
+
+
+def _limited(terms: tuple[tuple[_Monomial, int], ...]) -> Dim:
+    """These terms as a size.
+
+    Raises:  ShapeError if it is too large to be computed with.
+    """
+    made = Dim(terms)
+    if made.weight > _LARGEST:
+        raise _too_large()
+    if made.depth > _DEEPEST:
+        actual, expected = f"nested more than {_DEEPEST} operations deep", "simpler"
+        raise ShapeError("dim", "a size", "", actual, expected, "compute less with the shapes of the model")
+    if any(coefficient not in _NUMBERS for _, coefficient in terms):
+        raise ShapeError("dim", "a size", "", "a multiple beyond 66 bits", "an int64", "check the model")
+    return made
+
+
+def _too_large() -> ShapeError:
+    actual = f"made of more than {_LARGEST} names, numbers and operations"
+    return ShapeError("dim", "a size", "", actual, "simpler", "compute less with the shapes of the model")
+
+
+def _weight(size: Size) -> int:
+    return size.weight if isinstance(size, Dim) else 1
 
 
 def _terms(size: Size) -> tuple[tuple[_Monomial, int], ...]:
@@ -263,7 +362,7 @@ def _canonical(total: dict[_Monomial, int]) -> Size:
     terms = tuple(sorted(((m, c) for m, c in total.items() if c), key=lambda term: (-len(term[0]), str(term[0]))))
     if not terms:
         return 0
-    return terms[0][1] if terms[0][0] == () else Dim(terms)
+    return terms[0][1] if terms[0][0] == () else _limited(terms)
 
 
 def _exact_quotient(x: Size, y: Size) -> Size | None:

@@ -1,6 +1,8 @@
 """Constant folding, and which values data cannot change.
 
-requires: nothing.   ensures: no node reads constants alone. Start at `fold_constants`.
+requires: nothing.   ensures: no node reads constants alone, unless what it makes has no room (`room.Room`). What
+folding holds at any time, beside the model's own constants, is at most 64 MiB and eight times these: results that nodes
+still read, and what one reference needs; results of up to 4 KiB are not counted. Start at `fold_constants`.
 """
 
 from __future__ import annotations
@@ -11,45 +13,62 @@ from typing import Any
 
 import numpy as np
 
+from samebits import driver
 from samebits.program import registry
 from samebits.program.graph import Array, Node, Program
+from samebits.program.room import BYTES, GROWTH, Room
 
-__all__ = ["fold_constants", "static_values"]
+__all__ = ["computed", "fold_constants", "static_values"]
 
 # Elements of a block: a few arrays of float32 in the second cache.
 _BLOCK = 1 << 15
 
 
+@driver.default_float_environment()
 def fold_constants(program: Program) -> Program:
-    """Nodes that read constants alone are computed now, by their reference."""
+    """Nodes that read constants alone are computed now, by their reference, as long as there is room."""
     constants: dict[str, Array] = dict(program.constants)
+    room = Room(BYTES + GROWTH * sum(array.nbytes for array in constants.values()))
+    readers = {name: len(users) for name, users in program.users.items()}
     nodes = []
     for node in program.nodes:
         known = [constants[name] for name in node.inputs if name in constants]
-        if not node.inputs or len(known) < len(node.inputs) or _is_open(node.description):
+        is_known = node.inputs and len(known) == len(node.inputs) and not _is_open(node.description)
+        if not is_known or not room.take(node, program.facts):
             nodes.append(node)
             continue
-        for name, array in zip(node.outputs, _computed(node, known), strict=True):
-            array = np.ascontiguousarray(array) if array.ndim else array
-            array.flags.writeable = False
-            constants[name] = array
+        for name, array in zip(node.outputs, computed(node, known), strict=True):
+            constants[name] = _owned(array)
+        for name in dict.fromkeys(node.inputs):
+            readers[name] -= 1
+            if not readers[name] and name not in program.constants and name not in program.outputs:
+                room.give(constants.pop(name).nbytes)
     return program.replace(nodes, constants=constants)
 
 
-def _computed(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
+def _owned(array: Array) -> Array:
+    """A read-only dense array that keeps no more memory than its own."""
+    array = np.ascontiguousarray(array) if array.ndim else array
+    if isinstance(array.base, np.ndarray) and array.base.nbytes > array.nbytes:
+        array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def computed(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """The node's outputs by its reference; a large map in blocks of rows, whose temporaries stay in the cache."""
     reference = registry.ROWS[node.primitive].reference
     shape = np.broadcast_shapes(*[array.shape for array in arrays]) if node.primitive == "map" else ()
-    if math.prod(shape) <= _BLOCK or len(node.outputs) != 1:
+    if math.prod(shape) <= _BLOCK:
         return reference(node.description, arrays)
     step = max(1, _BLOCK * shape[0] // math.prod(shape))
-    result: Array | None = None
+    results: list[Array] = []
     for start in range(0, shape[0], step):
-        (block,) = reference(node.description, [_rows(array, shape, start, start + step) for array in arrays])
-        result = np.empty(shape, block.dtype) if result is None else result
-        result[start : start + step] = block
-    assert result is not None  # the shape is not empty
-    return (result,)
+        blocks = reference(node.description, [_rows(array, shape, start, start + step) for array in arrays])
+        results = results or [np.empty(shape, block.dtype) for block in blocks]
+        for result, block in zip(results, blocks, strict=True):
+            result[start : start + step] = block
+    return tuple(results)
 
 
 def _rows(array: Array, shape: tuple[int, ...], start: int, stop: int) -> Array:

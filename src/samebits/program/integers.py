@@ -68,7 +68,7 @@ def propagate(
     if primitive == "reshape":
         return known[0]
     if isinstance(description, Concat):
-        return tuple(size for operand in known for size in operand)
+        return tuple(size for operand in known for size in operand) if sum(map(len, known)) <= LIMIT else None
     if isinstance(description, Slice):
         return _slice(description, known[0]) if rank else known[0]
     if isinstance(description, AxisGather):

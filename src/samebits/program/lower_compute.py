@@ -64,7 +64,7 @@ def _whole_rows(lowering: Lowering, inputs: list[Place], rank: int, axes: tuple[
     A row is one axis to the kernel, which an operand follows or is the same along.
     """
     padded = [(1,) * (rank - len(place.strided.shape)) + place.strided.shape for place in inputs]
-    extents = {axis: size for axis in axes if (size := max(shape[axis] for shape in padded)) != 1}
+    extents = {axis: size for axis in axes if (size := np.broadcast_shapes(*padded)[axis]) != 1}
     made = []
     for place, shape in zip(inputs, padded, strict=True):
         follows = {shape[axis] == extent for axis, extent in extents.items()}

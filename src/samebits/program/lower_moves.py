@@ -1,26 +1,42 @@
 """How the moving primitives become plans: gathers are kernels, a concat is a copy for each operand.
 
-Values that only sizes decide (dims, range, fill) are constants by the time a program is lowered. Start at
-`lower_gather`.
+Values that only sizes decide are constants by the time a program is lowered: dims are few, a range too large for it is
+refused, and a fill of any size is one element. Start at `lower_gather`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from samebits.errors import PlanError, ShapeError
 from samebits.kernels import gather
-from samebits.program import copies, strided
+from samebits.program import copies, room, strided
 from samebits.program.graph import Node
 from samebits.program.primitive import Lowering, Place
 
-__all__ = ["lower_concat", "lower_constant", "lower_gather", "lower_gather_nd"]
+__all__ = ["lower_concat", "lower_constant", "lower_fill", "lower_gather", "lower_gather_nd", "lower_range"]
 
 
 def lower_constant(lowering: Lowering, node: Node) -> None:
-    """Never: its value follows from sizes alone."""
+    """Never: its value follows from sizes alone and is small."""
     raise PlanError("prepare", node.primitive, "", "left over", "a constant by now", "report this")
+
+
+def lower_range(lowering: Lowering, node: Node) -> None:
+    """Never: it is computed before the run, or too large for that."""
+    (count,) = lowering.shape(node.outputs[0])
+    expected = f"within the {room.BYTES >> 20} MiB of what is computed before a run"
+    raise ShapeError("range", "its result", "", f"{count} int64", expected, "give smaller inputs")
+
+
+def lower_fill(lowering: Lowering, node: Node) -> None:
+    """One element, repeated by strides of 0."""
+    description: Any = node.description
+    element = lowering.keep(("fill", description.code, description.dtype.name), description.element)
+    shape = lowering.shape(node.outputs[0])
+    lowering.alias(node.outputs[0], replace(element, strided=element.strided.expand(shape)))
 
 
 def lower_concat(lowering: Lowering, node: Node) -> None:
@@ -35,8 +51,7 @@ def lower_concat(lowering: Lowering, node: Node) -> None:
         starts = tuple(start if i == axis else 0 for i in range(len(shape)))
         where = target.strided.slice(starts, part, (1,) * len(shape))
         assert where is not None  # a value that is defined has one stride an axis
-        if math.prod(part):
-            copies.copy(lowering, lowering.place(name), replace(target, strided=where))
+        copies.copy(lowering, lowering.place(name), replace(target, strided=where))
         start += part[axis]
 
 

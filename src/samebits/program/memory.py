@@ -6,6 +6,7 @@ free during its life ("greedy by size": Pisarchyk and Lee, arXiv:2001.03288). St
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,16 +28,21 @@ class Life:
 def place(lives: Sequence[Life]) -> tuple[list[int], int]:
     """(the offset of each temporary, the bytes of the arena)."""
     offsets = [0] * len(lives)
-    placed: list[tuple[int, int, Life]] = []
+    # Of two lives that meet one begins while the other lasts: so those that begin or last there meet each other alone.
+    begins = sorted({life.first for life in lives})
+    meeting: list[list[int]] = [[] for _ in begins]
     total = 0
     for index in sorted(range(len(lives)), key=lambda i: (-lives[i].size_bytes, lives[i].first)):
         life = lives[index]
         size = -(-life.size_bytes // ALIGNMENT) * ALIGNMENT
+        during = meeting[bisect.bisect_left(begins, life.first) : bisect.bisect_right(begins, life.last)]
         at = 0
-        for start, stop, other in sorted(placed, key=lambda entry: entry[0]):
-            if other.first <= life.last and life.first <= other.last and start < at + size and at < stop:
+        for start, other in sorted((offsets[other], other) for other in {each for met in during for each in met}):
+            stop = start - (-lives[other].size_bytes // ALIGNMENT) * ALIGNMENT
+            if start < at + size and at < stop:
                 at = stop
         offsets[index] = at
-        placed.append((at, at + size, life))
+        for met in during:
+            met.append(index)
         total = max(total, at + size)
     return offsets, total

@@ -66,6 +66,11 @@ class Fill:
         """Symbols replaced by their values."""
         return Fill(dim.bind_shape(self.shape, symbols), self.code, self.dtype)
 
+    def element(self) -> Array:
+        """The element, as an array of no axes."""
+        assert self.dtype.numpy is not None  # fills come from arrays
+        return np.array(self.code, np.uint64).astype(f"u{self.dtype.size_bytes}").view(self.dtype.numpy)
+
     def __str__(self) -> str:
         return f"{text(self.shape)}, {self.dtype.decode(self.code)}"
 
@@ -126,11 +131,7 @@ def _infer_gather_nd(description: GatherND, names: Sequence[str], facts: Sequenc
 
 
 def _fill_reference(description: Fill, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    size = description.dtype.size_bytes
-    kind = description.dtype.numpy
-    assert kind is not None  # fills come from arrays
-    value = np.array([description.code], np.uint64).astype(f"u{size}").view(kind)[0]
-    return (np.broadcast_to(value, tuple(dim_number(size) for size in description.shape)),)
+    return (np.broadcast_to(description.element(), tuple(dim_number(size) for size in description.shape)),)
 
 
 def dim_number(size: Size) -> int:
@@ -186,9 +187,9 @@ ROWS: tuple[Primitive, ...] = (
         "range",
         lambda d, names, facts: (dense(dtypes.int64, (d.count,)),),
         _range_reference,
-        lower_moves.lower_constant,
+        lower_moves.lower_range,
     ),
-    Primitive("fill", lambda d, names, facts: (dense(d.dtype, d.shape),), _fill_reference, lower_moves.lower_constant),
+    Primitive("fill", lambda d, names, facts: (dense(d.dtype, d.shape),), _fill_reference, lower_moves.lower_fill),
     Primitive(
         "concat", _infer_concat, lambda d, arrays: (np.concatenate(arrays, axis=d.axis),), lower_moves.lower_concat
     ),

@@ -3,7 +3,10 @@
 Each axis is a row of pieces `(size, stride)`, slowest first, as in a CuTe layout ((2, 3), 4):((12, 1), 3): an axis
 that a reshape joined from two others stays two pieces, so `reshape(transpose(reshape(x)))` costs nothing as long as
 the last shape splits it again. Only a kernel needs one stride an axis (`strides`), and only where there is none a copy
-is made. Strides and offsets count elements. Start at `Strided`.
+is made. Strides and offsets count elements.
+
+There is one form: no piece has extent 1, two neighbours of an axis that one stride reaches are one piece, and what has
+no elements has the strides of a dense value of its shape, for its own say nothing. Start at `Strided`.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Strided", "dense", "dense_strides"]
+__all__ = ["Strided", "dense", "dense_strides", "of_strides"]
 
 Piece = tuple[int, int]
 Axis = tuple[Piece, ...]
@@ -54,6 +57,8 @@ class Strided:
 
     def expand(self, shape: Sequence[int]) -> Strided:
         """The elements repeated along new leading axes and axes of extent 1."""
+        if 0 in shape:
+            return _nothing(self.offset, shape)
         axes = ((),) * (len(shape) - len(self.axes)) + self.axes
         return Strided(
             self.offset,
@@ -62,6 +67,8 @@ class Strided:
 
     def slice(self, starts: Sequence[int], counts: Sequence[int], steps: Sequence[int]) -> Strided | None:
         """Elements start, start + step, ... of each axis; None if an axis of two pieces is cut."""
+        if 0 in counts:
+            return _nothing(self.offset, counts)
         offset, axes = self.offset, []
         for axis, extent, start, count, step in zip(self.axes, self.shape, starts, counts, steps, strict=True):
             if (start, count, step) == (0, extent, 1):
@@ -70,15 +77,19 @@ class Strided:
             if len(axis) > 1:
                 return None
             stride = axis[0][1] if axis else 0
-            offset += start * stride if count else 0
+            offset += start * stride
             axes.append(_joined([(count, stride * step)]))
         return Strided(offset, tuple(axes))
 
     def reshape(self, shape: Sequence[int]) -> Strided | None:
-        """The same elements in row-major order under another shape; None if only a copy has it."""
+        """The same elements in row-major order under another shape; None if only a copy has it.
+
+        Neighbours are joined across axes first: then a piece that neither divides an extent nor is divided by it is a
+        step in memory inside an axis, which no stride says.
+        """
         if 0 in shape:
-            return Strided(self.offset, dense(shape).axes)
-        pieces = [piece for axis in self.axes for piece in axis][::-1]
+            return _nothing(self.offset, shape)
+        pieces = [*_joined([piece for axis in self.axes for piece in axis])][::-1]
         axes = []
         for extent in shape:
             taken: list[Piece] = []
@@ -108,9 +119,21 @@ def dense(shape: Sequence[int], order: Sequence[int] | None = None) -> Strided:
     return Strided(0, tuple(_joined([(size, stride)]) for size, stride in zip(shape, strides, strict=True)))
 
 
+def of_strides(shape: Sequence[int], strides: Sequence[int]) -> Strided:
+    """Elements from the start of their memory, one stride an axis."""
+    if 0 in shape:
+        return _nothing(0, shape)
+    return Strided(0, tuple(_joined([piece]) for piece in zip(shape, strides, strict=True)))
+
+
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of elements side by side in row-major order, those of axes of extent 1 included."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _nothing(offset: int, shape: Sequence[int]) -> Strided:
+    """A view of no elements."""
+    return Strided(offset, dense(shape).axes)
 
 
 def _joined(pieces: Sequence[Piece]) -> Axis:

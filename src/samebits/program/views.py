@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from samebits.errors import ShapeError
-from samebits.program import dim
+from samebits.program import copies, dim
 from samebits.program.dim import SymbolicShape
 from samebits.program.fact import Fact
 from samebits.program.graph import Array, Node
-from samebits.program.primitive import Lowering, Place, Primitive
+from samebits.program.primitive import Lowering, Primitive
 
 __all__ = ["ROWS", "Expand", "Reshape", "Slice", "Transpose"]
 
@@ -146,19 +146,10 @@ def _lower_reshape(lowering: Lowering, node: Node) -> None:
     view = place.strided.reshape(shape)
     if view is None:
         # Elements of a transposed value in row-major order: only a copy has them so.
-        place = lowering.plain(node.inputs[0])
-        view = place.strided.reshape(shape)
-    if view is None:
-        place = _copied(lowering, node.inputs[0])
+        place = copies.dense_of(lowering, node.inputs[0])
         view = place.strided.reshape(shape)
     assert view is not None  # a dense value has every shape
     lowering.alias(node.outputs[0], replace(place, strided=view))
-
-
-def _copied(lowering: Lowering, name: str) -> Place:
-    from samebits.program import copies
-
-    return copies.dense(lowering, lowering.place(name))
 
 
 def _lower_transpose(lowering: Lowering, node: Node) -> None:

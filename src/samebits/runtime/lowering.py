@@ -6,9 +6,10 @@ constants into the plans, so that only the arena, inputs and outputs are left to
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from samebits import dtypes
@@ -30,13 +31,17 @@ _STATUS_BYTES = 16
 
 @dataclass(slots=True)
 class _Storage:
-    """Bytes that places lie in: at an address (constants), in a slot (inputs, outputs), or in the arena."""
+    """Bytes that places lie in: at an address (constants), in a slot (inputs, outputs), or in the arena.
+
+    `first` and `last` are the steps that touch them, `numbers` what places call them by.
+    """
 
     size_bytes: int
     address: int | None = None
     slot: int | None = None
     first: int | None = None
     last: int | None = None
+    numbers: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,7 @@ class Lowerer:
         self._outputs: dict[str, int] = {}
         self._defined: list[str] = []
         self._origin = ""
+        self._status: int | None = None
 
     # -- what primitives ask for (primitive.Lowering) ---------------------------------------------------------
     def shape(self, name: str) -> tuple[int, ...]:
@@ -168,12 +174,9 @@ class Lowerer:
     # -- what the session says ----------------------------------------------------------------------------------
     def give(self, name: str, slot: int, strides: Sequence[int]) -> None:
         """An input: it lies in a slot with these strides."""
-        axes = [
-            ((extent, stride),) if extent != 1 else () for extent, stride in zip(self.shape(name), strides, strict=True)
-        ]
         self._inputs += 1
         storage = self._add(_Storage(0, slot=slot))
-        self._places[name] = Place(storage, self._facts[name].dtype, Strided(0, tuple(axes)))
+        self._places[name] = Place(storage, self._facts[name].dtype, strided.of_strides(self.shape(name), strides))
 
     def want(self, name: str, slot: int) -> None:
         """An output: if a node defines it, it is written where the caller reads it."""
@@ -201,7 +204,7 @@ class Lowerer:
         free = storage.slot is None and storage.address is None
         if free and place.strided.is_dense and place.strided.offset == 0 and storage.size_bytes == size:
             storage.slot = slot
-        elif math.prod(shape):
+        else:
             self._origin = name
             copies.copy(self, place, target)
 
@@ -211,13 +214,12 @@ class Lowerer:
         if self._reuse:
             self._write_in_place()
         status_bytes = -(-_STATUS_BYTES * len(self._checks) // memory.ALIGNMENT) * memory.ALIGNMENT
-        end = len(self._steps)
         temporaries = [s for s in self._distinct() if s.slot is None and s.address is None and s.first is not None]
-        lives = [
-            memory.Life(s.size_bytes, s.first or 0, s.last or 0) if self._reuse else memory.Life(s.size_bytes, 0, end)
-            for s in temporaries
-        ]
-        offsets, total = memory.place(lives)
+        if self._reuse:
+            offsets, total = memory.place([memory.Life(s.size_bytes, s.first or 0, s.last or 0) for s in temporaries])
+        else:
+            sizes = [-(-s.size_bytes // memory.ALIGNMENT) * memory.ALIGNMENT for s in temporaries]
+            *offsets, total = itertools.accumulate(sizes, initial=0)
         where = {id(s): status_bytes + offset for s, offset in zip(temporaries, offsets, strict=True)}
         plans = tuple(
             replace(
@@ -294,20 +296,22 @@ class Lowerer:
 
     def _merge(self, read: _Storage, written: _Storage) -> None:
         read.last = written.last
-        self._storages = [read if storage is written else storage for storage in self._storages]
+        read.numbers += written.numbers
+        for number in written.numbers:
+            self._storages[number] = read
 
     def _distinct(self) -> list[_Storage]:
         return list({id(storage): storage for storage in self._storages}.values())
 
     def _add(self, storage: _Storage) -> int:
+        storage.numbers.append(len(self._storages))
         self._storages.append(storage)
         return len(self._storages) - 1
 
     def _status_storage(self) -> int:
-        for index, storage in enumerate(self._storages):
-            if storage.slot == ARENA:
-                return index
-        return self._add(_Storage(0, slot=ARENA))
+        if self._status is None:
+            self._status = self._add(_Storage(0, slot=ARENA))
+        return self._status
 
     def _known(self, array: Array) -> Place:
         address = array.__array_interface__["data"][0]

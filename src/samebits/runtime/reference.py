@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from samebits import dtypes
+from samebits import driver, dtypes
 from samebits.errors import ShapeError
 from samebits.program import registry
-from samebits.program.graph import Array, Node, Program
+from samebits.program.graph import Array, Program
+from samebits.runtime import limits
 from samebits.runtime.inputs import bind_symbols, check_names, check_outputs
 
 __all__ = ["run", "run_all"]
@@ -28,6 +29,7 @@ def run(program: Program, inputs: Mapping[str, Array], outputs: Sequence[str] | 
     return {name: values[name] for name in names}
 
 
+@driver.default_float_environment()
 def run_all(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Every value of a program, by name."""
     check_names(program, inputs)
@@ -35,17 +37,18 @@ def run_all(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     symbols = bind_symbols(program, arrays)
     values: dict[str, Array] = {**program.constants, **arrays}
     for node in program.nodes:
-        made = step(node.bind(symbols), [values[name] for name in node.inputs])
+        facts = {name: program.facts[name].bind(symbols) for name in node.outputs}
+        limits.check_values(node, facts, program.outputs)
+        try:
+            bound = node.bind(symbols)
+            made = registry.ROWS[node.primitive].reference(bound.description, [values[name] for name in node.inputs])
+        except MemoryError:
+            raise limits.no_memory(f"node {'+'.join(node.origin)!r}") from None
         for name, array in zip(node.outputs, made, strict=True):
-            expected = program.facts[name].bind(symbols)
+            expected = facts[name]
             if array.shape != expected.shape or dtypes.of(array.dtype) is not expected.dtype:
                 found = f"{array.dtype}{list(array.shape)}"
                 remedy = f"give inputs that node {'+'.join(node.origin)!r} can take"
                 raise ShapeError("run", f"value {name!r}", "", found, expected, remedy)
             values[name] = array
     return values
-
-
-def step(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """One node's outputs; no symbol is left in it."""
-    return registry.ROWS[node.primitive].reference(node.description, arrays)

@@ -7,31 +7,30 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
-import math
-import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from samebits import driver
 from samebits.codegen.isa import Isa
 from samebits.errors import PlanError, ShapeError
 from samebits.native import scratch
 from samebits.native.table import Table
-from samebits.program import dim, registry
+from samebits.program import registry
 from samebits.program.fact import Fact, check_extents
-from samebits.program.fold import static_values
+from samebits.program.fold import computed
 from samebits.program.graph import Array, Node, Program
 from samebits.program.primitive import Place
-from samebits.runtime import reference
+from samebits.program.room import Room, size_bytes
+from samebits.runtime import limits
 from samebits.runtime.buffers import aligned, viewed
 from samebits.runtime.lowering import ARENA, Lowered, Lowerer
 
 __all__ = ["Specialised", "lower"]
 
 
+@driver.default_float_environment()
 def lower(
     program: Program,
     isa: Isa,
@@ -53,7 +52,7 @@ def lower(
         reuse: Whether temporaries may share memory; without, every value can be read after a run.
 
     Raises:
-        ShapeError: Operands do not fit with these sizes.
+        ShapeError: Operands do not fit with these sizes, or the values do not fit the memory of this machine.
     """
     facts = _bound_facts(program, symbols)
     lowerer = Lowerer(facts, isa, threads, kept, reuse)
@@ -64,24 +63,26 @@ def lower(
     first_output = ARENA + 1 + len(program.input_names)
     for slot, name in enumerate(program.output_names, first_output):
         lowerer.want(name, slot)
-    static = static_values(program)
+    room = Room()
     known: dict[str, Array] = dict(program.constants)
     for node in program.nodes:
         with _named(node):
             bound = node.bind(symbols)
         _check(bound, facts)
         with _named(node):
-            if not static.issuperset(node.outputs):
+            if not known.keys() >= set(node.inputs) or not room.take(bound, facts):
                 lowerer.at(bound)
                 registry.ROWS[node.primitive].lower(lowerer, bound)
                 continue
-            made = reference.step(bound, [known[name] for name in node.inputs])
+            made = computed(bound, [known[name] for name in node.inputs])
         for name, array in zip(node.outputs, made, strict=True):
             known[name] = _owned(array)
             lowerer.know(name, known[name], fixed=False)
     for slot, name in enumerate(program.output_names, first_output):
         lowerer.settle(name, slot)
-    return lowerer.finish(program.output_names)
+    lowered = lowerer.finish(program.output_names)
+    limits.check_total(lowered.arena_bytes + sum(size_bytes(facts[name]) for name in program.output_names))
+    return lowered
 
 
 @contextlib.contextmanager
@@ -108,26 +109,8 @@ def _bound_facts(program: Program, symbols: Mapping[str, int]) -> dict[str, Fact
         except ShapeError as error:
             raise _misfit(node, facts) from error
         facts |= made
-        if not registry.ROWS[node.primitive].is_view:
-            _check_memory(node, made)
+        limits.check_values(node, made, program.outputs)
     return facts
-
-
-def _check_memory(node: Node, facts: Mapping[str, Fact]) -> None:
-    """Raise ShapeError if a value is larger than this machine's memory."""
-    for name, fact in facts.items():
-        size = math.prod(dim.bind_shape(fact.shape, {})) * fact.dtype.size_bytes
-        if size > _memory_bytes():
-            what, expected = f"value {name!r} of node {'+'.join(node.origin)!r}", f"at most {_memory_bytes()}"
-            raise ShapeError("run", what, "size in bytes", size, expected, "give smaller inputs")
-
-
-@functools.cache
-def _memory_bytes() -> int:
-    """What this machine has; where it does not say, what an address reaches."""
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return sys.maxsize
 
 
 def _owned(array: Array) -> Array:
@@ -167,7 +150,7 @@ class Specialised:
     def run(self, arrays: Sequence[Array]) -> dict[str, Array]:
         """The outputs by name.
 
-        Raises:  ShapeError if the data hold an index that is out of range.
+        Raises:  ShapeError if the data hold an index that is out of range; MemoryError if the system has too little.
         """
         arena = scratch.take(self._lowered.arena_bytes)
         made = self._run(arena, arrays)
@@ -190,7 +173,10 @@ class Specialised:
         return found
 
     def _run(self, arena: scratch.PageBlock, arrays: Sequence[Array]) -> dict[str, Array]:
-        made = {name: np.empty(shape, dtype) for name, shape, dtype in self._lowered.outputs}
+        try:
+            made = {name: np.empty(shape, dtype) for name, shape, dtype in self._lowered.outputs}
+        except MemoryError:
+            raise limits.no_memory("its outputs") from None
         addresses = [arena.address]
         for array in (*arrays, *made.values()):
             addresses.append(array.__array_interface__["data"][0])

@@ -1,0 +1,46 @@
+"""What a machine can hold: values that are larger are refused before anything is computed.
+
+Start at `check_values`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Container, Mapping
+
+from samebits import driver
+from samebits.errors import ShapeError, message
+from samebits.program import registry
+from samebits.program.fact import Fact
+from samebits.program.graph import Node
+from samebits.program.room import size_bytes
+
+__all__ = ["check_total", "check_values", "no_memory"]
+
+_memory_bytes = functools.cache(driver.memory_bytes)
+
+
+def check_values(node: Node, facts: Mapping[str, Fact], outputs: Container[str]) -> None:
+    """Raise ShapeError if a value that `node` makes is larger than the memory; no symbol is left in its fact.
+
+    A view takes none, nor does a fill, which is one element: unless it is one of the program's outputs.
+    """
+    takes = not registry.ROWS[node.primitive].is_view and node.primitive != "fill"
+    for name, fact in facts.items():
+        if (takes or name in outputs) and size_bytes(fact) > _memory_bytes():
+            what = f"value {name!r} of node {'+'.join(node.origin)!r}"
+            expected = f"at most {_memory_bytes()}"
+            raise ShapeError("run", what, "size in bytes", size_bytes(fact), expected, "give smaller inputs")
+
+
+def check_total(total_bytes: int) -> None:
+    """Raise ShapeError if what lives at the same time is larger than the memory."""
+    if total_bytes > _memory_bytes():
+        what, expected = "memory of all values", f"at most {_memory_bytes()}"
+        raise ShapeError("run", what, "size in bytes", total_bytes, expected, "give smaller inputs")
+
+
+def no_memory(what: str) -> MemoryError:
+    """The error for what the system refused to give."""
+    expected, remedy = "what the system has left", "give smaller inputs, or a part at a time"
+    return MemoryError(message("run", f"memory for {what}", "", "more", expected, remedy))
