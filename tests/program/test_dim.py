@@ -145,3 +145,40 @@ def test_a_number_added_to_a_maximum_is_added_inside() -> None:
         size = dim.maximum(size - 1, 0)
     assert size == dim.maximum(A - 100, 0)
     assert dim.minimum(dim.minimum(A, B) + 2, 9) == dim.minimum(dim.minimum(A + 2, 9), B + 2)
+
+
+# -- where a size changes its form ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "values", "ways"),
+    [
+        (7, {}, ()),
+        (A * 3 + 1, {"a": 5}, ()),
+        (dim.minimum(A, 17), {"a": 16}, (1,)),
+        (dim.minimum(A, 17), {"a": 17}, (0,)),
+        (dim.minimum(A, 17), {"a": 18}, (-1,)),
+        (dim.floor_divide(A, 4), {"a": 3}, (-1,)),
+        (dim.floor_divide(A, 4), {"a": 4}, (1,)),
+        (dim.minimum(dim.minimum(A, B), 17), {"a": 5, "b": 20}, (1, -1, -1)),
+        (dim.maximum(dim.minimum(A, 9) - 4, 0), {"a": 3}, (1, 1)),
+    ],
+    ids=str,
+)
+def test_branches_are_the_signs_of_what_is_compared(
+    size: dim.Size, values: dict[str, int], ways: tuple[int, ...]
+) -> None:
+    assert dim.branches(size, values) == ways
+
+
+@given(sizes(), st.tuples(POSITIVE, POSITIVE), st.tuples(POSITIVE, POSITIVE))
+def test_where_branches_are_the_same_and_never_even_a_size_is_one_polynomial(
+    size: dim.Size, here: tuple[int, int], there: tuple[int, int]
+) -> None:
+    """On a line between two such places the values of a size of one form and of degree 1 are on a line too."""
+    first, second = dict(zip("ab", here, strict=True)), dict(zip("ab", there, strict=True))
+    last = {name: 2 * second[name] - first[name] for name in "ab"}
+    ways = {dim.branches(size, values) for values in (first, second, last)}
+    is_linear = "*" not in str(size)
+    if len(ways) == 1 and 0 not in ways.pop() and is_linear:
+        assert dim.bind(size, last) - dim.bind(size, second) == dim.bind(size, second) - dim.bind(size, first)

@@ -13,6 +13,7 @@ may become larger than `_LARGEST`, deeper than `_DEEPEST`, or have larger number
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ __all__ = [
     "SymbolicShape",
     "bind",
     "bind_shape",
+    "branches",
     "broadcast",
     "floor_divide",
     "is_never_negative",
@@ -266,6 +268,27 @@ def bind_shape(shape: SymbolicShape, values: Mapping[str, int]) -> tuple[int, ..
     Raises:  as `bind`.
     """
     return tuple(bind(size, values) for size in shape)
+
+
+def branches(size: Size, values: Mapping[str, int]) -> tuple[int, ...]:
+    """Of each operation in a size that is no polynomial, which way it goes: the signs of its arguments' differences.
+
+    Where these do not change, the size is one polynomial of its symbols; the sign of a quotient is 1 from the first
+    multiple of its divisor on.
+
+    Raises:  as `bind`.
+    """
+    if isinstance(size, int):
+        return ()
+    found: list[int] = []
+    for monomial, _ in size.terms:
+        for atom in monomial:
+            if isinstance(atom, _SizeCall):
+                numbers = [bind(argument, values) for argument in atom.arguments]
+                for x, y in itertools.combinations(numbers, 2):
+                    found.append(1 if x == y and atom.operation == "floordiv" else (x > y) - (x < y))
+                found += [way for argument in atom.arguments for way in branches(argument, values)]
+    return tuple(found)
 
 
 def _broadcast_numbers(x: int, y: int) -> int:
