@@ -253,6 +253,16 @@ def test_plans_need_every_symbol() -> None:
     with pytest.raises(OptionError) as error:
         list(SESSION.plans({}))
     assert str(error.value) == "plans: symbol 'n' is without a value, must be a size; give it one"
+    with pytest.raises(OptionError) as error:
+        SESSION.shared_steps({})
+    assert str(error.value) == "shared_steps: symbol 'n' is without a value, must be a size; give it one"
+
+
+def test_steps_are_shared_where_there_is_enough_to_do_for_several_threads() -> None:
+    one, three = (cpu.prepare(SESSION.program, threads=threads) for threads in (1, 3))
+    assert [one.shared_steps({"n": n}) for n in (3, 1 << 17)] == [0, 0]
+    assert three.shared_steps({"n": 3}) == 0
+    assert three.shared_steps({"n": 1 << 17}) > 0
 
 
 def test_results_are_the_callers_own() -> None:

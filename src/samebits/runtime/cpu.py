@@ -25,6 +25,7 @@ from samebits.program.graph import Array, Program
 from samebits.program.strided import dense_strides
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import inputs as inputs_
+from samebits.runtime.lowering import Lowered
 from samebits.runtime.specialised import Specialised, lower
 from samebits.tensor import Tensor
 
@@ -130,15 +131,17 @@ class Session:
 
         Raises:  ShapeError if the program cannot have these sizes.
         """
-        for name in self.program.symbols:
-            if name not in bindings:
-                raise OptionError("plans", f"symbol {name!r}", "", "without a value", "a size", "give it one")
-        strides = {
-            name: dense_strides(dim.bind_shape(fact.shape, bindings)) for name, fact in self.program.inputs.items()
-        }
-        lowered = lower(self.program, self.isa, self.threads, dict(bindings), strides, self._kept)
+        lowered = self._planned("plans", bindings)
         for origin, plan in lowered.described:
             yield f"{origin}\n  {str(plan).replace(chr(10), chr(10) + '  ')}"
+
+    def shared_steps(self, bindings: Mapping[str, int]) -> int:
+        """How many steps of a run are shared by several threads when the symbols have these values.
+
+        Raises:  as `plans`.
+        """
+        plans = self._planned("shared_steps", bindings).plans
+        return sum(step.tasks > 1 for plan in plans if plan.threads > 1 for step in plan.steps)
 
     # -- inside -----------------------------------------------------------------------------------------------------
     def _arrays(self, given: Mapping[str, Any]) -> list[Array]:
@@ -146,6 +149,16 @@ class Session:
         if len(given) != len(self._order) or any(name not in given for name in self._order):
             inputs_.check_names(self.program, given)
         return [_array(given[name]) for name in self._order]
+
+    def _planned(self, call: str, bindings: Mapping[str, int]) -> Lowered:
+        """What would run on dense inputs; nothing is compiled."""
+        for name in self.program.symbols:
+            if name not in bindings:
+                raise OptionError(call, f"symbol {name!r}", "", "without a value", "a size", "give it one")
+        strides = {
+            name: dense_strides(dim.bind_shape(fact.shape, bindings)) for name, fact in self.program.inputs.items()
+        }
+        return lower(self.program, self.isa, self.threads, dict(bindings), strides, self._kept)
 
     def _specialised(self, arrays: list[Array]) -> Specialised:
         key = tuple([(x.dtype, x.shape, x.strides) for x in arrays])
