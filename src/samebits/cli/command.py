@@ -87,8 +87,9 @@ def run(
     Without --input the inputs are made up from --seed: token ids within the table they index, masks of ones and
     zeros, normal floats.
     """
-    from samebits import onnx, verify
+    from samebits import onnx
     from samebits.runtime import cpu
+    from samebits.verification import rows
 
     with _forced(isa):
         program = onnx.load(model)
@@ -99,7 +100,7 @@ def run(
         feeds = samples.read(given) if given else samples.feeds(program, _bindings(program, settings, 1), seed)
         session = cpu.prepare(program, threads=threads)
         answer = {name: np.asarray(x) for name, x in session.run(feeds).items()}
-        screen.outputs(answer, verify.digest([answer]), isas.current().name)
+        screen.outputs(answer, rows.digest([answer]), isas.current().name)
         if output:
             samples.write(output, answer)
 
@@ -175,33 +176,41 @@ def doctor(ctx: click.Context, as_json: bool, verbose: bool, only: tuple[str, ..
 @click.argument("model", type=_MODEL)
 @click.option("--against", type=click.Choice(["onnxruntime"]), help="Also the largest difference from another runtime.")
 @click.option("--interpreter", is_flag=True, help="Also the Isa row numpy, for one row; slow.")
+@click.option(
+    "--most-elements",
+    type=click.IntRange(1),
+    default=1 << 27,
+    show_default=True,
+    help="Elements that all values of a run may have: bounds the sizes that are tried, and the time.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @_isa
 @_set
 @_seed
 @click.pass_context
 def verify(
-    ctx: click.Context, model: pathlib.Path, against: str | None, interpreter: bool, as_json: bool,
-    isa: str | None, settings: tuple[tuple[str, int], ...], seed: int,
+    ctx: click.Context, model: pathlib.Path, against: str | None, interpreter: bool, most_elements: int,
+    as_json: bool, isa: str | None, settings: tuple[tuple[str, int], ...], seed: int,
 ) -> None:  # fmt: skip
-    """Prove that a model's answer does not depend on batch, position, neighbours, threads, Isa row or process.
+    """Try whether a model's answer depends on batch, position, neighbours, threads, Isa row, strides or process.
 
     Exits with 0 if every configuration gives the same bits, 1 if one does not, 2 if an axis could not be varied.
     """
     from samebits import onnx
-    from samebits import verify as verification
+    from samebits.verification import compare
+    from samebits.verification import verify as verification
 
     with _forced(isa):
-        program = onnx.load(model)
-        chosen = _set_symbols(program, settings)
         with screen.progress() as progress:
             report = verification.verify(
-                program, bindings=chosen, model=model, seed=seed, interpreter=interpreter, progress=progress
-            )
+                model, bindings=dict(settings), seed=seed, interpreter=interpreter, most_elements=most_elements,
+                progress=progress,
+            )  # fmt: skip
         compared = None
         if against:
+            program = onnx.load(model)
             extents = _bindings(program, settings, verification.DEFAULT_EXTENT)
-            compared = verification.against_onnxruntime(program, model, extents, seed)
+            compared = compare.against_onnxruntime(program, model, extents, seed)
         if as_json:
             click.echo(json.dumps(screen.report_json(report, compared), indent=2))
         else:

@@ -21,7 +21,8 @@ from samebits.codegen.isa import Isa
 from samebits.doctor import report as diagnosis
 from samebits.doctor.trial import Cell, Outcome
 from samebits.tuning import Record
-from samebits.verify import Comparison, Report
+from samebits.verification.compare import Comparison
+from samebits.verification.report import Verification
 
 
 class _Console(Console):
@@ -65,32 +66,30 @@ def progress() -> Iterator[Callable[[str], None]]:
         yield lambda name: status.update(Text(name))
 
 
-def report(found: Report, compared: Comparison | None) -> None:
-    """The table of configurations, the comparison if there is one, and the verdict."""
-    rows = [
-        [c.axis, c.name, c.digest, Text("same", "green") if c.agrees else Text("DIFFERENT", "red")]
-        for c in found.configurations
-    ]
-    table(["axis", "configuration", "digest", "bits"], rows)
+def report(found: Verification, compared: Comparison | None) -> None:
+    """What was tried, the comparison if there is one, and the verdict."""
+    *lines, verdict = str(found).splitlines()
+    for line in lines:
+        text = Text(line)
+        text.highlight_regex(r" same$", "green")
+        text.highlight_regex(r" DIFFERENT$", "red")
+        _out.print(text)
     if compared is not None:
         _out.print(
             f"against {compared.runtime}: largest difference {compared.absolute:.3g} absolute, {compared.ulp} ulp,"
             f" in output {compared.output}"
         )
     colour = {0: "bold green", 1: "bold red", 2: "bold yellow"}[found.exit_code]
-    _out.print(Text(found.verdict, colour))
+    _out.print(Text(verdict, colour))
 
 
-def report_json(found: Report, compared: Comparison | None) -> dict[str, Any]:
+def report_json(found: Verification, compared: Comparison | None) -> dict[str, Any]:
     """The report as plain values; an infinite difference, for which JSON has no number, is None."""
-    made = dataclasses.asdict(found)
-    made["bindings"] = dict(found.bindings)
-    made["unvaried"] = dict(found.unvaried)
-    made["against"] = None
+    made: dict[str, Any] = {"against": None}
     if compared is not None:
         apart = compared.absolute if math.isfinite(compared.absolute) else None
         made["against"] = dataclasses.asdict(compared) | {"absolute": apart}
-    return made | {"verdict": found.verdict, "exit_code": found.exit_code}
+    return found.as_dict() | made
 
 
 _SYMBOLS: dict[Outcome, tuple[str, str]] = {
