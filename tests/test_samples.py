@@ -1,5 +1,6 @@
 """Made up inputs: seeded, within what they index, of every size where asked, and as disturbing as can be."""
 
+import floating
 import models
 import numpy as np
 import pytest
@@ -57,6 +58,19 @@ def test_inputs_follow_from_the_seed(every_kind, make):
         assert one[name].shape == (40, 40)
         assert one[name].tobytes() == same[name].tobytes()
         assert one[name].tobytes() != other[name].tobytes()
+
+
+@pytest.mark.parametrize("mode", floating.MODES)
+def test_inputs_are_the_same_in_every_float_environment(every_kind, mode):
+    def made():
+        every = [make(every_kind, BINDINGS, seed) for make in (samples.feeds, samples.wide) for seed in range(3)]
+        every += [samples.poison(every_kind, BINDINGS, what) for what in samples.POISONS]
+        return [x.tobytes() for inputs in every for x in inputs.values()]
+
+    expected = made()
+    with floating.environment(mode):
+        found = made()
+    assert found == expected
 
 
 def test_wide_floats_have_every_magnitude(every_kind):
