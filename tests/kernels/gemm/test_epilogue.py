@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import platform
 
+import gemm_cases
 import guard
+import ml_dtypes
 import numpy as np
 import pytest
 from gemm_run import product, same
@@ -14,9 +16,10 @@ from rows import ALL_ROWS, COMPILED_ROWS
 from samebits import driver, dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import float32
-from samebits.kernels import values
+from samebits.kernels import gemm, values
 from samebits.kernels.expression import Chain, Expression
-from samebits.kernels.gemm import Immediate, Matrix, Spec, fused, reference
+from samebits.kernels.gemm import Contraction, Immediate, Matrix, Spec, fused, reference
+from samebits.kernels.gemm.choice import Blocks
 from samebits.kernels.gemm.tiles import tile_for
 
 
@@ -132,6 +135,22 @@ def test_batches_of_sources(isa: Isa) -> None:
         assert same(product(a, b[0], isa, epilogue=epilogue, sources=[bias]), reference(a, b[0], bias=bias)), shape
         got = product(a, b, isa, epilogue=epilogue, sources=[bias], spec=Spec(8, 2))
         assert same(got, reference(a, b, bias=bias, spec=Spec(8, 2))), shape
+
+
+@pytest.mark.parametrize("isa", COMPILED_ROWS, ids=ids)
+def test_scratch_holds_all_that_is_kept_between_blocks_of_k(isa: Isa) -> None:
+    """Several panels of C, what an immediate is read from, and then a forbidden page."""
+    m, k, n = 2 * tile_for(isa).mr + 1, 300, 3 * tile_for(isa).nr(isa) + 3
+    a, b = draw(m, k), draw(k, n, seed=1)
+    epilogue, sources = fused(alpha=0.5)
+    out = Matrix(n, 1, (), dtypes.bfloat16)
+    c = Contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), out, (), epilogue, sources)
+    for form in ("fused", "staged"):
+        got = np.zeros((m, n), ml_dtypes.bfloat16)
+        plan = gemm.plan(c, isa, form=form, blocks=Blocks(m, 1000, 128))
+        assert dict(plan.facts)["kept between KC blocks"] == "in scratch"
+        gemm_cases.execute(plan, [a, b, got])
+        assert got.tobytes() == reference(a, b, alpha=0.5).astype(ml_dtypes.bfloat16).tobytes(), form
 
 
 def test_result_of_another_dtype() -> None:
