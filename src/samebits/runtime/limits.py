@@ -20,17 +20,24 @@ __all__ = ["check_total", "check_values", "no_memory"]
 _memory_bytes = functools.cache(driver.memory_bytes)
 
 
-def check_values(node: Node, facts: Mapping[str, Fact], outputs: Container[str]) -> None:
-    """Raise ShapeError if a value that `node` makes is larger than the memory; no symbol is left in its fact.
+def check_values(node: Node, facts: Mapping[str, Fact], outputs: Container[str]) -> int:
+    """The bytes that the values which `node` makes take; no symbol is left in their facts.
 
     A view takes none, nor does a fill, which is one element: unless it is one of the program's outputs.
+
+    Raises:  ShapeError if one is larger than the memory.
     """
     takes = not registry.ROWS[node.primitive].is_view and node.primitive != "fill"
-    for name, fact in facts.items():
-        if (takes or name in outputs) and size_bytes(fact) > _memory_bytes():
+    total = 0
+    for name in node.outputs:
+        if not takes and name not in outputs:
+            continue
+        size = size_bytes(facts[name])
+        if size > _memory_bytes():
             what = f"value {name!r} of node {'+'.join(node.origin)!r}"
-            expected = f"at most {_memory_bytes()}"
-            raise ShapeError("run", what, "size in bytes", size_bytes(fact), expected, "give smaller inputs")
+            raise ShapeError("run", what, "size in bytes", size, f"at most {_memory_bytes()}", "give smaller inputs")
+        total += size
+    return total
 
 
 def check_total(total_bytes: int) -> None:

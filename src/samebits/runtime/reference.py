@@ -36,9 +36,10 @@ def run_all(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     arrays = {name: np.asarray(array) for name, array in inputs.items()}
     symbols = bind_symbols(program, arrays)
     values: dict[str, Array] = {**program.constants, **arrays}
+    facts = {name: program.facts[name].bind(symbols) for node in program.nodes for name in node.outputs}
+    # Every value is kept.
+    limits.check_total(sum(limits.check_values(node, facts, program.outputs) for node in program.nodes))
     for node in program.nodes:
-        facts = {name: program.facts[name].bind(symbols) for name in node.outputs}
-        limits.check_values(node, facts, program.outputs)
         try:
             bound = node.bind(symbols)
             made = registry.ROWS[node.primitive].reference(bound.description, [values[name] for name in node.inputs])
