@@ -97,7 +97,9 @@ def test_the_exchange_api_gives_memory_and_gets_it_back_once() -> None:
     [
         {"major": 2}, {"flags": 2}, {"flags": 8}, {"flags": 1 << 63}, {"device_type": 2}, {"device_type": 0},
         {"device_id": 1}, {"ndim": -1}, {"ndim": 65}, {"ndim": 1 << 30}, {"lanes": 2}, {"lanes": 0}, {"code": 31},
-        {"code": 255}, {"bits": 0}, {"bits": 4}, {"bits": 33}, {"bits": 255}, {"bits": 128}, {"code": 17, "bits": 8},
+        {"code": 32}, {"code": 255}, {"lanes": 65535}, {"bits": 0}, {"bits": 1}, {"bits": 4}, {"bits": 6, "code": 15},
+        {"bits": 12}, {"bits": 31}, {"bits": 33}, {"bits": 136}, {"flags": 4}, {"flags": 5}, {"device_id": -1},
+        {"bits": 255}, {"bits": 128}, {"code": 17, "bits": 8},
         {"shape": 0}, {"strides": 0}, {"data": 0}, {"data": 1 << 63}, {"byte_offset": 1}, {"byte_offset": 1 << 63},
         {"data": (1 << 63) - 4}, {"byte_offset": (1 << 64) - 8},
     ],
@@ -108,6 +110,16 @@ def test_what_is_not_common_goes_back_and_is_asked_for_anew(fields: dict[str, in
         t = Tensor.from_dlpack(x)
         assert t.shape == (64,)
         assert (len(deleted), len(asked)) == (1, 1)
+
+
+def test_as_many_axes_come_in_as_a_tensor_has() -> None:
+    for rank in (1, 63, 64, 65):
+        extents = (ctypes.c_int64 * (2 * rank))(*[1] * (rank - 1), 5, *[1] * rank)
+        at = ctypes.addressof(extents)
+        with producer(ndim=rank, shape=at, strides=at + 8 * rank) as (x, _, asked):
+            t = Tensor.from_dlpack(x)
+            assert (t.shape, t.address) == ((*[1] * (rank - 1), 5) if rank <= 64 else (64,), address_of(MEMORY))
+            assert len(asked) == (rank > 64)
 
 
 @pytest.mark.parametrize("major", [0, 2, 7, (1 << 32) - 1])
@@ -129,6 +141,20 @@ def test_hostile_extents_are_refused() -> None:
                 assert (len(deleted), len(asked)) == (1, 1)
         finally:
             EXTENTS[:] = (2, 3, 3, 1)
+
+
+def test_memory_that_would_begin_before_the_first_address_is_refused() -> None:
+    EXTENTS[:] = (2, 3, -3, -1)  # 20 bytes lie before the first element
+    try:
+        for data in (4, 16):
+            with producer(data=data) as (x, deleted, asked):
+                assert Tensor.from_dlpack(x).shape == (64,)
+                assert (len(deleted), len(asked)) == (1, 1)
+        with producer(data=address_of(MEMORY) + 20) as (x, _, asked):
+            assert Tensor.from_dlpack(x).numpy().tolist() == [[5, 4, 3], [2, 1, 0]]
+            assert asked == []
+    finally:
+        EXTENTS[:] = (2, 3, 3, 1)
 
 
 def test_a_class_that_cannot_be_remembered_or_asked_is_taken_by_its_own_method() -> None:
