@@ -82,15 +82,16 @@ def read(source: object) -> Model:
 
     Raises:  ModelError if it cannot be read, or is no model.
     """
-    name, proto, folder = _parse(source)
+    title, proto, folder = _parse(source)
     if not proto.HasField("graph") or not proto.opset_import:
-        raise ModelError("load", name, "", "without a graph", "an ONNX model", "check that the file is complete")
+        raise ModelError("load", title, "", "without a graph", "an ONNX model", "check that the file is complete")
     graph = proto.graph
-    _refuse(name, "sparse initializers", len(graph.sparse_initializer))
-    _refuse(name, "model functions", len(proto.functions))
+    _refuse(title, "sparse initializers", len(graph.sparse_initializer))
+    _refuse(title, "model functions", len(proto.functions))
     initializers: dict[str, Array] = {}
     for tensor in graph.initializer:
-        initializers[_new_name("initializer", initializers, tensor.name)] = _array(tensor, folder)
+        name = _new_name("initializer", initializers, tensor.name)
+        initializers[name] = _array(tensor, folder)
     parameters = {
         size.dim_param for value in (*graph.input, *graph.output) for size in value.type.tensor_type.shape.dim
     }
@@ -98,9 +99,10 @@ def read(source: object) -> Model:
     outputs: dict[str, ModelValue] = {}
     for what, found, given in (("input", inputs, graph.input), ("output", outputs, graph.output)):
         for value in given:
-            found[_new_name(what, found, value.name)] = _value(value, parameters)
+            name = _new_name(what, found, value.name)
+            found[name] = _value(value, parameters)
     return Model(
-        _text("name of the graph", graph.name) or Path(name).stem,
+        _text("name of the graph", graph.name) or Path(title).stem,
         _opsets(proto),
         tuple(value for value in inputs.values() if value.name not in initializers),
         tuple(outputs.values()),
