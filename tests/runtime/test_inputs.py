@@ -193,7 +193,7 @@ def _array(noise: random.Random) -> Any:
         return noise.choice([
             lambda: t.requires_grad_(), lambda: t.to("meta"), lambda: t.to_sparse(),
             lambda: t.to(torch.complex64).conj(), lambda: t.to(torch.complex64).conj().imag,
-            lambda: t.half(), lambda: t.to_mkldnn() if t.ndim else t,
+            lambda: t.half(), lambda: t.to_mkldnn() if 0 < t.ndim < 6 else t,
             lambda: torch.quantize_per_tensor(t, 1.0, 0, torch.qint8), lambda: torch._neg_view(t),
         ])()  # fmt: skip
     if way == 5:
