@@ -6,11 +6,13 @@ Start at `check_values`.
 from __future__ import annotations
 
 import functools
+import math
+import sys
 from collections.abc import Container, Mapping
 
 from samebits import driver
 from samebits.errors import ShapeError, message
-from samebits.program import registry
+from samebits.program import dim, registry
 from samebits.program.fact import Fact
 from samebits.program.graph import Node
 from samebits.program.room import size_bytes
@@ -23,14 +25,17 @@ _memory_bytes = functools.cache(driver.memory_bytes)
 def check_values(node: Node, facts: Mapping[str, Fact], outputs: Container[str]) -> None:
     """Raise ShapeError if a value that `node` makes is larger than the memory; no symbol is left in its fact.
 
-    A view takes none, nor does a fill, which is one element: unless it is one of the program's outputs.
+    A view takes none, nor does a fill, which is one element: unless it is one of the program's outputs. NumPy counts
+    extents of 0 as 1, so that even an array of no elements may be too large for it.
     """
     takes = not registry.ROWS[node.primitive].is_view and node.primitive != "fill"
     for name, fact in facts.items():
-        if (takes or name in outputs) and size_bytes(fact) > _memory_bytes():
-            what = f"value {name!r} of node {'+'.join(node.origin)!r}"
-            expected = f"at most {_memory_bytes()}"
-            raise ShapeError("run", what, "size in bytes", size_bytes(fact), expected, "give smaller inputs")
+        steps = math.prod(max(extent, 1) for extent in dim.bind_shape(fact.shape, {})) * fact.dtype.size_bytes
+        most = _memory_bytes() if takes or name in outputs else sys.maxsize
+        for size, limit in ((size_bytes(fact), most), (steps, sys.maxsize)):
+            if size > limit:
+                what = f"value {name!r} of node {'+'.join(node.origin)!r}"
+                raise ShapeError("run", what, "size in bytes", size, f"at most {limit}", "give smaller inputs")
 
 
 def check_total(total_bytes: int) -> None:
