@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from onnx import helper
+from onnx import helper, numpy_helper
 from protos import model, value
 
 R = np.random.default_rng(7)
@@ -82,6 +82,111 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...], int]] = 
         1,
     ),
 }
+# Each attribute of each row at its edges: (op, operands, attributes, which operands are initializers, outputs, opset).
+EDGES: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...], int, int]] = [
+    *[("Cast", [X * 3], {"to": to}, (), 1, 19) for to in (1, 3, 5, 6, 9, 11)],
+    *[("Cast", [X * 3], {"to": 7, "saturate": saturate}, (), 1, 23) for saturate in (0, 1)],
+    *[("Cast", [X * 3], {"to": 7, "round_mode": mode}, (), 1, 24) for mode in ("up", "down", "nearest")],
+    *[
+        ("Gemm", [a, b, X[0, :1, :3]], {"transA": i, "transB": j, "alpha": alpha, "beta": beta}, (), 1, 17)
+        for i, a in ((0, X[0]), (1, X[0].T.copy()))
+        for j, b in ((0, X[1].T.copy()), (1, X[1]))
+        for alpha, beta in ((1.0, 1.0), (0.0, -1.5), (-2.0, 0.0))
+    ],
+    *[("Softmax", [X], {"axis": axis}, (), 1, 17) for axis in (-3, -1, 0, 2)],
+    *[
+        ("LayerNormalization", [X, x, x], {"axis": axis, "epsilon": epsilon, "stash_type": 1}, (), 3, 17)
+        for axis, x in ((-3, X), (0, X), (2, X[0, 0]), (-2, X[0]))
+        for epsilon in (0.0, 0.5)
+    ],
+    *[
+        ("ReduceSum", [X, *axes], {"noop_with_empty_axes": noop, "keepdims": keep}, fixed, 1, opset)
+        for opset in (13, 19)
+        for axes, fixed in (([], ()), ([ints()], (1,)), ([ints(-3)], (1,)), ([ints(2, 0)], (1,)))
+        for noop in (0, 1)
+        for keep in (0, 1)
+    ],
+    *[
+        (op, [X, *axes], {"noop_with_empty_axes": noop, "keepdims": keep}, fixed, 1, 18)
+        for op in ("ReduceMean", "ReduceMax", "ReduceMin")
+        for axes, fixed in (([], ()), ([ints()], (1,)), ([ints(-3)], (1,)), ([ints(2, 0)], (1,)))
+        for noop in (0, 1)
+        for keep in (0, 1)
+    ],
+    *[
+        (op, [X], {"keepdims": keep, **axes}, (), 1, opset)
+        for op in ("ReduceMean", "ReduceMax", "ReduceMin")
+        for opset in (11, 17)
+        for axes in ({}, {"axes": [-3]}, {"axes": [0, 2]}, {"axes": [2, -2, 0]})
+        for keep in (0, 1)
+    ],
+    *[
+        ("DequantizeLinear", [I.astype(np.uint8), np.float32(0.3), np.array(3, np.uint8)], attributes, (1, 2), 1, opset)
+        for attributes, opset in (
+            ({"axis": 0}, 19),
+            ({"axis": -3}, 19),
+            ({"axis": 2}, 19),
+            ({"block_size": 0}, 21),
+            ({"output_dtype": 0}, 23),
+            ({"output_dtype": 1}, 23),
+        )
+    ],
+    *[
+        ("Constant", [], attributes, (), 1, 17)
+        for attributes in (
+            {"value": numpy_helper.from_array(I)},
+            {"value": numpy_helper.from_array(np.float32(2))},
+            {"value_float": -0.0},
+            {"value_floats": [1.5, -2.5]},
+            {"value_int": -(2**63)},
+            {"value_ints": [2**62, -1]},
+        )
+    ],
+    *[
+        ("Shape", [X], attributes, (), 1, 15)
+        for attributes in (
+            {"start": -3},
+            {"start": -99, "end": 99},
+            {"start": 3},
+            {"start": 2, "end": 1},
+            {"end": -1},
+            {"end": -99},
+            {"start": -1, "end": 3},
+            {"start": 1, "end": 0},
+        )
+    ],
+    ("Reshape", [X[:, :0], ints(0, 7)], {"allowzero": 1}, (1,), 1, 14),
+    ("Reshape", [X[:, :0], ints(3, 0, 2)], {"allowzero": 1}, (1,), 1, 19),
+    ("Reshape", [X[:, :0], ints(0, 0, 9)], {"allowzero": 0}, (1,), 1, 14),
+    ("Reshape", [X, ints(0, -1, 1)], {"allowzero": 0}, (1,), 1, 19),
+    ("Reshape", [X, ints(-1, 4)], {"allowzero": 1}, (1,), 1, 19),
+    *[("Transpose", [X], {"perm": perm}, (), 1, 17) for perm in ([0, 1, 2], [2, 1, 0], [1, 2, 0])],
+    *[("Flatten", [X], {"axis": axis}, (), 1, 17) for axis in (0, 1, 3, -1, -3)],
+    *[("Concat", [X, X + 1], {"axis": axis}, (), 1, 17) for axis in (-3, 0, 2, -1)],
+    *[("Gather", [X, np.array([[1, 0]])], {"axis": axis}, (), 1, 17) for axis in (-3, 0, 2, -1)],
+    ("GatherND", [X, np.array([[0, 2], [-2, -3]])], {"batch_dims": 0}, (), 1, 17),
+    *[
+        ("Range", [start, limit, step], {"stash_type": 1}, (0, 1, 2), 1, 27)
+        for kind in (np.float32, np.float16, np.int64)
+        for start, limit, step in [[np.array(bound, kind) for bound in (2040, 2056, 3)]]
+    ],
+    *[
+        ("ConstantOfShape", [shape], {"value": numpy_helper.from_array(value)}, (0,), 1, 17)
+        for shape in (ints(), ints(0), ints(2, 3))
+        for value in (np.array([-3]), np.array([True]), np.array([-0.0], np.float32))
+    ],
+]
+
+# Bounds at and beyond both ends, forwards and backwards: (start, end, step) of the last axis, which has 4 elements.
+SLICES = [
+    (start, end, step)
+    for step in (1, 2, -1, -3)
+    for start in (-9, -5, -4, -1, 0, 3, 4, 9)
+    for end in (-9, -5, -4, -3, 0, 3, 4, 2**63 - 1, -(2**63) + 1)
+    # ONNX Runtime reads this end as the first element's side, ONNX as the last one's.
+    if step > 0 or end < 2**62
+]
+
 # The other cases are of opset 19; axes were an attribute before 18.
 OPSETS = {f"{op} axes": 17 for op in ("ReduceMean", "ReduceMax", "ReduceMin")}
 # Cases whose shapes must be known when the model is loaded.
