@@ -91,7 +91,7 @@ EDGES: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...], int, int]] = 
         ("Gemm", [a, b, X[0, :1, :3]], {"transA": i, "transB": j, "alpha": alpha, "beta": beta}, (), 1, 17)
         for i, a in ((0, X[0]), (1, X[0].T.copy()))
         for j, b in ((0, X[1].T.copy()), (1, X[1]))
-        for alpha, beta in ((1.0, 1.0), (0.0, -1.5), (-2.0, 0.0))
+        for alpha, beta in ((1.0, 1.0), (0.0, -1.5), (-2.0, 0.0), (1.0, 0.5), (0.5, 1.0))
     ],
     *[("Softmax", [X], {"axis": axis}, (), 1, 17) for axis in (-3, -1, 0, 2)],
     *[
@@ -166,9 +166,8 @@ EDGES: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...], int, int]] = 
     *[("Gather", [X, np.array([[1, 0]])], {"axis": axis}, (), 1, 17) for axis in (-3, 0, 2, -1)],
     ("GatherND", [X, np.array([[0, 2], [-2, -3]])], {"batch_dims": 0}, (), 1, 17),
     *[
-        ("Range", [start, limit, step], {"stash_type": 1}, (0, 1, 2), 1, 27)
-        for kind in (np.float32, np.float16, np.int64)
-        for start, limit, step in [[np.array(bound, kind) for bound in (2040, 2056, 3)]]
+        ("Range", [np.array(bound, kind) for bound in bounds], {"stash_type": 1}, (0, 1, 2), 1, 27)
+        for kind, bounds in ((np.float32, (0.1, 5, 0.1)), (np.float16, (0.1, 5, 0.1)), (np.int64, (9, -9, -4)))
     ],
     *[
         ("ConstantOfShape", [shape], {"value": numpy_helper.from_array(value)}, (0,), 1, 17)

@@ -119,17 +119,21 @@ def _bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size
     if step == 0:
         raise Unsupported("a step is 0")
     if isinstance(start, int) and isinstance(end, int) and isinstance(extent, int):
-        # Backwards a place before the first element is none as an end, but as a start the first element.
-        low, high = (0, extent) if step > 0 else (-1, extent - 1)
-        first, last = (min(place + extent * (place < 0), high) for place in (start, end))
-        places = range(max(first, 0) if extent else first, max(last, low), step)
-        return (places.start if len(places) else 0), len(places)
+        return _known_bounds(start, end, step, extent)
     if step != 1:
         raise Unsupported("a step that is not 1 needs bounds and an extent that are known when the model is loaded")
     first, last = _clamped(start, extent), _clamped(end, extent)
     # A start beyond the extent leaves nothing whether it is cut or not, and uncut sizes stay small.
     behind = start if dim.is_never_negative(start) else first
     return first, last if first == 0 else dim.maximum(last - behind, 0)
+
+
+def _known_bounds(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
+    """As `_bounds`; backwards a place before the first element is none as an end, but as a start the first element."""
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+    first, last = (min(place + extent * (place < 0), high) for place in (start, end))
+    places = range(max(first, 0) if extent else first, max(last, low), step)
+    return (places.start if len(places) else 0), len(places)
 
 
 def _clamped(place: Size, extent: Size) -> Size:
