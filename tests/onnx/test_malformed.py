@@ -236,6 +236,39 @@ def test_a_value_of_no_elements_that_numpy_does_not_hold() -> None:
     )
 
 
+X32 = np.arange(6, dtype=F).reshape(*[1] * 30, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("op", "operands"),
+    [
+        ("Add", [X32, X32[..., :1, :]]),
+        ("Exp", [X32]),
+        ("ReduceSum", [X32]),
+        ("Softmax", [X32]),
+        ("MatMul", [X32, np.swapaxes(X32, -1, -2)]),
+        ("Transpose", [X32]),
+        ("Gather", [X32, np.array([0])]),
+        ("Where", [X32 > 2, X32, X32]),
+        ("Concat", [X32, X32]),
+    ],
+)
+def test_as_many_axes_as_numpy_broadcasts(op: str, operands: list[np.ndarray]) -> None:
+    proto, feed = protos.one(op, operands, {"axis": -1} if op in ("Softmax", "Concat") else {})
+    made = run(proto, feed)["y0"]
+    assert made.ndim == 32
+
+
+def test_a_node_that_makes_more_axes_is_a_reason() -> None:
+    nodes = [node("Unsqueeze", ["a", "c"], ["b"], "more"), node("Exp", ["b"], ["y"])]
+    proto = model(nodes, [value("a", F, [2, 3])], [value("y", F, [2, 3])], {"c": np.arange(31)})
+    with pytest.raises(UnsupportedModelError) as error:
+        onnx.load(proto)
+    assert error.value.problems == (
+        "node 'more', Unsqueeze of opset 17: reshape: its result rank is 33, must be at most 32; join axes",
+    )
+
+
 @pytest.mark.parametrize("step", [0.0, np.nan, 1e-30])
 def test_a_range_without_end(step: float) -> None:
     operands = {"a": F(0), "b": F(1), "c": F(step)}
@@ -323,7 +356,8 @@ def test_lies() -> None:
         "load: output 'y' dtype is float32, must be int64; export it again"
     )
     assert refused(lambda p: setattr(p.graph.input[0].type.tensor_type, "elem_type", 77)) == (
-        "load: value 'a' element type is 77, must be a number of whole bytes or a truth value; cast it before the model"
+        "load: value 'a' element type is 77, must be a number of whole bytes or a truth value; "
+        "export it with another type"
     )
 
 
@@ -336,7 +370,7 @@ def test_tensors_without_kernels() -> None:
         tensor = TensorProto(name="t", data_type=kind, dims=[0])
         assert refused(lambda p, t=tensor: p.graph.initializer.append(t)) == (
             f"load: tensor 't' element type is {name}, must be a number of whole bytes or a truth value; "
-            "cast it before the model"
+            "export it with another type"
         )
 
 

@@ -187,11 +187,23 @@ def initializer(**fields: Any) -> str:
         ({"dims": [1], "int32_data": [1]}, "float_data count is 0 numbers, must be 1 for the shape [1]"),
         ({"dims": [-1], "raw_data": b""}, "shape is [-1], must be not negative"),
         ({"dims": [0, 2**62, 2], "raw_data": b""}, f"shape is [0, {2**62}, 2], must be at most {2**63 - 1} bytes"),
-        ({"dims": [1] * 65, "raw_data": b"1234"}, "rank is 65, must be at most 64"),
     ],
 )
 def test_elements_fill_their_shape(fields: dict[str, Any], text: str) -> None:
     assert initializer(data_type=1, **fields) == f"load: tensor 'weightww' {text}; export it again"
+
+
+@pytest.mark.parametrize("part", ["tensor", "value"])
+def test_a_rank_is_one_that_numpy_broadcasts(part: str) -> None:
+    model = named()
+    if part == "tensor":
+        model.graph.initializer[0].dims[:] = [1] * 32 + [2]
+    else:
+        model.graph.input[0].CopyFrom(protos.value("inputxxx", np.float32, [1] * 33))
+    with pytest.raises(UnsupportedModelError) as error:
+        onnx.load(model)
+    name = "weightww" if part == "tensor" else "inputxxx"
+    assert str(error.value) == f"load: {part} {name!r} rank is 33, must be at most 32; join axes"
 
 
 def test_a_segment_is_no_tensor() -> None:

@@ -23,12 +23,11 @@ from samebits.errors import ModelError, UnsupportedModelError
 from samebits.onnx import files
 from samebits.program import dim
 from samebits.program.dim import SymbolicShape
+from samebits.program.fact import MOST_AXES
 from samebits.program.graph import Array
 
 __all__ = ["DTYPES", "Model", "ModelNode", "ModelValue", "read"]
 
-# What NumPy holds since its version 2.
-_MOST_AXES = 64
 # Those of 2**63.
 _MOST_DIGITS = 19
 # Where onnx.proto has elements that are not in raw_data, and as what.
@@ -215,6 +214,7 @@ def _value(value: Any, parameters: Collection[str]) -> ModelValue:
     dtype = _dtype(f"value {value.name!r}", tensor.elem_type)
     if not tensor.HasField("shape"):
         return ModelValue(value.name, dtype, None)
+    _check_rank(f"value {value.name!r}", len(tensor.shape.dim))
     shape: list[dim.Size] = []
     for axis, size in enumerate(tensor.shape.dim):
         if size.WhichOneof("value") == "dim_value":
@@ -242,7 +242,7 @@ def _dtype(what: str, number: int) -> DType:
         names = onnx.TensorProto.DataType
         kind = names.Name(number) if number in names.values() else number
         expected = "a number of whole bytes or a truth value"
-        raise UnsupportedModelError("load", what, "element type", kind, expected, "cast it before the model")
+        raise UnsupportedModelError("load", what, "element type", kind, expected, "export it with another type")
     return dtype
 
 
@@ -281,11 +281,15 @@ def _checked_shape(what: str, dims: Iterable[int], dtype: DType) -> tuple[int, .
     shape = tuple(map(int, dims))
     if any(extent < 0 for extent in shape):
         raise ModelError("load", what, "shape", list(shape), "not negative", "export it again")
-    if len(shape) > _MOST_AXES:
-        raise ModelError("load", what, "rank", len(shape), f"at most {_MOST_AXES}", "export it again")
+    _check_rank(what, len(shape))
     if math.prod(max(extent, 1) for extent in shape) * dtype.size_bytes > sys.maxsize:
         raise ModelError("load", what, "shape", list(shape), f"at most {sys.maxsize} bytes", "export it again")
     return shape
+
+
+def _check_rank(what: str, rank: int) -> None:
+    if rank > MOST_AXES:
+        raise UnsupportedModelError("load", what, "rank", rank, f"at most {MOST_AXES}", "join axes")
 
 
 def _check_size(what: str, field: str, found: int, expected: int, shape: tuple[int, ...]) -> None:
