@@ -1,6 +1,8 @@
 """Sessions: inputs checked in full sentences, any kind of array, threads, empty batches, traces, plans."""
 
 import os
+import pathlib
+import resource
 import threading
 from typing import Any
 
@@ -229,6 +231,25 @@ def test_a_value_given_back_under_its_own_name() -> None:
             assert not any(np.shares_memory(first[name], other) for other in (second[name], table))
     alone = protos.model([], [], [values["c"]], {"c": table})
     assert cpu.prepare(onnx.load(alone)).run({})["c"].tobytes() == table.tobytes()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, Tensor.from_any])
+def test_outputs_without_room(kind: Any) -> None:
+    """As many bytes as the machine has are planned for, but this process may not have them."""
+    nodes = [helper.make_node("Expand", ["x", "c"], ["y"])]
+    x, y = protos.value("x", np.float32, [1]), protos.value("y", np.float32, [1])
+    session = cpu.prepare(onnx.load(protos.model(nodes, [x], [y], {"c": np.array([2**29])})))
+    given = {"x": kind(np.ones(1, np.float32))}
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, before[1]))
+    try:
+        with pytest.raises(MemoryError) as error:
+            session.run(given)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    expected = "2147483648 bytes, must be at most what the system has left; give smaller inputs"
+    assert str(error.value) == f"run: outputs size is {expected}"
 
 
 def test_many_threads_share_a_session() -> None:
