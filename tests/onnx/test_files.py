@@ -98,6 +98,19 @@ def test_a_part_of_a_file_is_read(folder: pathlib.Path) -> None:
     assert loaded(folder, location="all.bin", offset="5", length="12") == W.tolist()
 
 
+def test_a_constant_of_a_node_may_lie_in_a_file(folder: pathlib.Path) -> None:
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[3], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="w.bin")
+    proto = protos.model([helper.make_node("Constant", [], ["y"], value=tensor)], [], [protos.value("y", W.dtype, [3])])
+    (folder / "m.onnx").write_bytes(proto.SerializeToString())
+    assert cpu.load(folder / "m.onnx").run({})["y"].tolist() == W.tolist()
+    tensor.external_data[0].value = "../secret.bin"
+    proto.graph.node[0].attribute[0].t.CopyFrom(tensor)
+    (folder / "m.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelError, match="must be a relative path below the model's folder"):
+        onnx.load(folder / "m.onnx")
+
+
 def test_the_folder_is_that_of_the_path(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "m.onnx").write_bytes(external(location="w.bin"))
     monkeypatch.chdir(folder)

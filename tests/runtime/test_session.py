@@ -17,7 +17,7 @@ from onnx import helper
 
 from samebits import dtypes, onnx
 from samebits.codegen import isa as isas
-from samebits.errors import DTypeError, OptionError, SamebitsError, ShapeError
+from samebits.errors import DTypeError, ModelError, OptionError, SamebitsError, ShapeError
 from samebits.program import dim
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
@@ -122,6 +122,15 @@ def test_what_is_no_program_is_not_prepared(given: object) -> None:
     assert str(error.value) == (
         f"prepare: program is {type(given).__name__}, must be a Program; "
         "pass samebits.onnx.load(model), or call samebits.load(model)"
+    )
+
+
+def test_a_program_that_does_not_run_is_not_prepared() -> None:
+    broken = Program("broken", {}, (), {}, (), ("q",))
+    with pytest.raises(ModelError) as error:
+        cpu.prepare(broken)
+    assert str(error.value) == (
+        "Program.check: output 'q' is made by no node, must be made by a node; report the transform that made it"
     )
 
 

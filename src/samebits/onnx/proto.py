@@ -125,7 +125,7 @@ def _parse(source: object) -> tuple[str, Any, str | None]:
         data = bytes(source) if isinstance(source, bytes | bytearray | memoryview) else _contents(source)
     try:
         return name, onnx.ModelProto.FromString(data), folder
-    except DecodeError as error:
+    except (DecodeError, UnicodeDecodeError) as error:  # the second by protobuf's version in Python
         reason = " ".join(str(error).split())
         remedy = "check that the file is complete"
         raise ModelError("load", name, "", f"malformed ({reason})", "an ONNX model", remedy) from error

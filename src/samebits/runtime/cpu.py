@@ -60,13 +60,16 @@ def prepare(
 
     Raises:
         OptionError: It is no program, the row is unknown or not available here, or `threads` is no count.
+        ModelError: The program reads a value that nothing makes.
     """
     given: object = program
     if not isinstance(given, Program):
         remedy = "pass samebits.onnx.load(model), or call samebits.load(model)"
         raise OptionError("prepare", "program", "", type(given).__name__, "a Program", remedy)
     row = isas.current() if isa is None else isas.given("prepare", isa)
-    return Session(optimise(program, ROWS if fuse else UNFUSED), row, check_threads("prepare", threads))
+    count = check_threads("prepare", threads)
+    given.check()
+    return Session(optimise(program, ROWS if fuse else UNFUSED), row, count)
 
 
 def load(source: object, *, isa: str | Isa | None = None, threads: int | None = None) -> Session:
