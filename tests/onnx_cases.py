@@ -161,6 +161,11 @@ EDGES: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...], int, int]] = 
     ("Reshape", [X, ints(0, -1, 1)], {"allowzero": 0}, (1,), 1, 19),
     ("Reshape", [X, ints(-1, 4)], {"allowzero": 1}, (1,), 1, 19),
     *[("Transpose", [X], {"perm": perm}, (), 1, 17) for perm in ([0, 1, 2], [2, 1, 0], [1, 2, 0])],
+    *[
+        ("Pad", [X, ints(*pads), np.float32(-0.0)], {"mode": "constant"}, (1, 2), 1, opset)
+        for opset in (11, 19)
+        for pads in ((0, 0, 0, 0, 0, 0), (1, 0, 2, 0, 3, 0))
+    ],
     *[("Flatten", [X], {"axis": axis}, (), 1, 17) for axis in (0, 1, 3, -1, -3)],
     *[("Concat", [X, X + 1], {"axis": axis}, (), 1, 17) for axis in (-3, 0, 2, -1)],
     *[("Gather", [X, np.array([[1, 0]])], {"axis": axis}, (), 1, 17) for axis in (-3, 0, 2, -1)],
@@ -176,7 +181,7 @@ EDGES: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...], int, int]] = 
     ],
 ]
 
-# Bounds at and beyond both ends, forwards and backwards: (start, end, step) of the last axis, which has 4 elements.
+# Bounds at and beyond both ends, forwards and backwards: (start, end, step) of an axis of 4 elements or fewer.
 SLICES = [
     (start, end, step)
     for step in (1, 2, -1, -3)

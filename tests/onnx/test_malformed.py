@@ -269,6 +269,13 @@ def test_a_node_that_makes_more_axes_is_a_reason() -> None:
     )
 
 
+@pytest.mark.parametrize(("start", "limit"), [(np.inf, 0), (0, -np.inf), (5, 5), (6, 5)])
+def test_a_range_of_nothing(start: float, limit: float) -> None:
+    operands = {"a": F(start), "b": F(limit), "c": F(1)}
+    proto = model([node("Range", ["a", "b", "c"], ["y"])], [], [value("y", F, ["n"])], operands)
+    assert run(proto, {})["y"].shape == (0,)
+
+
 @pytest.mark.parametrize("step", [0.0, np.nan, 1e-30])
 def test_a_range_without_end(step: float) -> None:
     operands = {"a": F(0), "b": F(1), "c": F(step)}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from samebits import dtypes
-from samebits.onnx.row import MANY, Attribute, NodeCall, OnnxRow, Unsupported
+from samebits.onnx.row import LATEST, MANY, Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.program import dim
 from samebits.program.compute import broadcast_shapes
 from samebits.program.dim import Size, SymbolicShape
@@ -131,8 +131,8 @@ def _bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size
 def _known_bounds(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
     """As `_bounds`; backwards a place before the first element is none as an end, but as a start the first element."""
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
-    first, last = (min(place + extent * (place < 0), high) for place in (start, end))
-    places = range(max(first, 0) if extent else first, max(last, low), step)
+    first, last = (place + extent if place < 0 else place for place in (start, end))
+    places = range(min(max(first, 0), high), min(max(last, low), high), step)
     return (places.start if len(places) else 0), len(places)
 
 
@@ -237,7 +237,10 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Unsqueeze", 13, _unsqueeze, inputs=2),
     OnnxRow("Expand", 8, _expand, inputs=2),
     OnnxRow("Concat", 4, _concat, (Attribute("axis"),), MANY),
-    OnnxRow("Pad", 11, _pad, (Attribute("mode", "constant", "string", ("constant",)),), 4),
+    *(
+        OnnxRow("Pad", since, _pad, (Attribute("mode", "constant", "string", ("constant",)),), inputs, until)
+        for since, until, inputs in ((11, 17, 3), (18, LATEST, 4))
+    ),
     OnnxRow("Slice", 10, _slice, inputs=5),
     OnnxRow("Gather", 1, _gather, (Attribute("axis", 0),), 2),
     OnnxRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, allowed=(0,), since=12),), 2),
