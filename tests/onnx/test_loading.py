@@ -152,7 +152,7 @@ def test_strings_and_sequences() -> None:
     strings = helper.make_tensor_value_info("s", TensorProto.STRING, [1])
     assert refusal(protos.model([], [strings], [strings]), UnsupportedModelError) == (
         "load: value 's' element type is STRING, must be a number of whole bytes or a truth value; "
-        "cast it before the model"
+        "export it with another type"
     )
     sequence = helper.make_tensor_sequence_value_info("q", TensorProto.FLOAT, [1])
     assert refusal(protos.model([], [sequence], [sequence]), UnsupportedModelError) == (

@@ -1,97 +1,50 @@
 """Each ONNX row against onnxruntime, and the session against the reference in every bit."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import protos
 import pytest
-from onnx import helper
+from onnx import AttributeProto, ModelProto, defs, helper
+from onnx.reference import ReferenceEvaluator
+from onnx_cases import CASES, EDGES, FIXED_SHAPES, OPSETS, SLICES, X, ints
 
 from samebits import onnx
+from samebits.errors import UnsupportedModelError
+from samebits.onnx import loading
+from samebits.onnx.row import MANY, REQUIRED, Attribute, OnnxRow
 from samebits.runtime import cpu, reference
 
 EPS = np.finfo(np.float32).eps
-R = np.random.default_rng(7)
-X = R.standard_normal((2, 3, 4)).astype(np.float32)
-Y = R.standard_normal((3, 1)).astype(np.float32)
-P = np.abs(X) + np.float32(0.1)
-I = R.integers(-5, 6, (2, 3, 4))  # noqa: E741 - integers
-M = I > 0
+# The last opset whose operators every onnxruntime tried has kernels for.
+NEWEST = 22
 
 
-def ints(*values: int) -> np.ndarray:
-    """A vector of int64."""
-    return np.array(values, np.int64)
+def answers(proto: ModelProto, feed: dict[str, Any]) -> list[np.ndarray]:
+    """Ours, by the session, which are the reference's in every bit."""
+    program = onnx.load(proto)
+    ours, meaning = cpu.prepare(program, threads=1).run(feed), reference.run(program, feed)
+    for output, x in ours.items():
+        assert x.tobytes() == np.ascontiguousarray(meaning[output]).tobytes()
+    return list(ours.values())
 
 
-# (op, operands, attributes, which operands are initializers, outputs)
-CASES: dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...], int]] = {
-    **{op: (op, [X, Y], {}, (), 1) for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Equal", "Less", "Greater")},
-    **{op: (op, [X, Y], {}, (), 1) for op in ("LessOrEqual", "GreaterOrEqual")},
-    **{f"{op} int64": (op, [I, I[:, ::-1].copy()], {}, (), 1) for op in ("Add", "Sub", "Mul", "Max", "Equal", "Less")},
-    **{op: (op, [M, ~M], {}, (), 1) for op in ("And", "Or", "Xor")},
-    **{op: (op, [X], {}, (), 1) for op in ("Neg", "Abs", "Exp", "Reciprocal", "Erf", "Relu", "Identity")},
-    "Not": ("Not", [M], {}, (), 1),
-    "Sqrt": ("Sqrt", [P], {}, (), 1),
-    "IsNaN": ("IsNaN", [np.where(M, np.nan, X).astype(np.float32)], {}, (), 1),
-    "Where": ("Where", [M, X, Y], {}, (), 1),
-    "Pow": ("Pow", [X, np.array(2.0, np.float32)], {}, (1,), 1),
-    "Cast to bool": ("Cast", [I], {"to": 9}, (), 1),
-    "Cast to float": ("Cast", [I], {"to": 1}, (), 1),
-    "Cast to int": ("Cast", [X * 3], {"to": 7}, (), 1),
-    "MatMul": ("MatMul", [X, R.standard_normal((4, 5)).astype(np.float32)], {}, (1,), 1),
-    "MatMul batch": ("MatMul", [X, X.transpose(0, 2, 1).copy()], {}, (), 1),
-    "MatMul vector": ("MatMul", [X, X[0, 0]], {}, (), 1),
-    "vector MatMul": ("MatMul", [X[0, 0], X[0].T.copy()], {}, (), 1),
-    "Gemm": ("Gemm", [X[0], X[1], Y.T.copy()], {"transB": 1, "alpha": 0.5, "beta": 2.0}, (1,), 1),
-    "Softmax": ("Softmax", [X], {}, (), 1),
-    "Softmax axis": ("Softmax", [X], {"axis": 1}, (), 1),
-    "LayerNormalization": ("LayerNormalization", [X, X[0, 0], X[0, 1]], {"epsilon": 1e-3}, (1, 2), 1),
-    "LayerNormalization axes": ("LayerNormalization", [X, X[0], X[1]], {"axis": 1}, (), 3),
-    "LayerNormalization no bias": ("LayerNormalization", [X, X[0, 0]], {}, (1,), 1),
-    **{f"{op} axes": (op, [X], {"axes": [0, 2]}, (), 1) for op in ("ReduceMean", "ReduceMax", "ReduceMin")},
-    **{f"{op} operand": (op, [X, ints(-2)], {}, (1,), 1) for op in ("ReduceMean", "ReduceMax", "ReduceMin")},
-    "ReduceSum": ("ReduceSum", [X, ints(0, -1)], {"keepdims": 0}, (1,), 1),
-    "ReduceSum all": ("ReduceSum", [X], {}, (), 1),
-    "ReduceSum none": ("ReduceSum", [X], {"noop_with_empty_axes": 1}, (), 1),
-    "Reshape": ("Reshape", [X, ints(0, -1)], {}, (1,), 1),
-    "Reshape allowzero": ("Reshape", [X[:0], ints(0, 5)], {"allowzero": 1}, (1,), 1),
-    "Flatten": ("Flatten", [X], {"axis": 2}, (), 1),
-    "Transpose": ("Transpose", [X], {"perm": [2, 0, 1]}, (), 1),
-    "Transpose reversed": ("Transpose", [X], {}, (), 1),
-    "Squeeze": ("Squeeze", [X[:1]], {}, (), 1),
-    "Unsqueeze": ("Unsqueeze", [X, ints(0, -1)], {}, (1,), 1),
-    "Expand": ("Expand", [Y, ints(2, 1, 4)], {}, (1,), 1),
-    "Concat": ("Concat", [X, X[:, :1]], {"axis": 1}, (), 1),
-    "Slice": ("Slice", [X, ints(1, -3), ints(9, -1), ints(1, 2)], {}, (1, 2, 3), 1),
-    "Slice backwards": ("Slice", [X, ints(-1), ints(-99), ints(2), ints(-2)], {}, (1, 2, 3, 4), 1),
-    "Slice symbolic": ("Slice", [X, ints(1, -3), ints(9, -1), ints(1, 2)], {}, (1, 2, 3), 1),
-    "Slice of nothing": ("Slice", [X, ints(5), ints(9), ints(1)], {}, (1, 2, 3), 1),
-    "Pad": ("Pad", [X, ints(0, 1, 2, 1, 0, 3), np.float32(2.5)], {}, (1, 2), 1),
-    "Pad axes": ("Pad", [I, ints(2, 0, 0, 1), np.array(-7), ints(2, -3)], {}, (1, 2, 3), 1),
-    "Gather": ("Gather", [X, np.array([[0, -1], [2, 1]])], {"axis": 1}, (), 1),
-    "Gather rows": ("Gather", [X, np.array(1)], {}, (), 1),
-    "GatherND": ("GatherND", [X, np.array([[0, 2], [-1, 0]])], {}, (), 1),
-    "GatherND scalars": ("GatherND", [M, np.array([[0, 2, 3], [1, 0, -1]])], {}, (), 1),
-    "Shape": ("Shape", [X], {"start": 1}, (), 1),
-    "Range": ("Range", [np.array(2), np.array(11), np.array(4)], {}, (0, 1, 2), 1),
-    "Range float": ("Range", [np.float32(1), np.float32(-1), np.float32(-0.5)], {}, (0, 1, 2), 1),
-    "ConstantOfShape": ("ConstantOfShape", [ints(2, 3)], {}, (0,), 1),
-    "DynamicQuantizeLinear": ("DynamicQuantizeLinear", [X], {}, (), 3),
-    "DynamicQuantizeLinear positive": ("DynamicQuantizeLinear", [P], {}, (), 3),
-    "DequantizeLinear": (
-        "DequantizeLinear",
-        [I.astype(np.int8), np.float32(0.3), np.array(-3, np.int8)],
-        {},
-        (1, 2),
-        1,
-    ),
-}
-# The other cases are of opset 19; axes were an attribute before 18.
-OPSETS = {f"{op} axes": 17 for op in ("ReduceMean", "ReduceMax", "ReduceMin")}
-# Cases whose shapes must be known when the model is loaded.
-FIXED_SHAPES = {"Squeeze", "Slice", "Slice backwards", "GatherND", "GatherND scalars"}
+def theirs(proto: ModelProto, feed: dict[str, Any]) -> list[np.ndarray]:
+    """ONNX Runtime's answers; those of onnx.reference for operators that it does not know yet."""
+    if proto.opset_import[0].version <= NEWEST:
+        data = proto.SerializeToString()
+        made: list[np.ndarray] = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feed)
+        return made
+    return list(ReferenceEvaluator(proto).run(None, feed))
+
+
+def check_near(ours: list[np.ndarray], others: list[np.ndarray]) -> None:
+    """Fail unless formats and shapes are equal and values near."""
+    for x, y in zip(ours, map(np.asarray, others), strict=True):
+        assert (x.dtype, x.shape) == (y.dtype, y.shape)
+        np.testing.assert_allclose(x, y, rtol=16 * EPS, atol=8 * EPS)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -99,16 +52,143 @@ def test_row_agrees_with_onnxruntime(name: str) -> None:
     op, arrays, attributes, fixed, outputs = CASES[name]
     operands = [np.asarray(array) for array in arrays]
     proto, feed = protos.one(op, operands, attributes, fixed, outputs, OPSETS.get(name, 19), name not in FIXED_SHAPES)
-    program = onnx.load(proto)
-    ours = cpu.prepare(program, threads=1).run(feed)
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    for (output, x), theirs in zip(ours.items(), session.run(None, feed), strict=True):
-        assert x.dtype == theirs.dtype
-        assert x.shape == theirs.shape
-        np.testing.assert_allclose(x, theirs, rtol=16 * EPS, atol=8 * EPS, err_msg=output)
-    meaning = reference.run(program, feed)
-    for output, x in ours.items():
-        assert x.tobytes() == np.ascontiguousarray(meaning[output]).tobytes()
+    check_near(answers(proto, feed), theirs(proto, feed))
+
+
+@pytest.mark.parametrize("case", EDGES, ids=lambda case: f"{case[0]} {case[5]} {case[2]} {len(case[1])}"[:70])
+def test_attributes_at_their_edges(case: tuple[str, list[Any], dict[str, Any], tuple[int, ...], int, int]) -> None:
+    op, arrays, attributes, fixed, outputs, opset = case
+    for symbolic in (False, op not in FIXED_SHAPES):
+        operands = [np.asarray(array) for array in arrays]
+        proto, feed = protos.one(op, operands, attributes, fixed, outputs, opset, symbolic)
+        check_near(answers(proto, feed), theirs(proto, feed))
+
+
+def of_attribute(row: OnnxRow, attribute: Attribute) -> Iterator[Any]:
+    """The values that EDGES gives an attribute in the opsets of both."""
+    for op, _, attributes, _, _, opset in EDGES:
+        inside = max(row.since, attribute.since) <= opset <= min(row.until, attribute.until)
+        if op == row.op and inside and attribute.name in attributes:
+            yield attributes[attribute.name]
+
+
+@pytest.mark.parametrize(
+    ("row", "attribute"),
+    [pytest.param(row, a, id=f"{row.op} {row.since} {a.name}") for row in loading.ROWS for a in row.attributes],
+)
+def test_every_attribute_has_cases(row: OnnxRow, attribute: Attribute) -> None:
+    """Each value that is allowed; where all are, two, one of which is not the default."""
+    values = list(of_attribute(row, attribute))
+    if attribute.allowed is not None:
+        assert set(values) == set(attribute.allowed)
+    else:
+        texts = {str(value) for value in values}
+        assert len(texts) >= 2 or (attribute.kind in ("float", "int", "floats", "ints") and row.op == "Constant")
+        assert texts - {str(attribute.default)}
+
+
+@pytest.mark.parametrize("row", loading.ROWS, ids=lambda row: f"{row.op} {row.since}")
+def test_attributes_and_inputs_are_those_of_onnx(row: OnnxRow) -> None:
+    """Names, kinds, defaults and the number of inputs in every opset, against the schemas of the onnx installed."""
+    not_done = {"sparse_value", "value_string", "value_strings"} if row.op == "Constant" else set()
+    for opset in range(row.since, min(row.until, defs.onnx_opset_version()) + 1):
+        schema = defs.get_schema(row.op, opset)
+        known = {a.name: a for a in row.attributes if a.since <= opset <= a.until}
+        assert set(known) == set(schema.attributes) - not_done
+        assert row.inputs == min(schema.max_input, MANY) or row.inputs == MANY < schema.max_input
+        for name, attribute in known.items():
+            theirs = schema.attributes[name]
+            assert attribute.kind == theirs.type.name.lower()
+            default = helper.get_attribute_value(theirs.default_value) if theirs.default_value.name else None
+            default = default.decode() if isinstance(default, bytes) else default
+            if row.op == "Constant":  # one of them is required, which its lowering checks
+                assert attribute.default is None
+            elif theirs.required:
+                assert attribute.default is REQUIRED
+            else:
+                assert attribute.default == (pytest.approx(default) if isinstance(default, float) else default)
+
+
+def refusal(op: str, opset: int, inputs: int = 1, **attributes: Any) -> str:
+    """Why a node is not loaded."""
+    node = helper.make_node(op, ["x"] * inputs, ["y"], "n", **attributes)
+    proto = protos.model(
+        [node], [protos.value("x", np.float32, [2, 3])], [protos.value("y", np.float32, [2, 3])], opset=opset
+    )
+    with pytest.raises(UnsupportedModelError) as error:
+        onnx.load(proto)
+    return error.value.problems[0].partition(f"{op} of opset {opset}: ")[2]
+
+
+ODD = {"int": 77, "float": 7.5, "string": "seventy", "ints": [77], "floats": [7.5]}
+
+
+@pytest.mark.parametrize("row", loading.ROWS, ids=lambda row: f"{row.op} {row.since}")
+def test_a_row_ends_where_it_says(row: OnnxRow) -> None:
+    """Opsets before and after its own, attributes before and after theirs, values that are not allowed, inputs."""
+    others = [other for other in loading.ROWS if other.op == row.op]
+    for opset in (row.since - 1, row.until + 1):
+        if opset > 0 and not any(other.since <= opset <= other.until for other in others):
+            assert refusal(row.op, opset).startswith(f"opset {opset} is outside ")
+    for opset in (row.since, row.until):
+        assert refusal(row.op, opset, nonesuch=1) == "attribute 'nonesuch' is unknown"
+        if row.inputs < MANY:
+            needed = {a.name: ODD[a.kind] for a in row.attributes if a.default is REQUIRED}
+            text = refusal(row.op, opset, row.inputs + 1, **needed)
+            assert text == f"{row.inputs + 1} inputs are given, it takes at most {row.inputs}"
+    for attribute in row.attributes:
+        if attribute.kind == "tensor":
+            continue
+        odd = {attribute.name: ODD[attribute.kind]}
+        for opset in (attribute.since - 1, attribute.until + 1):
+            if row.since <= opset <= row.until:
+                assert refusal(row.op, opset, **odd) == f"attribute {attribute.name!r} is unknown"
+        if attribute.allowed is not None:
+            text = refusal(row.op, max(row.since, attribute.since), **odd)
+            expected = f"must be one of {list(attribute.allowed)}"
+            assert text == f"attribute {attribute.name!r} is {ODD[attribute.kind]!r}, {expected}"
+
+
+def test_reductions_took_axes_as_an_attribute_before_opset_18() -> None:
+    for op in ("ReduceMean", "ReduceMax", "ReduceMin"):
+        assert refusal(op, 18, axes=[1]) == "attribute 'axes' is unknown"
+        assert refusal(op, 17, inputs=2) == "2 inputs are given, it takes at most 1"
+        assert refusal(op, 17, noop_with_empty_axes=1) == "attribute 'noop_with_empty_axes' is unknown"
+
+
+@pytest.mark.parametrize("attribute", ["value_floats", "value_ints"])
+def test_a_constant_of_no_elements(attribute: str) -> None:
+    kind = AttributeProto.FLOATS if attribute == "value_floats" else AttributeProto.INTS
+    node = helper.make_node("Constant", [], ["y"])
+    node.attribute.append(helper.make_attribute(attribute, [], attr_type=kind))
+    dtype = np.float32 if attribute == "value_floats" else np.int64
+    proto = protos.model([node], [], [protos.value("y", dtype, [0])])
+    check_near(answers(proto, {}), theirs(proto, {}))
+
+
+@pytest.mark.parametrize("extent", [0, 1, 4])
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_slices_at_and_beyond_both_ends(symbolic: bool, extent: int) -> None:
+    """Against ONNX Runtime, and against the words of ONNX: a start before the first element is the first element."""
+    x = X[..., :extent].copy()
+    nodes, outputs, constants, due = [], [], {}, []
+    for i, (start, end, step) in enumerate(SLICES):
+        if symbolic and step != 1:
+            continue
+        names = [f"{what}{i}" for what in ("start", "end", "axis", "step")]
+        constants |= dict(zip(names, (ints(start), ints(end), ints(-1), ints(step)), strict=True))
+        nodes.append(helper.make_node("Slice", ["x", *names], [f"y{i}"]))
+        outputs.append(protos.value(f"y{i}", np.float32, [2, 3, f"n{i}"]))
+        first, last = (place + extent if place < 0 else place for place in (start, end))
+        first = min(max(first, 0), extent if step > 0 else extent - 1)
+        last = min(max(last, 0), extent) if step > 0 else min(max(last, -1), extent - 1)
+        due.append(x[..., list(range(first, last, step))])
+    shape = ["a", "b", "c"] if symbolic else x.shape
+    proto = protos.model(nodes, [protos.value("x", np.float32, shape)], outputs, constants)
+    ours, others = answers(proto, {"x": x}), theirs(proto, {"x": x})
+    for mine, other, part in zip(ours, others, due, strict=True):
+        assert mine.shape == other.shape == part.shape
+        assert mine.tobytes() == other.tobytes() == part.tobytes()
 
 
 def test_shapes_of_symbolic_inputs_stay_symbolic() -> None:

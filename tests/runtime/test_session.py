@@ -1,9 +1,14 @@
 """Sessions: inputs checked in full sentences, any kind of array, threads, empty batches, traces, plans."""
 
 import os
+import pathlib
+import resource
 import threading
+from typing import Any
 
 import floating
+import jax
+import jax.numpy as jnp
 import numpy as np
 import protos
 import pytest
@@ -11,7 +16,8 @@ import torch
 from onnx import helper
 
 from samebits import dtypes, onnx
-from samebits.errors import DTypeError, OptionError, SamebitsError, ShapeError
+from samebits.codegen import isa as isas
+from samebits.errors import DTypeError, ModelError, OptionError, SamebitsError, ShapeError
 from samebits.program import dim
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
@@ -41,6 +47,8 @@ def feed(n: int = 3) -> dict[str, np.ndarray]:
 
 
 SESSION = cpu.prepare(two(), threads=1)
+# An Isa row that this machine does not run.
+FOREIGN = next(row for row in isas.isas() if not row.available)
 
 
 @pytest.mark.parametrize(
@@ -89,9 +97,41 @@ def test_bad_threads(threads: object) -> None:
     assert str(error.value) == expected
 
 
-def test_an_unknown_row_is_refused() -> None:
-    with pytest.raises(OptionError):
-        cpu.prepare(two(), isa="avx9000")
+@pytest.mark.parametrize("call", ["prepare", "load"])
+@pytest.mark.parametrize(
+    ("isa", "text"),
+    [
+        (5, "isa is 5, must be a row of samebits.isas() or its name; see samebits.isas()"),
+        ("avx9000", "name value is 'avx9000', must be one of ["),
+        (FOREIGN, f"row {FOREIGN.name!r} state is unavailable on this machine, must be one of ["),
+        (FOREIGN.name, f"row {FOREIGN.name!r} state is unavailable on this machine, must be one of ["),
+    ],
+)
+def test_a_row_that_does_not_run_here_is_refused(call: str, isa: object, text: str) -> None:
+    """Before anything is read or computed."""
+    function: Any = getattr(cpu, call)
+    with pytest.raises(OptionError) as error:
+        function("no such file" if call == "load" else two(), isa=isa)
+    assert str(error.value).startswith(f"{call}: {text}")
+
+
+@pytest.mark.parametrize("given", ["m.onnx", b"", None, SESSION, 5])
+def test_what_is_no_program_is_not_prepared(given: object) -> None:
+    with pytest.raises(OptionError) as error:
+        cpu.prepare(given)  # type: ignore[arg-type]  # that is the test
+    assert str(error.value) == (
+        f"prepare: program is {type(given).__name__}, must be a Program; "
+        "pass samebits.onnx.load(model), or call samebits.load(model)"
+    )
+
+
+def test_a_program_that_does_not_run_is_not_prepared() -> None:
+    broken = Program("broken", {}, (), {}, (), ("q",))
+    with pytest.raises(ModelError) as error:
+        cpu.prepare(broken)
+    assert str(error.value) == (
+        "Program.check: output 'q' is made by no node, must be made by a node; report the transform that made it"
+    )
 
 
 def table() -> Program:
@@ -139,7 +179,7 @@ def test_any_batch(n: int) -> None:
 
 def test_the_kind_of_array_comes_back() -> None:
     expected = SESSION.run(feed())["y"]
-    for convert, kind in ((torch.from_numpy, torch.Tensor), (Tensor.from_any, Tensor)):
+    for convert, kind in ((torch.from_numpy, torch.Tensor), (Tensor.from_any, Tensor), (jnp.asarray, jax.Array)):
         made = SESSION.run({name: convert(x) for name, x in feed().items()})["y"]
         assert isinstance(made, kind)
         assert np.array_equal(np.asarray(made), expected)
@@ -163,6 +203,62 @@ def test_an_input_given_back_and_one_value_twice() -> None:
     assert not np.shares_memory(made["same"], given)
     assert made["y"].tobytes() == made["again"].tobytes() == (-given).tobytes()
     assert made["seven"] == 7
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_any_output_may_become_an_array_of_jax(n: int) -> None:
+    """JAX takes no memory that is not aligned to 64 bytes, which small arrays of NumPy are by chance."""
+    for _ in range(4):
+        made = SESSION.run({name: jnp.asarray(x) for name, x in feed(n).items()})
+        kept = SESSION.run({name: Tensor.from_any(x) for name, x in feed(n).items()})["y"]
+        assert (
+            np.asarray(made["y"]).tobytes() == np.asarray(kept.jax()).tobytes() == SESSION.run(feed(n))["y"].tobytes()
+        )
+
+
+def test_an_output_that_jax_has_no_format_for() -> None:
+    b = ProgramBuilder("wide")
+    session = cpu.prepare(b.build({"y": b.apply("cast", b.input("x", dtypes.float32, (N,)), cast_to=dtypes.int64)}))
+    with pytest.raises(DTypeError, match=r"^run: output 'y' dtype is int64"):
+        session.run({"x": jnp.ones(3)})
+
+
+def test_a_value_given_back_under_its_own_name() -> None:
+    """An output may be an initializer or an input: a copy, which is the caller's own."""
+    table = np.arange(6, dtype=np.float32).reshape(2, 3)
+    nodes = [helper.make_node("Add", ["x", "c"], ["y"])]
+    values = {name: protos.value(name, np.float32, ["n", 3]) for name in ("c", "x", "y")}
+    proto = protos.model(nodes, [values["x"]], list(values.values()), {"c": table})
+    program = onnx.load(proto)
+    assert program.output_names == ("c", "x", "y")
+    for fuse in (True, False):
+        session = cpu.prepare(program, fuse=fuse)
+        first, second = session.run({"x": -table}), session.run({"x": -table})
+        for name, due in (("c", table), ("x", -table), ("y", np.zeros((2, 3), np.float32))):
+            assert first[name].tobytes() == due.tobytes()
+            assert first[name].flags.writeable
+            assert not any(np.shares_memory(first[name], other) for other in (second[name], table))
+    alone = protos.model([], [], [values["c"]], {"c": table})
+    assert cpu.prepare(onnx.load(alone)).run({})["c"].tobytes() == table.tobytes()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, Tensor.from_any])
+def test_outputs_without_room(kind: Any) -> None:
+    """As many bytes as the machine has are planned for, but this process may not have them."""
+    nodes = [helper.make_node("Expand", ["x", "c"], ["y"])]
+    x, y = protos.value("x", np.float32, [1]), protos.value("y", np.float32, [1])
+    session = cpu.prepare(onnx.load(protos.model(nodes, [x], [y], {"c": np.array([2**29])})))
+    given = {"x": kind(np.ones(1, np.float32))}
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, before[1]))
+    try:
+        with pytest.raises(MemoryError) as error:
+            session.run(given)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    expected = "more, must be what the system has left; give smaller inputs, or a part at a time"
+    assert str(error.value) == f"run: memory for its outputs is {expected}"
 
 
 def test_many_threads_share_a_session() -> None:
@@ -249,13 +345,26 @@ def test_elements_that_are_not_aligned(shape: tuple[int, ...]) -> None:
     assert session.run({"x": x})["y"].tobytes() == np.full(shape, -5, np.float32).tobytes()
 
 
-def test_plans_need_every_symbol() -> None:
+@pytest.mark.parametrize(
+    ("bindings", "text"),
+    [
+        ({}, "symbol 'n' is without a value, must be a size; give it one"),
+        ({"n": 3, "m": 4}, "symbol 'm' is not a symbol, must be one of ['n']; remove or rename it"),
+        ({"n": -1}, "symbol 'n' is -1, must be an integer of 0 or more; give it a size"),
+        ({"n": 2.0}, "symbol 'n' is 2.0, must be an integer of 0 or more; give it a size"),
+        ({"n": True}, "symbol 'n' is True, must be an integer of 0 or more; give it a size"),
+        ({"n": "3"}, "symbol 'n' is '3', must be an integer of 0 or more; give it a size"),
+        (None, "bindings is NoneType, must be a mapping from symbols to sizes; bind ['n']"),
+        (["n"], "bindings is list, must be a mapping from symbols to sizes; bind ['n']"),
+    ],
+)
+def test_plans_need_a_size_for_every_symbol(bindings: object, text: str) -> None:
     with pytest.raises(OptionError) as error:
-        list(SESSION.plans({}))
-    assert str(error.value) == "plans: symbol 'n' is without a value, must be a size; give it one"
+        list(SESSION.plans(bindings))  # type: ignore[arg-type]  # that is the test
+    assert str(error.value) == f"plans: {text}"
     with pytest.raises(OptionError) as error:
-        SESSION.shared_steps({})
-    assert str(error.value) == "shared_steps: symbol 'n' is without a value, must be a size; give it one"
+        SESSION.shared_steps(bindings)  # type: ignore[arg-type]
+    assert str(error.value) == f"shared_steps: {text}"
 
 
 def test_steps_are_shared_where_there_is_enough_to_do_for_several_threads() -> None:

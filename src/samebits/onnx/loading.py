@@ -75,8 +75,8 @@ def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None])
             reason = str(error)
         failed.update(node.outputs)
         if reason is not None:
-            domain = f"{node.domain}." if node.domain else ""
-            problems.append(f"node {node.name!r}, {domain}{node.op} of opset {opset}: {reason}")
+            op = f"{node.domain}.{node.op}" if node.domain else node.op
+            problems.append(f"node {node.name!r}, {op if op.isprintable() else repr(op)} of opset {opset}: {reason}")
     if problems:
         nodes = "node" if len(problems) == 1 else "nodes"
         what, expected = f"unsupported in {len(problems)} {nodes}", "made of rows of samebits.onnx"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from samebits import dtypes
-from samebits.onnx.row import MANY, Attribute, NodeCall, OnnxRow, Unsupported
+from samebits.onnx.row import LATEST, MANY, Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.program import dim
 from samebits.program.compute import broadcast_shapes
 from samebits.program.dim import Size, SymbolicShape
@@ -118,17 +118,22 @@ def _bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size
     """The first place and the number of places, as ONNX clamps them."""
     if step == 0:
         raise Unsupported("a step is 0")
-    if all(isinstance(size, int) for size in (start, end, extent)):
-        places = range(*slice(start, end, step).indices(extent))  # type: ignore[arg-type]
-        if step < 0 and isinstance(end, int) and isinstance(extent, int) and end < -extent:
-            places = range(*slice(start, None, step).indices(extent))
-        return (places.start if len(places) else 0), len(places)
+    if isinstance(start, int) and isinstance(end, int) and isinstance(extent, int):
+        return _known_bounds(start, end, step, extent)
     if step != 1:
         raise Unsupported("a step that is not 1 needs bounds and an extent that are known when the model is loaded")
     first, last = _clamped(start, extent), _clamped(end, extent)
     # A start beyond the extent leaves nothing whether it is cut or not, and uncut sizes stay small.
     behind = start if dim.is_never_negative(start) else first
     return first, last if first == 0 else dim.maximum(last - behind, 0)
+
+
+def _known_bounds(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
+    """As `_bounds`; backwards a place before the first element is none as an end, but as a start the first element."""
+    low, high = (0, extent) if step > 0 else (-1, extent - 1)
+    first, last = (place + extent if place < 0 else place for place in (start, end))
+    places = range(min(max(first, 0), high), min(max(last, low), high), step)
+    return (places.start if len(places) else 0), len(places)
 
 
 def _clamped(place: Size, extent: Size) -> Size:
@@ -170,15 +175,17 @@ def _range(call: NodeCall) -> Sequence[str]:
 
 
 def _numbered(room: Room, *bounds: Array) -> Array:
-    """start + i * step up to the limit, rounded at each operation."""
+    """start + i * step up to the limit, rounded at each operation; in float32 and then once for narrower floats."""
     if any(bound.size != 1 or bound.dtype != bounds[0].dtype or bound.dtype == bool for bound in bounds):
         raise Unsupported("start, limit and step are not one number each of one format")
-    start, limit, step = (bound.reshape(()) for bound in bounds)
+    narrow = bounds[0].dtype
+    is_narrow_float = narrow.itemsize == 2 and dtypes.of(narrow).is_float
+    start, limit, step = (bound.reshape(()).astype(np.float32 if is_narrow_float else narrow) for bound in bounds)
     with np.errstate(all="ignore"):
-        count = np.ceil((float(limit) - float(start)) / np.float64(step))
+        count = np.maximum(np.ceil((float(limit) - float(start)) / np.float64(step)), 0)
         if not count < _LONGEST or not room.take_bytes(int(count) * start.itemsize):
             raise Unsupported(f"it would have {count} elements, more than are computed when a model is loaded")
-        made: Array = (start + np.arange(max(0, int(count))).astype(start.dtype) * step).astype(start.dtype)
+        made: Array = (start + np.arange(int(count)).astype(start.dtype) * step).astype(narrow)
     return made
 
 
@@ -230,10 +237,13 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Unsqueeze", 13, _unsqueeze, inputs=2),
     OnnxRow("Expand", 8, _expand, inputs=2),
     OnnxRow("Concat", 4, _concat, (Attribute("axis"),), MANY),
-    OnnxRow("Pad", 11, _pad, (Attribute("mode", "constant", "string", ("constant",)),), 4),
+    *(
+        OnnxRow("Pad", since, _pad, (Attribute("mode", "constant", "string", ("constant",)),), inputs, until)
+        for since, until, inputs in ((11, 17, 3), (18, LATEST, 4))
+    ),
     OnnxRow("Slice", 10, _slice, inputs=5),
     OnnxRow("Gather", 1, _gather, (Attribute("axis", 0),), 2),
     OnnxRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, allowed=(0,), since=12),), 2),
-    OnnxRow("Range", 11, _range, inputs=3),
+    OnnxRow("Range", 11, _range, (Attribute("stash_type", 1, allowed=(1,), since=27),), 3),
     OnnxRow("ConstantOfShape", 9, _constant_of_shape, (Attribute("value", None, "tensor"),)),
 )

@@ -177,6 +177,9 @@ class ProgramBuilder:
         """
         renamed: dict[str, str] = {}
         for public, value in outputs.items():
+            if value == public and value not in self._fresh:
+                # An input or a constant given back under its own name.
+                continue
             if value not in self._fresh or value in renamed:
                 # The same value twice, or an input given back: a view carries the second name.
                 self.origin = (public,)

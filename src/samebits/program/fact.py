@@ -13,7 +13,10 @@ from samebits.errors import ShapeError
 from samebits.program import dim
 from samebits.program.dim import SymbolicShape
 
-__all__ = ["Fact", "check_extents", "dense"]
+__all__ = ["MOST_AXES", "Fact", "check_extents", "dense"]
+
+# NumPy, in which every value has its meaning, broadcasts no more axes.
+MOST_AXES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,10 @@ class Fact:
 
 
 def check_extents(what: str, facts: Sequence[Fact]) -> None:
-    """Raise ShapeError if an extent is a negative number."""
+    """Raise ShapeError if an extent is a negative number, or there are too many."""
     for fact in facts:
+        if fact.rank > MOST_AXES:
+            raise ShapeError(what, "its result", "rank", fact.rank, f"at most {MOST_AXES}", "join axes")
         if any(isinstance(size, int) and size < 0 for size in fact.shape):
             raise ShapeError(what, "its result", "", fact, "without negative extents", "check the shapes")
 

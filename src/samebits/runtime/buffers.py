@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from samebits.errors import message
 from samebits.memory.pages import PageBlock
 from samebits.program.graph import Array
 
@@ -19,9 +20,17 @@ __all__ = ["aligned", "viewed"]
 
 
 def aligned(shape: Sequence[int], dtype: Any) -> Array:
-    """An array of that shape, 64-byte aligned, large ones on huge pages; not initialised."""
+    """An array of that shape, 64-byte aligned, large ones on huge pages; not initialised.
+
+    Raises:  MemoryError if there is not that much.
+    """
     count, kind = math.prod(shape), np.dtype(dtype)
-    block = PageBlock(max(1, count * kind.itemsize))
+    size = max(1, count * kind.itemsize)
+    try:
+        block = PageBlock(size)
+    except (MemoryError, OSError, OverflowError, ValueError) as error:  # those of numpy.empty and of mmap
+        expected, remedy = "at most what the system has left", "give smaller inputs"
+        raise MemoryError(message("run", "an array", "size", f"{size} bytes", expected, remedy)) from error
     return viewed(block, block.address, count, kind).reshape(tuple(shape))
 
 

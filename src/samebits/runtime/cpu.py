@@ -16,8 +16,8 @@ import numpy as np
 
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
-from samebits.errors import OptionError
-from samebits.kinds import kind_of, to_kind
+from samebits.errors import OptionError, SamebitsError
+from samebits.kinds import ArrayKind, kind_of, to_kind
 from samebits.ops.call import check_threads
 from samebits.program import dim
 from samebits.program.fact import Fact
@@ -25,6 +25,7 @@ from samebits.program.graph import Array, Program
 from samebits.program.strided import dense_strides
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import inputs as inputs_
+from samebits.runtime.buffers import aligned
 from samebits.runtime.lowering import Lowered
 from samebits.runtime.specialised import Specialised, lower
 from samebits.tensor import Tensor
@@ -58,10 +59,17 @@ def prepare(
         fuse: False keeps every node a kernel of its own. No choice changes a bit.
 
     Raises:
-        OptionError: The row is unknown or not available here, or `threads` is no count.
+        OptionError: It is no program, the row is unknown or not available here, or `threads` is no count.
+        ModelError: The program reads a value that nothing makes.
     """
+    given: object = program
+    if not isinstance(given, Program):
+        remedy = "pass samebits.onnx.load(model), or call samebits.load(model)"
+        raise OptionError("prepare", "program", "", type(given).__name__, "a Program", remedy)
     row = isas.current() if isa is None else isas.given("prepare", isa)
-    return Session(optimise(program, ROWS if fuse else UNFUSED), row, check_threads("prepare", threads))
+    count = check_threads("prepare", threads)
+    given.check()
+    return Session(optimise(program, ROWS if fuse else UNFUSED), row, count)
 
 
 def load(source: object, *, isa: str | Isa | None = None, threads: int | None = None) -> Session:
@@ -71,7 +79,9 @@ def load(source: object, *, isa: str | Isa | None = None, threads: int | None = 
     """
     from samebits import onnx
 
-    return prepare(onnx.load(source), isa=isa, threads=threads)
+    row = isas.current() if isa is None else isas.given("load", isa)
+    count = check_threads("load", threads)
+    return Session(optimise(onnx.load(source)), row, count)
 
 
 class Session:
@@ -89,6 +99,7 @@ class Session:
         self._cache: OrderedDict[_Key, Specialised] = OrderedDict()
         self._lock = threading.Lock()
         self._order = program.input_names
+        self._names = frozenset(program.input_names)
 
     def run(self, given: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
         """The outputs for these inputs, as the kind of array that the first input is.
@@ -98,19 +109,24 @@ class Session:
             outputs: The names of those to return; default all.
 
         Raises:
-            OptionError: A name is missing, unknown, or not an output.
-            DTypeError: An input has another element format.
+            OptionError: No mapping is given, or a name is missing, unknown, or not an output.
+            DTypeError: An input has another element format, or an output one that its kind of array has not.
             ShapeError: An input has another rank or extent, two extents of one symbol differ, or an index is out of
                 range.
+            ExchangeError: An input's library does not share its memory.
+            MemoryError: There is no room for the outputs.
         """
         arrays = self._arrays(given)
-        specialised = self._specialised(arrays)
-        made = specialised.run(arrays)
         wanted = self.program.output_names if outputs is None else inputs_.check_outputs(self.program, outputs)
-        if type(next(iter(given.values()), None)) is not np.ndarray:
-            kind = kind_of(next(iter(given.values()), None)) if given else "numpy"
-            return {name: to_kind(Tensor.from_any(made[name]), kind) for name in wanted}
-        return {name: made[name] for name in wanted}
+        specialised = self._specialised(arrays)
+        first = next(iter(given.values()), None)
+        if type(first) is np.ndarray or first is None:
+            made = specialised.run(arrays)
+            return {name: made[name] for name in wanted}
+        kind = kind_of(first)
+        # JAX takes no memory that is less aligned, and a Tensor may become its array.
+        made = specialised.run(arrays, np.empty if kind in ("numpy", "torch") else aligned)
+        return {name: _converted(name, made[name], kind) for name in wanted}
 
     def trace(self, given: Mapping[str, Any]) -> dict[str, Traced]:
         """Every value that a kernel makes for these inputs, in the order they are made.
@@ -129,7 +145,9 @@ class Session:
     def plans(self, bindings: Mapping[str, int]) -> Iterator[str]:
         """What runs when the symbols have these values: the plan of every kernel, as text.
 
-        Raises:  ShapeError if the program cannot have these sizes.
+        Raises:
+            OptionError: A symbol has no value, or one that is no size; or there is no such symbol.
+            ShapeError: The program cannot have these sizes.
         """
         lowered = self._planned("plans", bindings)
         for origin, plan in lowered.described:
@@ -146,15 +164,23 @@ class Session:
     # -- inside -----------------------------------------------------------------------------------------------------
     def _arrays(self, given: Mapping[str, Any]) -> list[Array]:
         """The inputs as arrays, in order."""
-        if len(given) != len(self._order) or any(name not in given for name in self._order):
+        if type(given) is not dict or given.keys() != self._names:
             inputs_.check_names(self.program, given)
-        return [_array(given[name]) for name in self._order]
+        return [self._array(name, given[name]) for name in self._order]
+
+    def _array(self, name: str, x: Any) -> Array:
+        """An input as a NumPy array whose elements are aligned and whose strides are whole elements."""
+        array = x if type(x) is np.ndarray else inputs_.as_array(self.program, name, x)
+        try:
+            if not array.flags.aligned or any(step % array.itemsize for step in array.strides):
+                array = np.array(array, order="C")
+        except ZeroDivisionError:  # elements of no bytes: a format that is refused with the others
+            pass
+        return array
 
     def _planned(self, call: str, bindings: Mapping[str, int]) -> Lowered:
         """What would run on dense inputs; nothing is compiled."""
-        for name in self.program.symbols:
-            if name not in bindings:
-                raise OptionError(call, f"symbol {name!r}", "", "without a value", "a size", "give it one")
+        inputs_.check_bindings(call, self.program, bindings)
         strides = {
             name: dense_strides(dim.bind_shape(fact.shape, bindings)) for name, fact in self.program.inputs.items()
         }
@@ -184,9 +210,9 @@ class Session:
         return Specialised(lowered, self.threads)
 
 
-def _array(x: Any) -> Array:
-    """An input as a NumPy array whose elements are aligned and whose strides are whole elements."""
-    array = x if type(x) is np.ndarray else Tensor.from_any(x).numpy()
-    if not array.flags.aligned or any(step % array.itemsize for step in array.strides):
-        array = np.array(array, order="C")
-    return array
+def _converted(name: str, array: Array, kind: ArrayKind) -> Any:
+    """An output as an array of that kind."""
+    try:
+        return to_kind(Tensor.from_any(array), kind)
+    except SamebitsError as error:
+        raise error.renamed("run", f"output {name!r}") from None

@@ -5,53 +5,85 @@ Start at `bind_symbols`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from samebits.errors import DTypeError, OptionError, ShapeError
+from samebits.errors import DTypeError, OptionError, SamebitsError, ShapeError, shown
+from samebits.ops.call import as_tensor
 from samebits.program.dim import Dim
+from samebits.program.fact import Fact
 from samebits.program.graph import Array, Program
 
-__all__ = ["bind_symbols", "check_names", "check_outputs"]
+__all__ = ["as_array", "bind_symbols", "check_bindings", "check_names", "check_outputs"]
 
 
-def check_names(program: Program, given: Iterable[str]) -> None:
-    """Raise OptionError unless exactly the program's inputs are given."""
-    names = list(given)
-    for name in names:
+def check_names(program: Program, given: object) -> None:
+    """Raise OptionError unless it is a mapping from exactly the program's inputs."""
+    if not isinstance(given, Mapping):
+        example = f"run({{{', '.join(f'{name!r}: array' for name in program.inputs)}}})"
+        expected = "a mapping from the inputs' names to arrays"
+        remedy = f"write {example}, and the wanted outputs after it, if not all"
+        raise OptionError("run", "given", "", type(given).__name__, expected, remedy)
+    for name in given:
         if name not in program.inputs:
-            raise OptionError(
-                "run", f"input {name!r}", "", "not an input", f"one of {list(program.inputs)}", "remove or rename it"
-            )
+            expected = f"one of {list(program.inputs)}"
+            raise OptionError("run", f"input {_named(name)}", "", "not an input", expected, "remove or rename it")
     for name in program.inputs:
-        if name not in names:
-            raise OptionError(
-                "run",
-                f"input {name!r}",
-                "",
-                "missing",
-                f"a {program.facts[name]} array",
-                f"give {list(program.inputs)}",
-            )
+        if name not in given:
+            expected, remedy = f"a {program.facts[name]} array", f"give {list(program.inputs)}"
+            raise OptionError("run", f"input {name!r}", "", "missing", expected, remedy)
 
 
-def check_outputs(program: Program, outputs: Sequence[str] | None) -> tuple[str, ...]:
+def check_outputs(program: Program, outputs: Iterable[str] | None) -> tuple[str, ...]:
     """The outputs to give back: those asked for, or all.
 
-    Raises:  OptionError if one is asked for that there is not.
+    Raises:  OptionError if it is no list of names, or one is asked for that there is not.
     """
     if outputs is None:
         return program.output_names
-    for name in outputs:
-        if name not in program.outputs:
-            raise OptionError(
-                "run",
-                f"output {name!r}",
-                "",
-                "not an output",
-                f"one of {list(program.outputs)}",
-                "ask for one of these",
-            )
-    return tuple(outputs)
+    if isinstance(outputs, str | bytes | Mapping) or not isinstance(outputs, Iterable):
+        actual = repr(outputs) if isinstance(outputs, str) else type(outputs).__name__
+        remedy = f"write {[outputs] if outputs in program.output_names else list(program.output_names)}"
+        raise OptionError("run", "outputs", "", actual, "a list of outputs' names", remedy)
+    names = tuple(outputs)
+    for name in names:
+        if not isinstance(name, str) or name not in program.outputs:
+            expected = f"one of {list(program.outputs)}"
+            raise OptionError("run", f"output {_named(name)}", "", "not an output", expected, "ask for one of these")
+    return names
+
+
+def check_bindings(call: str, program: Program, bindings: object) -> None:
+    """Raise OptionError unless it is a mapping from exactly the program's symbols to sizes."""
+    if not isinstance(bindings, Mapping):
+        expected, remedy = "a mapping from symbols to sizes", f"bind {list(program.symbols)}"
+        raise OptionError(call, "bindings", "", type(bindings).__name__, expected, remedy)
+    for name in program.symbols:
+        if name not in bindings:
+            raise OptionError(call, f"symbol {name!r}", "", "without a value", "a size", "give it one")
+    for name, size in bindings.items():
+        if name not in program.symbols:
+            expected = f"one of {list(program.symbols)}"
+            raise OptionError(call, f"symbol {_named(name)}", "", "not a symbol", expected, "remove or rename it")
+        if type(size) is not int or size < 0:
+            expected = "an integer of 0 or more"
+            actual = shown(size) if isinstance(size, int | float | str) else type(size).__name__
+            raise OptionError(call, f"symbol {name!r}", "", actual, expected, "give it a size")
+
+
+def as_array(program: Program, name: str, x: object) -> Array:
+    """What a caller gives for an input as a NumPy array, shared where it can be.
+
+    Raises:
+        DTypeError: Its elements are of another format.
+        ExchangeError: Its library does not share its memory.
+    """
+    tensor, fact = as_tensor("run", f"input {name!r}", x), program.facts[name]
+    if tensor.dtype != fact.dtype:  # before a format that NumPy has not gets there
+        raise _wrong_dtype(name, tensor.dtype.name, fact)
+    try:
+        return tensor.numpy()
+    except SamebitsError as error:
+        raise error.renamed("run", f"input {name!r}") from None
 
 
 def bind_symbols(program: Program, given: Mapping[str, Array]) -> dict[str, int]:
@@ -67,9 +99,7 @@ def bind_symbols(program: Program, given: Mapping[str, Array]) -> dict[str, int]
         fact, array, shape = program.facts[name], given[name], given[name].shape
         if array.dtype != fact.dtype.numpy:
             # NumPy's own spelling where the byte order is all that differs.
-            found = array.dtype.name if array.dtype.isnative else array.dtype.str
-            what, remedy = f"input {name!r}", f"convert it to {fact.dtype.name}"
-            raise DTypeError("run", what, "dtype", found, fact.dtype.name, remedy)
+            raise _wrong_dtype(name, array.dtype.name if array.dtype.isnative else array.dtype.str, fact)
         if len(shape) != fact.rank:
             expected = f"{fact.rank} ({fact})"
             raise ShapeError("run", f"input {name!r}", "rank", len(shape), expected, "reshape it")
@@ -85,3 +115,13 @@ def bind_symbols(program: Program, given: Mapping[str, Array]) -> dict[str, int]
                     "run", f"input {name!r}", f"extent {axis}", extent, f"{size} ({fact})", "pad, cut or reshape it"
                 )
     return values
+
+
+def _wrong_dtype(name: str, found: str, fact: Fact) -> DTypeError:
+    expected = fact.dtype.name
+    return DTypeError("run", f"input {name!r}", "dtype", found, expected, f"convert it to {expected}")
+
+
+def _named(given: object) -> str:
+    """What a caller gives for a name, in a message."""
+    return repr(given) if isinstance(given, str) else f"of type {type(given).__name__}"

@@ -6,11 +6,13 @@ Start at `check_values`.
 from __future__ import annotations
 
 import functools
+import math
+import sys
 from collections.abc import Container, Mapping
 
 from samebits import driver
 from samebits.errors import ShapeError, message
-from samebits.program import registry
+from samebits.program import dim, registry
 from samebits.program.fact import Fact
 from samebits.program.graph import Node
 from samebits.program.room import size_bytes
@@ -25,18 +27,21 @@ def check_values(node: Node, facts: Mapping[str, Fact], outputs: Container[str])
 
     A view takes none, nor does a fill, which is one element: unless it is one of the program's outputs.
 
-    Raises:  ShapeError if one is larger than the memory.
+    Raises:  ShapeError if one is larger than the memory. NumPy counts extents of 0 as 1, so that even an array of no
+        elements may be too large for it.
     """
     takes = not registry.ROWS[node.primitive].is_view and node.primitive != "fill"
     total = 0
     for name in node.outputs:
-        if not takes and name not in outputs:
-            continue
-        size = size_bytes(facts[name])
-        if size > _memory_bytes():
-            what = f"value {name!r} of node {'+'.join(node.origin)!r}"
-            raise ShapeError("run", what, "size in bytes", size, f"at most {_memory_bytes()}", "give smaller inputs")
-        total += size
+        fact = facts[name]
+        is_held = takes or name in outputs
+        size, most = size_bytes(fact), _memory_bytes() if is_held else sys.maxsize
+        steps = math.prod(max(extent, 1) for extent in dim.bind_shape(fact.shape, {})) * fact.dtype.size_bytes
+        for found, limit in ((size, most), (steps, sys.maxsize)):
+            if found > limit:
+                what = f"value {name!r} of node {'+'.join(node.origin)!r}"
+                raise ShapeError("run", what, "size in bytes", found, f"at most {limit}", "give smaller inputs")
+        total += size if is_held else 0
     return total
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -147,13 +147,13 @@ class Specialised:
         slots = ARENA + 1 + lowered.inputs + len(lowered.outputs)
         self._table = Table([(plan, range(slots)) for plan in lowered.plans], slots, threads)
 
-    def run(self, arrays: Sequence[Array]) -> dict[str, Array]:
-        """The outputs by name.
+    def run(self, arrays: Sequence[Array], empty: Callable[..., Array] = np.empty) -> dict[str, Array]:
+        """The outputs by name, in memory of `empty(shape, dtype)`.
 
         Raises:  ShapeError if the data hold an index that is out of range; MemoryError if the system has too little.
         """
         arena = scratch.take(self._lowered.arena_bytes)
-        made = self._run(arena, arrays)
+        made = self._run(arena, arrays, empty)
         scratch.give(arena)
         return made
 
@@ -163,7 +163,7 @@ class Specialised:
         Raises:  as `run`.
         """
         arena = scratch.take(self._lowered.arena_bytes)
-        outputs = list(self._run(arena, arrays).values())
+        outputs = list(self._run(arena, arrays, np.empty).values())
         first_output = ARENA + 1 + self._lowered.inputs
         found = {
             name: _read(arena, offset, place) if slot == ARENA else outputs[slot - first_output]
@@ -172,9 +172,9 @@ class Specialised:
         scratch.give(arena)
         return found
 
-    def _run(self, arena: scratch.PageBlock, arrays: Sequence[Array]) -> dict[str, Array]:
+    def _run(self, arena: scratch.PageBlock, arrays: Sequence[Array], empty: Callable[..., Array]) -> dict[str, Array]:
         try:
-            made = {name: np.empty(shape, dtype) for name, shape, dtype in self._lowered.outputs}
+            made = {name: empty(shape, dtype) for name, shape, dtype in self._lowered.outputs}
         except MemoryError:
             raise limits.no_memory("its outputs") from None
         addresses = [arena.address]
