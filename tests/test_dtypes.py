@@ -145,9 +145,9 @@ def test_unknown_dtypes_are_named() -> None:
     for x in (*names, *values):
         with pytest.raises(DTypeError) as error:
             dtypes.of(x)
-        assert str(error.value) == (
-            f"dtypes.of: dtype is {x!r}, must be a row of dtypes.ROWS; pass one of its names, such as 'float32'"
-        )
+        is_array = hasattr(x, "dtype") and not isinstance(x, type)
+        remedy = "pass its dtype" if is_array else "pass one of its names, such as 'float32'"
+        assert str(error.value) == f"dtypes.of: dtype is {x!r}, must be a row of dtypes.ROWS; {remedy}"
 
 
 def test_narrow_rows_have_no_size_in_bytes() -> None:

@@ -7,23 +7,25 @@ every layout; `ops` has the fast ways.
 
 import hashlib
 import math
+import numbers
 import operator
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal, NoReturn, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from samebits import driver, dtypes, elements, hot
+from samebits import driver, dtypes, elements, hot, numpy_functions
 from samebits.dlpack import Producer, receive
 from samebits.dtypes import DType
-from samebits.errors import ExchangeError, LayoutError, OptionError, ShapeError
+from samebits.errors import ExchangeError, LayoutError, OptionError, ShapeError, message, shown
 from samebits.exchange import incoming
 from samebits.exchange.incoming import check_torch, facts_of, from_numpy
 from samebits.exchange.outgoing import Exported, to_dlpack, to_jax, to_numpy, to_torch
+from samebits.frozen import frozen
 from samebits.layout import Axes, Key, Layout, Shape, Storage
 from samebits.memory import Buffer, Device, allocate
 from samebits.shapes import check_extents
@@ -42,6 +44,7 @@ class _ExchangeApi:
         return found
 
 
+@frozen
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tensor:
     """element(i, j, ...) = dtype.decode(the width_bits bits of buffer at layout's place of (i, j, ...)).
@@ -183,9 +186,11 @@ class Tensor:
         """The tensor that `export` took apart, on the memory of its bytes, wherever they have been since.
 
         Raises:
+            OptionError: It is none of `export`.
             ExchangeError: The bytes are not those of a dense array.
             LayoutError: The layout does not fit them or their address.
         """
+        _check_type("Tensor.from_exported", "exported", exported, Exported, "pass what Tensor.export gave")
         return cls(_memory_of(exported.bytes, "Tensor.from_exported"), exported.layout, exported.dtype)
 
     @classmethod
@@ -589,7 +594,7 @@ class Tensor:
         raw = _trusted(source.buffer, Layout((size_bytes,), (8,), start * 8, 8), dtypes.uint8)
         if to not in ("tensor", "numpy", "torch", "jax"):
             expected = "'tensor', 'numpy', 'torch' or 'jax'"
-            raise OptionError("Tensor.export", "to", "", repr(to), expected, "name one of these")
+            raise OptionError("Tensor.export", "to", "", shown(to), expected, "name one of these")
         array = raw if to == "tensor" else raw.numpy() if to == "numpy" else raw.torch() if to == "torch" else raw.jax()
         return Exported(array, source.dtype, layout)
 
@@ -633,6 +638,25 @@ class Tensor:
         with driver.default_float_environment():
             return np.array(array, dtype=dtype, copy=None if copy else copy)
 
+    def __array_function__(
+        self, func: Callable[..., Any], types: object, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """NumPy's protocol for its functions: those that move, compare or store take `numpy()` and give arrays.
+
+        Raises:
+            TypeError: The function computes, and its bits would not be those of numerics.md.
+        """
+        return numpy_functions.called(Tensor, func, args, kwargs)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> NoReturn:
+        """NumPy's protocol for `numpy.add` and its like, and for operators with an array on one side: refused.
+
+        Raises:
+            TypeError: Always.
+        """
+        name = f"numpy.{ufunc.__name__}"
+        raise numpy_functions.refused(Tensor, name if method == "__call__" else f"{name}.{method}")
+
     def tobytes(self) -> bytes:
         """The elements in row-major order, each in as few whole bytes as hold it, unused high bits 0."""
         return self._seen().tobytes()
@@ -645,6 +669,22 @@ class Tensor:
         digest = hashlib.sha256(f"{self.dtype.name} {self.shape}\n".encode())
         digest.update(np.ascontiguousarray(self._seen()).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        """Refused for tensors, arrays and numbers: neither whether two are one object, nor whether bits or values are
+        the same, nor an answer for each element would be clear. Nothing else equals a tensor.
+
+        Raises:
+            TypeError: `other` could be meant by its values.
+        """
+        if isinstance(other, numbers.Number | list | tuple) or hasattr(type(other), "__dlpack__"):
+            remedy = "ask what you mean: x is y, x.equal_bits(y) or x.equal_values(y)"
+            expected = "an object that is no array"
+            raise TypeError(message("Tensor ==", "other", "", f"of type {type(other).__name__}", expected, remedy))
+        return NotImplemented
+
+    # A tensor is a view, told from others by identity: in a set or as a key each is one of its own.
+    __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
         """Refused: not whether there is a tensor, nor whether its elements are nonzero, would be clear.
@@ -700,11 +740,19 @@ class Tensor:
 _set_buffer, _set_layout, _set_dtype = (Tensor.__dict__[name].__set__ for name in ("buffer", "layout", "dtype"))
 
 
+def _check_type(call: str, name: str, x: object, due: type, remedy: str) -> None:
+    """Refuse what is of another class.
+
+    Raises:
+        OptionError: It is.
+    """
+    if not isinstance(x, due):
+        raise OptionError(call, name, "type", type(x).__name__, due.__name__, remedy)
+
+
 def _check_tensor(call: str, other: object) -> None:
     """Refuse to compare with what is no tensor, which would never be equal."""
-    if not isinstance(other, Tensor):
-        remedy = "pass Tensor.from_any(other)"
-        raise OptionError(call, "other", "type", type(other).__name__, "Tensor", remedy)
+    _check_type(call, "other", other, Tensor, "pass Tensor.from_any(other)")
 
 
 def _trusted(buffer: Buffer, layout: Layout, dtype: DType) -> Tensor:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, SupportsIndex, cast
 
-from samebits.errors import LayoutError
+from samebits.errors import LayoutError, shown
+from samebits.frozen import frozen
 from samebits.layout import strides as arithmetic
 from samebits.layout import views
 from samebits.layout.aliasing import WORK, intersects, is_injective
@@ -32,6 +33,7 @@ _PLAIN = (tuple, tuple, str)
 Order = Literal["C", "F", "K"] | Sequence[SupportsIndex]
 
 
+@frozen
 @dataclass(frozen=True, slots=True, init=False)
 class Layout:
     """bit(i, j, ...) = offset_bits + i * strides_bits[0] + j * strides_bits[1] + ...
@@ -237,7 +239,7 @@ class Layout:
         """Whether elements lie side by side in that order (`any`: in some order of the axes)."""
         if not _is_named(order, ("C", "F", "any")):
             remedy = "give one of these"
-            raise LayoutError("Layout.is_contiguous", "order", "", repr(order), "'C', 'F' or 'any'", remedy)
+            raise LayoutError("Layout.is_contiguous", "order", "", shown(order), "'C', 'F' or 'any'", remedy)
         if order == "C":
             return self.strides_bits == arithmetic.dense_strides(self.shape, self.pitch_bits)
         return arithmetic.is_contiguous(self.shape, self.strides_bits, self.pitch_bits, order)
@@ -516,7 +518,7 @@ def _ordered(call: str, order: object, ndim: int, strides: Shape | None) -> Shap
         return tuple(range(ndim))[::-1]
     if order != "K" or strides is None:
         expected = "'C', 'F' or axes" if strides is None else "'C', 'F', 'K' or axes"
-        raise LayoutError(call, "order", "", repr(order), expected, "give one of these")
+        raise LayoutError(call, "order", "", shown(order), expected, "give one of these")
     return arithmetic.stride_order(strides)
 
 
@@ -525,7 +527,7 @@ def _check_pitch(call: str, width_bits: int, storage: object) -> int:
     if width_bits < 1:
         raise LayoutError(call, "width_bits", "", width_bits, "at least 1", "use DType.width_bits")
     if not _is_named(storage, ("packed", "padded")):
-        raise LayoutError(call, "storage", "", repr(storage), "'packed' or 'padded'", "name one of the two")
+        raise LayoutError(call, "storage", "", shown(storage), "'packed' or 'padded'", "name one of the two")
     return width_bits if storage == "packed" else -(-width_bits // 8) * 8
 
 

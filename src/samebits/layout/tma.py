@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, SupportsIndex
 
-from samebits.errors import LayoutError, OptionError, message
+from samebits.errors import LayoutError, OptionError, message, shown
+from samebits.frozen import frozen
 from samebits.layout.affine import Layout
 from samebits.shapes import check_integers
 
@@ -54,6 +55,7 @@ _SWIZZLE_BYTES = {
 _INTERLEAVES = ("none", "16B", "32B")
 
 
+@frozen
 @dataclass(frozen=True, slots=True)
 class TmaViolation:
     """One rule that is broken: `<rule>: <operand> is <actual>, must be <expected>; <remedy>`.
@@ -213,4 +215,4 @@ def _one_each(name: str, values: Sequence[SupportsIndex], ndim: int) -> tuple[in
 def _check_option(name: str, value: str, known: tuple[str, ...]) -> None:
     """The value is one of those known."""
     if value not in known:
-        raise OptionError("tma_violations", name, "", repr(value), f"one of {', '.join(known)}", "name one")
+        raise OptionError("tma_violations", name, "", shown(value), f"one of {', '.join(known)}", "name one")

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from samebits import driver
-from samebits.errors import DeviceError, OptionError, message
+from samebits.errors import DeviceError, OptionError, message, shown
 from samebits.memory.address import ALIGNMENT, address_of
 from samebits.memory.buffer import SPACE, Buffer, leased, pooled
 from samebits.memory.cuda import CudaResource
@@ -91,7 +91,7 @@ def _from_resource(resource: MemoryResource, size_bytes: int, zero: bool, stream
         if hasattr(address, "__index__") and not isinstance(address, bool) and address > 0:
             resource.deallocate(address, size_bytes, stream=stream)
         expected = f"an int, a multiple of {ALIGNMENT} within the address space"
-        raise OptionError("allocate", "resource", "address", repr(address), expected, "mend its allocate")
+        raise OptionError("allocate", "resource", "address", shown(address), expected, "mend its allocate")
     buffer = leased(resource, address, size_bytes)
     if zero:
         _fill_zero(buffer, stream)
@@ -112,7 +112,7 @@ def _chosen(resource: MemoryResource | None, device: Device | None) -> MemoryRes
     """The resource that was named, or that of the device."""
     if resource is None:
         if not isinstance(device, Device):
-            raise OptionError("allocate", "device", "", repr(device), "a Device", "write Device('cuda', 0)")
+            raise OptionError("allocate", "device", "", shown(device), "a Device", "write Device('cuda', 0)")
         return _get_current() if device == CPU else resource_of(device)
     if device is not None:
         remedy = "name the resource alone"

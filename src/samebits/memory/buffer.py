@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits import driver
-from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError, ShapeError
+from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError, ShapeError, shown
 from samebits.memory.address import ALIGNMENT
 from samebits.memory.device import CPU, Device
 from samebits.memory.host import HostResource, check_count, check_integer, check_no_stream
@@ -237,7 +237,7 @@ class Buffer:
     def __getitem__(self, key: slice) -> "Buffer":
         """`buffer[start:stop]`: `view(start, stop - start)`, with negative places counted from the end."""
         if not isinstance(key, slice) or key.step not in (None, 1):
-            actual, expected = repr(key), "a slice of step 1"
+            actual, expected = shown(key), "a slice of step 1"
             raise OptionError("Buffer[...]", "key", "", actual, expected, "use array() for single bytes")
         first, end = self._place(key.start, 0), self._place(key.stop, self.size_bytes)
         return self.view(first, max(end - first, 0))
@@ -265,7 +265,7 @@ class Buffer:
         if stream is not None and self._address is not None:
             if not isinstance(owner, Lease) or owner.resource.is_host_accessible or hasattr(self, "_is_view"):
                 expected = "None but for device memory of a resource, whole"
-                raise OptionError("Buffer.close", "stream", "", repr(stream), expected, "leave it out")
+                raise OptionError("Buffer.close", "stream", "", shown(stream), expected, "leave it out")
             driver.stream_handle("Buffer.close", stream)
             owner.stream = stream
         self._address = self._owner = self._bytes = None

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from samebits.errors import DeviceError
+from samebits.errors import DeviceError, shown
+from samebits.frozen import frozen
 
 __all__ = ["CPU", "Device"]
 
@@ -12,6 +13,7 @@ _DLPACK_KINDS = {code: kind for kind, code in _DLPACK_CODES.items()}
 _HOST_KINDS = frozenset({"cpu", "cuda_host", "rocm_host", "cuda_managed"})
 
 
+@frozen
 @dataclass(frozen=True, slots=True)
 class Device:
     """Where memory is: a kind of memory and which of its devices.
@@ -27,9 +29,9 @@ class Device:
     def __post_init__(self) -> None:
         if self.kind not in _DLPACK_CODES:
             expected = f"one of {sorted(_DLPACK_CODES)}"
-            raise DeviceError("Device", "kind", "", repr(self.kind), expected, "name one of these")
+            raise DeviceError("Device", "kind", "", shown(self.kind), expected, "name one of these")
         if type(self.index) is not int:
-            raise DeviceError("Device", "index", "", repr(self.index), "an int", "count devices from 0")
+            raise DeviceError("Device", "index", "", shown(self.index), "an int", "count devices from 0")
 
     def __str__(self) -> str:
         return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"

@@ -36,6 +36,7 @@ from samebits.ops.call import Call, rounded
 from samebits.ops.names import MATMUL, Names
 from samebits.ops.operands import check_shape, dense, in_bytes, matrix, operand
 from samebits.ops.sharing import Lines
+from samebits.shapes import broadcast_extents
 from samebits.tensor import Tensor
 
 
@@ -360,11 +361,11 @@ def _batch(call: Call, names: Names, x: Shape, y: Shape) -> Shape:
     """The batch dimensions of the product."""
     if x == y:
         return x
-    try:
-        return np.broadcast_shapes(x, y)
-    except ValueError:
+    found = broadcast_extents(x, y)
+    if found is None:
         expected = f"one that broadcasts with {names.a}'s {x}"
-        raise ShapeError(call.name, names.b, "batch shape", y, expected, "reshape one of them") from None
+        raise ShapeError(call.name, names.b, "batch shape", y, expected, "reshape one of them")
+    return found
 
 
 def _activation(call: Call, name: str | None) -> Any:
