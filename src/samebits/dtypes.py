@@ -123,13 +123,13 @@ class DType:
         Returns:
             The value: a float for floats (every format fits binary64), an int otherwise.
         """
-        if not 0 <= code < 1 << self.width_bits:
+        if not isinstance(code, int | np.integer) or not 0 <= code < 1 << self.width_bits:
             raise DTypeError(
                 "DType.decode",
                 "code",
                 "",
-                code,
-                f"in [0, 2**{self.width_bits})",
+                shown(code),
+                f"an integer in [0, 2**{self.width_bits})",
                 f"mask it to the {self.width_bits} bits of {self.name}",
             )
         if self.kind != "float":

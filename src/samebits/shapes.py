@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import SupportsIndex, TypeGuard, cast
 
-from samebits.errors import LayoutError, OutOfRangeError, shown
+from samebits.errors import LayoutError, OptionError, OutOfRangeError, shown
 
 __all__ = [
     "INTEGERS",
@@ -19,6 +19,7 @@ __all__ = [
     "broadcast_extents",
     "check_axes",
     "check_extents",
+    "check_flag",
     "check_index",
     "check_integers",
     "check_permutation",
@@ -90,6 +91,13 @@ def check_index(call: str, name: str, value: object, extent: int) -> int:
     if not -extent <= index < extent:
         raise OutOfRangeError(call, name, "", index, f"in [{-extent}, {extent})", "use an existing one")
     return index if index >= 0 else index + extent
+
+
+def check_flag(call: str, name: str, value: object) -> bool:
+    """value as a bool; numbers, text and arrays, whose truth Python would ask for, are refused."""
+    if isinstance(value, bool) or type(value).__name__ == "bool":  # NumPy's own is called so too, and is not imported
+        return bool(value)
+    raise OptionError(call, name, "", shown(value), "True or False", "pass one of the two")
 
 
 def is_integer(value: object) -> TypeGuard[SupportsIndex]:

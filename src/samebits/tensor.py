@@ -28,7 +28,8 @@ from samebits.exchange.outgoing import Exported, to_dlpack, to_jax, to_numpy, to
 from samebits.frozen import frozen
 from samebits.layout import Axes, Key, Layout, Shape, Storage
 from samebits.memory import Buffer, Device, allocate
-from samebits.shapes import check_extents
+from samebits.memory.device import check_device
+from samebits.shapes import check_extents, check_flag
 
 __all__ = ["Tensor"]
 
@@ -64,6 +65,10 @@ class Tensor:
     __dlpack_c_exchange_api__ = _ExchangeApi()
 
     def __post_init__(self) -> None:
+        if type(self.buffer) is not Buffer or type(self.layout) is not Layout or type(self.dtype) is not DType:
+            parts = ("buffer", self.buffer, Buffer), ("layout", self.layout, Layout), ("dtype", self.dtype, DType)
+            for name, x, due in parts:
+                _check_type("Tensor", name, x, due, "use Tensor.from_any or Tensor.from_buffer")
         if self.layout.width_bits != self.dtype.width_bits:
             actual, expected = f"{self.layout.width_bits} bits", f"{self.dtype.width_bits} bits as in {self.dtype}"
             raise LayoutError("Tensor", "layout", "width", actual, expected, "make the layout for this dtype")
@@ -95,8 +100,9 @@ class Tensor:
                 meaning, such as torch.int4.
             ExchangeError: Its memory cannot be shared, or is to be and is not.
         """
-        if copy:
-            return cls.from_any(x).copy()
+        if copy is not None and copy is not False:
+            check_flag("Tensor.from_any", "copy", copy)
+            return cls.from_any(x).copy() if copy else cls.from_any(x, copy=False)
         hot.count()
         if type(x) is np.ndarray:
             return _trusted(*from_numpy(x, "Tensor.from_any"))
@@ -295,20 +301,24 @@ class Tensor:
         Raises:
             DeviceError: There is no such device here.
         """
+        _check_tensor("Tensor.empty_like", "x", x)
         row = x.dtype if dtype is None else dtypes.of(dtype)
-        return _allocated("empty_like", x.shape, row, x.layout.storage, device or x.device)
+        return _allocated("empty_like", x.shape, row, x.layout.storage, x.device if device is None else device)
 
     @classmethod
     def zeros_like(cls, x: "Tensor", *, dtype: object = None, device: Device | None = None) -> "Tensor":
         """As `empty_like`, of code points 0."""
+        _check_tensor("Tensor.zeros_like", "x", x)
         row = x.dtype if dtype is None else dtypes.of(dtype)
-        return _allocated("zeros_like", x.shape, row, x.layout.storage, device or x.device, zero=True)
+        where = x.device if device is None else device
+        return _allocated("zeros_like", x.shape, row, x.layout.storage, where, zero=True)
 
     @classmethod
     def full_like(cls, x: "Tensor", value: float, *, dtype: object = None, device: Device | None = None) -> "Tensor":
         """As `empty_like`, every element the value, as in `full`."""
-        row = x.dtype if dtype is None else dtype
-        return cls.full(x.shape, value, row, storage=x.layout.storage, device=device or x.device)
+        _check_tensor("Tensor.full_like", "x", x)
+        row, where = x.dtype if dtype is None else dtype, x.device if device is None else device
+        return cls.full(x.shape, value, row, storage=x.layout.storage, device=where)
 
     @property
     def shape(self) -> Shape:
@@ -467,7 +477,7 @@ class Tensor:
         Raises:
             DeviceError: There is no such device here, or no copy to it or from where the tensor is.
         """
-        if device == self.device:
+        if check_device("Tensor.to", device) == self.device:
             return self
         layout, start, size_bytes = self.layout.rebased()
         buffer = allocate(size_bytes, device=device)
@@ -505,7 +515,7 @@ class Tensor:
         Raises:
             OptionError: other is no Tensor.
         """
-        _check_tensor("Tensor.equal_bits", other)
+        _check_tensor("Tensor.equal_bits", "other", other)
         same = self.dtype is other.dtype and self.shape == other.shape
         return same and np.array_equal(self._seen(), other._seen())
 
@@ -517,7 +527,8 @@ class Tensor:
         Raises:
             OptionError: other is no Tensor.
         """
-        _check_tensor("Tensor.equal_values", other)
+        _check_tensor("Tensor.equal_values", "other", other)
+        check_flag("Tensor.equal_values", "equal_nan", equal_nan)
         if self.shape != other.shape:
             return False
         x, y = self.values(), other.values()
@@ -537,6 +548,7 @@ class Tensor:
             LayoutError: Elements are packed within bytes, and there is to be no copy.
             DeviceError: The host cannot read the memory.
         """
+        copy = copy is not False and check_flag("Tensor.numpy", "copy", copy)
         if copy and self.layout.pitch_bits % 8 and self.dtype.numpy is not None:
             return elements.read(self.buffer.array(), self.layout).view(self.dtype.numpy)
         array = to_numpy(self.buffer, self.layout, self.dtype, "Tensor.numpy")
@@ -553,7 +565,7 @@ class Tensor:
             DTypeError: torch has no such dtype, or one that only names a width; `export` takes its bytes across.
         """
         source = self
-        if copy:
+        if copy is not False and check_flag("Tensor.torch", "copy", copy):
             is_padded = self.layout.storage == "padded"
             source = _written(self._codes(), self.dtype, "packed", None) if is_padded else self.copy()
         return to_torch(source.buffer, source.layout, source.dtype, "Tensor.torch")
@@ -572,7 +584,7 @@ class Tensor:
                 JAX needs a copy, and copy is False.
             DTypeError: JAX has 64-bit types switched off, or no such dtype.
         """
-        source = self.copy() if copy else self
+        source = self.copy() if copy is not None and check_flag("Tensor.jax", "copy", copy) else self
         return to_jax(source.buffer, source.layout, source.dtype, "Tensor.jax", may_copy=copy is not False)
 
     def export(self, to: Literal["tensor", "numpy", "torch", "jax"], *, copy: bool = False) -> Exported:
@@ -589,10 +601,10 @@ class Tensor:
             ExchangeError: The library cannot share the memory: torch nothing read-only, JAX nothing that is not
                 aligned to 64 bytes.
         """
-        source = self.copy() if copy else self
+        source = self.copy() if check_flag("Tensor.export", "copy", copy) else self
         layout, start, size_bytes = source.layout.rebased()
         raw = _trusted(source.buffer, Layout((size_bytes,), (8,), start * 8, 8), dtypes.uint8)
-        if to not in ("tensor", "numpy", "torch", "jax"):
+        if not isinstance(to, str) or to not in ("tensor", "numpy", "torch", "jax"):
             expected = "'tensor', 'numpy', 'torch' or 'jax'"
             raise OptionError("Tensor.export", "to", "", shown(to), expected, "name one of these")
         array = raw if to == "tensor" else raw.numpy() if to == "numpy" else raw.torch() if to == "torch" else raw.jax()
@@ -623,7 +635,7 @@ class Tensor:
             OptionError: max_version or dl_device is no pair of integers.
         """
         hot.count()
-        source = self.copy() if copy else self
+        source = self.copy() if copy is not None and check_flag("Tensor.__dlpack__", "copy", copy) else self
         return to_dlpack(source.buffer, source.layout, source.dtype, stream, max_version, dl_device, copied=bool(copy))
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -750,9 +762,9 @@ def _check_type(call: str, name: str, x: object, due: type, remedy: str) -> None
         raise OptionError(call, name, "type", type(x).__name__, due.__name__, remedy)
 
 
-def _check_tensor(call: str, other: object) -> None:
-    """Refuse to compare with what is no tensor, which would never be equal."""
-    _check_type(call, "other", other, Tensor, "pass Tensor.from_any(other)")
+def _check_tensor(call: str, name: str, x: object) -> None:
+    """Refuse what is no tensor."""
+    _check_type(call, name, x, Tensor, f"pass Tensor.from_any({name})")
 
 
 def _trusted(buffer: Buffer, layout: Layout, dtype: DType) -> Tensor:

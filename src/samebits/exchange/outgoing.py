@@ -77,9 +77,9 @@ def to_dlpack(
     """
     call = "Tensor.__dlpack__"
     is_host, device = buffer.device.is_host, buffer.device.dlpack
-    if stream not in ((None, -1) if is_host else (None, -1, 1)):
+    if stream is not None and (not isinstance(stream, int) or stream not in ((-1,) if is_host else (-1, 1))):
         expected = "None or -1 for host memory" if is_host else "None, -1 or 1"
-        raise ExchangeError(call, "stream", "", stream, expected, "leave it out")
+        raise ExchangeError(call, "stream", "", shown(stream), expected, "leave it out")
     if dl_device is not None and (wanted := _pair(call, "dl_device", dl_device)) != device:
         if not is_host or wanted != CPU.dlpack:
             expected = f"{device}, where the tensor is"

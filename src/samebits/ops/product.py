@@ -86,7 +86,7 @@ class Product:
             self.b = matrix(call, names.b, y, (*self.batch, self.k, self.n))
         if self.a.dtype.is_integer and self.b.dtype.is_float:
             expected = f"one that multiplies with {self.a.dtype.name}"
-            remedy = "convert one to the kind of the other"
+            remedy = f"convert {names.a} to float32" if a_dtype is None else "leave a_dtype out"
             raise DTypeError(call.name, names.b, "dtype", self.b.dtype.name, expected, remedy)
         self.zeros: list[tuple[Tensor, Matrix]] = []
         self.zero_sides: tuple[int | None, int | None] = (None, None)
