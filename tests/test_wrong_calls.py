@@ -18,7 +18,7 @@ import pytest
 
 import samebits as sb
 from samebits import dtypes
-from samebits.layout import Swizzle, TiledLayout
+from samebits.layout import Swizzle, TiledLayout, coalesce, tma_violations
 from samebits.ops import call as calls
 from samebits.ops import elementwise
 
@@ -90,6 +90,7 @@ INTEGER = {
     "b_scale": DY[0], "out_scale": 0.5, "out_zero_point": 3, "out_dtype": "int8", "out": None,
 }  # fmt: skip
 T = sb.Tensor
+HELD = sb.memory.allocate(64)
 # Functions with arguments that they take; a name may stand twice for two ways to call it.
 RIGHT: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("matmul", sb.matmul, MATMUL), ("plan_matmul", sb.plan_matmul, MATMUL), ("matmul", sb.matmul, INTEGER),
@@ -151,6 +152,19 @@ RIGHT: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("Layout.overlaps", tensor(3).layout.overlaps, {"other": tensor(3).layout}),
     ("Layout.is_contiguous", tensor(3).layout.is_contiguous, {"order": "C"}),
     ("Layout.repack", tensor(4).layout.repack, {"width_bits": 8}),
+    ("Layout.dense_like", sb.Layout.dense_like, {"other": tensor(3, 4).layout, "order": "K"}),
+    ("Layout.is_byte_aligned", tensor(3, 4).layout.is_byte_aligned, {"axis": 0}),
+    ("Layout.max_vector_bits", tensor(3, 4).layout.max_vector_bits, {"axis": 0}),
+    ("Layout.from_byte_strides", sb.Layout.from_byte_strides, {
+        "shape": (3,), "strides_bytes": (4,), "offset_bytes": 0, "width_bits": 32}),
+    ("coalesce", coalesce, {"layouts": (tensor(3, 4).layout,), "lead": 0}),
+    ("tma_violations", tma_violations, {
+        "layout": tensor(16, 64).layout, "box": (8, 8), "address": 0, "steps": (1, 1), "swizzle": "none",
+        "interleave": "none", "type": None}),
+    ("TiledLayout.scales_128x4", TiledLayout.scales_128x4, {"rows": 3, "columns": 4, "block": 16, "width_bits": 8}),
+    ("Buffer.view", HELD.view, {"offset": 1, "size_bytes": 8}),
+    ("Buffer.copy_from", HELD.copy_from, {"source": sb.memory.allocate(64), "stream": None}),
+    ("Buffer.copy_to", HELD.copy_to, {"target": sb.memory.allocate(64), "stream": None}),
     ("TiledLayout", TiledLayout, {
         "shape": (4,), "pieces": ((2, 2),), "strides_bits": ((8, 16),), "offset_bits": 0, "width_bits": 8}),
     ("Swizzle", Swizzle, {"bits": 2, "base": 3, "shift": 3}),
@@ -218,6 +232,20 @@ def test_every_wrong_call_is_answered_by_one_sentence() -> None:
 @pytest.mark.exhaustive
 def test_every_wrong_call_of_very_many_is_answered_by_one_sentence() -> None:
     check(range(1_000, 100_000))
+
+
+def test_a_signature_that_does_not_fit_is_said_by_python() -> None:
+    for name, function, right in RIGHT:
+        if name == "fill":  # a lambda of this module
+            continue
+        with pytest.raises(TypeError) as caught:
+            function(**right, nonesuch=1)
+        assert SIGNATURE.fullmatch(str(caught.value)), (name, caught.value)
+        assert complaint(function) is None, name  # without arguments, which some do not need
+    for name in BY_PLACE:
+        for count in (0, 3):
+            with pytest.raises(TypeError, match=rf"^{name}\(\) takes "):
+                getattr(sb, name)(*[X] * count)
 
 
 def test_right_calls_are_taken() -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "check_index",
     "check_integers",
     "check_permutation",
+    "check_type",
     "is_integer",
 ]
 
@@ -98,6 +99,12 @@ def check_flag(call: str, name: str, value: object) -> bool:
     if isinstance(value, bool) or type(value).__name__ == "bool":  # NumPy's own is called so too, and is not imported
         return bool(value)
     raise OptionError(call, name, "", shown(value), "True or False", "pass one of the two")
+
+
+def check_type(call: str, name: str, value: object, due: type, remedy: str) -> None:
+    """Refuse what is of another class."""
+    if not isinstance(value, due):
+        raise OptionError(call, name, "type", type(value).__name__, due.__name__, remedy)
 
 
 def is_integer(value: object) -> TypeGuard[SupportsIndex]:

@@ -29,7 +29,7 @@ from samebits.frozen import frozen
 from samebits.layout import Axes, Key, Layout, Shape, Storage
 from samebits.memory import Buffer, Device, allocate
 from samebits.memory.device import check_device
-from samebits.shapes import check_extents, check_flag
+from samebits.shapes import check_extents, check_flag, check_type
 
 __all__ = ["Tensor"]
 
@@ -68,7 +68,7 @@ class Tensor:
         if type(self.buffer) is not Buffer or type(self.layout) is not Layout or type(self.dtype) is not DType:
             parts = ("buffer", self.buffer, Buffer), ("layout", self.layout, Layout), ("dtype", self.dtype, DType)
             for name, x, due in parts:
-                _check_type("Tensor", name, x, due, "use Tensor.from_any or Tensor.from_buffer")
+                check_type("Tensor", name, x, due, "use Tensor.from_any or Tensor.from_buffer")
         if self.layout.width_bits != self.dtype.width_bits:
             actual, expected = f"{self.layout.width_bits} bits", f"{self.dtype.width_bits} bits as in {self.dtype}"
             raise LayoutError("Tensor", "layout", "width", actual, expected, "make the layout for this dtype")
@@ -196,7 +196,7 @@ class Tensor:
             ExchangeError: The bytes are not those of a dense array.
             LayoutError: The layout does not fit them or their address.
         """
-        _check_type("Tensor.from_exported", "exported", exported, Exported, "pass what Tensor.export gave")
+        check_type("Tensor.from_exported", "exported", exported, Exported, "pass what Tensor.export gave")
         return cls(_memory_of(exported.bytes, "Tensor.from_exported"), exported.layout, exported.dtype)
 
     @classmethod
@@ -752,19 +752,9 @@ class Tensor:
 _set_buffer, _set_layout, _set_dtype = (Tensor.__dict__[name].__set__ for name in ("buffer", "layout", "dtype"))
 
 
-def _check_type(call: str, name: str, x: object, due: type, remedy: str) -> None:
-    """Refuse what is of another class.
-
-    Raises:
-        OptionError: It is.
-    """
-    if not isinstance(x, due):
-        raise OptionError(call, name, "type", type(x).__name__, due.__name__, remedy)
-
-
 def _check_tensor(call: str, name: str, x: object) -> None:
     """Refuse what is no tensor."""
-    _check_type(call, name, x, Tensor, f"pass Tensor.from_any({name})")
+    check_type(call, name, x, Tensor, f"pass Tensor.from_any({name})")
 
 
 def _trusted(buffer: Buffer, layout: Layout, dtype: DType) -> Tensor:

@@ -23,7 +23,16 @@ from samebits.layout.aliasing import WORK, intersects, is_injective
 from samebits.layout.keys import Key, selected
 from samebits.layout.strides import Shape
 from samebits.layout.views import Axes
-from samebits.shapes import INTEGERS, LIMIT, check_axes, check_extents, check_index, check_integers, check_permutation
+from samebits.shapes import (
+    INTEGERS,
+    LIMIT,
+    check_axes,
+    check_extents,
+    check_index,
+    check_integers,
+    check_permutation,
+    check_type,
+)
 
 __all__ = ["Axes", "Key", "Layout", "Shape", "Storage"]
 
@@ -112,6 +121,7 @@ class Layout:
     @classmethod
     def dense_like(cls, other: "Layout", order: Order = "K") -> "Layout":
         """Elements side by side, of other's shape, width and storage; `K` keeps the order of other's strides."""
+        check_type("Layout.dense_like", "other", other, Layout, "pass the layout of a tensor")
         axes = _ordered("Layout.dense_like", order, len(other.shape), other.strides_bits)
         new = _dense(other.shape, axes, other.width_bits, other.storage)
         return other if new == other else new

@@ -19,9 +19,11 @@ from samebits.memory.device import CPU, Device
 from samebits.memory.host import HostResource, check_count, check_integer, check_no_stream
 from samebits.memory.pages import PageBlock
 from samebits.memory.resource import Lease, MemoryResource
+from samebits.shapes import check_type
 
 __all__ = ["Buffer"]
 
+_REMEDY = "pass the buffer of a tensor"
 # Addresses there are.
 SPACE = 1 << 64
 
@@ -326,6 +328,7 @@ class Buffer:
             OptionError: A stream was named for a copy within host memory.
         """
         call = "Buffer.copy_from"
+        check_type(call, "source", source, Buffer, _REMEDY)
         # Owners first: what is open after that stays alive, whoever closes it.
         owners = self._owner, source._owner
         target_at, source_at = self._address, source._address
@@ -347,6 +350,7 @@ class Buffer:
 
     def copy_to(self, target: "Buffer", *, stream: object = None) -> None:
         """`target.copy_from(self)`."""
+        check_type("Buffer.copy_to", "target", target, Buffer, _REMEDY)
         target.copy_from(self, stream=stream)
 
     def _closed(self, use: str) -> ClosedError:
