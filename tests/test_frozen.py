@@ -11,13 +11,14 @@ import pytest
 import samebits as sb
 from samebits import layout, memory
 from samebits.kernels.gemm import PackedMatrix
+from samebits.verification.report import Verification
 
 X = np.ones((2, 2), np.float32)
 T = sb.Tensor.zeros((2, 3))
 VALUES: list[Any] = [
     T, T.layout, T.dtype, T.device, T.export("numpy"), sb.Spec(), sb.isas()[0], sb.plan_matmul(X, X), sb.pack(X),
     layout.TiledLayout((4,), ((2, 2),), ((8, 16),), 0, 8), layout.Swizzle(1, 4, 3), memory.HOST.statistics,
-    layout.TmaViolation("a", "b", "c", "d", "e"),
+    layout.TmaViolation("a", "b", "c", "d", "e"), Verification((), (), None, (), (), 1),
 ]  # fmt: skip
 
 
