@@ -35,8 +35,8 @@ def measured(m: int) -> dict[str, float]:
     floats = sb.pack(weight.astype(ml_dtypes.bfloat16))
     tx, tw = torch.from_numpy(x.astype(np.float32)).bfloat16(), torch.from_numpy(weight.T).bfloat16().contiguous()
     calls: dict[str, Call] = {
-        "int8": lambda: sb.matmul(x, whole, b_scale=scale, threads=1),
-        "uint4": lambda: sb.matmul(x, four, b_scale=scale, threads=1),
+        "int8": lambda: sb.matmul(x, whole, b_scale=scale, b_group=GROUP, threads=1),
+        "uint4": lambda: sb.matmul(x, four, b_scale=scale, b_group=GROUP, threads=1),
         "bfloat16": lambda: sb.matmul(x, floats, threads=1),
         "torch bfloat16": lambda: torch.nn.functional.linear(tx, tw),
     }

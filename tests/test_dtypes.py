@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import samebits
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import DTypeError
@@ -139,15 +140,51 @@ def test_a_row_is_one_object(row: DType) -> None:
     assert copy.deepcopy(row) is row
 
 
+@pytest.mark.parametrize("row", dtypes.ROWS, ids=repr)
+def test_every_librarys_dtype_is_compared_as_the_row_it_names(row: DType) -> None:
+    names: list[object] = [row.name]
+    if row.numpy is not None:
+        names += [row.numpy, row.numpy.type]
+    if row.name.rstrip("0123456789") not in ("int", "uint") or row.width_bits >= 8:
+        names += [getattr(home, row.name) for home in (torch, jnp, ml_dtypes) if hasattr(home, row.name)]
+    for name in names:
+        assert samebits.dtype(name) is row
+        assert samebits.dtype(name) == row
+        # False would be a wrong answer, and whichever side Python asks first gives none.
+        for compare in (lambda name=name: row == name, lambda name=name: row != name, lambda name=name: row in (name,)):
+            with pytest.raises(DTypeError) as error:
+                compare()
+            assert error.value.remedy == f"compare with samebits.dtype({error.value.actual})"
+    assert samebits.dtype(row) is row
+
+
+def test_a_row_equals_itself_alone() -> None:
+    for row in dtypes.ROWS:
+        assert [other for other in dtypes.ROWS if other == row] == [row]
+        assert [other for other in dtypes.ROWS if other != row] == [other for other in dtypes.ROWS if other is not row]
+        assert row != "float33"
+        assert row not in (None, 5, "", object(), np.dtype("complex64"), np.dtype("O"), torch.complex64, float)
+    assert len({*dtypes.ROWS, *dtypes.ROWS}) == len(dtypes.ROWS)
+    assert {row: row.name for row in dtypes.ROWS}[dtypes.int4] == "int4"
+
+
+def test_what_names_no_row_is_refused_by_the_public_name() -> None:
+    with pytest.raises(DTypeError) as error:
+        samebits.dtype("float33")
+    assert str(error.value) == (
+        "dtype: x is 'float33', must be a row of dtypes.ROWS; pass one of its names, such as 'float32'"
+    )
+
+
 def test_unknown_dtypes_are_named() -> None:
     names = ("float33", "torch.float32", np.dtype(">f4"), torch.complex64, float, np.floating, np.integer, None)
     values = (True, np.True_, 1, np.float32(1), np.zeros(2), torch.zeros(2), jnp.zeros(2))
     for x in (*names, *values):
         with pytest.raises(DTypeError) as error:
             dtypes.of(x)
-        assert str(error.value) == (
-            f"dtypes.of: dtype is {x!r}, must be a row of dtypes.ROWS; pass one of its names, such as 'float32'"
-        )
+        is_array = hasattr(x, "dtype") and not isinstance(x, type)
+        remedy = "pass its dtype" if is_array else "pass one of its names, such as 'float32'"
+        assert str(error.value) == f"dtypes.of: dtype is {x!r}, must be a row of dtypes.ROWS; {remedy}"
 
 
 def test_narrow_rows_have_no_size_in_bytes() -> None:
@@ -163,7 +200,9 @@ def test_narrow_rows_have_no_size_in_bytes() -> None:
 def test_code_points_outside_the_width_are_refused() -> None:
     with pytest.raises(DTypeError) as error:
         dtypes.float4_e2m1fn.decode(16)
-    assert str(error.value) == "DType.decode: code is 16, must be in [0, 2**4); mask it to the 4 bits of float4_e2m1fn"
+    assert str(error.value) == (
+        "DType.decode: code is 16, must be an integer in [0, 2**4); mask it to the 4 bits of float4_e2m1fn"
+    )
 
 
 @pytest.mark.parametrize("mode", floating.MODES)

@@ -338,14 +338,16 @@ def test_what_is_no_capsule(way: str) -> None:
 
 
 def test_a_producer_that_raises_is_heard(way: str) -> None:
-    for error in (KeyboardInterrupt, MemoryError, ValueError, BufferError):
+    refusals: tuple[type[BaseException], ...] = (BufferError, RuntimeError, TypeError, ValueError)
+    for error in (*refusals, KeyboardInterrupt, MemoryError, KeyError, AttributeError):
 
         class Raiser:
             def __dlpack__(self, error: type[BaseException] = error, **_: object) -> object:
                 raise error("by the producer")
 
-        with pytest.raises(error, match="by the producer"):
+        with pytest.raises(ExchangeError if error in refusals else error, match="by the producer") as caught:
             WAYS[way](Raiser())
+        assert type(caught.value.__cause__ if error in refusals else caught.value) is error
 
 
 # Processes.

@@ -2,14 +2,17 @@
 
 import copy
 import hashlib
+import itertools
 import operator
 import pickle
 from typing import Any
 
 import floating
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -23,6 +26,7 @@ from samebits.errors import (
     ExchangeError,
     LayoutError,
     OptionError,
+    OutOfRangeError,
     SamebitsError,
     ShapeError,
 )
@@ -601,3 +605,57 @@ def test_the_callers_float_environment_changes_no_conversion(mode: str) -> None:
     with floating.environment(mode):
         found = converted()
     assert found == due
+
+
+def test_a_tensor_is_compared_by_name_and_never_by_equality() -> None:
+    t = Tensor.from_any(np.arange(3, dtype=np.float32))
+    others: list[Any] = [t, t.copy(), np.zeros(3), np.float32(1), torch.zeros(3), jnp.zeros(3), 1, 1.5, True, [0], (0,)]
+    for other in others:
+        for compare in (operator.eq, operator.ne):
+            with pytest.raises(TypeError, match=r"must be an|ask what you mean|numpy\.(not_)?equal"):
+                compare(t, other)
+            if not isinstance(other, torch.Tensor):
+                with pytest.raises(TypeError):
+                    compare(other, t)
+    with pytest.raises(TypeError) as error:
+        t == t.copy()  # noqa: B015
+    assert str(error.value) == (
+        "Tensor ==: other is of type Tensor, must be an object that is no array; "
+        "ask what you mean: x is y, x.equal_bits(y) or x.equal_values(y)"
+    )
+    for other in (None, "a", object(), Tensor, {}):
+        assert t != other
+        assert not t == other  # noqa: SIM201
+
+
+def test_a_tensor_is_a_key_of_its_own() -> None:
+    t = Tensor.zeros((3,))
+    assert len({t, t, t.copy(), t[:]}) == 3
+    assert {t: 1}[t] == 1
+    assert t in [t]
+
+
+def test_an_index_that_is_not_there_is_an_index_error_too() -> None:
+    t = Tensor.zeros((3, 4))
+    for use in (
+        lambda: t[3], lambda: t[-4], lambda: t[0, 4], lambda: t[0, 0, 0], lambda: t[0, 0][0], lambda: t.flip(2),
+        lambda: t.squeeze(5), lambda: t.unsqueeze(9),
+    ):  # fmt: skip
+        with pytest.raises(IndexError) as error:
+            use()
+        assert isinstance(error.value, OutOfRangeError)
+        assert isinstance(error.value, LayoutError)
+    for use in (lambda: t["a"], lambda: t[1.5], lambda: t[..., ...]):  # type: ignore[index]
+        with pytest.raises(LayoutError) as other:
+            use()
+        assert not isinstance(other.value, IndexError)
+
+
+def test_what_iterates_by_index_ends() -> None:
+    t, seen = Tensor.from_any(np.arange(3)), []
+    try:
+        for i in itertools.count():
+            seen.append(t[i].item())
+    except IndexError:
+        pass
+    assert seen == [0, 1, 2]

@@ -12,16 +12,18 @@ from samebits import hot
 if TYPE_CHECKING:
     from samebits import dtypes, errors, layout, memory
     from samebits.codegen.isa import Isa, isas, use_isa
-    from samebits.dtypes import DType
+    from samebits.dtypes import DType, dtype
     from samebits.errors import (
         ClosedError,
         DeviceError,
         DTypeError,
         ExchangeError,
+        FrozenError,
         LayoutError,
         ModelError,
         NativeError,
         OptionError,
+        OutOfRangeError,
         PlanError,
         SamebitsError,
         ShapeError,
@@ -74,12 +76,14 @@ __all__ = [
     "DeviceError",
     "ExchangeError",
     "Exported",
+    "FrozenError",
     "Isa",
     "Layout",
     "LayoutError",
     "ModelError",
     "NativeError",
     "OptionError",
+    "OutOfRangeError",
     "PackedMatrix",
     "Plan",
     "PlanError",
@@ -99,6 +103,7 @@ __all__ = [
     "contiguous",
     "copy",
     "divide",
+    "dtype",
     "dtypes",
     "erf",
     "errors",
@@ -140,9 +145,9 @@ __all__ = [
 
 _HOMES = {
     "codegen.isa": "Isa isas use_isa",
-    "dtypes": "DType",
-    "errors": "ClosedError DTypeError DeviceError ExchangeError LayoutError ModelError NativeError OptionError"
-    " PlanError SamebitsError ShapeError UnsupportedModelError",
+    "dtypes": "DType dtype",
+    "errors": "ClosedError DTypeError DeviceError ExchangeError FrozenError LayoutError ModelError NativeError"
+    " OptionError OutOfRangeError PlanError SamebitsError ShapeError UnsupportedModelError",
     "exchange.outgoing": "Exported",
     "kernels.gemm.contraction": "Spec",
     "kernels.gemm.packed": "PackedMatrix",

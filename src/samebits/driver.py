@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from samebits.errors import DeviceError, OptionError, message
+from samebits.errors import DeviceError, OptionError, message, shown
 
 if TYPE_CHECKING:
     import subprocess
@@ -313,5 +313,5 @@ def stream_handle(call: str, stream: Any) -> int | None:
     given = stream.__cuda_stream__()[1] if hasattr(stream, "__cuda_stream__") else stream
     if isinstance(given, bool) or not isinstance(given, int) or given < 0:
         expected = "a stream's handle or an object with __cuda_stream__"
-        raise OptionError(call, "stream", "", repr(stream), expected, "pass stream.handle")
+        raise OptionError(call, "stream", "", shown(stream), expected, "pass stream.handle")
     return given

@@ -5,7 +5,8 @@ NumPy and ml_dtypes on every code of every format of 16 bits or fewer. Names are
 and float4 rows follow OCP OFP8 v1.0, OCP MX v1.0 and the fnuz formats of arXiv:2206.02915; the DLPack numbers are those
 of dlpack.h 1.3, the ONNX numbers those of TensorProto.DataType.
 
-A row is a singleton: compare with `is`, hash by identity, and a pickle comes back as the same object.
+A row is a singleton: compare with `is`, hash by identity, and a pickle comes back as the same object. `of`, which is
+`samebits.dtype`, turns whatever names a format into its row.
 """
 
 import math
@@ -18,11 +19,13 @@ import ml_dtypes
 import numpy as np
 
 from samebits.errors import DTypeError, shown
+from samebits.frozen import frozen
 
 ElementKind = Literal["float", "int", "uint", "bool"]
 NanRule = Literal["ieee", "all_ones", "negative_zero", "none"]
 
 
+@frozen
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DType:
     """value(code) = (-1)^sign * 2^(exponent - bias) * 1.mantissa, or two's complement: one element format.
@@ -66,6 +69,20 @@ class DType:
     def __repr__(self) -> str:
         return self.name
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both are one row. What is no row equals none; but of a name or another library's dtype, which would
+        be a wrong answer where it means this very format.
+
+        Raises:
+            DTypeError: `other` is such a name; `samebits.dtype(other)` is the row to compare with.
+        """
+        if not isinstance(other, DType) and _meant(other) is self:
+            expected, remedy = "a row of dtypes.ROWS", f"compare with samebits.dtype({shown(other)})"
+            raise DTypeError("DType ==", "other", "", shown(other), expected, remedy)
+        return NotImplemented
+
+    __hash__ = object.__hash__
+
     def __reduce__(self) -> "tuple[Callable[[str], DType], tuple[str]]":
         return of, (self.name,)
 
@@ -106,13 +123,13 @@ class DType:
         Returns:
             The value: a float for floats (every format fits binary64), an int otherwise.
         """
-        if not 0 <= code < 1 << self.width_bits:
+        if not isinstance(code, int | np.integer) or not 0 <= code < 1 << self.width_bits:
             raise DTypeError(
                 "DType.decode",
                 "code",
                 "",
-                code,
-                f"in [0, 2**{self.width_bits})",
+                shown(code),
+                f"an integer in [0, 2**{self.width_bits})",
                 f"mask it to the {self.width_bits} bits of {self.name}",
             )
         if self.kind != "float":
@@ -277,6 +294,32 @@ def of(x: object) -> DType:
     """
     if isinstance(x, DType):
         return x
+    found = _meant(x)
+    if found is None:
+        is_array = hasattr(x, "dtype") and not isinstance(x, type)
+        remedy = "pass its dtype" if is_array else "pass one of its names, such as 'float32'"
+        raise DTypeError("dtypes.of", "dtype", "", shown(x), "a row of dtypes.ROWS", remedy)
+    return found
+
+
+def dtype(x: object) -> DType:
+    """The row that x names: `samebits.dtype(tensor.dtype) is samebits.dtype("bfloat16")`, whatever made the tensor.
+
+    Args:
+        x: A `DType`, a name (`"bfloat16"`), a NumPy or ml_dtypes dtype or scalar type, a torch dtype, a JAX dtype.
+
+    Raises:
+        DTypeError: No row is meant; byte-swapped NumPy dtypes are none.
+    """
+    try:
+        return of(x)
+    except DTypeError as error:
+        raise error.renamed("dtype", "x") from None
+
+
+def _meant(x: object) -> DType | None:
+    """The row that a name, or another library's dtype, stands for."""
+    found: DType | None
     if isinstance(x, np.dtype):
         found = _BY_NUMPY.get(x)
     elif isinstance(x, str):
@@ -291,10 +334,6 @@ def of(x: object) -> DType:
             found = _BY_NUMPY.get(inner)
         else:
             found = _BY_NAME.get(spelled.removeprefix("torch.")) if spelled.startswith("torch.") else None
-    if found is None:
-        raise DTypeError(
-            "dtypes.of", "dtype", "", shown(x), "a row of dtypes.ROWS", "pass one of its names, such as 'float32'"
-        )
     return found
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from samebits import driver
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, LayoutError, OptionError
+from samebits.errors import DTypeError, LayoutError, OptionError, shown
 from samebits.layout import Layout
 
 __all__ = [
@@ -304,7 +304,7 @@ def code_of(value: object, dtype: DType, call: str) -> Array:
         DTypeError: The format does not have it, or nothing near it.
     """
     if not isinstance(value, bool | int | float | np.integer | np.floating | np.bool_):
-        raise OptionError(call, "value", "", repr(value), "a real number", "pass an int or a float")
+        raise OptionError(call, "value", "", shown(value), "a real number", "pass an int or a float")
     if dtype.is_float:
         return encode(np.asarray(_as_float(value)), dtype, call)
     is_whole = _is_whole(value) or (math.isfinite(value) and value == int(value))

@@ -3,12 +3,14 @@
 SamebitsError
 ├── DTypeError             (TypeError)     an element format that is unknown or not allowed here
 ├── LayoutError            (ValueError)    strides, offsets, axes: how elements lie in memory
+│   └── OutOfRangeError    (IndexError)    an index or an axis that is not there
 ├── ShapeError             (ValueError)    extents that do not fit each other
 ├── DeviceError            (ValueError)    memory that lives, or should live, elsewhere
 ├── ExchangeError          (BufferError)   DLPack and the array interfaces
 ├── ClosedError            (ValueError)    use of a buffer after close()
 ├── OptionError            (ValueError)    a keyword with a value that no call accepts
 ├── PlanError              (ValueError)    no kernel can do what the description asks
+├── FrozenError            (AttributeError)  an attribute of a value that never changes was set
 ├── NativeError            (RuntimeError)  compiling, loading or running machine code
 └── ModelError             (ValueError)    a model that is malformed
     └── UnsupportedModelError              a valid model that needs what is not there
@@ -21,10 +23,12 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "ExchangeError",
+    "FrozenError",
     "LayoutError",
     "ModelError",
     "NativeError",
     "OptionError",
+    "OutOfRangeError",
     "PlanError",
     "SamebitsError",
     "ShapeError",
@@ -66,6 +70,10 @@ class LayoutError(SamebitsError, ValueError):
     """A layout is malformed, or cannot be viewed the way that was asked."""
 
 
+class OutOfRangeError(LayoutError, IndexError):
+    """An index lies outside its axis, or an axis outside those that there are."""
+
+
 class ShapeError(SamebitsError, ValueError):
     """Extents do not fit each other or the operation."""
 
@@ -88,6 +96,10 @@ class OptionError(SamebitsError, ValueError):
 
 class PlanError(SamebitsError, ValueError):
     """No kernel can do what the description asks."""
+
+
+class FrozenError(SamebitsError, AttributeError):
+    """An attribute of a value that never changes was set or deleted."""
 
 
 class NativeError(SamebitsError, RuntimeError):
@@ -118,14 +130,19 @@ class UnsupportedModelError(ModelError):
 
 
 _ENDLESS = "a number of too many digits to show"
+_SHORT = 200
 
 
 def shown(value: object) -> str:
-    """repr(value), or where Python refuses to write so many digits (sys.get_int_max_str_digits), that."""
+    """repr(value) where that is a part of a sentence, else what value is: an array has lines of numbers, and Python
+    refuses to write a number of many digits (sys.get_int_max_str_digits)."""
     try:
-        return repr(value)
+        text = repr(value)
     except ValueError:
         return _ENDLESS
+    if len(text) <= _SHORT and "\n" not in text:
+        return text
+    return _ENDLESS if isinstance(value, int) else f"an object of type {type(value).__name__}"
 
 
 def message(call: str, operand: str, fact: str, actual: object, expected: object, remedy: str) -> str:
@@ -135,4 +152,6 @@ def message(call: str, operand: str, fact: str, actual: object, expected: object
         given = str(actual)
     except ValueError:
         given = _ENDLESS
+    if "\n" in given:
+        given = " ".join(given.split())
     return f"{call}: {subject} is {given}, must be {expected}; {remedy}"

@@ -10,17 +10,20 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import SupportsIndex, TypeGuard, cast
 
-from samebits.errors import LayoutError
+from samebits.errors import LayoutError, OptionError, OutOfRangeError, shown
 
 __all__ = [
     "INTEGERS",
     "LIMIT",
     "MAX_RANK",
+    "broadcast_extents",
     "check_axes",
     "check_extents",
+    "check_flag",
     "check_index",
     "check_integers",
     "check_permutation",
+    "check_type",
     "is_integer",
 ]
 
@@ -39,13 +42,13 @@ def check_integers(call: str, name: str, values: Iterable[SupportsIndex]) -> tup
     try:
         items = tuple(values)
     except TypeError:
-        raise LayoutError(call, name, "", repr(values), "a tuple of integers", "write it as a tuple") from None
+        raise LayoutError(call, name, "", shown(values), "a tuple of integers", "write it as a tuple") from None
     try:
         if bool not in map(type, items):
             return tuple(map(operator.index, items))
     except TypeError:
         pass
-    raise LayoutError(call, name, "", repr(items), "a tuple of integers", "convert it first")
+    raise LayoutError(call, name, "", shown(items), "a tuple of integers", "convert it first")
 
 
 def check_extents(call: str, name: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
@@ -66,6 +69,18 @@ def check_extents(call: str, name: str, values: Iterable[SupportsIndex]) -> tupl
     return shape
 
 
+def broadcast_extents(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape that all broadcast to, None where there is none; NumPy's own function ends at 32 axes."""
+    found = [1] * max(map(len, shapes), default=0)
+    for shape in shapes:
+        for axis, extent in enumerate(shape, len(found) - len(shape)):
+            if found[axis] == 1:
+                found[axis] = extent
+            elif extent not in (1, found[axis]):
+                return None
+    return tuple(found)
+
+
 def check_index(call: str, name: str, value: object, extent: int) -> int:
     """value as an index into extent places, negative ones counted from the end."""
     try:
@@ -73,10 +88,23 @@ def check_index(call: str, name: str, value: object, extent: int) -> int:
     except TypeError:
         index = None
     if index is None or isinstance(value, bool):
-        raise LayoutError(call, name, "", repr(value), "an integer", "convert it first")
+        raise LayoutError(call, name, "", shown(value), "an integer", "convert it first")
     if not -extent <= index < extent:
-        raise LayoutError(call, name, "", index, f"in [{-extent}, {extent})", "use an existing one")
+        raise OutOfRangeError(call, name, "", index, f"in [{-extent}, {extent})", "use an existing one")
     return index if index >= 0 else index + extent
+
+
+def check_flag(call: str, name: str, value: object) -> bool:
+    """value as a bool; numbers, text and arrays, whose truth Python would ask for, are refused."""
+    if isinstance(value, bool) or type(value).__name__ == "bool":  # NumPy's own is called so too, and is not imported
+        return bool(value)
+    raise OptionError(call, name, "", shown(value), "True or False", "pass one of the two")
+
+
+def check_type(call: str, name: str, value: object, due: type, remedy: str) -> None:
+    """Refuse what is of another class."""
+    if not isinstance(value, due):
+        raise OptionError(call, name, "type", type(value).__name__, due.__name__, remedy)
 
 
 def is_integer(value: object) -> TypeGuard[SupportsIndex]:

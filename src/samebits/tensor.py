@@ -7,26 +7,29 @@ every layout; `ops` has the fast ways.
 
 import hashlib
 import math
+import numbers
 import operator
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal, NoReturn, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from samebits import driver, dtypes, elements, hot
+from samebits import driver, dtypes, elements, hot, numpy_functions
 from samebits.dlpack import Producer, receive
 from samebits.dtypes import DType
-from samebits.errors import ExchangeError, LayoutError, OptionError, ShapeError
+from samebits.errors import ExchangeError, LayoutError, OptionError, ShapeError, message, shown
 from samebits.exchange import incoming
 from samebits.exchange.incoming import check_torch, facts_of, from_numpy
 from samebits.exchange.outgoing import Exported, to_dlpack, to_jax, to_numpy, to_torch
+from samebits.frozen import frozen
 from samebits.layout import Axes, Key, Layout, Shape, Storage
 from samebits.memory import Buffer, Device, allocate
-from samebits.shapes import check_extents
+from samebits.memory.device import check_device
+from samebits.shapes import check_extents, check_flag, check_type
 
 __all__ = ["Tensor"]
 
@@ -42,6 +45,7 @@ class _ExchangeApi:
         return found
 
 
+@frozen
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tensor:
     """element(i, j, ...) = dtype.decode(the width_bits bits of buffer at layout's place of (i, j, ...)).
@@ -61,6 +65,10 @@ class Tensor:
     __dlpack_c_exchange_api__ = _ExchangeApi()
 
     def __post_init__(self) -> None:
+        if type(self.buffer) is not Buffer or type(self.layout) is not Layout or type(self.dtype) is not DType:
+            parts = ("buffer", self.buffer, Buffer), ("layout", self.layout, Layout), ("dtype", self.dtype, DType)
+            for name, x, due in parts:
+                check_type("Tensor", name, x, due, "use Tensor.from_any or Tensor.from_buffer")
         if self.layout.width_bits != self.dtype.width_bits:
             actual, expected = f"{self.layout.width_bits} bits", f"{self.dtype.width_bits} bits as in {self.dtype}"
             raise LayoutError("Tensor", "layout", "width", actual, expected, "make the layout for this dtype")
@@ -92,8 +100,9 @@ class Tensor:
                 meaning, such as torch.int4.
             ExchangeError: Its memory cannot be shared, or is to be and is not.
         """
-        if copy:
-            return cls.from_any(x).copy()
+        if copy is not None and copy is not False:
+            check_flag("Tensor.from_any", "copy", copy)
+            return cls.from_any(x).copy() if copy else cls.from_any(x, copy=False)
         hot.count()
         if type(x) is np.ndarray:
             return _trusted(*from_numpy(x, "Tensor.from_any"))
@@ -183,9 +192,11 @@ class Tensor:
         """The tensor that `export` took apart, on the memory of its bytes, wherever they have been since.
 
         Raises:
+            OptionError: It is none of `export`.
             ExchangeError: The bytes are not those of a dense array.
             LayoutError: The layout does not fit them or their address.
         """
+        check_type("Tensor.from_exported", "exported", exported, Exported, "pass what Tensor.export gave")
         return cls(_memory_of(exported.bytes, "Tensor.from_exported"), exported.layout, exported.dtype)
 
     @classmethod
@@ -290,20 +301,24 @@ class Tensor:
         Raises:
             DeviceError: There is no such device here.
         """
+        _check_tensor("Tensor.empty_like", "x", x)
         row = x.dtype if dtype is None else dtypes.of(dtype)
-        return _allocated("empty_like", x.shape, row, x.layout.storage, device or x.device)
+        return _allocated("empty_like", x.shape, row, x.layout.storage, x.device if device is None else device)
 
     @classmethod
     def zeros_like(cls, x: "Tensor", *, dtype: object = None, device: Device | None = None) -> "Tensor":
         """As `empty_like`, of code points 0."""
+        _check_tensor("Tensor.zeros_like", "x", x)
         row = x.dtype if dtype is None else dtypes.of(dtype)
-        return _allocated("zeros_like", x.shape, row, x.layout.storage, device or x.device, zero=True)
+        where = x.device if device is None else device
+        return _allocated("zeros_like", x.shape, row, x.layout.storage, where, zero=True)
 
     @classmethod
     def full_like(cls, x: "Tensor", value: float, *, dtype: object = None, device: Device | None = None) -> "Tensor":
         """As `empty_like`, every element the value, as in `full`."""
-        row = x.dtype if dtype is None else dtype
-        return cls.full(x.shape, value, row, storage=x.layout.storage, device=device or x.device)
+        _check_tensor("Tensor.full_like", "x", x)
+        row, where = x.dtype if dtype is None else dtype, x.device if device is None else device
+        return cls.full(x.shape, value, row, storage=x.layout.storage, device=where)
 
     @property
     def shape(self) -> Shape:
@@ -462,7 +477,7 @@ class Tensor:
         Raises:
             DeviceError: There is no such device here, or no copy to it or from where the tensor is.
         """
-        if device == self.device:
+        if check_device("Tensor.to", device) == self.device:
             return self
         layout, start, size_bytes = self.layout.rebased()
         buffer = allocate(size_bytes, device=device)
@@ -500,7 +515,7 @@ class Tensor:
         Raises:
             OptionError: other is no Tensor.
         """
-        _check_tensor("Tensor.equal_bits", other)
+        _check_tensor("Tensor.equal_bits", "other", other)
         same = self.dtype is other.dtype and self.shape == other.shape
         return same and np.array_equal(self._seen(), other._seen())
 
@@ -512,7 +527,8 @@ class Tensor:
         Raises:
             OptionError: other is no Tensor.
         """
-        _check_tensor("Tensor.equal_values", other)
+        _check_tensor("Tensor.equal_values", "other", other)
+        check_flag("Tensor.equal_values", "equal_nan", equal_nan)
         if self.shape != other.shape:
             return False
         x, y = self.values(), other.values()
@@ -532,6 +548,7 @@ class Tensor:
             LayoutError: Elements are packed within bytes, and there is to be no copy.
             DeviceError: The host cannot read the memory.
         """
+        copy = copy is not False and check_flag("Tensor.numpy", "copy", copy)
         if copy and self.layout.pitch_bits % 8 and self.dtype.numpy is not None:
             return elements.read(self.buffer.array(), self.layout).view(self.dtype.numpy)
         array = to_numpy(self.buffer, self.layout, self.dtype, "Tensor.numpy")
@@ -548,7 +565,7 @@ class Tensor:
             DTypeError: torch has no such dtype, or one that only names a width; `export` takes its bytes across.
         """
         source = self
-        if copy:
+        if copy is not False and check_flag("Tensor.torch", "copy", copy):
             is_padded = self.layout.storage == "padded"
             source = _written(self._codes(), self.dtype, "packed", None) if is_padded else self.copy()
         return to_torch(source.buffer, source.layout, source.dtype, "Tensor.torch")
@@ -567,7 +584,7 @@ class Tensor:
                 JAX needs a copy, and copy is False.
             DTypeError: JAX has 64-bit types switched off, or no such dtype.
         """
-        source = self.copy() if copy else self
+        source = self.copy() if copy is not None and check_flag("Tensor.jax", "copy", copy) else self
         return to_jax(source.buffer, source.layout, source.dtype, "Tensor.jax", may_copy=copy is not False)
 
     def export(self, to: Literal["tensor", "numpy", "torch", "jax"], *, copy: bool = False) -> Exported:
@@ -584,12 +601,12 @@ class Tensor:
             ExchangeError: The library cannot share the memory: torch nothing read-only, JAX nothing that is not
                 aligned to 64 bytes.
         """
-        source = self.copy() if copy else self
+        source = self.copy() if check_flag("Tensor.export", "copy", copy) else self
         layout, start, size_bytes = source.layout.rebased()
         raw = _trusted(source.buffer, Layout((size_bytes,), (8,), start * 8, 8), dtypes.uint8)
-        if to not in ("tensor", "numpy", "torch", "jax"):
+        if not isinstance(to, str) or to not in ("tensor", "numpy", "torch", "jax"):
             expected = "'tensor', 'numpy', 'torch' or 'jax'"
-            raise OptionError("Tensor.export", "to", "", repr(to), expected, "name one of these")
+            raise OptionError("Tensor.export", "to", "", shown(to), expected, "name one of these")
         array = raw if to == "tensor" else raw.numpy() if to == "numpy" else raw.torch() if to == "torch" else raw.jax()
         return Exported(array, source.dtype, layout)
 
@@ -618,7 +635,7 @@ class Tensor:
             OptionError: max_version or dl_device is no pair of integers.
         """
         hot.count()
-        source = self.copy() if copy else self
+        source = self.copy() if copy is not None and check_flag("Tensor.__dlpack__", "copy", copy) else self
         return to_dlpack(source.buffer, source.layout, source.dtype, stream, max_version, dl_device, copied=bool(copy))
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -633,6 +650,25 @@ class Tensor:
         with driver.default_float_environment():
             return np.array(array, dtype=dtype, copy=None if copy else copy)
 
+    def __array_function__(
+        self, func: Callable[..., Any], types: object, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """NumPy's protocol for its functions: those that move, compare or store take `numpy()` and give arrays.
+
+        Raises:
+            TypeError: The function computes, and its bits would not be those of numerics.md.
+        """
+        return numpy_functions.called(Tensor, func, args, kwargs)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> NoReturn:
+        """NumPy's protocol for `numpy.add` and its like, and for operators with an array on one side: refused.
+
+        Raises:
+            TypeError: Always.
+        """
+        name = f"numpy.{ufunc.__name__}"
+        raise numpy_functions.refused(Tensor, name if method == "__call__" else f"{name}.{method}")
+
     def tobytes(self) -> bytes:
         """The elements in row-major order, each in as few whole bytes as hold it, unused high bits 0."""
         return self._seen().tobytes()
@@ -645,6 +681,22 @@ class Tensor:
         digest = hashlib.sha256(f"{self.dtype.name} {self.shape}\n".encode())
         digest.update(np.ascontiguousarray(self._seen()).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        """Refused for tensors, arrays and numbers: neither whether two are one object, nor whether bits or values are
+        the same, nor an answer for each element would be clear. Nothing else equals a tensor.
+
+        Raises:
+            TypeError: `other` could be meant by its values.
+        """
+        if isinstance(other, numbers.Number | list | tuple) or hasattr(type(other), "__dlpack__"):
+            remedy = "ask what you mean: x is y, x.equal_bits(y) or x.equal_values(y)"
+            expected = "an object that is no array"
+            raise TypeError(message("Tensor ==", "other", "", f"of type {type(other).__name__}", expected, remedy))
+        return NotImplemented
+
+    # A tensor is a view, told from others by identity: in a set or as a key each is one of its own.
+    __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
         """Refused: not whether there is a tensor, nor whether its elements are nonzero, would be clear.
@@ -700,11 +752,9 @@ class Tensor:
 _set_buffer, _set_layout, _set_dtype = (Tensor.__dict__[name].__set__ for name in ("buffer", "layout", "dtype"))
 
 
-def _check_tensor(call: str, other: object) -> None:
-    """Refuse to compare with what is no tensor, which would never be equal."""
-    if not isinstance(other, Tensor):
-        remedy = "pass Tensor.from_any(other)"
-        raise OptionError(call, "other", "type", type(other).__name__, "Tensor", remedy)
+def _check_tensor(call: str, name: str, x: object) -> None:
+    """Refuse what is no tensor."""
+    check_type(call, name, x, Tensor, f"pass Tensor.from_any({name})")
 
 
 def _trusted(buffer: Buffer, layout: Layout, dtype: DType) -> Tensor:

@@ -4,6 +4,7 @@ import array
 import mmap
 from typing import Any
 
+import jax
 import ml_dtypes
 import numpy as np
 import pytest
@@ -296,3 +297,45 @@ def test_numpy_exchanges_ml_dtypes_by_itself() -> None:
     narrow = np.zeros(3, ml_dtypes.float4_e2m1fn)
     t = Tensor.from_dlpack(narrow)
     assert (t.dtype, t.layout.storage, t.address) == (dtypes.float4_e2m1fn, "padded", address_of(narrow))
+
+
+class ArrowTypeError(TypeError):
+    """As pyarrow's, which is no part of this machine."""
+
+
+def test_a_librarys_refusal_is_ours_with_its_words_and_its_error() -> None:
+    def refusing(*_: Any, **__: Any) -> Any:
+        raise ArrowTypeError("Can only use DLPack on arrays with no nulls.\nMore of it.")
+
+    nulls = Offers(__dlpack__=refusing, __dlpack_device__=lambda _: (1, 0))
+    for get, call in ((Tensor.from_any, "Tensor.from_any"), (Tensor.from_dlpack, "Tensor.from_dlpack")):
+        with pytest.raises(ExchangeError) as error:
+            get(nulls)
+        assert str(error.value) == (
+            f"{call}: x is not shared by its library (Can only use DLPack on arrays with no nulls.), "
+            "must be memory that can be shared; do what it says"
+        )
+        assert isinstance(error.value.__cause__, ArrowTypeError)
+
+
+def test_a_key_of_jax_is_refused_with_its_words() -> None:
+    with pytest.raises(ExchangeError, match=r"jax\.random\.key_data\(arr\)"):
+        Tensor.from_any(jax.random.key(0))
+    assert Tensor.from_any(jax.random.key_data(jax.random.key(0))).dtype is dtypes.uint32
+
+
+def test_an_element_of_a_list_that_makes_no_array_is_refused_in_words_of_ours() -> None:
+    with pytest.raises(ExchangeError, match=r"x is not shared by its library .* must be memory that can be shared"):
+        Tensor.from_any([torch.ones(2, requires_grad=True)])
+
+
+def test_what_is_no_refusal_of_a_library_stays_what_it_is() -> None:
+    for kind in (KeyError, AttributeError, ZeroDivisionError, MemoryError):
+
+        def broken(*_: Any, kind: type[Exception] = kind, **__: Any) -> Any:
+            raise kind("a defect")
+
+        with pytest.raises(kind, match="a defect"):
+            Tensor.from_any(Offers(__dlpack__=broken, __dlpack_device__=lambda _: (1, 0)))
+        with pytest.raises(kind, match="a defect"):
+            Tensor.from_any(Offers(__array__=broken))

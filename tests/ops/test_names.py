@@ -52,7 +52,7 @@ LINEAR: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (
         lambda: sb.linear(X.astype(np.int8), W), sb.DTypeError,
-        "linear: weight dtype is float32, must be one that multiplies with int8; convert one to the kind of the other",
+        "linear: weight dtype is float32, must be one that multiplies with int8; convert x to float32",
     ),
     (
         lambda: sb.linear(on_device(3, 4), W), sb.DeviceError,
@@ -88,26 +88,38 @@ LINEAR: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (
         lambda: sb.linear(X, W, weight_scale=X[0]), sb.ShapeError,
-        "linear: weight_scale shape is (4,), must be one that broadcasts to (5,); reshape it",
+        (
+            "linear: weight_scale shape is (4,), must be [], [5] or [5, 1], or [5, blocks] with group=; pass one for "
+            "all, or one for each row of weight"
+        ),
     ),
     (
         lambda: sb.linear(X, W, weight_scale=X[:, :2]), sb.ShapeError,
-        "linear: weight_scale shape is (3, 2), must be one that broadcasts to (5, 2); reshape it",
+        (
+            "linear: weight_scale shape is (3, 2), must be [], [5] or [5, 1], or [5, blocks] with group=; pass one for "
+            "all, or one for each row of weight"
+        ),
     ),
     (
         lambda: sb.linear(X, W, weight_scale=DY.T), sb.ShapeError,
         (
-            "linear: weight_scale column count is 3 for K = 4, must be as many as blocks of a power of two that "
-            "divides K; pass group="
+            "linear: weight_scale shape is (5, 3), must be [], [5] or [5, 1], or [5, blocks] with group=; pass one for "
+            "all, or one for each row of weight"
         ),
     ),
     (
         lambda: sb.linear(X, W, weight_scale=DY.T, group=2), sb.ShapeError,
-        "linear: weight_scale column count is 3, must be 2, as K = 4 has blocks of 2; pass one column for each block",
+        (
+            "linear: weight_scale shape is (5, 3), must be [5, 2], as K = 4 has blocks of 2; pass one for each row of "
+            "weight and each block"
+        ),
     ),
     (
         lambda: sb.linear(X, W, weight_scale=np.ones((1, 5, 2), F32)), sb.ShapeError,
-        "linear: weight_scale rank is 3, must be at most 1; pass one scale for each row of weight",
+        (
+            "linear: weight_scale shape is (1, 5, 2), must be [], [5] or [5, 1], or [5, blocks] with group=; pass one "
+            "for all, or one for each row of weight"
+        ),
     ),
     (
         lambda: sb.linear(X, W, group=2), sb.OptionError,
@@ -119,11 +131,17 @@ LINEAR: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (
         lambda: sb.linear(X, INTEGERS, weight_zero_point=INTEGERS[:3]), sb.ShapeError,
-        "linear: weight_zero_point shape is (3, 4), must be one that broadcasts to (5, 4); reshape it",
+        (
+            "linear: weight_zero_point shape is (3, 4), must be [], [5] or [5, 1], or [5, blocks] with group=; pass "
+            "one for all, or one for each row of weight"
+        ),
     ),
     (
         lambda: sb.linear(X, INTEGERS, weight_zero_point=INTEGERS[0]), sb.ShapeError,
-        "linear: weight_zero_point shape is (4,), must be one that broadcasts to (5,); reshape it",
+        (
+            "linear: weight_zero_point shape is (4,), must be [], [5] or [5, 1], or [5, blocks] with group=; pass one "
+            "for all, or one for each row of weight"
+        ),
     ),
     (
         lambda: sb.linear(X, INTEGERS, weight_zero_point=W[:, 0]), sb.DTypeError,
@@ -142,7 +160,7 @@ LINEAR: list[tuple[Callable[[], Any], type[Exception], str]] = [
         "linear: weight_zero_point is given beside packed weights, must be left out; give it to pack, with left=",
     ),
     (
-        lambda: sb.linear(X.astype(np.float64), INTEGERS, weight_scale=W[:, :2]), sb.PlanError,
+        lambda: sb.linear(X.astype(np.float64), INTEGERS, weight_scale=W[:, :2], group=2), sb.PlanError,
         "linear: weight_scale per block is beside float64, must be beside float32; convert x",
     ),
     (
@@ -178,10 +196,7 @@ OTHERS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (
         lambda: sb.grad_input(DY.astype(np.int8), W), sb.DTypeError,
-        (
-            "grad_input: weight dtype is float32, must be one that multiplies with int8; convert one to the kind of "
-            "the other"
-        ),
+        "grad_input: weight dtype is float32, must be one that multiplies with int8; convert dy to float32",
     ),
     (
         lambda: sb.grad_input(DY, on_device(5, 4)), sb.DeviceError,
@@ -295,15 +310,24 @@ OTHERS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (
         lambda: sb.pack(INTEGERS, left="float32", zero_point=INTEGERS[0, :3]), sb.ShapeError,
-        "pack: zero_point shape is (3,), must be one that broadcasts to (4,); reshape it",
+        (
+            "pack: zero_point shape is (3,), must be [], [4] or [1, 4], or [blocks, 4] with group=; pass one for all, "
+            "or one for each column of b"
+        ),
     ),
     (
         lambda: sb.pack(INTEGERS, left="float32", zero_point=INTEGERS[:2], group=2), sb.ShapeError,
-        "pack: zero_point row count is 2, must be 3, as K = 5 has blocks of 2; pass one row for each block",
+        (
+            "pack: zero_point shape is (2, 4), must be [3, 4], as K = 5 has blocks of 2; pass one for each column of b "
+            "and each block"
+        ),
     ),
     (
         lambda: sb.pack(INTEGERS, left="float32", zero_point=INTEGERS[:2, 1:], group=4), sb.ShapeError,
-        "pack: zero_point shape is (2, 3), must be one that broadcasts to (2, 4); reshape it",
+        (
+            "pack: zero_point shape is (2, 3), must be [2, 4], as K = 5 has blocks of 4; pass one for each column of b "
+            "and each block"
+        ),
     ),
 ]  # fmt: skip
 
@@ -328,7 +352,7 @@ NO_ARRAYS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: torch.ones(3, 4, requires_grad=True), sb.ExchangeError,
         (
             "is not shared by its library (Can't export tensors that require gradient, use tensor.detach()), must be "
-            "memory that can be shared; do what it says, or pass a copy"
+            "memory that can be shared; call its detach() first"
         ),
     ),
 }  # fmt: skip

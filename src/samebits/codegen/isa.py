@@ -14,6 +14,7 @@ import platform
 from dataclasses import dataclass
 
 from samebits import errors
+from samebits.frozen import frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Target:
     needs: tuple[str, ...] = ()
 
 
+@frozen
 @dataclass(frozen=True, slots=True)
 class Isa:
     """One instruction set: `lanes` float32 in a vector register, `registers` of them.

@@ -7,6 +7,7 @@ an `id<MTLBuffer>`, and no address (dlpack.h, DLTensor.data).
 
 import ctypes
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -25,12 +26,12 @@ from samebits.dlpack.abi import (
 )
 from samebits.dlpack.encoding import COPIED, PADDED, READ_ONLY, Encoding, decode, row_major
 from samebits.dtypes import DType
-from samebits.errors import ExchangeError
+from samebits.errors import ExchangeError, SamebitsError
 from samebits.layout import Layout, Shape
 from samebits.memory import Buffer, Device
 from samebits.shapes import MAX_RANK
 
-__all__ = ["Producer", "receive"]
+__all__ = ["REFUSALS", "Producer", "receive", "refused"]
 
 # DLDeviceType of dlpack.h 1.3: those that have no address the host or a CUDA or ROCm kernel could use, or none known.
 _REFUSED = {
@@ -111,14 +112,71 @@ def receive(producer: Producer, call: str = "from_dlpack") -> tuple[Buffer, Layo
 
 
 def _requested(producer: Producer, call: str) -> object:
-    """The capsule of a producer, which may be too old to know any keyword."""
+    """The capsule of a producer, which may be too old to know any keyword.
+
+    Raises:
+        ExchangeError: There is no way to ask for one, or the producer refuses.
+    """
     export = getattr(producer, "__dlpack__", None)
     if export is None:
         raise ExchangeError(call, "x", "type", type(producer).__name__, "one with __dlpack__", "use Tensor.from_any")
     try:
-        return export(max_version=VERSION)
-    except TypeError:
-        return export()
+        try:
+            return export(max_version=VERSION)
+        except TypeError:
+            return export()
+    except SamebitsError:
+        raise
+    except REFUSALS as error:
+        raise refused(producer, call, error) from error
+
+
+# What libraries raise where they do not hand memory over: the standard's BufferError, torch's RuntimeError for what has
+# no storage and NotImplementedError, JAX's TypeError for keys and tracers, Arrow's for nulls.
+REFUSALS = (BufferError, RuntimeError, TypeError, ValueError)
+
+
+def refused(x: object, call: str, error: Exception) -> ExchangeError:
+    """A library's refusal to share x in our words, with what helps where that is known."""
+    said = str(error).partition("\n")[0]
+    remedy = "do what it says"
+    for has, helps in _HELPS:
+        if has(x):
+            remedy = helps
+            break
+    actual = f"not shared by its library ({said})"
+    return ExchangeError(call, "x", "", actual, "memory that can be shared", remedy)
+
+
+def _is(name: str) -> Callable[[object], bool]:
+    """Whether x has that attribute, and it is True or returns it."""
+
+    def has(x: object) -> bool:
+        found = getattr(x, name, None)
+        return found is True or (callable(found) and found() is True)
+
+    return has
+
+
+def _is_sparse(x: object) -> bool:
+    """Whether x is a torch tensor of another layout than strides."""
+    return hasattr(x, "to_dense") and str(getattr(x, "layout", "torch.strided")) != "torch.strided"
+
+
+def _is_traced(x: object) -> bool:
+    """Whether x stands for an array while JAX traces a function."""
+    return any(base.__name__ == "Tracer" for base in type(x).__mro__)
+
+
+# The first that is so. What computes with gradients goes before the rest: whatever else is wrong is said after it.
+_HELPS: tuple[tuple[Callable[[object], bool], str], ...] = (
+    (_is("is_meta"), "make it on a device: it has a shape, and no elements"),
+    (_is("requires_grad"), "call its detach() first"),
+    (_is_traced, "call it outside of what JAX traces, such as jit and grad"),
+    (_is_sparse, "call its to_dense() first"),
+    (_is("is_nested"), "pass the tensors of its unbind() apart"),
+    (_is("is_conj"), "pass torch.view_as_real of its resolve_conj()"),
+)
 
 
 def _checked(call: str, tensor: list[int], flags: int, owner: _Managed) -> tuple[Buffer, Layout, DType]:

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits import driver, dtypes
-from samebits.dlpack.consume import Producer, receive
+from samebits.dlpack.consume import REFUSALS, Producer, receive, refused
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, ExchangeError, ShapeError
+from samebits.errors import DTypeError, ExchangeError, SamebitsError, ShapeError
 from samebits.layout import Layout, Shape
 from samebits.memory import CPU, Buffer, Device, address_of
 
@@ -50,12 +50,15 @@ def _made(x: object, call: str) -> npt.NDArray[Any]:
     Raises:
         ShapeError: x is nested lists of unlike lengths.
         DTypeError: x holds what is no number.
+        ExchangeError: x, or an element of it, makes no array of itself.
     """
     try:
         array = np.asarray(memoryview(x) if isinstance(x, bytes) else x)
-    except ValueError:
-        if not isinstance(x, list | tuple):
+    except REFUSALS as error:
+        if isinstance(error, SamebitsError):
             raise
+        if not isinstance(x, list | tuple) or not isinstance(error, ValueError):
+            raise refused(x, call, error) from error
         expected, remedy = "as many elements in each", "pad them"
         raise ShapeError(call, "x", "shape", "lists of unlike lengths", expected, remedy) from None
     if array.dtype.kind in "OUS":

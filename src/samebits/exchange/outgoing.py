@@ -15,7 +15,8 @@ from samebits import dtypes, elements
 from samebits.dlpack.encoding import Encoding, encode
 from samebits.dlpack.produce import capsule_of
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, ExchangeError, LayoutError, OptionError
+from samebits.errors import DTypeError, ExchangeError, LayoutError, OptionError, shown
+from samebits.frozen import frozen
 from samebits.layout import Layout
 from samebits.memory import ALIGNMENT, CPU, Buffer
 
@@ -25,6 +26,7 @@ __all__ = ["Exported", "to_dlpack", "to_jax", "to_numpy", "to_torch"]
 _NARROW_IN_JAX = frozenset({"float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn", "int4", "uint4", "int2", "uint2"})
 
 
+@frozen
 @dataclass(frozen=True, slots=True, eq=False)
 class Exported:
     """A tensor for a library that has no name for its dtype: its bytes as that library's array, and what they mean.
@@ -75,9 +77,9 @@ def to_dlpack(
     """
     call = "Tensor.__dlpack__"
     is_host, device = buffer.device.is_host, buffer.device.dlpack
-    if stream not in ((None, -1) if is_host else (None, -1, 1)):
+    if stream is not None and (not isinstance(stream, int) or stream not in ((-1,) if is_host else (-1, 1))):
         expected = "None or -1 for host memory" if is_host else "None, -1 or 1"
-        raise ExchangeError(call, "stream", "", stream, expected, "leave it out")
+        raise ExchangeError(call, "stream", "", shown(stream), expected, "leave it out")
     if dl_device is not None and (wanted := _pair(call, "dl_device", dl_device)) != device:
         if not is_host or wanted != CPU.dlpack:
             expected = f"{device}, where the tensor is"
@@ -102,7 +104,7 @@ def _pair(call: str, name: str, value: Any) -> tuple[int, int]:
         return operator.index(first), operator.index(second)
     except (TypeError, ValueError):
         remedy = "leave it out"
-        raise OptionError(call, name, "", repr(value), "a pair of integers", remedy) from None
+        raise OptionError(call, name, "", shown(value), "a pair of integers", remedy) from None
 
 
 def to_torch(buffer: Buffer, layout: Layout, dtype: DType, call: str) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
+from samebits.frozen import frozen
 
 LINE_BYTES = 64
 # Work below which a second thread costs more than it gives (about 20 us of one core): elements, or what `work` of a
@@ -49,6 +50,7 @@ class Step:
         return replace(self, arguments=tuple(map(moved, self.arguments)))
 
 
+@frozen
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How something is computed: steps run in order with a barrier between. Prints itself, with what was rejected.

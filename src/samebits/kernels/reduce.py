@@ -34,6 +34,7 @@ from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.kernels.reduce_text import ReduceText, text
 from samebits.kernels.walk import Axis, AxisSteps, Walk, broadcast, walk
+from samebits.shapes import broadcast_extents
 
 Array = values.Array
 
@@ -376,13 +377,11 @@ def _levels(n: int) -> int:
 
 
 def _shape(inputs: tuple[AxisSteps, ...], outputs: tuple[AxisSteps, ...]) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(*[shape for shape, _ in inputs])
-    except ValueError:
+    found = broadcast_extents(*[shape for shape, _ in inputs])
+    if found is None:
         shapes = [shape for shape, _ in (*inputs, *outputs)]
-        raise ShapeError(
-            "reduce.plan", "inputs", "shapes", shapes, "shapes that broadcast together", "reshape them"
-        ) from None
+        raise ShapeError("reduce.plan", "inputs", "shapes", shapes, "shapes that broadcast together", "reshape them")
+    return found
 
 
 def _copy(

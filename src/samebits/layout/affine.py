@@ -15,14 +15,24 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, SupportsIndex, cast
 
-from samebits.errors import LayoutError
+from samebits.errors import LayoutError, shown
+from samebits.frozen import frozen
 from samebits.layout import strides as arithmetic
 from samebits.layout import views
 from samebits.layout.aliasing import WORK, intersects, is_injective
 from samebits.layout.keys import Key, selected
 from samebits.layout.strides import Shape
 from samebits.layout.views import Axes
-from samebits.shapes import INTEGERS, LIMIT, check_axes, check_extents, check_index, check_integers, check_permutation
+from samebits.shapes import (
+    INTEGERS,
+    LIMIT,
+    check_axes,
+    check_extents,
+    check_index,
+    check_integers,
+    check_permutation,
+    check_type,
+)
 
 __all__ = ["Axes", "Key", "Layout", "Shape", "Storage"]
 
@@ -32,6 +42,7 @@ _PLAIN = (tuple, tuple, str)
 Order = Literal["C", "F", "K"] | Sequence[SupportsIndex]
 
 
+@frozen
 @dataclass(frozen=True, slots=True, init=False)
 class Layout:
     """bit(i, j, ...) = offset_bits + i * strides_bits[0] + j * strides_bits[1] + ...
@@ -110,6 +121,7 @@ class Layout:
     @classmethod
     def dense_like(cls, other: "Layout", order: Order = "K") -> "Layout":
         """Elements side by side, of other's shape, width and storage; `K` keeps the order of other's strides."""
+        check_type("Layout.dense_like", "other", other, Layout, "pass the layout of a tensor")
         axes = _ordered("Layout.dense_like", order, len(other.shape), other.strides_bits)
         new = _dense(other.shape, axes, other.width_bits, other.storage)
         return other if new == other else new
@@ -237,7 +249,7 @@ class Layout:
         """Whether elements lie side by side in that order (`any`: in some order of the axes)."""
         if not _is_named(order, ("C", "F", "any")):
             remedy = "give one of these"
-            raise LayoutError("Layout.is_contiguous", "order", "", repr(order), "'C', 'F' or 'any'", remedy)
+            raise LayoutError("Layout.is_contiguous", "order", "", shown(order), "'C', 'F' or 'any'", remedy)
         if order == "C":
             return self.strides_bits == arithmetic.dense_strides(self.shape, self.pitch_bits)
         return arithmetic.is_contiguous(self.shape, self.strides_bits, self.pitch_bits, order)
@@ -516,7 +528,7 @@ def _ordered(call: str, order: object, ndim: int, strides: Shape | None) -> Shap
         return tuple(range(ndim))[::-1]
     if order != "K" or strides is None:
         expected = "'C', 'F' or axes" if strides is None else "'C', 'F', 'K' or axes"
-        raise LayoutError(call, "order", "", repr(order), expected, "give one of these")
+        raise LayoutError(call, "order", "", shown(order), expected, "give one of these")
     return arithmetic.stride_order(strides)
 
 
@@ -525,7 +537,7 @@ def _check_pitch(call: str, width_bits: int, storage: object) -> int:
     if width_bits < 1:
         raise LayoutError(call, "width_bits", "", width_bits, "at least 1", "use DType.width_bits")
     if not _is_named(storage, ("packed", "padded")):
-        raise LayoutError(call, "storage", "", repr(storage), "'packed' or 'padded'", "name one of the two")
+        raise LayoutError(call, "storage", "", shown(storage), "'packed' or 'padded'", "name one of the two")
     return width_bits if storage == "packed" else -(-width_bits // 8) * 8
 
 

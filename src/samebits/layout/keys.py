@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import EllipsisType
 from typing import SupportsIndex
 
-from samebits.errors import LayoutError
+from samebits.errors import LayoutError, OutOfRangeError
 from samebits.shapes import MAX_RANK, check_index
 
 __all__ = ["Key", "Place", "selected"]
@@ -78,7 +78,8 @@ def _check_count(keys: tuple[Place, ...], ndim: int) -> None:
     """There are no more indices than axes, and at most one Ellipsis."""
     used = sum(1 for item in keys if item is not None and item is not Ellipsis)
     if used > ndim:
-        raise LayoutError("Layout[...]", "key", "", f"{used} indices", f"at most {ndim}", "index existing axes only")
+        remedy = "index existing axes only"
+        raise OutOfRangeError("Layout[...]", "key", "", f"{used} indices", f"at most {ndim}", remedy)
     ellipses = sum(1 for item in keys if item is Ellipsis)
     if ellipses > 1:
         raise LayoutError("Layout[...]", "key", "", f"{ellipses} ellipses", "at most one", "leave one of them")

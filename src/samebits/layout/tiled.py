@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import SupportsIndex
 
-from samebits.errors import LayoutError, ShapeError
+from samebits.errors import LayoutError, ShapeError, shown
+from samebits.frozen import frozen
 from samebits.layout.affine import Layout
 from samebits.layout.strides import Shape
 from samebits.shapes import LIMIT, check_extents, check_index, check_integers
@@ -22,6 +23,7 @@ __all__ = ["Swizzle", "TiledLayout"]
 _TILE_ROWS, _TILE_SCALES = 128, 4
 
 
+@frozen
 @dataclass(frozen=True, slots=True)
 class TiledLayout:
     """bit(i, j, ...) = offset_bits + sum over the axes of sum(digit * stride), the digits of i over its axis' pieces.
@@ -251,6 +253,7 @@ class TiledLayout:
         )
 
 
+@frozen
 @dataclass(frozen=True, slots=True)
 class Swizzle:
     """place ^ ((place >> shift) & mask), the mask `bits` ones from bit `base` on: what spreads rows over memory banks.
@@ -291,7 +294,7 @@ def _rows(name: str, values: Sequence[Shape]) -> tuple[Shape, ...]:
         return tuple(values)
     except TypeError:
         expected = "a tuple of tuples of integers"
-        raise LayoutError("TiledLayout", name, "", repr(values), expected, "give one for each axis") from None
+        raise LayoutError("TiledLayout", name, "", shown(values), expected, "give one for each axis") from None
 
 
 def _cut(extent: int, pieces: Shape) -> Shape | None:

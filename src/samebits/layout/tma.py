@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, SupportsIndex
 
-from samebits.errors import LayoutError, OptionError, message
+from samebits.errors import LayoutError, OptionError, message, shown
+from samebits.frozen import frozen
 from samebits.layout.affine import Layout
-from samebits.shapes import check_integers
+from samebits.shapes import check_integers, check_type
 
 __all__ = ["TmaViolation", "tma_violations"]
 
@@ -54,6 +55,7 @@ _SWIZZLE_BYTES = {
 _INTERLEAVES = ("none", "16B", "32B")
 
 
+@frozen
 @dataclass(frozen=True, slots=True)
 class TmaViolation:
     """One rule that is broken: `<rule>: <operand> is <actual>, must be <expected>; <remedy>`.
@@ -103,6 +105,7 @@ def tma_violations(
         LayoutError: box or steps are not one integer for each axis.
         OptionError: A mode or type is unknown.
     """
+    check_type("tma_violations", "layout", layout, Layout, "pass the layout of a tensor")
     extents = _one_each("box", box, layout.ndim)
     moves = (1,) * layout.ndim if steps is None else _one_each("steps", steps, layout.ndim)
     (start,) = check_integers("tma_violations", "address", (address,))
@@ -210,7 +213,7 @@ def _one_each(name: str, values: Sequence[SupportsIndex], ndim: int) -> tuple[in
     return found
 
 
-def _check_option(name: str, value: str, known: tuple[str, ...]) -> None:
+def _check_option(name: str, value: object, known: tuple[str, ...]) -> None:
     """The value is one of those known."""
-    if value not in known:
-        raise OptionError("tma_violations", name, "", repr(value), f"one of {', '.join(known)}", "name one")
+    if not isinstance(value, str) or value not in known:
+        raise OptionError("tma_violations", name, "", shown(value), f"one of {', '.join(known)}", "name one")

@@ -9,14 +9,15 @@ from typing import Final
 import numpy as np
 
 from samebits import driver
-from samebits.errors import DeviceError, OptionError, message
+from samebits.errors import DeviceError, OptionError, message, shown
 from samebits.memory.address import ALIGNMENT, address_of
 from samebits.memory.buffer import SPACE, Buffer, leased, pooled
 from samebits.memory.cuda import CudaResource
-from samebits.memory.device import CPU, Device
+from samebits.memory.device import CPU, Device, check_device
 from samebits.memory.host import HostResource, check_count, check_no_stream
 from samebits.memory.pages import MAPPED
 from samebits.memory.resource import MemoryResource
+from samebits.shapes import check_flag
 
 __all__ = ["HOST", "allocate", "resource_of", "use_resource"]
 
@@ -56,6 +57,9 @@ def allocate(
         MemoryError: There is not that much.
     """
     chosen = _get_current() if resource is None and device is None else _chosen(resource, device)
+    flag: object = zero
+    if type(flag) is not bool:
+        zero = check_flag("allocate", "zero", flag)
     if type(size_bytes) is not int or size_bytes < 0:
         size_bytes = check_count("allocate", "size_bytes", size_bytes)
     if chosen is not HOST or size_bytes >= MAPPED or stream is not None:
@@ -91,7 +95,7 @@ def _from_resource(resource: MemoryResource, size_bytes: int, zero: bool, stream
         if hasattr(address, "__index__") and not isinstance(address, bool) and address > 0:
             resource.deallocate(address, size_bytes, stream=stream)
         expected = f"an int, a multiple of {ALIGNMENT} within the address space"
-        raise OptionError("allocate", "resource", "address", repr(address), expected, "mend its allocate")
+        raise OptionError("allocate", "resource", "address", shown(address), expected, "mend its allocate")
     buffer = leased(resource, address, size_bytes)
     if zero:
         _fill_zero(buffer, stream)
@@ -111,9 +115,8 @@ def _fill_zero(buffer: Buffer, stream: object) -> None:
 def _chosen(resource: MemoryResource | None, device: Device | None) -> MemoryResource:
     """The resource that was named, or that of the device."""
     if resource is None:
-        if not isinstance(device, Device):
-            raise OptionError("allocate", "device", "", repr(device), "a Device", "write Device('cuda', 0)")
-        return _get_current() if device == CPU else resource_of(device)
+        named = check_device("allocate", device)
+        return _get_current() if named == CPU else resource_of(named)
     if device is not None:
         remedy = "name the resource alone"
         raise OptionError("allocate", "device", "", "given beside resource", "the only one", remedy)

@@ -13,15 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits import driver
-from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError, ShapeError
+from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError, ShapeError, shown
 from samebits.memory.address import ALIGNMENT
 from samebits.memory.device import CPU, Device
 from samebits.memory.host import HostResource, check_count, check_integer, check_no_stream
 from samebits.memory.pages import PageBlock
 from samebits.memory.resource import Lease, MemoryResource
+from samebits.shapes import check_type
 
 __all__ = ["Buffer"]
 
+_REMEDY = "pass the buffer of a tensor"
 # Addresses there are.
 SPACE = 1 << 64
 
@@ -237,7 +239,7 @@ class Buffer:
     def __getitem__(self, key: slice) -> "Buffer":
         """`buffer[start:stop]`: `view(start, stop - start)`, with negative places counted from the end."""
         if not isinstance(key, slice) or key.step not in (None, 1):
-            actual, expected = repr(key), "a slice of step 1"
+            actual, expected = shown(key), "a slice of step 1"
             raise OptionError("Buffer[...]", "key", "", actual, expected, "use array() for single bytes")
         first, end = self._place(key.start, 0), self._place(key.stop, self.size_bytes)
         return self.view(first, max(end - first, 0))
@@ -265,7 +267,7 @@ class Buffer:
         if stream is not None and self._address is not None:
             if not isinstance(owner, Lease) or owner.resource.is_host_accessible or hasattr(self, "_is_view"):
                 expected = "None but for device memory of a resource, whole"
-                raise OptionError("Buffer.close", "stream", "", repr(stream), expected, "leave it out")
+                raise OptionError("Buffer.close", "stream", "", shown(stream), expected, "leave it out")
             driver.stream_handle("Buffer.close", stream)
             owner.stream = stream
         self._address = self._owner = self._bytes = None
@@ -326,6 +328,7 @@ class Buffer:
             OptionError: A stream was named for a copy within host memory.
         """
         call = "Buffer.copy_from"
+        check_type(call, "source", source, Buffer, _REMEDY)
         # Owners first: what is open after that stays alive, whoever closes it.
         owners = self._owner, source._owner
         target_at, source_at = self._address, source._address
@@ -347,6 +350,7 @@ class Buffer:
 
     def copy_to(self, target: "Buffer", *, stream: object = None) -> None:
         """`target.copy_from(self)`."""
+        check_type("Buffer.copy_to", "target", target, Buffer, _REMEDY)
         target.copy_from(self, stream=stream)
 
     def _closed(self, use: str) -> ClosedError:

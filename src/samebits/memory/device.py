@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from samebits.errors import DeviceError
+from samebits.errors import DeviceError, OptionError, shown
+from samebits.frozen import frozen
 
-__all__ = ["CPU", "Device"]
+__all__ = ["CPU", "Device", "check_device"]
 
 # DLDeviceType of dlpack.h 1.3, where a data pointer is an address: Metal's is a handle, and oneAPI's may be either.
 _DLPACK_CODES = {"cpu": 1, "cuda": 2, "cuda_host": 3, "rocm": 10, "rocm_host": 11, "cuda_managed": 13}
@@ -12,6 +13,7 @@ _DLPACK_KINDS = {code: kind for kind, code in _DLPACK_CODES.items()}
 _HOST_KINDS = frozenset({"cpu", "cuda_host", "rocm_host", "cuda_managed"})
 
 
+@frozen
 @dataclass(frozen=True, slots=True)
 class Device:
     """Where memory is: a kind of memory and which of its devices.
@@ -25,11 +27,11 @@ class Device:
     index: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in _DLPACK_CODES:
+        if not isinstance(self.kind, str) or self.kind not in _DLPACK_CODES:
             expected = f"one of {sorted(_DLPACK_CODES)}"
-            raise DeviceError("Device", "kind", "", repr(self.kind), expected, "name one of these")
+            raise DeviceError("Device", "kind", "", shown(self.kind), expected, "name one of these")
         if type(self.index) is not int:
-            raise DeviceError("Device", "index", "", repr(self.index), "an int", "count devices from 0")
+            raise DeviceError("Device", "index", "", shown(self.index), "an int", "count devices from 0")
 
     def __str__(self) -> str:
         return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"
@@ -52,3 +54,18 @@ class Device:
 
 
 CPU = Device("cpu")
+
+
+def check_device(call: str, device: object) -> Device:
+    """An argument that must be a device; a text is none, though it may say which is meant.
+
+    Raises:
+        OptionError: It is none.
+    """
+    if isinstance(device, Device):
+        return device
+    kind, _, index = device.partition(":") if isinstance(device, str) else ("", "", "")
+    remedy = "write Device('cpu')"
+    if kind in _DLPACK_CODES and (not index or index.isdecimal()):
+        remedy = f"write Device({kind!r}, {int(index)})" if index else f"write Device({kind!r})"
+    raise OptionError(call, "device", "", shown(device), "a Device", remedy)

@@ -18,13 +18,15 @@ from functools import partial
 from typing import Any
 
 from samebits import driver
-from samebits.errors import OptionError, message
+from samebits.errors import OptionError, message, shown
+from samebits.frozen import frozen
 from samebits.memory.device import CPU, Device
 from samebits.memory.pages import HUGE, MAPPED, PageBlock
 
 __all__ = ["HostResource", "Statistics"]
 
 
+@frozen
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """What a pool holds.
@@ -182,7 +184,7 @@ class HostResource:
 def check_no_stream(call: str, stream: object) -> None:
     """Raise OptionError for a stream, which host memory does not have."""
     if stream is not None:
-        raise OptionError(call, "stream", "", repr(stream), "None for host memory", "leave it out")
+        raise OptionError(call, "stream", "", shown(stream), "None for host memory", "leave it out")
 
 
 def check_count(call: str, name: str, value: Any) -> int:
@@ -200,7 +202,7 @@ def check_integer(call: str, name: str, value: Any) -> int:
             return operator.index(value)
     except TypeError:
         pass
-    raise OptionError(call, name, "", repr(value), "an integer", "convert it first")
+    raise OptionError(call, name, "", shown(value), "an integer", "convert it first")
 
 
 def _room(size_bytes: int) -> int:

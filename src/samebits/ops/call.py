@@ -33,6 +33,7 @@ from samebits.layout import Shape
 from samebits.native.table import MAX_THREADS
 from samebits.ops import memo
 from samebits.ops.memo import Memo, Prepared, RememberedCall, Signature
+from samebits.shapes import broadcast_extents
 from samebits.tensor import Tensor
 
 # What a number must be that no float64 is near.
@@ -118,11 +119,11 @@ class Call:
         """
         if shape == other:
             return shape
-        try:
-            return np.broadcast_shapes(shape, other)
-        except ValueError:
+        found = broadcast_extents(shape, other)
+        if found is None:
             expected = f"one that broadcasts with {shape}"
-            raise ShapeError(self.name, name, "shape", other, expected, "reshape it") from None
+            raise ShapeError(self.name, name, "shape", other, expected, "reshape it")
+        return found
 
     def number(self, name: str, value: object, dtype: DType = float32) -> float:
         """value rounded once to float32, or to float64.
@@ -217,7 +218,7 @@ def _span(x: Tensor) -> tuple[int, int]:
 def as_tensor(call: str, name: str, x: object) -> Tensor:
     """The operand `name` of a call, on its own memory.
 
-    Raises:  as `Tensor.from_any`, in this call's words; ExchangeError where the library that x is of refuses.
+    Raises:  as `Tensor.from_any`, in this call's words.
     """
     try:
         return Tensor.from_any(x)
@@ -227,9 +228,6 @@ def as_tensor(call: str, name: str, x: object) -> Tensor:
             remedy = "pass its real and imaginary parts apart"
             raise DTypeError(call, name, "dtype", given, "real", remedy) from None
         raise error.renamed(call, name if error.operand == "x" else f"{name}'s {error.operand}") from None
-    except BufferError as error:
-        actual, remedy = f"not shared by its library ({error})", "do what it says, or pass a copy"
-        raise ExchangeError(call, name, "", actual, "memory that can be shared", remedy) from error
 
 
 def _is_exactly(x: Tensor, y: Tensor) -> bool:

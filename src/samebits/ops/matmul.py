@@ -19,12 +19,13 @@ from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import SB1, Contraction, Panels, PerBlock, Spec
 from samebits.kernels.gemm.tuned import Tuned
 from samebits.kernels.plan import Plan
-from samebits.ops import groups
+from samebits.ops import sharing
 from samebits.ops.call import Call, check_threads
 from samebits.ops.memo import Prepared, remembered
 from samebits.ops.names import LINEAR, PACK
 from samebits.ops.operands import A_FACTOR, FACTORS, in_bytes, matrix, operand
 from samebits.ops.product import Product
+from samebits.ops.sharing import Lines
 from samebits.tensor import Tensor
 
 
@@ -47,18 +48,21 @@ def matmul(
                 makes it int64.   activation: one of erf, exp, gelu, relu (float32 products).
              alpha, beta: what the scaled sum and c are multiplied with, rounded to float32 (float64 for a float64
                 product); beta only with c.
-             a_zero_point: subtracted from integers a: an int, or an array of a's dtype, [] or [..., M].
-             b_zero_point: the same for b, [] or [..., N]; of weights also one for each block along K, as in b_scale.
-             a_scale: what one unit of a stands for: a float, or a float32 array (float64 for a float64 product), [] or
-                [..., M].   b_scale: the same for b, [] or [..., N]; or, with the rank of b, [..., K / b_group, N] for
-                blocks along K, which scales their sums before these are added. Of weights and of blocks it is float32,
-                bfloat16, float16 or a float8, decoded exactly.
-             b_group: elements along K that share a row of b_scale or b_zero_point; where they do not divide K the last
-                block is shorter, and has a row too. It may be left out where it divides K and is a power of two.
-             out_scale: what one unit of an integer result stands for: a float, or float32 [] or [N]; of integers with
-                both scales. Then sum * a_scale * b_scale / out_scale is rounded once, half to even, as the rational
-                that it is, and bias is int32; there is no alpha, c or activation.
-             out_zero_point: added to that before it saturates: an int, or an array of out_dtype, [] or [N]; default 0.
+             a_zero_point: subtracted from integers a: an int, or an array of a's dtype.   b_zero_point: the same for b.
+             a_scale: what one unit of a stands for: a float, or a float32 array (float64 for a float64 product).
+                b_scale: the same for b; beside float32 products, of weights and of blocks, also bfloat16, float16 or a
+                float8, decoded exactly.
+             The shape of a scale or zero point says what it belongs to: [] or every extent 1 is one for all of its
+                operand; [..., M] or [..., M, 1] one for each row of a; [..., N] or [..., 1, N] one for each column of
+                b, or of the result. It has the rank of its operand, or one axis, that of K, less; without the axis of
+                K, dimensions in front may be left out. Anything else is refused.
+             b_group: elements along K that share a row of b_scale or b_zero_point, which of rank 2 and more are then
+                [..., K / b_group, N], and scale the sums of blocks before these are added. Where b_group does not
+                divide K the last block is shorter, and has a row too; one block over all of K is a block.
+             out_scale: what one unit of an integer result stands for: a float, or float32; of integers with both
+                scales. Then sum * a_scale * b_scale / out_scale is rounded once, half to even, as the rational that it
+                is, and bias is int32; there is no alpha, c or activation.
+             out_zero_point: added to that before it saturates: an int, or an array of out_dtype; default 0.
              a_dtype: int8 or uint8: what float32, float16 or bfloat16 a is quantised to first, in a step of the plan:
                 rint(a / a_scale) + a_zero_point, saturating. With an integer out_dtype a_scale does nothing else.
              out_dtype: what the result is rounded to, once: float32, float16 or bfloat16; float64 or float32 of a
@@ -141,8 +145,9 @@ def linear(
     """x @ weight^T + bias.
 
     Args:    x: [..., K].   weight: [N, K], as torch keeps it, or `pack(weight.T)`.   bias: [N].   Dtypes as in matmul.
-             weight_scale, weight_zero_point, group: b_scale, b_zero_point and b_group of matmul, [] or [N], or
-                [N, K / group] as checkpoints of quantised weights keep them.
+             weight_scale, weight_zero_point: b_scale and b_zero_point of matmul: [] or every extent 1 is one for all
+                of the weight, [N] or [N, 1] one for each output channel, a row of it.   group: b_group of matmul; those
+                of two axes are then [N, K / group], as checkpoints of quantised weights keep them.
              out: [..., N] for the result.   threads: at most so many; default every usable core.
     Returns: [..., N] as the kind of array that x is.
     Raises:  as matmul.   Bits: numerics.md sections 2 to 4: those of matmul(x, weight.T, ...).
@@ -180,9 +185,10 @@ def pack(
     lying, threads = matrix(call, "b", y, y.shape), call.sized(y.size, "elements")
     zeros: list[tuple[Tensor, PerBlock]] = []
     if y.dtype.is_integer and other.is_float and other is not dtypes.float64:
-        _, block = groups.taken(call, PACK, None, zero_point, group, other, lying, y.ndim, k)
+        lines = Lines.of_b(PACK, n, k, batch, y.ndim)
+        _, block = sharing.taken(call, PACK, lines, None, zero_point, group, other, lying)
         if block:
-            zeros.append((block.values, groups.per_block(call, PACK, PACK.b_zero_point, block, batch, n)))
+            zeros.append((block.values, block.described(call, PACK.b_zero_point, lines)))
         engine = engines.of_weights(y.dtype, bool(zeros))
     elif zero_point is not None or group is not None:
         actual, remedy = f"given for {y.dtype.name} beside {other.name}", "pass left= and integers"

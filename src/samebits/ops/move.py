@@ -15,7 +15,7 @@ import numpy as np
 from samebits import dtypes, elements
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.errors import LayoutError, OptionError
+from samebits.errors import LayoutError, OptionError, shown
 from samebits.kernels import elementwise, narrow, reorder
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout, Shape, Storage
@@ -51,9 +51,9 @@ def copy(
     if out is None:
         made = _dense_for(call, source, order, storage)
     else:
-        if storage is not None or order != "C":
+        if storage is not None or not isinstance(order, str) or order != "C":
             remedy = "leave them out, or out"
-            raise OptionError("copy", "order and storage", "", (order, storage), "out's", remedy)
+            raise OptionError("copy", "order and storage", "", shown((order, storage)), "out's", remedy)
         made = call.output(source.shape, source.dtype, out, shared=())
     _move(call, source, made)
     return call.result(made, out)

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, LayoutError, ShapeError
@@ -17,6 +15,7 @@ from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import Matrix
 from samebits.layout import Layout
 from samebits.ops.call import Call
+from samebits.shapes import broadcast_extents
 from samebits.tensor import Tensor
 
 FACTORS = tuple(row for row in dtypes.ROWS if row.is_float or (row.is_integer and row.width_bits <= 8))
@@ -58,11 +57,7 @@ def check_shape(call: Call, name: str, x: Tensor, due: tuple[int, ...]) -> None:
 
     Raises:  ShapeError.
     """
-    try:
-        fits = np.broadcast_shapes(x.shape, due) == due
-    except ValueError:
-        fits = False
-    if not fits:
+    if broadcast_extents(x.shape, due) != due:
         raise ShapeError(call.name, name, "shape", x.shape, f"one that broadcasts to {due}", "reshape it")
 
 

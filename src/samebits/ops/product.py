@@ -31,10 +31,12 @@ from samebits.kernels.gemm.contraction import (
     requantized,
 )
 from samebits.layout import Shape
-from samebits.ops import elementwise, groups
+from samebits.ops import elementwise, sharing
 from samebits.ops.call import Call, rounded
 from samebits.ops.names import MATMUL, Names
 from samebits.ops.operands import check_shape, dense, in_bytes, matrix, operand
+from samebits.ops.sharing import Lines
+from samebits.shapes import broadcast_extents
 from samebits.tensor import Tensor
 
 
@@ -84,7 +86,7 @@ class Product:
             self.b = matrix(call, names.b, y, (*self.batch, self.k, self.n))
         if self.a.dtype.is_integer and self.b.dtype.is_float:
             expected = f"one that multiplies with {self.a.dtype.name}"
-            remedy = "convert one to the kind of the other"
+            remedy = f"convert {names.a} to float32" if a_dtype is None else "leave a_dtype out"
             raise DTypeError(call.name, names.b, "dtype", self.b.dtype.name, expected, remedy)
         self.zeros: list[tuple[Tensor, Matrix]] = []
         self.zero_sides: tuple[int | None, int | None] = (None, None)
@@ -122,6 +124,16 @@ class Product:
         return self.total if self.total.is_float else dtypes.float32
 
     @functools.cached_property
+    def rows(self) -> Lines:
+        """a as its scales and zero points see it."""
+        return Lines(f"row of {self.names.a}", self.m, self.k, self.batch, max(self.ranks[0], 2), first=True)
+
+    @functools.cached_property
+    def columns(self) -> Lines:
+        """b as its scales and zero points see it."""
+        return Lines.of_b(self.names, self.n, self.k, self.batch, self.ranks[1])
+
+    @functools.cached_property
     def target(self) -> Tensor:
         """What takes the result as [..., M, N]: out, or new memory, from the first time that it is asked for."""
         made = self.call.output(self.seen, self.result) if self.out is None else self.out
@@ -140,11 +152,11 @@ class Product:
 
     def blocks(self, scale: Any, zero_point: Any, group: int | None) -> tuple[Any, Any]:
         """Take what blocks of b share, and every zero point of weights; the rest of (b_scale, b_zero_point) is left."""
-        call, names, rank = self.call, self.names, self.ranks[1]
-        found = groups.taken(call, names, scale, zero_point, group, self.a.dtype, self.b, rank, self.k)
+        call, names, lines = self.call, self.names, self.columns
+        found = sharing.taken(call, names, lines, scale, zero_point, group, self.a.dtype, self.b)
         for key, name, x in zip(("b_scale", "b_zero_point"), (names.b_scale, names.b_zero_point), found, strict=True):
             if x:
-                self.per_block[key] = x.values, groups.per_block(call, names, name, x, self.batch, self.n)
+                self.per_block[key] = x.values, x.described(call, name, lines)
         if self.per_block and self.computed is not dtypes.float32:
             actual, expected = f"beside {self.computed.name}", "beside float32"
             given = " or ".join(name for name, x in zip((names.b_scale, names.b_zero_point), found, strict=True) if x)
@@ -158,8 +170,8 @@ class Product:
     def zero_points(self, a: Any, b: Any) -> None:
         """Take the zero points of integers."""
         places = list[int | None]()
-        for name, value, dtype, axis in (
-            ("a_zero_point", a, self.a.dtype, 1), (self.names.b_zero_point, b, self.b.dtype, 0),
+        for name, value, dtype, lines in (
+            ("a_zero_point", a, self.a.dtype, self.rows), (self.names.b_zero_point, b, self.b.dtype, self.columns),
         ):  # fmt: skip
             if value is None:
                 places.append(None)
@@ -168,20 +180,18 @@ class Product:
                 actual = f"given for {self.a.dtype.name} and {self.b.dtype.name}"
                 raise OptionError(self.call.name, name, "", actual, "left out", "subtract it before")
             places.append(len(self.zeros))
-            self._zero(name, value, dtype, dtypes.int32, axis)
+            self._zero(name, value, dtype, dtypes.int32, lines)
         self.zero_sides = places[0], places[1]
 
-    def _zero(self, name: str, value: Any, dtype: DType, kept: DType, axis: int) -> None:
-        """Take a zero point of integers of `dtype` that repeats along `axis` of the result; a number is `kept` so."""
-        call = self.call
-        x = groups.integers(call, name, value, dtype, kept)
-        self.zeros.append(self._repeated(name, x, axis))
+    def _zero(self, name: str, value: Any, dtype: DType, kept: DType, lines: Lines) -> None:
+        """Take a zero point of integers of `dtype`; a number is `kept` so."""
+        self.zeros.append(self._repeated(name, sharing.integers(self.call, name, value, dtype, kept), lines))
 
-    def _repeated(self, name: str, x: Tensor, axis: int) -> tuple[Tensor, Matrix]:
-        """x [] or [..., M] (axis 1) or [..., N] (axis 0) as a source that repeats along `axis` of the result."""
-        check_shape(self.call, name, x, (*self.batch, self.whole[-1 - axis]))
+    def _repeated(self, name: str, x: Tensor, lines: Lines) -> tuple[Tensor, Matrix]:
+        """x, one for all or one for each line, as a source that repeats along the other axis of the result."""
+        x, _ = lines.read(self.call, name, x)
         if x.ndim:
-            x = x.unsqueeze(x.ndim - 1 + axis)
+            x = x.unsqueeze(x.ndim if lines is self.rows else x.ndim - 1)
         return x, matrix(self.call, name, x, self.whole)
 
     def scales(self, a: Any, b: Any) -> None:
@@ -189,25 +199,19 @@ class Product:
         if self.floats and a is None:
             remedy = "pass what one unit of the integers stands for"
             raise OptionError(self.call.name, "a_scale", "", None, "given beside a_dtype", remedy)
-        names = self.names
-        for name, value, axis in (("a_scale", a, 1), (names.b_scale, b, 0)):
+        for name, value, lines in (("a_scale", a, self.rows), (self.names.b_scale, b, self.columns)):
             if value is not None:
-                line = "row" if names.turned else "column"
-                whose = f"row of {names.a}" if axis else f"{line} of {names.b}"
-                self._scale(name, value, axis, self.ranks[1 - axis] - 1, whose)
+                self._scale(name, value, lines)
 
-    def _scale(self, name: str, value: Any, axis: int, most: int, whose: str) -> None:
-        """Take a scale that repeats along `axis` (0: rows, 1: columns) of the result; a number becomes a constant."""
+    def _scale(self, name: str, value: Any, lines: Lines) -> None:
+        """Take a scale; a number becomes a constant."""
         call, kind = self.call, self.computed
         if isinstance(value, numbers.Real | np.bool_):
             x = call.constant(rounded(call.number(name, value, kind), kind))
         else:
-            is_weight = axis == 0 and self.b.dtype.is_integer and self.a.dtype.is_float and kind is dtypes.float32
-            x = call.operand(name, value, *(groups.SCALES if is_weight else (kind,)))
-        if x.ndim > most:
-            remedy = f"pass one scale for each {whose}"
-            raise ShapeError(call.name, name, "rank", x.ndim, f"at most {most}", remedy)
-        self.factors.append(self._repeated(name, x, axis))
+            is_weight = lines is self.columns and self.b.dtype.is_integer and self.a.dtype.is_float
+            x = call.operand(name, value, *(sharing.SCALES if is_weight and kind is dtypes.float32 else (kind,)))
+        self.factors.append(self._repeated(name, x, lines))
 
     def requantise(self, scale: Any, zero_point: Any, out_dtype: Any) -> None:
         """Take what makes the sum an integer of 8 bits again."""
@@ -228,9 +232,10 @@ class Product:
             expected = " or ".join(dtype.name for dtype in _BYTES)
             remedy = "leave out_scale out for another"
             raise OptionError(call.name, "out_dtype", "", self.requantised.name, expected, remedy)
-        self._scale("out_scale", scale, 0, 1 - self.vectors[1], "column of the result")
+        lines = Lines("column of the result", self.n, self.m, self.batch, 2, first=False)
+        self._scale("out_scale", scale, lines)
         point = 0 if zero_point is None else zero_point
-        self._zero("out_zero_point", point, self.requantised, self.requantised, 0)
+        self._zero("out_zero_point", point, self.requantised, self.requantised, lines)
 
     def finish(
         self, bias: Any, activation: str | None, alpha: float, c: Any, beta: float, out_dtype: Any, out: Any,
@@ -356,11 +361,11 @@ def _batch(call: Call, names: Names, x: Shape, y: Shape) -> Shape:
     """The batch dimensions of the product."""
     if x == y:
         return x
-    try:
-        return np.broadcast_shapes(x, y)
-    except ValueError:
+    found = broadcast_extents(x, y)
+    if found is None:
         expected = f"one that broadcasts with {names.a}'s {x}"
-        raise ShapeError(call.name, names.b, "batch shape", y, expected, "reshape one of them") from None
+        raise ShapeError(call.name, names.b, "batch shape", y, expected, "reshape one of them")
+    return found
 
 
 def _activation(call: Call, name: str | None) -> Any:

@@ -14,7 +14,7 @@ from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout, Shape
 from samebits.ops.call import Call
 from samebits.ops.memo import Prepared, remembered
-from samebits.shapes import check_index
+from samebits.shapes import check_flag, check_index
 from samebits.tensor import Tensor
 
 _Axis = int | Sequence[int] | None
@@ -63,6 +63,7 @@ def _reduction(op: str, mean: bool = False) -> Expression:
 def _reduced(name: str, expression: Expression, x: Any, axis: _Axis, keepdims: bool, threads: int | None) -> Any:
     call = Call(name, x, threads)
     tensor = call.operand("x", x, dtypes.float32)
+    check_flag(name, "keepdims", keepdims)
     axes = _axes(call, axis, tensor.ndim)
     kept = tuple(1 if a in axes else extent for a, extent in enumerate(tensor.shape))
     made = Tensor.empty(kept, dtypes.float32)

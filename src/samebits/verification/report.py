@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from samebits.frozen import frozen
+
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
@@ -48,6 +50,7 @@ class Difference:
     elements: int
 
 
+@frozen
 @dataclass(frozen=True, slots=True)
 class Verification:
     """What `verify` tried and found.

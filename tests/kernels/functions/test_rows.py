@@ -156,7 +156,7 @@ def test_names_and_dtypes_are_checked() -> None:
         functions.result_dtype("fma", (dtypes.float32, dtypes.float32, dtypes.float64))
     assert str(mixed.value) == (
         "fma: arguments dtypes is (float32, float32, float64), must be "
-        "(float32/float64, float32/float64, float32/float64), alike; convert with cast first"
+        "(float32/float64, float32/float64, float32/float64), alike; convert them first"
     )
     with pytest.raises(DTypeError) as target:
         functions.result_dtype("cast", (dtypes.float32,))

@@ -68,11 +68,11 @@ def test_linear_takes_what_checkpoints_keep() -> None:
     due = reference(
         x, weight.T.astype(np.float32) - repeated(zero.T, 128, 256), b_scale=scale.T, b_block=128, bias=bias
     ).astype(x.dtype)
-    assert_bits(sb.linear(x, weight, bias, weight_scale=scale, weight_zero_point=zero), due)
+    assert_bits(sb.linear(x, weight, bias, weight_scale=scale, weight_zero_point=zero, group=128), due)
     packed = sb.to_packed(sb.Tensor.from_any(weight))
     assert_bits(sb.linear(x, packed, bias, weight_scale=scale, weight_zero_point=zero, group=128), due)
     kept = sb.pack(packed.T, left="bfloat16", zero_point=zero.T, group=128)
-    assert_bits(sb.linear(x, kept, bias, weight_scale=scale), due)
+    assert_bits(sb.linear(x, kept, bias, weight_scale=scale, group=128), due)
     torch = pytest.importorskip("torch")
     columns = torch.full((24,), 0.5)
     got = sb.linear(
@@ -144,24 +144,26 @@ def test_where_sums_are_exact_they_are_those_of_dequantised_weights_and_elsewher
     scale = integers(8, 16, ml_dtypes.float8_e4m3fn, k // group, n, seed=1)  # whole numbers: every sum is one
     a = integers(-8, 9, ml_dtypes.bfloat16, 9, k, seed=2)
     dequantised = b.astype(np.float32) * np.repeat(scale.astype(np.float32), group, 0)
-    got = sb.matmul(a, b, b_scale=scale, out_dtype="float32")
+    got = sb.matmul(a, b, b_scale=scale, b_group=group, out_dtype="float32")
     assert_bits(got, (torch.from_numpy(a.astype(np.float64)) @ torch.from_numpy(dequantised).double()).float().numpy())
     assert_bits(got, sb.matmul(a.astype(np.float32), dequantised))
     a, scale = floats(np.float32, 9, k), floats(np.float32, k // group, n)
     dequantised = b.astype(np.float32) * np.repeat(scale, group, 0)
-    ours, other = sb.matmul(a, b, b_scale=scale), sb.matmul(a, dequantised)
+    ours, other = sb.matmul(a, b, b_scale=scale, b_group=group), sb.matmul(a, dequantised)
     assert 0.3 < (ours != other).mean() < 1  # another order of roundings
     exact = a.astype(np.float64) @ (b.astype(np.float64) * np.repeat(scale.astype(np.float64), group, 0))
     assert np.abs(ours - exact).max() < 2**-18 * np.abs(exact).max()
 
 
-def test_batches_and_ranks_say_what_a_scale_belongs_to() -> None:
+def test_scales_of_batches_have_the_bits_of_each() -> None:
     a, b = floats(np.float32, 4, 3, 64), integers(-128, 128, np.int8, 4, 64, 10)
     columns, blocks = floats(np.float32, 4, 10, seed=1), floats(np.float32, 4, 2, 10, seed=2)
     assert_bits(sb.matmul(a, b, b_scale=columns), reference(a, b.astype(np.float32), scale=columns[:, None]))
-    assert_bits(sb.matmul(a, b, b_scale=blocks), reference(a, b.astype(np.float32), b_scale=blocks, b_block=32))
+    due = reference(a, b.astype(np.float32), b_scale=blocks, b_block=32)
+    assert_bits(sb.matmul(a, b, b_scale=blocks, b_group=32), due)
     one = floats(np.float32, 1, 1, 10, seed=3)
-    assert_bits(sb.matmul(a, b, b_scale=one), reference(a, b.astype(np.float32), b_scale=one, b_block=64))
+    assert_bits(sb.matmul(a, b, b_scale=one), reference(a, b.astype(np.float32), scale=one))
+    assert_bits(sb.matmul(a, b, b_scale=one, b_group=64), reference(a, b.astype(np.float32), b_scale=one, b_block=64))
     assert sb.matmul(a[..., :0], b[:, :0], b_scale=blocks[:, :0], b_group=32).sum() == 0
 
 
@@ -178,11 +180,14 @@ def test_floats_and_pairs_of_integers_take_scales_of_blocks_too() -> None:
 def test_groups_that_are_not_known_are_refused() -> None:
     a, b, scale = floats(np.float32, 2, 96), integers(-8, 8, np.int8, 96, 10), floats(np.float32, 2, 10)
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"b_scale": scale}, sb.ShapeError, "b_scale row count is 2 for K = 96, must be as many as blocks of a"),
-        ({"b_scale": scale, "b_group": 32}, sb.ShapeError, "b_scale row count is 2, must be 3, as K = 96 has blocks"),
+        ({"b_scale": scale}, sb.ShapeError, "b_scale shape is (2, 10), must be [], [10] or [1, 10], or [blocks, 10]"),
+        ({"b_scale": scale, "b_group": 32}, sb.ShapeError, "b_scale shape is (2, 10), must be [3, 10], as K = 96 has"),
         ({"b_scale": scale, "b_group": 0}, sb.OptionError, "b_group is 0, must be an integer of at least 1; count the"),
         ({"b_group": 32}, sb.OptionError, "b_group is 32 without blocks, must be left out; pass scales or zero points"),
-        ({"b_scale": scale.astype(np.float64)}, sb.DTypeError, "b_scale dtype is float64, must be float32 or float16"),
+        (
+            {"b_scale": scale.astype(np.float64), "b_group": 64}, sb.DTypeError,
+            "b_scale dtype is float64, must be float32 or float16",
+        ),
         (
             {"b_zero_point": np.zeros((3, 10), np.uint8), "b_group": 32}, sb.DTypeError,
             "b_zero_point dtype is uint8, must be int8; convert it first",

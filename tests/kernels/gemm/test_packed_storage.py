@@ -104,7 +104,7 @@ def test_weights_beside_floats() -> None:
     assert_bits(sb.matmul(a, sb.pack(w.T, left="float32")), reference(a, values))
     moved = values - np.repeat(zeros.T.astype(np.float32), 32, 0)
     due = reference(a, moved, b_scale=scale, b_block=32)
-    assert_bits(sb.matmul(a, w.T, b_scale=scale, b_zero_point=z.T), due)
+    assert_bits(sb.matmul(a, w.T, b_scale=scale, b_zero_point=z.T, b_group=32), due)
 
 
 def test_batches_and_repeated_operands() -> None:

@@ -102,17 +102,23 @@ def test_scales_that_cannot_be_are_refused() -> None:
         (
             {"b_scale": np.ones((1, 2, 2), F32)},
             sb.ShapeError,
-            "matmul: b_scale rank is 3, must be at most 1; pass one scale for each column of b",
+            (
+                "matmul: b_scale shape is (1, 2, 2), must be [], [2] or [1, 2], or [blocks, 2] with b_group=; pass one "
+                "for all, or one for each column of b"
+            ),
         ),
         (
             {"a_scale": np.ones((1, 2), F32)},
             sb.ShapeError,
-            "matmul: a_scale rank is 2, must be at most 1; pass one scale for each row of a",
+            (
+                "matmul: a_scale shape is (1, 2), must be [], [2] or [2, 1]; exchange its last two axes for one for "
+                "each row of a"
+            ),
         ),
         (
             {"a_scale": np.ones(3, F32)},
             sb.ShapeError,
-            "matmul: a_scale shape is (3,), must be one that broadcasts to (2,); reshape it",
+            "matmul: a_scale shape is (3,), must be [], [2] or [2, 1]; pass one for all, or one for each row of a",
         ),
         (
             {"a_scale": np.ones(2)},
@@ -246,7 +252,10 @@ def test_what_cannot_be_requantised_is_refused() -> None:
             whole,
             {**both, "out_scale": np.ones((2, 2), F32)},
             sb.ShapeError,
-            "matmul: out_scale rank is 2, must be at most 1; pass one scale for each column of the result",
+            (
+                "matmul: out_scale shape is (2, 2), must be [], [2] or [1, 2]; pass one for all, or one for each "
+                "column of the result"
+            ),
         ),
         (
             whole,
@@ -365,7 +374,7 @@ def test_what_cannot_be_quantised_is_refused() -> None:
             half,
             {"a_scale": 1.0},
             sb.DTypeError,
-            "matmul: b dtype is float32, must be one that multiplies with int8; convert one to the kind of the other",
+            "matmul: b dtype is float32, must be one that multiplies with int8; leave a_dtype out",
         ),
         (
             half,

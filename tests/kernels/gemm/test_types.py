@@ -238,7 +238,7 @@ def test_what_does_not_multiply_is_refused() -> None:
         (
             lambda: sb.matmul(whole, half),
             sb.DTypeError,
-            "matmul: b dtype is bfloat16, must be one that multiplies with int8; convert one to the kind of the other",
+            "matmul: b dtype is bfloat16, must be one that multiplies with int8; convert a to float32",
         ),
         (
             lambda: sb.matmul(np.ones((2, 2), np.int32), whole),

@@ -42,7 +42,7 @@ def result_dtype(name: str, arguments: tuple[DType, ...], cast_to: DType | None 
     alike = all(kinds[accepted] is argument for argument, accepted in pairs if len(accepted) > 1)
     if len(arguments) != entry.arity or not all(taken) or not alike:
         expected = ", ".join("/".join(sorted(accepted)) for accepted in entry.accepts)
-        raise DTypeError(name, "arguments", "dtypes", arguments, f"({expected}), alike", "convert with cast first")
+        raise DTypeError(name, "arguments", "dtypes", arguments, f"({expected}), alike", "convert them first")
     if entry.result == "any":
         if cast_to is None:
             raise DTypeError(name, "dtype", "", None, "the dtype to convert to", "pass dtype=")

@@ -19,6 +19,7 @@ import numpy as np
 from samebits import driver
 from samebits.dtypes import DType, float32, float64, int32, int64
 from samebits.errors import OptionError, shown
+from samebits.frozen import frozen
 from samebits.kernels.expression import Chain, Expression, ExpressionValue
 from samebits.layout import Layout
 
@@ -26,6 +27,7 @@ from samebits.layout import Layout
 _MOST_SEGMENTS = 1024
 
 
+@frozen
 @dataclass(frozen=True, slots=True)
 class Spec:
     """The order of a contraction: chunks of `chunk` along K, K cut into `segments` joined by a binary tree.

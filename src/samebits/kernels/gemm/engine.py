@@ -171,7 +171,7 @@ def choose(
     if name is not None:
         actual = f"{name!r} for {a.name} and {b.name}"
         raise OptionError("plan", "engine", "", actual, "one that takes them", "leave it out")
-    remedy = "convert one to the kind of the other"
+    remedy = "convert a to float32"
     raise DTypeError("matmul", "b", "dtype", b.name, f"one that multiplies with {a.name}", remedy)
 
 

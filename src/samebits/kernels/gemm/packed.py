@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from samebits.dtypes import DType, float32
 from samebits.errors import PlanError, ShapeError, shown
+from samebits.frozen import frozen
 from samebits.kernels.gemm.choice import size_words
 from samebits.kernels.gemm.contraction import Panels
 from samebits.kernels.gemm.engine import FMA32, ROWS, WEIGHTS, Engine, named, takes
@@ -33,6 +34,7 @@ def size_elements(k: int, n: int, nr: int, engine: Engine) -> int:
     return size_words(engine, k, -(-n // nr) * nr)
 
 
+@frozen
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedMatrix:
     """b[..., K, N] in panels, as `pack` makes it and products take it in the place of b.
