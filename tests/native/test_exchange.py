@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from capsules import exported
 
 from samebits import dtypes
 from samebits.codegen import isa
 from samebits.errors import ExchangeError
 from samebits.layout import Layout
-from samebits.memory import CPU, Buffer, address_of
+from samebits.memory import CPU, Buffer, address_of, allocate
 from samebits.native import compile, exchange, exchange_text, objects
 from samebits.native.dlpack_text import InterpreterFacts
 from samebits.tensor import Tensor
@@ -191,6 +192,7 @@ def exports() -> dict[str, Tensor]:
     closed = Tensor.zeros((3,))
     closed.buffer.close()
     padded = Layout.dense((4,), width_bits=4, storage="padded")
+    places = allocate(64, zero=True)
     elsewhere = Buffer.__new__(Buffer)
     Buffer.__init__(elsewhere, 4096, 64, None, type(CPU)("cuda", 1))
     found = {
@@ -198,10 +200,22 @@ def exports() -> dict[str, Tensor]:
         "repeated": base[:1].broadcast_to((3, 3, 4, 5)), "empty": base[:, :0], "scalar": base[0, 0, 0, 0],
         "constant": Tensor.from_any(constant), "closed": closed, "packed": Tensor.zeros((4,), dtypes.float4_e2m1fn),
         "padded": Tensor(Buffer(address_of(constant), 4, constant), padded, dtypes.int4),
+        "steps of 5 bytes": Tensor(places, Layout((2,), (40,), 0, 32), dtypes.float32),
+        "a free step": Tensor(places, Layout((1, 2), (8, 32), 0, 32), dtypes.float32),
         "elsewhere": Tensor(elsewhere, Layout.dense((4,), width_bits=32), dtypes.float32),
     }  # fmt: skip
     found.update({row.name: Tensor.zeros((2, 3), row) for row in dtypes.ROWS})
     return found
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0, 2), (0, 0)], ids=str)
+def test_a_capsule_of_no_elements_has_no_address(shape: tuple[int, ...]) -> None:
+    """dlpack.h: the data pointer of a tensor of size 0 should be NULL."""
+    t = Tensor.from_any(np.zeros((4, 4, 4), np.float32))[tuple(slice(extent) for extent in shape)]
+    for options in ({}, {"max_version": (1, 3)}):
+        managed, _capsule = exported(t, **options)
+        assert managed.tensor.data is None
+        assert tuple(managed.tensor.shape[: len(t.shape)]) == t.shape
 
 
 @pytest.mark.parametrize("name", exports())
