@@ -45,3 +45,9 @@ def test_import_and_exchange_load_numpy_and_ml_dtypes_alone(statement):
 def test_computing_loads_llvmlite_and_no_framework():
     statement = "import numpy, samebits as sb; sb.exp(numpy.ones(3, numpy.float32))"
     assert loaded(statement) == {"samebits", "llvmlite"}
+
+
+def test_next_to_nothing_stands_between_the_command_and_its_answer_to_signals():
+    text = "import sys; before = {*sys.modules}; import samebits.cli; print(*sorted({*sys.modules} - before))"
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) <= {"__future__", "samebits", "samebits.cli", "samebits.hot"}

@@ -4,11 +4,11 @@ Every public name is here, and its module is imported when the name is first use
 into that table, under TYPE_CHECKING and into `__all__`.
 """
 
-import importlib
-from typing import TYPE_CHECKING
-
 from samebits import hot
 
+# Type checkers take it for true. What is imported here delays whoever wants one name, and the command's answer to
+# signals: typing and importlib would take longer than all else.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from samebits import dtypes, errors, layout, memory
     from samebits.codegen.isa import Isa, isas, use_isa
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         ExchangeError,
         FrozenError,
         LayoutError,
+        MissingPackageError,
         ModelError,
         NativeError,
         OptionError,
@@ -80,6 +81,7 @@ __all__ = [
     "Isa",
     "Layout",
     "LayoutError",
+    "MissingPackageError",
     "ModelError",
     "NativeError",
     "OptionError",
@@ -146,8 +148,8 @@ __all__ = [
 _HOMES = {
     "codegen.isa": "Isa isas use_isa",
     "dtypes": "DType dtype",
-    "errors": "ClosedError DTypeError DeviceError ExchangeError FrozenError LayoutError ModelError NativeError"
-    " OptionError OutOfRangeError PlanError SamebitsError ShapeError UnsupportedModelError",
+    "errors": "ClosedError DTypeError DeviceError ExchangeError FrozenError LayoutError MissingPackageError ModelError"
+    " NativeError OptionError OutOfRangeError PlanError SamebitsError ShapeError UnsupportedModelError",
     "exchange.outgoing": "Exported",
     "kernels.gemm.contraction": "Spec",
     "kernels.gemm.packed": "PackedMatrix",
@@ -175,7 +177,9 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 def _compile_exchange() -> None:
     """What happens when exchange is called often."""
-    importlib.import_module("samebits.native.exchange").compile_exchange()
+    from samebits.native.exchange import compile_exchange
+
+    compile_exchange()
 
 
 hot.offer(_compile_exchange)
@@ -183,6 +187,8 @@ hot.offer(_compile_exchange)
 
 def __getattr__(name: str) -> object:
     """Import what `name` is in, once."""
+    import importlib
+
     if name in _MODULES:
         return importlib.import_module(f"samebits.{name}")
     if name not in _HOME:

@@ -11,6 +11,7 @@ SamebitsError
 ├── OptionError            (ValueError)    a keyword with a value that no call accepts
 ├── PlanError              (ValueError)    no kernel can do what the description asks
 ├── FrozenError            (AttributeError)  an attribute of a value that never changes was set
+├── MissingPackageError    (ModuleNotFoundError)  a package that only some calls need is not installed
 ├── NativeError            (RuntimeError)  compiling, loading or running machine code
 └── ModelError             (ValueError)    a model that is malformed
     └── UnsupportedModelError              a valid model that needs what is not there
@@ -25,6 +26,7 @@ __all__ = [
     "ExchangeError",
     "FrozenError",
     "LayoutError",
+    "MissingPackageError",
     "ModelError",
     "NativeError",
     "OptionError",
@@ -100,6 +102,10 @@ class PlanError(SamebitsError, ValueError):
 
 class FrozenError(SamebitsError, AttributeError):
     """An attribute of a value that never changes was set or deleted."""
+
+
+class MissingPackageError(SamebitsError, ModuleNotFoundError):
+    """A package that only some calls need is not installed, or cannot be imported."""
 
 
 class NativeError(SamebitsError, RuntimeError):

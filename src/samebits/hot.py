@@ -5,9 +5,14 @@ what is waited for is as many calls as have lost that time. The rooms of exchang
 code; the front door says what is to be done, once.
 """
 
-import contextlib
+from __future__ import annotations
+
 import sys
-from collections.abc import Callable
+
+# As in the front door, which imports this: nothing that takes time.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["act", "count", "offer"]
 
@@ -37,6 +42,8 @@ def act() -> None:
     load is an OSError. `samebits.compile_exchange` raises.
     """
     global _act
+    import contextlib
+
     action = _act
     if action is not None:
         with contextlib.suppress(Exception):

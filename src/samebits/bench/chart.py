@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
+from samebits import optional
 from samebits.bench.rank import Entry, Ranking
 from samebits.errors import OptionError
 
@@ -17,18 +16,9 @@ _COLOURS = {"picked": "#2a78b5", "candidate": "#a8c6dd", "peer": "#e39a3b"}
 
 
 def check() -> None:
-    """Raises:  OptionError if matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        remedy = "pip install 'samebits[bench]'"
-        raise OptionError("bench", "chart", "package", "missing", "matplotlib, installed", remedy)
-
-
-def check_file(path: pathlib.Path) -> None:
-    """Raises:  OptionError if a picture could not be written there, for those who measure first."""
-    folder = path.absolute().parent
-    if not folder.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
-        remedy = "choose another, in a directory that is there"
-        raise OptionError("bench", "chart", "file", repr(str(path)), "writable", remedy)
+    """Raises:  MissingPackageError if matplotlib is not installed."""
+    if not optional.is_installed("matplotlib"):
+        raise optional.missing("bench", "matplotlib")
 
 
 def bars(ranking: Ranking) -> list[tuple[str, float, str]]:
@@ -49,10 +39,12 @@ def _label(entry: Entry) -> str:
 def draw(rankings: Sequence[Ranking], path: pathlib.Path) -> None:
     """Write a PNG: one panel a problem, one bar a candidate or peer, the peak as a line.
 
-    Raises:  OptionError if matplotlib is missing, or the file cannot be written.
+    Raises:  MissingPackageError without matplotlib; OptionError if the file cannot be written.
     """
-    check()
-    from matplotlib.figure import Figure
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise optional.missing("bench", "matplotlib", error) from None
 
     rows = [bars(ranking) for ranking in rankings]
     heights = [1 + 0.24 * len(row) for row in rows]

@@ -6,12 +6,12 @@ A row's `make` gives a call that multiplies the operands, or says why it cannot.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from samebits import optional
 from samebits.bench.measure import Call
 from samebits.tensor import Tensor
 
@@ -38,7 +38,7 @@ class Peer:
     @property
     def installed(self) -> bool:
         """Whether it could be imported."""
-        return all(importlib.util.find_spec(module) is not None for module in self.modules)
+        return all(map(optional.is_installed, self.modules))
 
     @property
     def shown(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samebits import dtypes, elements
+from samebits import dtypes, elements, optional
 from samebits.dlpack.encoding import Encoding, encode
 from samebits.dlpack.produce import capsule_of
 from samebits.dtypes import DType
@@ -113,8 +113,12 @@ def to_torch(buffer: Buffer, layout: Layout, dtype: DType, call: str) -> Any:
     Raises:
         DTypeError: torch has no such dtype, or one that its DLPack does not take.
         ExchangeError: The memory is read-only, a stride is negative, or float4 does not lie in pairs.
+        MissingPackageError: torch is not installed.
     """
-    import torch.utils.dlpack
+    try:
+        import torch.utils.dlpack
+    except ImportError as error:
+        raise optional.missing(call, "torch", error) from None
 
     # torch's other dtypes of fewer than 8 bits are shells: its DLPack knows them as int8 and uint8 alone.
     name = "float4_e2m1fn_x2" if dtype is dtypes.float4_e2m1fn else dtype.name
@@ -139,9 +143,13 @@ def to_jax(buffer: Buffer, layout: Layout, dtype: DType, call: str, *, may_copy:
             possible and `may_copy` is not set.
         DTypeError: JAX has no such dtype, or has 64-bit types switched off.
         DeviceError: The host cannot read the memory.
+        MissingPackageError: JAX is not installed.
     """
-    import jax.dtypes
-    import jax.numpy as jnp
+    try:
+        import jax.dtypes
+        import jax.numpy as jnp
+    except ImportError as error:
+        raise optional.missing(call, "jax", error) from None
 
     is_known = dtype.width_bits >= 8 or dtype.name in _NARROW_IN_JAX
     if dtype.numpy is None or not (is_known and hasattr(jnp, dtype.name)):

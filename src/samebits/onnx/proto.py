@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from samebits import dtypes
+from samebits import dtypes, optional
 from samebits.dtypes import DType
 from samebits.errors import ModelError, UnsupportedModelError
 from samebits.onnx import files
@@ -79,7 +79,7 @@ class Model:
 def read(source: object) -> Model:
     """The model in a path, bytes, a binary file or a ModelProto.
 
-    Raises:  ModelError if it cannot be read, or is no model.
+    Raises:  ModelError if it cannot be read, or is no model; MissingPackageError without onnx.
     """
     title, proto, folder = _parse(source)
     if not proto.HasField("graph") or not proto.opset_import:
@@ -112,8 +112,11 @@ def read(source: object) -> Model:
 
 def _parse(source: object) -> tuple[str, Any, str | None]:
     """The model as onnx has it, a name for messages, and the folder of the files that it names, if it has one."""
-    import onnx
-    from google.protobuf.message import DecodeError
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError
+    except ImportError as error:
+        raise optional.missing("load", "onnx", error) from None
 
     if isinstance(source, onnx.ModelProto):
         return "the model", source, None

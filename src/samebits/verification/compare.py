@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from samebits import errors, samples
+from samebits import errors, optional, samples
 from samebits.program.graph import Program
 from samebits.runtime import cpu
 
@@ -28,14 +28,12 @@ class Comparison:
 def against_onnxruntime(program: Program, model: pathlib.Path, bindings: Mapping[str, int], seed: int) -> Comparison:
     """Run the same made-up inputs here and in ONNX Runtime; the largest difference of any output element.
 
-    Raises:  OptionError if onnxruntime is not installed, or cannot run the model.
+    Raises:  MissingPackageError without onnxruntime; OptionError if it cannot run the model.
     """
     try:
         import onnxruntime
-    except ImportError:
-        raise errors.OptionError(
-            "--against", "onnxruntime", "state", "not installed", "installed", "pip install onnxruntime"
-        ) from None
+    except ImportError as error:
+        raise optional.missing("against_onnxruntime", "onnxruntime", error) from None
     feeds = samples.feeds(program, bindings, seed)
     ours = cpu.prepare(program).run(feeds)
     try:
