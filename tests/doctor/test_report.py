@@ -3,6 +3,8 @@
 import dataclasses
 import os
 import platform
+import signal
+import threading
 
 import pytest
 
@@ -54,11 +56,50 @@ def test_examine_tries_what_is_installed_and_names_the_rest(monkeypatch):
     missing = dataclasses.replace(row, name="missing", module="nonesuch_of_all", distribution="nonesuch")
     monkeypatch.setattr(frameworks, "ROWS", (row, missing))
     tried = []
-    found = report.examine(attempt=lambda row: tried.append(row.name) or ([cell("wrong")], ""))
+    found = report.examine(attempt=lambda row, children: tried.append(row.name) or ([cell("wrong")], ""))
     assert tried == ["numpy"]
     assert [(one.name, one.version is None) for one in found.tried] == [("numpy", False), ("missing", True)]
     assert (len(found.broken), found.exit_code) == (1, 1)
-    assert report.examine(["missing"]).exit_code == 0
+
+
+def test_what_was_named_and_is_not_installed_is_a_failure(monkeypatch):
+    row = dataclasses.replace(frameworks.named("numpy"), name="missing", module="nonesuch_of_all", distribution="none")
+    monkeypatch.setattr(frameworks, "ROWS", (frameworks.named("numpy"), row))
+    found = report.examine(["missing"])
+    assert (found.exit_code, found.tried[0].failure) == (2, "not installed; pip install none")
+    assert found.verdict == "nothing of samebits is broken; not tried to the end: missing"
+    assert report.examine(attempt=lambda row, children: ([cell("copy")], "")).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("cells", "failure", "code", "verdict"),
+    [
+        ([], "", 0, "nothing of samebits is broken"),
+        (["wrong"], "", 1, "1 cells are broken"),
+        ([], "died", 2, "nothing of samebits is broken; not tried to the end: numpy"),
+        (["wrong"], "died", 1, "1 cells are broken; not tried to the end: numpy"),
+    ],
+)
+def test_exit_code_and_verdict(cells, failure, code, verdict):
+    found = report.examine(["numpy"], attempt=lambda row, children: ([cell(x) for x in cells], failure))
+    assert (found.exit_code, found.verdict) == (code, verdict)
+
+
+def test_children_end_with_the_examination(tmp_path, monkeypatch):
+    (tmp_path / "asleep.py").write_text("import time; time.sleep(600)")
+    monkeypatch.syspath_prepend(tmp_path)
+    codes = []
+
+    def attempt(row, children):
+        child = children.start("asleep", ())
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # which waits for this thread
+        codes.append(child.wait())
+        codes.append(children.start("asleep", ()).wait())
+        return [], ""
+
+    with pytest.raises(KeyboardInterrupt):
+        report.examine(["numpy"], attempt=attempt)
+    assert codes == [-signal.SIGKILL, -signal.SIGKILL]
 
 
 INSTALLED = [row for row in frameworks.ROWS if report.installed_version(row) is not None]

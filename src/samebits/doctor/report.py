@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import concurrent.futures
 import importlib.metadata
-import importlib.util
 import platform
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import samebits
-from samebits import driver
+from samebits import driver, optional
 from samebits.codegen import isa as isas
 from samebits.doctor import frameworks
 from samebits.doctor.framework import Framework
-from samebits.doctor.trial import Cell, attempt
+from samebits.doctor.trial import Cell, Children, attempt
 from samebits.native import cache
 
 __all__ = ["Diagnosis", "Machine", "Tried", "examine", "is_broken"]
@@ -66,7 +65,8 @@ class Tried:
     Attributes:
         name: As in `frameworks.ROWS`.
         version: Its distribution's, None where it is not installed.
-        failure: Why not every cell was tried, or none could be filled; empty where all is well.
+        failure: Why not every cell was tried, or none could be filled; empty where all is well, and where it is not
+            installed and nobody asked for it.
         cells: What happened.
     """
 
@@ -90,8 +90,15 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> int:
-        """1 where something of ours is broken, otherwise 0."""
-        return 1 if self.broken else 0
+        """1 where something of ours is broken, 2 where a framework could not be tried to the end, otherwise 0."""
+        return 1 if self.broken else 2 if any(one.failure for one in self.tried) else 0
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        said = f"{len(self.broken)} cells are broken" if self.broken else "nothing of samebits is broken"
+        untried = [one.name for one in self.tried if one.failure]
+        return said + (f"; not tried to the end: {', '.join(untried)}" if untried else "")
 
 
 def is_broken(cell: Cell) -> bool:
@@ -110,36 +117,42 @@ def examine(
     names: Sequence[str] | None = None,
     *,
     progress: Callable[[str], None] = lambda name: None,
-    attempt: Callable[[Framework], tuple[list[Cell], str]] = attempt,
+    attempt: Callable[[Framework, Children], tuple[list[Cell], str]] = attempt,
 ) -> Diagnosis:
     """Try every framework that is installed, or those named.
 
     Args:
-        names: Of `frameworks.ROWS`; None for all.
+        names: Of `frameworks.ROWS`; None for all. One that is named and not installed is a failure.
         progress: Told the name of each framework when it has been tried.
         attempt: How a framework is tried.
     """
     rows = [row for row in frameworks.ROWS if names is None or row.name in names]
+    children = Children()
 
     def tried(row: Framework) -> Tried:
         version = installed_version(row)
-        cells, failure = attempt(row) if version is not None else ([], "")
+        if version is None:
+            return Tried(row.name, None, "" if names is None else f"not installed; pip install {row.distribution}")
+        cells, failure = attempt(row, children)
         progress(row.name)
         return Tried(row.name, version, failure, tuple(cells))
 
     with concurrent.futures.ThreadPoolExecutor(driver.usable_cores()) as pool:
-        return Diagnosis(machine(), tuple(pool.map(tried, rows)))
+        try:
+            return Diagnosis(machine(), tuple(pool.map(tried, rows)))
+        except BaseException:
+            children.end()  # or the threads, which are waited for here, would wait for them
+            raise
 
 
 def installed_version(row: Framework) -> str | None:
     """The version of a framework that can be imported, without importing it; None where there is none."""
-    try:
-        if importlib.util.find_spec(row.module.partition(".")[0]) is None:
-            return None
-    except (ImportError, ValueError):
+    if not optional.is_installed(row.module):
         return None
-    providers = importlib.metadata.packages_distributions().get(row.module.partition(".")[0], [])
-    for distribution in (row.distribution, *providers):
+    names = [row.distribution]
+    if "." not in row.module:  # who provides the first part of a longer name may provide no more than that
+        names += importlib.metadata.packages_distributions().get(row.module, [])
+    for distribution in names:
         try:
             return importlib.metadata.version(distribution)
         except importlib.metadata.PackageNotFoundError:

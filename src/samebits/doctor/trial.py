@@ -8,17 +8,17 @@ knows in which cell it died.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, Protocol, TextIO
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from samebits.tensor import Tensor
 __all__ = [
     "KEPT",
     "Cell",
+    "Children",
     "Direction",
     "Outcome",
     "attempt",
@@ -211,8 +212,48 @@ def run(row: Framework) -> Iterator[Cell | tuple[str, Direction]]:
         yield outgoing(row, module, dtype)
 
 
-def attempt(row: Framework, seconds: float = _SECONDS) -> tuple[list[Cell], str]:
-    """Every cell of a framework, tried in a child process.
+class Process(Protocol):
+    """What `driver.start_python` gives."""
+
+    def kill(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+class Children:
+    """The processes that some threads wait for, so that another thread can end them all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[Process] = set()
+        self._is_over = False
+
+    def start(
+        self, module: str, arguments: tuple[str, ...], environment: Mapping[str, str] | None = None, **options: Any
+    ) -> Process:
+        """A process as `driver.start_python` starts it, killed at once where `end` was called before."""
+        with self._lock:
+            child = driver.start_python(module, arguments, environment, **options)
+            self._running.add(child)
+            if self._is_over:
+                child.kill()
+            return child
+
+    def forget(self, child: Process) -> None:
+        """The process has ended."""
+        with self._lock:
+            self._running.discard(child)
+
+    def end(self) -> None:
+        """Kill what runs, and what is still started."""
+        with self._lock:
+            self._is_over = True
+            for child in self._running:
+                child.kill()
+
+
+def attempt(row: Framework, children: Children | None = None, seconds: float = _SECONDS) -> tuple[list[Cell], str]:
+    """Every cell of a framework, tried in a child process, which is one of `children` while it runs.
 
     Returns:
         The cells, and why there are no more of them: empty where all were tried. The cell in which the child died is
@@ -220,15 +261,18 @@ def attempt(row: Framework, seconds: float = _SECONDS) -> tuple[list[Cell], str]
     """
     with tempfile.TemporaryFile("w+") as file, tempfile.TemporaryFile("w+") as complaints:
         quiet = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0", "JAX_PLATFORMS": "cpu"}
-        child = driver.start_python(
+        kept = Children() if children is None else children
+        # In a session of its own: who interrupts the command from a terminal does not mean a framework's failure.
+        child = kept.start(
             "samebits.doctor.trial", (row.name, str(file.fileno())), quiet,
-            stdout=subprocess.DEVNULL, stderr=complaints, pass_fds=(file.fileno(),),
+            stdout=subprocess.DEVNULL, stderr=complaints, pass_fds=(file.fileno(),), start_new_session=True,
         )  # fmt: skip
         try:
             code = child.wait(seconds)
         except subprocess.TimeoutExpired:
             child.kill()
             code = child.wait()
+        kept.forget(child)
         file.seek(0)
         complaints.seek(0)
         return _gathered(row, file, code, complaints)
