@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import os
 import pathlib
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -210,30 +214,58 @@ class _Process:
     """A process that has printed these lines."""
 
     def __init__(self, lines: list[str], returncode: int = 0) -> None:
-        self.stdout, self.returncode, self.killed = iter(lines), returncode, False
-
-    def __enter__(self) -> _Process:
-        return self
-
-    def __exit__(self, *why: object) -> None: ...
+        self.stdout, self.returncode, self.done = io.StringIO("".join(lines)), returncode, list[str]()
 
     def kill(self) -> None:
-        self.killed = True
+        self.done.append("killed")
+
+    def wait(self) -> None:
+        self.done.append("waited for")
 
 
 def test_what_the_process_says_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
+    made: list[_Process] = []
+
+    def start(lines: list[str], returncode: int) -> _Process:
+        made.append(_Process(lines, returncode))
+        return made[-1]
 
     def answer(lines: list[str], returncode: int = 0) -> list[rank.Ranking]:
-        monkeypatch.setattr(worker.subprocess, "Popen", lambda *_, **__: _Process(lines, returncode))
+        monkeypatch.setattr(worker.subprocess, "Popen", lambda *_, **__: start(lines, returncode))
         return worker.ranked([CUBE], ISA.name, 1, [], progress=told.append)
 
     assert answer(['{"doing": "this"}\n']) == []
     assert told == ["this"]
     with pytest.raises(NativeError, match=r"^rank: x is 1, must be 2; give 2$"):
         answer(['{"failed": ["NativeError", "rank", "x", "", "1", "2", "give 2"]}\n'])
-    with pytest.raises(NativeError, match=r"^bench: measuring process is ended with -9, must be "):
+    assert [x.done for x in made] == [["waited for"], ["killed", "waited for"]]
+    with pytest.raises(NativeError, match=r"^bench: measuring process is ended by SIGKILL, must be "):
         answer([], -9)
+    with pytest.raises(NativeError, match=r"^bench: measuring process is ended with 2, must be "):
+        answer([], 2)
+
+
+def test_whatever_ends_the_measurement_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = _Process(['{"doing": "this"}\n'])
+    monkeypatch.setattr(worker.subprocess, "Popen", lambda *_, **__: process)
+
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        worker.ranked([CUBE], ISA.name, 1, [], progress=interrupted)
+    assert process.done == ["killed", "waited for"]
+
+
+def test_a_measuring_process_that_nobody_listens_to_ends_without_a_word() -> None:
+    asked = {"problems": [[2, 2, 2, "float32", "float32", False]] * 9, "isa": "scalar", "threads": 1, "against": []}
+    command = [sys.executable, "-m", "samebits.bench.worker", json.dumps(asked | {"every": False})]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_the_process_does_not_look_in_the_current_directory(

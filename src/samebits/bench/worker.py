@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -33,22 +35,29 @@ def ranked(
     }  # fmt: skip
     pools = dict.fromkeys(measure.POOLS, str(threads))
     made = list[Ranking]()
-    with driver.start_python("samebits.bench.worker", (json.dumps(asked),), pools, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                for key, value in json.loads(line).items():
-                    if key == "doing":
-                        progress(value)
-                    elif key == "failed":
-                        raise getattr(errors, value[0])(*value[1:])
-                    else:
-                        made.append(restored(value))
-        except BaseException:
-            process.kill()
-            raise
+    # In a session of its own, so that an interrupt from a terminal reaches this process alone, which ends that one.
+    process = driver.start_python(
+        "samebits.bench.worker", (json.dumps(asked),), pools, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            for key, value in json.loads(line).items():
+                if key == "doing":
+                    progress(value)
+                elif key == "failed":
+                    raise getattr(errors, value[0])(*value[1:])
+                else:
+                    made.append(restored(value))
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        process.stdout.close()
+        process.wait()
     if process.returncode:
-        ended = f"ended with {process.returncode}"
+        code = process.returncode
+        ended = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         raise errors.NativeError("bench", "measuring process", "", ended, "able to finish", "look at what it printed")
     return made
 
@@ -74,7 +83,15 @@ def _say(key: str, value: object) -> None:
 
 
 def main() -> None:
-    """Answer the one argument."""
+    """Answer the one argument, as long as somebody listens."""
+    try:
+        _answer()
+    except BrokenPipeError:
+        os._exit(1)  # at its end Python would try once more to write what is left
+
+
+def _answer() -> None:
+    """A line for each ranking, or one that says why there is none."""
     try:
         for ranking in answers(json.loads(sys.argv[1])):
             _say("ranking", dataclasses.asdict(ranking))
