@@ -8,8 +8,10 @@ that carry arrays by name.
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import pathlib
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from samebits import driver
+from samebits import driver, dtypes
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, OptionError
+from samebits.errors import OptionError
 from samebits.program import dim
 from samebits.program.graph import Program
 
@@ -163,8 +165,12 @@ def _mask(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.gen
     return (np.arange(shape[-1]) < lengths).astype(np.int64)
 
 
+# What names the formats that NumPy's files cannot: a member of the archive beside the arrays, which have an ending.
+_SIDECAR = "samebits.json"
+
+
 def read(path: str | os.PathLike[str]) -> Arrays:
-    """The arrays of an .npz file by name.
+    """The arrays of an .npz file by name, in the formats that its sidecar gives them.
 
     Raises:  OptionError if it is no such file, whatever is wrong with it.
     """
@@ -173,25 +179,62 @@ def read(path: str | os.PathLike[str]) -> Arrays:
             loaded = np.load(file, allow_pickle=False)
             if not isinstance(loaded, np.lib.npyio.NpzFile):
                 raise ValueError("it holds one array without a name")
-            return {name: loaded[name] for name in loaded.files}
-    except Exception as reason:  # a damaged archive raises what zipfile, zlib, struct or NumPy find first
-        remedy = f"write it with numpy.savez ({reason})"
+            with zipfile.ZipFile(file) as archive:
+                members = archive.namelist()
+                called = json.loads(archive.read(_SIDECAR))["dtypes"] if _SIDECAR in members else {}
+            found = {name: loaded[name] for name in loaded.files if f"{name}.npy" in members}
+            return {name: _named(x, called[name]) if name in called else x for name, x in found.items()}
+    except Exception as reason:  # a damaged archive raises what zipfile, zlib, struct, json or NumPy find first
+        # NumPy's first sentence says what is wrong, its next how to run what the file holds.
+        said = " ".join(str(reason).split()).partition(". ")[0] or type(reason).__name__
+        remedy = f"write it with numpy.savez ({said})"
         raise OptionError("read", "file", "", path, "an .npz of arrays", remedy) from reason
 
 
-def write(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[np.generic]]) -> None:
-    """Write arrays to an .npz file of exactly this path, whatever their names (`numpy.savez` takes some for its own).
+def _named(codes: NDArray[np.generic], name: str) -> NDArray[np.generic]:
+    """Code points as elements of the format of that name."""
+    dtype = dtypes.of(name)
+    if dtype.numpy is None or codes.dtype != np.dtype(f"u{dtype.numpy.itemsize}"):
+        raise ValueError(f"{codes.dtype} holds no {name}")
+    return codes.view(dtype.numpy)
 
-    Raises:  DTypeError if the file would lose an array's format; OptionError if it cannot be written.
+
+def check_written(path: pathlib.Path, outputs: Mapping[str, DType]) -> None:
+    """Raises:  OptionError unless arrays of these names and formats can be written to a file of that name."""
+    if path.suffix != ".npy":
+        return
+    if len(outputs) != 1:
+        what = f"an .npy beside {len(outputs)} outputs"
+        raise OptionError("write", "file", "", what, "an .npz, whose arrays have names", "name the file .npz")
+    (dtype,) = outputs.values()
+    if dtype.numpy is None or dtype.numpy.isbuiltin != 1:
+        expected = "an .npz, which says the format beside the bits"
+        raise OptionError("write", "file", "", f"an .npy of {dtype.name}", expected, "name the file .npz")
+
+
+def write(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[np.generic]]) -> None:
+    """Write arrays to an .npz file of exactly this path, or the only one to an .npy file if the path says so.
+
+    Names may be any (`numpy.savez` takes some for its own). An array of a format that NumPy's files cannot name is
+    written as its code points, unsigned integers of the element's width, and the sidecar `samebits.json` says what they
+    mean: `{"dtypes": {"y": "bfloat16"}}`.
+
+    Raises:  OptionError if it cannot be written, or if an .npy file would lose a name or a format.
     """
-    for name, x in arrays.items():
-        if x.dtype.isbuiltin != 1:
-            remedy = "write its bytes, x.view('uint8')"
-            raise DTypeError("write", repr(name), "dtype", x.dtype, "one of NumPy's own", remedy)
+    path = pathlib.Path(path)
+    check_written(path, {name: dtypes.of(x.dtype) for name, x in arrays.items()})
+    lost = {name: dtypes.of(x.dtype).name for name, x in arrays.items() if x.dtype.isbuiltin != 1}
     try:
+        if path.suffix == ".npy":
+            with path.open("wb") as file:
+                np.lib.format.write_array(file, next(iter(arrays.values())), allow_pickle=False)
+            return
         with zipfile.ZipFile(path, "w") as archive:
+            if lost:
+                archive.writestr(_SIDECAR, json.dumps({"dtypes": lost}))
             for name, x in arrays.items():
+                codes = np.asarray(x).view(f"u{x.itemsize}") if name in lost else x
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, x, allow_pickle=False)
+                    np.lib.format.write_array(member, codes, allow_pickle=False)
     except OSError as reason:
         raise OptionError("write", "file", "", path, "writable", f"name another ({reason.strerror})") from reason
