@@ -5,63 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import pathlib
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
 
 import click
 import numpy as np
 
 import samebits
-from samebits import errors, samples
-from samebits.cli import measuring, screen
+from samebits import samples
+from samebits.cli import measuring, options, screen
 from samebits.codegen import isa as isas
-from samebits.program.graph import Program
-
-F = TypeVar("F", bound=Callable[..., Any])
-_MODEL = click.Path(exists=True, dir_okay=False, path_type=pathlib.Path)
-_FILE = click.Path(dir_okay=False, path_type=pathlib.Path)
+from samebits.codegen.isa import Isa
 
 
-class _Setting(click.ParamType[tuple[str, int]]):
-    """`name=extent`."""
-
-    name = "name=extent"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        symbol, equals, extent = str(value).partition("=")
-        if not equals or not symbol or not extent.isdecimal():
-            self.fail(f"{value!r} is not name=extent with a non-negative integer", param, ctx)
-        return symbol, int(extent)
-
-
-def _set_symbols(program: Program, settings: tuple[tuple[str, int], ...]) -> dict[str, int]:
-    """Extents of the symbols that are set.
-
-    Raises:  OptionError if a symbol that is set is not one of the model's.
-    """
-    for name, _ in settings:
-        if name not in program.symbols:
-            raise errors.OptionError(
-                "--set", "symbol", "", repr(name), f"one of {sorted(program.symbols)}", "see samebits dump"
-            )
-    return dict(settings)
-
-
-def _bindings(program: Program, settings: tuple[tuple[str, int], ...], default: int) -> dict[str, int]:
-    """Extents of all the model's symbols: those set, `default` for the rest."""
-    return dict.fromkeys(program.symbols, default) | _set_symbols(program, settings)
-
-
-@contextlib.contextmanager
-def _forced(isa: str | None) -> Iterator[None]:
-    with isas.use_isa(isa) if isa else contextlib.nullcontext():
-        yield
-
-
-_set = click.option("--set", "settings", multiple=True, type=_Setting(), help="Bind a symbol of the model's shapes.")
-_isa = click.option("--isa", metavar="NAME", help="Force an Isa row (see samebits isas).")
-_threads = click.option("--threads", type=click.IntRange(1), help="Threads; default: every usable core.")
-_seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the inputs made up.")
+def _forced(isa: Isa | None) -> contextlib.AbstractContextManager[object]:
+    """The Isa row in force, if one is asked for."""
+    return isas.use_isa(isa) if isa else contextlib.nullcontext()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -71,48 +28,62 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("model", type=_MODEL)
-@click.option("--input", "given", type=_MODEL, help="An .npz with one array for each input.")
-@click.option("--output", type=_FILE, help="Write the outputs to an .npz.")
-@_threads
-@_isa
-@_set
-@_seed
+@options.model
+@click.option("--input", "given", type=options.READABLE, help="An .npz with one array for each input.")
+@click.option("--output", type=options.OutputFile(), help="Write the outputs to an .npz, or the only one to an .npy.")
+@options.threads
+@options.isa
+@options.set_
+@options.seed
+@options.as_json
 def run(
     model: pathlib.Path, given: pathlib.Path | None, output: pathlib.Path | None, threads: int | None,
-    isa: str | None, settings: tuple[tuple[str, int], ...], seed: int,
+    isa: Isa | None, settings: options.Settings, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Run an ONNX model once and print its outputs' shapes and digests.
 
-    Without --input the inputs are made up from --seed: token ids within the table they index, masks of ones and
-    zeros, normal floats.
+    Without --input the inputs are made up from --seed, and the answer says so: token ids within the table they index,
+    masks of ones and zeros, normal floats. Formats that NumPy lacks are carried as their bits (see samebits.samples).
     """
     from samebits import onnx
     from samebits.runtime import cpu
     from samebits.verification import rows
 
+    if given and settings:
+        raise click.UsageError("--set binds the symbols of made up inputs: not with --input, whose arrays say them.")
     with _forced(isa):
         program = onnx.load(model)
-        if given and settings:
-            raise click.UsageError(
-                "--set binds the symbols of made up inputs: not with --input, whose arrays say them."
-            )
-        feeds = samples.read(given) if given else samples.feeds(program, _bindings(program, settings, 1), seed)
+        if output is not None:
+            with options.asked("--output"):
+                samples.check_written(output, {name: fact.dtype for name, fact in program.outputs.items()})
+        made_up: dict[str, int] | None = None
+        if given:
+            with options.named("run", "--input"):
+                feeds = samples.read(given)
+        else:
+            made_up = options.bindings(program, settings, 1)
+            feeds = samples.feeds(program, made_up, seed)
         session = cpu.prepare(program, threads=threads)
         answer = {name: np.asarray(x) for name, x in session.run(feeds).items()}
-        screen.outputs(answer, rows.digest([answer]), isas.current().name)
-        if output:
-            samples.write(output, answer)
+        if output is not None:
+            with options.named("run", "--output"):
+                samples.write(output, answer)
+        found = screen.Answer(answer, rows.digest([answer]), isas.current().name, made_up, seed)
+        if as_json:
+            click.echo(json.dumps(screen.outputs_json(found), indent=2))
+        else:
+            screen.outputs(found)
 
 
 @command.command()
-@click.argument("model", type=_MODEL)
+@options.model
 @click.option("--plan", is_flag=True, help="Also the plan of every kernel, for the shapes given by --set.")
-@_threads
-@_isa
-@_set
+@options.threads
+@options.isa
+@options.set_
+@options.as_json
 def dump(
-    model: pathlib.Path, plan: bool, threads: int | None, isa: str | None, settings: tuple[tuple[str, int], ...]
+    model: pathlib.Path, plan: bool, threads: int | None, isa: Isa | None, settings: options.Settings, as_json: bool
 ) -> None:
     """Print a model as a program: one line a value, with its format, shape and operation."""
     from samebits import onnx
@@ -120,15 +91,16 @@ def dump(
 
     with _forced(isa):
         program = onnx.load(model)
-        click.echo(program)
-        if plan:
-            session = cpu.prepare(program, threads=threads)
-            for text in session.plans(_bindings(program, settings, 16)):
-                click.echo(text)
+        bindings = options.bindings(program, settings, 16)
+        plans = [*cpu.prepare(program, threads=threads).plans(bindings)] if plan else None
+    if as_json:
+        click.echo(json.dumps(screen.program_json(program, bindings if plan else None, plans), indent=2))
+    else:
+        click.echo("\n".join([str(program), *(plans or ())]))
 
 
 @command.command(name="isas")
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@options.as_json
 def list_isas(as_json: bool) -> None:
     """List the Isa rows, and which of them this machine runs."""
     rows = [
@@ -148,21 +120,22 @@ def list_isas(as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
+@options.as_json
 @click.option("--verbose", is_flag=True, help="Also the reason of every format that was not kept.")
 @click.option("--only", multiple=True, metavar="NAME", help="Try this framework alone (repeatable).")
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool, verbose: bool, only: tuple[str, ...]) -> None:
     """Show this machine, and try which formats the installed frameworks exchange with samebits, both ways.
 
-    Exits with 0, or with 1 if a format that a framework holds is not kept and samebits is to blame.
+    Exits with 0, with 1 if a format that a framework holds is not kept and samebits is to blame, with 2 if a framework
+    could not be tried to the end or one that is named is not installed.
     """
     from samebits.doctor import frameworks, report
 
     known = [row.name for row in frameworks.ROWS]
     for name in only:
         if name not in known:
-            raise errors.OptionError("--only", "framework", "", repr(name), f"one of {known}", "name one of these")
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}", ctx, param_hint="--only")
     with screen.progress() as progress:
         found = report.examine(only or None, progress=progress)
     if as_json:
@@ -173,7 +146,7 @@ def doctor(ctx: click.Context, as_json: bool, verbose: bool, only: tuple[str, ..
 
 
 @command.command()
-@click.argument("model", type=_MODEL)
+@options.model
 @click.option("--against", type=click.Choice(["onnxruntime"]), help="Also the largest difference from another runtime.")
 @click.option("--interpreter", is_flag=True, help="Also the Isa row numpy, for one row; slow.")
 @click.option(
@@ -183,33 +156,35 @@ def doctor(ctx: click.Context, as_json: bool, verbose: bool, only: tuple[str, ..
     show_default=True,
     help="Elements that all values of a run may have: bounds the sizes that are tried, and the time.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-@_isa
-@_set
-@_seed
+@options.as_json
+@options.isa
+@options.set_
+@options.seed
 @click.pass_context
 def verify(
     ctx: click.Context, model: pathlib.Path, against: str | None, interpreter: bool, most_elements: int,
-    as_json: bool, isa: str | None, settings: tuple[tuple[str, int], ...], seed: int,
+    as_json: bool, isa: Isa | None, settings: options.Settings, seed: int,
 ) -> None:  # fmt: skip
     """Try whether a model's answer depends on batch, position, neighbours, threads, Isa row, strides or process.
 
     Exits with 0 if every configuration gives the same bits, 1 if one does not, 2 if an axis could not be varied.
     """
-    from samebits import onnx
+    from samebits import onnx, optional
     from samebits.verification import compare
     from samebits.verification import verify as verification
 
+    if against and not optional.is_installed(against):
+        raise options.Missing(f"--against: {against} is not installed; pip install {optional.requirement(against)}")
     with _forced(isa):
-        with screen.progress() as progress:
+        with screen.progress() as progress, options.asked("--set", "bindings"):
             report = verification.verify(
-                model, bindings=dict(settings), seed=seed, interpreter=interpreter, most_elements=most_elements,
+                model, bindings=settings, seed=seed, interpreter=interpreter, most_elements=most_elements,
                 progress=progress,
             )  # fmt: skip
         compared = None
         if against:
             program = onnx.load(model)
-            extents = _bindings(program, settings, verification.DEFAULT_EXTENT)
+            extents = options.bindings(program, settings, verification.DEFAULT_EXTENT)
             compared = compare.against_onnxruntime(program, model, extents, seed)
         if as_json:
             click.echo(json.dumps(screen.report_json(report, compared), indent=2))

@@ -13,7 +13,7 @@ from samebits import driver, dtypes, errors, tuning
 from samebits.bench import chart, peers, worker
 from samebits.bench import tune as tuner
 from samebits.bench.trial import Problem
-from samebits.cli import screen
+from samebits.cli import options, screen
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
@@ -29,7 +29,7 @@ _SHAPES = ((256, 256, 256), (1024, 1024, 1024), (8, 768, 3072), (1, 4096, 4096))
 _EXTENT = re.compile("[1-9][0-9]{0,7}")
 
 
-class _ProblemType(click.ParamType[tuple[int, int, int]]):
+class _ProblemType(options.Value):
     """`M,K,N`."""
 
     name = "M,K,N"
@@ -43,7 +43,7 @@ class _ProblemType(click.ParamType[tuple[int, int, int]]):
         return int(parts[0]), int(parts[1]), int(parts[2])
 
 
-class _Peers(click.ParamType[tuple[str, ...]]):
+class _Peers(options.Value):
     """`torch,numpy`."""
 
     name = "torch,numpy,..."
@@ -58,36 +58,28 @@ class _Peers(click.ParamType[tuple[str, ...]]):
         return tuple(names)
 
 
-class _Missing(click.ClickException):
-    """What was asked for is not installed."""
-
-    exit_code = 2
-
-
-def _row(name: str | None, call: str) -> Isa:
+def _row(row: Isa | None) -> Isa:
     """The Isa row to measure.
 
-    Raises:  OptionError if it is unknown, does not run here or is interpreted.
+    Raises:  click.BadParameter if it is interpreted.
     """
-    row = isas.named(name) if name else isas.current()
+    row = isas.current() if row is None else row
     if not row.compiled:
-        rows = [row.name for row in isas.ROWS if row.compiled and row.available]
-        raise errors.OptionError(call, "isa", "", repr(row.name), f"one of {rows}", "see samebits isas")
+        rows = ", ".join(row.name for row in isas.ROWS if row.compiled and row.available)
+        raise click.BadParameter(f"{row.name!r} is interpreted, must be one of {rows}", param_hint="--isa")
     return row
 
 
-_isa = click.option("--isa", metavar="NAME", help="The Isa row (see samebits isas); default: the fastest.")
-_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
-
-
 @click.command()
-@_isa
-@click.option("--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads to measure with.")
+@options.isa
+@click.option(
+    "--threads", type=click.IntRange(1, MAX_THREADS), default=1, show_default=True, help="Threads to measure with."
+)
 @click.option("--quick", is_flag=True, help="Fewer tiles and sizes.")
 @click.option("--show", is_flag=True, help="Measure nothing, show what is kept.")
 @click.option("--clear", is_flag=True, help="Measure nothing, forget what is kept.")
-@_json
-def tune(isa: str | None, threads: int, quick: bool, show: bool, clear: bool, as_json: bool) -> None:
+@options.as_json
+def tune(isa: Isa | None, threads: int, quick: bool, show: bool, clear: bool, as_json: bool) -> None:
     """Measure tiles and cache blocks of matrix products on this machine, and keep those that are faster.
 
     Processes started afterwards plan products with them: other speed, the same bits. They are kept in the cache
@@ -95,7 +87,7 @@ def tune(isa: str | None, threads: int, quick: bool, show: bool, clear: bool, as
     """
     if show and clear:
         raise click.UsageError("--show and --clear exclude each other.")
-    row = _row(isa, "tune")
+    row = _row(isa)
     record = None
     if clear:
         tuning.clear(row)
@@ -125,19 +117,19 @@ def bench() -> None:
 @bench.command()
 @click.argument("shapes", nargs=-1, type=_ProblemType(), metavar="[M,K,N]...")
 @click.option("--dtype", default="float32", show_default=True, help="Of both operands, or of each: uint8,int8.")
-@click.option("--threads", type=click.IntRange(1), help="Threads; default: every usable core.")
-@_isa
+@options.threads
+@options.isa
 @click.option("--packed", is_flag=True, help="Pack b before it is timed, as a weight that is kept.")
 @click.option("--every", is_flag=True, help="Every form with every tile and size; slow.")
 @click.option("--against", type=_Peers(), help="Libraries to measure beside; default: those installed.")
 @click.option(
     "--assert", "asserts", is_flag=True, help="Exit with 1 if a picked kernel lags the best by more than 5 %."
 )
-@click.option("--chart", "picture", type=click.Path(dir_okay=False, path_type=pathlib.Path), help="Also a PNG.")
-@_json
+@click.option("--chart", "picture", type=options.OutputFile(), help="Also a PNG.")
+@options.as_json
 @click.pass_context
 def gemm(
-    ctx: click.Context, shapes: tuple[tuple[int, int, int], ...], dtype: str, threads: int | None, isa: str | None,
+    ctx: click.Context, shapes: tuple[tuple[int, int, int], ...], dtype: str, threads: int | None, isa: Isa | None,
     packed: bool, every: bool, against: tuple[str, ...] | None, asserts: bool, picture: pathlib.Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
@@ -146,19 +138,16 @@ def gemm(
     Rates are medians of calls in turns. Exits with 0, with --assert 1 if a picked kernel lags, 2 if something asked for
     is not installed.
     """
-    row = _row(isa, "bench gemm")
+    row = _row(isa)
     a, b = _operands(dtype, row)
     chosen = peers.ROWS if against is None else peers.named(against)
     missing = [] if against is None else [peer for peer in chosen if not peer.installed]
     if missing:
         packages = " ".join(peer.package for peer in missing)
-        raise _Missing(f"--against: {', '.join(x.name for x in missing)} not installed; pip install {packages}")
+        raise options.Missing(f"--against: {', '.join(x.name for x in missing)} not installed; pip install {packages}")
     if picture is not None:
-        try:
+        with options.asked("--chart"):
             chart.check()
-        except errors.OptionError as error:
-            raise _Missing(str(error)) from None
-        chart.check_file(picture)
     problems = [Problem(m, k, n, a, b, packed) for m, k, n in shapes or _SHAPES]
     names = [peer.name for peer in chosen if peer.installed]
     with screen.progress() as progress:
@@ -176,18 +165,20 @@ def gemm(
     else:
         screen.rankings(rankings)
     if picture is not None:
-        chart.draw(rankings, picture)
+        with options.named("bench gemm", "--chart"):
+            chart.draw(rankings, picture)
     ctx.exit(exit_code)
 
 
 def _operands(dtype: str, row: Isa) -> tuple[DType, DType]:
     """The dtypes of a and b.
 
-    Raises:  DTypeError if there are none such, or if nothing multiplies them.
+    Raises:  click.BadParameter if there are none such, or if nothing multiplies them.
     """
     names = dtype.split(",")
-    a, b = dtypes.of(names[0]), dtypes.of(names[-1])
     if len(names) > 2:
-        raise errors.OptionError("bench gemm", "dtype", "", repr(dtype), "one name, or two", "name a and b")
-    engines.choose(a, b, SB1.chunk, row, [])
+        raise click.BadParameter(f"{dtype!r} is not one name, or two", param_hint="--dtype")
+    with options.asked("--dtype"):
+        a, b = dtypes.of(names[0]), dtypes.of(names[-1])
+        engines.choose(a, b, SB1.chunk, row, [])
     return a, b

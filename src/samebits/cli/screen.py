@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +22,7 @@ from samebits.bench.rank import Entry, Ranking
 from samebits.codegen.isa import Isa
 from samebits.doctor import report as diagnosis
 from samebits.doctor.trial import Cell, Outcome
+from samebits.program.graph import Program
 from samebits.tuning import Record
 from samebits.verification.compare import Comparison
 from samebits.verification.report import Verification
@@ -50,20 +53,97 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     _Console(highlight=False, markup=False, width=max(_out.width, needed)).print(made)
 
 
-def outputs(answer: Mapping[str, NDArray[np.generic]], digest: str, isa: str) -> None:
-    """Each output's name, format and shape, and one digest of all."""
-    table(["output", "dtype", "shape"], [[name, x.dtype, list(x.shape)] for name, x in answer.items()])
-    _out.print(f"digest {digest} (isa {isa})")
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model answered.
+
+    Attributes:
+        outputs: By name.
+        digest: Of all of them.
+        isa: The row that computed them.
+        made_up: The extents of the symbols of inputs that were made up, None where they were given.
+        seed: What made-up inputs were made from.
+    """
+
+    outputs: Mapping[str, NDArray[np.generic]]
+    digest: str
+    isa: str
+    made_up: Mapping[str, int] | None
+    seed: int
+
+
+def outputs(found: Answer) -> None:
+    """Each output's name, format and shape, where the inputs came from, and one digest of all."""
+    table(["output", "dtype", "shape"], [[name, x.dtype, list(x.shape)] for name, x in found.outputs.items()])
+    if found.made_up is not None:
+        extents = "".join(f", {name}={extent}" for name, extent in found.made_up.items())
+        _out.print(f"inputs made up from seed {found.seed}{extents}; --input gives your own")
+    _out.print(f"digest {found.digest} (isa {found.isa})")
+
+
+def outputs_json(found: Answer) -> dict[str, Any]:
+    """The answer's facts as plain values; `made_up` is None where the inputs were given."""
+    made_up = None if found.made_up is None else {"seed": found.seed, "bindings": dict(found.made_up)}
+    shapes = {name: {"dtype": str(x.dtype), "shape": list(x.shape)} for name, x in found.outputs.items()}
+    return {"outputs": shapes, "digest": found.digest, "isa": found.isa, "made_up": made_up, "exit_code": 0}
+
+
+def program_json(program: Program, bindings: Mapping[str, int] | None, plans: Sequence[str] | None) -> dict[str, Any]:
+    """A program as plain values; `bindings` and `plans` are None where no plan was asked for."""
+
+    def fact(name: str) -> dict[str, Any]:
+        found = program.facts[name]
+        return {"dtype": found.dtype.name, "shape": [x if isinstance(x, int) else str(x) for x in found.shape]}
+
+    nodes = [
+        {
+            "primitive": node.primitive,
+            "inputs": list(node.inputs),
+            "outputs": list(node.outputs),
+            "description": None if node.description is None else str(node.description),
+            "origin": list(node.origin),
+        }
+        for node in program.nodes
+    ]
+    return {
+        "name": program.name,
+        "symbols": list(program.symbols),
+        "inputs": list(program.input_names),
+        "outputs": list(program.output_names),
+        "constants": list(program.constants),
+        "values": {name: fact(name) for name in program.facts},
+        "nodes": nodes,
+        "digest": program.digest(),
+        "bindings": None if bindings is None else dict(bindings),
+        "plans": None if plans is None else list(plans),
+        "exit_code": 0,
+    }
+
+
+_SILENT_SECONDS, _BETWEEN_SECONDS = 1.0, 2.0
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """A function that shows what is being done, on a terminal only."""
-    if not _err.is_terminal:
-        yield lambda name: None
+    """A function that shows on standard error what is being done: in place on a terminal, elsewhere line by line.
+
+    Where lines stay, none comes in the first second, and later ones are seconds apart.
+    """
+    if _err.is_terminal:
+        with _err.status("preparing", spinner="line") as status:
+            yield lambda name: status.update(Text(name))
         return
-    with _err.status("preparing") as status:
-        yield lambda name: status.update(Text(name))
+    next_time = time.monotonic() + _SILENT_SECONDS
+
+    def say(name: str) -> None:
+        nonlocal next_time
+        now = time.monotonic()
+        if now >= next_time:
+            next_time = now + _BETWEEN_SECONDS
+            with contextlib.suppress(OSError):  # where nobody listens, the work goes on
+                print(f"samebits: {name}", file=sys.stderr, flush=True)
+
+    yield say
 
 
 def report(found: Verification, compared: Comparison | None) -> None:
@@ -100,13 +180,20 @@ _SYMBOLS: dict[Outcome, tuple[str, str]] = {
     "relabelled": ("~", "red"),
     "wrong": ("!", "bold red"),
     "crashed": ("!", "bold red"),
-    "cannot hold": ("·", "dim"),
+    "cannot hold": ("-", "dim"),
 }
+_BY_ITS_ROW = ("r", "magenta")
 _WIDE = 200  # columns of a reason that is not asked for
 _LEGEND = (
-    "in, out: = kept, no copy; c kept, copied; b the framework lacks it, its bytes cross with the name beside them;"
-    " x refused; ~ under another name; ! broken; · the framework lacks it"
+    "in, out: = kept, no copy; c kept, copied; r refused by from_any or by the framework's own call, kept by lines that"
+    " say what its bytes are; b the framework lacks it, its bytes cross with the name beside them; x refused;"
+    " ~ under another name; ! broken; - the framework lacks it"
 )
+
+
+def _symbol(cell: Cell) -> tuple[str, str]:
+    """What stands for a cell in the matrix, and its colour."""
+    return _BY_ITS_ROW if cell.way == "row" else _SYMBOLS[cell.outcome]
 
 
 def doctor(found: diagnosis.Diagnosis, *, verbose: bool) -> None:
@@ -126,12 +213,13 @@ def doctor(found: diagnosis.Diagnosis, *, verbose: bool) -> None:
     _out.print(f"cuda     {'driver ' + machine.cuda_driver if machine.cuda_driver else 'no driver'}")
     shown = [one for one in found.tried if one.cells]
     _out.print("tried    " + (", ".join(f"{one.name} {one.version}" for one in shown) or "no framework"))
-    missing = [one.name for one in found.tried if one.version is None]
+    missing = [one.name for one in found.tried if one.version is None and not one.failure]
     if missing:
         _out.print("missing  " + ", ".join(missing))
     for one in found.tried:
         if one.failure:
-            _out.print(Text(f"{one.name} {one.version} was not tried to the end: {one.failure}", "red"))
+            called = one.name if one.version is None else f"{one.name} {one.version}"
+            _out.print(Text(f"{called} was not tried to the end: {one.failure}", "red"))
     if shown:
         _out.print()
         table(["dtype", *(one.name for one in shown)], _matrix_rows(shown))
@@ -142,8 +230,8 @@ def doctor(found: diagnosis.Diagnosis, *, verbose: bool) -> None:
         names = ", ".join(cell.dtype for cell in cells)
         text = f"{first.framework} {first.direction}, {first.outcome}: {names}: {first.reason}"
         _out.print(Text(text if verbose else text[:_WIDE], "red" if first in broken else ""))
-    verdict = f"{len(broken)} cells are broken" if broken else "nothing of samebits is broken"
-    _out.print(Text(verdict, "bold red" if broken else "bold green"))
+    colour = {0: "bold green", 1: "bold red", 2: "bold yellow"}[found.exit_code]
+    _out.print(Text(found.verdict, colour))
 
 
 def _grouped(cells: Iterable[Cell]) -> list[list[Cell]]:
@@ -162,14 +250,14 @@ def _matrix_rows(shown: Sequence[diagnosis.Tried]) -> list[list[Any]]:
         for cell in one.cells:
             by_dtype.setdefault(cell.dtype, {}).setdefault(one.name, []).append(cell)
 
-    def outcomes(dtype: str) -> list[tuple[Outcome, ...]]:
-        return [tuple(cell.outcome for cell in by_dtype[dtype].get(one.name, [])) for one in shown]
+    def outcomes(dtype: str) -> list[tuple[tuple[str, str], ...]]:
+        return [tuple(map(_symbol, by_dtype[dtype].get(one.name, []))) for one in shown]
 
     rows: list[list[Any]] = []
     for alike, group in itertools.groupby(by_dtype, outcomes):
         names = list(group)
         label = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
-        rows.append([label, *(Text.assemble(*(_SYMBOLS[outcome] for outcome in pair)) for pair in alike)])
+        rows.append([label, *(Text.assemble(*pair) for pair in alike)])
     return rows
 
 
