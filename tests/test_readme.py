@@ -8,13 +8,15 @@ import pathlib
 import re
 import subprocess
 import sys
+import tomllib
 
 import launch
+import models
 import numpy as np
 import pytest
 import rows
 
-from samebits import dtypes
+from samebits import dtypes, samples
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.kernels.gemm.reference import reference
 from samebits.kernels.gemm.tiles import Tile
@@ -46,7 +48,10 @@ def run_block(text: str, name: str, line: int, space: dict[str, object]) -> str:
 
 
 @pytest.mark.parametrize("path", PYTHON)
-def test_python_blocks_run_from_the_top_of_the_page(path):
+def test_python_blocks_run_from_the_top_of_the_page(path, tmp_path, monkeypatch):
+    # Where a page names files they are here: its model is this one.
+    models.classifier(tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
     space = {"__name__": "__main__"}
     for line, text in blocks(path, "python"):
         printed = run_block(text, str(path), line, space)
@@ -110,6 +115,26 @@ def test_ci_runs_the_readmes_test_command():
     ]
     assert commands[:2] == ["make demo", "make test"]
     assert re.search(rf"^{commands[1]} ", (ROOT / ".ci" / "run").read_text(), re.M)
+
+
+def test_install_lines_name_extras_that_exist():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    asked = {
+        x
+        for path in PAGES
+        for found in re.findall(r"samebits\[([a-z,]+)\]", path.read_text())
+        for x in found.split(",")
+    }
+    assert {"cli", "onnx", "torch"} <= asked <= set(extras)
+
+
+def test_the_file_of_bfloat16_that_the_page_writes_is_read_as_such(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ((line, text),) = blocks(ROOT / "docs" / "command.md", "python")
+    space = {"__name__": "__main__"}
+    run_block(text, "command.md", line, space)
+    read = samples.read(tmp_path / "x.npz")["x"]
+    assert (read.dtype, read.tobytes()) == (space["x"].dtype, space["x"].tobytes())
 
 
 def test_subcommands_that_are_named_exist():
