@@ -16,7 +16,6 @@ import shutil
 import signal
 import subprocess
 import sysconfig
-import tempfile
 import threading
 import time
 import venv
@@ -134,7 +133,7 @@ class Copy:
         self, folder: pathlib.Path, texts: Mapping[str, bytes], root: pathlib.Path, objects: pathlib.Path
     ) -> None:
         self.checkout, self._folder, self._home, self._objects = folder / "checkout", folder, folder / "home", objects
-        self._texts = dict(texts)
+        self._texts, self._count = dict(texts), 0
         if _COMPILE in texts:
             self._texts[_COMPILE] += _KEEPING
         for path, text in self._texts.items():
@@ -179,9 +178,13 @@ class Copy:
     def run(self, modules: Sequence[str], clock: Clock, limit_s: float, mistake: Mistake | None = None) -> Outcome:
         """Run test modules with a mistake, or with none: then all is compiled as if nothing ever had been.
 
+        Tests get as short a temporary folder as pytest gives: the address of a socket holds a hundred bytes.
+
         Raises:  OutOfTime as the clock does; Refused if pytest itself could not run.
         """
-        traces = pathlib.Path(tempfile.mkdtemp(dir=self._folder))
+        self._count += 1
+        traces = self._folder / str(self._count)
+        traces.mkdir()
         env, said = self._env(traces), traces / "said"
         if mistake is None or mistake.path != _COMPILE:
             env["MUTANTS_OBJECTS"] = str(self._objects)
@@ -190,9 +193,10 @@ class Copy:
         began = time.monotonic()
         try:
             with self._made(mistake), said.open("wb") as output:
+                command = [self._python, "-m", "pytest", *_PYTEST, f"--basetemp={traces}/t", *modules]
                 status = clock.run(
-                    [self._python, "-m", "pytest", *_PYTEST, *modules], limit_s, cwd=self.checkout, env=env,
-                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                    command, limit_s, cwd=self.checkout, env=env, stdin=subprocess.DEVNULL, stdout=output,
+                    stderr=subprocess.STDOUT,
                 )  # fmt: skip
             seconds, text = round(time.monotonic() - began, 1), said.read_text(errors="replace")
         finally:
