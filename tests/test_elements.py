@@ -259,7 +259,8 @@ def test_the_callers_float_environment_changes_no_element(row: DType, mode: str)
         made = [values, elements.encode(numbers, row, "t"), elements.arange(1 / 3, 1.9, 0.17, row, "t")]
         made += [elements.code_of(number, row, "t") for number in some]
         made += [elements.same_values(values, np.zeros_like(values)), elements.same_values(values[1:], values[:-1])]
-        return [*(x.tobytes() for x in made), np.array(elements.listed(values)).tobytes()]
+        lists = elements.listed(values), [elements.listed(values[i].reshape(())) for i in range(len(values))]
+        return [*(x.tobytes() for x in made), *(np.array(numbers).tobytes() for numbers in lists)]
 
     due = computed()
     with floating.environment(mode):

@@ -76,7 +76,9 @@ class DType:
         Raises:
             DTypeError: `other` is such a name; `samebits.dtype(other)` is the row to compare with.
         """
-        if not isinstance(other, DType) and _meant(other) is self:
+        if isinstance(other, DType):  # said here, or Python would ask the other row too
+            return self is other
+        if _meant(other) is self:
             expected, remedy = "a row of dtypes.ROWS", f"compare with samebits.dtype({shown(other)})"
             raise DTypeError("DType ==", "other", "", shown(other), expected, remedy)
         return NotImplemented

@@ -381,6 +381,8 @@ def listed(values: Array) -> Any:
     """Numbers as Python's own in nested lists, one alone for rank 0."""
     if values.dtype != np.float32:  # whose subnormals become float64 by arithmetic
         return values.tolist()
+    if not values.ndim and (number := values.item()):  # which may make 0 of them, and nothing else
+        return number
     with driver.default_float_environment():
         return values.tolist()
 

@@ -258,6 +258,44 @@ def test_a_collection_inside_the_pool_may_allocate_and_free() -> None:
     assert pool.trim() == statistics.kept_bytes
 
 
+def test_a_collection_while_blocks_are_counted_may_free() -> None:
+    """Before Python 3.12 a collection may come at any new object, also inside one step of a list or a dict."""
+    pool = HostResource(keep_bytes=64 * MIB)
+
+    class Cycle:
+        def __init__(self, buffer: memory.Buffer) -> None:
+            self.me, self.buffer = self, buffer
+
+    for buffer in [allocate(MAPPED + (i << 14), resource=pool) for i in range(16)]:
+        buffer.close()
+    pairs: list[tuple[int, int]] = []
+    unraisable: list[Any] = []
+    before, hook = gc.get_threshold(), sys.unraisablehook
+    gc.collect()
+    gc.freeze()
+    sys.unraisablehook = unraisable.append
+    try:
+        for objects in range(1, 40):  # until a collection comes
+            gc.disable()
+            pool.trim()
+            buffers = [allocate(MAPPED + (i << 14), resource=pool) for i in range(16)]
+            for i in range(4):
+                Cycle(allocate((2 + i + objects % 5) * MIB, resource=pool))
+            for buffer in buffers:
+                buffer.close()
+            pairs += [(i, objects) for i in range(4000)]  # none that was freed is left: a new one is a new object
+            gc.set_threshold(gc.get_count()[0] + objects)
+            gc.enable()
+            pool.trim(64 * MIB)
+            _ = pool.statistics
+    finally:
+        sys.unraisablehook = hook
+        gc.set_threshold(*before)
+        gc.enable()
+        gc.unfreeze()
+    assert unraisable == []
+
+
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timers")
 def test_a_signal_inside_the_pool_may_allocate_and_free() -> None:
     pool = HostResource()

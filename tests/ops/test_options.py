@@ -120,3 +120,14 @@ def test_a_bool_is_no_count_of_threads(name: str) -> None:
         assert str(error.value) == (
             f"{name}: threads is {value!r}, must be an integer from 1 to 255; leave it out for every core"
         )
+
+
+def test_what_is_for_exact_sums_is_refused_beside_blocks_by_name() -> None:
+    blocks = {"b_scale": np.ones((2, 4), F32), "b_group": 1}
+    given = "is given for int8 and int8 in blocks, must be left out"
+    with pytest.raises(sb.OptionError) as error:
+        sb.matmul(INTEGERS, INTEGERS.T, a_zero_point=1, **blocks)
+    assert str(error.value) == f"matmul: a_zero_point {given}; subtract it before"
+    with pytest.raises(sb.OptionError) as error:
+        sb.matmul(INTEGERS, INTEGERS.T, a_scale=1.0, out_scale=1.0, **blocks)
+    assert str(error.value) == f"matmul: out_scale {given}; leave b_group out"

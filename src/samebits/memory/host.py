@@ -147,7 +147,8 @@ class HostResource:
 
     @property
     def _kept_bytes(self) -> int:
-        return sum([room * len(blocks) for room, blocks in [*self._kept.items()]])
+        # Keys are listed in one step. Pairs are not: each is a new object, which a collection may come for.
+        return sum([room * len(self._kept.get(room, ())) for room in [*self._kept]])
 
     def _let_go(self, keep_bytes: int) -> None:
         """Return blocks to the system until at most keep_bytes are kept."""

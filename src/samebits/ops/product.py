@@ -112,6 +112,11 @@ class Product:
         return self.a.dtype.is_integer and self.b.dtype.is_integer and not self.per_block
 
     @property
+    def _given_for(self) -> str:
+        """What an option that is for exact sums of integers alone was given for."""
+        return f"given for {self.a.dtype.name} and {self.b.dtype.name}{' in blocks' if self.per_block else ''}"
+
+    @property
     def total(self) -> DType:
         """What is summed in."""
         if self.is_exact:
@@ -177,8 +182,7 @@ class Product:
                 places.append(None)
                 continue
             if not self.is_exact:
-                actual = f"given for {self.a.dtype.name} and {self.b.dtype.name}"
-                raise OptionError(self.call.name, name, "", actual, "left out", "subtract it before")
+                raise OptionError(self.call.name, name, "", self._given_for, "left out", "subtract it before")
             places.append(len(self.zeros))
             self._zero(name, value, dtype, dtypes.int32, lines)
         self.zero_sides = places[0], places[1]
@@ -222,8 +226,8 @@ class Product:
                 raise OptionError(call.name, "out_zero_point", "", actual, "left out", remedy)
             return
         if not self.is_exact:
-            actual = f"given for {self.a.dtype.name} and {self.b.dtype.name}"
-            raise OptionError(call.name, "out_scale", "", actual, "left out", "pass integers, or a_dtype")
+            remedy = f"leave {self.names.b_group} out" if self.per_block else "pass integers, or a_dtype"
+            raise OptionError(call.name, "out_scale", "", self._given_for, "left out", remedy)
         if len(self.factors) != 2:
             expected, remedy = "given with a_scale and b_scale", "pass 1.0 for none"
             raise OptionError(call.name, "out_scale", "", "given without both", expected, remedy)

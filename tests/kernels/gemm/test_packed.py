@@ -77,6 +77,34 @@ def test_panels_of_another_width_are_refused() -> None:
     )
 
 
+def test_panels_that_cannot_be_scaled_by_blocks_are_refused_in_the_words_of_the_call() -> None:
+    a, b, scale = np.ones((2, 4), np.int8), np.ones((4, 3), np.int8), np.ones((2, 3), np.float32)
+    kept = sb.pack(b)
+    for name, call in (
+        ("matmul: b", lambda: sb.matmul(a, kept, b_scale=scale, b_group=2)),
+        ("linear: weight", lambda: sb.linear(a, kept, weight_scale=scale.T, group=2)),
+    ):
+        with pytest.raises(PlanError) as error:
+            call()
+        expected, remedy = "one for scales of blocks", "pass it as it is, not packed"
+        assert str(error.value) == f"{name} engine is {kept.engine!r}, must be {expected}; {remedy}"
+    x, y = (z.astype(dtypes.bfloat16.numpy) for z in (a, b))
+    c = Contraction(
+        2, 3, 4, Matrix(4, 1, (), dtypes.bfloat16), gemm.Panels(16, dtype=dtypes.bfloat16, engine="bfloat16 pairs"),
+        Matrix(3, 1, (), dtypes.float32), b_scale=gemm.PerBlock(1, matrix(np.ones((4, 3), np.float32), (4, 3))),
+    )  # fmt: skip
+    with pytest.raises(PlanError) as error:
+        gemm.plan(c, COMPILED_ROWS[-1], 1)
+    assert str(error.value) == (
+        "matmul: b engine is 'bfloat16 pairs', must be one for blocks of 1; pack it again with left='float32'"
+    )
+    # What the sentences advise works.
+    expected = [[4.0] * 3] * 2
+    assert sb.matmul(a, b, b_scale=scale, b_group=2).tolist() == expected
+    again, ones = sb.pack(y, left="float32"), np.ones((4, 3), np.float32)
+    assert sb.matmul(x, again, b_scale=ones, b_group=1).astype(np.float32).tolist() == expected
+
+
 def test_packed_batches_that_do_not_broadcast_are_refused() -> None:
     kept = PackedMatrix(Tensor.zeros((3 * 30 * 64,)), (3, 30, 50), 32, "avx512")
     with pytest.raises(ShapeError) as error:

@@ -261,6 +261,8 @@ def has_weights(c: Contraction) -> bool:
 def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str | None, form: str | None) -> Engine:
     """The engine of the panels, else the fastest one that takes the operands."""
     right = c.b.dtype
+    # A block that is longer than a chunk ends where a chunk does.
+    blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.per_block.values()]
     if isinstance(c.b, Panels):
         packed = engines.named(c.b.engine)
         if has_weights(c):
@@ -279,8 +281,10 @@ def _engine(c: Contraction, isa: Isa, rejected: list[tuple[str, str]], name: str
         if not packed.exact and c.spec.chunk % packed.depth:
             expected, remedy = f"one for chunks of {c.spec.chunk}", "pack it again with left='float32'"
             raise PlanError("matmul", "b", "engine", repr(name), expected, remedy)
-    # A block that is longer than a chunk ends where a chunk does.
-    blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.per_block.values()]
+        if blocks and (packed.exact or any(block % packed.depth for block in blocks)):
+            expected = "one for scales of blocks" if packed.exact else f"one for blocks of {min(blocks)}"
+            remedy = "pass it as it is, not packed" if packed.exact else "pack it again with left='float32'"
+            raise PlanError("matmul", "b", "engine", repr(c.b.engine), expected, remedy)
     few = c.m <= _STREAMED_ALWAYS and math.prod(c.batch) * c.k * c.n >= _SUMMED
     few_rows = isinstance(c.b, Matrix) and (few or form == STREAMED)
     return engines.choose(c.a.dtype, right, c.spec.chunk, isa, rejected, name, blocks, few_rows)
