@@ -1,6 +1,5 @@
 """verify finds what depends on anything but a row's own input, says by which axis, and passes what does not."""
 
-import dataclasses
 import json
 
 import models
@@ -627,7 +626,7 @@ def test_the_result_is_a_value_that_json_has(softmax):
     found = sb.verify(softmax, most_elements=SMALL)
     assert isinstance(found, sb.Verification)
     assert found == sb.verify(softmax, most_elements=SMALL)
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(sb.FrozenError):
         found.difference = None
     made = json.loads(json.dumps(found.as_dict()))
     assert (made["ok"], made["same"], made["exit_code"]) == (found.ok, found.same, found.exit_code)
