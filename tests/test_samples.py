@@ -120,3 +120,29 @@ def test_poison_disturbs_as_it_says(every_kind, what, floats, integers):
     made = samples.poison(every_kind, BINDINGS, what)
     assert {str(x) for x in np.unique(made["f32"])} == floats
     assert set(made["i8"].ravel().tolist()) == integers
+
+
+def test_inputs_stay_within_what_they_index_where_a_symbol_says_how_much(tmp_path):
+    nodes = [helper.make_node("Gather", ["x", "ids"], ["y"], axis=1)]
+    inputs = {"x": (TensorProto.FLOAT, ["batch", "n"]), "ids": (TensorProto.INT64, ["n"])}
+    program = onnx.load(models.save(tmp_path / "picks.onnx", nodes, inputs, {"y": (TensorProto.FLOAT, ["batch", "m"])}))
+    makers = [samples.feeds, samples.wide, lambda *given: samples.poison(program, BINDINGS, samples.POISONS[1])]
+    for make in makers:
+        ids = [make(program, BINDINGS, seed)["ids"] for seed in range(samples.SPREADS)]
+        assert np.max(ids) > 1
+        assert set(np.unique(ids)) <= set(range(40))
+
+
+def test_wide_inputs_have_the_numbers_that_the_model_compares_them_with(tmp_path):
+    nodes = [helper.make_node("Equal", [name, f"{name}_is"], [f"{name}_out"]) for name in ("f32", "i64")]
+    inputs = {name: (KINDS[name][0], ["batch", "n"]) for name in ("f32", "i64")}
+    outputs = {"f32_out": (TensorProto.BOOL, [2, "batch", "n"]), "i64_out": (TensorProto.BOOL, ["batch", "n"])}
+    constants = {"f32_is": np.array([0.7, -1e30], np.float32).reshape(2, 1, 1), "i64_is": np.int64(12345)}
+    program = onnx.load(models.save(tmp_path / "equal.onnx", nodes, inputs, outputs, constants))
+    for seed in range(samples.SPREADS):
+        made = samples.wide(program, BINDINGS, seed)
+        assert (made["f32"] == np.float32(0.7)).any()
+        # The rows of numbers near 1 keep away from what overflows.
+        assert (made["f32"] == np.float32(-1e30)).any() == (seed > 0)
+        assert {12344, 12345, 12346} <= set(made["i64"].ravel().tolist())
+        assert np.abs(samples.wide(program, BINDINGS, seed, most=9)["i64"].astype(float)).max() <= 9

@@ -24,6 +24,7 @@ from samebits.dtypes import DType
 from samebits.errors import OptionError
 from samebits.program import dim
 from samebits.program.graph import Program
+from samebits.program.moves import Fill
 
 Arrays = dict[str, NDArray[np.generic]]
 
@@ -32,6 +33,10 @@ Arrays = dict[str, NDArray[np.generic]]
 POISONS = ("NaN", "infinities", "largest values")
 # How far `wide` goes; the rows of a batch take turns, so that in one of them something overflows and in one nothing.
 SPREADS = 3
+# Where the first of them stays.
+_NEAR = 16
+# Elements of a constant that inputs may be compared with; what has more is a table of weights.
+_SMALL = 64
 
 
 @driver.default_float_environment()
@@ -41,7 +46,7 @@ def feeds(program: Program, bindings: Mapping[str, int], seed: int) -> Arrays:
     Raises:  KeyError if a symbol of an input is not bound.
     """
     random = np.random.default_rng(seed)
-    limits = program.index_limits()
+    limits = program.index_limits(bindings)
     made: Arrays = {}
     for name, dtype, shape in _inputs(program, bindings):
         if name in limits:
@@ -58,23 +63,26 @@ def wide(program: Program, bindings: Mapping[str, int], seed: int, most: int | N
     """As `feeds`, but numbers of every size.
 
     Floats spread over the exponents, with zeros of both signs, subnormals and the largest among them, but no infinity
-    or NaN; integers over their format's range, with small ones and both ends among them.
+    or NaN; integers over their format's range, with small ones and both ends among them. Some are constants of the
+    model, since it may ask whether a number equals one.
 
     Args:    seed: also says how far it goes: `seed % SPREADS` is 0 for numbers near 1, 2 for all of the format.
              most: no integer of a larger magnitude, for models that refuse those.
     Raises:  KeyError if a symbol of an input is not bound.
     """
     random = np.random.default_rng((seed, 1))
-    limits = program.index_limits()
+    limits, numbers = program.index_limits(bindings), _numbers(program)
     made: Arrays = {}
     for name, dtype, shape in _inputs(program, bindings):
         if name in limits:
             last = max(limits[name], 1) - 1
             made[name] = _among(random, random.integers(0, last + 1, shape), (0, last)).astype(dtype.numpy)
         elif dtype.is_float:
-            made[name] = _floats(random, dtype, shape, seed % SPREADS)
+            near = _fitting(dtype, numbers, None if seed % SPREADS else _NEAR)
+            made[name] = _among(random, _floats(random, dtype, shape, seed % SPREADS), near)
         else:
-            made[name] = _integers(random, dtype, shape, seed % SPREADS, most)
+            drawn = _integers(random, dtype, shape, seed % SPREADS, most)
+            made[name] = _among(random, drawn, _fitting(dtype, numbers, most))
     return made
 
 
@@ -84,7 +92,7 @@ def poison(program: Program, bindings: Mapping[str, int], what: str, most: int |
 
     Raises:  KeyError if a symbol of an input is not bound.
     """
-    limits = program.index_limits()
+    limits = program.index_limits(bindings)
     made: Arrays = {}
     for name, dtype, shape in _inputs(program, bindings):
         low, high = (0, max(limits[name], 1) - 1) if name in limits else _ends(dtype, most)
@@ -105,8 +113,32 @@ def _inputs(program: Program, bindings: Mapping[str, int]) -> Iterator[tuple[str
         yield name, fact.dtype, tuple(dim.bind(size, bindings) for size in fact.shape)
 
 
+def _numbers(program: Program) -> set[float]:
+    """The finite numbers of the model's small constants and fills."""
+    found: set[float] = set()
+    for array in program.constants.values():
+        if array.dtype.kind in "iuf" and array.size <= _SMALL:
+            found.update(array.ravel().tolist())
+    for node in program.nodes:
+        if isinstance(node.description, Fill):
+            found.add(node.description.dtype.decode(node.description.code))
+    return {x for x in found if math.isfinite(x)}
+
+
+def _fitting(dtype: DType, numbers: set[float], most: int | None) -> list[float]:
+    """Those of `numbers` that the format has; of integers their neighbours too, none of a magnitude above `most`."""
+    if dtype.is_float:
+        largest = dtype.max if most is None else most
+        return sorted(float(x) for x in numbers if abs(x) <= largest)
+    low, high = _ends(dtype, most)
+    near = {math.floor(x) + step for x in numbers for step in (-1, 0, 1)}
+    return sorted(x for x in near if low <= x <= high)
+
+
 def _among(random: np.random.Generator, x: NDArray[Any], special: Sequence[float]) -> NDArray[Any]:
-    """x, about every eighth element replaced by one of `special`."""
+    """x, about every eighth element replaced by one of `special`, where there is one."""
+    if not special:
+        return x
     return np.where(random.random(x.shape) < 0.125, random.choice(np.array(special, x.dtype), x.shape), x)
 
 

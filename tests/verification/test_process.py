@@ -2,6 +2,10 @@
 
 import json
 import pathlib
+import signal
+import subprocess
+import sys
+import time
 
 import ml_dtypes
 import models
@@ -68,6 +72,41 @@ def test_nothing_is_left_running(classifier):
         child, folder = second._child, pathlib.Path(second._folder.name)
     assert child.returncode is not None
     assert not folder.exists()
+
+
+_KILLED = """
+import os, signal, sys
+from samebits import onnx, samples
+from samebits.codegen import isa
+from samebits.verification import process
+
+model = open(sys.argv[1], "rb").read()
+program = onnx.load(model)
+with process.SecondProcess(model, program.digest()) as second:
+    second.run(samples.feeds(program, {"batch": 3}, 0), isa.current().name)
+    print(second._folder.name, second._child.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_nothing_is_left_where_this_process_is_killed(classifier):
+    done = subprocess.run([sys.executable, "-c", _KILLED, str(classifier)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    folder, child = done.stdout.split()
+    deadline = time.monotonic() + 60
+    while (pathlib.Path(folder).exists() or _runs(int(child))) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not pathlib.Path(folder).exists()
+    assert not _runs(int(child))
+
+
+def _runs(number):
+    """Whether a process of that number runs; one that ended and that nobody waited for does not."""
+    stat = pathlib.Path(f"/proc/{number}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ every constant. Names are those of the model where it has them. Start at `Progra
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samebits.errors import ModelError
+from samebits.errors import ModelError, ShapeError
 from samebits.program import dim
 from samebits.program.fact import Fact
 
@@ -109,8 +110,11 @@ class Program:
                 names.update(dict.fromkeys(sorted(dim.symbols(size))))
         return tuple(names)
 
-    def index_limits(self) -> dict[str, int]:
-        """For each input that indexes something of known extent, the first index that is too large."""
+    def index_limits(self, bindings: Mapping[str, int]) -> dict[str, int]:
+        """For each input that indexes something, the first index that is too large with these sizes.
+
+        An extent that is refused with them limits nothing: the run says why.
+        """
         limits: dict[str, int] = {}
         for node in self.nodes:
             if node.primitive != "gather":
@@ -118,8 +122,10 @@ class Program:
             name = node.inputs[1]
             while name in self.producers and len(self.producers[name].inputs) == 1:
                 (name,) = self.producers[name].inputs
-            extent = self.facts[node.inputs[0]].shape[getattr(node.description, "axis", 0)]
-            if name in self.inputs and isinstance(extent, int):
+            if name not in self.inputs:
+                continue
+            with contextlib.suppress(ShapeError):
+                extent = dim.bind(self.facts[node.inputs[0]].shape[getattr(node.description, "axis", 0)], bindings)
                 limits[name] = min(extent, limits.get(name, extent))
         return limits
 

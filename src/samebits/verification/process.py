@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,7 @@ class SecondProcess:
         else:
             path = self._model
         self._child = driver.start_python(
-            "samebits.verification.process", (str(path),),
+            "samebits.verification.process", (str(path), self._folder.name),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints,
         )  # fmt: skip
         return self
@@ -137,9 +138,17 @@ def answers(path: pathlib.Path, questions: Iterable[str]) -> Iterator[dict[str, 
 
 
 def main() -> None:
-    """Answer every line of the standard input."""
-    for said in answers(pathlib.Path(sys.argv[1]), sys.stdin):
-        print(json.dumps(said), flush=True)
+    """Answer every line of the standard input.
+
+    That ends only where whoever asks was killed, since `SecondProcess` ends this process itself: then nobody else
+    removes the folder.
+    """
+    model, folder = sys.argv[1:]
+    try:
+        for said in answers(pathlib.Path(model), sys.stdin):
+            print(json.dumps(said), flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -84,9 +84,17 @@ def verify(
         second = None if source is None else stack.enter_context(SecondProcess(source, program.digest()))
         sessions = Sessions(program, batch, second)
         trial = _Trial(sessions, Sizes(program, batch, most_elements), seed, progress)
-        trial.case("sensible", bound, None, interpreter=interpreter)
+        free = [name for name in program.symbols if name != batch and name not in (bindings or {})]
+        try:
+            trial.case("sensible", bound, None, interpreter=interpreter)
+        except errors.ShapeError as reason:
+            if not free:
+                raise
+            actual = _extents(bound, batch)
+            remedy = f"give others to verify ({reason})"
+            raise errors.ShapeError("verify", "bindings", "", actual, "sizes that the model takes", remedy) from reason
         trial.wide_case("wide", bound)
-        trial.extents(bound, [name for name in program.symbols if name != batch and name not in (bindings or {})])
+        trial.extents(bound, free)
         return trial.verification(bound)
 
 
