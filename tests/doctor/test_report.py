@@ -97,8 +97,12 @@ def test_children_end_with_the_examination(tmp_path, monkeypatch):
         codes.append(children.start("asleep", ()).wait())
         return [], ""
 
-    with pytest.raises(KeyboardInterrupt):
-        report.examine(["numpy"], attempt=attempt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            report.examine(["numpy"], attempt=attempt)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert codes == [-signal.SIGKILL, -signal.SIGKILL]
 
 
