@@ -1,6 +1,7 @@
 """Imports point one way: a room imports only rooms before it in the order that docs/design.md draws."""
 
 import ast
+import collections
 import graphlib
 import pathlib
 import re
@@ -138,3 +139,13 @@ def test_foreign_packages_have_one_home():
                 if homes is not None and not any(f"{name}.".startswith(f"{home}.") for home in homes):
                     found.append(f"{name} imports {root}")
     assert found == []
+
+
+def test_a_class_name_means_one_thing() -> None:
+    names = collections.Counter(
+        node.name.lstrip("_")
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []

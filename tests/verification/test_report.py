@@ -2,7 +2,7 @@
 
 import pytest
 
-from samebits.verification.report import Axis, Configuration, Difference, Verification
+from samebits.verification.report import Configuration, Difference, TriedAxis, Verification
 
 BASE = Configuration("baseline", "alone", "sensible", "0", True)
 GOOD = Configuration("batch", "batches of 2", "sensible", "0", True)
@@ -46,7 +46,7 @@ def test_reasons_of_one_axis_are_all_told():
 
 def test_text_counts_what_was_tried_of_each_axis():
     alike = [Configuration("isa", row, "wide", "2", True) for row in ("scalar", "avx2")]
-    found = made(GOOD, *alike, BAD, axes=(Axis("isa", ("scalar", "avx2")), Axis("batch", ("2",), "a note")))
+    found = made(GOOD, *alike, BAD, axes=(TriedAxis("isa", ("scalar", "avx2")), TriedAxis("batch", ("2",), "a note")))
     assert str(found).splitlines() == [
         "axis      configuration     inputs    digest  bits",
         "baseline  alone             sensible  0       same",

@@ -1,11 +1,11 @@
-"""Sizes worth trying: where a size of the model changes its form, and its constants; within a bound, or said."""
+"""ModelSizes worth trying: where a size of the model changes its form, and its constants; within a bound, or said."""
 
 import models
 import numpy as np
 from onnx import TensorProto, helper
 
 from samebits import onnx
-from samebits.verification.sizes import LADDER, MOST_ROWS, Sizes
+from samebits.verification.sizes import LADDER, MOST_ROWS, ModelSizes
 
 
 def sliced(path, bounds, extent="n"):
@@ -19,12 +19,12 @@ def sliced(path, bounds, extent="n"):
 
 
 def test_forms_change_where_slices_begin_and_end(tmp_path):
-    made = Sizes(sliced(tmp_path, [(17, 2**62), (0, 40), (3000, 2**62)]), "n", 1 << 20)
+    made = ModelSizes(sliced(tmp_path, [(17, 2**62), (0, 40), (3000, 2**62)]), "n", 1 << 20)
     assert made.changes("n", 5000, {"n": 1}) == ((18, 41, 3001), None)
 
 
 def test_a_change_beyond_the_bound_is_found(tmp_path):
-    made = Sizes(sliced(tmp_path, [(17, 2**62), (123456, 2**62)]), "n", 1 << 12)
+    made = ModelSizes(sliced(tmp_path, [(17, 2**62), (123456, 2**62)]), "n", 1 << 12)
     assert made.changes("n", 64, {"n": 1}) == ((18,), 123457)
     batches, beyond = made.batches({"n": 1})
     assert beyond == 123457
@@ -34,7 +34,7 @@ def test_a_change_beyond_the_bound_is_found(tmp_path):
 def test_a_model_without_such_sizes_has_the_ladder(tmp_path):
     nodes = [helper.make_node("Exp", ["x"], ["y"])]
     x = (TensorProto.FLOAT, ["n", 2])
-    made = Sizes(onnx.load(models.save(tmp_path / "m.onnx", nodes, {"x": x}, {"y": x})), "n", 1 << 20)
+    made = ModelSizes(onnx.load(models.save(tmp_path / "m.onnx", nodes, {"x": x}, {"y": x})), "n", 1 << 20)
     assert made.batches({"n": 1}) == (LADDER, None)
 
 
@@ -42,10 +42,10 @@ def test_the_bound_holds_for_all_values_together(tmp_path):
     nodes = [helper.make_node("Exp", ["x"], ["t"]), helper.make_node("Neg", ["t"], ["y"])]
     x = (TensorProto.FLOAT, ["n", 2])
     made = onnx.load(models.save(tmp_path / "m.onnx", nodes, {"x": x}, {"y": x}))
-    assert Sizes(made, "n", 600).elements({"n": 100}) == 600
-    assert Sizes(made, "n", 600).most("n", {}) == 100
-    assert Sizes(made, "n", 599).most("n", {}) == 99
-    assert Sizes(made, "n", 1 << 40).most("n", {}) == MOST_ROWS
+    assert ModelSizes(made, "n", 600).elements({"n": 100}) == 600
+    assert ModelSizes(made, "n", 600).most("n", {}) == 100
+    assert ModelSizes(made, "n", 599).most("n", {}) == 99
+    assert ModelSizes(made, "n", 1 << 40).most("n", {}) == MOST_ROWS
 
 
 def test_constants_are_whole_numbers_that_are_no_weights(tmp_path):
@@ -62,4 +62,4 @@ def test_constants_are_whole_numbers_that_are_no_weights(tmp_path):
     x = (TensorProto.FLOAT, ["n", 1])
     y = (TensorProto.FLOAT, ["n", 100])
     made = onnx.load(models.save(tmp_path / "m.onnx", nodes, {"x": x}, {"y": y}, constants))
-    assert Sizes(made, "n", 1 << 20).constants == (20, 33, 99)
+    assert ModelSizes(made, "n", 1 << 20).constants == (20, 33, 99)

@@ -5,7 +5,7 @@ import pytest
 
 from samebits import onnx, samples
 from samebits.verification.sessions import Sessions
-from samebits.verification.sizes import Sizes
+from samebits.verification.sizes import ModelSizes
 from samebits.verification.variants import ROWS, Case, Variants
 
 
@@ -18,7 +18,7 @@ def variants(tmp_path, request):
     def told(axis, *values):
         raise AssertionError(f"{axis}: {values}")
 
-    return Variants(Sessions(program, "batch", None), Sizes(program, "batch", 1 << 21), case, told, told)
+    return Variants(Sessions(program, "batch", None), ModelSizes(program, "batch", 1 << 21), case, told, told)
 
 
 def test_each_configuration_answers_every_row(variants):

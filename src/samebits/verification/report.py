@@ -31,7 +31,7 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class TriedAxis:
     """What was tried of one axis: the values, each once, and a remark, such as values that the model refuses."""
 
     name: str
@@ -65,7 +65,7 @@ class Verification:
     """
 
     configurations: tuple[Configuration, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[TriedAxis, ...]
     difference: Difference | None
     unvaried: tuple[tuple[str, str], ...]
     bindings: tuple[tuple[str, int], ...]
@@ -133,7 +133,7 @@ class Verification:
         return "\n".join([*lines, self.verdict])
 
 
-def _said(axis: Axis) -> str:
+def _said(axis: TriedAxis) -> str:
     return ", ".join(axis.values) + (f" ({axis.note})" if axis.note and axis.values else axis.note)
 
 

@@ -37,7 +37,7 @@ _HORIZON = 1 << 40
 
 
 @dataclasses.dataclass(frozen=True)
-class Sizes:
+class ModelSizes:
     """The sizes of a program, bounded by the elements that all values of one run may have.
 
     Attributes:

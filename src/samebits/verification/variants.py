@@ -10,7 +10,7 @@ from samebits.codegen import isa as isas
 from samebits.verification import rows as rows_
 from samebits.verification.rows import Arrays
 from samebits.verification.sessions import Run, Sessions, Variant
-from samebits.verification.sizes import Sizes
+from samebits.verification.sizes import ModelSizes
 
 ROWS = 17
 
@@ -49,7 +49,7 @@ class Variants:
     """
 
     sessions: Sessions
-    sizes: Sizes
+    sizes: ModelSizes
     case: Case
     refused: Callable[[str, str], None]
     too_large: Callable[[str, str, int], None]

@@ -20,10 +20,10 @@ from samebits.codegen import isa as isas
 from samebits.program.graph import Program
 from samebits.verification import rows as rows_
 from samebits.verification.process import ProcessFailed, SecondProcess
-from samebits.verification.report import Axis, Configuration, Difference, Verification
+from samebits.verification.report import Configuration, Difference, TriedAxis, Verification
 from samebits.verification.rows import Arrays
 from samebits.verification.sessions import Sessions, Variant
-from samebits.verification.sizes import ODD, Sizes
+from samebits.verification.sizes import ODD, ModelSizes
 from samebits.verification.variants import ROWS, Case, Variants
 
 __all__ = ["AXES", "DEFAULT_EXTENT", "MOST_ELEMENTS", "verify"]
@@ -83,7 +83,7 @@ def verify(
     with contextlib.ExitStack() as stack:
         second = None if source is None else stack.enter_context(SecondProcess(source, program.digest()))
         sessions = Sessions(program, batch, second)
-        trial = _Trial(sessions, Sizes(program, batch, most_elements), seed, progress)
+        trial = _Trial(sessions, ModelSizes(program, batch, most_elements), seed, progress)
         free = [name for name in program.symbols if name != batch and name not in (bindings or {})]
         try:
             trial.case("sensible", bound, None, interpreter=interpreter)
@@ -137,7 +137,7 @@ class _Trial:
     """A model under test, and what was found so far. The dicts without values are sets that keep their order."""
 
     sessions: Sessions
-    sizes: Sizes
+    sizes: ModelSizes
     seed: int
     progress: Callable[[str], None]
     found: list[Configuration] = field(default_factory=list)
@@ -273,7 +273,7 @@ class _Trial:
                 self.unvaried["outputs", f"{name!r} is empty at every size that was tried: not shown"] = None
             elif name not in self.numbers:
                 self.unvaried["outputs", f"{name!r} is NaN wherever it was tried: not shown"] = None
-        axes = tuple(Axis(axis, tuple(self.values[axis]), "; ".join(self.notes[axis])) for axis in AXES)
+        axes = tuple(TriedAxis(axis, tuple(self.values[axis]), "; ".join(self.notes[axis])) for axis in AXES)
         bound = tuple(sorted(bindings.items()))
         return Verification(
             tuple(self.found), axes, self.difference, (*reasons, *self.unvaried), bound, self.sizes.most_elements
