@@ -174,6 +174,38 @@ def test_loops_and_conditions_carry_what_python_carries(isa: Isa) -> None:
             assert same_bits(out, nested_loops_in_python(x, n, m)), (width, n, m)
 
 
+def steps_at_run_time(b: Builder, description: int) -> None:
+    """A loop in a loop, both by steps that are arguments or made of indices: the values of both indices, carried."""
+    start, stop, step, width = b.index("start"), b.index("stop"), b.index("step"), description
+    out = b.pointer("out", int64)
+    carry: list[Any] = [0, b.constant(0, int64, width)]
+    for i in b.loop(start, stop, step, carry):
+        for j in b.loop(i, b.min(i + step, stop), step // 2 + 1, carry):
+            b.store(out, carry[0], b.from_index(i * 1000 + j, int64))
+            carry[0] = carry[0] + 1
+            carry[1] = b.add(carry[1], b.splat(b.from_index(j, int64), width))
+    b.store(out, carry[0], carry[1])
+
+
+def steps_in_python(start: int, stop: int, step: int) -> list[tuple[int, int]]:
+    """The same with Python's own ranges."""
+    return [(i, j) for i in range(start, stop, step) for j in range(i, min(i + step, stop), step // 2 + 1)]
+
+
+@pytest.mark.parametrize("isa", [*rows.ALL_ROWS, *rows.AARCH64_ROWS[1:2]], ids=lambda r: r.name)
+def test_a_loops_step_may_be_known_when_it_runs(isa: Isa) -> None:
+    width, parameters = isa.lanes + 1, ("start", "stop", "step", "out")
+    for start, stop, step in ((0, 0, 1), (0, 5, 1), (3, 20, 4), (2, 18, 4), (7, 9, 50), (9, 7, 3), (-5, 6, 3)):
+        due = steps_in_python(start, stop, step)
+        out = guard.empty((len(due) + width,), np.int64)
+        spec = KernelSpec(steps_at_run_time, width, parameters, isa)
+        if isa.available:
+            execute(spec, [start, stop, step, out])
+        else:
+            aarch64.run_kernel(spec, [start, stop, step, out], 0, 1)
+        assert out.tolist() == [i * 1000 + j for i, j in due] + [sum(j for _, j in due)] * width
+
+
 @pytest.mark.parametrize("isa", rows.AARCH64_ROWS, ids=lambda r: r.name)
 def test_loops_and_conditions_on_aarch64(isa: Isa) -> None:
     x = np.linspace(0, 40, 5, dtype=np.float32)

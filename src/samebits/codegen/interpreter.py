@@ -112,6 +112,7 @@ class NumpyBuilder:
         return x if condition else y
 
     def loop(self, start: int, stop: int, step: int = 1, carry: list[Any] | None = None) -> Iterator[int]:
+        rules.step(step)
         yield from range(start, stop, step)
 
     def when(self, condition: bool, carry: list[Any] | None = None) -> Iterator[None]:

@@ -133,9 +133,8 @@ class LlvmBuilder(Dots):
         )
 
     # -- control ---------------------------------------------------------------------------------------------
-    def loop(self, start: Any, stop: Any, step: int = 1, carry: list[Any] | None = None) -> Iterator[Index]:
-        if not isinstance(step, int) or step < 1:
-            raise TypeError(f"loop step {step}: must be a positive constant")
+    def loop(self, start: Any, stop: Any, step: Any = 1, carry: list[Any] | None = None) -> Iterator[Index]:
+        rules.step(step)
         w, carry = self.w, carry if carry is not None else []
         body, latch_stop, done = w.label("body"), operand(stop), w.label("done")
         first = list(_flatten(carry))
@@ -151,7 +150,7 @@ class LlvmBuilder(Dots):
         )
         yield Index(w, i)
         last, latch = _carried(carry, first), w.block
-        following = w.value(f"add nsw i64 {i}, {step}")
+        following = w.value(f"add nsw i64 {i}, {operand(step)}")
         again = w.value(f"icmp slt i64 {following}, {latch_stop}")
         w.emit(f"br i1 {again}, label %{body}, label %{done}")
         w.lines[i_line] = f"  {i} = phi i64 [ {operand(start)}, %{entry} ], [ {following}, %{latch} ]"

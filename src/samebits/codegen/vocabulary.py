@@ -56,8 +56,10 @@ class Builder(Protocol):
         """x if the condition holds, else y: two indices, or two pointers to one dtype."""
 
     # -- control ---------------------------------------------------------------------------------------------
-    def loop(self, start: Index, stop: Index, step: int = 1, carry: list[Any] | None = None) -> Iterator[Index]:
-        """for i = start; i < stop; i += step. `carry`: nested list of vectors and indices, updated by the body."""
+    def loop(self, start: Index, stop: Index, step: Index = 1, carry: list[Any] | None = None) -> Iterator[Index]:
+        """for i = start; i < stop; i += step, a step of at least 1.
+
+        `carry`: nested list of vectors and indices, updated by the body."""
 
     def when(self, condition: Condition, carry: list[Any] | None = None) -> Iterator[None]:
         """The body runs if the condition holds; `carry` then holds what it left, else what it was."""
