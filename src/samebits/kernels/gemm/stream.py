@@ -78,15 +78,15 @@ class _StreamText:
         self.lanes = d.engine.lanes(b.isa)
         self.shape = StripWalk.of(d.rows, self.lanes, b.isa, d.words[1], d.near)
         width = pack.COPIED_VECTORS * self.lanes
-        self.pack_a = pack.PackedBlock(d.words[0], d.a, d.pitch, width, self.lanes, k_is_row=False).emit(b, "pack_a")
+        self.pack_a = pack.PackedBlock(d.words[0], d.a, width, self.lanes, k_is_row=False).emit(b, "pack_a")
         self.width = self.shape.width(d.b, self.lanes)
         self.finish = Finish(b, d.epilogue, self.width, d.accumulates)
         if d.b == "copy":
             self.gains = {deep: self._gain(deep) for deep in sorted({1, self.shape.deep})}
             self.join = self._join()
         else:
-            block = pack.PackedBlock(d.words[1], d.b, self.width, self.width, self.lanes, k_is_row=True)
-            self.pack_b = pack.emit_panel(b, block)
+            block = pack.PackedBlock(d.words[1], d.b, self.width, self.lanes, k_is_row=True)
+            self.pack_b = pack.emit_panel(b, block, self.width)
             walk = self._dot if d.engine.exact else self._walk
             self.walks = {high: walk(high) for high in {h for _, h in self._bands()}}
         self.seal = self._seal()
@@ -344,7 +344,7 @@ class _StreamText:
             kc = b.min(end - pc, d.kc)
             elements = b.min(kc * depth, b.index("elements") - pc * depth)
             a = b.offset(operands["a"], pc * depth * b.index("a_column"))
-            b.call(self.pack_a, a, b.index("a_row"), b.index("a_column"), rows, elements, self.block_a)
+            b.call(self.pack_a, a, b.index("a_row"), b.index("a_column"), rows, elements, self.block_a, d.pitch)
             x = b.offset(operands["b"], pc * depth * b.index("b_row") + j0 * b.index("b_column"))
             (self.across if d.b == "copy" else self.down)(x, columns, kc, elements)
         b.call(self.seal, self.t, step, columns)
