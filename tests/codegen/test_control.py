@@ -12,8 +12,11 @@ import rows
 from vocabulary_run import INTEGERS, execute, python_integers, same_bits, values, widths
 
 from samebits.codegen.isa import Isa
-from samebits.codegen.vocabulary import Builder, KernelSpec
+from samebits.codegen.vocabulary import Builder, FunctionSpec, KernelSpec
 from samebits.dtypes import DType, bool_, float32, int32, int64, uint8, uint16, uint64
+from samebits.kernels.plan import Operand, Plan, Step
+from samebits.native import series
+from samebits.native.table import Table
 
 Array = Any
 
@@ -239,6 +242,42 @@ def functions_and_memory(b: Builder, description: int) -> None:
             b.call(moved, b.offset(own, width), 10)
         for k in range(2):
             b.store(out, (t * 2 + k) * width, b.load(own, k * width, width))
+
+
+def times(b: Builder, by: int, x: Any, count: Any, out: Any) -> None:
+    """A function that is compiled alone: out[i] = x[i] * by."""
+    for i in b.loop(0, count):
+        b.store(out, i, b.mul(b.load(x, i, 1), b.constant(by, float32, 1)))
+
+
+def by_address(b: Builder, description: None) -> None:
+    """Calls one function for even tasks and another for odd ones."""
+    taken = (float32, None, float32)
+    even, odd = b.callee("even", taken), b.callee("odd", taken)
+    for t in b.tasks():
+        function = b.choose(t % 2 == 0, even, odd)
+        b.call(function, b.offset(b.pointer("x", float32), 3 * t), 3, b.offset(b.pointer("out", float32), 3 * t))
+        b.call(b.choose(True, even, odd), b.pointer("x", float32), 0, b.pointer("out", float32))
+
+
+@pytest.mark.parametrize("isa", [*rows.ALL_ROWS, *rows.AARCH64_ROWS[1:2]], ids=lambda r: r.name)
+def test_a_function_may_be_called_by_its_address(isa: Isa) -> None:
+    x, due = guard.array(np.arange(1, 13, dtype=np.float32).reshape(4, 3)), np.array([[5], [7], [5], [7]], np.float32)
+    out = guard.empty(x.shape, np.float32)
+    five, seven = (FunctionSpec(times, by, (float32, None, float32), isa) for by in (5, 7))
+    spec = KernelSpec(by_address, None, ("x", "out", "even", "odd"), isa)
+    step = Step(spec, 4, (Operand(0), Operand(1), five, seven))
+    assert step.needs == (five, seven, spec)
+    plan = Plan("test", isa, 1, (step,), ("x", "out"))
+    if isa.available:
+        Table([(plan, range(2))], 2, 1).run([x.ctypes.data, out.ctypes.data])
+    else:
+        aarch64.run_plan(plan, [x, out])
+    assert same_bits(out, x * due)
+    if isa.available:
+        out[...] = 0
+        series.run([(series.lay(plan), [x.ctypes.data, out.ctypes.data])], 1)
+        assert same_bits(out, x * due)
 
 
 @pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda r: r.name)

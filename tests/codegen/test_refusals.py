@@ -132,6 +132,10 @@ COMPILED_REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda b: b.call(b.function("f", (float32, None), lambda p, i: None), 3, 3),
         "call of f with [None, None]: must be [float32, None] (None: an index)",
     ),
+    "chosen function": (
+        lambda b: b.choose(b.index("p") < 3, b.callee("p", (float32,)), b.callee("p", (None,))),
+        "choose of a function and something else: must be functions with the same parameters",
+    ),
     "condition": (
         lambda b: bool(b.index("p") < 3),
         "a condition of a kernel is known when it runs, not when it is emitted; use b.when",

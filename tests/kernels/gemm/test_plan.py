@@ -11,6 +11,7 @@ from gemm_run import product, same
 from rows import COMPILED_ROWS, FAKE3, without_dots
 
 from samebits.codegen.isa import ROWS, Isa, named
+from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
 from samebits.dtypes import bfloat16, bool_, float32, int8, int32
 from samebits.errors import OptionError, PlanError
 from samebits.kernels import gemm
@@ -179,6 +180,31 @@ def test_big_right_operands_are_packed_in_rounds() -> None:
         assert plan.workspace_bytes <= 2 * 40_000
         for spec in (Spec(), Spec(32, 2)):
             assert same(product(a, b, isa, form="staged", spec=spec, tuned=small), reference(a, b, spec=spec))
+
+
+@pytest.mark.parametrize("isa", [row for row in (*ROWS, FAKE3) if row.compiled], ids=lambda row: row.name)
+def test_products_of_all_sizes_share_their_kernels(isa: Isa) -> None:
+    """No description holds a size: there is a kernel for each form, and a function for each height."""
+
+    def needed(low: float, high: float, seed: int) -> tuple[set[KernelSpec], set[FunctionSpec]]:
+        rng, kernels, called = np.random.default_rng(seed), set[KernelSpec](), set[FunctionSpec]()
+        for _ in range(400):
+            m, n, k = (int(2**power) for power in rng.uniform(low, high, 3))
+            threads = int(rng.integers(1, 5))
+            for right in (Matrix(n, 1), Matrix(1, k)):
+                for batch in ((), (3,), (2, 3)):
+                    strides = tuple(1 << 30 for _ in batch)
+                    left, out = Matrix(k, 1, strides), Matrix(n, 1, strides)
+                    c = Contraction(m, n, k, left, replace(right, batch=strides), out, batch)
+                    for step in gemm.plan(c, isa, threads).steps:
+                        kernels.add(step.spec)
+                        called |= {x for x in step.needs if isinstance(x, FunctionSpec)}
+        return kernels, called
+
+    both = needed(0, 12, 1), needed(0, 13, 2)
+    kernels, called = (set.union(*found) for found in zip(*both, strict=True))
+    assert len(kernels) <= 16, [spec.description for spec in kernels]
+    assert len(called) <= 64, called
 
 
 def functions(step: Step, arch: str) -> dict[str, str]:

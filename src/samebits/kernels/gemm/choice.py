@@ -142,8 +142,8 @@ class Choice:
 
     @property
     def asks(self) -> int:
-        """Lines of what is read next that each micropanel asks for in a turn, so that together they ask for all: one, or
-        as many as the microkernel can (K = N = 4096, packed, M = 16 and 32: float32 90 to 100 and 97 to 106 GFLOP/s,
+        """Lines of what is read next that each micropanel asks for in a turn, so that together they ask for all: one,
+        or as many as the microkernel can (K = N = 4096, packed, M = 16 and 32: float32 90 to 100 and 97 to 106 GFLOP/s,
         uint8 x int8 389 to 432 and 406 to 438 GOP/s; 8 would be slower)."""
         right = self.words[1]
         size = right.pointer.size_bytes * right.depth if self.form in (FUSED, DECODED) else self.engine.word.size_bytes
@@ -153,16 +153,8 @@ class Choice:
     @property
     def pitch(self) -> int:
         """Words between rows of A within a chunk: it in whole copies, and a line, or rows would share a set."""
-        return self._pitch(self.chunk)
-
-    @property
-    def long_pitch(self) -> int:
-        """Words between rows of A that hold all of KC."""
-        return self._pitch(self.kc)
-
-    def _pitch(self, words: int) -> int:
         width = COPIED_VECTORS * self.engine.lanes(self.isa)
-        return -(-words // width) * width + LINE_BYTES // self.engine.word.size_bytes
+        return -(-self.chunk // width) * width + LINE_BYTES // self.engine.word.size_bytes
 
 
 def size_words(engine: Engine, k: int, columns: int) -> int:

@@ -46,7 +46,6 @@ class Macrokernel:
     `b`: kind of packing, or PACKED, or DECODED (packed weights, which the microkernel converts).
     `accumulates`: the sum starts from what out holds.
     `shared`: what blocks of b share (`blocks.SCALE`, `ZERO`); zero points only where b is packed here.
-    `in_parts`: whether tasks share K.
     """
 
     engine: Engine
@@ -61,7 +60,6 @@ class Macrokernel:
     accumulates: bool
     epilogue: Epilogue
     shared: tuple[Shared, ...] = ()
-    in_parts: bool = False
 
     @property
     def pointers(self) -> dict[str, DType]:
@@ -100,7 +98,7 @@ class Macrokernel:
         names += ["a_row", "a_column", "b_row", "b_column", "b_facts", "scratch_b", "scratch_f", "scratch_c"]
         names += [name for engine in range(len(self.engines)) for name in _tiles(engine)]
         names += [name for x in self.shared for name in x.parameters]
-        names += parts.PARAMETERS if self.in_parts else []
+        names += parts.PARAMETERS
         return (*names, *self.epilogue.parameters, *batch.parameters(self.batch_rank, self.pointers))
 
     def functions(self, rows: Micropanels, wide: int, isa: Isa) -> dict[str, FunctionSpec]:
@@ -168,7 +166,7 @@ class _MacroText:
         """One block of C."""
         b, d = self.b, self.d
         n_blocks, m_blocks = b.index("n_blocks"), b.index("m_blocks")
-        t, begin, end, part = parts.of(b, d.in_parts, t)
+        t, begin, end, part = parts.of(b, t)
         # Blocks are equally high, but for one micropanel: threads end together.
         i, panels = t // n_blocks % m_blocks, b.index("m_panels")
         p0, p1 = i * panels // m_blocks, (i + 1) * panels // m_blocks
