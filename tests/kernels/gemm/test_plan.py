@@ -203,7 +203,7 @@ def test_products_of_all_sizes_share_their_kernels(isa: Isa) -> None:
 
     both = needed(0, 12, 1), needed(0, 13, 2)
     kernels, called = (set.union(*found) for found in zip(*both, strict=True))
-    assert len(kernels) <= 16, [spec.description for spec in kernels]
+    assert len(kernels) <= 20, [spec.description for spec in kernels]
     assert len(called) <= 64, called
 
 
