@@ -107,11 +107,8 @@ class Macrokernel:
         for number, engine in enumerate(self.engines):
             both = [(h, panels) for h in heights for panels in (wide, 1)]
             for name, (h, panels) in zip(_tiles(number), both, strict=True):
-                into = 1 if self.b == PACKED else 2
                 scaled = SCALE in self.shared
-                tile = Microtile(
-                    engine, h, self.tile.nv, panels, self.pitch, self.accumulates, into, self.weights, scaled
-                )
+                tile = Microtile(engine, h, self.tile.nv, panels, self.pitch, self.accumulates, self.weights, scaled)
                 found[name] = microkernel.function(tile, isa)
         return found
 

@@ -55,7 +55,7 @@ class Microtile:
     """What specialises the text: `h` rows by `panels` micropanels of `nv` vectors, by one engine's steps; `pitch` words
     from one row of A to the next, which depends on how long chunks are and on nothing else.
 
-    `accumulates`: whether a sum may begin as -0.   `into`: the level of the cache that what follows is asked into.
+    `accumulates`: whether a sum may begin as -0.
     `weights`: how the panels' elements become words as they are read; None where they are words.
     `scaled`: whether blocks along k have scales.
     """
@@ -66,7 +66,6 @@ class Microtile:
     panels: int
     pitch: int
     accumulates: bool = False
-    into: int = 1
     weights: Words | None = None
     scaled: bool = False
 
@@ -175,10 +174,10 @@ class _Tile:
         b, d, read, weights = self.b, self.d, self.read, self.d.weights
         if d.panels == 1 and d.h > 2:
             place = k // UNROLL * read.following_step
-            b.prefetch(read.following, place, d.into)
+            b.prefetch(read.following, place)
             for _ in b.when(read.asks > 1):
                 for i in range(1, MOST_ASKS):
-                    b.prefetch(read.following, place + i * LINE_BYTES, d.into)
+                    b.prefetch(read.following, place + i * LINE_BYTES)
             return
         ahead = _AHEAD_WEIGHTS if weights else _AHEAD
         for u in range(UNROLL):
