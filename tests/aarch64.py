@@ -27,7 +27,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from unicorn import arm64_const as arm
 
-from samebits.codegen.vocabulary import KernelSpec
+from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
 from samebits.kernels.plan import Operand, Plan
 from samebits.native import compile
 
@@ -51,7 +51,14 @@ def run_plan(plan: Plan, arrays: Sequence[Array]) -> None:
     scratch = memory.fresh(plan.scratch_bytes)
     addresses = [*(memory.address(a) for a in arrays), workspace]
     for step in plan.steps:
-        words = [addresses[x.index] + x.offset_bytes if isinstance(x, Operand) else x for x in step.arguments]
+        words = [
+            addresses[x.index] + x.offset_bytes
+            if isinstance(x, Operand)
+            else x
+            if isinstance(x, int)
+            else memory.code(x)
+            for x in step.arguments
+        ]
         memory.call(step.spec, words, 0, step.tasks, scratch)
     memory.copy_back()
 
@@ -88,7 +95,7 @@ class _Memory:
         self._machine.mem_write(_STUBS, _RET.to_bytes(4, "little") * (_PAGE // 4))
         self._machine.mem_map(_STACK, _STACK_BYTES)
         self._machine.hook_add(unicorn.UC_HOOK_CODE, self._library, begin=_STUBS, end=_STUBS + _PAGE - 1)
-        self._loaded: dict[KernelSpec, int] = {}
+        self._loaded: dict[KernelSpec | FunctionSpec, int] = {}
         self._code = _CODE
         self._blocks = [self._place(low, high, owners) for low, high, owners in _ranges(arrays)]
 
@@ -134,8 +141,7 @@ class _Memory:
 
     def call(self, spec: KernelSpec, arguments: Sequence[int], begin: int, end: int, scratch: int) -> None:
         """`kernel(arguments, begin, end, scratch)`, as native code calls it: FPCR zero, everything else unknown."""
-        if spec not in self._loaded:
-            self._loaded[spec] = self._load(_object(spec))
+        kernel = self.code(spec)
         words = np.array([*arguments, 0], np.int64)
         pages = -(-words.nbytes // _PAGE) * _PAGE
         block = self._map(pages)
@@ -152,9 +158,15 @@ class _Memory:
             m.reg_write(register, value)
         m.reg_write(arm.UC_ARM64_REG_SP, _STACK + _STACK_BYTES - 64)
         m.reg_write(arm.UC_ARM64_REG_LR, stop)
-        m.emu_start(self._loaded[spec], stop)
+        m.emu_start(kernel, stop)
         assert m.reg_read(arm.UC_ARM64_REG_PC) == stop, "the emulator stopped inside the kernel"
         m.mem_unmap(block, pages)
+
+    def code(self, spec: KernelSpec | FunctionSpec) -> int:
+        """Where a kernel or function is, loaded when it is first asked for."""
+        if spec not in self._loaded:
+            self._loaded[spec] = self._load(_object(spec))
+        return self._loaded[spec]
 
     def _load(self, code: bytes) -> int:
         """Place an object file in the emulated memory: the address of `kernel`."""
@@ -250,7 +262,7 @@ def _relocate(image: bytearray, offset: int, kind: int, value: int, place: int) 
 
 
 @functools.lru_cache(maxsize=256)
-def _object(spec: KernelSpec) -> bytes:
+def _object(spec: KernelSpec | FunctionSpec) -> bytes:
     return compile.foreign_object(spec, "aarch64")
 
 

@@ -176,7 +176,10 @@ def execute(plan: Plan, arrays: list[Array]) -> None:
         return
     scratch = guard.empty(in_lines(plan.scratch_bytes), np.uint8)
     for step in plan.steps:
-        given = [addresses[x.index] + x.offset_bytes if isinstance(x, Operand) else x for x in step.arguments]
+        given = [
+            addresses[x.index] + x.offset_bytes if isinstance(x, Operand) else x if isinstance(x, int) else address(x)
+            for x in step.arguments
+        ]
         words = guard.array(given, np.int64)  # kept for as long as the call
         scratch[:] = 0xFF
         _KERNEL(address(step.spec))(words.ctypes.data, 0, step.tasks, scratch.ctypes.data)

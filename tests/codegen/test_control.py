@@ -12,8 +12,11 @@ import rows
 from vocabulary_run import INTEGERS, execute, python_integers, same_bits, values, widths
 
 from samebits.codegen.isa import Isa
-from samebits.codegen.vocabulary import Builder, KernelSpec
+from samebits.codegen.vocabulary import Builder, FunctionSpec, KernelSpec
 from samebits.dtypes import DType, bool_, float32, int32, int64, uint8, uint16, uint64
+from samebits.kernels.plan import Operand, Plan, Step
+from samebits.native import series
+from samebits.native.table import Table
 
 Array = Any
 
@@ -174,6 +177,38 @@ def test_loops_and_conditions_carry_what_python_carries(isa: Isa) -> None:
             assert same_bits(out, nested_loops_in_python(x, n, m)), (width, n, m)
 
 
+def steps_at_run_time(b: Builder, description: int) -> None:
+    """A loop in a loop, both by steps that are arguments or made of indices: the values of both indices, carried."""
+    start, stop, step, width = b.index("start"), b.index("stop"), b.index("step"), description
+    out = b.pointer("out", int64)
+    carry: list[Any] = [0, b.constant(0, int64, width)]
+    for i in b.loop(start, stop, step, carry):
+        for j in b.loop(i, b.min(i + step, stop), step // 2 + 1, carry):
+            b.store(out, carry[0], b.from_index(i * 1000 + j, int64))
+            carry[0] = carry[0] + 1
+            carry[1] = b.add(carry[1], b.splat(b.from_index(j, int64), width))
+    b.store(out, carry[0], carry[1])
+
+
+def steps_in_python(start: int, stop: int, step: int) -> list[tuple[int, int]]:
+    """The same with Python's own ranges."""
+    return [(i, j) for i in range(start, stop, step) for j in range(i, min(i + step, stop), step // 2 + 1)]
+
+
+@pytest.mark.parametrize("isa", [*rows.ALL_ROWS, *rows.AARCH64_ROWS[1:2]], ids=lambda r: r.name)
+def test_a_loops_step_may_be_known_when_it_runs(isa: Isa) -> None:
+    width, parameters = isa.lanes + 1, ("start", "stop", "step", "out")
+    for start, stop, step in ((0, 0, 1), (0, 5, 1), (3, 20, 4), (2, 18, 4), (7, 9, 50), (9, 7, 3), (-5, 6, 3)):
+        due = steps_in_python(start, stop, step)
+        out = guard.empty((len(due) + width,), np.int64)
+        spec = KernelSpec(steps_at_run_time, width, parameters, isa)
+        if isa.available:
+            execute(spec, [start, stop, step, out])
+        else:
+            aarch64.run_kernel(spec, [start, stop, step, out], 0, 1)
+        assert out.tolist() == [i * 1000 + j for i, j in due] + [sum(j for _, j in due)] * width
+
+
 @pytest.mark.parametrize("isa", rows.AARCH64_ROWS, ids=lambda r: r.name)
 def test_loops_and_conditions_on_aarch64(isa: Isa) -> None:
     x = np.linspace(0, 40, 5, dtype=np.float32)
@@ -207,6 +242,42 @@ def functions_and_memory(b: Builder, description: int) -> None:
             b.call(moved, b.offset(own, width), 10)
         for k in range(2):
             b.store(out, (t * 2 + k) * width, b.load(own, k * width, width))
+
+
+def times(b: Builder, by: int, x: Any, count: Any, out: Any) -> None:
+    """A function that is compiled alone: out[i] = x[i] * by."""
+    for i in b.loop(0, count):
+        b.store(out, i, b.mul(b.load(x, i, 1), b.constant(by, float32, 1)))
+
+
+def by_address(b: Builder, description: None) -> None:
+    """Calls one function for even tasks and another for odd ones."""
+    taken = (float32, None, float32)
+    even, odd = b.callee("even", taken), b.callee("odd", taken)
+    for t in b.tasks():
+        function = b.choose(t % 2 == 0, even, odd)
+        b.call(function, b.offset(b.pointer("x", float32), 3 * t), 3, b.offset(b.pointer("out", float32), 3 * t))
+        b.call(b.choose(True, even, odd), b.pointer("x", float32), 0, b.pointer("out", float32))
+
+
+@pytest.mark.parametrize("isa", [*rows.ALL_ROWS, *rows.AARCH64_ROWS[1:2]], ids=lambda r: r.name)
+def test_a_function_may_be_called_by_its_address(isa: Isa) -> None:
+    x, due = guard.array(np.arange(1, 13, dtype=np.float32).reshape(4, 3)), np.array([[5], [7], [5], [7]], np.float32)
+    out = guard.empty(x.shape, np.float32)
+    five, seven = (FunctionSpec(times, by, (float32, None, float32), isa) for by in (5, 7))
+    spec = KernelSpec(by_address, None, ("x", "out", "even", "odd"), isa)
+    step = Step(spec, 4, (Operand(0), Operand(1), five, seven))
+    assert step.needs == (five, seven, spec)
+    plan = Plan("test", isa, 1, (step,), ("x", "out"))
+    if isa.available:
+        Table([(plan, range(2))], 2, 1).run([x.ctypes.data, out.ctypes.data])
+    else:
+        aarch64.run_plan(plan, [x, out])
+    assert same_bits(out, x * due)
+    if isa.available:
+        out[...] = 0
+        series.run([(series.lay(plan), [x.ctypes.data, out.ctypes.data])], 1)
+        assert same_bits(out, x * due)
 
 
 @pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda r: r.name)

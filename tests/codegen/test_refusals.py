@@ -110,6 +110,7 @@ REFUSED: dict[str, tuple[Callable[[Builder], object], str]] = {
         lambda b: b.load_index(b.pointer("p", float32), 0),
         "load_index of float32: must be an integer of whole bytes or bool",
     ),
+    "step": (lambda b: list(b.loop(0, 4, 0)), "loop step 0: must be at least 1"),
 }
 
 
@@ -127,10 +128,13 @@ COMPILED_REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda b: _carry(b, lambda c: c.__setitem__(0, _f(b, 5))),
         "a body carries ['float32 x 5', 'index']: must be as before, ['float32 x 4', 'index']",
     ),
-    "step": (lambda b: list(b.loop(0, 4, 0)), "loop step 0: must be a positive constant"),
     "call": (
         lambda b: b.call(b.function("f", (float32, None), lambda p, i: None), 3, 3),
         "call of f with [None, None]: must be [float32, None] (None: an index)",
+    ),
+    "chosen function": (
+        lambda b: b.choose(b.index("p") < 3, b.callee("p", (float32,)), b.callee("p", (None,))),
+        "choose of a function and something else: must be functions with the same parameters",
     ),
     "condition": (
         lambda b: bool(b.index("p") < 3),

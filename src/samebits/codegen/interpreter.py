@@ -8,6 +8,7 @@ each (masks: bool arrays; formats without NumPy arithmetic: their code points). 
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,14 +19,14 @@ import numpy.typing as npt
 from samebits import dtypes, ieee
 from samebits.codegen import rules
 from samebits.codegen.isa import Isa
-from samebits.codegen.vocabulary import KernelSpec
+from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
 from samebits.dtypes import DType
 
 Array = npt.NDArray[Any]
 
 
-def run(spec: KernelSpec, arguments: Sequence[int], begin: int, end: int, scratch: int) -> None:
-    """Perform tasks begin <= t < end of one kernel."""
+def run(spec: KernelSpec, arguments: Sequence[int | FunctionSpec], begin: int, end: int, scratch: int) -> None:
+    """Perform tasks begin <= t < end of one kernel; a function stands for its address."""
     builder = NumpyBuilder(spec, arguments, begin, end, scratch)
     with np.errstate(all="ignore"):
         spec.text(builder, spec.description)
@@ -69,13 +70,13 @@ class NumpyBuilder:
     def __init__(
         self,
         spec: KernelSpec,
-        arguments: Sequence[int],
+        arguments: Sequence[int | FunctionSpec],
         begin: int,
         end: int,
         scratch: int,
     ) -> None:
         self.isa: Isa = spec.isa
-        self._arguments = dict(zip(spec.parameters, arguments, strict=True))
+        self._arguments: dict[str, Any] = dict(zip(spec.parameters, arguments, strict=True))
         self._begin, self._end, self._scratch = begin, end, scratch
         self._locals: list[Array] = []
 
@@ -84,11 +85,15 @@ class NumpyBuilder:
         return ArrayPointer(self._arguments[name], dtype)
 
     def index(self, name: str) -> int:
-        return self._arguments[name]
+        return int(self._arguments[name])
 
     def scalar(self, name: str, dtype: DType) -> ArrayVector:
         raw = np.array([self._arguments[name]], np.int64)
         return ArrayVector(dtype, raw != 0 if dtype.kind == "bool" else raw.view(_storage(dtype))[:1])
+
+    def callee(self, name: str, parameters: Sequence[DType | None]) -> Callable[..., None]:
+        function: FunctionSpec = self._arguments[name]
+        return functools.partial(function.text, self, function.description)
 
     def tasks(self) -> Iterator[int]:
         yield from range(self._begin, self._end)
@@ -112,6 +117,7 @@ class NumpyBuilder:
         return x if condition else y
 
     def loop(self, start: int, stop: int, step: int = 1, carry: list[Any] | None = None) -> Iterator[int]:
+        rules.step(step)
         yield from range(start, stop, step)
 
     def when(self, condition: bool, carry: list[Any] | None = None) -> Iterator[None]:

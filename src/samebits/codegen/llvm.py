@@ -14,6 +14,7 @@ from samebits.codegen import rules
 from samebits.codegen.llvm_dots import Dots
 from samebits.codegen.ssa import (
     Condition,
+    Function,
     Index,
     Pointer,
     Vector,
@@ -21,27 +22,32 @@ from samebits.codegen.ssa import (
     element_type,
     operand,
 )
-from samebits.codegen.vocabulary import KernelSpec
-from samebits.dtypes import DType
+from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
+from samebits.dtypes import DType, uint8
 
 ENTRY = "kernel"
 
 
-def emit(spec: KernelSpec) -> str:
-    """The LLVM module of one kernel; its only exported function is `ENTRY`."""
+def emit(spec: KernelSpec | FunctionSpec) -> str:
+    """The LLVM module of one kernel or function; its only exported function is `ENTRY`."""
     builder = LlvmBuilder(spec)
-    spec.text(builder, spec.description)
+    spec.text(builder, spec.description, *builder.passed)
     return builder.module()
 
 
 class LlvmBuilder(Dots):
     """`vocabulary.Builder` that writes LLVM IR."""
 
-    def __init__(self, spec: KernelSpec) -> None:
-        header = f"define void @{ENTRY}(ptr noalias %arguments, i64 %begin, i64 %end, ptr noalias align 64 %scratch)"
-        super().__init__(spec.isa, Writer(header))
-        self._kernel = self.w
-        self._parameters = {name: i for i, name in enumerate(spec.parameters)}
+    def __init__(self, spec: KernelSpec | FunctionSpec) -> None:
+        if isinstance(spec, KernelSpec):
+            taken = "ptr noalias %arguments, i64 %begin, i64 %end, ptr noalias align 64 %scratch"
+        else:
+            taken = _signature(spec.parameters)
+        super().__init__(spec.isa, Writer(f"define void @{ENTRY}({taken})"))
+        self._kernel = self.w if isinstance(spec, KernelSpec) else None
+        self._parameters = {name: i for i, name in enumerate(spec.parameters) if isinstance(name, str)}
+        # What the text of a function is passed after the description.
+        self.passed = [] if isinstance(spec, KernelSpec) else self._passed(spec.parameters)
         self._functions: list[str] = []
         self._names = {ENTRY}
         self._arguments: dict[str, str] = {}
@@ -88,6 +94,9 @@ class LlvmBuilder(Dots):
             value = self.w.value(f"bitcast i{bits} {value} to {kind}")
         return Vector(dtype, (value,), (1,))
 
+    def callee(self, name: str, parameters: Sequence[DType | None]) -> Function:
+        return Function(self.pointer(name, uint8).name, tuple(parameters))
+
     def tasks(self) -> Iterator[Index]:
         self._in_kernel("tasks")
         yield from self.loop(Index(self.w, "%begin"), Index(self.w, "%end"))
@@ -122,6 +131,10 @@ class LlvmBuilder(Dots):
     def choose(self, condition: Any, x: Any, y: Any) -> Any:
         if isinstance(condition, bool):
             return x if condition else y
+        if isinstance(x, Function):
+            if not isinstance(y, Function) or x.parameters != y.parameters:
+                raise TypeError("choose of a function and something else: must be functions with the same parameters")
+            return Function(self.w.value(f"select i1 {condition.name}, ptr {x.name}, ptr {y.name}"), x.parameters)
         if isinstance(x, Pointer):
             if not isinstance(y, Pointer) or x.dtype is not y.dtype:
                 raise TypeError("choose of a pointer and something else: must be pointers to one dtype")
@@ -133,9 +146,8 @@ class LlvmBuilder(Dots):
         )
 
     # -- control ---------------------------------------------------------------------------------------------
-    def loop(self, start: Any, stop: Any, step: int = 1, carry: list[Any] | None = None) -> Iterator[Index]:
-        if not isinstance(step, int) or step < 1:
-            raise TypeError(f"loop step {step}: must be a positive constant")
+    def loop(self, start: Any, stop: Any, step: Any = 1, carry: list[Any] | None = None) -> Iterator[Index]:
+        rules.step(step)
         w, carry = self.w, carry if carry is not None else []
         body, latch_stop, done = w.label("body"), operand(stop), w.label("done")
         first = list(_flatten(carry))
@@ -151,7 +163,7 @@ class LlvmBuilder(Dots):
         )
         yield Index(w, i)
         last, latch = _carried(carry, first), w.block
-        following = w.value(f"add nsw i64 {i}, {step}")
+        following = w.value(f"add nsw i64 {i}, {operand(step)}")
         again = w.value(f"icmp slt i64 {following}, {latch_stop}")
         w.emit(f"br i1 {again}, label %{body}, label %{done}")
         w.lines[i_line] = f"  {i} = phi i64 [ {operand(start)}, %{entry} ], [ {following}, %{latch} ]"
@@ -193,23 +205,25 @@ class LlvmBuilder(Dots):
         outer, outer_arguments = self.w, self._arguments
         unique = name if name not in self._names else f"{name}.{len(self._names)}"
         self._names.add(unique)
-        names = [f"%p{i}" for i in range(len(parameters))]
-        signature = ", ".join(f"{_parameter(d)} {p}" for d, p in zip(parameters, names, strict=True))
-        self.w, self._arguments = Writer(f"define internal void @{unique}({signature}) noinline"), {}
-        body(*[Index(self.w, p) if d is None else Pointer(p, d) for p, d in zip(names, parameters, strict=True)])
+        self.w, self._arguments = Writer(f"define internal void @{unique}({_signature(parameters)}) noinline"), {}
+        body(*self._passed(parameters))
         self._functions.append(self.w.text())
         self.w, self._arguments = outer, outer_arguments
-        return unique, tuple(parameters)
+        return Function(f"@{unique}", tuple(parameters))
 
-    def call(self, function: Any, *arguments: Any) -> None:
+    def _passed(self, parameters: Sequence[DType | None]) -> list[Any]:
+        """What `_signature` names."""
+        return [Index(self.w, f"%p{i}") if d is None else Pointer(f"%p{i}", d) for i, d in enumerate(parameters)]
+
+    def call(self, function: Function, *arguments: Any) -> None:
         rules.passed(*arguments)
-        name, parameters = function
         given = [x.dtype if isinstance(x, Pointer) else None for x in arguments]
-        if given != list(parameters):
-            raise TypeError(f"call of {name} with {given}: must be {list(parameters)} (None: an index)")
+        if given != list(function.parameters):
+            expected = f"must be {list(function.parameters)} (None: an index)"
+            raise TypeError(f"call of {function.name[1:]} with {given}: {expected}")
         texts = [x.name if isinstance(x, Pointer) else operand(x) for x in arguments]
-        passed = ", ".join(f"{_parameter(d)} {x}" for d, x in zip(parameters, texts, strict=True))
-        self.w.emit(f"call void @{name}({passed})")
+        passed = ", ".join(f"{_parameter(d)} {x}" for d, x in zip(function.parameters, texts, strict=True))
+        self.w.emit(f"call void {function.name}({passed})")
 
     def any(self, m: Vector) -> Condition:
         rules.mask("any", m)
@@ -224,6 +238,11 @@ class LlvmBuilder(Dots):
 
 def _parameter(dtype: DType | None) -> str:
     return "i64" if dtype is None else "ptr"
+
+
+def _signature(parameters: Sequence[DType | None]) -> str:
+    """The parameters of a function, named by their numbers."""
+    return ", ".join(f"{_parameter(d)} %p{i}" for i, d in enumerate(parameters))
 
 
 def _flatten(carry: list[Any]) -> Iterator[Any]:

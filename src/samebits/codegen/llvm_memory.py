@@ -22,13 +22,17 @@ class Memory(Shuffles):
 
     def anchor(self, p: Pointer, after: Sequence[Vector] = ()) -> Pointer:
         # Nothing, but that LLVM does not know so. Else it keeps a pointer for each of 24 columns, on the stack, and
-        # hoists so many loads that it spills. Parts of no register's size have no place in such a constraint.
-        held = [
-            f"{part_type(v.lane, size)} {part}"
-            for v in after
-            for part, size in zip(v.parts, v.sizes, strict=True)
-            if size == 1 or size * v.dtype.width_bits in _REGISTER_BITS
-        ]
+        # hoists so many loads that it spills. Parts of no register's size have no place in such a constraint, and
+        # vectors of integers would be sought among the registers of addresses.
+        held = []
+        for v in after:
+            for (kind, part), size in zip(v.kinds(), v.sizes, strict=True):
+                bits = size * v.dtype.width_bits
+                if size > 1 and bits in _REGISTER_BITS:
+                    floats = f"<{bits // 32} x float>"
+                    held.append(f"{floats} {self.w.value(f'bitcast {kind} {part} to {floats}')}")
+                elif size == 1:
+                    held.append(f"{kind} {part}")
         operands = ", ".join([f"ptr {p.name}", *held])
         made = self.w.value(f'call ptr asm "", "=r,0{",X" * len(held)}"({operands})')
         return Pointer(made, p.dtype, p.aligned)

@@ -94,6 +94,12 @@ def shift(word: str, x: Typed, count: object) -> None:
         raise TypeError(f"{word} of {x.dtype.name} by {count}: must be within 0 .. {x.dtype.width_bits - 1}")
 
 
+def step(size: object) -> None:
+    """At least 1, where it is known."""
+    if isinstance(size, int) and size < 1:
+        raise TypeError(f"loop step {size}: must be at least 1")
+
+
 def single(word: str, v: Typed) -> None:
     """One lane."""
     if v.width != 1:

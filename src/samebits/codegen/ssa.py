@@ -215,6 +215,14 @@ class Pointer:
 
 
 @dataclass(frozen=True, slots=True)
+class Function:
+    """What a call names: a function of the module, or the value of an address."""
+
+    name: str
+    parameters: tuple[DType | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Vector:
     """`width` lanes of `dtype` in registers `parts`, `sizes[i]` lanes each; a one-lane part is a scalar."""
 

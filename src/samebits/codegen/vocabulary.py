@@ -40,6 +40,10 @@ class Builder(Protocol):
     def scalar(self, name: str, dtype: DType) -> Vector:
         """The argument `name` as a width-1 vector: its low bits hold the element."""
 
+    def callee(self, name: str, parameters: Sequence[DType | None]) -> Function:
+        """The argument `name` as the address of a function that is compiled alone (`FunctionSpec`); `parameters` as in
+        `function`."""
+
     def tasks(self) -> Iterator[Index]:
         """Walk this call's tasks."""
 
@@ -53,11 +57,14 @@ class Builder(Protocol):
     def min(self, x: Index, y: Index) -> Index: ...
     def max(self, x: Index, y: Index) -> Index: ...
     def choose(self, condition: Condition, x: Any, y: Any) -> Any:
-        """x if the condition holds, else y: two indices, or two pointers to one dtype."""
+        """x if the condition holds, else y: two indices, two pointers to one dtype, or two functions that are called
+        alike."""
 
     # -- control ---------------------------------------------------------------------------------------------
-    def loop(self, start: Index, stop: Index, step: int = 1, carry: list[Any] | None = None) -> Iterator[Index]:
-        """for i = start; i < stop; i += step. `carry`: nested list of vectors and indices, updated by the body."""
+    def loop(self, start: Index, stop: Index, step: Index = 1, carry: list[Any] | None = None) -> Iterator[Index]:
+        """for i = start; i < stop; i += step, a step of at least 1.
+
+        `carry`: nested list of vectors and indices, updated by the body."""
 
     def when(self, condition: Condition, carry: list[Any] | None = None) -> Iterator[None]:
         """The body runs if the condition holds; `carry` then holds what it left, else what it was."""
@@ -203,6 +210,37 @@ class Builder(Protocol):
         """The same bits as another dtype of the same width in bits."""
 
 
+def _check_text(kind: str, text: Callable[..., None]) -> None:
+    name = getattr(text, "__qualname__", "<object>")
+    if "<" in name:
+        raise TypeError(f"{kind}: text {name} must be a function of a module: its name is in the cache key")
+
+
+def _name(text: Callable[..., None]) -> str:
+    return f"{text.__module__.removeprefix('samebits.')}.{text.__qualname__}"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSpec:
+    """One function that is compiled alone, so that several kernels share it; they get its address as an argument.
+
+    `text(b, description, *parameters)` is its body; `parameters`: as those of `Builder.function`.
+    """
+
+    text: Callable[..., None]
+    description: Hashable
+    parameters: tuple[DType | None, ...]
+    isa: Isa
+
+    def __post_init__(self) -> None:
+        _check_text("FunctionSpec", self.text)
+
+    @property
+    def name(self) -> str:
+        """`module.function`, without the package."""
+        return _name(self.text)
+
+
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
     """One kernel to be compiled: its text, what specialises it, and the names of its arguments in order."""
@@ -213,12 +251,9 @@ class KernelSpec:
     isa: Isa
 
     def __post_init__(self) -> None:
-        name = getattr(self.text, "__qualname__", "<object>")
-        if "<" in name:
-            raise TypeError(f"KernelSpec: text {name} must be a function of a module: its name is in the cache key")
+        _check_text("KernelSpec", self.text)
 
     @property
     def name(self) -> str:
         """`module.function`, without the package."""
-        module = self.text.__module__.removeprefix("samebits.")
-        return f"{module}.{self.text.__qualname__}"
+        return _name(self.text)

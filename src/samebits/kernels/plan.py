@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
-from samebits.codegen.vocabulary import KernelSpec
+from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
 from samebits.frozen import frozen
 
 LINE_BYTES = 64
@@ -30,18 +30,28 @@ class Operand:
     offset_bytes: int = 0
 
 
+# What a step passes to its kernel.
+Argument = int | Operand | FunctionSpec
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel over `tasks` independent tasks; `arguments` in the order of `spec.parameters`."""
+    """One kernel over `tasks` independent tasks; `arguments` in the order of `spec.parameters`, a function standing for
+    its address."""
 
     spec: KernelSpec
     tasks: int
-    arguments: tuple[int | Operand, ...]
+    arguments: tuple[Argument, ...]
+
+    @property
+    def needs(self) -> tuple[KernelSpec | FunctionSpec, ...]:
+        """What is compiled for it: the functions that the kernel calls, then the kernel."""
+        return (*dict.fromkeys(x for x in self.arguments if isinstance(x, FunctionSpec)), self.spec)
 
     def on(self, *operands: Operand) -> Step:
         """The step with other operands: its i-th becomes `operands[i]`, counted from where that begins."""
 
-        def moved(x: int | Operand) -> int | Operand:
+        def moved(x: Argument) -> Argument:
             if not isinstance(x, Operand):
                 return x
             place = operands[x.index]

@@ -26,17 +26,17 @@ from samebits import driver, errors
 from samebits.codegen import isa as isas
 from samebits.codegen import llvm as emitter
 from samebits.codegen.isa import Isa, Target
-from samebits.codegen.vocabulary import KernelSpec
+from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
 from samebits.native import cache
 
 _lock = threading.RLock()
 _names = (f"samebits{n}" for n in itertools.count())
-_addresses: dict[KernelSpec, int] = {}
+_addresses: dict[KernelSpec | FunctionSpec, int] = {}
 _linked: list[Any] = []
 
 
-def address(spec: KernelSpec) -> int:
-    """The address of a kernel for this machine, compiled or loaded from the cache on first use.
+def address(spec: KernelSpec | FunctionSpec) -> int:
+    """The address of a kernel or function for this machine, compiled or loaded from the cache on first use.
 
     Raises:  NativeError if LLVM refuses the module, which is a defect of the kernel text.
     """
@@ -50,7 +50,7 @@ def address(spec: KernelSpec) -> int:
     return found
 
 
-def load_object(spec: KernelSpec, arch: str | None = None) -> bytes:
+def load_object(spec: KernelSpec | FunctionSpec, arch: str | None = None) -> bytes:
     """The object file of a kernel (for `arch`; default: this machine), from the cache or compiled and put there."""
     target = spec.isa.target(arch)
     with _lock:
@@ -73,8 +73,8 @@ def _cached(name: str, module: Callable[[], str], target: Target) -> bytes:
     return code
 
 
-def key(spec: KernelSpec, target: Target) -> str:
-    """The cache key of a kernel.
+def key(spec: KernelSpec | FunctionSpec, target: Target) -> str:
+    """The cache key of a kernel or function.
 
     Raises:  NativeError if the description holds what has no value of its own to print (a function, an object).
     """
@@ -145,7 +145,7 @@ def object_code(module: str, target: Target) -> bytes:
         return bytes(machine.emit_object(parsed))
 
 
-def assembly(spec: KernelSpec, arch: str | None = None) -> str:
+def assembly(spec: KernelSpec | FunctionSpec, arch: str | None = None) -> str:
     """The machine code of a kernel as assembly text, for tests that read it."""
     target = spec.isa.target(arch)
     with _lock:
@@ -153,7 +153,7 @@ def assembly(spec: KernelSpec, arch: str | None = None) -> str:
         return str(machine.emit_assembly(parsed))
 
 
-def foreign_object(spec: KernelSpec, arch: str) -> bytes:
+def foreign_object(spec: KernelSpec | FunctionSpec, arch: str) -> bytes:
     """A kernel's object file for another architecture than this machine's."""
     return load_object(spec, arch)
 

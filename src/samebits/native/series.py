@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from samebits.codegen import isa as isas
+from samebits.codegen.vocabulary import FunctionSpec
 from samebits.kernels.plan import Operand, Plan, in_lines
 from samebits.native import scratch
 from samebits.native.table import HEADER, STEP, alone, grain
@@ -46,7 +47,11 @@ def lay(plan: Plan) -> Laid:
             for x in step.arguments:
                 if isinstance(x, Operand):
                     operands.append((len(arguments), x.index, x.offset_bytes))
-                arguments.append(0 if isinstance(x, Operand) else x)
+                    arguments.append(0)
+                elif isinstance(x, FunctionSpec):
+                    arguments.append(compile.address(x))
+                else:
+                    arguments.append(x)
     return Laid(plan, tuple(steps), arguments, tuple(operands))
 
 

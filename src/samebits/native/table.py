@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from samebits import driver, errors
 from samebits.codegen import interpreter
+from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.native import scratch
 
@@ -84,23 +85,25 @@ class Table:
             for step in plan.steps:
                 if not step.tasks:
                     continue
-                words[at : at + STEP] = [self._kernel(step), 0, step.tasks, grain(step.tasks, self.threads)]
+                words[at : at + STEP] = [self._address(step.spec), 0, step.tasks, grain(step.tasks, self.threads)]
                 self.argument_words.append((at + 1, len(words)))
                 for argument in step.arguments:
                     if isinstance(argument, Operand):
                         self.patches[mapping[argument.index]].append((len(words), argument.offset_bytes))
                         words.append(0)
+                    elif isinstance(argument, FunctionSpec):
+                        words.append(self._address(argument))
                     else:
                         words.append(argument)
                 at += STEP
         return array("q", words)
 
-    def _kernel(self, step: Step) -> int:
+    def _address(self, spec: KernelSpec | FunctionSpec) -> int:
         if not self.compiled:
             return 0
         from samebits.native import compile
 
-        return compile.address(step.spec)
+        return compile.address(spec)
 
     def run(self, addresses: Sequence[int]) -> None:
         """Perform every step; `addresses[slot]` is where that slot's bytes are. The GIL is released meanwhile."""
@@ -143,13 +146,10 @@ class Table:
     def _run_interpreted(self, words: array[int], temporary: int) -> None:
         with driver.default_float_environment():
             for step, (_, at) in zip(self.steps, self.argument_words, strict=True):
-                interpreter.run(
-                    step.spec,
-                    words[at : at + len(step.arguments)].tolist(),
-                    0,
-                    step.tasks,
-                    temporary,
-                )
+                given = words[at : at + len(step.arguments)].tolist()
+                both = zip(step.arguments, given, strict=True)
+                arguments = [x if isinstance(x, FunctionSpec) else word for x, word in both]
+                interpreter.run(step.spec, arguments, 0, step.tasks, temporary)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from typing import Any
 from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.kernels.plan import Operand, Plan, Step
+from samebits.kernels.plan import Argument, Operand, Plan, Step
 from samebits.program import copies, memory, strided
 from samebits.program.fact import Fact
 from samebits.program.graph import Array, Node
@@ -245,7 +245,7 @@ class Lowerer:
 
     def _resolved(self, step: Step, places: Sequence[Place], where: Mapping[int, int]) -> Step:
         """The step with slots for operands, addresses for constants."""
-        arguments: list[int | Operand] = []
+        arguments: list[Argument] = []
         for argument in step.arguments:
             if not isinstance(argument, Operand):
                 arguments.append(argument)

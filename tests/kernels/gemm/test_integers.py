@@ -16,7 +16,8 @@ import samebits as sb
 from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, engine, tiles
+from samebits.kernels.gemm import Contraction, Matrix, choice, engine, tiles
+from samebits.kernels.gemm.choice import Blocks
 from samebits.kernels.gemm.contraction import fused
 from samebits.kernels.gemm.reference import integers
 from samebits.kernels.gemm.tuned import Sizes, Tuned
@@ -56,31 +57,33 @@ def product(a: Array, b: Array, isa: Isa, name: str, **choices: Any) -> Array:
 
 @every_shift
 @pytest.mark.parametrize("row", [*ALL_ROWS, *WIDTHS], ids=lambda row: row.name)
-def test_a_shift_of_a_is_taken_away_in_every_form_and_block(name: str, row: Isa) -> None:
+def test_a_shift_of_a_is_taken_away_in_every_form_and_block(
+    name: str, row: Isa, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
     found = engine.named(name)
-    blocked = Tuned(name, tiles.tile_for(row), Sizes(kc=3))
+    monkeypatch.setattr(choice, "_EXACT_WORDS", 3)
+    short = Blocks(1 << 20, 1 << 20, 6)  # two chunks
     wide = 2 * tiles.tile_for(row).nr(row) + 1
-    for m, k, n, form, tuned in (
-        (5, 71, wide, "fused", ()), (5, 1, wide, "fused", ()), (5, 0, wide, "fused", ()),
-        (5, 70, 11, "staged", (blocked,)), (5, 12, 11, "staged", (blocked,)),
+    for m, k, n, form, blocks in (
+        (5, 11, wide, "fused", short), (5, 1, wide, "fused", short), (5, 0, wide, "fused", short),
+        (5, 70, 11, "staged", short), (5, 12, 11, "staged", short), (5, 71, wide, "staged", short),
     ):  # fmt: skip
         a, b = draw(SHIFTED[name], m, k), draw(SHIFTED[name], k, n)
-        got = product(a, b, row, name, form=form, tuned=tuned)
+        got = product(a, b, row, name, form=form, blocks=blocks)
         assert_bits(got, integers(a, b).astype(got.dtype), (found.name, m, k, n, form))
 
 
 @every_shift
 def test_a_shift_needs_all_of_k_or_packed_panels(name: str) -> None:
     row = PRODUCT_ROWS[-2]
-    tuned = (Tuned(name, tiles.tile_for(row), Sizes(kc=3)),)
-    a, b = draw(SHIFTED[name], 5, 70), draw(SHIFTED[name], 70, 11)
+    a, b = draw(SHIFTED[name], 5, 2070), draw(SHIFTED[name], 2070, 11)  # longer than a chunk of 512 words
     out = np.empty((5, 11), np.int32)
-    plan = gemm.plan(described(a, b, out), row, 1, engine=name, tuned=tuned)
+    plan = gemm.plan(described(a, b, out), row, 1, engine=name)
     assert dict(plan.facts)["form"] == "staged"
     assert ("fused", "the zero points of a need the sums of b's columns first") in plan.rejected
-    for zero, sizes in ((False, tuned), (True, ())):
+    for zero in (False, True):
         with pytest.raises(sb.OptionError) as caught:
-            gemm.plan(described(a, b, out, zero), row, 1, engine=name, form="fused", tuned=sizes)
+            gemm.plan(described(a, b, out, zero), row, 1, engine=name, form="fused")
         assert str(caught.value) == (
             "plan: form is 'fused', must be one that packs b first, as the zero points of a need; leave it away"
         )
@@ -272,7 +275,8 @@ def test_zero_points_of_an_empty_sum() -> None:
 
 
 @pytest.mark.parametrize(("m", "k"), [(1, 40_000), (16, 140_001)])
-def test_no_size_of_blocks_lets_a_lane_overflow(m: int, k: int) -> None:
+def test_no_size_of_blocks_or_chunks_lets_a_lane_overflow(m: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_EXACT_WORDS", 1 << 16)
     for row in (PRODUCT_ROWS[0], *WIDTHS, *(x for x in PRODUCT_ROWS if x.name == "avx2")):
         a, b, out = np.full((m, k), 255, np.uint8), np.full((k, 9), 255, np.uint8), np.zeros((m, 9), np.int64)
         tuned = tuple(Tuned(x.name, tiles.tile_for(row), Sizes(kc=1 << 16)) for x in engine.ROWS)

@@ -227,7 +227,7 @@ def test_facts_of_a_block_are_those_of_its_least_number(isa: Isa) -> None:
 
 def block_of(b: Builder, pitch: int) -> None:
     """The fact of a block of A."""
-    function = facts.emit_block(b, pitch)
+    function = facts.emit_block(b)
     words, found = b.pointer("words", dtypes.int32), b.pointer("facts", dtypes.int32)
     for _ in b.tasks():
-        b.call(function, words, b.index("rows"), b.index("steps"), found)
+        b.call(function, words, pitch, b.index("rows"), b.index("steps"), found)

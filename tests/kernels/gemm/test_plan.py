@@ -11,6 +11,7 @@ from gemm_run import product, same
 from rows import COMPILED_ROWS, FAKE3, without_dots
 
 from samebits.codegen.isa import ROWS, Isa, named
+from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
 from samebits.dtypes import bfloat16, bool_, float32, int8, int32
 from samebits.errors import OptionError, PlanError
 from samebits.kernels import gemm
@@ -19,6 +20,7 @@ from samebits.kernels.gemm import Contraction, Matrix, Panels, Spec, reference
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.tiles import cut, tile_for
 from samebits.kernels.gemm.tuned import Sizes, Tuned
+from samebits.kernels.plan import Step
 from samebits.native import compile
 
 
@@ -180,18 +182,44 @@ def test_big_right_operands_are_packed_in_rounds() -> None:
             assert same(product(a, b, isa, form="staged", spec=spec, tuned=small), reference(a, b, spec=spec))
 
 
-def functions(assembly: str) -> dict[str, str]:
-    """The text of each microkernel, or of what streams B."""
-    found = re.findall(r"^(?:\.?L?)((?:microkernel|gain|walk)_\w+):(.*?)(?=^\s*\.size|\Z)", assembly, re.M | re.S)
+@pytest.mark.parametrize("isa", [row for row in (*ROWS, FAKE3) if row.compiled], ids=lambda row: row.name)
+def test_products_of_all_sizes_share_their_kernels(isa: Isa) -> None:
+    """No description holds a size: there is a kernel for each form, and a function for each height."""
+
+    def needed(low: float, high: float, seed: int) -> tuple[set[KernelSpec], set[FunctionSpec]]:
+        rng, kernels, called = np.random.default_rng(seed), set[KernelSpec](), set[FunctionSpec]()
+        for _ in range(400):
+            m, n, k = (int(2**power) for power in rng.uniform(low, high, 3))
+            threads = int(rng.integers(1, 5))
+            for right in (Matrix(n, 1), Matrix(1, k)):
+                for batch in ((), (3,), (2, 3)):
+                    strides = tuple(1 << 30 for _ in batch)
+                    left, out = Matrix(k, 1, strides), Matrix(n, 1, strides)
+                    c = Contraction(m, n, k, left, replace(right, batch=strides), out, batch)
+                    for step in gemm.plan(c, isa, threads).steps:
+                        kernels.add(step.spec)
+                        called |= {x for x in step.needs if isinstance(x, FunctionSpec)}
+        return kernels, called
+
+    both = needed(0, 12, 1), needed(0, 13, 2)
+    kernels, called = (set.union(*found) for found in zip(*both, strict=True))
+    assert len(kernels) <= 20, [spec.description for spec in kernels]
+    assert len(called) <= 64, called
+
+
+def functions(step: Step, arch: str) -> dict[str, str]:
+    """The text of each function that a kernel calls by its address, and of those within it that stream B."""
+    found = {repr(spec.description): compile.assembly(spec, arch) for spec in step.needs[:-1]}
+    within = compile.assembly(step.spec, arch)
+    found |= dict(re.findall(r"^(?:\.?L?)((?:gain|walk)_\w+):(.*?)(?=^\s*\.size|\Z)", within, re.M | re.S))
     assert found
-    return dict(found)
+    return found
 
 
 def spilled(c: Contraction, isa: Isa, form: str) -> dict[str, list[str]]:
     """Vector registers in the stack traffic of each function of a product's kernel."""
     arch, found = isa.targets[0].arch, {}
-    text = compile.assembly(gemm.plan(c, isa, 1, form=form).steps[-1].spec, arch)
-    for name, body in functions(text).items():
+    for name, body in functions(gemm.plan(c, isa, 1, form=form).steps[-1], arch).items():
         register = r"[xyz]mm\d+" if arch == "x86_64" else r"\b[qvs]\d+"
         stack = r"\(%rsp" if arch == "x86_64" else r"\[sp"
         lines = [line for line in body.splitlines() if re.search(register, line) and re.search(stack, line)]
@@ -222,7 +250,7 @@ def test_x86_microkernels_broadcast_from_memory_and_multiply_in_registers() -> N
         if isa is None:
             pytest.skip(f"this machine has no {name}")
         tile = tile_for(isa)
-        spec = gemm.plan(dense(tile.mr, 4 * tile.nr(isa), 256), isa, 1, form="fused").steps[-1].spec
-        body = next(text for text in functions(compile.assembly(spec)).values())
+        step = gemm.plan(dense(tile.mr, 4 * tile.nr(isa), 256), isa, 1, form="fused").steps[-1]
+        body = next(iter(functions(step, "x86_64").values()))
         assert len(re.findall(rf"vfmadd231ps\s.*%{register}", body)) >= 4 * tile.mr * tile.nv
         assert re.search(r"vbroadcastss\s+-?\d*\(", body)

@@ -1,4 +1,8 @@
-"""Batch dimensions in kernel text: which arguments they take, and where the operands of one batch start."""
+"""Batch dimensions in kernel text: which arguments they take, and where the operands of one batch start.
+
+Two is the least that a kernel knows, so that products without a batch share its kernels: a dimension that is not there
+has one element, and costs a division a task.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,13 @@ from samebits.codegen.vocabulary import Builder, Index, Pointer
 from samebits.dtypes import DType
 from samebits.kernels.plan import Operand
 
+_LEAST = 2
+
+
+def rank(extents: Sequence[int]) -> int:
+    """Batch dimensions of a kernel for a product with these."""
+    return max(_LEAST, len(extents))
+
 
 def parameters(rank: int, operands: Iterable[str]) -> list[str]:
     """For each dimension its extent `batch0` and each operand's stride `x_batch0`."""
@@ -16,11 +27,12 @@ def parameters(rank: int, operands: Iterable[str]) -> list[str]:
 
 
 def arguments(extents: Sequence[int], strides: Mapping[str, Sequence[int]]) -> dict[str, int | Operand]:
-    """The values of `parameters`."""
+    """The values of `parameters` of `rank(extents)`."""
     found: dict[str, int | Operand] = {}
-    for d, extent in enumerate(extents):
+    missing = rank(extents) - len(extents)
+    for d, extent in enumerate((*[1] * missing, *extents)):
         found[f"batch{d}"] = extent
-        found |= {f"{x}_batch{d}": steps[d] for x, steps in strides.items()}
+        found |= {f"{x}_batch{d}": steps[d - missing] if d >= missing else 0 for x, steps in strides.items()}
     return found
 
 

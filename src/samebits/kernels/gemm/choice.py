@@ -18,7 +18,7 @@ from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Spec
 from samebits.kernels.gemm.engine import FMA32, Engine
 from samebits.kernels.gemm.macrokernel import DECODED, PACKED
-from samebits.kernels.gemm.microkernel import UNROLL
+from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.pack import COPIED_VECTORS, kind
 from samebits.kernels.gemm.strip import FEW_HALVES, StripWalk
@@ -34,6 +34,8 @@ FORMS = (PACKED, DECODED, STREAMED, FUSED, STAGED)
 # 22.7 23.3, 256 rows 97.0 92.5.
 _DECODED_ROWS, _DECODED_FMA_ROWS = 12, 96
 _KC_LEAST = 256
+# Words of a chunk of integers: any number gives the same sums. Adding them up is 1 % of the time.
+_EXACT_WORDS = 512
 # Where B's columns are contiguous, a panel of all of K is one run of memory, and C is visited once: worth a block of A
 # of so many times the second cache's part, which comes from the third (128 x 4096 x 4096, GFLOP/s: bfloat16 by KC
 # 768 and 2048 194 and 206, float32 by 768 and 4096 97 and 100).
@@ -140,19 +142,19 @@ class Choice:
 
     @property
     def asks(self) -> int:
-        """Lines of what is read next that each micropanel asks for in a turn, so that together they ask for all. A
-        power of two, so that kernels are shared, and at most 4 (K = N = 4096, packed, M = 16 and 32: float32 90 to 100
-        and 97 to 106 GFLOP/s, uint8 x int8 389 to 432 and 406 to 438 GOP/s; 8 would be slower)."""
+        """Lines of what is read next that each micropanel asks for in a turn, so that together they ask for all: one,
+        or as many as the microkernel can (K = N = 4096, packed, M = 16 and 32: float32 90 to 100 and 97 to 106 GFLOP/s,
+        uint8 x int8 389 to 432 and 406 to 438 GOP/s; 8 would be slower)."""
         right = self.words[1]
         size = right.pointer.size_bytes * right.depth if self.form in (FUSED, DECODED) else self.engine.word.size_bytes
         lines = self.nr * size * UNROLL // LINE_BYTES
-        return 1 << (min(4, max(1, -(-lines // self.m_step))) - 1).bit_length()
+        return 1 if lines <= self.m_step else MOST_ASKS
 
     @property
     def pitch(self) -> int:
-        """Words between rows of a packed block of A: KC in whole copies, and a line, or rows would share a set."""
+        """Words between rows of A within a chunk: it in whole copies, and a line, or rows would share a set."""
         width = COPIED_VECTORS * self.engine.lanes(self.isa)
-        return -(-self.kc // width) * width + LINE_BYTES // self.engine.word.size_bytes
+        return -(-self.chunk // width) * width + LINE_BYTES // self.engine.word.size_bytes
 
 
 def size_words(engine: Engine, k: int, columns: int) -> int:
@@ -188,8 +190,8 @@ def choose(
     words = words_of(engine, c.a.dtype, c.b.dtype)
     if engine.exact:
         total = engines.total_of(c.a.dtype, c.b.dtype, c.k, (c.zeros[0] is not None, c.zeros[1] is not None))
-        # The order is free, so it is one chunk a block, while its sums fit their lanes.
-        chunk = min(sizes.kc * engine.depth, engines.LONGEST_CHUNK)
+        # The order is free, so chunks are long, while their sums fit their lanes.
+        chunk = min(_EXACT_WORDS * engine.depth, engines.LONGEST_CHUNK)
         engine, c = replace(engine, total=total), replace(c, spec=Spec(chunk))
     checks.check_dtypes(c, engine)
     steps, size = engine.steps(c.k), engine.word.size_bytes

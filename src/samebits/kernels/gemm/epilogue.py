@@ -152,12 +152,12 @@ class Finish:
         """The tile at t = out[row:, column:], of the dtype of t."""
         self._b.call(self._begin, t, t_step, *self._place(operands, row, column), rows, columns)
 
-    def ask(self, operands: Mapping[str, Pointer], row: Index, column: Index, rows: int, columns: int) -> None:
+    def ask(self, operands: Mapping[str, Pointer], row: Index, column: Index, rows: Index, columns: Index) -> None:
         """Ask for what `call` will write, where its rows are contiguous (1024 cubed of bfloat16: 1 % faster)."""
         if self._d.out == ROW:
             out, step, _ = self._place(operands, row, column)
-            for i in range(rows):
-                for j in range(0, columns, LINE_BYTES // out.dtype.size_bytes):
+            for i in self._b.loop(0, rows):
+                for j in self._b.loop(0, columns, LINE_BYTES // out.dtype.size_bytes):
                     self._b.prefetch(out, i * step + j)
 
     def _place(self, operands: Mapping[str, Pointer], row: Index, column: Index) -> tuple[Pointer, Index, Index]:

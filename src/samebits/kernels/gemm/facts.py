@@ -62,11 +62,12 @@ def exponent(b: Builder, magnitudes: Vector) -> Vector:
     return b.select(b.equal(x, b.like(x, 0)), b.like(found, NOTHING), found)
 
 
-def emit_block(b: Builder, pitch: int) -> Function:
-    """A function `(words, rows, steps, fact)`: the lowest bit of a block of A, rows `pitch` apart, as one int32."""
+def emit_block(b: Builder) -> Function:
+    """A function `(words, pitch, rows, steps, fact)`: the int32 at `fact` becomes the lowest bit of a block of A, rows
+    `pitch` apart, where that is lower."""
     lanes = b.isa.lanes
 
-    def body(words: Pointer, rows: Index, steps: Index, fact: Pointer) -> None:
+    def body(words: Pointer, pitch: Index, rows: Index, steps: Index, fact: Pointer) -> None:
         lowest, halves = [b.constant(0xFFFF, uint16, lanes * 2)], b.local(uint16, lanes * 2)
         whole = steps // lanes * lanes
         for r in b.loop(0, rows, carry=lowest):
@@ -79,6 +80,6 @@ def emit_block(b: Builder, pitch: int) -> Function:
         least = b.slice(found, 0, 1)
         for lane in range(1, lanes):
             least = b.minimum(least, b.slice(found, lane, 1))
-        b.store(fact, 0, exponent(b, least))
+        b.store(fact, 0, b.minimum(b.load(fact, 0, 1), exponent(b, least)))
 
-    return b.function("lowest_bit", (int32, None, None, int32), body)
+    return b.function("lowest_bit", (int32, None, None, None, int32), body)

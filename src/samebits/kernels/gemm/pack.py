@@ -39,7 +39,7 @@ def kind(x: Matrix) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PackedBlock:
-    """A function `(x, row, column, rows, columns, block)`: extents count elements, K is `rows` or `columns`.
+    """A function `(x, row, column, rows, columns, block, pitch)`: extents count elements, K is `rows` or `columns`.
 
     `width` words of a row are copied at a time where c is contiguous. Each row of the block has room for its words
     rounded up to `width`; the copy kind fills them with zeros.
@@ -47,7 +47,6 @@ class PackedBlock:
 
     words: Words
     kind: str
-    pitch: int
     width: int
     lanes: int
     k_is_row: bool
@@ -59,18 +58,20 @@ class PackedBlock:
         ]
         depth = self.words.depth
 
-        def body(x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer) -> None:
+        def body(
+            x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer, pitch: Index
+        ) -> None:
             k = rows if self.k_is_row else columns
             if self.kind == FROM_PANELS:
                 column = 1  # these are of one panel
             whole = k // depth
             extents = (whole, columns) if self.k_is_row else (rows, whole)
-            pack(b, x, row, column, *extents, block)
+            pack(b, x, row, column, *extents, block, pitch)
             if depth > 1:
                 for _ in b.when(whole * depth < k):
-                    self._last(b, x, row, column, rows, columns, whole, block)
+                    self._last(b, x, row, column, rows, columns, whole, block, pitch)
 
-        return b.function(name, (self.words.pointer, None, None, None, None, self.words.word), body)
+        return b.function(name, (self.words.pointer, None, None, None, None, self.words.word, None), body)
 
     def _at(self, r: Index, c: Index, row: Index, column: Index) -> Index:
         """Where the first element of word (r, c) lies."""
@@ -90,9 +91,10 @@ class PackedBlock:
         return self.words.along(b, x, at, width, count)
 
     def _copy(
-        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer
-    ) -> None:
-        width, pitch = self.width, self.pitch
+        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer,
+        pitch: Index,
+    ) -> None:  # fmt: skip
+        width = self.width
 
         def words(r: Index, c: Index, count: Index | None = None) -> None:
             b.store(block, r * pitch + c, self._line(b, x, self._at(r, c, row, column), row, column, width, count))
@@ -106,10 +108,11 @@ class PackedBlock:
                 words(r, whole, columns - whole)
 
     def _transpose(
-        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer
-    ) -> None:
+        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer,
+        pitch: Index,
+    ) -> None:  # fmt: skip
         """Squares; the last square of a row or column is moved back to overlap its neighbour."""
-        lanes, pitch = min(self.lanes, _SIDE), self.pitch
+        lanes = min(self.lanes, _SIDE)
         roomy = (rows >= lanes) & (columns >= lanes)
         for _ in b.when(roomy):
             for c in b.loop(0, columns, lanes):
@@ -122,77 +125,80 @@ class PackedBlock:
                     for i, v in enumerate(b.transpose(square)):
                         b.store(block, (r0 + i) * pitch + c0, v)
         for _ in b.when((rows < lanes) | (columns < lanes)):
-            self._gather(b, x, row, column, rows, columns, block)
+            self._gather(b, x, row, column, rows, columns, block, pitch)
 
     def _gather(
-        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer
-    ) -> None:
+        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer,
+        pitch: Index,
+    ) -> None:  # fmt: skip
         step = self._step(row, column)
         for c in b.loop(0, columns):
             for r in b.loop(0, rows):
                 word = self.words.across(b, x, self._at(r, c, row, column), step, 1)
-                b.store(block, r * self.pitch + c, word)
+                b.store(block, r * pitch + c, word)
 
     def _last(
         self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, whole: Index,
-        block: Pointer,
+        block: Pointer, pitch: Index,
     ) -> None:  # fmt: skip
         """The word along K that the elements do not fill."""
         step, k = self._step(row, column), rows if self.k_is_row else columns
         for i in b.loop(0, columns if self.k_is_row else rows):
             r, c = (whole, i) if self.k_is_row else (i, whole)
             word = self.words.across(b, x, self._at(r, c, row, column), step, 1, None, k - whole * self.words.depth)
-            b.store(block, r * self.pitch + c, word)
+            b.store(block, r * pitch + c, word)
 
 
-def emit_panel(b: Builder, block: PackedBlock) -> Function:
-    """A function `(b, row, column, k, columns, panel)` that packs one micropanel of B; missing columns are zero."""
-    pack, nr, words = block.emit(b, "pack_b"), block.pitch, block.words
+def emit_panel(b: Builder, block: PackedBlock, nr: int) -> Function:
+    """A function `(b, row, column, k, columns, panel)` that packs one micropanel of B, `nr` columns of which the
+    missing ones are zero."""
+    pack, words = block.emit(b, "pack_b"), block.words
 
     def body(x: Pointer, row: Index, column: Index, k: Index, columns: Index, panel: Pointer) -> None:
         for _ in b.when(columns < nr):
             zero = b.constant(0, words.word, nr)
             for s in b.loop(0, (k + (words.depth - 1)) // words.depth):
                 b.store(panel, s * nr, zero)
-        b.call(pack, x, row, column, k, columns, panel)
+        b.call(pack, x, row, column, k, columns, panel, nr)
 
     return b.function("pack_panel", (words.pointer, None, None, None, None, words.word), body)
 
 
-def emit_group(b: Builder, block: PackedBlock, group: int) -> Function:
-    """A function `(b, row, column, k, panels, step)` that packs `group` whole micropanels, `step` words apart.
+def emit_group(b: Builder, block: PackedBlock, nr: int) -> Function:
+    """A function `(b, row, column, k, group, panels, step)` that packs `group` whole micropanels, `step` words apart.
 
     Rows of B are read across the whole group: a panel at a time would touch one line or two of every row, each in a
     page of its own (M = 4, K = N = 4096: 6.7 GB/s a panel at a time, 9.5 in groups of 8).
     """
-    words, nr, depth = block.words, block.pitch, block.words.depth
+    words, depth = block.words, block.words.depth
     one = block.emit(b, "pack_group") if block.kind != "copy" or depth > 1 else None
     line = LINE_BYTES // words.pointer.size_bytes
 
-    def body(x: Pointer, row: Index, column: Index, k: Index, panels: Pointer, step: Index) -> None:
+    def body(x: Pointer, row: Index, column: Index, k: Index, group: Index, panels: Pointer, step: Index) -> None:
         if block.kind != "copy":
-            for g in range(group):
-                b.call(one, b.offset(x, g * nr * column), row, column, k, nr, b.offset(panels, g * step))
+            for g in b.loop(0, group):
+                b.call(one, b.offset(x, g * nr * column), row, column, k, nr, b.offset(panels, g * step), nr)
             return
         whole = k // depth
         for s in b.loop(0, whole):
-            for u in range(depth):
-                for j in range(0, group * nr, line):
-                    b.prefetch(x, (s * depth + _ROWS_AHEAD + u) * row + j)
-            for g in range(group):
-                b.store(panels, g * step + s * nr, words.across(b, x, s * depth * row + g * nr, row, nr))
+            for g in b.loop(0, group):
+                at = s * depth * row + g * nr
+                for u in range(depth):
+                    for j in range(0, nr, line):
+                        b.prefetch(x, at + (_ROWS_AHEAD + u) * row + j)
+                b.store(panels, g * step + s * nr, words.across(b, x, at, row, nr))
         if depth > 1:
             for _ in b.when(whole * depth < k):
-                for g in range(group):
+                for g in b.loop(0, group):
                     rest = b.offset(x, whole * depth * row + g * nr)
-                    b.call(one, rest, row, column, k - whole * depth, nr, b.offset(panels, g * step + whole * nr))
+                    b.call(one, rest, row, column, k - whole * depth, nr, b.offset(panels, g * step + whole * nr), nr)
 
-    return b.function("pack_panels", (words.pointer, None, None, None, words.word, None), body)
+    return b.function("pack_panels", (words.pointer, None, None, None, None, words.word, None), body)
 
 
 @dataclass(frozen=True, slots=True)
 class PackPanels:
-    """A right operand to panels of `nr` columns, `group` of them a task; `batch_rank` batch dimensions.
+    """A right operand to panels of `nr` columns; `batch_rank` batch dimensions.
 
     `has_zeros`: zero points are subtracted, which lie in panels themselves (`blocks`).
     """
@@ -201,7 +207,6 @@ class PackPanels:
     words: Words
     kind: str
     nr: int
-    group: int
     batch_rank: int
     has_zeros: bool = False
 
@@ -213,32 +218,33 @@ class PackPanels:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """`k` counts elements. `row column` strides; `panels` of this launch from `first` on, in `groups`; `n` columns
-        in all; `facts`: from the first panel to the facts, in words."""
+        """`k` counts elements. `row column` strides; `panels` of this launch from `first` on, `group` of them a task,
+        in `groups`; `n` columns in all; `facts`: from the first panel to the facts, in words."""
         moving = batch.parameters(self.batch_rank, self.pointers)
         zeros = ZERO.parameters if self.has_zeros else []
-        return ("x", "out", "k", "n", "row", "column", "panels", "groups", "first", "facts", *zeros, *moving)
+        names = ("x", "out", "k", "n", "row", "column", "panels", "group", "groups", "first", "facts")
+        return (*names, *zeros, *moving)
 
 
 def pack_panels(b: Builder, d: PackPanels) -> None:
     """out[batch][panel][k][nr] = words of x[batch][k, panel * nr + j], then the facts; a task is some panels of one
     batch."""
-    block = PackedBlock(d.words, d.kind, d.nr, d.nr, d.engine.lanes(b.isa), k_is_row=True)
-    one, several = emit_panel(b, block), emit_group(b, block, d.group)
+    block = PackedBlock(d.words, d.kind, d.nr, d.engine.lanes(b.isa), k_is_row=True)
+    one, several = emit_panel(b, block, d.nr), emit_group(b, block, d.nr)
     look = facts.emit(b, d.engine, d.nr) if d.engine.has_facts else None
     subtract = blocks.emit_zeros(b, d.engine, d.nr) if d.has_zeros else None
     k, n, row, column = b.index("k"), b.index("n"), b.index("row"), b.index("column")
     steps = (k + (d.words.depth - 1)) // d.words.depth
-    groups, first = b.index("groups"), b.index("first")
+    group, groups, first = b.index("group"), b.index("groups"), b.index("first")
     for task in b.tasks():
         operands = batch.moved(b, d.batch_rank, task // groups, d.pointers)
-        p0 = task % groups * d.group
-        end = b.min(p0 + d.group, b.index("panels"))
+        p0 = task % groups * group
+        end = b.min(p0 + group, b.index("panels"))
         j = (first + p0) * d.nr
-        whole = (p0 + d.group <= b.index("panels")) & (j + d.group * d.nr <= n)
+        whole = (p0 + group <= b.index("panels")) & (j + group * d.nr <= n)
         for _ in b.when(whole):
             source, target = b.offset(operands["x"], j * column), b.offset(operands["out"], p0 * steps * d.nr)
-            b.call(several, source, row, column, k, target, steps * d.nr)
+            b.call(several, source, row, column, k, group, target, steps * d.nr)
         for p in b.loop(p0, b.choose(whole, p0, end)):
             j = (first + p) * d.nr
             source, target = b.offset(operands["x"], j * column), b.offset(operands["out"], p * steps * d.nr)

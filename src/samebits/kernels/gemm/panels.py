@@ -21,9 +21,9 @@ from samebits.kernels.gemm.contraction import Matrix, PerBlock
 from samebits.kernels.gemm.engine import FMA32, Engine
 from samebits.kernels.gemm.tuned import Tuned, row_for
 from samebits.kernels.gemm.words import Words
-from samebits.kernels.plan import Operand, Plan, Step, in_lines
+from samebits.kernels.plan import Argument, Operand, Plan, Step, in_lines
 
-Arguments = dict[str, int | Operand]
+Arguments = dict[str, Argument]
 # Tasks of a thread from which one more or less does not matter.
 _FEW_TASKS = 4
 
@@ -104,20 +104,21 @@ class Packing:
         distinct = [d for d in range(len(batch)) if strides[d]]
         repeats = math.prod(batch[i] for i in distinct)
         group = self.group(len(panels), repeats)
+        extents = [batch[i] for i in distinct]
         d = pack.PackPanels(
-            self.engine, self.words, self.kind, self.nr, group, len(distinct), has_zeros=zeros is not None
+            self.engine, self.words, self.kind, self.nr, batches.rank(extents), has_zeros=zeros is not None
         )
         groups = -(-len(panels) // group)
         values: Arguments = {
             "x": source, "out": target, "k": self.k, "n": self.n, "row": b.row, "column": b.column,
-            "panels": len(panels), "groups": groups, "first": panels.start,
+            "panels": len(panels), "group": group, "groups": groups, "first": panels.start,
             "facts": room * self.engine.steps(self.k) * self.nr,
         }  # fmt: skip
         moving = {"x": [b.batch[i] for i in distinct], "out": [strides[i] for i in distinct]}
         if zeros is not None:
             values |= zeros.arguments
             moving[ZERO.name] = [zeros.strides[i] for i in distinct]
-        values |= batches.arguments([batch[i] for i in distinct], moving)
+        values |= batches.arguments(extents, moving)
         spec = KernelSpec(pack.pack_panels, d, d.parameters, self.isa)
         return Step(spec, groups * repeats, tuple(values[name] for name in d.parameters))
 

@@ -14,15 +14,13 @@ from samebits.codegen.vocabulary import Builder, Index
 from samebits.kernels.gemm import batch
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 
-# Of a kernel whose tasks are parts: how many, words of each, elements from one's sums to the next's.
+# How many parts there are (one: all of K), words of each, elements from one's sums to the next's.
 PARAMETERS = ["k_parts", "k_step", "part"]
 
 
-def of(b: Builder, in_parts: bool, task: Index) -> tuple[Index, Index, Index, Index]:
+def of(b: Builder, task: Index) -> tuple[Index, Index, Index, Index]:
     """(the task among those of one part, the words of K where it begins and ends, where its part lies)."""
     begin, end = b.index("k_begin"), b.index("k_end")
-    if not in_parts:
-        return task, begin, end, 0
     count, step = b.index("k_parts"), b.index("k_step")
     i = task % count
     low = begin + i * step

@@ -29,7 +29,7 @@ from samebits.kernels.gemm.choice import (
     has_weights,
     size_words,
 )
-from samebits.kernels.gemm.contraction import Contraction, Matrix
+from samebits.kernels.gemm.contraction import Contraction, Immediate, Matrix
 from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.macrokernel import PACKED, Macrokernel, macrokernel
 from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share
@@ -168,7 +168,7 @@ class _Planning:
         at = self.workspace_bytes
         self.workspace_bytes += in_lines(math.prod(c.batch) * c.m * int32.size_bytes)
         blocks = -(-c.m // _SUMMED_ROWS)
-        d = RowSums(x.engine, x.words[0], pack.kind(c.a), len(c.batch))
+        d = RowSums(x.engine, x.words[0], pack.kind(c.a), batches.rank(c.batch))
         values: Arguments = {
             "x": Operand(x.order[0]), "out": Operand(self.workspace, at), "m": c.m, "k": c.k, "row": c.a.row,
             "column": c.a.column, "rows": _SUMMED_ROWS, "blocks": blocks,
@@ -196,8 +196,9 @@ class _Planning:
         if x.zeros[0]:
             added.append((Matrix(0, 1, tuple(strides), int32), columns))
         epilogue = corrected(c, x.engine, x.words, (rows is not None, x.zeros[0]))
-        sources = (*c.sources, *(matrix for matrix, _ in added))
-        return replace(c, epilogue=epilogue, sources=sources), [*self.sources, *(operand for _, operand in added)]
+        sources = (*c.sources, *(matrix for matrix, _ in added), Immediate(c.k, x.engine.total))
+        operands = [*self.sources, *(operand for _, operand in added), Operand(0)]  # K is a value, at no operand
+        return replace(c, epilogue=epilogue, sources=sources), operands
 
     @property
     def part_elements(self) -> int:
@@ -221,8 +222,7 @@ class _Planning:
     def cut(self) -> Arguments:
         """How K is cut into tasks: the values of `parts.PARAMETERS`."""
         x = self.x
-        values = (x.parts, x.part_steps, self.part_elements)
-        return dict(zip(parts.PARAMETERS, values, strict=True)) if x.parts > 1 else {}
+        return dict(zip(parts.PARAMETERS, (x.parts, x.part_steps, self.part_elements), strict=True))
 
     def macrokernel(
         self, c: Contraction, sources: list[Operand], out: Operand, b: Operand, b_batch: list[int], b_facts: int,
@@ -235,26 +235,28 @@ class _Planning:
         if x.form != FUSED:
             kind = PACKED if x.form == STAGED else x.form
         d = Macrokernel(
-            engine=x.engine, words=x.words, checked=x.checked, heights=x.rows.heights, wide=x.wide, group=x.group,
-            nv=x.tile.nv, kc=x.kc, pitch=x.pitch, chunk=x.chunk, a=pack.kind(c.a), b=kind, batch_rank=len(c.batch),
-            in_scratch=in_scratch, accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
+            engine=x.engine, words=x.words, checked=x.checked, tile=x.tile, chunk=x.chunk, pitch=x.pitch,
+            a=pack.kind(c.a), b=kind,
+            batch_rank=batches.rank(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
             shared=tuple(row for row in self.shared if row is SCALE or x.form == FUSED),
-            asks=x.asks, in_parts=x.parts > 1,
         )  # fmt: skip
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
-        scratch_b = in_lines(height * x.pitch * word) + LINE_BYTES
+        scratch_b = in_lines(height * -(-x.kc // x.chunk) * x.pitch * word) + LINE_BYTES
         scratch_f = scratch_b + in_lines(x.group * x.kc * nr * word) + LINE_BYTES
         scratch_c = scratch_f + (in_lines(x.group * nr * int32.size_bytes) if x.checked or x.words[0].offset else 0)
         scratch_s = scratch_c + in_lines(height * nr * (x.n_step if in_scratch else 1) * total)
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + in_lines(epilogue.scratch_bytes(c)))
         n_blocks = -(-len(panels) // x.n_step)
         values: Arguments = {
-            "a": Operand(x.order[0]), "b": b, "m_panels": x.rows.panels, "tall": x.rows.tall, "n": c.n, "k": x.steps,
-            "k_begin": 0, "k_end": x.steps, "n_step": x.n_step,
-            "m_blocks": x.m_blocks, "n_blocks": n_blocks, "first": panels.start, "last": panels.stop, "elements": c.k,
+            "a": Operand(x.order[0]), "b": b, "m_panels": x.rows.panels, "tall": x.rows.tall,
+            "height": x.rows.heights[0], "n": c.n, "k": x.steps, "k_begin": 0, "k_end": x.steps, "kc": x.kc,
+            "n_step": x.n_step, "m_blocks": x.m_blocks, "n_blocks": n_blocks,
+            "first": panels.start, "last": panels.stop, "elements": c.k, "group": x.group, "wide": x.wide,
+            "asks": x.asks, "in_scratch": int(in_scratch),
             "a_row": c.a.row, "a_column": c.a.column, "b_row": right.row, "b_column": right.column, "b_facts": b_facts,
             "scratch_b": scratch_b, "scratch_f": scratch_f, "scratch_c": scratch_c,
         }  # fmt: skip
+        values |= d.functions(x.rows, x.wide, x.isa)
         values |= epilogue.arguments(c, out, sources, scratch_s) | self.cut
         moving = {"a": c.a.batch, "b": b_batch, **_batch_strides(c)}
         for row in d.shared:
@@ -271,27 +273,28 @@ class _Planning:
         assert isinstance(c.b, Matrix)  # it is not packed
         size_bytes = c.n * c.k * x.words[1].pointer.size_bytes
         d = Stream(
-            engine=x.engine, words=x.words, rows=c.m, kc=x.kc, pitch=x.pitch, chunk=x.chunk,
-            together=together(size_bytes), near=near(size_bytes), a=pack.kind(c.a), b=pack.kind(c.b),
-            batch_rank=len(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
-            in_parts=x.parts > 1,
+            engine=x.engine, words=x.words, chunk=x.chunk, pitch=x.pitch, a=pack.kind(c.a), b=pack.kind(c.b),
+            batch_rank=batches.rank(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
         )  # fmt: skip
         lanes, word, total = x.engine.lanes(x.isa), x.engine.word.size_bytes, x.engine.total.size_bytes
-        width = StripWalk.of(c.m, lanes, x.isa, d.words[1], d.near).width(d.b, lanes)
+        shape = StripWalk.of(c.m, lanes, x.isa, d.words[1], near(size_bytes))
+        width = math.lcm(shape.width, lanes) if d.b == "transpose" else lanes * StripWalk.across(x.isa)[1]
         # Rows of a tile are a line more apart than a power of two would be: they share no set of the first cache.
         columns = x.n_step * x.nr
         step = -(-columns // width) * width + max(width, LINE_BYTES // total)
-        scratch_b = in_lines(c.m * x.pitch * word) + LINE_BYTES
-        scratch_t = scratch_b + in_lines(min(x.chunk, x.kc) * width * word)
+        scratch_b = in_lines(c.m * -(-x.kc // x.chunk) * x.pitch * word) + LINE_BYTES
+        scratch_t = scratch_b + in_lines(min(x.chunk, x.kc) * d.panel(x.isa) * word)
         scratch_s = scratch_t + in_lines((2 * c.m + 1) * step * total)
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + in_lines(epilogue.scratch_bytes(c)))
         n_blocks = -(-c.n // columns)
         values: Arguments = {
-            "a": Operand(x.order[0]), "b": Operand(x.order[1]), "n": c.n, "k_begin": 0,
-            "k_end": x.steps, "elements": c.k, "n_step": columns, "n_blocks": n_blocks, "step": step,
+            "a": Operand(x.order[0]), "b": Operand(x.order[1]), "rows": c.m, "n": c.n, "k_begin": 0,
+            "k_end": x.steps, "kc": x.kc, "elements": c.k, "n_step": columns, "n_blocks": n_blocks, "step": step,
             "a_row": c.a.row, "a_column": c.a.column, "b_row": c.b.row, "b_column": c.b.column, "scratch_b": scratch_b,
             "scratch_t": scratch_t,
         }  # fmt: skip
+        if d.b == "transpose":
+            values |= d.walked(shape, c.m, c.b.column, together(size_bytes), x.isa)
         values |= epilogue.arguments(c, out, sources, scratch_s) | self.cut
         values |= batches.arguments(c.batch, {"a": c.a.batch, "b": c.b.batch, **_batch_strides(c)})
         spec = KernelSpec(stream, d, d.parameters, x.isa)
@@ -301,7 +304,7 @@ class _Planning:
     def join(self, c: Contraction, sources: list[Operand], parts_at: Operand) -> None:
         """The step that adds the parts and applies the epilogue."""
         x, out = self.x, self.part.out
-        d = Join(c.spec.segments, x.nr, len(c.batch), Epilogue.of(c, x.engine.total), c.accumulates)
+        d = Join(c.spec.segments, x.nr, batches.rank(c.batch), Epilogue.of(c, x.engine.total), c.accumulates)
         values: Arguments = {
             "parts": parts_at, "k_parts": x.parts, "part": self.part_elements, "part_row": out.row, "m": c.m, "n": c.n
         }  # fmt: skip

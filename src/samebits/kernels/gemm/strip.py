@@ -36,12 +36,10 @@ _WAYS, _WAY_BYTES = 8, 4096
 
 @dataclass(frozen=True, slots=True)
 class StripWalk:
-    """How B is walked. Across its rows: `deep` of them at once, `vectors` side by side. Down its columns: for `high`
-    rows of A, `columns` at a time, turned in squares of `side` words, `piece` columns apiece if not 0, `groups` of
-    them at once where chunks are not; before those, where B is near, `wide` columns at a time."""
+    """How B is walked down its columns: for `high` rows of A, `columns` at a time, turned in squares of `side` words,
+    `piece` columns apiece if not 0, `groups` of them at once where chunks are not; before those, where B is near,
+    `wide` columns at a time."""
 
-    deep: int
-    vectors: int
     columns: int
     side: int
     piece: int
@@ -51,9 +49,7 @@ class StripWalk:
 
     @classmethod
     def of(cls, rows: int, lanes: int, isa: Isa, words: Words, near: bool) -> StripWalk:
-        """As many as registers hold: half of them for B beside the sums and a broadcast."""
-        deep = max(1, min(8, isa.registers // 2))
-        vectors = max(1, min(2, isa.registers // 2 // deep))
+        """As many as registers hold, for products of `rows` rows."""
         columns = side = lanes
         piece = _PIECE_BYTES // words.word.size_bytes
         few = {
@@ -70,7 +66,7 @@ class StripWalk:
         # A chain takes a vector in the time of an fma: these many sums are what several groups still gain by.
         beside = near and pieces and high * columns <= 8 * piece and high * _BESIDE + 3 * side <= isa.registers
         wide = _BESIDE * columns if beside else 0
-        return cls(deep, vectors, columns, side, piece if pieces else 0, high, groups, wide)
+        return cls(columns, side, piece if pieces else 0, high, groups, wide)
 
     @property
     def crowded_bytes(self) -> int:
@@ -82,13 +78,21 @@ class StripWalk:
         """The most rows of A whose sums stay in registers beside a square and what turning it takes."""
         return max(1, isa.registers - side - 4)
 
-    def width(self, b: str, lanes: int) -> int:
-        """Columns that are worked on at once, for a kind of B."""
-        return lanes * self.vectors if b == "copy" else self.columns * self.groups
+    @staticmethod
+    def across(isa: Isa) -> tuple[int, int]:
+        """(rows of B, vectors) that are worked on at once where B is walked across its rows."""
+        deep = max(1, min(8, isa.registers // 2))
+        return deep, max(1, min(2, isa.registers // 2 // deep))
 
-    def unit(self, b: str, lanes: int) -> int:
+    @property
+    def width(self) -> int:
+        """Columns that are worked on at once."""
+        return self.columns * self.groups
+
+    @property
+    def unit(self) -> int:
         """Columns that a strip should hold a multiple of."""
-        return math.lcm(self.width(b, lanes), self.wide if b != "copy" and self.wide else 1)
+        return math.lcm(self.width, self.wide or 1)
 
 
 def together(size_bytes: int) -> int:

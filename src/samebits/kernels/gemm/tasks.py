@@ -76,7 +76,9 @@ def strip(c: Contraction, isa: Isa, engine: Engine, words: Words, panels: int, t
     if kind(c.b) == "copy":
         columns, least = min(_STRIP, _STRIP_BYTES // (2 * max(1, c.m) * engine.total.size_bytes)), 1
     shape = StripWalk.of(c.m, engine.lanes(isa), isa, words, near(c.n * c.k * words.pointer.size_bytes))
-    whole = math.lcm(shape.unit(kind(c.b), engine.lanes(isa)), nr) // nr
+    lanes = engine.lanes(isa)
+    unit = lanes * StripWalk.across(isa)[1] if kind(c.b) == "copy" else shape.unit
+    whole = math.lcm(unit, nr) // nr
     units, strips = -(-panels // whole), -(-panels * nr // columns)
     if batch % threads:
         least = least if panels * nr >= least * threads * _STRIP_LEAST else 1

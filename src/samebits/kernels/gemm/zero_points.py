@@ -21,11 +21,13 @@ from samebits.kernels.gemm.words import Words
 
 
 def corrected(c: Contraction, engine: Engine, words: tuple[Words, Words], summed: tuple[bool, bool]) -> Expression:
-    """c's epilogue of the corrected t, with inputs for the sums of a and of b (where `summed`) after its own."""
+    """c's epilogue of the corrected t, with inputs for the sums of a and of b (where `summed`) and for K after its
+    own."""
     chain, total = Chain(), engine.total
     own = c.epilogue.inputs[1:] if c.epilogue else ()
     t, *sources = (chain.input(dtype) for dtype in (total, *own))
     sums = [chain.input(int32) if present else None for present in summed]
+    k = chain.input(total)
 
     def wide(x: ExpressionValue) -> ExpressionValue:
         return x if x.dtype is total else chain.apply("cast", x, dtype=total)
@@ -43,7 +45,7 @@ def corrected(c: Contraction, engine: Engine, words: tuple[Words, Words], summed
         value = chain.apply("sub", value, chain.apply("mul", wide(sources[c.zeros[0]]), wide(columns)))
     if rows is not None and (columns is not None or words[0].offset):
         product = chain.apply("mul", zero(0), zero(1))
-        value = chain.apply("add", value, chain.apply("mul", product, chain.constant(c.k, total)))
+        value = chain.apply("add", value, chain.apply("mul", product, k))
     if c.epilogue is not None:
         (value,) = chain.include(c.epilogue, value, *sources)
     return chain.finish(value)
