@@ -13,8 +13,8 @@ from typing import Any
 from samebits.codegen import rules
 from samebits.codegen.llvm_dots import Dots
 from samebits.codegen.ssa import (
+    Callee,
     Condition,
-    Function,
     Index,
     Pointer,
     Vector,
@@ -94,8 +94,8 @@ class LlvmBuilder(Dots):
             value = self.w.value(f"bitcast i{bits} {value} to {kind}")
         return Vector(dtype, (value,), (1,))
 
-    def callee(self, name: str, parameters: Sequence[DType | None]) -> Function:
-        return Function(self.pointer(name, uint8).name, tuple(parameters))
+    def callee(self, name: str, parameters: Sequence[DType | None]) -> Callee:
+        return Callee(self.pointer(name, uint8).name, tuple(parameters))
 
     def tasks(self) -> Iterator[Index]:
         self._in_kernel("tasks")
@@ -131,10 +131,10 @@ class LlvmBuilder(Dots):
     def choose(self, condition: Any, x: Any, y: Any) -> Any:
         if isinstance(condition, bool):
             return x if condition else y
-        if isinstance(x, Function):
-            if not isinstance(y, Function) or x.parameters != y.parameters:
+        if isinstance(x, Callee):
+            if not isinstance(y, Callee) or x.parameters != y.parameters:
                 raise TypeError("choose of a function and something else: must be functions with the same parameters")
-            return Function(self.w.value(f"select i1 {condition.name}, ptr {x.name}, ptr {y.name}"), x.parameters)
+            return Callee(self.w.value(f"select i1 {condition.name}, ptr {x.name}, ptr {y.name}"), x.parameters)
         if isinstance(x, Pointer):
             if not isinstance(y, Pointer) or x.dtype is not y.dtype:
                 raise TypeError("choose of a pointer and something else: must be pointers to one dtype")
@@ -209,13 +209,13 @@ class LlvmBuilder(Dots):
         body(*self._passed(parameters))
         self._functions.append(self.w.text())
         self.w, self._arguments = outer, outer_arguments
-        return Function(f"@{unique}", tuple(parameters))
+        return Callee(f"@{unique}", tuple(parameters))
 
     def _passed(self, parameters: Sequence[DType | None]) -> list[Any]:
         """What `_signature` names."""
         return [Index(self.w, f"%p{i}") if d is None else Pointer(f"%p{i}", d) for i, d in enumerate(parameters)]
 
-    def call(self, function: Function, *arguments: Any) -> None:
+    def call(self, function: Callee, *arguments: Any) -> None:
         rules.passed(*arguments)
         given = [x.dtype if isinstance(x, Pointer) else None for x in arguments]
         if given != list(function.parameters):

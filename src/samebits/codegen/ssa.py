@@ -215,7 +215,7 @@ class Pointer:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class Callee:
     """What a call names: a function of the module, or the value of an address."""
 
     name: str

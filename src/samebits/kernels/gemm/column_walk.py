@@ -85,7 +85,7 @@ def walk(
     lone: Index, chunks: Index, whole: Index, block: Pointer, rest: Index, t: Pointer, step: Index,
 ) -> None:  # fmt: skip
     """Sums in the order of K, by squares."""
-    text = _Walk(b, d, a, a_chunk, x, column, whole, block, t, step)
+    text = _WalkText(b, d, a, a_chunk, x, column, whole, block, t, step)
     columns = d.columns
     for j in b.loop(0, wide, d.wide) if d.wide else ():
         for c in b.loop(0, chunks):
@@ -100,7 +100,7 @@ def walk(
 
 
 @dataclass(frozen=True, slots=True)
-class _Walk:
+class _WalkText:
     """A walk being emitted: what its chains read and write."""
 
     b: Builder

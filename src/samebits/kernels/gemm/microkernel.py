@@ -18,7 +18,7 @@ gives: the two differ only while t is -0, which a sum with +0 never is.
 Lanes run over N; each lane of each accumulator is one sequential chain.
 
 Each microtile is a function that is compiled alone and shared by all kernels of the machine: `function` names it,
-`microkernel` and `scaled_microkernel` are its text, `_Tile` has what both say.
+`microkernel` and `scaled_microkernel` are its text, `_MicroText` has what both say.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def microkernel(
     t_step: Index, c: Pointer, c_step: Index, last: Index, following: Pointer, following_step: Index, asks: Index,
 ) -> None:  # fmt: skip
     """c = t + the sum of a chunk."""
-    tile = _Tile(b, d, _Read(a, panel, b_step, following, following_step, asks))
+    tile = _MicroText(b, d, _Read(a, panel, b_step, following, following_step, asks))
     tile.expect(c, c_step)
     tile.finish(tile.chain(0, kc), t, t_step, c, c_step, last)
 
@@ -103,7 +103,7 @@ def scaled_microkernel(
     scales: Pointer, scales_step: Index, first: Index, block: Index,
 ) -> None:  # fmt: skip
     """c = t + the sum of the scaled sums of a chunk's blocks; one block alone never leaves the registers."""
-    tile = _Tile(b, d, _Read(a, panel, b_step, following, following_step, asks))
+    tile = _MicroText(b, d, _Read(a, panel, b_step, following, following_step, asks))
     tile.expect(c, c_step)
     alone = b.choose((kc > 0) & (first % block + kc <= block), 1, 0)
     for _ in b.when(alone == 1):
@@ -126,7 +126,7 @@ class _Read:
     asks: Index
 
 
-class _Tile:
+class _MicroText:
     """One microtile being emitted."""
 
     def __init__(self, b: Builder, d: Microtile, read: _Read) -> None:
