@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from samebits import dtypes
 from samebits.codegen import rules
 from samebits.codegen.llvm_dots import Dots
 from samebits.codegen.ssa import (
@@ -96,6 +97,11 @@ class LlvmBuilder(Dots):
 
     def callee(self, name: str, parameters: Sequence[DType | None]) -> Function:
         return Function(self.pointer(name, uint8).name, tuple(parameters))
+
+    def further(self) -> Pointer:
+        self._in_kernel("further")
+        behind = len(self._parameters)
+        return Pointer(self.w.value(f"getelementptr i64, ptr %arguments, i64 {behind}"), dtypes.int64)
 
     def tasks(self) -> Iterator[Index]:
         self._in_kernel("tasks")
