@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType
+from samebits.kernels.walk import offsets
 
 _WORD = dtypes.uint64
 # The unsigned integer of eight elements side by side; there is none of 48 bits.
@@ -24,12 +25,12 @@ WIDTHS = (*_EIGHT, 6)
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """What specialises the kernel: width of an element, how both lie along a row, the number of outer axes."""
+    """What specialises the kernel: width of an element, how both lie along a row, whether axes lie above the lines."""
 
     width: int
     source: str
     target: str
-    outer: int
+    above: bool
 
 
 def text(b: Builder, d: Narrow) -> None:
@@ -50,12 +51,12 @@ def text(b: Builder, d: Narrow) -> None:
 
 def _bits(b: Builder, d: Narrow, row: Index) -> tuple[Index, Index]:
     """Where a row begins in both operands."""
-    found = [b.index("x0.bit"), b.index("x1.bit")]
-    for a in reversed(range(d.outer)):
-        extent = b.index(f"extent{a}")
-        place, row = (row % extent, row // extent) if a else (row, row)
-        found = [at + place * b.index(f"x{k}.{a}") for k, at in enumerate(found)]
-    return found[0], found[1]
+    before: list[Index] = [0, 0]
+    if d.above:
+        number, row = row // b.index("line"), row % b.index("line")
+        before = offsets(b, 2, number)
+    x, y = (row * b.index(f"x{k}.line") + b.index(f"x{k}.bit") + at for k, at in enumerate(before))
+    return x, y
 
 
 @dataclass(frozen=True, slots=True)
