@@ -14,7 +14,7 @@ from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.kernels import fold, values
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.kernels.fold import BLOCK, LANES, Accumulator
-from samebits.kernels.walk import Cursor, line
+from samebits.kernels.walk import Cursor, stretch
 
 # Registers of results side by side: with float32 the accumulators of one reduction take half a first-level cache.
 _REGISTERS = 4
@@ -32,7 +32,7 @@ class Columns:
     Attributes:
         expression: What to compute.
         classes: Each operand's class along the columns.
-        above: Whether axes lie above the lines of columns.
+        above: Whether axes lie above the stretches of columns.
         levels: How often the sum rule is applied, for up to 2048 ** levels elements.
     """
 
@@ -51,14 +51,14 @@ def text(b: Builder, d: Columns) -> None:
     """A task is some groups of columns."""
     e, w = d.expression, width(b.isa.lanes)
     types = (*e.inputs, *(e.dtype(k) for k in e.outputs))
-    groups_per_task, n, extent = b.index("groups_per_task"), b.index("n"), b.index("line")
+    groups_per_task, n, extent = b.index("groups_per_task"), b.index("n"), b.index("stretch")
     groups = (n + (w - 1)) // w
     for task in b.tasks():
         first = task * groups_per_task
         for group in b.loop(first, b.min(first + groups_per_task, groups * b.index("rows"))):
             row, start = group // groups, group % groups * w
             number, place = (row // extent, row % extent) if d.above else (0, row)
-            cursor = line(b, d.classes, types, d.above, number, place, place + 1).row(place)
+            cursor = stretch(b, d.classes, types, d.above, number, place, place + 1).row(place)
             # Twice, so that only the last columns pay for their count.
             for _ in b.when(start + w <= n):
                 _Group(b, d, cursor, start, None).emit()

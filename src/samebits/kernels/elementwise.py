@@ -25,7 +25,7 @@ from samebits.errors import PlanError, ShapeError
 from samebits.kernels import functions, turned, values
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.kernels.plan import Operand, Plan, Step
-from samebits.kernels.walk import Axis, AxisSteps, Cursor, Walk, broadcast, lines, walk
+from samebits.kernels.walk import Axis, AxisSteps, Cursor, Walk, broadcast, stretches, walk
 
 Array = values.Array
 
@@ -42,8 +42,8 @@ class Elementwise:
     Attributes:
         expression: What to compute.
         classes: Each operand's class along the row.
-        above: Whether axes lie above the lines. (Where none do, finding the line would cost 6 ns, half of what up to
-            100 elements take.)
+        above: Whether axes lie above the stretches. (Where none do, finding the stretch would cost 6 ns, half of what
+            up to 100 elements take.)
     """
 
     expression: Expression
@@ -160,9 +160,9 @@ def text(b: Builder, d: Elementwise) -> None:
         first = (task // column_tasks) * rows_per_task
         start = (task % column_tasks) * block
         stop = b.min(start + block, b.index("n"))
-        for line in lines(b, d.classes, types, d.above, first, b.min(first + rows_per_task, b.index("rows"))):
-            for r in b.loop(line.begin, line.end):
-                _row(b, d, line.row(r), start, stop)
+        for stretch in stretches(b, d.classes, types, d.above, first, b.min(first + rows_per_task, b.index("rows"))):
+            for r in b.loop(stretch.begin, stretch.end):
+                _row(b, d, stretch.row(r), start, stop)
 
 
 def _row(b: Builder, d: Elementwise, cursor: Cursor, start: Index, stop: Index) -> None:

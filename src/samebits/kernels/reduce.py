@@ -27,9 +27,8 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 from samebits.errors import OptionError, PlanError, ShapeError
-from samebits.kernels import columns, elementwise, long_rows, values
+from samebits.kernels import columns, elementwise, fold, long_rows, values
 from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Term
-from samebits.kernels.fold import BLOCK, LANES
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.kernels.reduce_text import ReduceText, text
@@ -232,7 +231,7 @@ class _Planner:
         (last, *_) = [a for a in reversed(self.reduced) if self.shape[a] != 1]
         turned = [(tuple(s[a] for a in self.outer), s[last]) for s in map(self._strides, self.layouts)]
         count, workspace = len(self.e.inputs), len(self.layouts)
-        blocks, tail = divmod(self.n, BLOCK)
+        blocks, tail = divmod(self.n, fold.BLOCK)
         partial = (*outer, blocks + (tail > 0))
         first, (second, taken) = long_rows.blockwise(self.e, self.n), long_rows.of_results(self.e, self.n)
         rooms, size = list[Operand](), 0
@@ -247,12 +246,12 @@ class _Planner:
             steps.extend(step.on(*places, Operand(workspace, size)) for step in nested.steps)
             size, scratch = size + nested.workspace_bytes, max(scratch, nested.scratch_bytes)
 
-        for start, extents in ((0, (blocks, BLOCK)), (blocks, (1, tail))):
+        for start, extents in ((0, (blocks, fold.BLOCK)), (blocks, (1, tail))):
             if not math.prod(extents):
                 continue
-            inputs = tuple(((*outer, *extents), (*s, BLOCK * step, step)) for s, step in turned[:count])
+            inputs = tuple(((*outer, *extents), (*s, fold.BLOCK * step, step)) for s, step in turned[:count])
             results = tuple(((*outer, extents[0], 1), (*dense, 0)) for _ in rooms)
-            begin = [Operand(k, start * BLOCK * turned[k][1] * self.types[k].size_bytes) for k in range(count)]
+            begin = [Operand(k, start * fold.BLOCK * turned[k][1] * self.types[k].size_bytes) for k in range(count)]
             there = zip(rooms, first.outputs, strict=True)
             ends = [Operand(r.index, r.offset_bytes + start * first.dtype(k).size_bytes) for r, k in there]
             add(plan(first, inputs, results, (rank + 1,), self.isa, self.threads), [*begin, *ends])
@@ -316,9 +315,9 @@ class _Planner:
         groups = across.rows * -(-across.inner.extent // width)
         groups_per_task = max(1, _TASK // (self.n * width))
         rooms, size = dict[str, int](), 0
-        blocks = -(-self.n // BLOCK) if self.n > BLOCK else 0
+        blocks = -(-self.n // fold.BLOCK) if self.n > fold.BLOCK else 0
         for j, k in enumerate(k for a_pass in passes(e, uniform(e, way.classes)) for k in a_pass.reductions):
-            for name, rows in ((f"table{j}", LANES), (f"partial{j}", blocks)):
+            for name, rows in ((f"table{j}", fold.LANES), (f"partial{j}", blocks)):
                 rooms[name], size = size, size + in_lines(rows * width * e.dtype(k).size_bytes)
         steps = {f"x{k}.reduced": stride for k, stride in enumerate(way.inner.strides)}
         spec = KernelSpec(
@@ -333,10 +332,11 @@ class _Planner:
     def _kernel(self, way: Walk, places: Sequence[Operand]) -> tuple[Step, int]:
         found = passes(self.e, uniform(self.e, way.classes))
         repeated = self._repeated(way, found)
-        # Shared inputs are long from less than a block on, and rows then have the kernel of those of several.
-        levels = max(_levels(self.n), 1 + bool(repeated and self.n > _SPAN))
-        description = ReduceText(self.e, way.classes, way.above, levels, repeated)
-        group = self._spanned_group(way) if description.spanned else max(self._group(way, found), len(repeated) and 2)
+        spanned = bool(repeated) and self.n > _SPAN
+        ordered = any(fold.exact(node).ordered for node in self.e.nodes if node.op in REDUCTIONS)
+        levels = _levels(self.n) if ordered else 1
+        description = ReduceText(self.e, way.classes, way.above, levels, repeated, spanned)
+        group = self._spanned_group(way) if spanned else max(self._group(way, found), len(repeated) and 2)
         offsets, size = dict[str, int](), 0
         for name, room in self._scratch(found, group):
             offsets[name], size = size, size + in_lines(room)
@@ -391,12 +391,12 @@ class _Planner:
             yield f"result{k}", group * self.e.dtype(k).size_bytes
         # A maximum or minimum has two accumulators.
         for j in range(max([2 * len(a_pass.reductions) for a_pass in found], default=0)):
-            yield f"partial{j}", -(-self.n // BLOCK) * 8
+            yield f"partial{j}", -(-self.n // fold.BLOCK) * 8
 
 
 def _levels(n: int) -> int:
     """How often the sum rule is applied to n elements."""
-    return 1 if n <= BLOCK else 1 + _levels(-(-n // BLOCK))
+    return 1 if n <= fold.BLOCK else 1 + _levels(-(-n // fold.BLOCK))
 
 
 def _shape(inputs: tuple[AxisSteps, ...], outputs: tuple[AxisSteps, ...]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.kernels import fold, values
 from samebits.kernels.expression import REDUCTIONS, Expression, Term
 from samebits.kernels.passes import Pass, passes, uniform
-from samebits.kernels.walk import Cursor, Line, lines
+from samebits.kernels.walk import Cursor, Stretch, stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,11 @@ class ReduceText:
     Attributes:
         expression: What to compute.
         classes: Each operand's class along the row, inputs then outputs (walk.Walk.classes).
-        above: Whether axes lie above the lines of rows.
+        above: Whether axes lie above the stretches of rows.
         levels: How often the sum rule is applied, for rows of up to 2048 ** levels elements. (As an argument it costs
             14 ns of the 53 that a sum of 2049 takes.)
         repeated: Inputs that are the same for every row: loaded once for two rows that are stored side by side.
+        spanned: Whether rows are long and share an input.
     """
 
     expression: Expression
@@ -35,15 +36,11 @@ class ReduceText:
     above: bool
     levels: int
     repeated: tuple[int, ...]
-
-    @property
-    def spanned(self) -> bool:
-        """Whether rows are long and share an input."""
-        return self.levels > 1 and bool(self.repeated)
+    spanned: bool
 
 
 def text(b: Builder, d: ReduceText) -> None:
-    """A task is some rows; of several passes, rows are taken in groups that do not leave a line.
+    """A task is some rows; of several passes, rows are taken in groups that do not leave a stretch.
 
     Of the arguments, `group` is how many rows are reduced before any is stored: rows that are taken together overlap in
     the pipeline, so that the latency of trees, divisions and roots is hidden. Where rows are long and share an input, a
@@ -58,9 +55,9 @@ def text(b: Builder, d: ReduceText) -> None:
     near, span = (b.index("near"), b.index("span")) if d.spanned else (None, None)
     for task in b.tasks():
         first = task * rows_per_task
-        for line in lines(b, d.classes, types, d.above, first, b.min(first + rows_per_task, b.index("rows"))):
-            for begin, end in _parts(b, line.begin, line.end, group):
-                rows = _RowGroup(b, d, line, is_uniform, plan, begin, end)
+        for stretch in stretches(b, d.classes, types, d.above, first, b.min(first + rows_per_task, b.index("rows"))):
+            for begin, end in _parts(b, stretch.begin, stretch.end, group):
+                rows = _RowGroup(b, d, stretch, is_uniform, plan, begin, end)
                 for start, stop in _parts(b, begin, end, near):
                     rows.reduce(start, stop, group if near is None else near)
                 for start, stop in _parts(b, 0, b.index("n"), span) if not plan[-1].reductions else ():
@@ -80,19 +77,19 @@ def _parts(b: Builder, start: Index, stop: Index, size: Index | None) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class _RowGroup:
-    """Rows begin .. end-1 of a line, and the passes over them."""
+    """Rows begin .. end-1 of a stretch, and the passes over them."""
 
     b: Builder
     d: ReduceText
-    line: Line
+    stretch: Stretch
     uniform: Sequence[bool]
     passes: Sequence[Pass]
     begin: Index
     end: Index
 
     def row(self, r: Index, number: int) -> _Row:
-        """Row r of the line, in pass `number`."""
-        return _Row(self.b, self.d, self.line.row(r), self.uniform, self.passes[:number], r - self.begin)
+        """Row r of the stretch, in pass `number`."""
+        return _Row(self.b, self.d, self.stretch.row(r), self.uniform, self.passes[:number], r - self.begin)
 
     def reduce(self, start: Index, stop: Index, ahead: Index) -> None:
         """Every pass that reduces, over rows start .. stop-1; meanwhile rows so far ahead are fetched."""
@@ -104,7 +101,7 @@ class _RowGroup:
             fetches = number == last - 1 and not self.passes[last].reductions
             for r in b.loop(start, stop) if last else (start,):
                 row = self.row(r, number)
-                row.reduce(a_pass, self.line.row(b.min(r + ahead, b.index("line") - 1)) if fetches else None)
+                row.reduce(a_pass, self.stretch.row(b.min(r + ahead, b.index("stretch") - 1)) if fetches else None)
                 if number == last:
                     row.store_uniforms()
 

@@ -1,6 +1,6 @@
 """Elementwise where an input is dense along another axis than the outputs: square tiles, transposed in registers.
 
-Such an input is read by vectors along its own dense axis, which is the line; everything else as ever. The
+Such an input is read by vectors along its own dense axis, which is the stretch; everything else as ever. The
 edges that do not fill a tile are read one element a lane. Start at `text`.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from samebits.codegen.vocabulary import Builder, Index, Vector
 from samebits.kernels import values
 from samebits.kernels.expression import Expression
-from samebits.kernels.walk import Cursor, line
+from samebits.kernels.walk import Cursor, stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,15 @@ class Turned:
 
 def text(b: Builder, d: Turned) -> None:
     """A task is some rows of tiles."""
-    e, side, n, extent = d.expression, d.side, b.index("n"), b.index("line")
+    e, side, n, extent = d.expression, d.side, b.index("n"), b.index("stretch")
     types = (*e.inputs, *(e.dtype(k) for k in e.outputs))
-    tiles_per_task, tiles_per_line = b.index("tiles_per_task"), (extent + (side - 1)) // side
+    tiles_per_task, tiles_per_stretch = b.index("tiles_per_task"), (extent + (side - 1)) // side
     for task in b.tasks():
         first = task * tiles_per_task
         for tile in b.loop(first, b.min(first + tiles_per_task, b.index("tiles"))):
-            below = tile % tiles_per_line * side
+            below = tile % tiles_per_stretch * side
             end = b.min(below + side, extent)
-            found = line(b, d.classes, types, d.above, tile // tiles_per_line, below, end)
+            found = stretch(b, d.classes, types, d.above, tile // tiles_per_stretch, below, end)
             rest = b.choose(below + side <= extent, n // side * side, 0)
             above = found.row(below)
             for i in b.loop(0, rest, side):
@@ -51,7 +51,7 @@ def _tile(b: Builder, d: Turned, first: Cursor, i: Index) -> None:
     turned = {k: b.transpose([first.load_across(k, i + j, d.side) for j in range(d.side)]) for k in places}
     for j in range(d.side):
         # By constant multiples of strides, which are made once for all tiles.
-        _row(b, d, first.on("line", j), i, None, {k: vectors[j] for k, vectors in turned.items()})
+        _row(b, d, first.on("stretch", j), i, None, {k: vectors[j] for k, vectors in turned.items()})
 
 
 def _row(b: Builder, d: Turned, cursor: Cursor, i: Index, count: Index | None, turned: dict[int, Vector]) -> None:

@@ -1,8 +1,8 @@
 """Walk: how a kernel visits operands of any strides together: outer axes by row number, one inner axis by vectors.
 
 The axes of all operands are merged jointly where every operand allows it, so that contiguous operands of any rank are
-one row. Rows are numbered along the outer axes, and those along the last of them are a line. Start at `walk`; `lines`
-is the same walk inside a kernel text, which knows neither extents nor strides, nor how many axes there are.
+one row. Rows are numbered along the outer axes, and those along the last of them are a stretch. Start at `walk`;
+`stretches` is the same walk inside a kernel text, which knows neither extents nor strides, nor how many axes there are.
 """
 
 from __future__ import annotations
@@ -50,27 +50,35 @@ class Walk:
         return tuple(names.get(s, "strided") for s in self.inner.strides)
 
     @property
-    def line(self) -> Axis:
+    def stretch(self) -> Axis:
         """The last outer axis, along which rows follow one another."""
         return self.outer[-1] if self.outer else Axis(1, (0,) * len(self.inner.strides))
 
     @property
     def above(self) -> bool:
-        """Whether axes lie above the lines."""
+        """Whether axes lie above the stretches."""
         return len(self.outer) > 1
 
     def parameters(self) -> tuple[str, ...]:
-        """Names of the kernel arguments that `lines` and `Cursor` read, in the order of `arguments`."""
+        """Names of the kernel arguments that `stretches` and `Cursor` read, in the order of `arguments`."""
         operands = range(len(self.inner.strides))
-        strides = (f"x{k}.{along}" for along in ("inner", "line") for k in operands)
-        return ("n", "line", "axes", *(f"x{k}" for k in operands), *strides)
+        strides = (f"x{k}.{along}" for along in ("inner", "stretch") for k in operands)
+        return ("n", "stretch", "axes", *(f"x{k}" for k in operands), *strides)
 
     def arguments(self, addresses: Sequence[Operand]) -> tuple[int | Operand, ...]:
-        """Their values, `addresses` being the operands'; then, unnamed, the axes above the line, the nearest first."""
+        """Their values, `addresses` being the operands'; then, unnamed, the axes above stretches, the nearest first."""
         above = self.outer[-2::-1]
         words = [word for axis in above for word in (axis.extent, *axis.strides)]
-        line = self.line
-        return (self.inner.extent, line.extent, len(above), *addresses, *self.inner.strides, *line.strides, *words)
+        stretch = self.stretch
+        return (
+            self.inner.extent,
+            stretch.extent,
+            len(above),
+            *addresses,
+            *self.inner.strides,
+            *stretch.strides,
+            *words,
+        )
 
 
 def broadcast(call: str, layout: AxisSteps, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -100,34 +108,40 @@ def walk(axes: Sequence[Axis]) -> Walk:
     return Walk(tuple(merged[:-1]), merged[-1])
 
 
-def lines(
+def stretches(
     b: Builder, classes: Sequence[str], types: Sequence[DType], above: bool, first: Index, last: Index
-) -> Iterator[Line]:
-    """Rows first .. last-1 of a walk, line by line; `above` as for `line`."""
+) -> Iterator[Stretch]:
+    """Rows first .. last-1 of a walk, stretch by stretch; `above` as for `stretch`."""
+    for number, begin, end in numbered(b, above, first, last):
+        yield stretch(b, classes, types, above, number, begin, end)
+
+
+def numbered(b: Builder, above: bool, first: Index, last: Index) -> Iterator[tuple[Index, Index, Index]]:
+    """The stretches of rows first .. last-1: the number of each, and which of its rows those are, begin and end."""
     if not above:
-        yield line(b, classes, types, above, 0, first, last)
+        yield 0, first, last
         return
-    extent, number = b.index("line"), [first // b.index("line")]
+    extent, number = b.index("stretch"), [first // b.index("stretch")]
     for before in b.loop(number[0] * extent, last, extent, number):
-        yield line(b, classes, types, above, number[0], b.max(first - before, 0), b.min(last - before, extent))
+        yield number[0], b.max(first - before, 0), b.min(last - before, extent)
         number[0] = number[0] + 1
 
 
-def line(
+def stretch(
     b: Builder, classes: Sequence[str], types: Sequence[DType], above: bool, number: Index, begin: Index, end: Index
-) -> Line:
-    """Rows begin .. end-1 of a line.
+) -> Stretch:
+    """Rows begin .. end-1 of a stretch.
 
-    Args:    above: whether axes lie above the lines, as many as the step says; else there is line 0 alone.
+    Args:    above: whether axes lie above the stretches, as many as the step says; else there is stretch 0 alone.
     """
     starts = [b.pointer(f"x{k}", dtype) for k, dtype in enumerate(types)]
     if above:
         starts = [b.offset(p, at) for p, at in zip(starts, offsets(b, len(types), number), strict=True)]
-    return Line(b, tuple(classes), tuple(starts), begin, end)
+    return Stretch(b, tuple(classes), tuple(starts), begin, end)
 
 
 def offsets(b: Builder, operands: int, number: Index) -> list[Index]:
-    """How far on a line begins in each operand, in what its strides count."""
+    """How far on a stretch begins in each operand, in what its strides count."""
     further, carry = b.further(), [number, *(0 for _ in range(operands))]
     for a in b.loop(0, b.index("axes"), carry=carry):
         at = a * (1 + operands)
@@ -139,13 +153,13 @@ def offsets(b: Builder, operands: int, number: Index) -> list[Index]:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Stretch:
     """Some rows along the last outer axis, inside a kernel text.
 
     Attributes:
         classes: How each operand lies along a row.
-        starts: Where the line's first row begins in each.
-        begin: The first row, counted along the line.
+        starts: Where the stretch's first row begins in each.
+        begin: The first row, counted along the stretch.
         end: The row after the last.
     """
 
@@ -156,13 +170,13 @@ class Line:
     end: Index
 
     def row(self, r: Index) -> Cursor:
-        """Row r of the line.
+        """Row r of the stretch.
 
         Its addresses are made where it is entered: LLVM would keep one for each row and operand of a group, and each
         place in it, on the stack from the start, which cost a layer norm of one row of 33 elements 40 ns of 70.
         """
         b, operands = self.b, enumerate(self.starts)
-        places = [b.anchor(b.offset(start, r * b.index(f"x{k}.line"))) for k, start in operands]
+        places = [b.anchor(b.offset(start, r * b.index(f"x{k}.stretch"))) for k, start in operands]
         return Cursor(b, self.classes, tuple(places))
 
 
@@ -197,7 +211,7 @@ class Cursor:
         self.b.prefetch(self.places[k], i)
 
     def load_across(self, k: int, i: Index, width: int) -> Vector:
-        """Operand k, turned, at position i of `width` rows: it is dense along the line."""
+        """Operand k, turned, at position i of `width` rows: it is dense along the stretch."""
         return self.b.load(self.places[k], i * self._stride(k), width)
 
     def load_one(self, k: int) -> Vector:
