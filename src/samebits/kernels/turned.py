@@ -39,7 +39,8 @@ def text(b: Builder, d: Turned) -> None:
             above = found.row(below)
             for i in b.loop(0, rest, side):
                 _tile(b, d, above, i)
-            for r in b.loop(found.begin, found.end):
+            # Rows of whole tiles have no edge; entering them would cost as much as a tile.
+            for r in b.loop(below, b.choose(rest < n, end, below)):
                 cursor = found.row(r)
                 for i in b.loop(rest, n, side):
                     _row(b, d, cursor, i, n - i, {})
