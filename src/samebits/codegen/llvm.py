@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from samebits import dtypes
 from samebits.codegen import rules
 from samebits.codegen.llvm_dots import Dots
 from samebits.codegen.ssa import (
@@ -24,7 +23,7 @@ from samebits.codegen.ssa import (
     operand,
 )
 from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
-from samebits.dtypes import DType, uint8
+from samebits.dtypes import DType, int64, uint8
 
 ENTRY = "kernel"
 
@@ -101,7 +100,7 @@ class LlvmBuilder(Dots):
     def further(self) -> Pointer:
         self._in_kernel("further")
         behind = len(self._parameters)
-        return Pointer(self.w.value(f"getelementptr i64, ptr %arguments, i64 {behind}"), dtypes.int64)
+        return Pointer(self.w.value(f"getelementptr i64, ptr %arguments, i64 {behind}"), int64)
 
     def tasks(self) -> Iterator[Index]:
         self._in_kernel("tasks")
