@@ -41,6 +41,8 @@ PRODUCT_ROWS: tuple[Isa, ...] = tuple(
 )
 COMPILED_ROWS: tuple[Isa, ...] = without_dots(PRODUCT_ROWS)
 ALL_ROWS: tuple[Isa, ...] = (*(row for row in isa.ROWS if not row.compiled), *COMPILED_ROWS)
+# What plans are made for where nothing is run.
+PLANNED: Isa = next(row for row in isa.ROWS if row.name == "avx2")
 # Rows with an AArch64 target: what tests/aarch64.py can emulate.
 AARCH64_PRODUCT_ROWS: tuple[Isa, ...] = tuple(
     row for row in (*isa.ROWS, FAKE3) if any(target.arch == "aarch64" for target in row.targets)

@@ -128,6 +128,29 @@ def test_elements_at_any_byte(isa: Isa) -> None:
             assert (out[0], out[1:].tobytes()) == (0xA5, due.tobytes())
 
 
+def weighted_sums(b: Builder, description: None) -> None:
+    """out[task] = the sum of the arguments behind the named ones, each times its place, plus the task."""
+    further, out = b.further(), b.pointer("out", int64)
+    for task in b.tasks():
+        carry = [task]
+        for k in b.loop(0, b.index("count"), carry=carry):
+            carry[0] = carry[0] + b.load_index(further, k) * k
+        b.store(out, task, b.from_index(carry[0], int64))
+
+
+@pytest.mark.parametrize("isa", [*rows.ALL_ROWS, *rows.AARCH64_ROWS[1:2]], ids=lambda r: r.name)
+def test_a_step_may_give_more_arguments_than_are_named(isa: Isa) -> None:
+    spec = KernelSpec(weighted_sums, None, ("out", "count"), isa)
+    for further in ((), (7,), (3, -5, 1 << 40, 0, 11)):
+        out = guard.empty((3,), np.int64)
+        if isa.available:
+            execute(spec, [out, len(further), *further], tasks=3)
+        else:
+            aarch64.run_kernel(spec, [out, len(further), *further], 0, 3)
+        due = sum(k * x for k, x in enumerate(further))
+        assert out.tolist() == [due, due + 1, due + 2]
+
+
 def nested_loops(b: Builder, description: int) -> None:
     """Carried vectors, masks and indices through loops in loops and conditions; every trip count may be zero."""
     width = description

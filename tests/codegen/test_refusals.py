@@ -148,6 +148,10 @@ COMPILED_REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda b: b.function("f", (), lambda: b.index("p")),
         "p inside a function: must be passed to it as a parameter",
     ),
+    "further": (
+        lambda b: b.function("f", (), lambda: b.further()),
+        "further inside a function: must be passed to it as a parameter",
+    ),
     "scratch": (
         lambda b: b.function("f", (), lambda: b.scratch(float32)),
         "scratch inside a function: must be passed to it as a parameter",

@@ -1,5 +1,8 @@
 """Reductions whose rows lie side by side: lanes along the axis that stays, the reference's bits in every one."""
 
+import itertools
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import aarch64
@@ -11,6 +14,7 @@ import rows
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import KernelSpec
 from samebits.kernels import columns, reduce
 from samebits.kernels.expression import Chain, Expression
 
@@ -121,3 +125,25 @@ def test_aarch64_has_the_same_bits(row: Isa) -> None:
     plan = reduce.plan(reduction("row_sum"), launch.layouts(x), launch.layouts(out), (0,), row)
     aarch64.run_plan(plan, [x, out])
     launch.assert_bits(out, due, row.name)
+
+
+def kernels(extents: Iterable[int]) -> set[KernelSpec]:
+    """What sums along axes that are not the dense one need."""
+    found, isa = set[KernelSpec](), rows.PLANNED
+    for n, wide in itertools.product(extents, repeat=2):
+        shapes = [((n, wide), 0), ((3, n, wide), 1), ((2, 3, n, wide), 2)]
+        for shape, axis in shapes:
+            out = tuple(1 if a == axis else extent for a, extent in enumerate(shape))
+            x, y = ((s, tuple(math.prod(s[a + 1 :]) for a in range(len(s)))) for s in (shape, out))
+            found |= {
+                step.spec for step in reduce.plan(reduction("row_sum"), (x,), (y,), (axis,), isa).steps if step.tasks
+            }
+    return found
+
+
+def test_new_extents_need_no_new_kernels() -> None:
+    """The first ones: 1, around what fills the lanes, and around one and two blocks."""
+    lanes = rows.PLANNED.lanes
+    known = kernels((1, 2, lanes - 1, lanes, lanes + 1, 2048, 2049))
+    assert len(known) <= 9
+    assert kernels((3, 7, 33, 64, 65, 100, 384, 1000, 2047, 4096, 10007)) <= known

@@ -1,6 +1,7 @@
 """Elementwise kernels: on every row, for every operation, size, stride and thread count, the reference's bits."""
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import guard
@@ -11,6 +12,7 @@ import rows
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 from samebits.errors import PlanError, ShapeError
 from samebits.kernels import elementwise, functions
@@ -289,3 +291,36 @@ def test_every_operation_has_a_case() -> None:
     elsewhere = {"widen", "quantize", "requantize"}  # functions/test_quantized.py: their arguments differ in kind
     assert {name for name, _, _ in cases()} | elsewhere == {entry.name for entry in functions.ROWS}
     assert len(list(itertools.chain(cases()))) > 90
+
+
+def kernels(extents: Iterable[int]) -> set[KernelSpec]:
+    """What adding, adding a row, adding a column and turning need for matrices and their batches of these extents."""
+    found = set[KernelSpec]()
+    isa, add, copy = rows.PLANNED, single("add", (dtypes.float32, dtypes.float32)), single("copy", (dtypes.uint8,))
+    for m, n in itertools.product(extents, repeat=2):
+        whole, batched = ((m, n), (n, 1)), ((3, m, n), (2 * m * n, n, 1))
+        others = (whole, ((1, n), (n, 1)), ((n,), (1,)), ((m, 1), (1, 1)), ((1, 1), (1, 1)), ((m, n), (2 * n, 1)))
+        plans = [elementwise.plan(add, (whole, other), (whole,), isa) for other in others]
+        plans += [elementwise.plan(add, (batched, other), (batched,), isa) for other in others]
+        plans.append(elementwise.plan(copy, (((m, n), (1, m)),), (whole,), isa))
+        plans.append(elementwise.plan(copy, (((3, m, n), (m * n, 1, m)),), (batched,), isa))
+        found |= {step.spec for plan in plans for step in plan.steps if step.tasks}
+    return found
+
+
+def test_new_extents_need_no_new_kernels() -> None:
+    """The first ones: 0, 1, and around a vector, a tile and a task."""
+    lanes = rows.PLANNED.lanes
+    known = kernels((0, 1, 2, lanes - 1, lanes, lanes + 1, 8191, 8192, 8193, 16383, 16384, 16385))
+    assert len(known) <= 12
+    assert kernels((3, 5, 7, 64, 100, 333, 1000, 4095, 4096, 4097, 10007, 1 << 20)) <= known
+
+
+@EVERY_ROW
+def test_transposes_around_a_tile_and_its_batches(row: Isa) -> None:
+    side = 1 << row.lanes.bit_length() - 1
+    for m, n in itertools.product(sorted({1, 2, side - 1, side, side + 1, 2 * side + 1} - {0}), repeat=2):
+        x = np.random.default_rng(m).normal(size=(2, 2, n, m)).astype(np.float32)
+        copied = single("copy", (dtypes.float32,))
+        check(copied, row, [x[0, 0].T], [np.empty((m, n), np.float32)], (m, n))
+        check(copied, row, [x.transpose(1, 0, 3, 2)], [np.empty((2, 2, m, n), np.float32)], (m, n))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import aarch64
@@ -69,3 +70,17 @@ def test_several_columns_of_indices(isa: Isa) -> None:
     picked = gather.RowGather(dtypes.float32, 1, 0, 3, 5, (3, 4), (20, 5))
     launch.run_plan(gather.plan(picked, isa), [data, ids, guard.array(np.zeros(2, np.int64)), out])
     launch.assert_bits(out, data[tuple(ids.T)], isa.name)
+
+
+def test_new_extents_need_no_new_kernels() -> None:
+    isa = rows.PLANNED
+    sizes = itertools.product((1, 2), (0, 1, 1000), (0, 1, 15, 16, 17, 100000), (1, 5))
+    known = {
+        step.spec
+        for outer, count, inner, extent in sizes
+        for step in gather.plan(
+            gather.RowGather(dtypes.float32, outer, extent * inner, count, inner, (extent,), (inner,)), isa
+        ).steps
+        if step.tasks
+    }
+    assert len(known) == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import aarch64
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from samebits.codegen import interpreter
 from samebits.codegen.isa import ROWS, Isa
+from samebits.codegen.vocabulary import KernelSpec
 from samebits.errors import PlanError, ShapeError
 from samebits.kernels import narrow
 from samebits.kernels.plan import Operand
@@ -221,3 +224,22 @@ def test_what_cannot_be_repacked_is_refused() -> None:
         narrow.plan(Layout((4,), (-4,), 0, 4), four, NUMPY)
     with pytest.raises(ShapeError, match=r"source shape is \(4,\), must be one that broadcasts to \(3,\)"):
         narrow.plan(four, Layout.dense((3,), width_bits=4), NUMPY)
+
+
+def kernels(extents: Iterable[int]) -> set[KernelSpec]:
+    """What packing, unpacking, slices and turned axes need for elements of four bits."""
+    found, isa = set[KernelSpec](), rows.PLANNED
+    for m, n in itertools.product(extents, repeat=2):
+        tight, loose = (Layout.dense((3, m, n), width_bits=4, storage=storage) for storage in STORAGES)
+        wide = Layout.dense((3, m, n + 2), width_bits=4)[..., :n]
+        turned = Layout.dense((n, m, 3), width_bits=4).permute((2, 1, 0))
+        for source, target in ((tight, loose), (loose, tight), (wide, tight), (turned, tight), (turned, loose)):
+            found |= {step.spec for step in narrow.plan(source, target, isa).steps if step.tasks}
+    return found
+
+
+def test_new_extents_need_no_new_kernels() -> None:
+    """The first ones: 0, 1, and around what is cut into blocks."""
+    known = kernels((0, 1, 2, 3, 7, 8, 9, 65535, 65536, 65537))
+    assert len(known) <= 7
+    assert kernels((4, 5, 15, 16, 17, 100, 1000, 1 << 17)) <= known

@@ -2,6 +2,8 @@
 
 import functools
 import itertools
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import aarch64
@@ -14,9 +16,11 @@ import torch
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import KernelSpec
 from samebits.errors import OptionError, PlanError, ShapeError
-from samebits.kernels import composites, long_rows, reduce
+from samebits.kernels import composites, elementwise, long_rows, reduce
 from samebits.kernels.expression import Chain, Expression
+from samebits.kernels.reduce_text import ReduceText
 
 Array = np.ndarray[Any, Any]
 EVERY_ROW = pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
@@ -396,3 +400,73 @@ def test_plans_refuse_what_they_cannot_do() -> None:
     assert str(apart.value) == (
         "reduce.plan: inputs shapes is [(2,), (3,)], must be shapes that broadcast together; reshape them"
     )
+
+
+def kernels(extents: Iterable[int]) -> set[KernelSpec]:
+    """What sum, maximum, softmax and layer norm need for rows and batches of rows of these extents."""
+    found, isa = set[KernelSpec](), rows.PLANNED
+    for r, n in itertools.product(extents, repeat=2):
+        whole, apart, along = ((r, n), (n, 1)), ((5, r, n), (2 * r * n, n, 1)), ((n,), (1,))
+        for x in (whole, apart):
+            y = (x[0], tuple(math.prod(x[0][a + 1 :]) for a in range(len(x[0]))))
+            each, axes = ((*x[0][:-1], 1), (*(s // n for s in y[1][:-1]), 1)), (len(x[0]) - 1,)
+            for e, inputs, out in (
+                (reduction("row_sum"), (x,), each),
+                (reduction("row_max"), (x,), each),
+                (composites.softmax(), (x,), y),
+                (composites.layer_norm(True, True, 1e-5), (x, along, along), y),
+            ):
+                found |= {step.spec for step in reduce.plan(e, inputs, (out,), axes, isa).steps if step.tasks}
+    return found
+
+
+def test_new_extents_need_no_new_kernels() -> None:
+    """The first ones: 1, around what is long for rows that share an input, and around one and two blocks."""
+    known = kernels((1, 2, 1024, 1025, 2048, 2049, 4096, 4097))
+    assert len(known) <= 23
+    assert kernels((3, 7, 16, 33, 64, 100, 384, 1000, 1023, 1026, 2047, 2050, 4095, 10007, 1 << 22)) <= known
+
+
+def test_levels_of_the_rule_are_all_that_longer_rows_add() -> None:
+    isa, found = rows.PLANNED, set[int]()
+    for n in (2048, 2049, 2048**2, 2048**2 + 1, 2048**3):
+        (step,) = reduce.plan(reduction("row_sum"), (((1, n), (n, 1)),), (((1, 1), (1, 1)),), (1,), isa).steps
+        assert isinstance(step.spec.description, ReduceText)
+        found.add(step.spec.description.levels)
+        assert 2048 ** (step.spec.description.levels - 1) < n <= 2048**step.spec.description.levels
+    assert found == {1, 2, 3}
+
+
+@EVERY_ROW
+def test_layer_norm_at_each_threshold_of_rows_and_extents(row: Isa) -> None:
+    """Rows: odd ones, around a group of 16. Extents: around what is long, and around a block; weights without rows."""
+    pairs = [(r, n) for n in (2, 1023, 1024, 1025, 2048, 2049) for r in (1, 2, 3)]
+    for r, n in [*pairs, (15, 33), (16, 33), (17, 33), (33, 64)] if row.compiled else [(1, 2), (3, 65), (17, 3)]:
+        g = np.random.default_rng(n)
+        x, weight, bias = (g.normal(size=shape).astype(np.float32) for shape in ((r, n), (n,), (n,)))
+        check(composites.layer_norm(True, True, 1e-5), row, [x, weight, bias], (1,), (r, n))
+
+
+@EVERY_ROW
+def test_rows_of_one_element_are_elementwise(row: Isa) -> None:
+    x = np.array([1.5, -0.0, 0.0, np.inf, -np.inf, 1e-40, 3], np.float32)[:, None]
+    x[6] = np.array([0xFFC12345], np.uint32).view(np.float32)
+    for e in (reduction("row_sum"), reduction("row_max"), reduction("row_min"), composites.softmax()):
+        check(e, row, [x], (1,))
+        plan = reduce.plan(e, launch.layouts(x), launch.layouts(x), (1,), row)
+        assert [step.spec.text for step in plan.steps] == [elementwise.text]
+    c = Chain()
+    v = c.input(F32)
+    check(c.finish(c.apply("add", c.apply("div", c.apply("row_sum", v), c.count()), v)), row, [x], (1,))
+    check(fused(), row, fused_operands(9, 1), (1,))
+
+
+@COMPILED
+def test_stretches_of_few_rows_and_tasks_that_begin_within_one(row: Isa) -> None:
+    """Rows of 100 in stretches of 1, 2, 3 and 17, a task being 81 rows at least."""
+    for stretches in (1, 2, 3, 17):
+        x = np.random.default_rng(stretches).normal(size=(stretches, 41, 3, 101)).astype(np.float32)[..., :100]
+        for axes, view in (((3,), x), ((3,), x.transpose(2, 1, 0, 3))):
+            for threads in (1, 2):
+                check(composites.softmax(), row, [view], axes, (stretches, threads), threads)
+                check(reduction("row_sum"), row, [view], axes, (stretches, threads), threads)

@@ -76,7 +76,9 @@ class NumpyBuilder:
         scratch: int,
     ) -> None:
         self.isa: Isa = spec.isa
-        self._arguments: dict[str, Any] = dict(zip(spec.parameters, arguments, strict=True))
+        named = len(spec.parameters)
+        self._arguments: dict[str, Any] = dict(zip(spec.parameters, arguments[:named], strict=True))
+        self._further = np.array(arguments[named:], np.int64)
         self._begin, self._end, self._scratch = begin, end, scratch
         self._locals: list[Array] = []
 
@@ -94,6 +96,9 @@ class NumpyBuilder:
     def callee(self, name: str, parameters: Sequence[DType | None]) -> Callable[..., None]:
         function: FunctionSpec = self._arguments[name]
         return functools.partial(function.text, self, function.description)
+
+    def further(self) -> ArrayPointer:
+        return ArrayPointer(self._further.ctypes.data, dtypes.int64)
 
     def tasks(self) -> Iterator[int]:
         yield from range(self._begin, self._end)

@@ -23,7 +23,7 @@ from samebits.codegen.ssa import (
     operand,
 )
 from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
-from samebits.dtypes import DType, uint8
+from samebits.dtypes import DType, int64, uint8
 
 ENTRY = "kernel"
 
@@ -96,6 +96,11 @@ class LlvmBuilder(Dots):
 
     def callee(self, name: str, parameters: Sequence[DType | None]) -> Callee:
         return Callee(self.pointer(name, uint8).name, tuple(parameters))
+
+    def further(self) -> Pointer:
+        self._in_kernel("further")
+        behind = len(self._parameters)
+        return Pointer(self.w.value(f"getelementptr i64, ptr %arguments, i64 {behind}"), int64)
 
     def tasks(self) -> Iterator[Index]:
         self._in_kernel("tasks")

@@ -44,6 +44,9 @@ class Builder(Protocol):
         """The argument `name` as the address of a function that is compiled alone (`FunctionSpec`); `parameters` as in
         `function`."""
 
+    def further(self) -> Pointer:
+        """The arguments behind the named ones, of which a step may give any number, as elements of int64."""
+
     def tasks(self) -> Iterator[Index]:
         """Walk this call's tasks."""
 
@@ -243,7 +246,7 @@ class FunctionSpec:
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """One kernel to be compiled: its text, what specialises it, and the names of its arguments in order."""
+    """One kernel to be compiled: its text, what specialises it, and the names of its first arguments in order."""
 
     text: Callable[[Builder, Any], None]
     description: Hashable

@@ -14,7 +14,7 @@ from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.kernels import fold, values
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.kernels.fold import BLOCK, LANES, Accumulator
-from samebits.kernels.walk import Cursor
+from samebits.kernels.walk import Cursor, stretch
 
 # Registers of results side by side: with float32 the accumulators of one reduction take half a first-level cache.
 _REGISTERS = 4
@@ -27,13 +27,18 @@ Compute = Callable[[Index], list[Vector]]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What specialises the kernel: the expression, each operand's class along the columns, the number of outer axes,
-    and how often the sum rule is applied.
+    """What specialises the kernel.
+
+    Attributes:
+        expression: What to compute.
+        classes: Each operand's class along the columns.
+        above: Whether axes lie above the stretches of columns.
+        levels: How often the sum rule is applied, for up to 2048 ** levels elements.
     """
 
     expression: Expression
     classes: tuple[str, ...]
-    outer: int
+    above: bool
     levels: int
 
 
@@ -45,25 +50,28 @@ def width(lanes: int) -> int:
 def text(b: Builder, d: Columns) -> None:
     """A task is some groups of columns."""
     e, w = d.expression, width(b.isa.lanes)
-    cursor = Cursor(b, d.classes, (*e.inputs, *(e.dtype(k) for k in e.outputs)), d.outer)
-    groups_per_task, groups = b.index("groups_per_task"), (cursor.n + (w - 1)) // w
+    types = (*e.inputs, *(e.dtype(k) for k in e.outputs))
+    groups_per_task, n, extent = b.index("groups_per_task"), b.index("n"), b.index("stretch")
+    groups = (n + (w - 1)) // w
     for task in b.tasks():
         first = task * groups_per_task
-        for group in b.loop(first, b.min(first + groups_per_task, groups * cursor.row_count())):
+        for group in b.loop(first, b.min(first + groups_per_task, groups * b.index("rows"))):
             row, start = group // groups, group % groups * w
+            number, place = (row // extent, row % extent) if d.above else (0, row)
+            cursor = stretch(b, d.classes, types, d.above, number, place, place + 1).row(place)
             # Twice, so that only the last columns pay for their count.
-            for _ in b.when(start + w <= cursor.n):
-                _Group(b, d, cursor, row, start, None).emit()
-            for _ in b.when(start + w > cursor.n):
-                _Group(b, d, cursor, row, start, cursor.n - start).emit()
+            for _ in b.when(start + w <= n):
+                _Group(b, d, cursor, start, None).emit()
+            for _ in b.when(start + w > n):
+                _Group(b, d, cursor, start, n - start).emit()
 
 
 class _Group:
     """Some columns of one outer row."""
 
-    def __init__(self, b: Builder, d: Columns, cursor: Cursor, row: Index, start: Index, count: Index | None) -> None:
+    def __init__(self, b: Builder, d: Columns, cursor: Cursor, start: Index, count: Index | None) -> None:
         self.b, self.d, self.e, self.cursor = b, d, d.expression, cursor
-        self.row, self.start, self.count, self.width = row, start, count, width(b.isa.lanes)
+        self.start, self.count, self.width = start, count, width(b.isa.lanes)
         self.n = b.index("reduced")
         first = len(self.e.inputs)
         self.reductions = [first + j for j, node in enumerate(self.e.nodes) if node.op in REDUCTIONS]
@@ -89,8 +97,8 @@ class _Group:
 
     def _values(self, r: Index, reduced: dict[int, Vector]) -> values.Values:
         """The expression at row r of the reduced axis."""
-        b, e, cursor = self.b, self.e, self.cursor
-        cursor.enter(self.row, [r * b.index(f"x{k}.reduced") for k in range(len(self.d.classes))])
+        b, e = self.b, self.e
+        cursor = self.cursor.on("reduced", r)
 
         def load(k: int) -> Vector:
             node = e.node(k)

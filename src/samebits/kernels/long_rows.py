@@ -21,7 +21,7 @@ def worth(rows: int, n: int, threads: int) -> bool:
 def blockwise(e: Expression, n: int) -> Expression:
     """What a block is reduced to: one output for each reduction, of the same inputs."""
     first = len(e.inputs)
-    nodes = tuple(_count(n) if node.op == "count" else node for node in e.nodes)
+    nodes = tuple(count(n) if node.op == "count" else node for node in e.nodes)
     return Expression(e.inputs, nodes, tuple(first + j for j, node in enumerate(nodes) if node.op in REDUCTIONS))
 
 
@@ -41,7 +41,7 @@ def of_results(e: Expression, n: int) -> tuple[Expression, list[int]]:
                 taken.append(k)
                 found[k] = chain.input(e.inputs[k])
             elif node.op in ("constant", "count"):
-                (code,) = (_count(n) if node.op == "count" else node).attribute
+                (code,) = (count(n) if node.op == "count" else node).attribute
                 assert isinstance(code, int)
                 found[k] = chain.constant_code(code, node.dtype)
             else:
@@ -52,7 +52,8 @@ def of_results(e: Expression, n: int) -> tuple[Expression, list[int]]:
     return chain.finish(*[value(k) for k in e.outputs]), taken
 
 
-def _count(n: int) -> Term:
+def count(n: int) -> Term:
+    """The constant that a count of n is."""
     chain = Chain()
     return chain.finish(chain.constant(n, dtypes.float32)).nodes[0]
 

@@ -60,7 +60,7 @@ def plan(source: Layout, target: Layout, isa: Isa, threads: int = 1) -> Plan:
     tasks = -(-way.rows // rows_per_task) * blocks if target.size else 0
     spec = KernelSpec(
         text,
-        Narrow(target.width_bits, *lie, len(way.outer)),
+        Narrow(target.width_bits, *lie, way.above),
         ("rows", "rows_per_task", "blocks", "block", "head", "x0.bit", "x1.bit", *way.parameters()),
         isa,
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType
+from samebits.kernels.walk import numbered, offsets
 
 _WORD = dtypes.uint64
 # The unsigned integer of eight elements side by side; there is none of 48 bits.
@@ -24,12 +25,12 @@ WIDTHS = (*_EIGHT, 6)
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """What specialises the kernel: width of an element, how both lie along a row, the number of outer axes."""
+    """What specialises the kernel: width of an element, how both lie along a row, if axes lie above the stretches."""
 
     width: int
     source: str
     target: str
-    outer: int
+    above: bool
 
 
 def text(b: Builder, d: Narrow) -> None:
@@ -41,21 +42,14 @@ def text(b: Builder, d: Narrow) -> None:
         first, place = task // blocks * rows_per_task, task % blocks
         start = b.choose(place < 1, 0, place * block + head)
         stop = b.min((place + 1) * block + head, n)
-        for row in b.loop(first, b.min(first + rows_per_task, rows)):
-            at = _bits(b, d, row)
-            source = _Side(b, d.source, d.width, x, at[0] + start * b.index("x0.inner"), b.index("x0.inner"))
-            target = _Side(b, d.target, d.width, y, at[1] + start * b.index("x1.inner"), b.index("x1.inner"))
-            _row(b, source, target, stop - start)
-
-
-def _bits(b: Builder, d: Narrow, row: Index) -> tuple[Index, Index]:
-    """Where a row begins in both operands."""
-    found = [b.index("x0.bit"), b.index("x1.bit")]
-    for a in reversed(range(d.outer)):
-        extent = b.index(f"extent{a}")
-        place, row = (row % extent, row // extent) if a else (row, row)
-        found = [at + place * b.index(f"x{k}.{a}") for k, at in enumerate(found)]
-    return found[0], found[1]
+        for number, begin, end in numbered(b, d.above, first, b.min(first + rows_per_task, rows)):
+            # Where the part of the stretch's first row begins, in bits of both operands.
+            before = offsets(b, 2, number) if d.above else (0, 0)
+            at = [b.index(f"x{k}.bit") + start * b.index(f"x{k}.inner") + before[k] for k in range(2)]
+            for r in b.loop(begin, end):
+                source = _Side(b, d.source, d.width, x, at[0] + r * b.index("x0.stretch"), b.index("x0.inner"))
+                target = _Side(b, d.target, d.width, y, at[1] + r * b.index("x1.stretch"), b.index("x1.inner"))
+                _row(b, source, target, stop - start)
 
 
 @dataclass(frozen=True, slots=True)

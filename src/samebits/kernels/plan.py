@@ -36,8 +36,8 @@ Argument = int | Operand | FunctionSpec
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel over `tasks` independent tasks; `arguments` in the order of `spec.parameters`, a function standing for
-    its address."""
+    """One kernel over `tasks` independent tasks; `arguments` in the order of `spec.parameters`, then unnamed ones; a
+    function stands for its address."""
 
     spec: KernelSpec
     tasks: int

@@ -27,9 +27,8 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 from samebits.errors import OptionError, PlanError, ShapeError
-from samebits.kernels import columns, elementwise, long_rows, values
-from samebits.kernels.expression import Chain, Expression, Term
-from samebits.kernels.fold import BLOCK, LANES
+from samebits.kernels import columns, elementwise, fold, long_rows, values
+from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Term
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.kernels.reduce_text import ReduceText, text
@@ -123,6 +122,8 @@ def plan(
     Raises:  ShapeError, OptionError, or PlanError for a maximum or minimum of nothing.
     """
     planner = _Planner(expression, inputs, outputs, axes, isa, threads)
+    if planner.n == 1:
+        return planner.plan_elements()
     return planner.plan_blocks() if planner.shares_rows() else planner.plan()
 
 
@@ -198,6 +199,19 @@ class _Planner:
             facts=tuple(facts),
         )
 
+    def plan_elements(self) -> Plan:
+        """Rows of one element: a reduction gives that element, its NaN canonical, and the kernel is elementwise."""
+
+        def of_one(node: Term) -> Term:
+            if node.op in REDUCTIONS:
+                return Term("maximum", node.arguments * 2, node.dtype)
+            return long_rows.count(1) if node.op == "count" else node
+
+        e, inputs = Expression(self.e.inputs, tuple(map(of_one, self.e.nodes)), self.e.outputs), len(self.e.inputs)
+        layouts = tuple(self.layouts)
+        nested = elementwise.plan(e, layouts[:inputs], layouts[inputs:], self.isa, self.threads)
+        return self._plan(nested.steps, 0, [("rows", f"{math.prod(self.shape)} of 1"), *nested.facts[1:]])
+
     def shares_rows(self) -> bool:
         """Whether threads share rows: there are few and long ones, each in one stride and reduced in one pass."""
         rows = math.prod(self.shape[a] for a in self.outer)
@@ -217,7 +231,7 @@ class _Planner:
         (last, *_) = [a for a in reversed(self.reduced) if self.shape[a] != 1]
         turned = [(tuple(s[a] for a in self.outer), s[last]) for s in map(self._strides, self.layouts)]
         count, workspace = len(self.e.inputs), len(self.layouts)
-        blocks, tail = divmod(self.n, BLOCK)
+        blocks, tail = divmod(self.n, fold.BLOCK)
         partial = (*outer, blocks + (tail > 0))
         first, (second, taken) = long_rows.blockwise(self.e, self.n), long_rows.of_results(self.e, self.n)
         rooms, size = list[Operand](), 0
@@ -232,12 +246,12 @@ class _Planner:
             steps.extend(step.on(*places, Operand(workspace, size)) for step in nested.steps)
             size, scratch = size + nested.workspace_bytes, max(scratch, nested.scratch_bytes)
 
-        for start, extents in ((0, (blocks, BLOCK)), (blocks, (1, tail))):
+        for start, extents in ((0, (blocks, fold.BLOCK)), (blocks, (1, tail))):
             if not math.prod(extents):
                 continue
-            inputs = tuple(((*outer, *extents), (*s, BLOCK * step, step)) for s, step in turned[:count])
+            inputs = tuple(((*outer, *extents), (*s, fold.BLOCK * step, step)) for s, step in turned[:count])
             results = tuple(((*outer, extents[0], 1), (*dense, 0)) for _ in rooms)
-            begin = [Operand(k, start * BLOCK * turned[k][1] * self.types[k].size_bytes) for k in range(count)]
+            begin = [Operand(k, start * fold.BLOCK * turned[k][1] * self.types[k].size_bytes) for k in range(count)]
             there = zip(rooms, first.outputs, strict=True)
             ends = [Operand(r.index, r.offset_bytes + start * first.dtype(k).size_bytes) for r, k in there]
             add(plan(first, inputs, results, (rank + 1,), self.isa, self.threads), [*begin, *ends])
@@ -272,12 +286,14 @@ class _Planner:
         order = sorted(self.outer, key=lambda a: -abs(strides[-1][a]))
         merged = walk([Axis(self.shape[a], tuple(s[a] for s in strides)) for a in order])
         rows = (*merged.outer, merged.inner) if order and merged.inner.extent != 1 else ()
-        last = [a for a in self.reduced if self.shape[a] != 1][-1:]
+        last = [a for a in self.reduced if self.shape[a] != 1][-1]
         # What has no elements is not the same element all along the row: nothing of it may be read.
-        inner = tuple(
-            1 if 0 in layout[0] else s[last[0]] if last else 0 for layout, s in zip(layouts, strides, strict=True)
-        )
-        return Walk(rows, Axis(self.n, inner))
+        inner = [1 if 0 in layout[0] else s[last] for layout, s in zip(layouts, strides, strict=True)]
+        return Walk(rows, Axis(self.n, tuple(inner)))
+
+    def _has(self, k: int, axes: Sequence[int]) -> bool:
+        """Whether an input's shape says an extent for one of these axes, even if it is 1."""
+        return any(a >= len(self.shape) - len(self.layouts[k][0]) for a in axes)
 
     def _across(self, way: Walk) -> Walk | None:
         """The walk of the axes that stay, if rows lie side by side in memory and the kernel of columns can reduce them.
@@ -299,39 +315,43 @@ class _Planner:
         groups = across.rows * -(-across.inner.extent // width)
         groups_per_task = max(1, _TASK // (self.n * width))
         rooms, size = dict[str, int](), 0
-        blocks = -(-self.n // BLOCK) if self.n > BLOCK else 0
+        blocks = -(-self.n // fold.BLOCK) if self.n > fold.BLOCK else 0
         for j, k in enumerate(k for a_pass in passes(e, uniform(e, way.classes)) for k in a_pass.reductions):
-            for name, rows in ((f"table{j}", LANES), (f"partial{j}", blocks)):
+            for name, rows in ((f"table{j}", fold.LANES), (f"partial{j}", blocks)):
                 rooms[name], size = size, size + in_lines(rows * width * e.dtype(k).size_bytes)
         steps = {f"x{k}.reduced": stride for k, stride in enumerate(way.inner.strides)}
         spec = KernelSpec(
             columns.text,
-            columns.Columns(e, across.classes, len(across.outer), _levels(self.n)),
-            ("groups_per_task", "reduced", *steps, *across.parameters(), *rooms),
+            columns.Columns(e, across.classes, across.above, _levels(self.n)),
+            ("groups_per_task", "rows", "reduced", *steps, *rooms, *across.parameters()),
             self.isa,
         )
-        given = (groups_per_task, self.n, *steps.values(), *across.arguments(places), *rooms.values())
+        given = (groups_per_task, across.rows, self.n, *steps.values(), *rooms.values(), *across.arguments(places))
         return Step(spec, -(-groups // groups_per_task), given), size
 
     def _kernel(self, way: Walk, places: Sequence[Operand]) -> tuple[Step, int]:
         found = passes(self.e, uniform(self.e, way.classes))
         repeated = self._repeated(way, found)
-        span = _SPAN if repeated and self.n > _SPAN else 0
-        group = self._spanned_group(way) if span else max(self._group(way, found), len(repeated) and 2)
-        near = max(1, _CACHE // (4 * self.n)) if span else group
+        spanned = bool(repeated) and self.n > _SPAN
+        ordered = any(fold.exact(node).ordered for node in self.e.nodes if node.op in REDUCTIONS)
+        levels = _levels(self.n) if ordered else 1
+        description = ReduceText(self.e, way.classes, way.above, levels, repeated, spanned)
+        group = self._spanned_group(way) if spanned else max(self._group(way, found), len(repeated) and 2)
         offsets, size = dict[str, int](), 0
         for name, room in self._scratch(found, group):
             offsets[name], size = size, size + in_lines(room)
         rows_per_task = max(1, _TASK // max(self.n, 1) // group) * group
-        spec = KernelSpec(
-            text,
-            ReduceText(self.e, way.classes, len(way.outer), _levels(self.n), near, group, repeated, span),
-            ("rows_per_task", "keep_elements", *way.parameters(), *offsets),
-            self.isa,
-        )
-        tasks = -(-way.rows // rows_per_task)
-        given = (rows_per_task, self._keep_elements(), *way.arguments(places), *offsets.values())
-        return Step(spec, tasks, given), size
+        sizes = {
+            "rows_per_task": rows_per_task,
+            "rows": way.rows,
+            "group": group,
+            "near": max(1, _CACHE // (4 * max(self.n, 1))),
+            "span": _SPAN,
+            "keep_elements": self._keep_elements(),
+        }
+        spec = KernelSpec(text, description, (*sizes, *offsets, *way.parameters()), self.isa)
+        given = (*sizes.values(), *offsets.values(), *way.arguments(places))
+        return Step(spec, -(-way.rows // rows_per_task), given), size
 
     def _repeated(self, way: Walk, found: Sequence[Pass]) -> tuple[int, ...]:
         """Inputs that vary along the row and are the same for every row, if the last pass stores several rows.
@@ -339,8 +359,11 @@ class _Planner:
         A weight and a bias are half of what layer norm loads; those of 4096 are 32 KB, more than the first cache holds.
         """
         inputs = range(len(self.e.inputs))
-        repeated = tuple(k for k in inputs if way.inner.strides[k] and not any(a.strides[k] for a in way.outer))
-        return repeated if way.rows > 1 and not found[-1].reductions else ()
+        if found[-1].reductions:
+            return ()
+        # Of one row nothing can be seen to repeat: an input that has no outer axes does, where there are more.
+        moves = [self._has(k, self.outer) if way.rows == 1 else any(a.strides[k] for a in way.outer) for k in inputs]
+        return tuple(k for k in inputs if way.inner.strides[k] and not moves[k])
 
     def _spanned_group(self, way: Walk) -> int:
         """As many rows as take turns with a shared input, while every thread has a few groups."""
@@ -368,12 +391,12 @@ class _Planner:
             yield f"result{k}", group * self.e.dtype(k).size_bytes
         # A maximum or minimum has two accumulators.
         for j in range(max([2 * len(a_pass.reductions) for a_pass in found], default=0)):
-            yield f"partial{j}", -(-self.n // BLOCK) * 8
+            yield f"partial{j}", -(-self.n // fold.BLOCK) * 8
 
 
 def _levels(n: int) -> int:
     """How often the sum rule is applied to n elements."""
-    return 1 if n <= BLOCK else 1 + _levels(-(-n // BLOCK))
+    return 1 if n <= fold.BLOCK else 1 + _levels(-(-n // fold.BLOCK))
 
 
 def _shape(inputs: tuple[AxisSteps, ...], outputs: tuple[AxisSteps, ...]) -> tuple[int, ...]:

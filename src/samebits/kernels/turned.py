@@ -1,6 +1,6 @@
 """Elementwise where an input is dense along another axis than the outputs: square tiles, transposed in registers.
 
-Such an input is read by vectors along its own dense axis, the last of the outer ones; everything else as ever. The
+Such an input is read by vectors along its own dense axis, which is the stretch; everything else as ever. The
 edges that do not fill a tile are read one element a lane. Start at `text`.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from samebits.codegen.vocabulary import Builder, Index, Vector
 from samebits.kernels import values
 from samebits.kernels.expression import Expression
-from samebits.kernels.walk import Cursor
+from samebits.kernels.walk import Cursor, stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,38 +20,39 @@ class Turned:
 
     expression: Expression
     classes: tuple[str, ...]
-    outer: int
+    above: bool
     side: int
 
 
 def text(b: Builder, d: Turned) -> None:
     """A task is some rows of tiles."""
-    e, side = d.expression, d.side
-    cursor = Cursor(b, d.classes, (*e.inputs, *(e.dtype(k) for k in e.outputs)), d.outer)
-    extent, tiles_per_task = b.index(f"extent{d.outer - 1}"), b.index("tiles_per_task")
-    tiles = (extent + (side - 1)) // side
+    e, side, n, extent = d.expression, d.side, b.index("n"), b.index("stretch")
+    types = (*e.inputs, *(e.dtype(k) for k in e.outputs))
+    tiles_per_task, tiles_per_stretch = b.index("tiles_per_task"), (extent + (side - 1)) // side
     for task in b.tasks():
         first = task * tiles_per_task
-        for tile in b.loop(first, b.min(first + tiles_per_task, cursor.row_count() // extent * tiles)):
-            below = tile % tiles * side
-            row = tile // tiles * extent + below
-            rest = b.choose(below + side <= extent, cursor.n // side * side, 0)
+        for tile in b.loop(first, b.min(first + tiles_per_task, b.index("tiles"))):
+            below = tile % tiles_per_stretch * side
+            end = b.min(below + side, extent)
+            found = stretch(b, d.classes, types, d.above, tile // tiles_per_stretch, below, end)
+            rest = b.choose(below + side <= extent, n // side * side, 0)
+            above = found.row(below)
             for i in b.loop(0, rest, side):
-                _tile(b, d, cursor, row, i)
-            for edge in b.loop(row, b.min(row + side, row - below + extent)):
-                cursor.enter(edge)
-                for i in b.loop(rest, cursor.n, side):
-                    _row(b, d, cursor, i, cursor.n - i, {})
+                _tile(b, d, above, i)
+            # Rows of whole tiles have no edge; entering them would cost as much as a tile.
+            for r in b.loop(below, b.choose(rest < n, end, below)):
+                cursor = found.row(r)
+                for i in b.loop(rest, n, side):
+                    _row(b, d, cursor, i, n - i, {})
 
 
-def _tile(b: Builder, d: Turned, cursor: Cursor, row: Index, i: Index) -> None:
-    """`side` rows from `row`, at positions i .. i+side-1 of each."""
-    cursor.enter(row)
+def _tile(b: Builder, d: Turned, first: Cursor, i: Index) -> None:
+    """`side` rows from the first on, at positions i .. i+side-1 of each."""
     places = [k for k in range(len(d.expression.inputs)) if d.classes[k] == "turned"]
-    turned = {k: b.transpose([cursor.load_across(k, i + j, d.side) for j in range(d.side)]) for k in places}
+    turned = {k: b.transpose([first.load_across(k, i + j, d.side) for j in range(d.side)]) for k in places}
     for j in range(d.side):
-        cursor.enter(row, [b.index(f"x{k}.{d.outer - 1}") * j for k in range(len(d.classes))])
-        _row(b, d, cursor, i, None, {k: found[j] for k, found in turned.items()})
+        # By constant multiples of strides, which are made once for all tiles.
+        _row(b, d, first.on("stretch", j), i, None, {k: vectors[j] for k, vectors in turned.items()})
 
 
 def _row(b: Builder, d: Turned, cursor: Cursor, i: Index, count: Index | None, turned: dict[int, Vector]) -> None:

@@ -27,19 +27,10 @@ def _prepared(expression: Expression, layouts: tuple[Layout, ...], axes: Shape, 
 
 
 def _run(call: Call, expression: Expression, operands: Sequence[Tensor], made: Tensor, axes: Shape) -> None:
-    rank = operands[0].ndim
-    whole = [x if x.ndim == rank else _widened(x, rank) for x in (*operands, made)]
     threads = call.sized(operands[0].size, "elements")
     if made.size:
-        layouts = tuple(x.layout for x in whole)
-        call.run(_prepared(expression, layouts, axes, call.isa, threads), *whole)
-
-
-def _widened(x: Tensor, rank: int) -> Tensor:
-    """x with extents of 1 in front."""
-    while x.ndim < rank:
-        x = x.unsqueeze(0)
-    return x
+        layouts = tuple(x.layout for x in (*operands, made))
+        call.run(_prepared(expression, layouts, axes, call.isa, threads), *operands, made)
 
 
 def _axes(call: Call, axis: _Axis, rank: int) -> Shape:

@@ -38,7 +38,7 @@ def lower_map(lowering: Lowering, node: Node) -> None:
 
 
 def lower_rows(lowering: Lowering, node: Node) -> None:
-    """One kernel over rows, every operand with the rank of the whole."""
+    """One kernel over rows."""
     description: Any = node.description
     inputs = [lowering.plain(name) for name in node.inputs]
     outputs = [lowering.define(name) for name in node.outputs]
@@ -49,8 +49,8 @@ def lower_rows(lowering: Lowering, node: Node) -> None:
     inputs = _whole_rows(lowering, inputs, rank, axes)
     plan = reduce.plan(
         description.expression,
-        _padded(inputs, rank),
-        _padded(outputs, rank),
+        _layouts(inputs),
+        _layouts(outputs),
         axes,
         lowering.isa,
         _threads(lowering, node),
@@ -140,14 +140,6 @@ def _matrix(place: Place, shape: tuple[int, ...]) -> Matrix:
 
 def _layouts(places: list[Place]) -> tuple[AxisSteps, ...]:
     return tuple((place.strided.shape, _strides(place)) for place in places)
-
-
-def _padded(places: list[Place], rank: int) -> tuple[AxisSteps, ...]:
-    missing = [rank - len(place.strided.axes) for place in places]
-    return tuple(
-        ((1,) * more + place.strided.shape, (0,) * more + _strides(place))
-        for more, place in zip(missing, places, strict=True)
-    )
 
 
 def _strides(place: Place) -> tuple[int, ...]:
