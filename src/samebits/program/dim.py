@@ -24,10 +24,12 @@ __all__ = [
     "Dim",
     "Size",
     "SymbolicShape",
+    "are_known",
     "bind",
     "bind_shape",
     "branches",
     "broadcast",
+    "broadcast_shapes",
     "floor_divide",
     "is_never_negative",
     "maximum",
@@ -199,6 +201,17 @@ def broadcast(x: Size, y: Size) -> Size:
     return _call("broadcast", x, y)
 
 
+def broadcast_shapes(shapes: Sequence[SymbolicShape]) -> SymbolicShape:
+    """The shape that all of them broadcast to, aligned at the last axis.
+
+    Raises:  ShapeError if two extents do not fit.
+    """
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    one: Size = 1
+    return tuple(functools.reduce(broadcast, sizes, one) for sizes in zip(*padded, strict=True))
+
+
 def _is_capped(size: Size, other: Size) -> bool:
     """Whether size is min(n, other) with n >= 2: a table of n rows, cut to what the other operand needs.
 
@@ -211,6 +224,11 @@ def _is_capped(size: Size, other: Size) -> bool:
         return False
     arguments = atoms[0].arguments
     return len(arguments) == 2 and other in arguments and any(isinstance(cap, int) and cap >= 2 for cap in arguments)
+
+
+def are_known(*sizes: Size) -> bool:
+    """Whether no symbol is left in any of them."""
+    return not any(isinstance(size, Dim) for size in sizes)
 
 
 def is_never_negative(size: Size) -> bool:
@@ -234,7 +252,7 @@ def product(sizes: Sequence[Size]) -> Size:
 
 def symbols(size: Size) -> frozenset[str]:
     """The names that `size` depends on."""
-    if isinstance(size, int):
+    if not isinstance(size, Dim):
         return frozenset()
     found: set[str] = set()
     for monomial, _ in size.terms:
@@ -248,7 +266,7 @@ def bind(size: Size, values: Mapping[str, int]) -> int:
 
     Raises:  ShapeError if a broadcast in it does not fit, or a divisor is 0.   KeyError if a symbol has no value.
     """
-    if isinstance(size, int):
+    if not isinstance(size, Dim):
         return size
     total = 0
     for monomial, coefficient in size.terms:
@@ -278,7 +296,7 @@ def branches(size: Size, values: Mapping[str, int]) -> tuple[int, ...]:
 
     Raises:  as `bind`.
     """
-    if isinstance(size, int):
+    if not isinstance(size, Dim):
         return ()
     found: list[int] = []
     for monomial, _ in size.terms:
@@ -318,7 +336,7 @@ _NUMERIC: dict[str, Callable[[int, int], int]] = {
 
 
 def _call(operation: str, x: Size, y: Size) -> Size:
-    if isinstance(x, int) and isinstance(y, int):
+    if not isinstance(x, Dim) and not isinstance(y, Dim):
         return _NUMERIC[operation](x, y)
     arguments = (x, y) if operation == "floordiv" else _flat(operation, x, y)
     return _limited((((_SizeCall(operation, arguments),), 1),)) if len(arguments) > 1 else arguments[0]

@@ -67,7 +67,7 @@ def check_extents(what: str, facts: Sequence[Fact]) -> None:
     for fact in facts:
         if fact.rank > MOST_AXES:
             raise ShapeError(what, "its result", "rank", fact.rank, f"at most {MOST_AXES}", "join axes")
-        if any(isinstance(size, int) and size < 0 for size in fact.shape):
+        if any(not isinstance(size, dim.Dim) and size < 0 for size in fact.shape):
             raise ShapeError(what, "its result", "", fact, "without negative extents", "check the shapes")
 
 

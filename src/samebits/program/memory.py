@@ -1,19 +1,20 @@
 """Where temporaries lie in one arena: lifetimes to offsets.
 
-Two temporaries share bytes if they never live at the same time. Placed largest first, each at the lowest offset that is
+Two temporaries share bytes if they never live at the same time, and never a cache line, so that every vector load of a
+dense value is aligned. Placed largest first, each at the lowest offset that is
 free during its life ("greedy by size": Pisarchyk and Lee, arXiv:2001.03288). Start at `place`.
 """
 
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["ALIGNMENT", "Life", "place"]
+from samebits.kernels.plan import in_lines
 
-# A cache line: no two temporaries share one, and every vector load of a dense value is aligned.
-ALIGNMENT = 64
+__all__ = ["Life", "place", "side_by_side"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,12 @@ class Life:
     last: int
 
 
+def side_by_side(lives: Sequence[Life]) -> tuple[list[int], int]:
+    """(the offset of each temporary, the bytes of the arena) if none shares memory with another."""
+    *offsets, total = itertools.accumulate([in_lines(life.size_bytes) for life in lives], initial=0)
+    return offsets, total
+
+
 def place(lives: Sequence[Life]) -> tuple[list[int], int]:
     """(the offset of each temporary, the bytes of the arena)."""
     offsets = [0] * len(lives)
@@ -34,11 +41,11 @@ def place(lives: Sequence[Life]) -> tuple[list[int], int]:
     total = 0
     for index in sorted(range(len(lives)), key=lambda i: (-lives[i].size_bytes, lives[i].first)):
         life = lives[index]
-        size = -(-life.size_bytes // ALIGNMENT) * ALIGNMENT
+        size = in_lines(life.size_bytes)
         during = meeting[bisect.bisect_left(begins, life.first) : bisect.bisect_right(begins, life.last)]
         at = 0
         for start, other in sorted((offsets[other], other) for other in {each for met in during for each in met}):
-            stop = start - (-lives[other].size_bytes // ALIGNMENT) * ALIGNMENT
+            stop = start + in_lines(lives[other].size_bytes)
             if start < at + size and at < stop:
                 at = stop
         offsets[index] = at

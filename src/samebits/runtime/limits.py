@@ -8,7 +8,10 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from samebits import driver
 from samebits.errors import ShapeError, message
@@ -17,7 +20,7 @@ from samebits.program.fact import Fact
 from samebits.program.graph import Node
 from samebits.program.room import size_bytes
 
-__all__ = ["check_total", "check_values", "no_memory"]
+__all__ = ["bytes_of", "check_total", "check_values", "no_memory"]
 
 _memory_bytes = functools.cache(driver.memory_bytes)
 
@@ -43,6 +46,11 @@ def check_values(node: Node, facts: Mapping[str, Fact], outputs: Container[str])
                 raise ShapeError("run", what, "size in bytes", found, f"at most {limit}", "give smaller inputs")
         total += size if is_held else 0
     return total
+
+
+def bytes_of(shape: Sequence[int], dtype: Any) -> int:
+    """Bytes of an array of that shape and NumPy dtype."""
+    return math.prod(shape) * int(np.dtype(dtype).itemsize)
 
 
 def check_total(total_bytes: int) -> None:
