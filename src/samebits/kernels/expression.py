@@ -9,7 +9,7 @@ which only `reduce` accepts. Start at `Expression`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,11 +30,24 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Inputs by dtype, nodes in order, and which values are the outputs."""
+    """Inputs by dtype, nodes in order, and which values are the outputs.
+
+    It is a part of what plans and kernels are looked up by, so its hash is computed once.
+    """
 
     inputs: tuple[DType, ...]
     nodes: tuple[Term, ...]
     outputs: tuple[int, ...]
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.inputs, self.nodes, self.outputs)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Expression], tuple[object, ...]]:
+        return Expression, (self.inputs, self.nodes, self.outputs)  # another process hashes otherwise
 
     def dtype(self, value: int) -> DType:
         """The dtype of a value by its number."""

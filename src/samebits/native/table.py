@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from array import array
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from samebits import driver, errors
 from samebits.codegen import interpreter
@@ -29,6 +30,18 @@ _GRABS_A_THREAD = 16
 def grain(tasks: int, threads: int) -> int:
     """Tasks that a thread takes at a time."""
     return max(1, tasks // (threads * _GRABS_A_THREAD)) if threads > 1 else tasks
+
+
+# Where an operand lies: a slot, or a slot and how many bytes from its start.
+Place = int | tuple[int, int]
+
+
+class _StepWords(NamedTuple):
+    """The words of a step, those of its arguments, and (which of them, operand, bytes on) for each that is an operand."""
+
+    words: list[int]
+    arguments: list[int]
+    operands: list[tuple[int, int, int]]
 
 
 class _Frame:
@@ -57,8 +70,8 @@ class Table:
         argument_words: Where the address of a word goes, and which word.
         shares: Whether several threads can have something to do.
 
-    Args:    plans: each plan with where its operands lie (the workspace last, if it has one): a slot, or an Operand
-                 that counts bytes from where a slot begins.
+    Args:    plans: each plan with where its operands lie (the workspace last, if it has one): a slot, or a slot and
+                 how many bytes from its start.
              slots: how many slots `run` is given addresses for.   threads: callers and workers that share each step.
              constants: the addresses of the slots behind those. They are in frames alone, not in the words they are
                  copied from.
@@ -67,7 +80,7 @@ class Table:
 
     def __init__(
         self,
-        plans: Sequence[tuple[Plan, Sequence[int | Operand]]],
+        plans: Sequence[tuple[Plan, Sequence[Place]]],
         slots: int,
         threads: int,
         constants: Sequence[int] = (),
@@ -90,28 +103,36 @@ class Table:
         self.template = self._layout(plans)
         self._frames: list[_Frame] = []
 
-    def _layout(self, plans: Sequence[tuple[Plan, Sequence[int | Operand]]]) -> array[int]:
+    def _layout(self, plans: Sequence[tuple[Plan, Sequence[Place]]]) -> array[int]:
+        """The words; a plan that is used often is read once."""
         words = [len(self.steps), self.threads, 0, self.scratch_bytes, 0, 0, 0, 0]
-        words += [0] * (STEP * len(self.steps))
-        at = HEADER
-        for plan, mapping in plans:
-            for step in plan.steps:
-                if not step.tasks:
-                    continue
-                words[at : at + STEP] = [self._address(step.spec), 0, step.tasks, grain(step.tasks, self.threads)]
-                self.argument_words.append((at + 1, len(words)))
-                for argument in step.arguments:
-                    if isinstance(argument, Operand):
-                        place = mapping[argument.index]
-                        slot, start = (place.index, place.offset_bytes) if isinstance(place, Operand) else (place, 0)
-                        self.patches[slot].append((len(words), start + argument.offset_bytes))
-                        words.append(0)
-                    elif isinstance(argument, FunctionSpec):
-                        words.append(self._address(argument))
-                    else:
-                        words.append(argument)
-                at += STEP
-        return array("q", words)
+        arguments: list[int] = []
+        first = HEADER + STEP * len(self.steps)
+        read: dict[int, list[_StepWords]] = {}
+        for plan, places in plans:
+            steps = read.get(id(plan))
+            if steps is None:
+                steps = read[id(plan)] = [self._step_words(step) for step in plan.steps if step.tasks]
+            where = [(place, 0) if isinstance(place, int) else place for place in places]
+            for step in steps:
+                start = first + len(arguments)
+                self.argument_words.append((len(words) + 1, start))
+                words += step.words
+                arguments += step.arguments
+                for position, index, offset in step.operands:
+                    slot, begin = where[index]
+                    self.patches[slot].append((start + position, begin + offset))
+        return array("q", words + arguments)
+
+    def _step_words(self, step: Step) -> _StepWords:
+        arguments, operands = [], []
+        for position, argument in enumerate(step.arguments):
+            if isinstance(argument, Operand):
+                operands.append((position, argument.index, argument.offset_bytes))
+                arguments.append(0)
+            else:
+                arguments.append(self._address(argument) if isinstance(argument, FunctionSpec) else argument)
+        return _StepWords([self._address(step.spec), 0, step.tasks, grain(step.tasks, self.threads)], arguments, operands)
 
     def _address(self, spec: KernelSpec | FunctionSpec) -> int:
         if not self.compiled:

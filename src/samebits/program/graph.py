@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -47,7 +47,9 @@ class Node:
     def bind(self, symbols: Mapping[str, int]) -> Node:
         """This node with every symbol of its description replaced by its value."""
         description: Any = self.description
-        return replace(self, description=description.bind(symbols)) if hasattr(description, "bind") else self
+        if not hasattr(description, "bind"):
+            return self
+        return Node(self.primitive, self.inputs, self.outputs, description.bind(symbols), self.origin)
 
 
 @dataclass(frozen=True, eq=False)

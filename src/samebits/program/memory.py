@@ -34,22 +34,19 @@ def side_by_side(lives: Sequence[Life]) -> tuple[list[int], int]:
 
 def place(lives: Sequence[Life]) -> tuple[list[int], int]:
     """(the offset of each temporary, the bytes of the arena)."""
-    offsets = [0] * len(lives)
+    spans = [(0, in_lines(life.size_bytes)) for life in lives]
     # Of two lives that meet one begins while the other lasts: so those that begin or last there meet each other alone.
     begins = sorted({life.first for life in lives})
     meeting: list[list[int]] = [[] for _ in begins]
-    total = 0
     for index in sorted(range(len(lives)), key=lambda i: (-lives[i].size_bytes, lives[i].first)):
-        life = lives[index]
-        size = in_lines(life.size_bytes)
+        life, size = lives[index], spans[index][1]
         during = meeting[bisect.bisect_left(begins, life.first) : bisect.bisect_right(begins, life.last)]
         at = 0
-        for start, other in sorted((offsets[other], other) for other in {each for met in during for each in met}):
-            stop = start + in_lines(lives[other].size_bytes)
-            if start < at + size and at < stop:
-                at = stop
-        offsets[index] = at
+        for start, stop in sorted([spans[other] for other in {each for met in during for each in met}]):
+            if start >= at + size:
+                break
+            at = max(at, stop)
+        spans[index] = (at, at + size)
         for met in during:
             met.append(index)
-        total = max(total, at + size)
-    return offsets, total
+    return [start for start, _ in spans], max([stop for _, stop in spans], default=0)

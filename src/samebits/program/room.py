@@ -35,9 +35,9 @@ class Room:
         """Whether the node may be computed now; then its results are counted. Every size is a number."""
         results = sum(size_bytes(facts[name]) for name in node.outputs)
         needed = results + _temporary(node, [facts[name] for name in node.inputs], results)
-        if needed > max(self._left, SMALL):
+        if needed > self._left and needed > SMALL:
             return False
-        self._left -= results if needed > SMALL else 0
+        self._left -= results
         return True
 
     def take_bytes(self, size_bytes: int) -> bool:

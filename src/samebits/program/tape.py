@@ -78,8 +78,7 @@ class Tape:
         answer = self._known.get(key)
         if answer is None:
             answer = self._known[key] = bool(function(self.values[key[1]], self.values[key[2]]))
-            if key[1] not in self._constants or key[2] not in self._constants:
-                self._entries.append((*key, -1, answer))
+            self._entries.append((*key, -1, answer))
         return cast(bool, answer)
 
     def pin(self, x: Recorded) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.errors import PlanError, SamebitsError, ShapeError
-from samebits.kernels.plan import Operand, Plan, in_lines
+from samebits.kernels.plan import Plan, in_lines
 from samebits.program import memory
 from samebits.program.fold import computed
 from samebits.program.graph import Array, Node, Program
@@ -23,7 +23,7 @@ from samebits.program.strided import Strided
 from samebits.program.tape import Tape, filled
 from samebits.runtime.buffers import aligned
 
-__all__ = ["ARENA", "STATUS_BYTES", "Blueprint", "Call", "Check", "Lowered", "Storage", "named"]
+__all__ = ["ARENA", "STATUS_BYTES", "Blueprint", "Call", "Check", "Lowered", "Resident", "Storage", "named", "resident"]
 
 # The slot of the arena; inputs, outputs and then constants follow it.
 ARENA = 0
@@ -34,6 +34,14 @@ Numbers = Sequence[int]
 _Question = tuple[Callable[..., Plan], tuple[Any, ...]]
 # A value's storage, element format, offset and axes: a template too.
 _Value = tuple[int, DType, Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resident:
+    """An array that stays where it is for as long as anything needs it, and where that is."""
+
+    array: Array
+    address: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +90,8 @@ class Lowered:
 
     Attributes:
         target: What its plans are for.
-        calls: Each plan with where its operands lie, its workspace last if it has one: slots are the arena, the inputs,
-            the outputs, the constants.
+        calls: Each plan with where its operands lie, its workspace last if it has one: (slot, bytes from its start).
+            Slots are the arena, the inputs, the outputs, the constants.
         origins: What each call is for.
         arena_bytes: Size of the arena.
         status_bytes: How much of it, from its start, must be zero before a run.
@@ -95,7 +103,7 @@ class Lowered:
     """
 
     target: Isa
-    calls: tuple[tuple[Plan, tuple[Operand, ...]], ...]
+    calls: tuple[tuple[Plan, tuple[tuple[int, int], ...]], ...]
     origins: tuple[str, ...]
     arena_bytes: int
     status_bytes: int
@@ -103,7 +111,7 @@ class Lowered:
     values: Mapping[str, tuple[int, int, DType, Strided]]
     inputs: int
     outputs: tuple[tuple[str, tuple[int, ...], Any], ...]
-    constants: tuple[Array, ...]
+    constants: tuple[Resident, ...]
 
     @property
     def slots(self) -> int:
@@ -136,7 +144,7 @@ class Blueprint:
     target: Isa
     tape: Tape
     folds: tuple[Node, ...]
-    constants: tuple[Array | str, ...]
+    constants: tuple[Resident | str, ...]
     storages: tuple[Storage, ...]
     questions: tuple[_Question, ...]
     calls: tuple[Call, ...]
@@ -173,7 +181,7 @@ class Blueprint:
             constants,
         )
 
-    def _constants(self, symbols: Mapping[str, int]) -> tuple[Array, ...]:
+    def _constants(self, symbols: Mapping[str, int]) -> tuple[Resident, ...]:
         """What the slots of constants hold; what was computed is dense and on aligned memory."""
         known: dict[str, Array] = {}
         for node in self.folds:
@@ -230,16 +238,19 @@ class Blueprint:
         where: Sequence[tuple[int, int]],
         workspaces: Mapping[int, int],
         numbers: Numbers,
-    ) -> list[tuple[Plan, tuple[Operand, ...]]]:
+    ) -> list[tuple[Plan, tuple[tuple[int, int], ...]]]:
         """Each plan with where its operands lie."""
         made = []
         for step, call in enumerate(self.calls):
             operands = []
             for storage, offset in call.operands:
+                if offset == 0:
+                    operands.append(where[storage])
+                    continue
                 slot, base = where[storage]
-                operands.append(Operand(slot, base + filled(offset, numbers)))
+                operands.append((slot, base + filled(offset, numbers)))
             if step in workspaces:
-                operands.append(Operand(ARENA, workspaces[step]))
+                operands.append((ARENA, workspaces[step]))
             made.append((plans[call.question], tuple(operands)))
         return made
 
@@ -254,8 +265,13 @@ def _value(value: _Value, where: Sequence[tuple[int, int]], numbers: Numbers) ->
     return (*where[storage], dtype, Strided(filled(offset, numbers), filled(axes, numbers)))
 
 
-def _owned(array: Array) -> Array:
+def resident(array: Array) -> Resident:
+    """The array and its address."""
+    return Resident(array, array.__array_interface__["data"][0])
+
+
+def _owned(array: Array) -> Resident:
     """A dense copy on aligned memory."""
     copy = aligned(array.shape, array.dtype)
     copy[...] = array
-    return copy
+    return resident(copy)

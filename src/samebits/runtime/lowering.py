@@ -21,7 +21,7 @@ from samebits.program.graph import Array, Node, Program
 from samebits.program.primitive import Place
 from samebits.program.strided import Strided
 from samebits.program.tape import Tape, template
-from samebits.runtime.blueprint import ARENA, STATUS_BYTES, Blueprint, Call, Check, Storage
+from samebits.runtime.blueprint import ARENA, STATUS_BYTES, Blueprint, Call, Check, Resident, Storage, resident
 
 __all__ = ["Lowerer"]
 
@@ -83,7 +83,7 @@ class Lowerer:
         self._program, self._facts, self._tape, self._kept, self._reuse = program, facts, tape, kept, reuse
         self._storages: list[_Storage] = []
         self._places: dict[str, Place] = {}
-        self._constants: list[Array | str] = []
+        self._constants: list[Resident | str] = []
         self._numbers: dict[int | str, int] = {}
         self._folds: list[Node] = []
         self._questions: dict[tuple[Callable[..., Plan], Any], int] = {}
@@ -288,10 +288,11 @@ class Lowerer:
 
     def _known(self, array: Array) -> Place:
         """A constant that is the same for every shape; one of the same address is the same constant."""
-        storage = self._numbered(array.__array_interface__["data"][0], array)
+        constant = resident(array)
+        storage = self._numbered(constant.address, constant)
         return Place(storage, dtypes.of(array.dtype), strided.dense(array.shape))
 
-    def _numbered(self, key: int | str, constant: Array | str) -> int:
+    def _numbered(self, key: int | str, constant: Resident | str) -> int:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._constants)

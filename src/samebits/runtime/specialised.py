@@ -174,7 +174,7 @@ class Specialised:
     def __init__(self, lowered: Lowered, threads: int) -> None:
         self._lowered = lowered
         self._status = ctypes.c_int64 * (lowered.status_bytes // 8)
-        constants = [array.__array_interface__["data"][0] for array in lowered.constants]
+        constants = [constant.address for constant in lowered.constants]
         self._table = Table(lowered.calls, lowered.slots - len(constants), threads, constants)
 
     def run(self, arrays: Sequence[Array], empty: Callable[..., Array] = np.empty) -> dict[str, Array]:
