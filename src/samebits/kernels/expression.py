@@ -32,19 +32,20 @@ class Term:
 class Expression:
     """Inputs by dtype, nodes in order, and which values are the outputs.
 
-    It is a part of what plans and kernels are looked up by, so its hash is computed once.
+    It is a part of what plans and kernels are looked up by, so its hash is computed once, when it is first asked for.
     """
 
     inputs: tuple[DType, ...]
     nodes: tuple[Term, ...]
     outputs: tuple[int, ...]
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.inputs, self.nodes, self.outputs)))
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
-        return self._hash
+        found = self._hash
+        if found is None:
+            found = hash((self.inputs, self.nodes, self.outputs))
+            object.__setattr__(self, "_hash", found)
+        return found
 
     def __reduce__(self) -> tuple[type[Expression], tuple[object, ...]]:
         return Expression, (self.inputs, self.nodes, self.outputs)  # another process hashes otherwise
