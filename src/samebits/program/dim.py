@@ -108,11 +108,19 @@ class Dim:
     terms: tuple[tuple[_Monomial, int], ...]
     weight: int = field(init=False, compare=False)
     depth: int = field(init=False, compare=False)
+    _hash: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         atoms = [atom for monomial, _ in self.terms for atom in monomial]
         object.__setattr__(self, "weight", len(self.terms) + sum(atom.weight for atom in atoms))
         object.__setattr__(self, "depth", max(atom.depth for atom in atoms))
+        object.__setattr__(self, "_hash", hash(self.terms))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Dim], tuple[object, ...]]:
+        return Dim, (self.terms,)  # another process hashes otherwise
 
     def __add__(self, other: Size) -> Size:
         total = dict(self.terms)
@@ -206,7 +214,10 @@ def broadcast_shapes(shapes: Sequence[SymbolicShape]) -> SymbolicShape:
 
     Raises:  ShapeError if two extents do not fit.
     """
-    rank = max(map(len, shapes), default=0)
+    first, *others = shapes or [()]
+    if all(shape == first for shape in others):
+        return first
+    rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     one: Size = 1
     return tuple(functools.reduce(broadcast, sizes, one) for sizes in zip(*padded, strict=True))

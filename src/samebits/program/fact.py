@@ -48,7 +48,8 @@ class Fact:
 
     def bind(self, symbols: Mapping[str, int]) -> Fact:
         """This fact with every symbol replaced by its value."""
-        return replace(self, shape=dim.bind_shape(self.shape, symbols))
+        shape = dim.bind_shape(self.shape, symbols)
+        return Fact(self.dtype, shape, self.stride_order, self.contiguity, self.device, self.block_format, self.alias)
 
     def view(self, shape: Sequence[dim.Size], of: str, order: Sequence[int] | None = None, dense: bool = True) -> Fact:
         """The fact of a view of `of`; without `order` the axes lie as they are written."""

@@ -139,6 +139,8 @@ class Program:
     ) -> Program:
         """This program with other nodes; facts and constants that nothing mentions any more are dropped."""
         nodes = tuple(nodes)
+        if facts is None and constants is None and nodes == self.nodes:
+            return self
         facts = self.facts if facts is None else facts
         constants = self.constants if constants is None else constants
         mentioned = {*self.input_names, *self.output_names}

@@ -20,6 +20,8 @@ from typing import Any, cast
 __all__ = ["At", "Tape", "filled", "template"]
 
 _Function = Callable[[int, int], int]
+# In an entry, in the stead of the place of a result: it is a comparison.
+_GUARD = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class Tape:
         self.pinned: list[int] = []
         self._variables = 0
         self._constants: dict[int, int] = {}
-        self._known: dict[tuple[_Function, int, int], Any] = {}
+        self._results: dict[tuple[_Function, int, int], Recorded] = {}
+        self._answers: dict[tuple[_Function, int, int], bool] = {}
         self._entries: list[tuple[_Function, int, int, int, bool]] = []
 
     def variable(self, value: int) -> int:
@@ -56,7 +59,7 @@ class Tape:
         values = self.values.copy()
         values[: self._variables] = variables
         for function, x, y, place, answer in self._entries:
-            if place >= 0:
+            if place != _GUARD:
                 values[place] = function(values[x], values[y])
             elif function(values[x], values[y]) is not answer:
                 return None
@@ -64,22 +67,22 @@ class Tape:
 
     def compute(self, function: _Function, x: int | Recorded, y: int | Recorded) -> Recorded:
         """The number function(x, y); one that was computed before is the same entry."""
-        key = (function, self._place(x), self._place(y))
-        found = self._known.get(key)
+        i, j = self._place(x), self._place(y)
+        found = self._results.get((function, i, j))
         if found is None:
-            value = function(self.values[key[1]], self.values[key[2]])
-            found = self._known[key] = Recorded(self, self._new(value), value)
-            self._entries.append((*key, found.place, False))
-        return cast(Recorded, found)
+            value = function(self.values[i], self.values[j])
+            found = self._results[function, i, j] = Recorded(self, self._new(value), value)
+            self._entries.append((function, i, j, found.place, False))
+        return found
 
     def compare(self, function: _Function, x: int | Recorded, y: int | Recorded) -> bool:
         """function(x, y), which is guarded from now on."""
-        key = (function, self._place(x), self._place(y))
-        answer = self._known.get(key)
+        i, j = self._place(x), self._place(y)
+        answer = self._answers.get((function, i, j))
         if answer is None:
-            answer = self._known[key] = bool(function(self.values[key[1]], self.values[key[2]]))
-            self._entries.append((*key, -1, answer))
-        return cast(bool, answer)
+            answer = self._answers[function, i, j] = bool(function(self.values[i], self.values[j]))
+            self._entries.append((function, i, j, _GUARD, answer))
+        return answer
 
     def pin(self, x: Recorded) -> int:
         """The number as a plain int, which it must be at every replay."""
@@ -88,11 +91,11 @@ class Tape:
         return x.value
 
     def _place(self, x: int | Recorded) -> int:
-        if isinstance(x, Recorded):
+        if type(x) is Recorded:
             return x.place
-        found = self._constants.get(x)
+        found = self._constants.get(x)  # type: ignore[arg-type]  # it is an int
         if found is None:
-            found = self._constants[x] = self._new(x)
+            found = self._constants[x] = self._new(x)  # type: ignore[index, arg-type]  # as above
         return found
 
     def _new(self, value: int) -> int:
@@ -105,13 +108,14 @@ class Recorded:
 
     Attributes:
         place: Where it is on the tape.
+        at: That place in a template.
         value: What it is in the recording; who reads it decides nothing by it.
     """
 
-    __slots__ = ("_tape", "place", "value")
+    __slots__ = ("_tape", "at", "place", "value")
 
     def __init__(self, tape: Tape, place: int, value: int) -> None:
-        self._tape, self.place, self.value = tape, place, value
+        self._tape, self.place, self.at, self.value = tape, place, At(place), value
 
     def __add__(self, other: int | Recorded) -> int | Recorded:
         return self if type(other) is int and other == 0 else self._tape.compute(operator.add, self, other)
@@ -179,13 +183,13 @@ class Recorded:
 
 def template(value: Any) -> Any:
     """A value of nested tuples with the place of each number of a tape in its stead; plain data that can be hashed."""
-    if isinstance(value, Recorded):
-        return At(value.place)
-    return tuple([template(each) for each in value]) if type(value) is tuple else value
+    if type(value) is tuple:
+        return tuple([each if type(each) is int else template(each) for each in value])
+    return value.at if type(value) is Recorded else value
 
 
 def filled(value: Any, numbers: Sequence[int]) -> Any:
     """A template with numbers, by place, in it again."""
-    if type(value) is At:
-        return numbers[value.place]
-    return tuple([filled(each, numbers) for each in value]) if type(value) is tuple else value
+    if type(value) is tuple:
+        return tuple([each if type(each) is int else filled(each, numbers) for each in value])
+    return numbers[value.place] if type(value) is At else value

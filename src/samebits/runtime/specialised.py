@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -125,21 +125,42 @@ def rebound(
 
 
 def _bound_facts(program: Program, symbols: Mapping[str, int]) -> dict[str, Fact]:
-    """Every fact with its symbols bound.
+    """Every fact with its symbols bound; of values alike one is checked.
 
     Raises:  ShapeError, naming the first node whose operands do not fit.
     """
     facts = {name: program.facts[name].bind(symbols) for name in (*program.input_names, *program.constants)}
+    checked: dict[Any, Fact] = {}
     for node in program.nodes:
-        made: dict[str, Fact] = {}
-        try:
-            made = {name: program.facts[name].bind(symbols) for name in node.outputs}
-            check_extents("run", list(made.values()))
-        except ShapeError as error:
-            raise _misfit(node, facts) from error
-        facts |= made
-        limits.check_values(node, made, program.outputs)
+        for name in node.outputs:
+            fact = program.facts[name]
+            key = (node.primitive, fact.dtype, fact.shape, fact.stride_order, name in program.outputs)
+            bound = checked.get(key)
+            if bound is None:
+                bound = checked[key] = _checked(node, name, fact, symbols, facts, program.outputs)
+            facts[name] = bound
     return facts
+
+
+def _checked(
+    node: Node,
+    name: str,
+    fact: Fact,
+    symbols: Mapping[str, int],
+    facts: Mapping[str, Fact],
+    outputs: Container[str],
+) -> Fact:
+    """The fact of one output of a node with its symbols bound.
+
+    Raises:  ShapeError, if the node's operands do not fit, or the machine cannot hold the value.
+    """
+    try:
+        bound = fact.bind(symbols)
+        check_extents("run", (bound,))
+    except ShapeError as error:
+        raise _misfit(node, facts) from error
+    limits.check_value(node, name, bound, outputs)
+    return bound
 
 
 def _bound(node: Node, symbols: Mapping[str, int], facts: Mapping[str, Fact]) -> Node:
