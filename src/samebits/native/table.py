@@ -37,7 +37,7 @@ Place = int | tuple[int, int]
 
 
 class _StepWords(NamedTuple):
-    """The words of a step, those of its arguments, and (which of them, operand, bytes on) for each that is an operand."""
+    """The words of a step, those of its arguments, and (which one, operand, bytes on) for each that is an operand."""
 
     words: list[int]
     arguments: list[int]

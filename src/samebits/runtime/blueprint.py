@@ -63,7 +63,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One use of a plan: for which nodes, the number of its question, and (storage, offset template) of each operand."""
+    """One use of a plan: for which nodes, the number of its question, (storage, offset template) of each operand."""
 
     origin: str
     question: int

@@ -25,8 +25,8 @@ from samebits.program.graph import Array, Program
 from samebits.program.strided import dense_strides
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import inputs as inputs_
-from samebits.runtime.buffers import aligned
 from samebits.runtime.blueprint import Blueprint, Lowered
+from samebits.runtime.buffers import aligned
 from samebits.runtime.specialised import Specialised, lower, rebound, record
 from samebits.tensor import Tensor
 

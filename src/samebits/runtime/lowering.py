@@ -1,4 +1,4 @@
-"""From a program with numbers for its sizes to a blueprint: storages, views, copies, lifetimes, and what to ask planners.
+"""From a program with numbers for its sizes to a blueprint: storages, views, copies, lifetimes, questions to planners.
 
 `Lowerer` is what the primitives' `lower` sees. Its sizes are numbers of a tape, so that what it decided for one set of
 shapes holds for all that compare alike (`blueprint.Blueprint`). Start at `Lowerer.finish`.

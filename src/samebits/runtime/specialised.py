@@ -104,9 +104,7 @@ def record(
 
 
 @driver.default_float_environment()
-def rebound(
-    blueprint: Blueprint, symbols: Mapping[str, int], strides: Mapping[str, Sequence[int]]
-) -> Lowered | None:
+def rebound(blueprint: Blueprint, symbols: Mapping[str, int], strides: Mapping[str, Sequence[int]]) -> Lowered | None:
     """The blueprint's program with these sizes; None if they compare otherwise than those it was recorded for.
 
     Raises:  ShapeError or PlanError if the program cannot have these sizes.

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 
 _Strided = Matrix | Panels
-_Operand = TypeVar("_Operand", Matrix, Panels)
+_Operand = TypeVar("_Operand", bound=Matrix | Panels)
 
 
 def normal(c: Contraction) -> Contraction:
