@@ -137,12 +137,15 @@ class Program:
         facts: Mapping[str, Fact] | None = None,
         constants: Mapping[str, Array] | None = None,
     ) -> Program:
-        """This program with other nodes; facts and constants that nothing mentions any more are dropped."""
+        """This program with other nodes; facts and constants that nothing mentions any more are dropped.
+
+        Where nothing is other it is this very program, with what it knows of itself.
+        """
         nodes = tuple(nodes)
-        if facts is None and constants is None and nodes == self.nodes:
-            return self
         facts = self.facts if facts is None else facts
         constants = self.constants if constants is None else constants
+        if nodes == self.nodes and facts == self.facts and constants.keys() == self.constants.keys():
+            return self
         mentioned = {*self.input_names, *self.output_names}
         for node in nodes:
             mentioned.update(node.inputs, node.outputs)
