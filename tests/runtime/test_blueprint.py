@@ -14,10 +14,11 @@ from samebits import dtypes, onnx
 from samebits.codegen import isa
 from samebits.errors import PlanError, SamebitsError, ShapeError
 from samebits.kernels import composites
-from samebits.program import dim
+from samebits.kernels.expression import Chain
+from samebits.program import dim, registry
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Array, Program
-from samebits.program.moves import AxisGather, Concat, GatherND, Range
+from samebits.program.moves import AxisGather, Concat, Fill, GatherND, Range
 from samebits.program.strided import dense_strides
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import cpu, reference
@@ -78,14 +79,32 @@ def regrouped() -> Program:
     return b.build({"turned": turned, "total": total, "wide": b.expand(b.reshape(x, (N, 1, M, 4)), (N, 2, M, 4))})
 
 
+def filled() -> Program:
+    """A fill and sizes as values, and rows over axes that do not lie side by side, with an operand that repeats."""
+    b = ProgramBuilder("filled")
+    x = b.input("x", dtypes.float32, (N, M, 4))
+    (ones,) = b.add("fill", (), Fill((N, 1), 0x3F800000, dtypes.float32))
+    chain = Chain()
+    values = [chain.input(dtypes.float32), chain.input(dtypes.float32)]
+    total = chain.finish(chain.apply("row_sum", chain.apply("add", *values)))
+    (sums,) = b.rows(total, x, b.constant(table(4)[None, None]), axes=(-3, -1))
+    joined = b.apply("add", b.reshape(ones, (N, 1, 1)), sums)
+    return b.build({"joined": joined, "sizes": b.dims((N * M, M, 4))})
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "attention": attention,
+    "filled": filled,
     "positions": positions,
     "picked": picked,
     "regrouped": regrouped,
 }
 # Extents 0 and 1, what is larger, and the thresholds of these programs (5 and 12) with their neighbours.
 EXTENTS = (0, 1, 2, 4, 5, 6, 11, 12, 13)
+
+
+def test_every_primitive_is_bound_again() -> None:
+    assert {node.primitive for make in PROGRAMS.values() for node in make().nodes} == registry.ROWS.keys()
 
 
 def strides(program: Program, sizes: Sizes) -> dict[str, tuple[int, ...]]:

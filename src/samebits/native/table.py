@@ -33,7 +33,7 @@ def grain(tasks: int, threads: int) -> int:
 
 
 # Where an operand lies: a slot, or a slot and how many bytes from its start.
-Place = int | tuple[int, int]
+Where = int | tuple[int, int]
 
 
 class _StepWords(NamedTuple):
@@ -80,7 +80,7 @@ class Table:
 
     def __init__(
         self,
-        plans: Sequence[tuple[Plan, Sequence[Place]]],
+        plans: Sequence[tuple[Plan, Sequence[Where]]],
         slots: int,
         threads: int,
         constants: Sequence[int] = (),
@@ -103,7 +103,7 @@ class Table:
         self.template = self._layout(plans)
         self._frames: list[_Frame] = []
 
-    def _layout(self, plans: Sequence[tuple[Plan, Sequence[Place]]]) -> array[int]:
+    def _layout(self, plans: Sequence[tuple[Plan, Sequence[Where]]]) -> array[int]:
         """The words; a plan that is used often is read once."""
         words = [len(self.steps), self.threads, 0, self.scratch_bytes, 0, 0, 0, 0]
         arguments: list[int] = []

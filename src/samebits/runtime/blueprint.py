@@ -23,7 +23,7 @@ from samebits.program.strided import Strided
 from samebits.program.tape import Tape, filled
 from samebits.runtime.buffers import aligned
 
-__all__ = ["ARENA", "STATUS_BYTES", "Blueprint", "Call", "Check", "Lowered", "Resident", "Storage", "named", "resident"]
+__all__ = ["ARENA", "STATUS_BYTES", "Blueprint", "Check", "Lowered", "Resident", "Storage", "Use", "named", "resident"]
 
 # The slot of the arena; inputs, outputs and then constants follow it.
 ARENA = 0
@@ -62,7 +62,7 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Use:
     """One use of a plan: for which nodes, the number of its question, (storage, offset template) of each operand."""
 
     origin: str
@@ -119,7 +119,7 @@ class Lowered:
         return ARENA + 1 + self.inputs + len(self.outputs) + len(self.constants)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Blueprint:
     """A lowered program before it is bound to sizes.
 
@@ -147,7 +147,7 @@ class Blueprint:
     constants: tuple[Resident | str, ...]
     storages: tuple[Storage, ...]
     questions: tuple[_Question, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[Use, ...]
     overwrites: tuple[tuple[int, int, int], ...]
     checks: tuple[Check, ...]
     outputs: tuple[tuple[str, Any, Any], ...]

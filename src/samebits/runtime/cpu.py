@@ -207,11 +207,15 @@ class Session:
     def _bound(self, arrays: list[Array], reuse: bool) -> Specialised:
         given = dict(zip(self._order, arrays, strict=True))
         symbols = inputs_.bind_symbols(self.program, given)
-        strides = {name: tuple(step // x.itemsize for step in x.strides) for name, x in given.items()}
-        if not reuse:
-            return Specialised(
-                lower(self.program, self.isa, self.threads, symbols, strides, self._kept, reuse), self.threads
-            )
+        strides = {name: tuple([step // x.itemsize for step in x.strides]) for name, x in given.items()}
+        if reuse:
+            lowered = self._lowered(symbols, strides)
+        else:
+            lowered = lower(self.program, self.isa, self.threads, symbols, strides, self._kept, reuse=False)
+        return Specialised(lowered, self.threads)
+
+    def _lowered(self, symbols: Mapping[str, int], strides: Mapping[str, tuple[int, ...]]) -> Lowered:
+        """The program with these sizes: by a blueprint that serves them, one used last first, or else by a new one."""
         for blueprint in self._blueprints:
             lowered = rebound(blueprint, symbols, strides)
             if lowered is not None:
@@ -221,9 +225,10 @@ class Session:
             lowered = rebound(blueprint, symbols, strides)
             assert lowered is not None  # what was recorded compares as it did
         if self._blueprints[:1] != (blueprint,):
+            # Threads that do this at once keep what the last of them saw, which is only slower.
             others = [each for each in self._blueprints if each is not blueprint]
             self._blueprints = (blueprint, *others[: _BLUEPRINTS - 1])
-        return Specialised(lowered, self.threads)
+        return lowered
 
 
 def _converted(name: str, array: Array, kind: ArrayKind) -> Any:

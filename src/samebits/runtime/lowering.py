@@ -21,13 +21,13 @@ from samebits.program.graph import Array, Node, Program
 from samebits.program.primitive import Place
 from samebits.program.strided import Strided
 from samebits.program.tape import Tape, template
-from samebits.runtime.blueprint import ARENA, STATUS_BYTES, Blueprint, Call, Check, Resident, Storage, resident
+from samebits.runtime.blueprint import ARENA, STATUS_BYTES, Blueprint, Check, Resident, Storage, Use, resident
 
 __all__ = ["Lowerer"]
 
 
 @dataclass(slots=True)
-class _Storage:
+class _Bytes:
     """Bytes that places lie in: a constant (by number), a slot (an input or output), or else a part of the arena.
 
     `first` and `last` are the steps that touch them.
@@ -46,7 +46,7 @@ class _Storage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _Emitted:
     """A question to a planner, by number, and the places of the plan's operands."""
 
     origin: str
@@ -81,13 +81,13 @@ class Lowerer:
     ) -> None:
         self.isa, self.threads = isa, threads
         self._program, self._facts, self._tape, self._kept, self._reuse = program, facts, tape, kept, reuse
-        self._storages: list[_Storage] = []
+        self._storages: list[_Bytes] = []
         self._places: dict[str, Place] = {}
         self._constants: list[Resident | str] = []
         self._numbers: dict[int | str, int] = {}
         self._folds: list[Node] = []
         self._questions: dict[tuple[Callable[..., Plan], Any], int] = {}
-        self._steps: list[_Step] = []
+        self._steps: list[_Emitted] = []
         self._checks: list[Check] = []
         self._slots: dict[str, int] = {}
         self._defined: list[str] = []
@@ -119,7 +119,7 @@ class Lowerer:
         fact = self._facts[name]
         where = strided.dense(self.shape(name), fact.stride_order)
         size = math.prod(self.shape(name)) * fact.dtype.size_bytes
-        place = Place(self._add(_Storage(size, slot=self._slots.get(name))), fact.dtype, where)
+        place = Place(self._add(_Bytes(size, slot=self._slots.get(name))), fact.dtype, where)
         self._places[name] = place
         self._defined.append(name)
         return place
@@ -127,7 +127,7 @@ class Lowerer:
     def temporary(self, dtype: DType, shape: Sequence[int]) -> Place:
         """Memory that the node alone uses, dense."""
         size = math.prod(shape) * dtype.size_bytes
-        return Place(self._add(_Storage(size)), dtype, strided.dense(shape))
+        return Place(self._add(_Bytes(size)), dtype, strided.dense(shape))
 
     def alias(self, name: str, place: Place) -> None:
         """A value that lies where another does."""
@@ -148,7 +148,7 @@ class Lowerer:
         offset = STATUS_BYTES * len(self._checks)
         self._checks.append(Check(offset, "+".join(node.origin), template(tuple(extents))))
         if self._status is None:
-            self._status = self._add(_Storage(0, slot=ARENA))
+            self._status = self._add(_Bytes(0, slot=ARENA))
         return Place(self._status, dtypes.int64, Strided(offset // 8, (((2, 1),),)))
 
     def emit(
@@ -167,12 +167,12 @@ class Lowerer:
             storage.last = now
         question = (planner, template(arguments))
         number = self._questions.setdefault(question, len(self._questions))
-        self._steps.append(_Step(self._origin, number, tuple(reads), tuple(writes), overwrites))
+        self._steps.append(_Emitted(self._origin, number, tuple(reads), tuple(writes), overwrites))
 
     # -- what the session says ----------------------------------------------------------------------------------
     def give(self, name: str, slot: int, strides: Sequence[int]) -> None:
         """An input: it lies in a slot with these strides."""
-        storage = self._add(_Storage(0, slot=slot))
+        storage = self._add(_Bytes(0, slot=slot))
         self._places[name] = Place(storage, self._facts[name].dtype, strided.of_strides(self.shape(name), strides))
 
     def want(self, name: str, slot: int) -> None:
@@ -196,7 +196,7 @@ class Lowerer:
         if self._storages[place.storage].slot == slot:
             return
         shape = self.shape(name)
-        target = Place(self._add(_Storage(0, slot=slot)), place.dtype, strided.dense(shape))
+        target = Place(self._add(_Bytes(0, slot=slot)), place.dtype, strided.dense(shape))
         storage = self._storages[place.storage]
         size = math.prod(shape) * place.dtype.size_bytes
         is_alone = storage.is_temporary and place.strided.is_dense and place.strided.offset == 0
@@ -234,7 +234,7 @@ class Lowerer:
             ),
             questions=tuple(self._questions),
             calls=tuple(
-                Call(
+                Use(
                     step.origin,
                     step.question,
                     tuple([(place.storage, _offset(place)) for place in (*step.reads, *step.writes)]),
@@ -271,7 +271,7 @@ class Lowerer:
                         break
         return found
 
-    def _may_share(self, source: Place, output: Place, step: _Step, now: int) -> bool:
+    def _may_share(self, source: Place, output: Place, step: _Emitted, now: int) -> bool:
         read, written = self._storages[source.storage], self._storages[output.storage]
         return (
             read.is_temporary
@@ -282,7 +282,7 @@ class Lowerer:
             and read.size_bytes == written.size_bytes
         )
 
-    def _add(self, storage: _Storage) -> int:
+    def _add(self, storage: _Bytes) -> int:
         self._storages.append(storage)
         return len(self._storages) - 1
 
@@ -297,7 +297,7 @@ class Lowerer:
         if number is None:
             number = self._numbers[key] = len(self._constants)
             self._constants.append(constant)
-        return self._add(_Storage(0, constant=number))
+        return self._add(_Bytes(0, constant=number))
 
 
 def _offset(place: Place) -> Any:
