@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samebits.kernels.plan import LINE_BYTES
-from samebits.program.memory import Life, place
+from samebits.program.memory import Life, place, side_by_side
 
 LIVES = st.lists(
     st.builds(
@@ -26,6 +26,13 @@ def test_lives_that_meet_do_not_overlap(lives: list[Life]) -> None:
         for other, at in list(zip(lives, offsets, strict=True))[:i]:
             apart = offset + life.size_bytes <= at or at + other.size_bytes <= offset
             assert apart or other.last < life.first or life.last < other.first or not life.size_bytes
+
+
+@given(LIVES)
+def test_side_by_side_none_shares_memory(lives: list[Life]) -> None:
+    offsets, total = side_by_side(lives)
+    ends = [offset + lines(life) for offset, life in zip(offsets, lives, strict=True)]
+    assert [*offsets, total] == [0, *ends]
 
 
 def test_one_after_the_other_share_memory() -> None:
