@@ -1,4 +1,4 @@
-"""Joined expressions compute what the two compute one after the other, in their order, and nothing that nobody reads."""
+"""Joined expressions compute what the two compute one after the other, and nothing that nobody reads."""
 
 from __future__ import annotations
 

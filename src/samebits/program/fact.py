@@ -6,7 +6,7 @@ Start at `Fact`; `dense` is the common case, and `view` derives the fact of a va
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from samebits.dtypes import DType
 from samebits.errors import ShapeError
@@ -54,7 +54,8 @@ class Fact:
     def view(self, shape: Sequence[dim.Size], of: str, order: Sequence[int] | None = None, dense: bool = True) -> Fact:
         """The fact of a view of `of`; without `order` the axes lie as they are written."""
         axes = tuple(range(len(shape))) if order is None else tuple(order)
-        return replace(self, shape=tuple(shape), stride_order=axes, contiguity=(dense,) * len(shape), alias=of)
+        contiguity = (dense,) * len(shape)
+        return Fact(self.dtype, tuple(shape), axes, contiguity, self.device, self.block_format, of)
 
     def __str__(self) -> str:
         text = f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"

@@ -106,6 +106,9 @@ def _size(node: Node) -> int:
 
 
 def _keeps_shapes(program: Program, node: Node) -> bool:
+    """Whether the joined node makes what its second part made; maps that made one shape do, whatever they read."""
+    if node.primitive == "map":
+        return True
     facts = registry.ROWS[node.primitive].infer(node.description, node.inputs, [program.facts[n] for n in node.inputs])
     return all(
         fact.shape == program.facts[name].shape and fact.dtype is program.facts[name].dtype

@@ -91,7 +91,7 @@ def _infer_reshape(description: Reshape, names: Sequence[str], facts: Sequence[F
 def _infer_transpose(description: Transpose, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
     (fact,) = facts
     where = [description.order.index(axis) for axis in fact.stride_order]
-    return (replace(fact.view([fact.shape[axis] for axis in description.order], names[0]), stride_order=tuple(where)),)
+    return (fact.view([fact.shape[axis] for axis in description.order], names[0], where),)
 
 
 def _infer_slice(description: Slice, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
