@@ -132,7 +132,8 @@ class Table:
                 arguments.append(0)
             else:
                 arguments.append(self._address(argument) if isinstance(argument, FunctionSpec) else argument)
-        return _StepWords([self._address(step.spec), 0, step.tasks, grain(step.tasks, self.threads)], arguments, operands)
+        words = [self._address(step.spec), 0, step.tasks, grain(step.tasks, self.threads)]
+        return _StepWords(words, arguments, operands)
 
     def _address(self, spec: KernelSpec | FunctionSpec) -> int:
         if not self.compiled:
