@@ -1,10 +1,11 @@
 """A real model, one thread: all-MiniLM-L6-v2 (int8 weights behind Cast and Mul) against ONNX Runtime; preparation; the
-cost of a call.
+cost of a new length and of a call.
 
 Latency is interleaved with ONNX Runtime in one process, medians of 15 runs after one of warming up. Preparation is
 load, prepare and first run in a fresh process, with an empty and with a warm cache, of modules that Python compiled
-before, as an installation leaves them. The three-node model is MatMul, Add, Relu on a row of 8 floats: what a run
-costs when there is nothing to compute.
+before, as an installation leaves them. A new length is the first run of one less the second, in a fresh process whose
+object cache has every kernel: Python, and linking what no length before had. The three-node model is MatMul, Add, Relu
+on a row of 8 floats: what a run costs when there is nothing to compute.
 """
 
 from __future__ import annotations
@@ -39,6 +40,25 @@ session.run({"input_ids": ids, "attention_mask": ids, "token_type_ids": 0 * ids}
 print(time.perf_counter() - start)
 """
 
+_LENGTHS = """
+import random, statistics, sys, time, numpy
+import samebits as sb
+session = sb.load(sys.argv[1], threads=1)
+lengths = list(range(1, 129))
+random.Random(1).shuffle(lengths)
+taken = []
+for length in lengths:
+    ids = numpy.ones((1, length), numpy.int64)
+    feeds = {"input_ids": ids, "attention_mask": ids, "token_type_ids": 0 * ids}
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        session.run(feeds)
+        times.append(time.perf_counter() - start)
+    taken.append(times[0] - min(times[1:]))
+print(statistics.median(taken))
+"""
+
 
 def interleaved(functions: list[Callable[[], object]], runs: int = 15) -> list[float]:
     """Median seconds of each, run in turn."""
@@ -71,23 +91,28 @@ def latency() -> None:
             )
 
 
+def fresh(text: str, folder: str) -> float:
+    """What a script about the model prints in a process of its own, with that object cache."""
+    environment = os.environ | {"SAMEBITS_CACHE_DIR": folder}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    command = [sys.executable, "-P", "-c", text, str(MODEL)]
+    return float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+
+
 def preparation() -> None:
     """Seconds to the first answer, cold and warm."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"SAMEBITS_CACHE_DIR": folder}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         os.chmod(folder, 0o700)
-        taken = []
-        for _ in range(6):
-            done = subprocess.run(
-                [sys.executable, "-P", "-c", _PREPARE, str(MODEL)],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            taken.append(float(done.stdout))
+        taken = [fresh(_PREPARE, folder) for _ in range(6)]
     print(f"load, prepare and first run: {taken[0]:.2f} s cold, {statistics.median(taken[1:]):.2f} s with a warm cache")
+
+
+def new_length() -> None:
+    """Milliseconds that a length costs when it is met first, 128 in random order; the first process fills the cache."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o700)
+        taken = [fresh(_LENGTHS, folder) for _ in range(4)]
+    print(f"a new length: {statistics.median(taken[1:]) * 1e3:.2f} ms (median of 128) before its kernels run")
 
 
 def call() -> None:
@@ -116,4 +141,5 @@ def call() -> None:
 if __name__ == "__main__":
     latency()
     preparation()
+    new_length()
     call()

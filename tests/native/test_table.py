@@ -144,6 +144,22 @@ def test_operands_take_an_offset_and_slots_any_order(isa: Isa) -> None:
     assert (a.tolist(), b.tolist(), c.tolist()) == ([1, 2, 1, 1], [3, 0, 0, 0], [2, 1, 2, 2])
 
 
+@ROWS
+def test_constants_are_slots_whose_addresses_only_frames_hold(isa: Isa) -> None:
+    spec = KernelSpec(count_task, None, ("counts",), isa)
+    plan = Plan("count", isa, 1, (Step(spec, 2, (Operand(0, 8),)),), ("counts",))
+    given, constants = np.zeros(4, np.int64), [np.zeros(4, np.int64) for _ in range(2)]
+    calls = [(plan, (0,)), (plan, ((2, 8),)), (plan, ((1, 0),)), (plan, ((2, 8),))]
+    table = Table(calls, 1, 1, [x.ctypes.data for x in constants])
+    words = table.template.tobytes()
+    for turn in (1, 2):
+        table.run([given.ctypes.data])
+        assert given.tolist() == constants[0].tolist() == [0, turn, turn, 0]
+        assert constants[1].tolist() == [0, 0, 2 * turn, 2 * turn]
+    same = Table(calls, 1, 1, [x.ctypes.data for x in reversed(constants)])
+    assert words == table.template.tobytes() == same.template.tobytes()
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @ROWS
 def test_many_callers_of_one_table_and_of_many(isa: Isa, threads: int) -> None:

@@ -65,3 +65,11 @@ def test_check_finds_a_value_that_nothing_makes() -> None:
         "Program.check: input 'lost' of map (no origin) is not made by then, must be made by an earlier node; "
         "report the transform that made it"
     )
+
+
+def test_a_program_with_nothing_else_in_it_is_the_same_program() -> None:
+    program = small()
+    assert program.replace(program.nodes) is program
+    assert program.replace(program.nodes, dict(program.facts), dict(program.constants)) is program
+    assert program.replace(program.nodes[:0]) is not program
+    assert program.replace(program.nodes, {**program.facts, "y": program.facts["xw"].view((6,), "xw")}) is not program

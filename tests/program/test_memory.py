@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samebits.program.memory import ALIGNMENT, Life, place
+from samebits.kernels.plan import LINE_BYTES
+from samebits.program.memory import Life, place, side_by_side
 
 LIVES = st.lists(
     st.builds(
@@ -20,11 +21,18 @@ LIVES = st.lists(
 def test_lives_that_meet_do_not_overlap(lives: list[Life]) -> None:
     offsets, total = place(lives)
     for i, (life, offset) in enumerate(zip(lives, offsets, strict=True)):
-        assert offset % ALIGNMENT == 0
+        assert offset % LINE_BYTES == 0
         assert offset + life.size_bytes <= total
         for other, at in list(zip(lives, offsets, strict=True))[:i]:
             apart = offset + life.size_bytes <= at or at + other.size_bytes <= offset
             assert apart or other.last < life.first or life.last < other.first or not life.size_bytes
+
+
+@given(LIVES)
+def test_side_by_side_none_shares_memory(lives: list[Life]) -> None:
+    offsets, total = side_by_side(lives)
+    ends = [offset + lines(life) for offset, life in zip(offsets, lives, strict=True)]
+    assert [*offsets, total] == [0, *ends]
 
 
 def test_one_after_the_other_share_memory() -> None:
@@ -40,11 +48,11 @@ def test_each_lies_as_low_as_those_placed_before_it_leave_room(lives: list[Life]
     for i in sorted(range(len(lives)), key=lambda i: (-lives[i].size_bytes, lives[i].first)):
         met = [j for j in placed if lives[j].first <= lives[i].last and lives[i].first <= lives[j].last]
         while any(due[i] < due[j] + lines(lives[j]) and due[j] < due[i] + lines(lives[i]) for j in met):
-            due[i] += ALIGNMENT
+            due[i] += LINE_BYTES
         placed.append(i)
     assert place(lives) == (due, max([0, *(at + lines(life) for at, life in zip(due, lives, strict=True))]))
 
 
 def lines(life: Life) -> int:
     """Bytes in whole cache lines."""
-    return -(-life.size_bytes // ALIGNMENT) * ALIGNMENT
+    return -(-life.size_bytes // LINE_BYTES) * LINE_BYTES

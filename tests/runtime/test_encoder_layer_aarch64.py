@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import aarch64
@@ -38,22 +36,6 @@ def layer() -> Program:
     return remove_dead(cut)
 
 
-def addressed(plan: Plan, constants: Sequence[Array], first: int) -> Plan:
-    """The plan with operands for the addresses of constants, from number `first` on: the emulator moves them."""
-
-    def moved(argument: int | Operand) -> int | Operand:
-        if isinstance(argument, Operand):
-            return argument
-        for number, array in enumerate(constants, first):
-            start = array.__array_interface__["data"][0]
-            if start <= argument < start + max(array.nbytes, 1):
-                return Operand(number, argument - start)
-        return argument
-
-    steps = tuple(replace(step, arguments=tuple(map(moved, step.arguments))) for step in plan.steps)
-    return replace(plan, steps=steps)
-
-
 def run_emulated(program: Program, given: dict[str, Array], symbols: dict[str, int]) -> Array:
     """The program's only output, every kernel on AArch64."""
     strides = {name: dense_strides(array.shape) for name, array in given.items()}
@@ -61,10 +43,16 @@ def run_emulated(program: Program, given: dict[str, Array], symbols: dict[str, i
     arena = np.zeros(lowered.arena_bytes, np.uint8)
     ((_, shape, dtype),) = lowered.outputs
     made = np.empty(shape, dtype)
-    operands = [arena, *(given[name] for name in program.input_names), made, *lowered.keep_alive]
-    plans = [addressed(plan, lowered.keep_alive, len(operands) - len(lowered.keep_alive)) for plan in lowered.plans]
-    steps = tuple(step for plan in plans for step in plan.steps)
-    scratch = max(plan.scratch_bytes for plan in plans)
+    operands = [
+        arena,
+        *(given[name] for name in program.input_names),
+        made,
+        *(constant.array for constant in lowered.constants),
+    ]
+    steps = tuple(
+        step.on(*[Operand(*place) for place in places]) for plan, places in lowered.calls for step in plan.steps
+    )
+    scratch = max(plan.scratch_bytes for plan, _ in lowered.calls)
     # One plan for all: the emulated machine and its copies of the weights are made once.
     aarch64.run_plan(Plan("layer", NEON, 1, steps, tuple("" for _ in operands), scratch_bytes=scratch), operands)
     return made

@@ -10,14 +10,14 @@ from samebits.codegen import isa
 from samebits.dtypes import DType
 from samebits.kernels import composites
 from samebits.kernels.expression import Chain
+from samebits.program import dim
 from samebits.program.builder import ProgramBuilder
-from samebits.program.fact import dense
 from samebits.program.graph import Array, Program
 from samebits.program.moves import Concat
 from samebits.program.strided import dense_strides
 from samebits.program.transform import UNFUSED, optimise
 from samebits.runtime import cpu, reference
-from samebits.runtime.lowering import ARENA, Lowered, Lowerer
+from samebits.runtime.blueprint import ARENA, Lowered
 from samebits.runtime.specialised import lower
 
 F = np.float32
@@ -51,7 +51,7 @@ def begun() -> tuple[ProgramBuilder, str, str]:
 
 def place(made: Lowered, name: str) -> tuple[int, int]:
     """The slot of a value, and where in it."""
-    slot, offset, _ = made.values[name]
+    slot, offset, _, _ = made.values[name]
     return slot, offset
 
 
@@ -195,7 +195,7 @@ def test_an_output_that_is_the_start_of_a_larger_value(count: int) -> None:
     b, t, _ = begun()
     p = softmax(b, t)
     program = b.build({"y": b.reshape(b.slice(p, (0, 0), (count, 40), (1, 1)), (count * 40,))}, {"p": p})
-    made = lowered(program)
+    made = lowered(program, reuse=False)
     assert (place(made, "p")[0] == ARENA) == (count < 40)
     check_bits(program, x=square())
 
@@ -204,7 +204,7 @@ def test_a_part_that_does_not_begin_at_the_start_is_copied() -> None:
     b, t, _ = begun()
     p = softmax(b, t)
     program = b.build({"y": b.slice(p, (1, 0), (39, 40), (1, 1)), "z": b.transpose(p, (1, 0))}, {"p": p})
-    assert place(lowered(program), "p")[0] == ARENA
+    assert place(lowered(program, reuse=False), "p")[0] == ARENA
     check_bits(program, x=square())
 
 
@@ -224,30 +224,22 @@ def test_parts_of_a_concat_lie_side_by_side() -> None:
 # -- the pieces -----------------------------------------------------------------------------------------------------
 
 
-def lowerer(**facts: Any) -> Lowerer:
-    """A lowerer that knows these values."""
-    return Lowerer({name: dense(dtype, shape) for name, (dtype, shape) in facts.items()}, isa.current(), 1, {}, True)
-
-
-def test_constants_of_one_address_are_held_once() -> None:
-    made = lowerer(a=(dtypes.float32, (4,)), b=(dtypes.float32, (2, 2)))
-    array = np.arange(4, dtype=F)
-    made.know("a", array, fixed=True)
-    made.know("b", array.reshape(2, 2), fixed=False)
-    assert made.constant("a") is array
-    assert made.constant("b") is None
-    (held,) = made.finish(()).keep_alive
-    assert held is array
+def test_constants_of_one_address_have_one_slot() -> None:
+    b = ProgramBuilder("g")
+    table = np.arange(4, dtype=F)
+    one, same, other = (b.constant(x) for x in (table, table.reshape(2, 2), table.copy()))
+    x, z = b.input("x", dtypes.float32, (4,)), b.input("z", dtypes.float32, (2, 2))
+    made = {"y": b.apply("add", x, one), "u": b.apply("mul", z, same), "v": b.apply("sub", x, other)}
+    found = [constant.array for constant in lowered(b.build(made)).constants]
+    assert len(found) == 2
+    assert np.shares_memory(found[0], table)
+    assert not np.shares_memory(found[1], table)
 
 
 def test_what_is_kept_is_made_once_for_all_shapes() -> None:
     kept: dict[Any, Array] = {}
-    calls = []
-
-    def make() -> Array:
-        calls.append(1)
-        return np.zeros(3, F)
-
-    for _ in range(3):
-        Lowerer({}, isa.current(), 1, kept, True).keep("panels", make)
-    assert len(calls) == 1
+    b = ProgramBuilder("g")
+    program = b.build({"y": b.contract(b.input("x", dtypes.float32, (dim.symbol("n"), 40)), b.constant(square(1)))})
+    held = [lower(program, isa.current(), 1, {"n": n}, {"x": (40, 1)}, kept).constants for n in (3, 4)]
+    (panels,) = kept.values()
+    assert all(constant.array is panels for (constant,) in held)

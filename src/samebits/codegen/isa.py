@@ -41,6 +41,9 @@ class Isa:
     targets: tuple[Target, ...] = ()
     instructions: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # a part of every key that plans and kernels are found by
+
     @property
     def available(self) -> bool:
         """True if this machine can run the row."""

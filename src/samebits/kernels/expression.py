@@ -9,7 +9,7 @@ which only `reduce` accepts. Start at `Expression`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,11 +30,25 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Inputs by dtype, nodes in order, and which values are the outputs."""
+    """Inputs by dtype, nodes in order, and which values are the outputs.
+
+    It is a part of what plans and kernels are looked up by, so its hash is computed once, when it is first asked for.
+    """
 
     inputs: tuple[DType, ...]
     nodes: tuple[Term, ...]
     outputs: tuple[int, ...]
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        found = self._hash
+        if found is None:
+            found = hash((self.inputs, self.nodes, self.outputs))
+            object.__setattr__(self, "_hash", found)
+        return found
+
+    def __reduce__(self) -> tuple[type[Expression], tuple[object, ...]]:
+        return Expression, (self.inputs, self.nodes, self.outputs)  # another process hashes otherwise
 
     def dtype(self, value: int) -> DType:
         """The dtype of a value by its number."""

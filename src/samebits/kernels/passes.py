@@ -6,6 +6,7 @@ at `passes`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,8 @@ class Pass:
     keeps: tuple[int, ...]
 
 
-def uniform(e: Expression, classes: Sequence[str]) -> tuple[bool, ...]:
+@functools.lru_cache(maxsize=1024)
+def uniform(e: Expression, classes: tuple[str, ...]) -> tuple[bool, ...]:
     """For every value whether it is one a row: it depends on nothing that varies along the row but by a reduction."""
     found = [classes[k] == "same" for k in range(len(e.inputs))]
     for node in e.nodes:
@@ -36,7 +38,8 @@ def uniform(e: Expression, classes: Sequence[str]) -> tuple[bool, ...]:
     return tuple(found)
 
 
-def passes(e: Expression, is_uniform: Sequence[bool]) -> tuple[Pass, ...]:
+@functools.lru_cache(maxsize=1024)
+def passes(e: Expression, is_uniform: tuple[bool, ...]) -> tuple[Pass, ...]:
     """Reductions by depth, then the pass that stores the outputs that vary along the row, if there are any.
 
     There is always one pass: outputs that are one a row are stored with the last, whatever it is for.

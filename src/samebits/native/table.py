@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from array import array
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from samebits import driver, errors
 from samebits.codegen import interpreter
@@ -31,16 +32,32 @@ def grain(tasks: int, threads: int) -> int:
     return max(1, tasks // (threads * _GRABS_A_THREAD)) if threads > 1 else tasks
 
 
+# Where an operand lies: a slot, or a slot and how many bytes from its start.
+Where = int | tuple[int, int]
+
+
+class _StepWords(NamedTuple):
+    """The words of a step, those of its arguments, and (which one, operand, bytes on) for each that is an operand."""
+
+    words: list[int]
+    arguments: list[int]
+    operands: list[tuple[int, int, int]]
+
+
 class _Frame:
-    """One copy of a table's words, with the addresses that it holds (None: not known)."""
+    """One copy of a table's words, with the addresses of its own words and of constants, and those that it holds of
+    other slots (None: not known)."""
 
     __slots__ = ("address", "last", "words")
 
-    def __init__(self, template: array[int], argument_words: Sequence[tuple[int, int]]) -> None:
-        self.words = array("q", template)
-        self.address = self.words.buffer_info()[0]
-        for position, offset in argument_words:
-            self.words[position] = self.address + 8 * offset
+    def __init__(self, table: Table) -> None:
+        self.words = words = array("q", table.template)
+        self.address = words.buffer_info()[0]
+        for position, offset in table.argument_words:
+            words[position] = self.address + 8 * offset
+        for patches, address in zip(table.patches[table.slots :], table.constants, strict=True):
+            for position, offset in patches:
+                words[position] = address + offset
         self.last: tuple[int, ...] | None = None
 
 
@@ -53,17 +70,26 @@ class Table:
         argument_words: Where the address of a word goes, and which word.
         shares: Whether several threads can have something to do.
 
-    Args:    plans: each plan with the slots of its operands (the workspace's slot last, if it has one).
-             slots: how many slots there are.   threads: callers and workers that share each step.
+    Args:    plans: each plan with where its operands lie (the workspace last, if it has one): a slot, or a slot and
+                 how many bytes from its start.
+             slots: how many slots `run` is given addresses for.   threads: callers and workers that share each step.
+             constants: the addresses of the slots behind those. They are in frames alone, not in the words they are
+                 copied from.
     Raises:  NativeError if a kernel cannot be compiled; OptionError if threads is out of range.
     """
 
-    def __init__(self, plans: Sequence[tuple[Plan, Sequence[int]]], slots: int, threads: int) -> None:
+    def __init__(
+        self,
+        plans: Sequence[tuple[Plan, Sequence[Where]]],
+        slots: int,
+        threads: int,
+        constants: Sequence[int] = (),
+    ) -> None:
         if not 1 <= threads <= MAX_THREADS:
             raise errors.OptionError(
                 "Table", "threads", "", threads, f"within 1 .. {MAX_THREADS}", "leave it out for all cores"
             )
-        self.slots, self.threads = slots, threads
+        self.slots, self.threads, self.constants = slots, threads, tuple(constants)
         self.scratch_bytes = max([in_lines(plan.scratch_bytes) for plan, _ in plans], default=0)
         self.steps: list[Step] = [step for plan, _ in plans for step in plan.steps if step.tasks]
         self.compiled = all(plan.isa.compiled for plan, _ in plans)
@@ -72,31 +98,42 @@ class Table:
             from samebits.native import pool  # LLVM is needed for compiled rows alone
 
             self._pool, self._run = pool, pool.run_function()
-        self.patches: list[list[tuple[int, int]]] = [[] for _ in range(slots)]
+        self.patches: list[list[tuple[int, int]]] = [[] for _ in range(slots + len(self.constants))]
         self.argument_words: list[tuple[int, int]] = []
         self.template = self._layout(plans)
         self._frames: list[_Frame] = []
 
-    def _layout(self, plans: Sequence[tuple[Plan, Sequence[int]]]) -> array[int]:
+    def _layout(self, plans: Sequence[tuple[Plan, Sequence[Where]]]) -> array[int]:
+        """The words; a plan that is used often is read once."""
         words = [len(self.steps), self.threads, 0, self.scratch_bytes, 0, 0, 0, 0]
-        words += [0] * (STEP * len(self.steps))
-        at = HEADER
-        for plan, mapping in plans:
-            for step in plan.steps:
-                if not step.tasks:
-                    continue
-                words[at : at + STEP] = [self._address(step.spec), 0, step.tasks, grain(step.tasks, self.threads)]
-                self.argument_words.append((at + 1, len(words)))
-                for argument in step.arguments:
-                    if isinstance(argument, Operand):
-                        self.patches[mapping[argument.index]].append((len(words), argument.offset_bytes))
-                        words.append(0)
-                    elif isinstance(argument, FunctionSpec):
-                        words.append(self._address(argument))
-                    else:
-                        words.append(argument)
-                at += STEP
-        return array("q", words)
+        arguments: list[int] = []
+        first = HEADER + STEP * len(self.steps)
+        read: dict[int, list[_StepWords]] = {}
+        for plan, places in plans:
+            steps = read.get(id(plan))
+            if steps is None:
+                steps = read[id(plan)] = [self._step_words(step) for step in plan.steps if step.tasks]
+            where = [(place, 0) if isinstance(place, int) else place for place in places]
+            for step in steps:
+                start = first + len(arguments)
+                self.argument_words.append((len(words) + 1, start))
+                words += step.words
+                arguments += step.arguments
+                for position, index, offset in step.operands:
+                    slot, begin = where[index]
+                    self.patches[slot].append((start + position, begin + offset))
+        return array("q", words + arguments)
+
+    def _step_words(self, step: Step) -> _StepWords:
+        arguments, operands = [], []
+        for position, argument in enumerate(step.arguments):
+            if isinstance(argument, Operand):
+                operands.append((position, argument.index, argument.offset_bytes))
+                arguments.append(0)
+            else:
+                arguments.append(self._address(argument) if isinstance(argument, FunctionSpec) else argument)
+        words = [self._address(step.spec), 0, step.tasks, grain(step.tasks, self.threads)]
+        return _StepWords(words, arguments, operands)
 
     def _address(self, spec: KernelSpec | FunctionSpec) -> int:
         if not self.compiled:
@@ -110,7 +147,7 @@ class Table:
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = _Frame(self.template, self.argument_words)
+            frame = _Frame(self)
         try:
             given = tuple(addresses)
             if frame.last != given:

@@ -5,6 +5,8 @@ Start at `load`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from samebits import driver
 from samebits.errors import DTypeError, ModelError, OptionError, ShapeError, UnsupportedModelError
 from samebits.onnx import proto, rows_compute, rows_shape
@@ -60,11 +62,14 @@ def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None])
     """Add every node; collect what is not supported."""
     problems: list[str] = []
     failed: set[str] = set()
+    rows: dict[str, list[OnnxRow]] = {}
+    for each in ROWS:
+        rows.setdefault(each.op, []).append(each)
     for node in model.nodes:
         opset = model.opsets.get(node.domain, 0)
         reason = None
         try:
-            row = _row(node, opset)
+            row = _row(node, opset, rows.get(node.op, []))
             attributes = _attributes(node, row, opset)
             if len(node.inputs) > row.inputs:
                 raise Unsupported(f"{len(node.inputs)} inputs are given, it takes at most {row.inputs}")
@@ -84,10 +89,10 @@ def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None])
         raise UnsupportedModelError("load", f"model {model.name!r}", "", what, expected, remedy, tuple(problems))
 
 
-def _row(node: proto.ModelNode, opset: int) -> OnnxRow:
+def _row(node: proto.ModelNode, opset: int, rows: Sequence[OnnxRow]) -> OnnxRow:
+    """The row of a node, among those of its operator."""
     if node.domain:
         raise Unsupported(f"operators of domain {node.domain!r} have no rows")
-    rows = [row for row in ROWS if row.op == node.op]
     if not rows:
         raise Unsupported("no row for this operator")
     for row in rows:

@@ -329,6 +329,8 @@ def _count(what: str, found: Mapping[str, str], key: str, default: int) -> int:
 
 def _attributes(name: str, node: Any, folder: str | None) -> dict[str, tuple[str, Any]]:
     """The attributes of a node by name."""
+    if not node.attribute:
+        return {}
     import onnx
 
     kinds = onnx.AttributeProto

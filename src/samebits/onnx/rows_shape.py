@@ -13,7 +13,6 @@ import numpy as np
 from samebits import dtypes
 from samebits.onnx.row import LATEST, MANY, Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.program import dim
-from samebits.program.compute import broadcast_shapes
 from samebits.program.dim import Size, SymbolicShape
 from samebits.program.graph import Array
 from samebits.program.moves import AxisGather, Concat, Fill, GatherND, Range
@@ -90,7 +89,7 @@ def _unsqueeze(call: NodeCall) -> Sequence[str]:
 
 
 def _expand(call: NodeCall) -> Sequence[str]:
-    return (call.b.expand(call[0], broadcast_shapes([call.fact(0).shape, call.integers(1)])),)
+    return (call.b.expand(call[0], dim.broadcast_shapes([call.fact(0).shape, call.integers(1)])),)
 
 
 def _concat(call: NodeCall) -> Sequence[str]:

@@ -199,10 +199,12 @@ class ProgramBuilder:
             self.name,
             {renamed.get(name, name): _renamed(fact, renamed) for name, fact in self.facts.items()},
             tuple(
-                replace(
-                    node,
-                    inputs=tuple(renamed.get(name, name) for name in node.inputs),
-                    outputs=tuple(renamed.get(name, name) for name in node.outputs),
+                Node(
+                    node.primitive,
+                    tuple([renamed.get(name, name) for name in node.inputs]),
+                    tuple([renamed.get(name, name) for name in node.outputs]),
+                    node.description,
+                    node.origin,
                 )
                 for node in self._nodes
             ),

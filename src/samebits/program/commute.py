@@ -7,7 +7,6 @@ alone, so it does not matter where they lie. Start at `map_before_view`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from samebits.program import registry
 from samebits.program.compute import Map
@@ -61,8 +60,11 @@ def _exchanged(facts: dict[str, Fact], view: Node, node: Node) -> tuple[Node, No
     middle = _fresh(facts, f"{result}@{view.outputs[0]}")
     (facts[middle],) = _inferred(facts, node, view.inputs)
     (facts[result],) = _inferred(facts, view, (middle,))
-    first = replace(node, inputs=view.inputs, outputs=(middle,), origin=(*view.origin, *node.origin))
-    return first, replace(view, inputs=(middle,), outputs=(result,))
+    origin = (*view.origin, *node.origin)
+    return (
+        Node(node.primitive, view.inputs, (middle,), node.description, origin),
+        Node(view.primitive, (middle,), (result,), view.description, view.origin),
+    )
 
 
 def _fresh(facts: Mapping[str, Fact], name: str) -> str:

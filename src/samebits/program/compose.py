@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from samebits.dtypes import DType
 from samebits.kernels import expression as kernel_expression
-from samebits.kernels.expression import Chain, Expression
+from samebits.kernels.expression import Chain, Expression, Term
 
 __all__ = ["Applied", "absorb", "join", "single"]
 
@@ -36,21 +36,44 @@ def single(op: str, *dtypes: DType, cast_to: DType | None = None) -> Expression:
 def join(first: Applied, second: Applied, keep: Collection[str]) -> Applied:
     """`second` after `first`; of the outputs of `first` only those in `keep` stay outputs.
 
-    The inputs of `first` come first and keep their places; a value that is read twice becomes one input.
+    The inputs of `first` come first and keep their places; a value that is read twice becomes one input. Operations
+    keep their order, so that those of `first` are not made again where `second` brings no input of its own.
     """
+    made = frozenset(first.outputs)
+    types: dict[str, DType] = dict(zip(first.inputs, first.expression.inputs, strict=True))
+    for name, dtype in zip(second.inputs, second.expression.inputs, strict=True):
+        if name not in made:
+            types.setdefault(name, dtype)
+    number = {name: place for place, name in enumerate(types)}
+    terms, values = _renumbered(first, number, len(types))
+    before = dict(zip(first.outputs, [values[output] for output in first.expression.outputs], strict=True))
+    more, values = _renumbered(second, number | before, len(types) + len(terms))
+    after = dict(zip(second.outputs, [values[output] for output in second.expression.outputs], strict=True))
+    names = (*[name for name in first.outputs if name in keep], *second.outputs)
+    both = before | after
+    expression = Expression(tuple(types.values()), (*terms, *more), tuple([both[name] for name in names]))
+    read = {*expression.outputs, *[argument for term in more for argument in term.arguments]}
+    return Applied(expression if read.issuperset(before.values()) else _live(expression), tuple(types), names)
+
+
+def _renumbered(applied: Applied, inputs: Mapping[str, int], start: int) -> tuple[tuple[Term, ...], list[int]]:
+    """The operations of an expression and the new number of each of its values, if operations count from `start`."""
+    expression = applied.expression
+    new = [inputs[name] for name in applied.inputs]
+    new += range(start, start + len(expression.nodes))
+    if new == list(range(len(new))):
+        return expression.nodes, new
+    terms = [
+        Term(term.op, tuple([new[argument] for argument in term.arguments]), term.dtype, term.attribute)
+        for term in expression.nodes
+    ]
+    return tuple(terms), new
+
+
+def _live(expression: Expression) -> Expression:
+    """The expression without what no output needs, inputs excepted."""
     chain = Chain()
-    known: dict[str, kernel_expression.ExpressionValue] = {}
-    names: list[str] = []
-    for applied in (first, second):
-        dtypes = dict(zip(applied.inputs, applied.expression.inputs, strict=True))
-        for name, dtype in dtypes.items():
-            if name not in known:
-                known[name] = chain.input(dtype)
-                names.append(name)
-        made = chain.include(applied.expression, *[known[name] for name in applied.inputs])
-        known.update(zip(applied.outputs, made, strict=True))
-    outputs = (*[name for name in first.outputs if name in keep], *second.outputs)
-    return Applied(chain.finish(*[known[name] for name in outputs]), tuple(names), outputs)
+    return chain.finish(*chain.include(expression, *[chain.input(dtype) for dtype in expression.inputs]))
 
 
 def absorb(applied: Applied, codes: Mapping[str, int], first: int = 0) -> Applied:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce as fold
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from samebits.program.graph import Array
 from samebits.program.primitive import Primitive
 from samebits.program.views import text
 
-__all__ = ["ROWS", "Map", "MatrixProduct", "RowWise", "broadcast_shapes", "varying"]
+__all__ = ["ROWS", "Map", "MatrixProduct", "RowWise", "varying"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +58,6 @@ class MatrixProduct:
         return "product" if self.epilogue is None else compose.text(self.epilogue)
 
 
-def broadcast_shapes(shapes: Sequence[SymbolicShape]) -> SymbolicShape:
-    """The shape that all of them broadcast to, aligned at the last axis.
-
-    Raises:  ShapeError if two extents do not fit.
-    """
-    rank = max(map(len, shapes), default=0)
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    one: Size = 1
-    return tuple(fold(dim.broadcast, sizes, one) for sizes in zip(*padded, strict=True))
-
-
 def varying(expression: Expression, inputs: Sequence[bool]) -> list[bool]:
     """For each value whether it differs along the row, given which inputs do."""
     found = list(inputs)
@@ -88,7 +76,7 @@ def _check_dtypes(what: str, taken: Sequence[DType], facts: Sequence[Fact]) -> N
 def _infer_map(description: Map, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
     expression = description.expression
     _check_dtypes("map", expression.inputs, facts)
-    shape = broadcast_shapes([fact.shape for fact in facts])
+    shape = dim.broadcast_shapes([fact.shape for fact in facts])
     return tuple(dense(expression.dtype(output), shape) for output in expression.outputs)
 
 
@@ -97,7 +85,7 @@ def row_extents(shapes: Sequence[SymbolicShape], axes: Sequence[int]) -> tuple[S
 
     Raises:  ShapeError if the shape has no such axes.
     """
-    shape = broadcast_shapes(shapes)
+    shape = dim.broadcast_shapes(shapes)
     if any(not -len(shape) <= axis < 0 for axis in axes):
         raise ShapeError("rows", "operands", "rank", len(shape), f"enough for axes {list(axes)}", "reshape them")
     whole = all(shape[axis] == 1 for axis in axes)
@@ -129,11 +117,11 @@ def _infer_product(description: MatrixProduct, names: Sequence[str], facts: Sequ
     if a.rank < 2 or b.rank < 2:
         raise ShapeError("matmul", "operands", "ranks", f"{a.rank} and {b.rank}", "at least 2", "reshape them")
     inner: tuple[Size, Size] = (a.shape[-1], b.shape[-2])
-    if inner[0] != inner[1] and all(isinstance(size, int) for size in inner):
+    if dim.are_known(*inner) and inner[0] != inner[1]:
         actual = f"{text(a.shape)} and {text(b.shape)}"
         raise ShapeError("matmul", "operands", "shapes", actual, "equal in K", "transpose one, or check the weights")
-    shape = (*broadcast_shapes([a.shape[:-2], b.shape[:-2]]), a.shape[-2], b.shape[-1])
-    if broadcast_shapes([shape, *[extra.shape for extra in extras]]) != shape:
+    shape = (*dim.broadcast_shapes([a.shape[:-2], b.shape[:-2]]), a.shape[-2], b.shape[-1])
+    if dim.broadcast_shapes([shape, *[extra.shape for extra in extras]]) != shape:
         raise ShapeError(
             "matmul", "epilogue operands", "shapes", [str(e) for e in extras], f"within {shape}", "expand a"
         )

@@ -17,10 +17,9 @@ def copy(lowering: Lowering, source: Place, target: Place) -> None:
     if 0 in source.strided.shape:
         return
     shape, read, write = _refined(source, target)
-    plan = elementwise.plan(
-        compose.single("copy", source.dtype), ((shape, read),), ((shape, write),), lowering.isa, lowering.threads
-    )
-    lowering.emit(plan, [source, target])
+    expression = compose.single("copy", source.dtype)
+    asked = (expression, ((shape, read),), ((shape, write),), lowering.isa, lowering.threads)
+    lowering.emit(elementwise.plan, asked, [source], [target], overwrites=True)
 
 
 def dense(lowering: Lowering, source: Place) -> Place:

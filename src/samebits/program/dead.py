@@ -54,7 +54,8 @@ def merge_equal(program: Program) -> Program:
     renamed: dict[str, str] = {}
     kept: list[Node] = []
     for node in program.nodes:
-        node = replace(node, inputs=tuple(renamed.get(name, name) for name in node.inputs))
+        if not renamed.keys().isdisjoint(node.inputs):
+            node = replace(node, inputs=tuple(renamed.get(name, name) for name in node.inputs))
         key = (node.primitive, node.inputs, node.description)
         first = seen.setdefault(key, node)
         if first is node or not set(program.outputs).isdisjoint(node.outputs):

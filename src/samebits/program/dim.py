@@ -24,10 +24,12 @@ __all__ = [
     "Dim",
     "Size",
     "SymbolicShape",
+    "are_known",
     "bind",
     "bind_shape",
     "branches",
     "broadcast",
+    "broadcast_shapes",
     "floor_divide",
     "is_never_negative",
     "maximum",
@@ -106,11 +108,19 @@ class Dim:
     terms: tuple[tuple[_Monomial, int], ...]
     weight: int = field(init=False, compare=False)
     depth: int = field(init=False, compare=False)
+    _hash: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         atoms = [atom for monomial, _ in self.terms for atom in monomial]
         object.__setattr__(self, "weight", len(self.terms) + sum(atom.weight for atom in atoms))
         object.__setattr__(self, "depth", max(atom.depth for atom in atoms))
+        object.__setattr__(self, "_hash", hash(self.terms))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Dim], tuple[object, ...]]:
+        return Dim, (self.terms,)  # another process hashes otherwise
 
     def __add__(self, other: Size) -> Size:
         total = dict(self.terms)
@@ -199,6 +209,20 @@ def broadcast(x: Size, y: Size) -> Size:
     return _call("broadcast", x, y)
 
 
+def broadcast_shapes(shapes: Sequence[SymbolicShape]) -> SymbolicShape:
+    """The shape that all of them broadcast to, aligned at the last axis.
+
+    Raises:  ShapeError if two extents do not fit.
+    """
+    first, *others = shapes or [()]
+    if all(shape == first for shape in others):
+        return first
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    one: Size = 1
+    return tuple(functools.reduce(broadcast, sizes, one) for sizes in zip(*padded, strict=True))
+
+
 def _is_capped(size: Size, other: Size) -> bool:
     """Whether size is min(n, other) with n >= 2: a table of n rows, cut to what the other operand needs.
 
@@ -211,6 +235,11 @@ def _is_capped(size: Size, other: Size) -> bool:
         return False
     arguments = atoms[0].arguments
     return len(arguments) == 2 and other in arguments and any(isinstance(cap, int) and cap >= 2 for cap in arguments)
+
+
+def are_known(*sizes: Size) -> bool:
+    """Whether no symbol is left in any of them."""
+    return not any(isinstance(size, Dim) for size in sizes)
 
 
 def is_never_negative(size: Size) -> bool:
@@ -234,7 +263,7 @@ def product(sizes: Sequence[Size]) -> Size:
 
 def symbols(size: Size) -> frozenset[str]:
     """The names that `size` depends on."""
-    if isinstance(size, int):
+    if not isinstance(size, Dim):
         return frozenset()
     found: set[str] = set()
     for monomial, _ in size.terms:
@@ -248,7 +277,7 @@ def bind(size: Size, values: Mapping[str, int]) -> int:
 
     Raises:  ShapeError if a broadcast in it does not fit, or a divisor is 0.   KeyError if a symbol has no value.
     """
-    if isinstance(size, int):
+    if not isinstance(size, Dim):
         return size
     total = 0
     for monomial, coefficient in size.terms:
@@ -278,7 +307,7 @@ def branches(size: Size, values: Mapping[str, int]) -> tuple[int, ...]:
 
     Raises:  as `bind`.
     """
-    if isinstance(size, int):
+    if not isinstance(size, Dim):
         return ()
     found: list[int] = []
     for monomial, _ in size.terms:
@@ -318,7 +347,7 @@ _NUMERIC: dict[str, Callable[[int, int], int]] = {
 
 
 def _call(operation: str, x: Size, y: Size) -> Size:
-    if isinstance(x, int) and isinstance(y, int):
+    if not isinstance(x, Dim) and not isinstance(y, Dim):
         return _NUMERIC[operation](x, y)
     arguments = (x, y) if operation == "floordiv" else _flat(operation, x, y)
     return _limited((((_SizeCall(operation, arguments),), 1),)) if len(arguments) > 1 else arguments[0]

@@ -6,7 +6,7 @@ Start at `Fact`; `dense` is the common case, and `view` derives the fact of a va
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from samebits.dtypes import DType
 from samebits.errors import ShapeError
@@ -48,12 +48,14 @@ class Fact:
 
     def bind(self, symbols: Mapping[str, int]) -> Fact:
         """This fact with every symbol replaced by its value."""
-        return replace(self, shape=dim.bind_shape(self.shape, symbols))
+        shape = dim.bind_shape(self.shape, symbols)
+        return Fact(self.dtype, shape, self.stride_order, self.contiguity, self.device, self.block_format, self.alias)
 
     def view(self, shape: Sequence[dim.Size], of: str, order: Sequence[int] | None = None, dense: bool = True) -> Fact:
         """The fact of a view of `of`; without `order` the axes lie as they are written."""
         axes = tuple(range(len(shape))) if order is None else tuple(order)
-        return replace(self, shape=tuple(shape), stride_order=axes, contiguity=(dense,) * len(shape), alias=of)
+        contiguity = (dense,) * len(shape)
+        return Fact(self.dtype, tuple(shape), axes, contiguity, self.device, self.block_format, of)
 
     def __str__(self) -> str:
         text = f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
@@ -67,7 +69,7 @@ def check_extents(what: str, facts: Sequence[Fact]) -> None:
     for fact in facts:
         if fact.rank > MOST_AXES:
             raise ShapeError(what, "its result", "rank", fact.rank, f"at most {MOST_AXES}", "join axes")
-        if any(isinstance(size, int) and size < 0 for size in fact.shape):
+        if any(not isinstance(size, dim.Dim) and size < 0 for size in fact.shape):
             raise ShapeError(what, "its result", "", fact, "without negative extents", "check the shapes")
 
 

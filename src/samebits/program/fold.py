@@ -2,7 +2,8 @@
 
 requires: nothing.   ensures: no node reads constants alone, unless what it makes has no room (`room.Room`). What
 folding holds at any time, beside the model's own constants, is at most 64 MiB and eight times these: results that nodes
-still read, and what one reference needs; results of up to 4 KiB are not counted. Start at `fold_constants`.
+still read, and what one reference needs; what needs up to 4 KiB is computed even beyond that. Start at
+`fold_constants`.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ def fuse_maps(program: Program) -> Program:
 def fuse_constant_maps(program: Program) -> Program:
     """A map of constants joins the map that reads it: folding then needs no array between the two."""
     static = static_values(program)
+    if static == program.constants.keys():
+        return program
 
     def joined(program: Program, first: Node, second: Node) -> Node | None:
         return _joined_maps(program, first, second) if static.issuperset(second.outputs) else None
@@ -57,6 +59,8 @@ def fuse_after_products(program: Program) -> Program:
 
 def _fuse(program: Program, first: str, second: str, joined: Callable[[Program, Node, Node], Node | None]) -> Program:
     """Join every `second` with the `first` nodes that it alone reads, as long as that leaves every shape as it is."""
+    if not {first, second} <= {node.primitive for node in program.nodes}:
+        return program
     static = static_values(program)
     alone = {name for name, users in program.users.items() if len(users) == 1} - set(program.outputs)
     current = {output: node for node in program.nodes for output in node.outputs}
@@ -102,6 +106,9 @@ def _size(node: Node) -> int:
 
 
 def _keeps_shapes(program: Program, node: Node) -> bool:
+    """Whether the joined node makes what its second part made; maps that made one shape do, whatever they read."""
+    if node.primitive == "map":
+        return True
     facts = registry.ROWS[node.primitive].infer(node.description, node.inputs, [program.facts[n] for n in node.inputs])
     return all(
         fact.shape == program.facts[name].shape and fact.dtype is program.facts[name].dtype

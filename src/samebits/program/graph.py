@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -47,7 +47,9 @@ class Node:
     def bind(self, symbols: Mapping[str, int]) -> Node:
         """This node with every symbol of its description replaced by its value."""
         description: Any = self.description
-        return replace(self, description=description.bind(symbols)) if hasattr(description, "bind") else self
+        if not hasattr(description, "bind"):
+            return self
+        return Node(self.primitive, self.inputs, self.outputs, description.bind(symbols), self.origin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,10 +137,15 @@ class Program:
         facts: Mapping[str, Fact] | None = None,
         constants: Mapping[str, Array] | None = None,
     ) -> Program:
-        """This program with other nodes; facts and constants that nothing mentions any more are dropped."""
+        """This program with other nodes; facts and constants that nothing mentions any more are dropped.
+
+        Where nothing is other it is this very program, with what it knows of itself.
+        """
         nodes = tuple(nodes)
         facts = self.facts if facts is None else facts
         constants = self.constants if constants is None else constants
+        if nodes == self.nodes and facts == self.facts and constants.keys() == self.constants.keys():
+            return self
         mentioned = {*self.input_names, *self.output_names}
         for node in nodes:
             mentioned.update(node.inputs, node.outputs)

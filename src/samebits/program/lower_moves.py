@@ -7,14 +7,18 @@ refused, and a fill of any size is one element. Start at `lower_gather`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
 from samebits.errors import PlanError, ShapeError
 from samebits.kernels import gather
+from samebits.kernels.plan import Plan
 from samebits.program import copies, room, strided
 from samebits.program.graph import Node
-from samebits.program.primitive import Lowering, Place
+from samebits.program.primitive import Lowering
 
 __all__ = ["lower_concat", "lower_constant", "lower_fill", "lower_gather", "lower_gather_nd", "lower_range"]
 
@@ -61,16 +65,8 @@ def lower_gather(lowering: Lowering, node: Node) -> None:
     shape, axis = lowering.shape(data), getattr(node.description, "axis", 0)
     inner = math.prod(shape[axis + 1 :])
     extent = shape[axis]
-    picked = gather.RowGather(
-        dtype=lowering.place(data).dtype,
-        outer=math.prod(shape[:axis]),
-        outer_stride=extent * inner,
-        count=math.prod(lowering.shape(indices)),
-        inner=inner,
-        extents=(extent,),
-        strides=(inner,),
-    )
-    _emit(lowering, node, picked)
+    repeats = math.prod(shape[:axis]), extent * inner
+    _gathered(lowering, node, repeats, math.prod(lowering.shape(indices)), inner, (extent,), (inner,))
 
 
 def lower_gather_nd(lowering: Lowering, node: Node) -> None:
@@ -78,33 +74,46 @@ def lower_gather_nd(lowering: Lowering, node: Node) -> None:
     data, indices = node.inputs
     shape, columns = lowering.shape(data), lowering.shape(indices)
     depth = columns[-1]
-    picked = gather.RowGather(
-        dtype=lowering.place(data).dtype,
-        outer=1,
-        outer_stride=0,
-        count=math.prod(columns[:-1]),
-        inner=math.prod(shape[depth:]),
-        extents=shape[:depth],
-        strides=strided.dense_strides(shape)[:depth],
-    )
-    _emit(lowering, node, picked)
+    strides = strided.dense_strides(shape)[:depth]
+    _gathered(lowering, node, (1, 0), math.prod(columns[:-1]), math.prod(shape[depth:]), shape[:depth], strides)
 
 
-def _emit(lowering: Lowering, node: Node, picked: gather.RowGather) -> None:
-    data, indices = node.inputs
+def _gathered(
+    lowering: Lowering,
+    node: Node,
+    repeats: tuple[int, int],
+    count: int,
+    inner: int,
+    extents: Sequence[int],
+    strides: Sequence[int],
+) -> None:
+    """`count` rows of `inner` elements, for each of the `repeats` (how many, and how far apart in data)."""
     target = lowering.define(node.outputs[0])
-    if not picked.outer * picked.count * picked.inner:
+    if not repeats[0] * count * inner:
         return
-    if 0 in picked.extents:
-        raise ShapeError(
-            "run", f"table of {'+'.join(node.origin)}", "extents", picked.extents, "at least 1", "give one"
-        )
-    limits = " and ".join(f"[{-extent}, {extent})" for extent in picked.extents)
-    status = lowering.status(node, f"in {limits}")
-    places: list[Place] = [copies.dense_of(lowering, data), copies.dense_of(lowering, indices), status]
+    if 0 in extents:
+        raise ShapeError("run", f"table of {'+'.join(node.origin)}", "extents", extents, "at least 1", "give one")
+    status = lowering.status(node, extents)
+    reads = [copies.dense_of(lowering, name) for name in node.inputs]
+    asked = (target.dtype, *repeats, count, inner, tuple(extents), tuple(strides), lowering.isa, lowering.threads)
     if target.strided.is_dense:
-        lowering.emit(gather.plan(picked, lowering.isa, lowering.threads), [*places, target])
+        lowering.emit(_plan, asked, reads, [status, target])
         return
     made = lowering.temporary(target.dtype, lowering.shape(node.outputs[0]))
-    lowering.emit(gather.plan(picked, lowering.isa, lowering.threads), [*places, made])
+    lowering.emit(_plan, asked, reads, [status, made])
     copies.copy(lowering, made, target)
+
+
+def _plan(
+    dtype: DType,
+    outer: int,
+    outer_stride: int,
+    count: int,
+    inner: int,
+    extents: tuple[int, ...],
+    strides: tuple[int, ...],
+    isa: Isa,
+    threads: int,
+) -> Plan:
+    """The plan of a gather."""
+    return gather.plan(gather.RowGather(dtype, outer, outer_stride, count, inner, extents, strides), isa, threads)

@@ -1,19 +1,20 @@
 """Where temporaries lie in one arena: lifetimes to offsets.
 
-Two temporaries share bytes if they never live at the same time. Placed largest first, each at the lowest offset that is
+Two temporaries share bytes if they never live at the same time, and never a cache line, so that every vector load of a
+dense value is aligned. Placed largest first, each at the lowest offset that is
 free during its life ("greedy by size": Pisarchyk and Lee, arXiv:2001.03288). Start at `place`.
 """
 
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["ALIGNMENT", "Life", "place"]
+from samebits.kernels.plan import in_lines
 
-# A cache line: no two temporaries share one, and every vector load of a dense value is aligned.
-ALIGNMENT = 64
+__all__ = ["Life", "place", "side_by_side"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +26,27 @@ class Life:
     last: int
 
 
+def side_by_side(lives: Sequence[Life]) -> tuple[list[int], int]:
+    """(the offset of each temporary, the bytes of the arena) if none shares memory with another."""
+    *offsets, total = itertools.accumulate([in_lines(life.size_bytes) for life in lives], initial=0)
+    return offsets, total
+
+
 def place(lives: Sequence[Life]) -> tuple[list[int], int]:
     """(the offset of each temporary, the bytes of the arena)."""
-    offsets = [0] * len(lives)
+    spans = [(0, in_lines(life.size_bytes)) for life in lives]
     # Of two lives that meet one begins while the other lasts: so those that begin or last there meet each other alone.
     begins = sorted({life.first for life in lives})
     meeting: list[list[int]] = [[] for _ in begins]
-    total = 0
     for index in sorted(range(len(lives)), key=lambda i: (-lives[i].size_bytes, lives[i].first)):
-        life = lives[index]
-        size = -(-life.size_bytes // ALIGNMENT) * ALIGNMENT
+        life, size = lives[index], spans[index][1]
         during = meeting[bisect.bisect_left(begins, life.first) : bisect.bisect_right(begins, life.last)]
         at = 0
-        for start, other in sorted((offsets[other], other) for other in {each for met in during for each in met}):
-            stop = start - (-lives[other].size_bytes // ALIGNMENT) * ALIGNMENT
-            if start < at + size and at < stop:
-                at = stop
-        offsets[index] = at
+        for start, stop in sorted([spans[other] for other in {each for met in during for each in met}]):
+            if start >= at + size:
+                break
+            at = max(at, stop)
+        spans[index] = (at, at + size)
         for met in during:
             met.append(index)
-        total = max(total, at + size)
-    return offsets, total
+    return [start for start, _ in spans], max([stop for _, stop in spans], default=0)

@@ -107,7 +107,7 @@ def _infer_concat(description: Concat, names: Sequence[str], facts: Sequence[Fac
     first, axis = facts[0], description.axis
     for fact in facts[1:]:
         pairs = [pair for i, pair in enumerate(zip(fact.shape, first.shape, strict=False)) if i != axis]
-        clash = any(x != y and isinstance(x, int) and isinstance(y, int) for x, y in pairs)
+        clash = any(dim.are_known(x, y) and x != y for x, y in pairs)
         if fact.rank != first.rank or fact.dtype is not first.dtype or clash:
             raise ShapeError("concat", "operands", "", f"{first} and {fact}", "alike", "cast or reshape one")
     total: Size = 0
@@ -125,7 +125,7 @@ def _infer_gather(description: AxisGather, names: Sequence[str], facts: Sequence
 def _infer_gather_nd(description: GatherND, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
     data, indices = facts
     depth = indices.shape[-1] if indices.rank else None
-    if not isinstance(depth, int) or not 1 <= depth <= data.rank:
+    if depth is None or isinstance(depth, dim.Dim) or not 1 <= depth <= data.rank:
         raise ShapeError("gather_nd", "indices", "last extent", depth, f"1 to {data.rank}", "check the model")
     return (dense(data.dtype, (*indices.shape[:-1], *data.shape[depth:])),)
 

@@ -30,7 +30,12 @@ class Place:
 
 
 class Lowering(Protocol):
-    """What a row's `lower` may ask for; every shape is a number by now."""
+    """What a row's `lower` may ask for; every shape is of numbers by now.
+
+    They may be numbers of a `tape`: what a row decides by comparing them is then decided for every shape that compares
+    alike. So plans are not made here but asked for: `emit` takes the planner and what to ask it, by which each shape
+    gets a plan of its own.
+    """
 
     isa: Isa
     threads: int
@@ -59,11 +64,26 @@ class Lowering(Protocol):
     def keep(self, key: Any, make: Callable[[], Array]) -> Place:
         """Memory derived from constants, made once for the whole session under `key`."""
 
-    def status(self, node: Node, text: str) -> Place:
-        """Two int64 that the kernel sets to (1, culprit) if `node` meets data it must refuse with `text`."""
+    def status(self, node: Node, extents: Sequence[int]) -> Place:
+        """Two int64 that the kernel sets to (1, culprit) if `node` meets an index that is outside of its extent."""
 
-    def emit(self, plan: Plan, places: Sequence[Place]) -> None:
-        """Run `plan` here, its operands at `places`."""
+    def emit(
+        self,
+        planner: Callable[..., Plan],
+        arguments: tuple[Any, ...],
+        reads: Sequence[Place],
+        writes: Sequence[Place],
+        overwrites: bool = False,
+    ) -> None:
+        """Run the plan of these arguments here.
+
+        Args:
+            planner: A pure function; what it is given are plain numbers.
+            arguments: Numbers, nested tuples of them, and values that compare by what they hold.
+            reads: The plan's first operands.
+            writes: The other operands.
+            overwrites: Whether a write may lie where a read of the same layout does.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from samebits.program import dim
 from samebits.program.fact import Fact
 from samebits.program.graph import Node
@@ -37,9 +35,9 @@ class Room:
         """Whether the node may be computed now; then its results are counted. Every size is a number."""
         results = sum(size_bytes(facts[name]) for name in node.outputs)
         needed = results + _temporary(node, [facts[name] for name in node.inputs], results)
-        if needed > max(self._left, SMALL):
+        if needed > self._left and needed > SMALL:
             return False
-        self._left -= results if needed > SMALL else 0
+        self._left -= results
         return True
 
     def take_bytes(self, size_bytes: int) -> bool:
@@ -63,6 +61,6 @@ def _temporary(node: Node, operands: Sequence[Fact], results: int) -> int:
     """Bytes that a node's reference holds beside its operands and results, roughly: maps are computed in blocks."""
     if node.primitive == "rows":
         description: Any = node.description
-        whole = np.broadcast_shapes(*[dim.bind_shape(fact.shape, {}) for fact in operands])
+        whole = dim.bind_shape(dim.broadcast_shapes([fact.shape for fact in operands]), {})
         return math.prod(whole) * sum(int(term.dtype.size_bytes) for term in description.expression.nodes)
     return 4 * results if node.primitive == "contract" else 0

@@ -31,14 +31,14 @@ class Strided:
     @property
     def shape(self) -> tuple[int, ...]:
         """The extents."""
-        return tuple(math.prod(size for size, _ in axis) for axis in self.axes)
+        return tuple([axis[0][0] if len(axis) == 1 else math.prod([size for size, _ in axis]) for axis in self.axes])
 
     @property
     def strides(self) -> tuple[int, ...] | None:
         """One stride for each axis, or None if an axis needs two; an axis of extent 1 has stride 0."""
-        if any(len(axis) > 1 for axis in self.axes):
+        if max(map(len, self.axes), default=0) > 1:
             return None
-        return tuple(axis[0][1] if axis else 0 for axis in self.axes)
+        return tuple([axis[0][1] if axis else 0 for axis in self.axes])
 
     @property
     def is_dense(self) -> bool:

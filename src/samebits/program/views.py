@@ -12,7 +12,7 @@ import numpy as np
 
 from samebits.errors import ShapeError
 from samebits.program import copies, dim
-from samebits.program.dim import SymbolicShape
+from samebits.program.dim import Dim, SymbolicShape
 from samebits.program.fact import Fact
 from samebits.program.graph import Array, Node
 from samebits.program.primitive import Lowering, Primitive
@@ -82,7 +82,7 @@ class Expand:
 
 def _infer_reshape(description: Reshape, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
     had, wanted = dim.product(facts[0].shape), dim.product(description.shape)
-    if isinstance(had, int) and isinstance(wanted, int) and had != wanted:
+    if dim.are_known(had, wanted) and had != wanted:
         actual = f"{had} elements"
         raise ShapeError("reshape", "shape", "", text(description.shape), f"of {actual}", "give another shape")
     return (facts[0].view(description.shape, names[0]),)
@@ -91,13 +91,13 @@ def _infer_reshape(description: Reshape, names: Sequence[str], facts: Sequence[F
 def _infer_transpose(description: Transpose, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
     (fact,) = facts
     where = [description.order.index(axis) for axis in fact.stride_order]
-    return (replace(fact.view([fact.shape[axis] for axis in description.order], names[0]), stride_order=tuple(where)),)
+    return (fact.view([fact.shape[axis] for axis in description.order], names[0], where),)
 
 
 def _infer_slice(description: Slice, names: Sequence[str], facts: Sequence[Fact]) -> tuple[Fact, ...]:
     for axis, extent in enumerate(facts[0].shape):
         start, count, step = description.starts[axis], description.counts[axis], description.steps[axis]
-        if not (isinstance(extent, int) and isinstance(start, int) and isinstance(count, int)) or count == 0:
+        if isinstance(extent, Dim) or isinstance(start, Dim) or isinstance(count, Dim) or count == 0:
             continue
         last = start + (count - 1) * step
         if count < 0 or not (0 <= start < extent and 0 <= last < extent):
@@ -117,7 +117,7 @@ def _infer_expand(description: Expand, names: Sequence[str], facts: Sequence[Fac
     (fact,) = facts
     added = len(description.shape) - fact.rank
     pairs = list(zip(fact.shape, description.shape[max(added, 0) :], strict=False))
-    clash = any(x not in (1, y) and isinstance(x, int) and isinstance(y, int) for x, y in pairs)
+    clash = any(dim.are_known(x, y) and x not in (1, y) for x, y in pairs)
     if added < 0 or clash:
         what, shape = text(fact.shape), text(description.shape)
         raise ShapeError("expand", "shape", "", what, f"one that broadcasts to {shape}", "reshape it")

@@ -25,15 +25,16 @@ from samebits.program.graph import Array, Program
 from samebits.program.strided import dense_strides
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import inputs as inputs_
+from samebits.runtime.blueprint import Blueprint, Lowered
 from samebits.runtime.buffers import aligned
-from samebits.runtime.lowering import Lowered
-from samebits.runtime.specialised import Specialised, lower
+from samebits.runtime.specialised import Specialised, lower, rebound, record
 from samebits.tensor import Tensor
 
 __all__ = ["Session", "Traced", "load", "prepare"]
 
-# Shapes that a session remembers.
+# Shapes that a session remembers, and ways of lowering them.
 _CACHE = 64
+_BLUEPRINTS = 16
 
 _Key = tuple[Any, ...]
 
@@ -96,6 +97,7 @@ class Session:
     def __init__(self, program: Program, isa: Isa, threads: int) -> None:
         self.program, self.isa, self.threads = program, isa, threads
         self._kept: dict[Any, Array] = {}
+        self._blueprints: tuple[Blueprint, ...] = ()
         self._cache: OrderedDict[_Key, Specialised] = OrderedDict()
         self._lock = threading.Lock()
         self._order = program.input_names
@@ -150,7 +152,7 @@ class Session:
             ShapeError: The program cannot have these sizes.
         """
         lowered = self._planned("plans", bindings)
-        for origin, plan in lowered.described:
+        for origin, (plan, _) in zip(lowered.origins, lowered.calls, strict=True):
             yield f"{origin}\n  {str(plan).replace(chr(10), chr(10) + '  ')}"
 
     def shared_steps(self, bindings: Mapping[str, int]) -> int:
@@ -158,8 +160,8 @@ class Session:
 
         Raises:  as `plans`.
         """
-        plans = self._planned("shared_steps", bindings).plans
-        return sum(step.tasks > 1 for plan in plans if plan.threads > 1 for step in plan.steps)
+        calls = self._planned("shared_steps", bindings).calls
+        return sum(step.tasks > 1 for plan, _ in calls if plan.threads > 1 for step in plan.steps)
 
     # -- inside -----------------------------------------------------------------------------------------------------
     def _arrays(self, given: Mapping[str, Any]) -> list[Array]:
@@ -205,9 +207,28 @@ class Session:
     def _bound(self, arrays: list[Array], reuse: bool) -> Specialised:
         given = dict(zip(self._order, arrays, strict=True))
         symbols = inputs_.bind_symbols(self.program, given)
-        strides = {name: tuple(step // x.itemsize for step in x.strides) for name, x in given.items()}
-        lowered = lower(self.program, self.isa, self.threads, symbols, strides, self._kept, reuse)
+        strides = {name: tuple([step // x.itemsize for step in x.strides]) for name, x in given.items()}
+        if reuse:
+            lowered = self._lowered(symbols, strides)
+        else:
+            lowered = lower(self.program, self.isa, self.threads, symbols, strides, self._kept, reuse=False)
         return Specialised(lowered, self.threads)
+
+    def _lowered(self, symbols: Mapping[str, int], strides: Mapping[str, tuple[int, ...]]) -> Lowered:
+        """The program with these sizes: by a blueprint that serves them, one used last first, or else by a new one."""
+        for blueprint in self._blueprints:
+            lowered = rebound(blueprint, symbols, strides)
+            if lowered is not None:
+                break
+        else:
+            blueprint = record(self.program, self.isa, self.threads, symbols, strides, self._kept)
+            lowered = rebound(blueprint, symbols, strides)
+            assert lowered is not None  # what was recorded compares as it did
+        if self._blueprints[:1] != (blueprint,):
+            # Threads that do this at once keep what the last of them saw, which is only slower.
+            others = [each for each in self._blueprints if each is not blueprint]
+            self._blueprints = (blueprint, *others[: _BLUEPRINTS - 1])
+        return lowered
 
 
 def _converted(name: str, array: Array, kind: ArrayKind) -> Any:

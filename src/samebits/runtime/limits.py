@@ -8,7 +8,10 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from samebits import driver
 from samebits.errors import ShapeError, message
@@ -17,7 +20,7 @@ from samebits.program.fact import Fact
 from samebits.program.graph import Node
 from samebits.program.room import size_bytes
 
-__all__ = ["check_total", "check_values", "no_memory"]
+__all__ = ["bytes_of", "check_total", "check_value", "check_values", "no_memory"]
 
 _memory_bytes = functools.cache(driver.memory_bytes)
 
@@ -25,24 +28,33 @@ _memory_bytes = functools.cache(driver.memory_bytes)
 def check_values(node: Node, facts: Mapping[str, Fact], outputs: Container[str]) -> int:
     """The bytes that the values which `node` makes take; no symbol is left in their facts.
 
+    Raises:  as `check_value`.
+    """
+    return sum(check_value(node, name, facts[name], outputs) for name in node.outputs)
+
+
+def check_value(node: Node, name: str, fact: Fact, outputs: Container[str]) -> int:
+    """The bytes that a value which `node` makes takes; no symbol is left in its fact.
+
     A view takes none, nor does a fill, which is one element: unless it is one of the program's outputs.
 
-    Raises:  ShapeError if one is larger than the memory. NumPy counts extents of 0 as 1, so that even an array of no
+    Raises:  ShapeError if it is larger than the memory. NumPy counts extents of 0 as 1, so that even an array of no
         elements may be too large for it.
     """
     takes = not registry.ROWS[node.primitive].is_view and node.primitive != "fill"
-    total = 0
-    for name in node.outputs:
-        fact = facts[name]
-        is_held = takes or name in outputs
-        size, most = size_bytes(fact), _memory_bytes() if is_held else sys.maxsize
-        steps = math.prod(max(extent, 1) for extent in dim.bind_shape(fact.shape, {})) * fact.dtype.size_bytes
-        for found, limit in ((size, most), (steps, sys.maxsize)):
-            if found > limit:
-                what = f"value {name!r} of node {'+'.join(node.origin)!r}"
-                raise ShapeError("run", what, "size in bytes", found, f"at most {limit}", "give smaller inputs")
-        total += size if is_held else 0
-    return total
+    is_held = takes or name in outputs
+    size, most = size_bytes(fact), _memory_bytes() if is_held else sys.maxsize
+    steps = math.prod(max(extent, 1) for extent in dim.bind_shape(fact.shape, {})) * fact.dtype.size_bytes
+    for found, limit in ((size, most), (steps, sys.maxsize)):
+        if found > limit:
+            what = f"value {name!r} of node {'+'.join(node.origin)!r}"
+            raise ShapeError("run", what, "size in bytes", found, f"at most {limit}", "give smaller inputs")
+    return size if is_held else 0
+
+
+def bytes_of(shape: Sequence[int], dtype: Any) -> int:
+    """Bytes of an array of that shape and NumPy dtype."""
+    return math.prod(shape) * int(np.dtype(dtype).itemsize)
 
 
 def check_total(total_bytes: int) -> None:

