@@ -68,7 +68,7 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
         slots = (objects.slot_offsets(cls) for cls in (Tensor, Buffer, Layout, packed, PageBlock))
         module = call_text.module(ClassSlots(*slots))
         host = next(row for row in isas.ROWS if row.compiled and row.available)
-        state, method = compile.addresses(module.text(), ("state", "method_known"), host.target())
+        state, method = compile.addresses(compile.module_unit(module.text(), host.target()), ("state", "method_known"))
     except (errors.NativeError, ValueError):
         return None
     compile.keep_for_ever()

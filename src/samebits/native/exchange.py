@@ -105,7 +105,7 @@ def _try_install() -> bool:
         module = exchange_text.module(facts, {name: _doc(name, method) for name, method in REFERENCE.items()})
         symbols = ("state", "exchange_api", *(f"method_{name}" for name in REFERENCE))
         host = next(row for row in isas.ROWS if row.compiled and row.available)
-        state, api, *tables = compile.addresses(module.text(), symbols, host.target())
+        state, api, *tables = compile.addresses(compile.module_unit(module.text(), host.target()), symbols)
     except (errors.NativeError, ValueError):
         return False
     compile.keep_for_ever()

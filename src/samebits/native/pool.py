@@ -17,10 +17,12 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from samebits import driver, errors
 from samebits.codegen import isa as isas
+from samebits.codegen.vocabulary import KernelSpec
 from samebits.native import compile, pool_text
 
 # An idle worker polls this long before it sleeps: longer than a gap between steps or eager calls, shorter than a tick.
@@ -29,12 +31,24 @@ _STOP = 40
 
 
 @functools.cache
-def _entries() -> tuple[int, ...]:
-    """Addresses of `run`, `worker`, `wake` and `spin`."""
+def _unit() -> compile.Unit:
     host = next(row for row in isas.ROWS if row.compiled and row.available)
     target = host.target()
-    text = pool_text.module(target.arch, linux=sys.platform == "linux")
-    return compile.addresses(text, ("run", "worker", "wake", "spin"), target)
+    return compile.module_unit(pool_text.module(target.arch, linux=sys.platform == "linux"), target)
+
+
+@functools.cache
+def _entries() -> tuple[int, ...]:
+    """Addresses of `run`, `worker`, `wake` and `spin`."""
+    return compile.addresses(_unit(), ("run", "worker", "wake", "spin"))
+
+
+def link(specs: Sequence[KernelSpec]) -> None:
+    """Have the addresses of kernels and of what runs them, compiled at the same time where they are missing.
+
+    Raises:  NativeError if LLVM refuses a text, which is a defect of it.
+    """
+    compile.link(specs, [] if _entries.cache_info().currsize else [_unit()])
 
 
 def run_address() -> int:
