@@ -1,9 +1,9 @@
-"""Kernel text to an address: emit, optimise, assemble, cache, link.
+"""Kernel text to an address: emit, compile, cache, link.
 
-LLVM's loop and SLP vectorisers stay off: the order of operations and the width of vectors are the text's. An object
-is a pure function of (package version, sources of the kernel rooms and of the text, Isa row, target, LLVM version,
-kernel, description), which is the cache key; with a warm cache no kernel text is even emitted. One lock is held
-wherever LLVM works or links, and across a fork, so that a child never inherits it taken. Start at `address`.
+An object is a pure function of (package version, the sources that decide what the text emits, Isa row, target, LLVM
+version, kernel, description), which is the cache key; with a warm cache no kernel text is even emitted. What is missing
+is compiled by `native.compilers`, several objects at once. One lock is held wherever LLVM works or links, and across a
+fork, so that a child never inherits it taken. Start at `address`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import functools
 import hashlib
 import itertools
 import os
-import pathlib
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +27,7 @@ from samebits.codegen import isa as isas
 from samebits.codegen import llvm as emitter
 from samebits.codegen.isa import Isa, Target
 from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
-from samebits.native import assembler, cache
+from samebits.native import assembler, cache, sources
 from samebits.native.assembler import Processor
 
 Compiled = KernelSpec | FunctionSpec
@@ -95,7 +93,7 @@ def unit(spec: Compiled, arch: str | None = None) -> Unit:
 
 def module_unit(module: str, target: Target) -> Unit:
     """The unit of a module that is no kernel's: its whole text is in the cache key."""
-    return Unit(_digest(module, target), lambda: module, target)
+    return Unit(_digest(target, module), lambda: module, target)
 
 
 def load_object(spec: Compiled, arch: str | None = None) -> bytes:
@@ -143,33 +141,14 @@ def key(spec: Compiled, target: Target) -> str:
     description = repr(spec.description)
     if " at 0x" in description:
         raise errors.NativeError("compile", spec.name, "description", description, "plain values", "give rows or names")
-    return _digest(_source(spec.text.__module__), spec.isa, target, spec.name, description, spec.parameters)
+    # What a text says depends on its module, on those of the values that it is given, and on all that writes it down.
+    modules = {spec.text.__module__} | sources.modules_of(spec.description) | sources.room("codegen")
+    return _digest(target, sources.digest(modules), spec.isa, spec.name, description, spec.parameters)
 
 
-def _digest(*facts: object) -> str:
-    common = (samebits.__version__, sources(), llvm.llvm_version_info, _TRIPLE)
+def _digest(target: Target, *facts: object) -> str:
+    common = (samebits.__version__, sources.digest({assembler.__name__}), llvm.llvm_version_info, processor(target))
     return hashlib.sha256(repr((*common, *facts)).encode()).hexdigest()
-
-
-@functools.cache
-def _source(module: str) -> str:
-    """A digest of the file that a text stands in, which need not be one of the package's."""
-    path = getattr(sys.modules[module], "__file__", None)
-    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest() if path else ""
-
-
-@functools.cache
-def sources() -> str:
-    """A digest of every source that decides what a kernel's text emits."""
-    root = pathlib.Path(samebits.__file__).parent
-    paths = [root / "dtypes.py", pathlib.Path(__file__)]
-    for room in ("codegen", "kernels"):
-        paths += sorted((root / room).rglob("*.py"))
-    found = hashlib.sha256()
-    for path in paths:
-        content = path.read_bytes()
-        found.update(f"{path.relative_to(root).as_posix()} {len(content)} ".encode() + content)
-    return found.hexdigest()
 
 
 def processor(target: Target) -> Processor:

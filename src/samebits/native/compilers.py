@@ -44,7 +44,7 @@ class Job:
     processor: Processor
 
 
-class Process(Protocol):
+class CompilerProcess(Protocol):
     """What `driver.start_python` gives."""
 
     returncode: int | None
@@ -61,7 +61,7 @@ class _Compilers:
 
     def __init__(self) -> None:
         self.board = Board.opened()
-        self.running: list[Process] = []
+        self.running: list[CompilerProcess] = []
         self.asked: dict[int, Job] = {}
         self.found: dict[str, bytes] = {}
 
