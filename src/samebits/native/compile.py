@@ -15,7 +15,8 @@ import hashlib
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,9 @@ _names = (f"samebits{n}" for n in itertools.count())
 _addresses: dict[Compiled, int] = {}
 # Objects that were made with others and are not linked yet.
 _made: dict[str, bytes] = {}
+# Calls before another process is asked for an object: in a program that ends sooner it would compile in vain. Then how
+# often one is asked, should it be killed, and how long nobody looks for its answer.
+_PATIENCE, _TRIES, _LOOK_SECONDS = 100, 2, 0.001
 _linked: list[Any] = []
 
 
@@ -105,6 +109,59 @@ def addresses(module: Unit, symbols: tuple[str, ...]) -> tuple[int, ...]:
     """The addresses of functions of a module that is no kernel's."""
     with _lock:
         return link_all(_made.pop(module.name, b"") or objects([module])[0], symbols)
+
+
+def arrive(module: Unit, symbols: tuple[str, ...]) -> Generator[bool, None, tuple[int, ...]]:
+    """`addresses` in steps of `hot.offer`: another process compiles, and none waits for another thread.
+
+    Raises:  NativeError if no other process gives the object.
+    """
+    code = cache.read(module.name)
+    if code is None:
+        code = yield from _compiled_beside(module)
+    yield True
+    yield from _until_free()
+    try:
+        return link_all(code, symbols)
+    finally:
+        _lock.release()
+
+
+def _compiled_beside(module: Unit) -> Generator[bool, None, bytes]:
+    """The object, compiled by another process and kept."""
+    from samebits.native import compilers  # which a process that finds its objects does without
+
+    for _ in range(_PATIENCE):
+        yield False
+    job = compilers.Job(module.name, module.text(), processor(module.target))
+    for _ in range(_TRIES):
+        yield from _until_free()
+        try:
+            asked = compilers.ask(job)
+        finally:
+            _lock.release()
+        while asked:
+            look = time.monotonic() + _LOOK_SECONDS
+            while time.monotonic() < look:
+                yield False
+            yield from _until_free()
+            try:
+                code = compilers.answer(job.name)
+            except LookupError:
+                break
+            finally:
+                _lock.release()
+            if code is not None:
+                cache.write(job.name, code)
+                return code
+    expected, remedy = "compiled by another process", "compile it in this one"
+    raise errors.NativeError("compile", "module", "", "not compiled", expected, remedy)
+
+
+def _until_free() -> Iterator[bool]:
+    """Steps until this thread has the lock, which it then holds."""
+    while not _lock.acquire(blocking=False):
+        yield False
 
 
 def objects(units: Sequence[Unit]) -> list[bytes]:
