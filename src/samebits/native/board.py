@@ -55,12 +55,15 @@ class Board:
         try:
             held.append(_apart(_nameless()))
             for _ in range(2):
-                held += [_apart(end) for end in os.pipe()]
-            for end in held[1:]:
-                os.set_blocking(end, False)
+                held += os.pipe()
+            for i, end in enumerate(held[1:], 1):
+                held[i] = -1
+                held[i] = _apart(end)
+                os.set_blocking(held[i], False)
         except BaseException:
             for descriptor in held:
-                os.close(descriptor)
+                if descriptor >= 0:
+                    os.close(descriptor)
             raise
         file, asked, ask, answers, answered = held
         return cls(file, asked, answered, (ask, answers))
