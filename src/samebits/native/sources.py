@@ -21,6 +21,8 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _IMPORT = re.compile(
     rb"%b(?<=from %b|port %b)(?:\.([\w.]+))?(?: import (\([^)]*\)|.*))?" % (3 * (_PACKAGE.encode(),)),
 )
+# Values that are what they print.
+_PLAIN = frozenset([int, float, str, bool, bytes, type(None)])
 _COMMENT = re.compile(rb"#.*")
 
 
@@ -50,16 +52,22 @@ def closure(modules: Iterable[str]) -> set[str]:
 
 def modules_of(value: object) -> set[str]:
     """The modules of the package that say what a description's values do."""
-    if isinstance(value, (tuple, list, frozenset, set)):
-        return set().union(*map(modules_of, value))
-    if isinstance(value, dict):
-        return modules_of([*value, *value.values()])
-    kind = value if isinstance(value, type) or callable(value) else type(value)
-    home = getattr(kind, "__module__", None) or ""
-    found = {home} if home.partition(".")[0] == _PACKAGE else set()
-    for name in getattr(type(value), "__dataclass_fields__", ()):
-        found |= modules_of(getattr(value, name))
-    return found
+    found: set[str] = set()
+    seen: set[int] = set()
+    left: list[object] = [value]
+    while left:
+        x = left.pop()
+        kind = type(x)
+        if kind in _PLAIN or id(x) in seen:
+            continue
+        seen.add(id(x))  # all of them live as long as the description
+        if isinstance(x, (tuple, list, frozenset, set)):
+            left += x
+        elif isinstance(x, dict):
+            left += [*x, *x.values()]
+        found.add(getattr(x if isinstance(x, type) or callable(x) else kind, "__module__", None) or "")
+        left += [getattr(x, name) for name in getattr(kind, "__dataclass_fields__", ())]
+    return {name for name in found if name.partition(".")[0] == _PACKAGE}
 
 
 @functools.cache
