@@ -79,6 +79,8 @@ def _step() -> None:
     if _calls < _FEW or (_calls < _MANY and "llvmlite.binding" not in sys.modules) or not _lock.acquire(False):
         return
     try:
+        if not _offers:  # another thread did the last
+            return
         _turn += 1
         chosen = _offers[_turn % len(_offers)]
         steps = _begun.pop(chosen, None)  # an interrupt ends the steps: they begin again

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 from collections.abc import Iterator
 
 import pytest
@@ -29,10 +28,12 @@ def test_work_is_taken_once_and_answered_whole(opened: Board) -> None:
     assert taken == [3, 0, 255, None]
     assert [worker.work(slot) for slot in (3, 0, 255)] == works
     assert opened.answers() == b""
+    assert not opened.wait_for_answers(0)
+    assert not worker.wait_for_work(0)
     code = bytes(range(256)) * 700
     worker.answer(255, code)
     worker.answer(3, b"")
-    assert select.select([opened.ends[1]], [], [], 60)[0]
+    assert opened.wait_for_answers(60)
     assert opened.answers() == bytes([255, 3])
     assert (opened.code(255), opened.code(3)) == (code, b"")
     opened.clear()
@@ -66,6 +67,7 @@ def test_a_worker_is_told_that_nobody_asks_any_more() -> None:
     made.ask(7, ["last"])
     made.close()
     assert worker.take() == 7
+    assert worker.wait_for_work(60)
     with pytest.raises(EOFError):
         worker.take()
     with pytest.raises(BrokenPipeError):

@@ -78,6 +78,8 @@ def until(condition: Callable[[], object]) -> bool:
 
 def test_objects_are_the_same_whoever_compiles_them() -> None:
     assert compilers.compile_all(JOBS) == EXPECTED
+    compilers.prepare(2)
+    assert compilers._compilers is None  # this process has compiled both before another has started
     compilers.prepare(len(JOBS))
     assert len(pids()) == 2
     assert compilers.compile_all(JOBS) == EXPECTED
@@ -118,7 +120,7 @@ def test_an_object_whose_compiler_is_killed_or_stopped_is_compiled_here(
     number: signal.Signals, here: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compilers, "_PATIENCE_SECONDS", 0.2)
-    compilers.prepare(2)
+    compilers.prepare(3)
     others = compilers._compilers
     assert others is not None
     (pid,) = pids()
@@ -217,7 +219,7 @@ def test_a_compiler_ends_when_there_is_nothing_to_do_and_when_nobody_asks(monkey
 
 
 def test_a_terminals_interrupt_is_not_for_them_and_they_hold_nothing() -> None:
-    compilers.prepare(2)
+    compilers.prepare(3)
     (pid,) = pids()
     assert os.getsid(pid) == pid
     assert until(lambda: os.readlink(f"/proc/{pid}/cwd") == "/")
@@ -232,7 +234,7 @@ def test_an_interrupt_while_a_call_waits_leaves_all_in_order(monkeypatch: pytest
     assert compilers._compilers is not None
     with monkeypatch.context() as patch:
         patch.setattr(compilers._compilers, "take", lambda names: None)
-        patch.setattr(compilers._compilers, "wait", interrupted)
+        patch.setattr(compilers._compilers.board, "wait_for_answers", interrupted)
         with pytest.raises(KeyboardInterrupt):
             compilers.compile_all(JOBS)
     assert compilers.compile_all(JOBS) == EXPECTED
@@ -266,7 +268,7 @@ def is_gone(pid: int) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
 @pytest.mark.parametrize("how", ["", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
 def test_they_end_with_whoever_asked(how: str) -> None:
-    done = ran(f"compilers.prepare(3)\ncompilers.ask(t.JOBS[6])\nprint(*t.pids(), flush=True)\n{how}")
+    done = ran(f"compilers.prepare(5)\ncompilers.ask(t.JOBS[6])\nprint(*t.pids(), flush=True)\n{how}")
     found = [int(pid) for pid in done.stdout.split()]
     assert done.stderr == ""
     assert len(found) == 2
@@ -284,7 +286,7 @@ before = t.pids()
 child = os.fork()
 if not child:
     right = compilers._compilers is None and compilers.compile_all(t.JOBS) == t.EXPECTED
-    compilers.prepare(2)
+    compilers.prepare(3)
     right &= not set(before) & set(t.pids()) and compilers.compile_all(t.JOBS) == t.EXPECTED
     t.end()
     os._exit(not right)
@@ -302,7 +304,7 @@ def test_they_work_where_the_standard_streams_are_closed(tmp_path: pathlib.Path)
     program = f"""
 for stream in range(3):
     os.close(stream)
-compilers.prepare(3)
+compilers.prepare(5)
 compilers._compilers.take = lambda names: None
 found = compilers.compile_all(t.JOBS) == t.EXPECTED
 with open({str(tmp_path / "found")!r}, "w") as file:

@@ -9,7 +9,7 @@ pipes hold more bytes than there are slots. Once the asking process is gone, a r
 from __future__ import annotations
 
 import os
-import tempfile
+import select
 from collections.abc import Sequence
 
 SLOTS = 256
@@ -34,8 +34,16 @@ def _nameless() -> int:
     """A descriptor of an empty file that only its descriptors lead to."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("samebits")
+    import tempfile  # which takes as long to import as all else that a compiler needs, but LLVM
+
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
+
+
+def _is_readable(descriptor: int, seconds: float) -> bool:
+    asked = select.poll()  # `select.select` takes no descriptor past 1023
+    asked.register(descriptor, select.POLLIN)
+    return bool(asked.poll(1000 * seconds))
 
 
 class Board:
@@ -101,6 +109,10 @@ class Board:
         except BlockingIOError:
             return b""
 
+    def wait_for_answers(self, seconds: float) -> bool:
+        """Whether something was answered, within so long at the latest."""
+        return _is_readable(self.ends[1], seconds)
+
     def code(self, slot: int) -> bytes:
         """The object in a slot that was answered; empty where there is none."""
         size = int.from_bytes(os.pread(self.file, 8, slot * _SLOT + 8), "little")
@@ -123,6 +135,10 @@ class Board:
         if not found:
             raise EOFError
         return found[0]
+
+    def wait_for_work(self, seconds: float) -> bool:
+        """Whether something was asked, or nobody asks any more, within so long at the latest."""
+        return _is_readable(self.asked, seconds)
 
     def work(self, slot: int) -> list[str]:
         """What was written into a slot."""

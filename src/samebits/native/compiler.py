@@ -8,7 +8,6 @@ that. `native.compilers` starts it.
 from __future__ import annotations
 
 import os
-import select
 import sys
 
 from samebits.native import assembler
@@ -23,7 +22,7 @@ def serve(board: Board) -> None:
 
     Raises:  EOFError, or an OSError, once nobody is there who asks.
     """
-    while select.select([board.asked], [], [], IDLE_SECONDS)[0]:
+    while board.wait_for_work(IDLE_SECONDS):
         slot = board.take()
         if slot is None:  # another was quicker
             continue

@@ -15,7 +15,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import select
 import subprocess
 import time
 from collections.abc import Sequence
@@ -111,10 +110,6 @@ class _Compilers:
             for slot in passed:
                 self.board.offer_again(slot)
 
-    def wait(self, seconds: float) -> None:
-        """Return when something was answered, and after so long at the latest."""
-        select.select([self.board.ends[1]], [], [], seconds)
-
     def end(self) -> None:
         """End them all, at once."""
         for process in self.running:
@@ -141,14 +136,15 @@ def _started(count: int, niceness: int = 0) -> _Compilers | None:
                 others.end()
             _compilers = _Compilers()
         _compilers.start(count, niceness)
-    except (OSError, ValueError):  # no descriptors, processes or memory; an environment that no process can have
+    except (OSError, ValueError, RuntimeError):  # no descriptors, processes or memory; an interpreter that is ending
         return _compilers if _compilers is not None and _compilers.is_alive() else None
     return _compilers
 
 
 def prepare(count: int) -> None:
     """Start what helps to compile `count` objects, while the caller is still writing their texts."""
-    helpers = min(driver.usable_cores(), count, MOST + 1) - 1
+    # One starts as long as two objects take: where there are no more the caller has compiled them by then.
+    helpers = min(driver.usable_cores() - 1, (count - 1) // 2, MOST)
     if helpers > 0:
         _started(helpers)
 
@@ -159,7 +155,7 @@ def compile_all(jobs: Sequence[Job]) -> dict[str, bytes]:
     Raises:  RuntimeError, with LLVM's reason, if it refuses a text.
     """
     others = _compilers
-    if others is None or not others.is_alive():
+    if len(jobs) < 2 or others is None or not others.is_alive():
         return {job.name: assembler.object_code(job.text, job.processor) for job in jobs}
     made: dict[str, bytes] = {}
     names = {job.name for job in jobs}
@@ -179,7 +175,7 @@ def _await(others: _Compilers, names: set[str]) -> None:
     last = time.monotonic()
     while names and others.is_alive() and time.monotonic() - last < _PATIENCE_SECONDS:
         before = len(others.found)
-        others.wait(0.05)  # one that was killed answers nothing
+        others.board.wait_for_answers(0.05)  # one that was killed answers nothing
         others.collect()
         if len(others.found) > before:
             last = time.monotonic()
