@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from _thread import allocate_lock
-from time import perf_counter
+from time import thread_time
 
 # As in the front door, which imports this: nothing that takes time.
 TYPE_CHECKING = False
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = ["act", "count", "count_call", "offer", "on_demand", "others"]
 
-# Emitted code saves 6 us of an exchange and 5 to 80 us of an eager call, which therefore counts as several exchanges.
-# Where LLVM is loaded anyway it pays soon; where it is not, loading it takes as long as 10,000 exchanges lose.
-_FEW, _MANY, _CALL = 8, 10_000, 4
-# A call takes steps until so long was spent on them.
-_SECONDS = 0.001
+# Emitted code saves 6 us of an exchange and 5 to 80 us of an eager call, which therefore counts as several exchanges. A
+# call takes steps each time, exchanges only now and then. Where LLVM is loaded anyway it pays soon; where it is not,
+# loading it takes as long as 10,000 exchanges lose.
+_FEW, _MANY, _CALL, _EXCHANGES = 8, 10_000, 4, 64
+# A call takes steps until its thread has worked so long on them: all are done by the tenth call.
+_SECONDS = 0.002
 _calls = 0
 # What was offered and is not done yet, and the steps of what was begun.
 _offers: list[Callable[[], Iterator[bool]]] = []
 _begun: dict[Callable[[], Iterator[bool]], Iterator[bool]] = {}
-_turn = 0
 _lock = allocate_lock()
 _act: Callable[[], object] | None = None
 
@@ -52,7 +52,7 @@ def count() -> None:
     global _calls
     if _offers:
         _calls += 1
-        if not _calls % _CALL:
+        if not _calls % _EXCHANGES:
             _step()
 
 
@@ -75,27 +75,31 @@ def _step() -> None:
     Who called did not ask for it, so that no failure reaches them: an llvmlite whose library does not load is an
     OSError.
     """
-    global _turn
     if _calls < _FEW or (_calls < _MANY and "llvmlite.binding" not in sys.modules) or not _lock.acquire(False):
         return
     try:
-        if not _offers:  # another thread did the last
-            return
-        _turn += 1
-        chosen = _offers[_turn % len(_offers)]
-        steps = _begun.pop(chosen, None)  # an interrupt ends the steps: they begin again
-        if steps is None:
-            steps = chosen()
-        try:
-            end = perf_counter() + _SECONDS
-            while next(steps) and perf_counter() < end:
-                pass
-        except Exception:  # StopIteration is one
-            _offers.remove(chosen)
-        else:
-            _begun[chosen] = steps
+        end = thread_time() + _SECONDS
+        for chosen in [*_offers]:
+            if not _is_waiting(chosen, end):
+                return
     finally:
         _lock.release()
+
+
+def _is_waiting(chosen: Callable[[], Iterator[bool]], end: float) -> bool:
+    """Take steps of an offer until the thread's clock says that it is the end; whether it has none to take now."""
+    steps = _begun.pop(chosen, None)  # an interrupt ends the steps: they begin again
+    if steps is None:
+        steps = chosen()
+    try:
+        while may_go_on := next(steps):
+            if thread_time() >= end:
+                break
+    except Exception:  # StopIteration is one
+        _offers.remove(chosen)
+        return True
+    _begun[chosen] = steps
+    return not may_go_on
 
 
 def act() -> None:

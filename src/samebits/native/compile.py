@@ -78,10 +78,11 @@ def link(specs: Iterable[Compiled], beside: Iterable[Unit] = ()) -> None:
     Args:    beside: what `addresses` is going to be asked for, to be compiled with them.
     Raises:  as `address`.
     """
-    wanted = [spec for spec in dict.fromkeys(specs) if spec not in _addresses]
-    if not wanted:
+    missing = [spec for spec in dict.fromkeys(specs) if spec not in _addresses]
+    if not missing:
         return
     with _lock:
+        wanted = [spec for spec in missing if spec not in _addresses]  # another thread may have been at it
         others = {x.name: x for x in beside}
         found = objects([*others.values(), *map(unit, wanted)])
         _made.update(zip(others, found, strict=False))
