@@ -31,7 +31,9 @@ from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
 from samebits.native import assembler, cache, sources
 from samebits.native.assembler import Processor
 
+# What is an object of its own.
 Compiled = KernelSpec | FunctionSpec
+
 _lock = threading.RLock()
 # Asked once, here: llvmlite has a lock of its own, which a key must not take where ours is not held.
 _TRIPLE = llvm.get_default_triple()

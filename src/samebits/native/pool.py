@@ -22,7 +22,6 @@ from typing import Any
 
 from samebits import driver, errors
 from samebits.codegen import isa as isas
-from samebits.codegen.vocabulary import KernelSpec
 from samebits.native import compile, pool_text
 
 # An idle worker polls this long before it sleeps: longer than a gap between steps or eager calls, shorter than a tick.
@@ -43,8 +42,8 @@ def _entries() -> tuple[int, ...]:
     return compile.addresses(_unit(), ("run", "worker", "wake", "spin"))
 
 
-def link(specs: Sequence[KernelSpec]) -> None:
-    """Have the addresses of kernels and of what runs them, compiled at the same time where they are missing.
+def link(specs: Sequence[compile.Compiled]) -> None:
+    """Have the addresses of kernels, of functions and of what runs them, compiled at the same time where they are missing.
 
     Raises:  NativeError if LLVM refuses a text, which is a defect of it.
     """

@@ -39,7 +39,7 @@ def lay(plan: Plan) -> Laid:
         return Laid(plan, (), array("q"), ())
     from samebits.native import compile  # LLVM is needed for compiled rows alone
 
-    compile.link([step.spec for step in plan.steps if step.tasks])
+    compile.link([spec for step in plan.steps if step.tasks for spec in step.needs])
     steps, arguments, operands = [], array("q"), []
     for step in plan.steps:
         if step.tasks:
