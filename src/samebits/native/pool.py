@@ -43,7 +43,7 @@ def _entries() -> tuple[int, ...]:
 
 
 def link(specs: Sequence[compile.Compiled]) -> None:
-    """Have the addresses of kernels, of functions and of what runs them, compiled at the same time where they are missing.
+    """Have the addresses of kernels and functions and of what runs them; what is missing is compiled at the same time.
 
     Raises:  NativeError if LLVM refuses a text, which is a defect of it.
     """
