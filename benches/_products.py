@@ -94,7 +94,7 @@ def run(file: str, parts: Sequence[Part]) -> dict[tuple[str, int, str], dict[str
     """Measure and print every table whose Isa row runs here; with a number as the only argument, print the rows of that
     table alone, as JSON. Returns rows by Isa row, threads and shape, the first of equals."""
     if len(sys.argv) > 1:
-        memo.compile_known()  # as it is after the first 250 calls
+        memo.compile_known()  # as it is after the first few calls
         part = parts[int(sys.argv[1])]
         print(json.dumps(part.part(part.isa, part.threads)))
         return {}

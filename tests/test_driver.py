@@ -117,6 +117,22 @@ def test_a_child_gets_variables_of_its_own() -> None:
     assert "PYTHONUSERBASE" not in os.environ
 
 
+@pytest.mark.parametrize(
+    ("executable", "expected"),
+    [
+        ("bin/python3.12", True), ("python", True), ("Contents/MacOS/Python", True),
+        ("python/editor", False), ("", False), (None, False),
+    ],
+)  # fmt: skip
+def test_a_program_that_embeds_python_is_not_started_as_one(
+    executable: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    assert driver.can_start_python() is expected
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    assert not driver.can_start_python()
+
+
 def starts(tree: ast.AST) -> list[str]:
     """What in a module starts a process."""
     found = []

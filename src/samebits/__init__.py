@@ -176,13 +176,22 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
 def _compile_exchange() -> None:
-    """What happens when exchange is called often."""
+    """What happens when somebody looks for what only emitted code has."""
     from samebits.native.exchange import compile_exchange
 
     compile_exchange()
 
 
-hot.offer(_compile_exchange)
+def _exchange_steps():  # type: ignore[no-untyped-def]  # an iterator, whose type takes longer to import than all else
+    """What happens when exchange is called often."""
+    from samebits.native import exchange
+
+    yield True
+    yield from exchange.steps()
+
+
+hot.on_demand(_compile_exchange)
+hot.offer(_exchange_steps)
 
 
 def __getattr__(name: str) -> object:

@@ -104,6 +104,13 @@ def start_python(
     return subprocess.Popen(command, env=variables, text=True, **options)
 
 
+def can_start_python() -> bool:
+    """Whether a process that helps this one can be started: a program that embeds Python may call itself its Python."""
+    if os.name != "posix" or getattr(sys, "frozen", False):
+        return False
+    return "python" in os.path.basename(sys.executable or "").lower()
+
+
 def _module_places() -> list[str]:
     """The places in `sys.path` that a child may import from."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -1,45 +1,111 @@
-"""When the exchange methods written in Python are called often, something else is set in their place.
+"""What is set up once calls come often: emitted code in place of what is written in Python.
 
-Emitted code for them takes 8 ms to set up where LLVM is loaded and 70 ms where it is not, and saves about 6 us a call:
-what is waited for is as many calls as have lost that time. The rooms of exchange count here and know nothing of native
-code; the front door says what is to be done, once.
+Setting it up takes some ten milliseconds, which no call shall notice: it is done in steps, a millisecond or two a call.
+What has to be compiled is compiled by another process, and the steps go on once it is there. The rooms of exchange and
+of eager calls count here and know nothing of native code; `offer` says what is to be done.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from _thread import allocate_lock
+from time import thread_time
 
 # As in the front door, which imports this: nothing that takes time.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["act", "count", "offer"]
+__all__ = ["act", "count", "count_call", "offer", "on_demand", "others"]
 
-_FEW, _MANY = 1_000, 10_000
+# Emitted code saves 6 us of an exchange and 5 to 80 us of an eager call, which therefore counts as several exchanges. A
+# call takes steps each time, exchanges only now and then. Where LLVM is loaded anyway it pays soon; where it is not,
+# loading it takes as long as 10,000 exchanges lose.
+_FEW, _MANY, _CALL, _EXCHANGES = 8, 10_000, 4, 64
+# A call takes steps until its thread has worked so long on them: all are done by the tenth call.
+_SECONDS = 0.002
 _calls = 0
+# What was offered and is not done yet, and the steps of what was begun.
+_offers: list[Callable[[], Iterator[bool]]] = []
+_begun: dict[Callable[[], Iterator[bool]], Iterator[bool]] = {}
+_lock = allocate_lock()
 _act: Callable[[], object] | None = None
 
 
-def offer(action: Callable[[], object]) -> None:
-    """Do this when it pays, or when `act` is called; twice is as once, and where it fails all stays as it was."""
+def offer(steps: Callable[[], Iterator[bool]]) -> None:
+    """Do this in steps when it pays; where it fails all stays as it was.
+
+    Args:    steps: what begins them. Each says whether the next may follow at once, or has to wait for a later call.
+    """
+    _offers.append(steps)
+
+
+def on_demand(action: Callable[[], object]) -> None:
+    """Do this when `act` is called; twice is as once, and where it fails all stays as it was."""
     global _act
     _act = action
 
 
 def count() -> None:
-    """A call took the slow way."""
+    """An exchange took the slow way."""
     global _calls
-    _calls += 1
-    if not _calls % _FEW and (_calls >= _MANY or "llvmlite.binding" in sys.modules):
-        act()
+    if _offers:
+        _calls += 1
+        if not _calls % _EXCHANGES:
+            _step()
+
+
+def count_call() -> None:
+    """An eager call took the slow way."""
+    global _calls
+    if _offers:
+        _calls += _CALL
+        _step()
+
+
+def others() -> int:
+    """How many offers are not done, but for one: what comes last asks this."""
+    return len(_offers) - 1
+
+
+def _step() -> None:
+    """Take a few steps of what was offered, if it pays by now and no other thread is at it.
+
+    Who called did not ask for it, so that no failure reaches them: an llvmlite whose library does not load is an
+    OSError.
+    """
+    if _calls < _FEW or (_calls < _MANY and "llvmlite.binding" not in sys.modules) or not _lock.acquire(False):
+        return
+    try:
+        end = thread_time() + _SECONDS
+        for chosen in [*_offers]:
+            if not _is_waiting(chosen, end):
+                return
+    finally:
+        _lock.release()
+
+
+def _is_waiting(chosen: Callable[[], Iterator[bool]], end: float) -> bool:
+    """Take steps of an offer until the thread's clock says that it is the end; whether it has none to take now."""
+    steps = _begun.pop(chosen, None)  # an interrupt ends the steps: they begin again
+    if steps is None:
+        steps = chosen()
+    try:
+        while may_go_on := next(steps):
+            if thread_time() >= end:
+                break
+    except Exception:  # StopIteration is one
+        _offers.remove(chosen)
+        return True
+    _begun[chosen] = steps
+    return not may_go_on
 
 
 def act() -> None:
-    """Do what was offered, unless it was tried; of several threads that ask at once, none goes on before it was.
+    """Do what is to be done on demand, unless it was tried; of several threads none goes on before it was.
 
-    Whoever exchanges a tensor did not ask for it, so that no failure reaches them: an llvmlite whose library does not
-    load is an OSError. `samebits.compile_exchange` raises.
+    No failure reaches whoever asks, as with steps. `samebits.compile_exchange` raises.
     """
     global _act
     import contextlib
@@ -49,3 +115,14 @@ def act() -> None:
         with contextlib.suppress(Exception):
             action()
         _act = None
+
+
+def _forget() -> None:
+    """In the child of a fork: another thread may have been at a step, which it never ends there."""
+    global _lock
+    _lock = allocate_lock()
+    _begun.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

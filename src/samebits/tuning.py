@@ -22,9 +22,13 @@ from samebits.codegen.isa import Isa
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.tiles import Tile
 from samebits.kernels.gemm.tuned import Sizes, Tuned
-from samebits.native import cache
+from samebits.native import cache, sources
 
 LIMIT_BYTES = 64 * 1024
+# What decides how fast a tile with its blocks is: the texts of products, and how the blocks are cut.
+MEASURED = tuple(
+    f"samebits.kernels.gemm.{name}" for name in ("macrokernel", "stream", "pack", "tiles", "blocks", "tuned")
+)
 # The least and the most that a size may be, four times what `samebits tune` tries and more: nonsense in a file is only
 # slow, and takes at most 4 MB a thread and 256 MB of scratch memory.
 _BOUNDS = {
@@ -65,11 +69,9 @@ def rows(isa: Isa) -> tuple[Tuned, ...]:
 
 def fingerprint(isa: Isa) -> dict[str, str]:
     """What a measurement is true of."""
-    from samebits.native import compile  # LLVM is needed for compiled rows alone
-
     return {
         "samebits": samebits.__version__,
-        "kernels": compile.sources(),
+        "kernels": sources.digest(MEASURED),
         "processor": driver.processor(),
         "isa": isa.name,
     }

@@ -15,7 +15,7 @@ from samebits.native.capi import FASTCALL, Function, Module
 def compiled(module: Module, symbol: str) -> tuple[int, int]:
     """The addresses of the state and of one symbol."""
     host = next(row for row in isa.ROWS if row.compiled and row.available)
-    state, address = compile.addresses(module.text(), ("state", symbol), host.target())
+    state, address = compile.addresses(compile.module_unit(module.text(), host.target()), ("state", symbol))
     return state, address
 
 

@@ -20,6 +20,7 @@ from samebits.errors import ExchangeError
 from samebits.layout import Layout
 from samebits.memory import CPU, Buffer, address_of, allocate
 from samebits.native import compile, exchange, exchange_text, objects
+from samebits.native.capi import Module
 from samebits.native.dlpack_text import InterpreterFacts
 from samebits.tensor import Tensor
 
@@ -321,7 +322,10 @@ def test_the_tests_of_exchange_pass_over_emitted_methods(file: str, pytestconfig
 
 def test_the_text_is_that_of_every_architecture() -> None:
     facts = InterpreterFacts(*(objects.slot_offsets(cls) for cls in (Tensor, Buffer, Layout)), "Py_IsFinalizing")
-    text = exchange_text.module(facts, {name: exchange._doc(name, method) for name, method in SLOW.items()}).text()
+    module = Module()
+    steps = exchange_text.parts(module, facts, {name: exchange._doc(name, method) for name, method in SLOW.items()})
+    assert len(list(steps)) > 1
+    text = module.text()
     host = next(row for row in isa.ROWS if row.compiled and row.available)
     for arch in ("x86_64", "aarch64"):
         assert compile.object_code(text, host.target(arch))[:4] == b"\x7fELF"

@@ -258,7 +258,7 @@ def control() -> Iterator[tuple[Callable[[], int], Callable[[int], None]]]:
     if isas.host_arch() != "x86_64":
         pytest.skip("MXCSR is x86's")
     host = next(row for row in isas.ROWS if row.compiled and row.available)
-    get_at, set_at = compile.addresses(_CONTROL, ("get", "set"), host.target())
+    get_at, set_at = compile.addresses(compile.module_unit(_CONTROL, host.target()), ("get", "set"))
     get, put = ctypes.CFUNCTYPE(ctypes.c_uint32)(get_at), ctypes.CFUNCTYPE(None, ctypes.c_uint32)(set_at)
     before = get()
     yield get, put

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import remembering
 
+from samebits import hot
 from samebits.kernels import gemm
 from samebits.native import calls
 from samebits.ops import memo
@@ -16,6 +17,6 @@ def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     known = calls.known(gemm.PackedMatrix)
     assert known is not None
     monkeypatch.setattr(memo, "_known", known if request.param == "emitted" else None)
-    monkeypatch.setattr(memo, "_PATIENCE", 1 << 60)
+    monkeypatch.setattr(hot, "_offers", [])
     remembering.forget()
     return str(request.param)

@@ -15,7 +15,7 @@ import remembering
 import torch
 
 import samebits as sb
-from samebits import driver
+from samebits import driver, hot
 from samebits.codegen.isa import use_isa
 from samebits.kernels import gemm
 from samebits.memory import HostResource, use_resource
@@ -572,18 +572,28 @@ def test_threads_run_the_same_and_other_calls_at_once():
     assert not wrong
 
 
-def test_emitted_code_comes_when_it_pays(monkeypatch):
+def test_emitted_code_comes_with_the_first_few_calls(monkeypatch):
     x, known = normal(3, 4), calls.known(gemm.PackedMatrix)
-    monkeypatch.setattr(memo, "_PATIENCE", 50)
-    monkeypatch.setattr(memo, "_known", None)
-    monkeypatch.setattr(memo, "_waited", 0)
-    for _ in range(50):
-        with use_isa("numpy"):
-            sb.abs(x)
-        sb.abs(x)
-    assert memo._known is None
     sb.abs(x)
+    for name, value in {"_calls": 0, "_begun": {}, "_offers": [memo._steps]}.items():
+        monkeypatch.setattr(hot, name, value)
+    monkeypatch.setattr(memo, "_known", None)
+    with use_isa("numpy"):
+        for _ in range(20):
+            sb.abs(x)
+    assert (memo._known, hot._begun) == (None, {})
+    sb.abs(x)
+    assert memo._known is None
+    for _ in range(9):
+        sb.abs(x)
     assert memo._known is known
+    assert hot._offers == []
+
+
+def test_where_there_can_be_no_emitted_code_python_goes_on(monkeypatch):
+    x = normal(3, 4)
+    for name, value in {"_calls": 0, "_begun": {}, "_offers": [memo._steps]}.items():
+        monkeypatch.setattr(hot, name, value)
     monkeypatch.setattr(memo, "_known", None)
     monkeypatch.setattr(calls, "known", lambda _: None)
     for _ in range(120):

@@ -11,7 +11,7 @@ import functools
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,15 @@ from samebits.native.call_text import BLOCK, FRAME, FRAME_WORDS, HEAD, RESULT
 from samebits.native.table import Table
 from samebits.tensor import Tensor
 
-__all__ = ["RESULT", "Span", "known", "like", "record"]
+__all__ = ["RESULT", "Span", "known", "like", "record", "steps"]
 
 # An array by its number, and the bytes from its address that it spans: the first, and the one after the last.
 Span = tuple[int, int, int]
 _KEPT = 4096
 _records: dict[bytes, tuple[object, ...]] = {}
+_SYMBOLS = ("state", "method_known")
+# By the class of packed matrices, the addresses that steps came by.
+_linked: dict[type, tuple[int, ...]] = {}
 # DLPackExchangeAPI: managed_tensor_allocator, managed_tensor_to_py_object_no_sync, dltensor_from_py_object_no_sync.
 _API = {"torch_allocate": 16, "torch_object": 32, "torch_borrow": 40}
 
@@ -59,16 +62,34 @@ def known(packed: type) -> Any:
     return function
 
 
+def steps(packed: type) -> Iterator[bool]:
+    """Steps of `hot.offer` after which `known` takes no time; what has to be compiled, another process compiles.
+
+    Raises:  NativeError or ValueError if it cannot be done so.
+    """
+    if objects.is_known() and objects.array_is_known():
+        unit, _ = _written(packed)
+        yield True
+        _linked[packed] = yield from compile.arrive(unit, _SYMBOLS)
+
+
+@functools.cache
+def _written(packed: type) -> tuple[compile.Unit, dict[str, int]]:
+    """The code to be compiled, and the words of its state."""
+    slots = (objects.slot_offsets(cls) for cls in (Tensor, Buffer, Layout, packed, PageBlock))
+    module = call_text.module(ClassSlots(*slots))
+    host = next(row for row in isas.ROWS if row.compiled and row.available)
+    return compile.module_unit(module.text(), host.target()), module.words
+
+
 @functools.cache
 def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
     """The function, and the words of its state."""
     if not (objects.is_known() and objects.array_is_known()):
         return None
     try:
-        slots = (objects.slot_offsets(cls) for cls in (Tensor, Buffer, Layout, packed, PageBlock))
-        module = call_text.module(ClassSlots(*slots))
-        host = next(row for row in isas.ROWS if row.compiled and row.available)
-        state, method = compile.addresses(module.text(), ("state", "method_known"), host.target())
+        unit, places = _written(packed)
+        state, method = _linked.pop(packed, ()) or compile.addresses(unit, _SYMBOLS)
     except (errors.NativeError, ValueError):
         return None
     compile.keep_for_ever()
@@ -81,9 +102,9 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
         "resource": allocation.CURRENT, "host": allocation.HOST,
     }  # fmt: skip
     values = {name: id(value) for name, value in named.items()} | {"run": pool.run_address()}
-    if module.words.keys() != values.keys() | {"last_block", "torch_type", *_API}:
-        raise ValueError(f"the state needs {sorted(module.words)}")
-    words = {name: ctypes.c_size_t.from_address(state + 8 * at) for name, at in module.words.items()}
+    if places.keys() != values.keys() | {"last_block", "torch_type", *_API}:
+        raise ValueError(f"the state needs {sorted(places)}")
+    words = {name: ctypes.c_size_t.from_address(state + 8 * at) for name, at in places.items()}
     for name, value in values.items():
         words[name].value = value
     make = exchange.python_function(

@@ -1,22 +1,23 @@
-"""Kernel text to an address: emit, optimise, assemble, cache, link.
+"""Kernel text to an address: emit, compile, cache, link.
 
-LLVM's loop and SLP vectorisers stay off: the order of operations and the width of vectors are the text's. An object
-is a pure function of (package version, sources of the kernel rooms and of the text, Isa row, target, LLVM version,
-kernel, description), which is the cache key; with a warm cache no kernel text is even emitted. One lock is held
-wherever LLVM works or links, and across a fork, so that a child never inherits it taken. Start at `address`.
+An object is a pure function of (package version, the sources that decide what the text emits, Isa row, target, LLVM
+version, kernel, description), which is the cache key; with a warm cache no kernel text is even emitted. What is missing
+is compiled by `native.compilers`, several objects at once. One lock is held wherever LLVM works or links, and across a
+fork, so that a child never inherits it taken. Start at `address`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import itertools
 import os
-import pathlib
-import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -27,53 +28,172 @@ from samebits.codegen import isa as isas
 from samebits.codegen import llvm as emitter
 from samebits.codegen.isa import Isa, Target
 from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
-from samebits.native import cache
+from samebits.native import assembler, cache, sources
+from samebits.native.assembler import Processor
+
+# What is an object of its own.
+Compiled = KernelSpec | FunctionSpec
 
 _lock = threading.RLock()
+# Asked once, here: llvmlite has a lock of its own, which a key must not take where ours is not held.
+_TRIPLE = llvm.get_default_triple()
 _names = (f"samebits{n}" for n in itertools.count())
-_addresses: dict[KernelSpec | FunctionSpec, int] = {}
+_addresses: dict[Compiled, int] = {}
+# Objects that were made with others and are not linked yet.
+_made: dict[str, bytes] = {}
+# Calls before another process is asked for an object: in a program that ends sooner it would compile in vain. Then how
+# often one is asked, should it be killed, and how long nobody looks for its answer.
+_PATIENCE, _TRIES, _LOOK_SECONDS = 100, 2, 0.001
 _linked: list[Any] = []
 
 
-def address(spec: KernelSpec | FunctionSpec) -> int:
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What one object is made from.
+
+    Attributes:
+        name: What it is called in the cache: two units of one name are one object.
+        text: What writes its LLVM module, where it is missing.
+        target: What it is for.
+    """
+
+    name: str
+    text: Callable[[], str]
+    target: Target
+
+
+def address(spec: Compiled) -> int:
     """The address of a kernel or function for this machine, compiled or loaded from the cache on first use.
 
     Raises:  NativeError if LLVM refuses the module, which is a defect of the kernel text.
     """
     found = _addresses.get(spec)
     if found is None:
-        with _lock:
-            found = _addresses.get(spec)
-            if found is None:
-                (found,) = link_all(load_object(spec), (emitter.ENTRY,))
-                _addresses[spec] = found
+        link((spec,))
+        found = _addresses[spec]
     return found
 
 
-def load_object(spec: KernelSpec | FunctionSpec, arch: str | None = None) -> bytes:
-    """The object file of a kernel (for `arch`; default: this machine), from the cache or compiled and put there."""
+def link(specs: Iterable[Compiled], beside: Iterable[Unit] = ()) -> None:
+    """Have the addresses of several kernels, whose objects are compiled at the same time where they are missing.
+
+    Args:    beside: what `addresses` is going to be asked for, to be compiled with them.
+    Raises:  as `address`.
+    """
+    missing = [spec for spec in dict.fromkeys(specs) if spec not in _addresses]
+    if not missing:
+        return
+    with _lock:
+        wanted = [spec for spec in missing if spec not in _addresses]  # another thread may have been at it
+        others = {x.name: x for x in beside}
+        found = objects([*others.values(), *map(unit, wanted)])
+        _made.update(zip(others, found, strict=False))
+        for spec, code in zip(wanted, found[len(others) :], strict=True):
+            (_addresses[spec],) = link_all(code, (emitter.ENTRY,))
+
+
+def unit(spec: Compiled, arch: str | None = None) -> Unit:
+    """A kernel's unit (for `arch`; default: this machine)."""
     target = spec.isa.target(arch)
+    return Unit(key(spec, target), functools.partial(emitter.emit, spec), target)
+
+
+def module_unit(module: str, target: Target) -> Unit:
+    """The unit of a module that is no kernel's: its whole text is in the cache key."""
+    return Unit(_digest(target, module), lambda: module, target)
+
+
+def load_object(spec: Compiled, arch: str | None = None) -> bytes:
+    """The object file of a kernel (for `arch`; default: this machine), from the cache or compiled and put there."""
+    return objects([unit(spec, arch)])[0]
+
+
+def addresses(module: Unit, symbols: tuple[str, ...]) -> tuple[int, ...]:
+    """The addresses of functions of a module that is no kernel's."""
     with _lock:
-        return _cached(key(spec, target), lambda: emitter.emit(spec), target)
+        return link_all(_made.pop(module.name, b"") or objects([module])[0], symbols)
 
 
-def addresses(module: str, symbols: tuple[str, ...], target: Target) -> tuple[int, ...]:
-    """The addresses of functions of a module that is no kernel's: its whole text is in the cache key."""
-    with _lock:
-        return link_all(_cached(_digest(module, target), lambda: module, target), symbols)
+def arrive(module: Unit, symbols: tuple[str, ...]) -> Generator[bool, None, tuple[int, ...]]:
+    """`addresses` in steps of `hot.offer`: another process compiles, and none waits for another thread.
 
-
-def _cached(name: str, module: Callable[[], str], target: Target) -> bytes:
-    code = cache.read(name)
+    Raises:  NativeError if no other process gives the object.
+    """
+    code = cache.read(module.name)
     if code is None:
-        # A text rounds its constants while it is emitted, and what the caller's mode made of them would stay on disk.
-        with driver.default_float_environment():
-            code = object_code(module(), target)
+        code = yield from _compiled_beside(module)
+    yield True
+    yield from _until_free()
+    try:
+        return link_all(code, symbols)
+    finally:
+        _lock.release()
+
+
+def _compiled_beside(module: Unit) -> Generator[bool, None, bytes]:
+    """The object, compiled by another process and kept."""
+    from samebits.native import compilers  # which a process that finds its objects does without
+
+    for _ in range(_PATIENCE):
+        yield False
+    job = compilers.Job(module.name, module.text(), processor(module.target))
+    for _ in range(_TRIES):
+        yield from _until_free()
+        try:
+            asked = compilers.ask(job)
+        finally:
+            _lock.release()
+        while asked:
+            look = time.monotonic() + _LOOK_SECONDS
+            while time.monotonic() < look:
+                yield False
+            yield from _until_free()
+            try:
+                code = compilers.answer(job.name)
+            except LookupError:
+                break
+            finally:
+                _lock.release()
+            if code is not None:
+                cache.write(job.name, code)
+                return code
+    expected, remedy = "compiled by another process", "compile it in this one"
+    raise errors.NativeError("compile", "module", "", "not compiled", expected, remedy)
+
+
+def _until_free() -> Iterator[bool]:
+    """Steps until this thread has the lock, which it then holds."""
+    while not _lock.acquire(blocking=False):
+        yield False
+
+
+def objects(units: Sequence[Unit]) -> list[bytes]:
+    """The object files of units, from the cache or compiled and put there.
+
+    Raises:  NativeError if LLVM refuses a text.
+    """
+    with _lock:
+        found = {x.name: cache.read(x.name) for x in units}
+        missing = {x.name: x for x in units if found[x.name] is None}
+        if missing:
+            found |= _compiled(list(missing.values()))
+        return [found[x.name] or b"" for x in units]
+
+
+def _compiled(units: Sequence[Unit]) -> dict[str, bytes]:
+    """The objects by name, compiled now and kept."""
+    from samebits.native import compilers  # which a process that finds its objects does without
+
+    compilers.prepare(len(units))
+    # A text rounds its constants while it is emitted, and what the caller's mode made of them would stay on disk.
+    with driver.default_float_environment(), _refusals():
+        made = compilers.compile_all([compilers.Job(x.name, x.text(), processor(x.target)) for x in units])
+    for name, code in made.items():
         cache.write(name, code)
-    return code
+    return made
 
 
-def key(spec: KernelSpec | FunctionSpec, target: Target) -> str:
+def key(spec: Compiled, target: Target) -> str:
     """The cache key of a kernel or function.
 
     Raises:  NativeError if the description holds what has no value of its own to print (a function, an object).
@@ -81,79 +201,50 @@ def key(spec: KernelSpec | FunctionSpec, target: Target) -> str:
     description = repr(spec.description)
     if " at 0x" in description:
         raise errors.NativeError("compile", spec.name, "description", description, "plain values", "give rows or names")
-    return _digest(_source(spec.text.__module__), spec.isa, target, spec.name, description, spec.parameters)
+    # What a text says depends on its module, on those of the values that it is given, and on all that writes it down.
+    modules = {spec.text.__module__} | sources.modules_of(spec.description) | sources.room("codegen")
+    return _digest(target, sources.digest(modules), spec.isa, spec.name, description, spec.parameters)
 
 
-def _digest(*facts: object) -> str:
-    common = (samebits.__version__, sources(), llvm.llvm_version_info, llvm.get_default_triple())
+def _digest(target: Target, *facts: object) -> str:
+    common = (samebits.__version__, sources.digest({assembler.__name__}), llvm.llvm_version_info, processor(target))
     return hashlib.sha256(repr((*common, *facts)).encode()).hexdigest()
 
 
-@functools.cache
-def _source(module: str) -> str:
-    """A digest of the file that a text stands in, which need not be one of the package's."""
-    path = getattr(sys.modules[module], "__file__", None)
-    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest() if path else ""
-
-
-@functools.cache
-def sources() -> str:
-    """A digest of every source that decides what a kernel's text emits."""
-    root = pathlib.Path(samebits.__file__).parent
-    paths = [root / "dtypes.py", pathlib.Path(__file__)]
-    for room in ("codegen", "kernels"):
-        paths += sorted((root / room).rglob("*.py"))
-    found = hashlib.sha256()
-    for path in paths:
-        content = path.read_bytes()
-        found.update(f"{path.relative_to(root).as_posix()} {len(content)} ".encode() + content)
-    return found.hexdigest()
-
-
-@functools.cache
-def _machine(target: Target) -> Any:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    triple = llvm.get_default_triple() if target.arch == isas.host_arch() else f"{target.arch}-unknown-linux-gnu"
-    return llvm.Target.from_triple(triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
-    )
-
-
-def optimised(module: str, target: Target) -> tuple[Any, Any]:
-    """The parsed and optimised module, and the machine it is for."""
-    machine = _machine(target)
-    try:
-        parsed = llvm.parse_assembly(module)
-        parsed.verify()
-    except RuntimeError as reason:
-        expected, remedy = "one that LLVM verifies", "report it, with the emitted text"
-        raise errors.NativeError("compile", "module", "", f"refused ({reason})", expected, remedy) from reason
-    parsed.triple, parsed.data_layout = machine.triple, str(machine.target_data)
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = False
-    options.slp_vectorization = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(parsed, builder)
-    return parsed, machine
+def processor(target: Target) -> Processor:
+    """What LLVM compiles for where a row's target is meant."""
+    triple = _TRIPLE if target.arch == isas.host_arch() else f"{target.arch}-unknown-linux-gnu"
+    return Processor(triple, target.cpu, target.features)
 
 
 def object_code(module: str, target: Target) -> bytes:
-    """Assemble an LLVM module for a target."""
-    with _lock:
-        parsed, machine = optimised(module, target)
-        return bytes(machine.emit_object(parsed))
+    """The object file of an LLVM module, compiled in this process.
+
+    Raises:  NativeError if LLVM refuses the module.
+    """
+    with _lock, _refusals():
+        return assembler.object_code(module, processor(target))
 
 
-def assembly(spec: KernelSpec | FunctionSpec, arch: str | None = None) -> str:
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """What LLVM refuses is an error of ours."""
+    try:
+        yield
+    except RuntimeError as reason:
+        expected, remedy = "one that LLVM verifies", "report it, with the emitted text"
+        raise errors.NativeError("compile", "module", "", f"refused ({reason})", expected, remedy) from reason
+
+
+def assembly(spec: Compiled, arch: str | None = None) -> str:
     """The machine code of a kernel as assembly text, for tests that read it."""
     target = spec.isa.target(arch)
     with _lock:
-        parsed, machine = optimised(emitter.emit(spec), target)
-        return str(machine.emit_assembly(parsed))
+        parsed = assembler.optimised(emitter.emit(spec), processor(target))
+        return str(assembler.machine(processor(target)).emit_assembly(parsed))
 
 
-def foreign_object(spec: KernelSpec | FunctionSpec, arch: str) -> bytes:
+def foreign_object(spec: Compiled, arch: str) -> bytes:
     """A kernel's object file for another architecture than this machine's."""
     return load_object(spec, arch)
 
@@ -161,7 +252,7 @@ def foreign_object(spec: KernelSpec | FunctionSpec, arch: str) -> bytes:
 @functools.cache
 def _jit() -> Any:
     host: Isa = next(row for row in isas.ROWS if row.compiled and row.available)
-    _machine(host.target())
+    assembler.machine(processor(host.target()))  # without which the linker knows no processor
     # JITLink asks for the memory of an object at once. LLVM's older linker asks for each section's, and where two come
     # to lie 2 GiB apart, as in a process with large mappings, the distance does not fit its relocation: it aborts.
     return llvm.create_lljit_compiler(use_jit_link=True)

@@ -16,6 +16,7 @@ import struct
 import sys
 import threading
 from array import array
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,13 @@ from samebits.codegen import isa as isas
 from samebits.layout import Layout
 from samebits.memory import CPU, Buffer
 from samebits.native import compile, exchange_text, objects
+from samebits.native.capi import Module
 from samebits.native.consume_text import ARRAY_DTYPES, BYTE_STRIDES, SIZES
 from samebits.native.dlpack_text import InterpreterFacts
 from samebits.native.produce_text import DTYPES
 from samebits.tensor import Tensor
 
-__all__ = ["REFERENCE", "api_of", "compile_exchange", "is_installed", "python_function"]
+__all__ = ["REFERENCE", "api_of", "compile_exchange", "is_installed", "python_function", "steps"]
 
 _KEPT_LAYOUTS, _KEPT_PRODUCERS = 4096, 64
 _lock = threading.RLock()
@@ -42,6 +44,7 @@ _METHODS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (Layout, ("__new__", "dense", "from_strides", "from_byte_strides", *_VIEWS, "__eq__")),
 )
 REFERENCE: dict[str, Any] = {f"{cls.__name__}.{name}": vars(cls)[name] for cls, names in _METHODS for name in names}
+_SYMBOLS = ("state", "exchange_api", *(f"method_{name}" for name in REFERENCE))
 _API_NAME = b"dlpack_exchange_api"
 _NOT_BORROWED = (
     "__dlpack_c_exchange_api__", "tensor", "layout", "elsewhere or not in whole bytes", "on the host in whole bytes",
@@ -64,8 +67,8 @@ def is_installed() -> bool:
 def compile_exchange() -> bool:
     """Set emitted code in place of the hot exchange methods, now; whether it stands there.
 
-    Without this it happens by itself: when a consumer looks for `Tensor.__dlpack_c_exchange_api__`, when the methods
-    have been called 1,000 times and LLVM is loaded anyway, or 10,000 times. Results are the same before and after.
+    Without this it happens by itself: when a consumer looks for `Tensor.__dlpack_c_exchange_api__`, and in steps that
+    no call notices: soon where LLVM is loaded anyway, else after 10,000 calls. Results are the same before and after.
 
     It does not where objects are not as expected (another Python than CPython, a build without the global lock, another
     processor), where LLVM cannot link the code, or where somebody has put a method of their own in the place of one.
@@ -74,8 +77,24 @@ def compile_exchange() -> bool:
     if _installed is None:
         with _lock:
             if _installed is None:
-                _installed = _is_possible() and _try_install()
+                _installed = _is_possible() and _install_now()
     return _installed
+
+
+def steps() -> Iterator[bool]:
+    """What `compile_exchange` does, in steps of `hot.offer`; what has to be compiled, another process compiles.
+
+    Raises:  NativeError or ValueError if it cannot be done so.
+    """
+    global _installed
+    if _installed is None and _is_possible():
+        unit, words = yield from _written()
+        linked = yield from compile.arrive(unit, _SYMBOLS)
+        yield True
+        with _lock:
+            if _installed is None and _are_ours():
+                _set(linked, words)
+                _installed = True
 
 
 def _is_possible() -> bool:
@@ -94,22 +113,49 @@ def _are_ours() -> bool:
     return True
 
 
-def _try_install() -> bool:
+def _install_now() -> bool:
+    writing = _written()
     try:
-        facts = InterpreterFacts(
-            tensor=objects.slot_offsets(Tensor),
-            buffer=objects.slot_offsets(Buffer),
-            layout=objects.slot_offsets(Layout),
-            finalizing=objects.finalizing_symbol(),
-        )
-        module = exchange_text.module(facts, {name: _doc(name, method) for name, method in REFERENCE.items()})
-        symbols = ("state", "exchange_api", *(f"method_{name}" for name in REFERENCE))
-        host = next(row for row in isas.ROWS if row.compiled and row.available)
-        state, api, *tables = compile.addresses(module.text(), symbols, host.target())
+        while True:
+            next(writing)
+    except StopIteration as end:
+        unit, words = end.value
+    except ValueError:
+        return False
+    try:
+        _set(compile.addresses(unit, _SYMBOLS), words)
     except (errors.NativeError, ValueError):
         return False
+    return True
+
+
+def _written() -> Generator[bool, None, tuple[compile.Unit, dict[str, int]]]:
+    """The code to be compiled, written in steps, and the words of its state.
+
+    Raises:  ValueError if classes are not as expected.
+    """
+    facts = InterpreterFacts(
+        tensor=objects.slot_offsets(Tensor),
+        buffer=objects.slot_offsets(Buffer),
+        layout=objects.slot_offsets(Layout),
+        finalizing=objects.finalizing_symbol(),
+    )
+    docs = {name: _doc(name, method) for name, method in REFERENCE.items()}
+    module = Module()
+    yield True
+    yield from exchange_text.parts(module, facts, docs)
+    host = next(row for row in isas.ROWS if row.compiled and row.available)
+    return compile.module_unit(module.text(), host.target()), module.words
+
+
+def _set(linked: tuple[int, ...], words: dict[str, int]) -> None:
+    """Put the linked code in place of the methods.
+
+    Raises:  ValueError if its state is not as expected.
+    """
+    state, api, *tables = linked
     compile.keep_for_ever()
-    _fill(state, module.words)
+    _fill(state, words)
     new_function = python_function(
         "PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
     )
@@ -126,7 +172,6 @@ def _try_install() -> bool:
     # All is made before anything is set, so that what fails or is interrupted leaves the classes as they were.
     for cls, name, value in made:
         setattr(cls, name, value)
-    return True
 
 
 def python_function(name: str, result: Any, *arguments: Any) -> Any:

@@ -10,7 +10,7 @@ shortest path: `consume_text` tensors that come in, `produce_text` those that go
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from samebits.native.api_text import exchange_api
 from samebits.native.capi import Module
@@ -20,19 +20,21 @@ from samebits.native.layout_text import layouts
 from samebits.native.produce_text import production
 from samebits.native.views_text import views
 
-__all__ = ["module"]
+__all__ = ["parts"]
 
 
-def module(facts: InterpreterFacts, docs: Mapping[str, str]) -> Module:
-    """All functions and method tables.
+def parts(m: Module, facts: InterpreterFacts, docs: Mapping[str, str]) -> Iterator[bool]:
+    """Write all functions and method tables into a module, step by step.
 
     Args:    docs: docstrings by the methods' qualified names, with the signature that `inspect` reads in front.
     """
-    m = Module()
     endings(m, facts)
     consumption(m, facts, docs)
+    yield True
     production(m, facts, docs)
     exchange_api(m, facts)
+    yield True
     layouts(m, facts, docs)
+    yield True
     views(m, facts, docs)
-    return m
+    yield True

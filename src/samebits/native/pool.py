@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from samebits import driver, errors
@@ -29,12 +30,24 @@ _STOP = 40
 
 
 @functools.cache
-def _entries() -> tuple[int, ...]:
-    """Addresses of `run`, `worker`, `wake` and `spin`."""
+def _unit() -> compile.Unit:
     host = next(row for row in isas.ROWS if row.compiled and row.available)
     target = host.target()
-    text = pool_text.module(target.arch, linux=sys.platform == "linux")
-    return compile.addresses(text, ("run", "worker", "wake", "spin"), target)
+    return compile.module_unit(pool_text.module(target.arch, linux=sys.platform == "linux"), target)
+
+
+@functools.cache
+def _entries() -> tuple[int, ...]:
+    """Addresses of `run`, `worker`, `wake` and `spin`."""
+    return compile.addresses(_unit(), ("run", "worker", "wake", "spin"))
+
+
+def link(specs: Sequence[compile.Compiled]) -> None:
+    """Have the addresses of kernels and functions and of what runs them; what is missing is compiled at the same time.
+
+    Raises:  NativeError if LLVM refuses a text, which is a defect of it.
+    """
+    compile.link(specs, [] if _entries.cache_info().currsize else [_unit()])
 
 
 def run_address() -> int:

@@ -39,6 +39,7 @@ def lay(plan: Plan) -> Laid:
         return Laid(plan, (), array("q"), ())
     from samebits.native import compile  # LLVM is needed for compiled rows alone
 
+    compile.link([spec for step in plan.steps if step.tasks for spec in step.needs])
     steps, arguments, operands = [], array("q"), []
     for step in plan.steps:
         if step.tasks:
@@ -115,7 +116,7 @@ def _parts() -> int:
     from samebits.native import compile
 
     host = next(row for row in isas.ROWS if row.compiled and row.available)
-    return compile.addresses(_TEXT, ("parts",), host.target())[0]
+    return compile.addresses(compile.module_unit(_TEXT, host.target()), ("parts",))[0]
 
 
 # A kernel whose arguments are two words a task: where steps as in a table begin, and how many of them it performs.

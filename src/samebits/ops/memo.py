@@ -11,7 +11,7 @@ import functools
 import math
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -138,10 +138,6 @@ class _Asked(threading.local):
 asked = _Asked()
 _MEMOS = 4096
 _memos: dict[Any, Memo] = {}
-# Remembered calls done in Python before emitted code is set up: they have lost a fifth of the 5 ms that this takes, and
-# LLVM and kernels, which such a process has loaded, took 20 times as long.
-_PATIENCE = 250
-_waited = 0
 _known: Callable[[object, tuple[object, ...], dict[str, object]], Any] | None = None
 _PLAIN = frozenset([int, float, str, bool, type(None)])
 # A key, arrays, where they lie, and who owns what may be closed meanwhile by another thread.
@@ -257,7 +253,7 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
                 if unknown:
                     _record(unknown, memo, Signature(key, arrays, function, arguments, options))
                 else:
-                    _count()
+                    hot.count_call()
             return memo.run(arrays, addresses)  # type: ignore[no-any-return]
         asked.signature = Signature(key, arrays, function, arguments, options)
         try:
@@ -268,23 +264,29 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
     return wrapper
 
 
-def _count() -> None:
-    """One more call of a compiled table that emitted code would have taken."""
-    global _waited
-    _waited += 1
-    if _waited >= _PATIENCE:
-        _waited = 0
-        compile_known()
-
-
 def compile_known() -> bool:
-    """Set up emitted code for remembered calls now; whether there is any. Without this it comes after 250 of them."""
+    """Set up emitted code for remembered calls now; whether there is any. Without this it comes with the first few."""
     global _known
     from samebits.native import calls
 
     _known = calls.known(PackedMatrix)
     hot.act()  # results for torch go out by exchange
     return _known is not None
+
+
+def _steps() -> Iterator[bool]:
+    """What happens when calls like one before come."""
+    global _known
+    from samebits.native import calls
+
+    yield True
+    yield from calls.steps(PackedMatrix)
+    while hot.others():  # results for torch go out by exchange, and no call is counted from then on
+        yield False
+    _known = calls.known(PackedMatrix)
+
+
+hot.offer(_steps)
 
 
 def _record(key: bytes, memo: Memo, call: Signature) -> None:

@@ -1,0 +1,112 @@
+"""Which of the package's sources decide what a text emits, and a digest of them for its key.
+
+A text is a function of its module; what it emits depends on that module, on what this imports from the package, and so
+on to the end, and on the modules of the values in its description. Import statements are found by reading, wherever
+they stand, and not by what happens to be loaded: the digest is the same in every process. A module that is imported for
+its submodule alone is not followed, nor is the front door, which only names what others have. Start at `digest`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterable
+
+_PACKAGE = __name__.partition(".")[0]
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# The package's name behind `from` or `import`, then the module and the names; it begins with what is searched fastest.
+_IMPORT = re.compile(
+    rb"%b(?<=from %b|port %b)(?:\.([\w.]+))?(?: import (\([^)]*\)|.*))?" % (3 * (_PACKAGE.encode(),)),
+)
+# Values that are what they print.
+_PLAIN = frozenset([int, float, str, bool, bytes, type(None)])
+_COMMENT = re.compile(rb"#.*")
+
+
+def digest(modules: Iterable[str]) -> str:
+    """A digest of the sources of these modules and of all that they import; other packages' count by themselves."""
+    return _digest(frozenset(modules))
+
+
+@functools.cache
+def _digest(modules: frozenset[str]) -> str:
+    found = hashlib.sha256()
+    for name in sorted(closure(modules)):
+        found.update(f"{name} {_read(name)[0]}\n".encode())
+    return found.hexdigest()
+
+
+def closure(modules: Iterable[str]) -> set[str]:
+    """These modules and those of the package that they import, to the end."""
+    found: set[str] = set()
+    left = set(modules)
+    while left:
+        name = left.pop()
+        found.add(name)
+        left |= _read(name)[1] - found
+    return found
+
+
+def modules_of(value: object) -> set[str]:
+    """The modules of the package that say what a description's values do."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    left: list[object] = [value]
+    while left:
+        x = left.pop()
+        kind = type(x)
+        if kind in _PLAIN or id(x) in seen:
+            continue
+        seen.add(id(x))  # all of them live as long as the description
+        if isinstance(x, (tuple, list, frozenset, set)):
+            left += x
+        elif isinstance(x, dict):
+            left += [*x, *x.values()]
+        found.add(getattr(x if isinstance(x, type) or callable(x) else kind, "__module__", None) or "")
+        left += [getattr(x, name) for name in getattr(kind, "__dataclass_fields__", ())]
+    return {name for name in found if name.partition(".")[0] == _PACKAGE}
+
+
+@functools.cache
+def room(name: str) -> frozenset[str]:
+    """Every module of a folder of the package."""
+    files = os.listdir(os.path.join(_ROOT, name))
+    return frozenset(f"{_PACKAGE}.{name}.{file[:-3]}" for file in files if file.endswith(".py"))
+
+
+@functools.cache
+def _read(module: str) -> tuple[str, frozenset[str]]:
+    """A digest of a module's source, empty where there is none, and the modules of the package that it imports."""
+    path = _path(module)
+    if path is None:
+        return "", frozenset()
+    with open(path, "rb") as file:
+        source = file.read()
+    found: set[str] = set()
+    for home, names in _IMPORT.findall(source):
+        for part in _COMMENT.sub(b"", names).strip(b"()").split(b","):
+            name = b".".join([x for x in (home, *part.split()[:1]) if x]).decode()
+            found.add(name if _file(name) else home.decode())
+    return hashlib.sha256(source).hexdigest(), frozenset(f"{_PACKAGE}.{name}" for name in found if _file(name))
+
+
+@functools.cache
+def _file(name: str) -> str | None:
+    """The file of a module by its name below the package; None where there is no such module."""
+    base = os.path.join(_ROOT, *name.split("."))
+    for path in (f"{base}.py", os.path.join(base, "__init__.py")):
+        if name and os.path.isfile(path):
+            return path
+    return None
+
+
+def _path(module: str) -> str | None:
+    """Where a module's source is: that of a text need not be the package's."""
+    package, _, name = module.partition(".")
+    if package == _PACKAGE:
+        return _file(name)
+    path = getattr(sys.modules.get(module), "__file__", None)
+    return path if path and os.path.isfile(path) else None

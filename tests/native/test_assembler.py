@@ -1,0 +1,45 @@
+"""LLVM text to an object file, with nothing of the package's loaded but that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from samebits.codegen import isa as isas
+from samebits.native import assembler, compile
+
+TEXT = "define i64 @f(i64 %x) {\n  ret i64 %x\n}\n"
+
+
+def processor() -> assembler.Processor:
+    host = next(row for row in isas.ROWS if row.compiled and row.available)
+    return compile.processor(host.target())
+
+
+def test_the_same_text_gives_the_same_object() -> None:
+    code = assembler.object_code(TEXT, processor())
+    assert code == assembler.object_code(TEXT, processor())
+    assert code != assembler.object_code(TEXT.replace("ret i64 %x", "ret i64 7"), processor())
+
+
+def test_each_architecture_has_its_object() -> None:
+    arm = assembler.Processor("aarch64-unknown-linux-gnu", "generic", "+neon")
+    intel = assembler.Processor("x86_64-unknown-linux-gnu", "x86-64", "")
+    machines = [assembler.object_code(TEXT, each)[18] for each in (arm, intel)]  # e_machine of ELF
+    assert machines == [183, 62]
+
+
+@pytest.mark.parametrize("text", ["define nonsense", "define i64 @f(i64 %x) {\n  ret i64 %y\n}\n"])
+def test_a_text_that_llvm_refuses_raises_its_reason(text: str) -> None:
+    with pytest.raises(RuntimeError, match="LLVM IR parsing error"):
+        assembler.object_code(text, processor())
+
+
+def test_a_compiler_process_imports_little() -> None:
+    ours = "sorted(x for x in sys.modules if x.startswith('samebits'))"
+    program = f"import sys, samebits.native.compiler; print(*{ours}, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = ("", ".hot", ".native", ".native.assembler", ".native.board", ".native.compiler")
+    assert done.stdout == f"{' '.join('samebits' + name for name in loaded)} False\n"
