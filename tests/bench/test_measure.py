@@ -51,6 +51,12 @@ def test_short_calls_are_repeated() -> None:
     assert len(world.said) == 2 + 8
 
 
+def test_how_often_a_short_call_is_repeated_is_found_once() -> None:
+    world = World()
+    assert world.medians({"a": world.call("a", 0.25)}, 3, least=2.0) == {"a": 0.25}
+    assert len(world.said) == (2 + 8) + (1 + 8) + (1 + 8)
+
+
 def test_one_thread_is_timed_by_the_process() -> None:
     assert measure.clock(1) is time.process_time
     assert measure.clock(2) is time.perf_counter

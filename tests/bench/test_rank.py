@@ -285,3 +285,10 @@ def test_operands_that_do_not_fit_are_said(monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(worker.sys, "argv", ["worker", json.dumps(asked)])
     worker.main()
     assert json.loads(capsys.readouterr().out)["failed"][:4] == ["NativeError", "bench", "memory", ""]
+
+
+def test_other_rows_are_of_other_registers() -> None:
+    for isa in COMPILED_ROWS:
+        kinds = [candidates.alike(row) for row in candidates._rows(isa)]
+        assert candidates.alike(isa) not in kinds
+        assert len(set(kinds)) == len(kinds)

@@ -462,6 +462,37 @@ def test_tensors_of_torch_are_taken_as_they_are_now():
     assert torch.equal(sb.abs(x), x.abs())
 
 
+def functions_during(call):
+    """The package's Python functions that run meanwhile."""
+    seen = []
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_globals.get("__name__", "").startswith("samebits."):
+            seen.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "tensor", "packed", "out", "torch out"])
+def test_emitted_code_needs_no_python(kind, way):
+    """What it left to Python would have the same answer, and only take longer; Python makes new Tensors alone."""
+    x, y, out = normal(6, 6), normal(6, 6, seed=1), np.empty((6, 6), np.float32)
+    kinds = {"torch": torch.from_numpy, "torch out": torch.from_numpy, "tensor": sb.Tensor.from_any}
+    x, y, out = (kinds.get(kind, np.asarray)(array) for array in (x, y, out))
+    options = {"out": out} if "out" in kind else {}
+    y = sb.pack(y) if kind == "packed" else y
+    for _ in range(3):
+        sb.matmul(x, y, **options)
+    seen = functions_during(lambda: sb.matmul(x, y, **options))
+    assert ("_described" in seen) == (way == "python")
+    assert (seen == ["wrapper"]) == (way == "emitted" and kind != "tensor")
+
+
 def test_results_for_torch_are_from_the_resource_in_use():
     x, resource, taken = torch.ones(3, 4), Acting(), []
     resource.act = lambda: taken.append(1)
