@@ -97,7 +97,7 @@ def test_wide_integers_have_small_ones_both_ends_and_all_between(every_kind):
         assert set(near.ravel().tolist()) == set(range(max(-3, facts.min), 4))
         powers = {sign << bit for sign in (-1, 1) for bit in range(facts.bits + 1)}
         assert set(middle.ravel().tolist()) <= {power + step for power in powers for step in (-1, 0, 1)} | {0}
-        assert int(middle.max()) > 8
+        assert len(np.unique(middle)) > 12
         assert (every.min(), every.max()) == (facts.min, facts.max)
         assert len(np.unique(every)) > 200
     assert set(samples.wide(every_kind, BINDINGS, 2)["b"].ravel().tolist()) == {False, True}
