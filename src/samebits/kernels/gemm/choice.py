@@ -159,7 +159,7 @@ def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, mac
         c=inner.c, order=order, isa=isa, machine=machine.name, threads=threads, engine=inner.engine, words=inner.words,
         checked=inner.checked, tile=tile, rows=cut.rows, wide=cut.wide, group=cut.group, kc=cut.kc, chunk=inner.chunk,
         form=form, m_blocks=cut.m_blocks, n_step=cut.n_step, rounds=cut.rounds, in_scratch=cut.in_scratch,
-        parts=cut.parts, part_steps=cut.part_steps, tuned=_measured(c, engine, row, isa, machine, given),
+        parts=cut.parts, part_steps=cut.part_steps, tuned=_measured(inner, row, isa, machine, given),
         rejected=turned + engines_not + forms_not + unchecked + tiles_not,
     )  # fmt: skip
 
@@ -318,13 +318,11 @@ def _row(c: Contraction, engine: Engine, isa: Isa, machine: Machine) -> Tuned:
     return machine.row(engine, isa, c.b.nr if isinstance(c.b, Panels) else None)
 
 
-def _measured(
-    c: Contraction, engine: Engine, row: Tuned, isa: Isa, machine: Machine, given: Overrides
-) -> tuple[bool, bool, bool]:
-    """Whether the engine, the tile and the sizes are those of rows that were measured, and others than shipped."""
-    shipped = machine.shipped(engine, isa)
+def _measured(inner: Inner, row: Tuned, isa: Isa, machine: Machine, given: Overrides) -> tuple[bool, bool, bool]:
+    """Whether the engine, the tile and the sizes are those of rows that were measured."""
+    c, shipped = inner.c, machine.shipped(inner.engine, isa)
     return (
-        isinstance(c.b, Matrix) and given.engine is None and machine.prefers(engine, c.a.dtype, c.b.dtype),
+        isinstance(c.b, Matrix) and given.engine is None and machine.prefers(inner.engine, c.a.dtype, c.b.dtype),
         given.tile is None and row.tile != shipped.tile,
         given.blocks is None and row.sizes != shipped.sizes,
     )
