@@ -72,10 +72,10 @@ def floats(isa: str, threads: int) -> Rows:
     import numpy as np
     import torch
 
-    from samebits import dtypes
+    from samebits import dtypes, tuning
     from samebits.bench import peers
     from samebits.codegen import isa as isas
-    from samebits.kernels.gemm import engine as engines
+    from samebits.kernels.gemm import selection
     from samebits.tensor import Tensor
 
     torch.set_num_threads(threads)
@@ -100,7 +100,7 @@ def floats(isa: str, threads: int) -> Rows:
             calls |= {} if isinstance(call, str) else {"NumKong": call}
         with sb.use_isa(isa):
             seconds = medians(calls, threads, 9)
-        engine = engines.choose(dtype, dtype, 128, isas.named(isa), [])
+        engine = selection.engine_for(dtype, dtype, isas.named(isa), tuning.machine(isas.named(isa)))
         rows.append(row(name, 2e-9 * n**3, seconds, limit(engine, isa, threads)))
     return rows
 

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 import samebits as sb
-from samebits import dtypes
+from samebits import dtypes, tuning
 from samebits.bench import peak, peers
 from samebits.bench.measure import PAUSE, Call, clock, medians
 from samebits.codegen.isa import Isa, current
-from samebits.kernels.gemm import engine
+from samebits.kernels.gemm import selection
 
 Array = np.ndarray[Any, np.dtype[Any]]
 PAIRS = (("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8"), ("int8", "uint8"))
@@ -48,7 +48,7 @@ def seconds(
 
 def rate_of_registers(isa: Isa, a: str, b: str, threads: int = 1) -> float | None:
     """10^9 operations a second of the engine of a pair of formats."""
-    found = engine.choose(dtypes.of(a), dtypes.of(b), 128, isa, [])
+    found = selection.engine_for(dtypes.of(a), dtypes.of(b), isa, tuning.machine(isa))
     return peak.rate(found, isa, threads, lambda calls, rounds: seconds(calls, rounds, threads=threads))
 
 

@@ -20,8 +20,9 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, PerBlock, engine, reference
-from samebits.kernels.gemm.contraction import SB1, Panels, fused
+from samebits.kernels.gemm import Contraction, Matrix, PerBlock, engine, reference, selection
+from samebits.kernels.gemm.contraction import Panels, fused
+from samebits.kernels.gemm.machine import DEFAULT, Machine
 from samebits.kernels.gemm.reference import integers
 from samebits.kernels.gemm.tiles import Tile, tile_for
 from samebits.kernels.plan import Operand, Plan, in_lines
@@ -205,6 +206,7 @@ class Case:
     form: str | None
     tile: Tile | None
     at_start: bool
+    machine: Machine = DEFAULT
 
     def run(self, rows: int = MS[-1], columns: int = WIDTHS[0]) -> bool:
         """Whether the kernels give the bits of the reference."""
@@ -221,7 +223,8 @@ class Case:
         tile = None if is_packed else self.tile  # panels have the width of the row's own tile
         # What needs sums cannot be fused; weights in panels take the form that suits M.
         free = (self.form == "fused" and exact) or (is_packed and self.kind.shares is not None)
-        plan = gemm.plan(c, self.isa, self.threads, tile=tile, form=None if free else self.form)
+        form = None if free else self.form
+        plan = gemm.plan(c, self.isa, self.threads, tile=tile, form=form, machine=self.machine)
         execute(plan, [left, right, *shared.values(), out])
         return bool(np.array_equal(bits(out), bits(due)))
 
@@ -250,14 +253,14 @@ class Case:
 
     def packed(self, b: Array, zero: Array | None, points: PerBlock | None) -> tuple[Array, Panels]:
         """b in panels, weights without their zero points."""
-        found, holds = engine.choose(self.kind.a, self.kind.b, SB1.chunk, self.isa, []), self.kind.b
+        found, holds = selection.engine_for(self.kind.a, self.kind.b, self.isa, self.machine), self.kind.b
         if self.kind.shares is not None:
             found = engine.of_weights(self.kind.b, zero is not None)
             holds = found.b
-        words = guard.empty(gemm.packed_elements(self.k, self.n, self.isa, (), found), found.word.numpy)
-        plan = gemm.plan_pack(self.k, self.n, matrix(b), self.isa, 1, (), found, self.kind.a, zero=points)
+        words = guard.empty(gemm.packed_elements(self.k, self.n, self.isa, (), found, self.machine), found.word.numpy)
+        plan = gemm.plan_pack(self.k, self.n, matrix(b), self.isa, 1, (), found, self.kind.a, self.machine, points)
         execute(plan, [b, *([] if zero is None else [zero]), words])
-        return words, Panels(gemm.panel_columns(self.isa, found), (), holds, found.name)
+        return words, Panels(gemm.panel_columns(self.isa, found, self.machine), (), holds, found.name)
 
 
 def cases(kind: Kind, isa: Isa, ms: tuple[int, ...] = MS, columns: int = WIDTHS[0]) -> Iterator[Case]:

@@ -15,11 +15,18 @@ from samebits.kernels import gemm
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Matrix, Panels, Spec
 from samebits.kernels.gemm.engine import named, total_of
+from samebits.kernels.gemm.machine import DEFAULT, Machine
+from samebits.kernels.gemm.tuned import Tuned
 from samebits.kernels.plan import Plan
 from samebits.native.table import Table
 from samebits.tensor import Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def measured(*rows: Tuned) -> Machine:
+    """A machine on which these were measured to be the fastest."""
+    return replace(DEFAULT, tuned=rows)
 
 
 def matrix(x: Array, shape: Sequence[int]) -> Matrix:

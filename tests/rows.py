@@ -6,7 +6,8 @@ from dataclasses import replace
 from samebits.codegen import isa
 from samebits.codegen.isa import Isa, Target
 from samebits.dtypes import DType
-from samebits.kernels.gemm import engine
+from samebits.kernels.gemm import selection
+from samebits.kernels.gemm.machine import DEFAULT
 
 # Three lanes and eight registers: a width, a tile or a tail that only works for powers of two fails on it.
 FAKE3 = Isa(
@@ -54,5 +55,5 @@ def rows_of_engines(a: DType, b: DType, chunk: int = 128) -> tuple[Isa, ...]:
     """PRODUCT_ROWS without those where another's engine multiplies such elements in registers of the same kind."""
     first: dict[object, Isa] = {}
     for row in PRODUCT_ROWS:
-        first.setdefault((row.lanes, row.registers, engine.choose(a, b, chunk, row, []).name), row)
+        first.setdefault((row.lanes, row.registers, selection.engine_for(a, b, row, DEFAULT, chunk).name), row)
     return tuple(first.values())

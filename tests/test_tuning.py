@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gemm_run import execute, matrix, product, same
+from gemm_run import execute, matrix, measured, product, same
 from rows import COMPILED_ROWS
 
 import samebits as sb
@@ -22,9 +22,11 @@ from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Contraction, Matrix, Panels, reference
+from samebits.kernels.gemm import machine as machines
 from samebits.kernels.gemm.engine import FMA32, ROWS
+from samebits.kernels.gemm.machine import DEFAULT
 from samebits.kernels.gemm.tiles import Tile, tile_for
-from samebits.kernels.gemm.tuned import Sizes, Tuned, row_for, shipped
+from samebits.kernels.gemm.tuned import Preferred, Sizes, Tuned
 from samebits.native import cache
 
 SMALL = Sizes(a_bytes=1 << 14, kc=256, kc_few_rows=512, staged_bytes=1 << 20)
@@ -41,9 +43,10 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 
 
 def record(isa: Isa, nv: int = 1, threads: int = 1) -> tuning.Record:
-    """An odd tile for every engine."""
+    """An odd tile for every engine, and an engine that no machine's row would take first."""
     rows = tuple(Tuned(engine.name, Tile(3, nv), SMALL) for engine in ROWS)
-    return tuning.Record(isa.name, threads, rows, tuple((row.engine, 1.25) for row in rows))
+    preferred, pairs = (Preferred("int8", "int8", "int32"),), (("int8", "int8", 1.5), ("bfloat16", "bfloat16", 1.0))
+    return tuning.Record(isa.name, threads, rows, tuple((row.engine, 1.25) for row in rows), preferred, pairs)
 
 
 def draw(*shape: int, seed: int = 0) -> np.ndarray:
@@ -56,41 +59,41 @@ def test_tuned_rows_give_the_same_bits(isa: Isa) -> None:
         a, b = draw(m, k), draw(k, n, seed=1)
         expected = reference(a, b)
         for nv in (1, 3):
-            tuned = (Tuned(FMA32.name, Tile(2, nv), SMALL),)
+            machine = measured(Tuned(FMA32.name, Tile(2, nv), SMALL))
             if Tile(2, nv).fits(isa):
-                assert same(product(a, b, isa, tuned=tuned), expected)
-                assert same(product(a, b, isa, form="staged", tuned=tuned), expected)
+                assert same(product(a, b, isa, machine=machine), expected)
+                assert same(product(a, b, isa, form="staged", machine=machine), expected)
 
 
 def test_tuned_choices_are_printed() -> None:
     isa = COMPILED_ROWS[-1]
     c = Contraction(50, 60, 700, Matrix(700, 1), Matrix(60, 1), Matrix(60, 1))
-    plain, engine = gemm.plan(c, isa), row_for(FMA32, isa, ())
+    plain, engine = gemm.plan(c, isa), DEFAULT.row(FMA32, isa)
     assert "tuned" not in str(plain)
-    assert gemm.plan(c, isa, tuned=(engine,)) == plain
-    facts = dict(gemm.plan(c, isa, tuned=(Tuned(FMA32.name, Tile(3, 1)),)).facts)
+    assert gemm.plan(c, isa, machine=measured(engine)) == plain
+    facts = dict(gemm.plan(c, isa, machine=measured(Tuned(FMA32.name, Tile(3, 1)))).facts)
     assert facts["tile"].startswith("MR 3 NR ")
     assert facts["tile"].endswith(" panels wide (tuned)")
     assert "tuned" not in facts["blocks"]
-    facts = dict(gemm.plan(c, isa, tuned=(replace(engine, sizes=SMALL),)).facts)
+    facts = dict(gemm.plan(c, isa, machine=measured(replace(engine, sizes=SMALL))).facts)
     assert facts["blocks"].endswith(" (tuned)")
     assert "tuned" not in facts["tile"]
-    assert "tuned" not in str(gemm.plan(c, isa, tile=Tile(3, 1), tuned=(Tuned(FMA32.name, Tile(2, 1)),)))
-    assert "tuned" not in str(gemm.plan(c, isa, tuned=(Tuned("fma float64", Tile(2, 1)),)))
+    assert "tuned" not in str(gemm.plan(c, isa, tile=Tile(3, 1), machine=measured(Tuned(FMA32.name, Tile(2, 1)))))
+    assert "tuned" not in str(gemm.plan(c, isa, machine=measured(Tuned("fma float64", Tile(2, 1)))))
 
 
 def test_panels_of_the_shipped_width_are_taken_beside_a_tuned_tile() -> None:
     isa = COMPILED_ROWS[-1]
     nv = tile_for(isa).nv
-    tuned = (Tuned(FMA32.name, Tile(2, nv + 1)),)
+    tuned = measured(Tuned(FMA32.name, Tile(2, nv + 1)))
     a, b = draw(5, 90), draw(90, 70, seed=1)
-    for rows, packed in (((), tuned), (tuned, tuned)):
-        width = gemm.panel_columns(isa, tuned=rows)
-        panels = np.empty(gemm.packed_elements(90, 70, isa, tuned=rows), np.float32)
-        execute(gemm.plan_pack(90, 70, matrix(b, b.shape), isa, tuned=rows), [b, panels])
+    for machine in (DEFAULT, tuned):
+        width = gemm.panel_columns(isa, machine=machine)
+        panels = np.empty(gemm.packed_elements(90, 70, isa, machine=machine), np.float32)
+        execute(gemm.plan_pack(90, 70, matrix(b, b.shape), isa, machine=machine), [b, panels])
         c = Contraction(5, 70, 90, Matrix(90, 1), Panels(width), Matrix(70, 1))
         out = np.empty((5, 70), np.float32)
-        execute(gemm.plan(c, isa, tuned=packed), [a, panels, out])
+        execute(gemm.plan(c, isa, machine=tuned), [a, panels, out])
         assert same(out, reference(a, b))
     with pytest.raises(sb.PlanError, match="panel width is"):
         gemm.plan(c, isa)
@@ -137,7 +140,7 @@ def test_a_process_uses_what_was_tuned_and_gives_the_same_bits(folder: pathlib.P
     for kinds in PAIRS:
         assert theirs[kinds][0] == mine[kinds][0] == again[kinds], kinds
         assert "MR 3 NR" in theirs[kinds][1]
-        assert theirs[kinds][1].count("(tuned)") == 2
+        assert theirs[kinds][1].count("(tuned)") == 2 + (kinds == ("int8", "int8"))
         # Panels of a tuned width are refused where nothing is tuned, never misread.
         assert theirs[kinds][2].nr != mine[kinds][2].nr
         with sb.use_isa(isa), pytest.raises(sb.PlanError, match="panel width is"):
@@ -148,7 +151,7 @@ def test_a_plan_made_where_nothing_was_tuned_is_obeyed(monkeypatch: pytest.Monke
     isa = isas.best()
     a, b = draw(9, 67, seed=7), draw(67, 41, seed=8)
     plan, expected = sb.plan_matmul(a, b), sb.matmul(a, b)
-    monkeypatch.setitem(tuning._kept, isa, record(isa).rows)
+    monkeypatch.setitem(tuning._kept, isa, replace(machines.current(), tuned=record(isa).rows))
     tuned = sb.plan_matmul(a, b)
     assert tuned != plan
     for obeyed in (pickle.loads(pickle.dumps(plan)), tuned):
@@ -179,9 +182,9 @@ def test_what_is_kept_is_read_and_cleared(folder: pathlib.Path) -> None:
 def test_rows_without_code_of_this_machine_have_nothing_tuned(folder: pathlib.Path) -> None:
     for isa in isas.ROWS:
         if not (isa.compiled and isa.available):
-            assert tuning.rows(isa) == ()
+            assert tuning.machine(isa) == DEFAULT
             assert not tuning.clear(isa)
-    assert tuning.rows(replace(isas.best(), name="made up")) == ()
+    assert tuning.machine(replace(isas.best(), name="made up")) == machines.current()
 
 
 @pytest.mark.parametrize("content", [b"", b"tuned", None, b"\0" * 100_000], ids=["empty", "short", "flipped", "long"])
@@ -224,6 +227,15 @@ ROW = {"engine": "fma float32", "tile": {"mr": 3, "nv": 1}, "sizes": {"a_bytes":
         {"gains": [["fma float32", float("inf")]]},
         {"gains": [["\x1b[31m", 1.0]]},
         {"gains": 3},
+        {"preferred": None},
+        {"preferred": [{"a": "int8", "b": "int8", "engine": "none"}]},
+        {"preferred": [{"a": "int8", "b": "float99", "engine": "int32"}]},
+        {"preferred": [{"a": "float32", "b": "float32", "engine": "bfloat16 pairs"}]},
+        {"preferred": [{"a": "float32", "b": "float32", "engine": "fma float64"}]},
+        {"preferred": [{"a": "float32", "engine": "fma float32"}]},
+        {"pairs": [["int8", "int8", float("inf")]]},
+        {"pairs": [["int8", "\x1b[31m", 1.0]]},
+        {"pairs": [["int8", 1.0]]},
     ],
     ids=lambda changes: str(changes)[:60],
 )
@@ -323,12 +335,13 @@ def test_writers_at_once_leave_one_whole_record(folder: pathlib.Path) -> None:
 def test_the_first_answer_of_a_process_stands(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     isa = isas.best()
     monkeypatch.setattr(tuning, "_kept", {})
-    assert tuning.rows(isa) == ()
+    assert tuning.machine(isa) == tuning.shipped(isa) == machines.current()
     assert tuning.write(record(isa))
-    assert tuning.rows(isa) == ()
+    assert tuning.machine(isa) == machines.current()
     monkeypatch.setattr(tuning, "_kept", {})
-    assert tuning.rows(isa) == record(isa).rows
-    assert shipped(FMA32, isa) not in tuning.rows(isa)
+    found = tuning.machine(isa)
+    assert (found.tuned, found.preferred) == (record(isa).rows, record(isa).preferred)
+    assert replace(found, tuned=(), preferred=()) == machines.current()
 
 
 def test_a_processor_is_told_apart() -> None:

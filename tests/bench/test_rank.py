@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from rows import COMPILED_ROWS
 
+from samebits import tuning
 from samebits.bench import candidates, peak, peers, rank, worker
 from samebits.bench.measure import Call
 from samebits.bench.peers import Peer
@@ -24,7 +25,7 @@ from samebits.dtypes import bfloat16, float32, float64, int8, uint8
 from samebits.errors import NativeError, OptionError
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.tiles import Tile, tile_for
-from samebits.kernels.gemm.tuned import SHIPPED, shipped
+from samebits.kernels.gemm.tuned import SHIPPED
 from samebits.ops import matmul
 from samebits.ops.memo import Prepared
 
@@ -151,7 +152,7 @@ def test_candidates_multiply_with_the_same_bits() -> None:
         expected = matmul.matmul(a, b).tobytes()
         engine = bench.engine(problem, ISA)
         for tile in (Tile(3, 1), Tile(2, 3)):
-            row = dataclasses.replace(shipped(engine, ISA), tile=tile)
+            row = dataclasses.replace(tuning.shipped(ISA).shipped(engine, ISA), tile=tile)
             plan, operands = bench._planned(problem, ISA, Candidate(ISA, row), fill=True)
             Prepared(plan).run([x.address for x in operands])
             assert operands[-1].tobytes() == expected, (problem, tile)

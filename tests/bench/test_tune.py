@@ -13,12 +13,15 @@ from samebits.bench.measure import Call
 from samebits.bench.trial import Candidate, Problem, Workbench
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
-from samebits.dtypes import float32
-from samebits.kernels.gemm.engine import FMA32
+from samebits.dtypes import bfloat16, float32, int8
+from samebits.kernels.gemm import machine as machines
+from samebits.kernels.gemm.engine import FMA32, PAIRS, named
+from samebits.kernels.gemm.machine import SAPPHIRE_RAPIDS, ZEN4
 from samebits.kernels.gemm.tiles import Tile, tile_for
-from samebits.kernels.gemm.tuned import SHIPPED, Tuned
+from samebits.kernels.gemm.tuned import SHIPPED, Preferred, Tuned
 
 Seconds = Callable[[Problem, Tuned], float]
+INT32 = named("int32")
 
 
 @pytest.fixture
@@ -111,3 +114,80 @@ def test_a_record_that_was_made_is_read_back(
     assert tuning.write(record)
     assert tuning.read(isa) == record
     assert all(row.sizes == SHIPPED for row in record.rows)
+
+
+def test_formats_that_several_engines_take_are_contested() -> None:
+    for isa in COMPILED_ROWS:
+        found = tune.contested(isa)
+        assert (float32, float32) not in found
+        assert ((int8, int8) in found) == any(word.startswith("dot") for word in isa.instructions)
+        assert ((bfloat16, bfloat16) in found) == ("dot2_bfloat16" in isa.instructions)
+
+
+def test_an_engine_that_is_faster_is_preferred(
+    timed: Callable[[Seconds], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the formats for which it was measured alone, and with the tile that suits it best."""
+    isa = isas.best()
+    monkeypatch.setattr(tune, "operands", lambda isa: {INT32: (int8, int8)})
+    best = next(tile for tile in candidates.tiles(isa) if tile != tile_for(isa))
+
+    def seconds(problem: Problem, row: Tuned) -> float:
+        if row.engine == INT32.name and problem.a is int8:
+            return 0.4 if row.tile == best else 0.8
+        return 1.0
+
+    said: list[str] = []
+    record = tune.tune(isa, 1, quick=True, time=timed(seconds), progress=said.append)  # type: ignore[arg-type]
+    assert record.preferred[0] == Preferred("int8", "int8", "int32")
+    assert {x.a for x in record.preferred} == {"int8"}
+    gains = {(a, b): gain for a, b, gain in record.pairs}
+    assert list(gains) == [(a.name, b.name) for a, b in tune.contested(isa)]
+    assert gains["int8", "int8"] > 2  # 2.5 where the plan has the tile
+    assert gains["uint8", "uint8"] == 1.0
+    assert "int8 x int8: engines" in said
+    assert "int8 x int8: measuring the best again" in said
+
+
+def test_an_engine_that_costs_a_shape_too_much_is_not_preferred(
+    timed: Callable[[Seconds], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune, "operands", lambda isa: {})
+
+    def only_elsewhere(problem: Problem, row: Tuned) -> float:
+        is_check = (problem.m, problem.k) in {x[:2] for x in tune.CHECKS}
+        return (2.0 if is_check else 0.5) if row.engine == INT32.name else 1.0
+
+    for seconds in (only_elsewhere, lambda problem, row: 0.99 if row.engine == INT32.name else 1.0):
+        record = tune.tune(isas.best(), 1, quick=True, time=timed(seconds))  # type: ignore[arg-type]
+        assert record.preferred == ()
+        assert {gain for _, _, gain in record.pairs} == {1.0}
+
+
+@pytest.mark.skipif("dot2_bfloat16" not in isas.best().instructions, reason="no engine of pairs here")
+def test_engines_are_compared_with_what_the_machines_row_takes(
+    timed: Callable[[Seconds], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune, "operands", lambda isa: {})
+    monkeypatch.setattr(tune, "contested", lambda isa: [(bfloat16, bfloat16)])
+    for machine, better in ((ZEN4, FMA32), (SAPPHIRE_RAPIDS, PAIRS)):
+        monkeypatch.setattr(machines, "current", lambda machine=machine: machine)
+        faster = timed(lambda problem, row, better=better: 0.5 if row.engine == better.name else 1.0)  # type: ignore[misc]
+        record = tune.tune(isas.best(), 1, quick=True, time=faster)  # type: ignore[arg-type]
+        assert record.preferred == (Preferred("bfloat16", "bfloat16", better.name),)
+        ((_, _, gain),) = record.pairs
+        assert 1.02 < gain <= 2.0
+
+
+def test_a_candidate_that_is_not_forced_runs_as_where_it_was_measured() -> None:
+    """A few rows of bfloat16 that nothing has looked at stream as float32, whatever engine is preferred."""
+    isa, bench = isas.best(), Workbench(1)
+    problem = Problem(1, 256, 64, bfloat16, bfloat16)
+    row = tuning.shipped(isa).shipped(INT32, isa)
+    assert Candidate(isa, row).machine(problem).preferred == ()
+    assert Candidate(isa, row, forced=False).machine(problem).preferred == (Preferred("bfloat16", "bfloat16", "int32"),)
+    packed = Problem(5, 256, 64, int8, int8, packed=True)
+    for some in (Problem(5, 256, 64, int8, int8), packed):
+        assert dict(bench.plan(some, isa, Candidate(isa, row, forced=False)).facts)["engine"].startswith("int32")
+    pairs = tuning.shipped(isa).shipped(PAIRS, isa)
+    assert dict(bench.plan(problem, isa, Candidate(isa, pairs, forced=False)).facts)["engine"] == "fma float32"

@@ -17,11 +17,16 @@ from samebits.bench.trial import Problem
 from samebits.cli.command import command
 from samebits.codegen import isa as isas
 from samebits.kernels.gemm.tiles import Tile
-from samebits.kernels.gemm.tuned import Sizes, Tuned
+from samebits.kernels.gemm.tuned import Preferred, Sizes, Tuned
 
 ISA = isas.best().name
 RECORD = tuning.Record(
-    ISA, 1, (Tuned("fma float32", Tile(3, 1), Sizes(kc=512)),), (("fma float32", 1.25), ("fma float64", 1.0))
+    ISA,
+    1,
+    (Tuned("fma float32", Tile(3, 1), Sizes(kc=512)),),
+    (("fma float32", 1.25), ("fma float64", 1.0)),
+    (Preferred("int8", "int8", "int32"),),
+    (("int8", "int8", 1.5), ("uint8", "int8", 1.0)),
 )
 
 
@@ -240,11 +245,15 @@ def test_what_is_tuned_is_kept_shown_and_cleared(folder: pathlib.Path) -> None:
         "1.250",
     ]
     assert lines[2].split() == ["fma", "float64", "shipped"]
+    assert lines[4].split() == ["int8", "x", "int8", "int32", "1.500"]
+    assert lines[5].split() == ["uint8", "x", "int8", "shipped"]
     assert lines[-1] == f"isa {ISA}, measured with threads 1; in force in processes started from now on"
     assert tuning.read(isas.best()) == RECORD
     made = json.loads(samebits("tune", "--show", "--json")[1])
     assert (made["isa"], made["kept"]["gains"]) == (ISA, {"fma float32": 1.25, "fma float64": 1.0})
     assert made["kept"]["rows"][0]["tile"] == {"mr": 3, "nv": 1}
+    assert made["kept"]["preferred"] == [{"a": "int8", "b": "int8", "engine": "int32"}]
+    assert made["kept"]["pairs"] == [["int8", "int8", 1.5], ["uint8", "int8", 1.0]]
     assert samebits("tune", "--clear")[1] == samebits("tune", "--show")[1]
     assert json.loads(samebits("tune", "--clear", "--json")[1])["kept"] is None
     assert tuning.read(isas.best()) is None

@@ -185,3 +185,8 @@ def test_a_function_may_run_under_a_row() -> None:
     before = isa.current()
     assert depth(3) == ["numpy"] * 4
     assert isa.current() is before
+
+
+def test_the_processor_has_llvms_name() -> None:
+    llvm = pytest.importorskip("llvmlite.binding")
+    assert isa.host_cpu() == llvm.get_host_cpu_name() != ""

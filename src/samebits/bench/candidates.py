@@ -14,12 +14,11 @@ from samebits.bench.trial import Candidate, Problem, Workbench, label
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import DTypeError, OptionError, PlanError
-from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm.choice import FORMS
-from samebits.kernels.gemm.contraction import SB1
+from samebits.kernels.gemm import selection
+from samebits.kernels.gemm.form import FORMS
 from samebits.kernels.gemm.macrokernel import DECODED, PACKED
 from samebits.kernels.gemm.tiles import Tile, tile_for
-from samebits.kernels.gemm.tuned import SHIPPED, Sizes, row_for, shipped
+from samebits.kernels.gemm.tuned import SHIPPED, Sizes
 
 _HIGHEST, _WIDEST = 16, 4
 _A_BYTES = tuple(kib * 1024 for kib in (384, 192, 768))
@@ -59,18 +58,21 @@ def forms(problem: Problem) -> tuple[str | None, ...]:
 def first(problem: Problem, isa: Isa, every: bool = False) -> Iterator[Candidate]:
     """Each form with each tile on this row; each form with the shipped choice of each other engine, and of each other
     row of at least half as many lanes. `every`: each form, tile and size."""
-    engine = engines.choose(problem.a, problem.b, SB1.chunk, isa, [])
-    base = row_for(engine, isa, tuning.rows(isa))
+    machine = tuning.machine(isa)
+    engine = selection.engine_for(problem.a, problem.b, isa, machine)
+    base = machine.row(engine, isa)
     for form in forms(problem):
         yield Candidate(isa, base, form)
         for tile in tiles(isa):
             for size in sizes() if every else [base.sizes]:
                 yield Candidate(isa, replace(base, tile=tile, sizes=size), form)
-        for other in _engines(problem, isa):
+        for other in selection.candidates(problem.a, problem.b, isa):
             if other is not engine:
-                yield Candidate(isa, shipped(other, isa), form)
+                yield Candidate(isa, machine.shipped(other, isa), form)
         for row in _rows(isa):
-            yield Candidate(row, shipped(engines.choose(problem.a, problem.b, SB1.chunk, row, []), row), form)
+            there = tuning.shipped(row)
+            best = selection.engine_for(problem.a, problem.b, row, there)
+            yield Candidate(row, there.shipped(best, row), form)
 
 
 def second(fastest: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -103,16 +105,3 @@ def _rows(isa: Isa) -> list[Isa]:
     """The last of the other rows that run here, for each kind of register."""
     found = {alike(row): row for row in isas.ROWS if row.compiled and row.available and 2 * row.lanes >= isa.lanes}
     return [row for key, row in found.items() if key != alike(isa)]
-
-
-def _engines(problem: Problem, isa: Isa) -> list[engines.Engine]:
-    """Every engine that takes the operands and whose step is an instruction of the row."""
-    found = []
-    for engine in engines.ROWS:
-        try:
-            engines.choose(problem.a, problem.b, SB1.chunk, isa, [], engine.name)
-        except OptionError:
-            continue
-        if engine.is_native(isa):
-            found.append(engine)
-    return found

@@ -7,7 +7,7 @@ as `matmul` would with that row in force, and makes a call of it. Start at `Work
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,9 +18,11 @@ from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm import selection
 from samebits.kernels.gemm.contraction import SB1
 from samebits.kernels.gemm.engine import Engine
-from samebits.kernels.gemm.tuned import Tuned
+from samebits.kernels.gemm.machine import Machine
+from samebits.kernels.gemm.tuned import Preferred, Tuned
 from samebits.kernels.plan import Plan
 from samebits.ops import call as calls
 from samebits.ops.memo import Prepared
@@ -57,19 +59,29 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to run a product; `form` None leaves it to the plan."""
+    """One way to run a product: the machine as it is shipped, but with this row.
+
+    `form`: None leaves it to the plan.   `forced`: every form runs on the row's engine; else the engine is what the
+    machine prefers for the problem's formats, as where the row was measured to be the fastest.
+    """
 
     isa: Isa
     row: Tuned
     form: str | None = None
+    forced: bool = True
+
+    def machine(self, problem: Problem) -> Machine:
+        """The machine with this row in force."""
+        preferred = () if self.forced else (Preferred(problem.a.name, problem.b.name, self.row.engine),)
+        return replace(tuning.shipped(self.isa), tuned=(self.row,), preferred=preferred)
 
 
 def label(plan: Plan) -> str:
     """What tells a plan of one problem from the others."""
     facts = dict(plan.facts)
     tile = facts["tile"].partition(",")[0]
-    blocks = facts["blocks"].replace(" (tuned)", "")
-    return f"{plan.isa.name}, {facts['engine']}, {facts['form']}, {tile}, {blocks}"
+    engine, blocks = (facts[name].replace(" (tuned)", "") for name in ("engine", "blocks"))
+    return f"{plan.isa.name}, {engine}, {facts['form']}, {tile}, {blocks}"
 
 
 def operand(dtype: DType, shape: tuple[int, int], seed: int) -> Tensor:
@@ -93,7 +105,7 @@ class Workbench:
 
     def engine(self, problem: Problem, isa: Isa) -> Engine:
         """What `matmul` would run the problem on."""
-        return engines.choose(problem.a, problem.b, SB1.chunk, isa, [])
+        return selection.engine_for(problem.a, problem.b, isa, tuning.machine(isa))
 
     def plan(self, problem: Problem, isa: Isa, candidate: Candidate | None = None) -> Plan:
         """The candidate's plan, or the one that `matmul` picks on `isa`.
@@ -119,31 +131,32 @@ class Workbench:
         self, problem: Problem, isa: Isa, candidate: Candidate | None, *, fill: bool
     ) -> tuple[Plan, list[Tensor]]:
         isa = candidate.isa if candidate else isa
-        tuned = (candidate.row,) if candidate else tuning.rows(isa)
-        name = candidate.row.engine if candidate else None
+        machine = candidate.machine(problem) if candidate else tuning.machine(isa)
+        name = candidate.row.engine if candidate and candidate.forced else None
         with isas.use_isa(isa):
             call = calls.Call("bench", None, self.threads)
             a, b = self.operands(problem)
             right: Tensor | gemm.PackedMatrix = b
             if problem.packed:
-                engine = engines.named(name) if name else self.engine(problem, isa)
-                right = self._packed(call, problem, b, engine, tuned, fill=fill)
+                engine = engines.named(name) if name else selection.engine_for(problem.a, problem.b, isa, machine)
+                right = self._packed(call, problem, b, engine, machine, fill=fill)
             product = Product(call, a, right, SB1)
             product.finish(None, None, 1.0, None, 1.0, None, None)
             threads = call.sized(product.contraction.work, "products")
         form = candidate.form if candidate else None
         engine_name = None if problem.packed else name
-        plan = gemm.plan(product.contraction, isa, threads, form=form, engine=engine_name, tuned=tuned)
+        plan = gemm.plan(product.contraction, isa, threads, form=form, engine=engine_name, machine=machine)
         return plan, product.operands
 
     def _packed(
-        self, call: calls.Call, problem: Problem, b: Tensor, engine: Engine, tuned: tuple[Tuned, ...], *, fill: bool
+        self, call: calls.Call, problem: Problem, b: Tensor, engine: Engine, machine: Machine, *, fill: bool
     ) -> gemm.PackedMatrix:
         k, n = b.shape
         isa = call.isa
-        panels = Tensor.empty((gemm.packed_elements(k, n, isa, (), engine, tuned),), engine.word)
+        panels = Tensor.empty((gemm.packed_elements(k, n, isa, (), engine, machine),), engine.word)
         if fill and panels.size:
             lying = matrix(call, "b", b, b.shape)
-            Prepared(gemm.plan_pack(k, n, lying, isa, 1, (), engine, problem.a, tuned)).run([b.address, panels.address])
-        nr = gemm.panel_columns(isa, engine, tuned)
+            plan = gemm.plan_pack(k, n, lying, isa, 1, (), engine, problem.a, machine)
+            Prepared(plan).run([b.address, panels.address])
+        nr = gemm.panel_columns(isa, engine, machine)
         return gemm.PackedMatrix(panels, b.shape, nr, isa.name, b.dtype, engine.name)

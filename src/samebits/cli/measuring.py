@@ -17,8 +17,7 @@ from samebits.cli import options, screen
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm.contraction import SB1
+from samebits.kernels.gemm import selection
 from samebits.native import cache
 from samebits.native.table import MAX_THREADS
 
@@ -80,7 +79,7 @@ def _row(row: Isa | None) -> Isa:
 @click.option("--clear", is_flag=True, help="Measure nothing, forget what is kept.")
 @options.as_json
 def tune(isa: Isa | None, threads: int, quick: bool, show: bool, clear: bool, as_json: bool) -> None:
-    """Measure tiles and cache blocks of matrix products on this machine, and keep those that are faster.
+    """Measure tiles, cache blocks and engines of matrix products on this machine, and keep those that are faster.
 
     Processes started afterwards plan products with them: other speed, the same bits. They are kept in the cache
     directory for this processor, this version and one Isa row.
@@ -180,5 +179,5 @@ def _operands(dtype: str, row: Isa) -> tuple[DType, DType]:
         raise click.BadParameter(f"{dtype!r} is not one name, or two", param_hint="--dtype")
     with options.asked("--dtype"):
         a, b = dtypes.of(names[0]), dtypes.of(names[-1])
-        engines.choose(a, b, SB1.chunk, row, [])
+        selection.engine_for(a, b, row, tuning.machine(row))
     return a, b

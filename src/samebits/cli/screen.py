@@ -317,6 +317,11 @@ def tuned(isa: Isa, record: Record | None) -> None:
         sizes = f"A {row.sizes.a_bytes // 1024} KiB, KC {row.sizes.kc}"
         rows.append([name, "tuned", f"MR {row.tile.mr} NV {row.tile.nv}", sizes, f"{gain:.3f}"])
     table(["engine", "", "tile", "blocks", "speed over shipped"], rows)
+    taken = {(x.a, x.b): x.engine for x in record.preferred}
+    formats = [[f"{a} x {b}", taken.get((a, b), "shipped"), f"{gain:.3f}" if (a, b) in taken else ""]
+               for a, b, gain in record.pairs]  # fmt: skip
+    if formats:
+        table(["formats", "engine", "speed over shipped"], formats)
     _out.print(f"isa {isa.name}, measured with threads {record.threads}; in force in processes started from now on")
 
 

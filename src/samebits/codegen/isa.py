@@ -114,6 +114,14 @@ def host_arch() -> str:
 
 
 @functools.cache
+def host_cpu() -> str:
+    """This machine's processor by LLVM's name, as `znver4`; a baseline's or `generic` where LLVM does not know it."""
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_host_cpu_name())
+
+
+@functools.cache
 def _host_features() -> frozenset[str]:
     import llvmlite.binding as llvm
 

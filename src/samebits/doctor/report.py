@@ -20,13 +20,13 @@ from samebits.doctor.framework import Framework
 from samebits.doctor.trial import Cell, Children, attempt
 from samebits.native import cache
 
-__all__ = ["Diagnosis", "Machine", "Tried", "examine", "is_broken"]
+__all__ = ["Diagnosis", "Platform", "Tried", "examine", "is_broken"]
 
 _UNDERNEATH = ("numpy", "ml_dtypes", "llvmlite", "cuda-bindings")
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Platform:
     """What exchange and kernels run on.
 
     Attributes:
@@ -80,7 +80,7 @@ class Tried:
 class Diagnosis:
     """All that was found."""
 
-    machine: Machine
+    machine: Platform
     tried: tuple[Tried, ...]
 
     @property
@@ -160,7 +160,7 @@ def installed_version(row: Framework) -> str | None:
     return "unknown"
 
 
-def machine() -> Machine:
+def machine() -> Platform:
     """The facts of this machine; an absence is one."""
     folder = cache.directory()
     versions = []
@@ -169,7 +169,7 @@ def machine() -> Machine:
             versions.append((name, importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
             continue
-    return Machine(
+    return Platform(
         samebits=samebits.__version__,
         python=platform.python_version(),
         platform=f"{sys.platform} {platform.machine()}",

@@ -140,10 +140,11 @@ def _parts(
 
 def _plan(c: Contraction, isa: Isa, threads: int, one: bool) -> Plan:
     """How one group runs: on one thread if it should and needs little memory of its own, else shared by all."""
-    alone = gemm.plan(c, isa, 1 if one else threads, tuned=tuning.rows(isa))
+    machine = tuning.machine(isa)
+    alone = gemm.plan(c, isa, 1 if one else threads, machine=machine)
     if not one or alone.workspace_bytes <= _OWN_BYTES:
         return alone
-    return gemm.plan(c, isa, threads, tuned=tuning.rows(isa))
+    return gemm.plan(c, isa, threads, machine=machine)
 
 
 def _place(x: gemm.PackedMatrix | Tensor) -> tuple[int, int]:

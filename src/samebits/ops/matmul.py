@@ -16,8 +16,10 @@ from samebits.dtypes import DType
 from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, shown
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm import machine as machines
+from samebits.kernels.gemm import selection
 from samebits.kernels.gemm.contraction import SB1, Contraction, Panels, PerBlock, Spec
-from samebits.kernels.gemm.tuned import Tuned
+from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.plan import Plan
 from samebits.ops import sharing
 from samebits.ops.call import Call, check_threads
@@ -96,9 +98,9 @@ def multiplied(product: Product, out: Any, plan: Plan | None = None) -> Any:
     made = product.target
     if made.size:
         threads = call.sized(product.contraction.work, "products")
-        planned, tuned = product.names.planned, tuning.rows(call.isa)
+        planned, machine = product.names.planned, tuning.machine(call.isa)
         call.run(
-            obeyed or planned(call.name, lambda: _prepared(contraction, call.isa, threads, tuned)), *product.operands
+            obeyed or planned(call.name, lambda: _prepared(contraction, call.isa, threads, machine)), *product.operands
         )
     return call.result(made if made.shape == product.seen else made.reshape(product.seen), out)
 
@@ -133,8 +135,8 @@ def plan_matmul(
     product.requantise(out_scale, out_zero_point, out_dtype)
     product.finish(bias, activation, alpha, c, beta, out_dtype, out)
     threads = call.sized(product.contraction.work, "products")
-    tuned = tuning.rows(call.isa)
-    return product.names.planned(call.name, lambda: _planned(product.contraction, call.isa, threads, tuned))
+    machine = tuning.machine(call.isa)
+    return product.names.planned(call.name, lambda: _planned(product.contraction, call.isa, threads, machine))
 
 
 @remembered
@@ -183,7 +185,7 @@ def pack(
     batch, (k, n) = y.shape[:-2], y.shape[-2:]
     other = _left(call, left, y.dtype)
     lying, threads = matrix(call, "b", y, y.shape), call.sized(y.size, "elements")
-    zeros: list[tuple[Tensor, PerBlock]] = []
+    machine, zeros = tuning.machine(call.isa), list[tuple[Tensor, PerBlock]]()
     if y.dtype.is_integer and other.is_float and other is not dtypes.float64:
         lines = Lines.of_b(PACK, n, k, batch, y.ndim)
         _, block = sharing.taken(call, PACK, lines, None, zero_point, group, other, lying)
@@ -194,14 +196,13 @@ def pack(
         actual, remedy = f"given for {y.dtype.name} beside {other.name}", "pass left= and integers"
         raise OptionError("pack", "zero_point or group", "", actual, "left out", remedy)
     else:
-        engine = engines.choose(other, y.dtype, SB1.chunk, call.isa, [])
-    tuned = tuning.rows(call.isa)
+        engine = selection.engine_for(other, y.dtype, call.isa, machine)
     zero = zeros[0][1] if zeros else None
-    plan = gemm.plan_pack(k, n, lying, call.isa, threads, batch, engine, other, tuned, zero)
-    panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch, engine, tuned),), engine.word)
+    plan = gemm.plan_pack(k, n, lying, call.isa, threads, batch, engine, other, machine, zero)
+    panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch, engine, machine),), engine.word)
     if panels.size:
         call.run(Prepared(plan), in_bytes(y), *(x for x, _ in zeros), panels)
-    nr = gemm.panel_columns(call.isa, engine, tuned)
+    nr = gemm.panel_columns(call.isa, engine, machine)
     return gemm.PackedMatrix(panels, y.shape, nr, call.isa.name, y.dtype, engine.name)
 
 
@@ -218,13 +219,13 @@ def _left(call: Call, left: Any, b: DType) -> DType:
 
 
 @functools.lru_cache(maxsize=4096)
-def _planned(contraction: Contraction, isa: Isa, threads: int, tuned: tuple[Tuned, ...]) -> Plan:
-    return gemm.plan(contraction, isa, threads, tuned=tuned)
+def _planned(contraction: Contraction, isa: Isa, threads: int, machine: Machine) -> Plan:
+    return gemm.plan(contraction, isa, threads, machine=machine)
 
 
 @functools.lru_cache(maxsize=4096)
-def _prepared(contraction: Contraction, isa: Isa, threads: int, tuned: tuple[Tuned, ...]) -> Prepared:
-    return Prepared(_planned(contraction, isa, threads, tuned))
+def _prepared(contraction: Contraction, isa: Isa, threads: int, machine: Machine) -> Prepared:
+    return Prepared(_planned(contraction, isa, threads, machine))
 
 
 def _obeyed(plan: Plan, contraction: Contraction) -> Prepared:
@@ -236,10 +237,11 @@ def _obeyed(plan: Plan, contraction: Contraction) -> Prepared:
     except OptionError as error:
         fact = f"{error.operand} {error.fact}".strip()
         raise PlanError("matmul", "plan", fact, error.actual, error.expected, remedy) from None
-    # One made where nothing was tuned is as good, but for panels, whose width is that of a tile.
-    tuned = tuning.rows(isa)
-    for rows in [tuned] if isinstance(contraction.b, Panels) or not tuned else [tuned, ()]:
-        if plan == _planned(contraction, isa, threads, rows):
-            return _prepared(contraction, isa, threads, rows)
+    # One made on another machine, or where nothing was tuned, is as good, but for panels of a tuned tile's width.
+    here = tuning.machine(isa)
+    others = () if here.tuned and isinstance(contraction.b, Panels) else machines.ROWS
+    for machine in (here, *others):
+        if plan == _planned(contraction, isa, threads, machine):
+            return _prepared(contraction, isa, threads, machine)
     actual = plan.what if plan.what != str(contraction) else "for other strides, options or tiles"
     raise PlanError("matmul", "plan", "", actual, f"the one for {contraction}", remedy)

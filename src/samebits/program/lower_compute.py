@@ -18,9 +18,9 @@ from samebits.dtypes import DType
 from samebits.kernels import elementwise, reduce
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
+from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.gemm.panels import panel_columns
 from samebits.kernels.gemm.plan import plan as plan_contraction
-from samebits.kernels.gemm.tuned import Tuned
 from samebits.kernels.plan import SMALL, Plan
 from samebits.kernels.walk import AxisSteps
 from samebits.program import copies, dim
@@ -112,7 +112,8 @@ def lower_contract(lowering: Lowering, node: Node) -> None:
     columns = _layout(right) if packed is None else packed[1]
     types = (left.dtype, right.dtype, out.dtype, *[extra.dtype for extra in extras])
     layouts = (_layout(left), columns, _layout(out), *_layouts(extras))
-    asked = (shape, k, types, layouts, description.epilogue, lowering.isa, lowering.threads, tuning.rows(lowering.isa))
+    machine = tuning.machine(lowering.isa)
+    asked = (shape, k, types, layouts, description.epilogue, lowering.isa, lowering.threads, machine)
     lowering.emit(_plan_product, asked, [left, right, *extras], [out])
 
 
@@ -124,7 +125,7 @@ def _plan_product(
     epilogue: Expression | None,
     isa: Isa,
     threads: int,
-    tuned: tuple[Tuned, ...],
+    machine: Machine,
 ) -> Plan:
     """The plan of a product of that shape; `types` and `layouts` of a, b (or the width of its panels), out, extras."""
     *batch, m, n = shape
@@ -142,7 +143,7 @@ def _plan_product(
         epilogue=epilogue,
         sources=tuple(_matrix(extra, dtype, shape) for extra, dtype in zip(extras, types[3:], strict=True)),
     )
-    return plan_contraction(contraction, isa, threads if contraction.work >= SMALL["products"] else 1, tuned=tuned)
+    return plan_contraction(contraction, isa, threads if contraction.work >= SMALL["products"] else 1, machine=machine)
 
 
 def _packed(lowering: Lowering, name: str) -> tuple[Place, int] | None:
@@ -150,7 +151,7 @@ def _packed(lowering: Lowering, name: str) -> tuple[Place, int] | None:
     array = lowering.constant(name)
     if array is None or array.ndim != 2 or not array.size or array.dtype != np.float32:
         return None
-    width = panel_columns(lowering.isa, tuned=tuning.rows(lowering.isa))
+    width = panel_columns(lowering.isa, machine=tuning.machine(lowering.isa))
     return lowering.keep((name, width), lambda: _panels(array, width)), width
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import guard
 import numpy as np
 import pytest
-from gemm_run import execute
+from gemm_run import execute, measured
 from launch import assert_bits
 from rows import ALL_ROWS, PRODUCT_ROWS, rows_of_engines
 
@@ -16,7 +16,7 @@ import samebits as sb
 from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, choice, engine, tiles
+from samebits.kernels.gemm import Contraction, Matrix, engine, inner, tiles
 from samebits.kernels.gemm.choice import Blocks
 from samebits.kernels.gemm.contraction import fused
 from samebits.kernels.gemm.reference import integers
@@ -61,7 +61,7 @@ def test_a_shift_of_a_is_taken_away_in_every_form_and_block(
     name: str, row: Isa, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     found = engine.named(name)
-    monkeypatch.setattr(choice, "_EXACT_WORDS", 3)
+    monkeypatch.setattr(inner, "_EXACT_WORDS", 3)
     short = Blocks(1 << 20, 1 << 20, 6)  # two chunks
     wide = 2 * tiles.tile_for(row).nr(row) + 1
     for m, k, n, form, blocks in (
@@ -172,10 +172,10 @@ def test_every_round_of_panels_has_its_own_sums(row: Isa) -> None:
     m, k, n = 5, 60, 300
     a, b, zero = draw(dtypes.int8, m, k), draw(dtypes.int8, k, n), np.array([[7]], np.int32)
     name = "uint8 x int8 quads"
-    small = (Tuned(name, tiles.tile_for(row), Sizes(staged_bytes=k * n // 3)),)
+    small = measured(Tuned(name, tiles.tile_for(row), Sizes(staged_bytes=k * n // 3)))
     for given in ([], [zero]):
         out = np.empty((m, n), np.int32)
-        plan = gemm.plan(described(a, b, out, bool(given)), row, 1, engine=name, form="staged", tuned=small)
+        plan = gemm.plan(described(a, b, out, bool(given)), row, 1, engine=name, form="staged", machine=small)
         assert [step.spec.text.__name__ for step in plan.steps].count("pack_panels") > 1
         execute(plan, [a, b, *given, out])
         assert_bits(out, integers(a, b, 7 if given else 0).astype(np.int32), given)
@@ -276,9 +276,9 @@ def test_zero_points_of_an_empty_sum() -> None:
 
 @pytest.mark.parametrize(("m", "k"), [(1, 40_000), (16, 140_001)])
 def test_no_size_of_blocks_or_chunks_lets_a_lane_overflow(m: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_EXACT_WORDS", 1 << 16)
+    monkeypatch.setattr(inner, "_EXACT_WORDS", 1 << 16)
     for row in (PRODUCT_ROWS[0], *WIDTHS, *(x for x in PRODUCT_ROWS if x.name == "avx2")):
         a, b, out = np.full((m, k), 255, np.uint8), np.full((k, 9), 255, np.uint8), np.zeros((m, 9), np.int64)
-        tuned = tuple(Tuned(x.name, tiles.tile_for(row), Sizes(kc=1 << 16)) for x in engine.ROWS)
-        execute(gemm.plan(described(a, b, out), row, 1, tuned=tuned), [a, b, out])
+        machine = measured(*(Tuned(x.name, tiles.tile_for(row), Sizes(kc=1 << 16)) for x in engine.ROWS))
+        execute(gemm.plan(described(a, b, out), row, 1, machine=machine), [a, b, out])
         assert (out == 255 * 255 * k).all(), row.name

@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from gemm_run import execute, typed_product
+from gemm_run import execute, measured, typed_product
 from launch import assert_bits
 from rows import ALL_ROWS, PRODUCT_ROWS
 from vocabulary_run import execute as execute_kernel
@@ -171,13 +171,13 @@ def test_every_round_of_panels_and_every_part_of_k_has_its_own_facts(isa: Isa) -
     nr = gemm.panel_columns(isa, engine.PAIRS)
     m, k, n = 9, 39, 6 * nr
     tile = choice.tiles.tile_for(isa)
-    small = (Tuned(NAME, tile, Sizes(staged_bytes=2 * 21 * nr * engine.PAIRS.word.size_bytes)),)
+    small = measured(Tuned(NAME, tile, Sizes(staged_bytes=2 * 21 * nr * engine.PAIRS.word.size_bytes)))
     lies = Matrix(k, 1, (), dtypes.bfloat16), Matrix(n, 1, (), dtypes.bfloat16), Matrix(n, 1)
-    plan = gemm.plan(Contraction(m, n, k, *lies), isa, engine=NAME, form="staged", tuned=small)
+    plan = gemm.plan(Contraction(m, n, k, *lies), isa, engine=NAME, form="staged", machine=small)
     assert [step.spec.text.__name__ for step in plan.steps].count("pack_panels") == 3
     for j in range(nr - 1, n, nr):
         a, b, due = alone(m, k, n, (j // nr, 38, j), 2.0**-66, 2.0**-65)
-        assert_bits(pairs(a, b, isa, "staged", tuned=small), due, j)
+        assert_bits(pairs(a, b, isa, "staged", machine=small), due, j)
     for at in (129, 299):
         a, b, _ = alone(9, 300, 40, (4, at, 39), 2.0**-66, -(2.0**-65))
         with sb.use_isa(isa):

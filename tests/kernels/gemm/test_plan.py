@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gemm_run import product, same
+from gemm_run import measured, product, same
 from rows import COMPILED_ROWS, FAKE3, without_dots
 
 from samebits.codegen.isa import ROWS, Isa, named
@@ -33,7 +33,9 @@ def test_plan_is_cached_and_prints_its_reasons() -> None:
     plan = gemm.plan(dense(100, 200, 300), isa, 1)
     assert plan is gemm.plan(dense(100, 200, 300), isa, 1)
     text = str(plan)
-    assert text.startswith("matmul a[100,300] b[300,200], chunk 128\n  isa scalar, threads 1\n  engine: fma float32\n")
+    assert text.startswith(
+        "matmul a[100,300] b[300,200], chunk 128\n  isa scalar, threads 1\n  machine: default\n  engine: fma float32\n"
+    )
     assert "form: fused" in text
     assert "rejected staged: all 100 rows are one block: nothing would use packed B again" in text
 
@@ -174,12 +176,12 @@ def test_big_right_operands_are_packed_in_rounds() -> None:
     for isa in COMPILED_ROWS:
         right, out = Matrix(333, 1, (70 * 333,)), Matrix(333, 1, (41 * 333,))
         whole = Contraction(41, 333, 70, Matrix(70, 1, (0,)), right, out, (2,))
-        small = (Tuned("fma float32", tile_for(isa), Sizes(staged_bytes=40_000)),)
-        plan = gemm.plan(whole, isa, 1, form="staged", tuned=small)
+        small = measured(Tuned("fma float32", tile_for(isa), Sizes(staged_bytes=40_000)))
+        plan = gemm.plan(whole, isa, 1, form="staged", machine=small)
         assert len(plan.steps) > 2
         assert plan.workspace_bytes <= 2 * 40_000
         for spec in (Spec(), Spec(32, 2)):
-            assert same(product(a, b, isa, form="staged", spec=spec, tuned=small), reference(a, b, spec=spec))
+            assert same(product(a, b, isa, form="staged", spec=spec, machine=small), reference(a, b, spec=spec))
 
 
 @pytest.mark.parametrize("isa", [row for row in (*ROWS, FAKE3) if row.compiled], ids=lambda row: row.name)

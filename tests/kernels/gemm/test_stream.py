@@ -14,10 +14,12 @@ from gemm_run import product, same
 from rows import ALL_ROWS, COMPILED_ROWS, PRODUCT_ROWS, rows_of_engines
 
 import samebits as sb
+from samebits import tuning
 from samebits.codegen.isa import ROWS, Isa
 from samebits.dtypes import bfloat16, float8_e4m3fn, int8
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, Spec, choice, reference, strip, tasks
+from samebits.kernels.gemm import Contraction, Matrix, Spec, choice, reference, tasks
+from samebits.kernels.gemm.machine import DEFAULT, Caches
 from samebits.kernels.gemm.reference import integers
 
 Array = np.ndarray[Any, Any]
@@ -89,27 +91,26 @@ def test_bits_ignore_strips_threads_and_blocks(isa: Isa, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("isa", COMPILED_ROWS, ids=lambda row: row.name)
-def test_bits_ignore_how_many_chunks_are_walked_together(isa: Isa, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bits_ignore_how_many_chunks_are_walked_together(isa: Isa) -> None:
     """Two chunks side by side, one, an odd number of them, and what fills none; two groups of columns and a part."""
     for cached in (0, 1 << 30):
-        monkeypatch.setattr(strip, "_CACHED_BYTES", cached)
-        gemm.plan.cache_clear()
+        machine = replace(DEFAULT, caches=Caches(shared=cached))
         for m, k, n in ((1, 256, 37), (1, 384, 16), (1, 515, 33), (3, 650, 31), (9, 300, 35)):
             a, b = draw(m, k), draw(k, n, seed=1)
-            assert same(product(a, lying(b, "columns"), isa, form="streamed"), reference(a, b)), (m, k, n)
-    gemm.plan.cache_clear()
+            got = product(a, lying(b, "columns"), isa, form="streamed", machine=machine)
+            assert same(got, reference(a, b)), (m, k, n)
 
 
 @pytest.mark.parametrize("isa", COMPILED_ROWS, ids=lambda row: row.name)
 def test_bits_ignore_how_many_columns_are_walked_side_by_side(isa: Isa, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole and partly filled groups of columns, a part of a chunk, columns a power of two apart, chunks of no line."""
     for near in (0, 1 << 30):
-        monkeypatch.setattr(strip, "_NEAR_BYTES", near)
-        gemm.plan.cache_clear()
+        machine = replace(DEFAULT, caches=Caches(near=near))
+        monkeypatch.setitem(tuning._kept, isa, machine)
         for m, k, n in ((1, 384, 48), (1, 515, 101), (2, 256, 50), (4, 300, 63), (5, 256, 48), (1, 512, 49)):
             a, b = draw(m, k), draw(k, n, seed=1)
             left, right = guard.array(a), lying(b, "columns")
-            assert same(product(left, right, isa, form="streamed"), reference(a, b)), (m, k, n)
+            assert same(product(left, right, isa, form="streamed", machine=machine), reference(a, b)), (m, k, n)
         with sb.use_isa(isa):
             for kind, total in ((np.float64, np.float64), (ml_dtypes.bfloat16, np.float32)):
                 for m, k, n in ((1, 384, 51), (2, 301, 30), (3, 512, 24)):
@@ -118,9 +119,8 @@ def test_bits_ignore_how_many_columns_are_walked_side_by_side(isa: Isa, monkeypa
                     assert got.tobytes() == reference(a, b).tobytes(), (kind, m, k, n)
         for spec in (Spec(100), Spec(72), Spec(256)):
             a, b = draw(1, 600), draw(600, 53, seed=1)
-            got = product(a, lying(b, "columns"), isa, form="streamed", spec=spec)
+            got = product(a, lying(b, "columns"), isa, form="streamed", spec=spec, machine=machine)
             assert same(got, reference(a, b, spec=spec)), spec
-    gemm.plan.cache_clear()
 
 
 @pytest.mark.parametrize("lie", LIES)

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from gemm_run import product, same
+from gemm_run import measured, product, same
 from rows import COMPILED_ROWS, rows_of_engines
 
 import samebits as sb
@@ -14,7 +14,7 @@ from samebits.codegen.isa import Isa, named
 from samebits.dtypes import DType, bfloat16, float32, int8, int32, uint8
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Contraction, Matrix, Panels, reference, tasks
-from samebits.kernels.gemm.choice import choose
+from samebits.kernels.gemm.choice import Overrides, choose
 from samebits.kernels.gemm.panels import panel_columns
 from samebits.kernels.gemm.tiles import tile_for
 from samebits.kernels.gemm.tuned import Sizes, Tuned
@@ -74,8 +74,8 @@ def test_rounds_of_staged_panels_are_equal() -> None:
 
 def widths(c: Contraction, **sizes: int) -> set[int]:
     """Panels of the rounds of a product."""
-    row = Tuned("fma float32", tile_for(AVX512), Sizes(**sizes))
-    return set(map(len, choose(c, AVX512, 2, tile_for(AVX512), "staged", None, None, (row,)).ranges))
+    machine = measured(Tuned("fma float32", tile_for(AVX512), Sizes(**sizes)))
+    return set(map(len, choose(c, AVX512, 2, Overrides(tile_for(AVX512), "staged"), machine).ranges))
 
 
 def test_rounds_take_no_more_than_they_may() -> None:

@@ -5,8 +5,9 @@
     reference(a, b, spec=...) -> array
 
 `contraction.Contraction` says what a product is; `microkernel`, `macrokernel`, `stream`, `pack`, `epilogue` are its
-kernel text; `choice` chooses, by `engine`, `tiles` and `tuned`, and `tasks` cuts what threads share; `checks` refuses
-what kernels would overrun; `panels` packs right operands. Start at `plan.plan`.
+kernel text; `choice` chooses: `selection` the engine, `form` where panels come from, `tiles` registers, `tasks` what
+threads share, all by a row of `machine`; `checks` refuses what kernels would overrun; `panels` packs right operands.
+Start at `plan.plan`.
 """
 
 from samebits.kernels.gemm.contraction import (

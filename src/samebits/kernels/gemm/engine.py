@@ -1,19 +1,18 @@
-"""Engines: what one step of the inner product is, one frozen row each; which one a product runs on.
+"""Engines: what one step of the inner product is, one frozen row each.
 
 An engine's panels hold words; a word holds `depth` elements that follow each other along K, and a step takes one word
-of A and one of B. Every engine that takes a pair of dtypes gives the same bits (numerics.md sections 2 and 3). Start at
-`ROWS` and `choose`.
+of A and one of B. Every engine that takes a pair of dtypes gives the same bits (numerics.md sections 2 and 3). Which
+one a product runs on, `selection` says. Start at `ROWS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32
-from samebits.errors import DTypeError, OptionError
+from samebits.errors import OptionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,8 @@ FMA32 = Engine("fma float32", float32, float32, 1, float32, float32, float32, "f
 FMA64 = Engine("fma float64", float64, float64, 1, float64, float64, float64, "fma")
 # VDPBF16PS takes the pair (k, k + 1) as (high, low): numerics.md section 2.
 PAIRS = Engine("bfloat16 pairs", bfloat16, bfloat16, 2, int32, float32, float32, "dot2_bfloat16")
-# The fastest first: the first that takes the operands and has its instruction runs.
+# The fastest first, where a machine's row says nothing else: the first that takes the operands and has its
+# instruction runs.
 ROWS: tuple[Engine, ...] = (
     PAIRS,
     FMA32,
@@ -147,59 +147,6 @@ def named(name: str) -> Engine:
         if row.name == name:
             return row
     raise OptionError("plan", "engine", "", repr(name), f"one of {[row.name for row in ROWS]}", "leave it out")
-
-
-def choose(
-    a: DType, b: DType, chunk: int, isa: Isa, rejected: list[tuple[str, str]], name: str | None = None,
-    blocks: Sequence[int] = (), few_rows: bool = False,
-) -> Engine:  # fmt: skip
-    """The first engine that takes elements of these dtypes on this row; what it rejects gets a reason.
-
-    `blocks`: sizes of what shares a value along K (`Contraction.per_block`); then sums are floats, of integers too.
-    `few_rows`: of A, so that its sums cost less than those of B's columns, which an offset needs.
-
-    Raises:  DTypeError if none takes them; OptionError if the one called `name` does not.
-    """
-    for row in ROWS if name is None else (named(name),):
-        reason = _refusal(row, a, b, chunk, isa if name is None else None, blocks)
-        if reason is None and row.unsigned and name is None:
-            reason = _shifted(row, a, b, few_rows)
-        if reason is None:
-            return row
-        if reason:
-            rejected.append((row.name, reason))
-    if name is not None:
-        actual = f"{name!r} for {a.name} and {b.name}"
-        raise OptionError("plan", "engine", "", actual, "one that takes them", "leave it out")
-    remedy = "convert a to float32"
-    raise DTypeError("matmul", "b", "dtype", b.name, f"one that multiplies with {a.name}", remedy)
-
-
-def _refusal(row: Engine, a: DType, b: DType, chunk: int, isa: Isa | None, blocks: Sequence[int]) -> str | None:
-    """Why a product does not run on the row; empty where its dtypes are no matter of choice."""
-    exact = a.is_integer and b.is_integer and not blocks
-    if row.exact != exact or not (takes(row.a, a) and takes(row.b, b)):
-        return "" if exact or not row.is_guarded else f"{a.name} x {b.name} do not fit its words"
-    if (row is FMA64) != (float64 in (a, b)):
-        return ""
-    if not row.exact and chunk % row.depth:
-        return f"chunks of {chunk} would split its pairs"
-    for block in blocks:
-        if block % row.depth:
-            return f"blocks of {block} would split its pairs"
-    if isa is not None and not row.is_native(isa):
-        return f"Isa row {isa.name} has no {row.step}"
-    return None
-
-
-def _shifted(row: Engine, a: DType, b: DType, few_rows: bool) -> str | None:
-    """Why the other signs suit the operands better: an offset of A is in what sums start from and costs nothing where
-    the sums of B's columns exist, but with few rows those of A cost less."""
-    (other,) = (x for x in ROWS if x.step == row.step and x is not row)
-    here, there = ((offset(x.b, b) != 0, offset(x.a, a) != 0)[:: -1 if few_rows else 1] for x in (row, other))
-    if here <= there:
-        return None
-    return f"{b.name if offset(row.b, b) else a.name} would need an offset"
 
 
 def takes(element: DType, source: DType) -> bool:

@@ -19,9 +19,9 @@ import numpy.typing as npt
 from samebits.dtypes import DType, float32
 from samebits.errors import PlanError, ShapeError, shown
 from samebits.frozen import frozen
-from samebits.kernels.gemm.choice import size_words
 from samebits.kernels.gemm.contraction import Panels
 from samebits.kernels.gemm.engine import FMA32, ROWS, WEIGHTS, Engine, named, takes
+from samebits.kernels.gemm.inner import size_words
 from samebits.tensor import Tensor
 
 FORMAT = "samebits-panels-2"

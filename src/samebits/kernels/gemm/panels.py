@@ -16,10 +16,11 @@ from samebits.dtypes import DType, float32
 from samebits.kernels.gemm import batch as batches
 from samebits.kernels.gemm import blocks, pack, packed, unpack
 from samebits.kernels.gemm.blocks import ZERO
-from samebits.kernels.gemm.choice import GROUP, words_of
+from samebits.kernels.gemm.choice import GROUP
 from samebits.kernels.gemm.contraction import Matrix, PerBlock
 from samebits.kernels.gemm.engine import FMA32, Engine
-from samebits.kernels.gemm.tuned import Tuned, row_for
+from samebits.kernels.gemm.inner import words_of
+from samebits.kernels.gemm.machine import DEFAULT, Machine
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import Argument, Operand, Plan, Step, in_lines
 
@@ -31,14 +32,14 @@ _FEW_TASKS = 4
 @functools.lru_cache(maxsize=1024)
 def plan_pack(
     k: int, n: int, b: Matrix, isa: Isa, threads: int = 1, batch: tuple[int, ...] = (), engine: Engine = FMA32,
-    left: DType = float32, tuned: tuple[Tuned, ...] = (), zero: PerBlock | None = None,
+    left: DType = float32, machine: Machine = DEFAULT, zero: PerBlock | None = None,
 ) -> Plan:  # fmt: skip
     """How b[batch..., k, n] is packed once for `Panels` of `engine`, to be multiplied with elements of `left`: operands
     b, the zero points that leave weights if there are any, panels (`packed_elements` words)."""
     if unpack.has_packed(b):
-        inner = plan_pack(k, n, replace(b, packed=None), isa, threads, batch, engine, left, tuned, zero)
+        inner = plan_pack(k, n, replace(b, packed=None), isa, threads, batch, engine, left, machine, zero)
         return unpack.unpacked(inner, (b,))
-    nr = panel_columns(isa, engine, tuned)
+    nr = panel_columns(isa, engine, machine)
     strided = replace(b, column=1) if n == 1 else b
     panels, size = -(-n // nr), packed.size_elements(k, n, nr, engine)
     strides = [size * math.prod(batch[d + 1 :]) for d in range(len(batch))]
@@ -61,15 +62,15 @@ def plan_pack(
 
 
 def packed_elements(
-    k: int, n: int, isa: Isa, batch: tuple[int, ...] = (), engine: Engine = FMA32, tuned: tuple[Tuned, ...] = ()
+    k: int, n: int, isa: Isa, batch: tuple[int, ...] = (), engine: Engine = FMA32, machine: Machine = DEFAULT
 ) -> int:
     """Words that `plan_pack` writes."""
-    return math.prod(batch) * packed.size_elements(k, n, panel_columns(isa, engine, tuned), engine)
+    return math.prod(batch) * packed.size_elements(k, n, panel_columns(isa, engine, machine), engine)
 
 
-def panel_columns(isa: Isa, engine: Engine = FMA32, tuned: tuple[Tuned, ...] = ()) -> int:
-    """Columns of a packed panel on this row."""
-    return row_for(engine, isa, tuned).nr(engine, isa)
+def panel_columns(isa: Isa, engine: Engine = FMA32, machine: Machine = DEFAULT) -> int:
+    """Columns of a packed panel on this Isa row of the machine."""
+    return machine.row(engine, isa).nr(engine, isa)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,7 @@
 """Plans of contractions: pure, cached, printable.
 
-`plan(contraction, isa, threads)`. Forms, by where B's panels come from: `packed` (they exist), `decoded` (packed
-weights become words as they are read), `streamed` (few rows: no panels, B is read once, where it lies), `fused` (each
-task packs a panel just before it uses it: B is read once where M is one block), `staged` (a step packs B first, then
-many blocks of M use it). Start at `plan`; `choice.choose` decides, `_Planning` turns that into kernels and their
-arguments, `panels` has the steps that pack.
+`plan(contraction, isa, threads, machine=...)`. Start at `plan`; `choice.choose` decides, `_Planning` turns that into
+kernels and their arguments, `panels` has the steps that pack.
 """
 
 from __future__ import annotations
@@ -19,25 +16,18 @@ from samebits.dtypes import int32
 from samebits.kernels.gemm import batch as batches
 from samebits.kernels.gemm import blocks, epilogue, pack, parts, quantize, unpack
 from samebits.kernels.gemm.blocks import SCALE, ZERO
-from samebits.kernels.gemm.choice import (
-    FUSED,
-    STAGED,
-    STREAMED,
-    Blocks,
-    Choice,
-    choose,
-    has_weights,
-    size_words,
-)
+from samebits.kernels.gemm.choice import Blocks, Choice, Overrides, choose
 from samebits.kernels.gemm.contraction import Contraction, Immediate, Matrix
 from samebits.kernels.gemm.epilogue import Epilogue
+from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, has_weights
+from samebits.kernels.gemm.inner import size_words
+from samebits.kernels.gemm.machine import DEFAULT, Caches, Machine
 from samebits.kernels.gemm.macrokernel import PACKED, Macrokernel, macrokernel
 from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share
 from samebits.kernels.gemm.parts import Join, join
 from samebits.kernels.gemm.stream import Stream, stream
-from samebits.kernels.gemm.strip import StripWalk, near, together
+from samebits.kernels.gemm.strip import StripWalk, together
 from samebits.kernels.gemm.tiles import Tile
-from samebits.kernels.gemm.tuned import Tuned
 from samebits.kernels.gemm.zero_points import RowSums, corrected, row_sums
 from samebits.kernels.plan import LINE_BYTES, Operand, Plan, Step, in_lines
 
@@ -48,30 +38,28 @@ _SUMMED_ROWS = 64
 @functools.lru_cache(maxsize=4096)
 def plan(
     c: Contraction, isa: Isa, threads: int = 1, *, tile: Tile | None = None, form: str | None = None,
-    blocks: Blocks | None = None, engine: str | None = None, tuned: tuple[Tuned, ...] = (),
+    blocks: Blocks | None = None, engine: str | None = None, machine: Machine = DEFAULT,
 ) -> Plan:  # fmt: skip
     """How `c` runs on `isa` with `threads`.
 
     Args:    c: the contraction; operands of the plan are those of `c.operands`, in order.
              tile, form, blocks, engine: instead of the measured ones. No choice changes a bit.
-             tuned: rows measured on this machine, instead of the shipped ones.
+             machine: what is fast where it will run.
     Raises:  PlanError if b's panels are not this row's; OptionError if the form cannot be had; DTypeError if no engine
              takes a and b.
     """
+    again = functools.partial(
+        plan, isa=isa, threads=threads, tile=tile, form=form, blocks=blocks, engine=engine, machine=machine
+    )
     if c.quantized:
-        inner = plan(
-            replace(c, quantized=None), isa, threads, tile=tile, form=form, blocks=blocks, engine=engine, tuned=tuned
-        )
+        inner = again(replace(c, quantized=None))
         return quantize.quantized(inner, c)
     if unpack.has_packed(c.a, c.b):
         a, b = unpack.plain(c.a), unpack.plain(c.b)
         assert isinstance(a, Matrix)  # panels are only right operands
-        inner = plan(
-            replace(c, a=a, b=b), isa, threads, tile=tile, form=form, blocks=blocks, engine=engine, tuned=tuned
-        )
-        return unpack.unpacked(inner, (c.a, c.b))
-    chosen = choose(c, isa, threads, tile, form, blocks, engine, tuned)
-    lowering = _Planning(chosen, len(c.operands))
+        return unpack.unpacked(again(replace(c, a=a, b=b)), (c.a, c.b))
+    chosen = choose(c, isa, threads, Overrides(tile, form, blocks, engine), machine)
+    lowering = _Planning(chosen, len(c.operands), machine.caches)
     if c.m and c.n and all(c.batch):
         lowering.product()
     return Plan(
@@ -85,8 +73,9 @@ class _Planning:
     """The steps of one choice, its scratch and its workspace: staged panels of B, what its blocks share, then the parts
     of K."""
 
-    def __init__(self, x: Choice, workspace: int) -> None:
+    def __init__(self, x: Choice, workspace: int, caches: Caches) -> None:
         self.x = x
+        self.caches = caches
         self.workspace = workspace
         self.steps: list[Step] = []
         self.scratch_bytes = 0
@@ -277,7 +266,7 @@ class _Planning:
             batch_rank=batches.rank(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
         )  # fmt: skip
         lanes, word, total = x.engine.lanes(x.isa), x.engine.word.size_bytes, x.engine.total.size_bytes
-        shape = StripWalk.of(c.m, lanes, x.isa, d.words[1], near(size_bytes))
+        shape = StripWalk.of(c.m, lanes, x.isa, d.words[1], size_bytes <= self.caches.near)
         width = math.lcm(shape.width, lanes) if d.b == "transpose" else lanes * StripWalk.across(x.isa)[1]
         # Rows of a tile are a line more apart than a power of two would be: they share no set of the first cache.
         columns = x.n_step * x.nr
@@ -294,7 +283,7 @@ class _Planning:
             "scratch_t": scratch_t,
         }  # fmt: skip
         if d.b == "transpose":
-            values |= d.walked(shape, c.m, c.b.column, together(size_bytes), x.isa)
+            values |= d.walked(shape, c.m, c.b.column, together(size_bytes <= self.caches.shared), x.isa)
         values |= epilogue.arguments(c, out, sources, scratch_s) | self.cut
         values |= batches.arguments(c.batch, {"a": c.a.batch, "b": c.b.batch, **_batch_strides(c)})
         spec = KernelSpec(stream, d, d.parameters, x.isa)
@@ -323,9 +312,10 @@ def _batch_strides(c: Contraction) -> dict[str, tuple[int, ...]]:
 def _facts(x: Choice) -> tuple[tuple[str, str], ...]:
     heights = " and ".join(map(str, x.rows.heights))
     cut = f", tasks share K in {x.parts} parts" if x.parts > 1 else ""
-    tile, sizes = (" (tuned)" if measured else "" for measured in x.tuned)
+    engine, tile, sizes = (" (tuned)" if measured else "" for measured in x.tuned)
     return (
-        ("engine", x.engine.name + (", checked" if x.checked else "")),
+        ("machine", x.machine),
+        ("engine", x.engine.name + (", checked" if x.checked else "") + engine),
         ("tile", f"MR {x.tile.mr} NR {x.nr}, micropanels of {heights} rows, {x.wide} panels wide{tile}"),
         ("blocks", f"MC {x.m_step * x.rows.heights[0]} KC {x.kc} NC {x.n_step * x.nr}{sizes}"),
         ("form", x.form),

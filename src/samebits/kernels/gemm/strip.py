@@ -22,14 +22,14 @@ FEW_ROWS = 8
 # and bfloat16, two words of K as one (3072 x 768 at M = 1, 2, 3: 28, 28, 25, by squares of 16 23, 21, 19).
 _PIECE_BYTES, _PIECES, _FEW_DOUBLES, FEW_HALVES = 16, 2, 2, 3
 # One row of A waits for its own fma, unless two chunks are walked side by side; what comes from memory is slower than
-# that, and the faster the fewer runs it is read in (4096 x 4096: 31 GB/s by one, 24 by two, a plain read 30).
-_TOGETHER, _CACHED_BYTES = 2, 32 << 20
-# Where B is in a near cache, groups of columns are walked side by side instead, one chunk at a time, and each column
-# asks for its own next line. A chain gains 32 bytes an fma, which is 4 cycles on Zen 4, so two chains are no faster
-# than 16 bytes a cycle (59 GB/s at 3.7 GHz); more chunks side by side, which would be more runs in the same pages,
-# are slower (768 x 768, GB/s: 51 by two chunks, 46 by three, 57 by three groups, 55 by four, a plain read 97). From
-# memory it is slower (21 and 48).
-_BESIDE, _NEAR_BYTES = 3, 5 << 20
+# that, and the faster the fewer runs it is read in (`machine.Caches.shared`).
+_TOGETHER = 2
+# Where B is in a near cache (`machine.Caches.near`), groups of columns are walked side by side instead, one chunk at a
+# time, and each column asks for its own next line. A chain gains 32 bytes an fma, which is 4 cycles on Zen 4, so two
+# chains are no faster than 16 bytes a cycle (59 GB/s at 3.7 GHz); more chunks side by side, which would be more runs in
+# the same pages, are slower (768 x 768, GB/s: 51 by two chunks, 46 by three, 57 by three groups, 55 by four, a plain
+# read 97).
+_BESIDE = 3
 # A first cache that x86 has, or a larger one.
 _WAYS, _WAY_BYTES = 8, 4096
 
@@ -95,11 +95,6 @@ class StripWalk:
         return math.lcm(self.width, self.wide or 1)
 
 
-def together(size_bytes: int) -> int:
-    """Chunks of K that are walked side by side where B has `size_bytes`."""
-    return _TOGETHER if size_bytes <= _CACHED_BYTES else 1
-
-
-def near(size_bytes: int) -> bool:
-    """Whether B of `size_bytes` is taken to be in a cache near the core."""
-    return size_bytes <= _NEAR_BYTES
+def together(is_cached: bool) -> int:
+    """Chunks of K that are walked side by side, by whether B is in a cache, or comes from memory."""
+    return _TOGETHER if is_cached else 1

@@ -7,20 +7,18 @@ import math
 from samebits.codegen.isa import Isa
 from samebits.kernels.gemm.contraction import Contraction, Matrix
 from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.machine import Caches
 from samebits.kernels.gemm.pack import kind
-from samebits.kernels.gemm.strip import StripWalk, near
+from samebits.kernels.gemm.strip import StripWalk
 from samebits.kernels.gemm.tiles import Micropanels
 from samebits.kernels.gemm.words import Words
 
-# What is kept of C in scratch is visited once a block of K and asked for ahead: the third cache will do; what it has no
-# room for costs another packing of A (256 x 4096 x 4096 of bfloat16: 209 GFLOP/s with 256 KB and 214 with 2 MB).
-_KEPT_BYTES = 2048 * 1024
 # Where all rows are one block, threads share N if it is so many walks across panels for each, or twice as many where
 # not all have equally many: blocks of fewer rows would each read all of B (32 x 4096 x 4096, packed, on 2 threads,
 # GFLOP/s: float32 131 in blocks of 11 rows, 187 in halves of N; bfloat16 271 and 396).
 _WALKS = 8
-# Columns of a strip: as long runs as B has, where its rows are contiguous, while the sums stay in the second cache.
-_STRIP, _STRIP_BYTES, _STRIP_DOWN = 4096, 256 * 1024, 256
+# Columns of a strip: as long runs as B has, where its rows are contiguous, while the sums stay in `Caches.strip`.
+_STRIP, _STRIP_DOWN = 4096, 256
 # Strips of contiguous columns that each thread should have: two, and they wait for the last of four (3072 x 768, M = 1
 # and 2, microseconds: 150 and 199 by 4 strips on two threads, 121 and 150 by 8); not if they had fewer columns than
 # this, as each packs A (4096 x 320, M = 8: 85 GFLOP/s by 10 strips, 95 by 2).
@@ -43,10 +41,11 @@ def evenly(units: int, wanted: int, repeats: int, threads: int) -> int:
 
 def blocks_of(
     c: Contraction, rows: Micropanels, panels: int, wide: int, threads: int, is_fused: bool, mc: int, nc: int, nr: int,
-    kept_bytes: int,
+    kept_bytes: int, most_kept: int,
 ) -> tuple[int, int]:  # fmt: skip
     """(blocks of M, panels of a task): cache blocks of `mc` rows and `nc` of `panels`, made smaller until threads have
-    about as much to do. `kept_bytes`: of each element that a task keeps in scratch between blocks of K."""
+    about as much to do. `kept_bytes`: of each element that a task keeps in scratch between blocks of K; `most_kept`:
+    of all that it may keep."""
     walks, batch = -(-panels // wide), math.prod(c.batch)
     m_blocks = max(1, -(-rows.panels // max(1, round(mc / rows.heights[0]))))
     for_each, more = divmod(walks, threads)
@@ -63,19 +62,21 @@ def blocks_of(
         wanted *= 2
     if kept_bytes:
         height = -(-rows.panels // m_blocks) * rows.heights[0]
-        nc = min(nc, _KEPT_BYTES // (kept_bytes * max(1, height) * nr))
+        nc = min(nc, most_kept // (kept_bytes * max(1, height) * nr))
     tasks = m_blocks * batch
     pieces = max(-(-wanted // max(1, tasks)), -(-walks // max(1, nc // wide)))
     return m_blocks, evenly(walks, pieces, tasks, threads) * wide
 
 
-def strip(c: Contraction, isa: Isa, engine: Engine, words: Words, panels: int, threads: int, nr: int) -> int:
+def strip(
+    c: Contraction, isa: Isa, engine: Engine, words: Words, panels: int, threads: int, nr: int, caches: Caches
+) -> int:
     """Panels of a strip of columns, whose elements become `words`: about as many strips for each thread."""
     assert isinstance(c.b, Matrix)  # streamed
     columns, least, batch = _STRIP_DOWN, _STRIPS_A_THREAD, math.prod(c.batch)
     if kind(c.b) == "copy":
-        columns, least = min(_STRIP, _STRIP_BYTES // (2 * max(1, c.m) * engine.total.size_bytes)), 1
-    shape = StripWalk.of(c.m, engine.lanes(isa), isa, words, near(c.n * c.k * words.pointer.size_bytes))
+        columns, least = max(1, min(_STRIP, caches.strip // (2 * max(1, c.m) * engine.total.size_bytes))), 1
+    shape = StripWalk.of(c.m, engine.lanes(isa), isa, words, c.n * c.k * words.pointer.size_bytes <= caches.near)
     lanes = engine.lanes(isa)
     unit = lanes * StripWalk.across(isa)[1] if kind(c.b) == "copy" else shape.unit
     whole = math.lcm(unit, nr) // nr

@@ -1,17 +1,16 @@
-"""Tuned rows: the tile and the cache sizes that one engine uses on one Isa row, shipped or measured on this machine.
+"""What `samebits tune` measures on a machine: an engine's tile and cache sizes, and the engine that two formats take.
 
-A row is an argument of `plan`, which therefore stays pure; `samebits.tuning` keeps measured ones in a file. No row
-changes a bit. Start at `row_for`.
+Such rows are part of a `machine.Machine`, an argument of `plan`, which therefore stays pure; `samebits.tuning` keeps
+them in a file. No row changes a bit. Start at `Tuned`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from samebits.codegen.isa import Isa
 from samebits.kernels.gemm.engine import Engine
-from samebits.kernels.gemm.tiles import Tile, tile_for
+from samebits.kernels.gemm.tiles import Tile
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class Sizes:
 
     Attributes:
         a_bytes: A block of A, which stays in the second cache (1 MB here, 512 KB on smaller cores) beside a micropanel
-            of B and a tile of C. It is larger where columns of B are packed on the way (`choice._DOWN`).
+            of B and a tile of C. It is larger where columns of B are packed on the way (`machine.Caches.down_blocks`).
         kc: Longer means fewer visits to C, which miss where its rows are a power of two apart: at 2048 cubed 101, 104
             and 106 GFLOP/s for 512, 1024 and 2048 (avx2 101, 102 and 106; float64 46, 48 and 50) with a block of A of
             equal size, if each micropanel of it asks for its part of the next panel of B (`Choice.asks`).
@@ -51,16 +50,10 @@ class Tuned:
         return self.tile.nv * engine.lanes(isa)
 
 
-def shipped(engine: Engine, isa: Isa) -> Tuned:
-    """What is used where nothing was measured."""
-    return Tuned(engine.name, tile_for(isa))
+@dataclass(frozen=True, slots=True)
+class Preferred:
+    """Products of the formats called `a` and `b` take the engine called `engine` where it can be had."""
 
-
-def row_for(engine: Engine, isa: Isa, tuned: Sequence[Tuned], nr: int | None = None) -> Tuned:
-    """The engine's row among `tuned`, else the shipped one; where panels exist, the one whose width `nr` they have.
-
-    Panels of neither width are refused by the plan.
-    """
-    default = shipped(engine, isa)
-    row = next((row for row in tuned if row.engine == engine.name), default)
-    return default if nr not in (None, row.nr(engine, isa)) else row
+    a: str
+    b: str
+    engine: str

@@ -1,0 +1,120 @@
+"""Machines: what is fast on a processor, one frozen row each, by LLVM's name for it.
+
+An Isa row says what may run; a machine's row says what pays: which engine the formats of a product take, what blocks
+may take of the caches, when memory is what a product waits for. Constants of instructions and registers are no
+machine's: they stand where they are used, as do those of kernel text. A row is an argument of `plan`, which therefore
+stays pure, and the plan prints its name. No row changes a bit. Start at `Machine` and `ROWS`; `current` is this
+machine's, and `samebits.tuning` adds to it what was measured here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from samebits.codegen import isa as isas
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
+from samebits.kernels.gemm.engine import PAIRS, Engine
+from samebits.kernels.gemm.engine import ROWS as ENGINES
+from samebits.kernels.gemm.tiles import tile_for
+from samebits.kernels.gemm.tuned import SHIPPED, Preferred, Sizes, Tuned
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What products may take of a machine's caches beside the blocks of `Sizes`, in bytes unless a name says rows.
+
+    All figures are of one Zen 4 core with 1 MB of second cache, and a third of 32 MB.
+
+    Attributes:
+        near: A right operand up to so large is in a cache near the core, so that its columns are better walked side by
+            side (`strip`): 768 x 768 at M = 1, GB/s: 51 by two chunks, 57 by three groups of columns; from memory
+            48 and 21.
+        shared: A right operand that is larger comes from memory, and the faster the fewer runs it is read in
+            (4096 x 4096 at M = 1: 31 GB/s by one chunk at a time, 24 by two).
+        kept: What a task keeps of C in scratch is visited once a block of K and asked for ahead: the third cache will
+            do; what it has no room for costs another packing of A (256 x 4096 x 4096 of bfloat16: 209 GFLOP/s with
+            256 KB and 214 with 2 MB).
+        round: Staged panels of B that stay in the third cache until they are used; half as much again does too, while
+            panels that go through memory cost more than packing A again (512 x 4096 x 4096 of bfloat16: 198 GFLOP/s
+            in one round and 203 in rounds).
+        strip: Sums of a strip of columns, which stay in the second cache.
+        group: Panels that are packed together just before their use, which stay in the second cache.
+        down_blocks: Where B's columns are contiguous, a panel of all of K is one run of memory, and C is visited once:
+            worth a block of A of so many times the second cache's part, which comes from the third (128 x 4096 x 4096,
+            GFLOP/s: bfloat16 by KC 768 and 2048 194 and 206, float32 by 768 and 4096 97 and 100).
+        down_rows: Up to so many rows that also pays where they are a few such blocks and each packs B again: panels of
+            all of B would leave the caches (GFLOP/s, staged and fused: 512 x 4096 x 4096 of bfloat16 195 and 208,
+            512 x 3072 x 768 of float32 97 and 103; but 1024 cubed of float32 106 and 104, 2048 cubed of bfloat16 210
+            and 202).
+        streamed_rows: Up to so many rows B is read where it lies: packing it would cost more than the sums (24 x 4096
+            x 4096: 6.6 GB/s of B streamed and 4.7 packed on the way).
+        streamed_always: The same where a word holds several elements, so that packing pays sooner.
+    """
+
+    near: int = 5 << 20
+    shared: int = 32 << 20
+    kept: int = 2 << 20
+    round: int = 8 << 20
+    strip: int = 256 << 10
+    group: int = 256 << 10
+    down_blocks: int = 12
+    down_rows: int = 640
+    streamed_rows: int = 24
+    streamed_always: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What is fast on one kind of processor.
+
+    Attributes:
+        name: LLVM's name of the processor.
+        slow: Names of the engines that lose to another that takes the same operands. Products and packing try them
+            last; a right operand that is in their panels already still runs.
+        caches, sizes: What products may take of its caches: what is fixed, and what `samebits tune` varies.
+        preferred: The engines that were measured to be fastest for some pairs of formats.
+        tuned: The tiles and sizes that were measured to be fastest for some engines.
+    """
+
+    name: str
+    slow: frozenset[str] = frozenset()
+    caches: Caches = Caches()
+    sizes: Sizes = SHIPPED
+    preferred: tuple[Preferred, ...] = ()
+    tuned: tuple[Tuned, ...] = ()
+
+    def engines(self, a: DType, b: DType) -> tuple[Engine, ...]:
+        """Every engine in the order in which products of these formats try them: the one that was measured to be the
+        fastest, then as in `engine.ROWS`, what is slow here last."""
+        return tuple(sorted(ENGINES, key=lambda row: (not self.prefers(row, a, b), row.name in self.slow)))
+
+    def prefers(self, engine: Engine, a: DType, b: DType) -> bool:
+        """Whether the engine was measured to be the fastest for these formats."""
+        return Preferred(a.name, b.name, engine.name) in self.preferred
+
+    def shipped(self, engine: Engine, isa: Isa) -> Tuned:
+        """What the engine uses where nothing was measured."""
+        return Tuned(engine.name, tile_for(isa), self.sizes)
+
+    def row(self, engine: Engine, isa: Isa, nr: int | None = None) -> Tuned:
+        """The engine's row among those measured, else the shipped one; where panels exist, the one whose width `nr`
+        they have. Panels of neither width are refused by the plan."""
+        shipped = self.shipped(engine, isa)
+        row = next((row for row in self.tuned if row.engine == engine.name), shipped)
+        return shipped if nr not in (None, row.nr(engine, isa)) else row
+
+
+DEFAULT = Machine("default")
+ZEN4 = replace(DEFAULT, name="znver4")
+# 1024 cubed of bfloat16, one thread, GFLOP/s: 98 by VDPBF16PS and 157 by the fma of float32, whose peak is 202. That is
+# the only choice that was compared there: the sizes are Zen 4's, whose caches are the smaller ones (1 MB and 2 MB of
+# second cache), and `samebits tune` finds others.
+SAPPHIRE_RAPIDS = replace(DEFAULT, name="sapphirerapids", slow=frozenset({PAIRS.name}))
+ROWS: tuple[Machine, ...] = (ZEN4, SAPPHIRE_RAPIDS, DEFAULT)
+
+
+def current() -> Machine:
+    """This machine's row, by LLVM's name of its processor; the default where it has none."""
+    name = isas.host_cpu()
+    return next((row for row in ROWS if row.name == name), DEFAULT)

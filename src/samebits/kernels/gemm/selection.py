@@ -1,0 +1,165 @@
+"""Which engine a product runs on: of those that take its operands, the fastest on the machine.
+
+`of_operands` says it for a contraction, and refuses panels that no engine multiplies with the other operand;
+`engine_for` for two formats alone, as packing asks. Every engine that takes the operands gives the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType, float64, int8, int16
+from samebits.errors import DTypeError, OptionError, PlanError
+from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Panels
+from samebits.kernels.gemm.engine import FMA32, FMA64, Engine, named, offset, takes
+from samebits.kernels.gemm.form import FUSED, STREAMED, Reasons, has_weights
+from samebits.kernels.gemm.machine import Machine
+from samebits.kernels.gemm.macrokernel import DECODED
+
+# Up to so many rows packed weights are converted in the microkernel rather than before it where a word of the fastest
+# engine is a pair of bfloat16 (K = N = 4096, ms, in the microkernel and before: 8 rows 3.2 3.6, 12 rows 4.3 4.3,
+# 16 rows 6.0 4.9).
+_DECODED_ROWS = 12
+# Up to so many elements of B the sums of its columns cost less than a step for those of A's rows (int8, time with the
+# step over without at M = 4: K = N = 64: 1.32, K = N = 256: 1.02, K = 256 and N = 1024: 0.90).
+_SUMMED = 1 << 16
+
+
+def engine_for(a: DType, b: DType, isa: Isa, machine: Machine, chunk: int = SB1.chunk) -> Engine:
+    """The engine that products of these formats run on, and that packs a right operand for them.
+
+    Raises:  DTypeError if none takes them.
+    """
+    return _first(a, b, chunk, isa, machine)[0]
+
+
+def candidates(a: DType, b: DType, isa: Isa) -> tuple[Engine, ...]:
+    """The rows of `engine.ROWS` that take these formats and whose step is an instruction of the Isa row."""
+    return tuple(row for row in engines.ROWS if _refusal(row, a, b, SB1.chunk, isa, ()) is None)
+
+
+def of_operands(
+    c: Contraction, isa: Isa, machine: Machine, name: str | None, form: str | None
+) -> tuple[Engine, Reasons]:
+    """The engine of the panels, else the one called `name`, else the fastest that takes the operands; and why not
+    others.
+
+    Raises:  PlanError if b's panels suit no engine that takes a; OptionError if the one called `name` takes no such
+             operands; DTypeError if none does.
+    """
+    right = c.b.dtype
+    rejected: Reasons = ()
+    # A block that is longer than a chunk ends where a chunk does.
+    blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.per_block.values()]
+    if isinstance(c.b, Panels):
+        _check_panels(c, c.b, blocks)
+        if not has_weights(c):
+            name = c.b.engine
+        elif form == DECODED or (name is form is None and c.m <= _DECODED_ROWS):
+            rejected = ((FUSED, f"{c.m} rows use each weight too seldom to convert it first"),)
+            name = FMA32.name
+        right = _values(c)
+    few = c.m <= machine.caches.streamed_always and math.prod(c.batch) * c.k * c.n >= _SUMMED
+    few_rows = isinstance(c.b, Matrix) and (few or form == STREAMED)
+    if name is not None:
+        return _named(name, c.a.dtype, right, c.spec.chunk, blocks), rejected
+    engine, others = _first(c.a.dtype, right, c.spec.chunk, isa, machine, blocks, few_rows)
+    return engine, rejected + others
+
+
+def _values(c: Contraction) -> DType:
+    """The format of b's values: weights of 16 bits are differences of 8 bits, which every float holds."""
+    return int8 if has_weights(c) and c.b.dtype is int16 else c.b.dtype
+
+
+def _check_panels(c: Contraction, panels: Panels, blocks: Sequence[int]) -> None:
+    """Whether words in these panels can be multiplied with a's elements, in chunks and blocks as they are.
+
+    Raises:  PlanError.
+    """
+    packed, repack = named(panels.engine), "pack it again with left='float32'"
+
+    def refuse(expected: str, remedy: str = repack) -> PlanError:
+        return PlanError("matmul", "b", "engine", repr(panels.engine), expected, remedy)
+
+    in_float64 = float64 in (c.a.dtype, _values(c))
+    taken = c.a.dtype.is_integer == packed.exact and takes(packed.a, c.a.dtype)
+    if not taken or (packed is FMA64) != in_float64:
+        raise refuse(f"one for {c.a.dtype.name}", f"pack it again with left={c.a.dtype.name!r}")
+    if not packed.exact and c.spec.chunk % packed.depth:
+        raise refuse(f"one for chunks of {c.spec.chunk}")
+    if blocks and packed.exact:
+        raise refuse("one for scales of blocks", "pass it as it is, not packed")
+    if any(block % packed.depth for block in blocks):
+        raise refuse(f"one for blocks of {min(blocks)}")
+
+
+def _named(name: str, a: DType, b: DType, chunk: int, blocks: Sequence[int]) -> Engine:
+    """The engine called `name`, whether or not the Isa row has its instruction.
+
+    Raises:  OptionError if it takes no such operands.
+    """
+    row = named(name)
+    if _refusal(row, a, b, chunk, None, blocks) is not None:
+        actual = f"{name!r} for {a.name} and {b.name}"
+        raise OptionError("plan", "engine", "", actual, "one that takes them", "leave it out")
+    return row
+
+
+def _first(
+    a: DType, b: DType, chunk: int, isa: Isa, machine: Machine, blocks: Sequence[int] = (), few_rows: bool = False
+) -> tuple[Engine, Reasons]:
+    """The first engine in the machine's order that takes elements of these dtypes on this Isa row, and why not others.
+
+    `blocks`: sizes of what shares a value along K (`Contraction.per_block`); then sums are floats, of integers too.
+    `few_rows`: of A, so that its sums cost less than those of B's columns, which an offset needs.
+
+    Raises:  DTypeError if none takes them.
+    """
+    reasons, found = dict[str, str](), None
+    for row in machine.engines(a, b):
+        reason = _refusal(row, a, b, chunk, isa, blocks)
+        if reason is None and row.unsigned:
+            reason = _shifted(row, a, b, few_rows)
+        if reason is None and found is not None:
+            reason = f"slower than {found.name} on {machine.name}"
+        if reason is None:
+            found = row
+        elif reason:
+            reasons[row.name] = reason
+    if found is None:
+        remedy = "convert a to float32"
+        raise DTypeError("matmul", "b", "dtype", b.name, f"one that multiplies with {a.name}", remedy)
+    # Of those that come after it in every machine's order there is nothing to say.
+    before = engines.ROWS[: engines.ROWS.index(found)]
+    return found, tuple((row.name, reasons[row.name]) for row in before if row.name in reasons)
+
+
+def _refusal(row: Engine, a: DType, b: DType, chunk: int, isa: Isa | None, blocks: Sequence[int]) -> str | None:
+    """Why a product does not run on the row; empty where its dtypes are no matter of choice."""
+    exact = a.is_integer and b.is_integer and not blocks
+    if row.exact != exact or not (takes(row.a, a) and takes(row.b, b)):
+        return "" if exact or not row.is_guarded else f"{a.name} x {b.name} do not fit its words"
+    if (row is FMA64) != (float64 in (a, b)):
+        return ""
+    if not row.exact and chunk % row.depth:
+        return f"chunks of {chunk} would split its pairs"
+    for block in blocks:
+        if block % row.depth:
+            return f"blocks of {block} would split its pairs"
+    if isa is not None and not row.is_native(isa):
+        return f"Isa row {isa.name} has no {row.step}"
+    return None
+
+
+def _shifted(row: Engine, a: DType, b: DType, few_rows: bool) -> str | None:
+    """Why the other signs suit the operands better: an offset of A is in what sums start from and costs nothing where
+    the sums of B's columns exist, but with few rows those of A cost less."""
+    (other,) = (x for x in engines.ROWS if x.step == row.step and x is not row)
+    here, there = ((offset(x.b, b) != 0, offset(x.a, a) != 0)[:: -1 if few_rows else 1] for x in (row, other))
+    if here <= there:
+        return None
+    return f"{b.name if offset(row.b, b) else a.name} would need an offset"

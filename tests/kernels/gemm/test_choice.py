@@ -1,0 +1,125 @@
+"""The steps of a choice, each alone: what they keep to, and what decides them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from samebits.codegen.isa import ROWS, named
+from samebits.dtypes import bfloat16, float32, int8, int32
+from samebits.kernels.gemm import Contraction, Matrix, Panels, engine
+from samebits.kernels.gemm.choice import (
+    Blocks,
+    Overrides,
+    blocks_for,
+    choose,
+    for_form,
+    form_of,
+    group_of,
+    orient,
+    rounds_of,
+    tile_of,
+)
+from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED
+from samebits.kernels.gemm.inner import KC_LEAST, Inner
+from samebits.kernels.gemm.machine import DEFAULT, Caches
+from samebits.kernels.gemm.tiles import Tile, tile_for
+from samebits.kernels.gemm.tuned import SHIPPED, Sizes
+
+AVX512, BF16 = named("avx512"), ROWS[-1]
+NONE = Overrides()
+
+
+def dense(m: int, n: int, k: int, dtype=float32, total=float32) -> Contraction:
+    return Contraction(m, n, k, Matrix(k, 1, (), dtype), Matrix(n, 1, (), dtype), Matrix(n, 1, (), total))
+
+
+def inner(m: int, n: int, k: int, row: engine.Engine = engine.FMA32, **changes: object) -> Inner:
+    dtype = bfloat16 if row is engine.PAIRS else row.a
+    return Inner.of(replace(dense(m, n, k, dtype, row.total), **changes), row)
+
+
+def test_a_product_is_turned_for_contiguous_rows_and_full_lanes() -> None:
+    for c, turned in (
+        (dense(40, 300, 9), ""), (dense(300, 8, 9), "lanes over N"), (dense(300, 9, 9), ""),
+        (replace(dense(40, 300, 9), out=Matrix(1, 40)), "rows of out"),
+        (replace(dense(300, 2, 9), b=Panels(32)), ""),
+    ):  # fmt: skip
+        found, order, reasons = orient(c, AVX512, DEFAULT, NONE)
+        assert [name for name, _ in reasons] == ([turned] if turned else [])
+        assert (found.m, found.n) == ((c.n, c.m) if turned else (c.m, c.n))
+        assert order == ((1, 0, 2) if turned else (0, 1, 2))
+    assert orient(dense(300, 8, 9), AVX512, DEFAULT, Overrides(tile=Tile(12, 1)))[2] == ()
+
+
+def test_a_form_that_was_asked_for_is_had_where_there_is_a_sum() -> None:
+    given = Overrides(form=STAGED)
+    assert form_of(inner(9, 64, 64), AVX512, Caches(), SHIPPED, given) == (STAGED, ())
+    assert form_of(inner(9, 64, 0), AVX512, Caches(), SHIPPED, given)[0] == FUSED
+
+
+def test_what_nothing_looked_at_takes_safe_steps() -> None:
+    pairs = inner(2, 64, 64, engine.PAIRS)
+    for form in (FUSED, STAGED):
+        assert for_form(pairs, form, None) == (pairs, ())
+    found, reasons = for_form(pairs, STREAMED, None)
+    assert (found.engine, reasons[0][0]) == (engine.FMA32, engine.PAIRS.name)
+    assert found.words[0].depth == 1
+    assert for_form(pairs, STREAMED, engine.PAIRS.name)[0].engine == engine.PAIRS.safe
+    floats = inner(2, 64, 64)
+    assert for_form(floats, STREAMED, None) == (floats, ())
+
+
+def test_a_narrow_tile_is_for_what_is_packed_for_one_product_alone() -> None:
+    row, wide = DEFAULT.shipped(engine.FMA32, AVX512), tile_for(AVX512)
+    assert tile_of(inner(40, 48, 64), FUSED, AVX512, row, NONE)[0] == Tile(12, 1)
+    assert tile_of(inner(40, 64, 64), FUSED, AVX512, row, NONE) == (wide, ())
+    assert tile_of(inner(4, 48, 64), STREAMED, AVX512, row, NONE) == (wide, ())
+    assert tile_of(inner(40, 48, 64, b=Panels(32)), FUSED, AVX512, row, NONE) == (wide, ())
+    assert tile_of(inner(40, 48, 64, engine.PAIRS), FUSED, BF16, row, NONE) == (wide, ())
+    assert tile_of(inner(40, 48, 64), FUSED, AVX512, row, Overrides(tile=wide)) == (wide, ())
+    other = replace(row, tile=Tile(3, 2))
+    assert tile_of(inner(40, 48, 64), FUSED, AVX512, other, NONE) == (Tile(3, 2), ())
+
+
+def test_blocks_stay_within_their_cache() -> None:
+    for k in (1, 255, 256, 257, 2048, 2049, 5000):
+        for m in (1, 40, 400, 4000):
+            for sizes in (SHIPPED, Sizes(a_bytes=1 << 17, kc=512, kc_few_rows=1024)):
+                for form in (FUSED, STAGED):
+                    found = blocks_for(inner(m, 64, k), form, 12, sizes, 12)
+                    assert found.kc % KC_LEAST == 0
+                    assert found.mc * found.kc * 4 <= sizes.a_bytes
+    down = inner(128, 64, 4096, b=Matrix(1, 4096))
+    assert blocks_for(down, FUSED, 12, SHIPPED, 12) == Blocks(12 * SHIPPED.a_bytes // 4 // 4096, 1 << 40, 4096)
+    assert blocks_for(down, FUSED, 12, SHIPPED, 3).mc == 3 * SHIPPED.a_bytes // 4 // 4096
+    # What is kept of C is visited less often.
+    kept = inner(500, 64, 8192, out=Matrix(1, 500))
+    assert blocks_for(kept, STAGED, 6, SHIPPED, 12).kc > blocks_for(inner(500, 64, 8192), STAGED, 6, SHIPPED, 12).kc
+
+
+def test_rounds_and_groups_are_what_the_caches_hold() -> None:
+    c = dense(10, 4096, 4096)
+    walk_bytes = 32 * 4096 * 4
+    for held, rounds in ((1 << 40, 1), (64 << 20, 1), (32 << 20, 2), (8 << 20, 8)):
+        assert rounds_of(c, 128, walk_bytes, SHIPPED, Caches(round=held)) == rounds
+    # A is packed again for each round, which many rows do not pay for; memory has the last word.
+    assert rounds_of(replace(c, m=10_000), 128, walk_bytes, SHIPPED, Caches()) == 1
+    assert rounds_of(replace(c, m=10_000), 128, walk_bytes, Sizes(staged_bytes=16 << 20), Caches()) == 4
+    assert rounds_of(c, 0, 0, SHIPPED, Caches()) == 1
+    for n_step, wide, held, group in (
+        (100, 1, 1 << 20, 8),
+        (100, 1, 100_000, 3),
+        (2, 1, 1 << 20, 2),
+        (100, 4, 100_000, 4),
+    ):
+        assert group_of(c, 32_000, n_step, wide, Caches(group=held)) == group
+    assert group_of(replace(c, b=Matrix(1, 4096)), 32_000, 100, 2, Caches()) == 2
+
+
+def test_integers_are_summed_in_chunks_of_their_own() -> None:
+    c = dense(10, 64, 5000, int8, int32)
+    found = choose(c, BF16, 1, NONE, DEFAULT)
+    assert found.c.spec.chunk == 512 * 4
+    assert found.engine.total is int32
+    assert found.machine == "default"
+    assert found == choose(c, BF16, 1, NONE, DEFAULT)
