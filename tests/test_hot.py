@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -242,3 +243,28 @@ def test_one_thread_is_at_a_step_and_others_do_not_wait_for_it(offers: list[Call
     thread.join()
     assert done == [1]
     assert len(offers) == 1
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="nothing interrupts here")
+def test_an_interrupt_never_keeps_later_calls_from_steps(offers: list[Callable[[], Iterator[bool]]]) -> None:
+    def waiting() -> Iterator[bool]:
+        while True:
+            yield False
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def step_until_interrupted(microseconds: int) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 1e-6 * microseconds)
+        while True:
+            hot.count_call()
+
+    offers.append(waiting)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for number in range(2000):
+            with pytest.raises(KeyboardInterrupt):
+                step_until_interrupted(1 + number % 40)
+            assert not hot._lock.locked()
+    finally:
+        signal.signal(signal.SIGALRM, before)

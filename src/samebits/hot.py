@@ -75,15 +75,15 @@ def _step() -> None:
     Who called did not ask for it, so that no failure reaches them: an llvmlite whose library does not load is an
     OSError.
     """
-    if _calls < _FEW or (_calls < _MANY and "llvmlite.binding" not in sys.modules) or not _lock.acquire(False):
+    if _calls < _FEW or (_calls < _MANY and "llvmlite.binding" not in sys.modules) or _lock.locked():
         return
-    try:
+    # Not `acquire` and `try`: an interrupt between the two would leave it taken. Of two threads that come here at once
+    # the second waits for a few steps.
+    with _lock:
         end = thread_time() + _SECONDS
         for chosen in [*_offers]:
             if not _is_waiting(chosen, end):
                 return
-    finally:
-        _lock.release()
 
 
 def _is_waiting(chosen: Callable[[], Iterator[bool]], end: float) -> bool:

@@ -61,6 +61,19 @@ def test_what_does_not_fit_is_not_taken(opened: Board) -> None:
     assert opened.code(0) == b""
 
 
+def test_an_object_that_the_file_has_no_room_for_is_answered_with_nothing(opened: Board) -> None:
+    resource = pytest.importorskip("resource")
+    opened.ask(0, ["a"])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (board._ANSWER + 10, hard))
+    try:
+        opened.answer(0, b"y" * 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert opened.answers() == b"\0"
+    assert opened.code(0) == b""
+
+
 def test_a_worker_is_told_that_nobody_asks_any_more() -> None:
     made = Board.opened()
     worker = Board(*map(os.dup, made.inherited))

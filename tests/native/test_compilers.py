@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -238,6 +238,24 @@ def test_an_interrupt_while_a_call_waits_leaves_all_in_order(monkeypatch: pytest
         with pytest.raises(KeyboardInterrupt):
             compilers.compile_all(JOBS)
     assert compilers.compile_all(JOBS) == EXPECTED
+
+
+def test_an_interrupt_just_after_work_was_offered_leaves_all_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    compilers.prepare(3)
+    others = compilers._compilers
+    assert others is not None
+    offer = others.board.ask
+
+    def interrupted(slot: int, parts: Sequence[str]) -> bool:
+        offer(slot, parts)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(others.board, "ask", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            compilers.ask(JOBS[6])
+    assert compilers.compile_all(JOBS[:6]) == {each.name: EXPECTED[each.name] for each in JOBS[:6]}
+    assert until(lambda: compilers.answer(JOBS[6].name) == EXPECTED[JOBS[6].name])
 
 
 START = """

@@ -8,6 +8,7 @@ pipes hold more bytes than there are slots. Once the asking process is gone, a r
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 from collections.abc import Sequence
@@ -146,11 +147,13 @@ class Board:
         return os.pread(self.file, size, slot * _SLOT + _HEAD).decode().split("\0")
 
     def answer(self, slot: int, code: bytes) -> None:
-        """Put an object into a slot, nothing for none, and say so."""
+        """Put an object into a slot, nothing for none or where there is no room for it, and say so."""
         if len(code) > _SLOT - _ANSWER:
             code = b""
-        self._write(slot * _SLOT + _ANSWER, code)
-        self._write(slot * _SLOT + 8, len(code).to_bytes(8, "little"))
+        # A file may be full, or not be allowed to grow so far; the head was written by who asked and still holds 0.
+        with contextlib.suppress(OSError):
+            self._write(slot * _SLOT + _ANSWER, code)
+            self._write(slot * _SLOT + 8, len(code).to_bytes(8, "little"))
         os.write(self.answered, bytes([slot]))
 
     def _write(self, at: int, data: bytes) -> None:

@@ -84,10 +84,13 @@ class _Compilers:
     def ask(self, job: Job) -> bool:
         """Offer a job; False where there is no room for it."""
         slot = next((slot for slot in range(SLOTS) if slot not in self.asked), None)
-        if slot is None or not self.board.ask(slot, (*job.processor, job.text)):
+        if slot is None:
             return False
-        self.asked[slot] = job
-        return True
+        self.asked[slot] = job  # before anybody can answer, should an interrupt end this call
+        if self.board.ask(slot, (*job.processor, job.text)):
+            return True
+        del self.asked[slot]
+        return False
 
     def collect(self) -> None:
         """Take what was answered; of what cannot be compiled, nothing."""
