@@ -402,6 +402,32 @@ def test_plans_refuse_what_they_cannot_do() -> None:
     )
 
 
+def test_an_input_without_the_first_axes_is_copied_where_its_reduced_axes_are_turned() -> None:
+    c = Chain()
+    e = c.finish(c.apply("row_sum", c.apply("mul", c.input(F32), c.input(F32))))
+    g = np.random.default_rng(1)
+    x, y = g.normal(size=(2, 3, 7, 5)).astype(np.float32), g.normal(size=(5, 7)).astype(np.float32).T
+    for isa in rows.COMPILED_ROWS:
+        check(e, isa, [x, y], (2, 3))
+        check(e, isa, [x, np.stack([y, -y, y])], (2, 3))
+
+
+@pytest.mark.parametrize("shape", [(5,), (1, 1, 5), (3, 7, 1)])
+def test_an_input_that_repeats_along_some_of_the_reduced_axes_is_refused(shape: tuple[int, ...]) -> None:
+    c = Chain()
+    e = c.finish(c.apply("row_sum", c.apply("mul", c.input(F32), c.input(F32))))
+    x, y, out = np.ones((3, 7, 5), np.float32), np.ones(shape, np.float32), np.ones((3, 1, 1), np.float32)
+    with pytest.raises(ShapeError) as refused:
+        reduce.plan(e, launch.layouts(x, y), launch.layouts(out), (1, 2), rows.PLANNED)
+    assert str(refused.value) == (
+        f"reduce.plan: an input shape is {shape}, must be (3, 7, 5) or 1 along all of axes (1, 2); "
+        "write it out along them"
+    )
+    # Along an axis of one element nothing repeats.
+    one = np.atleast_2d(y)[..., :1, :]
+    reduce.plan(e, launch.layouts(x[:, :1], one), launch.layouts(out), (1, 2), rows.PLANNED)
+
+
 def kernels(extents: Iterable[int]) -> set[KernelSpec]:
     """What sum, maximum, softmax and layer norm need for rows and batches of rows of these extents."""
     found, isa = set[KernelSpec](), rows.PLANNED

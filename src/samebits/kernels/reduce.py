@@ -4,9 +4,10 @@
     reference(expression, *arrays, axes) -> list of arrays
 
 `inputs` and `outputs` are layouts, `(shape, strides in elements)`. The inputs broadcast together to the whole shape (a
-gamma has extent 1 on the other axes, a per-row scalar extent 1 on the reduced ones). An output whose value is one a
-row has extent 1 along `axes`; any other has the whole shape. Operands of the plan: the inputs, then the outputs, then
-the workspace if `plan.workspace_bytes`. An output may be an input's memory if their layouts are equal.
+gamma has extent 1 on the other axes, a per-row scalar extent 1 on the reduced ones), but each follows all reduced axes
+or none: a row is one axis to the kernel. An output whose value is one a row has extent 1 along `axes`; any other has
+the whole shape. Operands of the plan: the inputs, then the outputs, then the workspace if `plan.workspace_bytes`. An
+output may be an input's memory if their layouts are equal.
 
 The nodes `row_sum row_max row_min` reduce a value along `axes`, in row-major order of those axes; `count` is their
 extent as float32. Order of additions: numerics.md section 6. Start at `plan`; the kernel is in `reduce_text`.
@@ -154,6 +155,11 @@ class _Planner:
                     f"{len(self.e.inputs)} inputs, {len(self.e.outputs)} outputs of shape {self.shape} or {row}",
                     "pass one layout each"
             )  # fmt: skip
+        for shape, _ in self.layouts[:n_inputs]:
+            padded = (1,) * (len(self.shape) - len(shape)) + shape
+            if len({padded[a] == self.shape[a] for a in self.reduced if self.shape[a] != 1}) > 1:
+                expected = f"{self.shape} or 1 along all of axes {self.reduced}"
+                raise ShapeError("reduce.plan", "an input", "shape", shape, expected, "write it out along them")
         empty = [node.op for node in self.e.nodes if node.op in ("row_max", "row_min")]
         if empty and self.n == 0:
             raise PlanError("reduce.plan", "axes", "extent", 0, "at least 1", f"{empty[0]} of nothing has no value")
@@ -274,9 +280,9 @@ class _Planner:
         return all(s == t * m for (_, s), (m, t) in itertools.pairwise(axes))
 
     def _dense(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Strides with the reduced axes innermost."""
-        strides, size = [0] * len(shape), 1
-        for a in reversed((*self.outer, *self.reduced)):
+        """Strides with the reduced axes innermost; a shape may lack the first axes."""
+        strides, size, missing = [0] * len(shape), 1, len(self.shape) - len(shape)
+        for a in reversed([a - missing for a in (*self.outer, *self.reduced) if a >= missing]):
             strides[a] = size
             size *= shape[a]
         return tuple(strides)

@@ -1,10 +1,10 @@
 """Packing: a block of a matrix becomes rows of words of constant pitch, and a right operand becomes panels of words.
 
-Both operands use one text: `block[r * pitch + c] = word(r, c)`. For A, r is m and c counts words along K (the pitch is
-KC and a little more, so that rows do not fall into one cache set); for B, r counts words along K and c is n (the pitch
-is NR). Which of the operand's strides is 1 decides the kind: `copy` (c contiguous), `transpose` (r contiguous), else
-`gather`. What a word is, `words.Words` says. Start at `PackedBlock`; `pack_panels` is the kernel of a step that packs
-a whole operand.
+Both operands use one text: `block[r * pitch + c] = word(r, c)`. For A, r is m and c counts words along K of one chunk
+(the pitch is a chunk and a little more, so that rows do not fall into one cache set); for B, r counts words along K and
+c is n (the pitch is NR). Which of the operand's strides is 1 decides the kind: `copy` (c contiguous), `transpose` (r
+contiguous), else `gather`. What a word is, `words.Words` says. Start at `PackedBlock`; `pack_panels` is the kernel of a
+step that packs a whole operand.
 """
 
 from __future__ import annotations
