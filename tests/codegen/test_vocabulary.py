@@ -133,19 +133,24 @@ def extend_and_move(b: Builder, description: DType) -> None:
     for k in b.loop(0, b.index("n")):
         b.prefetch(x, k + 1000000)
         b.prefetch(x, k, 2)
-        place = b.anchor(b.offset(b.anchor(x), k), [b.constant(1.0, float32, n) for n in (1, 4, 19)])
+        made = [b.constant(1, dtype, n) for dtype in (float32, float64, int32, int8) for n in (1, 4, 19, 64)]
+        place = b.anchor(b.offset(b.anchor(x), k), made)
         i = b.load_index(place, 0)
         b.store(b.cast(b.offset(b.cast(y, uint8), k * 8), int64), 0, b.from_index(i, int64))
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, bool_], ids=lambda d: d.name)
-@pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda r: r.name)
+@pytest.mark.parametrize("isa", [*rows.ALL_ROWS, *rows.AARCH64_ROWS], ids=lambda r: r.name)
 def test_load_index_extends_by_the_sign_of_the_dtype(isa: Isa, dtype: DType) -> None:
     x = values(dtype, 5)
     if dtype is uint64:
         x = x >> 1
     y = np.empty(65, np.int64)
-    execute(KernelSpec(extend_and_move, dtype, ("x", "y", "n"), isa), [x, y, 65])
+    spec = KernelSpec(extend_and_move, dtype, ("x", "y", "n"), isa)
+    if isa.available:
+        execute(spec, [x, y, 65])
+    else:
+        aarch64.run_kernel(spec, [x, y, 65], 0, 1)
     assert same_bits(y, x.astype(np.int64))
 
 

@@ -9,7 +9,7 @@ from samebits.codegen import rules
 from samebits.codegen.llvm_registers import align, suffix
 from samebits.codegen.llvm_shuffles import Shuffles
 from samebits.codegen.ssa import Index, Pointer, Vector, element_type, literal, operand, part_type, split
-from samebits.dtypes import DType
+from samebits.dtypes import DType, float32
 
 _REGISTER_BITS = (128, 256, 512)
 
@@ -28,7 +28,7 @@ class Memory(Shuffles):
         for v in after:
             for (kind, part), size in zip(v.kinds(), v.sizes, strict=True):
                 bits = size * v.dtype.width_bits
-                if size > 1 and bits in _REGISTER_BITS:
+                if size > 1 and bits in _REGISTER_BITS and bits <= float32.width_bits * self.isa.lanes:
                     floats = f"<{bits // 32} x float>"
                     held.append(f"{floats} {self.w.value(f'bitcast {kind} {part} to {floats}')}")
                 elif size == 1:
