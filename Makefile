@@ -13,7 +13,7 @@ CODE := src tests tools examples benches
 .DELETE_ON_ERROR:
 
 test: check
-	$(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile --max-worker-restart 0 $(PYTEST_ARGS)
 
 check: $(VENV)/.test
 	$(PY) -m ruff check $(CODE)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
+import random
 import statistics
 import subprocess
 import sys
@@ -52,8 +54,6 @@ print(json.dumps([times[-1] - start, times[1] - start, used.ru_utime + used.ru_s
 
 def asked(kind: str, requests: list[tuple[int, int]], threads: int, cache: str) -> list[float]:
     """[seconds for all, for the first, of CPU, MiB of memory] of a fresh process."""
-    import os
-
     command = [sys.executable, "-P", "-c", _REQUESTS, kind, str(MODEL), str(threads)]
     environment = os.environ | {"SAMEBITS_CACHE_DIR": cache}
     done = subprocess.run(
@@ -65,12 +65,10 @@ def asked(kind: str, requests: list[tuple[int, int]], threads: int, cache: str) 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--walks", nargs="*", default=list(WALKS))
     given = parser.parse_args()
-    import random
-
     for threads in given.threads:
         for name in [walk for walk in WALKS if any(part in walk for part in given.walks)]:
             requests = list(WALKS[name])

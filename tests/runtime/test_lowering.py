@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lowered import lower
 
 from samebits import dtypes
 from samebits.codegen import isa
@@ -18,7 +19,6 @@ from samebits.program.strided import dense_strides
 from samebits.program.transform import UNFUSED, optimise
 from samebits.runtime import cpu, reference
 from samebits.runtime.blueprint import ARENA, Lowered
-from samebits.runtime.specialised import lower
 
 F = np.float32
 SIZE = 40 * 40 * 4

@@ -152,7 +152,7 @@ def _unpack(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) 
         b.store(out, i, _spread(b, _words(b, at, i, lanes, width), width))
 
     # A lane of six bytes is loaded as eight.
-    return make, rest if width in _EIGHT else (rest * width // 8 - 2) // 6
+    return make, _room(b, rest, width)
 
 
 def _pack(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) -> tuple[Make, Index]:
@@ -162,7 +162,7 @@ def _pack(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) ->
     def make(i: Index, lanes: int) -> None:
         _put_words(b, out, i, _gather(b, b.load(at, i, lanes), width), width)
 
-    return make, _room(rest, width)
+    return make, _room(b, rest, width)
 
 
 def _shift(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) -> tuple[Make, Index]:
@@ -179,7 +179,7 @@ def _shift(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) -
 
     # The eight elements after are loaded too, or two bytes beyond six.
     available = (begin + rest * width + 7) // 8
-    return make, b.min(available // width - 1 if width in _EIGHT else (available - 2) // 6, _room(rest, width))
+    return make, b.min(available // width - 1 if width in _EIGHT else _sixes(b, available), _room(b, rest, width))
 
 
 def _fill(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) -> tuple[Make, Index]:
@@ -194,7 +194,7 @@ def _fill(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) ->
     def make(i: Index, lanes: int) -> None:
         _put_words(b, out, i, b.splat(one, lanes), width)
 
-    return make, _room(rest, width)
+    return make, _room(b, rest, width)
 
 
 def _fill_bytes(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) -> tuple[Make, Index]:
@@ -232,9 +232,14 @@ EIGHTS = {
 }
 
 
-def _room(rest: Index, width: int) -> Index:
-    """Eights that may be stored: six bytes are stored as eight, of which the next store takes the last two."""
-    return rest if width in _EIGHT else (rest * width // 8 - 2) // 6
+def _room(b: Builder, rest: Index, width: int) -> Index:
+    """Eights that may be moved: six bytes move as eight, of which the next move takes the last two."""
+    return rest if width in _EIGHT else _sixes(b, rest * width // 8)
+
+
+def _sixes(b: Builder, size_bytes: Index) -> Index:
+    """How often six bytes lie in so many with two more behind them."""
+    return b.max(size_bytes - 2, 0) // 6
 
 
 def _words(b: Builder, at: Pointer, i: Index, lanes: int, width: int) -> Vector:

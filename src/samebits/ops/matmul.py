@@ -136,7 +136,7 @@ def plan_matmul(
     product.finish(bias, activation, alpha, c, beta, out_dtype, out)
     threads = call.sized(product.contraction.work, "products")
     machine = tuning.machine(call.isa)
-    return product.names.planned(call.name, lambda: _planned(product.contraction, call.isa, threads, machine))
+    return product.names.planned(call.name, lambda: gemm.plan(product.contraction, call.isa, threads, machine=machine))
 
 
 @remembered
@@ -219,13 +219,8 @@ def _left(call: Call, left: Any, b: DType) -> DType:
 
 
 @functools.lru_cache(maxsize=4096)
-def _planned(contraction: Contraction, isa: Isa, threads: int, machine: Machine) -> Plan:
-    return gemm.plan(contraction, isa, threads, machine=machine)
-
-
-@functools.lru_cache(maxsize=4096)
 def _prepared(contraction: Contraction, isa: Isa, threads: int, machine: Machine) -> Prepared:
-    return Prepared(_planned(contraction, isa, threads, machine))
+    return Prepared(gemm.plan(contraction, isa, threads, machine=machine))
 
 
 def _obeyed(plan: Plan, contraction: Contraction) -> Prepared:
@@ -241,7 +236,7 @@ def _obeyed(plan: Plan, contraction: Contraction) -> Prepared:
     here = tuning.machine(isa)
     others = () if here.tuned and isinstance(contraction.b, Panels) else machines.ROWS
     for machine in (here, *others):
-        if plan == _planned(contraction, isa, threads, machine):
+        if plan == gemm.plan(contraction, isa, threads, machine=machine):
             return _prepared(contraction, isa, threads, machine)
     actual = plan.what if plan.what != str(contraction) else "for other strides, options or tiles"
     raise PlanError("matmul", "plan", "", actual, f"the one for {contraction}", remedy)

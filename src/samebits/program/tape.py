@@ -91,11 +91,11 @@ class Tape:
         return x.value
 
     def _place(self, x: int | Recorded) -> int:
-        if type(x) is Recorded:
+        if isinstance(x, Recorded):
             return x.place
-        found = self._constants.get(x)  # type: ignore[arg-type]  # it is an int
+        found = self._constants.get(x)
         if found is None:
-            found = self._constants[x] = self._new(x)  # type: ignore[index, arg-type]  # as above
+            found = self._constants[x] = self._new(x)
         return found
 
     def _new(self, value: int) -> int:

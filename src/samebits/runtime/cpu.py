@@ -1,7 +1,8 @@
 """Programs on the CPU: `prepare` makes a Session, whose `run` is one native call.
 
 For each set of shapes a Session specialises the program once (symbols bound, sizes folded, memory planned, kernels
-resolved, all in one table) and keeps the result, least recently used out first. Start at `prepare`.
+resolved, all in one table) and keeps the result, least recently used out first. Lowering is done once for all shapes
+that compare alike: it leaves a blueprint, which is bound to each of them. Start at `prepare`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import inputs as inputs_
 from samebits.runtime.blueprint import Blueprint, Lowered
 from samebits.runtime.buffers import aligned
-from samebits.runtime.specialised import Specialised, lower, rebound, record
+from samebits.runtime.specialised import Specialised, rebound, record
 from samebits.tensor import Tensor
 
 __all__ = ["Session", "Traced", "load", "prepare"]
@@ -37,6 +38,8 @@ _CACHE = 64
 _BLUEPRINTS = 16
 
 _Key = tuple[Any, ...]
+_Symbols = Mapping[str, int]
+_Strides = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,7 @@ class Session:
         strides = {
             name: dense_strides(dim.bind_shape(fact.shape, bindings)) for name, fact in self.program.inputs.items()
         }
-        return lower(self.program, self.isa, self.threads, dict(bindings), strides, self._kept)
+        return self._lowered(bindings, strides)
 
     def _specialised(self, arrays: list[Array]) -> Specialised:
         key = tuple([(x.dtype, x.shape, x.strides) for x in arrays])
@@ -208,27 +211,29 @@ class Session:
         given = dict(zip(self._order, arrays, strict=True))
         symbols = inputs_.bind_symbols(self.program, given)
         strides = {name: tuple([step // x.itemsize for step in x.strides]) for name, x in given.items()}
-        if reuse:
-            lowered = self._lowered(symbols, strides)
-        else:
-            lowered = lower(self.program, self.isa, self.threads, symbols, strides, self._kept, reuse=False)
+        lowered = self._lowered(symbols, strides) if reuse else self._recorded(symbols, strides, reuse)[1]
         return Specialised(lowered, self.threads)
 
-    def _lowered(self, symbols: Mapping[str, int], strides: Mapping[str, tuple[int, ...]]) -> Lowered:
+    def _lowered(self, symbols: _Symbols, strides: _Strides) -> Lowered:
         """The program with these sizes: by a blueprint that serves them, one used last first, or else by a new one."""
         for blueprint in self._blueprints:
             lowered = rebound(blueprint, symbols, strides)
             if lowered is not None:
                 break
         else:
-            blueprint = record(self.program, self.isa, self.threads, symbols, strides, self._kept)
-            lowered = rebound(blueprint, symbols, strides)
-            assert lowered is not None  # what was recorded compares as it did
+            blueprint, lowered = self._recorded(symbols, strides)
         if self._blueprints[:1] != (blueprint,):
             # Threads that do this at once keep what the last of them saw, which is only slower.
             others = [each for each in self._blueprints if each is not blueprint]
             self._blueprints = (blueprint, *others[: _BLUEPRINTS - 1])
         return lowered
+
+    def _recorded(self, symbols: _Symbols, strides: _Strides, reuse: bool = True) -> tuple[Blueprint, Lowered]:
+        """The program lowered for these sizes, and bound to them."""
+        blueprint = record(self.program, self.isa, self.threads, symbols, strides, self._kept, reuse)
+        lowered = rebound(blueprint, symbols, strides)
+        assert lowered is not None  # what was recorded compares as it did
+        return blueprint, lowered
 
 
 def _converted(name: str, array: Array, kind: ArrayKind) -> Any:

@@ -1,7 +1,7 @@
 """A program for one set of shapes: symbols bound, sizes folded, everything in one table.
 
-`record` lowers the program for some sizes, `rebound` serves others that compare alike; `lower` is both at once.
-`Specialised.run` is the hot path. Start at `lower`.
+`record` lowers the program for some sizes, `rebound` binds it to these and to others that compare alike.
+`Specialised.run` is the hot path. Start at `record`.
 """
 
 from __future__ import annotations
@@ -29,26 +29,7 @@ from samebits.runtime.blueprint import ARENA, Blueprint, Lowered, named
 from samebits.runtime.buffers import viewed
 from samebits.runtime.lowering import Lowerer
 
-__all__ = ["Specialised", "lower", "rebound", "record"]
-
-
-def lower(
-    program: Program,
-    isa: Isa,
-    threads: int,
-    symbols: Mapping[str, int],
-    strides: Mapping[str, Sequence[int]],
-    kept: dict[Any, Array],
-    reuse: bool = True,
-) -> Lowered:
-    """The program with its symbols bound, as plans over memory; nothing is compiled.
-
-    Args, Raises:  as `record`.
-    """
-    blueprint = record(program, isa, threads, symbols, strides, kept, reuse)
-    lowered = rebound(blueprint, symbols, strides)
-    assert lowered is not None  # what was recorded compares as it did
-    return lowered
+__all__ = ["Specialised", "rebound", "record"]
 
 
 @driver.default_float_environment()
@@ -61,7 +42,7 @@ def record(
     kept: dict[Any, Array],
     reuse: bool = True,
 ) -> Blueprint:
-    """The program lowered for these sizes, and for all that compare alike.
+    """The program lowered for these sizes, and for all that compare alike; nothing is compiled.
 
     Args:
         program: What to lower.

@@ -26,8 +26,11 @@ def size_words(engine: Engine, k: int, columns: int) -> int:
 
 def words_of(engine: Engine, a: DType, b: DType) -> tuple[Words, Words]:
     """How elements of A and of B become the engine's words."""
-    pairs = ((engine.a, a), (engine.b, b))
-    return tuple(Words(x, e, engines.offset(e, x), engine.depth, engine.word) for e, x in pairs)  # type: ignore[return-value]
+
+    def read(x: DType, element: DType) -> Words:
+        return Words(x, element, engines.offset(element, x), engine.depth, engine.word)
+
+    return read(a, engine.a), read(b, engine.b)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,11 +69,6 @@ class Microtile:
     weights: Words | None = None
     scaled: bool = False
 
-    @property
-    def parameters(self) -> tuple[DType | None, ...]:
-        """Of `microkernel`, or of `scaled_microkernel`."""
-        return parameters(self.engine, self.weights, self.scaled)
-
 
 def parameters(engine: Engine, weights: Words | None, scaled: bool) -> tuple[DType | None, ...]:
     """What every microtile of an engine takes, as `Builder.function` names it."""
@@ -84,7 +79,8 @@ def parameters(engine: Engine, weights: Words | None, scaled: bool) -> tuple[DTy
 
 def function(tile: Microtile, isa: Isa) -> FunctionSpec:
     """A microtile's function."""
-    return FunctionSpec(scaled_microkernel if tile.scaled else microkernel, tile, tile.parameters, isa)
+    taken = parameters(tile.engine, tile.weights, tile.scaled)
+    return FunctionSpec(scaled_microkernel if tile.scaled else microkernel, tile, taken, isa)
 
 
 def microkernel(

@@ -1,0 +1,26 @@
+"""A program bound to sizes, recorded afresh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from samebits.codegen.isa import Isa
+from samebits.program.graph import Array, Program
+from samebits.runtime.blueprint import Lowered
+from samebits.runtime.specialised import rebound, record
+
+
+def lower(
+    program: Program,
+    isa: Isa,
+    threads: int,
+    symbols: Mapping[str, int],
+    strides: Mapping[str, Sequence[int]],
+    kept: dict[Any, Array],
+    reuse: bool = True,
+) -> Lowered:
+    """What `record` and `rebound` make of the same sizes."""
+    made = rebound(record(program, isa, threads, symbols, strides, kept, reuse), symbols, strides)
+    assert made is not None
+    return made
