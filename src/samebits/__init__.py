@@ -12,8 +12,6 @@ from samebits import hot
 # signals: typing and importlib would take longer than all else.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from samebits import dtypes, errors, layout, memory
     from samebits.codegen.isa import Isa, isas, use_isa
     from samebits.dtypes import DType, dtype
@@ -186,7 +184,7 @@ def _compile_exchange() -> None:
     compile_exchange()
 
 
-def _exchange_steps() -> Iterator[bool]:
+def _exchange_steps() -> hot.Steps:
     """What happens when exchange is called often."""
     from samebits.native import exchange
 

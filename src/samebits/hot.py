@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    Steps = Iterator[bool]
+
 __all__ = ["act", "count", "count_call", "offer", "on_demand", "others"]
 
 # Emitted code saves 6 us of an exchange and 5 to 80 us of an eager call, which therefore counts as several exchanges. A
@@ -27,13 +29,13 @@ _FEW, _MANY, _CALL, _EXCHANGES = 8, 10_000, 4, 64
 _SECONDS = 0.002
 _calls = 0
 # What was offered and is not done yet, and the steps of what was begun.
-_offers: list[Callable[[], Iterator[bool]]] = []
-_begun: dict[Callable[[], Iterator[bool]], Iterator[bool]] = {}
+_offers: list[Callable[[], Steps]] = []
+_begun: dict[Callable[[], Steps], Steps] = {}
 _lock = allocate_lock()
 _act: Callable[[], object] | None = None
 
 
-def offer(steps: Callable[[], Iterator[bool]]) -> None:
+def offer(steps: Callable[[], Steps]) -> None:
     """Do this in steps when it pays; where it fails all stays as it was.
 
     Args:    steps: what begins them. Each says whether the next may follow at once, or has to wait for a later call.
@@ -86,7 +88,7 @@ def _step() -> None:
                 return
 
 
-def _is_waiting(chosen: Callable[[], Iterator[bool]], end: float) -> bool:
+def _is_waiting(chosen: Callable[[], Steps], end: float) -> bool:
     """Take steps of an offer until the thread's clock says that it is the end; whether it has none to take now."""
     steps = _begun.pop(chosen, None)  # an interrupt ends the steps: they begin again
     if steps is None:
