@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from samebits import dtypes
 from samebits.kernels import composites
-from samebits.program import dim
+from samebits.operations import dim
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 

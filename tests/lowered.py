@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from samebits.codegen.isa import Isa
-from samebits.program.graph import Array, Program
+from samebits.operations.operation import Array
+from samebits.program.graph import Program
 from samebits.runtime.blueprint import Lowered
 from samebits.runtime.specialised import rebound, record
 

@@ -13,7 +13,8 @@ from onnx import helper
 
 from samebits import onnx
 from samebits.onnx import files, loading, proto
-from samebits.program import builder, registry, transform
+from samebits.operations import registry
+from samebits.program import builder, transform
 from samebits.runtime import cpu, inputs, lowering, specialised
 
 KINDS = [KeyError, ValueError, TypeError, IndexError, AttributeError, ZeroDivisionError, OverflowError, AssertionError]

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from samebits import driver, dtypes
 from samebits.dtypes import DType
 from samebits.errors import OptionError
-from samebits.program import dim
+from samebits.operations import dim
 from samebits.program.graph import Program
-from samebits.program.moves import Fill
 
 Arrays = dict[str, NDArray[np.generic]]
 
@@ -119,9 +118,6 @@ def _numbers(program: Program) -> set[float]:
     for array in program.constants.values():
         if array.dtype.kind in "iuf" and array.size <= _SMALL:
             found.update(array.ravel().tolist())
-    for node in program.nodes:
-        if isinstance(node.description, Fill):
-            found.add(node.description.dtype.decode(node.description.code))
     return {x for x in found if math.isfinite(x)}
 
 

@@ -22,7 +22,8 @@ from sentences import check_sentence
 
 from samebits import onnx, samples
 from samebits.errors import SamebitsError
-from samebits.program import dead, dim
+from samebits.operations import dim
+from samebits.program import dead
 from samebits.runtime import cpu, reference
 
 # A mutation that takes longer hangs.

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from samebits import dtypes
-from samebits.program import commute, dim
+from samebits.operations import dim
+from samebits.operations.moves import AxisGather
+from samebits.operations.operation import Array
+from samebits.program import commute
 from samebits.program.builder import ProgramBuilder
-from samebits.program.graph import Array, Program
-from samebits.program.moves import AxisGather
+from samebits.program.graph import Program
 from samebits.program.transform import optimise
 from samebits.runtime import cpu, reference
 
@@ -30,7 +32,7 @@ def check(program: Program, **due: Array) -> list[str]:
     for made in (reference.run(better, {"x": X}), cpu.prepare(program).run({"x": X})):
         for name, x in due.items():
             assert made[name].tobytes() == np.ascontiguousarray(x).tobytes(), name
-    return [node.primitive for node in better.nodes]
+    return [node.operation for node in better.nodes]
 
 
 def test_a_map_moves_before_every_view_in_front_of_it() -> None:
@@ -39,7 +41,7 @@ def test_a_map_moves_before_every_view_in_front_of_it() -> None:
     program = b.build({"y": b.transpose(b.apply("neg", moved), (1, 0))})
     due = -np.abs(X).reshape(3, 2, 2).transpose(1, 0, 2).reshape(2, 6).T
     assert check(program, y=due) == ["map", "map", "reshape", "transpose", "reshape", "transpose"]
-    assert [node.primitive for node in optimise(program).nodes].count("map") == 1
+    assert [node.operation for node in optimise(program).nodes].count("map") == 1
 
 
 def test_maps_in_a_row_keep_their_order() -> None:
@@ -49,7 +51,7 @@ def test_maps_in_a_row_keep_their_order() -> None:
         value = b.apply(op, value)
     program = b.build({"y": b.apply("abs", b.transpose(value, (1, 0)))})
     better = commute.map_before_view(program)
-    assert [node.primitive for node in better.nodes] == ["map"] * 5 + ["transpose"] * 2
+    assert [node.operation for node in better.nodes] == ["map"] * 5 + ["transpose"] * 2
     feed = {"x": X}
     assert reference.run(better, feed)["y"].tobytes() == reference.run(program, feed)["y"].tobytes()
 
@@ -66,7 +68,7 @@ def test_a_map_stays_behind_a_view(why: str) -> None:
     if why == "read twice":
         outputs["z"] = b.apply("exp", e)
     program = b.build(outputs)
-    before = [node.primitive for node in program.nodes]
+    before = [node.operation for node in program.nodes]
     a = np.abs(X)
     due = {"an input": -X.T, "a slice": -a[:, :2], "two operands": (a * a).T}.get(why, -a.T)
     assert check(program, y=due) == before
@@ -101,7 +103,7 @@ def test_a_large_table_is_gathered_first(scale: Array, shape: tuple[int, ...]) -
     ids = b.input("ids", dtypes.int64, tuple(dim.symbol(f"n{i}") for i in range(len(shape))))
     program = b.build({"y": b.add("gather", (table(b, 8192, scale), ids), AxisGather(0))[0]})
     better = commute.gather_first(program)
-    assert [node.primitive for node in better.nodes][-1] == "map"
+    assert [node.operation for node in better.nodes][-1] == "map"
     picked = np.random.default_rng(2).integers(-8192, 8192, shape)
     due = (CODES.astype(F) * scale + ROW)[picked]
     for made in (reference.run(better, {"ids": picked}), cpu.prepare(program).run({"ids": picked})):

@@ -10,7 +10,8 @@ import pytest
 from samebits import dtypes
 from samebits.kernels import values
 from samebits.kernels.expression import Chain, Expression
-from samebits.program.compose import Applied, join, single
+from samebits.operations.elementwise import single
+from samebits.program.compose import Applied, join
 
 OPERATIONS = ("add", "sub", "mul", "maximum")
 

@@ -9,10 +9,12 @@ from onnx import helper
 from samebits import dtypes, onnx
 from samebits.kernels import composites
 from samebits.kernels.expression import Chain, Expression
-from samebits.program import dim, fuse
+from samebits.operations import dim
+from samebits.operations.moves import AxisGather
+from samebits.operations.operation import Array
+from samebits.program import fuse
 from samebits.program.builder import ProgramBuilder
-from samebits.program.graph import Array, Program
-from samebits.program.moves import AxisGather
+from samebits.program.graph import Program
 from samebits.program.transform import optimise
 from samebits.runtime import cpu, reference
 
@@ -48,7 +50,7 @@ def check(program: Program, **due: Array) -> tuple[str, ...]:
     for made in (cpu.prepare(program).run(feed), reference.run(better, feed), reference.run(program, feed)):
         for name, x in due.items():
             assert made[name].tobytes() == np.ascontiguousarray(x).tobytes(), name
-    return tuple(node.primitive for node in better.nodes)
+    return tuple(node.operation for node in better.nodes)
 
 
 Y = X[::-1].copy() * 3

@@ -5,7 +5,8 @@ import pytest
 
 from samebits import dtypes
 from samebits.errors import ModelError, ShapeError
-from samebits.program import dim
+from samebits.operations import dim
+from samebits.operations.fact import dense
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Node, Program
 
@@ -72,4 +73,4 @@ def test_a_program_with_nothing_else_in_it_is_the_same_program() -> None:
     assert program.replace(program.nodes) is program
     assert program.replace(program.nodes, dict(program.facts), dict(program.constants)) is program
     assert program.replace(program.nodes[:0]) is not program
-    assert program.replace(program.nodes, {**program.facts, "y": program.facts["xw"].view((6,), "xw")}) is not program
+    assert program.replace(program.nodes, {**program.facts, "y": dense(dtypes.float32, (6,))}) is not program

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from samebits import dtypes
-from samebits.program import dim, integers
+from samebits.operations import dim
+from samebits.operations.dim import SymbolicShape
+from samebits.operations.moves import AxisGather, Concat
+from samebits.program import integers
 from samebits.program.builder import ProgramBuilder
-from samebits.program.dim import SymbolicShape
-from samebits.program.moves import AxisGather, Concat
 from samebits.runtime import reference
 
 N, M = dim.symbol("n"), dim.symbol("m")

@@ -5,11 +5,13 @@ import pytest
 
 from samebits import dtypes
 from samebits.kernels.expression import Chain, Expression
-from samebits.program import dim, scalars
+from samebits.operations import dim
+from samebits.operations.elementwise import Map
+from samebits.operations.fact import dense
+from samebits.operations.operation import Array
+from samebits.program import scalars
 from samebits.program.builder import ProgramBuilder
-from samebits.program.compute import Map
-from samebits.program.fact import dense
-from samebits.program.graph import Array, Node, Program
+from samebits.program.graph import Node, Program
 from samebits.program.transform import optimise
 from samebits.runtime import cpu, reference
 
@@ -94,7 +96,7 @@ def test_the_operands_of_a_product_are_no_scalars() -> None:
     column = b.slice(x, (0, 0), (N, 1), (1, 1))
     program = b.build({"y": b.apply("mul", b.contract(column, b.constant(np.full((1, 1), 3, F))), two_of(b))})
     (*_, node) = optimise(program).nodes
-    assert node.primitive == "contract"
+    assert node.operation == "contract"
     assert len(node.inputs) == 2
     check(program, X[:, :1] * 3 * 2)
 

@@ -9,9 +9,10 @@ from samebits import dtypes
 from samebits.errors import PlanError
 from samebits.kernels import composites
 from samebits.kernels.expression import Chain
-from samebits.program import dim
+from samebits.operations import dim
+from samebits.operations.operation import Array
 from samebits.program.builder import ProgramBuilder
-from samebits.program.graph import Array, Program
+from samebits.program.graph import Program
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import cpu, reference
 
@@ -77,7 +78,7 @@ def attention() -> Program:
 def test_attention_is_nine_kernels_and_no_copy() -> None:
     program = attention()
     session = cpu.prepare(program, threads=1)
-    made = [node.primitive for node in session.program.nodes if node.primitive in ("map", "rows", "contract")]
+    made = [node.operation for node in session.program.nodes if node.operation in ("map", "rows", "contract")]
     # q, k, v, the mask, scores with the mask added, softmax with NaN replaced, times v, and the last product.
     assert sorted(made) == ["contract"] * 6 + ["map", "rows"]
     assert not [text for text in session.plans({"s": 5}) if "elementwise copy" in text]
@@ -102,7 +103,7 @@ def test_gelu_written_out_joins_the_product() -> None:
     half = b.apply("mul", b.scalar(0.5, dtypes.float32), b.apply("add", e, b.scalar(1.0, dtypes.float32)))
     program = b.build({"y": b.apply("mul", t, half)})
     (node,) = optimise(program).nodes
-    assert str(node.description) == "t2 = add(x0, x1); mul(t2, mul(0.5, add(erf(div(t2, 1.4142135381698608)), 1.0)))"
+    assert str(node.attributes) == "t2 = add(x0, x1); mul(t2, mul(0.5, add(erf(div(t2, 1.4142135381698608)), 1.0)))"
     feed = {"x": floats((3, 4), 3)}
     assert same(cpu.prepare(program).run(feed), reference.run(program, feed))
 
@@ -112,7 +113,7 @@ def test_a_value_read_twice_is_computed_once() -> None:
     x = b.input("x", dtypes.float32, (4,))
     e = b.apply("exp", x)
     program = b.build({"y": b.apply("add", e, x), "z": b.apply("mul", e, x)})
-    assert [node.primitive for node in optimise(program).nodes] == ["map"] * 3
+    assert [node.operation for node in optimise(program).nodes] == ["map"] * 3
 
 
 def test_equal_nodes_become_one() -> None:
@@ -120,7 +121,7 @@ def test_equal_nodes_become_one() -> None:
     x = b.input("x", dtypes.float32, (4,))
     program = b.build({"y": b.apply("add", b.apply("exp", x), b.apply("exp", x))})
     (node,) = optimise(program).nodes
-    assert str(node.description) == "t1 = exp(x0); add(t1, t1)"
+    assert str(node.attributes) == "t1 = exp(x0); add(t1, t1)"
 
 
 def test_large_tables_are_gathered_before_they_are_dequantised() -> None:
@@ -129,11 +130,11 @@ def test_large_tables_are_gathered_before_they_are_dequantised() -> None:
     scale = floats((4096, 1), 1, odd=False)
     table = b.apply("mul", b.apply("cast", b.constant(codes), cast_to=dtypes.float32), b.constant(scale))
     ids = b.input("ids", dtypes.int64, (dim.symbol("n"),))
-    from samebits.program.moves import AxisGather
+    from samebits.operations.moves import AxisGather
 
     program = b.build({"y": b.add("gather", (table, ids), AxisGather(0))[0]})
     better = optimise(program)
-    assert [node.primitive for node in better.nodes] == ["gather", "gather", "map"]
+    assert [node.operation for node in better.nodes] == ["gather", "gather", "map"]
     feed = {"ids": np.array([0, 4095, -1, 7])}
     assert same(reference.run(better, feed), reference.run(program, feed))
     assert same(cpu.prepare(program).run(feed), reference.run(program, feed))

@@ -16,11 +16,12 @@ from samebits.codegen import isa
 from samebits.errors import PlanError, SamebitsError, ShapeError
 from samebits.kernels import composites
 from samebits.kernels.expression import Chain
-from samebits.program import dim, registry
+from samebits.operations import dim, registry
+from samebits.operations.moves import AxisGather, Concat, GatherND, Range
+from samebits.operations.operation import Array
+from samebits.operations.strided import dense_strides
 from samebits.program.builder import ProgramBuilder
-from samebits.program.graph import Array, Program
-from samebits.program.moves import AxisGather, Concat, Fill, GatherND, Range
-from samebits.program.strided import dense_strides
+from samebits.program.graph import Program
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import cpu, reference
 from samebits.runtime.blueprint import Lowered
@@ -81,10 +82,10 @@ def regrouped() -> Program:
 
 
 def filled() -> Program:
-    """A fill and sizes as values, and rows over axes that do not lie side by side, with an operand that repeats."""
+    """A repeated scalar, sizes as values, and rows over axes that do not lie side by side, an operand repeated."""
     b = ProgramBuilder("filled")
     x = b.input("x", dtypes.float32, (N, M, 4))
-    (ones,) = b.add("fill", (), Fill((N, 1), 0x3F800000, dtypes.float32))
+    ones = b.expand(b.scalar(1.0, dtypes.float32), (N, 1))
     chain = Chain()
     values = [chain.input(dtypes.float32), chain.input(dtypes.float32)]
     total = chain.finish(chain.apply("row_sum", chain.apply("add", *values)))
@@ -105,7 +106,7 @@ EXTENTS = (0, 1, 2, 4, 5, 6, 11, 12, 13)
 
 
 def test_every_primitive_is_bound_again() -> None:
-    assert {node.primitive for make in PROGRAMS.values() for node in make().nodes} == registry.ROWS.keys()
+    assert {node.operation for make in PROGRAMS.values() for node in make().nodes} == registry.ROWS.keys()
 
 
 def strides(program: Program, sizes: Sizes) -> dict[str, tuple[int, ...]]:

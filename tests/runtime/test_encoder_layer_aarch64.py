@@ -14,9 +14,9 @@ from lowered import lower
 from samebits import onnx
 from samebits.codegen import isa as isas
 from samebits.kernels.plan import Operand, Plan
+from samebits.operations.strided import dense_strides
 from samebits.program.dead import remove_dead
 from samebits.program.graph import Program
-from samebits.program.strided import dense_strides
 from samebits.program.transform import optimise
 from samebits.runtime import cpu
 from samebits.runtime.inputs import bind_symbols
@@ -31,7 +31,7 @@ NEON = next(row for row in isas.ROWS if row.name == "neon")
 def layer() -> Program:
     """The model up to the end of its first encoder layer."""
     whole = optimise(onnx.load(PATH))
-    (last,) = [node for node in whole.nodes if node.primitive == "rows"][ROWS_OF_A_LAYER - 1].outputs
+    (last,) = [node for node in whole.nodes if node.operation == "rows"][ROWS_OF_A_LAYER - 1].outputs
     cut = Program(whole.name, whole.facts, whole.nodes, whole.constants, whole.input_names, (last,))
     return remove_dead(cut)
 
@@ -60,7 +60,7 @@ def run_emulated(program: Program, given: dict[str, Array], symbols: dict[str, i
 
 def test_an_encoder_layer_has_the_x86_bits() -> None:
     program = layer()
-    assert [node.primitive for node in program.nodes].count("contract") == 8
+    assert [node.operation for node in program.nodes].count("contract") == 8
     ids = np.array([[101, 7592, 2088, 102], [101, 2307, 102, 0]])
     given: dict[str, Array] = {
         "input_ids": ids,

@@ -17,7 +17,7 @@ from sentences import check_sentence
 
 from samebits import dtypes
 from samebits.errors import OptionError, SamebitsError
-from samebits.program import dim
+from samebits.operations import dim
 from samebits.program.builder import ProgramBuilder
 from samebits.runtime import cpu, reference
 from samebits.tensor import Tensor

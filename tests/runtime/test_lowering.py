@@ -11,11 +11,12 @@ from samebits.codegen import isa
 from samebits.dtypes import DType
 from samebits.kernels import composites
 from samebits.kernels.expression import Chain
-from samebits.program import dim
+from samebits.operations import dim
+from samebits.operations.moves import Concat
+from samebits.operations.operation import Array
+from samebits.operations.strided import dense_strides
 from samebits.program.builder import ProgramBuilder
-from samebits.program.graph import Array, Program
-from samebits.program.moves import Concat
-from samebits.program.strided import dense_strides
+from samebits.program.graph import Program
 from samebits.program.transform import UNFUSED, optimise
 from samebits.runtime import cpu, reference
 from samebits.runtime.blueprint import ARENA, Lowered

@@ -92,7 +92,7 @@ def test_unfused_has_the_same_bits() -> None:
 
 
 def test_a_layer_is_eight_kernels() -> None:
-    made = [node.primitive for node in session(ROWS[-1]).program.nodes]
+    made = [node.operation for node in session(ROWS[-1]).program.nodes]
     # q, k, v, scores, context and three dense layers; softmax and two norms; one norm for the embeddings.
     assert made.count("contract") == 6 * 8
     assert made.count("rows") == 6 * 3 + 1

@@ -18,10 +18,10 @@ from onnx import helper
 from samebits import dtypes, onnx
 from samebits.codegen import isa as isas
 from samebits.errors import DTypeError, ModelError, OptionError, SamebitsError, ShapeError
-from samebits.program import dim
+from samebits.operations import dim
+from samebits.operations.moves import AxisGather
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
-from samebits.program.moves import AxisGather
 from samebits.runtime import cpu, reference
 from samebits.tensor import Tensor
 

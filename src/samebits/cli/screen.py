@@ -97,10 +97,10 @@ def program_json(program: Program, bindings: Mapping[str, int] | None, plans: Se
 
     nodes = [
         {
-            "primitive": node.primitive,
+            "operation": node.operation,
             "inputs": list(node.inputs),
             "outputs": list(node.outputs),
-            "description": None if node.description is None else str(node.description),
+            "attributes": None if node.attributes is None else str(node.attributes),
             "origin": list(node.origin),
         }
         for node in program.nodes

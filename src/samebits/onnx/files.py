@@ -15,7 +15,7 @@ from pathlib import PurePath
 import numpy as np
 
 from samebits.errors import ModelError, message
-from samebits.program.graph import Array
+from samebits.operations.operation import Array
 
 __all__ = ["contents", "part", "readable"]
 

@@ -21,10 +21,10 @@ from samebits import dtypes, optional
 from samebits.dtypes import DType
 from samebits.errors import ModelError, UnsupportedModelError
 from samebits.onnx import files
-from samebits.program import dim
-from samebits.program.dim import SymbolicShape
-from samebits.program.fact import MOST_AXES
-from samebits.program.graph import Array
+from samebits.operations import dim
+from samebits.operations.dim import SymbolicShape
+from samebits.operations.fact import MOST_AXES
+from samebits.operations.operation import Array
 
 __all__ = ["DTYPES", "Model", "ModelNode", "ModelValue", "read"]
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from samebits.onnx.proto import ModelNode
+from samebits.operations.dim import Size, SymbolicShape
+from samebits.operations.fact import Fact
+from samebits.operations.operation import Array
 from samebits.program.builder import ProgramBuilder
-from samebits.program.dim import Size, SymbolicShape
-from samebits.program.fact import Fact
-from samebits.program.graph import Array
 
 __all__ = ["LATEST", "MANY", "REQUIRED", "Attribute", "NodeCall", "OnnxRow", "Unsupported"]
 

@@ -16,8 +16,8 @@ from samebits.kernels import composites, functions
 from samebits.kernels.expression import Chain, Expression, ExpressionValue
 from samebits.onnx.proto import DTYPES
 from samebits.onnx.row import LATEST, MANY, Attribute, NodeCall, OnnxRow, Unsupported
-from samebits.program import dim
-from samebits.program.dim import Size
+from samebits.operations import dim
+from samebits.operations.dim import Size
 
 __all__ = ["ROWS"]
 

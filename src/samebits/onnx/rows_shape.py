@@ -12,10 +12,10 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.onnx.row import LATEST, MANY, Attribute, NodeCall, OnnxRow, Unsupported
-from samebits.program import dim
-from samebits.program.dim import Size, SymbolicShape
-from samebits.program.graph import Array
-from samebits.program.moves import AxisGather, Concat, Fill, GatherND, Range
+from samebits.operations import dim
+from samebits.operations.dim import Size, SymbolicShape
+from samebits.operations.moves import AxisGather, Concat, GatherND, Range
+from samebits.operations.operation import Array
 from samebits.program.room import Room
 
 __all__ = ["ROWS"]
@@ -223,8 +223,7 @@ def _constant_of_shape(call: NodeCall) -> Sequence[str]:
 
 def _filled(call: NodeCall, shape: SymbolicShape, element: Array) -> str:
     """A value of one element everywhere."""
-    code = int(element.view(f"u{element.itemsize}")[0])
-    return call.b.add("fill", (), Fill(shape, code, dtypes.of(element.dtype)))[0]
+    return call.b.expand(call.b.constant(element.reshape(())), shape)
 
 
 ROWS: tuple[OnnxRow, ...] = (

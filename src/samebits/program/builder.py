@@ -8,21 +8,24 @@ constants becomes a constant. Values get numbers for names (`%7`) until `build`,
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from samebits import driver, dtypes
 from samebits.dtypes import DType
 from samebits.kernels.expression import Expression
-from samebits.program import compose, integers, registry
-from samebits.program.compute import Map, MatrixProduct, RowWise
-from samebits.program.dim import Size, SymbolicShape
-from samebits.program.fact import Fact, check_extents, dense
-from samebits.program.graph import Array, Node, Program
-from samebits.program.moves import Dims
+from samebits.operations import registry
+from samebits.operations.dim import Size, SymbolicShape
+from samebits.operations.elementwise import Map, single
+from samebits.operations.fact import Fact, check_extents, dense
+from samebits.operations.matmul import MatrixProduct
+from samebits.operations.moves import Dims
+from samebits.operations.operation import Array
+from samebits.operations.rows import RowWise
+from samebits.operations.views import Expand, Reshape, Slice, Transpose
+from samebits.program import integers
+from samebits.program.graph import Node, Program
 from samebits.program.room import Room, size_bytes
-from samebits.program.views import Expand, Reshape, Slice, Transpose
 
 __all__ = ["ProgramBuilder"]
 
@@ -83,18 +86,16 @@ class ProgramBuilder:
         return self._constants.get(name)
 
     # -- nodes -----------------------------------------------------------------------------------------------------
-    def add(self, primitive: str, inputs: Sequence[str], description: Hashable = None) -> tuple[str, ...]:
+    def add(self, operation: str, inputs: Sequence[str], attributes: Hashable = None) -> tuple[str, ...]:
         """A node; gives its outputs' names.
 
-        Raises:  ShapeError or DTypeError if the primitive does not take these operands.
+        Raises:  ShapeError or DTypeError if the operation does not take these operands.
         """
-        row = registry.ROWS[primitive]
-        facts = row.infer(description, inputs, [self.facts[name] for name in inputs])
-        check_extents(primitive, facts)
-        if len(facts) == 1 and primitive != "dims":
-            known = integers.propagate(
-                primitive, description, [self._known.get(name) for name in inputs], facts[0].rank
-            )
+        row = registry.ROWS[operation]
+        facts = row.infer(attributes, [self.facts[name] for name in inputs])
+        check_extents(operation, facts)
+        if len(facts) == 1 and operation != "dims":
+            known = integers.propagate(operation, attributes, [self._known.get(name) for name in inputs], facts[0].rank)
             if known is not None and facts[0].dtype is dtypes.int64:
                 return (self.dims(known, scalar=facts[0].rank == 0),)
         else:
@@ -103,10 +104,10 @@ class ProgramBuilder:
         small = inputs and all(array is not None and array.size <= _SMALL for array in arrays) and _is_small(facts)
         if small and self.room.take_bytes(sum(map(size_bytes, facts))):
             with driver.default_float_environment():
-                made = row.reference(description, [array for array in arrays if array is not None])
+                made = row.reference(attributes, [array for array in arrays if array is not None])
             return tuple(self.constant(array) for array in made)
         outputs = tuple(self._name() for _ in facts)
-        self._nodes.append(Node(primitive, tuple(inputs), outputs, description, self.origin))
+        self._nodes.append(Node(operation, tuple(inputs), outputs, attributes, self.origin))
         self.facts.update(zip(outputs, facts, strict=True))
         if known is not None:
             self._known[outputs[0]] = known
@@ -123,7 +124,7 @@ class ProgramBuilder:
 
     def apply(self, op: str, *inputs: str, cast_to: DType | None = None) -> str:
         """One per-element operation."""
-        expression = compose.single(op, *[self.facts[name].dtype for name in inputs], cast_to=cast_to)
+        expression = single(op, *[self.facts[name].dtype for name in inputs], cast_to=cast_to)
         return self.map(expression, *inputs)[0]
 
     def map(self, expression: Expression, *inputs: str) -> tuple[str, ...]:
@@ -197,13 +198,13 @@ class ProgramBuilder:
                 taken.add(renamed[value])
         program = Program(
             self.name,
-            {renamed.get(name, name): _renamed(fact, renamed) for name, fact in self.facts.items()},
+            {renamed.get(name, name): fact for name, fact in self.facts.items()},
             tuple(
                 Node(
-                    node.primitive,
+                    node.operation,
                     tuple([renamed.get(name, name) for name in node.inputs]),
                     tuple([renamed.get(name, name) for name in node.outputs]),
-                    node.description,
+                    node.attributes,
                     node.origin,
                 )
                 for node in self._nodes
@@ -218,7 +219,7 @@ class ProgramBuilder:
     def _view(self, value: str) -> str:
         fact, name = self.facts[value], self._name()
         self._nodes.append(Node("reshape", (value,), (name,), Reshape(fact.shape), self.origin))
-        self.facts[name] = fact.view(fact.shape, value)
+        self.facts[name] = fact
         return name
 
     def _name(self, taken: Collection[str] = ()) -> str:
@@ -240,7 +241,3 @@ def _is_small(facts: Sequence[Fact]) -> bool:
             extent *= size
         total += extent
     return total <= _SMALL
-
-
-def _renamed(fact: Fact, names: Mapping[str, str]) -> Fact:
-    return replace(fact, alias=names.get(fact.alias, fact.alias)) if fact.alias else fact

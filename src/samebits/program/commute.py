@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from samebits.program import registry
-from samebits.program.compute import Map
-from samebits.program.fact import Fact, dense
+from samebits.operations import registry
+from samebits.operations.elementwise import Map
+from samebits.operations.fact import Fact, dense
+from samebits.operations.moves import AxisGather
 from samebits.program.graph import Node, Program
-from samebits.program.moves import AxisGather
 
 __all__ = ["gather_first", "map_before_view"]
 
@@ -39,7 +39,7 @@ def map_before_view(program: Program) -> Program:
             (source,) = node.inputs
             before = makers[source]
             view = nodes[before]
-            moves = view.primitive in ("reshape", "transpose") and alone.issuperset((source, *view.inputs))
+            moves = view.operation in ("reshape", "transpose") and alone.issuperset((source, *view.inputs))
             if not moves or view.inputs[0] not in makers:
                 break
             nodes[before], nodes[at] = _exchanged(facts, view, node)
@@ -51,7 +51,7 @@ def map_before_view(program: Program) -> Program:
 
 
 def _is_unary(node: Node) -> bool:
-    return node.primitive == "map" and len(node.inputs) == 1 and len(node.outputs) == 1
+    return node.operation == "map" and len(node.inputs) == 1 and len(node.outputs) == 1
 
 
 def _exchanged(facts: dict[str, Fact], view: Node, node: Node) -> tuple[Node, Node]:
@@ -62,8 +62,8 @@ def _exchanged(facts: dict[str, Fact], view: Node, node: Node) -> tuple[Node, No
     (facts[result],) = _inferred(facts, view, (middle,))
     origin = (*view.origin, *node.origin)
     return (
-        Node(node.primitive, view.inputs, (middle,), node.description, origin),
-        Node(view.primitive, (middle,), (result,), view.description, view.origin),
+        Node(node.operation, view.inputs, (middle,), node.attributes, origin),
+        Node(view.operation, (middle,), (result,), view.attributes, view.origin),
     )
 
 
@@ -75,7 +75,7 @@ def _fresh(facts: Mapping[str, Fact], name: str) -> str:
 
 
 def _inferred(facts: dict[str, Fact], node: Node, inputs: tuple[str, ...]) -> tuple[Fact, ...]:
-    return registry.ROWS[node.primitive].infer(node.description, inputs, [facts[name] for name in inputs])
+    return registry.ROWS[node.operation].infer(node.attributes, [facts[name] for name in inputs])
 
 
 def gather_first(program: Program) -> Program:
@@ -83,9 +83,9 @@ def gather_first(program: Program) -> Program:
     facts = dict(program.facts)
     nodes: list[Node] = []
     for node in program.nodes:
-        table = program.producers.get(node.inputs[0]) if isinstance(node.description, AxisGather) else None
+        table = program.producers.get(node.inputs[0]) if isinstance(node.attributes, AxisGather) else None
         # A scalar index takes an axis away, which operands of one row would bring back.
-        wanted = table is not None and node.description == AxisGather(0) and program.facts[node.inputs[1]].rank > 0
+        wanted = table is not None and node.attributes == AxisGather(0) and program.facts[node.inputs[1]].rank > 0
         chain = _table_chain(program, table) if wanted else []
         if not chain:
             nodes.append(node)
@@ -96,7 +96,7 @@ def gather_first(program: Program) -> Program:
 
 def _table_chain(program: Program, node: Node | None) -> list[Node]:
     """The maps of constants that make a large table, in order; each operand has the table's rows, or one row."""
-    if node is None or not isinstance(node.description, Map) or len(node.outputs) != 1:
+    if node is None or not isinstance(node.attributes, Map) or len(node.outputs) != 1:
         return []
     fact = program.facts[node.outputs[0]]
     rows = fact.shape[0] if fact.rank else 1
@@ -138,6 +138,6 @@ def _gathered(facts: dict[str, Fact], chain: list[Node], gather: Node) -> list[N
         known[node.outputs[0]] = output
         inputs = tuple(known.get(name, name) for name in node.inputs)
         origin = (*node.origin, *(gather.origin if last else ()))
-        nodes.append(Node("map", inputs, (output,), node.description, origin))
-        (facts[output],) = registry.ROWS["map"].infer(node.description, inputs, [facts[name] for name in inputs])
+        nodes.append(Node("map", inputs, (output,), node.attributes, origin))
+        (facts[output],) = registry.ROWS["map"].infer(node.attributes, [facts[name] for name in inputs])
     return nodes

@@ -9,10 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from samebits.dtypes import DType
-from samebits.kernels import expression as kernel_expression
 from samebits.kernels.expression import Chain, Expression, Term
 
-__all__ = ["Applied", "absorb", "join", "single"]
+__all__ = ["Applied", "absorb", "join"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +21,6 @@ class Applied:
     expression: Expression
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-
-
-def single(op: str, *dtypes: DType, cast_to: DType | None = None) -> Expression:
-    """One operation as an expression.
-
-    Raises:  DTypeError if the operation does not take these dtypes.
-    """
-    chain = Chain()
-    return chain.finish(chain.apply(op, *[chain.input(dtype) for dtype in dtypes], dtype=cast_to))
 
 
 def join(first: Applied, second: Applied, keep: Collection[str]) -> Applied:
@@ -88,25 +78,3 @@ def absorb(applied: Applied, codes: Mapping[str, int], first: int = 0) -> Applie
             names.append(name)
     made = chain.include(applied.expression, *values)
     return Applied(chain.finish(*made), tuple(names), applied.outputs)
-
-
-def text(expression: Expression) -> str:
-    """The expression in one line: `x0` is the first input, nested where a value is used once."""
-    count = len(expression.inputs)
-    uses: dict[int, int] = {}
-    for node in expression.nodes:
-        for argument in node.arguments:
-            uses[argument] = uses.get(argument, 0) + 1
-    words = [f"x{i}" for i in range(count)]
-    bindings: list[str] = []
-    for number, node in enumerate(expression.nodes, count):
-        if node.op == "constant":
-            words.append(repr(kernel_expression.constant_value(node)))
-            continue
-        suffix = f", {node.dtype.name}" if node.op == "cast" else ""
-        word = f"{node.op}({', '.join(words[argument] for argument in node.arguments)}{suffix})"
-        if uses.get(number, 0) > 1:
-            bindings.append(f"t{number} = {word}")
-            word = f"t{number}"
-        words.append(word)
-    return "; ".join([*bindings, ", ".join(words[output] for output in expression.outputs)])

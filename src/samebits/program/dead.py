@@ -1,7 +1,7 @@
 """Remove what no output needs, and what is computed twice.
 
 requires: nothing.   ensures: every node and every output of an expression is needed; with `merge_equal`, no two nodes
-apply the same primitive to the same values. Start at `remove_dead`.
+apply the same operation to the same values. Start at `remove_dead`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from samebits.kernels.expression import Chain, Expression
-from samebits.program.compute import Map, RowWise
+from samebits.operations.elementwise import Map
+from samebits.operations.rows import RowWise
 from samebits.program.graph import Node, Program
 
 __all__ = ["merge_equal", "remove_dead"]
@@ -30,15 +31,15 @@ def remove_dead(program: Program) -> Program:
 
 def _narrowed(node: Node, needed: set[str]) -> Node:
     """The node with the needed outputs alone; inputs stay, because they decide its shape."""
-    description = node.description
-    if all(name in needed for name in node.outputs) or not isinstance(description, Map | RowWise):
+    attributes = node.attributes
+    if all(name in needed for name in node.outputs) or not isinstance(attributes, Map | RowWise):
         return node
     places = [place for place, name in enumerate(node.outputs) if name in needed]
-    expression = _selected(description.expression, places)
+    expression = _selected(attributes.expression, places)
     return replace(
         node,
         outputs=tuple(node.outputs[place] for place in places),
-        description=replace(description, expression=expression),
+        attributes=replace(attributes, expression=expression),
     )
 
 
@@ -49,14 +50,14 @@ def _selected(expression: Expression, places: list[int]) -> Expression:
 
 
 def merge_equal(program: Program) -> Program:
-    """With one node for all that apply the same primitive to the same values."""
+    """With one node for all that apply the same operation to the same values."""
     seen: dict[object, Node] = {}
     renamed: dict[str, str] = {}
     kept: list[Node] = []
     for node in program.nodes:
         if not renamed.keys().isdisjoint(node.inputs):
             node = replace(node, inputs=tuple(renamed.get(name, name) for name in node.inputs))
-        key = (node.primitive, node.inputs, node.description)
+        key = (node.operation, node.inputs, node.attributes)
         first = seen.setdefault(key, node)
         if first is node or not set(program.outputs).isdisjoint(node.outputs):
             kept.append(node)

@@ -8,21 +8,18 @@ still read, and what one reference needs; what needs up to 4 KiB is computed eve
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from samebits import driver
-from samebits.program import registry
-from samebits.program.graph import Array, Node, Program
+from samebits.operations import registry
+from samebits.operations.operation import Array
+from samebits.program.graph import Node, Program
 from samebits.program.room import BYTES, GROWTH, Room
 
 __all__ = ["computed", "fold_constants", "static_values"]
-
-# Elements of a block: a few arrays of float32 in the second cache.
-_BLOCK = 1 << 15
 
 
 @driver.default_float_environment()
@@ -34,7 +31,7 @@ def fold_constants(program: Program) -> Program:
     nodes = []
     for node in program.nodes:
         known = [constants[name] for name in node.inputs if name in constants]
-        is_known = node.inputs and len(known) == len(node.inputs) and not _is_open(node.description)
+        is_known = node.inputs and len(known) == len(node.inputs) and not _is_open(node.attributes)
         if not is_known or not room.take(node, program.facts):
             nodes.append(node)
             continue
@@ -57,32 +54,16 @@ def _owned(array: Array) -> Array:
 
 
 def computed(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """The node's outputs by its reference; a large map in blocks of rows, whose temporaries stay in the cache."""
-    reference = registry.ROWS[node.primitive].reference
-    shape = np.broadcast_shapes(*[array.shape for array in arrays]) if node.primitive == "map" else ()
-    if math.prod(shape) <= _BLOCK:
-        return reference(node.description, arrays)
-    step = max(1, _BLOCK * shape[0] // math.prod(shape))
-    results: list[Array] = []
-    for start in range(0, shape[0], step):
-        blocks = reference(node.description, [_rows(array, shape, start, start + step) for array in arrays])
-        results = results or [np.empty(shape, block.dtype) for block in blocks]
-        for result, block in zip(results, blocks, strict=True):
-            result[start : start + step] = block
-    return tuple(results)
+    """The node's outputs by its reference."""
+    return registry.ROWS[node.operation].reference(node.attributes, arrays)
 
 
-def _rows(array: Array, shape: tuple[int, ...], start: int, stop: int) -> Array:
-    """Rows of an operand of that shape; all of it where it repeats."""
-    return array[start:stop] if array.ndim == len(shape) and array.shape[0] != 1 else array
-
-
-def _is_open(description: Any) -> bool:
-    """Whether symbols are left in it."""
-    if not hasattr(description, "bind"):
+def _is_open(attributes: Any) -> bool:
+    """Whether symbols are left in them."""
+    if not hasattr(attributes, "bind"):
         return False
     try:
-        description.bind({})
+        attributes.bind({})
     except KeyError:
         return True
     return False

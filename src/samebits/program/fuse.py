@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from samebits import dtypes
-from samebits.program import registry
+from samebits.operations import registry
+from samebits.operations.elementwise import Map
+from samebits.operations.matmul import MatrixProduct
+from samebits.operations.rows import RowWise
 from samebits.program.compose import Applied, join
-from samebits.program.compute import Map, MatrixProduct, RowWise
 from samebits.program.fold import static_values
 from samebits.program.graph import Node, Program
 
@@ -59,17 +61,17 @@ def fuse_after_products(program: Program) -> Program:
 
 def _fuse(program: Program, first: str, second: str, joined: Callable[[Program, Node, Node], Node | None]) -> Program:
     """Join every `second` with the `first` nodes that it alone reads, as long as that leaves every shape as it is."""
-    if not {first, second} <= {node.primitive for node in program.nodes}:
+    if not {first, second} <= {node.operation for node in program.nodes}:
         return program
     static = static_values(program)
     alone = {name for name, users in program.users.items() if len(users) == 1} - set(program.outputs)
     current = {output: node for node in program.nodes for output in node.outputs}
     gone: set[str] = set()
     for node in program.nodes:
-        while node.primitive == second:
+        while node.operation == second:
             for name in node.inputs:
                 producer = current.get(name)
-                if producer is None or producer.primitive != first or not alone.issuperset(producer.outputs):
+                if producer is None or producer.operation != first or not alone.issuperset(producer.outputs):
                     continue
                 if static.issuperset(producer.outputs) and not static.issuperset(node.outputs):
                     continue
@@ -98,18 +100,18 @@ def _fuse(program: Program, first: str, second: str, joined: Callable[[Program, 
 
 def _size(node: Node) -> int:
     """How many nodes its expression has."""
-    description = node.description
+    attributes = node.attributes
     expression = (
-        description.epilogue if isinstance(description, MatrixProduct) else getattr(description, "expression", None)
+        attributes.epilogue if isinstance(attributes, MatrixProduct) else getattr(attributes, "expression", None)
     )
     return len(expression.nodes) if expression is not None else 0
 
 
 def _keeps_shapes(program: Program, node: Node) -> bool:
     """Whether the joined node makes what its second part made; maps that made one shape do, whatever they read."""
-    if node.primitive == "map":
+    if node.operation == "map":
         return True
-    facts = registry.ROWS[node.primitive].infer(node.description, node.inputs, [program.facts[n] for n in node.inputs])
+    facts = registry.ROWS[node.operation].infer(node.attributes, [program.facts[n] for n in node.inputs])
     return all(
         fact.shape == program.facts[name].shape and fact.dtype is program.facts[name].dtype
         for fact, name in zip(facts, node.outputs, strict=True)
@@ -119,30 +121,30 @@ def _keeps_shapes(program: Program, node: Node) -> bool:
 def _joined_maps(program: Program, first: Node, second: Node) -> Node | None:
     if program.facts[first.outputs[0]].shape != program.facts[second.outputs[0]].shape:
         return None
-    assert isinstance(first.description, Map) and isinstance(second.description, Map)  # the caller chose by primitive
+    assert isinstance(first.attributes, Map) and isinstance(second.attributes, Map)  # the caller chose by operation
     both = join(
-        Applied(first.description.expression, first.inputs, first.outputs),
-        Applied(second.description.expression, second.inputs, second.outputs),
+        Applied(first.attributes.expression, first.inputs, first.outputs),
+        Applied(second.attributes.expression, second.inputs, second.outputs),
         keep=(),
     )
     return Node("map", both.inputs, both.outputs, Map(both.expression), _origin(first, second))
 
 
 def _joined_rows(program: Program, first: Node, second: Node) -> Node | None:
-    description = first.description if isinstance(first.description, RowWise) else second.description
-    assert isinstance(description, RowWise)  # one of the two is, by primitive
+    attributes = first.attributes if isinstance(first.attributes, RowWise) else second.attributes
+    assert isinstance(attributes, RowWise)  # one of the two is, by operation
     shapes = {program.facts[name].shape for name in (*first.outputs, *second.outputs)}
-    if isinstance(first.description, RowWise) and len(shapes) != 1:
+    if isinstance(first.attributes, RowWise) and len(shapes) != 1:
         return None
-    if isinstance(first.description, Map) and not _is_whole(program, first, second):
+    if isinstance(first.attributes, Map) and not _is_whole(program, first, second):
         return None
     expressions = []
     for node in (first, second):
-        assert isinstance(node.description, Map | RowWise)  # as above
-        expressions.append(Applied(node.description.expression, node.inputs, node.outputs))
+        assert isinstance(node.attributes, Map | RowWise)  # as above
+        expressions.append(Applied(node.attributes.expression, node.inputs, node.outputs))
     both = join(expressions[0], expressions[1], keep=())
     return Node(
-        "rows", both.inputs, both.outputs, replace(description, expression=both.expression), _origin(first, second)
+        "rows", both.inputs, both.outputs, replace(attributes, expression=both.expression), _origin(first, second)
     )
 
 
@@ -162,13 +164,13 @@ def _broadcasts_into(program: Program, name: str, shape: tuple[object, ...]) -> 
 
 
 def _joined_product(program: Program, first: Node, second: Node) -> Node | None:
-    assert isinstance(first.description, MatrixProduct) and isinstance(second.description, Map)  # as above
-    expression = second.description.expression
+    assert isinstance(first.attributes, MatrixProduct) and isinstance(second.attributes, Map)  # as above
+    expression = second.attributes.expression
     if len(second.outputs) != 1 or program.facts[second.outputs[0]].shape != program.facts[first.outputs[0]].shape:
         return None
     if {*expression.inputs, expression.dtype(expression.outputs[0])} != {dtypes.float32}:
         return None
-    epilogue = first.description.epilogue
+    epilogue = first.attributes.epilogue
     if epilogue is None:
         # The map's operand that is the product comes first.
         (product,) = first.outputs

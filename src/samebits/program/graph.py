@@ -1,4 +1,4 @@
-"""Programs: nodes that apply primitives to named values, once each, in an order that runs.
+"""Programs: nodes that apply operations to named values, once each, in an order that runs.
 
 A `Program` is immutable; transforms make new ones. Its text (`str`) is for reading, its `digest` covers the text and
 every constant. Names are those of the model where it has them. Start at `Program`.
@@ -15,41 +15,39 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from samebits.errors import ModelError, ShapeError
-from samebits.program import dim
-from samebits.program.fact import Fact
+from samebits.operations import dim
+from samebits.operations.fact import Fact
+from samebits.operations.operation import Array
 
-__all__ = ["Array", "Node", "Program", "live"]
-
-Array = npt.NDArray[Any]
+__all__ = ["Node", "Program", "live"]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One application of a primitive.
+    """One application of an operation.
 
     Attributes:
-        primitive: The name of a row of `primitive.ROWS`.
+        operation: The name of a row of `operations.registry.ROWS`.
         inputs: The values it reads.
         outputs: The values it makes.
-        description: What the primitive needs to know beside its operands; prints itself, compares by value.
+        attributes: What the operation needs to know beside its operands; prints itself, compares by value.
         origin: The nodes of the model that it stands for, in their order.
     """
 
-    primitive: str
+    operation: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    description: Hashable = None
+    attributes: Hashable = None
     origin: tuple[str, ...] = ()
 
     def bind(self, symbols: Mapping[str, int]) -> Node:
-        """This node with every symbol of its description replaced by its value."""
-        description: Any = self.description
-        if not hasattr(description, "bind"):
+        """This node with every symbol of its attributes replaced by its value."""
+        attributes: Any = self.attributes
+        if not hasattr(attributes, "bind"):
             return self
-        return Node(self.primitive, self.inputs, self.outputs, description.bind(symbols), self.origin)
+        return Node(self.operation, self.inputs, self.outputs, attributes.bind(symbols), self.origin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +117,7 @@ class Program:
         """
         limits: dict[str, int] = {}
         for node in self.nodes:
-            if node.primitive != "gather":
+            if node.operation != "gather":
                 continue
             name = node.inputs[1]
             while name in self.producers and len(self.producers[name].inputs) == 1:
@@ -127,7 +125,7 @@ class Program:
             if name not in self.inputs:
                 continue
             with contextlib.suppress(ShapeError):
-                extent = dim.bind(self.facts[node.inputs[0]].shape[getattr(node.description, "axis", 0)], bindings)
+                extent = dim.bind(self.facts[node.inputs[0]].shape[getattr(node.attributes, "axis", 0)], bindings)
                 limits[name] = min(extent, limits.get(name, extent))
         return limits
 
@@ -197,8 +195,8 @@ class Program:
         lines += [f"  constant {name}: {self.facts[name]}" for name in self.constants if name in used]
         for node in self.nodes:
             made = ", ".join(f"{name}: {self.facts[name]}" for name in node.outputs)
-            words = [*node.inputs, *([str(node.description)] if node.description is not None else [])]
-            lines.append(f"  {made} = {node.primitive}({', '.join(words)})")
+            words = [*node.inputs, *([str(node.attributes)] if node.attributes is not None else [])]
+            lines.append(f"  {made} = {node.operation}({', '.join(words)})")
         lines += [f"  output {name}" for name in self.output_names]
         return "\n".join([*lines, *(f"  transform {name}" for name in self.transforms)])
 
@@ -213,7 +211,7 @@ def live(nodes: Sequence[Node], outputs: Iterable[str]) -> set[str]:
 
 
 def _origin(node: Node) -> str:
-    return f"{node.primitive} ({', '.join(node.origin) or 'no origin'})"
+    return f"{node.operation} ({', '.join(node.origin) or 'no origin'})"
 
 
 def _malformed(what: str, actual: str, expected: str) -> ModelError:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from samebits.kernels.expression import Expression, constant_value
-from samebits.program import dim
-from samebits.program.compute import Map
-from samebits.program.dim import Size, SymbolicShape
-from samebits.program.moves import AxisGather, Concat, Dims
-from samebits.program.views import Slice
+from samebits.operations import dim
+from samebits.operations.dim import Size, SymbolicShape
+from samebits.operations.elementwise import Map
+from samebits.operations.moves import AxisGather, Concat, Dims
+from samebits.operations.views import Slice
 
 __all__ = ["LIMIT", "propagate"]
 
@@ -57,29 +57,29 @@ _RULES: dict[str, Callable[..., Any]] = {
 
 
 def propagate(
-    primitive: str, description: object, operands: Sequence[SymbolicShape | None], rank: int
+    operation: str, attributes: object, operands: Sequence[SymbolicShape | None], rank: int
 ) -> SymbolicShape | None:
     """The integers of a node's only output (of the given rank), or None if they are not known."""
-    if isinstance(description, Dims):
-        return description.sizes
+    if isinstance(attributes, Dims):
+        return attributes.sizes
     known = [operand for operand in operands if operand is not None]
     if len(known) != len(operands) or not known or rank > 1:
         return None
-    if primitive == "reshape":
+    if operation == "reshape":
         return known[0]
-    if isinstance(description, Concat):
+    if isinstance(attributes, Concat):
         return tuple(size for operand in known for size in operand) if sum(map(len, known)) <= LIMIT else None
-    if isinstance(description, Slice):
-        return _slice(description, known[0]) if rank else known[0]
-    if isinstance(description, AxisGather):
+    if isinstance(attributes, Slice):
+        return _slice(attributes, known[0]) if rank else known[0]
+    if isinstance(attributes, AxisGather):
         return _gather(known[0], known[1])
-    if isinstance(description, Map) and len(description.expression.outputs) == 1:
-        return _map(description.expression, known)
+    if isinstance(attributes, Map) and len(attributes.expression.outputs) == 1:
+        return _map(attributes.expression, known)
     return None
 
 
-def _slice(description: Slice, sizes: SymbolicShape) -> SymbolicShape | None:
-    (start,), (count,), (step,) = description.starts, description.counts, description.steps
+def _slice(attributes: Slice, sizes: SymbolicShape) -> SymbolicShape | None:
+    (start,), (count,), (step,) = attributes.starts, attributes.counts, attributes.steps
     if not isinstance(start, int) or not isinstance(count, int):
         return None
     return tuple(sizes[start + i * step] for i in range(count))

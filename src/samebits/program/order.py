@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from samebits.program import registry
+from samebits.operations import registry
+from samebits.operations.views import Transpose
 from samebits.program.graph import Program
-from samebits.program.views import Transpose
 
 __all__ = ["choose_orders"]
 
@@ -19,13 +19,13 @@ def choose_orders(program: Program) -> Program:
     """Every computed value in its readers' order where they agree on one."""
     facts = dict(program.facts)
     for node in program.nodes:
-        row = registry.ROWS[node.primitive]
-        if row.is_view:
-            (facts[node.outputs[0]],) = row.infer(node.description, node.inputs, [facts[node.inputs[0]]])
+        row = registry.ROWS[node.operation]
+        if row.view:
+            (facts[node.outputs[0]],) = row.infer(node.attributes, [facts[node.inputs[0]]])
             continue
-        for name in node.outputs:
+        for name in node.outputs if row.any_order else ():
             readers = program.users[name]
-            orders = {reader.description for reader in readers}
+            orders = {reader.attributes for reader in readers}
             if len(orders) != 1 or name in program.outputs:
                 continue
             (wanted,) = orders

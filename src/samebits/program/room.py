@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from samebits.program import dim
-from samebits.program.fact import Fact
+from samebits.operations import dim
+from samebits.operations.fact import Fact
 from samebits.program.graph import Node
 
 __all__ = ["BYTES", "GROWTH", "SMALL", "Room", "size_bytes"]
@@ -59,8 +59,8 @@ def size_bytes(fact: Fact) -> int:
 
 def _temporary(node: Node, operands: Sequence[Fact], results: int) -> int:
     """Bytes that a node's reference holds beside its operands and results, roughly: maps are computed in blocks."""
-    if node.primitive == "rows":
-        description: Any = node.description
+    if node.operation == "rows":
+        attributes: Any = node.attributes
         whole = dim.bind_shape(dim.broadcast_shapes([fact.shape for fact in operands]), {})
-        return math.prod(whole) * sum(int(term.dtype.size_bytes) for term in description.expression.nodes)
-    return 4 * results if node.primitive == "contract" else 0
+        return math.prod(whole) * sum(int(term.dtype.size_bytes) for term in attributes.expression.nodes)
+    return 4 * results if node.operation == "contract" else 0

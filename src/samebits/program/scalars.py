@@ -12,9 +12,11 @@ from dataclasses import replace
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.kernels.expression import Expression
-from samebits.program import registry
+from samebits.operations import registry
+from samebits.operations.elementwise import Map
+from samebits.operations.matmul import MatrixProduct
+from samebits.operations.rows import RowWise
 from samebits.program.compose import Applied, absorb
-from samebits.program.compute import Map, MatrixProduct, RowWise
 from samebits.program.graph import Node, Program
 
 __all__ = ["absorb_scalars"]
@@ -36,13 +38,13 @@ def _is_expressed(dtype: DType) -> bool:
 
 
 def _absorbed(program: Program, node: Node, codes: Mapping[str, int]) -> Node:
-    description = node.description
+    attributes = node.attributes
     fixed: tuple[str, ...] = ()
-    if isinstance(description, Map | RowWise):
-        expression: Expression | None = description.expression
+    if isinstance(attributes, Map | RowWise):
+        expression: Expression | None = attributes.expression
         inputs = node.inputs
-    elif isinstance(description, MatrixProduct) and description.epilogue is not None:
-        expression = description.epilogue
+    elif isinstance(attributes, MatrixProduct) and attributes.epilogue is not None:
+        expression = attributes.epilogue
         # The product stands in the place of the two operands.
         fixed, inputs = node.inputs[:2], ("", *node.inputs[2:])
     else:
@@ -51,11 +53,11 @@ def _absorbed(program: Program, node: Node, codes: Mapping[str, int]) -> Node:
         return node
     applied = absorb(Applied(expression, inputs, node.outputs), codes)
     rest = (*fixed, *applied.inputs[len(fixed) and 1 :])
-    if isinstance(description, MatrixProduct):
-        changed: object = replace(description, epilogue=applied.expression)
+    if isinstance(attributes, MatrixProduct):
+        changed: object = replace(attributes, epilogue=applied.expression)
     else:
-        changed = replace(description, expression=applied.expression)
-    facts = registry.ROWS[node.primitive].infer(changed, rest, [program.facts[name] for name in rest])
+        changed = replace(attributes, expression=applied.expression)
+    facts = registry.ROWS[node.operation].infer(changed, [program.facts[name] for name in rest])
     if any(fact.shape != program.facts[name].shape for fact, name in zip(facts, node.outputs, strict=True)):
         return node
-    return replace(node, inputs=rest, description=changed)
+    return replace(node, inputs=rest, attributes=changed)

@@ -15,11 +15,12 @@ from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.errors import PlanError, SamebitsError, ShapeError
 from samebits.kernels.plan import Plan, in_lines
+from samebits.operations.operation import Array
+from samebits.operations.strided import Strided
 from samebits.program import memory
 from samebits.program.fold import computed
-from samebits.program.graph import Array, Node, Program
+from samebits.program.graph import Node, Program
 from samebits.program.memory import Life
-from samebits.program.strided import Strided
 from samebits.program.tape import Tape, filled
 from samebits.runtime.buffers import aligned
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from samebits.errors import message
 from samebits.memory.pages import PageBlock
-from samebits.program.graph import Array
+from samebits.operations.operation import Array
 
 __all__ = ["aligned", "viewed"]
 

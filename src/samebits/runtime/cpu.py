@@ -19,11 +19,12 @@ from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, SamebitsError
 from samebits.kinds import ArrayKind, kind_of, to_kind
+from samebits.operations import dim
+from samebits.operations.fact import Fact
+from samebits.operations.operation import Array
+from samebits.operations.strided import dense_strides
 from samebits.ops.call import check_threads
-from samebits.program import dim
-from samebits.program.fact import Fact
-from samebits.program.graph import Array, Program
-from samebits.program.strided import dense_strides
+from samebits.program.graph import Program
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import inputs as inputs_
 from samebits.runtime.blueprint import Blueprint, Lowered

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from samebits.errors import DTypeError, OptionError, SamebitsError, ShapeError, shown
+from samebits.operations.dim import Dim
+from samebits.operations.fact import Fact
+from samebits.operations.operation import Array
 from samebits.ops.call import as_tensor
-from samebits.program.dim import Dim
-from samebits.program.fact import Fact
-from samebits.program.graph import Array, Program
+from samebits.program.graph import Program
 
 __all__ = ["as_array", "bind_symbols", "check_bindings", "check_names", "check_outputs"]
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from samebits import driver
 from samebits.errors import ShapeError, message
-from samebits.program import dim, registry
-from samebits.program.fact import Fact
+from samebits.operations import dim, registry
+from samebits.operations.fact import Fact
 from samebits.program.graph import Node
 from samebits.program.room import size_bytes
 
@@ -36,13 +36,12 @@ def check_values(node: Node, facts: Mapping[str, Fact], outputs: Container[str])
 def check_value(node: Node, name: str, fact: Fact, outputs: Container[str]) -> int:
     """The bytes that a value which `node` makes takes; no symbol is left in its fact.
 
-    A view takes none, nor does a fill, which is one element: unless it is one of the program's outputs.
+    A view takes none, unless it is one of the program's outputs.
 
     Raises:  ShapeError if it is larger than the memory. NumPy counts extents of 0 as 1, so that even an array of no
         elements may be too large for it.
     """
-    takes = not registry.ROWS[node.primitive].is_view and node.primitive != "fill"
-    is_held = takes or name in outputs
+    is_held = not registry.ROWS[node.operation].view or name in outputs
     size, most = size_bytes(fact), _memory_bytes() if is_held else sys.maxsize
     steps = math.prod(max(extent, 1) for extent in dim.bind_shape(fact.shape, {})) * fact.dtype.size_bytes
     for found, limit in ((size, most), (steps, sys.maxsize)):

@@ -1,29 +1,40 @@
 """From a program with numbers for its sizes to a blueprint: storages, views, copies, lifetimes, questions to planners.
 
-`Lowerer` is what the primitives' `lower` sees. Its sizes are numbers of a tape, so that what it decided for one set of
-shapes holds for all that compare alike (`blueprint.Blueprint`). Start at `Lowerer.finish`.
+Its sizes are numbers of a tape, so that what is decided for one set of shapes holds for all that compare alike
+(`blueprint.Blueprint`). Start at `Lowerer.lower`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from samebits import dtypes
-from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
+from samebits.errors import ShapeError
 from samebits.kernels.plan import Plan
-from samebits.program import copies, strided
-from samebits.program.fact import Fact
-from samebits.program.graph import Array, Node, Program
-from samebits.program.primitive import Place
-from samebits.program.strided import Strided
+from samebits.operations import registry, strided
+from samebits.operations.elementwise import Map, single
+from samebits.operations.fact import Fact
+from samebits.operations.operation import Array, Operation, PlanTarget, Shape, View
+from samebits.operations.strided import Strided
+from samebits.program.graph import Node, Program
+from samebits.program.room import BYTES
 from samebits.program.tape import Tape, template
 from samebits.runtime.blueprint import ARENA, STATUS_BYTES, Blueprint, Check, Resident, Storage, Use, resident
 
 __all__ = ["Lowerer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value lies: elements of `dtype`, `strided` over the bytes of `storage`."""
+
+    storage: int
+    dtype: DType
+    strided: Strided
 
 
 @dataclass(slots=True)
@@ -63,8 +74,7 @@ class Lowerer:
         program: What is lowered.
         facts: Of every value, its sizes numbers of the tape.
         tape: Where these numbers are written down.
-        isa: The Isa row.
-        threads: At most so many share a step.
+        target: What plans are for.
         kept: Memory made from constants, shared by every shape; added to.
         reuse: Whether temporaries may share memory.
     """
@@ -74,13 +84,12 @@ class Lowerer:
         program: Program,
         facts: Mapping[str, Fact],
         tape: Tape,
-        isa: Isa,
-        threads: int,
+        target: PlanTarget,
         kept: dict[Any, Array],
         reuse: bool,
     ) -> None:
-        self.isa, self.threads = isa, threads
-        self._program, self._facts, self._tape, self._kept, self._reuse = program, facts, tape, kept, reuse
+        self._program, self._facts, self._tape, self._target = program, facts, tape, target
+        self._kept, self._reuse = kept, reuse
         self._storages: list[_Bytes] = []
         self._places: dict[str, Place] = {}
         self._constants: list[Resident | str] = []
@@ -92,66 +101,128 @@ class Lowerer:
         self._slots: dict[str, int] = {}
         self._defined: list[str] = []
         self._origin = ""
-        self._status: int | None = None
+        self._status_storage: int | None = None
 
-    # -- what primitives ask for (primitive.Lowering) ---------------------------------------------------------
-    def shape(self, name: str) -> tuple[int, ...]:
+    # -- one node after the other -----------------------------------------------------------------------------
+    def lower(self, node: Node) -> None:
+        """The node's outputs: views of its input, or made by a plan.
+
+        Raises:
+            ShapeError: It indexes what has no elements, or follows from sizes and is too large to be computed early.
+        """
+        self._origin = "+".join(node.origin) or ", ".join(node.outputs)
+        row = registry.ROWS[node.operation]
+        if row.view:
+            self._seen(node, row.view)
+        elif row.plan:
+            self._planned(node, row, row.plan)
+        else:
+            expected = f"within the {BYTES >> 20} MiB of what is computed before a run"
+            actual = f"{math.prod(self._shape(node.outputs[0]))} {self._facts[node.outputs[0]].dtype.name}"
+            raise ShapeError(node.operation, "its result", "", actual, expected, "give smaller inputs")
+
+    def _seen(self, node: Node, view: Callable[[Any, Strided, Shape], Strided | None]) -> None:
+        """An output in its input's memory, or in that of a dense copy."""
+        (source,), (output,) = node.inputs, node.outputs
+        place, shape = self._place(source), self._shape(output)
+        found = view(node.attributes, place.strided, shape)
+        if found is None:
+            place = self._dense(place)
+            found = view(node.attributes, place.strided, shape)
+        assert found is not None  # a dense value has every view
+        self._places[output] = replace(place, strided=found)
+
+    def _planned(self, node: Node, row: Operation, planner: Callable[..., Plan]) -> None:
+        """Outputs that a plan makes of inputs that lie as it takes them."""
+        attributes, inputs = self._operands(node, row)
+        outputs = [self._define(name) for name in node.outputs]
+        if not any(math.prod(place.strided.shape) for place in outputs):
+            return
+        if row.takes:
+            wanted = row.takes(attributes, _views(inputs))
+            pairs = zip(inputs, wanted, strict=True)
+            inputs = [x if shape is None else self._dense(_wide(x, shape)) for x, shape in pairs]
+        views = _views([*inputs, *outputs])
+        if row.extents:
+            extents = row.extents(attributes, [self._shape(name) for name in node.inputs])
+            outputs = [self._status(node, extents), *outputs]
+        self._emit(planner, (attributes, views, self._target), inputs, outputs, row.overwrites)
+
+    def _operands(self, node: Node, row: Operation) -> tuple[Any, list[Place]]:
+        """The node's attributes and where its inputs lie, one stride an axis; a constant in the form that suits."""
+        constants = self._program.constants
+        known = {i: constants[name] for i, name in enumerate(node.inputs) if name in constants} if row.keep else {}
+        kept = row.keep(node.attributes, known, self._target) if row.keep and known else None
+        if kept is None:
+            return node.attributes, [self._plain(name) for name in node.inputs]
+        key = node.inputs[kept.index], kept.key
+        if key not in self._kept:
+            self._kept[key] = kept.make()
+        inputs = [
+            self._known(self._kept[key]) if number == kept.index else self._plain(name)
+            for number, name in enumerate(node.inputs)
+        ]
+        return kept.attributes, inputs
+
+    # -- where values lie ----------------------------------------------------------------------------------------
+    def _shape(self, name: str) -> Shape:
         """The extents of a value."""
         return self._facts[name].shape  # type: ignore[return-value]  # facts are bound
 
-    def place(self, name: str) -> Place:
+    def _place(self, name: str) -> Place:
         """Where a value lies, whatever its strides."""
         found = self._places.get(name)
         if found is None:
             found = self._places[name] = self._known(self._program.constants[name])
         return found
 
-    def plain(self, name: str) -> Place:
+    def _plain(self, name: str) -> Place:
         """Where a value lies with one stride an axis; it is copied if it must be."""
-        place = self.place(name)
+        place = self._place(name)
         if place.strided.strides is None:
-            place = copies.dense(self, place)
+            place = self._dense(place)
             self._places[name] = place
         return place
 
-    def define(self, name: str) -> Place:
+    def _define(self, name: str) -> Place:
         """Memory for a value, in its fact's stride order."""
         fact = self._facts[name]
-        where = strided.dense(self.shape(name), fact.stride_order)
-        size = math.prod(self.shape(name)) * fact.dtype.size_bytes
+        where = strided.dense(self._shape(name), fact.stride_order)
+        size = math.prod(self._shape(name)) * fact.dtype.size_bytes
         place = Place(self._add(_Bytes(size, slot=self._slots.get(name))), fact.dtype, where)
         self._places[name] = place
         self._defined.append(name)
         return place
 
-    def temporary(self, dtype: DType, shape: Sequence[int]) -> Place:
-        """Memory that the node alone uses, dense."""
-        size = math.prod(shape) * dtype.size_bytes
-        return Place(self._add(_Bytes(size)), dtype, strided.dense(shape))
+    def _dense(self, source: Place) -> Place:
+        """A dense copy, which is a step of the plan and printed with it."""
+        size = math.prod(source.strided.shape) * source.dtype.size_bytes
+        target = Place(self._add(_Bytes(size)), source.dtype, strided.dense(source.strided.shape))
+        self._copy(source, target)
+        return target
 
-    def alias(self, name: str, place: Place) -> None:
-        """A value that lies where another does."""
-        self._places[name] = place
+    def _copy(self, source: Place, target: Place) -> None:
+        """Move elements between two places of one shape, each piece of an axis an axis of its own."""
+        if 0 in source.strided.shape:
+            return
+        shape, read, write = strided.refined(source.strided, target.strided)
+        views = (source.dtype, shape, read), (target.dtype, shape, write)
+        planner = registry.ROWS["map"].plan
+        assert planner is not None  # a map is made by a plan
+        self._emit(planner, (Map(single("copy", source.dtype)), views, self._target), [source], [target], True)
 
-    def constant(self, name: str) -> Array | None:
-        """A value's elements, if they are known for every shape."""
-        return self._program.constants.get(name)
-
-    def keep(self, key: Any, make: Callable[[], Array]) -> Place:
-        """Memory derived from constants, made once for the whole session under `key`."""
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._known(self._kept[key])
-
-    def status(self, node: Node, extents: Sequence[int]) -> Place:
+    def _status(self, node: Node, extents: Sequence[int]) -> Place:
         """Two int64 at the start of the arena."""
+        if 0 in extents:
+            table = f"table of {'+'.join(node.origin)}"
+            raise ShapeError("run", table, "extents", tuple(extents), "at least 1", "give one")
         offset = STATUS_BYTES * len(self._checks)
         self._checks.append(Check(offset, "+".join(node.origin), template(tuple(extents))))
-        if self._status is None:
-            self._status = self._add(_Bytes(0, slot=ARENA))
-        return Place(self._status, dtypes.int64, Strided(offset // 8, (((2, 1),),)))
+        if self._status_storage is None:
+            self._status_storage = self._add(_Bytes(0, slot=ARENA))
+        return Place(self._status_storage, dtypes.int64, Strided(offset // 8, (((2, 1),),)))
 
-    def emit(
+    def _emit(
         self,
         planner: Callable[..., Plan],
         arguments: tuple[Any, ...],
@@ -159,7 +230,8 @@ class Lowerer:
         writes: Sequence[Place],
         overwrites: bool = False,
     ) -> None:
-        """Run the plan of these arguments here."""
+        """Run the plan of these arguments here. What they hold of sizes are numbers of the tape, and each set of sizes
+        gets a plan of its own."""
         now = len(self._steps)
         for place in (*reads, *writes):
             storage = self._storages[place.storage]
@@ -173,7 +245,7 @@ class Lowerer:
     def give(self, name: str, slot: int, strides: Sequence[int]) -> None:
         """An input: it lies in a slot with these strides."""
         storage = self._add(_Bytes(0, slot=slot))
-        self._places[name] = Place(storage, self._facts[name].dtype, strided.of_strides(self.shape(name), strides))
+        self._places[name] = Place(storage, self._facts[name].dtype, strided.of_strides(self._shape(name), strides))
 
     def want(self, name: str, slot: int) -> None:
         """An output: if a node defines it, it is written where the caller reads it."""
@@ -184,18 +256,14 @@ class Lowerer:
         self._folds.append(node)
         for name in node.outputs:
             fact = self._facts[name]
-            self._places[name] = Place(self._numbered(name, name), fact.dtype, strided.dense(self.shape(name)))
-
-    def at(self, node: Node) -> None:
-        """Plans from now on are for this node."""
-        self._origin = "+".join(node.origin) or ", ".join(node.outputs)
+            self._places[name] = Place(self._numbered(name, name), fact.dtype, strided.dense(self._shape(name)))
 
     def settle(self, name: str, slot: int) -> None:
         """See that an output is in its slot: what is elsewhere is copied there."""
-        place = self.place(name)
+        place = self._place(name)
         if self._storages[place.storage].slot == slot:
             return
-        shape = self.shape(name)
+        shape = self._shape(name)
         target = Place(self._add(_Bytes(0, slot=slot)), place.dtype, strided.dense(shape))
         storage = self._storages[place.storage]
         size = math.prod(shape) * place.dtype.size_bytes
@@ -204,7 +272,7 @@ class Lowerer:
             storage.slot = slot
         else:
             self._origin = name
-            copies.copy(self, place, target)
+            self._copy(place, target)
 
     # -- the end ---------------------------------------------------------------------------------------------------
     def finish(self) -> Blueprint:
@@ -219,7 +287,7 @@ class Lowerer:
         slots = {number: slot for slot, number in enumerate(read, behind)}
         return Blueprint(
             program=program,
-            target=self.isa,
+            target=self._target.isa,
             tape=self._tape,
             folds=tuple(self._folds),
             constants=tuple(self._constants[number] for number in read),
@@ -244,7 +312,7 @@ class Lowerer:
             overwrites=tuple(self._overwrites()) if self._reuse else (),
             checks=tuple(self._checks),
             outputs=tuple(
-                (name, template(self.shape(name)), self._facts[name].dtype.numpy) for name in program.output_names
+                (name, template(self._shape(name)), self._facts[name].dtype.numpy) for name in program.output_names
             ),
             values={} if self._reuse else {name: self._value(name) for name in self._defined},
             reuse=self._reuse,
@@ -298,6 +366,22 @@ class Lowerer:
             number = self._numbers[key] = len(self._constants)
             self._constants.append(constant)
         return self._add(_Bytes(0, constant=number))
+
+
+def _views(places: Sequence[Place]) -> tuple[View, ...]:
+    """How operands lie that have one stride an axis."""
+    return tuple([(x.dtype, x.strided.shape, _strides(x)) for x in places])
+
+
+def _strides(place: Place) -> Shape:
+    found = place.strided.strides
+    assert found is not None  # asked of plain and of defined places alone
+    return found
+
+
+def _wide(place: Place, shape: Shape) -> Place:
+    """The place repeated to a shape."""
+    return place if place.strided.shape == shape else replace(place, strided=place.strided.expand(shape))
 
 
 def _offset(place: Place) -> Any:

@@ -1,4 +1,4 @@
-"""The meaning of a program: every node by its primitive's NumPy reference, in order; slow and independent.
+"""The meaning of a program: every node by its operation's NumPy reference, in order; slow and independent.
 
 Start at `run`.
 """
@@ -11,8 +11,9 @@ import numpy as np
 
 from samebits import driver, dtypes
 from samebits.errors import ShapeError
-from samebits.program import registry
-from samebits.program.graph import Array, Program
+from samebits.operations import registry
+from samebits.operations.operation import Array
+from samebits.program.graph import Program
 from samebits.runtime import limits
 from samebits.runtime.inputs import bind_symbols, check_names, check_outputs
 
@@ -42,7 +43,7 @@ def run_all(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
     for node in program.nodes:
         try:
             bound = node.bind(symbols)
-            made = registry.ROWS[node.primitive].reference(bound.description, [values[name] for name in node.inputs])
+            made = registry.ROWS[node.operation].reference(bound.attributes, [values[name] for name in node.inputs])
         except MemoryError:
             raise limits.no_memory(f"node {'+'.join(node.origin)!r}") from None
         for name, array in zip(node.outputs, made, strict=True):

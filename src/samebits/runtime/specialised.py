@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from samebits import driver
+from samebits import driver, tuning
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.errors import PlanError, ShapeError
 from samebits.native import scratch
 from samebits.native.table import Table
-from samebits.program import registry
-from samebits.program.fact import Fact, check_extents
-from samebits.program.graph import Array, Node, Program
+from samebits.operations import registry
+from samebits.operations.fact import Fact, check_extents
+from samebits.operations.operation import Array, PlanTarget
+from samebits.operations.strided import Strided
+from samebits.program.graph import Node, Program
 from samebits.program.room import Room
-from samebits.program.strided import Strided
 from samebits.program.tape import Tape
 from samebits.runtime import limits
 from samebits.runtime.blueprint import ARENA, Blueprint, Lowered, named
@@ -60,7 +61,7 @@ def record(
     sizes = {name: tape.variable(symbols[name]) for name in program.symbols}
     steps = {name: tuple(map(tape.variable, strides[name])) for name in program.input_names}
     facts = _bound_facts(program, sizes)
-    lowerer = Lowerer(program, facts, tape, isa, threads, kept, reuse)
+    lowerer = Lowerer(program, facts, tape, PlanTarget(isa, threads, tuning.machine(isa)), kept, reuse)
     for slot, name in enumerate(program.input_names, ARENA + 1):
         lowerer.give(name, slot, steps[name])
     first_output = ARENA + 1 + len(program.input_names)
@@ -74,9 +75,8 @@ def record(
             known.update(node.outputs)
             lowerer.fold(node)
             continue
-        lowerer.at(bound)
         try:
-            registry.ROWS[node.primitive].lower(lowerer, bound)
+            lowerer.lower(bound)
         except (PlanError, ShapeError) as error:
             raise named(error, "+".join(node.origin)) from error
     for slot, name in enumerate(program.output_names, first_output):
@@ -113,7 +113,7 @@ def _bound_facts(program: Program, symbols: Mapping[str, int]) -> dict[str, Fact
     for node in program.nodes:
         for name in node.outputs:
             fact = program.facts[name]
-            key = (node.primitive, fact.dtype, fact.shape, fact.stride_order, name in program.outputs)
+            key = (node.operation, fact.dtype, fact.shape, fact.stride_order, name in program.outputs)
             bound = checked.get(key)
             if bound is None:
                 bound = checked[key] = _checked(node, name, fact, symbols, facts, program.outputs)
@@ -152,7 +152,7 @@ def _bound(node: Node, symbols: Mapping[str, int], facts: Mapping[str, Fact]) ->
     except (PlanError, ShapeError) as error:
         raise named(error, "+".join(node.origin)) from error
     try:
-        made = registry.ROWS[node.primitive].infer(bound.description, node.inputs, [facts[x] for x in node.inputs])
+        made = registry.ROWS[node.operation].infer(bound.attributes, [facts[x] for x in node.inputs])
     except ShapeError as error:
         raise _misfit(node, facts) from error
     if any(fact.shape != facts[name].shape for fact, name in zip(made, node.outputs, strict=True)):

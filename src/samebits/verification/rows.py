@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from samebits.program import dim
+from samebits.operations import dim
 from samebits.program.graph import Program
 
 Array = NDArray[np.generic]

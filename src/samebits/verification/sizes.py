@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from samebits.errors import ShapeError
-from samebits.program import dim, registry
-from samebits.program.dim import Dim
+from samebits.operations import dim, registry
+from samebits.operations.dim import Dim
 from samebits.program.graph import Program
-from samebits.program.moves import Fill
 
 # Batches that are tried of every model: the smallest, ours of odd numbers, and more rows than any tile has.
 LADDER = (2, 3, 8, 17, 64)
@@ -53,7 +52,7 @@ class ModelSizes:
     @cached_property
     def _shapes(self) -> tuple[dim.SymbolicShape, ...]:
         """Of every value that takes memory as sizes say."""
-        views = {name for node in self.program.nodes if registry.ROWS[node.primitive].is_view for name in node.outputs}
+        views = {name for node in self.program.nodes if registry.ROWS[node.operation].view for name in node.outputs}
         shapes = (fact.shape for name, fact in self.program.facts.items() if name not in views)
         return tuple(shape for shape in shapes if any(isinstance(size, Dim) for size in shape))
 
@@ -63,7 +62,7 @@ class ModelSizes:
         ones = dict.fromkeys(self.program.symbols, 1)
         found = {size for fact in self.program.facts.values() for size in fact.shape if isinstance(size, Dim)}
         for node in self.program.nodes:
-            found.update(_sizes_in(node.description, set()))
+            found.update(_sizes_in(node.attributes, set()))
         return tuple(size for size in found if dim.symbols(size) and self._ways((size,), ones) != ((),))
 
     @cached_property
@@ -78,11 +77,6 @@ class ModelSizes:
                 values = np.unique(array.astype(np.float64))
                 values = values[np.isfinite(values) & (values >= 2) & (values < _HORIZON)]
                 numbers.update(int(x) for x in (values if array.size <= _SMALL else values[-1:]))
-        for node in self.program.nodes:
-            if isinstance(node.description, Fill):
-                value = node.description.dtype.decode(node.description.code)
-                if math.isfinite(value) and 2 <= value < _HORIZON:
-                    numbers.add(int(value))
         return tuple(sorted(numbers))
 
     def elements(self, bindings: Mapping[str, int]) -> int:

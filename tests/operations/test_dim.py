@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samebits.errors import ShapeError
-from samebits.program import dim
+from samebits.operations import dim
 
 A, B = dim.symbol("a"), dim.symbol("b")
 NUMBERS = st.integers(-6, 6)

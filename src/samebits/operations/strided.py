@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Strided", "dense", "dense_strides", "of_strides"]
+__all__ = ["Strided", "dense", "dense_strides", "of_strides", "refined"]
 
 Piece = tuple[int, int]
 Axis = tuple[Piece, ...]
@@ -129,6 +129,27 @@ def of_strides(shape: Sequence[int], strides: Sequence[int]) -> Strided:
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """The strides of elements side by side in row-major order, those of axes of extent 1 included."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def refined(source: Strided, target: Strided) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The shape that splits every axis as two places of one shape need it, and the strides of both over it."""
+    shape: list[int] = []
+    read: list[int] = []
+    write: list[int] = []
+    for ours, theirs in zip(source.axes, target.axes, strict=True):
+        left, right = list(ours), list(theirs)
+        while left and right:
+            (size, stride), (other, step) = left.pop(), right.pop()
+            extent = min(size, other)
+            assert size % extent == 0 and other % extent == 0  # targets are dense, so the source alone splits
+            shape.append(extent)
+            read.append(stride)
+            write.append(step)
+            if size > extent:
+                left.append((size // extent, stride * extent))
+            if other > extent:
+                right.append((other // extent, step * extent))
+    return tuple(shape[::-1]), tuple(read[::-1]), tuple(write[::-1])
 
 
 def _nothing(offset: int, shape: Sequence[int]) -> Strided:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samebits.program.strided import Strided, dense, of_strides
+from samebits.operations.strided import Strided, dense, of_strides
 
 
 def gathered(view: Strided) -> np.ndarray:

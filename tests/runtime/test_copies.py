@@ -5,8 +5,9 @@ import pytest
 
 from samebits import dtypes
 from samebits.kernels.expression import Chain, Expression
+from samebits.operations.operation import Array
 from samebits.program.builder import ProgramBuilder
-from samebits.program.graph import Array, Program
+from samebits.program.graph import Program
 from samebits.runtime import cpu, reference
 
 

@@ -1,0 +1,4 @@
+"""What can be computed: one row an operation, under eager calls, programs and every front end.
+
+Start at `operation.Operation`; `registry.ROWS` lists the rows.
+"""

@@ -1,0 +1,233 @@
+"""Operations that place elements: concat, gather, gather_nd; and those of sizes alone: dims, range.
+
+Start at `ROWS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from samebits import dtypes
+from samebits.errors import ShapeError
+from samebits.kernels import elementwise, gather
+from samebits.kernels.gather import RowGather
+from samebits.kernels.plan import Operand, Plan
+from samebits.operations import dim
+from samebits.operations.dim import Size, SymbolicShape
+from samebits.operations.elementwise import single
+from samebits.operations.fact import Fact, dense
+from samebits.operations.operation import Array, Operation, PlanTarget, Shape, View, shared_by
+from samebits.operations.strided import dense_strides
+from samebits.operations.views import text
+
+__all__ = ["ROWS", "AxisGather", "Concat", "Dims", "GatherND", "Range"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dims:
+    """Known integers as int64: sizes, in the form of a scalar or a vector."""
+
+    sizes: SymbolicShape
+    scalar: bool = False
+
+    def bind(self, symbols: Mapping[str, int]) -> Dims:
+        """Symbols replaced by their values."""
+        return Dims(dim.bind_shape(self.sizes, symbols), self.scalar)
+
+    def __str__(self) -> str:
+        return str(self.sizes[0]) if self.scalar else text(self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """start, start + step, ...: `count` int64."""
+
+    start: Size
+    count: Size
+    step: int
+
+    def bind(self, symbols: Mapping[str, int]) -> Range:
+        """Symbols replaced by their values; no fewer than zero elements."""
+        return Range(dim.bind(self.start, symbols), max(0, dim.bind(self.count, symbols)), self.step)
+
+    def __str__(self) -> str:
+        return f"{self.start}+{self.count} by {self.step}"
+
+
+@dataclass(frozen=True, slots=True)
+class Concat:
+    """The operands one after the other along an axis."""
+
+    axis: int
+
+    def __str__(self) -> str:
+        return f"axis {self.axis}"
+
+
+@dataclass(frozen=True, slots=True)
+class AxisGather:
+    """out[..., i, ...] = data[..., indices[i], ...] on one axis; a negative index counts from the end."""
+
+    axis: int
+
+    def __str__(self) -> str:
+        return f"axis {self.axis}"
+
+
+@dataclass(frozen=True, slots=True)
+class GatherND:
+    """The last axis of the indices picks places of the leading axes of data (ONNX GatherND with batch_dims 0)."""
+
+    def __str__(self) -> str:
+        return "leading axes"
+
+
+def _infer_concat(attributes: Concat, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    first, axis = facts[0], attributes.axis
+    for fact in facts[1:]:
+        pairs = [pair for i, pair in enumerate(zip(fact.shape, first.shape, strict=False)) if i != axis]
+        clash = any(dim.are_known(x, y) and x != y for x, y in pairs)
+        if fact.rank != first.rank or fact.dtype is not first.dtype or clash:
+            raise ShapeError("concat", "operands", "", f"{first} and {fact}", "alike", "cast or reshape one")
+    total: Size = 0
+    for fact in facts:
+        total = total + fact.shape[axis]
+    return (dense(first.dtype, (*first.shape[:axis], total, *first.shape[axis + 1 :])),)
+
+
+def _infer_gather(attributes: AxisGather, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    data, indices = facts
+    axis = attributes.axis
+    return (dense(data.dtype, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])),)
+
+
+def _infer_gather_nd(attributes: GatherND, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    data, indices = facts
+    depth = indices.shape[-1] if indices.rank else None
+    if depth is None or isinstance(depth, dim.Dim) or not 1 <= depth <= data.rank:
+        raise ShapeError("gather_nd", "indices", "last extent", depth, f"1 to {data.rank}", "check the model")
+    return (dense(data.dtype, (*indices.shape[:-1], *data.shape[depth:])),)
+
+
+def _number(size: Size) -> int:
+    """A size that no symbol is left in."""
+    return dim.bind(size, {})
+
+
+def _dims_reference(attributes: Dims, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    numbers = [_number(size) for size in attributes.sizes]
+    for number in numbers:
+        if not -(2**63) <= number < 2**63:
+            raise ShapeError("dims", "a size", "", number, "an int64", "give smaller inputs")
+    vector = np.array(numbers, np.int64)
+    return (vector.reshape(()) if attributes.scalar else vector,)
+
+
+def _range_reference(attributes: Range, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    return (np.arange(_number(attributes.count), dtype=np.int64) * attributes.step + _number(attributes.start),)
+
+
+def _check_indices(what: str, indices: Array, extents: int | Sequence[int]) -> None:
+    limits = np.array(extents, np.int64)
+    wrong = (indices < -limits) | (indices >= limits)
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        extent = int(np.broadcast_to(limits, indices.shape)[place])
+        raise ShapeError(what, "an index", "", int(indices[place]), f"in [{-extent}, {extent})", "use an existing one")
+
+
+def _gather_reference(attributes: AxisGather, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    data, indices = arrays
+    _check_indices("gather", indices, data.shape[attributes.axis])
+    return (np.take(data, indices, axis=attributes.axis),)
+
+
+def _gather_nd_reference(attributes: GatherND, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    data, indices = arrays
+    depth = indices.shape[-1]
+    _check_indices("gather_nd", indices, data.shape[:depth])
+    return (data[tuple(np.moveaxis(indices, -1, 0))],)
+
+
+def _plan_concat(attributes: Concat, views: tuple[View, ...], target: PlanTarget) -> Plan:
+    """A copy of each operand to its part of the output."""
+    *inputs, (dtype, shape, strides) = views
+    copied, step_bytes = single("copy", dtype), strides[attributes.axis] * dtype.size_bytes
+    threads, start, steps = shared_by(views, target.threads), 0, []
+    for number, (_, part, own) in enumerate(inputs):
+        if 0 not in part:
+            plan = elementwise.plan(copied, ((part, own),), ((part, strides),), target.isa, threads)
+            steps += [step.on(Operand(number), Operand(len(inputs), start * step_bytes)) for step in plan.steps]
+        start += part[attributes.axis]
+    names = (*[f"input {number}" for number in range(len(inputs))], "output 0")
+    return Plan(f"concat {shape} along axis {attributes.axis}", target.isa, threads, tuple(steps), names)
+
+
+def _plan_gather(attributes: AxisGather, views: tuple[View, ...], target: PlanTarget) -> Plan:
+    """The axes before the gathered one repeat, those after it are an element."""
+    (dtype, shape, _), (_, indices, _), _ = views
+    inner, extent = math.prod(shape[attributes.axis + 1 :]), shape[attributes.axis]
+    outer = math.prod(shape[: attributes.axis])
+    rows = RowGather(dtype, outer, extent * inner, math.prod(indices), inner, (extent,), (inner,))
+    return gather.plan(rows, target.isa, target.threads)
+
+
+def _plan_gather_nd(attributes: GatherND, views: tuple[View, ...], target: PlanTarget) -> Plan:
+    """The last axis of the indices has one column for each leading axis of data."""
+    (dtype, shape, _), (_, indices, _), _ = views
+    *counts, depth = indices
+    strides = dense_strides(shape)[:depth]
+    rows = RowGather(dtype, 1, 0, math.prod(counts), math.prod(shape[depth:]), shape[:depth], strides)
+    return gather.plan(rows, target.isa, target.threads)
+
+
+def _takes_dense(attributes: object, views: Sequence[View]) -> list[Shape | None]:
+    """Data and indices whose elements lie side by side, in row-major order."""
+    return [None if _is_dense(shape, strides) else shape for _, shape, strides in views[:2]]
+
+
+def _is_dense(shape: Shape, strides: Shape) -> bool:
+    step = 1
+    for extent, stride in zip(shape[::-1], strides[::-1], strict=True):
+        if extent != 1 and stride != step:
+            return False
+        step *= extent
+    return True
+
+
+ROWS: tuple[Operation, ...] = (
+    Operation(
+        "dims",
+        lambda attributes, facts: (dense(dtypes.int64, () if attributes.scalar else (len(attributes.sizes),)),),
+        _dims_reference,
+    ),
+    Operation("range", lambda attributes, facts: (dense(dtypes.int64, (attributes.count,)),), _range_reference),
+    Operation(
+        "concat",
+        _infer_concat,
+        lambda attributes, arrays: (np.concatenate(arrays, axis=attributes.axis),),
+        plan=_plan_concat,
+    ),
+    Operation(
+        "gather",
+        _infer_gather,
+        _gather_reference,
+        plan=_plan_gather,
+        takes=_takes_dense,
+        extents=lambda attributes, shapes: (shapes[0][attributes.axis],),
+        any_order=False,
+    ),
+    Operation(
+        "gather_nd",
+        _infer_gather_nd,
+        _gather_nd_reference,
+        plan=_plan_gather_nd,
+        takes=_takes_dense,
+        extents=lambda attributes, shapes: shapes[0][: shapes[1][-1]],
+        any_order=False,
+    ),
+)

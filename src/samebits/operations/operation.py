@@ -1,0 +1,93 @@
+"""What an operation is: one frozen row, shared by eager calls, programs and every front end.
+
+`infer` and `reference` give its meaning; a `view` or a `plan` says how it runs on operands that lie somewhere.
+An operation with neither follows from sizes alone and is computed before a run. Start at `Operation`; `registry.ROWS`
+lists them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
+from samebits.kernels.gemm.machine import Machine
+from samebits.kernels.plan import SMALL, Plan
+from samebits.operations.fact import Fact
+from samebits.operations.strided import Strided
+
+__all__ = ["Array", "KeptConstant", "Operation", "PlanTarget", "Shape", "View", "shared_by"]
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+View = tuple[DType, Shape, Shape]
+"""How an operand lies: its element format, extents, and strides in elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTarget:
+    """What a plan is for: an Isa row, so many threads at most, and what is fast where it will run."""
+
+    isa: Isa
+    threads: int
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True)
+class KeptConstant:
+    """A constant operand in another form, which is made once and kept.
+
+    Attributes:
+        attributes: What the operation is asked for with it.
+        index: Which operand it is.
+        key: Names the form; two constants of the same bytes and key are alike.
+        make: Makes it.
+    """
+
+    attributes: Any
+    index: int
+    key: Hashable
+    make: Callable[[], Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation.
+
+    Attributes:
+        name: As it is printed.
+        infer: `(attributes, facts of the inputs)` to the facts of the outputs; refuses operands that do not fit.
+        reference: `(attributes, arrays)` to the output arrays, by NumPy, independent of kernels.
+        view: `(attributes, where the only input lies, shape of the output)` to where the output lies, in the same
+            memory; None where only a dense copy of the input has such a view.
+        plan: `(attributes, views, target)` to a plan whose operands are the inputs, then two int64 where `extents` is
+            given, then the outputs; `views` are those of the inputs, then of the outputs. Pure.
+        takes: `(attributes, views)` to the shape, for each input, that it must be written out to as a dense copy first;
+            None for one that is taken as it lies.
+        extents: `(attributes, shapes of the inputs)` to what indices must be smaller than. Then the kernel sets the two
+            int64 to (1, culprit) if an index is outside.
+        keep: `(attributes, operands that are known, by number, target)` to a form that a constant is better kept in.
+        overwrites: Whether an output may lie where an input of the same layout does.
+        any_order: Whether the axes of its outputs may lie in any order.
+    """
+
+    name: str
+    infer: Callable[[Any, Sequence[Fact]], tuple[Fact, ...]]
+    reference: Callable[[Any, Sequence[Array]], tuple[Array, ...]]
+    view: Callable[[Any, Strided, Shape], Strided | None] | None = None
+    plan: Callable[[Any, tuple[View, ...], PlanTarget], Plan] | None = None
+    takes: Callable[[Any, Sequence[View]], Sequence[Shape | None]] | None = None
+    extents: Callable[[Any, Sequence[Shape]], Shape] | None = None
+    keep: Callable[[Any, Mapping[int, Array], PlanTarget], KeptConstant | None] | None = None
+    overwrites: bool = False
+    any_order: bool = True
+
+
+def shared_by(views: Sequence[View], threads: int) -> int:
+    """How many threads share work on these operands: one where a second would cost more than it gives."""
+    return threads if max(math.prod(shape) for _, shape, _ in views) >= SMALL["elements"] else 1

@@ -1,0 +1,116 @@
+"""The operation `rows`: an expression with reductions along some axes, which are one axis in row-major order.
+
+Start at `RowWise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from samebits.errors import PlanError, ShapeError
+from samebits.kernels import reduce
+from samebits.kernels.expression import REDUCTIONS, Expression
+from samebits.kernels.plan import Plan
+from samebits.operations import dim
+from samebits.operations.dim import SymbolicShape
+from samebits.operations.elementwise import check_dtypes, text
+from samebits.operations.fact import Fact, dense
+from samebits.operations.operation import Array, Operation, PlanTarget, Shape, View, shared_by
+
+__all__ = ["ROWS", "RowWise", "varying"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowWise:
+    """With reductions along `axes`, which count from the end; an output that is one value a row has extent 1 there."""
+
+    expression: Expression
+    axes: tuple[int, ...] = (-1,)
+
+    def __str__(self) -> str:
+        return f"axes {list(self.axes)}: {text(self.expression)}"
+
+
+def varying(expression: Expression, inputs: Sequence[bool]) -> list[bool]:
+    """For each value whether it differs along the row, given which inputs do."""
+    found = list(inputs)
+    for node in expression.nodes:
+        found.append(node.op not in REDUCTIONS and any(found[argument] for argument in node.arguments))
+    return found
+
+
+def row_extents(shapes: Sequence[SymbolicShape], axes: Sequence[int]) -> tuple[SymbolicShape, list[bool]]:
+    """The shape that the operands of a row expression share, and which of them vary along the reduced axes.
+
+    Raises:  ShapeError if the shape has no such axes.
+    """
+    shape = dim.broadcast_shapes(shapes)
+    if any(not -len(shape) <= axis < 0 for axis in axes):
+        raise ShapeError("rows", "operands", "rank", len(shape), f"enough for axes {list(axes)}", "reshape them")
+    whole = all(shape[axis] == 1 for axis in axes)
+    return shape, [whole or any(-axis <= len(s) and s[axis] != 1 for axis in axes) for s in shapes]
+
+
+def _shapes(attributes: RowWise, shapes: Sequence[SymbolicShape]) -> tuple[SymbolicShape, ...]:
+    """The shape of each output."""
+    expression = attributes.expression
+    shape, along = row_extents(shapes, attributes.axes)
+    reduced = {axis + len(shape) for axis in attributes.axes}
+    row = tuple(1 if axis in reduced else size for axis, size in enumerate(shape))
+    varies = varying(expression, along)
+    return tuple(shape if varies[output] else row for output in expression.outputs)
+
+
+def _infer(attributes: RowWise, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    expression = attributes.expression
+    check_dtypes("rows", expression.inputs, facts)
+    shapes = _shapes(attributes, [fact.shape for fact in facts])
+    return tuple(dense(expression.dtype(output), s) for output, s in zip(expression.outputs, shapes, strict=True))
+
+
+def _reference(attributes: RowWise, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    made = _shapes(attributes, [x.shape for x in arrays])
+    outputs = attributes.expression.outputs
+    if all(0 in shape for shape in made):
+        types = [attributes.expression.dtype(output).numpy for output in outputs]
+        return tuple(np.empty(dim.bind_shape(shape, {}), kind) for shape, kind in zip(made, types, strict=True))
+    whole_shape, _ = row_extents([x.shape for x in arrays], attributes.axes)
+    extremes = [node.op for node in attributes.expression.nodes if node.op in ("row_max", "row_min")]
+    if extremes and any(whole_shape[axis] == 0 for axis in attributes.axes):
+        nothing = f"{extremes[0]} of nothing has no value"
+        raise PlanError("rows", "axes", "extent", 0, "at least 1", nothing)
+    rank = len(whole_shape)
+    whole = [x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays]
+    axes = tuple(axis + rank for axis in attributes.axes)
+    return tuple(reduce.reference(attributes.expression, *whole, axes=axes))
+
+
+def _plan(attributes: RowWise, views: tuple[View, ...], target: PlanTarget) -> Plan:
+    """One kernel over rows."""
+    layouts, count = tuple([view[1:] for view in views]), len(attributes.expression.inputs)
+    inputs, outputs = layouts[:count], layouts[count:]
+    axes = tuple([axis + len(outputs[0][0]) for axis in attributes.axes])
+    threads = shared_by(views, target.threads)
+    return reduce.plan(attributes.expression, inputs, outputs, axes, target.isa, threads)
+
+
+def _takes(attributes: RowWise, views: Sequence[View]) -> list[Shape | None]:
+    """An operand that repeats along some of the reduced axes alone is written out: a row is one axis to the kernel,
+    which an operand follows or is the same along."""
+    shapes = [shape for _, shape, _ in views[: len(attributes.expression.inputs)]]
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    whole = dim.bind_shape(dim.broadcast_shapes(padded), {})
+    extents = {axis: size for axis in attributes.axes if (size := whole[axis]) != 1}
+    found: list[Shape | None] = []
+    for shape in padded:
+        mixed = len({shape[axis] == extent for axis, extent in extents.items()}) > 1
+        wide = tuple(extents.get(axis - rank, size) for axis, size in enumerate(shape))
+        found.append(wide if mixed else None)
+    return found
+
+
+ROWS: tuple[Operation, ...] = (Operation("rows", _infer, _reference, plan=_plan, takes=_takes, overwrites=True),)
