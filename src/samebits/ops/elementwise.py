@@ -9,38 +9,23 @@ from typing import Any
 import numpy as np
 
 from samebits import dtypes
-from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.errors import DTypeError
-from samebits.kernels import composites, elementwise, functions
-from samebits.kernels.expression import Chain, Expression
-from samebits.layout import Layout
+from samebits.kernels import composites, functions
+from samebits.kernels.expression import Expression
+from samebits.operations.elementwise import Map, single
 from samebits.ops.call import WITHIN_FLOAT64, Call, rounded
-from samebits.ops.memo import Prepared, remembered
+from samebits.ops.launch import launch
+from samebits.ops.memo import remembered
 from samebits.tensor import Tensor
 
 
-@functools.lru_cache(maxsize=4096)
-def _expression(op: str, inputs: tuple[DType, ...], to: DType | None = None) -> Expression:
-    chain = Chain()
-    return chain.finish(chain.apply(op, *(chain.input(dtype) for dtype in inputs), dtype=to))
-
-
-@functools.lru_cache(maxsize=4096)
-def _prepared(expression: Expression, layouts: tuple[Layout, ...], isa: Isa, threads: int) -> Prepared:
-    n, walked = len(expression.inputs), tuple((x.shape, x.strides) for x in layouts)
-    return Prepared(elementwise.plan(expression, walked[:n], walked[n:], isa, threads))
-
-
 def apply(call: Call, expression: Expression, operands: list[Tensor], out: object = None) -> Any:
-    """The first output of `expression` over broadcast operands."""
+    """The output of `expression` over broadcast operands."""
     shape = operands[0].shape
     for name, x in zip(_NAMES[1:], operands[1:], strict=False):
         shape = call.broadcast(name, shape, x.shape)
-    made = call.output(shape, expression.dtype(expression.outputs[0]), out)
-    if made.size:
-        layouts = (*(x.layout for x in operands), made.layout)
-        call.run(_prepared(expression, layouts, call.isa, call.sized(made.size, "elements")), *operands, made)
+    (made,) = launch(call, "map", Map(expression), operands, out)
     return call.result(made, out)
 
 
@@ -93,7 +78,7 @@ def _function(name: str, op: str, arity: int, meaning: str) -> Callable[..., Any
             raise TypeError(f"{name}() takes {arity} arrays ({', '.join(names)}), got {len(arrays)}")
         call = Call(name, next((x for x in arrays if type(x) not in _NUMBERS), arrays[0]), threads)
         operands = _operands(call, op, arrays)
-        return apply(call, _expression(op, tuple(x.dtype for x in operands)), operands, out)
+        return apply(call, single(op, *(x.dtype for x in operands)), operands, out)
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "samebits"
@@ -136,7 +121,7 @@ def cast(x: Any, dtype: object, *, out: Any = None, threads: int | None = None) 
     if to not in accepted:
         expected = " or ".join(row.name for row in accepted)
         raise DTypeError("cast", "dtype", "", to, expected, "choose one of these")
-    return apply(call, _expression("cast", (tensor.dtype,), to), [tensor], out)
+    return apply(call, single("cast", tensor.dtype, cast_to=to), [tensor], out)
 
 
 @remembered
@@ -171,4 +156,4 @@ def activation(name: str) -> Expression:
     """The expression of one float32 value that a name of `ACTIVATIONS` stands for."""
     if name in ("gelu", "relu"):
         return composites.gelu() if name == "gelu" else composites.relu()
-    return _expression(name, (dtypes.float32,))
+    return single(name, dtypes.float32)

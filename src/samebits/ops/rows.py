@@ -7,30 +7,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from samebits import dtypes
-from samebits.codegen.isa import Isa
 from samebits.errors import LayoutError, ShapeError
-from samebits.kernels import composites, reduce
+from samebits.kernels import composites
 from samebits.kernels.expression import Chain, Expression
-from samebits.layout import Layout, Shape
+from samebits.layout import Shape
+from samebits.operations.rows import RowWise
 from samebits.ops.call import Call
-from samebits.ops.memo import Prepared, remembered
+from samebits.ops.launch import launch
+from samebits.ops.memo import remembered
 from samebits.shapes import check_flag, check_index
 from samebits.tensor import Tensor
 
 _Axis = int | Sequence[int] | None
 
 
-@functools.lru_cache(maxsize=4096)
-def _prepared(expression: Expression, layouts: tuple[Layout, ...], axes: Shape, isa: Isa, threads: int) -> Prepared:
-    n, walked = len(expression.inputs), tuple((x.shape, x.strides) for x in layouts)
-    return Prepared(reduce.plan(expression, walked[:n], walked[n:], axes, isa, threads))
-
-
-def _run(call: Call, expression: Expression, operands: Sequence[Tensor], made: Tensor, axes: Shape) -> None:
-    threads = call.sized(operands[0].size, "elements")
-    if made.size:
-        layouts = tuple(x.layout for x in (*operands, made))
-        call.run(_prepared(expression, layouts, axes, call.isa, threads), *operands, made)
+def _row_wise(
+    call: Call, expression: Expression, operands: Sequence[Tensor], axes: Shape, out: object = None
+) -> Tensor:
+    """The output of `expression` along axes of the first operand."""
+    rank = operands[0].ndim
+    return launch(call, "rows", RowWise(expression, tuple([axis - rank for axis in axes])), operands, out)[0]
 
 
 def _axes(call: Call, axis: _Axis, rank: int) -> Shape:
@@ -56,11 +52,10 @@ def _reduced(name: str, expression: Expression, x: Any, axis: _Axis, keepdims: b
     tensor = call.operand("x", x, dtypes.float32)
     check_flag(name, "keepdims", keepdims)
     axes = _axes(call, axis, tensor.ndim)
-    kept = tuple(1 if a in axes else extent for a, extent in enumerate(tensor.shape))
-    made = Tensor.empty(kept, dtypes.float32)
-    if axes and name in ("max", "min") and tensor.size == 0 and made.size:
+    lengths = [tensor.shape[axis] for axis in axes]
+    if name in ("max", "min") and 0 in lengths and lengths.count(0) == tensor.shape.count(0):
         raise ShapeError(name, "x", "row length", 0, "at least 1", f"an empty row has no {name}")
-    _run(call, expression, [tensor], made, axes)
+    made = _row_wise(call, expression, [tensor], axes)
     if not keepdims:
         made = made.reshape(tuple(extent for a, extent in enumerate(tensor.shape) if a not in axes))
     return call.result(made)
@@ -115,9 +110,7 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None, threads: int | None = No
     call = Call("softmax", x, threads)
     tensor = call.operand("x", x, dtypes.float32)
     axes = _axes(call, axis, tensor.ndim)
-    made = call.output(tensor.shape, dtypes.float32, out)
-    _run(call, composites.softmax(), [tensor], made, axes)
-    return call.result(made, out)
+    return call.result(_row_wise(call, composites.softmax(), [tensor], axes, out), out)
 
 
 @remembered
@@ -143,7 +136,5 @@ def layer_norm(
             if operands[-1].shape != tensor.shape[-1:]:
                 actual, expected = operands[-1].shape, f"({tensor.shape[-1]},)"
                 raise ShapeError("layer_norm", name, "shape", actual, expected, "match x's last axis")
-    made = call.output(tensor.shape, dtypes.float32, out)
     expression = composites.layer_norm(weight is not None, bias is not None, call.number("eps", eps))
-    _run(call, expression, operands, made, (tensor.ndim - 1,))
-    return call.result(made, out)
+    return call.result(_row_wise(call, expression, operands, (tensor.ndim - 1,), out), out)
