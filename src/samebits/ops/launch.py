@@ -6,24 +6,47 @@ Start at `launch`. What is cached is the recipe: a plan with its table, for an o
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from samebits import tuning
+from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.errors import ShapeError
 from samebits.layout import Layout
-from samebits.operations import registry, strided
+from samebits.operations import dim, registry, strided
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import dense
-from samebits.operations.operation import Operation, PlanTarget, Shape, View
+from samebits.operations.operation import Operation, PlanTarget, Shape
+from samebits.operations.strided import dense_strides
 from samebits.ops.call import Call
 from samebits.ops.memo import Prepared
 from samebits.tensor import Tensor
 
 __all__ = ["launch"]
+
+
+Lie = tuple[DType, Layout]
+"""An element format, and how elements of it lie."""
+
+
+class Recipe(NamedTuple):
+    """How an operation runs on operands that lie so.
+
+    Attributes:
+        results: The shape and element format of each output.
+        copies: For each operand the shape that it is written out to first, if any; None where all lie well.
+        prepared: A plan's table; None where nothing has to run.
+        extents: What indices must be smaller than.
+    """
+
+    results: tuple[tuple[Shape, DType], ...]
+    copies: tuple[Shape | None, ...] | None
+    prepared: Prepared | None
+    extents: Shape | None
 
 
 def launch(call: Call, operation: str, attributes: Any, operands: Sequence[Tensor], out: object = None) -> list[Tensor]:
@@ -33,48 +56,62 @@ def launch(call: Call, operation: str, attributes: Any, operands: Sequence[Tenso
     Raises:  ShapeError or DTypeError if the operation does not take these operands; ShapeError if an index is out of
              range; as `Call.output`.
     """
+    lies, target = tuple([(x.dtype, x.layout) for x in operands]), None
+    if out is not None:
+        ((shape, dtype),) = _results(operation, attributes, lies)
+        target = call.output(shape, dtype, out)
+    recipe = _recipe(operation, attributes, lies, target and target.layout, call.isa, call.threads)
     row = registry.ROWS[operation]
-    facts = row.infer(attributes, [dense(x.dtype, x.shape) for x in operands])
     if row.view:
-        return [_seen(call, row, attributes, operands[0], facts[0].shape)]
+        return [_seen(call, row, attributes, operands[0], recipe.results[0][0])]
     if not row.plan:
         return [Tensor.from_any(array) for array in row.reference(attributes, [])]
-    made = [call.output(fact.shape, fact.dtype, out) for fact in facts]  # type: ignore[arg-type]  # no symbols
-    if any(x.size for x in made):
-        _run(call, row, attributes, list(operands), made)
+    made = [target] if target is not None else [call.output(shape, dtype) for shape, dtype in recipe.results]
+    if recipe.prepared:
+        _run(call, recipe, recipe.prepared, operands, made)
     return made
 
 
-def _run(call: Call, row: Operation, attributes: Any, operands: list[Tensor], made: list[Tensor]) -> None:
-    """Run the operation's plan, on dense copies where it does not take operands as they lie."""
-    if row.takes:
-        wanted = row.takes(attributes, _views([*operands, *made]))
-        operands = [x if s is None else _copied(call, x, s) for x, s in zip(operands, wanted, strict=True)]
-    target = PlanTarget(call.isa, call.threads, tuning.machine(call.isa))
-    prepared = _recipe(row.name, attributes, _views([*operands, *made]), target)
-    if not row.extents:
+@functools.lru_cache(maxsize=4096)
+def _recipe(
+    operation: str, attributes: Any, operands: tuple[Lie, ...], out: Layout | None, isa: Isa, threads: int
+) -> Recipe:
+    """The recipe for operands that lie so, and an output that is dense or lies as given."""
+    row, results = registry.ROWS[operation], _results(operation, attributes, operands)
+    if not row.plan or not any(math.prod(shape) for shape, _ in results):
+        return Recipe(results, None, None, None)
+    views = [(dtype, layout.shape, layout.strides) for dtype, layout in operands]
+    extents = row.extents(attributes, [shape for _, shape, _ in views]) if row.extents else None
+    if extents and 0 in extents:
+        raise ShapeError(operation, "x", "extents", extents, "at least 1", "give one")
+    copies = tuple(row.takes(attributes, views)) if row.takes else ()
+    for number, shape in enumerate(copies):
+        if shape is not None:
+            views[number] = operands[number][0], shape, dense_strides(shape)
+    views += [(dtype, shape, dense_strides(shape) if out is None else out.strides) for shape, dtype in results]
+    plan = row.plan(attributes, tuple(views), PlanTarget(isa, threads, tuning.machine(isa)))
+    return Recipe(results, copies if any(copies) else None, Prepared(plan), extents)
+
+
+def _results(operation: str, attributes: Any, operands: tuple[Lie, ...]) -> tuple[tuple[Shape, DType], ...]:
+    """The shape and element format of each output."""
+    facts = registry.ROWS[operation].infer(attributes, [dense(dtype, layout.shape) for dtype, layout in operands])
+    return tuple([(dim.bind_shape(fact.shape, {}), fact.dtype) for fact in facts])
+
+
+def _run(call: Call, recipe: Recipe, prepared: Prepared, operands: Sequence[Tensor], made: list[Tensor]) -> None:
+    """Run a recipe, on copies of the operands that it does not take as they lie."""
+    if recipe.copies:
+        pairs = zip(operands, recipe.copies, strict=True)
+        operands = [x if shape is None else _copied(call, x, shape) for x, shape in pairs]
+    if recipe.extents is None:
         call.run(prepared, *operands, *made)
         return
-    extents = row.extents(attributes, [x.shape for x in operands])
-    if 0 in extents:
-        raise ShapeError(call.name, "x", "extents", extents, "at least 1", "give one")
     status = np.zeros(2, np.int64)
     call.run(prepared, *operands, Tensor.from_any(status), *made)
     if status[0]:
-        expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in extents)
+        expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in recipe.extents)
         raise ShapeError(call.name, "an index", "", int(status[1]), expected, "give indices that exist")
-
-
-@functools.lru_cache(maxsize=4096)
-def _recipe(operation: str, attributes: Any, views: tuple[View, ...], target: PlanTarget) -> Prepared:
-    """The plan with its table."""
-    planner = registry.ROWS[operation].plan
-    assert planner is not None  # asked for rows with one alone
-    return Prepared(planner(attributes, views, target))
-
-
-def _views(tensors: Sequence[Tensor]) -> tuple[View, ...]:
-    return tuple([(x.dtype, x.shape, x.layout.strides) for x in tensors])
 
 
 def _copied(call: Call, x: Tensor, shape: Shape) -> Tensor:
