@@ -18,6 +18,7 @@ from samebits.kernels import elementwise, expression, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.plan import Plan
 from samebits.operations import dim
+from samebits.operations.axes import Axes, aligned
 from samebits.operations.fact import Fact, dense
 from samebits.operations.operation import Array, Operation, PlanTarget, View, shared_by
 
@@ -106,6 +107,10 @@ def _rows(x: Array, shape: tuple[int, ...], start: int, stop: int) -> Array:
     return x[start:stop] if x.ndim == len(shape) and x.shape[0] != 1 else x
 
 
+def _axes(attributes: Map, facts: Sequence[Fact]) -> Axes:
+    return Axes(aligned(facts, max(fact.rank for fact in facts)))
+
+
 def _plan(attributes: Map, views: tuple[View, ...], target: PlanTarget) -> Plan:
     """One elementwise kernel."""
     layouts, count = tuple([view[1:] for view in views]), len(attributes.expression.inputs)
@@ -113,4 +118,4 @@ def _plan(attributes: Map, views: tuple[View, ...], target: PlanTarget) -> Plan:
     return elementwise.plan(attributes.expression, layouts[:count], layouts[count:], target.isa, threads)
 
 
-ROWS: tuple[Operation, ...] = (Operation("map", _infer, _reference, plan=_plan, overwrites=True),)
+ROWS: tuple[Operation, ...] = (Operation("map", _infer, _reference, _axes, plan=_plan, overwrites=True),)

@@ -21,6 +21,7 @@ from samebits.kernels.gemm.plan import plan as plan_contraction
 from samebits.kernels.gemm.reference import reference
 from samebits.kernels.plan import SMALL, Plan
 from samebits.operations import dim
+from samebits.operations.axes import Axes, aligned
 from samebits.operations.elementwise import check_dtypes, text
 from samebits.operations.fact import Fact, dense
 from samebits.operations.operation import Array, KeptConstant, Operation, PlanTarget, Shape, View
@@ -70,6 +71,14 @@ def _reference(attributes: MatrixProduct, arrays: Sequence[Array]) -> tuple[Arra
     if attributes.epilogue is None:
         return (t,)
     return tuple(values.reference(attributes.epilogue, [t, *extras]))
+
+
+def _axes(attributes: MatrixProduct, facts: Sequence[Fact]) -> Axes:
+    """K is read whole."""
+    a, b, *extras = facts
+    rank = max(a.rank, b.rank)
+    (left,), (right,) = aligned([a], rank, [rank - 1]), aligned([b], rank, [rank - 2])
+    return Axes((left, right, *aligned(extras, rank)))
 
 
 def _plan(attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget) -> Plan:
@@ -122,4 +131,4 @@ def _panels(b: Array, width: int) -> Array:
     return panels
 
 
-ROWS: tuple[Operation, ...] = (Operation("contract", _infer, _reference, plan=_plan, keep=_keep),)
+ROWS: tuple[Operation, ...] = (Operation("contract", _infer, _reference, _axes, plan=_plan, keep=_keep),)

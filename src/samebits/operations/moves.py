@@ -17,6 +17,7 @@ from samebits.kernels import elementwise, gather
 from samebits.kernels.gather import RowGather
 from samebits.kernels.plan import Operand, Plan
 from samebits.operations import dim
+from samebits.operations.axes import Axes, aligned
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.elementwise import single
 from samebits.operations.fact import Fact, dense
@@ -153,6 +154,26 @@ def _gather_nd_reference(attributes: GatherND, arrays: Sequence[Array]) -> tuple
     return (data[tuple(np.moveaxis(indices, -1, 0))],)
 
 
+def _concat_axes(attributes: Concat, facts: Sequence[Fact]) -> Axes:
+    """Elements move along the axis."""
+    return Axes(aligned(facts, facts[0].rank, [attributes.axis]))
+
+
+def _gather_axes(attributes: AxisGather, facts: Sequence[Fact]) -> Axes:
+    """Axes of the indices stand where the gathered axis was."""
+    (data, indices), axis = facts, attributes.axis
+    behind = range(axis + indices.rank, data.rank - 1 + indices.rank)
+    return Axes(((*range(axis), None, *behind), tuple(range(axis, axis + indices.rank))))
+
+
+def _gather_nd_axes(attributes: GatherND, facts: Sequence[Fact]) -> Axes:
+    """Axes of the indices but the last come first."""
+    (data, indices), first = facts, facts[1].rank - 1
+    depth = indices.shape[-1]
+    assert isinstance(depth, int)  # a symbol is refused
+    return Axes(((*[None] * depth, *range(first, first + data.rank - depth)), (*range(first), None)))
+
+
 def _plan_concat(attributes: Concat, views: tuple[View, ...], target: PlanTarget) -> Plan:
     """A copy of each operand to its part of the output."""
     *inputs, (dtype, shape, strides) = views
@@ -204,18 +225,26 @@ ROWS: tuple[Operation, ...] = (
         "dims",
         lambda attributes, facts: (dense(dtypes.int64, () if attributes.scalar else (len(attributes.sizes),)),),
         _dims_reference,
+        lambda attributes, facts: Axes(reads=attributes.sizes),
     ),
-    Operation("range", lambda attributes, facts: (dense(dtypes.int64, (attributes.count,)),), _range_reference),
+    Operation(
+        "range",
+        lambda attributes, facts: (dense(dtypes.int64, (attributes.count,)),),
+        _range_reference,
+        lambda attributes, facts: Axes(reads=(attributes.start, attributes.count)),
+    ),
     Operation(
         "concat",
         _infer_concat,
         lambda attributes, arrays: (np.concatenate(arrays, axis=attributes.axis),),
+        _concat_axes,
         plan=_plan_concat,
     ),
     Operation(
         "gather",
         _infer_gather,
         _gather_reference,
+        _gather_axes,
         plan=_plan_gather,
         takes=_takes_dense,
         extents=lambda attributes, shapes: (shapes[0][attributes.axis],),
@@ -225,6 +254,7 @@ ROWS: tuple[Operation, ...] = (
         "gather_nd",
         _infer_gather_nd,
         _gather_nd_reference,
+        _gather_nd_axes,
         plan=_plan_gather_nd,
         takes=_takes_dense,
         extents=lambda attributes, shapes: shapes[0][: shapes[1][-1]],

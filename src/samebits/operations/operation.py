@@ -18,6 +18,7 @@ from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.plan import SMALL, Plan
+from samebits.operations.axes import Axes
 from samebits.operations.fact import Fact
 from samebits.operations.strided import Strided
 
@@ -63,6 +64,7 @@ class Operation:
         name: As it is printed.
         infer: `(attributes, facts of the inputs)` to the facts of the outputs; refuses operands that do not fit.
         reference: `(attributes, arrays)` to the output arrays, by NumPy, independent of kernels.
+        axes: `(attributes, facts of the inputs)` to what outputs depend on; None says nothing of it.
         view: `(attributes, where the only input lies, shape of the output)` to where the output lies, in the same
             memory; None where only a dense copy of the input has such a view.
         plan: `(attributes, views, target)` to a plan whose operands are the inputs, then two int64 where `extents` is
@@ -79,6 +81,7 @@ class Operation:
     name: str
     infer: Callable[[Any, Sequence[Fact]], tuple[Fact, ...]]
     reference: Callable[[Any, Sequence[Array]], tuple[Array, ...]]
+    axes: Callable[[Any, Sequence[Fact]], Axes] | None = None
     view: Callable[[Any, Strided, Shape], Strided | None] | None = None
     plan: Callable[[Any, tuple[View, ...], PlanTarget], Plan] | None = None
     takes: Callable[[Any, Sequence[View]], Sequence[Shape | None]] | None = None

@@ -15,6 +15,7 @@ from samebits.kernels import reduce
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.kernels.plan import Plan
 from samebits.operations import dim
+from samebits.operations.axes import Axes, aligned
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.elementwise import check_dtypes, text
 from samebits.operations.fact import Fact, dense
@@ -88,6 +89,11 @@ def _reference(attributes: RowWise, arrays: Sequence[Array]) -> tuple[Array, ...
     return tuple(reduce.reference(attributes.expression, *whole, axes=axes))
 
 
+def _axes(attributes: RowWise, facts: Sequence[Fact]) -> Axes:
+    rank = max(fact.rank for fact in facts)
+    return Axes(aligned(facts, rank, [axis + rank for axis in attributes.axes]))
+
+
 def _plan(attributes: RowWise, views: tuple[View, ...], target: PlanTarget) -> Plan:
     """One kernel over rows."""
     layouts, count = tuple([view[1:] for view in views]), len(attributes.expression.inputs)
@@ -113,4 +119,4 @@ def _takes(attributes: RowWise, views: Sequence[View]) -> list[Shape | None]:
     return found
 
 
-ROWS: tuple[Operation, ...] = (Operation("rows", _infer, _reference, plan=_plan, takes=_takes, overwrites=True),)
+ROWS: tuple[Operation, ...] = (Operation("rows", _infer, _reference, _axes, plan=_plan, takes=_takes, overwrites=True),)

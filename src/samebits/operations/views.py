@@ -12,6 +12,7 @@ import numpy as np
 
 from samebits.errors import ShapeError
 from samebits.operations import dim
+from samebits.operations.axes import Axes, aligned
 from samebits.operations.dim import Dim, SymbolicShape
 from samebits.operations.fact import Fact
 from samebits.operations.operation import Array, Operation, Shape
@@ -135,6 +136,21 @@ def _slice_reference(attributes: Slice, arrays: Sequence[Array]) -> tuple[Array,
     return (x,)
 
 
+def _transpose_axes(attributes: Transpose, facts: Sequence[Fact]) -> Axes:
+    return Axes((tuple([attributes.order.index(axis) for axis in range(len(attributes.order))]),))
+
+
+def _slice_axes(attributes: Slice, facts: Sequence[Fact]) -> Axes:
+    """An axis that is taken as it is follows."""
+    bounds = zip(attributes.starts, attributes.counts, attributes.steps, facts[0].shape, strict=True)
+    whole = [(start, count, step) == (0, extent, 1) for start, count, step, extent in bounds]
+    return Axes((tuple([axis if kept else None for axis, kept in enumerate(whole)]),), reads=attributes.starts)
+
+
+def _expand_axes(attributes: Expand, facts: Sequence[Fact]) -> Axes:
+    return Axes(aligned(facts, len(attributes.shape)))
+
+
 def _slice_view(attributes: Slice, x: Strided, shape: Shape) -> Strided | None:
     """No symbol is left in the bounds by now."""
     starts, counts = dim.bind_shape(attributes.starts, {}), dim.bind_shape(attributes.counts, {})
@@ -146,19 +162,22 @@ ROWS: tuple[Operation, ...] = (
         "reshape",
         _infer_reshape,
         lambda attributes, arrays: (arrays[0].reshape(attributes.shape),),
+        lambda attributes, facts: Axes(is_flat=True),
         view=lambda attributes, x, shape: x.reshape(shape),
     ),
     Operation(
         "transpose",
         _infer_transpose,
         lambda attributes, arrays: (arrays[0].transpose(attributes.order),),
+        _transpose_axes,
         view=lambda attributes, x, shape: x.transpose(attributes.order),
     ),
-    Operation("slice", _infer_slice, _slice_reference, view=_slice_view),
+    Operation("slice", _infer_slice, _slice_reference, _slice_axes, view=_slice_view),
     Operation(
         "expand",
         _infer_expand,
         lambda attributes, arrays: (np.broadcast_to(arrays[0], attributes.shape),),
+        _expand_axes,
         view=lambda attributes, x, shape: x.expand(shape),
     ),
 )

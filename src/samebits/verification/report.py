@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from samebits.frozen import frozen
+from samebits.verification.proof import Proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Verification:
         unvaried: What could not be varied or is not shown, each with the reason.
         bindings: The extents of the first inputs' symbols; the batch symbol's is 1.
         most_elements: How many elements all values of one run might have, at most.
+        proofs: Of each output, whether its rows are proved not to depend on each other; none without a batch symbol.
     """
 
     configurations: tuple[Configuration, ...]
@@ -70,6 +72,7 @@ class Verification:
     unvaried: tuple[tuple[str, str], ...]
     bindings: tuple[tuple[str, int], ...]
     most_elements: int
+    proofs: tuple[Proof, ...] = ()
 
     @property
     def same(self) -> bool:
@@ -127,6 +130,8 @@ class Verification:
         lines = _table(("axis", "configuration", "inputs", "digest", "bits"), list(self._lines()))
         tried = [(x.name, str(len(x.values)), _said(x)) for x in self.axes]
         lines += ["", *_table(("axis", "tried", "what"), tried)]
+        told = [(x.output, "proved" if x.proved else "unknown", x.reason) for x in self.proofs]
+        lines += ["", *_table(("output", "rows alone", "why"), told)] if told else []
         lines.append(
             f"no sizes were tried for which a run has more than {self.most_elements} elements in all its values"
         )

@@ -20,6 +20,7 @@ from samebits.codegen import isa as isas
 from samebits.program.graph import Program
 from samebits.verification import rows as rows_
 from samebits.verification.process import ProcessFailed, SecondProcess
+from samebits.verification.proof import prove
 from samebits.verification.report import Configuration, Difference, TriedAxis, Verification
 from samebits.verification.rows import Arrays
 from samebits.verification.sessions import Sessions, Variant
@@ -59,7 +60,9 @@ def verify(
     What is varied: the batch, the position in it, the neighbours (NaN, infinities and huge values among them), the
     threads, the Isa row, the strides of the inputs, the process; for inputs that make sense and for numbers of every
     size, at several extents. Batches and extents go beyond the constants of the model that they could be compared with.
-    What was tried is in the result; other inputs, sizes and machines were not.
+    What was tried is in the result; other inputs, sizes and machines were not. Beside it the result says for which
+    outputs it is proved, from the operations alone, that a row's share depends on that row of the inputs and on nothing
+    else of the batch.
 
     Args:
         model: A path, bytes, a binary file or a ModelProto of ONNX, or a Program, which no second process can run.
@@ -275,9 +278,10 @@ class _Trial:
                 self.unvaried["outputs", f"{name!r} is NaN wherever it was tried: not shown"] = None
         axes = tuple(TriedAxis(axis, tuple(self.values[axis]), "; ".join(self.notes[axis])) for axis in AXES)
         bound = tuple(sorted(bindings.items()))
-        return Verification(
-            tuple(self.found), axes, self.difference, (*reasons, *self.unvaried), bound, self.sizes.most_elements
-        )
+        sessions, most = self.sessions, self.sizes.most_elements
+        proofs = () if sessions.batch is None else prove(sessions.program, sessions.batch)
+        unvaried = (*reasons, *self.unvaried)
+        return Verification(tuple(self.found), axes, self.difference, unvaried, bound, most, proofs)
 
 
 def _extents(bindings: Mapping[str, int], batch: str | None) -> str:

@@ -1,0 +1,36 @@
+"""Which axes of an operation's results follow which axes of its operands; what independence is proved from.
+
+Start at `Axes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from samebits.operations.dim import Size
+from samebits.operations.fact import Fact
+
+__all__ = ["Axes", "aligned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """How results depend on operands, the same for every output.
+
+    Attributes:
+        follows: For each operand and each of its axes, the axis of the results that it follows: the element of a result
+            at index i of the one reads the operand at index i of the other alone. None where it may read any.
+        is_flat: Whether every element keeps its row-major position instead, as a reshape has it.
+        reads: Sizes that values depend on, such as where a slice begins.
+    """
+
+    follows: tuple[tuple[int | None, ...], ...] = ()
+    is_flat: bool = False
+    reads: tuple[Size, ...] = ()
+
+
+def aligned(facts: Sequence[Fact], rank: int, whole: Sequence[int] = ()) -> tuple[tuple[int | None, ...], ...]:
+    """Operands that broadcast to a rank, aligned at the last axis; axes of the result in `whole` are read whole."""
+    shifted = [range(rank - fact.rank, rank) for fact in facts]
+    return tuple(tuple(None if axis in whole else axis for axis in axes) for axes in shifted)
