@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from samebits import dtypes
-from samebits.errors import ShapeError
+from samebits.errors import DTypeError, ShapeError
 from samebits.kernels import elementwise, gather
 from samebits.kernels.gather import RowGather
 from samebits.kernels.plan import Operand, Plan
@@ -87,8 +87,23 @@ class GatherND:
         return "leading axes"
 
 
+def _check_axis(what: str, axis: int, rank: int) -> None:
+    """Raise ShapeError unless a value of that rank has the axis, counted from the front."""
+    if not 0 <= axis < rank:
+        raise ShapeError(what, "axis", "", axis, f"within a rank of {rank}", "give an existing one")
+
+
+def _check_indices_dtype(what: str, indices: Fact) -> None:
+    """Raise DTypeError unless indices are int64."""
+    if indices.dtype is not dtypes.int64:
+        raise DTypeError(what, "indices", "dtype", indices.dtype.name, "int64", "cast them")
+
+
 def _infer_concat(attributes: Concat, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    if not facts:
+        raise ShapeError("concat", "operands", "count", 0, "at least 1", "give one")
     first, axis = facts[0], attributes.axis
+    _check_axis("concat", axis, first.rank)
     for fact in facts[1:]:
         pairs = [pair for i, pair in enumerate(zip(fact.shape, first.shape, strict=False)) if i != axis]
         clash = any(dim.are_known(x, y) and x != y for x, y in pairs)
@@ -103,11 +118,14 @@ def _infer_concat(attributes: Concat, facts: Sequence[Fact]) -> tuple[Fact, ...]
 def _infer_gather(attributes: AxisGather, facts: Sequence[Fact]) -> tuple[Fact, ...]:
     data, indices = facts
     axis = attributes.axis
+    _check_axis("gather", axis, data.rank)
+    _check_indices_dtype("gather", indices)
     return (dense(data.dtype, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])),)
 
 
 def _infer_gather_nd(attributes: GatherND, facts: Sequence[Fact]) -> tuple[Fact, ...]:
     data, indices = facts
+    _check_indices_dtype("gather_nd", indices)
     depth = indices.shape[-1] if indices.rank else None
     if depth is None or isinstance(depth, dim.Dim) or not 1 <= depth <= data.rank:
         raise ShapeError("gather_nd", "indices", "last extent", depth, f"1 to {data.rank}", "check the model")

@@ -92,12 +92,18 @@ def _infer_reshape(attributes: Reshape, facts: Sequence[Fact]) -> tuple[Fact, ..
 
 def _infer_transpose(attributes: Transpose, facts: Sequence[Fact]) -> tuple[Fact, ...]:
     (fact,) = facts
+    if sorted(attributes.order) != list(range(fact.rank)):
+        expected = f"each axis of a rank of {fact.rank} once"
+        raise ShapeError("transpose", "order", "", attributes.order, expected, "name every axis")
     order = tuple([attributes.order.index(axis) for axis in fact.stride_order])
     return (Fact(fact.dtype, tuple([fact.shape[axis] for axis in attributes.order]), order),)
 
 
 def _infer_slice(attributes: Slice, facts: Sequence[Fact]) -> tuple[Fact, ...]:
     (fact,) = facts
+    lengths = {len(attributes.starts), len(attributes.counts), len(attributes.steps)}
+    if lengths != {fact.rank}:
+        raise ShapeError("slice", "bounds", "counts", sorted(lengths), f"one for each of {fact.rank} axes", "give all")
     for axis, extent in enumerate(fact.shape):
         start, count, step = attributes.starts[axis], attributes.counts[axis], attributes.steps[axis]
         if isinstance(extent, Dim) or isinstance(start, Dim) or isinstance(count, Dim) or count == 0:

@@ -31,11 +31,16 @@ class Proof:
         output: Its name.
         proved: Whether a row's share of it depends on that row of the inputs alone.
         reason: Why it is so, or the first node of which that is not known.
+        axis: Where the rows are, if it is proved and the output depends on the batch: index i along this axis is of row
+            (i // inner) % batch.
+        inner: See `axis`; a number, or a size with symbols as text.
     """
 
     output: str
     proved: bool
     reason: str
+    axis: int | None = None
+    inner: int | str = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +92,10 @@ class _Tracker:
         rows = self._rows[name]
         if rows is not None and rows.numbers != "none":
             return Proof(name, False, "it holds the numbers of rows")
-        told = "does not depend on the batch" if rows is None else f"axis {rows.axis} follows the batch at every node"
-        return Proof(name, True, told)
+        if rows is None:
+            return Proof(name, True, "does not depend on the batch")
+        inner = rows.inner if isinstance(rows.inner, int) else str(rows.inner)
+        return Proof(name, True, f"axis {rows.axis} follows the batch at every node", rows.axis, inner)
 
     def _follow(self, node: Node) -> None:
         """Find the rows in a node's outputs."""
