@@ -29,11 +29,13 @@ def apply(call: Call, expression: Expression, operands: list[Tensor], out: objec
     return call.result(made, out)
 
 
-def _operands(call: Call, op: str, arrays: tuple[Any, ...]) -> list[Tensor]:
+def _operands(
+    call: Call, op: str, arrays: tuple[Any, ...], kinds: tuple[tuple[DType, ...], ...] | None = None
+) -> list[Tensor]:
     """The operands, all of the dtype of the first array: a Python number becomes one of that dtype."""
     found: dict[str, Tensor] = {}
     dtype: DType | None = None
-    for name, x, accepted in zip(_NAMES, arrays, _accepted(op), strict=False):
+    for name, x, accepted in zip(_NAMES, arrays, kinds or _accepted(op), strict=False):
         if type(x) not in _NUMBERS:
             found[name] = call.operand(name, x, *(accepted if dtype is None else (dtype,)))
             dtype = found[name].dtype
@@ -96,15 +98,49 @@ def _function(name: str, op: str, arity: int, meaning: str) -> Callable[..., Any
 abs = _function("abs", "abs", 1, "|x|, bits copied")
 add = _function("add", "add", 2, "x + y")
 divide = _function("divide", "div", 2, "x / y")
+equal = _function("equal", "equal", 2, "x == y, as bool; NaN equals nothing")
 erf = _function("erf", "erf", 1, "The error function of x, correctly rounded")
 exp = _function("exp", "exp", 1, "e to the x, correctly rounded")
+greater = _function("greater", "greater", 2, "x > y, as bool")
+greater_equal = _function("greater_equal", "greater_equal", 2, "x >= y, as bool")
+isnan = _function("isnan", "is_nan", 1, "Whether x is NaN, as bool")
+less = _function("less", "less", 2, "x < y, as bool")
+less_equal = _function("less_equal", "less_equal", 2, "x <= y, as bool")
+logical_and = _function("logical_and", "logical_and", 2, "x and y, of bool")
+logical_not = _function("logical_not", "logical_not", 1, "not x, of bool")
+logical_or = _function("logical_or", "logical_or", 2, "x or y, of bool")
+logical_xor = _function("logical_xor", "logical_xor", 2, "Whether x and y differ, of bool")
 maximum = _function("maximum", "maximum", 2, "The larger of x and y; NaN propagates and +0 > -0")
 minimum = _function("minimum", "minimum", 2, "The smaller of x and y; NaN propagates and -0 < +0")
 multiply = _function("multiply", "mul", 2, "x * y")
 negative = _function("negative", "neg", 1, "-x, bits copied")
+not_equal = _function("not_equal", "not_equal", 2, "x != y, as bool; NaN differs from everything")
 reciprocal = _function("reciprocal", "reciprocal", 1, "1 / x")
 sqrt = _function("sqrt", "sqrt", 1, "The square root of x")
+round = _function("round", "rint", 1, "x rounded to an integral value, ties to even")
 subtract = _function("subtract", "sub", 2, "x - y")
+
+
+@remembered
+def where(condition: Any, x: Any, y: Any, *, out: Any = None, threads: int | None = None) -> Any:
+    """x where the condition holds, else y, per element, bits copied.
+
+    Args:    condition: an array of bool.   x, y: arrays of one dtype, whose elements have whole bytes; a Python number
+                beside an array takes its dtype. All broadcast.
+             out: an array for the result; it may be an operand itself, and overlap none otherwise.
+             threads: at most so many; default every usable core.
+    Returns: an array of the kind of the condition.
+    Raises:  DTypeError, ShapeError, LayoutError (out overlaps an operand).   Bits: numerics.md section 1.
+    """
+    call = Call("where", condition, threads)
+    holds = call.operand("condition", condition, dtypes.bool_)
+    chosen = _operands(call, "where", (x, y), _accepted("where")[1:])
+    for name, operand in zip(_NAMES, chosen, strict=False):
+        call.broadcast(name, holds.shape, operand.shape)
+    call.broadcast("y", chosen[0].shape, chosen[1].shape)
+    operands = [holds, *chosen]
+    (made,) = launch(call, "map", Map(single("where", *(x.dtype for x in operands))), operands, out)
+    return call.result(made, out)
 
 
 @remembered

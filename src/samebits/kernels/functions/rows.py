@@ -95,6 +95,10 @@ def _emit_greater_equal(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vecto
     return b.less_equal(y, x)
 
 
+def _emit_not_equal(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vector:
+    return b.invert(b.equal(x, y))
+
+
 def _emit_cast(b: Builder, dtype: DType, x: Vector) -> Vector:
     return b.convert(x, dtype)
 
@@ -161,6 +165,7 @@ ROWS: tuple[FunctionRow, ...] = (
     _row("neg", (_NUMBERS,), np.negative, arithmetic=False),
     _row("abs", (_NUMBERS,), np.abs, arithmetic=False),
     _row("equal", _PAIR, np.equal, result="bool"),
+    FunctionRow("not_equal", _PAIR, "bool", _numpy(np.not_equal), _emit_not_equal),
     _row("less", _PAIR, np.less, result="bool"),
     _row("less_equal", _PAIR, np.less_equal, result="bool"),
     FunctionRow("greater", _PAIR, "bool", _numpy(np.greater), _emit_greater),
