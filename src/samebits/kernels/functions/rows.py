@@ -15,7 +15,7 @@ import numpy.typing as npt
 from samebits import dtypes, ieee
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType
-from samebits.kernels.functions import exact, quantized, requantized, rounded
+from samebits.kernels.functions import exact, quantized, requantized, rounded, whole
 
 Array = npt.NDArray[Any]
 
@@ -23,6 +23,7 @@ _F32 = frozenset({"float32"})
 _FLOATS = frozenset({"float32", "float64"})
 _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"})
 _NUMBERS = _FLOATS | _INTEGERS
+_UNSIGNED = frozenset({"uint64", "uint32", "uint16", "uint8"})
 _BOOL = frozenset({"bool"})
 _SUMS = frozenset({"int32", "float64"})
 _HALVES = frozenset({"bfloat16", "float16"})
@@ -145,6 +146,7 @@ def _cast(dtype: DType, x: Array) -> Array:
 
 _PAIR = (_NUMBERS, _NUMBERS)
 _FLOAT_PAIR = (_FLOATS, _FLOATS)
+_INTEGER_PAIR = (_INTEGERS, _INTEGERS)
 _TRUTHS = (_BOOL, _BOOL)
 
 ROWS: tuple[FunctionRow, ...] = (
@@ -180,4 +182,16 @@ ROWS: tuple[FunctionRow, ...] = (
     ),
     FunctionRow("exp", (_F32,), "like", _numpy(exact.exp), _emit_exp, heavy=True),
     FunctionRow("erf", (_F32,), "like", _numpy(exact.erf), _emit_rounded(rounded.ERF), heavy=True),
+    FunctionRow("floor", (_FLOATS,), "like", _numpy(np.floor), whole.floor),
+    FunctionRow("ceil", (_FLOATS,), "like", _numpy(np.ceil), whole.ceil),
+    FunctionRow("sign", (_NUMBERS,), "like", _numpy(np.sign), whole.sign),
+    FunctionRow("quotient", _INTEGER_PAIR, "like", _numpy(whole.truncated), whole.quotient, heavy=True),
+    FunctionRow("mod", _INTEGER_PAIR, "like", _numpy(np.mod), whole.mod, heavy=True),
+    FunctionRow("fmod", _INTEGER_PAIR, "like", _numpy(np.fmod), whole.fmod, heavy=True),
+    _row("bit_and", _INTEGER_PAIR, np.bitwise_and),
+    _row("bit_or", _INTEGER_PAIR, np.bitwise_or),
+    _row("bit_xor", _INTEGER_PAIR, np.bitwise_xor),
+    FunctionRow("bit_not", (_INTEGERS,), "like", _numpy(np.bitwise_not), whole.bit_not),
+    FunctionRow("shift_left", (_UNSIGNED, _UNSIGNED), "like", _numpy(np.left_shift), whole.shift_left),
+    FunctionRow("shift_right", (_UNSIGNED, _UNSIGNED), "like", _numpy(np.right_shift), whole.shift_right),
 )
