@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from samebits import onnx
 from samebits.errors import SamebitsError, UnsupportedModelError
 from samebits.runtime import cpu
 

@@ -45,8 +45,7 @@ def of_results(e: Expression, n: int) -> tuple[Expression, list[int]]:
                 assert isinstance(code, int)
                 found[k] = chain.constant_code(code, node.dtype)
             else:
-                cast = node.dtype if node.op == "cast" else None
-                found[k] = chain.apply(node.op, *map(value, node.arguments), dtype=cast)
+                found[k] = chain.apply(node.op, *map(value, node.arguments), dtype=node.dtype)
         return found[k]
 
     return chain.finish(*[value(k) for k in e.outputs]), taken

@@ -9,14 +9,20 @@ from collections.abc import Sequence
 
 from samebits import driver
 from samebits.errors import DTypeError, ModelError, OptionError, ShapeError, UnsupportedModelError
-from samebits.onnx import proto, rows_compute, rows_shape
+from samebits.onnx import proto, rows_compute, rows_logic, rows_quantize, rows_reduce, rows_shape
 from samebits.onnx.row import REQUIRED, NodeCall, OnnxRow, Unsupported
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 
 __all__ = ["ROWS", "load"]
 
-ROWS: tuple[OnnxRow, ...] = (*rows_compute.ROWS, *rows_shape.ROWS)
+ROWS: tuple[OnnxRow, ...] = (
+    *rows_compute.ROWS,
+    *rows_logic.ROWS,
+    *rows_reduce.ROWS,
+    *rows_quantize.ROWS,
+    *rows_shape.ROWS,
+)
 
 
 @driver.default_float_environment()

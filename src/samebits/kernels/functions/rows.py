@@ -23,13 +23,14 @@ _F32 = frozenset({"float32"})
 _FLOATS = frozenset({"float32", "float64"})
 _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"})
 _NUMBERS = _FLOATS | _INTEGERS
-_UNSIGNED = frozenset({"uint64", "uint32", "uint16", "uint8"})
 _BOOL = frozenset({"bool"})
 _SUMS = frozenset({"int32", "float64"})
 _HALVES = frozenset({"bfloat16", "float16"})
 _BYTES = frozenset({"int8", "uint8"})
 # Bits that are only moved may be of any format of whole bytes.
 _ANY = frozenset(row.name for row in dtypes.ROWS if row.width_bits in (8, 16, 32, 64) and row.numpy is not None)
+
+_CODES = _ANY - _BOOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,15 @@ def _emit_requantize(b: Builder, dtype: DType, *vectors: Vector) -> Vector:
     return requantized.emit(b, dtype, *vectors)
 
 
+def _emit_bitcast(b: Builder, dtype: DType, x: Vector) -> Vector:
+    return b.bitcast(x, dtype)
+
+
+def _reinterpreted(dtype: DType, x: Array) -> Array:
+    """The same codes as elements of another format, as wide."""
+    return x.view(dtype.numpy)
+
+
 def _reciprocal(x: Array) -> Array:
     return np.asarray(x.dtype.type(1) / x)
 
@@ -192,6 +202,7 @@ ROWS: tuple[FunctionRow, ...] = (
     _row("bit_or", _INTEGER_PAIR, np.bitwise_or),
     _row("bit_xor", _INTEGER_PAIR, np.bitwise_xor),
     FunctionRow("bit_not", (_INTEGERS,), "like", _numpy(np.bitwise_not), whole.bit_not),
-    FunctionRow("shift_left", (_UNSIGNED, _UNSIGNED), "like", _numpy(np.left_shift), whole.shift_left),
-    FunctionRow("shift_right", (_UNSIGNED, _UNSIGNED), "like", _numpy(np.right_shift), whole.shift_right),
+    FunctionRow("shift_left", _INTEGER_PAIR, "like", _numpy(np.left_shift), whole.shift_left),
+    FunctionRow("bitcast", (_CODES,), "any", _reinterpreted, _emit_bitcast, arithmetic=False),
+    FunctionRow("shift_right", _INTEGER_PAIR, "like", _numpy(np.right_shift), whole.shift_right),
 )

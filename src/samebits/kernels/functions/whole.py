@@ -71,17 +71,22 @@ def bit_not(b: Builder, dtype: DType, x: Vector) -> Vector:
 
 
 def shift_left(b: Builder, dtype: DType, x: Vector, count: Vector) -> Vector:
-    """x * 2**count without what leaves the width; 0 from the width on."""
-    return _shifted(b, b.shift_left, x, count)
+    """x * 2**count without what leaves the width; 0 where the count is negative or the width or more."""
+    inside, safe = _inside(b, dtype, count)
+    return b.select(inside, b.shift_left(x, safe), b.like(x, 0))
 
 
 def shift_right(b: Builder, dtype: DType, x: Vector, count: Vector) -> Vector:
-    """x / 2**count of an unsigned x, toward zero; 0 from the width on."""
-    return _shifted(b, b.shift_right, x, count)
+    """x / 2**count, rounded down; 0, or -1 of a negative x, where the count is negative or the width or more."""
+    inside, safe = _inside(b, dtype, count)
+    shifted = b.shift_right(x, safe)  # by one less than the width, what is left of a signed number is its sign
+    return shifted if dtype.signed else b.select(inside, shifted, b.like(x, 0))
 
 
-def _shifted(b: Builder, word: Any, x: Vector, count: Vector) -> Vector:
-    last = b.like(count, x.dtype.width_bits - 1)
+def _inside(b: Builder, dtype: DType, count: Vector) -> tuple[Vector, Vector]:
+    """Which counts are of bits that there are, and the counts with the last such one for the others."""
+    last = b.like(count, dtype.width_bits - 1)
     inside = b.less_equal(count, last)
-    shifted: Vector = b.select(inside, word(x, b.select(inside, count, last)), b.like(x, 0))
-    return shifted
+    if dtype.signed:
+        inside = b.bit_and(inside, b.less_equal(b.like(count, 0), count))
+    return inside, b.select(inside, count, last)
