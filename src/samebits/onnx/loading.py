@@ -9,7 +9,16 @@ from collections.abc import Sequence
 
 from samebits import driver
 from samebits.errors import DTypeError, ModelError, OptionError, ShapeError, UnsupportedModelError
-from samebits.onnx import proto, rows_compute, rows_logic, rows_quantize, rows_reduce, rows_shape
+from samebits.onnx import (
+    proto,
+    rows_compute,
+    rows_logic,
+    rows_move,
+    rows_quantize,
+    rows_reduce,
+    rows_shape,
+    rows_window,
+)
 from samebits.onnx.row import REQUIRED, NodeCall, OnnxRow, Unsupported
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
@@ -22,6 +31,8 @@ ROWS: tuple[OnnxRow, ...] = (
     *rows_reduce.ROWS,
     *rows_quantize.ROWS,
     *rows_shape.ROWS,
+    *rows_move.ROWS,
+    *rows_window.ROWS,
 )
 
 

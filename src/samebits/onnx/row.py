@@ -15,11 +15,11 @@ from samebits.kernels import functions
 from samebits.kernels.expression import Expression
 from samebits.onnx.proto import DTYPES, ModelNode
 from samebits.operations import dim
-from samebits.program.builder import ProgramBuilder
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.fact import Fact
-from samebits.operations.operation import Array
 from samebits.operations.moves import Range
+from samebits.operations.operation import Array
+from samebits.program.builder import ProgramBuilder
 
 __all__ = ["LATEST", "MANY", "REQUIRED", "Attribute", "NodeCall", "OnnxRow", "Unsupported", "applied", "folded"]
 
@@ -156,6 +156,10 @@ class NodeCall:
     def numbered(self, count: Size) -> str:
         """0, 1, 2, ... as int64."""
         return self.b.add("range", (), Range(0, count, 1))[0]
+
+    def filled(self, shape: SymbolicShape, element: Array) -> str:
+        """A value of one element everywhere."""
+        return self.b.expand(self.b.constant(element.reshape(())), shape)
 
     def array(self, index: int) -> Array:
         """The elements of input `index`, which must be a constant."""

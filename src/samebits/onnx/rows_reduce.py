@@ -18,6 +18,7 @@ from samebits.operations.dim import SymbolicShape
 __all__ = ["ROWS"]
 
 # The operation between two elements of a row.
+_Axes = tuple[int, ...] | None
 _STEP = {"row_sum": "add", "row_max": "maximum", "row_min": "minimum"}
 
 
@@ -26,13 +27,16 @@ def _wide(dtype: DType) -> DType:
     return dtypes.float32 if dtype.is_float and dtype.width_bits < 32 else dtype
 
 
-def _reduce(op: str, first: str | None = None, last: str | None = None) -> Callable[[NodeCall], Sequence[str]]:
+def _reduce(
+    op: str, first: str | None = None, last: str | None = None, axes_of: Callable[[NodeCall, int], _Axes] | None = None
+) -> Callable[[NodeCall], Sequence[str]]:
     """A reduction over some axes.
 
     Args:
         op: The reduction.
         first: What is done to each element before: `abs`, or `mul` by itself.
         last: What is done to the result: `sqrt`, or `div` by the number of elements.
+        axes_of: Which axes; default those that the node names.
     """
 
     def expression(dtype: DType, is_reduced: bool) -> Expression:
@@ -51,7 +55,7 @@ def _reduce(op: str, first: str | None = None, last: str | None = None) -> Calla
 
     def lower(call: NodeCall) -> Sequence[str]:
         b, fact = call.b, call.fact(0)
-        axes, wide = _axes(call, fact.rank), _wide(fact.dtype)
+        axes, wide = (axes_of or _axes)(call, fact.rank), _wide(fact.dtype)
         x = call.converted(call[0], wide)
         if axes is None:  # nothing is reduced, what else the operator does is done
             made = b.map(expression(wide, False), x)[0] if first or last == "sqrt" else x
@@ -61,14 +65,14 @@ def _reduce(op: str, first: str | None = None, last: str | None = None) -> Calla
         counted = tuple(axis - len(shape) for axis in axes)
         (made,) = b.rows(expression(wide, True), b.reshape(x, shape), axes=counted)
         made = call.converted(made, fact.dtype)
-        if call.attributes["keepdims"] and fact.rank:
+        if call.attributes.get("keepdims", 1) and fact.rank:
             return (made,)
         return (b.reshape(made, tuple(size for i, size in enumerate(shape) if i not in axes)),)
 
     return lower
 
 
-def _axes(call: NodeCall, rank: int) -> tuple[int, ...] | None:
+def _axes(call: NodeCall, rank: int) -> _Axes:
     """The axes to reduce, ascending; empty for all of them, None for none at all."""
     given = call.attributes.get("axes")
     if given is None and call.optional(1) is not None:
@@ -76,6 +80,13 @@ def _axes(call: NodeCall, rank: int) -> tuple[int, ...] | None:
     if not given and call.attributes.get("noop_with_empty_axes"):
         return None
     return tuple(sorted(call.axes(given or (), rank)))
+
+
+def _spatial(call: NodeCall, rank: int) -> _Axes:
+    """All but the batch and the channels."""
+    if rank < 3:
+        raise Unsupported(f"input 0 has {rank} axes, must have some behind batch and channels")
+    return tuple(range(2, rank))
 
 
 def _extreme_place(op: str) -> Callable[[NodeCall], Sequence[str]]:
@@ -258,6 +269,8 @@ ROWS: tuple[OnnxRow, ...] = (
         for op, lower in _REDUCTIONS.items()
         for since, until, inputs, attribute in ((1, 17, 1, _AXES), (18, LATEST, 2, _NOOP))
     ),
+    OnnxRow("GlobalAveragePool", 1, _reduce("row_sum", last="div", axes_of=_spatial)),
+    OnnxRow("GlobalMaxPool", 1, _reduce("row_max", axes_of=_spatial)),
     *(
         OnnxRow(op, 1, _extreme_place(row), (Attribute("axis", 0), _KEEP, _LAST))
         for op, row in (("ArgMax", "row_max"), ("ArgMin", "row_min"))
