@@ -61,7 +61,7 @@ def cases() -> Iterator[Case]:
         warnings.simplefilter("ignore")  # some cases divide by zero as they are made
         found = load_model_tests(kind="node")
     for case in found:
-        yield Case(case.name, case.model, case.rtol, case.atol, case.data_sets)
+        yield Case(case.name, case.model, case.rtol, case.atol, case.data_sets or ())
 
 
 def run_case(case: Case, isa: str | None = None) -> Outcome:

@@ -11,6 +11,7 @@ from samebits import driver
 from samebits.errors import DTypeError, ModelError, OptionError, ShapeError, UnsupportedModelError
 from samebits.onnx import (
     proto,
+    refused,
     rows_compute,
     rows_logic,
     rows_move,
@@ -102,7 +103,7 @@ def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None])
     if problems:
         nodes = "node" if len(problems) == 1 else "nodes"
         what, expected = f"unsupported in {len(problems)} {nodes}", "made of rows of samebits.onnx"
-        remedy = "replace what is listed, or add a row (docs/how-to-add-an-op.md)"
+        remedy = "replace it (docs/operators.md lists what is done), or add a row (docs/how-to-add-an-op.md)"
         raise UnsupportedModelError("load", f"model {model.name!r}", "", what, expected, remedy, tuple(problems))
 
 
@@ -111,7 +112,7 @@ def _row(node: proto.ModelNode, opset: int, rows: Sequence[OnnxRow]) -> OnnxRow:
     if node.domain:
         raise Unsupported(f"operators of domain {node.domain!r} have no rows")
     if not rows:
-        raise Unsupported("no row for this operator")
+        raise Unsupported(refused.reason(node.op))
     for row in rows:
         if row.since <= opset <= row.until:
             return row

@@ -180,6 +180,7 @@ class OnnxRow:
         attributes: Those it may have; any other is refused.
         inputs: How many inputs it takes at most.
         until: The last opset.
+        limits: What it leaves out beside attributes that are not `allowed`, for `docs/operators.md`.
     """
 
     op: str
@@ -188,6 +189,7 @@ class OnnxRow:
     attributes: tuple[Attribute, ...] = ()
     inputs: int = 1
     until: int = LATEST
+    limits: str = ""
 
 
 def applied(op: str) -> Callable[[NodeCall], Sequence[str]]:

@@ -108,8 +108,8 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Where", 9, applied("where"), inputs=3),
     OnnxRow("IsInf", 10, _is_infinite, tuple(Attribute(name, 1, allowed=_FLAG) for name in _SIGNS)),
     OnnxRow("BitShift", 11, _shift, (Attribute("direction", kind="string", allowed=("LEFT", "RIGHT")),), 2),
-    OnnxRow("BitCast", 26, _bit_cast, (Attribute("to"),)),
+    OnnxRow("BitCast", 26, _bit_cast, (Attribute("to"),), limits="truth values; formats of less than a byte"),
     OnnxRow("Trilu", 14, _trilu, (Attribute("upper", 1, allowed=_FLAG),), 2),
     OnnxRow("EyeLike", 9, _eye, (Attribute("dtype", None), Attribute("k", 0))),
-    OnnxRow("OneHot", 9, _one_hot, (Attribute("axis", -1),), 3),
+    OnnxRow("OneHot", 9, _one_hot, (Attribute("axis", -1),), 3, limits="a depth that depends on data"),
 )

@@ -227,21 +227,25 @@ def _pad_value(call: NodeCall) -> Array:
     return value
 
 
+def _order(since: int) -> Attribute:
+    return Attribute("mode", "DCR", "string", ("DCR", "CRD"), since=since)
+
+
 def _mode(*allowed: str) -> Attribute:
     return Attribute("mode", "constant", "string", allowed)
 
 
+_KNOWN = "counts that depend on data"
 _BLOCK = Attribute("blocksize")
-_MODE = ("mode", "DCR", "string", ("DCR", "CRD"))
 _PICK = Attribute("axis", 0)
 
 ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Concat", 4, _concat, (Attribute("axis"),), MANY),
-    OnnxRow("Split", 2, _split, (Attribute("axis", 0), Attribute("split", None, "ints")), until=12),
-    OnnxRow("Split", 13, _split, (Attribute("axis", 0), Attribute("num_outputs", None, since=18)), inputs=2),
-    OnnxRow("Tile", 6, _tile, inputs=2),
-    OnnxRow("DepthToSpace", 1, _depth_to_space, (_BLOCK, Attribute(*_MODE, since=11))),
-    OnnxRow("SpaceToDepth", 1, _space_to_depth, (_BLOCK, Attribute(*_MODE, since=28))),
+    OnnxRow("Split", 2, _split, (_PICK, Attribute("split", None, "ints")), until=12),
+    OnnxRow("Split", 13, _split, (_PICK, Attribute("num_outputs", None, since=18)), inputs=2, limits=_KNOWN),
+    OnnxRow("Tile", 6, _tile, inputs=2, limits=_KNOWN),
+    OnnxRow("DepthToSpace", 1, _depth_to_space, (_BLOCK, _order(11))),
+    OnnxRow("SpaceToDepth", 1, _space_to_depth, (_BLOCK, _order(28))),
     OnnxRow(
         "Pad",
         2,
@@ -249,9 +253,9 @@ ROWS: tuple[OnnxRow, ...] = (
         (_mode("constant", "reflect", "edge"), Attribute("pads", kind="ints"), Attribute("value", 0.0, "float")),
         until=10,
     ),
-    OnnxRow("Pad", 11, _pad, (_mode("constant", "reflect", "edge"),), inputs=3, until=17),
-    OnnxRow("Pad", 18, _pad, (_mode("constant", "reflect", "edge"),), inputs=4, until=18),
-    OnnxRow("Pad", 19, _pad, (_mode("constant", "reflect", "edge", "wrap"),), inputs=4),
+    OnnxRow("Pad", 11, _pad, (_mode("constant", "reflect", "edge"),), inputs=3, until=17, limits=_KNOWN),
+    OnnxRow("Pad", 18, _pad, (_mode("constant", "reflect", "edge"),), inputs=4, until=18, limits=_KNOWN),
+    OnnxRow("Pad", 19, _pad, (_mode("constant", "reflect", "edge", "wrap"),), inputs=4, limits=_KNOWN),
     OnnxRow("Gather", 1, _gather, (_PICK,), 2),
     OnnxRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, since=12),), 2),
     OnnxRow("GatherElements", 11, _gather_elements, (_PICK,), 2),

@@ -169,11 +169,12 @@ def _quantize_expression() -> Expression:
 _AXIS = Attribute("axis", 1, since=13)
 _SATURATE = Attribute("saturate", 1, allowed=(0, 1), since=19)
 _ROUND_MODE = Attribute("round_mode", "up", "string", ("up", "down", "nearest"), since=24)
+_SATURATING = "float8 that does not saturate; float8_e8m0 other than to the nearest"
 _BLOCK = Attribute("block_size", 0, since=21)
 
 ROWS: tuple[OnnxRow, ...] = (
-    OnnxRow("Cast", 6, _cast, (Attribute("to"), _SATURATE, _ROUND_MODE)),
-    OnnxRow("CastLike", 15, _cast_like, (_SATURATE, _ROUND_MODE), inputs=2),
+    OnnxRow("Cast", 6, _cast, (Attribute("to"), _SATURATE, _ROUND_MODE), limits=_SATURATING),
+    OnnxRow("CastLike", 15, _cast_like, (_SATURATE, _ROUND_MODE), inputs=2, limits=_SATURATING),
     OnnxRow(
         "QuantizeLinear",
         10,
@@ -186,7 +187,15 @@ ROWS: tuple[OnnxRow, ...] = (
             Attribute("precision", 0, allowed=(0, 1), since=23),
         ),
         inputs=3,
+        limits="quotients in another format than float32; float8 that does not saturate",
     ),
-    OnnxRow("DequantizeLinear", 10, _dequantize, (_AXIS, _BLOCK, Attribute("output_dtype", 0, since=23)), inputs=3),
+    OnnxRow(
+        "DequantizeLinear",
+        10,
+        _dequantize,
+        (_AXIS, _BLOCK, Attribute("output_dtype", 0, since=23)),
+        inputs=3,
+        limits="products in another format than float32",
+    ),
     OnnxRow("DynamicQuantizeLinear", 11, _dynamic_quantize),
 )

@@ -250,6 +250,7 @@ _NOOP = Attribute("noop_with_empty_axes", 0, allowed=(0, 1))
 _AXES = Attribute("axes", None, "ints")
 _EPSILON = Attribute("epsilon", 1e-5, "float")
 _STASH = Attribute("stash_type", 1, allowed=(1,))
+_FIRST = "a first stage in another format than float32"
 _LAST = Attribute("select_last_index", 0, allowed=(0, 1), since=12)
 
 _REDUCTIONS = {
@@ -261,15 +262,26 @@ _REDUCTIONS = {
     "ReduceSumSquare": _reduce("row_sum", first="mul"),
 }
 
+
+def _global_lp(call: NodeCall) -> Sequence[str]:
+    """ReduceL1 or ReduceL2 over all spatial axes."""
+    first, last = ("abs", None) if call.attributes["p"] == 1 else ("mul", "sqrt")
+    return _reduce("row_sum", first, last, axes_of=_spatial)(call)
+
+
 ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("ReduceSum", 1, _reduce("row_sum"), (_KEEP, _AXES), until=12),
-    OnnxRow("ReduceSum", 13, _reduce("row_sum"), (_KEEP, _NOOP), inputs=2),
+    OnnxRow("ReduceSum", 13, _reduce("row_sum"), (_KEEP, _NOOP), inputs=2, limits="axes that depend on data"),
     *(
-        OnnxRow(op, since, lower, (_KEEP, attribute), inputs, until)
+        OnnxRow(op, since, lower, (_KEEP, attribute), inputs, until, limits)
         for op, lower in _REDUCTIONS.items()
-        for since, until, inputs, attribute in ((1, 17, 1, _AXES), (18, LATEST, 2, _NOOP))
+        for since, until, inputs, attribute, limits in (
+            (1, 17, 1, _AXES, ""),
+            (18, LATEST, 2, _NOOP, "axes that depend on data"),
+        )
     ),
     OnnxRow("GlobalAveragePool", 1, _reduce("row_sum", last="div", axes_of=_spatial)),
+    OnnxRow("GlobalLpPool", 2, _global_lp, (Attribute("p", 2, allowed=(1, 2)),), limits="other norms than 1 and 2"),
     OnnxRow("GlobalMaxPool", 1, _reduce("row_max", axes_of=_spatial)),
     *(
         OnnxRow(op, 1, _extreme_place(row), (Attribute("axis", 0), _KEEP, _LAST))
@@ -280,9 +292,11 @@ ROWS: tuple[OnnxRow, ...] = (
         for op, lower in (("Softmax", _softmax), ("Hardmax", _hardmax))
         for since, until, axis in ((1, 12, 1), (13, LATEST, -1))
     ),
-    OnnxRow("LayerNormalization", 17, _layer_norm, (Attribute("axis", -1), _EPSILON, _STASH), inputs=3),
-    OnnxRow("RMSNormalization", 23, _rms_norm, (Attribute("axis", -1), _EPSILON, _STASH), inputs=2),
-    OnnxRow("GroupNormalization", 21, _group_norm, (Attribute("num_groups"), _EPSILON, _STASH), inputs=3),
+    OnnxRow("LayerNormalization", 17, _layer_norm, (Attribute("axis", -1), _EPSILON, _STASH), inputs=3, limits=_FIRST),
+    OnnxRow("RMSNormalization", 23, _rms_norm, (Attribute("axis", -1), _EPSILON, _STASH), inputs=2, limits=_FIRST),
+    OnnxRow(
+        "GroupNormalization", 21, _group_norm, (Attribute("num_groups"), _EPSILON, _STASH), inputs=3, limits=_FIRST
+    ),
     OnnxRow("InstanceNormalization", 6, _instance_norm, (_EPSILON,), inputs=3),
     OnnxRow(
         "BatchNormalization",
@@ -290,6 +304,7 @@ ROWS: tuple[OnnxRow, ...] = (
         _batch_norm,
         (_EPSILON, Attribute("momentum", 0.9, "float"), Attribute("training_mode", 0, allowed=(0,), since=14)),
         inputs=5,
+        limits="training",
     ),
     OnnxRow("LpNormalization", 1, _lp_norm, (Attribute("axis", -1), Attribute("p", 2, allowed=(1, 2)))),
 )

@@ -205,20 +205,21 @@ def _constant_of_shape(call: NodeCall) -> Sequence[str]:
 
 
 _AXES = Attribute("axes", None, "ints")
+_KNOWN = "a shape, axes or bounds that depend on data"
 
 ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Shape", 1, _shape, (Attribute("start", 0, since=15), Attribute("end", None, since=15))),
     OnnxRow("Size", 1, _size),
-    OnnxRow("Reshape", 5, _reshape, (Attribute("allowzero", 0, allowed=(0, 1), since=14),), 2),
+    OnnxRow("Reshape", 5, _reshape, (Attribute("allowzero", 0, allowed=(0, 1), since=14),), 2, limits=_KNOWN),
     OnnxRow("Transpose", 1, _transpose, (Attribute("perm", None, "ints"),)),
     OnnxRow("Flatten", 1, _flatten, (Attribute("axis", 1),)),
     OnnxRow("Squeeze", 1, _squeeze, (_AXES,), until=12),
-    OnnxRow("Squeeze", 13, _squeeze, inputs=2),
+    OnnxRow("Squeeze", 13, _squeeze, inputs=2, limits=_KNOWN),
     OnnxRow("Unsqueeze", 1, _unsqueeze, (Attribute("axes", kind="ints"),), until=12),
-    OnnxRow("Unsqueeze", 13, _unsqueeze, inputs=2),
-    OnnxRow("Expand", 8, _expand, inputs=2),
+    OnnxRow("Unsqueeze", 13, _unsqueeze, inputs=2, limits=_KNOWN),
+    OnnxRow("Expand", 8, _expand, inputs=2, limits=_KNOWN),
     OnnxRow("Slice", 1, _slice, (_AXES, *(Attribute(name, kind="ints") for name in ("starts", "ends"))), until=9),
-    OnnxRow("Slice", 10, _slice, inputs=5),
-    OnnxRow("Range", 11, _range, (Attribute("stash_type", 1, allowed=(1,), since=27),), 3),
-    OnnxRow("ConstantOfShape", 9, _constant_of_shape, (Attribute("value", None, "tensor"),)),
+    OnnxRow("Slice", 10, _slice, inputs=5, limits=_KNOWN),
+    OnnxRow("Range", 11, _range, (Attribute("stash_type", 1, allowed=(1,), since=27),), 3, limits=_KNOWN),
+    OnnxRow("ConstantOfShape", 9, _constant_of_shape, (Attribute("value", None, "tensor"),), limits=_KNOWN),
 )

@@ -160,10 +160,10 @@ def _lp_pool(call: NodeCall) -> Sequence[str]:
 def _convolution(call: NodeCall) -> Sequence[str]:
     """Weights times the windows' elements: K runs over channels of the group, then the kernel's places in order."""
     b, x, w, groups = call.b, call.fact(0), call.fact(1), call.attributes["group"]
-    channels, (filters, depth, *kernel) = x.shape[1], w.shape
-    numbers = [channels, filters, depth, *kernel]
-    if not all(isinstance(size, int) for size in numbers):
-        raise Unsupported("channels and the kernel must be known when the model is loaded")
+    known = [size for size in (x.shape[1], *w.shape) if isinstance(size, int)]
+    if len(known) != 1 + w.rank or w.rank != x.rank:
+        raise Unsupported("channels and the kernel must be known when the model is loaded, in as many axes as input 0")
+    channels, filters, depth, *kernel = known
     if groups < 1 or channels != depth * groups or filters % groups:
         raise Unsupported(f"{channels} channels and weights of {list(w.shape)} are no {groups} groups")
     if call.attributes["kernel_shape"] not in (None, tuple(kernel)):
@@ -184,8 +184,16 @@ def _convolution(call: NodeCall) -> Sequence[str]:
 _AUTO = Attribute("auto_pad", "NOTSET", "string", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))
 _KERNEL = Attribute("kernel_shape", kind="ints")
 _SLIDE = (_AUTO, Attribute("pads", None, "ints"), Attribute("strides", None, "ints"))
-_UP = ("ceil_mode", 0, "int", (0, 1))
-_DILATIONS = ("dilations", None, "ints")
+_OPEN = "extents of the image that are open when the model is loaded"
+
+
+def _ceil(since: int) -> Attribute:
+    return Attribute("ceil_mode", 0, allowed=(0, 1), since=since)
+
+
+def _dilations(since: int = 1) -> Attribute:
+    return Attribute("dilations", None, "ints", since=since)
+
 
 ROWS: tuple[OnnxRow, ...] = (
     OnnxRow(
@@ -195,11 +203,12 @@ ROWS: tuple[OnnxRow, ...] = (
         (
             _KERNEL,
             *_SLIDE,
-            Attribute(*_UP, since=10),
-            Attribute(*_DILATIONS, since=10),
+            _ceil(10),
+            _dilations(10),
             # It speaks of the second output only, which is not done.
             Attribute("storage_order", 0, allowed=(0, 1), since=8),
         ),
+        limits=f"the second output; {_OPEN}",
     ),
     OnnxRow(
         "AveragePool",
@@ -208,10 +217,11 @@ ROWS: tuple[OnnxRow, ...] = (
         (
             _KERNEL,
             *_SLIDE,
-            Attribute(*_UP, since=10),
-            Attribute(*_DILATIONS, since=19),
+            _ceil(10),
+            _dilations(19),
             Attribute("count_include_pad", 0, allowed=(0, 1), since=7),
         ),
+        limits=_OPEN,
     ),
     OnnxRow(
         "LpPool",
@@ -220,16 +230,18 @@ ROWS: tuple[OnnxRow, ...] = (
         (
             _KERNEL,
             *_SLIDE,
-            Attribute(*_UP, since=18),
-            Attribute(*_DILATIONS, since=18),
+            _ceil(18),
+            _dilations(18),
             Attribute("p", 2, allowed=(1, 2)),
         ),
+        limits=f"other norms than 1 and 2; {_OPEN}",
     ),
     OnnxRow(
         "Conv",
         1,
         _convolution,
-        (Attribute("kernel_shape", None, "ints"), *_SLIDE, Attribute(*_DILATIONS), Attribute("group", 1)),
+        (Attribute("kernel_shape", None, "ints"), *_SLIDE, _dilations(), Attribute("group", 1)),
         inputs=3,
+        limits=_OPEN,
     ),
 )

@@ -131,6 +131,7 @@ def _emit_bitcast(b: Builder, dtype: DType, x: Vector) -> Vector:
 
 def _reinterpreted(dtype: DType, x: Array) -> Array:
     """The same codes as elements of another format, as wide."""
+    assert dtype.numpy is not None  # every format that kernels know has one
     return x.view(dtype.numpy)
 
 
