@@ -136,15 +136,15 @@ class NodeCall:
             raise Unsupported(f"attribute {name!r} is {number}, which no element type here has")
         return DTYPES[number]
 
-    def converted(self, x: str, target: DType) -> str:
-        """x in another format; x itself if it has it."""
+    def converted(self, x: str, target: DType, op: str = "cast") -> str:
+        """x in another format, by `cast` or `saturating_cast`; x itself if it has it."""
         dtype = self.b.facts[x].dtype
         if dtype is target:
             return x
         taken = functions.row("cast").accepts[0]
         if dtype.name not in taken or target.name not in taken:
             raise Unsupported(f"nothing here casts {dtype.name} to {target.name}")
-        return self.b.apply("cast", x, cast_to=target)
+        return self.b.apply(op, x, cast_to=target)
 
     def computed(self, expression: Callable[[DType], Expression], *inputs: str) -> str:
         """An expression per element, in float32 where the inputs are of a narrower float, and then rounded once."""

@@ -31,11 +31,14 @@ def _cast_like(call: NodeCall) -> Sequence[str]:
 
 def _cast_to(call: NodeCall, target: DType) -> str:
     """Input 0 in another format, as the attributes say."""
-    if target.name in _FLOAT8 and not call.attributes["saturate"]:
-        raise Unsupported(f"attribute 'saturate' is 0; casts to {target.name} saturate here")
-    if target.name == _POWERS and (not call.attributes["saturate"] or call.attributes["round_mode"] != "nearest"):
-        raise Unsupported(f"casts to {target.name} round to the nearest and saturate here")
-    return call.converted(call[0], target)
+    if target.name == _POWERS and call.attributes["round_mode"] != "nearest":
+        raise Unsupported(f"casts to {target.name} round to the nearest, not {call.attributes['round_mode']}")
+    return call.converted(call[0], target, _overflow(target, bool(call.attributes["saturate"])))
+
+
+def _overflow(target: DType, is_saturated: bool) -> str:
+    """The cast to a format, which may saturate where ONNX speaks of it: in the formats of 8 bits."""
+    return "saturating_cast" if is_saturated and target.name in (*_FLOAT8, _POWERS) else "cast"
 
 
 def _laid_out(call: NodeCall, index: int) -> str:
@@ -75,8 +78,6 @@ def _quantize(call: NodeCall) -> Sequence[str]:
     precision = b.facts[scale].dtype if not call.attributes.get("precision") else call.element_type("precision")
     if precision is not dtypes.float32:
         raise Unsupported(f"the quotient is asked for in {precision.name}, must be float32")
-    if target.name in _FLOAT8 and not call.attributes.get("saturate", 1):
-        raise Unsupported(f"attribute 'saturate' is 0; casts to {target.name} saturate here")
     x = call.converted(call[0], dtypes.float32)
     zero = _laid_out(call, 2) if call.optional(2) is not None else None
     if target.name in functions.row("quantize").accepts[2]:
@@ -85,7 +86,7 @@ def _quantize(call: NodeCall) -> Sequence[str]:
         quotient = b.apply("div", x, scale)
         if zero is not None:
             quotient = b.apply("add", quotient, call.converted(zero, dtypes.float32))
-        return (call.converted(quotient, target),)
+        return (call.converted(quotient, target, _overflow(target, bool(call.attributes.get("saturate", 1)))),)
     start = b.scalar(0, dtypes.float32) if zero is None else call.converted(zero, dtypes.float32)
     return (call.converted(b.map(_whole(target), x, scale, start)[0], target),)
 
@@ -169,7 +170,7 @@ def _quantize_expression() -> Expression:
 _AXIS = Attribute("axis", 1, since=13)
 _SATURATE = Attribute("saturate", 1, allowed=(0, 1), since=19)
 _ROUND_MODE = Attribute("round_mode", "up", "string", ("up", "down", "nearest"), since=24)
-_SATURATING = "float8 that does not saturate; float8_e8m0 other than to the nearest"
+_SATURATING = "`round_mode` other than nearest for float8_e8m0"
 _BLOCK = Attribute("block_size", 0, since=21)
 
 ROWS: tuple[OnnxRow, ...] = (
@@ -187,7 +188,7 @@ ROWS: tuple[OnnxRow, ...] = (
             Attribute("precision", 0, allowed=(0, 1), since=23),
         ),
         inputs=3,
-        limits="quotients in another format than float32; float8 that does not saturate",
+        limits="quotients in another format than float32",
     ),
     OnnxRow(
         "DequantizeLinear",
