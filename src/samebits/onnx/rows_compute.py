@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from samebits import dtypes
-from samebits.kernels import composites
+from samebits.kernels import activations, composites
 from samebits.kernels.expression import Expression
 from samebits.onnx.row import MANY, Attribute, NodeCall, OnnxRow, Unsupported, applied, folded
 from samebits.operations import dim
@@ -37,7 +37,7 @@ def _relu(call: NodeCall) -> Sequence[str]:
 
 def _prelu(call: NodeCall) -> Sequence[str]:
     slope = call.b.fitted(call[1], call.fact(0).shape)
-    return (call.computed(composites.prelu, call[0], slope),)
+    return (call.computed(activations.prelu, call[0], slope),)
 
 
 def _gelu(call: NodeCall) -> Sequence[str]:
@@ -205,31 +205,31 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Clip", 6, _clip_between, _LIMITS, until=10),
     OnnxRow("Clip", 11, _clip, inputs=3),
     OnnxRow("Relu", 6, _relu),
-    OnnxRow("LeakyRelu", 6, _composite(composites.leaky_relu, "alpha"), (_alpha(0.01),)),
+    OnnxRow("LeakyRelu", 6, _composite(activations.leaky_relu, "alpha"), (_alpha(0.01),)),
     OnnxRow("PRelu", 7, _prelu, inputs=2),
-    OnnxRow("Elu", 6, _composite(composites.elu, "alpha"), (_alpha(1.0),)),
-    OnnxRow("Celu", 12, _composite(composites.celu, "alpha"), (_alpha(1.0),)),
+    OnnxRow("Elu", 6, _composite(activations.elu, "alpha"), (_alpha(1.0),)),
+    OnnxRow("Celu", 12, _composite(activations.celu, "alpha"), (_alpha(1.0),)),
     OnnxRow(
         "Selu",
         6,
-        _composite(composites.selu, "alpha", "gamma"),
+        _composite(activations.selu, "alpha", "gamma"),
         (_alpha(1.6732631921768188), Attribute("gamma", 1.0507010221481323, "float")),
     ),
     OnnxRow(
         "HardSigmoid",
         6,
-        _composite(composites.hard_sigmoid, "alpha", "beta"),
+        _composite(activations.hard_sigmoid, "alpha", "beta"),
         (_alpha(0.2), Attribute("beta", 0.5, "float")),
     ),
-    OnnxRow("HardSwish", 14, _composite(composites.hard_swish)),
-    OnnxRow("ThresholdedRelu", 10, _composite(composites.thresholded_relu, "alpha"), (_alpha(1.0),)),
+    OnnxRow("HardSwish", 14, _composite(activations.hard_swish)),
+    OnnxRow("ThresholdedRelu", 10, _composite(activations.thresholded_relu, "alpha"), (_alpha(1.0),)),
     OnnxRow(
         "Shrink",
         9,
-        _composite(composites.shrink, "bias", "lambd"),
+        _composite(activations.shrink, "bias", "lambd"),
         (Attribute("bias", 0.0, "float"), Attribute("lambd", 0.5, "float")),
     ),
-    OnnxRow("Softsign", 1, _composite(composites.softsign)),
+    OnnxRow("Softsign", 1, _composite(activations.softsign)),
     OnnxRow(
         "Gelu", 20, _gelu, (Attribute("approximate", "none", "string", ("none",)),), limits="`approximate` of tanh"
     ),
