@@ -14,6 +14,9 @@ IMAGE = R.standard_normal((2, 4, 6, 5)).astype(np.float32)
 # A number for each two along the last axis of X; and nothing but channels.
 PAIRS = np.abs(X[:, :, ::2])
 DEEP = R.standard_normal((2, 18, 2, 3)).astype(np.float32)
+# Batch, heads, sequence and places of a head; and where in a cache of 7 each of the sequence is.
+TURNED = R.standard_normal((2, 3, 5, 8)).astype(np.float32)
+AT = R.integers(0, 7, (2, 5))
 TIES = np.array([[1, 3, 3, 0, 0], [2, 2, 2, 2, 2], [-1, np.nan, 4, np.nan, 0]], np.float32)
 FAR = np.array([[-np.inf, np.inf, np.nan, 0.0, -1.0, 300.5]], np.float32)
 
@@ -291,4 +294,30 @@ WINDOWS: list[Edge] = [
     ("Conv", [X, X], {}, (), 1, 11),
 ]
 
-ALL: list[Edge] = [*LOGIC, *ARITHMETIC, *REDUCTIONS, *FORMATS, *SHAPES, *WINDOWS]
+CLASSES = R.integers(0, 4, (2, 6, 5))
+LAYERS: list[Edge] = [
+    *[
+        ("NegativeLogLikelihoodLoss", [IMAGE, CLASSES, *w], {"reduction": reduction, **ignored}, (), 1, 13)
+        for w in ([], [np.abs(IMAGE[0, :, 0, 0])])
+        for reduction in ("none", "sum", "mean")
+        for ignored in ({}, {"ignore_index": 2}, {"ignore_index": -7})
+    ],
+    ("NegativeLogLikelihoodLoss", [X[0], np.array([3, 0, -1])], {"ignore_index": -1}, (), 1, 12),
+    *[
+        ("RotaryEmbedding", [x, *cache], {"interleaved": pairs, "rotary_embedding_dim": turned, **heads}, (), 1, 23)
+        for x, heads in (
+            (TURNED, {}),
+            (TURNED.reshape(2, 5, 24), {"num_heads": 3}),
+            (TURNED[..., :4], {"num_heads": 3}),
+        )
+        for pairs in (0, 1)
+        for turned in (0, 4)
+        for half in ((turned or x.size // 30) // 2,)
+        for cache in (
+            [IMAGE.ravel()[: 10 * half].reshape(2, 5, half), IMAGE.ravel()[-10 * half :].reshape(2, 5, half)],
+            [IMAGE.ravel()[: 7 * half].reshape(7, half), IMAGE.ravel()[-7 * half :].reshape(7, half), AT],
+        )
+    ],
+]
+
+ALL: list[Edge] = [*LOGIC, *ARITHMETIC, *REDUCTIONS, *FORMATS, *SHAPES, *WINDOWS, *LAYERS]

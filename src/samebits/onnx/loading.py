@@ -13,6 +13,7 @@ from samebits.onnx import (
     proto,
     refused,
     rows_compute,
+    rows_layer,
     rows_logic,
     rows_move,
     rows_quantize,
@@ -34,6 +35,7 @@ ROWS: tuple[OnnxRow, ...] = (
     *rows_shape.ROWS,
     *rows_move.ROWS,
     *rows_window.ROWS,
+    *rows_layer.ROWS,
 )
 
 

@@ -17,7 +17,7 @@ from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.moves import AxisGather, Concat, GatherND
 from samebits.operations.operation import Array
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "indices_of", "picked_along"]
 
 
 def _concat(call: NodeCall) -> Sequence[str]:
@@ -112,10 +112,11 @@ def _divided(extent: Size, by: int, what: str) -> Size:
 
 def _gather(call: NodeCall) -> Sequence[str]:
     axis = call.axis()
-    return call.b.add("gather", (call[0], _indices(call, 1)), AxisGather(axis))
+    return call.b.add("gather", (call[0], indices_of(call, 1)), AxisGather(axis))
 
 
-def _indices(call: NodeCall, index: int) -> str:
+def indices_of(call: NodeCall, index: int) -> str:
+    """Input `index` as int64, which indices are given as or as int32."""
     fact = call.fact(index)
     if fact.dtype not in (dtypes.int32, dtypes.int64):
         raise Unsupported(f"indices are {fact.dtype.name}, must be int32 or int64")
@@ -124,7 +125,7 @@ def _indices(call: NodeCall, index: int) -> str:
 
 def _gather_nd(call: NodeCall) -> Sequence[str]:
     """The leading axes that both share are numbered, and their places put before the indices."""
-    batch, indices = call.attributes["batch_dims"], _indices(call, 1)
+    batch, indices = call.attributes["batch_dims"], indices_of(call, 1)
     if batch:
         rank = call.b.facts[indices].rank
         if not 0 <= batch < min(rank, call.fact(0).rank):
@@ -148,21 +149,25 @@ def _joined(call: NodeCall, before: list[str], indices: str, after: Sequence[str
 
 
 def _gather_elements(call: NodeCall) -> Sequence[str]:
-    """out[i, j] = data[i, indices[i, j]] along an axis: the places along all others are the output's own."""
-    axis, indices = call.axis(), _indices(call, 1)
-    shape, data = call.b.facts[indices].shape, call.fact(0)
-    if len(shape) != data.rank:
-        raise Unsupported(f"the indices have {len(shape)} axes, must have {data.rank}")
+    """out[i, j] = data[i, indices[i, j]] along an axis."""
+    return (picked_along(call, call[0], indices_of(call, 1), call.axis()),)
+
+
+def picked_along(call: NodeCall, data: str, indices: str, axis: int) -> str:
+    """The elements that indices name along an axis; their places along all others are the output's own."""
+    shape, rank = call.b.facts[indices].shape, call.b.facts[data].rank
+    if len(shape) != rank:
+        raise Unsupported(f"the indices have {len(shape)} axes, must have {rank}")
     column = call.b.reshape(indices, (*shape, 1))
     before = [_places(call, shape, i) for i in range(axis)]
-    after = [_places(call, shape, i) for i in range(axis + 1, data.rank)]
-    picked = _joined(call, before, column, after) if data.rank > 1 else column
-    return call.b.add("gather_nd", (call[0], picked), GatherND())
+    after = [_places(call, shape, i) for i in range(axis + 1, rank)]
+    picked = _joined(call, before, column, after) if rank > 1 else column
+    return call.b.add("gather_nd", (data, picked), GatherND())[0]
 
 
 def _reverse(call: NodeCall) -> Sequence[str]:
     """The first elements along the time axis turned around, as many as each of the batch says."""
-    b, fact, lengths = call.b, call.fact(0), _indices(call, 1)
+    b, fact, lengths = call.b, call.fact(0), indices_of(call, 1)
     time, batch = call.axis("time_axis"), call.axis("batch_axis")
     if {time, batch} != {0, 1} or b.facts[lengths].rank != 1:
         raise Unsupported(f"axes {time} and {batch} are not 0 and 1, or the lengths are no vector")

@@ -15,7 +15,7 @@ from samebits.onnx.row import LATEST, Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.operations import dim
 from samebits.operations.dim import SymbolicShape
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "row_reduction"]
 
 # The operation between two elements of a row.
 _Axes = tuple[int, ...] | None
@@ -107,17 +107,17 @@ def _place(call: NodeCall, op: str, is_last: bool) -> str:
     b, fact, axis = call.b, call.fact(0), call.axis()
     extent, counted = fact.shape[axis], axis - fact.rank
     x = call.converted(call[0], _wide(fact.dtype))
-    (best,) = b.rows(_row(op, b.facts[x].dtype), x, axes=(counted,))
+    (best,) = b.rows(row_reduction(op, b.facts[x].dtype), x, axes=(counted,))
     found = b.apply("equal", x, best)
     if fact.dtype.is_float:  # an extreme that is NaN equals none
         found = b.apply("logical_or", found, b.apply("is_nan", x))
     places = b.reshape(call.numbered(extent), (extent, *[1] * (fact.rank - axis - 1)))
     beyond = b.scalar(-1, dtypes.int64) if is_last else b.dims((extent,), scalar=True)
     candidates = b.apply("where", found, places, beyond)
-    return b.rows(_row("row_max" if is_last else "row_min", dtypes.int64), candidates, axes=(counted,))[0]
+    return b.rows(row_reduction("row_max" if is_last else "row_min", dtypes.int64), candidates, axes=(counted,))[0]
 
 
-def _row(op: str, dtype: DType) -> Expression:
+def row_reduction(op: str, dtype: DType) -> Expression:
     """One reduction of a row."""
     functions.result_dtype(_STEP[op], (dtype, dtype))
     chain = Chain()
