@@ -305,14 +305,15 @@ LAYERS: list[Edge] = [
     ("NegativeLogLikelihoodLoss", [X[0], np.array([3, 0, -1])], {"ignore_index": -1}, (), 1, 12),
     *[
         ("RotaryEmbedding", [x, *cache], {"interleaved": pairs, "rotary_embedding_dim": turned, **heads}, (), 1, 23)
-        for x, heads in (
-            (TURNED, {}),
-            (TURNED.reshape(2, 5, 24), {"num_heads": 3}),
-            (TURNED[..., :4], {"num_heads": 3}),
+        for x, head, heads in (
+            (TURNED, 8, {}),
+            (TURNED[..., :4], 4, {"num_heads": 3}),
+            (TURNED.reshape(2, 5, 24), 8, {"num_heads": 3}),
+            (TURNED.reshape(2, 5, 24), 4, {"num_heads": 6}),
         )
         for pairs in (0, 1)
         for turned in (0, 4)
-        for half in ((turned or x.size // 30) // 2,)
+        for half in ((turned or head) // 2,)
         for cache in (
             [IMAGE.ravel()[: 10 * half].reshape(2, 5, half), IMAGE.ravel()[-10 * half :].reshape(2, 5, half)],
             [IMAGE.ravel()[: 7 * half].reshape(7, half), IMAGE.ravel()[-7 * half :].reshape(7, half), AT],
