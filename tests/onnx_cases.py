@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import onnx_edges
 from onnx import helper, numpy_helper
 from protos import model, value
 
@@ -26,6 +27,16 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...], int]] = 
     **{f"{op} int64": (op, [I, I[:, ::-1].copy()], {}, (), 1) for op in ("Add", "Sub", "Mul", "Max", "Equal", "Less")},
     **{op: (op, [M, ~M], {}, (), 1) for op in ("And", "Or", "Xor")},
     **{op: (op, [X], {}, (), 1) for op in ("Neg", "Abs", "Exp", "Reciprocal", "Erf", "Relu", "Identity")},
+    **{op: (op, [I, I[::-1].copy()], {}, (), 1) for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")},
+    **{op: (op, [3 * X], {}, (), 1) for op in ("Floor", "Ceil", "Round", "Sign", "HardSwish", "Softsign", "Size")},
+    **{op: (op, [X, Y, X[:1]], {}, (), 1) for op in ("Sum", "Mean")},
+    **{op: (op, [X], {}, (), 1) for op in ("GlobalAveragePool", "GlobalMaxPool")},
+    "BitwiseNot": ("BitwiseNot", [I.astype(np.int16)], {}, (), 1),
+    "Div integers": ("Div", [I, np.where(I[::-1] == 0, 3, I[::-1])], {}, (), 1),
+    "Clip": ("Clip", [X, np.float32(-0.5), np.float32(0.5)], {}, (), 1),
+    "Clip integers": ("Clip", [I, np.array(-2), np.array(2)], {}, (1,), 1),
+    "PRelu": ("PRelu", [X, Y], {}, (), 1),
+    "Tile": ("Tile", [X, ints(2, 1, 3)], {}, (1,), 1),
     "Not": ("Not", [M], {}, (), 1),
     "Sqrt": ("Sqrt", [P], {}, (), 1),
     "IsNaN": ("IsNaN", [np.where(M, np.nan, X).astype(np.float32)], {}, (), 1),
@@ -62,7 +73,7 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...], int]] = 
     "Slice backwards": ("Slice", [X, ints(-1), ints(-99), ints(2), ints(-2)], {}, (1, 2, 3, 4), 1),
     "Slice symbolic": ("Slice", [X, ints(1, -3), ints(9, -1), ints(1, 2)], {}, (1, 2, 3), 1),
     "Slice of nothing": ("Slice", [X, ints(5), ints(9), ints(1)], {}, (1, 2, 3), 1),
-    "Pad": ("Pad", [X, ints(0, 1, 2, 1, 0, 3), np.float32(2.5)], {}, (1, 2), 1),
+    "Pad constant": ("Pad", [X, ints(0, 1, 2, 1, 0, 3), np.float32(2.5)], {}, (1, 2), 1),
     "Pad axes": ("Pad", [I, ints(2, 0, 0, 1), np.array(-7), ints(2, -3)], {}, (1, 2, 3), 1),
     "Gather": ("Gather", [X, np.array([[0, -1], [2, 1]])], {"axis": 1}, (), 1),
     "Gather rows": ("Gather", [X, np.array(1)], {}, (), 1),
@@ -179,6 +190,7 @@ EDGES: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...], int, int]] = 
         for shape in (ints(), ints(0), ints(2, 3))
         for value in (np.array([-3]), np.array([True]), np.array([-0.0], np.float32))
     ],
+    *onnx_edges.ALL,
 ]
 
 # Bounds at and beyond both ends, forwards and backwards: (start, end, step) of an axis of 4 elements or fewer.
@@ -194,7 +206,10 @@ SLICES = [
 # The other cases are of opset 19; axes were an attribute before 18.
 OPSETS = {f"{op} axes": 17 for op in ("ReduceMean", "ReduceMax", "ReduceMin")}
 # Cases whose shapes must be known when the model is loaded.
-FIXED_SHAPES = {"Squeeze", "Slice", "Slice backwards", "GatherND", "GatherND scalars"}
+FIXED_SHAPES = {
+    "Squeeze", "Slice", "Slice backwards", "GatherND", "GatherND scalars", "Pad", "MaxPool", "AveragePool", "LpPool",
+    "Conv", "Split", "RotaryEmbedding",
+}  # fmt: skip
 
 
 def attention() -> bytes:

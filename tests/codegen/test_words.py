@@ -170,6 +170,11 @@ def _words() -> list[Word]:
                 python_integers(lambda x, n=bits: x >> n),
                 lambda b, x, n=bits: b.shift_right(x, n),
             )
+        counted = functools.partial(_emit_counted, last=i.width_bits - 1)
+        for word, function in {"shift_left": operator.lshift, "shift_right": operator.rshift}.items():
+            meaning = python_integers(lambda x, n, f=function, last=i.width_bits - 1: f(x, n & last))
+            add(f"{word}_lanes", [i, i], i, meaning, functools.partial(counted, word=word))
+        add("quotient", [i, i], i, python_integers(_divided), _emit_quotient)
         for o in INTEGERS:
             add("convert", [i], o, lambda x, o=o: wrap(x, o), lambda b, x, o=o: b.convert(x, o))
         add("convert", [bool_], i, lambda x, i=i: x.astype(i.name), lambda b, x, i=i: b.convert(x, i))
@@ -193,6 +198,25 @@ def _words() -> list[Word]:
                 functools.partial(_emit_lookup, table=table, dtype=d),
             )  # fmt: skip
     return found
+
+
+def _divided(x: int, y: int) -> int:
+    """x / d toward zero, d odd and not -1: y | 1, or 3."""
+    divisor = 3 if y | 1 == -1 else y | 1
+    quotient = abs(x) // abs(divisor)
+    return quotient if (x < 0) == (divisor < 0) else -quotient
+
+
+def _emit_quotient(b: Builder, x: Vector, y: Vector) -> Vector:
+    odd = b.bit_or(y, b.like(y, 1))
+    if y.dtype.kind == "int":
+        odd = b.select(b.equal(odd, b.like(y, -1)), b.like(y, 3), odd)
+    return b.quotient(x, odd)
+
+
+def _emit_counted(b: Builder, x: Vector, n: Vector, *, word: str, last: int) -> Vector:
+    shifted: Vector = getattr(b, word)(x, b.bit_and(n, b.like(n, last)))
+    return shifted
 
 
 def _sign(x: Array) -> Any:

@@ -55,6 +55,8 @@ def cases() -> list[tuple[str, tuple[DType, ...], DType | None]]:
             if any(kind.name not in accepted for kind, accepted in zip(kinds, entry.accepts, strict=True)):
                 continue
             targets = [k for k in kernels if k is not dtype] if entry.result == "any" else [None]
+            if entry.name == "bitcast":
+                targets = [k for k in targets if k.width_bits == dtype.width_bits and k is not dtypes.bool_]
             found += [(entry.name, kinds, target) for target in targets if (entry.name, kinds, target) not in found]
     return found
 

@@ -59,11 +59,15 @@ def test_a_difference_of_sizes_may_be_negative() -> None:
     assert sizes(*nodes, constants={"five": np.array([5]), "less": np.array([-1])}, kind=np.bool_) == [True]
 
 
-def test_a_difference_is_no_bound_and_no_dividend() -> None:
+def test_a_difference_is_no_bound() -> None:
     five = {"five": np.array([5]), "two": np.array([2])}
-    for last in (node("Div", ["t", "two"], ["y"]), node("Slice", ["s", "t", "two"], ["y"])):
-        with pytest.raises(UnsupportedModelError, match="n-5"):
-            sizes(node("Sub", ["s", "five"], ["t"]), last, constants=five)
+    with pytest.raises(UnsupportedModelError, match="n-5"):
+        sizes(node("Sub", ["s", "five"], ["t"]), node("Slice", ["s", "t", "two"], ["y"]), constants=five)
+
+
+def test_a_negative_dividend_is_rounded_toward_zero() -> None:
+    nine = {"nine": np.array([9]), "two": np.array([2])}
+    assert sizes(node("Sub", ["s", "nine"], ["t"]), node("Div", ["t", "two"], ["y"]), constants=nine) == [-2]
 
 
 @pytest.mark.parametrize(("op", "x"), [("Add", np.array([2**62])), ("Add", np.array([200], np.uint8))])

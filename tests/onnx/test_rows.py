@@ -20,6 +20,7 @@ from samebits.runtime import cpu, reference
 EPS = np.finfo(np.float32).eps
 # The last opset whose operators every onnxruntime tried has kernels for.
 NEWEST = 22
+NOT_IMPLEMENTED = onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented
 
 
 def answers(proto: ModelProto, feed: dict[str, Any]) -> list[np.ndarray]:
@@ -32,10 +33,13 @@ def answers(proto: ModelProto, feed: dict[str, Any]) -> list[np.ndarray]:
 
 
 def theirs(proto: ModelProto, feed: dict[str, Any]) -> list[np.ndarray]:
-    """ONNX Runtime's answers; those of onnx.reference for operators that it does not know yet."""
+    """ONNX Runtime's answers; those of onnx.reference for operators that it does not know, or has no kernels for."""
     if proto.opset_import[0].version <= NEWEST:
-        data = proto.SerializeToString()
-        made: list[np.ndarray] = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feed)
+        try:
+            session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+        except NOT_IMPLEMENTED:
+            return list(ReferenceEvaluator(proto).run(None, feed))
+        made: list[np.ndarray] = session.run(None, feed)
         return made
     return list(ReferenceEvaluator(proto).run(None, feed))
 
@@ -74,7 +78,13 @@ def of_attribute(row: OnnxRow, attribute: Attribute) -> Iterator[Any]:
 
 @pytest.mark.parametrize(
     ("row", "attribute"),
-    [pytest.param(row, a, id=f"{row.op} {row.since} {a.name}") for row in loading.ROWS for a in row.attributes],
+    [
+        pytest.param(row, a, id=f"{row.op} {row.since} {a.name}")
+        for row in loading.ROWS
+        for a in row.attributes
+        # onnx.reference does not know it in CastLike; Cast is tried with it.
+        if (row.op, a.name) != ("CastLike", "round_mode")
+    ],
 )
 def test_every_attribute_has_cases(row: OnnxRow, attribute: Attribute) -> None:
     """Each value that is allowed; where all are, two, one of which is not the default."""
@@ -85,6 +95,11 @@ def test_every_attribute_has_cases(row: OnnxRow, attribute: Attribute) -> None:
         texts = {str(value) for value in values}
         assert len(texts) >= 2 or (attribute.kind in ("float", "int", "floats", "ints") and row.op == "Constant")
         assert texts - {str(attribute.default)}
+
+
+def test_every_operator_has_a_case() -> None:
+    named = {case[0] for case in CASES.values()} | {edge[0] for edge in EDGES}
+    assert named == {row.op for row in loading.ROWS}
 
 
 @pytest.mark.parametrize("row", loading.ROWS, ids=lambda row: f"{row.op} {row.since}")
@@ -134,7 +149,7 @@ def test_a_row_ends_where_it_says(row: OnnxRow) -> None:
     for opset in (row.since, row.until):
         assert refusal(row.op, opset, nonesuch=1) == "attribute 'nonesuch' is unknown"
         if row.inputs < MANY:
-            needed = {a.name: ODD[a.kind] for a in row.attributes if a.default is REQUIRED}
+            needed = {a.name: (a.allowed or [ODD[a.kind]])[0] for a in row.attributes if a.default is REQUIRED}
             text = refusal(row.op, opset, row.inputs + 1, **needed)
             assert text == f"{row.inputs + 1} inputs are given, it takes at most {row.inputs}"
     for attribute in row.attributes:

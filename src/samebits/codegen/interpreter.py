@@ -237,6 +237,10 @@ class NumpyBuilder:
         rules.floats("div", x, y)
         return ArrayVector(x.dtype, x.lanes / y.lanes)
 
+    def quotient(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
+        rules.integers("quotient", x, y)
+        return ArrayVector(x.dtype, (x.lanes - np.fmod(x.lanes, y.lanes)) // y.lanes)
+
     def fma(self, x: ArrayVector, y: ArrayVector, z: ArrayVector) -> ArrayVector:
         rules.floats("fma", x, y, z)
         return ArrayVector(x.dtype, ieee.fma(x.lanes, y.lanes, z.lanes))
@@ -317,13 +321,13 @@ class NumpyBuilder:
         rules.bits("bit_xor", x, y)
         return ArrayVector(x.dtype, x.lanes ^ y.lanes)
 
-    def shift_left(self, x: ArrayVector, bits: int) -> ArrayVector:
+    def shift_left(self, x: ArrayVector, bits: int | ArrayVector) -> ArrayVector:
         rules.shift("shift_left", x, bits)
-        return ArrayVector(x.dtype, x.lanes << x.lanes.dtype.type(bits))
+        return ArrayVector(x.dtype, x.lanes << _counts(x, bits))
 
-    def shift_right(self, x: ArrayVector, bits: int) -> ArrayVector:
+    def shift_right(self, x: ArrayVector, bits: int | ArrayVector) -> ArrayVector:
         rules.shift("shift_right", x, bits)
-        return ArrayVector(x.dtype, x.lanes >> x.lanes.dtype.type(bits))
+        return ArrayVector(x.dtype, x.lanes >> _counts(x, bits))
 
     def equal(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.numbers("equal", x, y)
@@ -372,6 +376,11 @@ class NumpyBuilder:
     def bitcast(self, x: ArrayVector, dtype: DType) -> ArrayVector:
         rules.bitcast(x.dtype, dtype)
         return ArrayVector(dtype, x.lanes.view(_storage(dtype)))
+
+
+def _counts(x: ArrayVector, bits: int | ArrayVector) -> Any:
+    """By how much each lane is shifted, in x's format."""
+    return bits.lanes if isinstance(bits, ArrayVector) else x.lanes.dtype.type(bits)
 
 
 def _covered(width: int, count: int | None) -> int:

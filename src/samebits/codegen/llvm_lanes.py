@@ -34,6 +34,10 @@ class Lanes(Memory):
         rules.floats("div", x, y)
         return self.binary("fdiv", x, y)
 
+    def quotient(self, x: Vector, y: Vector) -> Vector:
+        rules.integers("quotient", x, y)
+        return self.binary("sdiv" if x.dtype.kind == "int" else "udiv", x, y)
+
     def fma(self, x: Vector, y: Vector, z: Vector) -> Vector:
         rules.floats("fma", x, y, z)
         return self.math("fma", x, y, z)
@@ -103,6 +107,8 @@ class Lanes(Memory):
     def _shift_count(self, x: Vector, bits: Any) -> Vector:
         if isinstance(bits, int):
             return self.constant(bits, x.dtype, x.width)
+        if isinstance(bits, Vector):
+            return bits
         return self.splat(self.from_index(bits, x.dtype), x.width)
 
     def _compare(self, ordered: str, signed: str, unsigned: str, x: Vector, y: Vector) -> Vector:

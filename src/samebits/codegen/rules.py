@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from samebits import dtypes
 from samebits.dtypes import DType
@@ -89,7 +89,10 @@ def selection(m: Typed, x: Typed, y: Typed) -> None:
 
 
 def shift(word: str, x: Typed, count: object) -> None:
-    """0 <= count < width of the element, where the count is known."""
+    """0 <= count < width of the element, where the count is known; lanes of counts are like those of x."""
+    if hasattr(count, "dtype"):
+        integers(word, x, cast(Typed, count))
+        return
     integers(word, x)
     if isinstance(count, int) and not 0 <= count < x.dtype.width_bits:
         raise TypeError(f"{word} of {x.dtype.name} by {count}: must be within 0 .. {x.dtype.width_bits - 1}")

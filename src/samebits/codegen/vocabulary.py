@@ -149,6 +149,9 @@ class Builder(Protocol):
     def div(self, x: Vector, y: Vector) -> Vector:
         """Floats only."""
 
+    def quotient(self, x: Vector, y: Vector) -> Vector:
+        """x / y of integers, toward zero; no lane of y may be 0, nor -1 where that of x is the least number."""
+
     def fma(self, x: Vector, y: Vector, z: Vector) -> Vector:
         """x * y + z, rounded once."""
 
@@ -186,10 +189,10 @@ class Builder(Protocol):
 
     def bit_or(self, x: Vector, y: Vector) -> Vector: ...
     def bit_xor(self, x: Vector, y: Vector) -> Vector: ...
-    def shift_left(self, x: Vector, bits: Index) -> Vector:
-        """By 0 <= bits < the element's width, the same in every lane."""
+    def shift_left(self, x: Vector, bits: Index | Vector) -> Vector:
+        """By 0 <= bits < the element's width: an index for every lane, or a vector like x for each its own."""
 
-    def shift_right(self, x: Vector, bits: Index) -> Vector:
+    def shift_right(self, x: Vector, bits: Index | Vector) -> Vector:
         """As `shift_left`; arithmetic for signed dtypes, logical for unsigned."""
 
     # -- comparisons and choice ------------------------------------------------------------------------------------

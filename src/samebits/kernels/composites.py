@@ -93,6 +93,33 @@ def layer_norm_statistics(weighted: bool, biased: bool, eps: float, dtype: DType
     return chain.finish(_given(chain, y, dtype), mean, rstd)
 
 
+@functools.lru_cache(maxsize=256)
+def rms_norm(eps: float, dtype: DType = float32) -> Expression:
+    """x * (1 / sqrt(sum(x * x) / n + eps))."""
+    chain = Chain()
+    x = _taken(chain, dtype)
+    mean = _mean(chain, chain.apply("mul", x, x))
+    root = chain.apply("sqrt", chain.apply("add", mean, chain.constant(eps, x.dtype)))
+    return chain.finish(_given(chain, chain.apply("mul", x, chain.apply("reciprocal", root)), dtype))
+
+
+@functools.lru_cache(maxsize=256)
+def batch_norm(eps: float, dtype: DType = float32) -> Expression:
+    """fma((x - mean) * (1 / sqrt(var + eps)), weight, bias) of the inputs x, weight, bias, mean, var."""
+    chain = Chain()
+    x, weight, bias, mean, variance = (_taken(chain, dtype) for _ in range(5))
+    root = chain.apply("sqrt", chain.apply("add", variance, chain.constant(eps, x.dtype)))
+    scaled = chain.apply("mul", chain.apply("sub", x, mean), chain.apply("reciprocal", root))
+    return chain.finish(_given(chain, chain.apply("fma", scaled, weight, bias), dtype))
+
+
+@functools.cache
+def scaled(dtype: DType = float32) -> Expression:
+    """fma(x, weight, bias) of the inputs x, weight, bias: the second stage of a norm over groups."""
+    chain = Chain()
+    return chain.finish(_given(chain, chain.apply("fma", *[_taken(chain, dtype) for _ in range(3)]), dtype))
+
+
 def _mean(chain: Chain, x: ExpressionValue) -> ExpressionValue:
     return chain.apply("div", chain.apply("row_sum", x), chain.count(x.dtype))
 

@@ -9,14 +9,34 @@ from collections.abc import Sequence
 
 from samebits import driver
 from samebits.errors import DTypeError, ModelError, OptionError, ShapeError, UnsupportedModelError
-from samebits.onnx import proto, rows_compute, rows_shape
+from samebits.onnx import (
+    proto,
+    refused,
+    rows_compute,
+    rows_layer,
+    rows_logic,
+    rows_move,
+    rows_quantize,
+    rows_reduce,
+    rows_shape,
+    rows_window,
+)
 from samebits.onnx.row import REQUIRED, NodeCall, OnnxRow, Unsupported
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 
 __all__ = ["ROWS", "load"]
 
-ROWS: tuple[OnnxRow, ...] = (*rows_compute.ROWS, *rows_shape.ROWS)
+ROWS: tuple[OnnxRow, ...] = (
+    *rows_compute.ROWS,
+    *rows_logic.ROWS,
+    *rows_reduce.ROWS,
+    *rows_quantize.ROWS,
+    *rows_shape.ROWS,
+    *rows_move.ROWS,
+    *rows_window.ROWS,
+    *rows_layer.ROWS,
+)
 
 
 @driver.default_float_environment()
@@ -85,7 +105,7 @@ def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None])
     if problems:
         nodes = "node" if len(problems) == 1 else "nodes"
         what, expected = f"unsupported in {len(problems)} {nodes}", "made of rows of samebits.onnx"
-        remedy = "replace what is listed, or add a row (docs/how-to-add-an-op.md)"
+        remedy = "replace it (docs/operators.md lists what is done), or add a row (docs/how-to-add-an-op.md)"
         raise UnsupportedModelError("load", f"model {model.name!r}", "", what, expected, remedy, tuple(problems))
 
 
@@ -94,7 +114,7 @@ def _row(node: proto.ModelNode, opset: int, rows: Sequence[OnnxRow]) -> OnnxRow:
     if node.domain:
         raise Unsupported(f"operators of domain {node.domain!r} have no rows")
     if not rows:
-        raise Unsupported("no row for this operator")
+        raise Unsupported(refused.reason(node.op))
     for row in rows:
         if row.since <= opset <= row.until:
             return row

@@ -9,13 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from samebits.onnx.proto import ModelNode
+from samebits import dtypes
+from samebits.dtypes import DType
+from samebits.kernels import functions
+from samebits.kernels.expression import Expression
+from samebits.onnx.proto import DTYPES, ModelNode
+from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.fact import Fact
+from samebits.operations.moves import Range
 from samebits.operations.operation import Array
 from samebits.program.builder import ProgramBuilder
 
-__all__ = ["LATEST", "MANY", "REQUIRED", "Attribute", "NodeCall", "OnnxRow", "Unsupported"]
+__all__ = ["LATEST", "MANY", "REQUIRED", "Attribute", "NodeCall", "OnnxRow", "Unsupported", "applied", "folded"]
 
 # The inputs of operators that take any number.
 MANY = 1 << 16
@@ -115,6 +121,46 @@ class NodeCall:
             raise Unsupported(f"input {index} ({self.node.inputs[index]!r}) depends on a size, must be a constant")
         return tuple(size for size in known if isinstance(size, int))
 
+    def single(self, index: int, dtype: DType | None = None) -> str:
+        """Input `index`, which is one element, as a scalar; of a format, if one is named."""
+        fact = self.fact(index)
+        if dim.product(fact.shape) != 1 or (dtype is not None and fact.dtype is not dtype):
+            due = "one element" if dtype is None else f"one {dtype.name}"
+            raise Unsupported(f"input {index} ({self.node.inputs[index]!r}) is {fact}, must be {due}")
+        return self.b.reshape(self[index], ())
+
+    def element_type(self, name: str) -> DType:
+        """The attribute as an element format."""
+        number = self.attributes[name]
+        if number not in DTYPES:
+            raise Unsupported(f"attribute {name!r} is {number}, which no element type here has")
+        return DTYPES[number]
+
+    def converted(self, x: str, target: DType, op: str = "cast") -> str:
+        """x in another format, by `cast` or `saturating_cast`; x itself if it has it."""
+        dtype = self.b.facts[x].dtype
+        if dtype is target:
+            return x
+        taken = functions.row("cast").accepts[0]
+        if dtype.name not in taken or target.name not in taken:
+            raise Unsupported(f"nothing here casts {dtype.name} to {target.name}")
+        return self.b.apply(op, x, cast_to=target)
+
+    def computed(self, expression: Callable[[DType], Expression], *inputs: str) -> str:
+        """An expression per element, in float32 where the inputs are of a narrower float, and then rounded once."""
+        dtype = self.b.facts[inputs[0]].dtype
+        wide = dtypes.float32 if dtype.is_float and dtype.width_bits < 32 else dtype
+        (made,) = self.b.map(expression(wide), *[self.converted(x, wide) for x in inputs])
+        return self.converted(made, dtype)
+
+    def numbered(self, count: Size) -> str:
+        """0, 1, 2, ... as int64."""
+        return self.b.add("range", (), Range(0, count, 1))[0]
+
+    def filled(self, shape: SymbolicShape, element: Array) -> str:
+        """A value of one element everywhere."""
+        return self.b.expand(self.b.constant(element.reshape(())), shape)
+
     def array(self, index: int) -> Array:
         """The elements of input `index`, which must be a constant."""
         array = self.b.array(self[index])
@@ -134,6 +180,7 @@ class OnnxRow:
         attributes: Those it may have; any other is refused.
         inputs: How many inputs it takes at most.
         until: The last opset.
+        limits: What it leaves out beside attributes that are not `allowed`, for `docs/operators.md`.
     """
 
     op: str
@@ -142,3 +189,25 @@ class OnnxRow:
     attributes: tuple[Attribute, ...] = ()
     inputs: int = 1
     until: int = LATEST
+    limits: str = ""
+
+
+def applied(op: str) -> Callable[[NodeCall], Sequence[str]]:
+    """A `lower` of one per-element operation of every input."""
+
+    def lower(call: NodeCall) -> Sequence[str]:
+        return (call.b.apply(op, *[call[i] for i in range(len(call.inputs))]),)
+
+    return lower
+
+
+def folded(op: str) -> Callable[[NodeCall], Sequence[str]]:
+    """A `lower` of ((x0 op x1) op x2) ..."""
+
+    def lower(call: NodeCall) -> Sequence[str]:
+        result = call[0]
+        for i in range(1, len(call.inputs)):
+            result = call.b.apply(op, result, call[i])
+        return (result if len(call.inputs) > 1 else call.b.apply("copy", result),)
+
+    return lower

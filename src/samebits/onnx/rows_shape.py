@@ -1,4 +1,4 @@
-"""ONNX operators that move elements or speak of shapes.
+"""ONNX operators that speak of shapes, or see the same elements in another one.
 
 Shapes, axes and bounds may be any value whose integers are known when the model is loaded, symbols allowed. Start at
 `ROWS`.
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from samebits import dtypes
-from samebits.onnx.row import LATEST, MANY, Attribute, NodeCall, OnnxRow, Unsupported
+from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
-from samebits.operations.moves import AxisGather, Concat, GatherND, Range
+from samebits.operations.moves import Range
 from samebits.operations.operation import Array
 from samebits.program.room import Room
 
@@ -22,11 +22,17 @@ __all__ = ["ROWS"]
 
 # A range of so many elements has no room for certain.
 _LONGEST = 1 << 24
+# One of so few may be a shape, or axes.
+_SHORT = 64
 
 
 def _shape(call: NodeCall) -> Sequence[str]:
     shape = call.fact(0).shape
     return (call.b.dims(shape[slice(call.attributes["start"], call.attributes["end"])]),)
+
+
+def _size(call: NodeCall) -> Sequence[str]:
+    return (call.b.dims((dim.product(call.fact(0).shape),), scalar=True),)
 
 
 def _reshape(call: NodeCall) -> Sequence[str]:
@@ -69,20 +75,31 @@ def _flatten(call: NodeCall) -> Sequence[str]:
 
 def _squeeze(call: NodeCall) -> Sequence[str]:
     shape = call.fact(0).shape
-    if call.optional(1) is None:
+    given = _given(call)
+    if given is None:
         axes = {i for i, size in enumerate(shape) if size == 1}
         if any(not isinstance(size, int) for size in shape):
             raise Unsupported("without axes every extent must be known")
     else:
-        axes = set(call.axes(call.numbers(1), len(shape)))
+        axes = set(call.axes(given, len(shape)))
     wrong = [axis for axis in axes if shape[axis] != 1]
     if wrong:
         raise Unsupported(f"axis {wrong[0]} has extent {shape[wrong[0]]}, not 1")
     return (call.b.reshape(call[0], tuple(size for i, size in enumerate(shape) if i not in axes)),)
 
 
+def _given(call: NodeCall) -> Sequence[int] | None:
+    """The axes, which were an attribute before opset 13."""
+    if "axes" in call.attributes:
+        found: Sequence[int] | None = call.attributes["axes"]
+        return found
+    return None if call.optional(1) is None else call.numbers(1)
+
+
 def _unsqueeze(call: NodeCall) -> Sequence[str]:
-    given, shape = call.numbers(1), list(call.fact(0).shape)
+    given, shape = _given(call), list(call.fact(0).shape)
+    if given is None:
+        raise Unsupported("input 1 is missing")
     for axis in sorted(call.axes(given, len(shape) + len(given))):
         shape.insert(axis, 1)
     return (call.b.reshape(call[0], tuple(shape)),)
@@ -92,16 +109,10 @@ def _expand(call: NodeCall) -> Sequence[str]:
     return (call.b.expand(call[0], dim.broadcast_shapes([call.fact(0).shape, call.integers(1)])),)
 
 
-def _concat(call: NodeCall) -> Sequence[str]:
-    operands = [call[i] for i in range(max(1, len(call.inputs)))]
-    return call.b.add("concat", operands, Concat(call.axis()))
-
-
 def _slice(call: NodeCall) -> Sequence[str]:
     shape = call.fact(0).shape
-    starts, ends = call.integers(1), call.integers(2)
-    axes = call.axes(range(len(starts)) if call.optional(3) is None else call.numbers(3), len(shape))
-    steps = (1,) * len(starts) if call.optional(4) is None else call.numbers(4)
+    starts, ends, given, steps = _slice_bounds(call)
+    axes = call.axes(range(len(starts)) if given is None else given, len(shape))
     begin: list[Size] = [0] * len(shape)
     count: list[Size] = list(shape)
     stride = [1] * len(shape)
@@ -111,6 +122,16 @@ def _slice(call: NodeCall) -> Sequence[str]:
         begin[axis], count[axis] = _bounds(start, end, step, shape[axis])
         stride[axis] = step
     return (call.b.slice(call[0], tuple(begin), tuple(count), tuple(stride)),)
+
+
+def _slice_bounds(call: NodeCall) -> tuple[SymbolicShape, SymbolicShape, Sequence[int] | None, Sequence[int]]:
+    """Starts, ends, axes if they are given, and steps; all but the steps were attributes before opset 10."""
+    if "starts" in call.attributes:
+        starts = call.attributes["starts"]
+        return starts, call.attributes["ends"], call.attributes["axes"], (1,) * len(starts)
+    starts = call.integers(1)
+    axes = None if call.optional(3) is None else call.numbers(3)
+    return starts, call.integers(2), axes, (1,) * len(starts) if call.optional(4) is None else call.numbers(4)
 
 
 def _bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size]:
@@ -147,22 +168,6 @@ def _clamped(place: Size, extent: Size) -> Size:
     return extent if isinstance(place, int) and place >= 2**31 - 1 else dim.minimum(place, extent)
 
 
-def _gather(call: NodeCall) -> Sequence[str]:
-    axis = call.axis()
-    return call.b.add("gather", (call[0], _indices(call, 1)), AxisGather(axis))
-
-
-def _indices(call: NodeCall, index: int) -> str:
-    fact = call.fact(index)
-    if fact.dtype not in (dtypes.int32, dtypes.int64):
-        raise Unsupported(f"indices are {fact.dtype.name}, must be int32 or int64")
-    return call[index] if fact.dtype is dtypes.int64 else call.b.apply("cast", call[index], cast_to=dtypes.int64)
-
-
-def _gather_nd(call: NodeCall) -> Sequence[str]:
-    return call.b.add("gather_nd", (call[0], _indices(call, 1)), GatherND())
-
-
 def _range(call: NodeCall) -> Sequence[str]:
     if call.fact(0).dtype is not dtypes.int64:
         return (call.b.constant(_numbered(call.b.room, *[call.array(i) for i in range(3)])),)
@@ -170,7 +175,10 @@ def _range(call: NodeCall) -> Sequence[str]:
     if not isinstance(step, int) or step == 0:
         raise Unsupported(f"the step is {step}, must be a constant that is not 0")
     span = limit - start if step > 0 else start - limit
-    return call.b.add("range", (), Range(start, dim.floor_divide(span + (abs(step) - 1), abs(step)), step))
+    count = dim.floor_divide(span + (abs(step) - 1), abs(step))
+    if isinstance(start, int) and isinstance(count, int) and count <= _SHORT:
+        return (call.b.dims(tuple(range(start, start + max(count, 0) * step, step))),)
+    return call.b.add("range", (), Range(start, count, step))
 
 
 def _numbered(room: Room, *bounds: Array) -> Array:
@@ -188,60 +196,30 @@ def _numbered(room: Room, *bounds: Array) -> Array:
     return made
 
 
-def _pad(call: NodeCall) -> Sequence[str]:
-    """One concat an axis; a negative count cuts."""
-    x, fact = call[0], call.fact(0)
-    pads, dtype = call.numbers(1), fact.dtype
-    axes = tuple(range(fact.rank)) if call.optional(3) is None else call.axes(call.numbers(3), fact.rank)
-    if len(pads) != 2 * len(axes):
-        raise Unsupported(f"{len(pads)} counts are given for {len(axes)} axes, two an axis are needed")
-    value = np.zeros(1, dtype.numpy) if call.optional(2) is None else call.array(2).reshape(-1)
-    if value.size != 1 or value.dtype != dtype.numpy:
-        raise Unsupported(f"the value is {value.size} elements of {value.dtype}, must be one of {dtype.name}")
-    for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
-        shape = list(call.b.facts[x].shape)
-        if before < 0 or after < 0:
-            starts = tuple(max(-before, 0) if i == axis else 0 for i in range(fact.rank))
-            shape[axis] = shape[axis] + min(before, 0) + min(after, 0)
-            x = call.b.slice(x, starts, tuple(shape), (1,) * fact.rank)
-        parts = [
-            _filled(call, (*shape[:axis], n, *shape[axis + 1 :]), value) if n > 0 else None for n in (before, after)
-        ]
-        operands = [part for part in (parts[0], x, parts[1]) if part is not None]
-        if len(operands) > 1:
-            (x,) = call.b.add("concat", operands, Concat(axis))
-    return (x,)
-
-
 def _constant_of_shape(call: NodeCall) -> Sequence[str]:
     value = call.attributes["value"]
     array = np.zeros(1, np.float32) if value is None else np.asarray(value).reshape(-1)
     if array.size != 1:
         raise Unsupported(f"attribute 'value' has {array.size} elements, not one")
-    return (_filled(call, call.integers(0), array),)
+    return (call.filled(call.integers(0), array),)
 
 
-def _filled(call: NodeCall, shape: SymbolicShape, element: Array) -> str:
-    """A value of one element everywhere."""
-    return call.b.expand(call.b.constant(element.reshape(())), shape)
-
+_AXES = Attribute("axes", None, "ints")
+_KNOWN = "a shape, axes or bounds that depend on data"
 
 ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Shape", 1, _shape, (Attribute("start", 0, since=15), Attribute("end", None, since=15))),
-    OnnxRow("Reshape", 5, _reshape, (Attribute("allowzero", 0, allowed=(0, 1), since=14),), 2),
+    OnnxRow("Size", 1, _size),
+    OnnxRow("Reshape", 5, _reshape, (Attribute("allowzero", 0, allowed=(0, 1), since=14),), 2, limits=_KNOWN),
     OnnxRow("Transpose", 1, _transpose, (Attribute("perm", None, "ints"),)),
-    OnnxRow("Flatten", 9, _flatten, (Attribute("axis", 1),)),
-    OnnxRow("Squeeze", 13, _squeeze, inputs=2),
-    OnnxRow("Unsqueeze", 13, _unsqueeze, inputs=2),
-    OnnxRow("Expand", 8, _expand, inputs=2),
-    OnnxRow("Concat", 4, _concat, (Attribute("axis"),), MANY),
-    *(
-        OnnxRow("Pad", since, _pad, (Attribute("mode", "constant", "string", ("constant",)),), inputs, until)
-        for since, until, inputs in ((11, 17, 3), (18, LATEST, 4))
-    ),
-    OnnxRow("Slice", 10, _slice, inputs=5),
-    OnnxRow("Gather", 1, _gather, (Attribute("axis", 0),), 2),
-    OnnxRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, allowed=(0,), since=12),), 2),
-    OnnxRow("Range", 11, _range, (Attribute("stash_type", 1, allowed=(1,), since=27),), 3),
-    OnnxRow("ConstantOfShape", 9, _constant_of_shape, (Attribute("value", None, "tensor"),)),
+    OnnxRow("Flatten", 1, _flatten, (Attribute("axis", 1),)),
+    OnnxRow("Squeeze", 1, _squeeze, (_AXES,), until=12),
+    OnnxRow("Squeeze", 13, _squeeze, inputs=2, limits=_KNOWN),
+    OnnxRow("Unsqueeze", 1, _unsqueeze, (Attribute("axes", kind="ints"),), until=12),
+    OnnxRow("Unsqueeze", 13, _unsqueeze, inputs=2, limits=_KNOWN),
+    OnnxRow("Expand", 8, _expand, inputs=2, limits=_KNOWN),
+    OnnxRow("Slice", 1, _slice, (_AXES, *(Attribute(name, kind="ints") for name in ("starts", "ends"))), until=9),
+    OnnxRow("Slice", 10, _slice, inputs=5, limits=_KNOWN),
+    OnnxRow("Range", 11, _range, (Attribute("stash_type", 1, allowed=(1,), since=27),), 3, limits=_KNOWN),
+    OnnxRow("ConstantOfShape", 9, _constant_of_shape, (Attribute("value", None, "tensor"),), limits=_KNOWN),
 )

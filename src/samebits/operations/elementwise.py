@@ -58,7 +58,7 @@ def text(e: Expression) -> str:
         if node.op == "constant":
             words.append(repr(expression.constant_value(node)))
             continue
-        suffix = f", {node.dtype.name}" if node.op == "cast" else ""
+        suffix = f", {node.dtype.name}" if node.op in ("cast", "bitcast") else ""
         word = f"{node.op}({', '.join(words[argument] for argument in node.arguments)}{suffix})"
         if uses.get(number, 0) > 1:
             bindings.append(f"t{number} = {word}")

@@ -32,7 +32,7 @@ def row(name: str) -> FunctionRow:
 def result_dtype(name: str, arguments: tuple[DType, ...], cast_to: DType | None = None) -> DType:
     """The dtype of `name(*arguments)`.
 
-    Args:    cast_to: what a `cast` converts to; None for every other operation.
+    Args:    cast_to: what a `cast` or `bitcast` converts to; None for every other operation.
     Raises:  DTypeError if the row does not take these arguments.
     """
     entry = row(name)
@@ -46,5 +46,8 @@ def result_dtype(name: str, arguments: tuple[DType, ...], cast_to: DType | None 
     if entry.result == "any":
         if cast_to is None:
             raise DTypeError(name, "dtype", "", None, "the dtype to convert to", "pass dtype=")
+        if name == "bitcast" and cast_to.width_bits != arguments[0].width_bits:
+            expected = f"one of {arguments[0].width_bits} bits, as {arguments[0]} is"
+            raise DTypeError(name, "dtype", "", cast_to, expected, "cast, or view the memory")
         return cast_to
     return arguments[-1] if entry.result == "like" else dtypes.of(entry.result)

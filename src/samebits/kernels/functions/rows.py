@@ -16,7 +16,7 @@ from samebits import dtypes, ieee
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType
 from samebits.kernels import convert
-from samebits.kernels.functions import exact, quantized, requantized, rounded
+from samebits.kernels.functions import exact, quantized, requantized, rounded, whole
 
 Array = npt.NDArray[Any]
 
@@ -43,6 +43,8 @@ MEANT = {
     _NUMBERS: "any float with a zero or integer of whole bytes",
     _ORDERED: "any float or integer of whole bytes",
 }
+
+_CODES = _ANY - _BOOL
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,16 @@ def _emit_requantize(b: Builder, dtype: DType, *vectors: Vector) -> Vector:
     return requantized.emit(b, dtype, *vectors)
 
 
+def _emit_bitcast(b: Builder, dtype: DType, x: Vector) -> Vector:
+    return b.bitcast(x, dtype)
+
+
+def _reinterpreted(dtype: DType, x: Array) -> Array:
+    """The same codes as elements of another format, as wide."""
+    assert dtype.numpy is not None  # every format that kernels know has one
+    return x.view(dtype.numpy)
+
+
 def _reciprocal(x: Array) -> Array:
     return np.asarray(x.dtype.type(1) / x)
 
@@ -192,6 +204,7 @@ def _reciprocal(x: Array) -> Array:
 _PAIR = (_NUMBERS, _NUMBERS)
 _ORDERED_PAIR = (_ORDERED, _ORDERED)
 _FLOAT_PAIR = (_FLOATS, _FLOATS)
+_INTEGER_PAIR = (_INTEGERS, _INTEGERS)
 _TRUTHS = (_BOOL, _BOOL)
 
 ROWS: tuple[FunctionRow, ...] = (
@@ -228,4 +241,17 @@ ROWS: tuple[FunctionRow, ...] = (
     ),
     FunctionRow("exp", (_SINGLES,), "like", _numpy(exact.exp), _emit_exp, heavy=True),
     FunctionRow("erf", (_SINGLES,), "like", _numpy(exact.erf), _emit_rounded(rounded.ERF), heavy=True),
+    FunctionRow("floor", (_FLOATS,), "like", _numpy(np.floor), whole.floor),
+    FunctionRow("ceil", (_FLOATS,), "like", _numpy(np.ceil), whole.ceil),
+    FunctionRow("sign", (_NUMBERS,), "like", _numpy(np.sign), whole.sign),
+    FunctionRow("quotient", _INTEGER_PAIR, "like", _numpy(whole.truncated), whole.quotient, heavy=True),
+    FunctionRow("mod", _INTEGER_PAIR, "like", _numpy(np.mod), whole.mod, heavy=True),
+    FunctionRow("fmod", _INTEGER_PAIR, "like", _numpy(np.fmod), whole.fmod, heavy=True),
+    _row("bit_and", _INTEGER_PAIR, np.bitwise_and),
+    _row("bit_or", _INTEGER_PAIR, np.bitwise_or),
+    _row("bit_xor", _INTEGER_PAIR, np.bitwise_xor),
+    FunctionRow("bit_not", (_INTEGERS,), "like", _numpy(np.bitwise_not), whole.bit_not),
+    FunctionRow("shift_left", _INTEGER_PAIR, "like", _numpy(np.left_shift), whole.shift_left),
+    FunctionRow("bitcast", (_CODES,), "any", _reinterpreted, _emit_bitcast, arithmetic=False),
+    FunctionRow("shift_right", _INTEGER_PAIR, "like", _numpy(np.right_shift), whole.shift_right),
 )

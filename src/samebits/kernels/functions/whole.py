@@ -1,0 +1,92 @@
+"""Rounding to integral values, signs, division and shifts of integers: texts of several words (numerics.md section 7).
+
+Start at `floor` and `quotient`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samebits.codegen.vocabulary import Builder, Vector
+from samebits.dtypes import DType
+
+Array = npt.NDArray[Any]
+
+
+def truncated(x: Array, y: Array) -> Array:
+    """x / y of integers toward zero, in NumPy; 0 where y is 0, wrapped where it is one more than the largest."""
+    return np.asarray((x - np.fmod(x, y)) // y)
+
+
+def floor(b: Builder, dtype: DType, x: Vector) -> Vector:
+    """The largest integral value that is not above x, -0 for -0."""
+    near = b.rint(x)
+    return b.select(b.less(x, near), b.sub(near, b.like(x, 1.0)), near)
+
+
+def ceil(b: Builder, dtype: DType, x: Vector) -> Vector:
+    """The smallest integral value that is not below x, -0 from -1 on."""
+    return b.neg(floor(b, dtype, b.neg(x)))
+
+
+def sign(b: Builder, dtype: DType, x: Vector) -> Vector:
+    """-1, +0 or 1; NaN for NaN."""
+    zero, one = b.like(x, 0), b.like(x, 1)
+    found = b.select(b.less(zero, x), one, zero)
+    if dtype.signed:
+        found = b.select(b.less(x, zero), b.neg(one), found)
+    return b.select(b.is_nan(x), x, found) if dtype.is_float else found
+
+
+def quotient(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vector:
+    """x / y toward zero; 0 where y is 0, wrapped where it is one more than the largest."""
+    none = b.equal(y, b.like(y, 0))
+    divisor = b.select(none, b.like(y, 1), y)
+    if dtype.signed:  # the one quotient that does not fit is, wrapped, x itself
+        beyond = b.bit_and(b.equal(x, b.like(x, int(dtype.min))), b.equal(y, b.like(y, -1)))
+        divisor = b.select(beyond, b.like(y, 1), divisor)
+    return b.select(none, b.like(y, 0), b.quotient(x, divisor))
+
+
+def fmod(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vector:
+    """What is left of x beside `quotient`, of the sign of x; 0 where y is 0."""
+    left = b.sub(x, b.mul(quotient(b, dtype, x, y), y))
+    return b.select(b.equal(y, b.like(y, 0)), b.like(y, 0), left)
+
+
+def mod(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vector:
+    """What is left of x, of the sign of y; 0 where y is 0."""
+    left = fmod(b, dtype, x, y)
+    zero = b.like(y, 0)
+    differs = b.bit_xor(b.less(left, zero), b.less(y, zero))
+    return b.select(b.bit_and(differs, b.invert(b.equal(left, zero))), b.add(left, y), left)
+
+
+def bit_not(b: Builder, dtype: DType, x: Vector) -> Vector:
+    """Every bit inverted."""
+    return b.bit_xor(x, b.sub(b.like(x, 0), b.like(x, 1)))
+
+
+def shift_left(b: Builder, dtype: DType, x: Vector, count: Vector) -> Vector:
+    """x * 2**count without what leaves the width; 0 where the count is negative or the width or more."""
+    inside, safe = _inside(b, dtype, count)
+    return b.select(inside, b.shift_left(x, safe), b.like(x, 0))
+
+
+def shift_right(b: Builder, dtype: DType, x: Vector, count: Vector) -> Vector:
+    """x / 2**count, rounded down; 0, or -1 of a negative x, where the count is negative or the width or more."""
+    inside, safe = _inside(b, dtype, count)
+    shifted = b.shift_right(x, safe)  # by one less than the width, what is left of a signed number is its sign
+    return shifted if dtype.signed else b.select(inside, shifted, b.like(x, 0))
+
+
+def _inside(b: Builder, dtype: DType, count: Vector) -> tuple[Vector, Vector]:
+    """Which counts are of bits that there are, and the counts with the last such one for the others."""
+    last = b.like(count, dtype.width_bits - 1)
+    inside = b.less_equal(count, last)
+    if dtype.signed:
+        inside = b.bit_and(inside, b.less_equal(b.like(count, 0), count))
+    return inside, b.select(inside, count, last)

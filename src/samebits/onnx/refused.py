@@ -1,0 +1,52 @@
+"""ONNX operators that have no row, and why: what a refusal says, and `docs/operators.md`.
+
+Start at `REASONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["REASONS", "reason"]
+
+_BY_REASON: Mapping[str, str] = {
+    "the logarithm is not there yet": (
+        "Log LogSoftmax ReduceLogSum ReduceLogSumExp Softplus SoftmaxCrossEntropyLoss MelWeightMatrix"
+    ),
+    "sine, tangent, the logistic function and their kin are not there yet": (
+        "Sin Cos Tan Sinh Cosh Tanh Asin Acos Atan Asinh Acosh Atanh Sigmoid Swish SwiGLU Mish "
+        "HannWindow HammingWindow BlackmanWindow"
+    ),
+    "recurrent layers need functions that are not there yet": "RNN LSTM GRU CausalConvWithState",
+    "random numbers are not there yet": (
+        "RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial"
+    ),
+    "graphs within graphs are not run yet": "If Loop Scan SequenceMap",
+    "values are tensors; sequences and optional ones are not there yet": (
+        "SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength SplitToSequence "
+        "ConcatFromSequence Optional OptionalGetElement OptionalHasElement"
+    ),
+    "strings and images are no element formats": (
+        "StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer ImageDecoder"
+    ),
+    "the shape of its result depends on data": "NonZero Unique Compress NonMaxSuppression",
+    "attention has an order of its own (numerics.md section 8) and no kernel yet": "Attention LinearAttention",
+    "sums and products that run along an axis have no kernel yet": "CumSum CumProd ReduceProd",
+    "places that indices name cannot be written yet": "Scatter ScatterElements ScatterND TensorScatter",
+    "sorting has no kernel yet": "TopK",
+    "interpolation has no order of its own in numerics.md yet": (
+        "Resize Upsample GridSample RoiAlign MaxRoiPool AffineGrid DeformConv"
+    ),
+    "it adds up what overlaps in an order that no kernel has yet": "ConvTranspose Col2Im MaxUnpool",
+    "Fourier transforms are not there yet": "DFT STFT",
+    "products of integers are not lowered from models yet": "MatMulInteger QLinearMatMul ConvInteger QLinearConv",
+    "powers other than the square are not there yet": "LRN MeanVarianceNormalization",
+    "nobody has written its row yet": "CenterCropPad Det Einsum",
+}
+
+REASONS: Mapping[str, str] = {op: text for text, ops in _BY_REASON.items() for op in ops.split()}
+
+
+def reason(op: str) -> str:
+    """Why an operator of the default domain has no row."""
+    return f"no row for this operator: {REASONS[op]}" if op in REASONS else "no row for this operator"

@@ -1,0 +1,247 @@
+"""ONNX operators over windows: pooling and convolution (numerics.md sections 2 and 8).
+
+The places of a window are strided slices of the padded input, one for each place of the kernel in row-major order; so
+the extents that a window slides along must be known when the model is loaded. Start at `Window`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
+from samebits.operations.moves import Concat
+from samebits.operations.operation import Array
+
+__all__ = ["ROWS"]
+
+# Places of a kernel, each of which is an operand of one kernel or a part of one concat.
+_MOST = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How a kernel slides along the spatial axes of input 0, which come after the batch and the channels.
+
+    Attributes:
+        shape: The spatial extents of the input.
+        kernel: Those of the kernel.
+        strides: Steps between windows.
+        dilations: Steps between places of the kernel.
+        before: Padding before the first place of each axis.
+        after: Padding behind the last, as it was asked for.
+        out: How many windows there are.
+    """
+
+    shape: tuple[int, ...]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    out: tuple[int, ...]
+
+    def places(self) -> Iterator[tuple[int, ...]]:
+        """Where the first window looks, in row-major order of the kernel."""
+        for place in itertools.product(*map(range, self.kernel)):
+            yield tuple(k * step for k, step in zip(place, self.dilations, strict=True))
+
+    def counts(self, with_padding: bool) -> Array:
+        """How many places of each window are in the input, or in what it was asked to be padded to."""
+        total = np.ones((), np.int64)
+        for axis, extent in enumerate(self.shape):
+            begin = np.arange(self.out[axis])[:, None] * self.strides[axis]
+            at = begin + np.arange(self.kernel[axis]) * self.dilations[axis] - self.before[axis]
+            low, high = (-self.before[axis], extent + self.after[axis]) if with_padding else (0, extent)
+            total = np.multiply.outer(total, ((at >= low) & (at < high)).sum(axis=1))
+        return total
+
+
+def _window(call: NodeCall, kernel: Sequence[int] | None = None) -> Window:
+    """The window of a node; `kernel` where it is known from elsewhere than an attribute."""
+    shape, given = call.fact(0).shape[2:], call.attributes
+    kernel = given["kernel_shape"] if kernel is None else kernel
+    known = [size for size in shape if isinstance(size, int)]
+    if len(known) != len(shape) or not shape:
+        raise Unsupported(f"windows slide along extents {shape}, which must be known when the model is loaded")
+    ones, count = (1,) * len(shape), len(shape)
+    strides, dilations = given.get("strides") or ones, given.get("dilations") or ones
+    pads = given["pads"] or (0,) * (2 * count)
+    if not len(kernel) == len(strides) == len(dilations) == count or len(pads) != 2 * count:
+        raise Unsupported(f"kernel, strides, dilations or pads are not of {count} axes")
+    if min(*kernel, *strides, *dilations) < 1 or min(pads) < 0 or math.prod(kernel) > _MOST:
+        raise Unsupported(
+            f"a kernel of {list(kernel)} by {list(strides)} is not of 1 to {_MOST} places, padded by counts"
+        )
+    axes = [
+        _slid(call, known[i], (kernel[i] - 1) * dilations[i] + 1, strides[i], (pads[i], pads[count + i]))
+        for i in range(count)
+    ]
+    before, after, out = (tuple(values) for values in zip(*axes, strict=True))
+    return Window(tuple(known), tuple(kernel), tuple(strides), tuple(dilations), before, after, out)
+
+
+def _slid(call: NodeCall, extent: int, reach: int, stride: int, pads: tuple[int, int]) -> tuple[int, int, int]:
+    """Padding before and after an axis, and how many windows that reach so far there are."""
+    mode, up = call.attributes["auto_pad"], call.attributes.get("ceil_mode", 0)
+    if mode == "VALID":
+        pads = 0, 0
+    elif mode != "NOTSET":
+        out = -(-extent // stride)
+        total = max((out - 1) * stride + reach - extent, 0)
+        less = total // 2
+        return (less, total - less, out) if mode == "SAME_UPPER" else (total - less, less, out)
+    free = extent + sum(pads) - reach
+    out = (-(-free // stride) if up else free // stride) + 1
+    if up and (out - 1) * stride >= extent + pads[0]:
+        out -= 1  # a window that would begin behind the input
+    if out < 1:
+        raise Unsupported(f"a window of {reach} places does not fit into {extent} and {sum(pads)} of padding")
+    return pads[0], pads[1], out
+
+
+def _slices(call: NodeCall, x: str, window: Window, padding: Array) -> list[str]:
+    """For each place of the kernel, what all windows have there."""
+    b, spatial = call.b, range(len(window.shape))
+    for axis in spatial:
+        reach = (window.kernel[axis] - 1) * window.dilations[axis] + 1
+        last = (window.out[axis] - 1) * window.strides[axis] + reach
+        behind = max(last - window.before[axis] - window.shape[axis], 0)
+        shape = b.facts[x].shape
+        around = [(*shape[: axis + 2], n, *shape[axis + 3 :]) for n in (window.before[axis], behind)]
+        parts = [call.filled(part, padding) if part[axis + 2] else None for part in around]
+        operands = [part for part in (parts[0], x, parts[1]) if part is not None]
+        if len(operands) > 1:
+            (x,) = b.add("concat", operands, Concat(axis + 2))
+    outer = b.facts[x].shape[:2]
+    steps = (1, 1, *window.strides)
+    return [b.slice(x, (0, 0, *place), (*outer, *window.out), steps) for place in window.places()]
+
+
+def _folded(call: NodeCall, op: str, values: Sequence[str]) -> str:
+    """((v0 op v1) op v2) ..."""
+    result = values[0]
+    for value in values[1:]:
+        result = call.b.apply(op, result, value)
+    return result
+
+
+def _max_pool(call: NodeCall) -> Sequence[str]:
+    """The largest of each window."""
+    dtype = call.fact(0).dtype
+    lowest = np.array([-np.inf if dtype.is_float else dtype.min]).astype(dtype.numpy)
+    values = _slices(call, call[0], _window(call), lowest)
+    return (_folded(call, "maximum", values) if len(values) > 1 else call.b.apply("copy", values[0]),)
+
+
+def _average_pool(call: NodeCall) -> Sequence[str]:
+    """The sum in the kernel's order from the first place on, divided by how many places count."""
+    dtype, window = call.fact(0).dtype, _window(call)
+    # -0 is what no sum is changed by, a sum of -0 alone included.
+    total = _folded(call, "add", _slices(call, call[0], window, np.array([-0.0], dtype.numpy)))
+    counts = window.counts(bool(call.attributes["count_include_pad"])).astype(dtype.numpy)
+    one = counts.reshape(-1)[:1].reshape(()) if (counts == counts.flat[0]).all() else counts
+    return (call.b.apply("div", total, call.b.constant(one)),)
+
+
+def _lp_pool(call: NodeCall) -> Sequence[str]:
+    """The sum of magnitudes, or the root of the sum of squares, in the order of `AveragePool`."""
+    b, window, order = call.b, _window(call), call.attributes["p"]
+    values = _slices(call, call[0], window, np.zeros(1, call.fact(0).dtype.numpy))
+    if order == 1:
+        return (_folded(call, "add", [b.apply("abs", value) for value in values]),)
+    return (b.apply("sqrt", _folded(call, "add", [b.apply("mul", value, value) for value in values])),)
+
+
+def _convolution(call: NodeCall) -> Sequence[str]:
+    """Weights times the windows' elements: K runs over channels of the group, then the kernel's places in order."""
+    b, x, w, groups = call.b, call.fact(0), call.fact(1), call.attributes["group"]
+    known = [size for size in (x.shape[1], *w.shape) if isinstance(size, int)]
+    if len(known) != 1 + w.rank or w.rank != x.rank:
+        raise Unsupported("channels and the kernel must be known when the model is loaded, in as many axes as input 0")
+    channels, filters, depth, *kernel = known
+    if groups < 1 or channels != depth * groups or filters % groups:
+        raise Unsupported(f"{channels} channels and weights of {list(w.shape)} are no {groups} groups")
+    if call.attributes["kernel_shape"] not in (None, tuple(kernel)):
+        raise Unsupported(f"attribute 'kernel_shape' is not that of the weights, {kernel}")
+    window = _window(call, kernel)
+    count, area = math.prod(kernel), math.prod(window.out)
+    values = _slices(call, call[0], window, np.zeros(1, x.dtype.numpy))
+    flat = [b.reshape(value, (x.shape[0], channels, 1, area)) for value in values]
+    whole = b.add("concat", flat, Concat(2))[0] if len(flat) > 1 else flat[0]
+    right = b.reshape(whole, (x.shape[0], groups, depth * count, area))
+    left = b.reshape(call[1], (groups, filters // groups, depth * count))
+    made = b.reshape(b.contract(left, right), (x.shape[0], filters, *window.out))
+    if call.optional(2) is not None:
+        made = b.apply("add", made, b.reshape(call[2], (filters, *[1] * len(kernel))))
+    return (made,)
+
+
+_AUTO = Attribute("auto_pad", "NOTSET", "string", ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"))
+_KERNEL = Attribute("kernel_shape", kind="ints")
+_SLIDE = (_AUTO, Attribute("pads", None, "ints"), Attribute("strides", None, "ints"))
+_OPEN = "extents of the image that are open when the model is loaded"
+
+
+def _ceil(since: int) -> Attribute:
+    return Attribute("ceil_mode", 0, allowed=(0, 1), since=since)
+
+
+def _dilations(since: int = 1) -> Attribute:
+    return Attribute("dilations", None, "ints", since=since)
+
+
+ROWS: tuple[OnnxRow, ...] = (
+    OnnxRow(
+        "MaxPool",
+        1,
+        _max_pool,
+        (
+            _KERNEL,
+            *_SLIDE,
+            _ceil(10),
+            _dilations(10),
+            # It speaks of the second output only, which is not done.
+            Attribute("storage_order", 0, allowed=(0, 1), since=8),
+        ),
+        limits=f"the second output; {_OPEN}",
+    ),
+    OnnxRow(
+        "AveragePool",
+        1,
+        _average_pool,
+        (
+            _KERNEL,
+            *_SLIDE,
+            _ceil(10),
+            _dilations(19),
+            Attribute("count_include_pad", 0, allowed=(0, 1), since=7),
+        ),
+        limits=_OPEN,
+    ),
+    OnnxRow(
+        "LpPool",
+        2,
+        _lp_pool,
+        (
+            _KERNEL,
+            *_SLIDE,
+            _ceil(18),
+            _dilations(18),
+            Attribute("p", 2, allowed=(1, 2)),
+        ),
+        limits=f"other norms than 1 and 2; {_OPEN}",
+    ),
+    OnnxRow(
+        "Conv",
+        1,
+        _convolution,
+        (Attribute("kernel_shape", None, "ints"), *_SLIDE, _dilations(), Attribute("group", 1)),
+        inputs=3,
+        limits=_OPEN,
+    ),
+)

@@ -1,0 +1,40 @@
+"""The ONNX backend's node tests: those of the kept list pass, no others do, and nothing that loads is wrong."""
+
+import onnx_nodes
+import pytest
+from onnx import TensorProto, helper
+from onnx_nodes import Case, Outcome
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Outcome]:
+    """What became of each case."""
+    return {case.name: onnx_nodes.run_case(case) for case in onnx_nodes.cases()}
+
+
+def test_nothing_is_wrong_and_every_refusal_is_ours(outcomes: dict[str, Outcome]) -> None:
+    assert not {name: outcome for name, outcome in outcomes.items() if outcome.status not in ("pass", "unsupported")}
+
+
+def test_those_of_the_kept_list_pass_and_no_others(outcomes: dict[str, Outcome]) -> None:
+    passed = {name for name, outcome in outcomes.items() if outcome.status == "pass"}
+    lost = {name: outcomes.get(name) for name in onnx_nodes.kept() - passed}
+    assert not lost, f"they passed before: {lost}"
+    assert not passed - onnx_nodes.kept(), f"they pass now: run {onnx_nodes.COMMAND}"
+
+
+def case(due: float, op: str = "Neg", shape: tuple[int, ...] = (1,)) -> Case:
+    """What an operator makes of one float32, 1, and what is said to be due, within a thousandth."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    given, expected = (helper.make_tensor("t", 1, dims, [v]) for dims, v in (((1,), 1.0), (shape, due)))
+    return Case("made", model, 1e-3, 0.0, [([given], [expected])])
+
+
+def test_what_becomes_of_a_case() -> None:
+    assert onnx_nodes.run_case(case(-1.0)) == Outcome("pass")
+    assert onnx_nodes.run_case(case(-1.0005)) == Outcome("pass")
+    assert onnx_nodes.run_case(case(-1.01)) == Outcome("wrong", "output 0: 1 of 1 values differ")
+    assert onnx_nodes.run_case(case(-1.0, shape=(1, 1))) == Outcome("wrong", "output 0: has shape (1,), not (1, 1)")
+    assert onnx_nodes.run_case(case(-1.0, "Sin")).status == "unsupported"
