@@ -13,6 +13,7 @@ import launch
 import numpy as np
 import pytest
 import rows
+from formats import FORMATS, every_code, magnitudes, midpoints, nearest
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
@@ -23,7 +24,6 @@ from samebits.kernels.expression import Chain, Expression
 Array = np.ndarray[Any, Any]
 F32 = np.float32
 EVERY_ROW = pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
-FORMATS = tuple(row for row in dtypes.ROWS if row.is_float and convert.is_coded(row))
 INTEGERS = tuple(row for row in dtypes.ROWS if row.is_integer)
 EVERY_FORMAT = pytest.mark.parametrize("dtype", FORMATS, ids=lambda dtype: dtype.name)
 
@@ -45,55 +45,6 @@ def converted(x: Array, target: DType, row: Isa, op: str = "cast") -> Array:
     else:
         aarch64.run_plan(plan, [x, out])
     return out
-
-
-def every_code(dtype: DType, above: bool = False) -> Array:
-    """All codes; those of a format narrower than a byte with whatever `above` the element too."""
-    width = max(dtype.width_bits, 8)
-    return np.arange(1 << (width if above else dtype.width_bits)).astype(f"u{width // 8}").view(dtype.numpy)
-
-
-@functools.cache
-def magnitudes(dtype: DType) -> Array:
-    """The finite values that are not negative, ascending: code i is value i."""
-    codes = range(1 << (dtype.width_bits - dtype.signed))
-    return np.array([v for v in map(dtype.decode, codes) if np.isfinite(v)])
-
-
-@functools.cache
-def midpoints(dtype: DType) -> Array:
-    """Half way from each to the next, and from the largest to what would follow it; exact in float64."""
-    found = magnitudes(dtype)
-    # Formats of powers of two have no largest step but that to the next power.
-    last = found[-1] + (found[-1] - found[-2]) / 2 if dtype.has_zero else 1.5 * found[-1]
-    return np.append((found[:-1] + found[1:]) / 2, last)
-
-
-def nearest(x: Array, dtype: DType, saturates: bool = False) -> Array:
-    """The code of float64 numbers, found among the midpoints."""
-    middles, top = midpoints(dtype), len(magnitudes(dtype)) - 1
-    size = np.abs(x)
-    below = np.searchsorted(middles, size, "left")
-    tie = middles[np.minimum(below, top)] == size
-    up = below % 2 == 1 if dtype.has_zero else np.ones(x.shape, bool)
-    code = below + (tie & up)
-    over, nan = code > top, np.isnan(x)
-    code = np.minimum(code, top)
-    if saturates:
-        over &= False
-    lost = dtype.canonical_nan or 0
-    if dtype.has_infinity:
-        code = np.where(over, top + 1, code)
-    if not dtype.signed:
-        nan = nan | ((x <= 0) & (not saturates))
-        code = np.where(x <= 0, 0, code)
-    elif dtype.has_negative_zero:
-        code |= np.signbit(x).astype(np.int64) << dtype.width_bits - 1
-    else:
-        code = np.where(np.signbit(x) & (code != 0), code | 1 << dtype.width_bits - 1, code)
-    if not dtype.has_infinity and dtype.canonical_nan is not None:
-        nan = nan | over
-    return np.where(nan, lost, code).astype(f"u{max(dtype.width_bits, 8) // 8}")
 
 
 @functools.cache
