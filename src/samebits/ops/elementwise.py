@@ -29,15 +29,13 @@ def apply(call: Call, expression: Expression, operands: list[Tensor], out: objec
     return call.result(made, out)
 
 
-def _operands(
-    call: Call, op: str, arrays: tuple[Any, ...], kinds: tuple[tuple[DType, ...], ...] | None = None
-) -> list[Tensor]:
-    """The operands, all of the dtype of the first array: a Python number becomes one of that dtype."""
+def _operands(call: Call, op: str, arrays: tuple[Any, ...], first: int = 0) -> list[Tensor]:
+    """Arguments of a row from the `first` on, all of the dtype of the first array: a Python number becomes one of it."""
     found: dict[str, Tensor] = {}
     dtype: DType | None = None
-    for name, x, accepted in zip(_NAMES, arrays, kinds or _accepted(op), strict=False):
+    for position, (name, x) in enumerate(zip(_NAMES, arrays, strict=False), first):
         if type(x) not in _NUMBERS:
-            found[name] = call.operand(name, x, *(accepted if dtype is None else (dtype,)))
+            found[name] = taken(call, name, x, op, position) if dtype is None else call.operand(name, x, dtype)
             dtype = found[name].dtype
     for name, x in zip(_NAMES, arrays, strict=False):
         if name not in found:
@@ -45,11 +43,24 @@ def _operands(
     return [found[name] for name in _NAMES[: len(arrays)]]
 
 
+def taken(call: Call, name: str, x: Any, op: str, position: int = 0) -> Tensor:
+    """x as an operand of a dtype that an argument of a row of `functions.ROWS` may have.
+
+    Raises:  as `Call.operand`.
+    """
+    accepted, meant = _accepted(op)[position]
+    return call.operand(name, x, *accepted, meant=meant)
+
+
 @functools.cache
-def _accepted(op: str) -> tuple[tuple[DType, ...], ...]:
-    """The dtypes that each argument of a row of `functions.ROWS` may have."""
-    accepts = functions.row(op).accepts
-    return tuple(tuple(row for row in dtypes.ROWS if row.name in accepted) for accepted in accepts)
+def _accepted(op: str) -> tuple[tuple[tuple[DType, ...], str], ...]:
+    """For each argument of a row of `functions.ROWS` the dtypes that it may have, each element in bytes of its own, and
+    how messages call them."""
+    whole, found = [row for row in dtypes.ROWS if row.width_bits >= 8], []
+    for accepted in functions.row(op).accepts:
+        meant = functions.MEANT.get(accepted, "")
+        found.append((tuple(row for row in whole if row.name in accepted), meant and f"{meant} of at least 8 bits"))
+    return tuple(found)
 
 
 def _number(call: Call, name: str, x: Any, dtype: DType) -> Any:
@@ -134,7 +145,7 @@ def where(condition: Any, x: Any, y: Any, *, out: Any = None, threads: int | Non
     """
     call = Call("where", condition, threads)
     holds = call.operand("condition", condition, dtypes.bool_)
-    chosen = _operands(call, "where", (x, y), _accepted("where")[1:])
+    chosen = _operands(call, "where", (x, y), first=1)
     for name, operand in zip(_NAMES, chosen, strict=False):
         call.broadcast(name, holds.shape, operand.shape)
     call.broadcast("y", chosen[0].shape, chosen[1].shape)
@@ -147,15 +158,15 @@ def where(condition: Any, x: Any, y: Any, *, out: Any = None, threads: int | Non
 def cast(x: Any, dtype: object, *, out: Any = None, threads: int | None = None) -> Any:
     """x converted to another dtype by value (toward zero and saturating to integers, to nearest even to floats).
 
-    Args:    x: any array.   dtype: a DType, its name, or a NumPy dtype.   out: an array for the result.
+    Args:    x: an array of elements of at least 8 bits.   dtype: such a DType, its name, or a NumPy dtype.
+             out: an array for the result.
     Returns: an array of x's kind.
-    Raises:  DTypeError if there is no such conversion.   Bits: numerics.md section 7.
+    Raises:  DTypeError if there is no such conversion.   Bits: numerics.md sections 7 and 9.
     """
     call = Call("cast", x, threads)
-    (accepted,) = _accepted("cast")
-    tensor, to = call.operand("x", x, *accepted), call.dtype("dtype", dtype)
+    tensor, to = taken(call, "x", x, "cast"), call.dtype("dtype", dtype)
+    ((accepted, expected),) = _accepted("cast")
     if to not in accepted:
-        expected = " or ".join(row.name for row in accepted)
         raise DTypeError("cast", "dtype", "", to, expected, "choose one of these")
     return apply(call, single("cast", tensor.dtype, cast_to=to), [tensor], out)
 
@@ -164,24 +175,26 @@ def cast(x: Any, dtype: object, *, out: Any = None, threads: int | None = None) 
 def gelu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
     """(0.5 * x) * (1 + erf(x * 0x3F3504F3)): five roundings and one correctly rounded erf.
 
-    Args:    x: any float32 array.   out: an array for the result.
+    Args:    x: an array of float32 or a narrower float, which is rounded once at the end.   out: for the result.
     Returns: an array of x's kind.
-    Raises:  DTypeError if x is not float32.   Bits: numerics.md section 7.
+    Raises:  DTypeError if x is of another dtype.   Bits: numerics.md section 7.
     """
     call = Call("gelu", x, threads)
-    return apply(call, composites.gelu(), [call.operand("x", x, dtypes.float32)], out)
+    tensor = taken(call, "x", x, "erf")
+    return apply(call, composites.gelu(tensor.dtype), [tensor], out)
 
 
 @remembered
 def relu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
     """maximum(x, +0): NaN propagates, -0 becomes +0.
 
-    Args:    x: any float32 array.   out: an array for the result.
+    Args:    x: an array of floats or integers.   out: an array for the result.
     Returns: an array of x's kind.
-    Raises:  DTypeError if x is not float32.   Bits: numerics.md section 1.
+    Raises:  DTypeError if x is of another dtype.   Bits: numerics.md section 1.
     """
     call = Call("relu", x, threads)
-    return apply(call, composites.relu(), [call.operand("x", x, dtypes.float32)], out)
+    tensor = taken(call, "x", x, "add")
+    return apply(call, composites.relu(tensor.dtype), [tensor], out)
 
 
 ACTIVATIONS = ("erf", "exp", "gelu", "relu")

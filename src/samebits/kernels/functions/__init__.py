@@ -11,7 +11,7 @@ from samebits.dtypes import DType
 from samebits.errors import DTypeError, OptionError
 from samebits.kernels.functions.rows import MEANT, ROWS, FunctionRow
 
-__all__ = ["ROWS", "FunctionRow", "result_dtype", "row"]
+__all__ = ["MEANT", "ROWS", "FunctionRow", "result_dtype", "row"]
 
 _BY_NAME = {entry.name: entry for entry in ROWS}
 
