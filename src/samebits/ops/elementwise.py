@@ -30,7 +30,7 @@ def apply(call: Call, expression: Expression, operands: list[Tensor], out: objec
 
 
 def _operands(call: Call, op: str, arrays: tuple[Any, ...], first: int = 0) -> list[Tensor]:
-    """Arguments of a row from the `first` on, all of the dtype of the first array: a Python number becomes one of it."""
+    """Arguments of a row from the `first` on, all of the dtype of the first array, Python numbers too."""
     found: dict[str, Tensor] = {}
     dtype: DType | None = None
     for position, (name, x) in enumerate(zip(_NAMES, arrays, strict=False), first):
