@@ -36,6 +36,8 @@ def run(case, threads):
         return function(*x[:2], out=x[2].copy(), threads=threads)
     if case["operation"] in ("sum", "mean", "max"):
         return function(*x, axis=case.get("axis", -1), threads=threads)
+    if case["operation"] == "cast":
+        return function(*x, case["to"], threads=threads)
     return function(*x, threads=threads)
 
 
@@ -46,7 +48,9 @@ def test_file_lists_the_cases_of_the_tool():
 @pytest.mark.parametrize(
     "case",
     WRITTEN,
-    ids=lambda c: "-".join([c["operation"], *c.get("dtypes", []), "x".join(map(str, c["shape"])), str(c["seed"])]),
+    ids=lambda c: "-".join(
+        [c["operation"], *c.get("dtypes", [c.get("dtype", "float32")]), "x".join(map(str, c["shape"])), str(c["seed"])]
+    ),
 )
 def test_references_give_the_written_digest(case):
     assert conformance.digest(np.asarray(conformance.answer(case))) == case["digest"]

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from samebits import dtypes, ieee
-from samebits.dtypes import float32
 from samebits.kernels import composites, elementwise, reduce
 from samebits.kernels.expression import Chain
 from samebits.kernels.functions import exact
@@ -146,6 +145,33 @@ CASES: list[dict[str, Any]] = [
         },
     },
     {"operation": "sum", "shape": [5, 6, 70], "axis": [2, 0], "seed": 100},
+    # Other formats: each operation rounds to its own, a composite at its end.
+    *(
+        {"operation": name, "shape": shape, "dtype": kind, "seed": seed}
+        for seed, (name, shape, kind) in enumerate(
+            [
+                ("add", [4, 515], "bfloat16"), ("multiply", [4, 515], "float16"), ("divide", [4, 515], "bfloat16"),
+                ("divide", [4, 515], "float8_e4m3fn"), ("maximum", [4, 515], "float8_e5m2fnuz"),
+                ("exp", [1031], "bfloat16"), ("gelu", [1031], "float16"), ("sqrt", [515], "float64"),
+                ("sum", [3, 2049], "bfloat16"), ("sum", [3, 2049], "float64"), ("sum", [3, 2049], "int8"),
+                ("max", [3, 2049], "uint8"), ("mean", [4, 384], "float16"),
+                ("softmax", [4, 128], "bfloat16"), ("layer_norm", [4, 384], "bfloat16"),
+                ("layer_norm", [4, 384], "float64"),
+            ],
+            101,
+        )
+    ),
+    *(
+        {"operation": "cast", "shape": [2063], "dtype": source, "to": target, "seed": seed}
+        for seed, (source, target) in enumerate(
+            [
+                ("float32", "bfloat16"), ("float32", "float8_e4m3fn"), ("float64", "float16"),
+                ("float64", "float8_e3m4"), ("float16", "float8_e8m0fnu"), ("bfloat16", "int8"),
+                ("int8", "float8_e4m3fnuz"),
+            ],
+            120,
+        )
+    ),
 ]  # fmt: skip
 
 
@@ -170,7 +196,7 @@ def inputs(case: dict[str, Any]) -> list[Array]:
     """The operands of a case, in the order of the operation's arguments."""
     name, shape = case["operation"], case["shape"]
     shapes: list[tuple[int, ...]] = [tuple(shape)]
-    kinds = [*case.get("dtypes", ["float32"] * 2), "float32"]
+    kinds = [*case.get("dtypes", ["float32"] * 2), "float32"] if "dtype" not in case else [case["dtype"]]
     if name == "matmul":
         m, k, n = shape
         if "options" in case:
@@ -186,6 +212,8 @@ def inputs(case: dict[str, Any]) -> list[Array]:
     elif name == "linear":
         m, k, n = shape
         shapes = [(m, k), (n, k), (n,)]
+    elif name in ("add", "multiply", "divide", "maximum"):
+        shapes = [tuple(shape)] * 2
     elif name == "layer_norm":
         shapes = [tuple(shape), (shape[-1],), (shape[-1],)]
     elif name == "grad_weight":
@@ -259,19 +287,21 @@ def answer(case: dict[str, Any]) -> Array:
         return gemm_reference(x[0], x[1])
     if name == "linear":
         return gemm_reference(x[0], x[1].T, bias=x[2])
+    kind = dtypes.of(x[0].dtype)
     if name in ("softmax", "layer_norm"):
-        expression = composites.softmax() if name == "softmax" else composites.layer_norm(True, True, 1e-5)
+        expression = composites.softmax(kind) if name == "softmax" else composites.layer_norm(True, True, 1e-5, kind)
         return reduce.reference(expression, *x, axes=(-1,))[0]
     if name in ("gelu", "relu"):
-        return elementwise.reference(getattr(composites, name)(), *x)[0]
-    chain = Chain()
-    value = chain.input(float32)
+        return elementwise.reference(getattr(composites, name)(kind), *x)[0]
     if name in ("sum", "mean", "max"):
-        value = chain.apply({"max": "row_max"}.get(name, "row_sum"), value)
-        expression = chain.finish(chain.apply("div", value, chain.count()) if name == "mean" else value)
+        expression = composites.mean(kind) if name == "mean" else composites.reduction(f"row_{name}", kind)
         axes = tuple(case.get("axis", [-1]))
         return np.squeeze(reduce.reference(expression, *x, axes=axes)[0], axes)
-    return elementwise.reference(chain.finish(chain.apply(name, value)), *x)[0]
+    chain, function = Chain(), {"multiply": "mul", "divide": "div"}.get(name, name)
+    target = dtypes.of(case["to"]) if name == "cast" else None
+    return elementwise.reference(
+        chain.finish(chain.apply(function, *(chain.input(kind) for _ in x), dtype=target)), *x
+    )[0]
 
 
 def digest(x: Array) -> str:
