@@ -120,7 +120,7 @@ REMEDIES: list[tuple[Callable[[], Any], str, Callable[[], Any]]] = [
     # elements
     (lambda: sb.add(I8, 1.5), "cast the array first", lambda: sb.add(sb.cast(I8, "float32"), 1.5)),
     (lambda: sb.add(I8, 1000), "cast the array first", lambda: sb.add(sb.cast(I8, "int32"), 1000)),
-    (lambda: sb.cast(X, "bfloat16"), "choose one of these", lambda: sb.cast(X, "float64")),
+    (lambda: sb.cast(X, "int4"), "choose one of these", lambda: sb.cast(X, "float8_e4m3fn")),
     (lambda: sb.sum(X, keepdims=1), "pass one of the two", lambda: sb.sum(X, keepdims=True)),
 ]  # fmt: skip
 

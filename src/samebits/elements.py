@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samebits import driver
+from samebits import driver, ieee
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, LayoutError, OptionError, shown
 from samebits.layout import Layout
@@ -239,37 +239,17 @@ def encode(values: Array, dtype: DType, call: str) -> Array:
         DTypeError: The format has nothing near a number: it is beyond the largest value of a format without infinity,
             NaN where there is no NaN, or negative or 0 where there is no such value.
     """
-    nan, infinite = np.isnan(values), np.isinf(values)
-    finite = np.where(nan | infinite, 1.0, np.abs(values))
-    # value = whole * 2^(exponent - mantissa_bits), the exponent held at that of the subnormals.
-    least = dtype.has_zero - dtype.bias
-    exponent = np.where(finite == 0, least, np.maximum(np.frexp(finite)[1] - 1, least)).astype(np.int64)
-    whole = np.rint(np.ldexp(finite, dtype.mantissa_bits - exponent)).astype(np.int64)
-    # The fraction's leading 1 carries into the exponent field, as rounding up to the next power of two does.
-    codes = ((exponent + (dtype.bias - 1)) << dtype.mantissa_bits) + whole
-    top = _top_code(dtype)
-    over = infinite | (codes > top)
+    nan = np.isnan(values)
+    codes, over = ieee.nearest(values, dtype)
     wrong = nan if dtype.canonical_nan is None else np.zeros_like(nan)
     if not dtype.has_infinity:
-        wrong = wrong | over
+        wrong = wrong | (over & ~nan)
     if not dtype.signed:
         wrong = wrong | (values < 0) | (codes < 0)
     if wrong.any():
         expected = f"a number within [{dtype.min}, {dtype.max}] for {dtype}"
         raise DTypeError(call, "value", "", values[wrong].flat[0].item(), expected, "choose another dtype")
-    codes = np.where(over, top + 1, codes).astype(np.uint64)
-    if dtype.signed:
-        negative = np.signbit(values) & (dtype.has_negative_zero | (codes != 0))
-        codes |= negative.astype(np.uint64) << np.uint64(dtype.width_bits - 1)
-    if dtype.canonical_nan is not None:
-        codes = np.where(nan, np.uint64(dtype.canonical_nan), codes)
-    return codes.astype(unit(dtype.width_bits))
-
-
-def _top_code(dtype: DType) -> int:
-    """The code point of the largest finite value."""
-    code = (1 << (dtype.exponent_bits + dtype.mantissa_bits)) - 1
-    return code - {"ieee": 1 << dtype.mantissa_bits, "all_ones": 1}.get(dtype.nan, 0)
+    return ieee.encode(values, dtype)
 
 
 @driver.default_float_environment()

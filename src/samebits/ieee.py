@@ -18,7 +18,7 @@ import numpy.typing as npt
 from samebits import dtypes
 from samebits.errors import DTypeError
 
-__all__ = ["canonical", "fma", "maximum", "minimum"]
+__all__ = ["canonical", "encode", "fma", "maximum", "minimum", "nearest"]
 
 Array = npt.NDArray[Any]
 Float64s = npt.NDArray[np.float64]
@@ -73,6 +73,63 @@ def canonical(x: Array) -> Array:
     result = np.array(x)
     result.view(np.dtype(f"u{x.dtype.itemsize}"))[nan] = code
     return result
+
+
+def encode(x: npt.ArrayLike, dtype: dtypes.DType) -> Array:
+    """The code of the value of a float format that is nearest to each number, ties to an even fraction.
+
+    Beyond the largest value is an infinity, in a format without one NaN, in a format without either that value. NaN is
+    canonical, and 0 in a format without it; so are negative numbers and 0 in a format of powers of two alone.
+
+    Args:    x: floats of at most 64 bits, integers or bools.   dtype: a float format.
+    Returns: unsigned integers of the format's width, of 8 bits where it has fewer.
+    """
+    with np.errstate(all="ignore"):
+        values = _doubles(np.asarray(x))
+        lost = np.isnan(values)
+        codes, over = nearest(values, dtype)
+        if not dtype.has_zero:
+            lost = lost | (values <= 0)
+        if dtype.has_infinity or dtype.canonical_nan is None:
+            codes = np.where(over, _top_code(dtype) + dtype.has_infinity, codes)
+        else:
+            lost = lost | over
+        codes = np.maximum(codes, 0).astype(np.uint64)
+        if dtype.signed:
+            negative = np.signbit(values) & (dtype.has_negative_zero | (codes != 0))
+            codes |= negative.astype(np.uint64) << np.uint64(dtype.width_bits - 1)
+        codes = np.where(lost, np.uint64(dtype.canonical_nan or 0), codes)
+        return np.asarray(codes.astype(f"u{max(dtype.width_bits, 8) // 8}"))
+
+
+def nearest(x: Float64s, dtype: dtypes.DType) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The code of the magnitude nearest to |x|, as if exponents had no limit, and whether it is beyond the largest.
+
+    In a format without zero it is negative where 0 would be nearest; of a NaN it means nothing.
+    """
+    unusual = ~np.isfinite(x)
+    finite = np.where(unusual, 1.0, np.abs(x))
+    # value = whole * 2^(exponent - mantissa_bits), the exponent held at that of the subnormals.
+    least = dtype.has_zero - dtype.bias
+    exponent = np.where(finite == 0, least, np.maximum(np.frexp(finite)[1] - 1, least)).astype(np.int64)
+    whole = np.rint(np.ldexp(finite, dtype.mantissa_bits - exponent)).astype(np.int64)
+    # The fraction's leading 1 carries into the exponent field, as rounding up to the next power of two does.
+    codes = ((exponent + (dtype.bias - 1)) << dtype.mantissa_bits) + whole
+    return codes, unusual | (codes > _top_code(dtype))
+
+
+def _top_code(dtype: dtypes.DType) -> int:
+    """The code point of the largest finite value of a float format."""
+    code = (1 << (dtype.exponent_bits + dtype.mantissa_bits)) - 1
+    return code - {"ieee": 1 << dtype.mantissa_bits, "all_ones": 1}.get(dtype.nan, 0)
+
+
+def _doubles(x: Array) -> Float64s:
+    """Numbers as binary64; integers that it does not hold are rounded to odd."""
+    if x.dtype.kind not in "iu" or x.dtype.itemsize < 8:
+        return x.astype(np.float64)
+    high = x // (1 << 32)
+    return _to_odd(*_two_sum(high.astype(np.float64) * 2.0**32, (x - high * (1 << 32)).astype(np.float64)))
 
 
 def maximum(a: npt.ArrayLike, b: npt.ArrayLike) -> Array:

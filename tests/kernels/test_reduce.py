@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import rows
 import torch
+from formats import every_code, nearest
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
@@ -496,3 +497,132 @@ def test_stretches_of_few_rows_and_tasks_that_begin_within_one(row: Isa) -> None
             for threads in (1, 2):
                 check(composites.softmax(), row, [view], axes, (stretches, threads), threads)
                 check(reduction("row_sum"), row, [view], axes, (stretches, threads), threads)
+
+
+ROW_FORMATS = (dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3fn, dtypes.float8_e5m2fnuz, dtypes.float6_e3m2fn,
+               dtypes.float4_e2m1fn)  # fmt: skip
+
+
+def coded_rows(dtype: dtypes.DType, r: int, n: int) -> Array:
+    """Values of a format, and in the last rows NaN, infinities or whatever its largest codes are."""
+    x = coded(2 * np.random.default_rng(n).normal(size=(r, n)), dtype)
+    if n:
+        x[-1, n // 2] = every_code(dtype)[-1]
+        x[-2, -1] = coded(np.array([-np.inf]), dtype)[0]
+    return x
+
+
+def coded(x: Array, dtype: dtypes.DType) -> Array:
+    """Numbers rounded to the nearest value of a format."""
+    return nearest(np.asarray(x, np.float64), dtype).view(dtype.numpy)
+
+
+def wide(x: Array) -> Array:
+    """x as float32."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(x.astype(np.float32))
+
+
+@EVERY_ROW
+@pytest.mark.parametrize("dtype", ROW_FORMATS, ids=lambda dtype: dtype.name)
+def test_rows_of_narrow_floats_are_float32_rounded_at_the_end(row: Isa, dtype: dtypes.DType) -> None:
+    pairs = [
+        (composites.reduction("row_sum", dtype), composites.reduction("row_sum")),
+        (composites.reduction("row_max", dtype), composites.reduction("row_max")),
+        (composites.reduction("row_min", dtype), composites.reduction("row_min")),
+        (composites.mean(dtype), composites.mean()),
+        (composites.softmax(dtype), composites.softmax()),
+        (composites.layer_norm(True, True, 1e-5, dtype), composites.layer_norm(True, True, 1e-5)),
+    ]
+    for n in (1, 2, 17, 65, 2049) if row.compiled else (1, 65):
+        x, weights = coded_rows(dtype, 5, n), coded(np.random.default_rng(n).normal(size=(2, 1, n)), dtype)
+        for e, single in pairs:
+            inputs = [x, *weights][: len(e.inputs)]
+            (due,) = reduce.reference(single, *map(wide, inputs), axes=(1,))
+            due = coded(due, dtype)
+            (meant,) = reduce.reference(e, *inputs, axes=(1,))
+            found = np.zeros_like(due)
+            run(e, row, inputs, [found], (1,))
+            launch.assert_bits(found, due, (row.name, dtype, n, str(e)[:60]))
+            launch.assert_bits(meant, due, (dtype, n))
+
+
+@COMPILED
+def test_narrow_rows_in_every_lie(row: Isa) -> None:
+    """Down columns, through the workspace, strided, for threads that share a row, beside guard pages."""
+    for dtype in (dtypes.bfloat16, dtypes.float4_e2m1fn):
+        base = coded(np.random.default_rng(3).normal(size=(40, 6, 96)), dtype)
+        for e in (composites.reduction("row_sum", dtype), composites.softmax(dtype)):
+            for axes in ((0,), (1,), (2,), (0, 2), (0, 1, 2)):
+                check(e, row, [base], axes, (dtype, axes))
+                check(e, row, [base[::2, :, ::3]], axes, (dtype, axes))
+        long = coded(np.random.default_rng(4).normal(size=(1, 3 << 16)), dtype)
+        for e in (composites.reduction("row_sum", dtype), composites.mean(dtype)):
+            check(e, row, [long], (1,), dtype, threads=2)
+        for n in (1, 33, 70):
+            x = guard.array(coded(np.random.default_rng(n).normal(size=(3, n)), dtype), at_start=False)
+            due = reduce.reference(composites.softmax(dtype), x, axes=(1,))
+            out = guard.array(np.zeros_like(due[0]), at_start=False)
+            run(composites.softmax(dtype), row, [x], [out], (1,))
+            launch.assert_bits(out, due[0], n)
+
+
+@EVERY_ROW
+def test_rows_of_float64_are_summed_in_float64(row: Isa) -> None:
+    for n in (0, 1, 3, 64, 129, 2049) if row.compiled else (1, 129):
+        x = np.random.default_rng(n).normal(size=(4, n))
+        norm = composites.layer_norm(False, False, 1e-5, dtypes.float64)
+        for e in (composites.reduction("row_sum", dtypes.float64), composites.mean(dtypes.float64), norm):
+            check(e, row, [x], (1,), n)
+        if n:
+            for op in ("row_max", "row_min"):
+                check(composites.reduction(op, dtypes.float64), row, [x], (1,), n)
+        (found,) = reduce.reference(composites.reduction("row_sum", dtypes.float64), x, axes=(1,))
+        exact = np.array([[math.fsum(line)] for line in x])
+        assert np.allclose(found, exact, rtol=0, atol=1e-12 * (n + 1))
+
+
+@EVERY_ROW
+def test_integers_sum_exactly_and_have_extremes(row: Isa) -> None:
+    random = np.random.default_rng(5)
+    integers = [d for d in dtypes.ROWS if d.is_integer and d.numpy is not None]
+    for dtype in (*integers, dtypes.bool_) if row.compiled else (dtypes.int8, dtypes.uint4, dtypes.bool_):
+        for n in (1, 2, 65, 2049):
+            low, high = max(int(dtype.min), -(2**61)), min(int(dtype.max), 2**61)
+            numbers = random.integers(low, high, (3, n), endpoint=True)
+            numbers[0] = high
+            x = numbers.astype(np.int8 if dtype.width_bits < 8 else dtype.numpy).astype(dtype.numpy)
+            total = [[sum(map(int, line))] for line in numbers]
+            kind = np.uint64 if dtype is dtypes.uint64 else np.int64
+            modulo = [[(v + (0 if kind is np.uint64 else 2**63)) % 2**64 - (0 if kind is np.uint64 else 2**63)]
+                      for (v,) in total]  # fmt: skip
+            due = {"row_sum": np.array(modulo, kind)}
+            for op, extreme in (("row_max", max), ("row_min", min)):
+                found = np.array([[extreme(map(int, line))] for line in numbers])
+                due[op] = found.astype(np.int8 if dtype.width_bits < 8 else dtype.numpy).astype(dtype.numpy)
+            for op, want in due.items():
+                e = composites.reduction(op, dtype)
+                (meant,) = reduce.reference(e, x, axes=(1,))
+                out = np.zeros_like(want)
+                run(e, row, [x], [out], (1,))
+                launch.assert_bits(out, want, (row.name, dtype, op, n))
+                launch.assert_bits(meant, want, (dtype, op, n))
+
+
+@pytest.mark.parametrize("row", rows.AARCH64_ROWS, ids=lambda row: row.name)
+def test_narrow_rows_on_aarch64(row: Isa) -> None:
+    for dtype in (dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3fn):
+        x = coded_rows(dtype, 4, 70)
+        for e in (composites.reduction("row_sum", dtype), composites.softmax(dtype)):
+            (due,) = reduce.reference(e, x, axes=(1,))
+            out = np.zeros_like(due)
+            aarch64.run_plan(reduce.plan(e, launch.layouts(x), launch.layouts(out), (1,), row), [x, out])
+            launch.assert_bits(out, due, (row.name, dtype))
+
+
+def test_bfloat16_softmax_is_that_of_torch_in_float32() -> None:
+    x = coded(np.random.default_rng(6).normal(size=(64, 33)), dtypes.bfloat16)
+    out = np.zeros_like(x)
+    run(composites.softmax(dtypes.bfloat16), rows.COMPILED_ROWS[-1], [x], [out], (1,))
+    theirs = torch.softmax(torch.from_numpy(wide(x)), 1).numpy()
+    assert np.abs(wide(out) - theirs).max() <= 2.0**-9

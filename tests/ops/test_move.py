@@ -227,3 +227,51 @@ def test_out_may_not_share_elements_with_x(name: str) -> None:
     assert sb.copy(t[:4], out=t[4:]).tolist() == [1] * 4
     with pytest.raises(LayoutError, match="must be one with a place for each element"):
         sb.fill(t[:1].broadcast_to((3,)), 1)
+
+
+# -- concat and take ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["float32", "int8", "float16", "bool", "uint64"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_concat(kind: str, axis: int) -> None:
+    arrays = [
+        np.arange(24).reshape(2, 3, 4).astype(kind),
+        np.ones((2, 3, 4), kind)[:, ::-1],
+        np.zeros((4, 3, 2), kind).T,
+    ]
+    made = sb.concat(arrays, axis)
+    assert made.dtype == arrays[0].dtype
+    assert np.array_equal(made, np.concatenate(arrays, axis))
+
+
+def test_concat_of_one_and_of_nothing() -> None:
+    x = np.ones((2, 0))
+    assert sb.concat([x]).shape == (2, 0)
+    assert sb.concat([x, np.ones((2, 3))], 1).tolist() == [[1, 1, 1]] * 2
+    with pytest.raises(sb.OptionError, match=r"concat: arrays is \[\], must be a sequence of arrays"):
+        sb.concat([])
+    with pytest.raises(sb.ShapeError, match=r"concat: arrays\[1\] shape is \(3, 3\), must be that of arrays\[0\]"):
+        sb.concat([x, np.ones((3, 3))], 1)
+    with pytest.raises(sb.DTypeError, match=r"concat: arrays\[1\] dtype is float32, must be float64"):
+        sb.concat([x, x.astype(np.float32)])
+    with pytest.raises(sb.LayoutError, match="concat: axis"):
+        sb.concat([x], 2)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_take(axis: int) -> None:
+    x = np.arange(60).reshape(3, 4, 5).astype(np.float32)
+    for indices in (np.array([2, -1, 0]), np.array([[0, 1], [-3, 2]]), np.array(1), np.zeros((0,), np.int64)):
+        for lies in (x, np.asfortranarray(x), x[:, ::-1]):
+            assert np.array_equal(sb.take(lies, indices, axis), np.take(lies, indices, axis))
+
+
+def test_what_take_refuses() -> None:
+    x = np.ones((3, 4))
+    with pytest.raises(sb.ShapeError, match=r"take: an index is 3, must be in \[-3, 3\)"):
+        sb.take(x, np.array([0, 3]))
+    with pytest.raises(sb.DTypeError, match="take: indices dtype is int32, must be int64"):
+        sb.take(x, np.array([0], np.int32))
+    with pytest.raises(sb.ShapeError, match="extents"):
+        sb.take(np.ones((0, 4)), np.array([0]))

@@ -55,10 +55,10 @@ class ArrayVector:
 
 
 def _storage(dtype: DType) -> np.dtype[Any]:
-    """How elements lie in memory; formats without NumPy arithmetic are their code points."""
+    """How elements lie in memory; formats that NumPy does not compute in are their code points."""
     if dtype.kind == "bool":
         return np.dtype(np.uint8)
-    if dtype.kind == "float" and dtype.width_bits < 32:
+    if dtype.width_bits < (32 if dtype.is_float else 8):
         return np.dtype(f"u{max(dtype.width_bits, 8) // 8}")
     assert dtype.numpy is not None  # every row that kernels know has one
     return dtype.numpy
@@ -361,10 +361,14 @@ class NumpyBuilder:
     def convert(self, x: ArrayVector, dtype: DType) -> ArrayVector:
         if x.dtype is dtype:
             return x
-        rules.conversion(x.dtype, dtype)
+        rules.conversion(x.dtype, dtype, self.isa.instructions)
         if dtype.kind == "bool":
             return ArrayVector(dtype, x.lanes != 0)
         target = _storage(dtype)
+        if x.dtype is dtypes.float16:
+            return ArrayVector(dtype, x.lanes.view(np.float16).astype(target))
+        if dtype is dtypes.float16:
+            return ArrayVector(dtype, x.lanes.astype(np.float16).view(target))
         if x.dtype.is_float and not dtype.is_float:
             return ArrayVector(dtype, _saturate(x.lanes, target))
         return ArrayVector(dtype, x.lanes.astype(target))

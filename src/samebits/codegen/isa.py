@@ -32,7 +32,8 @@ class Target:
 class Isa:
     """One instruction set: `lanes` float32 in a vector register, `registers` of them.
 
-    `instructions`: words of the vocabulary that are one instruction here; elsewhere they are made of plain ones.
+    `instructions`: words of the vocabulary that are one instruction here; elsewhere they are made of plain ones. And
+    `float16`, if one converts float16 from and to float32.
     """
 
     name: str
@@ -88,18 +89,19 @@ def _v4(*extensions: str) -> tuple[Target, ...]:
     return (Target("x86_64", "x86-64-v4", features, (*_V4, *extensions)),)
 
 
+_HALF = "float16"
 _DOT16, _DOT8, _DOT8_SIGNED, _DOT_BF16 = "dot2_int16", "dot4_uint8_int8", "dot4_int8", "dot2_bfloat16"
 
 ROWS: tuple[Isa, ...] = (
     Isa("numpy", 64, 1024),
     Isa("scalar", 1, 16, (Target("x86_64", "x86-64", "+fma", ("fma",)), _AARCH64)),
-    Isa("neon", 4, 32, (_AARCH64,)),
-    Isa("neon_dot", 4, 32, (_AARCH64_DOT,), (_DOT8_SIGNED,)),
-    Isa("avx2", 8, 16, _v3(), (_DOT16,)),
-    Isa("avx_vnni", 8, 16, _v3("avxvnni"), (_DOT16, _DOT8)),
-    Isa("avx512", 16, 32, _v4(), ("lookup", _DOT16)),
-    Isa("avx512_vnni", 16, 32, _v4("avx512vnni"), ("lookup", _DOT16, _DOT8)),
-    Isa("avx512_bf16", 16, 32, _v4("avx512vnni", "avx512bf16"), ("lookup", _DOT16, _DOT8, _DOT_BF16)),
+    Isa("neon", 4, 32, (_AARCH64,), (_HALF,)),
+    Isa("neon_dot", 4, 32, (_AARCH64_DOT,), (_HALF, _DOT8_SIGNED)),
+    Isa("avx2", 8, 16, _v3(), (_HALF, _DOT16)),
+    Isa("avx_vnni", 8, 16, _v3("avxvnni"), (_HALF, _DOT16, _DOT8)),
+    Isa("avx512", 16, 32, _v4(), ("lookup", _HALF, _DOT16)),
+    Isa("avx512_vnni", 16, 32, _v4("avx512vnni"), ("lookup", _HALF, _DOT16, _DOT8)),
+    Isa("avx512_bf16", 16, 32, _v4("avx512vnni", "avx512bf16"), ("lookup", _HALF, _DOT16, _DOT8, _DOT_BF16)),
 )
 
 # Rows beside these that may be given; empty but in tests.

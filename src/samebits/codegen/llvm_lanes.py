@@ -148,7 +148,9 @@ class Lanes(Memory):
     def convert(self, x: Vector, dtype: DType) -> Vector:
         if x.dtype is dtype:
             return x
-        rules.conversion(x.dtype, dtype)
+        rules.conversion(x.dtype, dtype, self.isa.instructions)
+        if dtypes.float16 in (x.dtype, dtype):
+            return self._half(x, dtype)
         if dtype.kind == "bool":
             zero = self.constant(0, x.dtype, x.width)
             return self.binary("fcmp une" if x.dtype.kind == "float" else "icmp ne", x, zero, dtype)
@@ -163,6 +165,17 @@ class Lanes(Memory):
             dtype,
             x,
         )
+
+    def _half(self, x: Vector, dtype: DType) -> Vector:
+        """float16, whose lanes are codes, from or to float32."""
+
+        def make(size: int, part: str) -> str:
+            half, code, single = (part_type(kind, size) for kind in ("half", "i16", "float"))
+            if dtype is dtypes.float16:
+                return self.w.value(f"bitcast {half} {self.w.value(f'fptrunc {single} {part} to {half}')} to {code}")
+            return self.w.value(f"fpext {half} {self.w.value(f'bitcast {code} {part} to {half}')} to {single}")
+
+        return self.each(make, dtype, x)
 
     def _saturate(self, x: Vector, dtype: DType) -> Vector:
         op = "fptosi" if dtype.kind == "int" else "fptoui"

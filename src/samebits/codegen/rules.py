@@ -1,7 +1,8 @@
 """What the words of the vocabulary accept: both builders ask here, so a text that one refuses, the other refuses too.
 
 A breach is a defect of the text and raises TypeError while the text is emitted (or interpreted), naming the word.
-Arithmetic is for float32, float64 and integers of whole bytes; narrower floats are loaded, moved and bitcast only.
+Arithmetic is for float32, float64 and integers of whole bytes; every other format is loaded, moved and bitcast only, an
+element in whole bytes (`kernels.convert` makes numbers of its codes).
 """
 
 from __future__ import annotations
@@ -167,15 +168,17 @@ def table(entries: int, dtype: DType, index: Typed) -> None:
         raise TypeError(f"lookup of {index.dtype.name} in {entries} entries: must be int32 in at least one")
 
 
-def conversion(source: DType, target: DType) -> None:
-    """Between numbers and masks."""
+def conversion(source: DType, target: DType, instructions: Sequence[str]) -> None:
+    """Between numbers and masks; between float16 and float32 where one instruction does it."""
+    if {source, target} == {dtypes.float16, dtypes.float32} and "float16" in instructions:
+        return
     for dtype in (source, target):
         _demand("convert", dtype, is_number(dtype) or dtype.kind == "bool", "a computed number or a mask")
 
 
 def bitcast(source: DType, target: DType) -> None:
-    """Between elements of one width; a mask has no bits to speak of."""
-    if "bool" in (source.kind, target.kind) or source.width_bits != target.width_bits:
+    """Between elements of one width, what is narrower than a byte having a byte; a mask has no bits to speak of."""
+    if "bool" in (source.kind, target.kind) or max(source.width_bits, 8) != max(target.width_bits, 8):
         raise TypeError(f"bitcast of {source.name} to {target.name}: must be elements of one width, not masks")
 
 

@@ -210,10 +210,11 @@ class Builder(Protocol):
     # -- conversion --------------------------------------------------------------------------------------------------
     def convert(self, x: Vector, dtype: DType) -> Vector:
         """By value: float widths (RNE), integers to float (RNE), integer widths (wrapping), float to integer
-        (toward zero, saturating, NaN gives 0), mask to anything (0 or 1), anything to mask (non-zero)."""
+        (toward zero, saturating, NaN gives 0), mask to anything (0 or 1), anything to mask (non-zero); float16 from and
+        to float32 (RNE) where the row has `float16` among its instructions."""
 
     def bitcast(self, x: Vector, dtype: DType) -> Vector:
-        """The same bits as another dtype of the same width in bits."""
+        """The same bits as another dtype of the same width in bits; elements narrower than a byte are a byte wide."""
 
 
 def _check_text(kind: str, text: Callable[..., None]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.kernels import fold, values
 from samebits.kernels.expression import REDUCTIONS, Expression
@@ -105,7 +104,7 @@ class _Group:
             if k in reduced:
                 return reduced[k]
             if node is not None:
-                return b.splat(b.from_index(self.n, dtypes.float32), self.width)
+                return b.splat(b.from_index(self.n, node.dtype), self.width)
             return cursor.load(k, self.start, self.width, self.count)
 
         counts = {len(e.inputs) + j: False for j, node in enumerate(e.nodes) if node.op == "count"}

@@ -1,13 +1,17 @@
 """Composites that numerics.md writes as a sequence of roundings, each as one expression: the eager functions and the
-front ends build the same ones, which is why their bits agree. Sections 7 and 8.
+front ends build the same ones, which is why their bits agree. Sections 6 to 8.
+
+A composite of a float narrower than float32 computes in float32 and rounds at its outputs.
 """
 
 from __future__ import annotations
 
 import functools
 
+from samebits import dtypes
 from samebits.dtypes import DType, float32
-from samebits.kernels.expression import Chain, Expression
+from samebits.kernels import convert
+from samebits.kernels.expression import Chain, Expression, ExpressionValue
 
 
 @functools.cache
@@ -21,19 +25,46 @@ def relu(dtype: DType = float32) -> Expression:
 def gelu(dtype: DType = float32) -> Expression:
     """(0.5 * x) * (1 + erf(x * 0x3F3504F3))."""
     chain = Chain()
-    x = chain.input(dtype)
-    grown = chain.apply("erf", chain.apply("mul", x, chain.constant_code(0x3F3504F3, dtype)))
-    half = chain.apply("mul", chain.constant(0.5, dtype), x)
-    return chain.finish(chain.apply("mul", half, chain.apply("add", chain.constant(1.0, dtype), grown)))
+    x = _taken(chain, dtype)
+    grown = chain.apply("erf", chain.apply("mul", x, chain.constant_code(0x3F3504F3, x.dtype)))
+    half = chain.apply("mul", chain.constant(0.5, x.dtype), x)
+    product = chain.apply("mul", half, chain.apply("add", chain.constant(1.0, x.dtype), grown))
+    return chain.finish(_given(chain, product, dtype))
+
+
+@functools.cache
+def reduction(op: str, dtype: DType = float32) -> Expression:
+    """`row_sum`, `row_max` or `row_min` of x; integers and truths sum as int64, uint64 as itself."""
+    chain = Chain()
+    x = _taken(chain, dtype)
+    if op == "row_sum" and not dtype.is_float:
+        total = summed(dtype)
+        return chain.finish(chain.apply(op, x if x.dtype is total else chain.apply("cast", x, dtype=total)))
+    return chain.finish(_given(chain, chain.apply(op, x), dtype))
+
+
+def summed(dtype: DType) -> DType:
+    """The dtype of a sum along axes."""
+    if dtype.is_float or dtype is dtypes.uint64:
+        return dtype
+    return dtypes.int64
+
+
+@functools.cache
+def mean(dtype: DType = float32) -> Expression:
+    """The sum of x over its count."""
+    chain = Chain()
+    x = _taken(chain, dtype)
+    return chain.finish(_given(chain, _mean(chain, x), dtype))
 
 
 @functools.cache
 def softmax(dtype: DType = float32) -> Expression:
     """e / s with e = exp(x - m), m the row's maximum, s the sum of e."""
     chain = Chain()
-    x = chain.input(dtype)
+    x = _taken(chain, dtype)
     e = chain.apply("exp", chain.apply("sub", x, chain.apply("row_max", x)))
-    return chain.finish(chain.apply("div", e, chain.apply("row_sum", e)))
+    return chain.finish(_given(chain, chain.apply("div", e, chain.apply("row_sum", e)), dtype))
 
 
 @functools.lru_cache(maxsize=256)
@@ -46,21 +77,35 @@ def layer_norm(weighted: bool, biased: bool, eps: float, dtype: DType = float32)
 
 @functools.lru_cache(maxsize=256)
 def layer_norm_statistics(weighted: bool, biased: bool, eps: float, dtype: DType = float32) -> Expression:
-    """Three outputs: the layer norm, and each row's mean and 1 / sqrt(var + eps)."""
+    """Three outputs: the layer norm, and each row's mean and 1 / sqrt(var + eps), which are not rounded to `dtype`."""
     chain = Chain()
-    x = chain.input(dtype)
-    scale = [chain.input(dtype) for _ in range(weighted + biased)]
-    mean = chain.apply("div", chain.apply("row_sum", x), chain.count())
+    x, *scale = (_taken(chain, dtype) for _ in range(1 + weighted + biased))
+    mean = _mean(chain, x)
     d = chain.apply("sub", x, mean)
-    variance = chain.apply("div", chain.apply("row_sum", chain.apply("mul", d, d)), chain.count())
-    root = chain.apply("sqrt", chain.apply("add", variance, chain.constant(eps, dtype)))
+    variance = _mean(chain, chain.apply("mul", d, d))
+    root = chain.apply("sqrt", chain.apply("add", variance, chain.constant(eps, x.dtype)))
     rstd = chain.apply("reciprocal", root)
     y = chain.apply("mul", d, rstd)
     if biased:
         y = chain.apply("fma", y, *scale)
     elif weighted:
         y = chain.apply("mul", y, scale[0])
-    return chain.finish(y, mean, rstd)
+    return chain.finish(_given(chain, y, dtype), mean, rstd)
+
+
+def _mean(chain: Chain, x: ExpressionValue) -> ExpressionValue:
+    return chain.apply("div", chain.apply("row_sum", x), chain.count(x.dtype))
+
+
+def _taken(chain: Chain, dtype: DType) -> ExpressionValue:
+    """The next input, as it is computed with; a truth as 0 or 1."""
+    x, computed = chain.input(dtype), dtypes.uint8 if dtype.kind == "bool" else convert.computed(dtype)
+    return x if computed is dtype else chain.apply("cast", x, dtype=computed)
+
+
+def _given(chain: Chain, x: ExpressionValue, dtype: DType) -> ExpressionValue:
+    """A result as a value of `dtype`."""
+    return x if x.dtype is dtype else chain.apply("cast", x, dtype=dtype)
 
 
 @functools.lru_cache(maxsize=256)
@@ -68,7 +113,7 @@ def rms_norm(eps: float, dtype: DType = float32) -> Expression:
     """x * (1 / sqrt(sum(x * x) / n + eps))."""
     chain = Chain()
     x = chain.input(dtype)
-    mean = chain.apply("div", chain.apply("row_sum", chain.apply("mul", x, x)), chain.count())
+    mean = chain.apply("div", chain.apply("row_sum", chain.apply("mul", x, x)), chain.count(dtype))
     root = chain.apply("sqrt", chain.apply("add", mean, chain.constant(eps, dtype)))
     return chain.finish(chain.apply("mul", x, chain.apply("reciprocal", root)))
 

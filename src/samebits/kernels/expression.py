@@ -3,7 +3,7 @@ over rows and matmul epilogues share; and `Chain`, which builds one.
 
 Values are numbered: 0 .. len(inputs)-1 are the inputs, then one value a node. Operations are rows of
 `functions.ROWS`; three node kinds are not: `constant` (attribute `(code,)`: the element's bits as an int, so that
--0 and NaN are keys too), `count` (the row length as float32) and the row reductions `row_sum row_max row_min`,
+-0 and NaN are keys too), `count` (the row length as a float) and the row reductions `row_sum row_max row_min`,
 which only `reduce` accepts. Start at `Expression`.
 """
 
@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from samebits import driver, dtypes
+from samebits import driver, dtypes, ieee
 from samebits.dtypes import DType
-from samebits.kernels import functions
+from samebits.errors import DTypeError
+from samebits.kernels import convert, functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,9 @@ class Chain:
         """A constant by its bits."""
         return self._add("constant", (), dtype, (code,))
 
-    def count(self) -> ExpressionValue:
-        """The row length as float32 (`reduce` only)."""
-        return self._add("count", (), dtypes.float32)
+    def count(self, dtype: DType = dtypes.float32) -> ExpressionValue:
+        """The row length as float32 or float64 (`reduce` only)."""
+        return self._add("count", (), dtype)
 
     def apply(self, op: str, *arguments: ExpressionValue, dtype: DType | None = None) -> ExpressionValue:
         """An operation of `functions.ROWS`, or a row reduction; `dtype` is what a cast converts to.
@@ -107,6 +108,9 @@ class Chain:
         """
         if op in REDUCTIONS:
             (x,) = arguments
+            if convert.is_coded(x.dtype) or x.dtype.kind == "bool":
+                expected = "float32, float64 or an integer of whole bytes"
+                raise DTypeError(op, "the argument", "dtype", x.dtype, expected, "cast it first")
             return self._add(op, arguments, x.dtype)
         return self._add(op, arguments, functions.result_dtype(op, tuple(x.dtype for x in arguments), dtype))
 
@@ -147,9 +151,10 @@ class Chain:
 def _code(value: float | int | bool, dtype: DType) -> int:
     """The bits of a constant."""
     if dtype.kind == "float" and value != value:
-        assert dtype.canonical_nan is not None  # every float row that kernels compute in has one
-        return dtype.canonical_nan
+        return dtype.canonical_nan or 0
     with driver.default_float_environment():
+        if convert.is_coded(dtype) and dtype.is_float:
+            return int(ieee.encode(np.float64(value), dtype))
         raw = np.array([value]).astype(dtype.numpy)
     return int(raw.view(f"u{raw.dtype.itemsize}")[0])
 

@@ -5,7 +5,8 @@ That is the sum rule itself (numerics.md section 6), with a barrier between its 
 
 from __future__ import annotations
 
-from samebits import dtypes
+from samebits.dtypes import DType
+from samebits.kernels import functions
 from samebits.kernels.expression import REDUCTIONS, Chain, Expression, ExpressionValue, Term
 
 # Elements below which a row is not worth a second step, and rows a thread that keep it busy without.
@@ -21,7 +22,7 @@ def worth(rows: int, n: int, threads: int) -> bool:
 def blockwise(e: Expression, n: int) -> Expression:
     """What a block is reduced to: one output for each reduction, of the same inputs."""
     first = len(e.inputs)
-    nodes = tuple(count(n) if node.op == "count" else node for node in e.nodes)
+    nodes = tuple(count(n, node.dtype) if node.op == "count" else node for node in e.nodes)
     return Expression(e.inputs, nodes, tuple(first + j for j, node in enumerate(nodes) if node.op in REDUCTIONS))
 
 
@@ -41,20 +42,21 @@ def of_results(e: Expression, n: int) -> tuple[Expression, list[int]]:
                 taken.append(k)
                 found[k] = chain.input(e.inputs[k])
             elif node.op in ("constant", "count"):
-                (code,) = (count(n) if node.op == "count" else node).attribute
+                (code,) = (count(n, node.dtype) if node.op == "count" else node).attribute
                 assert isinstance(code, int)
                 found[k] = chain.constant_code(code, node.dtype)
             else:
-                found[k] = chain.apply(node.op, *map(value, node.arguments), dtype=node.dtype)
+                cast = node.dtype if functions.row(node.op).result == "any" else None
+                found[k] = chain.apply(node.op, *map(value, node.arguments), dtype=cast)
         return found[k]
 
     return chain.finish(*[value(k) for k in e.outputs]), taken
 
 
-def count(n: int) -> Term:
+def count(n: int, dtype: DType) -> Term:
     """The constant that a count of n is."""
     chain = Chain()
-    return chain.finish(chain.constant(n, dtypes.float32)).nodes[0]
+    return chain.finish(chain.constant(n, dtype)).nodes[0]
 
 
 def _node(e: Expression, k: int) -> Term:

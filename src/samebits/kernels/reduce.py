@@ -10,7 +10,7 @@ the whole shape. Operands of the plan: the inputs, then the outputs, then the wo
 output may be an input's memory if their layouts are equal.
 
 The nodes `row_sum row_max row_min` reduce a value along `axes`, in row-major order of those axes; `count` is their
-extent as float32. Order of additions: numerics.md section 6. Start at `plan`; the kernel is in `reduce_text`.
+extent as a float. Order of additions: numerics.md section 6. Start at `plan`; the kernel is in `reduce_text`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 from samebits.errors import OptionError, PlanError, ShapeError
-from samebits.kernels import columns, elementwise, fold, long_rows, values
+from samebits.kernels import columns, convert, elementwise, fold, long_rows, values
 from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Term
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
@@ -59,7 +59,7 @@ def reference(expression: Expression, *inputs: npt.ArrayLike, axes: Sequence[int
 
     def special(node: Term, arguments: list[Array]) -> Array:
         if node.op == "count":
-            return np.array(n, np.float32)
+            return np.array(n, node.dtype.numpy)
         whole = np.broadcast_to(arguments[0], shape).transpose(*outer, *reduced)
         rows = whole.reshape(math.prod(shape[a] for a in outer), n)
         result = _sum_rule(rows) if node.op == "row_sum" else _extreme(node.op, rows)
@@ -175,7 +175,7 @@ class _Planner:
             # An operand whose reduced axes cannot be walked in one stride is moved through the workspace.
             dense = (layout[0], self._dense(layout[0]))
             room = Operand(workspace, self.workspace_bytes)
-            self.workspace_bytes += in_lines(math.prod(layout[0]) * self.types[k].size_bytes)
+            self.workspace_bytes += in_lines(math.prod(layout[0]) * convert.stored(self.types[k]).size_bytes)
             if k < len(self.e.inputs):
                 before += _copy(self.types[k], layout, dense, places[k], room, self.isa)
             else:
@@ -211,7 +211,7 @@ class _Planner:
         def of_one(node: Term) -> Term:
             if node.op in REDUCTIONS:
                 return Term("maximum", node.arguments * 2, node.dtype)
-            return long_rows.count(1) if node.op == "count" else node
+            return long_rows.count(1, node.dtype) if node.op == "count" else node
 
         e, inputs = Expression(self.e.inputs, tuple(map(of_one, self.e.nodes)), self.e.outputs), len(self.e.inputs)
         layouts = tuple(self.layouts)
@@ -257,7 +257,8 @@ class _Planner:
                 continue
             inputs = tuple(((*outer, *extents), (*s, fold.BLOCK * step, step)) for s, step in turned[:count])
             results = tuple(((*outer, extents[0], 1), (*dense, 0)) for _ in rooms)
-            begin = [Operand(k, start * fold.BLOCK * turned[k][1] * self.types[k].size_bytes) for k in range(count)]
+            sizes = [convert.stored(dtype).size_bytes for dtype in self.types]
+            begin = [Operand(k, start * fold.BLOCK * turned[k][1] * sizes[k]) for k in range(count)]
             there = zip(rooms, first.outputs, strict=True)
             ends = [Operand(r.index, r.offset_bytes + start * first.dtype(k).size_bytes) for r, k in there]
             add(plan(first, inputs, results, (rank + 1,), self.isa, self.threads), [*begin, *ends])
@@ -392,7 +393,7 @@ class _Planner:
     def _scratch(self, found: Sequence[Pass], group: int) -> Iterator[tuple[str, int]]:
         """The rooms that the kernel asks for by name, and their bytes."""
         for k in sorted({k for a_pass in found for k in a_pass.keeps}):
-            yield f"keep{k}", group * self._keep_elements() * self.e.dtype(k).size_bytes
+            yield f"keep{k}", group * self._keep_elements() * convert.stored(self.e.dtype(k)).size_bytes
         for k in sorted({k for a_pass in found for k in a_pass.reductions}):
             yield f"result{k}", group * self.e.dtype(k).size_bytes
         # A maximum or minimum has two accumulators.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.kernels import fold, values
 from samebits.kernels.expression import REDUCTIONS, Expression, Term
@@ -177,7 +176,7 @@ class _Row:
         if node is None:
             return self.cursor.load_one(k)
         if node.op == "count":
-            return self.b.from_index(self.b.index("n"), dtypes.float32)
+            return self.b.from_index(self.b.index("n"), node.dtype)
         return self.b.load(self._result(k), self.place, 1)
 
     def _result(self, k: int) -> Pointer:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from samebits import dtypes, ieee
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType
-from samebits.kernels import functions
+from samebits.kernels import convert, functions
 from samebits.kernels.expression import Expression, Term, constant_value
 
 Array = npt.NDArray[Any]
@@ -73,19 +73,23 @@ class Values:
             return constant(self._b, node, self._width)
         row = functions.row(node.op)
         take = self.get if row.arithmetic else self.stored
-        return row.emit(self._b, node.dtype, *[take(x) for x in node.arguments])
+        return row.lanes(self._b, node.dtype, *[take(x) for x in node.arguments])
 
 
 def may_need_canonical(expression: Expression, value: int) -> bool:
-    """True for the float result of an arithmetic operation."""
+    """True for the float result of an arithmetic operation; what is rounded to a narrower float is canonical."""
     node = expression.node(value)
-    if node is None or node.op in ("constant", "count") or node.dtype.kind != "float":
+    if node is None or node.op in ("constant", "count") or node.dtype not in (dtypes.float32, dtypes.float64):
         return False
     return node.op.startswith("row_") or functions.row(node.op).arithmetic
 
 
 def constant(b: Builder, node: Term, width: int) -> Vector:
     """A `constant` node, bit for bit."""
+    if convert.is_coded(node.dtype):
+        (code,) = node.attribute
+        assert isinstance(code, int)
+        return b.bitcast(b.constant(code, convert.stored(node.dtype), width), node.dtype)
     value = constant_value(node)
     if value == value:
         return b.constant(bool(value) if node.dtype.kind == "bool" else value, node.dtype, width)
@@ -122,7 +126,7 @@ def reference(expression: Expression, inputs: Sequence[npt.ArrayLike], special: 
         else:
             row = functions.row(node.op)
             with np.errstate(all="ignore"):
-                result = np.asarray(row.reference(node.dtype, *arguments))
+                result = row.meaning(node.dtype, *arguments)
             result = ieee.canonical(result) if row.arithmetic and node.dtype.kind == "float" else result
         values.append(result)
     return [np.array(values[k]) for k in expression.outputs]
@@ -130,10 +134,10 @@ def reference(expression: Expression, inputs: Sequence[npt.ArrayLike], special: 
 
 def _constant_array(node: Term) -> Array:
     (code,) = node.attribute
-    size = node.dtype.size_bytes
+    size = convert.stored(node.dtype).size_bytes
     return np.array([code], np.uint64).astype(f"u{size}").view(_numpy(node.dtype))[0:1].reshape(())
 
 
 def _numpy(dtype: DType) -> np.dtype[Any]:
-    assert dtype.numpy is not None  # every row that kernels know has one
+    assert dtype.numpy is not None  # what operations take has one
     return dtype.numpy

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samebits import driver, dtypes
+from samebits import driver, dtypes, ieee
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, float32, float64
@@ -27,6 +27,7 @@ from samebits.errors import (
     ShapeError,
     shown,
 )
+from samebits.kernels import convert
 from samebits.kernels.plan import SMALL
 from samebits.kinds import ArrayKind, kind_of, to_kind
 from samebits.layout import Shape
@@ -55,15 +56,16 @@ class Call:
         self._constants: list[Tensor] = []
         self._ran: list[tuple[Prepared, tuple[Tensor, ...]]] = []
 
-    def operand(self, name: str, x: object, *dtypes: DType) -> Tensor:
+    def operand(self, name: str, x: object, *dtypes: DType, meant: str = "") -> Tensor:
         """x as a tensor on the host, whose memory stays until the call ends even if another thread closes its buffer.
 
+        Args:    dtypes: what it may be of, anything if none is given.   meant: how a message calls them all.
         Raises:  DTypeError if its dtype is none of `dtypes` (where any are given), DeviceError if it is elsewhere,
                  ClosedError if its buffer is closed.
         """
         tensor = as_tensor(self.name, name, x)
         if dtypes and tensor.dtype not in dtypes:
-            expected = " or ".join(dtype.name for dtype in dtypes)
+            expected = meant or " or ".join(dtype.name for dtype in dtypes)
             raise DTypeError(self.name, name, "dtype", tensor.dtype.name, expected, "convert it first")
         if not tensor.device.is_host:
             raise DeviceError(self.name, name, "device", tensor.device, "the host", "copy it to the host")
@@ -205,6 +207,9 @@ def rounded(value: float, dtype: DType) -> npt.NDArray[Any]:
     """value as an array [] of a float dtype, rounded once whatever the caller's float environment; infinite where it is
     too large."""
     with driver.default_float_environment(), np.errstate(over="ignore"):
+        if convert.is_coded(dtype):
+            assert dtype.numpy is not None  # operands have one
+            return np.asarray(ieee.encode(np.float64(value), dtype)).view(dtype.numpy)
         return np.asarray(value, dtype.numpy)
 
 

@@ -29,13 +29,16 @@ def apply(call: Call, expression: Expression, operands: list[Tensor], out: objec
     return call.result(made, out)
 
 
-def _operands(call: Call, op: str, arrays: tuple[Any, ...]) -> list[Tensor]:
-    """The operands, all of the dtype of the first array: a Python number becomes one of that dtype."""
+def _operands(call: Call, op: str, arrays: tuple[Any, ...], first: int = 0) -> list[Tensor]:
+    """The operands, all of the dtype of the first array: a Python number becomes one of that dtype.
+
+    Args:    first: which argument of the function the first array is.
+    """
     found: dict[str, Tensor] = {}
     dtype: DType | None = None
-    for name, x, accepted in zip(_NAMES, arrays, _accepted(op), strict=False):
+    for position, (name, x) in enumerate(zip(_NAMES, arrays, strict=False), first):
         if type(x) not in _NUMBERS:
-            found[name] = call.operand(name, x, *(accepted if dtype is None else (dtype,)))
+            found[name] = taken(call, name, x, op, position) if dtype is None else call.operand(name, x, dtype)
             dtype = found[name].dtype
     for name, x in zip(_NAMES, arrays, strict=False):
         if name not in found:
@@ -43,11 +46,24 @@ def _operands(call: Call, op: str, arrays: tuple[Any, ...]) -> list[Tensor]:
     return [found[name] for name in _NAMES[: len(arrays)]]
 
 
+def taken(call: Call, name: str, x: Any, op: str, position: int = 0) -> Tensor:
+    """x as an operand of a dtype that an argument of a row of `functions.ROWS` may have.
+
+    Raises:  as `Call.operand`.
+    """
+    accepted, meant = _accepted(op)[position]
+    return call.operand(name, x, *accepted, meant=meant)
+
+
 @functools.cache
-def _accepted(op: str) -> tuple[tuple[DType, ...], ...]:
-    """The dtypes that each argument of a row of `functions.ROWS` may have."""
-    accepts = functions.row(op).accepts
-    return tuple(tuple(row for row in dtypes.ROWS if row.name in accepted) for accepted in accepts)
+def _accepted(op: str) -> tuple[tuple[tuple[DType, ...], str], ...]:
+    """For each argument of a row of `functions.ROWS` the dtypes that it may have, each element in bytes of its own, and
+    how messages call them; nothing where they list them."""
+    found = []
+    for accepted in functions.row(op).accepts:
+        meant = f"{functions.MEANT[accepted]} of at least 8 bits" if accepted in functions.MEANT else ""
+        found.append((tuple(x for x in dtypes.ROWS if x.width_bits >= 8 and x.name in accepted), meant))
+    return tuple(found)
 
 
 def _number(call: Call, name: str, x: Any, dtype: DType) -> Any:
@@ -96,30 +112,64 @@ def _function(name: str, op: str, arity: int, meaning: str) -> Callable[..., Any
 abs = _function("abs", "abs", 1, "|x|, bits copied")
 add = _function("add", "add", 2, "x + y")
 divide = _function("divide", "div", 2, "x / y")
+equal = _function("equal", "equal", 2, "x == y, as bool; NaN equals nothing")
 erf = _function("erf", "erf", 1, "The error function of x, correctly rounded")
 exp = _function("exp", "exp", 1, "e to the x, correctly rounded")
+greater = _function("greater", "greater", 2, "x > y, as bool")
+greater_equal = _function("greater_equal", "greater_equal", 2, "x >= y, as bool")
+isnan = _function("isnan", "is_nan", 1, "Whether x is NaN, as bool")
+less = _function("less", "less", 2, "x < y, as bool")
+less_equal = _function("less_equal", "less_equal", 2, "x <= y, as bool")
+logical_and = _function("logical_and", "logical_and", 2, "x and y, of bool")
+logical_not = _function("logical_not", "logical_not", 1, "not x, of bool")
+logical_or = _function("logical_or", "logical_or", 2, "x or y, of bool")
+logical_xor = _function("logical_xor", "logical_xor", 2, "Whether x and y differ, of bool")
 maximum = _function("maximum", "maximum", 2, "The larger of x and y; NaN propagates and +0 > -0")
 minimum = _function("minimum", "minimum", 2, "The smaller of x and y; NaN propagates and -0 < +0")
 multiply = _function("multiply", "mul", 2, "x * y")
 negative = _function("negative", "neg", 1, "-x, bits copied")
+not_equal = _function("not_equal", "not_equal", 2, "x != y, as bool; NaN differs from everything")
 reciprocal = _function("reciprocal", "reciprocal", 1, "1 / x")
 sqrt = _function("sqrt", "sqrt", 1, "The square root of x")
+round = _function("round", "rint", 1, "x rounded to an integral value, ties to even")
 subtract = _function("subtract", "sub", 2, "x - y")
+
+
+@remembered
+def where(condition: Any, x: Any, y: Any, *, out: Any = None, threads: int | None = None) -> Any:
+    """x where the condition holds, else y, per element, bits copied.
+
+    Args:    condition: an array of bool.   x, y: arrays of one dtype, whose elements have whole bytes; a Python number
+                beside an array takes its dtype. All broadcast.
+             out: an array for the result; it may be an operand itself, and overlap none otherwise.
+             threads: at most so many; default every usable core.
+    Returns: an array of the kind of the condition.
+    Raises:  DTypeError, ShapeError, LayoutError (out overlaps an operand).   Bits: numerics.md section 1.
+    """
+    call = Call("where", condition, threads)
+    holds = call.operand("condition", condition, dtypes.bool_)
+    chosen = _operands(call, "where", (x, y), 1)
+    for name, operand in zip(_NAMES, chosen, strict=False):
+        call.broadcast(name, holds.shape, operand.shape)
+    call.broadcast("y", chosen[0].shape, chosen[1].shape)
+    operands = [holds, *chosen]
+    (made,) = launch(call, "map", Map(single("where", *(x.dtype for x in operands))), operands, out)
+    return call.result(made, out)
 
 
 @remembered
 def cast(x: Any, dtype: object, *, out: Any = None, threads: int | None = None) -> Any:
     """x converted to another dtype by value (toward zero and saturating to integers, to nearest even to floats).
 
-    Args:    x: any array.   dtype: a DType, its name, or a NumPy dtype.   out: an array for the result.
+    Args:    x: an array of elements of at least 8 bits.   dtype: such a DType, its name, or a NumPy dtype.
+             out: an array for the result.
     Returns: an array of x's kind.
-    Raises:  DTypeError if there is no such conversion.   Bits: numerics.md section 7.
+    Raises:  DTypeError if there is no such conversion.   Bits: numerics.md sections 7 and 9.
     """
     call = Call("cast", x, threads)
-    (accepted,) = _accepted("cast")
-    tensor, to = call.operand("x", x, *accepted), call.dtype("dtype", dtype)
+    tensor, to = taken(call, "x", x, "cast"), call.dtype("dtype", dtype)
+    ((accepted, expected),) = _accepted("cast")
     if to not in accepted:
-        expected = " or ".join(row.name for row in accepted)
         raise DTypeError("cast", "dtype", "", to, expected, "choose one of these")
     return apply(call, single("cast", tensor.dtype, cast_to=to), [tensor], out)
 
@@ -128,24 +178,26 @@ def cast(x: Any, dtype: object, *, out: Any = None, threads: int | None = None) 
 def gelu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
     """(0.5 * x) * (1 + erf(x * 0x3F3504F3)): five roundings and one correctly rounded erf.
 
-    Args:    x: any float32 array.   out: an array for the result.
+    Args:    x: an array of float32 or a narrower float, which is rounded once at the end.   out: for the result.
     Returns: an array of x's kind.
-    Raises:  DTypeError if x is not float32.   Bits: numerics.md section 7.
+    Raises:  DTypeError if x is of another dtype.   Bits: numerics.md section 7.
     """
     call = Call("gelu", x, threads)
-    return apply(call, composites.gelu(), [call.operand("x", x, dtypes.float32)], out)
+    tensor = taken(call, "x", x, "erf")
+    return apply(call, composites.gelu(tensor.dtype), [tensor], out)
 
 
 @remembered
 def relu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
     """maximum(x, +0): NaN propagates, -0 becomes +0.
 
-    Args:    x: any float32 array.   out: an array for the result.
+    Args:    x: an array of floats or integers.   out: an array for the result.
     Returns: an array of x's kind.
-    Raises:  DTypeError if x is not float32.   Bits: numerics.md section 1.
+    Raises:  DTypeError if x is of another dtype.   Bits: numerics.md section 1.
     """
     call = Call("relu", x, threads)
-    return apply(call, composites.relu(), [call.operand("x", x, dtypes.float32)], out)
+    tensor = taken(call, "x", x, "add")
+    return apply(call, composites.relu(tensor.dtype), [tensor], out)
 
 
 ACTIVATIONS = ("erf", "exp", "gelu", "relu")

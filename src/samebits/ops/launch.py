@@ -60,7 +60,7 @@ def launch(call: Call, operation: str, attributes: Any, operands: Sequence[Tenso
     if out is not None:
         ((shape, dtype),) = _results(operation, attributes, lies)
         target = call.output(shape, dtype, out)
-    recipe = _recipe(operation, attributes, lies, target and target.layout, call.isa, call.threads)
+    recipe = _recipe(operation, attributes, lies, None if target is None else target.layout, call.isa, call.threads)
     row = registry.ROWS[operation]
     if row.view:
         return [_seen(call, row, attributes, operands[0], recipe.results[0][0])]

@@ -15,13 +15,16 @@ import numpy as np
 from samebits import dtypes, elements
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.errors import LayoutError, OptionError, shown
+from samebits.errors import LayoutError, OptionError, ShapeError, shown
 from samebits.kernels import elementwise, narrow, reorder
 from samebits.kernels.expression import Chain, Expression
 from samebits.layout import Layout, Shape, Storage
 from samebits.memory import allocate
+from samebits.operations.moves import AxisGather, Concat
 from samebits.ops.call import Call, as_tensor
+from samebits.ops.launch import launch
 from samebits.ops.memo import Prepared
+from samebits.shapes import check_index
 from samebits.tensor import Tensor
 
 Order = Literal["C", "F", "K"] | Sequence[SupportsIndex]
@@ -74,6 +77,45 @@ def contiguous(x: Any, *, order: Literal["C", "F", "any"] = "C", threads: int | 
     made = _dense_for(call, source, "K" if order == "any" else order, None)
     _move(call, source, made)
     return call.result(made)
+
+
+def concat(arrays: Sequence[Any], axis: int = 0, *, threads: int | None = None) -> Any:
+    """Arrays one after the other along an axis, bits copied.
+
+    Args:    arrays: at least one, of one dtype of whole bytes, alike in every extent but that of the axis.
+             axis: counted from the end if negative.   threads: at most so many; default every usable core.
+    Returns: a dense array of the kind of the first.
+    Raises:  OptionError if there are none; DTypeError, ShapeError, LayoutError if there is no such axis.
+    """
+    given = list(arrays) if isinstance(arrays, Sequence) else []
+    if not given:
+        raise OptionError("concat", "arrays", "", shown(arrays), "a sequence of arrays", "pass at least one")
+    call = Call("concat", given[0], threads)
+    operands = [call.operand("arrays[0]", given[0])]
+    first = operands[0]
+    place = check_index("concat", "axis", axis, first.ndim)
+    for number, x in enumerate(given[1:], 1):
+        name = f"arrays[{number}]"
+        operands.append(call.operand(name, x, first.dtype))
+        due = (*first.shape[:place], *operands[-1].shape[place : place + 1], *first.shape[place + 1 :])
+        if operands[-1].shape != due:
+            expected = f"that of arrays[0], {first.shape}, but for axis {place}"
+            raise ShapeError("concat", name, "shape", operands[-1].shape, expected, "reshape it")
+    return call.result(launch(call, "concat", Concat(place), operands)[0])
+
+
+def take(x: Any, indices: Any, axis: int = 0, *, threads: int | None = None) -> Any:
+    """x[..., indices, ...] on one axis, bits copied.
+
+    Args:    x: any array of a dtype of whole bytes.   indices: an array of int64; a negative one counts from the end.
+             axis: of x, which the axes of the indices replace.   threads: at most so many; default every usable core.
+    Returns: a dense array of x's kind.
+    Raises:  ShapeError if an index is out of range; DTypeError; LayoutError if there is no such axis.
+    """
+    call = Call("take", x, threads)
+    operands = [call.operand("x", x), call.operand("indices", indices, dtypes.int64)]
+    place = check_index("take", "axis", axis, operands[0].ndim)
+    return call.result(launch(call, "gather", AxisGather(place), operands)[0])
 
 
 def fill(out: Any, value: float, *, threads: int | None = None) -> Any:

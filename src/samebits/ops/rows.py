@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 from samebits import dtypes
 from samebits.errors import LayoutError, ShapeError
 from samebits.kernels import composites
-from samebits.kernels.expression import Chain, Expression
+from samebits.kernels.expression import Expression
 from samebits.layout import Shape
 from samebits.operations.rows import RowWise
 from samebits.ops.call import Call
+from samebits.ops.elementwise import taken
 from samebits.ops.launch import launch
 from samebits.ops.memo import remembered
 from samebits.shapes import check_flag, check_index
@@ -40,16 +40,16 @@ def _axes(call: Call, axis: _Axis, rank: int) -> Shape:
     return axes
 
 
-@functools.cache
-def _reduction(op: str, mean: bool = False) -> Expression:
-    chain = Chain()
-    found = chain.apply(op, chain.input(dtypes.float32))
-    return chain.finish(chain.apply("div", found, chain.count()) if mean else found)
+def _summed(call: Call, x: Any) -> Tensor:
+    """An operand of whatever sums."""
+    accepted = [row for row in dtypes.ROWS if row.width_bits >= 8 and row.has_zero]
+    return call.operand("x", x, *accepted, meant="any dtype with a zero of at least 8 bits")
 
 
-def _reduced(name: str, expression: Expression, x: Any, axis: _Axis, keepdims: bool, threads: int | None) -> Any:
+def _reduced(name: str, x: Any, axis: _Axis, keepdims: bool, threads: int | None) -> Any:
     call = Call(name, x, threads)
-    tensor = call.operand("x", x, dtypes.float32)
+    tensor = _summed(call, x) if name == "sum" else taken(call, "x", x, {"mean": "sqrt"}.get(name, "copy"))
+    expression = composites.mean(tensor.dtype) if name == "mean" else composites.reduction(f"row_{name}", tensor.dtype)
     check_flag(name, "keepdims", keepdims)
     axes = _axes(call, axis, tensor.ndim)
     lengths = [tensor.shape[axis] for axis in axes]
@@ -63,22 +63,23 @@ def _reduced(name: str, expression: Expression, x: Any, axis: _Axis, keepdims: b
 
 @remembered
 def sum(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | None = None) -> Any:
-    """The sum along axes, 64 lanes and a tree.
+    """The sum along axes, 64 lanes and a tree; integers exactly, in int64 (uint64 in uint64).
 
-    Args:    x: any float32 array.   axis: one axis, several, or None for all.   keepdims: leave extents of 1.
+    Args:    x: an array of floats, integers or bools, of at least 8 bits.   axis: one axis, several, or None for all.
+             keepdims: leave extents of 1.
     Returns: an array of x's kind; the empty sum is +0.
-    Raises:  DTypeError if x is not float32, LayoutError if there is no such axis.   Bits: numerics.md section 6.
+    Raises:  DTypeError if x is of another dtype, LayoutError if there is no such axis.   Bits: numerics.md section 6.
     """
-    return _reduced("sum", _reduction("row_sum"), x, axis, keepdims, threads)
+    return _reduced("sum", x, axis, keepdims, threads)
 
 
 @remembered
 def mean(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | None = None) -> Any:
     """The sum along axes divided by the count, which is rounded to float32; 0 / 0 where there is nothing.
 
-    Args:    as `sum`.   Bits: numerics.md section 6.
+    Args:    as `sum`, but floats alone.   Bits: numerics.md section 6.
     """
-    return _reduced("mean", _reduction("row_sum", True), x, axis, keepdims, threads)
+    return _reduced("mean", x, axis, keepdims, threads)
 
 
 @remembered
@@ -87,7 +88,7 @@ def max(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | No
 
     Args:    as `sum`.   Raises:  also ShapeError if a row is empty.   Bits: numerics.md sections 1 and 6.
     """
-    return _reduced("max", _reduction("row_max"), x, axis, keepdims, threads)
+    return _reduced("max", x, axis, keepdims, threads)
 
 
 @remembered
@@ -96,21 +97,22 @@ def min(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | No
 
     Args:    as `sum`.   Raises:  also ShapeError if a row is empty.   Bits: numerics.md sections 1 and 6.
     """
-    return _reduced("min", _reduction("row_min"), x, axis, keepdims, threads)
+    return _reduced("min", x, axis, keepdims, threads)
 
 
 @remembered
 def softmax(x: Any, axis: int = -1, *, out: Any = None, threads: int | None = None) -> Any:
     """exp(x - max) / sum(exp(x - max)) along one axis; exp correctly rounded.
 
-    Args:    x: any float32 array.   axis: where the probabilities sum to one.   out: an array for the result.
+    Args:    x: an array of float32 or a narrower float, which is rounded once at the end.
+             axis: where the probabilities sum to one.   out: an array for the result.
     Returns: an array of x's kind and shape; a row of -inf gives NaN.
-    Raises:  DTypeError if x is not float32, LayoutError if there is no such axis.   Bits: numerics.md section 8.
+    Raises:  DTypeError if x is of another dtype, LayoutError if there is no such axis.   Bits: numerics.md section 8.
     """
     call = Call("softmax", x, threads)
-    tensor = call.operand("x", x, dtypes.float32)
+    tensor = taken(call, "x", x, "exp")
     axes = _axes(call, axis, tensor.ndim)
-    return call.result(_row_wise(call, composites.softmax(), [tensor], axes, out), out)
+    return call.result(_row_wise(call, composites.softmax(tensor.dtype), [tensor], axes, out), out)
 
 
 @remembered
@@ -119,12 +121,14 @@ def layer_norm(
 ) -> Any:
     """fma((x - mean) * rstd, weight, bias) along the last axis; rstd = 1 / sqrt(var + eps), two-pass variance.
 
-    Args:    x: float32 [..., N].   weight, bias: float32 [N].   eps: rounded to float32.   out: for the result.
+    Args:    x: floats [..., N]; narrower ones than float32 are rounded once at the end.
+             weight, bias: of x's dtype [N].   eps: rounded to float32, to float64 beside it.   out: for the result.
     Returns: an array of x's kind and shape.
     Raises:  DTypeError, ShapeError; ShapeError for a bias without a weight.   Bits: numerics.md section 8.
     """
     call = Call("layer_norm", x, threads)
-    tensor = call.operand("x", x, dtypes.float32)
+    tensor = taken(call, "x", x, "sqrt")
+    dtype = tensor.dtype
     if not tensor.shape:
         raise ShapeError("layer_norm", "x", "rank", 0, "at least 1", "reshape it to one row")
     if weight is None and bias is not None:
@@ -132,9 +136,10 @@ def layer_norm(
     operands = [tensor]
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None:
-            operands.append(call.operand(name, value, dtypes.float32))
+            operands.append(call.operand(name, value, dtype))
             if operands[-1].shape != tensor.shape[-1:]:
                 actual, expected = operands[-1].shape, f"({tensor.shape[-1]},)"
                 raise ShapeError("layer_norm", name, "shape", actual, expected, "match x's last axis")
-    expression = composites.layer_norm(weight is not None, bias is not None, call.number("eps", eps))
+    eps = call.number("eps", eps, dtype)
+    expression = composites.layer_norm(weight is not None, bias is not None, eps, dtype)
     return call.result(_row_wise(call, expression, operands, (tensor.ndim - 1,), out), out)

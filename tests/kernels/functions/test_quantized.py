@@ -145,7 +145,7 @@ def test_quantisation_is_a_division_rounded_and_saturated(row: Isa) -> None:
         due = np.clip(whole, *(float(v) for v in (result.min, result.max))).astype(result.numpy)
         chain = Chain()
         inputs = [chain.input(dtype) for dtype in (source, dtypes.float32, result)]
-        wide = inputs[0] if source is dtypes.float32 else chain.apply("widen", inputs[0])
+        wide = inputs[0] if source is dtypes.float32 else chain.apply("cast", inputs[0], dtype=dtypes.float32)
         e = chain.finish(chain.apply("quantize", wide, *inputs[1:]))
         assert np.array_equal(elementwise.reference(e, x, scale, zero)[0], due)
         out = np.empty(due.shape, due.dtype)
@@ -185,7 +185,12 @@ def test_whatever_nan_gives_the_zero_point(row: Isa, result: DType) -> None:
     for source in (dtypes.bfloat16, dtypes.float16):
         codes = np.arange(1 << 16, dtype=np.uint16).view(source.numpy)
         nans, scales = codes[np.isnan(codes.astype(F32))][::7], np.array([0.25, -2.0], F32)
-        check(source.name, lambda c, x, *v: c.apply("quantize", c.apply("widen", x), *v), nans, scales)
+        check(
+            source.name,
+            lambda c, x, *v: c.apply("quantize", c.apply("cast", x, dtype=dtypes.float32), *v),
+            nans,
+            scales,
+        )
     for total in (np.int32, np.float64):
         sums = np.array([0, 1, -77, 40000], total)
         check("requantize", lambda c, *v: c.apply("requantize", *v), sums, odd[::2], odd[1::2], odd[::3])

@@ -88,7 +88,7 @@ def test_oracle_decides_by_mpfr_as_mpfr_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
-def test_every_code_of_every_format_is_copied_chosen_and_widened(row: Isa) -> None:
+def test_every_code_of_every_format_is_copied_and_chosen(row: Isa) -> None:
     """Codes of 16 bits, and those of 8 as often: a NaN keeps its payload where bits are only moved."""
     codes = np.arange(1 << 16, dtype=np.uint16)[:: 1 if row.compiled else 7]
     moved = [x for x in dtypes.ROWS if x.numpy is not None and x.width_bits in (8, 16) and x.kind != "bool"]
@@ -100,18 +100,9 @@ def test_every_code_of_every_format_is_copied_chosen_and_widened(row: Isa) -> No
         inputs += [x, x[::-1].copy()]
         outputs += [chain.apply("copy", v), chain.apply("where", chosen, v, w)]
         due += [x, np.where(inputs[0], x.view(f"u{x.itemsize}"), x[::-1].view(f"u{x.itemsize}")).view(dtype.numpy)]
-        if dtype in (dtypes.bfloat16, dtypes.float16):
-            outputs.append(chain.apply("widen", v))
-            with np.errstate(invalid="ignore"):  # of signalling NaN
-                due.append(x.astype(np.float32))
     e, found = chain.finish(*outputs), [np.zeros_like(x) for x in due]
     launch.run_plan(elementwise.plan(e, launch.layouts(*inputs), launch.layouts(*found), row), [*inputs, *found])
     for got, want, reference in zip(found, due, elementwise.reference(e, *inputs), strict=True):
-        if want.dtype == np.float32:  # widened: its NaN are settled where they are used
-            nan = np.isnan(want)
-            assert np.array_equal(np.isnan(got), nan)
-            assert np.array_equal(np.isnan(reference), nan)
-            got, want, reference = got[~nan], want[~nan], reference[~nan]
         launch.assert_bits(got, want, row.name)
         launch.assert_bits(reference, want, row.name)
 
@@ -156,7 +147,7 @@ def test_names_and_dtypes_are_checked() -> None:
         functions.result_dtype("fma", (dtypes.float32, dtypes.float32, dtypes.float64))
     assert str(mixed.value) == (
         "fma: arguments dtypes is (float32, float32, float64), must be "
-        "(float32/float64, float32/float64, float32/float64), alike; convert them first"
+        "(any float with a zero, any float with a zero, any float with a zero), alike; convert them first"
     )
     with pytest.raises(DTypeError) as target:
         functions.result_dtype("cast", (dtypes.float32,))

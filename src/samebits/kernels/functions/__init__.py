@@ -9,9 +9,9 @@ from __future__ import annotations
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, OptionError
-from samebits.kernels.functions.rows import ROWS, FunctionRow
+from samebits.kernels.functions.rows import MEANT, ROWS, FunctionRow
 
-__all__ = ["ROWS", "FunctionRow", "result_dtype", "row"]
+__all__ = ["MEANT", "ROWS", "FunctionRow", "result_dtype", "row"]
 
 _BY_NAME = {entry.name: entry for entry in ROWS}
 
@@ -41,7 +41,7 @@ def result_dtype(name: str, arguments: tuple[DType, ...], cast_to: DType | None 
     kinds = {accepted: argument for argument, accepted in pairs}
     alike = all(kinds[accepted] is argument for argument, accepted in pairs if len(accepted) > 1)
     if len(arguments) != entry.arity or not all(taken) or not alike:
-        expected = ", ".join("/".join(sorted(accepted)) for accepted in entry.accepts)
+        expected = ", ".join(MEANT.get(accepted, "/".join(sorted(accepted))) for accepted in entry.accepts)
         raise DTypeError(name, "arguments", "dtypes", arguments, f"({expected}), alike", "convert them first")
     if entry.result == "any":
         if cast_to is None:

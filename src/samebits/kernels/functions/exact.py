@@ -17,6 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from samebits import dtypes, ieee
+from samebits.dtypes import DType
+
 Array = npt.NDArray[Any]
 
 # Eight ulps of float64: no libm's exp or erf errs by more than one.
@@ -45,6 +48,52 @@ def _decide(low: float, high: float, x: float, exact: Callable[[Decimal], Decima
         ends = [math.copysign(2.0**128, v) if math.isinf(v) else v for v in (low, high)]
         middle = (Decimal(ends[0]) + Decimal(ends[1])) / 2
         return high if abs(value) > abs(middle) else low
+
+
+def widened(x: Array) -> Array:
+    """x in NumPy's own arithmetic, exactly: float32 for narrower floats, int8 and uint8 for narrower integers."""
+    dtype = dtypes.of(x.dtype)
+    if dtype.width_bits < 8:  # what a byte has above the element means nothing
+        x = (x.view(np.uint8) & np.uint8((1 << dtype.width_bits) - 1)).view(x.dtype)
+    if dtype.is_float and dtype.width_bits < 32:
+        return x.astype(np.float32)
+    return x.astype(np.int8 if dtype.signed else np.uint8) if dtype.width_bits < 8 else x
+
+
+def cast(dtype: DType, x: Array) -> Array:
+    """x by value: to floats rounded once, from floats to integers toward zero and saturating, NaN giving 0; integers
+    wrap."""
+    x = widened(x)
+    assert dtype.numpy is not None  # what operations give has one
+    if dtype.kind == "bool":
+        return np.asarray(x != 0)
+    if dtype.is_float:
+        return np.asarray(x.astype(dtype.numpy) if dtype.width_bits >= 32 else ieee.encode(x, dtype).view(dtype.numpy))
+    if x.dtype.kind == "f":
+        x = _truncated(dtype, x)
+    if dtype.width_bits >= 8:
+        return np.asarray(x.astype(dtype.numpy))
+    code = x.astype(np.uint8) & np.uint8((1 << dtype.width_bits) - 1)
+    return np.asarray(code).view(dtype.numpy)
+
+
+def saturating_cast(dtype: DType, x: Array) -> Array:
+    """As `cast`, but what is beyond the values of a float narrower than float32 becomes its largest or least."""
+    found, x = cast(dtype, x), widened(x)
+    if dtype.is_float and dtype.width_bits < 32:
+        for beyond, limit in ((x > dtype.max, dtype.max), (x < dtype.min, dtype.min)):
+            found = np.where(beyond, np.array(limit, np.float32).astype(dtype.numpy), found)
+    return found
+
+
+def _truncated(dtype: DType, x: Array) -> Array:
+    """Floats as int64 or uint64 within the limits of an integer format: toward zero, saturating, 0 for NaN."""
+    whole = np.trunc(np.where(np.isnan(x), 0, x)).astype(np.float64)
+    # Next to 2**63 a float steps by more than one: these are the first numbers outside.
+    above, below = whole >= float(dtype.max) + 1, whole <= float(dtype.min) - 1
+    wide = np.dtype(np.int64 if dtype.signed else np.uint64)
+    inside = np.where(above | below, 0, whole).astype(wide)
+    return np.where(above, wide.type(dtype.max), np.where(below, wide.type(dtype.min), inside))
 
 
 def exp(x: Array) -> Array:

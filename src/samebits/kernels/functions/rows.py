@@ -15,20 +15,34 @@ import numpy.typing as npt
 from samebits import dtypes, ieee
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType
+from samebits.kernels import convert
 from samebits.kernels.functions import exact, quantized, requantized, rounded, whole
 
 Array = npt.NDArray[Any]
 
+# Bits that are only moved, and numbers that are only converted, may be of any format, an element in whole bytes.
+_ANY = frozenset(row.name for row in dtypes.ROWS if row.numpy is not None)
+_CODED = frozenset(row.name for row in dtypes.ROWS if row.name in _ANY and row.is_float and convert.is_coded(row))
+# Of a format of powers of two alone sums and quotients mean nothing.
+_POWERS = frozenset(row.name for row in dtypes.ROWS if not row.has_zero)
 _F32 = frozenset({"float32"})
-_FLOATS = frozenset({"float32", "float64"})
+_SINGLES = _F32 | (_CODED - _POWERS)
+_FLOATS = _SINGLES | {"float64"}
 _INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"})
 _NUMBERS = _FLOATS | _INTEGERS
 _BOOL = frozenset({"bool"})
+_ORDERED = _NUMBERS | (_CODED & _POWERS)
 _SUMS = frozenset({"int32", "float64"})
-_HALVES = frozenset({"bfloat16", "float16"})
 _BYTES = frozenset({"int8", "uint8"})
-# Bits that are only moved may be of any format of whole bytes.
-_ANY = frozenset(row.name for row in dtypes.ROWS if row.width_bits in (8, 16, 32, 64) and row.numpy is not None)
+# How messages call the sets that are too long to be listed.
+MEANT = {
+    _ANY: "any dtype",
+    _SINGLES: "any float with a zero but float64",
+    _FLOATS: "any float with a zero",
+    _FLOATS | _POWERS: "any float",
+    _NUMBERS: "any float with a zero or integer of whole bytes",
+    _ORDERED: "any float or integer of whole bytes",
+}
 
 _CODES = _ANY - _BOOL
 
@@ -45,6 +59,8 @@ class FunctionRow:
         emit: `(b, result dtype, *vectors)` to a vector.
         arithmetic: A NaN result is canonical (numerics.md section 1); otherwise bits are copied from the arguments.
         heavy: Worth keeping rather than computing twice.
+
+    `reference` and `emit` of what computes are given no float narrower than float32: `meaning` and `lanes` convert.
     """
 
     name: str
@@ -59,6 +75,25 @@ class FunctionRow:
     def arity(self) -> int:
         """How many arguments it takes."""
         return len(self.accepts)
+
+    @property
+    def computes(self) -> bool:
+        """Whether narrower floats are computed in float32, the result rounded to its dtype."""
+        return self.arithmetic and self.result != "any"
+
+    def lanes(self, b: Builder, dtype: DType, *vectors: Vector) -> Vector:
+        """The operation in kernel text: vectors of the arguments' dtypes to one of `dtype`, the result's."""
+        if not self.computes:
+            return self.emit(b, dtype, *vectors)
+        found = self.emit(b, convert.computed(dtype), *(convert.number(b, x) for x in vectors))
+        return convert.cast(b, found, dtype) if convert.is_coded(dtype) else found
+
+    def meaning(self, dtype: DType, *arrays: Array) -> Array:
+        """The operation by NumPy: arrays of the arguments' dtypes to one of `dtype`, the result's."""
+        if not self.computes:
+            return np.asarray(self.reference(dtype, *arrays))
+        found = np.asarray(self.reference(convert.computed(dtype), *map(exact.widened, arrays)))
+        return exact.cast(dtype, found) if convert.is_coded(dtype) else found
 
 
 def _word(word: str) -> Callable[..., Vector]:
@@ -97,8 +132,39 @@ def _emit_greater_equal(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vecto
     return b.less_equal(y, x)
 
 
+def _emit_not_equal(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vector:
+    return b.invert(b.equal(x, y))
+
+
 def _emit_cast(b: Builder, dtype: DType, x: Vector) -> Vector:
-    return b.convert(x, dtype)
+    return convert.cast(b, x, dtype)
+
+
+def _emit_saturating_cast(b: Builder, dtype: DType, x: Vector) -> Vector:
+    return convert.cast(b, x, dtype, "saturate")
+
+
+def _emit_neg(b: Builder, dtype: DType, x: Vector) -> Vector:
+    """The sign bit turned; a format without -0 keeps its 0, and its NaN, which has that code."""
+    if not convert.is_coded(dtype):
+        return b.neg(x)
+    code, sign = b.bitcast(x, convert.stored(dtype)), 1 << dtype.width_bits - 1
+    turned = b.bit_xor(code, b.like(code, sign))
+    if not dtype.has_negative_zero:
+        nothing = b.equal(b.bit_and(code, b.like(code, sign - 1)), b.like(code, 0))
+        turned = b.select(nothing, code, turned)
+    return b.bitcast(turned, dtype)
+
+
+def _emit_abs(b: Builder, dtype: DType, x: Vector) -> Vector:
+    """Without the sign bit; a format without -0 keeps its NaN, which is the sign bit alone."""
+    if not convert.is_coded(dtype):
+        return b.abs(x)
+    code, sign = b.bitcast(x, convert.stored(dtype)), 1 << dtype.width_bits - 1
+    found = b.bit_and(code, b.like(code, convert.stored(dtype).max - sign))
+    if not dtype.has_negative_zero:
+        found = b.select(b.equal(code, b.like(code, sign)), code, found)
+    return b.bitcast(found, dtype)
 
 
 def _emit_copy(b: Builder, dtype: DType, x: Vector) -> Vector:
@@ -115,10 +181,6 @@ def _emit_rounded(row: rounded.CorrectlyRounded) -> Callable[..., Vector]:
 
 def _emit_quantize(b: Builder, dtype: DType, x: Vector, scale: Vector, zero: Vector) -> Vector:
     return quantized.emit(b, dtype, x, scale, zero)
-
-
-def _emit_widen(b: Builder, dtype: DType, x: Vector) -> Vector:
-    return quantized.widen(b, b.bitcast(x, dtypes.uint16), x.dtype)
 
 
 def _emit_requantize(b: Builder, dtype: DType, *vectors: Vector) -> Vector:
@@ -139,23 +201,8 @@ def _reciprocal(x: Array) -> Array:
     return np.asarray(x.dtype.type(1) / x)
 
 
-def _cast(dtype: DType, x: Array) -> Array:
-    """By value; float to integer goes toward zero and saturates, NaN gives 0."""
-    target = np.dtype(dtype.numpy)
-    if x.dtype.kind != "f" or not dtype.is_integer:
-        return np.asarray(x != 0) if dtype.kind == "bool" else x.astype(target)
-    whole = np.trunc(np.where(np.isnan(x), 0, x))
-    above, below = whole >= float(dtype.max) + 1, whole <= float(dtype.min) - 1
-    inside = np.where(above | below, 0, whole)
-    limits = np.iinfo(target)
-    # Next to 2**63 a float steps by more than one, so `inside` may equal the limit as a float and not fit.
-    fits = (inside >= float(limits.min)) & (inside < float(limits.max) + 1)
-    result = np.where(fits, inside, 0).astype(target)
-    result = np.where(above | (~fits & (inside > 0)), target.type(limits.max), result)
-    return np.where(below, target.type(limits.min), result)
-
-
 _PAIR = (_NUMBERS, _NUMBERS)
+_ORDERED_PAIR = (_ORDERED, _ORDERED)
 _FLOAT_PAIR = (_FLOATS, _FLOATS)
 _INTEGER_PAIR = (_INTEGERS, _INTEGERS)
 _TRUTHS = (_BOOL, _BOOL)
@@ -168,31 +215,32 @@ ROWS: tuple[FunctionRow, ...] = (
     _row("fma", (_FLOATS, _FLOATS, _FLOATS), ieee.fma),
     _row("sqrt", (_FLOATS,), np.sqrt, heavy=True),
     FunctionRow("reciprocal", (_FLOATS,), "like", _numpy(_reciprocal), _emit_reciprocal, heavy=True),
-    _row("maximum", _PAIR, _extreme(ieee.maximum, np.maximum)),
-    _row("minimum", _PAIR, _extreme(ieee.minimum, np.minimum)),
+    _row("maximum", _ORDERED_PAIR, _extreme(ieee.maximum, np.maximum)),
+    _row("minimum", _ORDERED_PAIR, _extreme(ieee.minimum, np.minimum)),
     _row("rint", (_FLOATS,), np.rint),
-    _row("neg", (_NUMBERS,), np.negative, arithmetic=False),
-    _row("abs", (_NUMBERS,), np.abs, arithmetic=False),
-    _row("equal", _PAIR, np.equal, result="bool"),
-    _row("less", _PAIR, np.less, result="bool"),
-    _row("less_equal", _PAIR, np.less_equal, result="bool"),
-    FunctionRow("greater", _PAIR, "bool", _numpy(np.greater), _emit_greater),
-    FunctionRow("greater_equal", _PAIR, "bool", _numpy(np.greater_equal), _emit_greater_equal),
-    _row("is_nan", (_FLOATS,), np.isnan, result="bool"),
+    FunctionRow("neg", (_NUMBERS,), "like", _numpy(np.negative), _emit_neg, arithmetic=False),
+    FunctionRow("abs", (_NUMBERS,), "like", _numpy(np.abs), _emit_abs, arithmetic=False),
+    _row("equal", _ORDERED_PAIR, np.equal, result="bool"),
+    FunctionRow("not_equal", _ORDERED_PAIR, "bool", _numpy(np.not_equal), _emit_not_equal),
+    _row("less", _ORDERED_PAIR, np.less, result="bool"),
+    _row("less_equal", _ORDERED_PAIR, np.less_equal, result="bool"),
+    FunctionRow("greater", _ORDERED_PAIR, "bool", _numpy(np.greater), _emit_greater),
+    FunctionRow("greater_equal", _ORDERED_PAIR, "bool", _numpy(np.greater_equal), _emit_greater_equal),
+    _row("is_nan", (_FLOATS | _POWERS,), np.isnan, result="bool"),
     _row("logical_and", _TRUTHS, np.logical_and, "bit_and"),
     _row("logical_or", _TRUTHS, np.logical_or, "bit_or"),
     _row("logical_xor", _TRUTHS, np.logical_xor, "bit_xor"),
     _row("logical_not", (_BOOL,), np.logical_not, "invert"),
     _row("where", (_BOOL, _ANY, _ANY), np.where, "select", arithmetic=False),
     FunctionRow("copy", (_ANY,), "like", _numpy(np.array), _emit_copy, arithmetic=False),
-    FunctionRow("cast", (_NUMBERS | _BOOL,), "any", _cast, _emit_cast),
-    FunctionRow("widen", (_HALVES,), "float32", lambda dtype, x: x.astype(np.float32), _emit_widen, arithmetic=False),
+    FunctionRow("cast", (_ANY,), "any", exact.cast, _emit_cast),
+    FunctionRow("saturating_cast", (_ANY,), "any", exact.saturating_cast, _emit_saturating_cast),
     FunctionRow("quantize", (_F32, _F32, _BYTES), "like", _numpy(exact.quantize), _emit_quantize, heavy=True),
     FunctionRow(
         "requantize", (_SUMS, _F32, _F32, _F32, _BYTES), "like", _numpy(exact.requantize), _emit_requantize, heavy=True
     ),
-    FunctionRow("exp", (_F32,), "like", _numpy(exact.exp), _emit_exp, heavy=True),
-    FunctionRow("erf", (_F32,), "like", _numpy(exact.erf), _emit_rounded(rounded.ERF), heavy=True),
+    FunctionRow("exp", (_SINGLES,), "like", _numpy(exact.exp), _emit_exp, heavy=True),
+    FunctionRow("erf", (_SINGLES,), "like", _numpy(exact.erf), _emit_rounded(rounded.ERF), heavy=True),
     FunctionRow("floor", (_FLOATS,), "like", _numpy(np.floor), whole.floor),
     FunctionRow("ceil", (_FLOATS,), "like", _numpy(np.ceil), whole.ceil),
     FunctionRow("sign", (_NUMBERS,), "like", _numpy(np.sign), whole.sign),

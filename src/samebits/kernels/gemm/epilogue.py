@@ -14,10 +14,8 @@ from typing import Any
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
 from samebits.dtypes import DType
-from samebits.kernels import values
+from samebits.kernels import convert, values
 from samebits.kernels.expression import Expression
-from samebits.kernels.functions.quantized import widen
-from samebits.kernels.gemm import words
 from samebits.kernels.gemm.contraction import Contraction, Immediate, Source
 from samebits.kernels.plan import LINE_BYTES, Operand
 
@@ -66,7 +64,7 @@ class Epilogue:
     @property
     def operands(self) -> dict[str, DType]:
         """Names of what lies in memory and what it is read as: `out`, then the matrix sources `s0`, `s1`, ..."""
-        out = self.out_dtype if self.out_dtype is self.result else words.stored(self.out_dtype)
+        out = self.out_dtype if self.out_dtype is self.result else convert.stored(self.out_dtype)
         return {"out": out} | {
             f"s{i}": self.read(i) for i, (kind, _, _) in enumerate(self.sources) if kind != IMMEDIATE
         }
@@ -82,7 +80,7 @@ class Epilogue:
     def read(self, source: int) -> DType:
         """What the elements of a source are read as."""
         dtype = self.sources[source][2]
-        return dtype if dtype is self.taken(source) else words.stored(dtype)
+        return dtype if dtype is self.taken(source) else convert.stored(dtype)
 
     def taken(self, source: int) -> DType:
         """The dtype of the expression's input that a source is."""
@@ -228,7 +226,7 @@ class Finish:
             x = b.load_strided(p, at, column, nr, count)
         else:
             x = b.splat(b.load(p, at, 1), nr)
-        return x if dtype is self._d.taken(n) else widen(b, x, dtype)
+        return x if dtype is self._d.taken(n) else convert.decode(b, x, dtype)
 
     def _apply(self, t: Vector, sources: list[Vector]) -> Vector:
         """The expression of one vector of t."""
@@ -242,4 +240,4 @@ class Finish:
         d = self._d
         if d.out_dtype is d.result:
             return x
-        return words.rounded(self._b, x, d.out_dtype, canonical=d.expression is None)  # as t is
+        return convert.encode(self._b, x, d.out_dtype, canonical=d.expression is None)  # as t is

@@ -58,5 +58,5 @@ def _expression(parts: Sequence[Matrix], dtype: DType) -> Expression:
     if zero.dtype is not dtype:
         zero = chain.apply("cast", zero, dtype=dtype)
     if x.dtype is not float32:
-        x = chain.apply("widen", x)
+        x = chain.apply("cast", x, dtype=float32)
     return chain.finish(chain.apply("quantize", x, scale, zero))

@@ -11,16 +11,9 @@ from dataclasses import dataclass
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType, float32, float64, uint32
-from samebits.kernels.functions.quantized import widen
+from samebits.kernels import convert
 
 _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
-
-
-def stored(dtype: DType) -> DType:
-    """What elements of `dtype` are read as: floats that are computed as they are, everything else as its code."""
-    if dtype in (float32, float64):
-        return dtype
-    return _UNSIGNED[max(8, dtype.width_bits)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +32,7 @@ class Words:
     @property
     def pointer(self) -> DType:
         """The dtype of pointers to the source."""
-        return stored(self.source)
+        return convert.stored(self.source)
 
     @property
     def is_plain(self) -> bool:
@@ -130,8 +123,8 @@ class Words:
     def _converted(self, b: Builder, code: Vector) -> Vector:
         """The element itself as a word: float32, float64 or int32."""
         if self.source.is_integer:
-            return b.convert(integer(b, code, self.source), self.word)
-        value = code if self.source in (float32, float64) else widen(b, code, self.source)
+            return b.convert(convert.integer(b, code, self.source), self.word)
+        value = code if self.source in (float32, float64) else convert.decode(b, code, self.source)
         return b.convert(value, self.word)
 
     def _code(self, b: Builder, code: Vector) -> Vector:
@@ -140,12 +133,12 @@ class Words:
             if self.source is dtypes.bfloat16:
                 return code
             value = (
-                b.convert(integer(b, code, self.source), float32)
+                b.convert(convert.integer(b, code, self.source), float32)
                 if self.source.is_integer
-                else widen(b, code, self.source)
+                else convert.decode(b, code, self.source)
             )
             return b.shift_right(b.bitcast(value, uint32), 16)
-        value = b.bitcast(integer(b, code, self.source), uint32)
+        value = b.bitcast(convert.integer(b, code, self.source), uint32)
         if self.offset:
             value = b.bit_xor(value, b.like(value, 128))
         return b.bit_and(value, b.like(value, (1 << self.element.width_bits) - 1))
@@ -157,41 +150,3 @@ def _joined(b: Builder, codes: list[Vector]) -> Vector:
     for i, code in enumerate(codes[1:], 1):
         whole = b.bit_or(whole, b.shift_left(code, 8 * i))
     return whole
-
-
-def integer(b: Builder, code: Vector, dtype: DType) -> Vector:
-    """The value of a code of an integer of at most 8 bits as int32; bits above the element do not matter."""
-    signed = dtype.kind == "int"
-    value = b.bitcast(b.convert(code, uint32), dtypes.int32 if signed else uint32)
-    value = b.shift_right(b.shift_left(value, 32 - dtype.width_bits), 32 - dtype.width_bits)
-    return b.bitcast(value, dtypes.int32)
-
-
-def rounded(b: Builder, x: Vector, dtype: DType, canonical: bool = False) -> Vector:
-    """The code of float32 as float16 or bfloat16, rounded once to nearest even; NaN canonical, as x's are if it is
-    `canonical`."""
-    code = b.bitcast(x, uint32)
-    assert dtype.canonical_nan is not None  # float16 and bfloat16 have one
-    if dtype is dtypes.bfloat16:  # float32 without its low half: a carry goes where it should, up to infinity
-        even = b.equal(b.bit_and(code, b.like(code, 0x10000)), b.like(code, 0))
-        result = b.select(even, b.add(code, b.like(code, 0x7FFF)), b.add(code, b.like(code, 0x8000)))
-        result = b.shift_right(result, 16)
-        if not canonical:  # that one's low half is zero: nothing is carried
-            result = b.select(b.is_nan(x), b.like(code, dtype.canonical_nan), result)
-        return b.convert(result, stored(dtype))
-    magnitude = b.bit_and(code, b.like(code, 0x7FFFFFFF))
-    sign = b.shift_right(b.bit_and(code, b.like(code, 0x80000000)), 16)
-    drop = float32.mantissa_bits - dtype.mantissa_bits
-    rebias = (float32.bias - dtype.bias) << float32.mantissa_bits
-    odd = b.bit_and(b.shift_right(magnitude, drop), b.like(code, 1))
-    half = b.like(code, (1 << (drop - 1)) - 1)
-    result = b.shift_right(b.sub(b.add(magnitude, b.add(half, odd)), b.like(code, rebias)), drop)
-    infinity = ((1 << dtype.exponent_bits) - 1) << dtype.mantissa_bits
-    result = b.minimum(result, b.like(code, infinity))
-    # Below the least normal the last bit kept is a fixed one: adding a number whose last bit it is rounds there.
-    anchor = b.constant(2.0 ** (24 - dtype.bias - dtype.mantissa_bits), float32, x.width)
-    small = b.sub(b.bitcast(b.add(b.bitcast(magnitude, float32), anchor), uint32), b.bitcast(anchor, uint32))
-    least = b.like(code, (float32.bias - dtype.bias + 1) << float32.mantissa_bits)
-    result = b.select(b.less(magnitude, least), small, result)
-    result = b.select(b.is_nan(x), b.like(code, dtype.canonical_nan), b.bit_or(result, sign))
-    return b.convert(result, stored(dtype))

@@ -1,0 +1,100 @@
+"""Comparisons, truths and choices, eagerly: what NumPy and torch say, in every dtype that they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import samebits as sb
+
+KINDS = ("float32", "float64", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
+COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
+
+def some(kind: str, *shape: int, seed: int = 0) -> np.ndarray:
+    """Numbers of which many are equal, with what compares oddly among them."""
+    random = np.random.default_rng(seed)
+    x = random.integers(0 if kind.startswith("u") else -2, 3, shape).astype(kind)
+    if kind.startswith("float"):
+        odd = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-45], kind)
+        x = np.where(random.random(shape) < 0.4, random.choice(odd, shape), x)
+    return x
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_comparisons(name: str, kind: str) -> None:
+    for shapes in ([(37,), (37,)], [(5, 1), (7,)], [(0, 3), (3,)], [(), (4,)]):
+        x, y = (some(kind, *shape, seed=i) for i, shape in enumerate(shapes))
+        made = getattr(sb, name)(x, y)
+        assert made.dtype == bool
+        assert np.array_equal(made, getattr(np, name)(x, y))
+    x, y = torch.from_numpy(some("float32", 9)), torch.from_numpy(some("float32", 9, seed=1))
+    due = {"equal": torch.eq, "not_equal": torch.ne, "less": torch.lt, "less_equal": torch.le}
+    compared = getattr(sb, name)(x, y)
+    assert isinstance(compared, torch.Tensor)
+    if name in due:
+        assert torch.equal(compared, due[name](x, y))
+
+
+def test_a_number_beside_an_array() -> None:
+    x = np.array([1, 2, 3], np.int8)
+    assert sb.less(x, 2).tolist() == [True, False, False]
+    assert sb.greater(2.5, x.astype(np.float32)).tolist() == [True, True, False]
+    with pytest.raises(sb.DTypeError, match=r"equal: y is 300, must be within \[-128, 127\]"):
+        sb.equal(x, 300)
+
+
+@pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])
+def test_truths(name: str) -> None:
+    x, y = np.array([0, 0, 1, 1], bool), np.array([0, 1, 0, 1], bool)
+    assert np.array_equal(getattr(sb, name)(x, y), getattr(np, name)(x, y))
+    assert np.array_equal(sb.logical_not(x), ~x)
+    with pytest.raises(sb.DTypeError, match=f"{name}: x dtype is int8, must be bool"):
+        getattr(sb, name)(x.astype(np.int8), y)
+
+
+def test_is_nan_and_round() -> None:
+    x = np.array([np.nan, 0.5, 1.5, -0.5, np.inf, 2.5], np.float32)
+    assert np.array_equal(sb.isnan(x), np.isnan(x))
+    assert np.array_equal(sb.round(x), np.rint(x), equal_nan=True)
+    assert np.signbit(sb.round(x))[3]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "bool", "float16"])
+def test_where_copies_bits(kind: str) -> None:
+    holds = np.random.default_rng(3).random((5, 7)) < 0.5
+    x, y = some(kind, 5, 7), some(kind, 7, seed=1)
+    made = sb.where(holds, x, y)
+    assert made.dtype == x.dtype
+    assert made.tobytes() == np.where(holds, x, y).tobytes()
+    nan = np.array([0x7FC01234, 0xFFFFFFFF], np.uint32).view(np.float32)
+    assert sb.where(np.array([True, False]), nan, nan).tobytes() == nan.tobytes()
+
+
+def test_where_with_numbers_and_out() -> None:
+    holds, x = np.array([True, False, True]), np.array([1, 2, 3], np.int16)
+    assert sb.where(holds, x, -1).tolist() == [1, -1, 3]
+    assert sb.where(holds, 0, x).tolist() == [0, 2, 0]
+    assert sb.where(holds, x, 0, out=x) is x
+    assert x.tolist() == [1, 0, 3]
+
+
+REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: sb.where(np.ones(3), 1.0, 2.0), sb.DTypeError, "where: condition dtype is float64, must be bool"),
+    (lambda: sb.where(np.ones(3, bool), np.ones(3, np.int8), np.ones(3, np.int16)), sb.DTypeError,
+     "where: y dtype is int16, must be int8"),
+    (lambda: sb.where(np.ones(3, bool), np.ones(4), 1.0), sb.ShapeError, "where: x shape is"),
+    (lambda: sb.where(np.ones(1, bool), np.ones(4), np.ones(3)), sb.ShapeError, "where: y shape is"),
+    (lambda: sb.less(np.ones(3), np.ones(4)), sb.ShapeError, "less: y shape is"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "text"), REFUSED)
+def test_what_is_refused(call: Callable[[], Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        call()
