@@ -188,6 +188,28 @@ def test_elements_are_onnxs_own(row: dtypes.DType, raw: bool) -> None:
     assert made.tobytes() == theirs.tobytes() == due.tobytes()
 
 
+NARROW = [row for row in proto.DTYPES.values() if row.width_bits < 8]
+
+
+@pytest.mark.parametrize("row", NARROW, ids=lambda row: row.name)
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 7, 64])
+def test_elements_of_less_than_a_byte_are_onnxs_own(row: dtypes.DType, raw: bool, count: int) -> None:
+    """Every code, packed as onnx.numpy_helper packs it, in raw_data and in int32_data."""
+    codes = np.arange(count, dtype=np.uint8) % (1 << row.width_bits)
+    due = codes.view(row.numpy)
+    tensor = numpy_helper.from_array(due, "t")
+    if not raw:
+        packed = codes.tolist() if row.width_bits == 6 else list(tensor.raw_data)
+        tensor = TensorProto(name="t", data_type=tensor.data_type, dims=[count], int32_data=packed)
+    made, theirs = proto._array(tensor, None), numpy_helper.to_array(tensor)
+    assert made.dtype == due.dtype == theirs.dtype
+    assert made.tobytes() == due.tobytes()
+    assert (
+        [row.decode(int(code)) for code in codes] == made.astype(np.float32).tolist() == theirs.astype(float).tolist()
+    )
+
+
 def initializer(**fields: Any) -> str:
     """What loading says of a model whose constant is this."""
 

@@ -236,15 +236,15 @@ def _value(value: Any, parameters: Collection[str]) -> ModelValue:
 def _dtype(what: str, number: int) -> DType:
     """The element format of that number.
 
-    Raises:  UnsupportedModelError if there is none, or one whose elements have no byte of their own.
+    Raises:  UnsupportedModelError if there is none.
     """
     import onnx
 
     dtype = DTYPES.get(number)
-    if dtype is None or dtype.width_bits % 8 or dtype.numpy is None:
+    if dtype is None or dtype.numpy is None:
         names = onnx.TensorProto.DataType
         kind = names.Name(number) if number in names.values() else number
-        expected = "a number of whole bytes or a truth value"
+        expected = "a number or a truth value"
         raise UnsupportedModelError("load", what, "element type", kind, expected, "export it with another type")
     return dtype
 
@@ -258,22 +258,36 @@ def _array(tensor: Any, folder: str | None) -> Array:
     shape, kind = _checked_shape(what, tensor.dims, dtype), np.dtype(dtype.numpy)
     if tensor.HasField("segment"):
         raise UnsupportedModelError("load", what, "", "a segment of one", "whole", "export it in one piece")
+    count = math.prod(shape)
+    size_bytes = -(-count * dtype.width_bits // 8)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        array = _external(what, tensor, math.prod(shape) * dtype.size_bytes, folder).view(kind)
+        array = _elements(_external(what, tensor, size_bytes, folder), kind, dtype.width_bits, count)
     elif tensor.HasField("raw_data"):
         raw = tensor.raw_data
-        _check_size(what, "raw data", len(raw), math.prod(shape) * dtype.size_bytes, shape)
-        array = np.frombuffer(raw, kind)
+        _check_size(what, "raw data", len(raw), size_bytes, shape)
+        array = _elements(np.frombuffer(raw, np.uint8), kind, dtype.width_bits, count)
     else:
         field, stored = _FIELDS.get(dtype, _NARROW)
         numbers = getattr(tensor, field)
-        _check_size(what, field, len(numbers), math.prod(shape), shape)
-        # What is narrower than its field lies in the low bytes.
-        wide: Array = np.array(numbers, stored)
-        array = wide.astype(f"u{dtype.size_bytes}").view(kind) if wide.dtype.kind in "iu" else wide
+        is_packed = dtype.width_bits in (2, 4)
+        _check_size(what, field, len(numbers), size_bytes if is_packed else count, shape)
+        # What is narrower than its field lies in the low bytes; elements of 2 and 4 bits share them.
+        array = np.array(numbers, stored)
+        if is_packed:
+            array = _elements(array.astype(np.uint8), kind, dtype.width_bits, count)
+        elif array.dtype.kind in "iu":
+            array = array.astype(f"u{kind.itemsize}").view(kind)
     if kind == np.bool_ and array.size and array.view(np.uint8).max() > 1:
         raise ModelError("load", what, "an element", array.view(np.uint8).max(), "0 or 1", "export it again")
     return array.reshape(shape)
+
+
+def _elements(data: Array, kind: np.dtype[Any], width: int, count: int) -> Array:
+    """Bytes as elements; narrower ones follow each other without gaps, from the low bits of each byte on."""
+    if width >= 8:
+        return data.view(kind)
+    bits = np.unpackbits(data, count=count * width, bitorder="little").reshape(count, width)
+    return np.packbits(bits, axis=1, bitorder="little").reshape(count).view(kind)
 
 
 def _checked_shape(what: str, dims: Iterable[int], dtype: DType) -> tuple[int, ...]:
@@ -285,7 +299,7 @@ def _checked_shape(what: str, dims: Iterable[int], dtype: DType) -> tuple[int, .
     if any(extent < 0 for extent in shape):
         raise ModelError("load", what, "shape", list(shape), "not negative", "export it again")
     _check_rank(what, len(shape))
-    if math.prod(max(extent, 1) for extent in shape) * dtype.size_bytes > sys.maxsize:
+    if math.prod(max(extent, 1) for extent in shape) * max(1, dtype.width_bits // 8) > sys.maxsize:
         raise ModelError("load", what, "shape", list(shape), f"at most {sys.maxsize} bytes", "export it again")
     return shape
 

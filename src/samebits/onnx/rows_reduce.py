@@ -48,7 +48,7 @@ def _reduce(
         if is_reduced:
             value = chain.apply(op, value)
         if last == "div" and is_reduced:
-            value = chain.apply("div", value, chain.count())
+            value = chain.apply("div", value, chain.count(dtype))
         elif last == "sqrt":
             value = chain.apply("sqrt", value)
         return chain.finish(value)
