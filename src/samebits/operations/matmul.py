@@ -15,7 +15,7 @@ from samebits.dtypes import float32
 from samebits.errors import ShapeError
 from samebits.kernels import values
 from samebits.kernels.expression import Expression
-from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Side
 from samebits.kernels.gemm.panels import panel_columns
 from samebits.kernels.gemm.plan import plan as plan_contraction
 from samebits.kernels.gemm.reference import reference
@@ -91,9 +91,9 @@ def _plan(attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget
         m=m,
         n=n,
         k=k,
-        a=_matrix(a, (*outer, m, k)),
-        b=packed or _matrix(b, (*outer, k, n)),
-        out=_matrix(out, out[1]),
+        a=Side(_matrix(a, (*outer, m, k))),
+        b=Side(packed or _matrix(b, (*outer, k, n))),
+        out=Side(_matrix(out, out[1])),
         batch=outer,
         epilogue=attributes.epilogue,
         sources=tuple(_matrix(extra, out[1]) for extra in extras),
