@@ -146,10 +146,13 @@ class Side(Generic[_Values]):
 
 def shared(sides: Iterable[tuple[str, Side[Any]]]) -> dict[str, Shared]:
     """What an epilogue takes of named sides, in its order: their zero points, then their scales, but for blocks'."""
-    named = [*sides]
-    zeros = {f"{name}_zero": side.zero for name, side in named}
-    scales = {f"{name}_scale": side.scale for name, side in named}
-    return {name: x for name, x in (zeros | scales).items() if x is not None and not x.is_by_block}
+    zeros, scales = dict[str, Shared](), dict[str, Shared]()
+    for name, side in sides:
+        if side.zero is not None and not side.zero.is_by_block:
+            zeros[f"{name}_zero"] = side.zero
+        if side.scale is not None and not side.scale.is_by_block:
+            scales[f"{name}_scale"] = side.scale
+    return zeros | scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +201,13 @@ class Contraction:
     @property
     def by_block(self) -> dict[str, Shared]:
         """What blocks of the operands share, by name."""
-        found = {
-            f"{name}_{what}": x
-            for name, side in (("a", self.a), ("b", self.b))
-            for what, x in (("scale", side.scale), ("zero", side.zero))
-        }
-        return {name: x for name, x in found.items() if x is not None and x.is_by_block}
+        found = dict[str, Shared]()
+        for name, side in (("a", self.a), ("b", self.b)):
+            if side.scale is not None and side.scale.is_by_block:
+                found[f"{name}_scale"] = side.scale
+            if side.zero is not None and side.zero.is_by_block:
+                found[f"{name}_zero"] = side.zero
+        return found
 
     @property
     def shared(self) -> dict[str, Shared]:
