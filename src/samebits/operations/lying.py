@@ -19,6 +19,7 @@ from samebits.shapes import broadcast_extents
 
 FACTORS = tuple(row for row in dtypes.ROWS if row.is_float or (row.is_integer and row.width_bits <= 8))
 A_FACTOR = "a float or an integer of at most 8 bits"
+_FLOAT64, _BITS = struct.Struct("<d"), struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,12 @@ class Number:
     @classmethod
     def of(cls, value: float) -> Number:
         """value as such a number."""
-        return cls(int.from_bytes(struct.pack("<d", value), "little"))
+        return cls(*_BITS.unpack(_FLOAT64.pack(value)))
 
     @property
     def value(self) -> float:
         """The number."""
-        found: float = struct.unpack("<d", self.bits.to_bytes(8, "little"))[0]
+        found: float = _FLOAT64.unpack(_BITS.pack(self.bits))[0]
         return found
 
 

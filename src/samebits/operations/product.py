@@ -92,10 +92,13 @@ def describe(
     """
     x = _factors(call, names, a, b, options)
     blocks = sharing.by_block(call, names, x.columns, b_scale, b_zero_point, options.group, x.a.dtype, x.b)
-    x = replace(x, by_block=tuple(blocks))
-    _check_blocks(x)
+    if blocks:
+        x = replace(x, by_block=tuple(blocks))
+        _check_blocks(x)
     zeros = _zero_points(x, a_zero_point, None if "b_zero" in blocks else b_zero_point)
-    x = replace(x, subtracted=("a_zero" in zeros, "b_zero" in zeros))
+    if x.is_exact:
+        shifted = "a_zero" in zeros, "b_zero" in zeros
+        x = replace(x, total=engines.total_of(x.a.dtype, x.b.dtype, x.k, shifted))
     scales = _scales(x, a_scale, None if "b_scale" in blocks else b_scale)
     requantised = _requantised(x, out_scale, out_zero_point, options, len(scales))
     taken = blocks | zeros | scales | requantised
@@ -120,8 +123,8 @@ class _Factors:
     """What is multiplied: a[batch..., m, k] and b[batch..., k, n].
 
     `vectors`: which operand lacks its outer axis.   `ranks`: as they were given.   `floats`: what a is quantised from.
-    `in_bytes`: which operand's elements lie within bytes.   `by_block`, `subtracted`: what blocks of b share, and which
-    operands have zero points that leave the sum; known later than the rest.
+    `in_bytes`: which operand's elements lie within bytes.   `total`: what is summed in; of integers it is known when
+    their zero points are.   `by_block`: what blocks of b share.
     """
 
     call: str
@@ -136,8 +139,8 @@ class _Factors:
     b: Matrix | Panels
     floats: Matrix | None
     in_bytes: tuple[bool, bool]
+    total: DType
     by_block: tuple[str, ...] = ()
-    subtracted: tuple[bool, bool] = (False, False)
 
     @property
     def whole(self) -> Shape:
@@ -159,13 +162,6 @@ class _Factors:
     def given_for(self) -> str:
         """What an option that is for exact sums of integers alone was given for."""
         return f"given for {self.a.dtype.name} and {self.b.dtype.name}{' in blocks' if self.by_block else ''}"
-
-    @property
-    def total(self) -> DType:
-        """What is summed in."""
-        if self.is_exact:
-            return engines.total_of(self.a.dtype, self.b.dtype, self.k, self.subtracted)
-        return dtypes.float64 if dtypes.float64 in (self.a.dtype, self.b.dtype) else dtypes.float32
 
     @property
     def computed(self) -> DType:
@@ -219,7 +215,8 @@ def _factors(call: str, names: Names, a: Lying, b: Lying | PackedFacts, options:
         raise DTypeError(call, names.b, "dtype", other.dtype.name, expected, remedy)
     in_bytes = unpack.is_packed(a.layout), isinstance(b, Lying) and unpack.is_packed(b.layout)
     quantised = None if options.a_dtype is None else floats
-    return _Factors(call, names, m, k, n, batch, vectors, ranks, lies, other, quantised, in_bytes)
+    total = dtypes.float64 if dtypes.float64 in (lies.dtype, other.dtype) else dtypes.float32
+    return _Factors(call, names, m, k, n, batch, vectors, ranks, lies, other, quantised, in_bytes, total)
 
 
 def _batch(call: str, names: Names, x: Shape, y: Shape) -> Shape:
@@ -416,7 +413,8 @@ def _finished(
     sides: dict[str, Any] = {
         name: Side(lying, shared.get(f"{name}_scale"), shared.get(f"{name}_zero")) for name, lying in values.items()
     }
-    sides["a"] = replace(sides["a"], quantised_from=x.floats)
+    if x.floats:
+        sides["a"] = replace(sides["a"], quantised_from=x.floats)
     if "out_scale" in shared:
         return sides, *requantized(total=x.total, bias=matrices.get("bias"), **sides)
     if options.activation is not None and options.activation not in ACTIVATIONS:
@@ -456,7 +454,7 @@ def _operands(
 
 def _rounded(number: Number, kind: DType) -> float:
     """A number as it multiplies what is computed in float32, or in float64."""
-    if kind is dtypes.float64:
+    if kind is dtypes.float64 or number == ONE:
         return number.value
     with driver.default_float_environment(), np.errstate(over="ignore"):
         return float(np.float32(number.value))

@@ -21,7 +21,7 @@ from samebits.errors import OptionError, PlanError, shown
 from samebits.kernels import gemm
 from samebits.kernels.gemm import machine as machines
 from samebits.kernels.gemm import unpack
-from samebits.kernels.gemm.contraction import Contraction, Immediate, Panels, Spec
+from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Panels, Spec
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.plan import Plan
 from samebits.layout import Layout
@@ -54,19 +54,19 @@ def in_bytes(x: Tensor) -> Tensor:
 
 
 def options(
-    call: Call, names: Names = MATMUL, *, spec: Any = None, activation: Any = None, alpha: Any = 1.0, beta: Any = 1.0,
+    call: Call, names: Names = MATMUL, *, spec: Any = SB1, activation: Any = None, alpha: Any = 1.0, beta: Any = 1.0,
     group: Any = None, a_dtype: Any = None, out_dtype: Any = None,
 ) -> Options:  # fmt: skip
     """The options of a call, each of the type that it must be.
 
     Raises:  OptionError, DTypeError.
     """
-    if spec is not None and not isinstance(spec, Spec):
+    if not isinstance(spec, Spec):
         raise OptionError(call.name, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
     if activation is not None and not isinstance(activation, str):
         raise unknown_activation(call.name, activation)
     return Options(
-        spec or Spec(), activation, number(call, "alpha", alpha), number(call, "beta", beta),
+        spec, activation, number(call, "alpha", alpha), number(call, "beta", beta),
         None if group is None else size_of_group(call, names, group),
         None if a_dtype is None else call.dtype("a_dtype", a_dtype),
         None if out_dtype is None else call.dtype("out_dtype", out_dtype),
@@ -78,7 +78,7 @@ def number(call: Call, name: str, value: Any) -> Number:
 
     Raises:  OptionError if it is none.
     """
-    return Number.of(call.number(name, value, dtypes.float64))
+    return Number.of(value if type(value) is float else call.number(name, value, dtypes.float64))
 
 
 def size_of_group(call: Call, names: Names, group: Any) -> int:

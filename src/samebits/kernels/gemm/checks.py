@@ -50,21 +50,21 @@ def check_dtypes(c: Contraction, engine: Engine) -> None:
 
     Raises:  PlanError.
     """
-    e = c.epilogue
-    if e is None and c.inputs:
+    e, shared, inputs = c.epilogue, c.shared, c.inputs
+    if e is None and inputs:
         actual, expected = f"None beside {', '.join(c.operands[2 + len(c.by_block) : -1])}", "an expression of these"
         raise PlanError("matmul", "epilogue", "", actual, expected, "make it with fused")
-    if e is not None and len(e.inputs) != 1 + len(c.inputs):
-        expected = f"{len(e.inputs) - 1 - len(c.shared)}, as the epilogue's inputs after t are"
+    if e is not None and len(e.inputs) != 1 + len(inputs):
+        expected = f"{len(e.inputs) - 1 - len(shared)}, as the epilogue's inputs after t are"
         raise PlanError("matmul", "sources", "count", len(c.sources), expected, "list each input's source")
     if e is not None and e.inputs[0] is not engine.total:
         remedy = "give the epilogue an input of that dtype"
         raise PlanError("matmul", "t", "dtype", e.inputs[0].name, engine.total.name, remedy)
     result = e.dtype(e.outputs[0]) if e else engine.total
     taken = [*(e.inputs[1:] if e else ()), result]
-    names = [*c.shared, *(f"source {i}" for i in range(len(c.shared) + 1, len(taken))), "out"]
+    names = [*shared, *(f"source {i}" for i in range(len(shared) + 1, len(taken))), "out"]
     other = {"out": (float16, bfloat16)}
-    for name, x, dtype in zip(names, (*(c.inputs if e else ()), c.out), taken, strict=True):
+    for name, x, dtype in zip(names, (*(inputs if e else ()), c.out), taken, strict=True):
         if x.dtype is dtype or (dtype is float32 and x.dtype in other.get(name, _WIDENED)):
             continue
         raise PlanError("matmul", name, "dtype", x.dtype.name, dtype.name, "describe it as it lies")
@@ -75,6 +75,8 @@ def check_blocks(c: Contraction, engine: Engine) -> None:
 
     Raises:  PlanError.
     """
+    if not c.by_block:
+        return
     for name, x in c.by_block.items():
         if x.size < 1:
             raise PlanError("matmul", name, "block", x.size, "at least 1", "count the elements of a block")
@@ -84,14 +86,14 @@ def check_blocks(c: Contraction, engine: Engine) -> None:
             dtype is float32 or dtype in _WIDENED if x is c.b.scale else dtype.is_integer and dtype.width_bits <= 8
         ):
             raise PlanError("matmul", name, "dtype", dtype.name, expected, "convert it first")
-    if c.by_block and engine.total is not float32:
+    if engine.total is not float32:
         actual = f"beside {engine.total.name}"
         raise PlanError("matmul", "b_scale or b_zero", "per block", actual, "beside float32", "convert a")
     if "b_zero" in c.by_block and not (c.b.dtype.is_integer and isinstance(c.b.values, Matrix)):
         actual = "packed b" if isinstance(c.b.values, Panels) else c.b.dtype.name
         remedy = "give it to pack" if isinstance(c.b.values, Panels) else "subtract it before"
         raise PlanError("matmul", "b_zero", "", f"given for {actual}", "left out", remedy)
-    if c.by_block and c.a.dtype.is_integer and c.b.dtype.is_integer:
+    if c.a.dtype.is_integer and c.b.dtype.is_integer:
         longest = min(c.spec.chunk, c.k, *(x.size for x in c.by_block.values()))
         most = longest * engines.span(c.a.dtype, False) * engines.span(c.b.dtype, "b_zero" in c.by_block)
         if most > engines.EXACT:

@@ -169,10 +169,10 @@ def orient(
     """The product in its normal form or its transpose, the plan's operand numbers of a, b, out and each source (-1: an
     immediate), and why it is turned."""
     c = normal(described)
-    matrices = [i for i, s in enumerate(c.inputs) if isinstance(s, Matrix)]
-    first = 2 + len(c.by_block)
-    sources = {i: first + n for n, i in enumerate(matrices)}
-    order = (0, 1, first + len(matrices), *(sources.get(i, -1) for i in range(len(c.inputs))))
+    inputs, first = c.inputs, 2 + len(c.by_block)
+    matrices = [i for i, s in enumerate(inputs) if isinstance(s, Matrix)]
+    numbers = {i: first + n for n, i in enumerate(matrices)}
+    order = (0, 1, first + len(matrices), *(numbers.get(i, -1) for i in range(len(inputs))))
     engine, _ = selection.of_operands(described, isa, machine, given.engine, given.form)
     tile = given.tile or _row(described, engine, isa, machine).tile
     reason = _why_turned(c, tile.nv * engine.lanes(isa))

@@ -218,7 +218,8 @@ class Contraction:
     @property
     def inputs(self) -> tuple[Source, ...]:
         """What the epilogue takes after t."""
-        return (*(x.operand for x in self.shared.values()), *self.sources)
+        found = self.shared
+        return (*(x.operand for x in found.values()), *self.sources) if found else self.sources
 
     @property
     def operands(self) -> tuple[str, ...]:
