@@ -110,14 +110,14 @@ def _lined(x: Any, operand: Array, axis: int) -> Array:
         x = x.reshape(())
     elif x.ndim < operand.ndim:
         x = np.expand_dims(x, axis)
-    return x.astype(np.int64) if _is_integer(x) else x
+    return np.asarray(x.astype(np.int64) if _is_integer(x) else x)
 
 
 def _along_k(x: Any, b: Array, size: int | None) -> Array:
     """Zero points of b beside its elements, those of blocks repeated along K."""
     if size is None:
-        return _lined(x, b, -2).astype(np.float32)
-    return np.repeat(np.asarray(x).astype(np.float32), size, -2)[..., : b.shape[-2], :]
+        return np.asarray(_lined(x, b, -2).astype(np.float32))
+    return np.asarray(np.repeat(np.asarray(x).astype(np.float32), size, -2)[..., : b.shape[-2], :])
 
 
 def _finished(
