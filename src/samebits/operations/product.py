@@ -62,6 +62,9 @@ class Options:
     accumulates: bool = False
 
 
+PLAIN = Options()
+
+
 @dataclass(frozen=True, slots=True)
 class ProductDescription:
     """What a product is.
@@ -78,7 +81,7 @@ class ProductDescription:
 
 @functools.lru_cache(maxsize=4096)
 def describe(
-    call: str, a: Lying, b: Lying | PackedFacts, options: Options = Options(), names: Names = MATMUL, *,
+    call: str, a: Lying, b: Lying | PackedFacts, options: Options = PLAIN, names: Names = MATMUL, *,
     a_scale: Lying | Number | None = None, b_scale: Lying | Number | None = None,
     a_zero_point: Lying | int | None = None, b_zero_point: Lying | int | None = None,
     out_scale: Lying | Number | None = None, out_zero_point: Lying | int | None = None,
