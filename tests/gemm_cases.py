@@ -20,7 +20,7 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, PerBlock, engine, reference, selection
+from samebits.kernels.gemm import LINE, Contraction, Matrix, Shared, Side, engine, reference, selection
 from samebits.kernels.gemm.contraction import Panels, fused
 from samebits.kernels.gemm.machine import DEFAULT, Machine
 from samebits.kernels.gemm.reference import integers
@@ -214,11 +214,13 @@ class Case:
         a, b, due = given.a[: self.m], given.b[:, : self.n], given.due[: self.m, : self.n]
         left, right = lying(a, self.layouts[0], self.at_start), lying(b, self.layouts[1], self.at_start)
         out = lying(np.full(due.shape, 77, due.dtype), self.layouts[2], self.at_start)
-        shared, described = self.shared(given)
+        shared, sides, described = self.shared(given)
         lies: Matrix | Panels = matrix(right)
         if self.form == "packed":
-            right, lies = self.packed(right, shared.pop("b_zero", None), described.pop("b_zero", None))
-        c = Contraction(self.m, self.n, self.k, matrix(left), lies, matrix(out), **described)
+            points = None if self.kind.shares is None else sides["b"].pop("zero", None)
+            right, lies = self.packed(right, shared.pop("b_zero", None), points)
+        whole = Side(matrix(left), **sides["a"]), Side(lies, **sides["b"]), Side(matrix(out))
+        c = Contraction(self.m, self.n, self.k, *whole, **described)
         is_packed, exact = self.form == "packed", self.kind.a.is_integer
         tile = None if is_packed else self.tile  # panels have the width of the row's own tile
         # What needs sums cannot be fused; weights in panels take the form that suits M.
@@ -228,30 +230,32 @@ class Case:
         execute(plan, [left, right, *shared.values(), out])
         return bool(np.array_equal(bits(out), bits(due)))
 
-    def shared(self, given: Given) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Zero points and scales, beside a forbidden page, in the plan's order; what says of a contraction that it has
-        them."""
+    def shared(self, given: Given) -> tuple[dict[str, Array], dict[str, dict[str, Shared]], dict[str, Any]]:
+        """Zero points and scales, beside a forbidden page, in the plan's order; what says of a and of b that they have
+        them; the epilogue."""
         total, arrays, described = dtypes.of(given.due.dtype), dict[str, Array](), dict[str, Any]()
+        sides: dict[str, dict[str, Shared]] = {"a": {}, "b": {}}
         if self.kind.shares is None:
             for name, zero, extent in zip("ab", given.zeros, (self.m, self.n), strict=True):
                 if zero is not None:
                     arrays[f"zero of {name}"] = guard.array(zero[:extent].astype(np.int32), at_start=self.at_start)
-            sides = (0 if self.kind.zeros[0] else None, len(arrays) - 1 if self.kind.zeros[1] else None)
-            points = [Matrix(*((1, 0) if i == sides[0] else (0, 1)), (), dtypes.int32) for i in range(len(arrays))]
-            described["epilogue"], described["sources"] = fused(total=total, zeros=points)
-            return arrays, described | {"zeros": sides}
+                    steps = (1, 0) if name == "a" else (0, 1)
+                    sides[name]["zero"] = Shared(Matrix(*steps, (), dtypes.int32), LINE)
+            of_a, of_b = (Side(Matrix(0, 0), **sides[name]) for name in "ab")
+            described["epilogue"], described["sources"] = fused(total=total, a=of_a, b=of_b)
+            return arrays, sides, described
         size = self.kind.shares or max(self.k, 1)
-        for name, x in (("b_scale", given.scale), ("b_zero", given.zeros[1])):
+        for name, x in (("scale", given.scale), ("zero", given.zeros[1])):
             if x is not None:
-                arrays[name] = guard.array(x[:, : self.n], at_start=self.at_start)
-                described[name] = PerBlock(size, matrix(arrays[name]))
+                arrays[f"b_{name}"] = guard.array(x[:, : self.n], at_start=self.at_start)
+                sides["b"][name] = Shared(matrix(arrays[f"b_{name}"]), size)
         if not self.kind.shares:
-            del described["b_scale"]
             arrays["scale"] = arrays.pop("b_scale")  # the last
-            described["epilogue"], described["sources"] = fused(total=total, scales=[Matrix(0, 1)])
-        return arrays, described
+            sides["b"]["scale"] = Shared(Matrix(0, 1), LINE)
+            described["epilogue"], described["sources"] = fused(total=total, b=Side(Matrix(0, 0), **sides["b"]))
+        return arrays, sides, described
 
-    def packed(self, b: Array, zero: Array | None, points: PerBlock | None) -> tuple[Array, Panels]:
+    def packed(self, b: Array, zero: Array | None, points: Shared | None) -> tuple[Array, Panels]:
         """b in panels, weights without their zero points."""
         found, holds = selection.engine_for(self.kind.a, self.kind.b, self.isa, self.machine), self.kind.b
         if self.kind.shares is not None:

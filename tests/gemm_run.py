@@ -13,7 +13,7 @@ from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, float32
 from samebits.kernels import gemm
 from samebits.kernels.expression import Expression
-from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Matrix, Panels, Spec
+from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Matrix, Panels, Side, Source, Spec
 from samebits.kernels.gemm.engine import named, total_of
 from samebits.kernels.gemm.machine import DEFAULT, Machine
 from samebits.kernels.gemm.tuned import Tuned
@@ -27,6 +27,15 @@ Array = np.ndarray[Any, np.dtype[Any]]
 def measured(*rows: Tuned) -> Machine:
     """A machine on which these were measured to be the fastest."""
     return replace(DEFAULT, tuned=rows)
+
+
+def contraction(
+    m: int, n: int, k: int, a: Matrix | Side[Matrix], b: Matrix | Panels | Side[Any], out: Matrix | Side[Matrix],
+    batch: tuple[int, ...] = (), epilogue: Expression | None = None, sources: Sequence[Source] = (), **facts: Any,
+) -> Contraction:  # fmt: skip
+    """A product of operands that are their elements, but for those that are given as sides."""
+    sides = (x if isinstance(x, Side) else Side(x) for x in (a, b, out))
+    return Contraction(m, n, k, *sides, batch, epilogue, tuple(sources), **facts)
 
 
 def matrix(x: Array, shape: Sequence[int]) -> Matrix:
@@ -64,10 +73,10 @@ def product(
     if packed:
         operand = pack(b, isa)
         value = gemm.PackedMatrix(Tensor.from_any(operand), b.shape, gemm.panel_columns(isa), isa.name)
-        right = value.panels(batch)
-    c = Contraction(
+        right = value.fits.panels(batch)
+    c = contraction(
         m, n, k, matrix(a, (*batch, m, k)), right, replace(matrix(out, whole), dtype=out_dtype), batch, epilogue,
-        tuple(s if isinstance(s, Immediate) else matrix(s, whole) for s in sources), in_place, spec,
+        [s if isinstance(s, Immediate) else matrix(s, whole) for s in sources], in_place=in_place, spec=spec,
     )  # fmt: skip
     plan = gemm.plan(c, isa, threads, **choices)
     run(plan, [a, operand, *(s for s in sources if not isinstance(s, Immediate)), out])
@@ -87,7 +96,7 @@ def typed_product(a: Array, b: Array, isa: Isa, *, form: str, engine: str, **cho
         execute(gemm.plan_pack(k, n, lying, isa, 1, (), row, kinds[0]), [b, panels])
         b, lying = panels, Panels(gemm.panel_columns(isa, row), (), kinds[1], row.name)
         chosen = choices
-    c = Contraction(m, n, k, Matrix(k, 1, (), kinds[0]), lying, Matrix(n, 1, (), total))
+    c = contraction(m, n, k, Matrix(k, 1, (), kinds[0]), lying, Matrix(n, 1, (), total))
     execute(gemm.plan(c, isa, 1, **chosen), [a, b, out])
     return out
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gemm_run import execute, matrix, measured, product, same
+from gemm_run import contraction, execute, matrix, measured, product, same
 from rows import COMPILED_ROWS
 
 import samebits as sb
@@ -67,7 +67,7 @@ def test_tuned_rows_give_the_same_bits(isa: Isa) -> None:
 
 def test_tuned_choices_are_printed() -> None:
     isa = COMPILED_ROWS[-1]
-    c = Contraction(50, 60, 700, Matrix(700, 1), Matrix(60, 1), Matrix(60, 1))
+    c = contraction(50, 60, 700, Matrix(700, 1), Matrix(60, 1), Matrix(60, 1))
     plain, engine = gemm.plan(c, isa), DEFAULT.row(FMA32, isa)
     assert "tuned" not in str(plain)
     assert gemm.plan(c, isa, machine=measured(engine)) == plain
@@ -91,7 +91,7 @@ def test_panels_of_the_shipped_width_are_taken_beside_a_tuned_tile() -> None:
         width = gemm.panel_columns(isa, machine=machine)
         panels = np.empty(gemm.packed_elements(90, 70, isa, machine=machine), np.float32)
         execute(gemm.plan_pack(90, 70, matrix(b, b.shape), isa, machine=machine), [b, panels])
-        c = Contraction(5, 70, 90, Matrix(90, 1), Panels(width), Matrix(70, 1))
+        c = contraction(5, 70, 90, Matrix(90, 1), Panels(width), Matrix(70, 1))
         out = np.empty((5, 70), np.float32)
         execute(gemm.plan(c, isa, machine=tuned), [a, panels, out])
         assert same(out, reference(a, b))
@@ -162,7 +162,7 @@ def test_a_plan_made_where_nothing_was_tuned_is_obeyed(monkeypatch: pytest.Monke
 
 def _contraction(a: np.ndarray, b: np.ndarray) -> Contraction:
     (m, k), n = a.shape, b.shape[1]
-    return Contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), Matrix(n, 1))
+    return contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), Matrix(n, 1))
 
 
 def test_what_is_kept_is_read_and_cleared(folder: pathlib.Path) -> None:

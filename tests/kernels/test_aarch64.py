@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import rows
 import unicorn
+from gemm_run import contraction
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa, best
@@ -19,7 +20,7 @@ from samebits.codegen.vocabulary import Builder, KernelSpec
 from samebits.errors import DTypeError, OptionError
 from samebits.kernels import composites, elementwise, functions, gemm, reduce
 from samebits.kernels.expression import Chain, Expression
-from samebits.kernels.gemm.contraction import Contraction, Matrix
+from samebits.kernels.gemm.contraction import Matrix
 
 Array = np.ndarray[Any, Any]
 ROWS = pytest.mark.parametrize("isa", rows.AARCH64_ROWS, ids=lambda row: row.name)
@@ -98,9 +99,9 @@ def test_matmul(isa: Isa, m: int, n: int, k: int) -> None:
     rng = np.random.default_rng(m)
     a, b = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
     out = np.empty((m, n), np.float32)
-    contraction = Contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), Matrix(n, 1))
+    described = contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), Matrix(n, 1))
     due = gemm.reference(a, b)
-    aarch64.run_plan(gemm.plan(contraction, isa, 2), [a, b, out])
+    aarch64.run_plan(gemm.plan(described, isa, 2), [a, b, out])
     launch.assert_bits(out, due, isa.name)
     launch.assert_bits(gemm_run.product(a, b, HERE), due, HERE.name)
 

@@ -19,15 +19,16 @@ from samebits.dtypes import DType
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import selection
-from samebits.kernels.gemm.contraction import SB1
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.gemm.tuned import Preferred, Tuned
 from samebits.kernels.plan import Plan
+from samebits.operations.lying import matrix
+from samebits.operations.names import MATMUL
+from samebits.operations.product import Options
 from samebits.ops import call as calls
 from samebits.ops.memo import Prepared
-from samebits.ops.operands import matrix
-from samebits.ops.product import Product
+from samebits.ops.product import Arguments, lying
 from samebits.tensor import Tensor
 
 
@@ -140,13 +141,14 @@ class Workbench:
             if problem.packed:
                 engine = engines.named(name) if name else selection.engine_for(problem.a, problem.b, isa, machine)
                 right = self._packed(call, problem, b, engine, machine, fill=fill)
-            product = Product(call, a, right, SB1)
-            product.finish(None, None, 1.0, None, 1.0, None, None)
-            threads = call.sized(product.contraction.work, "products")
+            given = Arguments.of(call, MATMUL, Options(), a, right)
+            found = given.described()
+            contraction, result = found.contraction, Tensor.empty(found.shape, found.dtype)
+            threads = call.sized(contraction.work, "products")
         form = candidate.form if candidate else None
         engine_name = None if problem.packed else name
-        plan = gemm.plan(product.contraction, isa, threads, form=form, engine=engine_name, machine=machine)
-        return plan, product.operands
+        plan = gemm.plan(contraction, isa, threads, form=form, engine=engine_name, machine=machine)
+        return plan, [*given.operands(found), result]
 
     def _packed(
         self, call: calls.Call, problem: Problem, b: Tensor, engine: Engine, machine: Machine, *, fill: bool
@@ -155,8 +157,8 @@ class Workbench:
         isa = call.isa
         panels = Tensor.empty((gemm.packed_elements(k, n, isa, (), engine, machine),), engine.word)
         if fill and panels.size:
-            lying = matrix(call, "b", b, b.shape)
-            plan = gemm.plan_pack(k, n, lying, isa, 1, (), engine, problem.a, machine)
+            lies = matrix(call.name, "b", lying(b), b.shape)
+            plan = gemm.plan_pack(k, n, lies, isa, 1, (), engine, problem.a, machine)
             Prepared(plan).run([b.address, panels.address])
         nr = gemm.panel_columns(isa, engine, machine)
         return gemm.PackedMatrix(panels, b.shape, nr, isa.name, b.dtype, engine.name)

@@ -47,13 +47,13 @@ def text(b: Builder, d: Narrow) -> None:
             before = offsets(b, 2, number) if d.above else (0, 0)
             at = [b.index(f"x{k}.bit") + start * b.index(f"x{k}.inner") + before[k] for k in range(2)]
             for r in b.loop(begin, end):
-                source = _Side(b, d.source, d.width, x, at[0] + r * b.index("x0.stretch"), b.index("x0.inner"))
-                target = _Side(b, d.target, d.width, y, at[1] + r * b.index("x1.stretch"), b.index("x1.inner"))
+                source = _Line(b, d.source, d.width, x, at[0] + r * b.index("x0.stretch"), b.index("x0.inner"))
+                target = _Line(b, d.target, d.width, y, at[1] + r * b.index("x1.stretch"), b.index("x1.inner"))
                 _row(b, source, target, stop - start)
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _Line:
     """One operand along one row: its class, and where its elements are, in bits."""
 
     b: Builder
@@ -97,7 +97,7 @@ class _Side:
         return self.b.offset(self.pointer, (self.bit + i * self.step) >> 3)
 
 
-def _row(b: Builder, source: _Side, target: _Side, count: Index) -> None:
+def _row(b: Builder, source: _Line, target: _Line, count: Index) -> None:
     """Elements up to a byte, eights, the elements left."""
     if source.lie == "same":
         code = source.load(0)
@@ -130,7 +130,7 @@ def _row(b: Builder, source: _Side, target: _Side, count: Index) -> None:
         target.store(i, load(i))
 
 
-def _head(b: Builder, side: _Side) -> Index:
+def _head(b: Builder, side: _Line) -> Index:
     """Elements before the first that begins at a byte; more than any row has where none does."""
     shift, width = side.bit & 7, side.width
     # (shift + head * width) % 8 == 0: a packed width has an inverse modulo 8 / gcd(width, 8).
@@ -143,7 +143,7 @@ def _head(b: Builder, side: _Side) -> Index:
 Make = Callable[[Index, int], None]
 
 
-def _unpack(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) -> tuple[Make, Index]:
+def _unpack(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) -> tuple[Make, Index]:
     """Packed to a byte each; the source is at a byte."""
     at, width = source.at(done), source.width
     out = b.cast(target.at(done), _WORD, aligned=False)
@@ -155,7 +155,7 @@ def _unpack(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) 
     return make, _room(b, rest, width)
 
 
-def _pack(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) -> tuple[Make, Index]:
+def _pack(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) -> tuple[Make, Index]:
     """A byte each to packed; the target is at a byte."""
     at, out, width = b.cast(source.at(done), _WORD, aligned=False), target.at(done), source.width
 
@@ -165,7 +165,7 @@ def _pack(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) ->
     return make, _room(b, rest, width)
 
 
-def _shift(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) -> tuple[Make, Index]:
+def _shift(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) -> tuple[Make, Index]:
     """Packed to packed; the target is at a byte, the source at any bit."""
     at, out, width = source.at(done), target.at(done), source.width
     begin = (source.bit + done * source.step) & 7
@@ -182,7 +182,7 @@ def _shift(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) -
     return make, b.min(available // width - 1 if width in _EIGHT else _sixes(b, available), _room(b, rest, width))
 
 
-def _fill(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) -> tuple[Make, Index]:
+def _fill(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) -> tuple[Make, Index]:
     """One element to packed; the target is at a byte."""
     out, width = target.at(done), source.width
     code = source.load(0)
@@ -197,7 +197,7 @@ def _fill(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) ->
     return make, _room(b, rest, width)
 
 
-def _fill_bytes(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) -> tuple[Make, Index]:
+def _fill_bytes(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) -> tuple[Make, Index]:
     """One element to a byte each."""
     out = b.cast(target.at(done), _WORD, aligned=False)
     code = b.from_index(source.load(0), _WORD)
@@ -209,7 +209,7 @@ def _fill_bytes(b: Builder, source: _Side, target: _Side, done: Index, rest: Ind
     return make, rest
 
 
-def _clean(b: Builder, source: _Side, target: _Side, done: Index, rest: Index) -> tuple[Make, Index]:
+def _clean(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) -> tuple[Make, Index]:
     """A byte each to a byte each, unused bits 0."""
     at = b.cast(source.at(done), _WORD, aligned=False)
     out = b.cast(target.at(done), _WORD, aligned=False)

@@ -8,26 +8,34 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from samebits.dtypes import float32
-from samebits.errors import ShapeError
+from samebits import dtypes
+from samebits.dtypes import DType, float32, int64
+from samebits.errors import DTypeError, ShapeError
 from samebits.kernels import values
-from samebits.kernels.expression import Expression
-from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
+from samebits.kernels.expression import Chain, Expression
+from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Side
 from samebits.kernels.gemm.panels import panel_columns
 from samebits.kernels.gemm.plan import plan as plan_contraction
-from samebits.kernels.gemm.reference import reference
-from samebits.kernels.plan import SMALL, Plan
+from samebits.kernels.gemm.reference import product
+from samebits.kernels.plan import SMALL, Operand, Plan
+from samebits.layout import Layout
 from samebits.operations import dim
 from samebits.operations.axes import Axes, aligned
 from samebits.operations.elementwise import check_dtypes, text
 from samebits.operations.fact import Fact, dense
+from samebits.operations.lying import Lying, matrix
 from samebits.operations.operation import Array, KeptConstant, Operation, PlanTarget, Shape, View
+from samebits.operations.product import PLAIN, Options, activation, describe
 from samebits.operations.views import text as sizes_text
 
 __all__ = ["ROWS", "MatrixProduct"]
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,86 +43,173 @@ class MatrixProduct:
     """Matrix product over the last axis of the first operand and the last but one of the second.
 
     Attributes:
-        epilogue: Its input 0 is the product; further operands broadcast to it. None is the product itself.
+        epilogue: Its input 0 is the product, which is float32 then; further operands broadcast to it. None is the
+            product itself.
+        names: What each operand is, a and b first, by the names that `product.describe` has for them; those of the
+            epilogue follow.
+        options: What the product does beside multiplying.
         columns: The width of the panels that the second operand is packed in; None where it is a matrix.
     """
 
     epilogue: Expression | None = None
+    names: tuple[str, ...] = ("a", "b")
+    options: Options = PLAIN
     columns: int | None = None
 
     def __str__(self) -> str:
-        return "product" if self.epilogue is None else text(self.epilogue)
+        given = ["product", *([f"of {', '.join(self.names)}"] if self.names[2:] else [])]
+        given += [f"with {self.options}"] if self.options != PLAIN else []
+        return ("" if given == ["product"] and self.epilogue else " ".join(given)) + (
+            text(self.epilogue) if self.epilogue else ""
+        )
 
 
 def _infer(attributes: MatrixProduct, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    a, b, *extras = facts
-    epilogue = attributes.epilogue
-    check_dtypes("matmul", (float32, float32), (a, b))
-    check_dtypes("matmul", () if epilogue is None else epilogue.inputs[1:], extras)
+    named, extras = _named(attributes, facts)
+    a, b, epilogue = named["a"], named["b"], attributes.epilogue
     if a.rank < 2 or b.rank < 2:
         raise ShapeError("matmul", "operands", "ranks", f"{a.rank} and {b.rank}", "at least 2", "reshape them")
     inner = a.shape[-1], b.shape[-2]
     if dim.are_known(*inner) and inner[0] != inner[1]:
         actual = f"{sizes_text(a.shape)} and {sizes_text(b.shape)}"
         raise ShapeError("matmul", "operands", "shapes", actual, "equal in K", "transpose one, or check the weights")
+    for name in attributes.names[2:]:
+        if named[name].dtype.width_bits < 8:
+            actual, remedy = named[name].dtype.name, "call matmul, or keep the operand in 8 bits"
+            raise DTypeError("matmul", name, "dtype", actual, "one of at least 8 bits in a program", remedy)
+    dtype = _dtype(attributes, named, inner[0] if dim.are_known(inner[0]) else inner[1])
+    check_dtypes(
+        "matmul",
+        () if epilogue is None else epilogue.inputs,
+        () if epilogue is None else (Fact(dtype, (), ()), *extras),
+    )
     shape = (*dim.broadcast_shapes([a.shape[:-2], b.shape[:-2]]), a.shape[-2], b.shape[-1])
-    if dim.broadcast_shapes([shape, *[extra.shape for extra in extras]]) != shape:
+    added = [*extras, *(named[name] for name in ("c", "bias") if name in named)]
+    if dim.broadcast_shapes([shape, *[extra.shape for extra in added]]) != shape:
         raise ShapeError(
-            "matmul", "epilogue operands", "shapes", [str(e) for e in extras], f"within {shape}", "expand a"
+            "matmul", "epilogue operands", "shapes", [str(e) for e in added], f"within {shape}", "expand a"
         )
-    return (dense(a.dtype if epilogue is None else epilogue.dtype(epilogue.outputs[0]), shape),)
+    return (dense(dtype if epilogue is None else epilogue.dtype(epilogue.outputs[0]), shape),)
+
+
+def _named(attributes: MatrixProduct, operands: Sequence[_T]) -> tuple[dict[str, _T], Sequence[_T]]:
+    """The operands of the product by name, and those of the epilogue."""
+    count = len(attributes.names)
+    return dict(zip(attributes.names, operands, strict=False)), operands[count:]
+
+
+def _dtype(attributes: MatrixProduct, named: Mapping[str, Fact], k: dim.Size) -> DType:
+    """The dtype of the product, which follows from dtypes and options, and of integers from whether K is short.
+
+    Where sizes are not known yet it is that of a small product of the same operands, so that what no sizes make one is
+    refused at once. An unknown K is taken as short; what then is long has another dtype when sizes are bound, and is
+    refused by what reads it.
+    """
+    if all(type(size) is int for fact in named.values() for size in fact.shape):
+        lies = {name: Lying.dense(fact.dtype, dim.bind_shape(fact.shape, {})) for name, fact in named.items()}
+        return describe("matmul", options=attributes.options, **lies).dtype
+    group, options = attributes.options.group, attributes.options
+    left = options.a_dtype or named["a"].dtype
+    kinds = left, named["b"].dtype
+    is_long = False
+    if kinds[0].is_integer and kinds[1].is_integer and not isinstance(k, dim.Dim):
+        shifted = "a_zero_point" in named, "b_zero_point" in named
+        is_long = engines.total_of(*kinds, k, shifted) is int64
+    small = engines.LONGEST if is_long else 1
+    given = dict[str, Any]()
+    for name, fact in named.items():
+        shape: Shape = {"a": (2, small), "b": (small, 3)}.get(name, ())
+        if name in ("b_scale", "b_zero_point") and group is not None and fact.rank > 1:
+            shape = (-(-small // group), 3)
+        given[name] = Lying.dense(fact.dtype, shape)
+    return describe("matmul", options=options, **given).dtype
 
 
 def _reference(attributes: MatrixProduct, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    a, b, *extras = arrays
-    t = reference(a, b)
-    if attributes.epilogue is None:
-        return (t,)
-    return tuple(values.reference(attributes.epilogue, [t, *extras]))
+    named, extras = _named(attributes, arrays)
+    options, given = attributes.options, dict(named)
+    facts = [dense(dtypes.of(x.dtype), x.shape) for x in arrays]
+    result = _dtype(attributes, _named(attributes, facts)[0], given["a"].shape[-1])
+    t = product(
+        given.pop("a"), given.pop("b"), result, spec=options.spec, group=options.group, a_dtype=options.a_dtype,
+        alpha=options.alpha.value, beta=options.beta.value,
+        activation=None if options.activation is None else activation(options.activation), **given,
+    )  # fmt: skip
+    return (t,) if attributes.epilogue is None else tuple(values.reference(attributes.epilogue, [t, *extras]))
 
 
 def _axes(attributes: MatrixProduct, facts: Sequence[Fact]) -> Axes:
-    """K is read whole."""
-    a, b, *extras = facts
-    rank = max(a.rank, b.rank)
-    (left,), (right,) = aligned([a], rank, [rank - 1]), aligned([b], rank, [rank - 2])
-    return Axes((left, right, *aligned(extras, rank)))
+    """K is read whole; so is what lines and blocks share."""
+    named, extras = _named(attributes, facts)
+    rank = max(named["a"].rank, named["b"].rank)
+    (left,), (right,) = aligned([named["a"]], rank, [rank - 1]), aligned([named["b"]], rank, [rank - 2])
+    others = [
+        aligned([fact], rank)[0] if name in ("c", "bias") else (None,) * fact.rank
+        for name, fact in list(named.items())[2:]
+    ]
+    return Axes((left, right, *others, *aligned(extras, rank)))
 
 
 def _plan(attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget) -> Plan:
     """One product."""
-    a, b, *extras, out = views
+    *inputs, out = views
+    named, extras = _named(attributes, inputs)
+    if attributes.columns is not None:
+        contraction, order = _of_panels(attributes.columns, named["a"], named["b"], out), ["a", "b"]
+    else:
+        lies = {name: _lying(view) for name, view in named.items()}
+        dtype = float32 if attributes.epilogue else out[0]
+        found = describe("matmul", options=attributes.options, **lies, out=_lying((dtype, *out[1:])))
+        contraction, order = found.contraction, [x.name for x in found.operands]
+    if attributes.epilogue is not None:
+        contraction = _followed(contraction, attributes.epilogue, [_matrix(view, out[1]) for view in extras], out)
+    threads = target.threads if contraction.work >= SMALL["products"] else 1
+    plan = plan_contraction(contraction, target.isa, threads, machine=target.machine)
+    places = [attributes.names.index(name) for name in order]
+    if places == sorted(places):
+        return plan
+    places += range(len(places), plan.workspace + 1)
+    steps = tuple(step.on(*map(Operand, places)) for step in plan.steps)
+    return replace(plan, steps=steps, operands=(*attributes.names, *plan.operands[len(order) :]))
+
+
+def _of_panels(columns: int, a: View, b: View, out: View) -> Contraction:
+    """A product with a right operand in panels of so many columns."""
     *batch, m, n = out[1]
     outer, k = tuple(batch), a[1][-1]
-    packed = None if attributes.columns is None else Panels(attributes.columns, (0,) * len(outer))
-    contraction = Contraction(
-        m=m,
-        n=n,
-        k=k,
-        a=_matrix(a, (*outer, m, k)),
-        b=packed or _matrix(b, (*outer, k, n)),
-        out=_matrix(out, out[1]),
-        batch=outer,
-        epilogue=attributes.epilogue,
-        sources=tuple(_matrix(extra, out[1]) for extra in extras),
-    )
-    threads = target.threads if contraction.work >= SMALL["products"] else 1
-    return plan_contraction(contraction, target.isa, threads, machine=target.machine)
+    panels, lies = Panels(columns, (0,) * len(outer)), _matrix(out, out[1])
+    return Contraction(m, n, k, Side(_matrix(a, (*outer, m, k))), Side(panels), Side(lies), outer)
+
+
+def _followed(c: Contraction, expression: Expression, extras: Sequence[Matrix], out: View) -> Contraction:
+    """c with an expression of its result and of extras as what is stored."""
+    chain = Chain()
+    own = c.epilogue.inputs if c.epilogue else (float32,)
+    inputs = [chain.input(dtype) for dtype in own]
+    value = chain.include(c.epilogue, *inputs)[0] if c.epilogue else inputs[0]
+    further = [chain.input(dtype) for dtype in expression.inputs[1:]]
+    both = chain.finish(*chain.include(expression, value, *further))
+    lies = replace(c.out.values, dtype=out[0])
+    return replace(c, epilogue=both, sources=(*c.sources, *extras), out=replace(c.out, values=lies))
+
+
+def _lying(view: View) -> Lying:
+    """A view as the description takes it; narrow elements have a byte each."""
+    dtype, shape, strides = view
+    storage: Literal["packed", "padded"] = "packed" if dtype.width_bits % 8 == 0 else "padded"
+    return Lying(dtype, Layout.from_strides(shape, strides, width_bits=dtype.width_bits, storage=storage))
 
 
 def _matrix(view: View, shape: Shape) -> Matrix:
     """A view as a matrix of that shape, repeated where its own extent is 1."""
-    dtype, own, strides = view
-    padded = (0,) * (len(shape) - len(own)) + tuple(
-        0 if extent == 1 else stride for extent, stride in zip(own, strides, strict=True)
-    )
-    return Matrix(padded[-2], padded[-1], padded[:-2], dtype)
+    return matrix("matmul", "operand", _lying(view), shape)
 
 
 def _keep(attributes: MatrixProduct, known: Mapping[int, Array], target: PlanTarget) -> KeptConstant | None:
     """A right operand that is known and has no batches is packed once."""
     b = known.get(1)
-    if b is None or b.ndim != 2 or not b.size or b.dtype != np.float32:
+    is_plain = attributes.names == ("a", "b") and attributes.options == PLAIN
+    if not is_plain or b is None or b.ndim != 2 or not b.size or b.dtype != np.float32:
         return None
     width = panel_columns(target.isa, machine=target.machine)
     return KeptConstant(replace(attributes, columns=width), 1, ("panels", width), lambda: _panels(b, width))

@@ -13,11 +13,10 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.errors import LayoutError, ShapeError
-from samebits.ops import matmul as products
+from samebits.operations.names import GRAD_INPUT
 from samebits.ops.call import Call
 from samebits.ops.memo import remembered
-from samebits.ops.names import GRAD_INPUT
-from samebits.ops.product import Product
+from samebits.ops.product import Arguments, multiplied, options, summed
 from samebits.tensor import Tensor
 
 
@@ -30,9 +29,8 @@ def grad_input(dy: Any, weight: Any, *, out: Any = None, out_dtype: Any = None, 
     Returns: [..., K] as the kind of array that dy is.
     Raises:  as matmul.   Bits: numerics.md section 2.
     """
-    product = Product(Call("grad_input", dy, threads), dy, weight, names=GRAD_INPUT)
-    product.finish(None, None, 1.0, None, 1.0, out_dtype, out)
-    return products.multiplied(product, out)
+    call = Call("grad_input", dy, threads)
+    return multiplied(Arguments.of(call, GRAD_INPUT, options(call, out_dtype=out_dtype), dy, weight), out)
 
 
 @remembered
@@ -51,7 +49,7 @@ def grad_weight(x: Any, dy: Any, *, out: Any = None, threads: int | None = None)
     if left[0] != right[0]:
         remedy = "pass the gradient of linear(x, ...)"
         raise ShapeError("grad_weight", "dy", "leading shape", right[0], f"x's {left[0]}", remedy)
-    return products.summed(call, right[1].T, left[1], out)
+    return summed(call, right[1].T, left[1], out)
 
 
 @remembered
@@ -65,7 +63,7 @@ def grad_bias(dy: Any, *, out: Any = None, threads: int | None = None) -> Any:
     call = Call("grad_bias", dy, threads)
     _, rows = _rows(call, "dy", dy)
     one = call.constant(np.ones((), np.float32))
-    return products.summed(call, one.broadcast_to((rows.shape[0],)), rows, out)
+    return summed(call, one.broadcast_to((rows.shape[0],)), rows, out)
 
 
 def _rows(call: Call, name: str, x: Any) -> tuple[tuple[int, ...], Tensor]:

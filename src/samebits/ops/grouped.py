@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,14 @@ from samebits.codegen.isa import Isa
 from samebits.errors import ShapeError
 from samebits.kernels import gemm
 from samebits.kernels.gemm import unpack
-from samebits.kernels.gemm.contraction import SB1, Contraction, Spec
+from samebits.kernels.gemm.contraction import SB1, Contraction, Side, Spec
 from samebits.kernels.plan import Plan
 from samebits.native import series
+from samebits.operations.lying import check_factor, matrix
+from samebits.operations.names import MATMUL
 from samebits.ops.call import Call
 from samebits.ops.move import fill
-from samebits.ops.operands import matrix, operand
-from samebits.ops.product import Product
+from samebits.ops.product import Arguments, lying, options
 from samebits.tensor import Tensor
 
 _INTEGERS = tuple(row for row in dtypes.ROWS if row.is_integer and row.width_bits >= 8)
@@ -52,8 +53,11 @@ def grouped_matmul(
     Bits:    numerics.md sections 2 and 3: a group's rows are those of `matmul(a[rows], b[g])`.
     """
     call = Call("grouped_matmul", a, threads)
-    x = operand(call, "a", a)
-    y = b if isinstance(b, gemm.PackedMatrix) else operand(call, "b", b)
+    x = call.operand("a", a)
+    y = b if isinstance(b, gemm.PackedMatrix) else call.operand("b", b)
+    check_factor(call.name, "a", x.dtype)
+    if isinstance(y, Tensor):
+        check_factor(call.name, "b", y.dtype)
     for name, rank, due, remedy in (
         ("a", x.ndim, 2, "reshape it to [T, K]"), ("b", len(y.shape), 3, "stack the matrices of the groups"),
     ):  # fmt: skip
@@ -61,17 +65,18 @@ def grouped_matmul(
             raise ShapeError(call.name, name, "rank", rank, due, remedy)
     groups = y.shape[0]
     sizes = _sizes(call, group_sizes, groups, x.shape[0])
-    product = Product(call, x, _first(y), spec)
-    addend = _bias(call, bias, groups, product.n)
+    addend = _bias(call, bias, groups, y.shape[-1])
     one = addend if addend is None or addend.ndim < 2 else _first(addend)
+    asked = options(call, spec=spec, out_dtype=out_dtype)
     # out is no bias: its rows are others' than those of the result.
-    product.finish(one, None, 1.0, None, 1.0, out_dtype, out, may_be_added=False)
-    made, used = product.target, sum(sizes)
+    found, made = Arguments.of(call, MATMUL, asked, x, _first(y), bias=one).into(out, may_be=())
+    made, used = call.output(found.shape, found.dtype) if made is None else made, sum(sizes)
     if made.size:
-        threads = call.sized(product.contraction.work, "products")
-        parts = product.names.planned(call.name, lambda: _parts(product, y, addend, sizes, threads))
+        threads = call.sized(found.contraction.work, "products")
+        product = _Product(call, found.contraction, x, y, addend, made)
+        parts = MATMUL.planned(call.name, lambda: _parts(product, sizes, threads))
         series.run(parts, threads)
-        if used < product.m:
+        if used < x.shape[0]:
             fill(made[used:], 0, threads=threads)
     return call.result(made, out)
 
@@ -111,28 +116,38 @@ def _bias(call: Call, bias: Any, groups: int, n: int) -> Tensor | None:
     return x
 
 
-def _parts(
-    product: Product, b: gemm.PackedMatrix | Tensor, addend: Tensor | None, sizes: list[int], threads: int
-) -> list[tuple[series.Laid, list[int]]]:
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """All groups: `contraction` is that of every row with the first one; the others are its operands."""
+
+    call: Call
+    contraction: Contraction
+    a: Tensor
+    b: gemm.PackedMatrix | Tensor
+    bias: Tensor | None
+    out: Tensor
+
+
+def _parts(product: _Product, sizes: list[int], threads: int) -> list[tuple[series.Laid, list[int]]]:
     """What each group with rows runs, and the addresses of its operands."""
     isa, used = product.call.isa, sum(sizes)
     known = _known(replace(product.contraction, m=0), isa, threads)
-    lying = [_place(product.given[0]), _place(b), *([] if addend is None else [_place(addend)]), _place(product.target)]
-    of_rows = {0, len(lying) - 1}
+    places = [_place(x) for x in (product.a, product.b, product.bias, product.out) if x is not None]
+    of_rows = {0, len(places) - 1}
     starts = itertools.accumulate(sizes, initial=0)
     groups = [(g, size, start) for g, (size, start) in enumerate(zip(sizes, starts, strict=False)) if size]
     if threads > 1:
         groups.sort(key=lambda group: -group[1])
     parts = list[tuple[series.Laid, list[int]]]()
     for g, size, start in groups:
-        bits = [bit + step * (start if i in of_rows else g) for i, (bit, step) in enumerate(lying)]
+        bits = [bit + step * (start if i in of_rows else g) for i, (bit, step) in enumerate(places)]
         one = size * threads * _SMALL <= used
         key = size, one, bits[0] & 7, bits[1] & 7
         laid = known.get(key)
         if laid is None:
             if len(known) >= _KEPT:
                 known.clear()
-            contraction = _contraction(product, b, g, range(start, start + size))
+            contraction = _contraction(product, g, range(start, start + size))
             laid = known[key] = series.lay(_plan(contraction, isa, threads, one))
         parts.append((laid, [bit >> 3 for bit in bits]))
     return parts
@@ -150,17 +165,17 @@ def _plan(c: Contraction, isa: Isa, threads: int, one: bool) -> Plan:
 def _place(x: gemm.PackedMatrix | Tensor) -> tuple[int, int]:
     """Where x begins and how far it is to its next row or group, in bits; a bias for all groups stays."""
     if isinstance(x, gemm.PackedMatrix):
-        return x.tensor.address * 8, x.panels(x.shape[:1]).batch[0] * x.tensor.dtype.width_bits
+        return x.tensor.address * 8, x.fits.panels(x.shape[:1]).batch[0] * x.tensor.dtype.width_bits
     return x.buffer.address * 8 + x.layout.offset_bits, x.layout.strides_bits[0] if x.ndim > 1 else 0
 
 
-def _contraction(product: Product, b: gemm.PackedMatrix | Tensor, g: int, rows: range) -> Contraction:
+def _contraction(product: _Product, g: int, rows: range) -> Contraction:
     """The product of one group: packed operands begin at other bits in each."""
-    c, call = replace(product.contraction, m=len(rows)), product.call
-    if unpack.has_packed(c.a):
-        c = replace(c, a=matrix(call, "a", product.given[0][rows.start : rows.stop], (len(rows), product.k)))
-    if isinstance(b, Tensor) and unpack.has_packed(c.b):
-        c = replace(c, b=matrix(call, "b", b[g], (product.k, product.n)))
+    c, call, b = replace(product.contraction, m=len(rows)), product.call.name, product.b
+    if unpack.has_packed(c.a.values):
+        c = replace(c, a=Side(matrix(call, "a", lying(product.a[rows.start : rows.stop]), (c.m, c.k))))
+    if isinstance(b, Tensor) and unpack.has_packed(c.b.values):
+        c = replace(c, b=Side(matrix(call, "b", lying(b[g]), (c.k, c.n))))
     return c
 
 

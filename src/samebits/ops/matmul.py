@@ -1,33 +1,36 @@
 """Eager matrix products: `matmul`, `linear`, `pack`, `plan_matmul`. Numerics.md sections 2 to 4 decide bits.
 
-`product.Product` turns operands into a `Contraction`; everything below it is the gemm room's.
+`operations.product` describes them; `product` makes facts of the arrays, and runs what is described on them.
 """
 
 from __future__ import annotations
 
-import functools
-from dataclasses import replace
 from typing import Any
 
 from samebits import dtypes, tuning
-from samebits.codegen import isa as isas
-from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, shown
+from samebits.errors import DTypeError, OptionError, ShapeError, shown
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm import machine as machines
 from samebits.kernels.gemm import selection
-from samebits.kernels.gemm.contraction import SB1, Contraction, Panels, PerBlock, Spec
-from samebits.kernels.gemm.machine import Machine
+from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.kernels.plan import Plan
-from samebits.ops import sharing
-from samebits.ops.call import Call, check_threads
+from samebits.operations import sharing
+from samebits.operations.lying import A_FACTOR, FACTORS, check_factor, matrix
+from samebits.operations.names import LINEAR, MATMUL, PACK
+from samebits.operations.sharing import Lines, Parameter
+from samebits.ops.call import Call
 from samebits.ops.memo import Prepared, remembered
-from samebits.ops.names import LINEAR, PACK
-from samebits.ops.operands import A_FACTOR, FACTORS, in_bytes, matrix, operand
-from samebits.ops.product import Product
-from samebits.ops.sharing import Lines
+from samebits.ops.product import (
+    Arguments,
+    in_bytes,
+    lying,
+    multiplied,
+    operand_of,
+    options,
+    parameter,
+    size_of_group,
+)
 from samebits.tensor import Tensor
 
 
@@ -82,37 +85,15 @@ def matmul(
     call = Call("matmul", a, threads)
     if plan is not None and not isinstance(plan, Plan):
         raise OptionError("matmul", "plan", "", shown(plan), "a Plan", "make it with plan_matmul")
-    product = Product(call, a, b, spec, a_dtype)
-    b_scale, b_zero_point = product.blocks(b_scale, b_zero_point, b_group)
-    product.zero_points(a_zero_point, b_zero_point)
-    product.scales(a_scale, b_scale)
-    product.requantise(out_scale, out_zero_point, out_dtype)
-    product.finish(bias, activation, alpha, c, beta, out_dtype, out)
-    return multiplied(product, out, plan)
-
-
-def multiplied(product: Product, out: Any, plan: Plan | None = None) -> Any:
-    """The array of a product, in out if it is given, by a plan for it."""
-    call, contraction = product.call, product.contraction
-    obeyed = product.names.planned(call.name, lambda: _obeyed(plan, contraction)) if plan else None
-    made = product.target
-    if made.size:
-        threads = call.sized(product.contraction.work, "products")
-        planned, machine = product.names.planned, tuning.machine(call.isa)
-        call.run(
-            obeyed or planned(call.name, lambda: _prepared(contraction, call.isa, threads, machine)), *product.operands
-        )
-    return call.result(made if made.shape == product.seen else made.reshape(product.seen), out)
-
-
-def summed(call: Call, a: Tensor, b: Tensor, out: Any) -> Any:
-    """a @ b in the dtype of its sum, for other functions: from what out holds if it is given, which K = 0 leaves."""
-    product, accumulates = Product(call, a, b), out is not None
-    product.finish(None, None, 1.0, None, 1.0, product.total, out)
-    if accumulates and not product.k:
-        return call.result(product.target, out)
-    product.contraction = replace(product.contraction, accumulates=accumulates)
-    return multiplied(product, out)
+    asked = options(
+        call, spec=spec, activation=activation, alpha=alpha, beta=beta, group=b_group, a_dtype=a_dtype,
+        out_dtype=out_dtype,
+    )  # fmt: skip
+    given = Arguments.of(
+        call, MATMUL, asked, a, b, a_scale=a_scale, b_scale=b_scale, a_zero_point=a_zero_point,
+        b_zero_point=b_zero_point, out_scale=out_scale, out_zero_point=out_zero_point, c=c, bias=bias,
+    )  # fmt: skip
+    return multiplied(given, out, plan)
 
 
 def plan_matmul(
@@ -128,15 +109,17 @@ def plan_matmul(
     Raises:  as `matmul`.
     """
     call = Call("plan_matmul", a, threads)
-    product = Product(call, a, b, spec, a_dtype)
-    b_scale, b_zero_point = product.blocks(b_scale, b_zero_point, b_group)
-    product.zero_points(a_zero_point, b_zero_point)
-    product.scales(a_scale, b_scale)
-    product.requantise(out_scale, out_zero_point, out_dtype)
-    product.finish(bias, activation, alpha, c, beta, out_dtype, out)
-    threads = call.sized(product.contraction.work, "products")
-    machine = tuning.machine(call.isa)
-    return product.names.planned(call.name, lambda: gemm.plan(product.contraction, call.isa, threads, machine=machine))
+    asked = options(
+        call, spec=spec, activation=activation, alpha=alpha, beta=beta, group=b_group, a_dtype=a_dtype,
+        out_dtype=out_dtype,
+    )  # fmt: skip
+    given = Arguments.of(
+        call, MATMUL, asked, a, b, a_scale=a_scale, b_scale=b_scale, a_zero_point=a_zero_point,
+        b_zero_point=b_zero_point, out_scale=out_scale, out_zero_point=out_zero_point, c=c, bias=bias,
+    )  # fmt: skip
+    contraction = given.into(out)[0].contraction
+    threads, machine = call.sized(contraction.work, "products"), tuning.machine(call.isa)
+    return MATMUL.planned(call.name, lambda: gemm.plan(contraction, call.isa, threads, machine=machine))
 
 
 @remembered
@@ -154,12 +137,12 @@ def linear(
     Returns: [..., N] as the kind of array that x is.
     Raises:  as matmul.   Bits: numerics.md sections 2 to 4: those of matmul(x, weight.T, ...).
     """
-    product = Product(Call("linear", x, threads), x, weight, names=LINEAR)
-    scale, zero_point = product.blocks(weight_scale, weight_zero_point, group)
-    product.zero_points(None, zero_point)
-    product.scales(None, scale)
-    product.finish(bias, None, 1.0, None, 1.0, None, out)
-    return multiplied(product, out)
+    call = Call("linear", x, threads)
+    given = Arguments.of(
+        call, LINEAR, options(call, LINEAR, group=group), x, weight, b_scale=weight_scale,
+        b_zero_point=weight_zero_point, bias=bias,
+    )  # fmt: skip
+    return multiplied(given, out)
 
 
 def pack(
@@ -178,30 +161,34 @@ def pack(
              beside elements that its words cannot be multiplied with.
     Raises:  DTypeError, ShapeError, OptionError, DeviceError.   Bits: a product with it has those of one with b.
     """
-    call = Call("pack", b, threads)
-    y = operand(call, "b", b)
+    call, tensors = Call("pack", b, threads), dict[str, Tensor]()
+    y = call.operand("b", b)
+    check_factor("pack", "b", y.dtype)
     if y.ndim < 2:
         raise ShapeError("pack", "b", "rank", y.ndim, "at least 2", "reshape a vector to [K, 1]")
     batch, (k, n) = y.shape[:-2], y.shape[-2:]
     other = _left(call, left, y.dtype)
-    lying, threads = matrix(call, "b", y, y.shape), call.sized(y.size, "elements")
-    machine, zeros = tuning.machine(call.isa), list[tuple[Tensor, PerBlock]]()
+    lies, threads = matrix("pack", "b", lying(y), y.shape), call.sized(y.size, "elements")
+    machine, zeros = tuning.machine(call.isa), dict[str, Parameter]()
     if y.dtype.is_integer and other.is_float and other is not dtypes.float64:
         lines = Lines.of_b(PACK, n, k, batch, y.ndim)
-        _, block = sharing.taken(call, PACK, lines, None, zero_point, group, other, lying)
-        if block:
-            zeros.append((block.values, block.described(call, PACK.b_zero_point, lines)))
+        point: Any = None
+        if zero_point is not None:
+            point = parameter(call, "zero_point", "b_zero_point", zero_point, tensors)
+        size = None if group is None else size_of_group(call, PACK, group)
+        zeros = sharing.by_block("pack", PACK, lines, None, point, size, other, lies)
         engine = engines.of_weights(y.dtype, bool(zeros))
     elif zero_point is not None or group is not None:
         actual, remedy = f"given for {y.dtype.name} beside {other.name}", "pass left= and integers"
         raise OptionError("pack", "zero_point or group", "", actual, "left out", remedy)
     else:
         engine = selection.engine_for(other, y.dtype, call.isa, machine)
-    zero = zeros[0][1] if zeros else None
-    plan = gemm.plan_pack(k, n, lying, call.isa, threads, batch, engine, other, machine, zero)
+    zero = zeros["b_zero"].shared if zeros else None
+    plan = gemm.plan_pack(k, n, lies, call.isa, threads, batch, engine, other, machine, zero)
     panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch, engine, machine),), engine.word)
     if panels.size:
-        call.run(Prepared(plan), in_bytes(y), *(x for x, _ in zeros), panels)
+        points = [operand_of(call, x.operand, tensors) for x in zeros.values()]
+        call.run(Prepared(plan), in_bytes(y), *points, panels)
     nr = gemm.panel_columns(call.isa, engine, machine)
     return gemm.PackedMatrix(panels, y.shape, nr, call.isa.name, y.dtype, engine.name)
 
@@ -216,27 +203,3 @@ def _left(call: Call, left: Any, b: DType) -> DType:
         expected = f"a float, as b is {b.name}"
     remedy = "name the dtype of the left operands to come"
     raise DTypeError("pack", "left", "", dtype.name, expected, remedy)
-
-
-@functools.lru_cache(maxsize=4096)
-def _prepared(contraction: Contraction, isa: Isa, threads: int, machine: Machine) -> Prepared:
-    return Prepared(gemm.plan(contraction, isa, threads, machine=machine))
-
-
-def _obeyed(plan: Plan, contraction: Contraction) -> Prepared:
-    # A plan holds strides and epilogue, which its words do not all say: only the very plan is safe to obey. What runs
-    # is the one made here, of whose fields nobody else had a hand in any.
-    remedy = "make it with plan_matmul for these operands"
-    try:
-        isa, threads = isas.given("matmul", plan.isa), check_threads("matmul", plan.threads)
-    except OptionError as error:
-        fact = f"{error.operand} {error.fact}".strip()
-        raise PlanError("matmul", "plan", fact, error.actual, error.expected, remedy) from None
-    # One made on another machine, or where nothing was tuned, is as good, but for panels of a tuned tile's width.
-    here = tuning.machine(isa)
-    others = () if here.tuned and isinstance(contraction.b, Panels) else machines.ROWS
-    for machine in (here, *others):
-        if plan == gemm.plan(contraction, isa, threads, machine=machine):
-            return _prepared(contraction, isa, threads, machine)
-    actual = plan.what if plan.what != str(contraction) else "for other strides, options or tiles"
-    raise PlanError("matmul", "plan", "", actual, f"the one for {contraction}", remedy)

@@ -1,382 +1,228 @@
-"""Product: one call of `matmul` described. It turns operands into a `Contraction`, and refuses what cannot be one.
+"""Products of arrays: arguments become facts, `operations.product` describes them, and the plan runs on their memory.
 
-Start at `Product`; everything below it is the gemm room's.
+Start at `Arguments.of` and `multiplied`. What only memory can say is looked at here: whether out is an operand, whether
+an operand lies within bytes and where.
 """
 
 from __future__ import annotations
 
 import functools
 import numbers
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from samebits import dtypes
-from samebits.dtypes import DType
-from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, shown
+from samebits import dtypes, tuning
+from samebits.codegen import isa as isas
+from samebits.codegen.isa import Isa
+from samebits.errors import OptionError, PlanError, shown
 from samebits.kernels import gemm
-from samebits.kernels.expression import Expression
-from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm import quantize
-from samebits.kernels.gemm.contraction import (
-    SB1,
-    Contraction,
-    Matrix,
-    Panels,
-    PerBlock,
-    Quantized,
-    Spec,
-    fused,
-    requantized,
-)
-from samebits.layout import Shape
-from samebits.ops import elementwise, sharing
-from samebits.ops.call import Call, rounded
-from samebits.ops.names import MATMUL, Names
-from samebits.ops.operands import check_shape, dense, in_bytes, matrix, operand
-from samebits.ops.sharing import Lines
-from samebits.shapes import broadcast_extents
+from samebits.kernels.gemm import machine as machines
+from samebits.kernels.gemm import unpack
+from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Panels, Spec
+from samebits.kernels.gemm.machine import Machine
+from samebits.kernels.plan import Plan
+from samebits.layout import Layout
+from samebits.operations.lying import Lying, Number
+from samebits.operations.names import MATMUL, Names
+from samebits.operations.product import Options, ProductDescription, describe, unknown_activation
+from samebits.operations.sharing import IN_BYTES, VALUES, ProductOperand
+from samebits.ops.call import Call, check_threads
+from samebits.ops.memo import Prepared
 from samebits.tensor import Tensor
 
-
-class Product:
-    """One call described: `blocks`, `zero_points`, `scales`, `requantise`, `finish`; then all attributes hold."""
-
-    contraction: Contraction
-    out: Tensor | None
-    result: DType
-    seen: Shape
-
-    def __init__(
-        self, call: Call, a: Any, b: Any, spec: Spec = SB1, a_dtype: Any = None, names: Names = MATMUL
-    ) -> None:
-        if not isinstance(spec, Spec):
-            raise OptionError(call.name, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
-        self.call, self.names, self.spec = call, names, spec
-        packed = b if isinstance(b, gemm.PackedMatrix) else None
-        x = operand(call, names.a, a)
-        y = operand(call, names.b, b) if packed is None else call.operand(names.b, packed.tensor)
-        right = packed.shape if packed is not None else y.shape
-        for name, shape in ((names.a, x.shape), (names.b, right)):
-            if not shape:
-                raise ShapeError(call.name, name, "rank", 0, "at least 1", "use multiply for a scalar")
-        self.ranks = x.ndim, len(right)
-        self.vectors = x.ndim == 1, len(right) == 1
-        self.given = [x, y]
-        x = x.unsqueeze(0) if self.vectors[0] else x
-        if packed is None and names.turned:
-            y, right = y.T, right[::-1]
-        names.check_rank(call.name, right)
-        if packed is None and self.vectors[1]:
-            y, right = y.unsqueeze(1), (*right, 1)
-        self.m, self.k, self.n = x.shape[-2], x.shape[-1], right[-1]
-        names.check_rows(call.name, right[-2], self.k, packed is not None)
-        self.batch = _batch(call, names, x.shape[:-2], right[:-2])
-        self.whole = (*self.batch, self.m, self.n)
-        rows, columns = ((extent,) for extent in self.whole[-2:])
-        self.seen = (*self.batch, *(() if self.vectors[0] else rows), *(() if self.vectors[1] else columns))
-        self.a = matrix(call, names.a, x, (*self.batch, self.m, self.k))
-        self.floats: Matrix | None = None
-        if a_dtype is not None:
-            self.floats, self.a = self.a, replace(self.a, dtype=self._quantised(a_dtype))
-        if packed is not None:
-            self.b: Matrix | Panels = packed.panels(self.batch)
-        else:
-            self.b = matrix(call, names.b, y, (*self.batch, self.k, self.n))
-        if self.a.dtype.is_integer and self.b.dtype.is_float:
-            expected = f"one that multiplies with {self.a.dtype.name}"
-            remedy = f"convert {names.a} to float32" if a_dtype is None else "leave a_dtype out"
-            raise DTypeError(call.name, names.b, "dtype", self.b.dtype.name, expected, remedy)
-        self.zeros: list[tuple[Tensor, Matrix]] = []
-        self.zero_sides: tuple[int | None, int | None] = (None, None)
-        self.factors: list[tuple[Tensor, Matrix]] = []
-        self.requantised: DType | None = None
-        self.per_block: dict[str, tuple[Tensor, PerBlock]] = {}
-        self.added: dict[str, Tensor] = {}
-
-    def _quantised(self, a_dtype: Any) -> DType:
-        """What floats a are quantised to."""
-        name, dtype, own = self.call.name, self.call.dtype("a_dtype", a_dtype), self.a.dtype
-        if dtype not in _BYTES:
-            expected = " or ".join(row.name for row in _BYTES)
-            raise OptionError(name, "a_dtype", "", dtype.name, expected, "leave it out for another")
-        if own not in _HALVES:
-            expected = " or ".join(row.name for row in _HALVES)
-            raise DTypeError(name, "a", "dtype", own.name, f"{expected} beside a_dtype", "leave a_dtype out")
-        return dtype
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether both operands are integers, and sums are not of scaled blocks."""
-        return self.a.dtype.is_integer and self.b.dtype.is_integer and not self.per_block
-
-    @property
-    def _given_for(self) -> str:
-        """What an option that is for exact sums of integers alone was given for."""
-        return f"given for {self.a.dtype.name} and {self.b.dtype.name}{' in blocks' if self.per_block else ''}"
-
-    @property
-    def total(self) -> DType:
-        """What is summed in."""
-        if self.is_exact:
-            return engines.total_of(self.a.dtype, self.b.dtype, self.k, self.subtracted)
-        return dtypes.float64 if dtypes.float64 in (self.a.dtype, self.b.dtype) else dtypes.float32
-
-    @property
-    def computed(self) -> DType:
-        """What the sum is scaled, and addends are added, in."""
-        return self.total if self.total.is_float else dtypes.float32
-
-    @functools.cached_property
-    def rows(self) -> Lines:
-        """a as its scales and zero points see it."""
-        return Lines(f"row of {self.names.a}", self.m, self.k, self.batch, max(self.ranks[0], 2), first=True)
-
-    @functools.cached_property
-    def columns(self) -> Lines:
-        """b as its scales and zero points see it."""
-        return Lines.of_b(self.names, self.n, self.k, self.batch, self.ranks[1])
-
-    @functools.cached_property
-    def target(self) -> Tensor:
-        """What takes the result as [..., M, N]: out, or new memory, from the first time that it is asked for."""
-        made = self.call.output(self.seen, self.result) if self.out is None else self.out
-        return made if self.seen == self.whole else made.reshape(self.whole)
-
-    @property
-    def operands(self) -> list[Tensor]:
-        """Those of the plan, in its order."""
-        parameters = [x for x, _ in (*self.per_block.values(), *self.zeros, *self.factors)]
-        return [*map(in_bytes, self.given), *parameters, *self.added.values(), self.target]
-
-    @property
-    def subtracted(self) -> tuple[bool, bool]:
-        """Which operands have a zero point."""
-        return self.zero_sides[0] is not None, self.zero_sides[1] is not None
-
-    def blocks(self, scale: Any, zero_point: Any, group: int | None) -> tuple[Any, Any]:
-        """Take what blocks of b share, and every zero point of weights; the rest of (b_scale, b_zero_point) is left."""
-        call, names, lines = self.call, self.names, self.columns
-        found = sharing.taken(call, names, lines, scale, zero_point, group, self.a.dtype, self.b)
-        for key, name, x in zip(("b_scale", "b_zero_point"), (names.b_scale, names.b_zero_point), found, strict=True):
-            if x:
-                self.per_block[key] = x.values, x.described(call, name, lines)
-        if self.per_block and self.computed is not dtypes.float32:
-            actual, expected = f"beside {self.computed.name}", "beside float32"
-            given = " or ".join(name for name, x in zip((names.b_scale, names.b_zero_point), found, strict=True) if x)
-            raise PlanError(call.name, given, "per block", actual, expected, f"convert {names.a}")
-        return None if found[0] else scale, None if found[1] else zero_point
-
-    def _shared(self, name: str) -> PerBlock | None:
-        """What `blocks` took under that name."""
-        return self.per_block[name][1] if name in self.per_block else None
-
-    def zero_points(self, a: Any, b: Any) -> None:
-        """Take the zero points of integers."""
-        places = list[int | None]()
-        for name, value, dtype, lines in (
-            ("a_zero_point", a, self.a.dtype, self.rows), (self.names.b_zero_point, b, self.b.dtype, self.columns),
-        ):  # fmt: skip
-            if value is None:
-                places.append(None)
-                continue
-            if not self.is_exact:
-                raise OptionError(self.call.name, name, "", self._given_for, "left out", "subtract it before")
-            places.append(len(self.zeros))
-            self._zero(name, value, dtype, dtypes.int32, lines)
-        self.zero_sides = places[0], places[1]
-
-    def _zero(self, name: str, value: Any, dtype: DType, kept: DType, lines: Lines) -> None:
-        """Take a zero point of integers of `dtype`; a number is `kept` so."""
-        self.zeros.append(self._repeated(name, sharing.integers(self.call, name, value, dtype, kept), lines))
-
-    def _repeated(self, name: str, x: Tensor, lines: Lines) -> tuple[Tensor, Matrix]:
-        """x, one for all or one for each line, as a source that repeats along the other axis of the result."""
-        x, _ = lines.read(self.call, name, x)
-        if x.ndim:
-            x = x.unsqueeze(x.ndim if lines is self.rows else x.ndim - 1)
-        return x, matrix(self.call, name, x, self.whole)
-
-    def scales(self, a: Any, b: Any) -> None:
-        """Take the scales of the operands: one for each row of a, one for each column of b, or one for all."""
-        if self.floats and a is None:
-            remedy = "pass what one unit of the integers stands for"
-            raise OptionError(self.call.name, "a_scale", "", None, "given beside a_dtype", remedy)
-        for name, value, lines in (("a_scale", a, self.rows), (self.names.b_scale, b, self.columns)):
-            if value is not None:
-                self._scale(name, value, lines)
-
-    def _scale(self, name: str, value: Any, lines: Lines) -> None:
-        """Take a scale; a number becomes a constant."""
-        call, kind = self.call, self.computed
-        if isinstance(value, numbers.Real | np.bool_):
-            x = call.constant(rounded(call.number(name, value, kind), kind))
-        else:
-            is_weight = lines is self.columns and self.b.dtype.is_integer and self.a.dtype.is_float
-            x = call.operand(name, value, *(sharing.SCALES if is_weight and kind is dtypes.float32 else (kind,)))
-        self.factors.append(self._repeated(name, x, lines))
-
-    def requantise(self, scale: Any, zero_point: Any, out_dtype: Any) -> None:
-        """Take what makes the sum an integer of 8 bits again."""
-        call = self.call
-        if scale is None:
-            if zero_point is not None:
-                actual, remedy = "given without out_scale", "pass out_scale too"
-                raise OptionError(call.name, "out_zero_point", "", actual, "left out", remedy)
-            return
-        if not self.is_exact:
-            remedy = f"leave {self.names.b_group} out" if self.per_block else "pass integers, or a_dtype"
-            raise OptionError(call.name, "out_scale", "", self._given_for, "left out", remedy)
-        if len(self.factors) != 2:
-            expected, remedy = "given with a_scale and b_scale", "pass 1.0 for none"
-            raise OptionError(call.name, "out_scale", "", "given without both", expected, remedy)
-        self.requantised = dtypes.int8 if out_dtype is None else call.dtype("out_dtype", out_dtype)
-        if self.requantised not in _BYTES:
-            expected = " or ".join(dtype.name for dtype in _BYTES)
-            remedy = "leave out_scale out for another"
-            raise OptionError(call.name, "out_dtype", "", self.requantised.name, expected, remedy)
-        lines = Lines("column of the result", self.n, self.m, self.batch, 2, first=False)
-        self._scale("out_scale", scale, lines)
-        point = 0 if zero_point is None else zero_point
-        self._zero("out_zero_point", point, self.requantised, self.requantised, lines)
-
-    def finish(
-        self, bias: Any, activation: str | None, alpha: float, c: Any, beta: float, out_dtype: Any, out: Any,
-        may_be_added: bool = True,
-    ) -> None:  # fmt: skip
-        """Take the rest; `may_be_added`: out may be c itself, or bias."""
-        call, kind = self.call, self.computed
-        self.added = added = self._added(c, bias)
-        total, result = self.total, self.requantised or self._result(out_dtype)
-        alpha, beta = (call.number(name, x, kind) for name, x in (("alpha", alpha), ("beta", beta)))
-        if c is None and beta != 1.0:
-            raise OptionError(call.name, "beta", "", "given without c", "left out", "pass c too")
-        self._check_float(result, kind, activation, alpha)
-        self.result = result
-        self.out = None if out is None else call.output(self.seen, result, out, added if may_be_added else ())
-        in_place = self.out is not None and any(t.address == self.out.address for t in added.values())
-        where = dense(call, self.whole, result) if self.out is None else matrix(call, "out", self.target, self.whole)
-        matrices = {name: self._addend(name, x) for name, x in added.items()}
-        zeros, scales = [x for _, x in self.zeros], [x for _, x in self.factors]
-        quantised = self._quantisation(zeros, scales) if self.floats else None
-        if quantised and result.is_integer and not self.requantised:
-            zeros, scales = [*zeros, *scales], []  # a_scale quantises, and nothing else
-        if self.requantised:
-            epilogue: Expression | None
-            epilogue, listed = requantized(
-                total=total, result=result, zeros=zeros, scales=scales, bias=matrices.get("bias")
-            )
-        else:
-            epilogue, listed = fused(
-                total=total, result=result, zeros=zeros, scales=scales, alpha=None if alpha == 1.0 else alpha,
-                beta=None if beta == 1.0 else beta, c=matrices.get("c"), bias=matrices.get("bias"),
-                activation=_activation(call, activation),
-            )  # fmt: skip
-        self.contraction = Contraction(
-            self.m, self.n, self.k, self.a, self.b, where, self.batch, epilogue, listed, in_place, self.spec,
-            self.zero_sides, quantized=quantised, b_scale=self._shared("b_scale"), b_zero=self._shared("b_zero_point"),
-        )  # fmt: skip
-
-    def _added(self, c: Any, bias: Any) -> dict[str, Tensor]:
-        """c and bias, where they are given."""
-        kinds = {"c": _ADDED[self.computed], "bias": _ADDED[self.computed]}
-        if self.requantised:
-            kinds = {"c": (dtypes.int32,), "bias": (dtypes.int32,)}
-        elif self.is_exact:
-            kinds["bias"] = *kinds["bias"], dtypes.int32
-        given = (("c", c), ("bias", bias))
-        return {name: self.call.operand(name, x, *kinds[name]) for name, x in given if x is not None}
-
-    def _addend(self, name: str, x: Tensor) -> Matrix:
-        """x, which broadcasts to the result, with the axes that the result leaves out."""
-        check_shape(self.call, name, x, self.seen)
-        if x.ndim and self.vectors[0]:
-            x = x.unsqueeze(x.ndim - 1)
-        if x.ndim and self.vectors[1]:
-            x = x.unsqueeze(x.ndim)
-        return matrix(self.call, name, x, self.whole)
-
-    def _quantisation(self, zeros: list[Matrix], scales: list[Matrix]) -> Quantized:
-        """How floats a become integers, which from now on are a."""
-        assert self.floats  # there are some
-        side = self.zero_sides[0]
-        parts = [self.floats, scales[0], *([] if side is None else [zeros[side]])]
-        self.a = quantize.described(self.batch, self.m, self.k, parts, self.a.dtype)
-        return Quantized(self.floats, len(zeros), side)
-
-    def _result(self, out_dtype: Any) -> DType:
-        """The dtype of the result, but for one that is requantised."""
-        if self.is_exact and self.k > engines.LONGEST:
-            remedy = "cut K and add the products"
-            expected = f"at most {engines.LONGEST}"
-            raise ShapeError(self.call.name, self.names.a, "column count", self.k, expected, remedy)
-        bias = self.added.get("bias")
-        total = dtypes.int64 if bias is not None and bias.dtype is dtypes.int32 else self.total
-        if out_dtype is None:
-            weights = self.b.dtype.is_integer and self.a.dtype.is_float
-            half = self.a.dtype if self.a.dtype is self.b.dtype or weights else None
-            return half if half in (dtypes.bfloat16, dtypes.float16) else self.computed if self.factors else total
-        result, possible = self.call.dtype("out_dtype", out_dtype), _RESULTS[total]
-        if result not in possible:
-            expected = " or ".join(dtype.name for dtype in possible)
-            long = "an int32 bias" if total is not self.total else f"K = {self.k}"
-            remedy = "leave it out" if total is not dtypes.int64 else f"{long} may leave int32"
-            raise OptionError(self.call.name, "out_dtype", "", result.name, expected, remedy)
-        return result
-
-    def _check_float(self, result: DType, kind: DType, activation: str | None, alpha: float) -> None:
-        """Scales and addends are floats, but for an int32 bias, activations functions of float32; beside out_scale
-        there is only a bias."""
-        scaled = [*(name for name, x in self.added.items() if not x.dtype.is_integer or self.requantised)]
-        scaled += ["activation"] if activation is not None else []
-        scaled += ["alpha"] if alpha != 1.0 else []
-        if self.requantised:
-            for name in scaled:
-                if name != "bias":
-                    expected, remedy = "left out", "quantise the result instead"
-                    raise OptionError(self.call.name, name, "", "given beside out_scale", expected, remedy)
-            return
-        # Beside an integer result the scale of a quantised a says what its integers are, and no more.
-        both = f"a_scale or {self.names.b_scale}" if self.names is MATMUL else self.names.b_scale
-        scaled += [both] if len(self.factors) > bool(self.floats) else []
-        if scaled and not result.is_float:
-            remedy = f"pass {self.names.as_float}"
-            remedy = f"pass an int32 bias, or {self.names.as_float}" if scaled[0] == "bias" else remedy
-            raise OptionError(self.call.name, scaled[0], "", f"given for {result.name}", "left out", remedy)
-        if activation is not None and kind is not dtypes.float32:
-            remedy = "apply it after"
-            raise OptionError(self.call.name, "activation", "", f"given for {kind.name}", "left out", remedy)
+_POINTS = ("a_zero_point", "b_zero_point", "out_zero_point")
+_SCALES = ("a_scale", "b_scale", "out_scale")
+ADDED = ("c", "bias")
 
 
-_BYTES = (dtypes.int8, dtypes.uint8)
-_HALVES = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
-# What is summed in: what a result may be, and what is added to it may be.
-_RESULTS: dict[DType, tuple[DType, ...]] = {
-    dtypes.float32: _HALVES,
-    dtypes.float64: (dtypes.float64, dtypes.float32),
-    dtypes.int32: (dtypes.int32, dtypes.int64, *_HALVES),
-    dtypes.int64: (dtypes.int64, *_HALVES),
-}
-_ADDED: dict[DType, tuple[DType, ...]] = {dtypes.float32: _HALVES, dtypes.float64: (dtypes.float64,)}
+def lying(x: Tensor) -> Lying:
+    """How a tensor lies, wherever that is."""
+    layout = x.layout
+    if layout.offset_bits > 7:
+        layout = Layout(layout.shape, layout.strides_bits, layout.offset_bits % 8, layout.width_bits, layout.storage)
+    return Lying(x.dtype, layout)
 
 
-def _batch(call: Call, names: Names, x: Shape, y: Shape) -> Shape:
-    """The batch dimensions of the product."""
-    if x == y:
+def in_bytes(x: Tensor) -> Tensor:
+    """x, or where it lies packed the byte in which its first element begins, which is what a plan takes for it."""
+    if not x.size or not unpack.is_packed(x.layout):
         return x
-    found = broadcast_extents(x, y)
-    if found is None:
-        expected = f"one that broadcasts with {names.a}'s {x}"
-        raise ShapeError(call.name, names.b, "batch shape", y, expected, "reshape one of them")
-    return found
+    return Tensor(x.buffer, Layout((1,), (8,), x.layout.offset_bits // 8 * 8, 8), dtypes.uint8)
 
 
-def _activation(call: Call, name: str | None) -> Any:
-    if name is None:
-        return None
-    if not isinstance(name, str) or name not in elementwise.ACTIVATIONS:
-        raise OptionError(
-            call.name, "activation", "", shown(name), f"one of {elementwise.ACTIVATIONS}", "apply it after"
-        )
-    return elementwise.activation(name)
+def options(
+    call: Call, names: Names = MATMUL, *, spec: Any = SB1, activation: Any = None, alpha: Any = 1.0, beta: Any = 1.0,
+    group: Any = None, a_dtype: Any = None, out_dtype: Any = None,
+) -> Options:  # fmt: skip
+    """The options of a call, each of the type that it must be.
+
+    Raises:  OptionError, DTypeError.
+    """
+    if not isinstance(spec, Spec):
+        raise OptionError(call.name, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
+    if activation is not None and not isinstance(activation, str):
+        raise unknown_activation(call.name, activation)
+    return Options(
+        spec, activation, number(call, "alpha", alpha), number(call, "beta", beta),
+        None if group is None else size_of_group(call, names, group),
+        None if a_dtype is None else call.dtype("a_dtype", a_dtype),
+        None if out_dtype is None else call.dtype("out_dtype", out_dtype),
+    )  # fmt: skip
+
+
+def number(call: Call, name: str, value: Any) -> Number:
+    """A number among the arguments.
+
+    Raises:  OptionError if it is none.
+    """
+    return Number.of(value if type(value) is float else call.number(name, value, dtypes.float64))
+
+
+def size_of_group(call: Call, names: Names, group: Any) -> int:
+    """The number of elements along K in a block.
+
+    Raises:  OptionError if it is no count.
+    """
+    if not isinstance(group, int | np.integer) or isinstance(group, bool) or group < 1:
+        remedy = "count the elements along K that share a scale"
+        raise OptionError(call.name, names.b_group, "", shown(group), "an integer of at least 1", remedy)
+    return int(group)
+
+
+def parameter(call: Call, name: str, key: str, value: Any, tensors: dict[str, Tensor]) -> Lying | Number | int:
+    """The fact of a scale, of a zero point or of an addend, whose tensor goes to `tensors` if it is an array.
+
+    Raises:  OptionError if a number is none that could be it, and as `Call.operand`.
+    """
+    if key in _SCALES and isinstance(value, numbers.Real | np.bool_):
+        return number(call, name, value)
+    if key in _POINTS:
+        if isinstance(value, bool | np.bool_):
+            raise OptionError(call.name, name, "", shown(value), "an integer", "pass an int")
+        if isinstance(value, int | np.integer):
+            return int(value)
+    tensors[key] = call.operand(name, value)
+    return lying(tensors[key])
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of one call as facts by name, which hash, beside the tensors that they are of."""
+
+    call: Call
+    names: Names
+    facts: dict[str, Any]
+    tensors: dict[str, Tensor]
+    options: Options
+
+    @classmethod
+    def of(cls, call: Call, names: Names, options: Options, a: Any, b: Any, **given: Any) -> Arguments:
+        """Those of a product of a and b, each given or None, by the names that `matmul` has for them.
+
+        Raises:  as `Call.operand`, and OptionError if a number is none.
+        """
+        x = call.operand(names.a, a)
+        y = call.operand(names.b, b.tensor if isinstance(b, gemm.PackedMatrix) else b)
+        tensors = {"a": x, "b": y}
+        facts: dict[str, Any] = {
+            "a": lying(x), "b": b.fits if isinstance(b, gemm.PackedMatrix) else lying(y)
+        }  # fmt: skip
+        for key, value in given.items():
+            if value is not None:
+                facts[key] = parameter(call, getattr(names, key, key), key, value, tensors)
+        return cls(call, names, facts, tensors, options)
+
+    def described(self, **more: Any) -> ProductDescription:
+        """What the product is.
+
+        Raises:  what it cannot be.
+        """
+        return describe(self.call.name, options=self.options, names=self.names, **self.facts, **more)
+
+    def into(self, out: Any, may_be: Collection[str] = ADDED) -> tuple[ProductDescription, Tensor | None]:
+        """What the product is where out takes the result, and out as a tensor; `may_be` names what out may be itself.
+
+        Raises:  what it cannot be, and what out cannot be.
+        """
+        found = self.described()
+        if out is None:
+            return found, None
+        added = [name for name in ADDED if name in self.tensors]
+        taken = self.call.output(found.shape, found.dtype, out, [name for name in added if name in may_be])
+        in_place = any(self.tensors[name].address == taken.address for name in added)
+        return self.described(out=lying(taken), in_place=in_place), taken
+
+    def operands(self, found: ProductDescription) -> list[Tensor]:
+        """Those of its plan, but for the result."""
+        return [operand_of(self.call, operand, self.tensors) for operand in found.operands]
+
+
+def operand_of(call: Call, operand: ProductOperand, tensors: dict[str, Tensor]) -> Tensor:
+    """What a plan takes for an operand."""
+    if operand.constant is not None:
+        return call.constant(_array(operand.constant))
+    x = tensors[operand.name]
+    if operand.form == VALUES:
+        return Tensor.from_any(x.values())
+    return in_bytes(x) if operand.form == IN_BYTES else x
+
+
+def _array(constant: Immediate) -> Any:
+    """A number as an array []."""
+    if constant.dtype.is_integer:
+        return np.asarray(constant.code, constant.dtype.numpy)
+    return np.asarray(constant.code, f"i{constant.dtype.size_bytes}").view(constant.dtype.numpy)
+
+
+def multiplied(given: Arguments, out: Any, plan: Plan | None = None) -> Any:
+    """The array of a product, in out if it is given, by a plan for it."""
+    call, names = given.call, given.names
+    found, made = given.into(out)
+    contraction = found.contraction
+    obeyed = names.planned(call.name, lambda: _obeyed(plan, contraction)) if plan else None
+    if made is None:
+        made = call.output(found.shape, found.dtype)
+    if made.size:
+        threads, machine = call.sized(contraction.work, "products"), tuning.machine(call.isa)
+        prepared = obeyed or names.planned(call.name, lambda: _prepared(contraction, call.isa, threads, machine))
+        call.run(prepared, *given.operands(found), made)
+    return call.result(made, out)
+
+
+def summed(call: Call, a: Tensor, b: Tensor, out: Any) -> Any:
+    """a @ b in the dtype of its sum, for other functions: from what out holds if it is given, which K = 0 leaves."""
+    total = dtypes.float64 if dtypes.float64 in (a.dtype, b.dtype) else dtypes.float32
+    asked = Options(out_dtype=total, accumulates=out is not None)
+    given = Arguments(call, MATMUL, {"a": lying(a), "b": lying(b)}, {"a": a, "b": b}, asked)
+    if out is not None and not b.shape[-2]:
+        _, made = given.into(out)
+        assert made is not None  # it was given
+        return call.result(made, out)
+    return multiplied(given, out)
+
+
+@functools.lru_cache(maxsize=4096)
+def _prepared(contraction: Contraction, isa: Isa, threads: int, machine: Machine) -> Prepared:
+    return Prepared(gemm.plan(contraction, isa, threads, machine=machine))
+
+
+def _obeyed(plan: Plan, contraction: Contraction) -> Prepared:
+    # A plan holds strides and epilogue, which its words do not all say: only the very plan is safe to obey. What runs
+    # is the one made here, of whose fields nobody else had a hand in any.
+    remedy = "make it with plan_matmul for these operands"
+    try:
+        isa, threads = isas.given("matmul", plan.isa), check_threads("matmul", plan.threads)
+    except OptionError as error:
+        fact = f"{error.operand} {error.fact}".strip()
+        raise PlanError("matmul", "plan", fact, error.actual, error.expected, remedy) from None
+    # One made on another machine, or where nothing was tuned, is as good, but for panels of a tuned tile's width.
+    here = tuning.machine(isa)
+    others = () if here.tuned and isinstance(contraction.b.values, Panels) else machines.ROWS
+    for machine in (here, *others):
+        if plan == gemm.plan(contraction, isa, threads, machine=machine):
+            return _prepared(contraction, isa, threads, machine)
+    actual = plan.what if plan.what != str(contraction) else "for other strides, options or tiles"
+    raise PlanError("matmul", "plan", "", actual, f"the one for {contraction}", remedy)

@@ -21,6 +21,7 @@ from samebits.operations.fact import Fact, check_extents, dense
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import Dims
 from samebits.operations.operation import Array
+from samebits.operations.product import PLAIN, Options
 from samebits.operations.rows import RowWise
 from samebits.operations.views import Expand, Reshape, Slice, Transpose
 from samebits.program import integers
@@ -135,9 +136,10 @@ class ProgramBuilder:
         """An expression with reductions along some axes, counted from the end."""
         return self.add("rows", inputs, RowWise(expression, axes))
 
-    def contract(self, a: str, b: str) -> str:
-        """The product of two values of rank 2 or more."""
-        return self.add("contract", (a, b), MatrixProduct())[0]
+    def contract(self, a: str, b: str, options: Options = PLAIN, **given: str) -> str:
+        """The product of two values of rank 2 or more, and of others by the names that `matmul` has for them."""
+        attributes = MatrixProduct(names=("a", "b", *given), options=options)
+        return self.add("contract", (a, b, *given.values()), attributes)[0]
 
     def reshape(self, x: str, shape: SymbolicShape) -> str:
         """x under another shape; x itself if it has that shape."""

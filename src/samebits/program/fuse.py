@@ -170,7 +170,7 @@ def _joined_product(program: Program, first: Node, second: Node) -> Node | None:
         return None
     if {*expression.inputs, expression.dtype(expression.outputs[0])} != {dtypes.float32}:
         return None
-    epilogue = first.attributes.epilogue
+    epilogue, count = first.attributes.epilogue, len(first.attributes.names)
     if epilogue is None:
         # The map's operand that is the product comes first.
         (product,) = first.outputs
@@ -178,12 +178,13 @@ def _joined_product(program: Program, first: Node, second: Node) -> Node | None:
         both = _reordered(Applied(expression, second.inputs, second.outputs), order)
     else:
         both = join(
-            Applied(epilogue, (_PRODUCT, *first.inputs[2:]), first.outputs),
+            Applied(epilogue, (_PRODUCT, *first.inputs[count:]), first.outputs),
             Applied(expression, second.inputs, second.outputs),
             keep=(),
         )
-    inputs = (*first.inputs[:2], *both.inputs[1:])
-    return Node("contract", inputs, both.outputs, MatrixProduct(both.expression), _origin(first, second))
+    inputs = (*first.inputs[:count], *both.inputs[1:])
+    attributes = replace(first.attributes, epilogue=both.expression)
+    return Node("contract", inputs, both.outputs, attributes, _origin(first, second))
 
 
 def _reordered(applied: Applied, inputs: tuple[str, ...]) -> Applied:

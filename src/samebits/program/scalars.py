@@ -45,8 +45,9 @@ def _absorbed(program: Program, node: Node, codes: Mapping[str, int]) -> Node:
         inputs = node.inputs
     elif isinstance(attributes, MatrixProduct) and attributes.epilogue is not None:
         expression = attributes.epilogue
-        # The product stands in the place of the two operands.
-        fixed, inputs = node.inputs[:2], ("", *node.inputs[2:])
+        # The product stands in the place of its operands.
+        count = len(attributes.names)
+        fixed, inputs = node.inputs[:count], ("", *node.inputs[count:])
     else:
         return node
     if expression is None or all(name in codes for name in inputs) or not any(name in codes for name in inputs):

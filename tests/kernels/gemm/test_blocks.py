@@ -11,7 +11,7 @@ import guard
 import ml_dtypes
 import numpy as np
 import pytest
-from gemm_run import execute
+from gemm_run import contraction, execute
 from launch import assert_bits
 from rows import AARCH64_ROWS, ALL_ROWS, PRODUCT_ROWS
 
@@ -19,7 +19,7 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.errors import PlanError
 from samebits.kernels import gemm
-from samebits.kernels.gemm import SB1, Contraction, Matrix, PerBlock, Spec, engine, reference
+from samebits.kernels.gemm import SB1, Matrix, Shared, Side, Spec, engine, reference
 from samebits.kernels.plan import Plan
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -50,10 +50,9 @@ def product(
     """a @ b through the kernels: of elements without their zero points, in blocks with scales."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     out = guard.empty((*batch, a.shape[-2], b.shape[-1]), np.float32)
-    per_block = [None if x is None else PerBlock(block, lying(x)) for x in (scale, zero)]
-    c = Contraction(
-        a.shape[-2], b.shape[-1], a.shape[-1], lying(a), lying(b), lying(out), batch, spec=spec,
-        b_scale=per_block[0], b_zero=per_block[1],
+    right = Side(lying(b), *(None if x is None else Shared(lying(x), block) for x in (scale, zero)))
+    c = contraction(
+        a.shape[-2], b.shape[-1], a.shape[-1], lying(a), right, lying(out), batch, spec=spec
     )  # fmt: skip
     run(gemm.plan(c, isa, threads, **choices), [a, b, *(x for x in (scale, zero) if x is not None), out])
     return out
@@ -234,7 +233,7 @@ def packed_product(a: Array, b: Array, scale: Array, block: int, form: str | Non
     panels = guard.empty((gemm.packed_elements(k, n, isa, (), row),), row.word.numpy)
     run(gemm.plan_pack(k, n, lying(b), isa, engine=row), [b, panels])
     out, kept = guard.empty((m, n), np.float32), gemm.Panels(gemm.panel_columns(isa, row), (), row.b, row.name)
-    c = Contraction(m, n, k, lying(a), kept, lying(out), b_scale=PerBlock(block, lying(scale)))
+    c = contraction(m, n, k, lying(a), Side(kept, Shared(lying(scale), block)), lying(out))
     run(gemm.plan(c, isa, form=form), [a, panels, scale, out])
     return out
 
@@ -274,31 +273,31 @@ def test_pairs_run_where_blocks_are_even() -> None:
         pytest.skip("this machine has no bfloat16 pairs")
     a, b, out = Matrix(96, 1, dtype=dtypes.bfloat16), Matrix(40, 1, dtype=dtypes.int8), Matrix(40, 1)
     for size, name in ((32, "bfloat16 pairs, checked"), (33, "fma float32"), (97, "bfloat16 pairs, checked")):
-        c = Contraction(9, 40, 96, a, b, out, b_scale=PerBlock(size, Matrix(40, 1)))
+        c = contraction(9, 40, 96, a, Side(b, Shared(Matrix(40, 1), size)), out)
         plan = gemm.plan(c, BEST, 1)
         assert dict(plan.facts)["engine"] == name
     assert "blocks of 33 would split its pairs" in str(gemm.plan(
-        Contraction(9, 40, 96, a, b, out, b_scale=PerBlock(33, Matrix(40, 1))), BEST, 1
+        contraction(9, 40, 96, a, Side(b, Shared(Matrix(40, 1), 33)), out), BEST, 1
     ))  # fmt: skip
 
 
 def test_what_has_no_meaning_is_refused() -> None:
     a, b, out = Matrix(96, 1), Matrix(40, 1, dtype=dtypes.int8), Matrix(40, 1)
-    per = PerBlock(32, Matrix(40, 1))
+    per = Shared(Matrix(40, 1), 32)
     cases = {
-        "matmul: b_scale block is 0, must be at least 1; count the elements of a block": (a, b, PerBlock(0, a), None),
+        "matmul: b_scale block is 0, must be at least 1; count the elements of a block": (a, b, Shared(a, 0), None),
         "matmul: b_scale dtype is int8, must be float32 or a narrower float; convert it first": (
-            a, b, PerBlock(32, b), None
+            a, b, Shared(b, 32), None
         ),
-        "matmul: b_zero is given for float32, must be left out; subtract it before": (a, a, per, PerBlock(32, b)),
+        "matmul: b_zero is given for float32, must be left out; subtract it before": (a, a, per, Shared(b, 32)),
         "matmul: b_scale or b_zero per block is beside float64, must be beside float32; convert a": (
             Matrix(96, 1, dtype=dtypes.float64), b, per, None
         ),
     }  # fmt: skip
     for text, (left, right, scale, zero) in cases.items():
         with pytest.raises(PlanError) as error:
-            gemm.plan(Contraction(9, 40, 96, left, right, out, b_scale=scale, b_zero=zero), BEST, 1)
+            gemm.plan(contraction(9, 40, 96, left, Side(right, scale, zero), out), BEST, 1)
         assert str(error.value) == text
-    whole = Contraction(9, 40, 1200, b, b, out, spec=Spec(1200), b_scale=PerBlock(1200, Matrix(40, 1)))
+    whole = contraction(9, 40, 1200, b, Side(b, Shared(Matrix(40, 1), 1200)), out, spec=Spec(1200))
     with pytest.raises(PlanError, match="exact in float32"):
         gemm.plan(whole, BEST, 1)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gemm_run import contraction
+
 from samebits.codegen.isa import ROWS, named
 from samebits.dtypes import bfloat16, float32, int8, int32
-from samebits.kernels.gemm import Contraction, Matrix, Panels, engine
+from samebits.kernels.gemm import Contraction, Matrix, Panels, Side, engine
 from samebits.kernels.gemm.choice import (
     Blocks,
     Overrides,
@@ -30,7 +32,7 @@ NONE = Overrides()
 
 
 def dense(m: int, n: int, k: int, dtype=float32, total=float32) -> Contraction:
-    return Contraction(m, n, k, Matrix(k, 1, (), dtype), Matrix(n, 1, (), dtype), Matrix(n, 1, (), total))
+    return contraction(m, n, k, Matrix(k, 1, (), dtype), Matrix(n, 1, (), dtype), Matrix(n, 1, (), total))
 
 
 def inner(m: int, n: int, k: int, row: engine.Engine = engine.FMA32, **changes: object) -> Inner:
@@ -41,8 +43,8 @@ def inner(m: int, n: int, k: int, row: engine.Engine = engine.FMA32, **changes: 
 def test_a_product_is_turned_for_contiguous_rows_and_full_lanes() -> None:
     for c, turned in (
         (dense(40, 300, 9), ""), (dense(300, 8, 9), "lanes over N"), (dense(300, 9, 9), ""),
-        (replace(dense(40, 300, 9), out=Matrix(1, 40)), "rows of out"),
-        (replace(dense(300, 2, 9), b=Panels(32)), ""),
+        (replace(dense(40, 300, 9), out=Side(Matrix(1, 40))), "rows of out"),
+        (replace(dense(300, 2, 9), b=Side(Panels(32))), ""),
     ):  # fmt: skip
         found, order, reasons = orient(c, AVX512, DEFAULT, NONE)
         assert [name for name, _ in reasons] == ([turned] if turned else [])
@@ -74,7 +76,7 @@ def test_a_narrow_tile_is_for_what_is_packed_for_one_product_alone() -> None:
     assert tile_of(inner(40, 48, 64), FUSED, AVX512, row, NONE)[0] == Tile(12, 1)
     assert tile_of(inner(40, 64, 64), FUSED, AVX512, row, NONE) == (wide, ())
     assert tile_of(inner(4, 48, 64), STREAMED, AVX512, row, NONE) == (wide, ())
-    assert tile_of(inner(40, 48, 64, b=Panels(32)), FUSED, AVX512, row, NONE) == (wide, ())
+    assert tile_of(inner(40, 48, 64, b=Side(Panels(32))), FUSED, AVX512, row, NONE) == (wide, ())
     assert tile_of(inner(40, 48, 64, engine.PAIRS), FUSED, BF16, row, NONE) == (wide, ())
     assert tile_of(inner(40, 48, 64), FUSED, AVX512, row, Overrides(tile=wide)) == (wide, ())
     other = replace(row, tile=Tile(3, 2))
@@ -89,11 +91,11 @@ def test_blocks_stay_within_their_cache() -> None:
                     found = blocks_for(inner(m, 64, k), form, 12, sizes, 12)
                     assert found.kc % KC_LEAST == 0
                     assert found.mc * found.kc * 4 <= sizes.a_bytes
-    down = inner(128, 64, 4096, b=Matrix(1, 4096))
+    down = inner(128, 64, 4096, b=Side(Matrix(1, 4096)))
     assert blocks_for(down, FUSED, 12, SHIPPED, 12) == Blocks(12 * SHIPPED.a_bytes // 4 // 4096, 1 << 40, 4096)
     assert blocks_for(down, FUSED, 12, SHIPPED, 3).mc == 3 * SHIPPED.a_bytes // 4 // 4096
     # What is kept of C is visited less often.
-    kept = inner(500, 64, 8192, out=Matrix(1, 500))
+    kept = inner(500, 64, 8192, out=Side(Matrix(1, 500)))
     assert blocks_for(kept, STAGED, 6, SHIPPED, 12).kc > blocks_for(inner(500, 64, 8192), STAGED, 6, SHIPPED, 12).kc
 
 
@@ -113,7 +115,7 @@ def test_rounds_and_groups_are_what_the_caches_hold() -> None:
         (100, 4, 100_000, 4),
     ):
         assert group_of(c, 32_000, n_step, wide, Caches(group=held)) == group
-    assert group_of(replace(c, b=Matrix(1, 4096)), 32_000, 100, 2, Caches()) == 2
+    assert group_of(replace(c, b=Side(Matrix(1, 4096))), 32_000, 100, 2, Caches()) == 2
 
 
 def test_integers_are_summed_in_chunks_of_their_own() -> None:

@@ -9,7 +9,7 @@ import guard
 import ml_dtypes
 import numpy as np
 import pytest
-from gemm_run import product, same
+from gemm_run import contraction, product, same
 from launch import flushing
 from rows import ALL_ROWS, COMPILED_ROWS
 
@@ -18,7 +18,7 @@ from samebits.codegen.isa import Isa
 from samebits.dtypes import float32
 from samebits.kernels import gemm, values
 from samebits.kernels.expression import Chain, Expression
-from samebits.kernels.gemm import Contraction, Immediate, Matrix, Spec, fused, reference
+from samebits.kernels.gemm import Immediate, Matrix, Spec, fused, reference
 from samebits.kernels.gemm.choice import Blocks
 from samebits.kernels.gemm.tiles import tile_for
 
@@ -144,7 +144,7 @@ def test_scratch_holds_all_that_is_kept_between_blocks_of_k(isa: Isa) -> None:
     a, b = draw(m, k), draw(k, n, seed=1)
     epilogue, sources = fused(alpha=0.5)
     out = Matrix(n, 1, (), dtypes.bfloat16)
-    c = Contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), out, (), epilogue, sources)
+    c = contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), out, (), epilogue, sources)
     for form in ("fused", "staged"):
         got = np.zeros((m, n), ml_dtypes.bfloat16)
         plan = gemm.plan(c, isa, form=form, blocks=Blocks(m, 1000, 128))

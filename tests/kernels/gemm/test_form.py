@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from gemm_run import contraction
 
 from samebits.codegen.isa import Isa, named
 from samebits.dtypes import bfloat16, int8
 from samebits.errors import OptionError
-from samebits.kernels.gemm import Contraction, Matrix, Panels, engine
+from samebits.kernels.gemm import Matrix, Panels, engine
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, check_form, form_for, has_weights, runs_down
 from samebits.kernels.gemm.inner import Inner
 from samebits.kernels.gemm.machine import Caches
@@ -22,7 +23,7 @@ A_BYTES = 384 * 1024
 def of(m: int, b: Matrix | Panels = ROWS, row: engine.Engine = engine.FMA32) -> Inner:
     dtype = bfloat16 if row is engine.PAIRS else row.a
     b = replace(b, dtype=dtype) if isinstance(b, Matrix) else b
-    return Inner.of(Contraction(m, 512, 512, Matrix(512, 1, (), dtype), b, Matrix(512, 1)), row)
+    return Inner.of(contraction(m, 512, 512, Matrix(512, 1, (), dtype), b, Matrix(512, 1)), row)
 
 
 def form(inner: Inner, caches: Caches = Caches(), a_bytes: int = A_BYTES, mc: int | None = None) -> str:  # noqa: B008

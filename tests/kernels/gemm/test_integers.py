@@ -8,7 +8,7 @@ from typing import Any
 import guard
 import numpy as np
 import pytest
-from gemm_run import execute, measured
+from gemm_run import contraction, execute, measured
 from launch import assert_bits
 from rows import ALL_ROWS, PRODUCT_ROWS, rows_of_engines
 
@@ -16,7 +16,7 @@ import samebits as sb
 from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, engine, inner, tiles
+from samebits.kernels.gemm import Contraction, Matrix, Shared, Side, engine, inner, tiles
 from samebits.kernels.gemm.choice import Blocks
 from samebits.kernels.gemm.contraction import fused
 from samebits.kernels.gemm.reference import integers
@@ -41,10 +41,10 @@ def draw(dtype: dtypes.DType, *shape: int) -> Array:
 def described(a: Array, b: Array, out: Array, zero: bool = False) -> Contraction:
     """out = (a - zero point) @ b, the zero point one number."""
     lying = [Matrix(*(s // x.itemsize for s in x.strides), (), dtypes.of(x.dtype)) for x in (a, b, out)]
-    points = [Matrix(0, 0, (), dtypes.int32)] if zero else []
-    epilogue, sources = fused(total=lying[2].dtype, zeros=points)
+    left = Side(lying[0], zero=Shared(Matrix(0, 0, (), dtypes.int32)) if zero else None)
+    epilogue, sources = fused(total=lying[2].dtype, a=left)
     m, k, n = *a.shape, b.shape[1]
-    return Contraction(m, n, k, *lying, (), epilogue, sources, zeros=(0 if zero else None, None))
+    return contraction(m, n, k, left, *lying[1:], (), epilogue, sources)
 
 
 def product(a: Array, b: Array, isa: Isa, name: str, **choices: Any) -> Array:
@@ -94,7 +94,7 @@ def test_signed_products_end_where_they_are_stored(row: Isa) -> None:
     """No pass over C and none over A: the shift is in what sums start from."""
     for dtype, name in ((dtypes.int8, "uint8 x int8 quads"), (dtypes.uint8, "int8 x uint8 quads")):
         lying = Matrix(512, 1, (), dtype), Matrix(512, 1, (), dtype), Matrix(512, 1, (), dtypes.int32)
-        plan = gemm.plan(Contraction(512, 512, 512, *lying), row, 1)
+        plan = gemm.plan(contraction(512, 512, 512, *lying), row, 1)
         assert [step.spec.text.__name__ for step in plan.steps] == ["pack_panels", "macrokernel"]
         assert plan.steps[-1].spec.description.epilogue.plain
         assert dict(plan.facts)["engine"] == name

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from gemm_cases import KINDS, Kind, cases
+from gemm_run import contraction
 from rows import PRODUCT_ROWS, rows_of_engines
 
 import samebits as sb
@@ -127,14 +128,12 @@ def test_pairs_of_bfloat16_are_not_taken_where_they_are_slow(isa: Isa, monkeypat
 
 def test_what_was_measured_is_printed() -> None:
     isa = isas.best()
-    c = gemm.Contraction(
-        *(50, 60, 700), *(gemm.Matrix(x, 1, (), int8) for x in (700, 60)), gemm.Matrix(60, 1, (), int32)
-    )
+    c = contraction(*(50, 60, 700), *(gemm.Matrix(x, 1, (), int8) for x in (700, 60)), gemm.Matrix(60, 1, (), int32))
     plan = gemm.plan(c, isa, machine=WIDE)
     assert dict(plan.facts)["engine"] == "int16 pairs (tuned)"
     assert dict(plan.facts)["machine"] == "wide"
     assert ("int8 x int8 quads", f"Isa row {isa.name} has no dot4_int8") in plan.rejected
     assert "(tuned)" not in str(gemm.plan(c, isa, machine=WIDE, engine="int32"))
     assert "(tuned)" not in str(gemm.plan(c, isa, machine=ODD))
-    others = replace(c, a=replace(c.a, dtype=uint8))
+    others = replace(c, a=gemm.Side(replace(c.a.values, dtype=uint8)))
     assert "(tuned)" not in str(gemm.plan(others, isa, machine=WIDE))

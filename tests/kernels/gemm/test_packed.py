@@ -11,7 +11,7 @@ import gemm_cases
 import guard
 import numpy as np
 import pytest
-from gemm_run import execute, matrix, pack, product, same
+from gemm_run import contraction, execute, matrix, pack, product, same
 from launch import assert_bits
 from rows import COMPILED_ROWS, PRODUCT_ROWS
 
@@ -20,7 +20,7 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa, named
 from samebits.errors import PlanError, ShapeError
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, PackedMatrix, reference
+from samebits.kernels.gemm import Matrix, PackedMatrix, reference
 from samebits.kernels.gemm.reference import integers
 from samebits.tensor import Tensor
 
@@ -54,7 +54,7 @@ def test_packed_operand_survives_pickling(isa: Isa) -> None:
     a, b = draw(4, 30), draw(2, 30, 50, seed=1)
     kept = pickle.loads(pickle.dumps(value(b, isa)))
     out = np.empty((2, 4, 50), np.float32)
-    c = Contraction(4, 50, 30, matrix(a, (2, 4, 30)), kept.panels((2,)), matrix(out, out.shape), (2,))
+    c = contraction(4, 50, 30, matrix(a, (2, 4, 30)), kept.fits.panels((2,)), matrix(out, out.shape), (2,))
     execute(gemm.plan(c, isa, 1), [a, kept.tensor.numpy(), out])
     assert same(out, reference(a, b))
 
@@ -69,7 +69,7 @@ def test_packed_bytes_do_not_depend_on_the_row_but_on_its_width() -> None:
 def test_panels_of_another_width_are_refused() -> None:
     isa = COMPILED_ROWS[0]
     nr = gemm.panel_columns(isa)
-    c = Contraction(4, 50, 30, Matrix(30, 1), gemm.Panels(nr + 1), Matrix(50, 1))
+    c = contraction(4, 50, 30, Matrix(30, 1), gemm.Panels(nr + 1), Matrix(50, 1))
     with pytest.raises(PlanError) as error:
         gemm.plan(c, isa, 1)
     assert str(error.value) == (
@@ -89,9 +89,10 @@ def test_panels_that_cannot_be_scaled_by_blocks_are_refused_in_the_words_of_the_
         expected, remedy = "one for scales of blocks", "pass it as it is, not packed"
         assert str(error.value) == f"{name} engine is {kept.engine!r}, must be {expected}; {remedy}"
     x, y = (z.astype(dtypes.bfloat16.numpy) for z in (a, b))
-    c = Contraction(
-        2, 3, 4, Matrix(4, 1, (), dtypes.bfloat16), gemm.Panels(16, dtype=dtypes.bfloat16, engine="bfloat16 pairs"),
-        Matrix(3, 1, (), dtypes.float32), b_scale=gemm.PerBlock(1, matrix(np.ones((4, 3), np.float32), (4, 3))),
+    panels = gemm.Panels(16, dtype=dtypes.bfloat16, engine="bfloat16 pairs")
+    scales = gemm.Shared(matrix(np.ones((4, 3), np.float32), (4, 3)), 1)
+    c = contraction(
+        2, 3, 4, Matrix(4, 1, (), dtypes.bfloat16), gemm.Side(panels, scales), Matrix(3, 1, (), dtypes.float32)
     )  # fmt: skip
     with pytest.raises(PlanError) as error:
         gemm.plan(c, COMPILED_ROWS[-1], 1)
@@ -108,11 +109,11 @@ def test_panels_that_cannot_be_scaled_by_blocks_are_refused_in_the_words_of_the_
 def test_packed_batches_that_do_not_broadcast_are_refused() -> None:
     kept = PackedMatrix(Tensor.zeros((3 * 30 * 64,)), (3, 30, 50), 32, "avx512")
     with pytest.raises(ShapeError) as error:
-        kept.panels((2,))
+        kept.fits.panels((2,))
     assert str(error.value) == (
         "matmul: b batch dimensions is (3,), must be dimensions that broadcast to (2,); pack a matrix that broadcasts"
     )
-    assert kept.panels((2, 3)).batch == (0, 2 * 30 * 32)
+    assert kept.fits.panels((2, 3)).batch == (0, 2 * 30 * 32)
 
 
 def test_unknown_format_is_refused() -> None:

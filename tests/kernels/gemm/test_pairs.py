@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from gemm_run import execute, measured, typed_product
+from gemm_run import contraction, execute, measured, typed_product
 from launch import assert_bits
 from rows import ALL_ROWS, PRODUCT_ROWS
 from vocabulary_run import execute as execute_kernel
@@ -22,7 +22,7 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, KernelSpec
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, PerBlock, choice, engine, facts, reference
+from samebits.kernels.gemm import Matrix, Shared, Side, choice, engine, facts, reference
 from samebits.kernels.gemm.tuned import Sizes, Tuned
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -143,11 +143,8 @@ def test_the_guard_sees_weights_and_blocks(isa: Isa) -> None:
             a = (1.5 * 2.0**exponent * np.sign(draw(m, 70).astype(np.float32))).astype(BFLOAT16)
             assert_bits(pairs(a, b, isa, form), reference(a, b.astype(np.float32)), (m, exponent))
             out = np.empty((m, 40), np.float32)
-            per = PerBlock(36, Matrix(40, 1))
-            c = Contraction(
-                m, 40, 70, Matrix(70, 1, (), dtypes.bfloat16), Matrix(40, 1, (), dtypes.int8), Matrix(40, 1),
-                b_scale=per,
-            )  # fmt: skip
+            right = Side(Matrix(40, 1, (), dtypes.int8), Shared(Matrix(40, 1), 36))
+            c = contraction(m, 40, 70, Matrix(70, 1, (), dtypes.bfloat16), right, Matrix(40, 1))
             execute(gemm.plan(c, isa, engine=NAME, form=form), [a, b, scale, out])
             due = reference(a, b.astype(np.float32), b_scale=scale, b_block=36)
             assert_bits(out, due, (m, exponent, "blocks"))
@@ -173,7 +170,7 @@ def test_every_round_of_panels_and_every_part_of_k_has_its_own_facts(isa: Isa) -
     tile = choice.tiles.tile_for(isa)
     small = measured(Tuned(NAME, tile, Sizes(staged_bytes=2 * 21 * nr * engine.PAIRS.word.size_bytes)))
     lies = Matrix(k, 1, (), dtypes.bfloat16), Matrix(n, 1, (), dtypes.bfloat16), Matrix(n, 1)
-    plan = gemm.plan(Contraction(m, n, k, *lies), isa, engine=NAME, form="staged", machine=small)
+    plan = gemm.plan(contraction(m, n, k, *lies), isa, engine=NAME, form="staged", machine=small)
     assert [step.spec.text.__name__ for step in plan.steps].count("pack_panels") == 3
     for j in range(nr - 1, n, nr):
         a, b, due = alone(m, k, n, (j // nr, 38, j), 2.0**-66, 2.0**-65)

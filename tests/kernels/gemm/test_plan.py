@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gemm_run import measured, product, same
+from gemm_run import contraction, measured, product, same
 from rows import COMPILED_ROWS, FAKE3, without_dots
 
 from samebits.codegen.isa import ROWS, Isa, named
@@ -16,7 +16,7 @@ from samebits.dtypes import bfloat16, bool_, float32, int8, int32
 from samebits.errors import OptionError, PlanError
 from samebits.kernels import gemm
 from samebits.kernels.expression import Chain
-from samebits.kernels.gemm import Contraction, Matrix, Panels, Spec, reference
+from samebits.kernels.gemm import Contraction, Matrix, Panels, Shared, Side, Spec, reference
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.tiles import cut, tile_for
 from samebits.kernels.gemm.tuned import Sizes, Tuned
@@ -25,7 +25,7 @@ from samebits.native import compile
 
 
 def dense(m: int, n: int, k: int, **facts: object) -> Contraction:
-    return Contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), Matrix(n, 1), **facts)  # type: ignore[arg-type]
+    return contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), Matrix(n, 1), **facts)  # type: ignore[arg-type]
 
 
 def test_plan_is_cached_and_prints_its_reasons() -> None:
@@ -48,7 +48,7 @@ def test_columns_of_b_are_packed_on_the_way_all_of_k_at_once() -> None:
         (float32, "avx512", (1024, 3072), "staged", ""),
         (bfloat16, "avx512_bf16", (512, 4096), "fused", "MC 516 KC 2048"),
     ):
-        c = Contraction(m, 800, k, Matrix(k, 1, (), dtype), Matrix(1, k, (), dtype), Matrix(800, 1, (), dtype))
+        c = contraction(m, 800, k, Matrix(k, 1, (), dtype), Matrix(1, k, (), dtype), Matrix(800, 1, (), dtype))
         facts = dict(gemm.plan(c, next(isa for isa in ROWS if isa.name == row), 1).facts)
         assert facts["form"] == form
         assert facts["blocks"].startswith(blocks)
@@ -56,7 +56,7 @@ def test_columns_of_b_are_packed_on_the_way_all_of_k_at_once() -> None:
 
 def test_orientation_follows_out() -> None:
     isa = ROWS[1]
-    c = Contraction(100, 200, 300, Matrix(300, 1), Matrix(200, 1), Matrix(1, 100))
+    c = contraction(100, 200, 300, Matrix(300, 1), Matrix(200, 1), Matrix(1, 100))
     assert dict(gemm.plan(c, isa, 1).facts)["orientation"] == "transposed"
     assert dict(gemm.plan(dense(100, 200, 300), isa, 1).facts)["orientation"] == "as given"
 
@@ -79,9 +79,9 @@ def test_a_narrow_tile_is_taken_where_it_reaches_less_beyond_n() -> None:
             plan = gemm.plan(dense(m, n, 300), isa, 1, form=form)
             assert f"tile: MR 12 NR {nr}," in str(plan)
             assert ("rejected MR 12 NR 32: N = " in str(plan)) is (nr == 16)
-    assert "NR 32," in str(gemm.plan(replace(dense(40, 48, 300), b=Panels(32, ())), isa, 1))
+    assert "NR 32," in str(gemm.plan(replace(dense(40, 48, 300), b=Side(Panels(32, ()))), isa, 1))
     assert "NR 32," in str(gemm.plan(dense(40, 48, 300), isa, 1, tile=tile_for(isa)))
-    halves = Contraction(40, 48, 300, Matrix(300, 1, (), bfloat16), Matrix(48, 1, (), bfloat16), Matrix(48, 1))
+    halves = contraction(40, 48, 300, Matrix(300, 1, (), bfloat16), Matrix(48, 1, (), bfloat16), Matrix(48, 1))
     assert "NR 32," in str(gemm.plan(halves, named("avx512_bf16"), 1))
     assert "NR 16," in str(gemm.plan(dense(40, 24, 300), named("avx2"), 1))
 
@@ -97,19 +97,19 @@ def test_narrow_tiles_have_the_bits_of_wide_ones() -> None:
 
 
 def test_batches_with_one_right_operand_become_rows() -> None:
-    c = Contraction(
+    c = contraction(
         16, 32, 64, Matrix(64, 1, (5 * 16 * 64, 16 * 64)), Matrix(32, 1, (0, 0)), Matrix(32, 1, (5 * 16 * 32, 16 * 32)),
-        (3, 5), None, (), False, Spec(),
+        (3, 5), spec=Spec(),
     )  # fmt: skip
     merged = normal(c)
     assert (merged.m, merged.batch) == (240, ())
-    heads = Contraction(
+    heads = contraction(
         128, 128, 32, Matrix(384, 1, (128 * 384, 32)), Matrix(1, 384, (128 * 384, 32)),
         Matrix(128, 1, (12 * 128 * 128, 128 * 128)), (4, 12),
     )  # fmt: skip
     assert normal(heads).batch == (4, 12)
-    kept = Contraction(1, 32, 64, Matrix(0, 1, (64,)), Panels(32, (0,)), Matrix(0, 1, (32,)), (7,))
-    assert (normal(kept).m, normal(kept).a.row, normal(kept).out.row) == (7, 64, 32)
+    kept = contraction(1, 32, 64, Matrix(0, 1, (64,)), Panels(32, (0,)), Matrix(0, 1, (32,)), (7,))
+    assert (normal(kept).m, normal(kept).a.values.row, normal(kept).out.values.row) == (7, 64, 32)
 
 
 def test_forms_that_cannot_be_had_are_refused() -> None:
@@ -120,13 +120,14 @@ def test_forms_that_cannot_be_had_are_refused() -> None:
         "plan: form for unpacked b is 'packed', must be one of ['streamed', 'fused', 'staged']; leave it away"
     )
     with pytest.raises(OptionError) as error:
-        gemm.plan(Contraction(2, 10, 10, Matrix(10, 1), Matrix(20, 2), Matrix(10, 1)), isa, 1, form="streamed")
+        gemm.plan(contraction(2, 10, 10, Matrix(10, 1), Matrix(20, 2), Matrix(10, 1)), isa, 1, form="streamed")
     assert str(error.value) == (
         "plan: form is 'streamed', must be another: neither rows nor columns of b are contiguous; leave it away"
     )
     lying, total, point = Matrix(10, 1, dtype=int8), Matrix(10, 1, dtype=int32), Matrix(0, 0, dtype=int32)
-    epilogue, sources = gemm.fused(total=int32, zeros=[point])
-    summed = Contraction(10, 10, 10, lying, lying, total, epilogue=epilogue, sources=sources, zeros=(0, None))
+    shifted = Side(lying, zero=Shared(point))
+    epilogue, sources = gemm.fused(total=int32, a=shifted)
+    summed = contraction(10, 10, 10, shifted, lying, total, epilogue=epilogue, sources=sources)
     with pytest.raises(OptionError) as error:
         gemm.plan(summed, isa, 1, form="fused")
     assert str(error.value) == (
@@ -140,20 +141,22 @@ def test_operands_of_another_dtype_than_their_kernels_are_refused() -> None:
     less = chain.finish(chain.apply("less", t, limit))
     isa, line, half = ROWS[1], Matrix(0, 1), Matrix(10, 1, dtype=int8)
     cases = {
-        "matmul: out dtype is int8, must be float32; describe it as it lies": replace(dense(10, 10, 10), out=half),
+        "matmul: out dtype is int8, must be float32; describe it as it lies": replace(
+            dense(10, 10, 10), out=Side(half)
+        ),
         "matmul: out dtype is float32, must be bool; describe it as it lies": dense(
             10, 10, 10, epilogue=less, sources=(line,)
         ),
         "matmul: source 1 dtype is int8, must be float32; describe it as it lies": replace(
-            dense(10, 10, 10, epilogue=less, sources=(half,)), out=Matrix(10, 1, dtype=bool_)
+            dense(10, 10, 10, epilogue=less, sources=(half,)), out=Side(Matrix(10, 1, dtype=bool_))
         ),
         "matmul: sources count is 0, must be 1, as the epilogue's inputs after t are; list each input's source": dense(
             10, 10, 10, epilogue=less
         ),
     }
-    for text, contraction in cases.items():
+    for text, described in cases.items():
         with pytest.raises(PlanError) as error:
-            gemm.plan(contraction, isa, 1)
+            gemm.plan(described, isa, 1)
         assert str(error.value) == text
 
 
@@ -175,7 +178,7 @@ def test_big_right_operands_are_packed_in_rounds() -> None:
     a, b = rng.standard_normal((41, 70)).astype("f4"), rng.standard_normal((2, 70, 333)).astype("f4")
     for isa in COMPILED_ROWS:
         right, out = Matrix(333, 1, (70 * 333,)), Matrix(333, 1, (41 * 333,))
-        whole = Contraction(41, 333, 70, Matrix(70, 1, (0,)), right, out, (2,))
+        whole = contraction(41, 333, 70, Matrix(70, 1, (0,)), right, out, (2,))
         small = measured(Tuned("fma float32", tile_for(isa), Sizes(staged_bytes=40_000)))
         plan = gemm.plan(whole, isa, 1, form="staged", machine=small)
         assert len(plan.steps) > 2
@@ -197,7 +200,7 @@ def test_products_of_all_sizes_share_their_kernels(isa: Isa) -> None:
                 for batch in ((), (3,), (2, 3)):
                     strides = tuple(1 << 30 for _ in batch)
                     left, out = Matrix(k, 1, strides), Matrix(n, 1, strides)
-                    c = Contraction(m, n, k, left, replace(right, batch=strides), out, batch)
+                    c = contraction(m, n, k, left, replace(right, batch=strides), out, batch)
                     for step in gemm.plan(c, isa, threads).steps:
                         kernels.add(step.spec)
                         called |= {x for x in step.needs if isinstance(x, FunctionSpec)}
@@ -242,7 +245,7 @@ def test_microkernels_keep_accumulators_in_registers(isa: Isa) -> None:
 def test_streams_keep_sums_and_squares_in_registers(isa: Isa) -> None:
     for m in (1, 2, 5, 8):
         for right in (Matrix(500, 1), Matrix(1, 256)):
-            found = spilled(replace(dense(m, 500, 256), b=right), isa, "streamed")
+            found = spilled(replace(dense(m, 500, 256), b=Side(right)), isa, "streamed")
             assert not any(found.values()), (m, right, found)
 
 

@@ -13,6 +13,7 @@ import guard
 import ml_dtypes
 import numpy as np
 import pytest
+from gemm_run import contraction
 from rows import AARCH64_PRODUCT_ROWS, PRODUCT_ROWS
 
 import samebits as sb
@@ -205,11 +206,12 @@ def test_requantised_products_on_aarch64(row: Any) -> None:
     x, y, out = drawn("int8", 5, 39), drawn("uint8", 39, 14, seed=1), np.zeros((5, 14), np.int8)
     s_a, s_b, s_y, zero = scales(5), scales(14), np.array(20, F32), np.array(-5, np.int8)
     lying = gemm.Matrix(39, 1, (), dtypes.int8), gemm.Matrix(14, 1, (), dtypes.uint8)
-    epilogue, sources = gemm.requantized(
-        total=dtypes.int32, result=dtypes.int8, zeros=[gemm.Matrix(0, 0, (), dtypes.int8)],
-        scales=[gemm.Matrix(1, 0), gemm.Matrix(0, 1), gemm.Matrix(0, 0)],
-    )  # fmt: skip
-    c = gemm.Contraction(5, 14, 39, *lying, gemm.Matrix(14, 1, (), dtypes.int8), (), epilogue, sources)
+    left = gemm.Side(lying[0], gemm.Shared(gemm.Matrix(1, 0), gemm.LINE))
+    right = gemm.Side(lying[1], gemm.Shared(gemm.Matrix(0, 1), gemm.LINE))
+    last = gemm.Shared(gemm.Matrix(0, 0)), gemm.Shared(gemm.Matrix(0, 0, (), dtypes.int8))
+    result = gemm.Side(gemm.Matrix(14, 1, (), dtypes.int8), *last)
+    epilogue, sources = gemm.requantized(total=dtypes.int32, a=left, b=right, out=result)
+    c = contraction(5, 14, 39, left, right, result, (), epilogue, sources)
     aarch64.run_plan(gemm.plan(c, row, 1), [x, y, zero, s_a, s_b, s_y, out])
     assert_bits(out, requantized(integers(x, y), s_a, s_b, s_y, zero, "int8"))
 

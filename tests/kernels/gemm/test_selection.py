@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from gemm_run import contraction
 from rows import PRODUCT_ROWS
 
 from samebits.codegen import isa as isas
@@ -48,7 +49,7 @@ def test_candidates_are_what_an_engine_is_chosen_from() -> None:
 
 
 def described(m: int, a: Matrix, b: Matrix | Panels) -> Contraction:
-    return Contraction(m, 64, 256, a, b, Matrix(64, 1))
+    return contraction(m, 64, 256, a, b, Matrix(64, 1))
 
 
 def test_what_was_passed_over_is_told_in_the_order_of_the_rows() -> None:

@@ -10,7 +10,7 @@ import guard
 import ml_dtypes
 import numpy as np
 import pytest
-from gemm_run import product, same
+from gemm_run import contraction, product, same
 from rows import ALL_ROWS, COMPILED_ROWS, PRODUCT_ROWS, rows_of_engines
 
 import samebits as sb
@@ -18,7 +18,7 @@ from samebits import tuning
 from samebits.codegen.isa import ROWS, Isa
 from samebits.dtypes import bfloat16, float8_e4m3fn, int8
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, Matrix, Spec, choice, reference, tasks
+from samebits.kernels.gemm import Matrix, Side, Spec, choice, reference, tasks
 from samebits.kernels.gemm.machine import DEFAULT, Caches
 from samebits.kernels.gemm.reference import integers
 
@@ -249,17 +249,17 @@ def test_plans_say_why() -> None:
     isa, row, left = ROWS[1], Matrix(50, 1), Matrix(300, 1)
 
     def text(m: int, b: Matrix, **facts: Any) -> str:
-        return str(gemm.plan(Contraction(m, 50, 300, facts.pop("a", left), b, row, **facts), isa, 1))
+        return str(gemm.plan(contraction(m, 50, 300, facts.pop("a", left), b, row, **facts), isa, 1))
 
     assert "form: streamed" in text(1, row)
     assert "form: streamed" in text(8, Matrix(1, 300))
     assert "rejected fused: 8 rows use each element of B 8 times: packing it would cost more" in text(8, row)
     assert "rejected streamed: 25 rows use each element of B more than 24 times: packing it pays" in text(25, row)
     assert "rejected streamed: neither rows nor columns of b are contiguous" in text(2, Matrix(100, 2))
-    pairs = Contraction(2, 50, 300, Matrix(300, 1, dtype=bfloat16), Matrix(50, 1, dtype=bfloat16), row)
+    pairs = contraction(2, 50, 300, Matrix(300, 1, dtype=bfloat16), Matrix(50, 1, dtype=bfloat16), row)
     plan = gemm.plan(pairs, ROWS[-1], 1)
     assert dict(plan.facts)["engine"] == "fma float32"
     assert dict(plan.facts)["kept between KC blocks"] == "in scratch"
     assert "rejected bfloat16 pairs: b is read once, where it lies: nothing has looked for" in str(plan)
-    exact = replace(pairs, a=Matrix(300, 1, dtype=float8_e4m3fn), b=Matrix(50, 1, dtype=float8_e4m3fn))
+    exact = replace(pairs, a=Side(Matrix(300, 1, dtype=float8_e4m3fn)), b=Side(Matrix(50, 1, dtype=float8_e4m3fn)))
     assert dict(gemm.plan(exact, ROWS[-1], 1).facts)["engine"] == "bfloat16 pairs"

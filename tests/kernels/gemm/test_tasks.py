@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from gemm_run import measured, product, same
+from gemm_run import contraction, measured, product, same
 from rows import COMPILED_ROWS, rows_of_engines
 
 import samebits as sb
@@ -28,13 +28,13 @@ def lying(m: int, k: int, n: int, dtype: DType = float32, *, columns: bool = Fal
     b = Matrix(1, k, (k * n,), dtype) if columns else Matrix(n, 1, (k * n,), dtype)
     a, out = Matrix(k, 1, (m * k,), dtype), Matrix(n, 1, (m * n,), int32 if dtype is int8 else dtype)
     if batch:
-        return Contraction(m, n, k, a, b, out, (batch,))
-    return Contraction(m, n, k, *(Matrix(x.row, x.column, (), x.dtype) for x in (a, b, out)))
+        return contraction(m, n, k, a, b, out, (batch,))
+    return contraction(m, n, k, *(Matrix(x.row, x.column, (), x.dtype) for x in (a, b, out)))
 
 
 def packed(m: int, k: int, n: int) -> Contraction:
     """a @ b, b in panels."""
-    return Contraction(m, n, k, Matrix(k, 1), Panels(panel_columns(AVX512)), Matrix(n, 1))
+    return contraction(m, n, k, Matrix(k, 1), Panels(panel_columns(AVX512)), Matrix(n, 1))
 
 
 def counts(plan: Plan, name: str = "macrokernel") -> list[int]:

@@ -11,7 +11,7 @@ import guard
 import ml_dtypes
 import numpy as np
 import pytest
-from gemm_run import execute, matrix, typed_product
+from gemm_run import contraction, execute, matrix, typed_product
 from launch import assert_bits
 from rows import AARCH64_PRODUCT_ROWS, ALL_ROWS, AVX_VNNI, EVEX_VNNI, PRODUCT_ROWS, rows_of_engines
 
@@ -21,7 +21,7 @@ from samebits.codegen import llvm as emitter
 from samebits.codegen.isa import ROWS, Isa
 from samebits.dtypes import DType
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Contraction, engine, reference
+from samebits.kernels.gemm import Shared, Side, engine, reference
 from samebits.kernels.gemm.contraction import fused
 from samebits.kernels.gemm.reference import integers
 from samebits.native import compile
@@ -58,12 +58,12 @@ def product(
     lying = [gemm.Matrix(*(s // x.itemsize for s in x.strides), (), dtypes.of(x.dtype)) for x in (a, b, out)]
     given = [None if z is None else np.asarray(z, np.int32) for z in zeros]
     points = [
-        gemm.Matrix(*((1, 0), (0, 1))[side] if z.ndim else (0, 0), (), dtypes.int32)
-        for side, z in enumerate(given) if z is not None
-    ]  # fmt: skip
-    sides = (0 if given[0] is not None else None, len(points) - 1 if given[1] is not None else None)
-    epilogue, sources = fused(total=total, zeros=points)
-    c = Contraction(m, n, k, lying[0], lying[1], lying[2], (), epilogue, sources, zeros=sides)
+        z if z is None else Shared(gemm.Matrix(*steps if z.ndim else (0, 0), (), dtypes.int32))
+        for z, steps in zip(given, ((1, 0), (0, 1)), strict=True)
+    ]
+    left, right = (Side(x, zero=point) for x, point in zip(lying, points, strict=False))
+    epilogue, sources = fused(total=total, a=left, b=right)
+    c = contraction(m, n, k, left, right, lying[2], (), epilogue, sources)
     run(gemm.plan(c, isa, 1, **choices), [a, b, *(z for z in given if z is not None), out])
     return out
 
@@ -363,7 +363,7 @@ def test_each_row_uses_its_instruction_and_keeps_accumulators_in_registers(isa: 
         total = engine.total_of(dtype, dtype, 512, (False, False)) if dtype.is_integer else dtypes.float32
         total = dtype if dtype is dtypes.float64 else total
         lying = gemm.Matrix(512, 1, (), dtype)
-        c = Contraction(24, 512, 512, lying, lying, gemm.Matrix(512, 1, (), total))
+        c = contraction(24, 512, 512, lying, lying, gemm.Matrix(512, 1, (), total))
         needs = gemm.plan(c, isa, 1, form="staged").steps[-1].needs
         text = "\n".join(compile.assembly(spec, isa.targets[0].arch) for spec in needs)
         lines = [line for line in text.splitlines() if mnemonic in line and register in line]
@@ -375,7 +375,7 @@ def test_the_row_that_stands_for_avx_vnni_runs_its_kernels() -> None:
     for left, right in itertools.product((dtypes.int8, dtypes.uint8), repeat=2):
         lying = gemm.Matrix(512, 1, (), left), gemm.Matrix(1, 512, (), right), gemm.Matrix(512, 1, (), dtypes.int32)
         for m, form in ((1, "streamed"), (24, "fused"), (24, "staged")):
-            c = Contraction(m, 512, 512, *lying)
+            c = contraction(m, 512, 512, *lying)
             plans = [gemm.plan(c, row, 1, form=form) for row in (AVX_VNNI, EVEX_VNNI)]
             for ours, other in zip(*(plan.steps for plan in plans), strict=True):
                 for mine, yours in zip(ours.needs, other.needs, strict=True):
@@ -397,7 +397,7 @@ def test_plans_say_which_engine_and_why() -> None:
         if row.name not in ("avx512", "avx512_bf16"):
             continue
         left, right = (gemm.Matrix(n, 1, (), dtypes.bfloat16) for n in (4, 40))
-        c = Contraction(12, 40, 4, left, right, gemm.Matrix(40, 1))
+        c = contraction(12, 40, 4, left, right, gemm.Matrix(40, 1))
         text = str(gemm.plan(c, row, 1))
         if row.name == "avx512":
             assert "engine: fma float32" in text

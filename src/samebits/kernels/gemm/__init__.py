@@ -11,29 +11,36 @@ Start at `plan.plan`.
 """
 
 from samebits.kernels.gemm.contraction import (
+    LINE,
     SB1,
+    TENSOR,
     Contraction,
     Immediate,
     Matrix,
     Panels,
-    PerBlock,
+    Shared,
+    Side,
     Spec,
     fused,
     requantized,
 )
-from samebits.kernels.gemm.packed import PackedMatrix
+from samebits.kernels.gemm.packed import PackedFacts, PackedMatrix
 from samebits.kernels.gemm.panels import packed_elements, panel_columns, plan_pack
 from samebits.kernels.gemm.plan import plan
 from samebits.kernels.gemm.reference import reference
 
 __all__ = [
+    "LINE",
     "SB1",
+    "TENSOR",
     "Contraction",
     "Immediate",
     "Matrix",
+    "PackedFacts",
     "PackedMatrix",
     "Panels",
-    "PerBlock",
+    "Shared",
+    "Side",
     "Spec",
     "fused",
     "packed_elements",

@@ -15,8 +15,8 @@ from samebits.kernels.gemm.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """Arguments of a kernel for one `PerBlock` operand called `name`."""
+class BlockOperand:
+    """Arguments of a kernel for what blocks share, an operand called `name`."""
 
     name: str
 
@@ -38,7 +38,7 @@ class Shared:
         return b.index(f"{self.name}_words")
 
 
-SCALE, ZERO = Shared("b_scale"), Shared("b_zero")
+SCALE, ZERO = BlockOperand("b_scale"), BlockOperand("b_zero")
 
 
 def runs(b: Builder, first: Index, count: Index, block: Index) -> Iterator[tuple[Index, Index, Index]]:

@@ -25,9 +25,24 @@ def check_operands(c: Contraction, nr: int, isa: Isa, engine: Engine) -> None:
         actual = "an epilogue, segments or integers"
         remedy = "accumulate a float product as it is"
         raise PlanError("matmul", "accumulates", "", f"beside {actual}", f"without {actual}", remedy)
-    if isinstance(c.b, Panels) and c.b.nr != nr:
+    if isinstance(c.b.values, Panels) and c.b.values.nr != nr:
         expected = f"{nr} on Isa row {isa.name}"
-        raise PlanError("matmul", "b", "panel width", c.b.nr, expected, "pack it again with pack()")
+        raise PlanError("matmul", "b", "panel width", c.b.values.nr, expected, "pack it again with pack()")
+
+
+def check_sides(c: Contraction) -> None:
+    """Blocks are b's, and only a is quantised, by a scale for all of it or for each row.
+
+    Raises:  PlanError.
+    """
+    for name, side in (("a", c.a), ("b", c.b), ("out", c.out)):
+        for what, x in (("scale", side.scale), ("zero", side.zero)):
+            if x is not None and x.is_by_block and side is not c.b:
+                expected, remedy = "one for all, or one for each line", "give blocks to b"
+                raise PlanError("matmul", f"{name}_{what}", "", f"per block of {x.size}", expected, remedy)
+        if side.quantised_from and (side is not c.a or side.scale is None):
+            actual = "given without a_scale" if side is c.a else f"given for {name}"
+            raise PlanError("matmul", "quantised_from", "", actual, "beside a and a_scale", "quantise it before")
 
 
 def check_dtypes(c: Contraction, engine: Engine) -> None:
@@ -35,18 +50,21 @@ def check_dtypes(c: Contraction, engine: Engine) -> None:
 
     Raises:  PlanError.
     """
-    e = c.epilogue
-    if e is not None and len(e.inputs) != 1 + len(c.sources):
-        expected = f"{len(e.inputs) - 1}, as the epilogue's inputs after t are"
+    e, shared, inputs = c.epilogue, c.shared, c.inputs
+    if e is None and inputs:
+        actual, expected = f"None beside {', '.join(c.operands[2 + len(c.by_block) : -1])}", "an expression of these"
+        raise PlanError("matmul", "epilogue", "", actual, expected, "make it with fused")
+    if e is not None and len(e.inputs) != 1 + len(inputs):
+        expected = f"{len(e.inputs) - 1 - len(shared)}, as the epilogue's inputs after t are"
         raise PlanError("matmul", "sources", "count", len(c.sources), expected, "list each input's source")
     if e is not None and e.inputs[0] is not engine.total:
         remedy = "give the epilogue an input of that dtype"
         raise PlanError("matmul", "t", "dtype", e.inputs[0].name, engine.total.name, remedy)
     result = e.dtype(e.outputs[0]) if e else engine.total
     taken = [*(e.inputs[1:] if e else ()), result]
-    names = [*(f"source {i}" for i in range(1, len(taken))), "out"]
+    names = [*shared, *(f"source {i}" for i in range(len(shared) + 1, len(taken))), "out"]
     other = {"out": (float16, bfloat16)}
-    for name, x, dtype in zip(names, (*(c.sources if e else ()), c.out), taken, strict=True):
+    for name, x, dtype in zip(names, (*(inputs if e else ()), c.out), taken, strict=True):
         if x.dtype is dtype or (dtype is float32 and x.dtype in other.get(name, _WIDENED)):
             continue
         raise PlanError("matmul", name, "dtype", x.dtype.name, dtype.name, "describe it as it lies")
@@ -57,25 +75,27 @@ def check_blocks(c: Contraction, engine: Engine) -> None:
 
     Raises:  PlanError.
     """
-    for name, x in c.per_block.items():
+    if not c.by_block:
+        return
+    for name, x in c.by_block.items():
         if x.size < 1:
             raise PlanError("matmul", name, "block", x.size, "at least 1", "count the elements of a block")
-        dtype = x.matrix.dtype
-        expected = "an integer of at most 8 bits" if x is c.b_zero else "float32 or a narrower float"
+        dtype = x.operand.dtype
+        expected = "an integer of at most 8 bits" if x is c.b.zero else "float32 or a narrower float"
         if not (
-            dtype is float32 or dtype in _WIDENED if x is c.b_scale else dtype.is_integer and dtype.width_bits <= 8
+            dtype is float32 or dtype in _WIDENED if x is c.b.scale else dtype.is_integer and dtype.width_bits <= 8
         ):
             raise PlanError("matmul", name, "dtype", dtype.name, expected, "convert it first")
-    if c.per_block and engine.total is not float32:
+    if engine.total is not float32:
         actual = f"beside {engine.total.name}"
         raise PlanError("matmul", "b_scale or b_zero", "per block", actual, "beside float32", "convert a")
-    if c.b_zero is not None and not (c.b.dtype.is_integer and isinstance(c.b, Matrix)):
-        actual = "packed b" if isinstance(c.b, Panels) else c.b.dtype.name
-        remedy = "give it to pack" if isinstance(c.b, Panels) else "subtract it before"
+    if "b_zero" in c.by_block and not (c.b.dtype.is_integer and isinstance(c.b.values, Matrix)):
+        actual = "packed b" if isinstance(c.b.values, Panels) else c.b.dtype.name
+        remedy = "give it to pack" if isinstance(c.b.values, Panels) else "subtract it before"
         raise PlanError("matmul", "b_zero", "", f"given for {actual}", "left out", remedy)
-    if c.per_block and c.a.dtype.is_integer and c.b.dtype.is_integer:
-        longest = min(c.spec.chunk, c.k, *(x.size for x in c.per_block.values()))
-        most = longest * engines.span(c.a.dtype, False) * engines.span(c.b.dtype, c.b_zero is not None)
+    if c.a.dtype.is_integer and c.b.dtype.is_integer:
+        longest = min(c.spec.chunk, c.k, *(x.size for x in c.by_block.values()))
+        most = longest * engines.span(c.a.dtype, False) * engines.span(c.b.dtype, "b_zero" in c.by_block)
         if most > engines.EXACT:
             expected = "so short that sums of a block are exact in float32"
             raise PlanError("matmul", "b_scale", "block", longest, expected, "use the default spec")

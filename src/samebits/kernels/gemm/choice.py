@@ -61,7 +61,7 @@ class Overrides:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Everything decided. Along K all but `c.k` counts words of the engine. `order` holds the plan's operand numbers of
-    a, b, out and each source; a task is one of the `m_blocks` equal blocks of M, `n_step` panels, and one of the
+    a, b, out and each input; a task is one of the `m_blocks` equal blocks of M, `n_step` panels, and one of the
     `parts` of K, `part_steps` each; B is packed in `rounds`. `machine` is the name of whose figures decided; `tuned`:
     whether the engine, the tile and the sizes of blocks are those of rows that were measured."""
 
@@ -119,8 +119,7 @@ class Choice:
     @property
     def zeros(self) -> tuple[bool, bool]:
         """Whether the epilogue takes away a zero point of A and of B; an offset of A is gone when sums start."""
-        z = self.c.zeros
-        return z[0] is not None, z[1] is not None or self.words[1].offset != 0
+        return self.c.a.is_shifted, self.c.b.is_shifted or self.words[1].offset != 0
 
     @property
     def asks(self) -> int:
@@ -170,10 +169,10 @@ def orient(
     """The product in its normal form or its transpose, the plan's operand numbers of a, b, out and each source (-1: an
     immediate), and why it is turned."""
     c = normal(described)
-    matrices = [i for i, s in enumerate(c.sources) if isinstance(s, Matrix)]
-    first = 2 + len(c.per_block)
-    sources = {i: first + n for n, i in enumerate(matrices)}
-    order = (0, 1, first + len(matrices), *(sources.get(i, -1) for i in range(len(c.sources))))
+    inputs, first = c.inputs, 2 + len(c.by_block)
+    matrices = [i for i, s in enumerate(inputs) if isinstance(s, Matrix)]
+    numbers = {i: first + n for n, i in enumerate(matrices)}
+    order = (0, 1, first + len(matrices), *(numbers.get(i, -1) for i in range(len(inputs))))
     engine, _ = selection.of_operands(described, isa, machine, given.engine, given.form)
     tile = given.tile or _row(described, engine, isa, machine).tile
     reason = _why_turned(c, tile.nv * engine.lanes(isa))
@@ -184,9 +183,9 @@ def orient(
 
 def _why_turned(c: Contraction, nr: int) -> tuple[str, str] | None:
     """What of the product as it is given is worse than of its transpose, whose panels have `nr` columns too."""
-    if isinstance(c.b, Panels) or c.per_block:
+    if isinstance(c.b.values, Panels) or c.by_block:
         return None
-    if c.out.column != 1 and c.out.row == 1 and c.m > 1:
+    if c.out.values.column != 1 and c.out.values.row == 1 and c.m > 1:
         return "rows of out", "its columns are contiguous; the transposed product has contiguous rows"
     if c.n * 4 <= nr and c.m > c.n:
         return "lanes over N", f"N = {c.n} would fill {c.n} of {nr} lanes; transposed, lanes run over M"
@@ -216,7 +215,7 @@ def tile_of(inner: Inner, form: str, isa: Isa, row: Tuned, given: Overrides) -> 
     floats need the chains of the wide one, and what was measured or asked for stays."""
     engine, n, tile = inner.engine, inner.c.n, given.tile or row.tile
     is_free = given.tile is None and tile == tiles.tile_for(isa) and form in (FUSED, STAGED)
-    if not is_free or isinstance(inner.c.b, Panels) or not (engine.exact or engine.depth == 1):
+    if not is_free or isinstance(inner.c.b.values, Panels) or not (engine.exact or engine.depth == 1):
         return tile, ()
     lanes = engine.lanes(isa)
     found = tiles.narrow_for(n, tile, lanes, isa)
@@ -252,7 +251,7 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, down_blocks: int)
 def is_kept(inner: Inner) -> bool:
     """Whether sums wait in scratch between blocks of K, as out is no place for them."""
     c = inner.c
-    return c.out.column != 1 or c.in_place or c.out.dtype is not inner.engine.total
+    return c.out.values.column != 1 or c.in_place or c.out.dtype is not inner.engine.total
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,14 +314,14 @@ def group_of(c: Contraction, panel_bytes: int, n_step: int, wide: int, caches: C
 
 def _row(c: Contraction, engine: Engine, isa: Isa, machine: Machine) -> Tuned:
     """The engine's tile and sizes, those that b's panels were packed for if there are any."""
-    return machine.row(engine, isa, c.b.nr if isinstance(c.b, Panels) else None)
+    return machine.row(engine, isa, c.b.values.nr if isinstance(c.b.values, Panels) else None)
 
 
 def _measured(inner: Inner, row: Tuned, isa: Isa, machine: Machine, given: Overrides) -> tuple[bool, bool, bool]:
     """Whether the engine, the tile and the sizes are those of rows that were measured."""
     c, shipped = inner.c, machine.shipped(inner.engine, isa)
     return (
-        isinstance(c.b, Matrix) and given.engine is None and machine.prefers(inner.engine, c.a.dtype, c.b.dtype),
+        isinstance(c.b.values, Matrix) and given.engine is None and machine.prefers(inner.engine, c.a.dtype, c.b.dtype),
         given.tile is None and row.tile != shipped.tile,
         given.blocks is None and row.sizes != shipped.sizes,
     )

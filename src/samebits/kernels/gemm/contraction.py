@@ -1,8 +1,9 @@
 """Contraction: what one matrix product is, as a frozen value. Nothing here knows tiles, threads or instructions.
 
 `out[m, n] = epilogue(sum_k a[m, k] * b[k, n], sources...)`, with batch dimensions in front, each operand by its own
-strides. The order of the sum is `Spec` (numerics.md section 2). Operands of a plan are numbered: a, b, what blocks of b
-share, the sources that are matrices in their order, out. Start at `Contraction`; `fused` builds the usual epilogue.
+strides. a, b and out are each a `Side`: elements, and the scale and zero point that say what these stand for. The order
+of the sum is `Spec` (numerics.md section 2). Operands of a plan are numbered as `Contraction.operands` names them.
+Start at `Contraction`; `fused` builds the usual epilogue.
 
 `out` may overlap no operand, with one exception: a source that is exactly `out` (same address and strides), which
 `in_place` declares.
@@ -11,8 +12,9 @@ share, the sources that are matrices in their order, out. Start at `Contraction`
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -88,28 +90,69 @@ class Panels:
     engine: str = "fma float32"
 
 
-@dataclass(frozen=True, slots=True)
-class PerBlock:
-    """Float32 values that blocks of b share: one for `size` consecutive k of a column (numerics.md section 4).
-
-    `matrix`: [ceil(K / size), N] with b's batch dimensions, of a format that converts exactly.
-    """
-
-    size: int
-    matrix: Matrix
+TENSOR: Final = "tensor"
+LINE: Final = "line"
+_Values = TypeVar("_Values", bound=Matrix | Panels, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Quantized:
-    """A left operand of floats that is quantised first (numerics.md section 3).
+class Shared:
+    """Scales or zero points of a side, each shared by several of its elements.
 
-    `a`: how the floats lie.   `scale`, `zero`: which sources are their scales and zero points, one a row; no zero
-    points are zeros.
+    `per`: what shares one: `TENSOR`, all elements; `LINE`, a row of a or a column of b or out; or a number, the
+    elements of a block, which are consecutive along K in a line.   `operand`: how the values lie. Those of blocks are
+    [ceil(K / size), N] for b, with its batch dimensions; others are seen as [M, N], where they repeat.
     """
 
-    a: Matrix
-    scale: int
-    zero: int | None = None
+    operand: Matrix
+    per: Literal["tensor", "line"] | int = TENSOR
+
+    @property
+    def is_by_block(self) -> bool:
+        """Whether blocks along K have one each, and kernels apply them before the sum is finished."""
+        return isinstance(self.per, int)
+
+    @property
+    def size(self) -> int:
+        """Elements of a block."""
+        assert isinstance(self.per, int)  # only blocks have one
+        return self.per
+
+
+@dataclass(frozen=True, slots=True)
+class Side(Generic[_Values]):
+    """One side of a product: its elements, and that each stands for scale * (element - zero).
+
+    `values`: how the elements lie.   `scale`, `zero`: None is 1, and 0.
+    `quantised_from`: how floats lie of which a step of the plan makes the elements first, by `scale` and `zero`; the
+    elements are int8 or uint8 then, dense, and the plan takes the floats.
+    """
+
+    values: _Values
+    scale: Shared | None = None
+    zero: Shared | None = None
+    quantised_from: Matrix | None = None
+
+    @property
+    def dtype(self) -> DType:
+        """The format of the elements."""
+        return self.values.dtype
+
+    @property
+    def is_shifted(self) -> bool:
+        """Whether a zero point leaves the finished sum: those of blocks leave the elements before."""
+        return self.zero is not None and not self.zero.is_by_block
+
+
+def shared(sides: Iterable[tuple[str, Side[Any]]]) -> dict[str, Shared]:
+    """What an epilogue takes of named sides, in its order: their zero points, then their scales, but for blocks'."""
+    zeros, scales = dict[str, Shared](), dict[str, Shared]()
+    for name, side in sides:
+        if side.zero is not None and not side.zero.is_by_block:
+            zeros[f"{name}_zero"] = side.zero
+        if side.scale is not None and not side.scale.is_by_block:
+            scales[f"{name}_scale"] = side.scale
+    return zeros | scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,41 +177,56 @@ Source = Matrix | Immediate
 class Contraction:
     """One product and its epilogue.
 
-    `epilogue` takes t as input 0 and `sources` as inputs 1, 2, ...; each source is a full matrix, or repeats along
-    rows (`row=0`: a bias over N), along columns (`column=0`), or both; None stores t. `zeros`: which sources are the
-    int32 zero points of a (one a row) and of b (one a column); the epilogue has inputs for them and does not use them.
+    `epilogue` takes t, the sum of products without zero points, as input 0; then one input for each of `shared`; then
+    `sources`. Of these each is a full matrix, or repeats along rows (`row=0`: a bias over N), along columns
+    (`column=0`), or both. It multiplies with the scales; None stores t, which then nothing scales.
     `accumulates`: t begins as what out holds, not with the first chunk (section 5); there is no epilogue then.
-    `quantized`: a describes what the floats of the operand are quantised to: int8 or uint8, dense.
-    `b_scale`, `b_zero`: scales of b's blocks along k, and what is subtracted from b's elements first.
+    `turned`: a and b have changed places (`transposed`), but not what the epilogue takes of them.
     """
 
     m: int
     n: int
     k: int
-    a: Matrix
-    b: Matrix | Panels
-    out: Matrix
+    a: Side[Matrix]
+    b: Side[Matrix | Panels]
+    out: Side[Matrix]
     batch: tuple[int, ...] = ()
     epilogue: Expression | None = None
     sources: tuple[Source, ...] = ()
     in_place: bool = False
     spec: Spec = SB1
-    zeros: tuple[int | None, int | None] = (None, None)
     accumulates: bool = False
-    b_scale: PerBlock | None = None
-    b_zero: PerBlock | None = None
-    quantized: Quantized | None = None
+    turned: bool = False
 
     @property
-    def per_block(self) -> dict[str, PerBlock]:
-        """What blocks of b share, by the names of their operands."""
-        return {name: x for name, x in (("b_scale", self.b_scale), ("b_zero", self.b_zero)) if x is not None}
+    def by_block(self) -> dict[str, Shared]:
+        """What blocks of the operands share, by name."""
+        found = dict[str, Shared]()
+        for name, side in (("a", self.a), ("b", self.b)):
+            if side.scale is not None and side.scale.is_by_block:
+                found[f"{name}_scale"] = side.scale
+            if side.zero is not None and side.zero.is_by_block:
+                found[f"{name}_zero"] = side.zero
+        return found
+
+    @property
+    def shared(self) -> dict[str, Shared]:
+        """What the epilogue takes of the sides, by name and in its order: zero points of a, b and out, then scales."""
+        operands = ("a", self.a), ("b", self.b)
+        return shared((*(operands[::-1] if self.turned else operands), ("out", self.out)))
+
+    @property
+    def inputs(self) -> tuple[Source, ...]:
+        """What the epilogue takes after t."""
+        found = self.shared
+        return (*(x.operand for x in found.values()), *self.sources) if found else self.sources
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Names of the plan's operands in order; a matrix source is called by its input number."""
-        matrices = [f"source {i}" for i, s in enumerate(self.sources, 1) if isinstance(s, Matrix)]
-        return ("a", "b", *self.per_block, *matrices, "out")
+        """Names of the plan's operands in order; a source that is a matrix is called by the number of its input."""
+        names = [*self.shared]
+        names += [f"source {i}" for i, s in enumerate(self.sources, len(names) + 1) if isinstance(s, Matrix)]
+        return ("a", "b", *self.by_block, *names, "out")
 
     @property
     def work(self) -> int:
@@ -179,29 +237,35 @@ class Contraction:
     @property
     def transposed(self) -> Contraction:
         """out^T = b^T a^T: the same bits, because products commute and NaN is canonical."""
-        assert isinstance(self.b, Matrix)  # panels hold no other order
-        assert not self.per_block  # which are of b
+        assert not self.by_block  # whose kernels know them of b alone
         return replace(
-            self, m=self.n, n=self.m, a=self.b.transposed, b=self.a.transposed, out=self.out.transposed,
-            sources=tuple(s.transposed if isinstance(s, Matrix) else s for s in self.sources),
-            zeros=(self.zeros[1], self.zeros[0]),
+            self, m=self.n, n=self.m, a=_transposed(self.b), b=_transposed(self.a), out=_transposed(self.out),
+            sources=tuple(s.transposed if isinstance(s, Matrix) else s for s in self.sources), turned=not self.turned,
         )  # fmt: skip
 
     def __str__(self) -> str:
         batch = f" batch {list(self.batch)}" if self.batch else ""
-        right = "packed" if isinstance(self.b, Panels) else "b"
+        right = "packed" if isinstance(self.b.values, Panels) else "b"
         types = "" if self.a.dtype is self.b.dtype is float32 else f" {self.a.dtype.name} x {self.b.dtype.name}"
-        types = f" {self.quantized.a.dtype.name} as{types}" if self.quantized else types
-        shared = "".join(f", {name} of {x.size}" for name, x in self.per_block.items())
-        return f"matmul{types} a[{self.m},{self.k}] {right}[{self.k},{self.n}]{batch}, chunk {self.spec.chunk}{shared}"
+        floats = self.a.quantised_from
+        types = f" {floats.dtype.name} as{types}" if floats else types
+        blocks = "".join(f", {name} of {x.size}" for name, x in self.by_block.items())
+        return f"matmul{types} a[{self.m},{self.k}] {right}[{self.k},{self.n}]{batch}, chunk {self.spec.chunk}{blocks}"
+
+
+def _transposed(x: Side[Matrix | Panels]) -> Side[Matrix]:
+    """x with rows and columns exchanged, also of what its lines share."""
+    assert isinstance(x.values, Matrix)  # panels hold no other order
+    scale, zero = (y and replace(y, operand=y.operand.transposed) for y in (x.scale, x.zero))
+    return Side(x.values.transposed, scale, zero)
 
 
 def fused(
     *,
     total: DType = float32,
     result: DType | None = None,
-    zeros: Sequence[Matrix] = (),
-    scales: Sequence[Matrix] = (),
+    a: Side[Any] | None = None,
+    b: Side[Any] | None = None,
     alpha: float | None = None,
     beta: float | None = None,
     c: Matrix | None = None,
@@ -212,16 +276,15 @@ def fused(
 
     Args:    total: the dtype of t; integers become float32 before a scale, a float addend or an activation.
              result: the dtype that is stored, or float32 before it becomes narrower (default: as computed).
-             zeros: zero points and whatever else becomes one of the first sources and is not used here.
-             scales: up to two, whose product s, rounded once, t is multiplied with.
+             a, b: the operands, whose scales' product s, rounded once, t is multiplied with; a result of integers is
+                not scaled. Default: operands that are their elements.
              beta: None adds c as it is, which has the bits of beta = 1.   activation: of one float32 input.
              bias: an int32 one is part of t, which is then int64 (section 3).
-    Returns: sources in the order zeros, scales, c, bias, then those that are no matrices.
+    Returns: sources in the order c, bias, then those that are no matrices.
     """
-    chain = Chain()
-    t, sources = chain.input(total), list[Source](zeros)
-    for zero in zeros:
-        chain.input(zero.dtype)
+    chain, sources = Chain(), list[Source]()
+    taken = shared((name, side) for name, side in (("a", a), ("b", b)) if side)
+    scales = [name for name in taken if name.endswith("_scale") and (result is None or result.is_float)]
     exact = bias is not None and bias.dtype is int32
     kind = int64 if exact else total
     if total.is_integer and (result is None or result.is_float):
@@ -232,7 +295,9 @@ def fused(
         sources.append(x)
         return chain.input(dtype)
 
-    factors, addends = [source(x) for x in scales], [source(x) for x in (c,) if x is not None]
+    t = chain.input(total)
+    inputs = {name: chain.input(kind if name in scales else x.operand.dtype) for name, x in taken.items()}
+    factors, addends = [inputs[name] for name in scales], [source(x) for x in (c,) if x is not None]
     last = source(bias, int32 if exact else kind) if bias is not None else None
     value = t
     if exact and last:
@@ -253,28 +318,27 @@ def fused(
         (value,) = chain.include(activation, value)
     if result is not None and result.width_bits >= 32 and result is not value.dtype:
         value = chain.apply("cast", value, dtype=result)
-    if value is t and not sources:
+    if value is t and not (taken or sources):
         return None, ()
     return chain.finish(value), tuple(sources)
 
 
 def requantized(
-    *, total: DType, result: DType, zeros: Sequence[Matrix], scales: Sequence[Matrix], bias: Matrix | None = None
+    *, total: DType, a: Side[Any], b: Side[Any], out: Side[Any], bias: Matrix | None = None
 ) -> tuple[Expression, tuple[Source, ...]]:
-    """t + bias times the first two scales over the third, plus a zero point, as (epilogue, sources): section 3.
+    """t + bias times the scales of a and b over that of out, plus out's zero point, as (epilogue, sources): section 3.
 
-    Args:    total: int32 or int64, the dtype of t.   result: int8 or uint8.   scales: of a, of b, of the result.
-             zeros: zero points of the operands, not used here, then the result's, which is of its dtype.
-             bias: int32, added exactly.
-    Returns: matrix sources come in the order zeros, scales, bias.
+    Args:    total: int32 or int64, the dtype of t.   a, b, out: each with a scale, out with a zero point of its dtype,
+             int8 or uint8.   bias: int32, added exactly.
+    Returns: the bias, if there is one, is the source.
     """
-    chain, sources = Chain(), [*zeros, *scales, *([bias] if bias else [])]
-    t, *taken = (chain.input(dtype) for dtype in (total, *(x.dtype for x in sources)))
+    chain, taken = Chain(), shared((("a", a), ("b", b), ("out", out)))
+    t = chain.input(total)
+    inputs = {name: chain.input(x.operand.dtype) for name, x in taken.items()}
     if total is not int32 or bias:
         t = chain.apply("cast", t, dtype=float64)  # exact: K is at most engine.LONGEST
     if bias:
-        t = chain.apply("add", t, chain.apply("cast", taken.pop(), dtype=float64))
-    zero, *factors = taken[len(zeros) - 1 :]
-    value = chain.apply("requantize", t, *factors, zero)
-    assert value.dtype is result
-    return chain.finish(value), tuple(sources)
+        t = chain.apply("add", t, chain.apply("cast", chain.input(bias.dtype), dtype=float64))
+    value = chain.apply("requantize", t, *(inputs[name] for name in ("a_scale", "b_scale", "out_scale", "out_zero")))
+    assert value.dtype is out.dtype
+    return chain.finish(value), (bias,) if bias else ()

@@ -47,8 +47,8 @@ class Epilogue:
     @classmethod
     def of(cls, c: Contraction, total: DType) -> Epilogue:
         """That of a contraction."""
-        sources = tuple((_class(s), isinstance(s, Immediate) or s.row == 0, s.dtype) for s in c.sources)
-        return cls(total, c.epilogue, sources, ROW if c.out.column == 1 else STRIDED, c.out.dtype)
+        sources = tuple((_class(s), isinstance(s, Immediate) or s.row == 0, s.dtype) for s in c.inputs)
+        return cls(total, c.epilogue, sources, ROW if c.out.values.column == 1 else STRIDED, c.out.dtype)
 
     @property
     def result(self) -> DType:
@@ -90,15 +90,15 @@ class Epilogue:
 
 def scratch_bytes(c: Contraction) -> int:
     """Where the immediates are kept while the kernel runs."""
-    return _IMMEDIATE_BYTES * len(c.sources)
+    return _IMMEDIATE_BYTES * len(c.inputs)
 
 
 def arguments(c: Contraction, out: Operand, operands: Sequence[Operand], scratch: int) -> dict[str, int | Operand]:
     """The values of `Epilogue.parameters`; `operands`: the plan's for each source."""
     found: dict[str, int | Operand] = {
-        "out": out, "out_row": c.out.row, "out_column": c.out.column, "scratch_s": scratch
+        "out": out, "out_row": c.out.values.row, "out_column": c.out.values.column, "scratch_s": scratch
     }  # fmt: skip
-    for i, s in enumerate(c.sources):
+    for i, s in enumerate(c.inputs):
         if isinstance(s, Immediate):
             found[f"s{i}"] = s.code
         else:

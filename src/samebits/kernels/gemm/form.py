@@ -39,13 +39,13 @@ _TURNED = 2
 
 def has_weights(c: Contraction) -> bool:
     """Whether b is in panels of integers that become words as they are used."""
-    return isinstance(c.b, Panels) and engines.named(c.b.engine) in engines.WEIGHTS
+    return isinstance(c.b.values, Panels) and engines.named(c.b.values.engine) in engines.WEIGHTS
 
 
 def runs_down(c: Contraction) -> bool:
     """Whether b's columns are contiguous, so that packing reads long runs along K and only a panel at a time: 16 runs
     side by side, 8 KB apart, come with 9 GB/s from memory where they are of 1 KB, of 8 KB with 36."""
-    return isinstance(c.b, Matrix) and kind(c.b) == "transpose"
+    return isinstance(c.b.values, Matrix) and kind(c.b.values) == "transpose"
 
 
 def check_form(c: Contraction, form: str, engine: Engine, caches: Caches) -> None:
@@ -54,10 +54,10 @@ def check_form(c: Contraction, form: str, engine: Engine, caches: Caches) -> Non
     Raises:  OptionError.
     """
     possible = [STREAMED, FUSED, STAGED]
-    if isinstance(c.b, Panels):
+    if isinstance(c.b.values, Panels):
         possible = [DECODED, FUSED, STAGED] if has_weights(c) else [PACKED]
     if form not in possible:
-        given = PACKED if isinstance(c.b, Panels) else "unpacked"
+        given = PACKED if isinstance(c.b.values, Panels) else "unpacked"
         raise OptionError("plan", "form", f"for {given} b", repr(form), f"one of {possible}", "leave it away")
     if form != STREAMED or not c.k:
         return
@@ -85,11 +85,11 @@ def form_for(inner: Inner, isa: Isa, caches: Caches, a_bytes: int, mc: int | Non
     rejected: Reasons = ()
     if has_weights(c) and inner.engine is FMA32 and (c.m <= _DECODED_ROWS or not c.k):
         return DECODED, ()
-    if isinstance(c.b, Panels) and not has_weights(c):
+    if isinstance(c.b.values, Panels) and not has_weights(c):
         return PACKED, ()
     if inner.needs_sums:
         return STAGED, ((FUSED, "the zero points of a need the sums of b's columns first"),)
-    if c.k and isinstance(c.b, Matrix):
+    if c.k and isinstance(c.b.values, Matrix):
         reason = _not_streamed(c, inner.words, _streamed_rows(inner, isa, caches))
         if reason is None:
             return STREAMED, ((FUSED, f"{c.m} rows use each element of B {c.m} times: packing it would cost more"),)
@@ -105,8 +105,8 @@ def form_for(inner: Inner, isa: Isa, caches: Caches, a_bytes: int, mc: int | Non
 def _streamed_rows(inner: Inner, isa: Isa, caches: Caches) -> int:
     """The most rows for which B is read where it lies."""
     c, right = inner.c, inner.words[1]
-    assert isinstance(c.b, Matrix)  # the caller looked
-    most, lies = caches.streamed_rows if right.depth == 1 else caches.streamed_always, kind(c.b)
+    assert isinstance(c.b.values, Matrix)  # the caller looked
+    most, lies = caches.streamed_rows if right.depth == 1 else caches.streamed_always, kind(c.b.values)
     if lies == "transpose":
         most = min(most, max(caches.streamed_always, _TURNED * StripWalk.highest(isa.lanes, isa)))
         most = _STREAMED_CHECKED if inner.checked else most
@@ -118,11 +118,11 @@ def _streamed_rows(inner: Inner, isa: Isa, caches: Caches) -> int:
 
 def _not_streamed(c: Contraction, words: tuple[Words, Words], most: int) -> str | None:
     """Why B cannot be read where it lies, or should not be for more rows than `most`."""
-    assert isinstance(c.b, Matrix)  # the caller looked
+    assert isinstance(c.b.values, Matrix)  # the caller looked
     if c.m > most:
         return f"{c.m} rows use each element of B more than {most} times: packing it pays"
-    if c.zeros[0] is not None or words[0].offset:
+    if c.a.is_shifted or words[0].offset:
         return "the zero points of a need the sums of b's columns first"
-    if c.per_block:
+    if c.by_block:
         return "blocks of b share scales or zero points, which are kept in panels"
-    return "neither rows nor columns of b are contiguous" if kind(c.b) == "gather" else None
+    return "neither rows nor columns of b are contiguous" if kind(c.b.values) == "gather" else None

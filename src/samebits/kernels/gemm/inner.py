@@ -53,8 +53,7 @@ class Inner:
         words = words_of(engine, c.a.dtype, c.b.dtype)
         if not engine.exact:
             return cls(c, engine, words)
-        zeros = c.zeros[0] is not None, c.zeros[1] is not None
-        total = engines.total_of(c.a.dtype, c.b.dtype, c.k, zeros)
+        total = engines.total_of(c.a.dtype, c.b.dtype, c.k, (c.a.is_shifted, c.b.is_shifted))
         chunk = min(_EXACT_WORDS * engine.depth, engines.LONGEST_CHUNK)
         return cls(replace(c, spec=Spec(chunk)), replace(engine, total=total), words)
 
@@ -79,4 +78,4 @@ class Inner:
         """Whether sums of b's columns must be there before they are used: they are if B was packed before, or where
         a task has all of K."""
         shifted = self.words[0].offset != 0 and self.steps > self.chunk
-        return bool(self.c.k) and (self.c.zeros[0] is not None or shifted)
+        return bool(self.c.k) and (self.c.a.is_shifted or shifted)

@@ -24,7 +24,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Condition, Function, FunctionSpec, Index, Pointer
 from samebits.dtypes import DType, float32, int32, uint8
 from samebits.kernels.gemm import batch, blocks, facts, microkernel, pack, parts
-from samebits.kernels.gemm.blocks import SCALE, ZERO, Shared
+from samebits.kernels.gemm.blocks import SCALE, ZERO, BlockOperand
 from samebits.kernels.gemm.engine import LOWEST, Engine, lowest_bit
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.microkernel import Microtile
@@ -59,7 +59,7 @@ class Macrokernel:
     batch_rank: int
     accumulates: bool
     epilogue: Epilogue
-    shared: tuple[Shared, ...] = ()
+    shared: tuple[BlockOperand, ...] = ()
 
     @property
     def pointers(self) -> dict[str, DType]:

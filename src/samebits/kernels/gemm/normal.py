@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Shared, Side
 
 _Strided = Matrix | Panels
 _Operand = TypeVar("_Operand", bound=Matrix | Panels)
@@ -21,7 +21,7 @@ def normal(c: Contraction) -> Contraction:
     while c.batch and _rows_continue(c):
         extent, m = c.batch[-1], c.m
         if m == 1:
-            c = _left(c, lambda x: replace(x, row=x.batch[-1]))
+            c = _changed(c, lambda x: replace(x, row=x.batch[-1]), lambda x: x)
         c = replace(_keep(c, range(len(c.batch) - 1)), m=m * extent)
     d = len(c.batch) - 2
     while d >= 0:
@@ -35,22 +35,29 @@ def normal(c: Contraction) -> Contraction:
 
 def _rows(c: Contraction) -> list[Matrix]:
     """The operands that have the rows of out."""
-    return [c.a, c.out, *(s for s in c.sources if isinstance(s, Matrix))]
+    return [c.a.values, c.out.values, *(s for s in c.inputs if isinstance(s, Matrix))]
 
 
 def _right(c: Contraction) -> list[_Strided]:
     """The operands that have the columns of b, and no rows of out."""
-    return [c.b, *(x.matrix for x in c.per_block.values())]
+    return [c.b.values, *(x.operand for x in c.by_block.values())]
 
 
 def _strided(c: Contraction) -> list[_Strided]:
     return [*_right(c), *_rows(c)]
 
 
-def _left(c: Contraction, change: Callable[[Matrix], Matrix]) -> Contraction:
-    """Every operand but b with strides replaced."""
-    sources = tuple(change(s) if isinstance(s, Matrix) else s for s in c.sources)
-    return replace(c, a=change(c.a), out=change(c.out), sources=sources)
+def _changed(c: Contraction, rows: Callable[[Matrix], Matrix], right: Callable[[Any], Any]) -> Contraction:
+    """c with the operands of `_rows` and of `_right` replaced by what these make of them."""
+
+    def shared(x: Shared | None) -> Shared | None:
+        return x and replace(x, operand=(right if x.is_by_block else rows)(x.operand))
+
+    def side(x: Side[Any], values: Callable[[Any], Any]) -> Side[Any]:
+        return replace(x, values=values(x.values), scale=shared(x.scale), zero=shared(x.zero))
+
+    sources = tuple([rows(s) if isinstance(s, Matrix) else s for s in c.sources])
+    return replace(c, a=side(c.a, rows), b=side(c.b, right), out=side(c.out, rows), sources=sources)
 
 
 def _keep(c: Contraction, dimensions: Sequence[int]) -> Contraction:
@@ -64,9 +71,7 @@ def _keep(c: Contraction, dimensions: Sequence[int]) -> Contraction:
     def kept(x: _Operand) -> _Operand:
         return replace(x, batch=some(x.batch))
 
-    sources = tuple([kept(s) if isinstance(s, Matrix) else s for s in c.sources])
-    shared: dict[str, Any] = {name: replace(x, matrix=kept(x.matrix)) for name, x in c.per_block.items()}
-    return replace(c, a=kept(c.a), b=kept(c.b), out=kept(c.out), sources=sources, batch=some(c.batch), **shared)
+    return replace(_changed(c, kept, kept), batch=some(c.batch))
 
 
 def _rows_continue(c: Contraction) -> bool:
@@ -77,12 +82,16 @@ def _rows_continue(c: Contraction) -> bool:
 
 def _plain(c: Contraction) -> Contraction:
     """A stride that is never taken becomes the one that reads best."""
+
+    def side(x: Side[Any]) -> Side[Any]:
+        return replace(x, values=replace(x.values, column=1)) if isinstance(x.values, Matrix) else x
+
+    def shared(x: Shared | None) -> Shared | None:
+        return replace(x, operand=replace(x.operand, column=1)) if x and x.is_by_block else x
+
     if c.k == 1:
-        c = replace(c, a=replace(c.a, column=1))
+        c = replace(c, a=side(c.a))
     if c.n == 1:
-        b = replace(c.b, column=1) if isinstance(c.b, Matrix) else c.b
-        shared: dict[str, Any] = {
-            name: replace(x, matrix=replace(x.matrix, column=1)) for name, x in c.per_block.items()
-        }
-        c = replace(c, b=b, out=replace(c.out, column=1), **shared)
+        b = replace(side(c.b), scale=shared(c.b.scale), zero=shared(c.b.zero))
+        c = replace(c, b=b, out=side(c.out))
     return c

@@ -34,6 +34,34 @@ def size_elements(k: int, n: int, nr: int, engine: Engine) -> int:
     return size_words(engine, k, -(-n // nr) * nr)
 
 
+@dataclass(frozen=True, slots=True)
+class PackedFacts:
+    """A right operand in panels as a product sees it; the fields are those of `PackedMatrix`."""
+
+    shape: tuple[int, ...]
+    nr: int
+    dtype: DType
+    engine: str
+
+    def panels(self, batch: tuple[int, ...]) -> Panels:
+        """The operand description, its batch dimensions broadcast to `batch`.
+
+        Raises:  ShapeError if they do not broadcast.
+        """
+        own, strides = self.shape[:-2], list[int]()
+        engine = named(self.engine)
+        size = size_elements(self.shape[-2], self.shape[-1], self.nr, engine)
+        padded = (1,) * (len(batch) - len(own)) + own
+        if len(own) > len(batch) or any(x not in (1, y) for x, y in zip(padded, batch, strict=True)):
+            expected = f"dimensions that broadcast to {batch}"
+            raise ShapeError("matmul", "b", "batch dimensions", own, expected, "pack a matrix that broadcasts")
+        for extent in reversed(padded):
+            strides.append(0 if extent == 1 else size)
+            size *= extent
+        dtype = engine.b if engine in WEIGHTS else self.dtype
+        return Panels(self.nr, tuple(reversed(strides)), dtype, self.engine)
+
+
 @frozen
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedMatrix:
@@ -80,31 +108,13 @@ class PackedMatrix:
             raise PlanError("PackedMatrix", "words", "count", actual, expected, "pack the matrix again")
 
     @property
-    def fits(self) -> tuple[object, ...]:
+    def fits(self) -> PackedFacts:
         """What it may be multiplied with follows from this: all but where its words lie."""
-        return self.shape, self.nr, self.dtype, self.engine
+        return PackedFacts(self.shape, self.nr, self.dtype, self.engine)
 
     def __reduce__(self) -> tuple[Callable[..., PackedMatrix], tuple[object, ...]]:
         words = np.array(self.tensor.numpy())
         return _restored, (words, self.shape, self.nr, self.isa, self.dtype, self.engine, self.format)
-
-    def panels(self, batch: tuple[int, ...]) -> Panels:
-        """The operand description, its batch dimensions broadcast to `batch`.
-
-        Raises:  ShapeError if they do not broadcast.
-        """
-        own, strides = self.shape[:-2], list[int]()
-        engine = named(self.engine)
-        size = size_elements(self.shape[-2], self.shape[-1], self.nr, engine)
-        padded = (1,) * (len(batch) - len(own)) + own
-        if len(own) > len(batch) or any(x not in (1, y) for x, y in zip(padded, batch, strict=True)):
-            expected = f"dimensions that broadcast to {batch}"
-            raise ShapeError("matmul", "b", "batch dimensions", own, expected, "pack a matrix that broadcasts")
-        for extent in reversed(padded):
-            strides.append(0 if extent == 1 else size)
-            size *= extent
-        dtype = engine.b if engine in WEIGHTS else self.dtype
-        return Panels(self.nr, tuple(reversed(strides)), dtype, self.engine)
 
 
 def _check(is_right: bool, fact: str, actual: object, expected: str) -> None:

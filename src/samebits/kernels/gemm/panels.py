@@ -17,7 +17,7 @@ from samebits.kernels.gemm import batch as batches
 from samebits.kernels.gemm import blocks, pack, packed, unpack
 from samebits.kernels.gemm.blocks import ZERO
 from samebits.kernels.gemm.choice import GROUP
-from samebits.kernels.gemm.contraction import Matrix, PerBlock
+from samebits.kernels.gemm.contraction import Matrix, Shared
 from samebits.kernels.gemm.engine import FMA32, Engine
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.machine import DEFAULT, Machine
@@ -32,7 +32,7 @@ _FEW_TASKS = 4
 @functools.lru_cache(maxsize=1024)
 def plan_pack(
     k: int, n: int, b: Matrix, isa: Isa, threads: int = 1, batch: tuple[int, ...] = (), engine: Engine = FMA32,
-    left: DType = float32, machine: Machine = DEFAULT, zero: PerBlock | None = None,
+    left: DType = float32, machine: Machine = DEFAULT, zero: Shared | None = None,
 ) -> Plan:  # fmt: skip
     """How b[batch..., k, n] is packed once for `Panels` of `engine`, to be multiplied with elements of `left`: operands
     b, the zero points that leave weights if there are any, panels (`packed_elements` words)."""
@@ -134,7 +134,7 @@ class Packing:
 class SharedPanels:
     """Panels in the workspace of what blocks of b share, and batch strides from one's to the next's."""
 
-    row: blocks.Shared
+    row: blocks.BlockOperand
     operand: Operand
     rows: int
     words: int
@@ -142,21 +142,21 @@ class SharedPanels:
 
     @property
     def arguments(self) -> Arguments:
-        """The values of `blocks.Shared.parameters`."""
+        """The values of `blocks.BlockOperand.parameters`."""
         return dict(zip(self.row.parameters, (self.operand, self.rows, self.words), strict=True))
 
 
 def share(
-    row: blocks.Shared, x: PerBlock, b: Packing, source: Operand, target: Operand
+    row: blocks.BlockOperand, x: Shared, b: Packing, source: Operand, target: Operand
 ) -> tuple[SharedPanels, Step, int]:
     """What blocks of b share, the step that puts it into panels at `target`, and their bytes."""
-    rows, words = -(-b.k // x.size), words_of(FMA32, float32, x.matrix.dtype)[1]
+    rows, words = -(-b.k // x.size), words_of(FMA32, float32, x.operand.dtype)[1]
     panels, strides = -(-b.n // b.nr), [0] * len(b.batch)
     size = rows * panels * b.nr
     for d in reversed(range(len(b.batch))):
-        if x.matrix.batch[d]:
+        if x.operand.batch[d]:
             strides[d], size = size, size * b.batch[d]
-    packing = Packing(FMA32, words, x.matrix, rows, b.n, b.batch, b.nr, b.isa, b.threads)
+    packing = Packing(FMA32, words, x.operand, rows, b.n, b.batch, b.nr, b.isa, b.threads)
     step = packing.step(strides, range(panels), panels, source, target)
     # A size that splits a word is longer than K: its engine would not have been chosen.
     in_words = -(-x.size // b.engine.depth)

@@ -14,10 +14,10 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import int32
 from samebits.kernels.gemm import batch as batches
-from samebits.kernels.gemm import blocks, epilogue, pack, parts, quantize, unpack
+from samebits.kernels.gemm import blocks, checks, epilogue, pack, parts, quantize, unpack
 from samebits.kernels.gemm.blocks import SCALE, ZERO
 from samebits.kernels.gemm.choice import Blocks, Choice, Overrides, choose
-from samebits.kernels.gemm.contraction import Contraction, Immediate, Matrix
+from samebits.kernels.gemm.contraction import Contraction, Immediate, Matrix, Side
 from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, has_weights
 from samebits.kernels.gemm.inner import size_words
@@ -51,13 +51,13 @@ def plan(
     again = functools.partial(
         plan, isa=isa, threads=threads, tile=tile, form=form, blocks=blocks, engine=engine, machine=machine
     )
-    if c.quantized:
-        inner = again(replace(c, quantized=None))
+    checks.check_sides(c)
+    if c.a.quantised_from:
+        inner = again(replace(c, a=replace(c.a, quantised_from=None)))
         return quantize.quantized(inner, c)
-    if unpack.has_packed(c.a, c.b):
-        a, b = unpack.plain(c.a), unpack.plain(c.b)
-        assert isinstance(a, Matrix)  # panels are only right operands
-        return unpack.unpacked(again(replace(c, a=a, b=b)), (c.a, c.b))
+    if unpack.has_packed(c.a.values, c.b.values):
+        inner = again(replace(c, a=unpack.plain(c.a), b=unpack.plain(c.b)))
+        return unpack.unpacked(inner, (c.a.values, c.b.values))
     chosen = choose(c, isa, threads, Overrides(tile, form, blocks, engine), machine)
     lowering = _Planning(chosen, len(c.operands), machine.caches)
     if c.m and c.n and all(c.batch):
@@ -80,18 +80,18 @@ class _Planning:
         self.steps: list[Step] = []
         self.scratch_bytes = 0
         self.workspace_bytes = 0
-        self.shared: dict[blocks.Shared, SharedPanels] = {}
+        self.shared: dict[blocks.BlockOperand, SharedPanels] = {}
 
     def product(self) -> None:
         """Every round of panels, then the join of the parts of K."""
         x, c = self.x, self.x.c
-        b, strides, size = Operand(x.order[1]), list(c.b.batch), x.engine.word.size_bytes
+        b, strides, size = Operand(x.order[1]), list(c.b.values.batch), x.engine.word.size_bytes
         rounds = x.ranges
         most = max(map(len, rounds))
         if x.form == STAGED:
             words = size_words(x.engine, c.k, most * x.nr)
             strides = [0] * len(c.batch)
-            packed_from = [c.b, *([c.b_zero.matrix] if c.b_zero else [])]
+            packed_from = [c.b.values, *(x.operand for name, x in c.by_block.items() if name == ZERO.name)]
             for d in reversed(range(len(c.batch))):
                 if any(y.batch[d] for y in packed_from):
                     strides[d], words = words, words * c.batch[d]
@@ -130,12 +130,12 @@ class _Planning:
     def right(self) -> Packing:
         """b, as what packs it takes it."""
         x, c = self.x, self.x.c
-        b = c.b if isinstance(c.b, Matrix) else Matrix(x.nr, c.k, c.b.batch, c.b.dtype)
+        b = c.b.values if isinstance(c.b.values, Matrix) else Matrix(x.nr, c.k, c.b.values.batch, c.b.dtype)
         return Packing(x.engine, x.words[1], b, c.k, c.n, c.batch, x.nr, x.isa, x.threads, has_weights(c))
 
     @property
     def sources(self) -> list[Operand]:
-        """The plan's operands of c's sources."""
+        """The plan's operands of what the epilogue takes."""
         return [Operand(max(i, 0)) for i in self.x.order[3:]]
 
     def share(self) -> None:
@@ -143,10 +143,10 @@ class _Planning:
         x, c = self.x, self.x.c
         # Of b only how long and wide it is matters here.
         packing = Packing(x.engine, x.words[1], Matrix(0, 0), c.k, c.n, c.batch, x.nr, x.isa, x.threads)
-        for operand, (name, per_block) in enumerate(c.per_block.items(), 2):
+        for operand, (name, shared) in enumerate(c.by_block.items(), 2):
             row = SCALE if name == SCALE.name else ZERO
             target = Operand(self.workspace, self.workspace_bytes)
-            self.shared[row], step, size_bytes = share(row, per_block, packing, Operand(operand), target)
+            self.shared[row], step, size_bytes = share(row, shared, packing, Operand(operand), target)
             self.workspace_bytes += size_bytes
             if c.k:
                 self.steps.append(step)
@@ -157,12 +157,12 @@ class _Planning:
         at = self.workspace_bytes
         self.workspace_bytes += in_lines(math.prod(c.batch) * c.m * int32.size_bytes)
         blocks = -(-c.m // _SUMMED_ROWS)
-        d = RowSums(x.engine, x.words[0], pack.kind(c.a), batches.rank(c.batch))
+        d = RowSums(x.engine, x.words[0], pack.kind(c.a.values), batches.rank(c.batch))
         values: Arguments = {
-            "x": Operand(x.order[0]), "out": Operand(self.workspace, at), "m": c.m, "k": c.k, "row": c.a.row,
-            "column": c.a.column, "rows": _SUMMED_ROWS, "blocks": blocks,
+            "x": Operand(x.order[0]), "out": Operand(self.workspace, at), "m": c.m, "k": c.k, "row": c.a.values.row,
+            "column": c.a.values.column, "rows": _SUMMED_ROWS, "blocks": blocks,
         }  # fmt: skip
-        values |= batches.arguments(c.batch, {"x": c.a.batch, "out": self.row_strides})
+        values |= batches.arguments(c.batch, {"x": c.a.values.batch, "out": self.row_strides})
         spec = KernelSpec(row_sums, d, d.parameters, x.isa)
         tasks = math.prod(c.batch) * blocks
         self.steps.append(Step(spec, tasks, tuple(values[name] for name in d.parameters)))
@@ -204,8 +204,8 @@ class _Planning:
         """One part: dense rows of whole panels, no epilogue."""
         c, row = self.x.c, self.x.panels * self.x.nr
         strides = tuple(c.m * row * math.prod(c.batch[d + 1 :]) for d in range(len(c.batch)))
-        out = Matrix(row, 1, strides, self.x.engine.total)
-        return replace(c, out=out, epilogue=None, sources=(), in_place=False, accumulates=False)
+        a, b, out = Side(c.a.values), Side(c.b.values), Side(Matrix(row, 1, strides, self.x.engine.total))
+        return replace(c, a=a, b=b, out=out, epilogue=None, sources=(), in_place=False, accumulates=False)
 
     @property
     def cut(self) -> Arguments:
@@ -220,12 +220,12 @@ class _Planning:
         """One step of blocks of C: these panels."""
         x, nr = self.x, self.x.nr
         in_scratch = x.in_scratch and c.out is x.c.out
-        right, kind = self.right.b, self.right.kind
+        left, right, kind = c.a.values, self.right.b, self.right.kind
         if x.form != FUSED:
             kind = PACKED if x.form == STAGED else x.form
         d = Macrokernel(
             engine=x.engine, words=x.words, checked=x.checked, tile=x.tile, chunk=x.chunk, pitch=x.pitch,
-            a=pack.kind(c.a), b=kind,
+            a=pack.kind(left), b=kind,
             batch_rank=batches.rank(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
             shared=tuple(row for row in self.shared if row is SCALE or x.form == FUSED),
         )  # fmt: skip
@@ -242,12 +242,12 @@ class _Planning:
             "n_step": x.n_step, "m_blocks": x.m_blocks, "n_blocks": n_blocks,
             "first": panels.start, "last": panels.stop, "elements": c.k, "group": x.group, "wide": x.wide,
             "asks": x.asks, "in_scratch": int(in_scratch),
-            "a_row": c.a.row, "a_column": c.a.column, "b_row": right.row, "b_column": right.column, "b_facts": b_facts,
-            "scratch_b": scratch_b, "scratch_f": scratch_f, "scratch_c": scratch_c,
+            "a_row": left.row, "a_column": left.column, "b_row": right.row, "b_column": right.column,
+            "b_facts": b_facts, "scratch_b": scratch_b, "scratch_f": scratch_f, "scratch_c": scratch_c,
         }  # fmt: skip
         values |= d.functions(x.rows, x.wide, x.isa)
         values |= epilogue.arguments(c, out, sources, scratch_s) | self.cut
-        moving = {"a": c.a.batch, "b": b_batch, **_batch_strides(c)}
+        moving = {"a": left.batch, "b": b_batch, **_batch_strides(c)}
         for row in d.shared:
             values |= self.shared[row].arguments
             moving[row.name] = self.shared[row].strides
@@ -258,11 +258,11 @@ class _Planning:
 
     def stream(self, c: Contraction, sources: list[Operand], out: Operand) -> None:
         """One step of strips of columns."""
-        x = self.x
-        assert isinstance(c.b, Matrix)  # it is not packed
+        x, left, right = self.x, c.a.values, c.b.values
+        assert isinstance(right, Matrix)  # it is not packed
         size_bytes = c.n * c.k * x.words[1].pointer.size_bytes
         d = Stream(
-            engine=x.engine, words=x.words, chunk=x.chunk, pitch=x.pitch, a=pack.kind(c.a), b=pack.kind(c.b),
+            engine=x.engine, words=x.words, chunk=x.chunk, pitch=x.pitch, a=pack.kind(left), b=pack.kind(right),
             batch_rank=batches.rank(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
         )  # fmt: skip
         lanes, word, total = x.engine.lanes(x.isa), x.engine.word.size_bytes, x.engine.total.size_bytes
@@ -279,20 +279,20 @@ class _Planning:
         values: Arguments = {
             "a": Operand(x.order[0]), "b": Operand(x.order[1]), "rows": c.m, "n": c.n, "k_begin": 0,
             "k_end": x.steps, "kc": x.kc, "elements": c.k, "n_step": columns, "n_blocks": n_blocks, "step": step,
-            "a_row": c.a.row, "a_column": c.a.column, "b_row": c.b.row, "b_column": c.b.column, "scratch_b": scratch_b,
-            "scratch_t": scratch_t,
+            "a_row": left.row, "a_column": left.column, "b_row": right.row, "b_column": right.column,
+            "scratch_b": scratch_b, "scratch_t": scratch_t,
         }  # fmt: skip
         if d.b == "transpose":
-            values |= d.walked(shape, c.m, c.b.column, together(size_bytes <= self.caches.shared), x.isa)
+            values |= d.walked(shape, c.m, right.column, together(size_bytes <= self.caches.shared), x.isa)
         values |= epilogue.arguments(c, out, sources, scratch_s) | self.cut
-        values |= batches.arguments(c.batch, {"a": c.a.batch, "b": c.b.batch, **_batch_strides(c)})
+        values |= batches.arguments(c.batch, {"a": left.batch, "b": right.batch, **_batch_strides(c)})
         spec = KernelSpec(stream, d, d.parameters, x.isa)
         tasks = math.prod(c.batch) * n_blocks * x.parts
         self.steps.append(Step(spec, tasks, tuple(values[name] for name in d.parameters)))
 
     def join(self, c: Contraction, sources: list[Operand], parts_at: Operand) -> None:
         """The step that adds the parts and applies the epilogue."""
-        x, out = self.x, self.part.out
+        x, out = self.x, self.part.out.values
         d = Join(c.spec.segments, x.nr, batches.rank(c.batch), Epilogue.of(c, x.engine.total), c.accumulates)
         values: Arguments = {
             "parts": parts_at, "k_parts": x.parts, "part": self.part_elements, "part_row": out.row, "m": c.m, "n": c.n
@@ -305,8 +305,8 @@ class _Planning:
 
 
 def _batch_strides(c: Contraction) -> dict[str, tuple[int, ...]]:
-    """Of out and the matrix sources, by the epilogue's names."""
-    return {"out": c.out.batch} | {f"s{i}": s.batch for i, s in enumerate(c.sources) if isinstance(s, Matrix)}
+    """Of out and the matrices among the inputs, by the epilogue's names."""
+    return {"out": c.out.values.batch} | {f"s{i}": s.batch for i, s in enumerate(c.inputs) if isinstance(s, Matrix)}
 
 
 def _facts(x: Choice) -> tuple[tuple[str, str], ...]:

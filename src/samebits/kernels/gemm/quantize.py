@@ -29,24 +29,22 @@ def described(batch: Sequence[int], m: int, k: int, parts: Sequence[Matrix], dty
 
 def quantized(plan: Plan, c: Contraction) -> Plan:
     """A plan of c on integers, which then takes the floats; the integers come after its own workspace."""
-    q = c.quantized
-    assert q is not None  # there is something to quantise
+    floats, scale = c.a.quantised_from, c.a.scale
+    assert floats and scale  # there is something to quantise, and a unit
     if not plan.steps or not c.k:
         return replace(plan, what=str(c))
-    numbers = [q.scale, *([] if q.zero is None else [q.zero])]
-    parts = [q.a, *(x for x in (c.sources[i] for i in numbers) if isinstance(x, Matrix))]
-    shape = (*(n if step else 1 for n, step in zip(c.batch, c.a.batch, strict=True)), c.m, c.k)
-    layouts = [(shape, (*x.batch, x.row, x.column)) for x in (*parts, c.a)]
+    parts = [floats, scale.operand, *([c.a.zero.operand] if c.a.zero else [])]
+    shape = (*(n if step else 1 for n, step in zip(c.batch, c.a.values.batch, strict=True)), c.m, c.k)
+    layouts = [(shape, (*x.batch, x.row, x.column)) for x in (*parts, c.a.values)]
     step = elementwise.plan(
         _expression(parts, c.a.dtype), tuple(layouts[:-1]), (layouts[-1],), plan.isa, plan.threads
     ).steps[0]
     at, size_bytes = in_lines(plan.workspace_bytes), math.prod(shape)
-    # Immediates are no operands of a plan.
-    places = [2 + len(c.per_block) + sum(isinstance(x, Matrix) for x in c.sources[:i]) for i in numbers]
+    places = [c.operands.index(name) for name in ("a_scale", "a_zero")[: len(parts) - 1]]
     integers = Operand(plan.workspace, at)
     first = step.on(Operand(0), *map(Operand, places), integers)
     rest = [x.on(integers, *(Operand(i) for i in range(1, plan.workspace + 1))) for x in plan.steps]
-    fact = ("a", f"{q.a.dtype.name} quantised to {c.a.dtype.name}, {size_bytes} bytes of the workspace")
+    fact = ("a", f"{floats.dtype.name} quantised to {c.a.dtype.name}, {size_bytes} bytes of the workspace")
     return replace(plan, what=str(c), steps=(first, *rest), workspace_bytes=at + size_bytes, facts=(*plan.facts, fact))
 
 

@@ -1,13 +1,21 @@
-"""The independent meaning of a contraction: numerics.md sections 2 and 3 in NumPy, slow and short."""
+"""The independent meaning of a contraction: numerics.md sections 2 to 4 in NumPy, slow and short.
+
+`reference` is the product of floats, `integers` that of integers; `product` has every option of `matmul`.
+"""
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from samebits import ieee
+from samebits import dtypes, ieee
+from samebits.dtypes import DType
+from samebits.kernels import functions, values
+from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1, Spec
 
 Array = NDArray[Any]
@@ -53,6 +61,85 @@ def integers(a: Array, b: Array, a_zero_point: Any = 0, b_zero_point: Any = 0) -
     left = a.astype(np.int64) - (zeros[0][..., :, None] if zeros[0].ndim else zeros[0])
     right = b.astype(np.int64) - (zeros[1][..., None, :] if zeros[1].ndim else zeros[1])
     return np.asarray(np.matmul(left, right))
+
+
+def product(
+    a: Array, b: Array, result: DType, *, spec: Spec = SB1, a_scale: Any = None, b_scale: Any = None,
+    a_zero_point: Any = None, b_zero_point: Any = None, group: int | None = None, c: Array | None = None,
+    bias: Array | None = None, alpha: float = 1.0, beta: float = 1.0, activation: Expression | None = None,
+    a_dtype: DType | None = None, out_scale: Any = None, out_zero_point: Any = 0,
+) -> Array:  # fmt: skip
+    """The product of a [..., M, K] and b [..., K, N] with every option of `matmul`, of dtype `result`.
+
+    Args:    scales and zero points in the shapes of `matmul`: one for all, one for each row of a, or column of b or of
+             the result, or with `group` [..., K / group, N] for blocks of b.
+    """
+    if a_dtype is not None:
+        parts = np.asarray(_lined(a_scale, a, -1), np.float32), np.asarray(_lined(a_zero_point, a, -1), a_dtype.numpy)
+        a = functions.row("quantize").reference(a_dtype, a.astype(np.float32), *parts)
+    in_blocks = [group is not None and np.ndim(x) > 1 for x in (b_scale, b_zero_point)]
+    rest = None if in_blocks[0] else b_scale
+    if not (_is_integer(a) and _is_integer(b)) or any(in_blocks):
+        size = group if in_blocks[1] else None
+        right = b if b_zero_point is None else b.astype(np.float32) - _along_k(b_zero_point, b, size)
+        blocks: dict[str, Any] = {"b_scale": b_scale, "b_block": group} if in_blocks[0] else {}
+        t = reference(a.astype(np.float32) if _is_integer(a) else a, right, spec=spec, **blocks)
+    else:
+        zeros = (_lined(x, operand, axis) for x, operand, axis in ((a_zero_point, a, -1), (b_zero_point, b, -2)))
+        t = np.matmul(*(x.astype(np.int64) - zero for x, zero in zip((a, b), zeros, strict=True)))
+        if bias is not None and bias.dtype == np.int32:
+            t, bias = t + bias, None
+        if result.is_integer and out_scale is None:
+            return np.asarray(t.astype(result.numpy))
+    scales = [_lined(x, operand, axis) for x, operand, axis in ((a_scale, a, -1), (rest, b, -2)) if x is not None]
+    if out_scale is not None:
+        factors = [np.asarray(x, np.float32) for x in (*scales, _lined(out_scale, t, -2))]
+        zero = np.asarray(_lined(out_zero_point, t, -2), result.numpy)
+        return np.asarray(functions.row("requantize").reference(result, t, *factors, zero))
+    return _finished(t, result, scales, (alpha, beta), c, bias, activation)
+
+
+def _is_integer(x: Array) -> bool:
+    return dtypes.of(x.dtype).is_integer
+
+
+def _lined(x: Any, operand: Array, axis: int) -> Array:
+    """What lines of an operand share, beside its elements: 0 where there is nothing; `axis` is that of K."""
+    x = np.asarray(0 if x is None else x)
+    if x.size == 1 and all(extent == 1 for extent in x.shape):
+        x = x.reshape(())
+    elif x.ndim < operand.ndim:
+        x = np.expand_dims(x, axis)
+    return np.asarray(x.astype(np.int64) if _is_integer(x) else x)
+
+
+def _along_k(x: Any, b: Array, size: int | None) -> Array:
+    """Zero points of b beside its elements, those of blocks repeated along K."""
+    if size is None:
+        return np.asarray(_lined(x, b, -2).astype(np.float32))
+    return np.asarray(np.repeat(np.asarray(x).astype(np.float32), size, -2)[..., : b.shape[-2], :])
+
+
+def _finished(
+    t: Array, result: DType, scales: list[Array], factors: tuple[float, float], c: Array | None, bias: Array | None,
+    activation: Expression | None,
+) -> Array:  # fmt: skip
+    """Step 4 of section 2: each operation rounds once; the result is converted once."""
+    kind: Any = np.float64 if t.dtype == np.float64 else np.float32
+    alpha, beta = (np.asarray(x, kind) for x in factors)
+    with np.errstate(all="ignore"):
+        t = t.astype(kind)
+        if scales:
+            t = t * np.asarray(functools.reduce(operator.mul, (x.astype(kind) for x in scales)))
+        t = t * alpha
+        if c is not None:
+            t = t + beta * c.astype(kind)
+        if bias is not None:
+            t = t + bias.astype(kind)
+        t = ieee.canonical(t)
+        if activation is not None:
+            (t,) = values.reference(activation, [t])
+        return ieee.canonical(t).astype(result.numpy)
 
 
 def _segment(a: Array, b: Array, low: int, high: int, chunk: int, scales: tuple[Array, int] | None) -> Array:

@@ -53,17 +53,17 @@ def of_operands(
     right = c.b.dtype
     rejected: Reasons = ()
     # A block that is longer than a chunk ends where a chunk does.
-    blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.per_block.values()]
-    if isinstance(c.b, Panels):
-        _check_panels(c, c.b, blocks)
+    blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.by_block.values()]
+    if isinstance(c.b.values, Panels):
+        _check_panels(c, c.b.values, blocks)
         if not has_weights(c):
-            name = c.b.engine
+            name = c.b.values.engine
         elif form == DECODED or (name is form is None and c.m <= _DECODED_ROWS):
             rejected = ((FUSED, f"{c.m} rows use each weight too seldom to convert it first"),)
             name = FMA32.name
         right = _values(c)
     few = c.m <= machine.caches.streamed_always and math.prod(c.batch) * c.k * c.n >= _SUMMED
-    few_rows = isinstance(c.b, Matrix) and (few or form == STREAMED)
+    few_rows = isinstance(c.b.values, Matrix) and (few or form == STREAMED)
     if name is not None:
         return _named(name, c.a.dtype, right, c.spec.chunk, blocks), rejected
     engine, others = _first(c.a.dtype, right, c.spec.chunk, isa, machine, blocks, few_rows)
@@ -114,7 +114,7 @@ def _first(
 ) -> tuple[Engine, Reasons]:
     """The first engine in the machine's order that takes elements of these dtypes on this Isa row, and why not others.
 
-    `blocks`: sizes of what shares a value along K (`Contraction.per_block`); then sums are floats, of integers too.
+    `blocks`: sizes of what shares a value along K (`Contraction.by_block`); then sums are floats, of integers too.
     `few_rows`: of A, so that its sums cost less than those of B's columns, which an offset needs.
 
     Raises:  DTypeError if none takes them.

@@ -72,13 +72,13 @@ def strip(
     c: Contraction, isa: Isa, engine: Engine, words: Words, panels: int, threads: int, nr: int, caches: Caches
 ) -> int:
     """Panels of a strip of columns, whose elements become `words`: about as many strips for each thread."""
-    assert isinstance(c.b, Matrix)  # streamed
+    assert isinstance(c.b.values, Matrix)  # streamed
     columns, least, batch = _STRIP_DOWN, _STRIPS_A_THREAD, math.prod(c.batch)
-    if kind(c.b) == "copy":
+    if kind(c.b.values) == "copy":
         columns, least = max(1, min(_STRIP, caches.strip // (2 * max(1, c.m) * engine.total.size_bytes))), 1
     shape = StripWalk.of(c.m, engine.lanes(isa), isa, words, c.n * c.k * words.pointer.size_bytes <= caches.near)
     lanes = engine.lanes(isa)
-    unit = lanes * StripWalk.across(isa)[1] if kind(c.b) == "copy" else shape.unit
+    unit = lanes * StripWalk.across(isa)[1] if kind(c.b.values) == "copy" else shape.unit
     whole = math.lcm(unit, nr) // nr
     units, strips = -(-panels // whole), -(-panels * nr // columns)
     if batch % threads:
@@ -102,6 +102,6 @@ def parts(
     count = -(-steps // chunk)
     size_bytes = count * math.prod(c.batch) * c.m * columns * engine.total.size_bytes
     # A zero point or an offset of A is taken away with the sums of B's columns, which are of all of K.
-    if tasks < threads <= count and size_bytes <= _PARTS_BYTES and c.zeros[0] is None and not words.offset:
+    if tasks < threads <= count and size_bytes <= _PARTS_BYTES and not c.a.is_shifted and not words.offset:
         return count, chunk
     return 1, steps

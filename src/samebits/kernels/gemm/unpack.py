@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from samebits.dtypes import DType
 from samebits.kernels import reorder
-from samebits.kernels.gemm.contraction import Matrix, Panels
+from samebits.kernels.gemm.contraction import Matrix, Panels, Side
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.layout import Layout
 
@@ -39,9 +40,9 @@ def has_packed(*operands: Matrix | Panels) -> bool:
     return any(isinstance(x, Matrix) and x.packed is not None for x in operands)
 
 
-def plain(x: Matrix | Panels) -> Matrix | Panels:
+def plain(x: Side[Any]) -> Side[Any]:
     """The description of the copy of x."""
-    return replace(x, packed=None) if isinstance(x, Matrix) else x
+    return replace(x, values=replace(x.values, packed=None)) if isinstance(x.values, Matrix) else x
 
 
 def unpacked(plan: Plan, operands: Sequence[Matrix | Panels]) -> Plan:

@@ -26,6 +26,7 @@ def corrected(c: Contraction, engine: Engine, words: tuple[Words, Words], summed
     chain, total = Chain(), engine.total
     own = c.epilogue.inputs[1:] if c.epilogue else ()
     t, *sources = (chain.input(dtype) for dtype in (total, *own))
+    points = {name: x for name, x in zip(c.shared, sources, strict=False) if name in ("a_zero", "b_zero")}
     sums = [chain.input(int32) if present else None for present in summed]
     k = chain.input(total)
 
@@ -34,15 +35,15 @@ def corrected(c: Contraction, engine: Engine, words: tuple[Words, Words], summed
 
     def zero(side: int) -> ExpressionValue:
         """The zero point of the elements in the words."""
-        source, shift = c.zeros[side], chain.constant(words[side].offset, total)
-        return shift if source is None else chain.apply("add", wide(sources[source]), shift)
+        point, shift = points.get(("a_zero", "b_zero")[side]), chain.constant(words[side].offset, total)
+        return shift if point is None else chain.apply("add", wide(point), shift)
 
     value, (rows, columns) = t, sums
     if rows is not None:
         value = chain.apply("sub", value, chain.apply("mul", zero(1), wide(rows)))
     if columns is not None:
-        assert c.zeros[0] is not None  # its product with the offset is there
-        value = chain.apply("sub", value, chain.apply("mul", wide(sources[c.zeros[0]]), wide(columns)))
+        # Of the offset of a its product is there.
+        value = chain.apply("sub", value, chain.apply("mul", wide(points["a_zero"]), wide(columns)))
     if rows is not None and (columns is not None or words[0].offset):
         product = chain.apply("mul", zero(0), zero(1))
         value = chain.apply("add", value, chain.apply("mul", product, k))

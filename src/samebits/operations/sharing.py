@@ -10,29 +10,37 @@ its zero points) are, with M or N for the number of lines:
   [..., K / group, N] for b, [N, K / group] for a weight. The last block may be shorter, and there may be one alone.
 
 A shape that says none of these is refused. The dimensions in front are those of the batch, and broadcast. Start at
-`Lines.read`, which one operand's values go through, and `taken`, which says what kernels are to do by blocks.
+`Lines.read`, which one operand's values go through, and `by_block`, which says what kernels are to do by blocks.
 """
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from typing import NamedTuple
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import OptionError, ShapeError, shown
-from samebits.kernels.gemm.contraction import Matrix, Panels, PerBlock
-from samebits.layout import Shape
-from samebits.ops.call import Call
-from samebits.ops.names import Names
-from samebits.ops.operands import matrix
-from samebits.tensor import Tensor
+from samebits.errors import OptionError, ShapeError
+from samebits.kernels.gemm.contraction import Immediate, Matrix, Panels, Shared
+from samebits.layout import Layout, Shape
+from samebits.operations.lying import Lying, Number, check_dtype, matrix
+from samebits.operations.names import Names
 
 # Scales that convert exactly to float32.
 SCALES = (dtypes.float32, *(row for row in dtypes.ROWS if row.is_float and row.width_bits in (8, 16)))
+
+# Where the plan has an operand from: the argument where it lies; its first byte, where elements lie within bytes; or a
+# copy of its values, dense, of an integer of 8 bits.
+AS_IT_LIES, IN_BYTES, VALUES = "as it lies", "in bytes", "values"
+
+
+@dataclass(frozen=True, slots=True)
+class ProductOperand:
+    """An operand of a plan by the name of the argument that it comes from, or a number among the arguments."""
+
+    name: str
+    form: str = AS_IT_LIES
+    constant: Immediate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +66,36 @@ class Lines:
         whose = f"{'row' if names.turned else 'column'} of {names.b}"
         return cls(whose, n, k, batch, max(rank, 2), names.turned, names.b_group)
 
-    def read(self, call: Call, name: str, x: Tensor, group: int | None = None) -> tuple[Tensor, bool]:
+    def read(self, call: str, name: str, x: Lying, group: int | None = None) -> tuple[Lying, bool]:
         """x as [] or [..., lines]; or with `group` and an axis of K as [..., blocks, lines], and that it is so.
 
         Raises:  ShapeError if x's shape says nothing.
         """
-        shape = x.shape
+        shape, layout = x.shape, x.layout
         if len(shape) <= self.rank:
             if group is not None and len(shape) > 1:
                 along, batch = (-(-self.k // group), self.extent), shape[:-2]
                 if self._in_order(shape) == along and self._repeats(batch):
-                    return x.transpose() if self.first else x, True
+                    return x.seen(_turned(layout)) if self.first else x, True
             elif all(extent == 1 for extent in shape):
-                return x.reshape(()), False
+                return x.seen(layout.reshape(())), False
             elif len(shape) < self.rank:
                 if shape[-1] == self.extent and self._repeats(shape[:-1]):
                     return x, False
             elif self._in_order(shape) == (1, self.extent) and self._repeats(shape[:-2]):
-                return x.squeeze(-1 if self.first else -2), False
+                return x.seen(layout.squeeze(-1 if self.first else -2)), False
         raise self._refused(call, name, shape, group)
+
+    def of_blocks(self, call: str, name: str, x: Lying | Number | int | None, group: int) -> Lying | None:
+        """x as [..., blocks, lines], if it belongs to blocks."""
+        if not isinstance(x, Lying):
+            return None
+        found, has_blocks = self.read(call, name, x, group)
+        return found if has_blocks else None
+
+    def shared(self, call: str, name: str, x: Lying, size: int) -> Shared:
+        """x, which is [..., blocks, lines], as the gemm room knows it."""
+        return Shared(matrix(call, name, x, (*self.batch, x.shape[-2], self.extent)), size)
 
     def _in_order(self, shape: Shape) -> tuple[int, int]:
         """The last two extents: along K, and of lines."""
@@ -87,7 +106,7 @@ class Lines:
         own = self.batch[len(self.batch) - len(batch) :]
         return len(batch) <= len(self.batch) and all(x in (1, y) for x, y in zip(batch, own, strict=True))
 
-    def _refused(self, call: Call, name: str, shape: Shape, group: int | None) -> ShapeError:
+    def _refused(self, call: str, name: str, shape: Shape, group: int | None) -> ShapeError:
         """What the shape should have been; the remedy is the meaning that comes nearest to what was given."""
         front = "..., " if self.rank > 2 else ""
 
@@ -104,7 +123,7 @@ class Lines:
                 remedy = "exchange its last two axes"
             elif meant == (1, self.extent):
                 remedy = f"pass [{front}{self.extent}] for one for each {self.whose}"
-            return ShapeError(call.name, name, "shape", shape, expected, remedy)
+            return ShapeError(call, name, "shape", shape, expected, remedy)
         expected = f"[], [{front}{self.extent}] or {written(1)}"
         remedy = f"pass one for all, or one for each {self.whose}"
         if self.option:
@@ -114,81 +133,74 @@ class Lines:
                 remedy = f"pass {self.option}=, the number of elements along K that share one"
         if meant == (self.extent, 1):
             remedy = f"exchange its last two axes for one for each {self.whose}"
-        return ShapeError(call.name, name, "shape", shape, expected, remedy)
+        return ShapeError(call, name, "shape", shape, expected, remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockShare:
-    """What blocks of b share: values [..., blocks, N], and how long a block is along K."""
-
-    values: Tensor
-    size: int
-
-    def described(self, call: Call, name: str, lines: Lines) -> PerBlock:
-        """The same as the gemm room knows it."""
-        due = *lines.batch, self.values.shape[-2], lines.extent
-        return PerBlock(self.size, matrix(call, name, self.values, due))
+def _turned(layout: Layout) -> Layout:
+    """With its last two axes exchanged."""
+    *front, rows, columns = range(layout.ndim)
+    return layout.permute((*front, columns, rows))
 
 
-def taken(
-    call: Call, names: Names, lines: Lines, scale: Any, zero_point: Any, group: int | None, a: DType, b: Matrix | Panels
-) -> tuple[BlockShare | None, BlockShare | None]:
-    """What belongs to blocks: scales, and zero points.
+class Parameter(NamedTuple):
+    """A scale or a zero point of a product: where the plan has it from, and what its values belong to."""
+
+    operand: ProductOperand
+    shared: Shared
+
+
+def by_block(
+    call: str, names: Names, lines: Lines, scale: Lying | Number | None, zero_point: Lying | int | None,
+    group: int | None, a: DType, b: Matrix | Panels,
+) -> dict[str, Parameter]:  # fmt: skip
+    """What belongs to blocks: `b_scale`, `b_zero`.
 
     A zero point of weights (integers b beside floats a, or in scaled blocks) always does: one block may be all of K.
 
     Raises:  DTypeError, OptionError, ShapeError.
     """
-    size = None if group is None else _checked(call, names, group)
-    of_scales = _by_blocks(call, names.b_scale, lines, scale, size)
-    of_zeros = _by_blocks(call, names.b_zero_point, lines, zero_point, size) if b.dtype.is_integer else None
-    if of_scales:
-        call.operand(names.b_scale, scale, *SCALES)
-    if size is not None and not (of_scales or of_zeros):
+    found = dict[str, Parameter]()
+    scales = None if group is None else lines.of_blocks(call, names.b_scale, scale, group)
+    zeros = None
+    if group is not None and b.dtype.is_integer:
+        zeros = lines.of_blocks(call, names.b_zero_point, zero_point, group)
+    if scales and group:
+        check_dtype(call, names.b_scale, scales.dtype, *SCALES)
+        found["b_scale"] = Parameter(ProductOperand("b_scale"), lines.shared(call, names.b_scale, scales, group))
+    if group is not None and not (scales or zeros):
         lying = f"[N, K / {names.b_group}]" if names.turned else f"[..., K / {names.b_group}, N]"
         remedy = f"pass scales or zero points {lying} with it"
-        raise OptionError(call.name, names.b_group, "", f"{size} without blocks", "left out", remedy)
-    if zero_point is not None and b.dtype.is_integer and (a.is_float or of_scales or of_zeros):
+        raise OptionError(call, names.b_group, "", f"{group} without blocks", "left out", remedy)
+    if zero_point is not None and b.dtype.is_integer and (a.is_float or scales or zeros):
         name = names.b_zero_point
         if isinstance(b, Panels):
             remedy = "give it to pack, with left="
-            raise OptionError(call.name, name, "", "given beside packed weights", "left out", remedy)
-        x = integers(call, name, zero_point, b.dtype, dtypes.int8 if b.dtype.kind == "int" else dtypes.uint8)
-        x, has_blocks = lines.read(call, name, x, size)
+            raise OptionError(call, name, "", "given beside packed weights", "left out", remedy)
+        kept = dtypes.int8 if b.dtype.kind == "int" else dtypes.uint8
+        operand, x = integers(call, name, "b_zero_point", zero_point, b.dtype, kept)
+        x, has_blocks = lines.read(call, name, x, group)
         if not has_blocks:
-            x, size = (x.unsqueeze(x.ndim - 1) if x.ndim else x.reshape((1, 1))), max(lines.k, 1)
-        assert size is not None  # blocks have one
-        of_zeros = BlockShare(x, size)
-    return of_scales, of_zeros
+            layout = x.layout.unsqueeze(x.layout.ndim - 1) if x.shape else x.layout.reshape((1, 1))
+            x, group = x.seen(layout), max(lines.k, 1)
+        assert group is not None  # blocks have a size
+        found["b_zero"] = Parameter(operand, lines.shared(call, name, x, group))
+    return found
 
 
-def _by_blocks(call: Call, name: str, lines: Lines, value: Any, size: int | None) -> BlockShare | None:
-    """What belongs to blocks of that size, if value does."""
-    if value is None or size is None or isinstance(value, numbers.Real | np.bool_):
-        return None
-    x, has_blocks = lines.read(call, name, call.operand(name, value), size)
-    return BlockShare(x, size) if has_blocks else None
-
-
-def _checked(call: Call, names: Names, group: Any) -> int:
-    """The number of elements along K in a block."""
-    if not isinstance(group, int | np.integer) or isinstance(group, bool) or group < 1:
-        remedy = "count the elements along K that share a scale"
-        raise OptionError(call.name, names.b_group, "", shown(group), "an integer of at least 1", remedy)
-    return int(group)
-
-
-def integers(call: Call, name: str, value: Any, dtype: DType, kept: DType) -> Tensor:
+def integers(
+    call: str, name: str, argument: str, value: Lying | int, dtype: DType, kept: DType
+) -> tuple[ProductOperand, Lying]:
     """A zero point of integers of `dtype`, each in whole bytes; a number is `kept` so.
 
-    Raises:  DTypeError; OptionError if the format does not hold a number, or it is a bool.
+    Raises:  DTypeError; OptionError if the format does not hold a number.
     """
-    if isinstance(value, bool | np.bool_):
-        raise OptionError(call.name, name, "", shown(value), "an integer", "pass an int")
-    if isinstance(value, int | np.integer):
+    if isinstance(value, int):
         if not dtype.min <= value <= dtype.max:
             expected = f"within [{dtype.min}, {dtype.max}], as for {dtype.name}"
-            raise OptionError(call.name, name, "", value, expected, "pass one that the format holds")
-        return call.constant(np.asarray(value, kept.numpy))
-    x = call.operand(name, value, dtype)
-    return x if dtype.width_bits == 8 else call.operand(name, x.values())
+            raise OptionError(call, name, "", value, expected, "pass one that the format holds")
+        return ProductOperand(argument, constant=Immediate(value, kept)), Lying.dense(kept)
+    check_dtype(call, name, value.dtype, dtype)
+    if dtype.width_bits == 8:
+        return ProductOperand(argument), value
+    wide = dtypes.int8 if dtype.kind == "int" else dtypes.uint8
+    return ProductOperand(argument, VALUES), Lying.dense(wide, value.shape)

@@ -1,0 +1,488 @@
+"""Matrix products described: from facts and options alone to a contraction, what its plan reads, and what it makes.
+
+`describe` is pure and cached: `matmul`, `linear`, the gradients and a program's products are all described here, and
+refused here. It knows no memory: what depends on where arrays lie, its callers look at. Start at `describe`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from samebits import driver, dtypes
+from samebits.dtypes import DType
+from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, shown
+from samebits.kernels import composites
+from samebits.kernels.expression import Expression
+from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm import quantize, unpack
+from samebits.kernels.gemm.contraction import (
+    LINE,
+    SB1,
+    TENSOR,
+    Contraction,
+    Immediate,
+    Matrix,
+    Panels,
+    Shared,
+    Side,
+    Source,
+    Spec,
+    fused,
+    requantized,
+)
+from samebits.kernels.gemm.packed import PackedFacts
+from samebits.layout import Shape
+from samebits.operations import sharing
+from samebits.operations.elementwise import single
+from samebits.operations.lying import Lying, Number, check_dtype, check_factor, check_shape, dense, matrix
+from samebits.operations.names import MATMUL, Names
+from samebits.operations.sharing import AS_IT_LIES, IN_BYTES, Lines, Parameter, ProductOperand
+from samebits.shapes import broadcast_extents
+
+ONE = Number.of(1.0)
+ACTIVATIONS = ("erf", "exp", "gelu", "relu")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a product does beside multiplying; `matmul` says what each is. `accumulates`: out's sums go on."""
+
+    spec: Spec = SB1
+    activation: str | None = None
+    alpha: Number = ONE
+    beta: Number = ONE
+    group: int | None = None
+    a_dtype: DType | None = None
+    out_dtype: DType | None = None
+    accumulates: bool = False
+
+
+PLAIN = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class ProductDescription:
+    """What a product is.
+
+    `operands`: the plan's in its order, but for the last, which is the result.   `shape`, `dtype`: those of the result;
+    it is [..., M, N] without the axes that vectors lack.
+    """
+
+    contraction: Contraction
+    operands: tuple[ProductOperand, ...]
+    shape: Shape
+    dtype: DType
+
+
+@functools.lru_cache(maxsize=4096)
+def describe(
+    call: str, a: Lying, b: Lying | PackedFacts, options: Options = PLAIN, names: Names = MATMUL, *,
+    a_scale: Lying | Number | None = None, b_scale: Lying | Number | None = None,
+    a_zero_point: Lying | int | None = None, b_zero_point: Lying | int | None = None,
+    out_scale: Lying | Number | None = None, out_zero_point: Lying | int | None = None,
+    c: Lying | None = None, bias: Lying | None = None, out: Lying | None = None, in_place: bool = False,
+) -> ProductDescription:  # fmt: skip
+    """The product of a and b, as `matmul` documents it.
+
+    Args:    call, names: the function, and what it calls these arguments, in errors.
+             out: what takes the result; default new memory.   in_place: it is c or bias, element on element.
+    Raises:  DTypeError, ShapeError, OptionError, PlanError, LayoutError: what cannot be one, in the caller's words.
+    """
+    x = _factors(call, names, a, b, options)
+    blocks = sharing.by_block(call, names, x.columns, b_scale, b_zero_point, options.group, x.a.dtype, x.b)
+    if blocks:
+        x = replace(x, by_block=tuple(blocks))
+        _check_blocks(x)
+    zeros = _zero_points(x, a_zero_point, None if "b_zero" in blocks else b_zero_point)
+    if x.is_exact:
+        shifted = "a_zero" in zeros, "b_zero" in zeros
+        x = replace(x, total=engines.total_of(x.a.dtype, x.b.dtype, x.k, shifted))
+    scales = _scales(x, a_scale, None if "b_scale" in blocks else b_scale)
+    requantised = _requantised(x, out_scale, out_zero_point, options, len(scales))
+    taken = blocks | zeros | scales | requantised
+    added = {name: lying for name, lying in (("c", c), ("bias", bias)) if lying is not None}
+    result = _result(x, added, options, len(scales), bool(requantised))
+    sides, epilogue, sources = _finished(x, added, options, taken, result)
+    if out is not None:
+        check_dtype(call, "out", out.dtype, result)
+        if out.shape != x.shape:
+            raise ShapeError(call, "out", "shape", out.shape, x.shape, "pass an array of that shape")
+        lies = matrix(call, "out", out.seen(out.layout.reshape(x.whole)), x.whole)
+        sides["out"] = replace(sides["out"], values=lies)
+    contraction = Contraction(
+        x.m, x.n, x.k, **sides, batch=x.batch, epilogue=epilogue, sources=sources, in_place=in_place,
+        spec=options.spec, accumulates=options.accumulates,
+    )  # fmt: skip
+    return ProductDescription(contraction, _operands(contraction, x, taken, added), x.shape, result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Factors:
+    """What is multiplied: a[batch..., m, k] and b[batch..., k, n].
+
+    `vectors`: which operand lacks its outer axis.   `ranks`: as they were given.   `floats`: what a is quantised from.
+    `in_bytes`: which operand's elements lie within bytes.   `total`: what is summed in; of integers it is known when
+    their zero points are.   `by_block`: what blocks of b share.
+    """
+
+    call: str
+    names: Names
+    m: int
+    k: int
+    n: int
+    batch: Shape
+    vectors: tuple[bool, bool]
+    ranks: tuple[int, int]
+    a: Matrix
+    b: Matrix | Panels
+    floats: Matrix | None
+    in_bytes: tuple[bool, bool]
+    total: DType
+    by_block: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> Shape:
+        """Of the result as [..., M, N]."""
+        return (*self.batch, self.m, self.n)
+
+    @property
+    def shape(self) -> Shape:
+        """Of the result as it is returned."""
+        rows, columns = ((extent,) for extent in self.whole[-2:])
+        return (*self.batch, *(() if self.vectors[0] else rows), *(() if self.vectors[1] else columns))
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether both operands are integers, and sums are not of scaled blocks."""
+        return self.a.dtype.is_integer and self.b.dtype.is_integer and not self.by_block
+
+    @property
+    def given_for(self) -> str:
+        """What an option that is for exact sums of integers alone was given for."""
+        return f"given for {self.a.dtype.name} and {self.b.dtype.name}{' in blocks' if self.by_block else ''}"
+
+    @property
+    def computed(self) -> DType:
+        """What the sum is scaled, and addends are added, in."""
+        return self.total if self.total.is_float else dtypes.float32
+
+    @property
+    def rows(self) -> Lines:
+        """a as its scales and zero points see it."""
+        return Lines(f"row of {self.names.a}", self.m, self.k, self.batch, max(self.ranks[0], 2), first=True)
+
+    @property
+    def columns(self) -> Lines:
+        """b as its scales and zero points see it."""
+        return Lines.of_b(self.names, self.n, self.k, self.batch, self.ranks[1])
+
+
+def _factors(call: str, names: Names, a: Lying, b: Lying | PackedFacts, options: Options) -> _Factors:
+    """What is multiplied, and that it can be.
+
+    Raises:  DTypeError, ShapeError, OptionError.
+    """
+    check_factor(call, names.a, a.dtype)
+    if isinstance(b, Lying):
+        check_factor(call, names.b, b.dtype)
+    left, right = a.layout, b.shape
+    for name, shape in ((names.a, a.shape), (names.b, right)):
+        if not shape:
+            raise ShapeError(call, name, "rank", 0, "at least 1", "use multiply for a scalar")
+    ranks, vectors = (len(a.shape), len(right)), (len(a.shape) == 1, len(right) == 1)
+    left = left.unsqueeze(0) if vectors[0] else left
+    turned = names.turned and isinstance(b, Lying)
+    right = right[::-1] if turned else right
+    names.check_rank(call, right)
+    right = (*right, 1) if vectors[1] else right
+    m, k, n = *left.shape[-2:], right[-1]
+    names.check_rows(call, right[-2], k, isinstance(b, PackedFacts))
+    batch = _batch(call, names, left.shape[:-2], right[:-2])
+    lies = floats = matrix(call, names.a, a.seen(left), (*batch, m, k))
+    if options.a_dtype is not None:
+        lies = replace(floats, dtype=_quantised_to(call, floats.dtype, options.a_dtype))
+    if isinstance(b, Lying):
+        layout = b.layout.permute(tuple(range(len(b.shape)))[::-1]) if turned else b.layout
+        layout = layout.unsqueeze(1) if vectors[1] else layout
+        other: Matrix | Panels = matrix(call, names.b, b.seen(layout), (*batch, k, n))
+    else:
+        other = b.panels(batch)
+    if lies.dtype.is_integer and other.dtype.is_float:
+        expected = f"one that multiplies with {lies.dtype.name}"
+        remedy = f"convert {names.a} to float32" if options.a_dtype is None else "leave a_dtype out"
+        raise DTypeError(call, names.b, "dtype", other.dtype.name, expected, remedy)
+    in_bytes = unpack.is_packed(a.layout), isinstance(b, Lying) and unpack.is_packed(b.layout)
+    quantised = None if options.a_dtype is None else floats
+    total = dtypes.float64 if dtypes.float64 in (lies.dtype, other.dtype) else dtypes.float32
+    return _Factors(call, names, m, k, n, batch, vectors, ranks, lies, other, quantised, in_bytes, total)
+
+
+def _batch(call: str, names: Names, x: Shape, y: Shape) -> Shape:
+    """The batch dimensions of the product."""
+    if x == y:
+        return x
+    found = broadcast_extents(x, y)
+    if found is None:
+        expected = f"one that broadcasts with {names.a}'s {x}"
+        raise ShapeError(call, names.b, "batch shape", y, expected, "reshape one of them")
+    return found
+
+
+def _quantised_to(call: str, own: DType, dtype: DType) -> DType:
+    """What floats a are quantised to."""
+    if dtype not in _BYTES:
+        expected = " or ".join(row.name for row in _BYTES)
+        raise OptionError(call, "a_dtype", "", dtype.name, expected, "leave it out for another")
+    if own not in _HALVES:
+        expected = " or ".join(row.name for row in _HALVES)
+        raise DTypeError(call, "a", "dtype", own.name, f"{expected} beside a_dtype", "leave a_dtype out")
+    return dtype
+
+
+def _check_blocks(x: _Factors) -> None:
+    """Whether what blocks share is beside a sum in float32.
+
+    Raises:  PlanError.
+    """
+    if x.by_block and x.computed is not dtypes.float32:
+        called = {"b_scale": x.names.b_scale, "b_zero": x.names.b_zero_point}
+        given = " or ".join(called[name] for name in x.by_block)
+        actual, expected = f"beside {x.computed.name}", "beside float32"
+        raise PlanError(x.call, given, "per block", actual, expected, f"convert {x.names.a}")
+
+
+def _zero_points(x: _Factors, a: Lying | int | None, b: Lying | int | None) -> dict[str, Parameter]:
+    """The zero points of integers, which leave their sum."""
+    found = dict[str, Parameter]()
+    for key, name, value, dtype, lines in (
+        ("a_zero", "a_zero_point", a, x.a.dtype, x.rows), ("b_zero", x.names.b_zero_point, b, x.b.dtype, x.columns),
+    ):  # fmt: skip
+        if value is None:
+            continue
+        if not x.is_exact:
+            raise OptionError(x.call, name, "", x.given_for, "left out", "subtract it before")
+        operand, lying = sharing.integers(x.call, name, f"{key}_point", value, dtype, dtypes.int32)
+        found[key] = Parameter(operand, _repeated(x, name, lying, lines))
+    return found
+
+
+def _scales(x: _Factors, a: Lying | Number | None, b: Lying | Number | None) -> dict[str, Parameter]:
+    """The scales of the operands: one for each row of a, one for each column of b, or one for all."""
+    if x.floats and a is None:
+        remedy = "pass what one unit of the integers stands for"
+        raise OptionError(x.call, "a_scale", "", None, "given beside a_dtype", remedy)
+    given = (("a_scale", "a_scale", a, x.rows), ("b_scale", x.names.b_scale, b, x.columns))
+    return {key: _scale(x, key, name, value, lines) for key, name, value, lines in given if value is not None}
+
+
+def _scale(x: _Factors, argument: str, name: str, value: Lying | Number, lines: Lines) -> Parameter:
+    """One scale; a number becomes a constant."""
+    kind = x.computed
+    if isinstance(value, Number):
+        operand, lying = ProductOperand(argument, constant=Immediate.of(value.value, kind)), Lying.dense(kind)
+    else:
+        is_weight = argument == "b_scale" and x.b.dtype.is_integer and x.a.dtype.is_float
+        accepted = sharing.SCALES if is_weight and kind is dtypes.float32 else (kind,)
+        check_dtype(x.call, name, value.dtype, *accepted)
+        operand, lying = ProductOperand(argument), value
+    return Parameter(operand, _repeated(x, name, lying, lines))
+
+
+def _repeated(x: _Factors, name: str, lying: Lying, lines: Lines) -> Shared:
+    """One for all or one for each line, seen as [..., M, N], repeating along the other axis of the result."""
+    lying, _ = lines.read(x.call, name, lying)
+    if not lying.shape:
+        return Shared(matrix(x.call, name, lying, x.whole), TENSOR)
+    rank = len(lying.shape)
+    seen = lying.seen(lying.layout.unsqueeze(rank if lines == x.rows else rank - 1))
+    return Shared(matrix(x.call, name, seen, x.whole), LINE)
+
+
+def _requantised(
+    x: _Factors, scale: Lying | Number | None, zero_point: Lying | int | None, options: Options, scales: int
+) -> dict[str, Parameter]:
+    """What makes the sum an integer of 8 bits again, and that the rest is as that needs it.
+
+    Raises:  OptionError, DTypeError, ShapeError.
+    """
+    call = x.call
+    if scale is None:
+        if zero_point is not None:
+            actual, remedy = "given without out_scale", "pass out_scale too"
+            raise OptionError(call, "out_zero_point", "", actual, "left out", remedy)
+        return {}
+    if not x.is_exact:
+        remedy = f"leave {x.names.b_group} out" if x.by_block else "pass integers, or a_dtype"
+        raise OptionError(call, "out_scale", "", x.given_for, "left out", remedy)
+    if scales != 2:
+        expected, remedy = "given with a_scale and b_scale", "pass 1.0 for none"
+        raise OptionError(call, "out_scale", "", "given without both", expected, remedy)
+    result = options.out_dtype or dtypes.int8
+    if result not in _BYTES:
+        expected = " or ".join(dtype.name for dtype in _BYTES)
+        raise OptionError(call, "out_dtype", "", result.name, expected, "leave out_scale out for another")
+    lines = Lines("column of the result", x.n, x.m, x.batch, 2, first=False)
+    found = {"out_scale": _scale(x, "out_scale", "out_scale", scale, lines)}
+    point = 0 if zero_point is None else zero_point
+    operand, lying = sharing.integers(call, "out_zero_point", "out_zero_point", point, result, result)
+    return found | {"out_zero": Parameter(operand, _repeated(x, "out_zero_point", lying, lines))}
+
+
+def _result(x: _Factors, added: dict[str, Lying], options: Options, factors: int, requantised: bool) -> DType:
+    """The dtype of the result, and that addends, options, that many scales and it go together.
+
+    Raises:  DTypeError, ShapeError, OptionError.
+    """
+    kind = x.computed
+    kinds = {"c": _ADDED[kind], "bias": _ADDED[kind]}
+    if requantised:
+        kinds = {"c": (dtypes.int32,), "bias": (dtypes.int32,)}
+    elif x.is_exact:
+        kinds["bias"] = *kinds["bias"], dtypes.int32
+    for name, lying in added.items():
+        check_dtype(x.call, name, lying.dtype, *kinds[name])
+    result = (options.out_dtype or dtypes.int8) if requantised else _dtype(x, added, options, factors)
+    alpha, beta = (_rounded(number, kind) for number in (options.alpha, options.beta))
+    if "c" not in added and beta != 1.0:
+        raise OptionError(x.call, "beta", "", "given without c", "left out", "pass c too")
+    scaled = [name for name, lying in added.items() if requantised or not lying.dtype.is_integer]
+    scaled += ["activation"] if options.activation is not None else []
+    scaled += ["alpha"] if alpha != 1.0 else []
+    if requantised:
+        _check_requantised(x, scaled)
+    else:
+        _check_float(x, result, scaled, factors, options)
+    return result
+
+
+def _dtype(x: _Factors, added: dict[str, Lying], options: Options, factors: int) -> DType:
+    """The dtype of a result that is not requantised."""
+    if x.is_exact and x.k > engines.LONGEST:
+        remedy, expected = "cut K and add the products", f"at most {engines.LONGEST}"
+        raise ShapeError(x.call, x.names.a, "column count", x.k, expected, remedy)
+    total = dtypes.int64 if "bias" in added and added["bias"].dtype is dtypes.int32 else x.total
+    if options.accumulates:
+        return total
+    if options.out_dtype is None:
+        weights = x.b.dtype.is_integer and x.a.dtype.is_float
+        half = x.a.dtype if x.a.dtype is x.b.dtype or weights else None
+        return half if half in (dtypes.bfloat16, dtypes.float16) else x.computed if factors else total
+    possible = _RESULTS[total]
+    if options.out_dtype not in possible:
+        expected = " or ".join(dtype.name for dtype in possible)
+        long = "an int32 bias" if total is not x.total else f"K = {x.k}"
+        remedy = "leave it out" if total is not dtypes.int64 else f"{long} may leave int32"
+        raise OptionError(x.call, "out_dtype", "", options.out_dtype.name, expected, remedy)
+    return options.out_dtype
+
+
+def _check_requantised(x: _Factors, scaled: Sequence[str]) -> None:
+    """Beside out_scale there is only a bias."""
+    for name in scaled:
+        if name != "bias":
+            expected, remedy = "left out", "quantise the result instead"
+            raise OptionError(x.call, name, "", "given beside out_scale", expected, remedy)
+
+
+def _check_float(x: _Factors, result: DType, scaled: list[str], factors: int, options: Options) -> None:
+    """Scales and addends are floats, but for an int32 bias; activations are functions of float32."""
+    names, activation = x.names, options.activation
+    # Beside an integer result the scale of a quantised a says what its integers are, and no more.
+    both = f"a_scale or {names.b_scale}" if names is MATMUL else names.b_scale
+    scaled = [*scaled, both] if factors > bool(x.floats) else scaled
+    if scaled and not result.is_float:
+        remedy = f"pass an int32 bias, or {names.as_float}" if scaled[0] == "bias" else f"pass {names.as_float}"
+        raise OptionError(x.call, scaled[0], "", f"given for {result.name}", "left out", remedy)
+    if activation is not None and x.computed is not dtypes.float32:
+        remedy = "apply it after"
+        raise OptionError(x.call, "activation", "", f"given for {x.computed.name}", "left out", remedy)
+
+
+def _finished(
+    x: _Factors, added: dict[str, Lying], options: Options, taken: dict[str, Parameter], result: DType
+) -> tuple[dict[str, Any], Expression | None, tuple[Source, ...]]:
+    """The sides, and what happens to the sum."""
+    shared = {name: parameter.shared for name, parameter in taken.items()}
+    matrices = {name: _addend(x, name, lying) for name, lying in added.items()}
+    parts = [x.floats, *(shared[name].operand for name in ("a_scale", "a_zero") if name in shared)]
+    values = {"a": x.a, "b": x.b, "out": dense(x.call, x.whole, result)}
+    if x.floats:
+        values["a"] = quantize.described(x.batch, x.m, x.k, [part for part in parts if part], x.a.dtype)
+    sides: dict[str, Any] = {
+        name: Side(lying, shared.get(f"{name}_scale"), shared.get(f"{name}_zero")) for name, lying in values.items()
+    }
+    if x.floats:
+        sides["a"] = replace(sides["a"], quantised_from=x.floats)
+    if "out_scale" in shared:
+        return sides, *requantized(total=x.total, bias=matrices.get("bias"), **sides)
+    if options.activation is not None and options.activation not in ACTIVATIONS:
+        raise unknown_activation(x.call, options.activation)
+    alpha, beta = (_rounded(number, x.computed) for number in (options.alpha, options.beta))
+    epilogue, sources = fused(
+        total=x.total, result=result, a=sides["a"], b=sides["b"], alpha=None if alpha == 1.0 else alpha,
+        beta=None if beta == 1.0 else beta, c=matrices.get("c"), bias=matrices.get("bias"),
+        activation=None if options.activation is None else activation(options.activation),
+    )  # fmt: skip
+    return sides, epilogue, sources
+
+
+def _addend(x: _Factors, name: str, lying: Lying) -> Matrix:
+    """An addend, which broadcasts to the result, with the axes that the result leaves out."""
+    check_shape(x.call, name, lying.shape, x.shape)
+    layout = lying.layout
+    if layout.ndim and x.vectors[0]:
+        layout = layout.unsqueeze(layout.ndim - 1)
+    if layout.ndim and x.vectors[1]:
+        layout = layout.unsqueeze(layout.ndim)
+    return matrix(x.call, name, lying.seen(layout), x.whole)
+
+
+def _operands(
+    c: Contraction, x: _Factors, taken: dict[str, Parameter], added: dict[str, Lying]
+) -> tuple[ProductOperand, ...]:
+    """Where the plan of c has its operands from, but for the result."""
+    sources = [ProductOperand(name) for name in added]
+    factors = [
+        ProductOperand(name, IN_BYTES if in_bytes else AS_IT_LIES)
+        for name, in_bytes in zip(("a", "b"), x.in_bytes, strict=True)
+    ]
+    named = [taken[name].operand for name in (*c.by_block, *c.shared)]
+    return (*factors, *named, *sources)
+
+
+def _rounded(number: Number, kind: DType) -> float:
+    """A number as it multiplies what is computed in float32, or in float64."""
+    if kind is dtypes.float64 or number == ONE:
+        return number.value
+    with driver.default_float_environment(), np.errstate(over="ignore"):
+        return float(np.float32(number.value))
+
+
+def unknown_activation(call: str, name: object) -> OptionError:
+    """What is said of an activation that there is none of."""
+    return OptionError(call, "activation", "", shown(name), f"one of {ACTIVATIONS}", "apply it after")
+
+
+@functools.cache
+def activation(name: str) -> Expression:
+    """The expression of one float32 value that a name of `ACTIVATIONS` stands for."""
+    if name in ("gelu", "relu"):
+        return composites.gelu() if name == "gelu" else composites.relu()
+    return single(name, dtypes.float32)
+
+
+_BYTES = (dtypes.int8, dtypes.uint8)
+_HALVES = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
+# What is summed in: what a result may be, and what is added to it may be.
+_RESULTS: dict[DType, tuple[DType, ...]] = {
+    dtypes.float32: _HALVES,
+    dtypes.float64: (dtypes.float64, dtypes.float32),
+    dtypes.int32: (dtypes.int32, dtypes.int64, *_HALVES),
+    dtypes.int64: (dtypes.int64, *_HALVES),
+}
+_ADDED: dict[DType, tuple[DType, ...]] = {dtypes.float32: _HALVES, dtypes.float64: (dtypes.float64,)}

@@ -1,0 +1,151 @@
+"""The operation `contract` with the options of `matmul`: a node, an eager call and the reference give the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import samebits as sb
+from samebits import dtypes
+from samebits.codegen import isa as isas
+from samebits.errors import DTypeError, OptionError, ShapeError
+from samebits.kernels import composites
+from samebits.operations import dim, registry
+from samebits.operations.lying import Number
+from samebits.operations.matmul import MatrixProduct
+from samebits.operations.product import Options
+from samebits.program.builder import ProgramBuilder
+from samebits.runtime import cpu
+
+Array = np.ndarray[Any, np.dtype[Any]]
+F32, BF16 = np.float32, ml_dtypes.bfloat16
+M, K, N = 5, 40, 9
+
+
+def drawn(kind: Any, *shape: int, seed: int = 0) -> Array:
+    rng, row = np.random.default_rng([seed, *shape]), dtypes.of(kind)
+    if row.is_integer:
+        return rng.integers(int(row.min), int(row.max) + 1, shape).astype(kind)
+    return rng.standard_normal(shape).astype(kind)
+
+
+def scales(*shape: int) -> Array:
+    return np.exp(drawn(F32, *shape, seed=9)).astype(F32)
+
+
+BYTES = {"a": drawn(np.int8, M, K), "b": drawn(np.uint8, K, N)}
+LINES = {"a_scale": scales(M), "b_scale": scales(N)}
+# Operands by name, what the node is asked for, and the same for `matmul`.
+CASES: dict[str, tuple[dict[str, Array], Options, dict[str, Any]]] = {
+    "integers": (BYTES, Options(), {}),
+    "integers of another dtype": (BYTES, Options(out_dtype=dtypes.float32), {"out_dtype": "float32"}),
+    "zero points": (
+        BYTES | {"b_zero_point": drawn(np.uint8, N), "a_zero_point": drawn(np.int8)}, Options(), {}
+    ),
+    "scales before zero points": (
+        BYTES | LINES | {"b_zero_point": drawn(np.uint8), "a_zero_point": drawn(np.int8, M)}, Options(), {}
+    ),
+    "an int32 bias": (BYTES | {"bias": drawn(np.int16, N).astype(np.int32)}, Options(), {}),
+    "requantised": (
+        BYTES | {"bias": drawn(np.int16, N).astype(np.int32), "out_zero_point": drawn(np.uint8),
+                 "out_scale": np.array(9e4, F32)} | LINES,
+        Options(out_dtype=dtypes.uint8), {"out_dtype": "uint8"},
+    ),
+    "quantised": (
+        {"a": drawn(F32, M, K), "b": drawn(np.int8, K, N), "a_scale": np.array(0.02, F32)},
+        Options(a_dtype=dtypes.uint8), {"a_dtype": "uint8"},
+    ),
+    "bfloat16": ({"a": drawn(BF16, 2, M, K), "b": drawn(BF16, K, N)}, Options(), {}),
+    "float16 with a bias": (
+        {"a": drawn(np.float16, M, K), "b": drawn(np.float16, K, N), "bias": drawn(F32, N)}, Options(), {}
+    ),
+    "float64": ({"a": drawn(np.float64, M, K), "b": drawn(F32, K, N)}, Options(), {}),
+    "float8": (
+        {"a": drawn(ml_dtypes.float8_e4m3fn, M, K), "b": drawn(ml_dtypes.float8_e5m2, K, N)}, Options(), {}
+    ),
+    "weights in blocks": (
+        {"a": drawn(BF16, M, K), "b": drawn(np.int8, K, N), "b_scale": scales(3, N),
+         "b_zero_point": drawn(np.int8, 3, N)},
+        Options(group=16), {"b_group": 16},
+    ),
+    "all that is added": (
+        {"a": drawn(F32, M, K), "b": drawn(F32, K, N), "c": drawn(F32, M, N), "bias": drawn(F32, M, 1)} | LINES,
+        Options(alpha=Number.of(0.3), beta=Number.of(-2.5), activation="gelu"),
+        {"alpha": 0.3, "beta": -2.5, "activation": "gelu"},
+    ),
+}  # fmt: skip
+
+
+def ran(arrays: dict[str, Array], options: Options, isa: str) -> tuple[Array, Any]:
+    """The node's result, and the dtype that was inferred."""
+    p = ProgramBuilder("one")
+    values = {name: p.input(name, dtypes.of(x.dtype), x.shape) for name, x in arrays.items()}
+    made = p.contract(values.pop("a"), values.pop("b"), options, **values)
+    dtype = p.facts[made].dtype
+    return cpu.prepare(p.build({"y": made}), threads=2, isa=isa).run(arrays)["y"], dtype
+
+
+@pytest.mark.parametrize("isa", [row.name for row in isas.isas() if row.available])
+@pytest.mark.parametrize("name", CASES)
+def test_a_node_is_the_eager_call_and_the_reference(name: str, isa: str) -> None:
+    arrays, options, given = CASES[name]
+    got, dtype = ran(arrays, options, isa)
+    with sb.use_isa(isa):
+        due = sb.matmul(**arrays, **given)
+    assert dtypes.of(got.dtype) is dtypes.of(due.dtype) is dtype
+    assert got.tobytes() == due.tobytes()
+    (meant,) = registry.ROWS["contract"].reference(
+        MatrixProduct(names=tuple(arrays), options=options), list(arrays.values())
+    )
+    assert meant.dtype == due.dtype
+    assert np.broadcast_to(meant, due.shape).tobytes() == due.tobytes()
+
+
+def test_sizes_are_bound_again() -> None:
+    rows = dim.symbol("rows")
+    for name in ("scales before zero points", "weights in blocks", "quantised"):
+        arrays, options, given = CASES[name]
+        p = ProgramBuilder("rows")
+        shapes: dict[str, Any] = {key: x.shape for key, x in arrays.items()} | {"a": (rows, K)}
+        shapes |= {key: (rows,) for key in ("a_scale", "a_zero_point") if arrays.get(key, np.empty(0)).shape == (M,)}
+        values = {key: p.input(key, dtypes.of(x.dtype), shapes[key]) for key, x in arrays.items()}
+        made = p.contract(values.pop("a"), values.pop("b"), options, **values)
+        session = cpu.prepare(p.build({"y": made}), threads=1)
+        for m in (1, 3, 64, 3, 200, 2):
+            taken = {
+                key: np.resize(x, (m, *x.shape[1:])) if shapes[key][:1] == (rows,) else x for key, x in arrays.items()
+            }
+            assert session.run(taken)["y"].tobytes() == sb.matmul(**taken, **given).tobytes(), (name, m)
+
+
+def test_a_map_joins_a_product_of_integers_with_scales() -> None:
+    arrays = BYTES | LINES
+    p = ProgramBuilder("fused")
+    values = {name: p.input(name, dtypes.of(x.dtype), x.shape) for name, x in arrays.items()}
+    made = p.contract(values.pop("a"), values.pop("b"), **values)
+    (shown,) = p.map(composites.relu(), made)
+    session = cpu.prepare(p.build({"y": shown}), threads=1)
+    due = np.maximum(sb.matmul(**arrays), F32(0))
+    assert session.run(arrays)["y"].tobytes() == due.tobytes()
+
+
+def test_what_cannot_be_a_node_is_refused_when_it_is_built() -> None:
+    p = ProgramBuilder("none")
+    x, y, z = p.input("x", dtypes.int8, (M, K)), p.input("y", dtypes.int8, (K, N)), p.input("z", dtypes.float32, (K, N))
+    with pytest.raises(DTypeError, match="b dtype is float32, must be one that multiplies with int8"):
+        p.contract(x, z)
+    with pytest.raises(OptionError, match="a_zero_point is given for float32 and float32"):
+        p.contract(p.transpose(z, (1, 0)), z, a_zero_point=x)
+    with pytest.raises(OptionError, match="beta is given without c"):
+        p.contract(x, y, Options(beta=Number.of(2.0)))
+    with pytest.raises(ShapeError, match="equal in K"):
+        p.contract(x, x)
+    with pytest.raises(ShapeError, match=r"a_scale shape is \(4,\), must be \[\], \[5\] or \[5, 1\]"):
+        p.contract(x, y, a_scale=p.input("scale", dtypes.float32, (4,)))
+    point = p.input("point", dtypes.int4, ())
+    narrow = p.input("narrow", dtypes.int4, (K, N))
+    with pytest.raises(DTypeError, match="b_zero_point dtype is int4, must be one of at least 8 bits in a program"):
+        p.contract(p.transpose(z, (1, 0)), narrow, b_zero_point=point)
