@@ -83,6 +83,10 @@ REFUSED: dict[str, tuple[Callable[[Builder], object], str]] = {
         lambda b: b.convert(_f(b), dtypes.bfloat16),
         "convert of bfloat16: must be a computed number or a mask",
     ),
+    "convert half": (
+        lambda b: b.convert(_f(b), dtypes.float16),
+        "convert of float16: must be a computed number or a mask",
+    ),
     "constant range": (lambda b: b.constant(300, uint8, 4), "constant 300 of uint8: must be within 0 .. 255"),
     "constant part": (
         lambda b: b.constant(1.5, int32, 4),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import aarch64
@@ -16,9 +16,10 @@ import rows
 from vocabulary_run import FLOATS, INTEGERS, NUMBERS, execute, python_integers, same_bits, values, widths
 
 from samebits import ieee
+from samebits.codegen import interpreter
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, KernelSpec, Vector
-from samebits.dtypes import DType, bool_, float32, float64, int32, int64, uint32, uint64
+from samebits.dtypes import DType, bool_, float16, float32, float64, int32, int64, uint32, uint64
 
 Array = Any
 
@@ -304,3 +305,43 @@ def test_words_mean_the_same_under_qemu(group: str) -> None:
     arrays, outputs = _prepared(names, 16)
     aarch64.run_kernel_with_qemu(_spec(names, 16, len(arrays), isa), arrays, 0, 1)
     _check(arrays, outputs, isa)
+
+
+def halves(b: Builder, width: int) -> None:
+    """float32 of codes of float16, and codes of float32."""
+    codes, wide = b.pointer("codes", float16), b.pointer("wide", float32)
+    singles, narrow = b.pointer("singles", float32), b.pointer("narrow", float16)
+    for _ in b.tasks():
+        for i in b.loop(0, b.index("n"), width):
+            b.store(wide, i, b.convert(b.load(codes, i, width), float32))
+            b.store(narrow, i, b.convert(b.load(singles, i, width), float16))
+
+
+def _with_half() -> list[Isa]:
+    """Rows that convert float16 by an instruction, and the interpreted one as if it had it."""
+    having = [row for row in (*rows.COMPILED_ROWS, *rows.AARCH64_ROWS) if "float16" in row.instructions]
+    return [*having, replace(rows.ALL_ROWS[0], instructions=("float16",))]
+
+
+@pytest.mark.parametrize("isa", _with_half(), ids=lambda row: row.name)
+def test_float16_is_converted_where_the_row_has_an_instruction(isa: Isa) -> None:
+    codes = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    with np.errstate(all="ignore"):
+        middles = codes[: 1 << 15].astype(np.float32) + np.float32(2.0**-25)
+        random = np.random.default_rng(0).integers(0, 1 << 32, 1 << 15, dtype=np.uint32).view(np.float32)
+        singles = np.concatenate([middles, random])
+        due = codes.astype(np.float32), singles.astype(np.float16)
+    for width in (1, 4, 16, 32):
+        found, n = (np.zeros_like(due[0]), np.zeros_like(due[1])), codes.size if width == 16 else 1 << 12
+        spec = KernelSpec(halves, width, ("codes", "singles", "wide", "narrow", "n"), isa)
+        arguments = [codes, singles, *found, n]
+        if isa in rows.AARCH64_ROWS:
+            aarch64.run_kernel(spec, arguments, 0, 1)
+        elif isa.compiled:
+            execute(spec, arguments)
+        else:
+            addresses = [x.ctypes.data if isinstance(x, np.ndarray) else x for x in arguments]
+            interpreter.run(spec, addresses, 0, 1, 0)
+        for got, want in zip(found, due, strict=True):
+            with np.errstate(invalid="ignore"):
+                assert same_bits(ieee.canonical(want[:n]), ieee.canonical(got[:n])), (isa.name, width)

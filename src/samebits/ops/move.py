@@ -22,6 +22,7 @@ from samebits.layout import Layout, Shape, Storage
 from samebits.memory import allocate
 from samebits.operations.moves import AxisGather, Concat
 from samebits.ops.call import Call, as_tensor
+from samebits.ops.elementwise import taken
 from samebits.ops.launch import launch
 from samebits.ops.memo import Prepared
 from samebits.shapes import check_index
@@ -91,7 +92,7 @@ def concat(arrays: Sequence[Any], axis: int = 0, *, threads: int | None = None) 
     if not given:
         raise OptionError("concat", "arrays", "", shown(arrays), "a sequence of arrays", "pass at least one")
     call = Call("concat", given[0], threads)
-    operands = [call.operand("arrays[0]", given[0])]
+    operands = [taken(call, "arrays[0]", given[0], "copy")]
     first = operands[0]
     place = check_index("concat", "axis", axis, first.ndim)
     for number, x in enumerate(given[1:], 1):
@@ -113,7 +114,7 @@ def take(x: Any, indices: Any, axis: int = 0, *, threads: int | None = None) -> 
     Raises:  ShapeError if an index is out of range; DTypeError; LayoutError if there is no such axis.
     """
     call = Call("take", x, threads)
-    operands = [call.operand("x", x), call.operand("indices", indices, dtypes.int64)]
+    operands = [taken(call, "x", x, "copy"), call.operand("indices", indices, dtypes.int64)]
     place = check_index("take", "axis", axis, operands[0].ndim)
     return call.result(launch(call, "gather", AxisGather(place), operands)[0])
 
