@@ -189,6 +189,8 @@ def test_unknown_dtypes_are_named() -> None:
 
 def test_narrow_rows_have_no_size_in_bytes() -> None:
     assert dtypes.float32.size_bytes == 4
+    for row in dtypes.ROWS:
+        assert row.numpy is None or row.element_bytes == row.numpy.itemsize
     with pytest.raises(DTypeError) as error:
         _ = dtypes.float4_e2m1fn.size_bytes
     assert str(error.value) == (

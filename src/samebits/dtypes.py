@@ -116,6 +116,11 @@ class DType:
             )
         return self.width_bits >> 3
 
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element that has bytes of its own, as in NumPy's arrays: 1 for a format narrower than that."""
+        return self.width_bits >> 3 or 1
+
     def decode(self, code: int) -> float:
         """value = (-1)^s * 2^(e - bias) * (1 + m / 2^mantissa_bits); exact for every code point.
 

@@ -62,7 +62,7 @@ class GatherText:
 @functools.lru_cache(maxsize=1024)
 def plan(g: RowGather, isa: Isa, threads: int = 1) -> Plan:
     """One kernel over all rows of out."""
-    element = _BITS[g.dtype.width_bits]
+    element = _BITS[8 * g.dtype.element_bytes]
     rows = g.outer * g.count
     each = max(1, _TASK_BYTES // max(1, g.inner * element.size_bytes))
     axes = [word for j in range(len(g.extents)) for word in (f"extent{j}", f"stride{j}")]

@@ -299,7 +299,7 @@ def _checked_shape(what: str, dims: Iterable[int], dtype: DType) -> tuple[int, .
     if any(extent < 0 for extent in shape):
         raise ModelError("load", what, "shape", list(shape), "not negative", "export it again")
     _check_rank(what, len(shape))
-    if math.prod(max(extent, 1) for extent in shape) * max(1, dtype.width_bits // 8) > sys.maxsize:
+    if math.prod(max(extent, 1) for extent in shape) * dtype.element_bytes > sys.maxsize:
         raise ModelError("load", what, "shape", list(shape), f"at most {sys.maxsize} bytes", "export it again")
     return shape
 

@@ -33,7 +33,10 @@ def _cast_to(call: NodeCall, target: DType) -> str:
     """Input 0 in another format, as the attributes say."""
     if target.name == _POWERS and call.attributes["round_mode"] != "nearest":
         raise Unsupported(f"casts to {target.name} round to the nearest, not {call.attributes['round_mode']}")
-    return call.converted(call[0], target, _overflow(target, bool(call.attributes["saturate"])))
+    x = call[0]
+    if target.is_integer and target.width_bits < 8 and call.fact(0).dtype.is_float:
+        x = call.converted(x, dtypes.int32)  # of which the low bits are kept, as of any integer
+    return call.converted(x, target, _overflow(target, bool(call.attributes["saturate"])))
 
 
 def _overflow(target: DType, is_saturated: bool) -> str:

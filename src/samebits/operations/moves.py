@@ -195,7 +195,7 @@ def _gather_nd_axes(attributes: GatherND, facts: Sequence[Fact]) -> Axes:
 def _plan_concat(attributes: Concat, views: tuple[View, ...], target: PlanTarget) -> Plan:
     """A copy of each operand to its part of the output."""
     *inputs, (dtype, shape, strides) = views
-    copied, step_bytes = single("copy", dtype), strides[attributes.axis] * dtype.size_bytes
+    copied, step_bytes = single("copy", dtype), strides[attributes.axis] * dtype.element_bytes
     threads, start, steps = shared_by(views, target.threads), 0, []
     for number, (_, part, own) in enumerate(inputs):
         if 0 not in part:

@@ -54,7 +54,7 @@ class Room:
 
 def size_bytes(fact: Fact) -> int:
     """Bytes of a value that no symbol is left in."""
-    return math.prod(dim.bind_shape(fact.shape, {})) * fact.dtype.size_bytes
+    return math.prod(dim.bind_shape(fact.shape, {})) * fact.dtype.element_bytes
 
 
 def _temporary(node: Node, operands: Sequence[Fact], results: int) -> int:
@@ -62,5 +62,5 @@ def _temporary(node: Node, operands: Sequence[Fact], results: int) -> int:
     if node.operation == "rows":
         attributes: Any = node.attributes
         whole = dim.bind_shape(dim.broadcast_shapes([fact.shape for fact in operands]), {})
-        return math.prod(whole) * sum(int(term.dtype.size_bytes) for term in attributes.expression.nodes)
+        return math.prod(whole) * sum(int(term.dtype.element_bytes) for term in attributes.expression.nodes)
     return 4 * results if node.operation == "contract" else 0

@@ -43,7 +43,7 @@ def check_value(node: Node, name: str, fact: Fact, outputs: Container[str]) -> i
     """
     is_held = not registry.ROWS[node.operation].view or name in outputs
     size, most = size_bytes(fact), _memory_bytes() if is_held else sys.maxsize
-    steps = math.prod(max(extent, 1) for extent in dim.bind_shape(fact.shape, {})) * fact.dtype.size_bytes
+    steps = math.prod(max(extent, 1) for extent in dim.bind_shape(fact.shape, {})) * fact.dtype.element_bytes
     for found, limit in ((size, most), (steps, sys.maxsize)):
         if found > limit:
             what = f"value {name!r} of node {'+'.join(node.origin)!r}"

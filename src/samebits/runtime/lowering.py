@@ -188,7 +188,7 @@ class Lowerer:
         """Memory for a value, in its fact's stride order."""
         fact = self._facts[name]
         where = strided.dense(self._shape(name), fact.stride_order)
-        size = math.prod(self._shape(name)) * fact.dtype.size_bytes
+        size = math.prod(self._shape(name)) * fact.dtype.element_bytes
         place = Place(self._add(_Bytes(size, slot=self._slots.get(name))), fact.dtype, where)
         self._places[name] = place
         self._defined.append(name)
@@ -196,7 +196,7 @@ class Lowerer:
 
     def _dense(self, source: Place) -> Place:
         """A dense copy, which is a step of the plan and printed with it."""
-        size = math.prod(source.strided.shape) * source.dtype.size_bytes
+        size = math.prod(source.strided.shape) * source.dtype.element_bytes
         target = Place(self._add(_Bytes(size)), source.dtype, strided.dense(source.strided.shape))
         self._copy(source, target)
         return target
@@ -266,7 +266,7 @@ class Lowerer:
         shape = self._shape(name)
         target = Place(self._add(_Bytes(0, slot=slot)), place.dtype, strided.dense(shape))
         storage = self._storages[place.storage]
-        size = math.prod(shape) * place.dtype.size_bytes
+        size = math.prod(shape) * place.dtype.element_bytes
         is_alone = storage.is_temporary and place.strided.is_dense and place.strided.offset == 0
         if is_alone and storage.size_bytes == size:
             storage.slot = slot
@@ -386,4 +386,4 @@ def _wide(place: Place, shape: Shape) -> Place:
 
 def _offset(place: Place) -> Any:
     """Bytes from the start of its storage, as a template."""
-    return template(place.strided.offset * place.dtype.size_bytes)
+    return template(place.strided.offset * place.dtype.element_bytes)

@@ -230,7 +230,7 @@ def _read(arena: scratch.PageBlock, offset: int, dtype: DType, where: Strided) -
     if 0 in where.shape:
         return np.empty(where.shape, dtype.numpy)
     span = 1 + sum((size - 1) * stride for size, stride in pieces)
-    start = arena.address + offset + where.offset * dtype.size_bytes
+    start = arena.address + offset + where.offset * dtype.element_bytes
     flat = viewed(arena, start, span, dtype.numpy)
     steps = tuple(stride * flat.itemsize for _, stride in pieces)
     view = np.lib.stride_tricks.as_strided(flat, tuple(size for size, _ in pieces), steps)

@@ -1,0 +1,149 @@
+"""Models of every element format that ONNX has: elements that move keep their bits, numbers are those of ml_dtypes."""
+
+from typing import Any
+
+import numpy as np
+import protos
+import pytest
+from onnx import ModelProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from samebits import onnx
+from samebits.dtypes import DType
+from samebits.onnx import proto
+from samebits.runtime import cpu, reference
+
+EVERY = pytest.mark.parametrize("dtype", proto.DTYPES.values(), ids=str)
+NARROW = [row for row in proto.DTYPES.values() if row.width_bits < 32 and row.is_float]
+node = helper.make_node
+
+
+def codes(dtype: DType, *shape: int) -> np.ndarray:
+    """Elements of many codes, NaNs among them."""
+    random = np.random.default_rng(dtype.width_bits)
+    if dtype.kind == "bool":
+        return random.integers(0, 2, shape) > 0
+    raw = random.integers(0, 1 << min(dtype.width_bits, 62), shape).astype(f"u{dtype.element_bytes}")
+    return raw.view(dtype.numpy)
+
+
+def bits(x: np.ndarray) -> np.ndarray:
+    """Codes to compare."""
+    return np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}")
+
+
+def answers(model: ModelProto, feed: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Ours, by the session, which are the reference's in every bit."""
+    program = onnx.load(model.SerializeToString())
+    ours, meaning = cpu.prepare(program, threads=1).run(feed), reference.run(program, feed)
+    for name, x in ours.items():
+        assert x.dtype == meaning[name].dtype
+        assert np.array_equal(bits(x), bits(meaning[name])), name
+    return ours
+
+
+@EVERY
+def test_moves_keep_every_bit(dtype: DType) -> None:
+    """From an input and an initializer, through copies, views, gathers and choices."""
+    x, w = codes(dtype, 4, 6), codes(dtype, 4, 5)
+    constants = {
+        "w": w, "places": np.array([2, -1, 0]), "pads": np.array([1, 0, 0, 2]), "mask": np.arange(6) % 2 == 0,
+        "starts": np.array([1]), "ends": np.array([5]), "axis": np.array([1]), "steps": np.array([2]),
+    }  # fmt: skip
+    nodes = [
+        node("Transpose", ["x"], ["turned"]),
+        node("Concat", ["x", "w"], ["joined"], axis=1),
+        node("Gather", ["joined", "places"], ["picked"], axis=1),
+        node("Slice", ["x", "starts", "ends", "axis", "steps"], ["part"]),
+        node("Pad", ["x", "pads"], ["padded"]),
+        node("Split", ["x"], ["top", "rest"], axis=0, num_outputs=2),
+        node("Where", ["mask", "top", "rest"], ["chosen"]),
+    ]
+    due = {
+        "turned": bits(x).T,
+        "joined": np.concatenate([bits(x), bits(w)], 1),
+        "picked": np.concatenate([bits(x), bits(w)], 1)[:, [2, -1, 0]],
+        "part": bits(x)[:, 1:5:2],
+        "padded": np.pad(bits(x), ((1, 0), (0, 2))),
+        "chosen": np.where(constants["mask"], bits(x)[:2], bits(x)[2:]),
+    }
+    inputs = [protos.value("x", dtype.numpy, [4, 6])]
+    outputs = [protos.value(name, dtype.numpy, [f"{name}{i}" for i in range(2)]) for name in due]
+    made = answers(protos.model(nodes, inputs, outputs, constants, opset=21), {"x": x})
+    for name, expected in due.items():
+        assert np.array_equal(bits(made[name]), expected), name
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_casts_are_those_of_ml_dtypes(dtype: DType) -> None:
+    """Of every number within the format's range, and of its own numbers back."""
+    limit = float(dtype.max)
+    x = np.random.default_rng(3).uniform(0 if not dtype.signed else -limit, limit, 300).astype(np.float32)
+    number = next(number for number, row in proto.DTYPES.items() if row is dtype)
+    mode = {"round_mode": "nearest"} if not dtype.has_zero else {}
+    nodes = [node("Cast", ["x"], ["narrow"], to=number, **mode), node("Cast", ["narrow"], ["wide"], to=1, **mode)]
+    outputs = [protos.value("narrow", dtype.numpy, ["n"]), protos.value("wide", np.float32, ["n"])]
+    made = answers(protos.model(nodes, [protos.value("x", np.float32, ["n"])], outputs, opset=24), {"x": x})
+    due = x.astype(dtype.numpy)
+    if dtype.has_zero:
+        assert np.array_equal(bits(made["narrow"]), bits(due))
+    assert np.array_equal(made["wide"], made["narrow"].astype(np.float32))
+
+
+@pytest.mark.parametrize("saturate", [0, 1])
+@pytest.mark.parametrize("dtype", [row for row in NARROW if row.width_bits == 8 and row.has_zero], ids=str)
+def test_float8_saturates_where_it_is_asked_for(dtype: DType, saturate: int) -> None:
+    x = np.array([1e9, -1e9, np.inf, -np.inf, np.nan, float(dtype.max)], np.float32)
+    number = next(number for number, row in proto.DTYPES.items() if row is dtype)
+    nodes = [node("Cast", ["x"], ["y"], to=number, saturate=saturate)]
+    model = protos.model(nodes, [protos.value("x", np.float32, [6])], [protos.value("y", dtype.numpy, [6])], opset=21)
+    (due,) = ReferenceEvaluator(model).run(None, {"x": x})
+    found = answers(model, {"x": x})["y"].astype(np.float32)
+    assert np.array_equal(found, np.asarray(due).astype(np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [row for row in proto.DTYPES.values() if row.width_bits in (2, 4)], ids=str)
+def test_weights_of_less_than_a_byte_in_blocks(dtype: DType) -> None:
+    """Quantised, kept in an initializer, and back: against onnx.reference."""
+    random = np.random.default_rng(5)
+    scale = random.uniform(0.5, 2, (3, 2)).astype(np.float32)
+    w, x = codes(dtype, 3, 8), random.standard_normal((3, 8)).astype(np.float32)
+    zero = codes(dtype, 3, 2) if dtype.is_integer else np.zeros((3, 2), dtype.numpy)
+    nodes = [
+        node("DequantizeLinear", ["w", "scale", "zero"], ["back"], axis=1, block_size=4),
+        node("QuantizeLinear", ["x", "scale", "zero"], ["narrow"], axis=1, block_size=4),
+    ]
+    outputs = [protos.value("back", np.float32, [3, 8]), protos.value("narrow", dtype.numpy, [3, 8])]
+    constants = {"w": w, "scale": scale, "zero": zero}
+    model = protos.model(nodes, [protos.value("x", np.float32, [3, 8])], outputs, constants, opset=25)
+    made = answers(model, {"x": x})
+    back, narrow = map(np.asarray, ReferenceEvaluator(model).run(None, {"x": x}))
+    assert np.array_equal(made["back"], back)
+    assert np.array_equal(made["narrow"].astype(np.float32), narrow.astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [row for row in NARROW if row.width_bits == 16], ids=str)
+def test_a_layer_of_16_bits_is_near_that_of_float32(dtype: DType) -> None:
+    """Norms and softmax round once, at their outputs; each operation of its own rounds at its own."""
+    x = np.random.default_rng(1).standard_normal((3, 16)).astype(dtype.numpy)
+    nodes = [
+        node("LayerNormalization", ["x", "g"], ["n"]),
+        node("Elu", ["n"], ["e"]),
+        node("Softmax", ["e"], ["p"]),
+        node("ReduceMean", ["e"], ["m"], keepdims=0),
+        node("Mul", ["p", "m"], ["y"]),
+    ]
+    outputs = [protos.value("y", dtype.numpy, ["a", "b"]), protos.value("p", dtype.numpy, ["a", "b"])]
+    values = [protos.value("x", dtype.numpy, ["a", 16])]
+    narrow = protos.model(nodes, values, outputs, {"g": np.ones(16, dtype.numpy)}, opset=18)
+    wide = protos.model(
+        nodes,
+        [protos.value("x", np.float32, ["a", 16])],
+        [protos.value(name, np.float32, ["a", "b"]) for name in ("y", "p")],
+        {"g": np.ones(16, np.float32)},
+        opset=18,
+    )
+    made, due = answers(narrow, {"x": x}), answers(wide, {"x": x.astype(np.float32)})
+    step = 2.0 ** -float(dtype.mantissa_bits)
+    for name in ("y", "p"):
+        np.testing.assert_allclose(made[name].astype(np.float32), due[name], rtol=8 * step, atol=8 * step * 0.1)
