@@ -15,11 +15,11 @@ import numpy as np
 
 from samebits import driver, dtypes
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, shown
+from samebits.errors import OptionError, PlanError, ShapeError, shown
 from samebits.kernels import composites
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm import quantize, unpack
+from samebits.kernels.gemm import quantize
 from samebits.kernels.gemm.contraction import (
     LINE,
     SB1,
@@ -27,7 +27,6 @@ from samebits.kernels.gemm.contraction import (
     Contraction,
     Immediate,
     Matrix,
-    Panels,
     Shared,
     Side,
     Source,
@@ -39,10 +38,10 @@ from samebits.kernels.gemm.packed import PackedFacts
 from samebits.layout import Shape
 from samebits.operations import sharing
 from samebits.operations.elementwise import single
-from samebits.operations.lying import Lying, Number, check_dtype, check_factor, check_shape, dense, matrix
+from samebits.operations.factors import BYTES, HALVES, Factors, factors
+from samebits.operations.lying import Lying, Number, check_dtype, check_shape, dense, matrix
 from samebits.operations.names import MATMUL, Names
 from samebits.operations.sharing import AS_IT_LIES, IN_BYTES, Lines, Parameter, ProductOperand
-from samebits.shapes import broadcast_extents
 
 ONE = Number.of(1.0)
 ACTIVATIONS = ("erf", "exp", "gelu", "relu")
@@ -93,7 +92,7 @@ def describe(
              out: what takes the result; default new memory.   in_place: it is c or bias, element on element.
     Raises:  DTypeError, ShapeError, OptionError, PlanError, LayoutError: what cannot be one, in the caller's words.
     """
-    x = _factors(call, names, a, b, options)
+    x = factors(call, names, a, b, options.a_dtype)
     blocks = sharing.by_block(call, names, x.columns, b_scale, b_zero_point, options.group, x.a.dtype, x.b)
     if blocks:
         x = replace(x, by_block=tuple(blocks))
@@ -121,130 +120,7 @@ def describe(
     return ProductDescription(contraction, _operands(contraction, x, taken, added), x.shape, result)
 
 
-@dataclass(frozen=True, slots=True)
-class _Factors:
-    """What is multiplied: a[batch..., m, k] and b[batch..., k, n].
-
-    `vectors`: which operand lacks its outer axis.   `ranks`: as they were given.   `floats`: what a is quantised from.
-    `in_bytes`: which operand's elements lie within bytes.   `total`: what is summed in; of integers it is known when
-    their zero points are.   `by_block`: what blocks of b share.
-    """
-
-    call: str
-    names: Names
-    m: int
-    k: int
-    n: int
-    batch: Shape
-    vectors: tuple[bool, bool]
-    ranks: tuple[int, int]
-    a: Matrix
-    b: Matrix | Panels
-    floats: Matrix | None
-    in_bytes: tuple[bool, bool]
-    total: DType
-    by_block: tuple[str, ...] = ()
-
-    @property
-    def whole(self) -> Shape:
-        """Of the result as [..., M, N]."""
-        return (*self.batch, self.m, self.n)
-
-    @property
-    def shape(self) -> Shape:
-        """Of the result as it is returned."""
-        rows, columns = ((extent,) for extent in self.whole[-2:])
-        return (*self.batch, *(() if self.vectors[0] else rows), *(() if self.vectors[1] else columns))
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether both operands are integers, and sums are not of scaled blocks."""
-        return self.a.dtype.is_integer and self.b.dtype.is_integer and not self.by_block
-
-    @property
-    def given_for(self) -> str:
-        """What an option that is for exact sums of integers alone was given for."""
-        return f"given for {self.a.dtype.name} and {self.b.dtype.name}{' in blocks' if self.by_block else ''}"
-
-    @property
-    def computed(self) -> DType:
-        """What the sum is scaled, and addends are added, in."""
-        return self.total if self.total.is_float else dtypes.float32
-
-    @property
-    def rows(self) -> Lines:
-        """a as its scales and zero points see it."""
-        return Lines(f"row of {self.names.a}", self.m, self.k, self.batch, max(self.ranks[0], 2), first=True)
-
-    @property
-    def columns(self) -> Lines:
-        """b as its scales and zero points see it."""
-        return Lines.of_b(self.names, self.n, self.k, self.batch, self.ranks[1])
-
-
-def _factors(call: str, names: Names, a: Lying, b: Lying | PackedFacts, options: Options) -> _Factors:
-    """What is multiplied, and that it can be.
-
-    Raises:  DTypeError, ShapeError, OptionError.
-    """
-    check_factor(call, names.a, a.dtype)
-    if isinstance(b, Lying):
-        check_factor(call, names.b, b.dtype)
-    left, right = a.layout, b.shape
-    for name, shape in ((names.a, a.shape), (names.b, right)):
-        if not shape:
-            raise ShapeError(call, name, "rank", 0, "at least 1", "use multiply for a scalar")
-    ranks, vectors = (len(a.shape), len(right)), (len(a.shape) == 1, len(right) == 1)
-    left = left.unsqueeze(0) if vectors[0] else left
-    turned = names.turned and isinstance(b, Lying)
-    right = right[::-1] if turned else right
-    names.check_rank(call, right)
-    right = (*right, 1) if vectors[1] else right
-    m, k, n = *left.shape[-2:], right[-1]
-    names.check_rows(call, right[-2], k, isinstance(b, PackedFacts))
-    batch = _batch(call, names, left.shape[:-2], right[:-2])
-    lies = floats = matrix(call, names.a, a.seen(left), (*batch, m, k))
-    if options.a_dtype is not None:
-        lies = replace(floats, dtype=_quantised_to(call, floats.dtype, options.a_dtype))
-    if isinstance(b, Lying):
-        layout = b.layout.permute(tuple(range(len(b.shape)))[::-1]) if turned else b.layout
-        layout = layout.unsqueeze(1) if vectors[1] else layout
-        other: Matrix | Panels = matrix(call, names.b, b.seen(layout), (*batch, k, n))
-    else:
-        other = b.panels(batch)
-    if lies.dtype.is_integer and other.dtype.is_float:
-        expected = f"one that multiplies with {lies.dtype.name}"
-        remedy = f"convert {names.a} to float32" if options.a_dtype is None else "leave a_dtype out"
-        raise DTypeError(call, names.b, "dtype", other.dtype.name, expected, remedy)
-    in_bytes = unpack.is_packed(a.layout), isinstance(b, Lying) and unpack.is_packed(b.layout)
-    quantised = None if options.a_dtype is None else floats
-    total = dtypes.float64 if dtypes.float64 in (lies.dtype, other.dtype) else dtypes.float32
-    return _Factors(call, names, m, k, n, batch, vectors, ranks, lies, other, quantised, in_bytes, total)
-
-
-def _batch(call: str, names: Names, x: Shape, y: Shape) -> Shape:
-    """The batch dimensions of the product."""
-    if x == y:
-        return x
-    found = broadcast_extents(x, y)
-    if found is None:
-        expected = f"one that broadcasts with {names.a}'s {x}"
-        raise ShapeError(call, names.b, "batch shape", y, expected, "reshape one of them")
-    return found
-
-
-def _quantised_to(call: str, own: DType, dtype: DType) -> DType:
-    """What floats a are quantised to."""
-    if dtype not in _BYTES:
-        expected = " or ".join(row.name for row in _BYTES)
-        raise OptionError(call, "a_dtype", "", dtype.name, expected, "leave it out for another")
-    if own not in _HALVES:
-        expected = " or ".join(row.name for row in _HALVES)
-        raise DTypeError(call, "a", "dtype", own.name, f"{expected} beside a_dtype", "leave a_dtype out")
-    return dtype
-
-
-def _check_blocks(x: _Factors) -> None:
+def _check_blocks(x: Factors) -> None:
     """Whether what blocks share is beside a sum in float32.
 
     Raises:  PlanError.
@@ -256,7 +132,7 @@ def _check_blocks(x: _Factors) -> None:
         raise PlanError(x.call, given, "per block", actual, expected, f"convert {x.names.a}")
 
 
-def _zero_points(x: _Factors, a: Lying | int | None, b: Lying | int | None) -> dict[str, Parameter]:
+def _zero_points(x: Factors, a: Lying | int | None, b: Lying | int | None) -> dict[str, Parameter]:
     """The zero points of integers, which leave their sum."""
     found = dict[str, Parameter]()
     for key, name, value, dtype, lines in (
@@ -271,7 +147,7 @@ def _zero_points(x: _Factors, a: Lying | int | None, b: Lying | int | None) -> d
     return found
 
 
-def _scales(x: _Factors, a: Lying | Number | None, b: Lying | Number | None) -> dict[str, Parameter]:
+def _scales(x: Factors, a: Lying | Number | None, b: Lying | Number | None) -> dict[str, Parameter]:
     """The scales of the operands: one for each row of a, one for each column of b, or one for all."""
     if x.floats and a is None:
         remedy = "pass what one unit of the integers stands for"
@@ -280,7 +156,7 @@ def _scales(x: _Factors, a: Lying | Number | None, b: Lying | Number | None) -> 
     return {key: _scale(x, key, name, value, lines) for key, name, value, lines in given if value is not None}
 
 
-def _scale(x: _Factors, argument: str, name: str, value: Lying | Number, lines: Lines) -> Parameter:
+def _scale(x: Factors, argument: str, name: str, value: Lying | Number, lines: Lines) -> Parameter:
     """One scale; a number becomes a constant."""
     kind = x.computed
     if isinstance(value, Number):
@@ -293,7 +169,7 @@ def _scale(x: _Factors, argument: str, name: str, value: Lying | Number, lines: 
     return Parameter(operand, _repeated(x, name, lying, lines))
 
 
-def _repeated(x: _Factors, name: str, lying: Lying, lines: Lines) -> Shared:
+def _repeated(x: Factors, name: str, lying: Lying, lines: Lines) -> Shared:
     """One for all or one for each line, seen as [..., M, N], repeating along the other axis of the result."""
     lying, _ = lines.read(x.call, name, lying)
     if not lying.shape:
@@ -304,7 +180,7 @@ def _repeated(x: _Factors, name: str, lying: Lying, lines: Lines) -> Shared:
 
 
 def _requantised(
-    x: _Factors, scale: Lying | Number | None, zero_point: Lying | int | None, options: Options, scales: int
+    x: Factors, scale: Lying | Number | None, zero_point: Lying | int | None, options: Options, scales: int
 ) -> dict[str, Parameter]:
     """What makes the sum an integer of 8 bits again, and that the rest is as that needs it.
 
@@ -323,8 +199,8 @@ def _requantised(
         expected, remedy = "given with a_scale and b_scale", "pass 1.0 for none"
         raise OptionError(call, "out_scale", "", "given without both", expected, remedy)
     result = options.out_dtype or dtypes.int8
-    if result not in _BYTES:
-        expected = " or ".join(dtype.name for dtype in _BYTES)
+    if result not in BYTES:
+        expected = " or ".join(dtype.name for dtype in BYTES)
         raise OptionError(call, "out_dtype", "", result.name, expected, "leave out_scale out for another")
     lines = Lines("column of the result", x.n, x.m, x.batch, 2, first=False)
     found = {"out_scale": _scale(x, "out_scale", "out_scale", scale, lines)}
@@ -333,7 +209,7 @@ def _requantised(
     return found | {"out_zero": Parameter(operand, _repeated(x, "out_zero_point", lying, lines))}
 
 
-def _result(x: _Factors, added: dict[str, Lying], options: Options, factors: int, requantised: bool) -> DType:
+def _result(x: Factors, added: dict[str, Lying], options: Options, factors: int, requantised: bool) -> DType:
     """The dtype of the result, and that addends, options, that many scales and it go together.
 
     Raises:  DTypeError, ShapeError, OptionError.
@@ -360,7 +236,7 @@ def _result(x: _Factors, added: dict[str, Lying], options: Options, factors: int
     return result
 
 
-def _dtype(x: _Factors, added: dict[str, Lying], options: Options, factors: int) -> DType:
+def _dtype(x: Factors, added: dict[str, Lying], options: Options, factors: int) -> DType:
     """The dtype of a result that is not requantised."""
     if x.is_exact and x.k > engines.LONGEST:
         remedy, expected = "cut K and add the products", f"at most {engines.LONGEST}"
@@ -381,7 +257,7 @@ def _dtype(x: _Factors, added: dict[str, Lying], options: Options, factors: int)
     return options.out_dtype
 
 
-def _check_requantised(x: _Factors, scaled: Sequence[str]) -> None:
+def _check_requantised(x: Factors, scaled: Sequence[str]) -> None:
     """Beside out_scale there is only a bias."""
     for name in scaled:
         if name != "bias":
@@ -389,7 +265,7 @@ def _check_requantised(x: _Factors, scaled: Sequence[str]) -> None:
             raise OptionError(x.call, name, "", "given beside out_scale", expected, remedy)
 
 
-def _check_float(x: _Factors, result: DType, scaled: list[str], factors: int, options: Options) -> None:
+def _check_float(x: Factors, result: DType, scaled: list[str], factors: int, options: Options) -> None:
     """Scales and addends are floats, but for an int32 bias; activations are functions of float32."""
     names, activation = x.names, options.activation
     # Beside an integer result the scale of a quantised a says what its integers are, and no more.
@@ -404,7 +280,7 @@ def _check_float(x: _Factors, result: DType, scaled: list[str], factors: int, op
 
 
 def _finished(
-    x: _Factors, added: dict[str, Lying], options: Options, taken: dict[str, Parameter], result: DType
+    x: Factors, added: dict[str, Lying], options: Options, taken: dict[str, Parameter], result: DType
 ) -> tuple[dict[str, Any], Expression | None, tuple[Source, ...]]:
     """The sides, and what happens to the sum."""
     shared = {name: parameter.shared for name, parameter in taken.items()}
@@ -431,7 +307,7 @@ def _finished(
     return sides, epilogue, sources
 
 
-def _addend(x: _Factors, name: str, lying: Lying) -> Matrix:
+def _addend(x: Factors, name: str, lying: Lying) -> Matrix:
     """An addend, which broadcasts to the result, with the axes that the result leaves out."""
     check_shape(x.call, name, lying.shape, x.shape)
     layout = lying.layout
@@ -443,7 +319,7 @@ def _addend(x: _Factors, name: str, lying: Lying) -> Matrix:
 
 
 def _operands(
-    c: Contraction, x: _Factors, taken: dict[str, Parameter], added: dict[str, Lying]
+    c: Contraction, x: Factors, taken: dict[str, Parameter], added: dict[str, Lying]
 ) -> tuple[ProductOperand, ...]:
     """Where the plan of c has its operands from, but for the result."""
     sources = [ProductOperand(name) for name in added]
@@ -476,13 +352,11 @@ def activation(name: str) -> Expression:
     return single(name, dtypes.float32)
 
 
-_BYTES = (dtypes.int8, dtypes.uint8)
-_HALVES = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
 # What is summed in: what a result may be, and what is added to it may be.
 _RESULTS: dict[DType, tuple[DType, ...]] = {
-    dtypes.float32: _HALVES,
+    dtypes.float32: HALVES,
     dtypes.float64: (dtypes.float64, dtypes.float32),
-    dtypes.int32: (dtypes.int32, dtypes.int64, *_HALVES),
-    dtypes.int64: (dtypes.int64, *_HALVES),
+    dtypes.int32: (dtypes.int32, dtypes.int64, *HALVES),
+    dtypes.int64: (dtypes.int64, *HALVES),
 }
-_ADDED: dict[DType, tuple[DType, ...]] = {dtypes.float32: _HALVES, dtypes.float64: (dtypes.float64,)}
+_ADDED: dict[DType, tuple[DType, ...]] = {dtypes.float32: HALVES, dtypes.float64: (dtypes.float64,)}

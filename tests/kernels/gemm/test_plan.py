@@ -16,7 +16,7 @@ from samebits.dtypes import bfloat16, bool_, float32, int8, int32
 from samebits.errors import OptionError, PlanError
 from samebits.kernels import gemm
 from samebits.kernels.expression import Chain
-from samebits.kernels.gemm import Contraction, Matrix, Panels, Shared, Side, Spec, reference
+from samebits.kernels.gemm import LINE, Contraction, Matrix, Panels, Shared, Side, Spec, reference
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.tiles import cut, tile_for
 from samebits.kernels.gemm.tuned import Sizes, Tuned
@@ -158,6 +158,43 @@ def test_operands_of_another_dtype_than_their_kernels_are_refused() -> None:
         with pytest.raises(PlanError) as error:
             gemm.plan(described, isa, 1)
         assert str(error.value) == text
+
+
+def test_sides_that_no_kernel_has_are_refused() -> None:
+    x, y, line = Matrix(10, 1), Matrix(10, 1, dtype=int8), Shared(Matrix(1, 0), LINE)
+    block, plain = Shared(Matrix(10, 1), 5), dense(10, 10, 10)
+    cases = {
+        "matmul: a_scale is per block of 5, must be one for all, or one for each line; give blocks to b": replace(
+            plain, a=Side(x, block)
+        ),
+        "matmul: out_zero is per block of 5, must be one for all, or one for each line; give blocks to b": replace(
+            plain, out=Side(x, zero=block)
+        ),
+        "matmul: quantised_from is given without a_scale, must be beside a and a_scale; quantise it before": replace(
+            plain, a=Side(y, quantised_from=x)
+        ),
+        "matmul: quantised_from is given for b, must be beside a and a_scale; quantise it before": replace(
+            plain, b=Side(y, line, quantised_from=x)
+        ),
+        "matmul: epilogue is None beside a_zero, b_scale, must be an expression of these; make it with fused": replace(
+            plain, a=Side(x, zero=line), b=Side(x, line)
+        ),
+    }
+    for text, described in cases.items():
+        with pytest.raises(PlanError) as error:
+            gemm.plan(described, ROWS[1], 1)
+        assert str(error.value) == text
+
+
+def test_a_transposed_product_takes_what_sides_share_in_the_same_order() -> None:
+    points = [Shared(Matrix(*steps, dtype=int32), LINE) for steps in ((1, 0), (0, 1))]
+    left, right = (Side(Matrix(10, 1, dtype=int8), zero=point) for point in points)
+    epilogue, sources = gemm.fused(total=int32, a=left, b=right)
+    c = contraction(10, 10, 10, left, right, Matrix(10, 1, dtype=int32), epilogue=epilogue, sources=sources)
+    assert list(c.shared) == ["a_zero", "b_zero"]
+    assert list(c.transposed.shared) == ["b_zero", "a_zero"]
+    assert c.transposed.inputs == tuple(point.operand.transposed for point in points)
+    assert c.transposed.transposed == c
 
 
 def test_spec_refuses_what_has_no_meaning() -> None:
