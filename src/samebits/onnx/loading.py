@@ -16,6 +16,7 @@ from samebits.onnx import (
     rows_layer,
     rows_logic,
     rows_move,
+    rows_product,
     rows_quantize,
     rows_reduce,
     rows_shape,
@@ -29,6 +30,7 @@ __all__ = ["ROWS", "load"]
 
 ROWS: tuple[OnnxRow, ...] = (
     *rows_compute.ROWS,
+    *rows_product.ROWS,
     *rows_logic.ROWS,
     *rows_reduce.ROWS,
     *rows_quantize.ROWS,

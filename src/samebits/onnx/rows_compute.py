@@ -1,4 +1,4 @@
-"""ONNX operators that compute per element, and products.
+"""ONNX operators that compute per element.
 
 The order of arithmetic is numerics.md; where ONNX writes a formula, the roundings are those of its steps. Start at
 `ROWS`.
@@ -102,39 +102,6 @@ def _mean(call: NodeCall) -> Sequence[str]:
     return (call.b.apply("div", total, call.b.scalar(len(call.inputs), call.fact(0).dtype)),)
 
 
-def _matmul(call: NodeCall) -> Sequence[str]:
-    b, (x, y) = call.b, (call[0], call[1])
-    a_shape, b_shape = b.facts[x].shape, b.facts[y].shape
-    if not a_shape or not b_shape:
-        raise Unsupported("an operand is a scalar")
-    left = b.reshape(x, (1, *a_shape)) if len(a_shape) == 1 else x
-    right = b.reshape(y, (*b_shape, 1)) if len(b_shape) == 1 else y
-    result = b.contract(left, right)
-    shape = b.facts[result].shape
-    if len(a_shape) == 1:
-        shape = (*shape[:-2], shape[-1])
-    if len(b_shape) == 1:
-        shape = shape[:-1]
-    return (b.reshape(result, shape),)
-
-
-def _gemm(call: NodeCall) -> Sequence[str]:
-    b, (x, y) = call.b, (call[0], call[1])
-    if call.fact(0).rank != 2 or call.fact(1).rank != 2:
-        raise Unsupported("operands are not matrices")
-    x = b.transpose(x, (1, 0)) if call.attributes["transA"] else x
-    y = b.transpose(y, (1, 0)) if call.attributes["transB"] else y
-    result = b.contract(x, y)
-    if call.attributes["alpha"] != 1:
-        result = b.apply("mul", result, b.scalar(call.attributes["alpha"], b.facts[result].dtype))
-    addend = call.optional(2)
-    if addend is not None:
-        if call.attributes["beta"] != 1:
-            addend = b.apply("mul", addend, b.scalar(call.attributes["beta"], b.facts[addend].dtype))
-        result = b.apply("add", result, b.fitted(addend, b.facts[result].shape))
-    return (result,)
-
-
 def _identity(call: NodeCall) -> Sequence[str]:
     return (call[0],)
 
@@ -164,12 +131,6 @@ _FMOD = (Attribute("fmod", 0, allowed=(0, 1)),)
 # The largest float32, which attributes of opset 6 are clipped at.
 _LARGEST = float(np.finfo(np.float32).max)
 _LIMITS = (Attribute("min", -_LARGEST, "float"), Attribute("max", _LARGEST, "float"))
-_GEMM = (
-    Attribute("alpha", 1.0, "float"),
-    Attribute("beta", 1.0, "float"),
-    Attribute("transA", 0, allowed=(0, 1)),
-    Attribute("transB", 0, allowed=(0, 1)),
-)
 _CONSTANTS = (
     Attribute("value", None, "tensor"),
     Attribute("value_float", None, "float", since=12),
@@ -233,8 +194,6 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow(
         "Gelu", 20, _gelu, (Attribute("approximate", "none", "string", ("none",)),), limits="`approximate` of tanh"
     ),
-    OnnxRow("MatMul", 1, _matmul, inputs=2),
-    OnnxRow("Gemm", 7, _gemm, _GEMM, inputs=3),
     OnnxRow("Identity", 1, _identity),
     OnnxRow("Dropout", 7, _dropout, (Attribute("ratio", 0.5, "float"),), until=11),
     OnnxRow("Dropout", 12, _dropout, (Attribute("seed", None),), inputs=3, limits="training"),
