@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 import torch
 
 import samebits as sb
+from samebits.kernels import functions
+from samebits.ops import elementwise
 
 KINDS = ("float32", "float64", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8")
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
@@ -82,6 +85,64 @@ def test_where_with_numbers_and_out() -> None:
     assert sb.where(holds, 0, x).tolist() == [0, 2, 0]
     assert sb.where(holds, x, 0, out=x) is x
     assert x.tolist() == [1, 0, 3]
+
+
+INTEGERS = [kind for kind in KINDS if not kind.startswith("float")]
+OF_INTEGERS = {
+    "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or, "bitwise_xor": np.bitwise_xor,
+    "remainder": np.remainder, "fmod": np.fmod,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_integers(kind: str) -> None:
+    limits = np.iinfo(kind)
+    ends = np.array([limits.min, limits.min + 1, 0, 1, 2, 3, 7, limits.max // 3, limits.max - 1, limits.max], kind)
+    x, y = (z.ravel() for z in np.meshgrid(ends, ends))
+    with np.errstate(all="ignore"):
+        for name, due in OF_INTEGERS.items():
+            assert np.array_equal(getattr(sb, name)(x, y), due(x, y)), name
+    assert np.array_equal(sb.bitwise_invert(x), ~x)
+    assert np.array_equal(sb.sign(x), np.sign(x))
+    wide = [(int(a), int(b)) for a, b in zip(x, y, strict=True)]
+    exact = [0 if b == 0 else (abs(a) // abs(b)) * (-1 if (a < 0) != (b < 0) else 1) for a, b in wide]
+    assert sb.quotient(x, y).tolist() == [limits.min if q == -limits.min != 0 else q for q in exact]
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_shifts(kind: str) -> None:
+    width = np.dtype(kind).itemsize * 8
+    x = np.array([1, 3, 5, np.iinfo(kind).max, np.iinfo(kind).min], kind)
+    for count in (0, 1, width // 2, width - 1):
+        y = np.full(5, count, kind)
+        assert np.array_equal(sb.bitwise_left_shift(x, y), x << y)
+        assert np.array_equal(sb.bitwise_right_shift(x, y), x >> y)
+    beyond = np.full(5, min(width, np.iinfo(kind).max), kind)
+    if width <= np.iinfo(kind).max:
+        assert not sb.bitwise_left_shift(x, beyond).any()
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16"])
+def test_integral_values(kind: str) -> None:
+    with np.errstate(all="ignore"):
+        x = np.array([-2.5, -0.5, -0.0, 0.0, 0.3, 1.0, 1e9, -1e9, np.inf, -np.inf, np.nan, 1e-40]).astype(kind)
+    for name, due in (("floor", np.floor), ("ceil", np.ceil), ("round", np.rint), ("sign", np.sign)):
+        made, expected = getattr(sb, name)(x), due(x)
+        assert np.array_equal(made, expected, equal_nan=True), name
+        if name != "sign":
+            assert np.array_equal(np.signbit(made[:10]), np.signbit(expected[:10])), name
+
+
+def test_fma_rounds_once() -> None:
+    x = np.array([1 + 2.0**-23, 3.0], np.float32)
+    assert sb.fma(x, x, -np.ones(2, np.float32)).tolist() == [np.float32(2.0**-22 + 2.0**-46).item(), 8.0]
+
+
+def test_every_function_of_an_element_can_be_called() -> None:
+    """But those of parts of products and of casts, which their functions take."""
+    within = {"copy", "cast", "saturating_cast", "bitcast", "quantize", "requantize", "where"}
+    text = inspect.getsource(elementwise)
+    assert [row.name for row in functions.ROWS if f'"{row.name}"' not in text and row.name not in within] == []
 
 
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [

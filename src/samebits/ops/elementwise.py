@@ -111,10 +111,22 @@ def _function(name: str, op: str, arity: int, meaning: str) -> Callable[..., Any
 
 abs = _function("abs", "abs", 1, "|x|, bits copied")
 add = _function("add", "add", 2, "x + y")
+bitwise_and = _function("bitwise_and", "bit_and", 2, "The bits that x and y have, of integers")
+bitwise_invert = _function("bitwise_invert", "bit_not", 1, "The bits that x has not, of integers")
+bitwise_left_shift = _function(
+    "bitwise_left_shift", "shift_left", 2, "x * 2**y of integers, without what leaves the width"
+)
+bitwise_or = _function("bitwise_or", "bit_or", 2, "The bits that x or y has, of integers")
+bitwise_right_shift = _function("bitwise_right_shift", "shift_right", 2, "x / 2**y of integers, rounded down")
+bitwise_xor = _function("bitwise_xor", "bit_xor", 2, "The bits that one of x and y has, of integers")
+ceil = _function("ceil", "ceil", 1, "The smallest integral value that is not below x")
 divide = _function("divide", "div", 2, "x / y")
 equal = _function("equal", "equal", 2, "x == y, as bool; NaN equals nothing")
 erf = _function("erf", "erf", 1, "The error function of x, correctly rounded")
 exp = _function("exp", "exp", 1, "e to the x, correctly rounded")
+floor = _function("floor", "floor", 1, "The largest integral value that is not above x")
+fma = _function("fma", "fma", 3, "x * y + z, rounded once")
+fmod = _function("fmod", "fmod", 2, "What quotient leaves of x, of the sign of x; 0 where y is 0")
 greater = _function("greater", "greater", 2, "x > y, as bool")
 greater_equal = _function("greater_equal", "greater_equal", 2, "x >= y, as bool")
 isnan = _function("isnan", "is_nan", 1, "Whether x is NaN, as bool")
@@ -129,9 +141,14 @@ minimum = _function("minimum", "minimum", 2, "The smaller of x and y; NaN propag
 multiply = _function("multiply", "mul", 2, "x * y")
 negative = _function("negative", "neg", 1, "-x, bits copied")
 not_equal = _function("not_equal", "not_equal", 2, "x != y, as bool; NaN differs from everything")
+quotient = _function("quotient", "quotient", 2, "x / y of integers toward zero; 0 where y is 0")
 reciprocal = _function("reciprocal", "reciprocal", 1, "1 / x")
-sqrt = _function("sqrt", "sqrt", 1, "The square root of x")
+remainder = _function(
+    "remainder", "mod", 2, "What is left of x beside multiples of y, of the sign of y; 0 where y is 0"
+)
 round = _function("round", "rint", 1, "x rounded to an integral value, ties to even")
+sign = _function("sign", "sign", 1, "-1, 0 or 1 as x is; NaN for NaN")
+sqrt = _function("sqrt", "sqrt", 1, "The square root of x")
 subtract = _function("subtract", "sub", 2, "x - y")
 
 
@@ -198,14 +215,3 @@ def relu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
     call = Call("relu", x, threads)
     tensor = taken(call, "x", x, "add")
     return apply(call, composites.relu(tensor.dtype), [tensor], out)
-
-
-ACTIVATIONS = ("erf", "exp", "gelu", "relu")
-
-
-@functools.cache
-def activation(name: str) -> Expression:
-    """The expression of one float32 value that a name of `ACTIVATIONS` stands for."""
-    if name in ("gelu", "relu"):
-        return composites.gelu() if name == "gelu" else composites.relu()
-    return single(name, dtypes.float32)
