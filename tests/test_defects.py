@@ -65,7 +65,7 @@ RUN: dict[str, Callable[[pytest.MonkeyPatch, Callable[..., Any]], None]] = {
     "an input": lambda m, fail: m.setattr(inputs, "as_tensor", fail),
     "symbols": lambda m, fail: m.setattr(inputs, "bind_symbols", fail),
     "inference": lambda m, fail: replace_row(m, "contract", infer=fail),
-    "lowering": lambda m, fail: replace_row(m, "contract", lower=fail),
+    "planning": lambda m, fail: replace_row(m, "contract", plan=fail),
     "places": lambda m, fail: m.setattr(lowering.Lowerer, "finish", fail),
     "the table": lambda m, fail: m.setattr(specialised, "Table", fail),
     "what runs": lambda m, fail: m.setattr(specialised.Specialised, "_run", fail),
