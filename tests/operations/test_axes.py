@@ -31,6 +31,10 @@ def places(*shape: int, below: int = 3) -> Array:
     return np.random.default_rng(1).integers(0, below, shape)
 
 
+def codes(*shape: int) -> Array:
+    return np.random.default_rng(2).integers(1, 9, shape).astype(np.int8)
+
+
 CASES: list[tuple[str, Any, Sequence[Array]]] = [
     ("map", ADD, [some(3, 4), some(3, 4)]),
     ("map", ADD, [some(2, 3, 4), some(4)]),
@@ -41,6 +45,19 @@ CASES: list[tuple[str, Any, Sequence[Array]]] = [
     ("contract", MatrixProduct(), [some(2, 3, 4), some(4, 5)]),
     ("contract", MatrixProduct(), [some(3, 4), some(2, 4, 5)]),
     ("contract", MatrixProduct(single("add", dtypes.float32, dtypes.float32)), [some(2, 3, 4), some(2, 4, 5), some(5)]),
+    *(
+        ("contract", MatrixProduct(names=("a", "b", name)), [codes(2, 3, 4), codes(2, 4, 5), some(*shape)])
+        for name, shape in (
+            ("a_scale", (3,)),
+            ("a_scale", (2, 3, 1)),
+            ("a_scale", (2, 3)),
+            ("a_scale", (1,)),
+            ("b_scale", (5,)),
+            ("b_scale", (2, 1, 5)),
+            ("b_scale", (2, 5)),
+            ("b_scale", (1, 5)),
+        )
+    ),
     ("transpose", Transpose((2, 0, 1)), [some(2, 3, 4)]),
     ("slice", Slice((0, 1, 3), (2, 2, 4), (1, 1, -1)), [some(2, 3, 4)]),
     ("expand", Expand((2, 3, 4)), [some(3, 1)]),
@@ -66,7 +83,7 @@ def test_results_follow(name: str, attributes: Any, arrays: Sequence[Array]) -> 
         assert len(axes.follows[number]) == x.ndim
         for index in np.ndindex(x.shape):
             changed = x.copy()
-            changed[index] = (x[index] + 1) % 3 if x.dtype == np.int64 else x[index] + 100
+            changed[index] = (x[index] + 1) % 3 if x.dtype == np.int64 else x[index] + 50
             given = [changed if i == number else each for i, each in enumerate(arrays)]
             for before, after in zip(due, computed(name, attributes, given), strict=True):
                 touched = np.argwhere(before != after)

@@ -16,6 +16,7 @@ from samebits.errors import SamebitsError
 from samebits.kernels import composites
 from samebits.kernels.expression import Chain, Expression
 from samebits.operations import dim
+from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, GatherND, Range
 from samebits.operations.operation import Array
 from samebits.program.builder import ProgramBuilder
@@ -257,3 +258,54 @@ def test_a_real_model_is_proved() -> None:
         assert [(x.output, x.proved, x.axis, x.inner) for x in prove(each, "batch")] == [
             ("last_hidden_state", True, 0, 1)
         ]
+
+
+def by_column(names: int) -> Program:
+    """x read at [row, row], by a matrix of row numbers of so many columns."""
+    b = ProgramBuilder("diagonal")
+    x = b.input("x", dtypes.float32, (B, 8))
+    rows = b.reshape(b.add("range", (), Range(0, B, 1))[0], (B, 1))
+    places = b.expand(rows, (B, 2)) if names == 1 else b.add("concat", (rows, rows), Concat(1))[0]
+    return b.build({"y": b.add("gather_nd", (x, places), GatherND())[0]})
+
+
+@pytest.mark.parametrize("names", [1, 2])
+def test_a_row_number_as_another_index_is_not_proved(names: int) -> None:
+    assert not prove(by_column(names), "batch")[0].proved
+
+
+def pinned() -> dict[str, Program]:
+    """Programs that run with three rows alone, each of which meets a constant of its own."""
+    each = np.arange(1, 4, dtype=np.float32)
+    found = {}
+    for name in ("concat", "expand", "a_scale", "a_zero_point", "b_scale"):
+        b = ProgramBuilder(name)
+        if name in ("concat", "expand"):
+            x, column = b.input("x", dtypes.float32, (B, 2)), b.constant(each[:, None])
+            joined = name == "concat"
+            y = b.add("concat", (x, column), Concat(1))[0] if joined else b.apply("add", x, b.expand(column, (B, 1)))
+        else:
+            x, w = b.input("x", dtypes.int8, (B, 2)), b.constant(np.ones((2, 4), np.int8))
+            a = (b.transpose(w, (1, 0)), b.transpose(x, (1, 0))) if name == "b_scale" else (x, w)
+            given = b.constant(each.astype(np.int8) if name == "a_zero_point" else each)
+            y = b.add("contract", (*a, given), MatrixProduct(names=("a", "b", name)))[0]
+        found[name] = b.build({"y": y})
+    return found
+
+
+@pytest.mark.parametrize("name", ["concat", "expand", "a_scale", "a_zero_point", "b_scale"])
+def test_an_operand_with_rows_of_its_own_is_not_proved(name: str) -> None:
+    assert not prove(pinned()[name], "batch")[0].proved
+
+
+@pytest.mark.parametrize("name", ["a_scale", "a_zero_point", "b_scale", "b_zero_point"])
+def test_what_all_lines_share_or_other_lines_is_proved(name: str) -> None:
+    for count in (1, 4):
+        if count == 4 and name.startswith("a_"):
+            continue
+        b = ProgramBuilder(name)
+        x, w = b.input("x", dtypes.int8, (B, 2)), b.constant(np.ones((2, 4), np.int8))
+        given = b.constant(np.ones(count, np.int8 if name.endswith("point") else np.float32))
+        (y,) = b.add("contract", (x, w, given), MatrixProduct(names=("a", "b", name)))
+        (proof,) = prove(b.build({"y": y}), "batch")
+        assert (proof.proved, proof.axis) == (True, 0)

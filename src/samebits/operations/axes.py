@@ -20,7 +20,8 @@ class Axes:
 
     Attributes:
         follows: For each operand and each of its axes, the axis of the results that it follows: the element of a result
-            at index i of the one reads the operand at index i of the other alone. None where it may read any.
+            at index i of the one reads the operand at index i of the other alone, or the only one there is. None where
+            what it reads there does not depend on its own index: all of the axis, or places that are data.
         is_flat: Whether every element keeps its row-major position instead, as a reshape has it.
         reads: Sizes that values depend on, such as where a slice begins.
     """

@@ -84,10 +84,13 @@ def _infer(attributes: MatrixProduct, facts: Sequence[Fact]) -> tuple[Fact, ...]
         () if epilogue is None else (Fact(dtype, (), ()), *extras),
     )
     shape = (*dim.broadcast_shapes([a.shape[:-2], b.shape[:-2]]), a.shape[-2], b.shape[-1])
-    added = [*extras, *(named[name] for name in ("c", "bias") if name in named)]
-    if dim.broadcast_shapes([shape, *[extra.shape for extra in added]]) != shape:
+    for name in ("c", "bias"):
+        if name in named and dim.broadcast_shapes([shape, named[name].shape]) != shape:
+            expected = f"one that broadcasts to {sizes_text(shape)}"
+            raise ShapeError("matmul", name, "shape", sizes_text(named[name].shape), expected, "reshape it")
+    if dim.broadcast_shapes([shape, *[extra.shape for extra in extras]]) != shape:
         raise ShapeError(
-            "matmul", "epilogue operands", "shapes", [str(e) for e in added], f"within {shape}", "expand a"
+            "matmul", "epilogue operands", "shapes", [str(e) for e in extras], f"within {shape}", "expand a"
         )
     return (dense(dtype if epilogue is None else epilogue.dtype(epilogue.outputs[0]), shape),)
 
@@ -139,15 +142,32 @@ def _reference(attributes: MatrixProduct, arrays: Sequence[Array]) -> tuple[Arra
 
 
 def _axes(attributes: MatrixProduct, facts: Sequence[Fact]) -> Axes:
-    """K is read whole; so is what lines and blocks share."""
+    """K is read whole, and so are its blocks; what lines share follows them."""
     named, extras = _named(attributes, facts)
-    rank = max(named["a"].rank, named["b"].rank)
+    a, b = named["a"].rank, named["b"].rank
+    rank = max(a, b)
     (left,), (right,) = aligned([named["a"]], rank, [rank - 1]), aligned([named["b"]], rank, [rank - 2])
-    others = [
-        aligned([fact], rank)[0] if name in ("c", "bias") else (None,) * fact.rank
-        for name, fact in list(named.items())[2:]
-    ]
+    others = list[tuple[int | None, ...]]()
+    for name, fact in list(named.items())[2:]:
+        if name in ("c", "bias"):
+            others += aligned([fact], rank)
+        elif name.startswith("a_"):
+            others.append(_line_axes(fact.rank, a, rank, rank - 2))
+        else:
+            others.append(_line_axes(fact.rank, b if name.startswith("b_") else 2, rank, rank - 1))
     return Axes((left, right, *others, *aligned(extras, rank)))
+
+
+def _line_axes(own: int, operand: int, rank: int, lines: int) -> tuple[int | None, ...]:
+    """What the axes of a scale or zero point follow, one for each line of an operand: those of the result are `lines`.
+
+    Args:    own: its rank: with the axis of K that of the operand, which is read whole; else less.
+    """
+    batch = range(rank - 2)
+    if own < operand:
+        return (*batch[len(batch) - max(own - 1, 0) :], *((lines,) if own else ()))
+    front = batch[len(batch) - (own - 2) :]
+    return (*front, lines, None) if lines == rank - 2 else (*front, None, lines)
 
 
 def _plan(attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget) -> Plan:

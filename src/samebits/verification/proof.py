@@ -132,7 +132,7 @@ class _Tracker:
         if len(found) > 1:
             raise _Unknown("brings rows together that lie along different axes")
         for rows in found:
-            self._check(rows, fact.shape)
+            self._check(rows, axes, facts, fact.shape)
         return next(iter(found), None)
 
     def _numbered(self, node: Node, axes: Axes, facts: Sequence[Fact], fact: Fact) -> _Rows:
@@ -143,21 +143,23 @@ class _Tracker:
         inputs, last = [self._rows[name] for name in node.inputs], facts[0].rank - 1
         first = inputs[0]
         if isinstance(node.attributes, AxisGather | GatherND) and first == _Rows(0, 1):
-            by = inputs[1]
-            whole = isinstance(node.attributes, GatherND) or node.attributes.axis == 0
-            if by is not None and whole and (by.numbers == "all" or isinstance(node.attributes, GatherND)):
+            by, several = inputs[1], isinstance(node.attributes, GatherND)
+            found = "first" if several and facts[1].shape[-1] != 1 else "all"
+            first_axis = isinstance(node.attributes, GatherND) or node.attributes.axis == 0
+            if by is not None and first_axis and by.numbers == found:
                 rows = self._moved(_Rows(by.axis, by.inner), axes, 1, facts[1], fact)
-                self._check(rows, fact.shape)
+                self._check(rows, axes, facts[1:], fact.shape)
                 return rows
         elif first is not None and first.numbers == "all" and isinstance(node.attributes, Reshape | Expand | Transpose):
             rows = self._moved(first, axes, 0, facts[0], fact)
-            self._check(rows, fact.shape)
+            self._check(rows, axes, facts, fact.shape)
             return replace(rows, numbers="all")
         elif isinstance(node.attributes, Concat) and node.attributes.axis == last and facts[0].shape[last] == 1:
-            found = {self._moved(x, axes, n, facts[n], fact) for n, x in enumerate(inputs) if x is not None}
-            if first is not None and first.numbers == "all" and len({(x.axis, x.inner) for x in found}) == 1:
-                rows = next(iter(found))
-                self._check(rows, fact.shape)
+            moved = {self._moved(x, axes, n, facts[n], fact) for n, x in enumerate(inputs) if x is not None}
+            others = [x for x in inputs[1:] if x is not None and x.numbers != "none"]
+            if first is not None and first.numbers == "all" and len(moved) == 1 and not others:
+                (rows,) = moved
+                self._check(rows, axes, facts, fact.shape)
                 return _Rows(rows.axis, rows.inner, "first")
         raise _Unknown("reads the numbers of rows")
 
@@ -187,8 +189,15 @@ class _Tracker:
             raise _Unknown("makes a value of the size of the batch")
         return _Rows(shape.index(self._size), 1)
 
-    def _check(self, rows: _Rows, shape: SymbolicShape) -> None:
-        """Nothing but the axis of the rows may know how many there are."""
+    def _check(self, rows: _Rows, axes: Axes, facts: Sequence[Fact], shape: SymbolicShape) -> None:
+        """Nothing but the axis of the rows may know how many there are, and no operand have others of its own there.
+
+        Args:    facts: those of the last operands.
+        """
+        for follows, fact in zip(axes.follows[::-1], facts[::-1], strict=False):
+            for target, extent in zip(follows, fact.shape, strict=True):
+                if target == rows.axis and extent not in (1, shape[target]):
+                    raise _Unknown("has an operand of another extent along the axis of the batch")
         outer = _quotient(shape[rows.axis], self._size * rows.inner)
         others = (*shape[: rows.axis], *shape[rows.axis + 1 :])
         if outer is None or self._mentions((*others, outer, rows.inner)):
