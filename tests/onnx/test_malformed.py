@@ -163,11 +163,8 @@ def one_constant(op: str, constant: Any, shape: tuple[Any, ...] = (2, 3), **attr
         ("Relu", [1], "2 inputs are given, it takes at most 1"),
         ("Pad", [1, 1], "2 counts are given for 2 axes, two an axis are needed"),
         ("Pad", [0, -2, 0, -2], "slice: axis 1 is 2+-1 by 1, must be in 3; give other bounds"),
-        (
-            "Gemm",
-            np.ones((3, 2)),
-            "matmul: operands dtypes is (float32, float64), must be (float32, float32); cast them",
-        ),
+        ("Gemm", np.ones((3, 2)), "operands are float32 and float64, must be of one format"),
+        ("MatMul", np.ones((3, 2)), "operands are float32 and float64, must be of one format"),
     ],
 )
 def test_reasons(op: str, constant: Any, reason: str) -> None:

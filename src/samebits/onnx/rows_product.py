@@ -20,9 +20,17 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 def _matmul(call: NodeCall) -> Sequence[str]:
     """Of floats alone: those of integers would need integers of their own to add up in."""
-    if not call.fact(0).dtype.is_float:
-        raise Unsupported(f"operands are {call.fact(0).dtype.name}, must be floats; MatMulInteger multiplies integers")
+    _check_floats(call, "; MatMulInteger multiplies integers")
     return (_product(call, call[0], call[1]),)
+
+
+def _check_floats(call: NodeCall, instead: str = "") -> None:
+    """Raise Unsupported unless both operands are of one float format."""
+    left, right = call.fact(0).dtype, call.fact(1).dtype
+    if not left.is_float:
+        raise Unsupported(f"operands are {left.name}, must be floats{instead}")
+    if left is not right:
+        raise Unsupported(f"operands are {left.name} and {right.name}, must be of one format")
 
 
 def _product(call: NodeCall, x: str, y: str, given: Mapping[str, str] = _NOTHING, options: Options = PLAIN) -> str:
@@ -44,8 +52,7 @@ def _product(call: NodeCall, x: str, y: str, given: Mapping[str, str] = _NOTHING
 
 def _gemm(call: NodeCall) -> Sequence[str]:
     b, (x, y) = call.b, (call[0], call[1])
-    if not call.fact(0).dtype.is_float:
-        raise Unsupported(f"operands are {call.fact(0).dtype.name}, must be floats")
+    _check_floats(call)
     if call.fact(0).rank != 2 or call.fact(1).rank != 2:
         raise Unsupported("operands are not matrices")
     x = b.transpose(x, (1, 0)) if call.attributes["transA"] else x
