@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 import samebits as sb
-from samebits import dtypes
+from samebits import dtypes, tuning
 from samebits.codegen import isa as isas
 from samebits.errors import DTypeError, OptionError, ShapeError
 from samebits.kernels import composites
 from samebits.operations import dim, registry
 from samebits.operations.lying import Number
 from samebits.operations.matmul import MatrixProduct
+from samebits.operations.operation import PlanTarget
 from samebits.operations.product import Options
+from samebits.operations.strided import dense_strides
 from samebits.program.builder import ProgramBuilder
 from samebits.runtime import cpu
 
@@ -149,3 +151,18 @@ def test_what_cannot_be_a_node_is_refused_when_it_is_built() -> None:
     narrow = p.input("narrow", dtypes.int4, (K, N))
     with pytest.raises(DTypeError, match="b_zero_point dtype is int4, must be one of at least 8 bits in a program"):
         p.contract(p.transpose(z, (1, 0)), narrow, b_zero_point=point)
+
+
+def test_a_plain_product_is_what_its_description_says() -> None:
+    """Asked without an option, and with one that changes nothing."""
+    row, machine = isas.current(), tuning.machine(isas.current())
+    for batch in ((), (2,)):
+        views = tuple(
+            (dtypes.float32, (*batch, *shape), dense_strides((*batch, *shape))) for shape in ((3, 40), (40, 5), (3, 5))
+        )
+        target = PlanTarget(row, 1, machine)
+        planner = registry.ROWS["contract"].plan
+        assert planner is not None
+        plain = planner(MatrixProduct(), views, target)
+        described = planner(MatrixProduct(options=Options(out_dtype=dtypes.float32)), views, target)
+        assert plain == described

@@ -28,7 +28,7 @@ from samebits.operations import dim
 from samebits.operations.axes import Axes, aligned
 from samebits.operations.elementwise import check_dtypes, text
 from samebits.operations.fact import Fact, dense
-from samebits.operations.lying import Lying, matrix
+from samebits.operations.lying import Lying
 from samebits.operations.operation import Array, KeptConstant, Operation, PlanTarget, Shape, View
 from samebits.operations.product import PLAIN, Options, activation, describe
 from samebits.operations.views import text as sizes_text
@@ -174,8 +174,8 @@ def _plan(attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget
     """One product."""
     *inputs, out = views
     named, extras = _named(attributes, inputs)
-    if attributes.columns is not None:
-        contraction, order = _of_panels(attributes.columns, named["a"], named["b"], out), ["a", "b"]
+    if attributes.names == ("a", "b") and attributes.options == PLAIN and inputs[0][0] is inputs[1][0] is float32:
+        contraction, order = _plain(attributes.columns, named["a"], named["b"], out), ["a", "b"]
     else:
         lies = {name: _lying(view) for name, view in named.items()}
         dtype = float32 if attributes.epilogue else out[0]
@@ -193,12 +193,12 @@ def _plan(attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget
     return replace(plan, steps=steps, operands=(*attributes.names, *plan.operands[len(order) :]))
 
 
-def _of_panels(columns: int, a: View, b: View, out: View) -> Contraction:
-    """A product with a right operand in panels of so many columns."""
+def _plain(columns: int | None, a: View, b: View, out: View) -> Contraction:
+    """A product of float32 alone, what `describe` says of it without asking; b is in panels of so many columns."""
     *batch, m, n = out[1]
     outer, k = tuple(batch), a[1][-1]
-    panels, lies = Panels(columns, (0,) * len(outer)), _matrix(out, out[1])
-    return Contraction(m, n, k, Side(_matrix(a, (*outer, m, k))), Side(panels), Side(lies), outer)
+    right = _matrix(b, (*outer, k, n)) if columns is None else Panels(columns, (0,) * len(outer))
+    return Contraction(m, n, k, Side(_matrix(a, (*outer, m, k))), Side(right), Side(_matrix(out, out[1])), outer)
 
 
 def _followed(c: Contraction, expression: Expression, extras: Sequence[Matrix], out: View) -> Contraction:
@@ -222,7 +222,11 @@ def _lying(view: View) -> Lying:
 
 def _matrix(view: View, shape: Shape) -> Matrix:
     """A view as a matrix of that shape, repeated where its own extent is 1."""
-    return matrix("matmul", "operand", _lying(view), shape)
+    dtype, own, strides = view
+    padded = (0,) * (len(shape) - len(own)) + tuple(
+        [0 if extent == 1 else stride for extent, stride in zip(own, strides, strict=True)]
+    )
+    return Matrix(padded[-2], padded[-1], padded[:-2], dtype)
 
 
 def _keep(attributes: MatrixProduct, known: Mapping[int, Array], target: PlanTarget) -> KeptConstant | None:
