@@ -271,6 +271,37 @@ def test_a_signal_counts_wherever_its_exception_ends(body: str, number: signal.S
     assert done.stderr == {2: "samebits: interrupted\n", 15: "samebits: terminated\n"}[number]
 
 
+# `samebits run`, which is sent SIGTERM when a compiled module that is being loaded first calls this function of Python.
+LOADING = """
+import importlib.machinery, os, signal, sys
+loader = importlib.machinery.ExtensionFileLoader
+loading = loader.create_module.__code__, loader.exec_module.__code__
+def look(frame, event, _):
+    outer = frame
+    if event == "call" and frame.f_code.co_qualname == "{function}":
+        while outer is not None:
+            if outer.f_code in loading:
+                sys.setprofile(None)
+                print("sent", flush=True)
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+            outer = outer.f_back
+sys.argv = ["samebits", "run", "{model}"]
+sys.setprofile(look)
+from samebits.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("function", ["EnumType.__call__", "EnumType.__setattr__", "Enum.__init__"])
+def test_a_signal_waits_for_a_compiled_module_that_is_being_loaded(folder: pathlib.Path, function: str) -> None:
+    text = LOADING.format(function=function, model=folder / "model.onnx")
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=False, env=environment(folder)
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (143, "sent\n", "samebits: terminated\n")
+
+
 def test_a_second_signal_is_not_waited_for() -> None:
     done = injected(
         "try: os.kill(os.getpid(), signal.SIGTERM); time.sleep(9)\n"
