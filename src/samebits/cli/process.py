@@ -218,7 +218,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
 def _end(number: int, frame: FrameType | None) -> None:
     """Raise what ends the command, or have a timer call this again while a compiled module is being loaded.
 
-    Such a module calls Python while it sets itself up, and some crash where an exception comes back.
+    Such a module calls Python while it sets itself up, and some, as that of onnx, crash where an exception comes back.
     """
     outer = frame
     while outer is not None:
