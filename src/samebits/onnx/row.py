@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.kernels import functions
-from samebits.kernels.expression import Expression
 from samebits.onnx.proto import DTYPES, ModelNode
 from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
@@ -145,13 +143,6 @@ class NodeCall:
         if dtype.name not in taken or target.name not in taken:
             raise Unsupported(f"nothing here casts {dtype.name} to {target.name}")
         return self.b.apply(op, x, cast_to=target)
-
-    def computed(self, expression: Callable[[DType], Expression], *inputs: str) -> str:
-        """An expression per element, in float32 where the inputs are of a narrower float, and then rounded once."""
-        dtype = self.b.facts[inputs[0]].dtype
-        wide = dtypes.float32 if dtype.is_float and dtype.width_bits < 32 else dtype
-        (made,) = self.b.map(expression(wide), *[self.converted(x, wide) for x in inputs])
-        return self.converted(made, dtype)
 
     def numbered(self, count: Size) -> str:
         """0, 1, 2, ... as int64."""

@@ -56,12 +56,10 @@ def _weights(call: NodeCall, targets: str, is_left_out: str | None) -> str | Non
 
 
 def _sum(call: NodeCall, x: str) -> str:
-    """The sum of all elements, of floats narrower than float32 in that."""
-    dtype = call.b.facts[x].dtype
-    wide = call.converted(x, dtypes.float32 if dtype.width_bits < 32 else dtype)
-    flat = call.b.reshape(wide, (dim.product(call.b.facts[x].shape),))
-    (total,) = call.b.rows(row_reduction("row_sum", call.b.facts[flat].dtype), flat)
-    return call.converted(call.b.reshape(total, ()), dtype)
+    """The sum of all elements."""
+    fact = call.b.facts[x]
+    flat = call.b.reshape(x, (dim.product(fact.shape),))
+    return call.b.reshape(call.b.rows(row_reduction("row_sum", fact.dtype), flat)[0], ())
 
 
 def _rotary(call: NodeCall) -> Sequence[str]:
