@@ -21,9 +21,9 @@ __all__ = ["ROWS"]
 def _likelihood(call: NodeCall) -> Sequence[str]:
     """-x at the class that is right, times the class's weight; their sum, or that over the sum of the weights."""
     b, fact, targets = call.b, call.fact(0), indices_of(call, 1)
-    shape = (fact.shape[0], *fact.shape[2:])
     if not fact.dtype.is_float or fact.rank < 2 or b.facts[targets].rank != fact.rank - 1:
         raise Unsupported(f"operands are {fact} and {call.fact(1)}, must be floats and one class for each place")
+    shape = (fact.shape[0], *fact.shape[2:])
     ignored = call.attributes["ignore_index"]
     is_left_out = None
     if ignored is not None:
