@@ -15,7 +15,7 @@ from samebits.kernels.gemm import LINE, TENSOR, Immediate, Matrix, PackedFacts, 
 from samebits.layout import Layout
 from samebits.operations.lying import Lying, Number
 from samebits.operations.names import LINEAR, MATMUL
-from samebits.operations.product import ONE, Options, ProductDescription, describe
+from samebits.operations.product import ONE, PLAIN, Options, ProductDescription, describe
 from samebits.operations.sharing import AS_IT_LIES, IN_BYTES, VALUES, ProductOperand
 
 HALF = Number.of(0.5)
@@ -27,7 +27,7 @@ def lying(*shape: int, dtype: dtypes.DType = float32) -> Lying:
     return Lying(dtype, Layout.dense(shape, width_bits=dtype.width_bits, storage=storage))
 
 
-def described(a: Lying, b: Any, options: Options = Options(), **given: Any) -> ProductDescription:  # noqa: B008
+def described(a: Lying, b: Any, options: Options = PLAIN, **given: Any) -> ProductDescription:
     return describe("matmul", a, b, options, **given)
 
 

@@ -7,8 +7,9 @@ refused here. It knows no memory: what depends on where arrays lie, its callers 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,11 @@ from samebits.operations.names import MATMUL, Names
 from samebits.operations.sharing import AS_IT_LIES, IN_BYTES, Lines, Parameter, ProductOperand
 
 ONE = Number.of(1.0)
-ACTIVATIONS = ("erf", "exp", "gelu", "relu")
+# Each makes an expression of one float32 value.
+ACTIVATIONS: Mapping[str, Callable[[], Expression]] = MappingProxyType({
+    "erf": functools.partial(single, "erf", dtypes.float32), "exp": functools.partial(single, "exp", dtypes.float32),
+    "gelu": composites.gelu, "relu": composites.relu,
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,15 +346,12 @@ def _rounded(number: Number, kind: DType) -> float:
 
 def unknown_activation(call: str, name: object) -> OptionError:
     """What is said of an activation that there is none of."""
-    return OptionError(call, "activation", "", shown(name), f"one of {ACTIVATIONS}", "apply it after")
+    return OptionError(call, "activation", "", shown(name), f"one of {tuple(ACTIVATIONS)}", "apply it after")
 
 
-@functools.cache
 def activation(name: str) -> Expression:
     """The expression of one float32 value that a name of `ACTIVATIONS` stands for."""
-    if name in ("gelu", "relu"):
-        return composites.gelu() if name == "gelu" else composites.relu()
-    return single(name, dtypes.float32)
+    return ACTIVATIONS[name]()
 
 
 # What is summed in: what a result may be, and what is added to it may be.
