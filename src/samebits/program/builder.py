@@ -78,6 +78,7 @@ class ProgramBuilder:
         """A known scalar, rounded once to `dtype`."""
         with driver.default_float_environment(), np.errstate(over="ignore"):
             if dtype.is_float and convert.is_coded(dtype):  # NumPy rounds to float32 first
+                assert dtype.numpy is not None  # every format of a program has one
                 return self.constant(np.asarray(ieee.encode(value, dtype)).view(dtype.numpy))
             return self.constant(np.array(value).astype(dtype.numpy))
 
