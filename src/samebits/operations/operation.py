@@ -73,7 +73,8 @@ class Operation:
             None for one that is taken as it lies.
         extents: `(attributes, shapes of the inputs)` to what indices must be smaller than. Then the kernel sets the two
             int64 to (1, culprit) if an index is outside.
-        keep: `(attributes, operands that are known, by number, target)` to a form that a constant is better kept in.
+        keep: `(attributes, element formats of the inputs, those that are known, by number, target)` to a form that a
+            constant is better kept in.
         overwrites: Whether an output may lie where an input of the same layout does.
         any_order: Whether the axes of its outputs may lie in any order.
     """
@@ -86,7 +87,7 @@ class Operation:
     plan: Callable[[Any, tuple[View, ...], PlanTarget], Plan] | None = None
     takes: Callable[[Any, Sequence[View]], Sequence[Shape | None]] | None = None
     extents: Callable[[Any, Sequence[Shape]], Shape] | None = None
-    keep: Callable[[Any, Mapping[int, Array], PlanTarget], KeptConstant | None] | None = None
+    keep: Callable[[Any, Sequence[DType], Mapping[int, Array], PlanTarget], KeptConstant | None] | None = None
     overwrites: bool = False
     any_order: bool = True
 

@@ -152,7 +152,8 @@ class Lowerer:
         """The node's attributes and where its inputs lie, one stride an axis; a constant in the form that suits."""
         constants = self._program.constants
         known = {i: constants[name] for i, name in enumerate(node.inputs) if name in constants} if row.keep else {}
-        kept = row.keep(node.attributes, known, self._target) if row.keep and known else None
+        kinds = [self._facts[name].dtype for name in node.inputs] if known else []
+        kept = row.keep(node.attributes, kinds, known, self._target) if row.keep and known else None
         if kept is None:
             return node.attributes, [self._plain(name) for name in node.inputs]
         key = node.inputs[kept.index], kept.key
