@@ -17,24 +17,24 @@ from samebits.operations.elementwise import Map, single
 from samebits.ops.call import WITHIN_FLOAT64, Call, rounded
 from samebits.ops.launch import launch
 from samebits.ops.memo import remembered
-from samebits.tensor import Tensor
+from samebits.ops.recipe import CallOperand
 
 
-def apply(call: Call, expression: Expression, operands: list[Tensor], out: object = None) -> Any:
+def apply(call: Call, expression: Expression, operands: list[CallOperand], out: object = None) -> Any:
     """The output of `expression` over broadcast operands."""
     shape = operands[0].shape
     for name, x in zip(_NAMES[1:], operands[1:], strict=False):
         shape = call.broadcast(name, shape, x.shape)
     (made,) = launch(call, "map", Map(expression), operands, out)
-    return call.result(made, out)
+    return call.result(made)
 
 
-def _operands(call: Call, op: str, arrays: tuple[Any, ...], first: int = 0) -> list[Tensor]:
+def _operands(call: Call, op: str, arrays: tuple[Any, ...], first: int = 0) -> list[CallOperand]:
     """The operands, all of the dtype of the first array: a Python number becomes one of that dtype.
 
     Args:    first: which argument of the function the first array is.
     """
-    found: dict[str, Tensor] = {}
+    found: dict[str, CallOperand] = {}
     dtype: DType | None = None
     for position, (name, x) in enumerate(zip(_NAMES, arrays, strict=False), first):
         if type(x) not in _NUMBERS:
@@ -46,7 +46,7 @@ def _operands(call: Call, op: str, arrays: tuple[Any, ...], first: int = 0) -> l
     return [found[name] for name in _NAMES[: len(arrays)]]
 
 
-def taken(call: Call, name: str, x: Any, op: str, position: int = 0) -> Tensor:
+def taken(call: Call, name: str, x: Any, op: str, position: int = 0) -> CallOperand:
     """x as an operand of a dtype that an argument of a row of `functions.ROWS` may have.
 
     Raises:  as `Call.operand`.
@@ -171,7 +171,7 @@ def where(condition: Any, x: Any, y: Any, *, out: Any = None, threads: int | Non
     call.broadcast("y", chosen[0].shape, chosen[1].shape)
     operands = [holds, *chosen]
     (made,) = launch(call, "map", Map(single("where", *(x.dtype for x in operands))), operands, out)
-    return call.result(made, out)
+    return call.result(made)
 
 
 @remembered

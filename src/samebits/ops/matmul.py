@@ -20,17 +20,17 @@ from samebits.operations.lying import A_FACTOR, FACTORS, check_factor, matrix
 from samebits.operations.names import LINEAR, MATMUL, PACK
 from samebits.operations.sharing import Lines, Parameter
 from samebits.ops.call import Call
-from samebits.ops.memo import Prepared, remembered
+from samebits.ops.memo import remembered
 from samebits.ops.product import (
     Arguments,
     in_bytes,
-    lying,
     multiplied,
     operand_of,
     options,
     parameter,
     size_of_group,
 )
+from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor
 
 
@@ -161,20 +161,21 @@ def pack(
              beside elements that its words cannot be multiplied with.
     Raises:  DTypeError, ShapeError, OptionError, DeviceError.   Bits: a product with it has those of one with b.
     """
-    call, tensors = Call("pack", b, threads), dict[str, Tensor]()
+    call, arrays = Call("pack", b, threads), dict[str, CallOperand]()
     y = call.operand("b", b)
     check_factor("pack", "b", y.dtype)
-    if y.ndim < 2:
-        raise ShapeError("pack", "b", "rank", y.ndim, "at least 2", "reshape a vector to [K, 1]")
+    rank = len(y.shape)
+    if rank < 2:
+        raise ShapeError("pack", "b", "rank", rank, "at least 2", "reshape a vector to [K, 1]")
     batch, (k, n) = y.shape[:-2], y.shape[-2:]
     other = _left(call, left, y.dtype)
-    lies, threads = matrix("pack", "b", lying(y), y.shape), call.sized(y.size, "elements")
+    lies, threads = matrix("pack", "b", y.lying, y.shape), call.sized(y.tensor.size, "elements")
     machine, zeros = tuning.machine(call.isa), dict[str, Parameter]()
     if y.dtype.is_integer and other.is_float and other is not dtypes.float64:
-        lines = Lines.of_b(PACK, n, k, batch, y.ndim)
+        lines = Lines.of_b(PACK, n, k, batch, rank)
         point: Any = None
         if zero_point is not None:
-            point = parameter(call, "zero_point", "b_zero_point", zero_point, tensors)
+            point = parameter(call, "zero_point", "b_zero_point", zero_point, arrays)
         size = None if group is None else size_of_group(call, PACK, group)
         zeros = sharing.by_block("pack", PACK, lines, None, point, size, other, lies)
         engine = engines.of_weights(y.dtype, bool(zeros))
@@ -187,8 +188,8 @@ def pack(
     plan = gemm.plan_pack(k, n, lies, call.isa, threads, batch, engine, other, machine, zero)
     panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch, engine, machine),), engine.word)
     if panels.size:
-        points = [operand_of(call, x.operand, tensors) for x in zeros.values()]
-        call.run(Prepared(plan), in_bytes(y), *points, panels)
+        points = [operand_of(call, x.operand, arrays) for x in zeros.values()]
+        call.run(Prepared(plan), in_bytes(y), *points, call.own(panels))
     nr = gemm.panel_columns(call.isa, engine, machine)
     return gemm.PackedMatrix(panels, y.shape, nr, call.isa.name, y.dtype, engine.name)
 
