@@ -66,8 +66,14 @@ def launch(
     if not row.plan:
         return [call.own(Tensor.from_any(array)) for array in row.reference(attributes, [])]
     made = [target] if target is not None else [call.output(shape, dtype) for shape, dtype in recipe.results]
-    if recipe.prepared:
-        _run(call, recipe, recipe.prepared, operands, made)
+    if recipe.prepared is not None:
+        if recipe.copies is not None:
+            pairs = zip(operands, recipe.copies, strict=True)
+            operands = [x if shape is None else call.own(_copied(call, x, shape)) for x, shape in pairs]
+        if recipe.extents is None:
+            call.run(recipe.prepared, *operands, *made)
+        else:
+            _run_indexed(call, recipe.prepared, recipe.extents, operands, made)
     return made
 
 
@@ -98,20 +104,17 @@ def _results(operation: str, attributes: Any, operands: tuple[Lying, ...]) -> tu
     return tuple([(dim.bind_shape(fact.shape, {}), fact.dtype) for fact in facts])
 
 
-def _run(
-    call: Call, recipe: Recipe, prepared: Prepared, operands: Sequence[CallOperand], made: list[CallOperand]
+def _run_indexed(
+    call: Call, prepared: Prepared, extents: Shape, operands: Sequence[CallOperand], made: Sequence[CallOperand]
 ) -> None:
-    """Run a recipe, on copies of the operands that it does not take as they lie."""
-    if recipe.copies:
-        pairs = zip(operands, recipe.copies, strict=True)
-        operands = [x if shape is None else call.own(_copied(call, x, shape)) for x, shape in pairs]
-    if recipe.extents is None:
-        call.run(prepared, *operands, *made)
-        return
+    """Run a plan that says whether each index was smaller than the extents.
+
+    Raises:  ShapeError if one was not.
+    """
     status = np.zeros(2, np.int64)
     call.run(prepared, *operands, call.own(Tensor.from_any(status)), *made)
     if status[0]:
-        expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in recipe.extents)
+        expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in extents)
         raise ShapeError(call.name, "an index", "", int(status[1]), expected, "give indices that exist")
 
 
