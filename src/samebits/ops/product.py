@@ -48,8 +48,8 @@ def in_bytes(x: CallOperand) -> CallOperand:
 
 
 def options(
-    call: Call, names: Names = MATMUL, *, spec: Any = SB1, activation: Any = None, alpha: Any = 1.0, beta: Any = 1.0,
-    group: Any = None, a_dtype: Any = None, out_dtype: Any = None,
+    call: Call, names: Names = MATMUL, *, spec: Any = SB1, activation: Any = None, group: Any = None,
+    a_dtype: Any = None, out_dtype: Any = None,
 ) -> Options:  # fmt: skip
     """The options of a call, each of the type that it must be.
 
@@ -60,8 +60,7 @@ def options(
     if activation is not None and not isinstance(activation, str):
         raise unknown_activation(call.name, activation)
     return Options(
-        spec, activation, number(call, "alpha", alpha), number(call, "beta", beta),
-        None if group is None else size_of_group(call, names, group),
+        spec, activation, None if group is None else size_of_group(call, names, group),
         None if a_dtype is None else call.dtype("a_dtype", a_dtype),
         None if out_dtype is None else call.dtype("out_dtype", out_dtype),
     )  # fmt: skip
@@ -91,6 +90,8 @@ def parameter(call: Call, name: str, key: str, value: Any, operands: dict[str, C
 
     Raises:  OptionError if a number is none that could be it, and as `Call.operand`.
     """
+    if isinstance(value, Number):
+        return value
     if key in _SCALES and isinstance(value, numbers.Real | np.bool_):
         return number(call, name, value)
     if key in _POINTS:
