@@ -34,16 +34,10 @@ def grain(tasks: int, threads: int) -> int:
 
 # Where an operand lies: a slot, or a slot and how many bytes from its start.
 Where = int | tuple[int, int]
-# Numbers of a source that are no argument's: an address that is the same in every call, and new memory of the result.
+# Where an eager call has an operand from: an array by its number among the arguments and how many bytes from its start;
+# or `RESULT`, the new memory of the result, and how many bytes from that; or `FIXED` and an address.
+Source = tuple[int, int]
 FIXED, RESULT = -1, -2
-
-
-class Source(NamedTuple):
-    """Where an eager call has an operand from: an array by its number among the arguments, and the bytes from its
-    start; or `RESULT` and the bytes from that; or `FIXED` and an address."""
-
-    number: int
-    offset_bytes: int
 
 
 class _StepWords(NamedTuple):

@@ -31,6 +31,7 @@ from samebits.kernels import convert
 from samebits.kernels.plan import SMALL
 from samebits.kinds import ArrayKind, kind_of, to_kind
 from samebits.layout import Shape
+from samebits.memory import CPU
 from samebits.native.table import FIXED, MAX_THREADS, RESULT
 from samebits.ops import memo
 from samebits.ops.recipe import CallOperand, Prepared
@@ -67,13 +68,14 @@ class Call:
         if dtypes and tensor.dtype not in dtypes:
             expected = meant or " or ".join(dtype.name for dtype in dtypes)
             raise DTypeError(self.name, name, "dtype", tensor.dtype.name, expected, "convert it first")
-        if not tensor.device.is_host:
-            raise DeviceError(self.name, name, "device", tensor.device, "the host", "copy it to the host")
-        if tensor.buffer.is_closed:
+        buffer = tensor.buffer
+        if buffer.device is not CPU and not buffer.device.is_host:
+            raise DeviceError(self.name, name, "device", buffer.device, "the host", "copy it to the host")
+        if buffer.is_closed:
             raise ClosedError(self.name, name, "buffer", "closed", "open", "close it after its last use")
         number = None if self._signature is None else self._signature.number(x)
         found = CallOperand(tensor, number)
-        self._given.append((name, found, tensor.buffer.owner))
+        self._given.append((name, found, buffer.owner))
         return found
 
     def constant(self, array: npt.NDArray[Any]) -> CallOperand:

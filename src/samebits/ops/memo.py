@@ -146,17 +146,20 @@ def keep(
     number, made = result.number, result.tensor
     if number is None or made.dtype.numpy is None or made.dtype.width_bits < 8:
         return
-    starts = {RESULT: made.address, FIXED: 0} | {x.number: _start(x.tensor) for x in given}
-    sources = tuple(Source(x.number, x.tensor.address - starts[x.number]) for x in operands if x.number is not None)
-    if len(sources) < len(operands):
-        return
+    starts = {RESULT: _start(made)} | {x.number: _start(x.tensor) for x in given}
+    sources = list[Source]()
+    for x in operands:
+        if x.number is None:
+            return
+        is_fixed = x.number == FIXED
+        sources.append((x.number, x.tensor.address if is_fixed else _start(x.tensor) - starts[x.number]))
     unit = max(x.tensor.layout.pitch_bits >> 3 for x in operands)
     target = None
     if number != RESULT:
         spans = {x.number: _span(x.tensor) for x in given if x.number is not None}
         target = RememberedCall(number, spans.pop(number), tuple(spans.items()))
     constants = tuple(x.tensor for x in operands if x.number == FIXED)
-    found = Memo(isa, prepared, sources, constants, _maker(kind, made), max(unit, 1) - 1, target)
+    found = Memo(isa, prepared, tuple(sources), constants, _maker(kind, made), max(unit, 1) - 1, target)
     if not signature.is_unchanged():
         return
     if len(_memos) >= _MEMOS:
@@ -165,8 +168,8 @@ def keep(
 
 
 def _start(x: Tensor) -> int:
-    """The address of the byte in which x's first element begins."""
-    return x.buffer.address + (x.layout.offset_bits >> 3)
+    """The byte of its buffer in which x's first element begins; the buffer itself may be closed by now."""
+    return x.layout.offset_bits >> 3
 
 
 def _span(x: Tensor) -> tuple[int, int]:
@@ -231,7 +234,7 @@ def _described(function: Callable[..., Any], arguments: tuple[Any, ...], options
             continue
         elif kind is Tensor and value.buffer.device is CPU and not value.buffer.is_closed:
             owners.append(value.buffer.owner)
-            address = _start(value)
+            address = value.buffer.address + (value.layout.offset_bits >> 3)
             key += (value.dtype, value.layout)
         elif (tensor := _of_torch(value)) is not None:
             owners.append(tensor)
