@@ -25,7 +25,6 @@ from samebits.kernels.gemm.tuned import Preferred, Tuned
 from samebits.kernels.plan import Plan
 from samebits.operations.lying import Lying, matrix
 from samebits.operations.names import MATMUL
-from samebits.operations.product import Options
 from samebits.ops import call as calls
 from samebits.ops.product import Arguments
 from samebits.ops.recipe import Prepared
@@ -141,7 +140,7 @@ class Workbench:
             if problem.packed:
                 engine = engines.named(name) if name else selection.engine_for(problem.a, problem.b, isa, machine)
                 right = self._packed(call, problem, b, engine, machine, fill=fill)
-            given = Arguments.of(call, MATMUL, Options(), a, right)
+            given = Arguments.of(call, MATMUL, a, right)
             found = given.described()
             contraction, result = found.contraction, Tensor.empty(found.shape, found.dtype)
             threads = call.sized(contraction.work, "products")

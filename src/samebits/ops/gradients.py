@@ -16,7 +16,7 @@ from samebits.errors import LayoutError, ShapeError
 from samebits.operations.names import GRAD_INPUT
 from samebits.ops.call import Call
 from samebits.ops.memo import remembered
-from samebits.ops.product import Arguments, multiplied, options, summed
+from samebits.ops.product import Arguments, multiplied, summed
 from samebits.ops.recipe import CallOperand
 
 
@@ -30,7 +30,7 @@ def grad_input(dy: Any, weight: Any, *, out: Any = None, out_dtype: Any = None, 
     Raises:  as matmul.   Bits: numerics.md section 2.
     """
     call = Call("grad_input", dy, threads)
-    return multiplied(Arguments.of(call, GRAD_INPUT, options(call, out_dtype=out_dtype), dy, weight), out)
+    return multiplied(Arguments.of(call, GRAD_INPUT, dy, weight, out_dtype=out_dtype), out)
 
 
 @remembered

@@ -21,7 +21,7 @@ from samebits.operations.lying import Lying, check_factor, matrix
 from samebits.operations.names import MATMUL
 from samebits.ops.call import Call
 from samebits.ops.move import fill
-from samebits.ops.product import Arguments, options
+from samebits.ops.product import Arguments
 from samebits.tensor import Tensor
 
 _INTEGERS = tuple(row for row in dtypes.ROWS if row.is_integer and row.width_bits >= 8)
@@ -67,9 +67,9 @@ def grouped_matmul(
     sizes = _sizes(call, group_sizes, groups, x.shape[0])
     addend = _bias(call, bias, groups, y.shape[-1])
     one = addend if addend is None or addend.ndim < 2 else _first(addend)
-    asked = options(call, spec=spec, out_dtype=out_dtype)
     # out is no bias: its rows are others' than those of the result.
-    found, made = Arguments.of(call, MATMUL, asked, x, _first(y), bias=one).into(out, may_be=())
+    given = Arguments.of(call, MATMUL, x, _first(y), bias=one, spec=spec, out_dtype=out_dtype)
+    found, made = given.into(out, may_be=())
     made, used = call.output(found.shape, found.dtype) if made is None else made, sum(sizes)
     if made.tensor.size:
         threads = call.sized(found.contraction.work, "products")

@@ -132,11 +132,7 @@ def _seen(call: Call, row: Operation, attributes: Any, x: CallOperand, shape: An
         x = call.own(_copied(call, x, x.shape))
         found = row.view(attributes, strided.dense(x.shape), shape)
     assert found is not None and found.strides is not None  # a dense value has every view
-    return x.seen(_placed(x.tensor, shape, found.offset, found.strides, x.dtype))
-
-
-def _placed(x: Tensor, shape: Shape, offset: int, strides: Shape, dtype: DType) -> Tensor:
-    width = x.layout.pitch_bits
-    steps = tuple(step * width for step in strides)
-    layout = Layout(shape, steps, x.layout.offset_bits + offset * width, dtype.width_bits, x.layout.storage)
-    return Tensor(x.buffer, layout, dtype)
+    own = x.tensor.layout
+    width, offset = own.pitch_bits, own.offset_bits + found.offset * own.pitch_bits
+    layout = Layout(shape, tuple([step * width for step in found.strides]), offset, own.width_bits, own.storage)
+    return x.seen(Tensor(x.tensor.buffer, layout, x.dtype))

@@ -25,9 +25,7 @@ from samebits.ops.product import (
     Arguments,
     in_bytes,
     multiplied,
-    number,
     operand_of,
-    options,
     parameter,
     size_of_group,
 )
@@ -86,9 +84,10 @@ def matmul(
     call = Call("matmul", a, threads)
     if plan is not None and not isinstance(plan, Plan):
         raise OptionError("matmul", "plan", "", shown(plan), "a Plan", "make it with plan_matmul")
-    given = _given(
-        call, a, b, bias, activation, alpha, c, beta, a_zero_point, b_zero_point, a_scale, b_scale, b_group, out_scale,
-        out_zero_point, a_dtype, out_dtype, spec,
+    given = Arguments.of(
+        call, MATMUL, a, b, bias=bias, activation=activation, alpha=alpha, c=c, beta=beta, a_zero_point=a_zero_point,
+        b_zero_point=b_zero_point, a_scale=a_scale, b_scale=b_scale, group=b_group, out_scale=out_scale,
+        out_zero_point=out_zero_point, a_dtype=a_dtype, out_dtype=out_dtype, spec=spec,
     )  # fmt: skip
     return multiplied(given, out, plan)
 
@@ -106,29 +105,14 @@ def plan_matmul(
     Raises:  as `matmul`.
     """
     call = Call("plan_matmul", a, threads)
-    given = _given(
-        call, a, b, bias, activation, alpha, c, beta, a_zero_point, b_zero_point, a_scale, b_scale, b_group, out_scale,
-        out_zero_point, a_dtype, out_dtype, spec,
+    given = Arguments.of(
+        call, MATMUL, a, b, bias=bias, activation=activation, alpha=alpha, c=c, beta=beta, a_zero_point=a_zero_point,
+        b_zero_point=b_zero_point, a_scale=a_scale, b_scale=b_scale, group=b_group, out_scale=out_scale,
+        out_zero_point=out_zero_point, a_dtype=a_dtype, out_dtype=out_dtype, spec=spec,
     )  # fmt: skip
     contraction = given.into(out)[0].contraction
     threads, machine = call.sized(contraction.work, "products"), tuning.machine(call.isa)
     return MATMUL.planned(call.name, lambda: gemm.plan(contraction, call.isa, threads, machine=machine))
-
-
-def _given(
-    call: Call, a: Any, b: Any, bias: Any, activation: Any, alpha: Any, c: Any, beta: Any, a_zero_point: Any,
-    b_zero_point: Any, a_scale: Any, b_scale: Any, b_group: Any, out_scale: Any, out_zero_point: Any, a_dtype: Any,
-    out_dtype: Any, spec: Any,
-) -> Arguments:  # fmt: skip
-    """The arguments of `matmul` and of `plan_matmul`, in the order of their signatures."""
-    asked = options(call, spec=spec, activation=activation, group=b_group, a_dtype=a_dtype, out_dtype=out_dtype)
-    factors = (("alpha", alpha), ("beta", beta))
-    multipliers = {name: number(call, name, x) for name, x in factors if type(x) is not float or x != 1.0}
-    return Arguments.of(
-        call, MATMUL, asked, a, b, a_scale=a_scale, b_scale=b_scale, a_zero_point=a_zero_point,
-        b_zero_point=b_zero_point, out_scale=out_scale, out_zero_point=out_zero_point, c=c, bias=bias,
-        **multipliers,
-    )  # fmt: skip
 
 
 @remembered
@@ -148,8 +132,7 @@ def linear(
     """
     call = Call("linear", x, threads)
     given = Arguments.of(
-        call, LINEAR, options(call, LINEAR, group=group), x, weight, b_scale=weight_scale,
-        b_zero_point=weight_zero_point, bias=bias,
+        call, LINEAR, x, weight, group=group, b_scale=weight_scale, b_zero_point=weight_zero_point, bias=bias
     )  # fmt: skip
     return multiplied(given, out)
 

@@ -47,25 +47,6 @@ def in_bytes(x: CallOperand) -> CallOperand:
     return x.seen(Tensor(x.tensor.buffer, first, dtypes.uint8))
 
 
-def options(
-    call: Call, names: Names = MATMUL, *, spec: Any = SB1, activation: Any = None, group: Any = None,
-    a_dtype: Any = None, out_dtype: Any = None,
-) -> Options:  # fmt: skip
-    """The options of a call, each of the type that it must be.
-
-    Raises:  OptionError, DTypeError.
-    """
-    if not isinstance(spec, Spec):
-        raise OptionError(call.name, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
-    if activation is not None and not isinstance(activation, str):
-        raise unknown_activation(call.name, activation)
-    return Options(
-        spec, activation, None if group is None else size_of_group(call, names, group),
-        None if a_dtype is None else call.dtype("a_dtype", a_dtype),
-        None if out_dtype is None else call.dtype("out_dtype", out_dtype),
-    )  # fmt: skip
-
-
 def number(call: Call, name: str, value: Any) -> Number:
     """A number among the arguments.
 
@@ -90,8 +71,6 @@ def parameter(call: Call, name: str, key: str, value: Any, operands: dict[str, C
 
     Raises:  OptionError if a number is none that could be it, and as `Call.operand`.
     """
-    if isinstance(value, Number):
-        return value
     if key in _SCALES and isinstance(value, numbers.Real | np.bool_):
         return number(call, name, value)
     if key in _POINTS:
@@ -114,15 +93,31 @@ class Arguments:
     options: Options
 
     @classmethod
-    def of(cls, call: Call, names: Names, options: Options, a: Any, b: Any, **given: Any) -> Arguments:
-        """Those of a product of a and b, each given or None, by the names that `matmul` has for them.
+    def of(
+        cls, call: Call, names: Names, a: Any, b: Any, *, spec: Any = SB1, activation: Any = None, alpha: Any = 1.0,
+        beta: Any = 1.0, group: Any = None, a_dtype: Any = None, out_dtype: Any = None, **given: Any,
+    ) -> Arguments:  # fmt: skip
+        """Those of a product of a and b, by the names that `matmul` has for them; what is given may be None.
 
-        Raises:  as `Call.operand`, and OptionError if a number is none.
+        Raises:  OptionError, DTypeError, and as `Call.operand`.
         """
-        x = call.operand(names.a, a)
-        y = call.operand(names.b, b.tensor if isinstance(b, gemm.PackedMatrix) else b)
+        if not isinstance(spec, Spec):
+            raise OptionError(call.name, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
+        if activation is not None and not isinstance(activation, str):
+            raise unknown_activation(call.name, activation)
+        facts: dict[str, Any] = {}
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            if type(value) is not float or value != 1.0:
+                facts[name] = number(call, name, value)
+        options = Options(
+            spec, activation, None if group is None else size_of_group(call, names, group),
+            None if a_dtype is None else call.dtype("a_dtype", a_dtype),
+            None if out_dtype is None else call.dtype("out_dtype", out_dtype),
+        )  # fmt: skip
+        is_packed = isinstance(b, gemm.PackedMatrix)
+        x, y = call.operand(names.a, a), call.operand(names.b, b.tensor if is_packed else b)
         arrays = {"a": x, "b": y}
-        facts: dict[str, Any] = {"a": x.lying, "b": b.fits if isinstance(b, gemm.PackedMatrix) else y.lying}
+        facts |= {"a": x.lying, "b": b.fits if is_packed else y.lying}
         for key, value in given.items():
             if value is not None:
                 facts[key] = parameter(call, getattr(names, key, key), key, value, arrays)
