@@ -300,7 +300,7 @@ def test_each_operand_is_remembered_by_its_argument_and_the_bytes_from_its_start
         (kept,) = memo._memos.values()
         constants = iter(kept.constants)
         expected = [(number, next(constants).address if at is ... else at) for number, at in due]
-        assert [*kept.sources] == expected, due
+        assert [*kept.places] == expected, due
 
 
 def test_calls_whose_operands_are_made_for_them_alone_are_not_remembered():

@@ -25,7 +25,7 @@ from samebits.memory.pages import PageBlock
 from samebits.native import call_text, compile, exchange, objects, pool, scratch
 from samebits.native.argument_text import ClassSlots
 from samebits.native.call_text import BLOCK, FRAME, FRAME_WORDS, HEAD
-from samebits.native.table import FIXED, RESULT, Source, Table
+from samebits.native.table import FIXED, RESULT, CallPlace, Table
 from samebits.tensor import Tensor
 
 __all__ = ["Span", "known", "like", "record", "steps"]
@@ -117,12 +117,12 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
 
 
 def record(
-    key: bytes, table: Table, sources: Sequence[Source], workspace_bytes: int, misaligned: int,
+    key: bytes, table: Table, places: Sequence[CallPlace], workspace_bytes: int, misaligned: int,
     made: tuple[Callable[..., object] | None, object, object], target: tuple[Span, Sequence[Span]] | None, keep: object,
 ) -> None:  # fmt: skip
     """Keep what a call of this key runs.
 
-    Args:    table: compiled, with a slot for each of the sources, and behind them one for the workspace.
+    Args:    table: compiled, with a slot for each of the places, and behind them one for the workspace.
              misaligned: bits that no address may have.
              made: what makes the result of two arguments, and they; None: torch does, after `like` as the first.
              target: the array given as out, and those that must lie apart from it.
@@ -133,8 +133,8 @@ def record(
         return
     shared_bytes = table.scratch_bytes * table.threads
     patches.append((2, BLOCK, 0))
-    for (number, begin), places in zip([*sources, (BLOCK, shared_bytes)], table.patches, strict=True):
-        for at, offset in places:
+    for (number, begin), argument_words in zip([*places, (BLOCK, shared_bytes)], table.patches, strict=True):
+        for at, offset in argument_words:
             if number == FIXED:
                 words[at] = begin + offset
             else:

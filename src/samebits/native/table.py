@@ -36,7 +36,7 @@ def grain(tasks: int, threads: int) -> int:
 Where = int | tuple[int, int]
 # Where an eager call has an operand from: an array by its number among the arguments and how many bytes from its start;
 # or `RESULT`, the new memory of the result, and how many bytes from that; or `FIXED` and an address.
-Source = tuple[int, int]
+CallPlace = tuple[int, int]
 FIXED, RESULT = -1, -2
 
 

@@ -25,7 +25,7 @@ from samebits.kinds import ArrayKind
 from samebits.layout import Layout, Shape
 from samebits.memory import CPU, address_of, allocate
 from samebits.memory.pages import MAPPED
-from samebits.native.table import FIXED, RESULT, Source
+from samebits.native.table import FIXED, RESULT, CallPlace
 from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor, in_new_memory
 
@@ -83,14 +83,14 @@ class Maker(NamedTuple):
 class Memo(NamedTuple):
     """What a call with known kinds, dtypes, shapes, strides and options runs, and on what.
 
-    `sources` are those of the plan's operands. `isa` and `constants` are here to stay alive: the key holds the one's
-    id, sources the others' addresses. `target` is the result where it was given. `misaligned` are bits that no address
+    `places` are those of the plan's operands. `isa` and `constants` are here to stay alive: the key holds the one's id,
+    places the others' addresses. `target` is the result where it was given. `misaligned` are bits that no address
     may have.
     """
 
     isa: Isa
     prepared: Prepared
-    sources: tuple[Source, ...]
+    places: tuple[CallPlace, ...]
     constants: tuple[Tensor, ...]
     maker: Maker
     misaligned: int
@@ -112,7 +112,7 @@ class Memo(NamedTuple):
             out = make(form, dtype)
             place = address_of(out) if type(out) is np.ndarray else Tensor.from_any(out).address
         addresses += place, 0  # what RESULT and FIXED count from, which are numbers from the end
-        self.prepared.run([addresses[number] + offset for number, offset in self.sources])
+        self.prepared.run([addresses[number] + offset for number, offset in self.places])
         return out
 
 
@@ -147,19 +147,19 @@ def keep(
     if number is None or made.dtype.numpy is None or made.dtype.width_bits < 8:
         return
     starts = {RESULT: _start(made)} | {x.number: _start(x.tensor) for x in given}
-    sources = list[Source]()
+    places = list[CallPlace]()
     for x in operands:
         if x.number is None:
             return
         is_fixed = x.number == FIXED
-        sources.append((x.number, x.tensor.address if is_fixed else _start(x.tensor) - starts[x.number]))
+        places.append((x.number, x.tensor.address if is_fixed else _start(x.tensor) - starts[x.number]))
     unit = max(x.tensor.layout.pitch_bits >> 3 for x in operands)
     target = None
     if number != RESULT:
         spans = {x.number: _span(x.tensor) for x in given if x.number is not None}
         target = RememberedCall(number, spans.pop(number), tuple(spans.items()))
     constants = tuple(x.tensor for x in operands if x.number == FIXED)
-    found = Memo(isa, prepared, tuple(sources), constants, _maker(kind, made), max(unit, 1) - 1, target)
+    found = Memo(isa, prepared, tuple(places), constants, _maker(kind, made), max(unit, 1) - 1, target)
     if not signature.is_unchanged():
         return
     if len(_memos) >= _MEMOS:
@@ -332,4 +332,4 @@ def _record(key: bytes, memo: Memo, call: Signature) -> None:
     made: tuple[Any, Any, Any] = memo.maker
     if isinstance(form, Layout) and make.func is _torch and make.args[0] < MAPPED:
         made = None, calls.like(form, dtype), None
-    calls.record(key, table, memo.sources, workspace_bytes, memo.misaligned, made, target, keep)
+    calls.record(key, table, memo.places, workspace_bytes, memo.misaligned, made, target, keep)
