@@ -1,4 +1,4 @@
-"""Operands of products as facts: formats and how they lie, checked and turned into what the gemm room takes.
+"""Arrays in memory as facts: formats and how they lie; those of products are checked, and turned into what gemm takes.
 
 Start at `Lying`, the fact of an array; `matrix` is what a kernel is told of it.
 """
