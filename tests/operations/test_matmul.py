@@ -14,7 +14,6 @@ from samebits.codegen import isa as isas
 from samebits.errors import DTypeError, OptionError, ShapeError
 from samebits.kernels import composites
 from samebits.operations import dim, registry
-from samebits.operations.lying import Number
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.operation import PlanTarget
 from samebits.operations.product import Options
@@ -75,9 +74,9 @@ CASES: dict[str, tuple[dict[str, Array], Options, dict[str, Any]]] = {
         Options(group=16), {"b_group": 16},
     ),
     "all that is added": (
-        {"a": drawn(F32, M, K), "b": drawn(F32, K, N), "c": drawn(F32, M, N), "bias": drawn(F32, M, 1)} | LINES,
-        Options(alpha=Number.of(0.3), beta=Number.of(-2.5), activation="gelu"),
-        {"alpha": 0.3, "beta": -2.5, "activation": "gelu"},
+        {"a": drawn(F32, M, K), "b": drawn(F32, K, N), "c": drawn(F32, M, N), "bias": drawn(F32, M, 1),
+         "alpha": np.array(0.3, F32), "beta": np.array(-2.5, F32)} | LINES,
+        Options(activation="gelu"), {"activation": "gelu"},
     ),
 }  # fmt: skip
 
@@ -97,7 +96,7 @@ def test_a_node_is_the_eager_call_and_the_reference(name: str, isa: str) -> None
     arrays, options, given = CASES[name]
     got, dtype = ran(arrays, options, isa)
     with sb.use_isa(isa):
-        due = sb.matmul(**arrays, **given)
+        due = sb.matmul(**{key: x.item() if key in ("alpha", "beta") else x for key, x in arrays.items()}, **given)
     assert dtypes.of(got.dtype) is dtypes.of(due.dtype) is dtype
     assert got.tobytes() == due.tobytes()
     (meant,) = registry.ROWS["contract"].reference(
@@ -196,7 +195,7 @@ def test_what_cannot_be_a_node_is_refused_when_it_is_built() -> None:
     with pytest.raises(OptionError, match="a_zero_point is given for float32 and float32"):
         p.contract(p.transpose(z, (1, 0)), z, a_zero_point=x)
     with pytest.raises(OptionError, match="beta is given without c"):
-        p.contract(x, y, Options(beta=Number.of(2.0)))
+        p.contract(x, y, beta=p.input("beta", dtypes.float32, ()))
     with pytest.raises(ShapeError, match="equal in K"):
         p.contract(x, x)
     with pytest.raises(ShapeError, match=r"a_scale shape is \(4,\), must be \[\], \[5\] or \[5, 1\]"):

@@ -264,11 +264,14 @@ def _global_lp(call: NodeCall) -> Sequence[str]:
     return _reduce("row_sum", first, last, axes_of=_spatial)(call)
 
 
+# What nothing has no extreme of.
+_NOTHING = "rows without elements"
+_LEFT_OUT = dict.fromkeys(("ReduceMax", "ReduceMin"), _NOTHING)
 ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("ReduceSum", 1, _reduce("row_sum"), (_KEEP, _AXES), until=12),
     OnnxRow("ReduceSum", 13, _reduce("row_sum"), (_KEEP, _NOOP), inputs=2, limits="axes that depend on data"),
     *(
-        OnnxRow(op, since, lower, (_KEEP, attribute), inputs, until, limits)
+        OnnxRow(op, since, lower, (_KEEP, attribute), inputs, until, limits or _LEFT_OUT.get(op, ""))
         for op, lower in _REDUCTIONS.items()
         for since, until, inputs, attribute, limits in (
             (1, 17, 1, _AXES, ""),
@@ -277,14 +280,14 @@ ROWS: tuple[OnnxRow, ...] = (
     ),
     OnnxRow("GlobalAveragePool", 1, _reduce("row_sum", last="div", axes_of=_spatial)),
     OnnxRow("GlobalLpPool", 2, _global_lp, (Attribute("p", 2, allowed=(1, 2)),), limits="other norms than 1 and 2"),
-    OnnxRow("GlobalMaxPool", 1, _reduce("row_max", axes_of=_spatial)),
+    OnnxRow("GlobalMaxPool", 1, _reduce("row_max", axes_of=_spatial), limits=_NOTHING),
     *(
-        OnnxRow(op, 1, _extreme_place(row), (Attribute("axis", 0), _KEEP, _LAST))
+        OnnxRow(op, 1, _extreme_place(row), (Attribute("axis", 0), _KEEP, _LAST), limits=_NOTHING)
         for op, row in (("ArgMax", "row_max"), ("ArgMin", "row_min"))
     ),
     *(
-        OnnxRow(op, since, lower, (Attribute("axis", axis),), until=until)
-        for op, lower in (("Softmax", _softmax), ("Hardmax", _hardmax))
+        OnnxRow(op, since, lower, (Attribute("axis", axis),), until=until, limits=limits)
+        for op, lower, limits in (("Softmax", _softmax, ""), ("Hardmax", _hardmax, _NOTHING))
         for since, until, axis in ((1, 12, 1), (13, LATEST, -1))
     ),
     OnnxRow("LayerNormalization", 17, _layer_norm, (Attribute("axis", -1), _EPSILON, _STASH), inputs=3, limits=_FIRST),

@@ -135,7 +135,6 @@ def _reference(attributes: MatrixProduct, arrays: Sequence[Array]) -> tuple[Arra
     result = _dtype(attributes, _named(attributes, facts)[0], given["a"].shape[-1])
     t = product(
         given.pop("a"), given.pop("b"), result, spec=options.spec, group=options.group, a_dtype=options.a_dtype,
-        alpha=options.alpha.value, beta=options.beta.value,
         activation=None if options.activation is None else activation(options.activation), **given,
     )  # fmt: skip
     return (t,) if attributes.epilogue is None else tuple(values.reference(attributes.epilogue, [t, *extras]))
