@@ -15,7 +15,6 @@ from samebits import dtypes
 from samebits.kernels import composites
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1
-from samebits.operations.lying import Number
 from samebits.operations.moves import AxisGather, Concat
 from samebits.operations.product import Options
 from samebits.program.builder import ProgramBuilder
@@ -113,8 +112,7 @@ def _matmul(p: ProgramBuilder, a: Value, b: Value, **given: Any) -> Value:
     """The names of arguments are those of operands, or else of options; numbers become constants."""
     x, y = _shape(p, a), _shape(p, b)
     options = Options(
-        given.pop("spec", SB1), given.pop("activation", None), Number.of(given.pop("alpha", 1.0)),
-        Number.of(given.pop("beta", 1.0)), given.pop("b_group", None),
+        given.pop("spec", SB1), given.pop("activation", None), given.pop("b_group", None),
         *[None if given.get(name) is None else dtypes.of(given[name]) for name in ("a_dtype", "out_dtype")],
     )  # fmt: skip
     left, right = p.facts[a].dtype, p.facts[b].dtype

@@ -196,6 +196,10 @@ def test_what_cannot_be_a_node_is_refused_when_it_is_built() -> None:
         p.contract(p.transpose(z, (1, 0)), z, a_zero_point=x)
     with pytest.raises(OptionError, match="beta is given without c"):
         p.contract(x, y, beta=p.input("beta", dtypes.float32, ()))
+    for rows in (M, dim.symbol("rows")):
+        scaled = p.input(f"scaled {rows}", dtypes.int8, (rows, K)), y
+        with pytest.raises(ShapeError, match=r"alpha shape is \(1,\), must be one that broadcasts to \(\)"):
+            p.contract(*scaled, alpha=p.input(f"alpha {rows}", dtypes.float32, (1,)))
     with pytest.raises(ShapeError, match="equal in K"):
         p.contract(x, x)
     with pytest.raises(ShapeError, match=r"a_scale shape is \(4,\), must be \[\], \[5\] or \[5, 1\]"):

@@ -218,6 +218,14 @@ REFUSED: dict[str, tuple[type[SamebitsError], str, Any, Any, Options, dict[str, 
     "a group of nothing": (
         OptionError, "b_group is 7 without blocks", lying(5, 7), lying(7, 3), Options(group=7), {}
     ),
+    "a multiplier of each row": (
+        ShapeError, "alpha shape is (5, 1), must be one that broadcasts to ()", lying(5, 7), lying(7, 3), Options(),
+        {"alpha": lying(5, 1)},
+    ),
+    "a multiplier of another format": (
+        DTypeError, "alpha dtype is float64, must be float32", lying(5, 7), lying(7, 3), Options(),
+        {"alpha": lying(dtype=float64)},
+    ),
     "beta of nothing": (OptionError, "beta is given without c", lying(5, 7), lying(7, 3), Options(), {"beta": HALF}),
     "an activation that is none": (
         OptionError, "activation is 'tanh'", lying(5, 7), lying(7, 3), Options(activation="tanh"), {}

@@ -20,7 +20,10 @@ from samebits.codegen.isa import use_isa
 from samebits.kernels import gemm
 from samebits.memory import HostResource, use_resource
 from samebits.native import calls, table
+from samebits.operations.elementwise import Map, single
 from samebits.ops import memo
+from samebits.ops.call import Call
+from samebits.ops.launch import launch as launch_operation
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -301,6 +304,28 @@ def test_each_operand_is_remembered_by_its_argument_and_the_bytes_from_its_start
         constants = iter(kept.constants)
         expected = [(number, next(constants).address if at is ... else at) for number, at in due]
         assert [*kept.places] == expected, due
+
+
+@memo.remembered
+def negated_tail(x):
+    """-x[1:, 2:], of the argument's own memory."""
+    call = Call("negated_tail", x)
+    given = call.operand("x", x)
+    expression = single("neg", given.dtype)
+    return call.result(launch_operation(call, "map", Map(expression), [given.seen(given.tensor[1:, 2:])])[0])
+
+
+def test_a_view_that_begins_further_on_is_read_there(way, monkeypatch):
+    arrays = [normal(5, 7, seed=seed) for seed in range(4)]
+    kinds = [np.array, torch.tensor, sb.Tensor.from_any, lambda x: np.concatenate([x, x])[5:]]
+    for kind in kinds:
+        for x in arrays:
+            assert np.asarray(negated_tail(kind(x))).tobytes() == (-x[1:, 2:]).tobytes()
+    assert {kept.places[0] for kept in memo._memos.values()} == {(0, 4 * (7 + 2))}
+    if way == "emitted":
+        in_emitted_code_alone(monkeypatch)
+    for kind in kinds:
+        assert np.asarray(negated_tail(kind(arrays[0]))).tobytes() == (-arrays[0][1:, 2:]).tobytes()
 
 
 def test_calls_whose_operands_are_made_for_them_alone_are_not_remembered():

@@ -122,6 +122,8 @@ def _dtype(attributes: MatrixProduct, named: Mapping[str, Fact], k: dim.Size) ->
     given = dict[str, Any]()
     for name, fact in named.items():
         shape: Shape = {"a": (2, small), "b": (small, 3)}.get(name, ())
+        if name in ("alpha", "beta"):
+            shape = (1,) * fact.rank
         if name in ("b_scale", "b_zero_point") and group is not None and fact.rank > 1:
             shape = (-(-small // group), 3)
         given[name] = Lying.dense(fact.dtype, shape)
