@@ -138,7 +138,7 @@ def test_rounds_and_groups_are_what_the_caches_hold() -> None:
 def test_integers_are_summed_in_chunks_of_their_own() -> None:
     c = dense(10, 64, 5000, int8, int32)
     found = choose(c, BF16, 1, NONE, DEFAULT)
-    assert found.c.spec.chunk == 512 * 4
+    assert found.c.spec.chunk == 1024 * 4
     assert found.engine.total is int32
     assert found.machine == "default"
     assert found == choose(c, BF16, 1, NONE, DEFAULT)

@@ -76,7 +76,7 @@ def test_a_shift_of_a_is_taken_away_in_every_form_and_block(
 @every_shift
 def test_a_shift_needs_all_of_k_or_packed_panels(name: str) -> None:
     row = PRODUCT_ROWS[-2]
-    a, b = draw(SHIFTED[name], 5, 2070), draw(SHIFTED[name], 2070, 11)  # longer than a chunk of 512 words
+    a, b = draw(SHIFTED[name], 5, 4100), draw(SHIFTED[name], 4100, 11)  # longer than a chunk of 1024 words
     out = np.empty((5, 11), np.int32)
     plan = gemm.plan(described(a, b, out), row, 1, engine=name)
     assert dict(plan.facts)["form"] == "staged"

@@ -15,8 +15,8 @@ from samebits.kernels.gemm.words import Words
 
 # Blocks of K are a multiple of so many words, and so are chunks that are longer than K, so that kernels are shared.
 KC_LEAST = 256
-# Words of a chunk of integers: any number gives the same sums. Adding them up is 1 % of the time.
-_EXACT_WORDS = 512
+# The most words of a chunk of integers: any number gives the same sums. With few rows every further chunk costs time.
+_EXACT_WORDS = 1024
 
 
 def size_words(engine: Engine, k: int, columns: int) -> int:
@@ -65,7 +65,7 @@ class Inner:
     @property
     def chunk(self) -> int:
         """Words of a chunk."""
-        rounded = -(-max(self.steps, 1) // KC_LEAST) * KC_LEAST
+        rounded = max(KC_LEAST, 1 << (self.steps - 1).bit_length())
         return min(self.c.spec.chunk // self.engine.depth, rounded)
 
     @property
