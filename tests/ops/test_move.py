@@ -275,16 +275,3 @@ def test_what_take_refuses() -> None:
         sb.take(x, np.array([0], np.int32))
     with pytest.raises(sb.ShapeError, match="extents"):
         sb.take(np.ones((0, 4)), np.array([0]))
-
-
-def test_what_elements_within_bytes_are_not_taken_by_is_refused() -> None:
-    x = np.ones((2, 4), ml_dtypes.int4)
-    for array in (x, sb.to_packed(x)):
-        with pytest.raises(sb.DTypeError) as taken:
-            sb.take(array, np.array([0]))
-        assert str(taken.value) == "take: x dtype is int4, must be any dtype of at least 8 bits; convert it first"
-        with pytest.raises(sb.DTypeError) as joined:
-            sb.concat([array, array])
-        assert str(joined.value) == (
-            "concat: arrays[0] dtype is int4, must be any dtype of at least 8 bits; convert it first"
-        )

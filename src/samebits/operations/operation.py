@@ -91,6 +91,6 @@ class Operation:
     any_order: bool = True
 
 
-def shared_by(views: Sequence[View], threads: int) -> int:
+def shared_by(views: Sequence[tuple[DType, Shape, *tuple[object, ...]]], threads: int) -> int:
     """How many threads share work on these operands: one where a second would cost more than it gives."""
-    return threads if max(math.prod(shape) for _, shape, _ in views) >= SMALL["elements"] else 1
+    return threads if max(math.prod(view[1]) for view in views) >= SMALL["elements"] else 1

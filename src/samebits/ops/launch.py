@@ -16,14 +16,14 @@ from samebits import tuning
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.errors import ShapeError
-from samebits.layout import Layout
-from samebits.operations import dim, registry, strided
+from samebits.layout import Layout, Storage
+from samebits.operations import dim, packing, registry, strided
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import dense
 from samebits.operations.operation import Operation, PlanTarget, Shape
-from samebits.operations.strided import dense_strides
 from samebits.ops.call import Call
 from samebits.ops.memo import Prepared
+from samebits.ops.product import in_bytes
 from samebits.tensor import Tensor
 
 __all__ = ["launch"]
@@ -60,13 +60,14 @@ def launch(call: Call, operation: str, attributes: Any, operands: Sequence[Tenso
     if out is not None:
         ((shape, dtype),) = _results(operation, attributes, lies)
         target = call.output(shape, dtype, out)
-    recipe = _recipe(operation, attributes, lies, None if target is None else target.layout, call.isa, call.threads)
+    layout = None if target is None else target.layout
+    recipe = _recipe(operation, attributes, lies, layout, _storage(call), call.isa, call.threads)
     row = registry.ROWS[operation]
     if row.view:
         return [_seen(call, row, attributes, operands[0], recipe.results[0][0])]
     if not row.plan:
         return [Tensor.from_any(array) for array in row.reference(attributes, [])]
-    made = [target] if target is not None else [call.output(shape, dtype) for shape, dtype in recipe.results]
+    made = [target] if target is not None else [_new(call, *result) for result in recipe.results]
     if recipe.prepared:
         _run(call, recipe, recipe.prepared, operands, made)
     return made
@@ -74,23 +75,48 @@ def launch(call: Call, operation: str, attributes: Any, operands: Sequence[Tenso
 
 @functools.lru_cache(maxsize=4096)
 def _recipe(
-    operation: str, attributes: Any, operands: tuple[Lie, ...], out: Layout | None, isa: Isa, threads: int
-) -> Recipe:
-    """The recipe for operands that lie so, and an output that is dense or lies as given."""
+    operation: str, attributes: Any, operands: tuple[Lie, ...], out: Layout | None, storage: Storage, isa: Isa,
+    threads: int,
+) -> Recipe:  # fmt: skip
+    """The recipe for operands that lie so, and an output that lies as given, or outputs that are dense.
+
+    Args:    storage: that of new elements of fewer than 8 bits.
+    """
     row, results = registry.ROWS[operation], _results(operation, attributes, operands)
     if not row.plan or not any(math.prod(shape) for shape, _ in results):
         return Recipe(results, None, None, None)
-    views = [(dtype, layout.shape, layout.strides) for dtype, layout in operands]
-    extents = row.extents(attributes, [shape for _, shape, _ in views]) if row.extents else None
+    views = [packing.view(dtype, layout) for dtype, layout in operands]
+    extents = row.extents(attributes, [layout.shape for _, layout in operands]) if row.extents else None
     if extents and 0 in extents:
         raise ShapeError(operation, "x", "extents", extents, "at least 1", "give one")
-    copies = tuple(row.takes(attributes, views)) if row.takes else ()
+    copies = tuple(row.takes(attributes, [*map(packing.unpacked, views)])) if row.takes else ()
     for number, shape in enumerate(copies):
         if shape is not None:
-            views[number] = operands[number][0], shape, dense_strides(shape)
-    views += [(dtype, shape, dense_strides(shape) if out is None else out.strides) for shape, dtype in results]
-    plan = row.plan(attributes, tuple(views), PlanTarget(isa, threads, tuning.machine(isa)))
+            dtype = operands[number][0]
+            views[number] = packing.view(dtype, _dense(shape, dtype, storage))
+    views += [packing.view(dtype, _dense(shape, dtype, storage) if out is None else out) for shape, dtype in results]
+    plan = packing.plan(
+        operation, attributes, tuple(views), len(results), PlanTarget(isa, threads, tuning.machine(isa))
+    )
     return Recipe(results, copies if any(copies) else None, Prepared(plan), extents)
+
+
+def _storage(call: Call) -> Storage:
+    """How elements of fewer than 8 bits lie in what a call makes: packed in a Tensor, a byte each in other arrays."""
+    return "packed" if call.kind == "tensor" else "padded"
+
+
+def _dense(shape: Shape, dtype: DType, storage: Storage) -> Layout:
+    """The layout of a new value; elements of whole bytes are always packed."""
+    width = dtype.width_bits
+    return Layout.dense(shape, width_bits=width, storage=storage if width < 8 else "packed")
+
+
+def _new(call: Call, shape: Shape, dtype: DType) -> Tensor:
+    """Memory for an output."""
+    if dtype.width_bits >= 8:
+        return call.output(shape, dtype)
+    return Tensor.empty(shape, dtype, storage=_storage(call))
 
 
 def _results(operation: str, attributes: Any, operands: tuple[Lie, ...]) -> tuple[tuple[Shape, DType], ...]:
@@ -104,6 +130,7 @@ def _run(call: Call, recipe: Recipe, prepared: Prepared, operands: Sequence[Tens
     if recipe.copies:
         pairs = zip(operands, recipe.copies, strict=True)
         operands = [x if shape is None else _copied(call, x, shape) for x, shape in pairs]
+    operands, made = [in_bytes(x) for x in operands], [in_bytes(x) for x in made]
     if recipe.extents is None:
         call.run(prepared, *operands, *made)
         return

@@ -83,7 +83,7 @@ def contiguous(x: Any, *, order: Literal["C", "F", "any"] = "C", threads: int | 
 def concat(arrays: Sequence[Any], axis: int = 0, *, threads: int | None = None) -> Any:
     """Arrays one after the other along an axis, bits copied.
 
-    Args:    arrays: at least one, of one dtype of whole bytes, alike in every extent but that of the axis.
+    Args:    arrays: at least one, of one dtype, alike in every extent but that of the axis.
              axis: counted from the end if negative.   threads: at most so many; default every usable core.
     Returns: a dense array of the kind of the first.
     Raises:  OptionError if there are none; DTypeError, ShapeError, LayoutError if there is no such axis.
@@ -108,7 +108,7 @@ def concat(arrays: Sequence[Any], axis: int = 0, *, threads: int | None = None) 
 def take(x: Any, indices: Any, axis: int = 0, *, threads: int | None = None) -> Any:
     """x[..., indices, ...] on one axis, bits copied.
 
-    Args:    x: any array of a dtype of whole bytes.   indices: an array of int64; a negative one counts from the end.
+    Args:    x: any array.   indices: an array of int64; a negative one counts from the end.
              axis: of x, which the axes of the indices replace.   threads: at most so many; default every usable core.
     Returns: a dense array of x's kind.
     Raises:  ShapeError if an index is out of range; DTypeError; LayoutError if there is no such axis.

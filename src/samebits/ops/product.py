@@ -18,9 +18,8 @@ from samebits import dtypes, tuning
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, PlanError, shown
-from samebits.kernels import gemm
+from samebits.kernels import gemm, spread
 from samebits.kernels.gemm import machine as machines
-from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Panels, Spec
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.plan import Plan
@@ -48,7 +47,7 @@ def lying(x: Tensor) -> Lying:
 
 def in_bytes(x: Tensor) -> Tensor:
     """x, or where it lies packed the byte in which its first element begins, which is what a plan takes for it."""
-    if not x.size or not unpack.is_packed(x.layout):
+    if not x.size or not spread.is_packed(x.layout):
         return x
     return Tensor(x.buffer, Layout((1,), (8,), x.layout.offset_bits // 8 * 8, 8), dtypes.uint8)
 

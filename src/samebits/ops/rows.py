@@ -42,8 +42,8 @@ def _axes(call: Call, axis: _Axis, rank: int) -> Shape:
 
 def _summed(call: Call, x: Any) -> Tensor:
     """An operand of whatever sums."""
-    accepted = [row for row in dtypes.ROWS if row.width_bits >= 8 and row.has_zero]
-    return call.operand("x", x, *accepted, meant="any dtype with a zero of at least 8 bits")
+    accepted = [row for row in dtypes.ROWS if row.has_zero]
+    return call.operand("x", x, *accepted, meant="any dtype with a zero")
 
 
 def _reduced(name: str, x: Any, axis: _Axis, keepdims: bool, threads: int | None) -> Any:
@@ -65,7 +65,7 @@ def _reduced(name: str, x: Any, axis: _Axis, keepdims: bool, threads: int | None
 def sum(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | None = None) -> Any:
     """The sum along axes, 64 lanes and a tree; integers exactly, in int64 (uint64 in uint64).
 
-    Args:    x: an array of floats, integers or bools, of at least 8 bits.   axis: one axis, several, or None for all.
+    Args:    x: an array of floats, integers or bools.   axis: one axis, several, or None for all.
              keepdims: leave extents of 1.
     Returns: an array of x's kind; the empty sum is +0.
     Raises:  DTypeError if x is of another dtype, LayoutError if there is no such axis.   Bits: numerics.md section 6.

@@ -16,6 +16,7 @@ import numpy as np
 from samebits import driver
 from samebits.operations import registry
 from samebits.operations.operation import Array
+from samebits.program.constants import Value, array_of
 from samebits.program.graph import Node, Program
 from samebits.program.room import BYTES, GROWTH, Room
 
@@ -25,7 +26,7 @@ __all__ = ["computed", "fold_constants", "static_values"]
 @driver.default_float_environment()
 def fold_constants(program: Program) -> Program:
     """Nodes that read constants alone are computed now, by their reference, as long as there is room."""
-    constants: dict[str, Array] = dict(program.constants)
+    constants: dict[str, Value] = dict(program.constants)
     room = Room(BYTES + GROWTH * sum(array.nbytes for array in constants.values()))
     readers = {name: len(users) for name, users in program.users.items()}
     nodes = []
@@ -35,7 +36,7 @@ def fold_constants(program: Program) -> Program:
         if not is_known or not room.take(node, program.facts):
             nodes.append(node)
             continue
-        for name, array in zip(node.outputs, computed(node, known), strict=True):
+        for name, array in zip(node.outputs, computed(node, [array_of(x) for x in known]), strict=True):
             constants[name] = _owned(array)
         for name in dict.fromkeys(node.inputs):
             readers[name] -= 1

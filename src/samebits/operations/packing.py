@@ -1,0 +1,77 @@
+"""Operations on operands that are packed within bytes: copies of an element a byte are what rows take and make.
+
+No row knows of packed elements: their views count elements that have bytes of their own. Start at `plan`, which is a
+row's plan between steps that unpack its operands and pack its results; `moved` is a copy alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from samebits.dtypes import DType
+from samebits.kernels import reorder, spread
+from samebits.kernels.plan import Operand, Plan
+from samebits.layout import Layout
+from samebits.operations import registry
+from samebits.operations.operation import PlanTarget, Shape, View, shared_by
+
+__all__ = ["AnyView", "PackedView", "moved", "plan", "unpacked", "view"]
+
+PackedView = tuple[DType, Shape, Shape, int]
+"""How packed elements lie: their format, extents, strides in bits, and the bit of the operand's first byte at which
+the first element begins."""
+AnyView = View | PackedView
+
+
+def view(dtype: DType, layout: Layout) -> AnyView:
+    """How an operand of that layout lies from the byte on in which its first element begins."""
+    if spread.is_packed(layout):
+        return dtype, layout.shape, layout.strides_bits, layout.offset_bits % 8
+    return dtype, layout.shape, layout.strides
+
+
+def plan(operation: str, attributes: Any, views: tuple[AnyView, ...], outputs: int, target: PlanTarget) -> Plan:
+    """The plan of a row on operands of any lie: what is packed is unpacked before it, or made and packed after it.
+
+    Args:    views: those of the inputs, then of so many outputs.
+    """
+    row = registry.ROWS[operation]
+    assert row.plan is not None  # a view needs none
+    made = row.plan(attributes, tuple([unpacked(x) for x in views]), target)
+    lies = [_packed(x) for x in views]
+    if row.extents:
+        lies.insert(len(lies) - outputs, None)  # what indices set where they are out of range
+    return spread.on_copies(made, lies, outputs) if any(lies) else made
+
+
+def unpacked(view: AnyView) -> View:
+    """The view of a packed operand's copy; any other view itself."""
+    lies = _packed(view)
+    if lies is None:
+        return view[:3]
+    dtype, layout = lies
+    steps = zip(layout.shape, spread.copy_of(layout).strides, strict=True)
+    return dtype, view[1], tuple([0 if extent == 1 else step for extent, step in steps])
+
+
+def moved(views: tuple[AnyView, AnyView], target: PlanTarget) -> Plan:
+    """A copy of elements of fewer than 8 bits, between operands of one shape."""
+    (source, read, _), (to, written, _) = (_layout(view).rebased() for view in views)
+    made = reorder.plan(source, to, target.isa, shared_by(views, target.threads))
+    ends = Operand(0, read), Operand(1, written), Operand(2)
+    return replace(made, steps=tuple([step.on(*ends) for step in made.steps]))
+
+
+def _packed(view: AnyView) -> spread.Packed | None:
+    """How packed elements lie, each once; None for others."""
+    return (view[0], spread.once(_layout(view))) if len(view) == 4 else None
+
+
+def _layout(view: AnyView) -> Layout:
+    """The layout of elements of fewer than 8 bits."""
+    if len(view) == 4:
+        dtype, shape, strides_bits, bit = view
+        return Layout(shape, strides_bits, bit, dtype.width_bits)
+    dtype, shape, strides = view
+    return Layout.from_strides(shape, strides, width_bits=dtype.width_bits, storage="padded")

@@ -1,0 +1,39 @@
+"""Values that are known or given, as NumPy has them, or packed within bytes as only a Tensor has them.
+
+Start at `given`, which makes one of a tensor; `array_of` is any of them as NumPy has it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from samebits.kernels import spread
+from samebits.memory import Buffer
+from samebits.operations.operation import Array
+from samebits.ops.move import to_packed
+from samebits.tensor import Tensor
+
+__all__ = ["Value", "array_of", "given"]
+
+Value = Array | Tensor
+"""A Tensor holds elements of fewer than 8 bits, packed, dense in row-major order from a byte on."""
+
+
+def given(x: Tensor) -> Value:
+    """x as a value, on its own memory unless its elements are packed and not dense.
+
+    Closing its buffer does not take the memory away.
+
+    Raises:  DeviceError if it is elsewhere than on the host; ClosedError; DTypeError if NumPy has no such format.
+    """
+    if spread.is_packed(x.layout):
+        x = to_packed(x)
+    if not spread.is_packed(x.layout):
+        return x.numpy()
+    buffer, owner = x.buffer, x.buffer.owner
+    return Tensor(Buffer(buffer.address, buffer.size_bytes, owner, buffer.device, buffer.read_only), x.layout, x.dtype)
+
+
+def array_of(value: Value) -> Array:
+    """The value as NumPy has it: packed elements are copied to a byte each."""
+    return value if isinstance(value, np.ndarray) else value.numpy(copy=True)
