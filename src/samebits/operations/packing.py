@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from samebits.dtypes import DType
+from samebits.errors import LayoutError
 from samebits.kernels import reorder, spread
 from samebits.kernels.plan import Operand, Plan
 from samebits.layout import Layout
@@ -25,9 +26,16 @@ AnyView = View | PackedView
 
 
 def view(dtype: DType, layout: Layout) -> AnyView:
-    """How an operand of that layout lies from the byte on in which its first element begins."""
+    """How an operand of that layout lies from the byte on in which its first element begins.
+
+    Raises:  LayoutError if elements of whole bytes are not a whole number of elements apart.
+    """
     if spread.is_packed(layout):
         return dtype, layout.shape, layout.strides_bits, layout.offset_bits % 8
+    if any(step % layout.pitch_bits for step in layout.strides_bits):
+        expected = f"multiples of the {layout.pitch_bits} bits of {dtype.name}"
+        remedy = "copy it with samebits.copy"
+        raise LayoutError("packing.view", "an operand's layout", "strides_bits", layout.strides_bits, expected, remedy)
     return dtype, layout.shape, layout.strides
 
 

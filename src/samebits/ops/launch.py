@@ -15,7 +15,8 @@ import numpy as np
 from samebits import tuning
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.errors import ShapeError
+from samebits.errors import LayoutError, ShapeError
+from samebits.kinds import narrow_storage
 from samebits.layout import Layout, Storage
 from samebits.operations import dim, packing, registry, strided
 from samebits.operations.elementwise import Map, single
@@ -61,7 +62,11 @@ def launch(call: Call, operation: str, attributes: Any, operands: Sequence[Tenso
         ((shape, dtype),) = _results(operation, attributes, lies)
         target = call.output(shape, dtype, out)
     layout = None if target is None else target.layout
-    recipe = _recipe(operation, attributes, lies, layout, _storage(call), call.isa, call.threads)
+    storage = narrow_storage(call.kind)
+    try:
+        recipe = _recipe(operation, attributes, lies, layout, storage, call.isa, call.threads)
+    except LayoutError as error:
+        raise error.renamed(call.name, error.operand) from None
     row = registry.ROWS[operation]
     if row.view:
         return [_seen(call, row, attributes, operands[0], recipe.results[0][0])]
@@ -101,11 +106,6 @@ def _recipe(
     return Recipe(results, copies if any(copies) else None, Prepared(plan), extents)
 
 
-def _storage(call: Call) -> Storage:
-    """How elements of fewer than 8 bits lie in what a call makes: packed in a Tensor, a byte each in other arrays."""
-    return "packed" if call.kind == "tensor" else "padded"
-
-
 def _dense(shape: Shape, dtype: DType, storage: Storage) -> Layout:
     """The layout of a new value; elements of whole bytes are always packed."""
     width = dtype.width_bits
@@ -116,7 +116,7 @@ def _new(call: Call, shape: Shape, dtype: DType) -> Tensor:
     """Memory for an output."""
     if dtype.width_bits >= 8:
         return call.output(shape, dtype)
-    return Tensor.empty(shape, dtype, storage=_storage(call))
+    return Tensor.empty(shape, dtype, storage=narrow_storage(call.kind))
 
 
 def _results(operation: str, attributes: Any, operands: tuple[Lie, ...]) -> tuple[tuple[Shape, DType], ...]:

@@ -18,7 +18,7 @@ import numpy as np
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, SamebitsError
-from samebits.kinds import ArrayKind, kind_of, to_kind
+from samebits.kinds import ArrayKind, kind_of, narrow_storage, to_kind
 from samebits.operations import dim
 from samebits.operations.fact import Fact
 from samebits.operations.operation import Array
@@ -114,7 +114,7 @@ class Session:
         """The outputs for these inputs, as the kind of array that the first input is.
 
         Elements of fewer than 8 bits are taken as they lie: packed in a Tensor, or a byte each, as NumPy has them.
-        Outputs of such elements are packed where they are Tensors, and have a byte each in other arrays.
+        Outputs of such elements have a byte each in arrays of NumPy and JAX, and are packed in others.
 
         Args:
             given: One array for each input of the program, by name.
@@ -135,7 +135,7 @@ class Session:
             made = self._specialised(values).run(values)
             return {name: made[name] for name in wanted}
         kind = kind_of(first)
-        specialised = self._specialised(values, self._narrow if kind == "tensor" else frozenset())
+        specialised = self._specialised(values, self._narrow if narrow_storage(kind) == "packed" else frozenset())
         # JAX takes no memory that is less aligned, and a Tensor may become its array.
         made = specialised.run(values, np.empty if kind in ("numpy", "torch") else aligned)
         return {name: _converted(name, made[name], kind) for name in wanted}
