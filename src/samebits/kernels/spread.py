@@ -66,6 +66,8 @@ def reading(plan: Plan, i: int, first: Plan, size_bytes: int, start: int = 0) ->
     Args:    first: runs before it.   size_bytes: those of the result.
              start: where the operand of `first` begins, in bytes from the operand i.
     """
+    if not size_bytes:  # nothing is read
+        return plan
     made, behind, places = _behind(plan, i, size_bytes)
     steps = [step.on(Operand(i, start), made, behind) for step in first.steps]
     steps += [step.on(*places) for step in plan.steps]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from samebits.errors import DeviceError
 from samebits.kernels import spread
 from samebits.memory import Buffer
 from samebits.operations.operation import Array
@@ -26,6 +27,8 @@ def given(x: Tensor) -> Value:
 
     Raises:  DeviceError if it is elsewhere than on the host; ClosedError; DTypeError if NumPy has no such format.
     """
+    if not x.device.is_host:
+        raise DeviceError("given", "x", "device", x.device, "the host", "copy it to the host")
     if spread.is_packed(x.layout):
         x = to_packed(x)
     if not spread.is_packed(x.layout):
