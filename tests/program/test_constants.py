@@ -70,6 +70,21 @@ def test_nodes_of_packed_constants_are_folded() -> None:
     assert np.array_equal(session.run({"x": x})["y"], 1 + codes(weight) / 2)
 
 
+def test_views_of_packed_constants_stay_views() -> None:
+    """A weight [N, K] is turned for the product, and neither the builder nor a transform nor a run spreads it."""
+    for n in (5, 700):
+        weight = packed(codes_of(dtypes.int4, n, 3), dtypes.int4)
+        b = ProgramBuilder("g")
+        turned = b.transpose(b.constant(weight, "w"), (1, 0))
+        made = b.build({"y": b.contract(b.input("x", dtypes.float32, (dim.symbol("n"), 3)), turned)})
+        session = sb.prepare(made)
+        assert "constant w: int4[" in str(session.program)
+        assert "packed" in str(session.program)
+        x = np.random.default_rng(n).standard_normal((2, 3)).astype(np.float32)
+        assert session.run({"x": x})["y"].tobytes() == np.asarray(sb.linear(x, weight)).tobytes()
+        assert [*session.program.constants] == ["w"]
+
+
 def test_a_scalar_constant_may_be_packed() -> None:
     for dtype in (dtypes.int4, dtypes.float4_e2m1fn):
         one = packed(np.array(5), dtype)

@@ -77,7 +77,7 @@ def _packed(view: AnyView) -> spread.Packed | None:
 
 
 def _layout(view: AnyView) -> Layout:
-    """The layout of elements of fewer than 8 bits."""
+    """The layout of elements of at most 8 bits."""
     if len(view) == 4:
         dtype, shape, strides_bits, bit = view
         return Layout(shape, strides_bits, bit, dtype.width_bits)

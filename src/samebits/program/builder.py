@@ -25,7 +25,7 @@ from samebits.operations.product import PLAIN, Options
 from samebits.operations.rows import RowWise
 from samebits.operations.views import Expand, Reshape, Slice, Transpose
 from samebits.program import integers
-from samebits.program.constants import Value, array_of, given
+from samebits.program.constants import Value, array_of, given, sees_packed
 from samebits.program.graph import Node, Program
 from samebits.program.room import Room, size_bytes
 from samebits.tensor import Tensor
@@ -111,6 +111,7 @@ class ProgramBuilder:
             known = None
         arrays = [self._constants.get(name) for name in inputs]
         small = inputs and all(array is not None and array.size <= _SMALL for array in arrays) and _is_small(facts)
+        small = small and not sees_packed(operation, arrays)
         if small and self.room.take_bytes(sum(map(size_bytes, facts))):
             with driver.default_float_environment():
                 made = row.reference(attributes, [array_of(array) for array in arrays if array is not None])

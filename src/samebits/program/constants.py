@@ -5,16 +5,19 @@ Start at `given`, which makes one of a tensor; `array_of` is any of them as NumP
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from samebits.errors import DeviceError
 from samebits.kernels import spread
 from samebits.memory import Buffer
+from samebits.operations import registry
 from samebits.operations.operation import Array
 from samebits.ops.move import to_packed
 from samebits.tensor import Tensor
 
-__all__ = ["Value", "array_of", "given"]
+__all__ = ["Value", "array_of", "given", "sees_packed"]
 
 Value = Array | Tensor
 """A Tensor holds elements of fewer than 8 bits, packed, dense in row-major order from a byte on."""
@@ -35,6 +38,11 @@ def given(x: Tensor) -> Value:
         return x.numpy()
     buffer, owner = x.buffer, x.buffer.owner
     return Tensor(Buffer(buffer.address, buffer.size_bytes, owner, buffer.device, buffer.read_only), x.layout, x.dtype)
+
+
+def sees_packed(operation: str, operands: Iterable[Value | None]) -> bool:
+    """Whether an operation is a view of a packed value, which stays packed as long as nobody computes the view."""
+    return registry.ROWS[operation].view is not None and any(isinstance(x, Tensor) for x in operands)
 
 
 def array_of(value: Value) -> Array:

@@ -197,7 +197,11 @@ class Program:
         lines = [f"program {self.name}"]
         lines += [f"  input {name}: {self.facts[name]}" for name in self.input_names]
         used = live(self.nodes, self.output_names)
-        lines += [f"  constant {name}: {self.facts[name]}" for name in self.constants if name in used]
+        lines += [
+            f"  constant {name}: {self.facts[name]}{' packed' if isinstance(constant, Tensor) else ''}"
+            for name, constant in self.constants.items()
+            if name in used
+        ]
         for node in self.nodes:
             made = ", ".join(f"{name}: {self.facts[name]}" for name in node.outputs)
             words = [*node.inputs, *([str(node.attributes)] if node.attributes is not None else [])]

@@ -22,7 +22,7 @@ from samebits.operations import registry
 from samebits.operations.fact import Fact, check_extents
 from samebits.operations.operation import Array, PlanTarget
 from samebits.operations.strided import Strided
-from samebits.program.constants import Value, array_of
+from samebits.program.constants import Value, array_of, sees_packed
 from samebits.program.graph import Node, Program
 from samebits.program.room import Room
 from samebits.program.tape import Tape
@@ -75,7 +75,10 @@ def record(
     known = set(program.constants)
     for node in program.nodes:
         bound = _bound(node, sizes, facts)
-        if known.issuperset(node.inputs) and room.take(bound, facts):
+        is_known = known.issuperset(node.inputs) and not sees_packed(
+            node.operation, map(program.constants.get, node.inputs)
+        )
+        if is_known and room.take(bound, facts):
             known.update(node.outputs)
             lowerer.fold(node)
             continue
