@@ -12,11 +12,12 @@ from narrow import codes_of, packed
 from rows import COMPILED_ROWS, PLANNED
 
 from samebits import dtypes, elements, tuning
+from samebits.dtypes import DType
 from samebits.errors import LayoutError
-from samebits.layout import Layout
+from samebits.layout import Layout, Storage
 from samebits.operations import packing, registry
 from samebits.operations.elementwise import Map, single
-from samebits.operations.moves import AxisGather, Concat
+from samebits.operations.moves import AxisGather, Concat, GatherND
 from samebits.operations.operation import PlanTarget
 from samebits.operations.packing import AnyView
 
@@ -63,6 +64,39 @@ def test_rows_that_move_take_and_make_packed_elements(isa: Any) -> None:
     run_plan(picked, [x.buffer.array(), ids, status, made])
     assert np.array_equal(elements.read(made, few), codes[[2, 0, 0]])
     assert status.tolist() == [1, 7]
+
+
+@pytest.mark.parametrize("storage", ["packed", "padded"])
+@pytest.mark.parametrize("dtype", [dtypes.uint1, dtypes.int4, dtypes.float6_e2m3fn], ids=str)
+def test_rows_of_whole_bytes_are_picked_where_they_lie(dtype: DType, storage: Storage) -> None:
+    """Along each axis, by one index and two; no copy of the table is made, whose rows are of whole bytes or not."""
+    codes = codes_of(dtype, 3, 4, 8)
+    x, width = packed(codes, dtype), dtype.width_bits
+    lie = packing.view(dtype, x.layout)
+    ids = np.array([[1, -2], [0, -1]])
+    cases: list[tuple[str, Any, np.ndarray[Any, Any], bool]] = [
+        ("gather", AxisGather(0), codes[ids], True),
+        ("gather", AxisGather(1), codes[:, ids], True),
+        ("gather", AxisGather(2), codes[:, :, ids], False),
+        ("gather_nd", GatherND(), codes[ids[:, 0], ids[:, 1]], True),
+    ]
+    for operation, attributes, due, whole in cases:
+        out = Layout.dense(due.shape, width_bits=width, storage=storage)
+        made, status = np.zeros(out.required_bytes, np.uint8), np.zeros(2, np.int64)
+        views = lie, (dtypes.int64, ids.shape, (2, 1)), packing.view(dtype, out)
+        plan = packing.plan(operation, attributes, views, 1, TARGET)
+        run_plan(plan, [x.buffer.array(), ids, status, made])
+        assert np.array_equal(elements.read(made, out), due), (operation, attributes)
+        assert any("unpacked" in how for _, how in plan.facts) != whole
+        assert bool(plan.workspace_bytes) == (storage == "padded" or not whole)
+    # From the middle of a byte rows are no bytes: they are picked of a copy.
+    inner = x[:, :, 1:] if width == 1 else x[:, 1:, 1:]
+    part = Layout.dense((2, *inner.shape[1:]), width_bits=width, storage=storage)
+    made = np.zeros(part.required_bytes, np.uint8)
+    views = packing.view(dtype, inner.layout), (dtypes.int64, (2,), (1,)), packing.view(dtype, part)
+    plan = packing.plan("gather", AxisGather(0), views, 1, TARGET)
+    run_plan(plan, [x.buffer.array()[inner.layout.offset_bits // 8 :], np.array([2, 0]), np.zeros(2, np.int64), made])
+    assert np.array_equal(elements.read(made, part), codes[[2, 0]][:, (0 if width == 1 else 1) :, 1:])
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 6])

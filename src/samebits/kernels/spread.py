@@ -54,7 +54,7 @@ def on_copies(plan: Plan, operands: Sequence[Packed | None], outputs: int = 0) -
             plan = reading(plan, i, reorder.plan(packed, copy, plan.isa, plan.threads), copy.size, start)
             fact = f"unpacked to {copy.size} bytes"
         else:
-            plan = _writing(plan, i, reorder.plan(copy, packed, plan.isa, plan.threads), copy.size, start)
+            plan = writing(plan, i, reorder.plan(copy, packed, plan.isa, plan.threads), copy.size, start)
             fact = f"packed from {copy.size} bytes"
         plan = replace(plan, facts=(*plan.facts, (plan.operands[i], f"{dtype.name} within bytes, {fact}")))
     return plan
@@ -74,8 +74,11 @@ def reading(plan: Plan, i: int, first: Plan, size_bytes: int, start: int = 0) ->
     return replace(plan, steps=tuple(steps), workspace_bytes=behind.offset_bytes + first.workspace_bytes)
 
 
-def _writing(plan: Plan, i: int, last: Plan, size_bytes: int, start: int) -> Plan:
-    """A plan whose operand i is made by another plan of what it made; as `reading`."""
+def writing(plan: Plan, i: int, last: Plan, size_bytes: int, start: int = 0) -> Plan:
+    """A plan whose operand i is what another plan, of one operand and a result, makes of what it made.
+
+    Args:    last: runs after it.   size_bytes, start: as for `reading`, of the operand of `last` and of its result.
+    """
     made, behind, places = _behind(plan, i, size_bytes)
     steps = [step.on(*places) for step in plan.steps]
     steps += [step.on(made, Operand(i, start), behind) for step in last.steps]

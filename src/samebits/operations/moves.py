@@ -266,6 +266,7 @@ ROWS: tuple[Operation, ...] = (
         plan=_plan_gather,
         takes=_takes_dense,
         extents=lambda attributes, shapes: (shapes[0][attributes.axis],),
+        picks=lambda attributes, indices: int(attributes.axis) + 1,
         any_order=False,
     ),
     Operation(
@@ -276,6 +277,7 @@ ROWS: tuple[Operation, ...] = (
         plan=_plan_gather_nd,
         takes=_takes_dense,
         extents=lambda attributes, shapes: shapes[0][: shapes[1][-1]],
+        picks=lambda attributes, indices: indices[-1],
         any_order=False,
     ),
 )

@@ -73,6 +73,8 @@ class Operation:
             None for one that is taken as it lies.
         extents: `(attributes, shapes of the inputs)` to what indices must be smaller than. Then the kernel sets the two
             int64 to (1, culprit) if an index is outside.
+        picks: `(attributes, shape of the second input)` to how many leading axes of the first one indices pick along;
+            the operation moves what lies behind them, and nothing else.
         keep: `(attributes, operands that are known, by number, target)` to a form that a constant is better kept in.
         overwrites: Whether an output may lie where an input of the same layout does.
         any_order: Whether the axes of its outputs may lie in any order.
@@ -86,6 +88,7 @@ class Operation:
     plan: Callable[[Any, tuple[View, ...], PlanTarget], Plan] | None = None
     takes: Callable[[Any, Sequence[View]], Sequence[Shape | None]] | None = None
     extents: Callable[[Any, Sequence[Shape]], Shape] | None = None
+    picks: Callable[[Any, Shape], int] | None = None
     keep: Callable[[Any, Mapping[int, Array], PlanTarget], KeptConstant | None] | None = None
     overwrites: bool = False
     any_order: bool = True

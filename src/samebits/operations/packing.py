@@ -1,21 +1,24 @@
 """Operations on operands that are packed within bytes: copies of an element a byte are what rows take and make.
 
 No row knows of packed elements: their views count elements that have bytes of their own. Start at `plan`, which is a
-row's plan between steps that unpack its operands and pack its results; `moved` is a copy alone.
+row's plan between steps that unpack its operands and pack its results, or on whole bytes where it picks rows of such;
+`moved` is a copy alone.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
-from samebits.dtypes import DType
+from samebits.dtypes import DType, uint8
 from samebits.errors import LayoutError
 from samebits.kernels import reorder, spread
 from samebits.kernels.plan import Operand, Plan
 from samebits.layout import Layout
 from samebits.operations import registry
-from samebits.operations.operation import PlanTarget, Shape, View, shared_by
+from samebits.operations.operation import Operation, PlanTarget, Shape, View, shared_by
+from samebits.operations.strided import dense_strides
 
 __all__ = ["AnyView", "PackedView", "moved", "plan", "unpacked", "view"]
 
@@ -46,11 +49,36 @@ def plan(operation: str, attributes: Any, views: tuple[AnyView, ...], outputs: i
     """
     row = registry.ROWS[operation]
     assert row.plan is not None  # a view needs none
+    picked = _picked(row, attributes, views, target) if row.picks else None
+    if picked is not None:
+        return picked
     made = row.plan(attributes, tuple([unpacked(x) for x in views]), target)
     lies = [_packed(x) for x in views]
     if row.extents:
         lies.insert(len(lies) - outputs, None)  # what indices set where they are out of range
     return spread.on_copies(made, lies, outputs) if any(lies) else made
+
+
+def _picked(row: Operation, attributes: Any, views: tuple[AnyView, ...], target: PlanTarget) -> Plan | None:
+    """The plan of an operation that picks rows of packed elements, as rows of bytes; None where they are not such."""
+    data, ids, out = views
+    dtype, shape, width = data[0], data[1], data[0].width_bits
+    assert row.plan is not None  # as in `plan`
+    assert row.picks is not None
+    leading = row.picks(attributes, ids[1])
+    size_bits = math.prod(shape[leading:]) * width
+    if len(data) == 3 or size_bits % 8 or _layout(data) != Layout.dense(shape, width_bits=width):
+        return None
+    picked = *shape[:leading], size_bits // 8
+    made = *out[1][: len(out[1]) - len(shape) + leading], size_bits // 8
+    in_bytes = (uint8, picked, dense_strides(picked)), ids[:3], (uint8, made, dense_strides(made))
+    plan = row.plan(attributes, in_bytes, target)
+    plan = replace(plan, facts=(*plan.facts, ("data", f"{dtype.name} within bytes, picked by {size_bits // 8} bytes")))
+    dense = Layout.dense(out[1], width_bits=width)
+    if len(out) == 4 and _layout(out) == dense:
+        return plan
+    last = moved((view(dtype, dense), out), target)
+    return spread.writing(plan, len(plan.operands) - 1, last, dense.required_bytes)
 
 
 def unpacked(view: AnyView) -> View:
