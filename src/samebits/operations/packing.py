@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from samebits.dtypes import DType, uint8
 from samebits.errors import LayoutError
@@ -49,6 +49,8 @@ def plan(operation: str, attributes: Any, views: tuple[AnyView, ...], outputs: i
     """
     row = registry.ROWS[operation]
     assert row.plan is not None  # a view needs none
+    if 4 not in map(len, views):
+        return row.plan(attributes, cast("tuple[View, ...]", views), target)
     picked = _picked(row, attributes, views, target) if row.picks else None
     if picked is not None:
         return picked
@@ -56,7 +58,7 @@ def plan(operation: str, attributes: Any, views: tuple[AnyView, ...], outputs: i
     lies = [_packed(x) for x in views]
     if row.extents:
         lies.insert(len(lies) - outputs, None)  # what indices set where they are out of range
-    return spread.on_copies(made, lies, outputs) if any(lies) else made
+    return spread.on_copies(made, lies, outputs)
 
 
 def _picked(row: Operation, attributes: Any, views: tuple[AnyView, ...], target: PlanTarget) -> Plan | None:

@@ -42,12 +42,14 @@ class Recipe(NamedTuple):
         copies: For each operand the shape that it is written out to first, if any; None where all lie well.
         prepared: A plan's table; None where nothing has to run.
         extents: What indices must be smaller than.
+        has_packed: Whether an operand or an output is packed within bytes.
     """
 
     results: tuple[tuple[Shape, DType], ...]
     copies: tuple[Shape | None, ...] | None
     prepared: Prepared | None
     extents: Shape | None
+    has_packed: bool
 
 
 def launch(call: Call, operation: str, attributes: Any, operands: Sequence[Tensor], out: object = None) -> list[Tensor]:
@@ -89,7 +91,7 @@ def _recipe(
     """
     row, results = registry.ROWS[operation], _results(operation, attributes, operands)
     if not row.plan or not any(math.prod(shape) for shape, _ in results):
-        return Recipe(results, None, None, None)
+        return Recipe(results, None, None, None, False)
     views = [packing.view(dtype, layout) for dtype, layout in operands]
     extents = row.extents(attributes, [layout.shape for _, layout in operands]) if row.extents else None
     if extents and 0 in extents:
@@ -103,7 +105,8 @@ def _recipe(
     plan = packing.plan(
         operation, attributes, tuple(views), len(results), PlanTarget(isa, threads, tuning.machine(isa))
     )
-    return Recipe(results, copies if any(copies) else None, Prepared(plan), extents)
+    has_packed = any(len(view) == 4 for view in views)
+    return Recipe(results, copies if any(copies) else None, Prepared(plan), extents, has_packed)
 
 
 def _dense(shape: Shape, dtype: DType, storage: Storage) -> Layout:
@@ -130,7 +133,8 @@ def _run(call: Call, recipe: Recipe, prepared: Prepared, operands: Sequence[Tens
     if recipe.copies:
         pairs = zip(operands, recipe.copies, strict=True)
         operands = [x if shape is None else _copied(call, x, shape) for x, shape in pairs]
-    operands, made = [in_bytes(x) for x in operands], [in_bytes(x) for x in made]
+    if recipe.has_packed:
+        operands, made = [in_bytes(x) for x in operands], [in_bytes(x) for x in made]
     if recipe.extents is None:
         call.run(prepared, *operands, *made)
         return

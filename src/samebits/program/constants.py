@@ -30,11 +30,12 @@ def given(x: Tensor) -> Value:
 
     Raises:  DeviceError if it is elsewhere than on the host; ClosedError; DTypeError if NumPy has no such format.
     """
+    if not spread.is_packed(x.layout):
+        return x.numpy()
     if not x.device.is_host:
         raise DeviceError("given", "x", "device", x.device, "the host", "copy it to the host")
-    if spread.is_packed(x.layout):
-        x = to_packed(x)
-    if not spread.is_packed(x.layout):
+    x = to_packed(x)
+    if x.dtype.width_bits == 8:
         return x.numpy()
     buffer, owner = x.buffer, x.buffer.owner
     return Tensor(Buffer(buffer.address, buffer.size_bytes, owner, buffer.device, buffer.read_only), x.layout, x.dtype)

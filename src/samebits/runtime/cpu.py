@@ -135,7 +135,8 @@ class Session:
             made = self._specialised(values).run(values)
             return {name: made[name] for name in wanted}
         kind = kind_of(first)
-        specialised = self._specialised(values, self._narrow if narrow_storage(kind) == "packed" else frozenset())
+        is_packed = self._narrow and narrow_storage(kind) == "packed"
+        specialised = self._specialised(values, self._narrow if is_packed else frozenset())
         # JAX takes no memory that is less aligned, and a Tensor may become its array.
         made = specialised.run(values, np.empty if kind in ("numpy", "torch") else aligned)
         return {name: _converted(name, made[name], kind) for name in wanted}
