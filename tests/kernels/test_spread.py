@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from rows import ALL_ROWS, PLANNED
 
 from samebits import dtypes, elements
 from samebits.codegen.isa import Isa
-from samebits.kernels import elementwise, spread
+from samebits.kernels import elementwise, reorder, spread
 from samebits.kernels.expression import Chain, Expression
+from samebits.kernels.plan import Operand, in_lines
 from samebits.layout import Layout
 
 SHAPE = (5, 9)
@@ -60,6 +62,36 @@ def test_a_plan_of_packed_operands_says_what_it_copies() -> None:
     said = [f"uint4 within bytes, {how} 15 bytes" for how in ("unpacked to", "packed from")]
     assert plan.facts[-2:] == (("input 0", said[0]), ("output 0", said[1]))
     assert spread.on_copies(inner, [None, None], 1) is inner
+    nothing = replace(inner, steps=())
+    assert spread.on_copies(nothing, [(dtypes.uint4, layout), None], 1) is nothing
+
+
+def test_copies_begin_at_cache_lines_behind_the_workspace() -> None:
+    layout = Layout.dense((3, 5), width_bits=4)
+    inner = elementwise.plan(negated(4), (((3, 5), (5, 1)),), (((3, 5), (5, 1)),), PLANNED)
+    plan = spread.on_copies(replace(inner, workspace_bytes=100), [(dtypes.uint4, layout)] * 2, 1)
+    read, made = Operand(2, 128), Operand(2, 192)
+    assert [{x for x in step.arguments if isinstance(x, Operand)} for step in plan.steps] == [
+        {Operand(0), read}, {read, made}, {made, Operand(1)}
+    ]  # fmt: skip
+    assert plan.workspace_bytes == 256
+
+
+def test_workspaces_of_what_packs_lie_behind_the_copies() -> None:
+    """Many elements between which others lie are packed through a workspace."""
+    dense = Layout.dense((64, 130), width_bits=4)
+    apart = dense[:, ::2]
+    inner = elementwise.plan(negated(4), (((64, 65), (65, 1)),), (((64, 65), (65, 1)),), PLANNED)
+    behind = reorder.plan(spread.copy_of(apart), apart, PLANNED).workspace_bytes
+    assert behind > 0
+    plan = spread.on_copies(inner, [None, (dtypes.uint4, apart)], 1)
+    assert plan.workspace_bytes == in_lines(64 * 65) + behind
+    rng = np.random.default_rng(0)
+    source, target = rng.integers(0, 16, (64, 65)).astype(np.uint8), rng.integers(0, 256, 64 * 65).astype(np.uint8)
+    due = target.copy()
+    elements.write(due, apart, source ^ 15)
+    run_plan(plan, [source, target])
+    assert np.array_equal(target, due)
 
 
 def test_what_is_packed() -> None:

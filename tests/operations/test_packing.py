@@ -89,14 +89,31 @@ def test_rows_of_whole_bytes_are_picked_where_they_lie(dtype: DType, storage: St
         assert np.array_equal(elements.read(made, out), due), (operation, attributes)
         assert any("unpacked" in how for _, how in plan.facts) != whole
         assert bool(plan.workspace_bytes) == (storage == "padded" or not whole)
-    # From the middle of a byte rows are no bytes: they are picked of a copy.
-    inner = x[:, :, 1:] if width == 1 else x[:, 1:, 1:]
-    part = Layout.dense((2, *inner.shape[1:]), width_bits=width, storage=storage)
-    made = np.zeros(part.required_bytes, np.uint8)
-    views = packing.view(dtype, inner.layout), (dtypes.int64, (2,), (1,)), packing.view(dtype, part)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.uint1, dtypes.int4, dtypes.float6_e2m3fn], ids=str)
+def test_rows_that_begin_within_bytes_are_picked_of_a_copy(dtype: DType) -> None:
+    codes, ids = codes_of(dtype, 25), np.array([2, 0])
+    x = packed(codes, dtype)[1:].reshape((3, 8))
+    out = Layout.dense((2, 8), width_bits=dtype.width_bits)
+    made = np.zeros(out.required_bytes, np.uint8)
+    views = packing.view(dtype, x.layout), (dtypes.int64, (2,), (1,)), packing.view(dtype, out)
     plan = packing.plan("gather", AxisGather(0), views, 1, TARGET)
-    run_plan(plan, [x.buffer.array()[inner.layout.offset_bits // 8 :], np.array([2, 0]), np.zeros(2, np.int64), made])
-    assert np.array_equal(elements.read(made, part), codes[[2, 0]][:, (0 if width == 1 else 1) :, 1:])
+    run_plan(plan, [x.buffer.array()[x.layout.offset_bits // 8 :], ids, np.zeros(2, np.int64), made])
+    assert np.array_equal(elements.read(made, out), codes[1:].reshape(3, 8)[ids])
+
+
+@pytest.mark.parametrize("dtype", [dtypes.uint1, dtypes.int4, dtypes.float6_e2m3fn], ids=str)
+def test_rows_are_picked_into_any_layout(dtype: DType) -> None:
+    codes, ids = codes_of(dtype, 3, 8), np.array([2, 0])
+    x = packed(codes, dtype)
+    for storage in ("packed", "padded"):
+        out = Layout.dense((2, 8), width_bits=dtype.width_bits, order="F", storage=storage)  # type: ignore[arg-type]
+        made = np.zeros(out.required_bytes, np.uint8)
+        views = packing.view(dtype, x.layout), (dtypes.int64, (2,), (1,)), packing.view(dtype, out)
+        plan = packing.plan("gather", AxisGather(0), views, 1, TARGET)
+        run_plan(plan, [x.buffer.array(), ids, np.zeros(2, np.int64), made])
+        assert np.array_equal(elements.read(made, out), codes[ids])
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 6])

@@ -22,7 +22,7 @@ from samebits.operations.moves import AxisGather, Concat
 from samebits.operations.product import Options
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
-from samebits.runtime import reference
+from samebits.runtime import limits, reference
 
 Array = np.ndarray[Any, Any]
 EVERY = pytest.mark.parametrize("dtype", NARROW, ids=lambda dtype: dtype.name)
@@ -132,8 +132,9 @@ def test_kinds_of_outputs() -> None:
     found = session.run({"x": pairs, "ids": torch.tensor(PLACES)}, ["same", "joined", "picked"])
     assert {name: y.dtype for name, y in found.items()} == dict.fromkeys(found, torch.float4_e2m1fn_x2)
     assert np.array_equal(codes(found["picked"]), codes(x)[PLACES])
-    arrays = session.run({"ids": PLACES, "x": x}, ["same", "picked"])
-    assert all(y.dtype == ml_dtypes.float4_e2m1fn for y in arrays.values())
+    for places in (PLACES, PLACES.tolist()):
+        arrays = session.run({"ids": places, "x": x}, ["same", "picked"])
+        assert all(y.dtype == ml_dtypes.float4_e2m1fn for y in arrays.values())
 
 
 def test_an_output_is_no_input_even_of_one_name() -> None:
@@ -147,6 +148,12 @@ def test_an_output_is_no_input_even_of_one_name() -> None:
         assert found.layout.storage == "packed"
         assert found.address != given.address
         assert np.array_equal(codes(found), codes(x))
+
+
+def test_packed_outputs_count_as_the_bytes_that_they_take() -> None:
+    assert limits.bytes_of((3, 5), dtypes.int4) == 8
+    assert limits.bytes_of((3, 5), dtypes.float6_e2m3fn) == 12
+    assert limits.bytes_of((3, 5), np.float32) == 60
 
 
 def test_a_trace_shows_a_byte_an_element() -> None:

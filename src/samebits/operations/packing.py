@@ -69,7 +69,7 @@ def _picked(row: Operation, attributes: Any, views: tuple[AnyView, ...], target:
     assert row.picks is not None
     leading = row.picks(attributes, ids[1])
     size_bits = math.prod(shape[leading:]) * width
-    if len(data) == 3 or size_bits % 8 or _layout(data) != Layout.dense(shape, width_bits=width):
+    if size_bits % 8 or _layout(data) != Layout.dense(shape, width_bits=width):
         return None
     picked = *shape[:leading], size_bits // 8
     made = *out[1][: len(out[1]) - len(shape) + leading], size_bits // 8

@@ -110,9 +110,8 @@ def _recipe(
 
 
 def _dense(shape: Shape, dtype: DType, storage: Storage) -> Layout:
-    """The layout of a new value; elements of whole bytes are always packed."""
-    width = dtype.width_bits
-    return Layout.dense(shape, width_bits=width, storage=storage if width < 8 else "packed")
+    """The layout of a new value."""
+    return Layout.dense(shape, width_bits=dtype.width_bits, storage=storage)
 
 
 def _new(call: Call, shape: Shape, dtype: DType) -> Tensor:

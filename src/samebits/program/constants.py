@@ -24,7 +24,7 @@ Value = Array | Tensor
 
 
 def given(x: Tensor) -> Value:
-    """x as a value, on its own memory unless its elements are packed and not dense.
+    """x as a value, on its own memory unless its elements are packed and not dense; packed it is read-only.
 
     Closing its buffer does not take the memory away.
 
@@ -37,8 +37,9 @@ def given(x: Tensor) -> Value:
     x = to_packed(x)
     if x.dtype.width_bits == 8:
         return x.numpy()
-    buffer, owner = x.buffer, x.buffer.owner
-    return Tensor(Buffer(buffer.address, buffer.size_bytes, owner, buffer.device, buffer.read_only), x.layout, x.dtype)
+    owner = x.buffer.owner
+    held = Buffer(x.buffer.address, x.buffer.size_bytes, owner, x.buffer.device, read_only=True)
+    return Tensor(held, x.layout, x.dtype)
 
 
 def sees_packed(operation: str, operands: Iterable[Value | None]) -> bool:

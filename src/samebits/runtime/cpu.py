@@ -107,8 +107,9 @@ class Session:
         self._lock = threading.Lock()
         self._order = program.input_names
         self._names = frozenset(program.input_names)
-        narrow = [name for name in (*program.inputs, *program.outputs) if program.facts[name].dtype.width_bits < 8]
-        self._has_narrow, self._narrow = bool(narrow), frozenset(narrow).intersection(program.outputs)
+        narrow = {name for name, fact in program.facts.items() if fact.dtype.width_bits < 8}
+        self._narrow = frozenset(narrow.intersection(program.output_names))
+        self._has_narrow = not narrow.isdisjoint((*program.input_names, *program.output_names))
 
     def run(self, given: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
         """The outputs for these inputs, as the kind of array that the first input is.
