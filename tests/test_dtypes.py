@@ -56,7 +56,8 @@ def test_decode_equals_numpy_on_wide_formats(row: DType) -> None:
 @pytest.mark.parametrize("row", FLOATS, ids=repr)
 def test_limits_equal_finfo(row: DType) -> None:
     info = ml_dtypes.finfo(row.numpy)
-    assert row.max == float(info.max)
+    assert row.max == row.decode(row.max_code) == float(info.max)
+    assert row.max_code == int(np.array(info.max, row.numpy).view(f"u{row.element_bytes}"))
     assert row.min == float(info.min)
     assert row.min_normal == float(info.smallest_normal)
     assert row.epsilon == float(info.eps)
@@ -70,7 +71,7 @@ def test_limits_equal_finfo(row: DType) -> None:
 @pytest.mark.parametrize("row", INTEGERS, ids=repr)
 def test_integer_limits_equal_iinfo(row: DType) -> None:
     info = ml_dtypes.iinfo(row.numpy)
-    assert (row.min, row.max) == (info.min, info.max)
+    assert (row.min, row.max, row.max_code) == (info.min, info.max, info.max)
     assert row.decode((1 << row.width_bits) - 1) == (-1 if row.signed else info.max)
 
 

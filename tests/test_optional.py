@@ -116,18 +116,18 @@ def test_rows_name_extras_that_bring_the_package():
 
 
 def test_a_requirement_can_be_pasted_into_a_shell():
-    assert optional.requirement("onnx") == "'samebits[onnx]'"
+    assert optional.requirement("torch") == "'samebits[torch]'"
     assert optional.requirement("onnxruntime") == "onnxruntime"
 
 
 def test_what_is_broken_is_not_said_to_be_missing():
-    error = optional.missing("load", "onnx", ImportError("libprotobuf.so: cannot open", name="onnx.onnx_cpp"))
+    error = optional.missing("export", "torch", ImportError("libtorch.so: cannot open", name="torch._C"))
     assert str(error) == (
-        "load: package onnx is not importable (libprotobuf.so: cannot open), must be installed;"
-        " pip install 'samebits[onnx]'"
+        "export: package torch is not importable (libtorch.so: cannot open), must be installed;"
+        " pip install 'samebits[torch]'"
     )
-    needs = optional.missing("load", "onnx", ModuleNotFoundError("No module named 'google'", name="google"))
-    assert "is not importable (No module named 'google')" in str(needs)
+    needs = optional.missing("export", "torch", ModuleNotFoundError("No module named 'sympy'", name="sympy"))
+    assert "is not importable (No module named 'sympy')" in str(needs)
 
 
 BARRED = """
@@ -146,8 +146,6 @@ except Exception as error:
 @pytest.mark.parametrize(
     ("module", "statement", "call"),
     [
-        ("onnx", "sb.load(b'')", "load"),
-        ("onnx", "from samebits import onnx; onnx.load('m.onnx')", "load"),
         ("torch", "sb.Tensor.from_any([1.0]).torch()", "Tensor.torch"),
         ("torch", "sb.Tensor.from_any([1.0]).export('torch')", "Tensor.torch"),
         ("jax", "sb.Tensor.from_any([1.0]).jax()", "Tensor.jax"),
@@ -225,7 +223,7 @@ def test_every_module_that_imports_such_a_package_answers_where_it_is_missing():
         importing.append(here)
         # Later functions of a module are reached through the one that public calls enter by.
         assert any(map(is_answered, nodes)), here
-    assert set(importing) >= {"onnx/proto.py", "exchange/outgoing.py", "bench/chart.py", "driver.py"}
+    assert set(importing) >= {"exchange/outgoing.py", "bench/chart.py", "driver.py"}
 
 
 def test_peers_are_looked_for_before_they_are_imported():

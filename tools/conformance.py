@@ -3,9 +3,10 @@
 The answers come from the NumPy references alone. The inputs are a formula, so that another implementation can make
 them without NumPy: element i of the stream with seed s is splitmix64(s * 2^32 + i). Its value in float32 is the signed
 upper 24 bits times 2^-20 (exact, within +-8); in a narrower float that, rounded to nearest even; in float64 the signed
-upper 54 bits times 2^-50; in int8 and uint8 the upper 8 bits; absolute values where the case is "positive". Where
-options of matmul are given, b is int8, 16 times the float32 value rounded down. A digest is the SHA-256 of the output
-bytes, row-major, little-endian.
+upper 54 bits times 2^-50; in integers and truths as many of the upper bits as they have; absolute values where the case
+is "positive". Where options of matmul are given, b is int8, 16 times the float32 value rounded down. Indices are what
+division by twice the extent leaves, less the extent; counts of shifts what division by twice the width leaves. A digest
+is the SHA-256 of the output bytes, row-major, little-endian.
 
 Run: `python tools/conformance.py` writes the file, `--check` only compares.
 """
@@ -172,7 +173,74 @@ CASES: list[dict[str, Any]] = [
             120,
         )
     ),
+    # Comparisons, choices, integers; one dtype of all operands, or one of each.
+    *(
+        {"operation": name, "shape": [4, 515], "dtype": kind, "seed": seed}
+        for seed, (name, kind) in enumerate(
+            [
+                ("equal", "float8_e3m4"), ("not_equal", "int8"), ("less", "bfloat16"), ("less_equal", "uint64"),
+                ("greater", "float16"), ("greater_equal", "float64"), ("minimum", "float16"),
+                ("subtract", "float8_e5m2"), ("fma", "float16"), ("floor", "bfloat16"), ("ceil", "float64"),
+                ("round", "float8_e4m3fn"),
+                ("sign", "float16"), ("reciprocal", "float8_e3m4"), ("abs", "float8_e4m3b11fnuz"),
+                ("negative", "float8_e4m3fnuz"), ("isnan", "float8_e5m2fnuz"), ("quotient", "int32"),
+                ("remainder", "int8"), ("fmod", "int16"), ("bitwise_and", "uint32"), ("bitwise_or", "int64"),
+                ("bitwise_xor", "uint16"), ("bitwise_invert", "int16"), ("logical_and", "bool"), ("logical_or", "bool"),
+                ("logical_xor", "bool"), ("logical_not", "bool"),
+            ],
+            130,
+        )
+    ),
+    *(
+        {"operation": name, "shape": [4, 515], "dtypes": kinds, "seed": seed}
+        for seed, (name, kinds) in enumerate(
+            [
+                ("where", ["bool", "float8_e5m2", "float8_e5m2"]), ("where", ["bool", "int64", "int64"]),
+                ("bitwise_left_shift", ["uint8", "uint8"]), ("bitwise_right_shift", ["int16", "int16"]),
+            ],
+            160,
+        )
+    ),
+    *(
+        {"operation": name, "shape": shape, "dtype": kind, "seed": seed}
+        for seed, (name, shape, kind) in enumerate(
+            [
+                ("sum", [3, 2049], "int64"), ("sum", [3, 2049], "uint64"), ("sum", [3, 2049], "bool"),
+                ("sum", [3, 2049], "float8_e5m2"), ("mean", [3, 300], "float64"), ("max", [3, 2049], "float64"),
+                ("min", [3, 2049], "int64"), ("min", [3, 300], "float8_e4m3"), ("softmax", [3, 70], "float8_e4m3fn"),
+                ("layer_norm", [3, 70], "float16"),
+            ],
+            170,
+        )
+    ),
+    *(
+        {"operation": "cast", "shape": [2063], "dtype": source, "to": target, "seed": seed}
+        for seed, (source, target) in enumerate(
+            [
+                ("float8_e5m2", "float32"), ("int64", "bfloat16"), ("bool", "float16"), ("float64", "uint8"),
+                ("float32", "int64"), ("uint64", "float64"), ("bfloat16", "bool"), ("int32", "float8_e5m2fnuz"),
+            ],
+            180,
+        )
+    ),
+    # Along axis 1: both operands; the elements that indices of int64 name, in [-extent, extent).
+    {"operation": "concat", "shape": [5, 70], "dtype": "bfloat16", "axis": 1, "seed": 190},
+    {"operation": "take", "shape": [5, 70], "dtypes": ["int16", "int64"], "axis": 1, "seed": 191},
 ]  # fmt: skip
+
+# How many operands are alike, where that is not one; and what kernels call functions.
+_ARITY = {"fma": 3, "where": 3} | dict.fromkeys(
+    (
+        "add", "multiply", "divide", "maximum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+        "minimum", "subtract", "quotient", "remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor",
+        "bitwise_left_shift", "bitwise_right_shift", "logical_and", "logical_or", "logical_xor", "concat",
+    ), 2,
+)  # fmt: skip
+_ROWS = {
+    "multiply": "mul", "divide": "div", "subtract": "sub", "negative": "neg", "round": "rint", "isnan": "is_nan",
+    "remainder": "mod", "bitwise_and": "bit_and", "bitwise_or": "bit_or", "bitwise_xor": "bit_xor",
+    "bitwise_invert": "bit_not", "bitwise_left_shift": "shift_left", "bitwise_right_shift": "shift_right",
+}  # fmt: skip
 
 
 def stream(seed: int, *shape: int, dtype: str = "float32") -> Array:
@@ -185,10 +253,12 @@ def stream(seed: int, *shape: int, dtype: str = "float32") -> Array:
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z ^= z >> np.uint64(31)
     row = dtypes.of(dtype)
-    if row.is_integer:
-        return (z >> np.uint64(56)).astype(np.uint8).view(np.dtype(dtype)).reshape(shape)
-    upper, unit = (10, 2.0**-50) if dtype == "float64" else (40, 2.0**-20)
-    values = (z.view(np.int64) >> np.int64(upper)).astype(np.float64) * unit
+    if not row.is_float:
+        bits = 1 if row.kind == "bool" else row.width_bits
+        upper = (z >> np.uint64(64 - bits)).astype(f"u{row.size_bytes}")
+        return upper.view(np.dtype(dtype)).reshape(shape)
+    lower, unit = (10, 2.0**-50) if dtype == "float64" else (40, 2.0**-20)
+    values = (z.view(np.int64) >> np.int64(lower)).astype(np.float64) * unit
     return (values if dtype == "float64" else values.astype(np.float32).astype(row.numpy)).reshape(shape)
 
 
@@ -212,8 +282,10 @@ def inputs(case: dict[str, Any]) -> list[Array]:
     elif name == "linear":
         m, k, n = shape
         shapes = [(m, k), (n, k), (n,)]
-    elif name in ("add", "multiply", "divide", "maximum"):
-        shapes = [tuple(shape)] * 2
+    elif name in _ARITY:
+        shapes = [tuple(shape)] * _ARITY[name]
+    elif name == "take":
+        shapes = [tuple(shape), (9,)]
     elif name == "layer_norm":
         shapes = [tuple(shape), (shape[-1],), (shape[-1],)]
     elif name == "grad_weight":
@@ -226,6 +298,11 @@ def inputs(case: dict[str, Any]) -> list[Array]:
         shapes = [(m, n), (n, k)]
     seed = 16 * case["seed"]
     made = [stream(seed + i, *x, dtype=kinds[min(i, len(kinds) - 1)]) for i, x in enumerate(shapes)]
+    if name == "take":
+        extent = shape[case["axis"]]
+        made[1] = made[1] % (2 * extent) - extent
+    if "shift" in name:
+        made[1] = made[1] % made[1].dtype.type(2 * dtypes.of(kinds[1]).width_bits)
     return [np.abs(x) for x in made] if case.get("positive") else made
 
 
@@ -293,15 +370,17 @@ def answer(case: dict[str, Any]) -> Array:
         return reduce.reference(expression, *x, axes=(-1,))[0]
     if name in ("gelu", "relu"):
         return elementwise.reference(getattr(composites, name)(kind), *x)[0]
-    if name in ("sum", "mean", "max"):
+    if name == "concat":
+        return np.concatenate(x, axis=case["axis"])
+    if name == "take":
+        return np.take(x[0], x[1], axis=case["axis"])
+    if name in ("sum", "mean", "max", "min"):
         expression = composites.mean(kind) if name == "mean" else composites.reduction(f"row_{name}", kind)
         axes = tuple(case.get("axis", [-1]))
         return np.squeeze(reduce.reference(expression, *x, axes=axes)[0], axes)
-    chain, function = Chain(), {"multiply": "mul", "divide": "div"}.get(name, name)
-    target = dtypes.of(case["to"]) if name == "cast" else None
-    return elementwise.reference(
-        chain.finish(chain.apply(function, *(chain.input(kind) for _ in x), dtype=target)), *x
-    )[0]
+    chain, target = Chain(), dtypes.of(case["to"]) if name == "cast" else None
+    given = [chain.input(dtypes.of(operand.dtype)) for operand in x]
+    return elementwise.reference(chain.finish(chain.apply(_ROWS.get(name, name), *given, dtype=target)), *x)[0]
 
 
 def digest(x: Array) -> str:
@@ -317,8 +396,9 @@ def main() -> None:
         "contract": "sb1",
         "inputs": "element i of seed s: signed upper 24 bits of splitmix64(s * 2^32 + i), times 2^-20; "
         "narrower floats round that to nearest even; float64: signed upper 54 bits times 2^-50; "
-        "int8 and uint8: upper 8 bits; absolute values where positive; operand j of a case has seed 16 * seed + j; "
-        "b beside options is int8, 16 times the float32 rounded down",
+        "integers and bool: upper bits; absolute values where positive; operand j of a case has seed 16 * seed + j; "
+        "b beside options is int8, 16 times the float32 rounded down; indices: modulo twice the extent, less it; "
+        "counts of shifts: modulo twice the width",
         "cases": [case | {"digest": digest(ieee.canonical(answer(case)))} for case in CASES],
     }
     cases = ",\n".join("  " + json.dumps(case) for case in made.pop("cases"))

@@ -1,4 +1,5 @@
-"""Write docs/operators.md: every ONNX operator, the opsets that are done, the element formats, what is refused and why.
+"""Write docs/operators.md: every ONNX operator, the opsets that are done, the element formats, what is refused and why,
+and where ONNX Runtime gives other answers (tests/onnx_differences.py).
 
     python tools/operators.py
 
@@ -29,6 +30,7 @@ from samebits.runtime import cpu
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
 _cases: Any = importlib.import_module("onnx_cases")
 CASES, EDGES, OPSETS = _cases.CASES, _cases.EDGES, _cases.OPSETS
+DIFFERENCES: Any = importlib.import_module("onnx_differences").DIFFERENCES
 
 __all__ = ["PAGE", "page"]
 
@@ -51,6 +53,11 @@ _REFUSED = """
 | operator | why |
 |---|---|
 """
+_DIFFERENCES = """
+## Where this differs from ONNX Runtime
+| operator | where | here | ONNX Runtime | the standard |
+|---|---|---|---|---|
+"""
 _GROUPS = {
     "integers of 8 to 64 bits": ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     "float8": ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
@@ -72,6 +79,9 @@ def page() -> str:
     for op, found in sorted(rows.items()):
         limits = "; ".join(dict.fromkeys(row.limits for row in found if row.limits))
         text += f"| {op} | {_opsets(found)} | {_named(_formats(op, found[-1]))} | {limits} |\n"
+    text += _DIFFERENCES
+    for each in DIFFERENCES:
+        text += f"| {each.op} | {each.when} | {each.ours} | {each.theirs} | {each.standard} |\n"
     return text + _REFUSED + "".join(f"| {op} | {refused.REASONS[op]} |\n" for op in names if op not in rows)
 
 

@@ -167,16 +167,17 @@ class DType:
     @property
     def max(self) -> float:
         """The largest finite value."""
+        return 1 if self.kind == "bool" else self.decode(self.max_code)
+
+    @property
+    def max_code(self) -> int:
+        """The code point of the largest finite value."""
         if self.kind == "bool":
             return 1
         if self.kind != "float":
-            return self.decode((1 << (self.width_bits - self.signed)) - 1)
+            return (1 << (self.width_bits - self.signed)) - 1
         code = (1 << (self.exponent_bits + self.mantissa_bits)) - 1
-        if self.nan == "ieee":
-            code -= 1 << self.mantissa_bits
-        elif self.nan == "all_ones":
-            code -= 1
-        return self.decode(code)
+        return code - {"ieee": 1 << self.mantissa_bits, "all_ones": 1}.get(self.nan, 0)
 
     @property
     def min(self) -> float:

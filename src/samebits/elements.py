@@ -249,7 +249,7 @@ def encode(values: Array, dtype: DType, call: str) -> Array:
     if wrong.any():
         expected = f"a number within [{dtype.min}, {dtype.max}] for {dtype}"
         raise DTypeError(call, "value", "", values[wrong].flat[0].item(), expected, "choose another dtype")
-    return ieee.encode(values, dtype)
+    return ieee.settled(values, dtype, codes, over)
 
 
 @driver.default_float_environment()

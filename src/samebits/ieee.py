@@ -18,7 +18,7 @@ import numpy.typing as npt
 from samebits import dtypes
 from samebits.errors import DTypeError
 
-__all__ = ["canonical", "encode", "fma", "maximum", "minimum", "nearest"]
+__all__ = ["canonical", "encode", "fma", "maximum", "minimum", "nearest", "settled"]
 
 Array = npt.NDArray[Any]
 Float64s = npt.NDArray[np.float64]
@@ -86,20 +86,26 @@ def encode(x: npt.ArrayLike, dtype: dtypes.DType) -> Array:
     """
     with np.errstate(all="ignore"):
         values = _doubles(np.asarray(x))
-        lost = np.isnan(values)
-        codes, over = nearest(values, dtype)
-        if not dtype.has_zero:
-            lost = lost | (values <= 0)
-        if dtype.has_infinity or dtype.canonical_nan is None:
-            codes = np.where(over, _top_code(dtype) + dtype.has_infinity, codes)
-        else:
-            lost = lost | over
-        codes = np.maximum(codes, 0).astype(np.uint64)
-        if dtype.signed:
-            negative = np.signbit(values) & (dtype.has_negative_zero | (codes != 0))
-            codes |= negative.astype(np.uint64) << np.uint64(dtype.width_bits - 1)
-        codes = np.where(lost, np.uint64(dtype.canonical_nan or 0), codes)
-        return np.asarray(codes.astype(f"u{max(dtype.width_bits, 8) // 8}"))
+        return settled(values, dtype, *nearest(values, dtype))
+
+
+def settled(
+    x: Float64s, dtype: dtypes.DType, codes: npt.NDArray[np.int64], over: npt.NDArray[np.bool_]
+) -> npt.NDArray[Any]:
+    """`encode` of x, of which `nearest` gave these: with signs, and what is beyond the format's values."""
+    lost = np.isnan(x)
+    if not dtype.has_zero:
+        lost = lost | (x <= 0)
+    if dtype.has_infinity or dtype.canonical_nan is None:
+        codes = np.where(over, dtype.max_code + dtype.has_infinity, codes)
+    else:
+        lost = lost | over
+    found = np.maximum(codes, 0).astype(np.uint64)
+    if dtype.signed:
+        negative = np.signbit(x) & (dtype.has_negative_zero | (found != 0))
+        found |= negative.astype(np.uint64) << np.uint64(dtype.width_bits - 1)
+    found = np.where(lost, np.uint64(dtype.canonical_nan or 0), found)
+    return np.asarray(found.astype(f"u{max(dtype.width_bits, 8) // 8}"))
 
 
 def nearest(x: Float64s, dtype: dtypes.DType) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -115,13 +121,7 @@ def nearest(x: Float64s, dtype: dtypes.DType) -> tuple[npt.NDArray[np.int64], np
     whole = np.rint(np.ldexp(finite, dtype.mantissa_bits - exponent)).astype(np.int64)
     # The fraction's leading 1 carries into the exponent field, as rounding up to the next power of two does.
     codes = ((exponent + (dtype.bias - 1)) << dtype.mantissa_bits) + whole
-    return codes, unusual | (codes > _top_code(dtype))
-
-
-def _top_code(dtype: dtypes.DType) -> int:
-    """The code point of the largest finite value of a float format."""
-    code = (1 << (dtype.exponent_bits + dtype.mantissa_bits)) - 1
-    return code - {"ieee": 1 << dtype.mantissa_bits, "all_ones": 1}.get(dtype.nan, 0)
+    return codes, unusual | (codes > dtype.max_code)
 
 
 def _doubles(x: Array) -> Float64s:

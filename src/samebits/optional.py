@@ -23,7 +23,7 @@ ROWS = {
     "jax": "samebits[jax]",
     "matplotlib": "samebits[bench]",
     "numkong": "numkong",
-    "onnx": "samebits[onnx]",
+    "onnx": "onnx",
     "onnxruntime": "onnxruntime",
     "rich": "samebits[cli]",
     "torch": "samebits[torch]",

@@ -27,7 +27,7 @@ from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.tiles import Tile, tile_for
 from samebits.kernels.gemm.tuned import SHIPPED
 from samebits.ops import matmul
-from samebits.ops.memo import Prepared
+from samebits.ops.recipe import Prepared
 
 ISA = isas.best()
 CUBE = Problem(40, 300, 200, float32, float32)

@@ -32,6 +32,13 @@ def element_loops(b: Builder, description: int) -> None:
         b.store(y, k * width, b.add(b.load(x, k * width, width), b.constant(1.5, float32, width)))
 
 
+def roots(b: Builder, description: None) -> None:
+    """A loop that LLVM unrolls: one square root a turn."""
+    x = b.pointer("x", float32)
+    for i in b.loop(0, 4):
+        b.store(x, i, b.sqrt(b.load(x, i, 1)))
+
+
 def mul_then_add(b: Builder, description: int) -> None:
     """x * y + z and x * y - z, two roundings each."""
     width = description
@@ -148,3 +155,14 @@ def test_the_scalar_row_has_no_vectors_on_aarch64() -> None:
     arithmetic = re.compile(r"f(add|mul|div|sqrt|mla|madd|max|min|sub)")
     for m, operands in instructions(loops(named("scalar"), 1), "aarch64"):
         assert not (arithmetic.match(m) and re.search(r"\.(2s|4s|2d)", operands)), (m, operands)
+
+
+@pytest.mark.parametrize(
+    ("row", "arch"), [pytest.param("avx2", "x86_64", marks=X86), ("neon", "aarch64")], ids=lambda x: str(x)
+)
+def test_loops_are_not_unrolled_where_the_text_does_that_itself(row: str, arch: str) -> None:
+    counts = [
+        sum("sqrt" in mnemonic for mnemonic, _ in instructions(KernelSpec(roots, None, ("x",), named(row), u), arch))
+        for u in (True, False)
+    ]
+    assert counts == [4, 1]

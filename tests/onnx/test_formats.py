@@ -8,8 +8,11 @@ import pytest
 from onnx import ModelProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from samebits import onnx, to_packed
+import samebits as sb
+from samebits import onnx
 from samebits.dtypes import DType
+from samebits.errors import UnsupportedModelError
+from samebits.kernels import activations, elementwise
 from samebits.onnx import proto
 from samebits.runtime import cpu, reference
 
@@ -79,7 +82,7 @@ def test_moves_keep_every_bit(dtype: DType) -> None:
     for name, expected in due.items():
         assert np.array_equal(bits(made[name]), expected), name
     if dtype.width_bits < 8:
-        for name, packed in cpu.prepare(onnx.load(model.SerializeToString())).run({"x": to_packed(x)}).items():
+        for name, packed in cpu.prepare(onnx.load(model.SerializeToString())).run({"x": sb.to_packed(x)}).items():
             assert packed.layout.storage == "packed"
             assert np.array_equal(bits(packed.numpy(copy=True)) & mask_of(dtype), due[name] & mask_of(dtype)), name
 
@@ -133,8 +136,8 @@ def test_weights_of_less_than_a_byte_in_blocks(dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", [row for row in NARROW if row.width_bits == 16], ids=str)
-def test_a_layer_of_16_bits_is_near_that_of_float32(dtype: DType) -> None:
-    """Norms and softmax round once, at their outputs; each operation of its own rounds at its own."""
+def test_a_layer_of_16_bits_is_that_of_float32_rounded_after_each_node(dtype: DType) -> None:
+    """Norms, activations and softmax compute in float32 and round once, at their outputs."""
     x = np.random.default_rng(1).standard_normal((3, 16)).astype(dtype.numpy)
     nodes = [
         node("LayerNormalization", ["x", "g"], ["n"]),
@@ -145,15 +148,31 @@ def test_a_layer_of_16_bits_is_near_that_of_float32(dtype: DType) -> None:
     ]
     outputs = [protos.value("y", dtype.numpy, ["a", "b"]), protos.value("p", dtype.numpy, ["a", "b"])]
     values = [protos.value("x", dtype.numpy, ["a", 16])]
-    narrow = protos.model(nodes, values, outputs, {"g": np.ones(16, dtype.numpy)}, opset=18)
-    wide = protos.model(
-        nodes,
-        [protos.value("x", np.float32, ["a", 16])],
-        [protos.value(name, np.float32, ["a", "b"]) for name in ("y", "p")],
-        {"g": np.ones(16, np.float32)},
-        opset=18,
-    )
-    made, due = answers(narrow, {"x": x}), answers(wide, {"x": x.astype(np.float32)})
-    step = 2.0 ** -float(dtype.mantissa_bits)
-    for name in ("y", "p"):
-        np.testing.assert_allclose(made[name].astype(np.float32), due[name], rtol=8 * step, atol=8 * step * 0.1)
+    made = answers(protos.model(nodes, values, outputs, {"g": np.ones(16, dtype.numpy)}, opset=18), {"x": x})
+
+    def rounded(given: Any) -> np.ndarray:
+        return np.asarray(given).astype(dtype.numpy).astype(np.float32)
+
+    n = rounded(sb.layer_norm(x.astype(np.float32), np.ones(16, np.float32)))
+    e = rounded(elementwise.reference(activations.elu(1.0), n)[0])
+    p, m = rounded(sb.softmax(e)), rounded(sb.mean(e))
+    for name, due in (("p", p), ("y", p * m)):
+        assert np.array_equal(bits(made[name]), bits(due.astype(dtype.numpy)))
+
+
+def test_extremes_of_truth_values_are_truth_values() -> None:
+    x = np.random.default_rng(2).integers(0, 2, (5, 3, 2)) > 0
+    for op, due in (("ReduceMax", x.any(1)), ("ReduceMin", x.all(1))):
+        model, feed = protos.one(op, [x, np.array([1])], {"keepdims": 0}, (1,), 1, 20)
+        assert np.array_equal(answers(model, feed)["y0"], due)
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceL1", "LpNormalization", "LeakyRelu", "PRelu", "HardSwish"])
+def test_what_nothing_adds_up_or_multiplies_is_refused_by_name(op: str) -> None:
+    refused = [row for row in proto.DTYPES.values() if not row.is_float and (row.kind == "bool" or row.width_bits < 8)]
+    for dtype in refused:
+        names = ["x", "slope"] if op == "PRelu" else ["x"]
+        values = [protos.value(name, dtype.numpy, [2, 3]) for name in names]
+        model = protos.model([node(op, names, ["y"])], values, [protos.value("y", dtype.numpy, [2, 3])], {}, opset=18)
+        with pytest.raises(UnsupportedModelError, match=rf"{op} of opset 18: .*{dtype.name}"):
+            onnx.load(model.SerializeToString())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import pathlib
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,7 @@ import numpy as np
 import protos
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx_cases import CASES, EDGES, OPSETS
 
 from samebits import onnx
 from samebits.errors import ModelError, SamebitsError, ShapeError, UnsupportedModelError
@@ -213,6 +216,24 @@ def proto_with_output(proto: ModelProto, rank: int) -> ModelProto:
     """The model, its output of that rank."""
     proto.graph.output[0].CopyFrom(value("y", F, [f"y{axis}" for axis in range(rank)]))
     return proto
+
+
+EACH = {case[0]: case for case in [*EDGES, *((*case, OPSETS.get(name, 19)) for name, case in CASES.items())]}
+
+
+@pytest.mark.parametrize("op", EACH)
+def test_an_operand_of_any_rank_is_taken_or_a_reason(op: str) -> None:
+    _, arrays, attributes, fixed, outputs, opset = EACH[op]
+    for number, rank in itertools.product(range(len(arrays)), (0, 1, 2, 5)):
+        operands = [np.asarray(array) for array in arrays]
+        operands[number] = np.zeros((1,) * rank, operands[number].dtype)
+        names, made = [f"x{i}" for i in range(len(operands))], [f"y{i}" for i in range(outputs)]
+        inputs = [value(names[i], x.dtype, x.shape) for i, x in enumerate(operands) if i not in fixed]
+        outs = [value(name, F, None) for name in made]
+        constants = {names[i]: operands[i] for i in fixed}
+        proto = model([node(op, names, made, **attributes)], inputs, outs, constants, opset)
+        with contextlib.suppress(SamebitsError):
+            onnx.load(proto.SerializeToString())
 
 
 @pytest.mark.parametrize("shape", [[2**40], [2**40, 2**40, 2**40]])

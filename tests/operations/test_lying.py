@@ -27,6 +27,16 @@ def test_a_matrix_has_the_strides_of_its_layout_and_repeats_where_it_is_one() ->
         matrix("f", "x", Lying.dense(dtypes.float32, (4, 5)), (4, 6))
 
 
+def test_views_along_a_buffer_are_one_fact_but_for_the_bit_that_they_begin_at() -> None:
+    whole = Layout.dense((8, 6), width_bits=4)
+    rows = {start: Lying.of(dtypes.int4, whole[start : start + 2]) for start in range(6)}
+    assert len(set(rows.values())) == 1
+    columns = [Lying.of(dtypes.int4, whole[:, start : start + 2]) for start in range(4)]
+    assert [fact.layout.offset_bits for fact in columns] == [0, 4, 0, 4]
+    assert columns[0] == columns[2] != columns[1] == columns[3]
+    assert {fact.layout.strides_bits for fact in columns} == {whole.strides_bits}
+
+
 def test_elements_within_bytes_are_told_with_their_layout() -> None:
     packed = Lying.dense(dtypes.int4, (4, 5))
     assert matrix("f", "x", packed, (4, 5)) == Matrix(5, 1, (), dtypes.int4, packed.layout)

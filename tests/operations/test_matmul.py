@@ -14,13 +14,13 @@ from samebits.codegen import isa as isas
 from samebits.errors import DTypeError, OptionError, ShapeError
 from samebits.kernels import composites
 from samebits.operations import dim, registry
-from samebits.operations.lying import Number
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.operation import PlanTarget
 from samebits.operations.product import Options
 from samebits.operations.strided import dense_strides
 from samebits.program.builder import ProgramBuilder
 from samebits.runtime import cpu
+from samebits.runtime.specialised import record
 
 Array = np.ndarray[Any, np.dtype[Any]]
 F32, BF16 = np.float32, ml_dtypes.bfloat16
@@ -74,9 +74,9 @@ CASES: dict[str, tuple[dict[str, Array], Options, dict[str, Any]]] = {
         Options(group=16), {"b_group": 16},
     ),
     "all that is added": (
-        {"a": drawn(F32, M, K), "b": drawn(F32, K, N), "c": drawn(F32, M, N), "bias": drawn(F32, M, 1)} | LINES,
-        Options(alpha=Number.of(0.3), beta=Number.of(-2.5), activation="gelu"),
-        {"alpha": 0.3, "beta": -2.5, "activation": "gelu"},
+        {"a": drawn(F32, M, K), "b": drawn(F32, K, N), "c": drawn(F32, M, N), "bias": drawn(F32, M, 1),
+         "alpha": np.array(0.3, F32), "beta": np.array(-2.5, F32)} | LINES,
+        Options(activation="gelu"), {"activation": "gelu"},
     ),
 }  # fmt: skip
 
@@ -96,7 +96,7 @@ def test_a_node_is_the_eager_call_and_the_reference(name: str, isa: str) -> None
     arrays, options, given = CASES[name]
     got, dtype = ran(arrays, options, isa)
     with sb.use_isa(isa):
-        due = sb.matmul(**arrays, **given)
+        due = sb.matmul(**{key: x.item() if key in ("alpha", "beta") else x for key, x in arrays.items()}, **given)
     assert dtypes.of(got.dtype) is dtypes.of(due.dtype) is dtype
     assert got.tobytes() == due.tobytes()
     (meant,) = registry.ROWS["contract"].reference(
@@ -123,6 +123,59 @@ def test_sizes_are_bound_again() -> None:
             assert session.run(taken)["y"].tobytes() == sb.matmul(**taken, **given).tobytes(), (name, m)
 
 
+# A left format, a constant right operand, and what the product has beside them; whether it is kept in panels.
+KEPT: dict[str, tuple[str, Array, Options, dict[str, Array], bool | None]] = {
+    "int8": ("int8", drawn(np.int8, K, N), Options(), {}, True),
+    "uint8 with zero points and scales": (
+        "uint8", drawn(np.int8, K, N), Options(),
+        {"a_zero_point": drawn(np.uint8), "b_zero_point": drawn(np.int8, N), "a_scale": scales(), "b_scale": scales(N)},
+        True,
+    ),
+    "requantised": (
+        "uint8", drawn(np.uint8, K, N), Options(out_dtype=dtypes.uint8),
+        {"a_scale": scales(), "b_scale": scales(N), "out_scale": np.array(900, F32), "out_zero_point": drawn(np.uint8)},
+        True,
+    ),
+    "quantised": ("float32", drawn(np.int8, K, N), Options(a_dtype=dtypes.uint8), {"a_scale": scales()}, True),
+    "bfloat16": ("bfloat16", drawn(BF16, K, N), Options(), {"bias": drawn(F32, N)}, True),
+    "float16": ("float16", drawn(np.float16, K, N), Options(out_dtype=dtypes.float32), {}, True),
+    "float64": ("float64", drawn(np.float64, K, N), Options(), {}, True),
+    "float32 by bfloat16": ("bfloat16", drawn(F32, K, N), Options(), {}, True),
+    "in segments": ("bfloat16", drawn(BF16, K, N), Options(spec=sb.Spec(chunk=5, segments=2)), {}, None),
+    "weights": ("float32", drawn(np.int8, K, N), Options(), {"b_scale": scales(N)}, True),
+    "weights in blocks": ("bfloat16", drawn(np.uint8, K, N), Options(group=16), {"b_scale": scales(3, N)}, True),
+    "weights with zero points": (
+        "float32", drawn(np.int8, K, N), Options(), {"b_zero_point": drawn(np.int8, N)}, False
+    ),
+    "bytes in blocks": ("int8", drawn(np.int8, K, N), Options(group=16), {"b_scale": scales(3, N)}, False),
+    "wider words": ("float32", drawn(BF16, K, N), Options(), {}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("isa", [row.name for row in isas.isas() if row.available])
+@pytest.mark.parametrize("name", KEPT)
+def test_a_right_operand_that_is_known_is_packed_once(name: str, isa: str) -> None:
+    """For runs of any size, each with the bits of the eager call."""
+    left, b, options, given, is_kept = KEPT[name]
+    p, made, row = ProgramBuilder("kept"), dict[Any, Array](), isas.named(isa)
+    values = {key: p.constant(x) for key, x in given.items()}
+    y = p.contract(p.input("a", dtypes.of(left), (dim.symbol("rows"), K)), p.constant(b), options, **values)
+    program = p.build({"y": y})
+    blueprints = [record(program, row, 2, {"rows": m}, {"a": (K, 1)}, made) for m in (3, 64)]
+    exact = options.group is None and b.dtype.kind in "iu" and (options.a_dtype or dtypes.of(left)).is_integer
+    if is_kept is not None and not (exact and "dot2_int16" not in row.instructions):  # or a word an element, of 4 bytes
+        assert len(made) == is_kept
+    plans = [plan for found in blueprints for plan, _ in found.bind(found.tape.replay([3, K, 1]), {"rows": 3}).calls]
+    assert all("packed" in plan.what for plan in plans) == bool(made)
+    session, more = cpu.prepare(program, threads=2, isa=row), {"b_group": options.group, "spec": options.spec}
+    more |= {"a_dtype": options.a_dtype, "out_dtype": options.out_dtype}
+    for m in (1, 3, 64, 3, 200):
+        a = drawn(dtypes.of(left).numpy, m, K, seed=m)
+        with sb.use_isa(row):
+            due = sb.matmul(a, b, **given, **{key: value for key, value in more.items() if value is not None})
+        assert session.run({"a": a})["y"].tobytes() == due.tobytes(), m
+
+
 def test_a_map_joins_a_product_of_integers_with_scales() -> None:
     arrays = BYTES | LINES
     p = ProgramBuilder("fused")
@@ -142,7 +195,11 @@ def test_what_cannot_be_a_node_is_refused_when_it_is_built() -> None:
     with pytest.raises(OptionError, match="a_zero_point is given for float32 and float32"):
         p.contract(p.transpose(z, (1, 0)), z, a_zero_point=x)
     with pytest.raises(OptionError, match="beta is given without c"):
-        p.contract(x, y, Options(beta=Number.of(2.0)))
+        p.contract(x, y, beta=p.input("beta", dtypes.float32, ()))
+    for rows in (M, dim.symbol("rows")):
+        scaled = p.input(f"scaled {rows}", dtypes.int8, (rows, K)), y
+        with pytest.raises(ShapeError, match=r"alpha shape is \(1,\), must be one that broadcasts to \(\)"):
+            p.contract(*scaled, alpha=p.input(f"alpha {rows}", dtypes.float32, (1,)))
     with pytest.raises(ShapeError, match="equal in K"):
         p.contract(x, x)
     with pytest.raises(ShapeError, match=r"a_scale shape is \(4,\), must be \[\], \[5\] or \[5, 1\]"):

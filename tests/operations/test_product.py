@@ -15,7 +15,7 @@ from samebits.kernels.gemm import LINE, TENSOR, Immediate, Matrix, PackedFacts, 
 from samebits.layout import Layout
 from samebits.operations.lying import Lying, Number
 from samebits.operations.names import LINEAR, MATMUL
-from samebits.operations.product import ONE, Options, ProductDescription, describe
+from samebits.operations.product import PLAIN, Options, ProductDescription, describe
 from samebits.operations.sharing import AS_IT_LIES, IN_BYTES, VALUES, ProductOperand
 
 HALF = Number.of(0.5)
@@ -27,7 +27,10 @@ def lying(*shape: int, dtype: dtypes.DType = float32) -> Lying:
     return Lying(dtype, Layout.dense(shape, width_bits=dtype.width_bits, storage=storage))
 
 
-def described(a: Lying, b: Any, options: Options = Options(), **given: Any) -> ProductDescription:  # noqa: B008
+ONE = Number.of(1.0)
+
+
+def described(a: Lying, b: Any, options: Options = PLAIN, **given: Any) -> ProductDescription:
     return describe("matmul", a, b, options, **given)
 
 
@@ -171,8 +174,9 @@ def test_out_takes_the_result_where_it_lies() -> None:
 
 def test_a_description_hashes_and_is_made_once_for_equal_facts() -> None:
     def one() -> ProductDescription:
-        options = Options(Spec(64), "relu", Number.of(2.0), Number.of(3.0))
-        return described(lying(5, 7), lying(7, 3), options, c=lying(5, 3), bias=lying(3), a_scale=lying(5))
+        numbers = {"alpha": Number.of(2.0), "beta": Number.of(3.0)}
+        options, added = Options(Spec(64), "relu"), {"c": lying(5, 3), "bias": lying(3)}
+        return described(lying(5, 7), lying(7, 3), options, **added, **numbers, a_scale=lying(5))
 
     first, misses = one(), describe.cache_info().misses
     assert one() is first
@@ -182,12 +186,13 @@ def test_a_description_hashes_and_is_made_once_for_equal_facts() -> None:
 
 
 def test_numbers_differ_where_their_bits_do() -> None:
-    zero, minus = (described(lying(5, 7), lying(7, 3), Options(alpha=Number.of(x))) for x in (0.0, -0.0))
-    assert zero.contraction.sources != minus.contraction.sources
+    zero, minus = (described(lying(5, 7), lying(7, 3), alpha=Number.of(x)) for x in (0.0, -0.0))
+    assert zero.operands != minus.operands
+    assert zero.contraction == minus.contraction
     assert Number.of(float("nan")) == Number.of(float("nan"))
     assert Number.of(0.1).value == 0.1
     # What rounds to 1 in float32 multiplies nothing.
-    assert described(lying(5, 7), lying(7, 3), Options(alpha=Number.of(1 + 2.0**-40))).contraction.epilogue is None
+    assert described(lying(5, 7), lying(7, 3), alpha=Number.of(1 + 2.0**-40)).contraction.epilogue is None
 
 
 REFUSED: dict[str, tuple[type[SamebitsError], str, Any, Any, Options, dict[str, Any]]] = {
@@ -213,7 +218,15 @@ REFUSED: dict[str, tuple[type[SamebitsError], str, Any, Any, Options, dict[str, 
     "a group of nothing": (
         OptionError, "b_group is 7 without blocks", lying(5, 7), lying(7, 3), Options(group=7), {}
     ),
-    "beta of nothing": (OptionError, "beta is given without c", lying(5, 7), lying(7, 3), Options(beta=HALF), {}),
+    "a multiplier of each row": (
+        ShapeError, "alpha shape is (5, 1), must be one that broadcasts to ()", lying(5, 7), lying(7, 3), Options(),
+        {"alpha": lying(5, 1)},
+    ),
+    "a multiplier of another format": (
+        DTypeError, "alpha dtype is float64, must be float32", lying(5, 7), lying(7, 3), Options(),
+        {"alpha": lying(dtype=float64)},
+    ),
+    "beta of nothing": (OptionError, "beta is given without c", lying(5, 7), lying(7, 3), Options(), {"beta": HALF}),
     "an activation that is none": (
         OptionError, "activation is 'tanh'", lying(5, 7), lying(7, 3), Options(activation="tanh"), {}
     ),

@@ -67,7 +67,7 @@ def test_eagerly_as_in_a_program(name: str, attributes: Any, arrays: Sequence[np
     due = registry.ROWS[name].reference(attributes, arrays)
     with sb.use_isa(isa):
         call = Call("launch", arrays[0] if arrays else None, 1)
-        found = launch(call, name, attributes, [Tensor.from_any(x) for x in arrays])
+        found = [x.tensor for x in launch(call, name, attributes, [call.operand("x", x) for x in arrays])]
     assert len(found) == len(due) == len(ran)
     for i, (x, expected) in enumerate(zip(found, due, strict=True)):
         assert x.shape == expected.shape
@@ -80,12 +80,14 @@ def test_every_row_is_called() -> None:
 
 def test_a_view_lies_in_its_operand() -> None:
     x = Tensor.from_any(some(2, 3, 4))
-    (seen,) = launch(Call("launch", x), "slice", Slice((1, 0, 3), (1, 3, 2), (1, 1, -2)), [x])
-    assert seen.buffer is x.buffer
-    assert np.array_equal(seen.numpy(), x.numpy()[1:2, :, 3::-2])
+    call = Call("launch", x)
+    (seen,) = launch(call, "slice", Slice((1, 0, 3), (1, 3, 2), (1, 1, -2)), [call.operand("x", x)])
+    assert seen.tensor.buffer is x.buffer
+    assert np.array_equal(seen.tensor.numpy(), x.numpy()[1:2, :, 3::-2])
 
 
 def test_an_index_that_does_not_exist() -> None:
-    x, indices = Tensor.from_any(some(3, 4)), Tensor.from_any(np.array([0, 3]))
+    call = Call("take", None)
+    operands = [call.operand("x", some(3, 4)), call.operand("indices", np.array([0, 3]))]
     with pytest.raises(sb.ShapeError, match=r"take: an index is 3, must be in \[-3, 3\)"):
-        launch(Call("take", x), "gather", AxisGather(0), [x, indices])
+        launch(call, "gather", AxisGather(0), operands)

@@ -19,8 +19,11 @@ from samebits import driver, hot
 from samebits.codegen.isa import use_isa
 from samebits.kernels import gemm
 from samebits.memory import HostResource, use_resource
-from samebits.native import calls
+from samebits.native import calls, table
+from samebits.operations.elementwise import Map, single
 from samebits.ops import memo
+from samebits.ops.call import Call
+from samebits.ops.launch import launch as launch_operation
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -273,6 +276,68 @@ def test_remembered_tensors_that_share_a_buffer_are_told_from_those_that_do_not(
         for _ in range(3):
             expected = gemm.reference(a, b, c=c.numpy(), bias=bias.numpy())
             assert sb.matmul(a, b, c=c, bias=bias).tobytes() == expected.tobytes()
+
+
+def test_each_operand_is_remembered_by_its_argument_and_the_bytes_from_its_start():
+    """The number of the array and the bytes from where it begins, of every operand of the plan, the result at last."""
+    x = sb.Tensor.from_any(normal(9, 6))
+    whole, part = x.T, x[3:].T
+    packed = sb.to_packed(np.zeros((40, 8), ml_dtypes.int4))
+    small, out = normal(6, 6), np.empty((6, 6), np.float32)
+    result, fixed = table.RESULT, table.FIXED
+    cases = {
+        lambda: sb.subtract(small, out): [(0, 0), (1, 0), (result, 0)],
+        lambda: sb.subtract(small, small): [(0, 0), (0, 0), (result, 0)],
+        lambda: sb.subtract(whole[:, 3:], part): [(0, 0), (1, 0), (result, 0)],
+        lambda: sb.sum(part): [(0, 0), (result, 0)],
+        lambda: sb.subtract(small, out, out=out): [(0, 0), (1, 0), (1, 0)],
+        lambda: sb.matmul(small, small, c=out, bias=small[0]): [(0, 0), (0, 0), (2, 0), (3, 0), (result, 0)],
+        lambda: sb.grad_weight(part, whole[:, :6]): [(1, 0), (0, 0), (result, 0)],
+        lambda: sb.matmul(small.astype(np.int8), packed[:6]): [(0, 0), (1, 0), (result, 0)],
+        lambda: sb.add(small, 0.5): [(0, 0), (fixed, ...), (result, 0)],
+        lambda: sb.matmul(small, small, alpha=2.0): [(0, 0), (0, 0), (fixed, ...), (result, 0)],
+    }
+    for call, due in cases.items():
+        remembering.forget()
+        call()
+        (kept,) = memo._memos.values()
+        constants = iter(kept.constants)
+        expected = [(number, next(constants).address if at is ... else at) for number, at in due]
+        assert [*kept.places] == expected, due
+
+
+@memo.remembered
+def negated_tail(x):
+    """-x[1:, 2:], of the argument's own memory."""
+    call = Call("negated_tail", x)
+    given = call.operand("x", x)
+    expression = single("neg", given.dtype)
+    return call.result(launch_operation(call, "map", Map(expression), [given.seen(given.tensor[1:, 2:])])[0])
+
+
+def test_a_view_that_begins_further_on_is_read_there(way, monkeypatch):
+    arrays = [normal(5, 7, seed=seed) for seed in range(4)]
+    kinds = [np.array, torch.tensor, sb.Tensor.from_any, lambda x: np.concatenate([x, x])[5:]]
+    for kind in kinds:
+        for x in arrays:
+            assert np.asarray(negated_tail(kind(x))).tobytes() == (-x[1:, 2:]).tobytes()
+    assert {kept.places[0] for kept in memo._memos.values()} == {(0, 4 * (7 + 2))}
+    if way == "emitted":
+        in_emitted_code_alone(monkeypatch)
+    for kind in kinds:
+        assert np.asarray(negated_tail(kind(arrays[0]))).tobytes() == (-arrays[0][1:, 2:]).tobytes()
+
+
+def test_calls_whose_operands_are_made_for_them_alone_are_not_remembered():
+    w, point = normal(8, 4).astype(np.int8), sb.Tensor.from_any(np.ones((), ml_dtypes.int4))
+    for call in (
+        lambda: sb.matmul(w.T.astype(ml_dtypes.int4), w, a_zero_point=point),  # a copy of its value
+        lambda: sb.matmul(normal(0, 3), normal(3, 4)),  # nothing runs
+    ):
+        remembering.forget()
+        for _ in range(3):
+            call()
+        assert not memo._memos
 
 
 def test_remembered_call_refuses_a_closed_tensor():

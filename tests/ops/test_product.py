@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import samebits as sb
+from samebits.kernels import gemm
+from samebits.native.table import alone
 
 Array = np.ndarray[Any, np.dtype[Any]]
 F32 = np.float32
@@ -37,3 +39,32 @@ def outcome(call: Callable[[], Array]) -> bytes | type[Exception]:
         return call().tobytes()
     except sb.ShapeError as error:
         return type(error)
+
+
+X, W, C = (np.random.default_rng(seed).standard_normal((6, 6)).astype(F32) for seed in range(3))
+BYTES = np.random.default_rng(3).integers(-128, 128, (6, 6)).astype(np.int8)
+# Calls with a number, and what the same is by NumPy or by the reference.
+NUMBERS: dict[str, tuple[Callable[[float], Array], Callable[[float], Array]]] = {
+    "an operand": (lambda x: sb.multiply(X, x), lambda x: X * F32(x)),
+    "the first operand": (lambda x: sb.subtract(x, X), lambda x: F32(x) - X),
+    "chosen": (lambda x: sb.where(X > 0, X, x), lambda x: np.where(X > 0, X, F32(x))),
+    "alpha": (lambda x: sb.matmul(X, W, alpha=x), lambda x: gemm.reference(X, W, alpha=x)),
+    "beta": (lambda x: sb.matmul(X, W, c=C, beta=x), lambda x: gemm.reference(X, W, c=C, beta=x)),
+    "a scale": (lambda x: sb.matmul(X, W, a_scale=x), lambda x: gemm.reference(X, W, scale=np.full((1, 1), x, F32))),
+    "a zero point": (
+        lambda x: sb.matmul(BYTES, BYTES, a_zero_point=int(x * 16)),
+        lambda x: (BYTES.astype(np.int32) - np.int32(x * 16)) @ BYTES.astype(np.int32),
+    ),
+    "filled": (lambda x: sb.fill(np.empty(5, F32), x), lambda x: np.full(5, x, F32)),
+}
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("name", NUMBERS)
+def test_other_numbers_are_neither_planned_nor_compiled_anew(name: str) -> None:
+    call, due = NUMBERS[name]
+    call(0.75)
+    tables = alone.cache_info().misses
+    for number in np.linspace(-7, 7, 50) + 0.01:  # 1 is none of them: an alpha of 1 is as good as none
+        assert call(float(number)).tobytes() == due(float(number)).tobytes()
+    assert alone.cache_info().misses == tables

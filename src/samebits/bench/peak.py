@@ -9,7 +9,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, KernelSpec
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.plan import Operand, Plan, Step
-from samebits.ops.memo import Prepared
+from samebits.ops.recipe import Prepared
 from samebits.tensor import Tensor
 
 if TYPE_CHECKING:

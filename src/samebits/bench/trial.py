@@ -23,12 +23,11 @@ from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.gemm.tuned import Preferred, Tuned
 from samebits.kernels.plan import Plan
-from samebits.operations.lying import matrix
+from samebits.operations.lying import Lying, matrix
 from samebits.operations.names import MATMUL
-from samebits.operations.product import Options
 from samebits.ops import call as calls
-from samebits.ops.memo import Prepared
-from samebits.ops.product import Arguments, lying
+from samebits.ops.product import Arguments
+from samebits.ops.recipe import Prepared
 from samebits.tensor import Tensor
 
 
@@ -141,14 +140,14 @@ class Workbench:
             if problem.packed:
                 engine = engines.named(name) if name else selection.engine_for(problem.a, problem.b, isa, machine)
                 right = self._packed(call, problem, b, engine, machine, fill=fill)
-            given = Arguments.of(call, MATMUL, Options(), a, right)
+            given = Arguments.of(call, MATMUL, a, right)
             found = given.described()
             contraction, result = found.contraction, Tensor.empty(found.shape, found.dtype)
             threads = call.sized(contraction.work, "products")
         form = candidate.form if candidate else None
         engine_name = None if problem.packed else name
         plan = gemm.plan(contraction, isa, threads, form=form, engine=engine_name, machine=machine)
-        return plan, [*given.operands(found), result]
+        return plan, [*[x.tensor for x in given.operands(found)], result]
 
     def _packed(
         self, call: calls.Call, problem: Problem, b: Tensor, engine: Engine, machine: Machine, *, fill: bool
@@ -157,7 +156,7 @@ class Workbench:
         isa = call.isa
         panels = Tensor.empty((gemm.packed_elements(k, n, isa, (), engine, machine),), engine.word)
         if fill and panels.size:
-            lies = matrix(call.name, "b", lying(b), b.shape)
+            lies = matrix(call.name, "b", Lying.of(b.dtype, b.layout), b.shape)
             plan = gemm.plan_pack(k, n, lies, isa, 1, (), engine, problem.a, machine)
             Prepared(plan).run([b.address, panels.address])
         nr = gemm.panel_columns(isa, engine, machine)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.machinery
 import io
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from samebits import __version__, errors, optional
@@ -23,6 +24,15 @@ __all__ = ["main", "take_signals"]
 WRONG, REFUSED, INTERNAL, CLOSED_PIPE = 2, 3, 70, 128 + signal.SIGPIPE
 _ENDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 _OUT, _ERR = 1, 2
+# What runs while a compiled module is loaded, and how often one looks whether that is through.
+_LOADING = tuple(
+    function.__code__
+    for function in (
+        importlib.machinery.ExtensionFileLoader.create_module,
+        importlib.machinery.ExtensionFileLoader.exec_module,
+    )
+)
+_LOOK_SECONDS = 0.01
 
 
 class _Stopped(BaseException):
@@ -185,22 +195,37 @@ def take_signals() -> None:
     for number in _ENDS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` and shells set it
             signal.signal(number, _stop)
+    signal.signal(signal.SIGALRM, _end)
     # Raised in a destructor or under C code, an exception ends there, in one of these.
     sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
 
 
 def _ignore_signals() -> None:
     """Let nothing come between the command, which is through, and its code: at its end Python drops handlers."""
-    for number in _ENDS:
+    for number in (*_ENDS, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
 
 
-def _stop(number: int, frame: object) -> None:
+def _stop(number: int, frame: FrameType | None) -> None:
     """The handler of both signals; asked again, it waits for nothing."""
     global _asked
     if _asked is not None:
         os._exit(128 + _asked)
     _asked = number
+    _end(number, frame)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Raise what ends the command, or have a timer call this again while a compiled module is being loaded.
+
+    Such a module calls Python while it sets itself up, and some, as that of onnx, crash where an exception comes back.
+    """
+    outer = frame
+    while outer is not None:
+        if outer.f_code in _LOADING:
+            signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS)
+            return
+        outer = outer.f_back
     raise _Stopped
 
 

@@ -51,11 +51,13 @@ class LlvmBuilder(Dots):
         self._functions: list[str] = []
         self._names = {ENTRY}
         self._arguments: dict[str, str] = {}
+        self._unroll = spec.unroll
+        self._metadata: list[str] = []
 
     def module(self) -> str:
-        """Declarations, constants and functions as one text."""
+        """Declarations, constants, functions and what is said of loops as one text."""
         functions = [*self._functions, self.w.text()]
-        return "\n".join([*self.constants.values(), *sorted(self.declarations), *functions, ""])
+        return "\n".join([*self.constants.values(), *sorted(self.declarations), *functions, *self._metadata, ""])
 
     # -- arguments and tasks ---------------------------------------------------------------------------------
     def _argument(self, name: str) -> str:
@@ -170,7 +172,7 @@ class LlvmBuilder(Dots):
         last, latch = _carried(carry, first), w.block
         following = w.value(f"add nsw i64 {i}, {operand(step)}")
         again = w.value(f"icmp slt i64 {following}, {latch_stop}")
-        w.emit(f"br i1 {again}, label %{body}, label %{done}")
+        w.emit(f"br i1 {again}, label %{body}, label %{done}{self._loop_metadata()}")
         w.lines[i_line] = f"  {i} = phi i64 [ {operand(start)}, %{entry} ], [ {following}, %{latch} ]"
         w.begin(done)
         results = []
@@ -182,6 +184,17 @@ class LlvmBuilder(Dots):
                 merged.append(w.value(f"phi {kind} [ {x}, %{entry} ], [ {y}, %{latch} ]"))
             results.append(_rebuild(w, before, merged))
         _assign(carry, results)
+
+    def _loop_metadata(self) -> str:
+        """What the last branch of a loop says of how it may be compiled."""
+        if self._unroll:
+            return ""
+        # Each loop has a node of its own; the first says what holds for all of them.
+        if not self._metadata:
+            self._metadata.append('!0 = !{!"llvm.loop.unroll.disable"}')
+        number = len(self._metadata)
+        self._metadata.append(f"!{number} = distinct !{{!{number}, !0}}")
+        return f", !llvm.loop !{number}"
 
     def when(self, condition: Any, carry: list[Any] | None = None) -> Iterator[None]:
         if isinstance(condition, bool):

@@ -231,13 +231,15 @@ def _name(text: Callable[..., None]) -> str:
 class FunctionSpec:
     """One function that is compiled alone, so that several kernels share it; they get its address as an argument.
 
-    `text(b, description, *parameters)` is its body; `parameters`: as those of `Builder.function`.
+    `text(b, description, *parameters)` is its body; `parameters`: as those of `Builder.function`. `unroll`: whether the
+    compiler may unroll loops; a text that unrolls what is worth it says no, and is compiled in less time.
     """
 
     text: Callable[..., None]
     description: Hashable
     parameters: tuple[DType | None, ...]
     isa: Isa
+    unroll: bool = True
 
     def __post_init__(self) -> None:
         _check_text("FunctionSpec", self.text)
@@ -250,12 +252,16 @@ class FunctionSpec:
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """One kernel to be compiled: its text, what specialises it, and the names of its first arguments in order."""
+    """One kernel to be compiled: its text, what specialises it, and the names of its first arguments in order.
+
+    `unroll`: as that of `FunctionSpec`.
+    """
 
     text: Callable[[Builder, Any], None]
     description: Hashable
     parameters: tuple[str, ...]
     isa: Isa
+    unroll: bool = True
 
     def __post_init__(self) -> None:
         _check_text("KernelSpec", self.text)

@@ -25,22 +25,22 @@ def relu(dtype: DType = float32) -> Expression:
 def gelu(dtype: DType = float32) -> Expression:
     """(0.5 * x) * (1 + erf(x * 0x3F3504F3))."""
     chain = Chain()
-    x = _taken(chain, dtype)
+    x = taken(chain, dtype)
     grown = chain.apply("erf", chain.apply("mul", x, chain.constant_code(0x3F3504F3, x.dtype)))
     half = chain.apply("mul", chain.constant(0.5, x.dtype), x)
     product = chain.apply("mul", half, chain.apply("add", chain.constant(1.0, x.dtype), grown))
-    return chain.finish(_given(chain, product, dtype))
+    return chain.finish(given(chain, product, dtype))
 
 
 @functools.cache
 def reduction(op: str, dtype: DType = float32) -> Expression:
     """`row_sum`, `row_max` or `row_min` of x; integers and truths sum as int64, uint64 as itself."""
     chain = Chain()
-    x = _taken(chain, dtype)
+    x = taken(chain, dtype)
     if op == "row_sum" and not dtype.is_float:
         total = summed(dtype)
         return chain.finish(chain.apply(op, x if x.dtype is total else chain.apply("cast", x, dtype=total)))
-    return chain.finish(_given(chain, chain.apply(op, x), dtype))
+    return chain.finish(given(chain, chain.apply(op, x), dtype))
 
 
 def summed(dtype: DType) -> DType:
@@ -54,17 +54,17 @@ def summed(dtype: DType) -> DType:
 def mean(dtype: DType = float32) -> Expression:
     """The sum of x over its count."""
     chain = Chain()
-    x = _taken(chain, dtype)
-    return chain.finish(_given(chain, _mean(chain, x), dtype))
+    x = taken(chain, dtype)
+    return chain.finish(given(chain, _mean(chain, x), dtype))
 
 
 @functools.cache
 def softmax(dtype: DType = float32) -> Expression:
     """e / s with e = exp(x - m), m the row's maximum, s the sum of e."""
     chain = Chain()
-    x = _taken(chain, dtype)
+    x = taken(chain, dtype)
     e = chain.apply("exp", chain.apply("sub", x, chain.apply("row_max", x)))
-    return chain.finish(_given(chain, chain.apply("div", e, chain.apply("row_sum", e)), dtype))
+    return chain.finish(given(chain, chain.apply("div", e, chain.apply("row_sum", e)), dtype))
 
 
 @functools.lru_cache(maxsize=256)
@@ -79,7 +79,7 @@ def layer_norm(weighted: bool, biased: bool, eps: float, dtype: DType = float32)
 def layer_norm_statistics(weighted: bool, biased: bool, eps: float, dtype: DType = float32) -> Expression:
     """Three outputs: the layer norm, and each row's mean and 1 / sqrt(var + eps), which are not rounded to `dtype`."""
     chain = Chain()
-    x, *scale = (_taken(chain, dtype) for _ in range(1 + weighted + biased))
+    x, *scale = (taken(chain, dtype) for _ in range(1 + weighted + biased))
     mean = _mean(chain, x)
     d = chain.apply("sub", x, mean)
     variance = _mean(chain, chain.apply("mul", d, d))
@@ -90,46 +90,46 @@ def layer_norm_statistics(weighted: bool, biased: bool, eps: float, dtype: DType
         y = chain.apply("fma", y, *scale)
     elif weighted:
         y = chain.apply("mul", y, scale[0])
-    return chain.finish(_given(chain, y, dtype), mean, rstd)
+    return chain.finish(given(chain, y, dtype), mean, rstd)
 
 
 @functools.lru_cache(maxsize=256)
 def rms_norm(eps: float, dtype: DType = float32) -> Expression:
     """x * (1 / sqrt(sum(x * x) / n + eps))."""
     chain = Chain()
-    x = _taken(chain, dtype)
+    x = taken(chain, dtype)
     mean = _mean(chain, chain.apply("mul", x, x))
     root = chain.apply("sqrt", chain.apply("add", mean, chain.constant(eps, x.dtype)))
-    return chain.finish(_given(chain, chain.apply("mul", x, chain.apply("reciprocal", root)), dtype))
+    return chain.finish(given(chain, chain.apply("mul", x, chain.apply("reciprocal", root)), dtype))
 
 
 @functools.lru_cache(maxsize=256)
 def batch_norm(eps: float, dtype: DType = float32) -> Expression:
     """fma((x - mean) * (1 / sqrt(var + eps)), weight, bias) of the inputs x, weight, bias, mean, var."""
     chain = Chain()
-    x, weight, bias, mean, variance = (_taken(chain, dtype) for _ in range(5))
+    x, weight, bias, mean, variance = (taken(chain, dtype) for _ in range(5))
     root = chain.apply("sqrt", chain.apply("add", variance, chain.constant(eps, x.dtype)))
     scaled = chain.apply("mul", chain.apply("sub", x, mean), chain.apply("reciprocal", root))
-    return chain.finish(_given(chain, chain.apply("fma", scaled, weight, bias), dtype))
+    return chain.finish(given(chain, chain.apply("fma", scaled, weight, bias), dtype))
 
 
 @functools.cache
 def scaled(dtype: DType = float32) -> Expression:
     """fma(x, weight, bias) of the inputs x, weight, bias: the second stage of a norm over groups."""
     chain = Chain()
-    return chain.finish(_given(chain, chain.apply("fma", *[_taken(chain, dtype) for _ in range(3)]), dtype))
+    return chain.finish(given(chain, chain.apply("fma", *[taken(chain, dtype) for _ in range(3)]), dtype))
 
 
 def _mean(chain: Chain, x: ExpressionValue) -> ExpressionValue:
     return chain.apply("div", chain.apply("row_sum", x), chain.count(x.dtype))
 
 
-def _taken(chain: Chain, dtype: DType) -> ExpressionValue:
+def taken(chain: Chain, dtype: DType) -> ExpressionValue:
     """The next input, as it is computed with; a truth as 0 or 1."""
     x, computed = chain.input(dtype), dtypes.uint8 if dtype.kind == "bool" else convert.computed(dtype)
     return x if computed is dtype else chain.apply("cast", x, dtype=computed)
 
 
-def _given(chain: Chain, x: ExpressionValue, dtype: DType) -> ExpressionValue:
+def given(chain: Chain, x: ExpressionValue, dtype: DType) -> ExpressionValue:
     """A result as a value of `dtype`."""
     return x if x.dtype is dtype else chain.apply("cast", x, dtype=dtype)

@@ -148,7 +148,7 @@ def _any(b: Builder, x: Vector, dtype: DType) -> Vector:
     result = b.shift_right(b.sub(b.add(magnitude, b.add(half, odd)), b.like(code, rebias)), drop)
     # What is beyond the largest value has the code of infinity, which follows it, or stays where there is neither
     # infinity nor NaN.
-    top = _top(dtype)
+    top = dtype.max_code
     lost = b.is_nan(x)
     if dtype.has_infinity or dtype.nan == "none":
         result = b.minimum(result, b.like(code, top + dtype.has_infinity))
@@ -173,12 +173,6 @@ def _powers(b: Builder, x: Vector, dtype: DType) -> Vector:
     result = b.shift_right(b.add(code, step), float32.mantissa_bits)
     lost = b.invert(b.less(b.like(x, 0.0), x))
     return b.select(lost, b.like(code, _nan(dtype)), result)
-
-
-def _top(dtype: DType) -> int:
-    """The code of the largest finite value."""
-    code = (1 << (dtype.exponent_bits + dtype.mantissa_bits)) - 1
-    return code - {"ieee": 1 << dtype.mantissa_bits, "all_ones": 1}.get(dtype.nan, 0)
 
 
 def _nan(dtype: DType) -> int:

@@ -20,6 +20,7 @@ from samebits.frozen import frozen
 from samebits.layout import strides as arithmetic
 from samebits.layout import views
 from samebits.layout.aliasing import WORK, intersects, is_injective
+from samebits.layout.checks import Order, Storage, check_pitch, checked, is_named, ordered, too_far, whole
 from samebits.layout.keys import Key, selected
 from samebits.layout.strides import Shape
 from samebits.layout.views import Axes
@@ -30,16 +31,13 @@ from samebits.shapes import (
     check_extents,
     check_index,
     check_integers,
-    check_permutation,
     check_type,
 )
 
 __all__ = ["Axes", "Key", "Layout", "Shape", "Storage"]
 
-Storage = Literal["packed", "padded"]
 # What a constructor that need not convert anything is called with.
 _PLAIN = (tuple, tuple, str)
-Order = Literal["C", "F", "K"] | Sequence[SupportsIndex]
 
 
 @frozen
@@ -84,8 +82,8 @@ class Layout:
             shape = check_integers("Layout", "shape", shape)
             strides_bits = check_integers("Layout", "strides_bits", strides_bits)
             offset_bits, width_bits = check_integers("Layout", "(offset_bits, width_bits)", (offset_bits, width_bits))
-            _check_pitch("Layout", width_bits, storage)
-        return _placed(*_checked(shape, strides_bits, width_bits, storage), offset_bits, width_bits)  # type: ignore[arg-type]
+            check_pitch("Layout", width_bits, storage)
+        return _placed(*checked(shape, strides_bits, width_bits, storage), offset_bits, width_bits)  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled as its constructor's arguments, which check what is read."""
@@ -114,15 +112,15 @@ class Layout:
         if type(shape) is not tuple or {*map(type, shape)} != INTEGERS or type(width_bits) is not int:
             shape = check_integers("Layout.dense", "shape", shape)
             (width_bits,) = check_integers("Layout.dense", "width_bits", (width_bits,))
-        _check_pitch("Layout.dense", width_bits, storage)
-        axes = _ordered("Layout.dense", order, len(shape), None)
+        check_pitch("Layout.dense", width_bits, storage)
+        axes = ordered("Layout.dense", order, len(shape), None)
         return _dense(shape, axes, width_bits, storage)
 
     @classmethod
     def dense_like(cls, other: "Layout", order: Order = "K") -> "Layout":
         """Elements side by side, of other's shape, width and storage; `K` keeps the order of other's strides."""
         check_type("Layout.dense_like", "other", other, Layout, "pass the layout of a tensor")
-        axes = _ordered("Layout.dense_like", order, len(other.shape), other.strides_bits)
+        axes = ordered("Layout.dense_like", order, len(other.shape), other.strides_bits)
         new = _dense(other.shape, axes, other.width_bits, other.storage)
         return other if new == other else new
 
@@ -139,7 +137,7 @@ class Layout:
         """A layout whose strides and offset count elements."""
         steps = check_integers("Layout.from_strides", "strides", strides)
         start, width = check_integers("Layout.from_strides", "(offset, width_bits)", (offset, width_bits))
-        pitch = _check_pitch("Layout.from_strides", width, storage)
+        pitch = check_pitch("Layout.from_strides", width, storage)
         return cls(shape, tuple([s * pitch for s in steps]), start * pitch, width, storage)
 
     @classmethod
@@ -180,7 +178,7 @@ class Layout:
             LayoutError: A stride is no whole number of elements.
         """
         pitch = self.pitch_bits
-        return tuple([self._exact("strides", s, pitch, "elements") for s in self.strides_bits])
+        return tuple([whole("strides", s, pitch, "elements") for s in self.strides_bits])
 
     @property
     def offset(self) -> int:
@@ -189,7 +187,7 @@ class Layout:
         Raises:
             LayoutError: It is no whole number of elements.
         """
-        return self._exact("offset", self.offset_bits, self.pitch_bits, "elements")
+        return whole("offset", self.offset_bits, self.pitch_bits, "elements")
 
     @property
     def strides_bytes(self) -> Shape:
@@ -198,7 +196,7 @@ class Layout:
         Raises:
             LayoutError: A stride is no whole number of bytes.
         """
-        return tuple([self._exact("strides_bytes", s, 8, "bytes") for s in self.strides_bits])
+        return tuple([whole("strides_bytes", s, 8, "bytes") for s in self.strides_bits])
 
     @property
     def offset_bytes(self) -> int:
@@ -207,7 +205,7 @@ class Layout:
         Raises:
             LayoutError: Element (0, 0, ...) begins inside a byte.
         """
-        return self._exact("offset_bytes", self.offset_bits, 8, "bytes")
+        return whole("offset_bytes", self.offset_bits, 8, "bytes")
 
     @property
     def stride_order(self) -> Shape:
@@ -247,7 +245,7 @@ class Layout:
 
     def is_contiguous(self, order: Literal["C", "F", "any"] = "C") -> bool:
         """Whether elements lie side by side in that order (`any`: in some order of the axes)."""
-        if not _is_named(order, ("C", "F", "any")):
+        if not is_named(order, ("C", "F", "any")):
             remedy = "give one of these"
             raise LayoutError("Layout.is_contiguous", "order", "", shown(order), "'C', 'F' or 'any'", remedy)
         if order == "C":
@@ -447,13 +445,6 @@ class Layout:
         shape, strides = views.repacked(self.shape, self.strides_bits, pitch, unit, width, place)
         return _made(shape, strides, self.offset_bits, width, "packed")
 
-    def _exact(self, fact: str, bits: int, unit: int, units: str) -> int:
-        """bits / unit, which must be whole."""
-        if bits % unit:
-            actual, expected = f"{bits} bits", f"whole {units} of {unit} bits"
-            raise LayoutError(f"Layout.{fact}", "layout", "", actual, expected, "use the count in bits")
-        return bits // unit
-
     def _view(self, shape: Shape, strides: Shape, offset: int) -> "Layout":
         """A layout of the same elements, from facts that need no validation."""
         if 1 in shape or 0 in shape:
@@ -487,60 +478,17 @@ def _made(shape: Shape, strides_bits: Shape, offset_bits: int, width_bits: int, 
     return cast(Layout, draft)
 
 
-@lru_cache(maxsize=1024)
-def _checked(
-    shape: Shape, strides: Shape, width: int, storage: Storage
-) -> tuple[Shape, Shape, Storage, tuple[int, int]]:
-    """The facts of a layout but where it begins, from integers; and the bits that it spans, counted from there."""
-    check_extents("Layout", "shape", shape)
-    if len(strides) != len(shape):
-        expected = len(shape)
-        raise LayoutError("Layout", "strides_bits", "length", len(strides), expected, "give one for each axis")
-    pitch = _check_pitch("Layout", width, storage)
-    strides = arithmetic.settled(shape, strides, pitch)
-    return shape, strides, "packed" if pitch == width else storage, arithmetic.span(shape, strides, 0, width)
-
-
 def _placed(shape: Shape, strides: Shape, storage: Storage, span: tuple[int, int], offset: int, width: int) -> Layout:
     """A layout of checked facts, every bit within int64."""
     low, high = span
     if low + offset < -LIMIT or high + offset >= LIMIT:
-        actual, expected = f"[{low + offset}, {high + offset}) bits", "within 64-bit integers"
-        raise LayoutError("Layout", "span", "", actual, expected, "use less")
+        raise too_far(low + offset, high + offset)
     return _made(shape, strides, offset if low != high else 0, width, storage)
 
 
 @lru_cache(maxsize=1024)
 def _dense(shape: Shape, axes: Shape | None, width_bits: int, storage: Storage) -> Layout:
     """The dense layout of integers."""
-    pitch = _check_pitch("Layout", width_bits, storage)
+    pitch = check_pitch("Layout", width_bits, storage)
     extents = check_extents("Layout.dense", "shape", shape)
     return Layout(extents, arithmetic.dense_strides(extents, pitch, axes), 0, width_bits, storage)
-
-
-def _ordered(call: str, order: object, ndim: int, strides: Shape | None) -> Shape | None:
-    """The axes from slowest to fastest, or None for row-major; `K` is known where strides are given."""
-    if not isinstance(order, str):
-        return check_permutation(call, "order", cast(Sequence[SupportsIndex], order), ndim)
-    if order == "C":
-        return None
-    if order == "F":
-        return tuple(range(ndim))[::-1]
-    if order != "K" or strides is None:
-        expected = "'C', 'F' or axes" if strides is None else "'C', 'F', 'K' or axes"
-        raise LayoutError(call, "order", "", shown(order), expected, "give one of these")
-    return arithmetic.stride_order(strides)
-
-
-def _check_pitch(call: str, width_bits: int, storage: object) -> int:
-    """Bits from one dense element to the next, of a width and storage that exist."""
-    if width_bits < 1:
-        raise LayoutError(call, "width_bits", "", width_bits, "at least 1", "use DType.width_bits")
-    if not _is_named(storage, ("packed", "padded")):
-        raise LayoutError(call, "storage", "", shown(storage), "'packed' or 'padded'", "name one of the two")
-    return width_bits if storage == "packed" else -(-width_bits // 8) * 8
-
-
-def _is_named(value: object, names: tuple[str, ...]) -> bool:
-    """Whether a value is one of the names; what compares in another way, as arrays do, is not."""
-    return type(value) is str and value in names

@@ -24,11 +24,11 @@ from samebits.memory import CPU, Buffer, allocation
 from samebits.memory.pages import PageBlock
 from samebits.native import call_text, compile, exchange, objects, pool, scratch
 from samebits.native.argument_text import ClassSlots
-from samebits.native.call_text import BLOCK, FRAME, FRAME_WORDS, HEAD, RESULT
-from samebits.native.table import Table
+from samebits.native.call_text import BLOCK, FRAME, FRAME_WORDS, HEAD
+from samebits.native.table import FIXED, RESULT, CallPlace, Table
 from samebits.tensor import Tensor
 
-__all__ = ["RESULT", "Span", "known", "like", "record", "steps"]
+__all__ = ["Span", "known", "like", "record", "steps"]
 
 # An array by its number, and the bytes from its address that it spans: the first, and the one after the last.
 Span = tuple[int, int, int]
@@ -117,13 +117,12 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
 
 
 def record(
-    key: bytes, table: Table, sources: Sequence[tuple[int, int]], workspace_bytes: int, misaligned: int,
+    key: bytes, table: Table, places: Sequence[CallPlace], workspace_bytes: int, misaligned: int,
     made: tuple[Callable[..., object] | None, object, object], target: tuple[Span, Sequence[Span]] | None, keep: object,
 ) -> None:  # fmt: skip
     """Keep what a call of this key runs.
 
-    Args:    table: compiled, with a slot for each of the sources, and behind them one for the workspace.
-             sources: the number of an array, or `RESULT`, or -1 for an address that is the same each time; and that.
+    Args:    table: compiled, with a slot for each of the places, and behind them one for the workspace.
              misaligned: bits that no address may have.
              made: what makes the result of two arguments, and they; None: torch does, after `like` as the first.
              target: the array given as out, and those that must lie apart from it.
@@ -134,12 +133,12 @@ def record(
         return
     shared_bytes = table.scratch_bytes * table.threads
     patches.append((2, BLOCK, 0))
-    for (source, address), places in zip([*sources, (BLOCK, shared_bytes)], table.patches, strict=True):
-        for at, offset in places:
-            if source < 0:
-                words[at] = address + offset
+    for (number, begin), argument_words in zip([*places, (BLOCK, shared_bytes)], table.patches, strict=True):
+        for at, offset in argument_words:
+            if number == FIXED:
+                words[at] = begin + offset
             else:
-                patches.append((at, source, address + offset))
+                patches.append((at, call_text.RESULT if number == RESULT else number, begin + offset))
     own, others = target or ((-1, 0, 0), ())
     head = {
         "misaligned": misaligned, "block_bytes": shared_bytes + workspace_bytes, "words": len(words),

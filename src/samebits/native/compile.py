@@ -203,7 +203,7 @@ def key(spec: Compiled, target: Target) -> str:
         raise errors.NativeError("compile", spec.name, "description", description, "plain values", "give rows or names")
     # What a text says depends on its module, on those of the values that it is given, and on all that writes it down.
     modules = {spec.text.__module__} | sources.modules_of(spec.description) | sources.room("codegen")
-    return _digest(target, sources.digest(modules), spec.isa, spec.name, description, spec.parameters)
+    return _digest(target, sources.digest(modules), spec.isa, spec.name, description, spec.parameters, spec.unroll)
 
 
 def _digest(target: Target, *facts: object) -> str:

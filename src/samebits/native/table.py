@@ -34,6 +34,10 @@ def grain(tasks: int, threads: int) -> int:
 
 # Where an operand lies: a slot, or a slot and how many bytes from its start.
 Where = int | tuple[int, int]
+# Where an eager call has an operand from: an array by its number among the arguments and how many bytes from its start;
+# or `RESULT`, the new memory of the result, and how many bytes from that; or `FIXED` and an address.
+CallPlace = tuple[int, int]
+FIXED, RESULT = -1, -2
 
 
 class _StepWords(NamedTuple):

@@ -23,7 +23,7 @@ __all__ = ["contents", "part", "readable"]
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", 0)
-# protobuf reads no message of more bytes.
+# No message of Protocol Buffers has more bytes.
 _LONGEST = 2**31 - 1
 _KINDS = {
     stat.S_IFDIR: "a directory",

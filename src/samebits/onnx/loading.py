@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from samebits import driver
-from samebits.errors import DTypeError, ModelError, OptionError, ShapeError, UnsupportedModelError
+from samebits.errors import DTypeError, ModelError, OptionError, PlanError, ShapeError, UnsupportedModelError
 from samebits.onnx import (
     proto,
     refused,
@@ -98,7 +98,7 @@ def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None])
             if failed.isdisjoint(node.inputs):
                 _add(b, NodeCall(b, node, opset, _operands(node, values), attributes), row, values)
                 continue
-        except (Unsupported, DTypeError, OptionError, ShapeError) as error:
+        except (Unsupported, DTypeError, OptionError, PlanError, ShapeError) as error:
             reason = str(error)
         failed.update(node.outputs)
         if reason is not None:

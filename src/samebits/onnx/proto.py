@@ -1,7 +1,6 @@
-"""ONNX files as plain values: the only file that imports onnx.
+"""ONNX files as plain values, read without the package onnx: it takes longer to import than a model to load.
 
-Whatever is wrong with the bytes becomes one ModelError here; whether the operators are known is not asked. onnx gives
-the message types alone: elements and the files they lie in are read here, alike with every version of it. Start at
+Whatever is wrong with the bytes becomes one ModelError here; whether the operators are known is not asked. Start at
 `read`.
 """
 
@@ -10,17 +9,19 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from samebits import dtypes, optional
+from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import ModelError, UnsupportedModelError
-from samebits.onnx import files
+from samebits.onnx import files, messages, wire
+from samebits.onnx.messages import AttributeKind, DataLocation
+from samebits.onnx.wire import Message
 from samebits.operations import dim
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.fact import MOST_AXES
@@ -33,12 +34,15 @@ _MOST_DIGITS = 19
 # Where onnx.proto has elements that are not in raw_data, and as what.
 _NARROW = ("int32_data", np.int32)
 _FIELDS: Mapping[DType, tuple[str, Any]] = {
-    dtypes.float32: ("float_data", np.float32),
-    dtypes.float64: ("double_data", np.float64),
+    dtypes.float32: ("float_data", np.dtype("<f4")),
+    dtypes.float64: ("double_data", np.dtype("<f8")),
     dtypes.int64: ("int64_data", np.int64),
     dtypes.uint32: ("uint64_data", np.uint64),
     dtypes.uint64: ("uint64_data", np.uint64),
 }
+
+# What has a number in onnx.proto and is no row.
+_OTHER_DTYPES = {0: "UNDEFINED", 8: "STRING", 14: "COMPLEX64", 15: "COMPLEX128"}
 
 DTYPES = {row.onnx: row for row in dtypes.ROWS if row.onnx is not None}
 
@@ -79,10 +83,10 @@ class Model:
 def read(source: object) -> Model:
     """The model in a path, bytes, a binary file or a ModelProto.
 
-    Raises:  ModelError if it cannot be read, or is no model; MissingPackageError without onnx.
+    Raises:  ModelError if it cannot be read, or is no model.
     """
     title, proto, folder = _parse(source)
-    if not proto.HasField("graph") or not proto.opset_import:
+    if proto.graph is None or not proto.opset_import:
         raise ModelError("load", title, "", "without a graph", "an ONNX model", "check that the file is complete")
     graph = proto.graph
     _refuse(title, "sparse initializers", len(graph.sparse_initializer))
@@ -92,7 +96,10 @@ def read(source: object) -> Model:
         name = _new_name("initializer", initializers, tensor.name)
         initializers[name] = _array(tensor, folder)
     parameters = {
-        size.dim_param for value in (*graph.input, *graph.output) for size in value.type.tensor_type.shape.dim
+        bytes(size.dim_param)
+        for value in (*graph.input, *graph.output)
+        for size in _extents(value)
+        if size.dim_param is not None
     }
     inputs: dict[str, ModelValue] = {}
     outputs: dict[str, ModelValue] = {}
@@ -110,28 +117,35 @@ def read(source: object) -> Model:
     )
 
 
-def _parse(source: object) -> tuple[str, Any, str | None]:
-    """The model as onnx has it, a name for messages, and the folder of the files that it names, if it has one."""
-    try:
-        import onnx
-        from google.protobuf.message import DecodeError
-    except ImportError as error:
-        raise optional.missing("load", "onnx", error) from None
-
-    if isinstance(source, onnx.ModelProto):
-        return "the model", source, None
+def _parse(source: object) -> tuple[str, Message, str | None]:
+    """The model's message, a name for error messages, and the folder of the files that it names, if it has one."""
     name, folder = "the model", None
     if isinstance(source, str | os.PathLike):
         path = os.fsdecode(source)
         name, folder, data = files.readable(path), os.path.dirname(path), files.contents(path)
+    elif isinstance(source, bytes | bytearray | memoryview):
+        data = bytes(source)
+    elif type(source).__name__ == "ModelProto" and hasattr(source, "SerializeToString"):
+        data = _serialised(source)
     else:
-        data = bytes(source) if isinstance(source, bytes | bytearray | memoryview) else _contents(source)
+        data = _contents(source)
     try:
-        return name, onnx.ModelProto.FromString(data), folder
-    except (DecodeError, UnicodeDecodeError) as error:  # the second by protobuf's version in Python
-        reason = " ".join(str(error).split())
+        return name, wire.read(messages.MODEL, data), folder
+    except wire.MalformedError as error:
         remedy = "check that the file is complete"
-        raise ModelError("load", name, "", f"malformed ({reason})", "an ONNX model", remedy) from error
+        raise ModelError("load", name, "", f"malformed ({error})", "an ONNX model", remedy) from error
+
+
+def _serialised(model: Any) -> bytes:
+    """The bytes of an onnx.ModelProto."""
+    try:
+        return bytes(model.SerializeToString())
+    except Exception as error:
+        if type(error).__module__ != "google.protobuf.message":  # which is not imported for its name
+            raise
+        actual, expected = "larger than a message can be", "at most 2147483647 bytes"
+        remedy = "keep its tensors in a file of their own"
+        raise ModelError("load", "the model", "", actual, expected, remedy) from error
 
 
 def _contents(source: object) -> bytes:
@@ -149,22 +163,25 @@ def _contents(source: object) -> bytes:
     return data
 
 
-def _text(what: str, given: str | bytes) -> str:
-    """A string of the model; where it is no UTF-8, protobuf gives its bytes.
+def _text(what: str, given: memoryview | None) -> str:
+    """A string of the model, "" where it is not there.
 
     Raises:  ModelError if it is no text.
     """
-    if isinstance(given, str):
-        return given
-    shown = repr(bytes(given[:64]))
-    raise ModelError("load", f"the {what}", "", shown, "UTF-8", "export the model with other names")
+    given = given or memoryview(b"")
+    try:
+        return str(given, "utf-8")
+    except UnicodeDecodeError:
+        shown = repr(bytes(given[:64]))
+        remedy = "export the model with other names"
+        raise ModelError("load", f"the {what}", "", shown, "UTF-8", remedy) from None
 
 
-def _texts(what: str, given: Iterable[str | bytes]) -> tuple[str, ...]:
-    return tuple(_text(what, each) for each in given)
+def _texts(what: str, given: Iterable[memoryview]) -> tuple[str, ...]:
+    return tuple([_text(what, each) for each in given])
 
 
-def _new_name(what: str, found: Collection[str], given: str | bytes) -> str:
+def _new_name(what: str, found: Collection[str], given: memoryview | None) -> str:
     """A name that is none of those found, nor the empty one, which stands for what is left out."""
     name = _text(f"name of an {what}", given)
     if not name:
@@ -179,23 +196,24 @@ def _check_once(what: str, found: Collection[str], name: str) -> None:
         raise ModelError("load", f"{what} {name!r}", "", "there twice", "there once", "rename one")
 
 
-def _opsets(proto: Any) -> dict[str, int]:
+def _opsets(proto: Message) -> dict[str, int]:
     """The version of each domain; the default one is called "" and, by some, ai.onnx."""
     found: dict[str, int] = {}
     for entry in proto.opset_import:
         domain = _domain(entry.domain)
-        if found.setdefault(domain, entry.version) != entry.version:
-            actual = f"{found[domain]} and {entry.version}"
+        version = entry.version or 0
+        if found.setdefault(domain, version) != version:
+            actual = f"{found[domain]} and {version}"
             raise ModelError("load", f"opset of domain {domain!r}", "", actual, "one number", "export the model again")
     return found
 
 
-def _domain(given: str | bytes) -> str:
+def _domain(given: memoryview | None) -> str:
     domain = _text("name of a domain", given)
     return "" if domain == "ai.onnx" else domain
 
 
-def _node(node: Any, folder: str | None) -> ModelNode:
+def _node(node: Message, folder: str | None) -> ModelNode:
     op, outputs = _text("operator of a node", node.op_type), _texts("name of a node's output", node.output)
     name = _text("name of a node", node.name) or f"{op}:{next(iter(outputs), '')}"
     inputs, attributes = _texts("name of a node's input", node.input), _attributes(name, node, folder)
@@ -207,30 +225,37 @@ def _refuse(name: str, what: str, count: int) -> None:
         raise ModelError("load", name, what, count, 0, "export the model without them")
 
 
-def _value(value: Any, parameters: Collection[str]) -> ModelValue:
+def _value(value: Message, parameters: Collection[bytes]) -> ModelValue:
     """An input or output; an extent without a name gets one that no parameter has."""
-    kind = value.type.WhichOneof("value")
-    if kind != "tensor_type":
-        what = f"value {value.name!r}"
+    name = _text("name of a value", value.name)
+    what, kinds = f"value {name!r}", vars(value.type) if value.type else {}
+    tensor = kinds.get("tensor_type")
+    if tensor is None:
+        kind = next((kind for kind, given in kinds.items() if given is not None), None)
         raise UnsupportedModelError("load", what, "kind", kind, "tensor_type", "export it as a tensor")
-    tensor = value.type.tensor_type
-    dtype = _dtype(f"value {value.name!r}", tensor.elem_type)
-    if not tensor.HasField("shape"):
-        return ModelValue(value.name, dtype, None)
-    _check_rank(f"value {value.name!r}", len(tensor.shape.dim))
+    dtype = _dtype(what, tensor.elem_type or 0)
+    if tensor.shape is None:
+        return ModelValue(name, dtype, None)
+    _check_rank(what, len(tensor.shape.dim))
     shape: list[dim.Size] = []
     for axis, size in enumerate(tensor.shape.dim):
-        if size.WhichOneof("value") == "dim_value":
+        if size.dim_value is not None:
             if size.dim_value < 0:
-                what, expected = f"value {value.name!r}", "0 or more"
-                raise ModelError("load", what, f"extent {axis}", size.dim_value, expected, "export it again")
-            shape.append(int(size.dim_value))
+                raise ModelError("load", what, f"extent {axis}", size.dim_value, "0 or more", "export it again")
+            shape.append(size.dim_value)
         else:
-            name = _text(f"name of extent {axis} of {value.name!r}", size.dim_param) or f"{value.name}.{axis}"
-            while not size.dim_param and name in parameters:
-                name += "'"
-            shape.append(dim.symbol(name))
-    return ModelValue(value.name, dtype, tuple(shape))
+            given = _text(f"name of extent {axis} of {name!r}", size.dim_param)
+            symbol = given or f"{name}.{axis}"
+            while not given and symbol.encode() in parameters:
+                symbol += "'"
+            shape.append(dim.symbol(symbol))
+    return ModelValue(name, dtype, tuple(shape))
+
+
+def _extents(value: Message) -> Sequence[Message]:
+    """What a value says of its extents."""
+    tensor = value.type and value.type.tensor_type
+    return tensor.shape.dim if tensor and tensor.shape else ()
 
 
 def _dtype(what: str, number: int) -> DType:
@@ -238,41 +263,36 @@ def _dtype(what: str, number: int) -> DType:
 
     Raises:  UnsupportedModelError if there is none.
     """
-    import onnx
-
     dtype = DTYPES.get(number)
     if dtype is None or dtype.numpy is None:
-        names = onnx.TensorProto.DataType
-        kind = names.Name(number) if number in names.values() else number
-        expected = "a number or a truth value"
+        kind, expected = _OTHER_DTYPES.get(number, number), "a number or a truth value"
         raise UnsupportedModelError("load", what, "element type", kind, expected, "export it with another type")
     return dtype
 
 
-def _array(tensor: Any, folder: str | None) -> Array:
+def _array(tensor: Message, folder: str | None) -> Array:
     """The elements of a tensor, wherever the model keeps them."""
-    import onnx
-
     what = f"tensor {_text('name of a tensor', tensor.name)!r}"
-    dtype = _dtype(what, tensor.data_type)
+    dtype = _dtype(what, tensor.data_type or 0)
     shape, kind = _checked_shape(what, tensor.dims, dtype), np.dtype(dtype.numpy)
-    if tensor.HasField("segment"):
+    if tensor.segment is not None:
         raise UnsupportedModelError("load", what, "", "a segment of one", "whole", "export it in one piece")
     count = math.prod(shape)
     size_bytes = -(-count * dtype.width_bits // 8)
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+    if tensor.data_location == DataLocation.EXTERNAL:
         array = _elements(_external(what, tensor, size_bytes, folder), kind, dtype.width_bits, count)
-    elif tensor.HasField("raw_data"):
+    elif tensor.raw_data is not None:
         raw = tensor.raw_data
         _check_size(what, "raw data", len(raw), size_bytes, shape)
-        array = _elements(np.frombuffer(raw, np.uint8), kind, dtype.width_bits, count)
+        # A copy is aligned, and keeps nothing of the file but itself.
+        array = _elements(np.frombuffer(raw, np.uint8).copy(), kind, dtype.width_bits, count)
     else:
         field, stored = _FIELDS.get(dtype, _NARROW)
-        numbers = getattr(tensor, field)
+        numbers = _numbers(getattr(tensor, field), stored)
         is_packed = dtype.width_bits in (2, 4)
         _check_size(what, field, len(numbers), size_bytes if is_packed else count, shape)
         # What is narrower than its field lies in the low bytes; elements of 2 and 4 bits share them.
-        array = np.array(numbers, stored)
+        array = numbers
         if is_packed:
             array = _elements(array.astype(np.uint8), kind, dtype.width_bits, count)
         elif array.dtype.kind in "iu":
@@ -280,6 +300,13 @@ def _array(tensor: Any, folder: str | None) -> Array:
     if kind == np.bool_ and array.size and array.view(np.uint8).max() > 1:
         raise ModelError("load", what, "an element", array.view(np.uint8).max(), "0 or 1", "export it again")
     return array.reshape(shape)
+
+
+def _numbers(given: Sequence[Any], stored: Any) -> Array:
+    """The numbers of a field that may be there many times."""
+    if np.dtype(stored).kind == "f":
+        return np.frombuffer(b"".join(given), stored).astype(np.dtype(stored).newbyteorder("="))
+    return np.array(given, stored)
 
 
 def _elements(data: Array, kind: np.dtype[Any], width: int, count: int) -> Array:
@@ -316,7 +343,7 @@ def _check_size(what: str, field: str, found: int, expected: int, shape: tuple[i
         raise ModelError("load", what, f"{field} count", f"{found} {unit}", due, "export it again")
 
 
-def _external(what: str, tensor: Any, size: int, folder: str | None) -> Array:
+def _external(what: str, tensor: Message, size: int, folder: str | None) -> Array:
     """The bytes of a tensor whose elements are in another file; other keys than these three do not matter."""
     if folder is None:
         raise ModelError("load", what, "", "in another file", "in the model", "load the model by its path")
@@ -341,38 +368,32 @@ def _count(what: str, found: Mapping[str, str], key: str, default: int) -> int:
     return int(text)
 
 
-def _attributes(name: str, node: Any, folder: str | None) -> dict[str, tuple[str, Any]]:
+def _attributes(name: str, node: Message, folder: str | None) -> dict[str, tuple[str, Any]]:
     """The attributes of a node by name."""
-    if not node.attribute:
-        return {}
-    import onnx
-
-    kinds = onnx.AttributeProto
-    read: dict[int, tuple[str, Callable[[Any], Any]]] = {
-        kinds.INT: ("int", lambda a: int(a.i)),
-        kinds.FLOAT: ("float", lambda a: float(a.f)),
-        kinds.STRING: ("string", lambda a: a.s.decode()),
-        kinds.INTS: ("ints", lambda a: tuple(map(int, a.ints))),
-        kinds.FLOATS: ("floats", lambda a: tuple(map(float, a.floats))),
-        kinds.TENSOR: ("tensor", lambda a: _array(a.t, folder)),
-    }
     found: dict[str, tuple[str, Any]] = {}
     for attribute in node.attribute:
         key = _text(f"name of an attribute of node {name!r}", attribute.name)
         _check_once(f"node {name!r}: attribute", found, key)
-        known = read.get(attribute.type)
-        if known is None or attribute.ref_attr_name:
-            found[key] = ("another kind", None)
-        elif attribute.type == kinds.STRING and not _is_text(attribute.s):
-            found[key] = ("bytes that are no UTF-8", None)
-        else:
-            found[key] = (known[0], known[1](attribute))
+        found[key] = ("another kind", None) if attribute.ref_attr_name else _attribute(attribute, folder)
     return found
 
 
-def _is_text(given: bytes) -> bool:
-    try:
-        given.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+def _attribute(attribute: Message, folder: str | None) -> tuple[str, Any]:
+    """The kind of an attribute, as rows call it, and its value."""
+    kind = attribute.type
+    if kind == AttributeKind.INT:
+        return "int", attribute.i or 0
+    if kind == AttributeKind.FLOAT:
+        return "float", float(_numbers([attribute.f or bytes(4)], "<f4")[0])
+    if kind == AttributeKind.STRING:
+        try:
+            return "string", str(attribute.s or b"", "utf-8")
+        except UnicodeDecodeError:
+            return "bytes that are no UTF-8", None
+    if kind == AttributeKind.INTS:
+        return "ints", tuple(attribute.ints)
+    if kind == AttributeKind.FLOATS:
+        return "floats", tuple(_numbers(attribute.floats, "<f4").tolist())
+    if kind == AttributeKind.TENSOR:
+        return "tensor", _array(attribute.t or wire.read(messages.TENSOR, b""), folder)
+    return "another kind", None

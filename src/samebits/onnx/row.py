@@ -5,23 +5,33 @@ Start at `OnnxRow`; `NodeCall` is what its `lower` sees.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.kernels import functions
-from samebits.kernels.expression import Expression
 from samebits.onnx.proto import DTYPES, ModelNode
 from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.fact import Fact
-from samebits.operations.moves import Range
+from samebits.operations.moves import Concat, Range
 from samebits.operations.operation import Array
 from samebits.program.builder import ProgramBuilder
 
-__all__ = ["LATEST", "MANY", "REQUIRED", "Attribute", "NodeCall", "OnnxRow", "Unsupported", "applied", "folded"]
+__all__ = [
+    "LATEST",
+    "MANY",
+    "REQUIRED",
+    "Attribute",
+    "NodeCall",
+    "OnnxRow",
+    "Unsupported",
+    "applied",
+    "chained",
+    "folded",
+]
 
 # The inputs of operators that take any number.
 MANY = 1 << 16
@@ -146,13 +156,6 @@ class NodeCall:
             raise Unsupported(f"nothing here casts {dtype.name} to {target.name}")
         return self.b.apply(op, x, cast_to=target)
 
-    def computed(self, expression: Callable[[DType], Expression], *inputs: str) -> str:
-        """An expression per element, in float32 where the inputs are of a narrower float, and then rounded once."""
-        dtype = self.b.facts[inputs[0]].dtype
-        wide = dtypes.float32 if dtype.is_float and dtype.width_bits < 32 else dtype
-        (made,) = self.b.map(expression(wide), *[self.converted(x, wide) for x in inputs])
-        return self.converted(made, dtype)
-
     def numbered(self, count: Size) -> str:
         """0, 1, 2, ... as int64."""
         return self.b.add("range", (), Range(0, count, 1))[0]
@@ -160,6 +163,13 @@ class NodeCall:
     def filled(self, shape: SymbolicShape, element: Array) -> str:
         """A value of one element everywhere."""
         return self.b.expand(self.b.constant(element.reshape(())), shape)
+
+    def padded(self, x: str, axis: int, around: Sequence[int], element: Array) -> str:
+        """x with so many of one element before and behind it along an axis."""
+        shape = self.b.facts[x].shape
+        before, behind = ([self.filled((*shape[:axis], n, *shape[axis + 1 :]), element)] if n else [] for n in around)
+        parts = [*before, x, *behind]
+        return self.b.add("concat", parts, Concat(axis))[0] if len(parts) > 1 else x
 
     def array(self, index: int) -> Array:
         """The elements of input `index`, which must be a constant."""
@@ -205,9 +215,12 @@ def folded(op: str) -> Callable[[NodeCall], Sequence[str]]:
     """A `lower` of ((x0 op x1) op x2) ..."""
 
     def lower(call: NodeCall) -> Sequence[str]:
-        result = call[0]
-        for i in range(1, len(call.inputs)):
-            result = call.b.apply(op, result, call[i])
-        return (result if len(call.inputs) > 1 else call.b.apply("copy", result),)
+        operands = [call[i] for i in range(max(1, len(call.inputs)))]
+        return (chained(call, op, operands) if len(operands) > 1 else call.b.apply("copy", operands[0]),)
 
     return lower
+
+
+def chained(call: NodeCall, op: str, values: Sequence[str]) -> str:
+    """((v0 op v1) op v2) ..., which is v0 where it is alone."""
+    return functools.reduce(functools.partial(call.b.apply, op), values)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from samebits import dtypes
-from samebits.kernels import activations, composites
+from samebits.dtypes import DType
+from samebits.kernels import activations, composites, functions
 from samebits.kernels.expression import Expression
 from samebits.onnx.row import MANY, Attribute, NodeCall, OnnxRow, Unsupported, applied, folded
 from samebits.operations import dim
@@ -26,9 +27,16 @@ def _composite(make: Callable[..., Expression], *names: str) -> Callable[[NodeCa
     def lower(call: NodeCall) -> Sequence[str]:
         given = [call.attributes[name] for name in names]
         operands = [call[i] for i in range(len(call.inputs))]
-        return (call.computed(lambda dtype: make(*given, dtype), *operands),)
+        return _activated(call, lambda dtype: make(*given, dtype), *operands)
 
     return lower
+
+
+def _activated(call: NodeCall, make: Callable[[DType], Expression], *operands: str) -> Sequence[str]:
+    """An activation of numbers: truth values and integers of less than a byte are refused."""
+    dtype = call.fact(0).dtype
+    functions.result_dtype("mul", (dtype, dtype))
+    return call.b.map(make(dtype), *operands)
 
 
 def _relu(call: NodeCall) -> Sequence[str]:
@@ -37,13 +45,14 @@ def _relu(call: NodeCall) -> Sequence[str]:
 
 def _prelu(call: NodeCall) -> Sequence[str]:
     slope = call.b.fitted(call[1], call.fact(0).shape)
-    return (call.computed(activations.prelu, call[0], slope),)
+    return _activated(call, activations.prelu, call[0], slope)
 
 
 def _gelu(call: NodeCall) -> Sequence[str]:
-    if call.fact(0).dtype is dtypes.float64:
+    dtype = call.fact(0).dtype
+    if dtype is dtypes.float64:
         raise Unsupported("input 0 is float64, in which the error function is not there yet")
-    return (call.computed(composites.gelu, call[0]),)
+    return call.b.map(composites.gelu(dtype), call[0])
 
 
 def _divide(call: NodeCall) -> Sequence[str]:

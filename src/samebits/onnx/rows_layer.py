@@ -21,9 +21,9 @@ __all__ = ["ROWS"]
 def _likelihood(call: NodeCall) -> Sequence[str]:
     """-x at the class that is right, times the class's weight; their sum, or that over the sum of the weights."""
     b, fact, targets = call.b, call.fact(0), indices_of(call, 1)
-    shape = (fact.shape[0], *fact.shape[2:])
     if not fact.dtype.is_float or fact.rank < 2 or b.facts[targets].rank != fact.rank - 1:
         raise Unsupported(f"operands are {fact} and {call.fact(1)}, must be floats and one class for each place")
+    shape = (fact.shape[0], *fact.shape[2:])
     ignored = call.attributes["ignore_index"]
     is_left_out = None
     if ignored is not None:
@@ -56,12 +56,10 @@ def _weights(call: NodeCall, targets: str, is_left_out: str | None) -> str | Non
 
 
 def _sum(call: NodeCall, x: str) -> str:
-    """The sum of all elements, of floats narrower than float32 in that."""
-    dtype = call.b.facts[x].dtype
-    wide = call.converted(x, dtypes.float32 if dtype.width_bits < 32 else dtype)
-    flat = call.b.reshape(wide, (dim.product(call.b.facts[x].shape),))
-    (total,) = call.b.rows(row_reduction("row_sum", call.b.facts[flat].dtype), flat)
-    return call.converted(call.b.reshape(total, ()), dtype)
+    """The sum of all elements."""
+    fact = call.b.facts[x]
+    flat = call.b.reshape(x, (dim.product(fact.shape),))
+    return call.b.reshape(call.b.rows(row_reduction("row_sum", fact.dtype), flat)[0], ())
 
 
 def _rotary(call: NodeCall) -> Sequence[str]:

@@ -209,16 +209,13 @@ def _cut(call: NodeCall, x: str, axis: int, before: int, after: int) -> str:
 
 def _padded(call: NodeCall, x: str, axis: int, around: tuple[int, int]) -> str:
     """x with so many places before and behind it along an axis."""
-    shape = call.b.facts[x].shape
     if call.attributes["mode"] != "constant":
-        extent = shape[axis]
+        extent = call.b.facts[x].shape[axis]
         if not isinstance(extent, int) or not extent:
             raise Unsupported(f"axis {axis} has an extent of {extent}; only constants are padded there")
         places = np.pad(np.arange(extent), around, mode=call.attributes["mode"])
         return call.b.add("gather", (x, call.b.constant(places)), AxisGather(axis))[0]
-    value = _pad_value(call)
-    parts = [call.filled((*shape[:axis], n, *shape[axis + 1 :]), value) if n else None for n in around]
-    return call.b.add("concat", [part for part in (parts[0], x, parts[1]) if part is not None], Concat(axis))[0]
+    return call.padded(x, axis, around, _pad_value(call))
 
 
 def _pad_value(call: NodeCall) -> Array:

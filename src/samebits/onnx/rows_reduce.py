@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.kernels import composites, functions
+from samebits.kernels import composites, convert, functions
 from samebits.kernels.expression import Chain, Expression
 from samebits.onnx.row import LATEST, Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.operations import dim
@@ -17,14 +17,9 @@ from samebits.operations.dim import SymbolicShape
 
 __all__ = ["ROWS", "row_reduction"]
 
-# The operation between two elements of a row.
 _Axes = tuple[int, ...] | None
+# The operation between two elements of a row.
 _STEP = {"row_sum": "add", "row_max": "maximum", "row_min": "minimum"}
-
-
-def _wide(dtype: DType) -> DType:
-    """What a row of this format is computed in: narrower floats in float32, rounded once at the end."""
-    return dtypes.float32 if dtype.is_float and dtype.width_bits < 32 else dtype
 
 
 def _reduce(
@@ -40,31 +35,28 @@ def _reduce(
     """
 
     def expression(dtype: DType, is_reduced: bool) -> Expression:
+        _check_reduction(op, dtype)
         chain = Chain()
-        functions.result_dtype(_STEP[op], (dtype, dtype))  # refuses what cannot be reduced
-        value = chain.input(dtype)
+        value = composites.taken(chain, dtype)
         if first is not None:
             value = chain.apply(first, value, *[value] * (first == "mul"))
         if is_reduced:
             value = chain.apply(op, value)
         if last == "div" and is_reduced:
-            value = chain.apply("div", value, chain.count(dtype))
+            value = chain.apply("div", value, chain.count(value.dtype))
         elif last == "sqrt":
             value = chain.apply("sqrt", value)
-        return chain.finish(value)
+        return chain.finish(composites.given(chain, value, dtype))
 
     def lower(call: NodeCall) -> Sequence[str]:
         b, fact = call.b, call.fact(0)
-        axes, wide = (axes_of or _axes)(call, fact.rank), _wide(fact.dtype)
-        x = call.converted(call[0], wide)
+        axes = (axes_of or _axes)(call, fact.rank)
+        each = expression(fact.dtype, axes is not None)
         if axes is None:  # nothing is reduced, what else the operator does is done
-            made = b.map(expression(wide, False), x)[0] if first or last == "sqrt" else x
-            return (call.converted(made, fact.dtype),)
+            return b.map(each, call[0]) if each.nodes else (call[0],)
         shape = fact.shape or (1,)
         axes = axes or tuple(range(len(shape)))
-        counted = tuple(axis - len(shape) for axis in axes)
-        (made,) = b.rows(expression(wide, True), b.reshape(x, shape), axes=counted)
-        made = call.converted(made, fact.dtype)
+        (made,) = b.rows(each, b.reshape(call[0], shape), axes=tuple(axis - len(shape) for axis in axes))
         if call.attributes.get("keepdims", 1) and fact.rank:
             return (made,)
         return (b.reshape(made, tuple(size for i, size in enumerate(shape) if i not in axes)),)
@@ -106,8 +98,8 @@ def _place(call: NodeCall, op: str, is_last: bool) -> str:
     """The place as int64, its axis kept."""
     b, fact, axis = call.b, call.fact(0), call.axis()
     extent, counted = fact.shape[axis], axis - fact.rank
-    x = call.converted(call[0], _wide(fact.dtype))
-    (best,) = b.rows(row_reduction(op, b.facts[x].dtype), x, axes=(counted,))
+    x = call[0]
+    (best,) = b.rows(row_reduction(op, fact.dtype), x, axes=(counted,))
     found = b.apply("equal", x, best)
     if fact.dtype.is_float:  # an extreme that is NaN equals none
         found = b.apply("logical_or", found, b.apply("is_nan", x))
@@ -118,10 +110,16 @@ def _place(call: NodeCall, op: str, is_last: bool) -> str:
 
 
 def row_reduction(op: str, dtype: DType) -> Expression:
-    """One reduction of a row."""
-    functions.result_dtype(_STEP[op], (dtype, dtype))
+    """One reduction of a row, whose result has the row's format."""
+    _check_reduction(op, dtype)
     chain = Chain()
-    return chain.finish(chain.apply(op, chain.input(dtype)))
+    return chain.finish(composites.given(chain, chain.apply(op, composites.taken(chain, dtype)), dtype))
+
+
+def _check_reduction(op: str, dtype: DType) -> None:
+    """Raise DTypeError unless elements of this format can be reduced so; of truth values only the extremes can."""
+    if dtype.kind != "bool" or op == "row_sum":
+        functions.result_dtype(_STEP[op], (dtype, dtype))
 
 
 def _hardmax(call: NodeCall) -> Sequence[str]:
@@ -140,10 +138,9 @@ def _softmax(call: NodeCall) -> Sequence[str]:
     """Along one axis; before opset 13 along the axes from `axis` on as one."""
 
     def lower(flat: NodeCall) -> str:
-        dtype, axis = flat.fact(0).dtype, flat.axis() - flat.fact(0).rank
-        wide = _wide(dtype)
-        (made,) = flat.b.rows(composites.softmax(wide), flat.converted(flat[0], wide), axes=(axis,))
-        return flat.converted(made, dtype)
+        fact = flat.fact(0)
+        (made,) = flat.b.rows(composites.softmax(fact.dtype), flat[0], axes=(flat.axis() - fact.rank,))
+        return made
 
     return (_along_axis(call, lower),)
 
@@ -161,20 +158,18 @@ def _along_axis(call: NodeCall, lower: Callable[[NodeCall], str]) -> str:
 def _layer_norm(call: NodeCall) -> Sequence[str]:
     """Of narrower floats in float32; the mean and its companion stay in that."""
     fact = call.fact(0)
-    axes, wide = tuple(range(call.axis() - fact.rank, 0)), _wide(fact.dtype)
     scales = [call[1], *([call[2]] if call.optional(2) is not None else [])]
-    expression = composites.layer_norm_statistics(True, len(scales) == 2, call.attributes["epsilon"], wide)
-    operands = [call.converted(call.b.fitted(name, fact.shape), wide) for name in scales]
-    y, mean, root = call.b.rows(expression, call.converted(call[0], wide), *operands, axes=axes)
-    return (call.converted(y, fact.dtype), mean, root)
+    expression = composites.layer_norm_statistics(True, len(scales) == 2, call.attributes["epsilon"], fact.dtype)
+    operands = [call.b.fitted(name, fact.shape) for name in scales]
+    return call.b.rows(expression, call[0], *operands, axes=tuple(range(call.axis() - fact.rank, 0)))
 
 
 def _rms_norm(call: NodeCall) -> Sequence[str]:
     """The first stage in float32 and rounded to the input's format, then the product with the scale."""
     b, fact = call.b, call.fact(0)
-    axes, wide = tuple(range(call.axis() - fact.rank, 0)), _wide(fact.dtype)
-    (y,) = b.rows(composites.rms_norm(call.attributes["epsilon"], wide), call.converted(call[0], wide), axes=axes)
-    return (b.apply("mul", call.converted(y, fact.dtype), b.fitted(call[1], fact.shape)),)
+    axes = tuple(range(call.axis() - fact.rank, 0))
+    (y,) = b.rows(composites.rms_norm(call.attributes["epsilon"], fact.dtype), call[0], axes=axes)
+    return (b.apply("mul", y, b.fitted(call[1], fact.shape)),)
 
 
 def _group_norm(call: NodeCall) -> Sequence[str]:
@@ -203,7 +198,7 @@ def _check_channels(call: NodeCall) -> None:
 def _normed_groups(call: NodeCall, groups: SymbolicShape) -> str:
     """fma((x - mean) * rstd, scale, bias), rows along the last axis of `groups`; scale and bias are of channels."""
     b, fact = call.b, call.fact(0)
-    wide = _wide(fact.dtype)
+    wide = convert.computed(fact.dtype)  # the first stage is not rounded to the input's format
     x = b.reshape(call.converted(call[0], wide), groups)
     y = b.rows(composites.layer_norm_statistics(False, False, call.attributes["epsilon"], wide), x)[0]
     channels = [_per_channel(call, call.converted(call[i], wide)) for i in (1, 2)]
@@ -220,10 +215,10 @@ def _per_channel(call: NodeCall, x: str) -> str:
 
 
 def _batch_norm(call: NodeCall) -> Sequence[str]:
-    """As in inference: with the mean and the variance that are given."""
+    """As in inference: with the mean and the variance that are given, which may be of wider floats than input 0."""
     _check_channels(call)
     fact = call.fact(0)
-    wide = _wide(fact.dtype)
+    wide = convert.computed(fact.dtype)
     operands = [_per_channel(call, call.converted(call[i], wide)) for i in range(1, 5)]
     expression = composites.batch_norm(call.attributes["epsilon"], wide)
     (made,) = call.b.map(expression, call.converted(call[0], wide), *operands)
@@ -233,16 +228,16 @@ def _batch_norm(call: NodeCall) -> Sequence[str]:
 def _lp_norm(call: NodeCall) -> Sequence[str]:
     """x / norm, +0 where the norm is 0; the norm is that of ReduceL1 or ReduceL2."""
     fact, axis = call.fact(0), call.axis() - call.fact(0).rank
-    wide, chain = _wide(fact.dtype), Chain()
-    x = chain.input(wide)
+    _check_reduction("row_sum", fact.dtype)
+    chain = Chain()
+    x = composites.taken(chain, fact.dtype)
     if call.attributes["p"] == 1:
         norm = chain.apply("row_sum", chain.apply("abs", x))
     else:
         norm = chain.apply("sqrt", chain.apply("row_sum", chain.apply("mul", x, x)))
-    zero = chain.constant(0, wide)
+    zero = chain.constant(0, x.dtype)
     y = chain.apply("where", chain.apply("equal", norm, zero), zero, chain.apply("div", x, norm))
-    (made,) = call.b.rows(chain.finish(y), call.converted(call[0], wide), axes=(axis,))
-    return (call.converted(made, fact.dtype),)
+    return call.b.rows(chain.finish(composites.given(chain, y, fact.dtype)), call[0], axes=(axis,))
 
 
 _KEEP = Attribute("keepdims", 1, allowed=(0, 1))
@@ -269,11 +264,14 @@ def _global_lp(call: NodeCall) -> Sequence[str]:
     return _reduce("row_sum", first, last, axes_of=_spatial)(call)
 
 
+# What nothing has no extreme of.
+_NOTHING = "rows without elements"
+_LEFT_OUT = dict.fromkeys(("ReduceMax", "ReduceMin"), _NOTHING)
 ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("ReduceSum", 1, _reduce("row_sum"), (_KEEP, _AXES), until=12),
     OnnxRow("ReduceSum", 13, _reduce("row_sum"), (_KEEP, _NOOP), inputs=2, limits="axes that depend on data"),
     *(
-        OnnxRow(op, since, lower, (_KEEP, attribute), inputs, until, limits)
+        OnnxRow(op, since, lower, (_KEEP, attribute), inputs, until, limits or _LEFT_OUT.get(op, ""))
         for op, lower in _REDUCTIONS.items()
         for since, until, inputs, attribute, limits in (
             (1, 17, 1, _AXES, ""),
@@ -282,14 +280,14 @@ ROWS: tuple[OnnxRow, ...] = (
     ),
     OnnxRow("GlobalAveragePool", 1, _reduce("row_sum", last="div", axes_of=_spatial)),
     OnnxRow("GlobalLpPool", 2, _global_lp, (Attribute("p", 2, allowed=(1, 2)),), limits="other norms than 1 and 2"),
-    OnnxRow("GlobalMaxPool", 1, _reduce("row_max", axes_of=_spatial)),
+    OnnxRow("GlobalMaxPool", 1, _reduce("row_max", axes_of=_spatial), limits=_NOTHING),
     *(
-        OnnxRow(op, 1, _extreme_place(row), (Attribute("axis", 0), _KEEP, _LAST))
+        OnnxRow(op, 1, _extreme_place(row), (Attribute("axis", 0), _KEEP, _LAST), limits=_NOTHING)
         for op, row in (("ArgMax", "row_max"), ("ArgMin", "row_min"))
     ),
     *(
-        OnnxRow(op, since, lower, (Attribute("axis", axis),), until=until)
-        for op, lower in (("Softmax", _softmax), ("Hardmax", _hardmax))
+        OnnxRow(op, since, lower, (Attribute("axis", axis),), until=until, limits=limits)
+        for op, lower, limits in (("Softmax", _softmax, ""), ("Hardmax", _hardmax, _NOTHING))
         for since, until, axis in ((1, 12, 1), (13, LATEST, -1))
     ),
     OnnxRow("LayerNormalization", 17, _layer_norm, (Attribute("axis", -1), _EPSILON, _STASH), inputs=3, limits=_FIRST),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
+from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported, chained
 from samebits.operations.moves import Concat
 from samebits.operations.operation import Array
 
@@ -111,23 +111,10 @@ def _slices(call: NodeCall, x: str, window: Window, padding: Array) -> list[str]
         reach = (window.kernel[axis] - 1) * window.dilations[axis] + 1
         last = (window.out[axis] - 1) * window.strides[axis] + reach
         behind = max(last - window.before[axis] - window.shape[axis], 0)
-        shape = b.facts[x].shape
-        around = [(*shape[: axis + 2], n, *shape[axis + 3 :]) for n in (window.before[axis], behind)]
-        parts = [call.filled(part, padding) if part[axis + 2] else None for part in around]
-        operands = [part for part in (parts[0], x, parts[1]) if part is not None]
-        if len(operands) > 1:
-            (x,) = b.add("concat", operands, Concat(axis + 2))
+        x = call.padded(x, axis + 2, (window.before[axis], behind), padding)
     outer = b.facts[x].shape[:2]
     steps = (1, 1, *window.strides)
     return [b.slice(x, (0, 0, *place), (*outer, *window.out), steps) for place in window.places()]
-
-
-def _folded(call: NodeCall, op: str, values: Sequence[str]) -> str:
-    """((v0 op v1) op v2) ..."""
-    result = values[0]
-    for value in values[1:]:
-        result = call.b.apply(op, result, value)
-    return result
 
 
 def _max_pool(call: NodeCall) -> Sequence[str]:
@@ -135,14 +122,14 @@ def _max_pool(call: NodeCall) -> Sequence[str]:
     dtype = call.fact(0).dtype
     lowest = np.array([-np.inf if dtype.is_float else dtype.min]).astype(dtype.numpy)
     values = _slices(call, call[0], _window(call), lowest)
-    return (_folded(call, "maximum", values) if len(values) > 1 else call.b.apply("copy", values[0]),)
+    return (chained(call, "maximum", values) if len(values) > 1 else call.b.apply("copy", values[0]),)
 
 
 def _average_pool(call: NodeCall) -> Sequence[str]:
     """The sum in the kernel's order from the first place on, divided by how many places count."""
     dtype, window = call.fact(0).dtype, _window(call)
     # -0 is what no sum is changed by, a sum of -0 alone included.
-    total = _folded(call, "add", _slices(call, call[0], window, np.array([-0.0], dtype.numpy)))
+    total = chained(call, "add", _slices(call, call[0], window, np.array([-0.0], dtype.numpy)))
     counts = window.counts(bool(call.attributes["count_include_pad"])).astype(dtype.numpy)
     one = counts.reshape(-1)[:1].reshape(()) if (counts == counts.flat[0]).all() else counts
     return (call.b.apply("div", total, call.b.constant(one)),)
@@ -153,14 +140,14 @@ def _lp_pool(call: NodeCall) -> Sequence[str]:
     b, window, order = call.b, _window(call), call.attributes["p"]
     values = _slices(call, call[0], window, np.zeros(1, call.fact(0).dtype.numpy))
     if order == 1:
-        return (_folded(call, "add", [b.apply("abs", value) for value in values]),)
-    return (b.apply("sqrt", _folded(call, "add", [b.apply("mul", value, value) for value in values])),)
+        return (chained(call, "add", [b.apply("abs", value) for value in values]),)
+    return (b.apply("sqrt", chained(call, "add", [b.apply("mul", value, value) for value in values])),)
 
 
 def _convolution(call: NodeCall) -> Sequence[str]:
     """Weights times the windows' elements: K runs over channels of the group, then the kernel's places in order."""
     b, x, w, groups = call.b, call.fact(0), call.fact(1), call.attributes["group"]
-    known = [size for size in (x.shape[1], *w.shape) if isinstance(size, int)]
+    known = [size for size in (*x.shape[1:2], *w.shape) if isinstance(size, int)]
     if len(known) != 1 + w.rank or w.rank != x.rank:
         raise Unsupported("channels and the kernel must be known when the model is loaded, in as many axes as input 0")
     channels, filters, depth, *kernel = known

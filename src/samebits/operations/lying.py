@@ -1,4 +1,4 @@
-"""Operands of products as facts: formats and how they lie, checked and turned into what the gemm room takes.
+"""Arrays in memory as facts: formats and how they lie; those of products are checked, and turned into what gemm takes.
 
 Start at `Lying`, the fact of an array; `matrix` is what a kernel is told of it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from samebits import dtypes
 from samebits.dtypes import DType
@@ -23,12 +24,19 @@ A_FACTOR = "a float or an integer of at most 8 bits"
 _FLOAT64, _BITS = struct.Struct("<d"), struct.Struct("<Q")
 
 
-@dataclass(frozen=True, slots=True)
-class Lying:
+class Lying(NamedTuple):
     """How an array lies: its element format, and its layout from the byte in which its first element begins."""
 
     dtype: DType
     layout: Layout
+
+    @classmethod
+    def of(cls, dtype: DType, layout: Layout) -> Lying:
+        """An array of that layout, wherever its bytes are."""
+        if layout.offset_bits > 7:
+            first = layout.offset_bits & 7
+            layout = Layout(layout.shape, layout.strides_bits, first, layout.width_bits, layout.storage)
+        return cls(dtype, layout)
 
     @classmethod
     def dense(cls, dtype: DType, shape: Shape = ()) -> Lying:

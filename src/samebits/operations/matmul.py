@@ -10,15 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-import numpy as np
-
 from samebits import dtypes
-from samebits.dtypes import DType, float32, int8, int64, uint8
+from samebits.dtypes import DType, float32, float64, int8, int64, uint8
 from samebits.errors import ShapeError
 from samebits.kernels import elementwise, spread, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Side
+from samebits.kernels.gemm import kept, selection
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Side
+from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.packed import PackedFacts
 from samebits.kernels.gemm.panels import panel_columns
 from samebits.kernels.gemm.plan import plan as plan_contraction
 from samebits.kernels.gemm.reference import product
@@ -50,13 +51,13 @@ class MatrixProduct:
         names: What each operand is, a and b first, by the names that `product.describe` has for them; those of the
             epilogue follow.
         options: What the product does beside multiplying.
-        columns: The width of the panels that the second operand is packed in; None where it is a matrix.
+        packed: The second operand where it is in panels already; None where it is a matrix.
     """
 
     epilogue: Expression | None = None
     names: tuple[str, ...] = ("a", "b")
     options: Options = PLAIN
-    columns: int | None = None
+    packed: PackedFacts | None = None
 
     def __str__(self) -> str:
         given = ["product", *([f"of {', '.join(self.names)}"] if self.names[2:] else [])]
@@ -120,6 +121,8 @@ def _dtype(attributes: MatrixProduct, named: Mapping[str, Fact], k: dim.Size) ->
     given = dict[str, Any]()
     for name, fact in named.items():
         shape: Shape = {"a": (2, small), "b": (small, 3)}.get(name, ())
+        if name in ("alpha", "beta"):
+            shape = (1,) * fact.rank
         if name in ("b_scale", "b_zero_point") and group is not None and fact.rank > 1:
             shape = (-(-small // group), 3)
         given[name] = Lying.dense(fact.dtype, shape)
@@ -133,7 +136,6 @@ def _reference(attributes: MatrixProduct, arrays: Sequence[Array]) -> tuple[Arra
     result = _dtype(attributes, _named(attributes, facts)[0], given["a"].shape[-1])
     t = product(
         given.pop("a"), given.pop("b"), result, spec=options.spec, group=options.group, a_dtype=options.a_dtype,
-        alpha=options.alpha.value, beta=options.beta.value,
         activation=None if options.activation is None else activation(options.activation), **given,
     )  # fmt: skip
     return (t,) if attributes.epilogue is None else tuple(values.reference(attributes.epilogue, [t, *extras]))
@@ -172,11 +174,13 @@ def _plan(attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget
     """One product."""
     *inputs, out = views
     named, extras = _named(attributes, inputs)
-    order, as_values = ["a", "b"], list[str]()
-    if attributes.names == ("a", "b") and attributes.options == PLAIN and inputs[0][0] is inputs[1][0] is float32:
-        contraction = _plain(attributes.columns, named["a"], named["b"], out)
+    packed, as_values = attributes.packed, list[str]()
+    right = packed.dtype if packed else inputs[1][0]
+    if attributes.names == ("a", "b") and attributes.options == PLAIN and inputs[0][0] is right is float32:
+        contraction, order = _plain(packed, named["a"], named["b"], out), ["a", "b"]
     else:
-        lies = {name: _lying(view) for name, view in named.items()}
+        lies: dict[str, Any] = {name: _lying(view) for name, view in named.items()}
+        lies |= {"b": packed} if packed else {}
         dtype = float32 if attributes.epilogue else out[0]
         found = describe("matmul", options=attributes.options, **lies, out=_lying((dtype, *out[1:])))
         contraction, order = found.contraction, [x.name for x in found.operands]
@@ -204,11 +208,11 @@ def _valued(plan: Plan, number: int, view: View) -> Plan:
     return spread.reading(plan, number, first, math.prod(shape))
 
 
-def _plain(columns: int | None, a: View, b: View, out: View) -> Contraction:
-    """A product of float32 alone, what `describe` says of it without asking; b is in panels of so many columns."""
+def _plain(packed: PackedFacts | None, a: View, b: View, out: View) -> Contraction:
+    """A product of float32 alone, what `describe` says of it without asking."""
     *batch, m, n = out[1]
     outer, k = tuple(batch), a[1][-1]
-    right = _matrix(b, (*outer, k, n)) if columns is None else Panels(columns, (0,) * len(outer))
+    right = packed.panels(outer) if packed else _matrix(b, (*outer, k, n))
     return Contraction(m, n, k, Side(_matrix(a, (*outer, m, k))), Side(right), Side(_matrix(out, out[1])), outer)
 
 
@@ -240,25 +244,43 @@ def _matrix(view: View, shape: Shape) -> Matrix:
     return Matrix(padded[-2], padded[-1], padded[:-2], dtype)
 
 
-def _keep(attributes: MatrixProduct, known: Mapping[int, Array], target: PlanTarget) -> KeptConstant | None:
-    """A right operand that is known and has no batches is packed once."""
-    b = known.get(1)
-    is_plain = attributes.names == ("a", "b") and attributes.options == PLAIN
-    if not is_plain or b is None or b.ndim != 2 or not b.size or b.dtype != np.float32:
+def _keep(
+    attributes: MatrixProduct, kinds: Sequence[DType], known: Mapping[int, Array], target: PlanTarget
+) -> KeptConstant | None:
+    """A right operand that is known and has no batches is packed once, as `pack` would for the left one's elements.
+
+    It stays a matrix where blocks along K share what its panels could not be multiplied with, and where its words
+    would take much more memory than its elements.
+    """
+    b, options = known.get(1), attributes.options
+    if b is None or b.ndim != 2 or not b.size:
         return None
-    width = panel_columns(target.isa, machine=target.machine)
-    return KeptConstant(replace(attributes, columns=width), 1, ("panels", width), lambda: _panels(b, width))
+    engine = _packing_engine(options.a_dtype or kinds[0], kinds[1], attributes, target)
+    if engine is None:
+        return None
+    facts = PackedFacts(b.shape, panel_columns(target.isa, engine, target.machine), kinds[1], engine.name)
+    key = "panels", engine.name, facts.nr
+    return KeptConstant(replace(attributes, packed=facts), 1, key, lambda: kept.panels(b, engine, facts.nr))
 
 
-def _panels(b: Array, width: int) -> Array:
-    """[panel][k][width], missing columns zero."""
-    k, n = b.shape
-    panels = np.zeros((math.ceil(n / width), k, width), np.float32)
-    whole = n // width
-    panels[:whole] = b[:, : whole * width].reshape(k, whole, width).transpose(1, 0, 2)
-    if n % width:
-        panels[whole, :, : n - whole * width] = b[:, whole * width :]
-    return panels
+def _packing_engine(left: DType, right: DType, attributes: MatrixProduct, target: PlanTarget) -> Engine | None:
+    """What packs a right operand for these elements; None where it is better not packed."""
+    options = attributes.options
+    if right.width_bits < 8:
+        return None
+    if right.is_integer and left.is_float and left is not float64:
+        if "b_zero_point" in attributes.names:
+            return None  # it would leave the elements as they are packed
+        return engines.of_weights(right, has_zeros=False)
+    engine = selection.engine_for(left, right, target.isa, target.machine, options.spec.chunk)
+    group = options.group
+    if group is not None and (engine.exact or group % engine.depth):
+        return None
+    # A product of one row reads each word once: words twice as wide are still faster than converting both operands (one
+    # thread of AVX2, K = N = 2048, time without over with: bfloat16 1.4, int8 2.5), but not than converting only b
+    # (float32 by bfloat16 on AVX-512: 0.8).
+    most = right.width_bits * (2 if left.width_bits == right.width_bits else 1)
+    return engine if engine.word.width_bits <= engine.depth * most else None
 
 
 ROWS: tuple[Operation, ...] = (Operation("contract", _infer, _reference, _axes, plan=_plan, keep=_keep),)

@@ -22,7 +22,7 @@ from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.elementwise import single
 from samebits.operations.fact import Fact, dense
 from samebits.operations.operation import Array, Operation, PlanTarget, Shape, View, shared_by
-from samebits.operations.strided import dense_strides
+from samebits.operations.strided import dense_strides, of_strides
 from samebits.operations.views import text
 
 __all__ = ["ROWS", "AxisGather", "Concat", "Dims", "GatherND", "Range"]
@@ -226,16 +226,7 @@ def _plan_gather_nd(attributes: GatherND, views: tuple[View, ...], target: PlanT
 
 def _takes_dense(attributes: object, views: Sequence[View]) -> list[Shape | None]:
     """Data and indices whose elements lie side by side, in row-major order."""
-    return [None if _is_dense(shape, strides) else shape for _, shape, strides in views[:2]]
-
-
-def _is_dense(shape: Shape, strides: Shape) -> bool:
-    step = 1
-    for extent, stride in zip(shape[::-1], strides[::-1], strict=True):
-        if extent != 1 and stride != step:
-            return False
-        step *= extent
-    return True
+    return [None if of_strides(shape, strides).is_dense else shape for _, shape, strides in views[:2]]
 
 
 ROWS: tuple[Operation, ...] = (

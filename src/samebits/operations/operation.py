@@ -75,7 +75,8 @@ class Operation:
             int64 to (1, culprit) if an index is outside.
         picks: `(attributes, shape of the second input)` to how many leading axes of the first one indices pick along;
             the operation moves what lies behind them, and nothing else.
-        keep: `(attributes, operands that are known, by number, target)` to a form that a constant is better kept in.
+        keep: `(attributes, element formats of the inputs, those that are known, by number, target)` to a form that a
+            constant is better kept in.
         overwrites: Whether an output may lie where an input of the same layout does.
         any_order: Whether the axes of its outputs may lie in any order.
     """
@@ -89,7 +90,7 @@ class Operation:
     takes: Callable[[Any, Sequence[View]], Sequence[Shape | None]] | None = None
     extents: Callable[[Any, Sequence[Shape]], Shape] | None = None
     picks: Callable[[Any, Shape], int] | None = None
-    keep: Callable[[Any, Mapping[int, Array], PlanTarget], KeptConstant | None] | None = None
+    keep: Callable[[Any, Sequence[DType], Mapping[int, Array], PlanTarget], KeptConstant | None] | None = None
     overwrites: bool = False
     any_order: bool = True
 

@@ -7,8 +7,9 @@ refused here. It knows no memory: what depends on where arrays lie, its callers 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,11 @@ from samebits.operations.lying import Lying, Number, check_dtype, check_shape, d
 from samebits.operations.names import MATMUL, Names
 from samebits.operations.sharing import AS_IT_LIES, IN_BYTES, Lines, Parameter, ProductOperand
 
-ONE = Number.of(1.0)
-ACTIVATIONS = ("erf", "exp", "gelu", "relu")
+# Each makes an expression of one float32 value.
+ACTIVATIONS: Mapping[str, Callable[[], Expression]] = MappingProxyType({
+    "erf": functools.partial(single, "erf", dtypes.float32), "exp": functools.partial(single, "exp", dtypes.float32),
+    "gelu": composites.gelu, "relu": composites.relu,
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,6 @@ class Options:
 
     spec: Spec = SB1
     activation: str | None = None
-    alpha: Number = ONE
-    beta: Number = ONE
     group: int | None = None
     a_dtype: DType | None = None
     out_dtype: DType | None = None
@@ -84,7 +86,8 @@ def describe(
     a_scale: Lying | Number | None = None, b_scale: Lying | Number | None = None,
     a_zero_point: Lying | int | None = None, b_zero_point: Lying | int | None = None,
     out_scale: Lying | Number | None = None, out_zero_point: Lying | int | None = None,
-    c: Lying | None = None, bias: Lying | None = None, out: Lying | None = None, in_place: bool = False,
+    c: Lying | None = None, bias: Lying | None = None, alpha: Lying | Number | None = None,
+    beta: Lying | Number | None = None, out: Lying | None = None, in_place: bool = False,
 ) -> ProductDescription:  # fmt: skip
     """The product of a and b, as `matmul` documents it.
 
@@ -105,8 +108,11 @@ def describe(
     requantised = _requantised(x, out_scale, out_zero_point, options, len(scales))
     taken = blocks | zeros | scales | requantised
     added = {name: lying for name, lying in (("c", c), ("bias", bias)) if lying is not None}
-    result = _result(x, added, options, len(scales), bool(requantised))
-    sides, epilogue, sources = _finished(x, added, options, taken, result)
+    multiplied = _multipliers(x, alpha, beta)
+    if "beta" in multiplied and c is None:
+        raise OptionError(x.call, "beta", "", "given without c", "left out", "pass c too")
+    result = _result(x, added, options, [*multiplied], len(scales), bool(requantised))
+    sides, epilogue, sources = _finished(x, added, multiplied, options, taken, result)
     if out is not None:
         check_dtype(call, "out", out.dtype, result)
         if out.shape != x.shape:
@@ -117,7 +123,7 @@ def describe(
         x.m, x.n, x.k, **sides, batch=x.batch, epilogue=epilogue, sources=sources, in_place=in_place,
         spec=options.spec, accumulates=options.accumulates,
     )  # fmt: skip
-    return ProductDescription(contraction, _operands(contraction, x, taken, added), x.shape, result)
+    return ProductDescription(contraction, _operands(contraction, x, taken, added, multiplied), x.shape, result)
 
 
 def _check_blocks(x: Factors) -> None:
@@ -169,6 +175,17 @@ def _scale(x: Factors, argument: str, name: str, value: Lying | Number, lines: L
     return Parameter(operand, _repeated(x, name, lying, lines))
 
 
+def _multipliers(x: Factors, alpha: Lying | Number | None, beta: Lying | Number | None) -> dict[str, Parameter]:
+    """What the scaled sum and c are multiplied with, but for numbers that round to 1, which have the bits of none."""
+    found = dict[str, Parameter]()
+    for name, value in (("alpha", alpha), ("beta", beta)):
+        if isinstance(value, Lying):
+            check_shape(x.call, name, value.shape, ())
+        if value is not None and not (isinstance(value, Number) and _rounded(value, x.computed) == 1.0):
+            found[name] = _scale(x, name, name, value, x.rows)
+    return found
+
+
 def _repeated(x: Factors, name: str, lying: Lying, lines: Lines) -> Shared:
     """One for all or one for each line, seen as [..., M, N], repeating along the other axis of the result."""
     lying, _ = lines.read(x.call, name, lying)
@@ -209,8 +226,10 @@ def _requantised(
     return found | {"out_zero": Parameter(operand, _repeated(x, "out_zero_point", lying, lines))}
 
 
-def _result(x: Factors, added: dict[str, Lying], options: Options, factors: int, requantised: bool) -> DType:
-    """The dtype of the result, and that addends, options, that many scales and it go together.
+def _result(
+    x: Factors, added: dict[str, Lying], options: Options, multiplied: Sequence[str], factors: int, requantised: bool
+) -> DType:
+    """The dtype of the result, and that addends, options, multipliers, that many scales and it go together.
 
     Raises:  DTypeError, ShapeError, OptionError.
     """
@@ -223,12 +242,9 @@ def _result(x: Factors, added: dict[str, Lying], options: Options, factors: int,
     for name, lying in added.items():
         check_dtype(x.call, name, lying.dtype, *kinds[name])
     result = (options.out_dtype or dtypes.int8) if requantised else _dtype(x, added, options, factors)
-    alpha, beta = (_rounded(number, kind) for number in (options.alpha, options.beta))
-    if "c" not in added and beta != 1.0:
-        raise OptionError(x.call, "beta", "", "given without c", "left out", "pass c too")
     scaled = [name for name, lying in added.items() if requantised or not lying.dtype.is_integer]
     scaled += ["activation"] if options.activation is not None else []
-    scaled += ["alpha"] if alpha != 1.0 else []
+    scaled += ["alpha"] if "alpha" in multiplied else []
     if requantised:
         _check_requantised(x, scaled)
     else:
@@ -280,7 +296,12 @@ def _check_float(x: Factors, result: DType, scaled: list[str], factors: int, opt
 
 
 def _finished(
-    x: Factors, added: dict[str, Lying], options: Options, taken: dict[str, Parameter], result: DType
+    x: Factors,
+    added: dict[str, Lying],
+    multiplied: dict[str, Parameter],
+    options: Options,
+    taken: dict[str, Parameter],
+    result: DType,
 ) -> tuple[dict[str, Any], Expression | None, tuple[Source, ...]]:
     """The sides, and what happens to the sum."""
     shared = {name: parameter.shared for name, parameter in taken.items()}
@@ -298,10 +319,9 @@ def _finished(
         return sides, *requantized(total=x.total, bias=matrices.get("bias"), **sides)
     if options.activation is not None and options.activation not in ACTIVATIONS:
         raise unknown_activation(x.call, options.activation)
-    alpha, beta = (_rounded(number, x.computed) for number in (options.alpha, options.beta))
     epilogue, sources = fused(
-        total=x.total, result=result, a=sides["a"], b=sides["b"], alpha=None if alpha == 1.0 else alpha,
-        beta=None if beta == 1.0 else beta, c=matrices.get("c"), bias=matrices.get("bias"),
+        total=x.total, result=result, a=sides["a"], b=sides["b"], c=matrices.get("c"), bias=matrices.get("bias"),
+        **{name: parameter.shared.operand for name, parameter in multiplied.items()},
         activation=None if options.activation is None else activation(options.activation),
     )  # fmt: skip
     return sides, epilogue, sources
@@ -319,10 +339,10 @@ def _addend(x: Factors, name: str, lying: Lying) -> Matrix:
 
 
 def _operands(
-    c: Contraction, x: Factors, taken: dict[str, Parameter], added: dict[str, Lying]
+    c: Contraction, x: Factors, taken: dict[str, Parameter], added: dict[str, Lying], multiplied: dict[str, Parameter]
 ) -> tuple[ProductOperand, ...]:
     """Where the plan of c has its operands from, but for the result."""
-    sources = [ProductOperand(name) for name in added]
+    sources = [ProductOperand(name) for name in added] + [parameter.operand for parameter in multiplied.values()]
     factors = [
         ProductOperand(name, IN_BYTES if in_bytes else AS_IT_LIES)
         for name, in_bytes in zip(("a", "b"), x.in_bytes, strict=True)
@@ -333,7 +353,7 @@ def _operands(
 
 def _rounded(number: Number, kind: DType) -> float:
     """A number as it multiplies what is computed in float32, or in float64."""
-    if kind is dtypes.float64 or number == ONE:
+    if kind is dtypes.float64:
         return number.value
     with driver.default_float_environment(), np.errstate(over="ignore"):
         return float(np.float32(number.value))
@@ -341,15 +361,12 @@ def _rounded(number: Number, kind: DType) -> float:
 
 def unknown_activation(call: str, name: object) -> OptionError:
     """What is said of an activation that there is none of."""
-    return OptionError(call, "activation", "", shown(name), f"one of {ACTIVATIONS}", "apply it after")
+    return OptionError(call, "activation", "", shown(name), f"one of {tuple(ACTIVATIONS)}", "apply it after")
 
 
-@functools.cache
 def activation(name: str) -> Expression:
     """The expression of one float32 value that a name of `ACTIVATIONS` stands for."""
-    if name in ("gelu", "relu"):
-        return composites.gelu() if name == "gelu" else composites.relu()
-    return single(name, dtypes.float32)
+    return ACTIVATIONS[name]()
 
 
 # What is summed in: what a result may be, and what is added to it may be.

@@ -16,7 +16,7 @@ from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.kernels.plan import Plan
 from samebits.operations import dim
 from samebits.operations.axes import Axes, aligned
-from samebits.operations.dim import SymbolicShape
+from samebits.operations.dim import Dim, Size, SymbolicShape
 from samebits.operations.elementwise import check_dtypes, text
 from samebits.operations.fact import Fact, dense
 from samebits.operations.operation import Array, Operation, PlanTarget, Shape, View, shared_by
@@ -62,7 +62,26 @@ def _shapes(attributes: RowWise, shapes: Sequence[SymbolicShape]) -> tuple[Symbo
     reduced = {axis + len(shape) for axis in attributes.axes}
     row = tuple(1 if axis in reduced else size for axis, size in enumerate(shape))
     varies = varying(expression, along)
-    return tuple(shape if varies[output] else row for output in expression.outputs)
+    made = tuple(shape if varies[output] else row for output in expression.outputs)
+    _check_rows(attributes, [size for axis, size in enumerate(shape) if axis in reduced], made)
+    return made
+
+
+def _check_rows(attributes: RowWise, extents: Sequence[Size], made: Sequence[SymbolicShape]) -> None:
+    """Whether rows of these extents have the extremes that are asked for.
+
+    Raises:  PlanError if they are empty, and there are any.
+    """
+    extremes = [node.op for node in attributes.expression.nodes if node.op in ("row_max", "row_min")]
+    if extremes and _has_nothing(extents) and not all(_has_nothing(shape) for shape in made):
+        fact = f"length along axes {list(attributes.axes)}"
+        remedy = f"give each row an element, as {extremes[0]} of nothing has no value"
+        raise PlanError("rows", "x0", fact, 0, "at least 1", remedy)
+
+
+def _has_nothing(sizes: Sequence[Size]) -> bool:
+    """Whether one of the sizes is known to be 0."""
+    return any(not isinstance(size, Dim) and size == 0 for size in sizes)
 
 
 def _infer(attributes: RowWise, facts: Sequence[Fact]) -> tuple[Fact, ...]:
@@ -78,12 +97,7 @@ def _reference(attributes: RowWise, arrays: Sequence[Array]) -> tuple[Array, ...
     if all(0 in shape for shape in made):
         types = [attributes.expression.dtype(output).numpy for output in outputs]
         return tuple(np.empty(dim.bind_shape(shape, {}), kind) for shape, kind in zip(made, types, strict=True))
-    whole_shape, _ = row_extents([x.shape for x in arrays], attributes.axes)
-    extremes = [node.op for node in attributes.expression.nodes if node.op in ("row_max", "row_min")]
-    if extremes and any(whole_shape[axis] == 0 for axis in attributes.axes):
-        nothing = f"{extremes[0]} of nothing has no value"
-        raise PlanError("rows", "axes", "extent", 0, "at least 1", nothing)
-    rank = len(whole_shape)
+    rank = max(x.ndim for x in arrays)
     whole = [x.reshape((1,) * (rank - x.ndim) + x.shape) for x in arrays]
     axes = tuple(axis + rank for axis in attributes.axes)
     return tuple(reduce.reference(attributes.expression, *whole, axes=axes))

@@ -14,7 +14,7 @@ from samebits.errors import ShapeError
 from samebits.operations import dim
 from samebits.operations.axes import Axes, aligned
 from samebits.operations.dim import Dim, SymbolicShape
-from samebits.operations.fact import Fact
+from samebits.operations.fact import Fact, dense
 from samebits.operations.operation import Array, Operation, Shape
 from samebits.operations.strided import Strided
 
@@ -87,7 +87,7 @@ def _infer_reshape(attributes: Reshape, facts: Sequence[Fact]) -> tuple[Fact, ..
     if dim.are_known(had, wanted) and had != wanted:
         actual = f"{had} elements"
         raise ShapeError("reshape", "shape", "", text(attributes.shape), f"of {actual}", "give another shape")
-    return (Fact(fact.dtype, attributes.shape, tuple(range(len(attributes.shape)))),)
+    return (dense(fact.dtype, attributes.shape),)
 
 
 def _infer_transpose(attributes: Transpose, facts: Sequence[Fact]) -> tuple[Fact, ...]:

@@ -31,9 +31,10 @@ from samebits.kernels import convert
 from samebits.kernels.plan import SMALL
 from samebits.kinds import ArrayKind, kind_of, to_kind
 from samebits.layout import Shape
-from samebits.native.table import MAX_THREADS
+from samebits.memory import CPU
+from samebits.native.table import FIXED, MAX_THREADS, RESULT
 from samebits.ops import memo
-from samebits.ops.memo import Memo, Prepared, RememberedCall, Signature
+from samebits.ops.recipe import CallOperand, Prepared
 from samebits.shapes import broadcast_extents
 from samebits.tensor import Tensor
 
@@ -44,7 +45,7 @@ WITHIN_FLOAT64 = f"a number within [-{float64.max!r}, {float64.max!r}]"
 class Call:
     """One call of a public function: its name for messages, its operands, and the kind of array it gives back."""
 
-    __slots__ = ("_constants", "_given", "_ran", "_signature", "isa", "kind", "name", "threads")
+    __slots__ = ("_given", "_out", "_ran", "_signature", "isa", "kind", "name", "threads")
 
     def __init__(self, name: str, first: object, threads: int | None = None) -> None:
         self.name = name
@@ -52,11 +53,11 @@ class Call:
         self.isa: Isa = isas.current()
         self.threads = check_threads(name, threads)
         self._signature, memo.asked.signature = memo.asked.signature, None
-        self._given: list[tuple[str, object, Tensor, object]] = []
-        self._constants: list[Tensor] = []
-        self._ran: list[tuple[Prepared, tuple[Tensor, ...]]] = []
+        self._given: list[tuple[str, CallOperand, object]] = []
+        self._out: object = None
+        self._ran: list[tuple[Prepared, tuple[CallOperand, ...]]] = []
 
-    def operand(self, name: str, x: object, *dtypes: DType, meant: str = "") -> Tensor:
+    def operand(self, name: str, x: object, *dtypes: DType, meant: str = "") -> CallOperand:
         """x as a tensor on the host, whose memory stays until the call ends even if another thread closes its buffer.
 
         Args:    dtypes: what it may be of, anything if none is given.   meant: how a message calls them all.
@@ -67,21 +68,27 @@ class Call:
         if dtypes and tensor.dtype not in dtypes:
             expected = meant or " or ".join(dtype.name for dtype in dtypes)
             raise DTypeError(self.name, name, "dtype", tensor.dtype.name, expected, "convert it first")
-        if not tensor.device.is_host:
-            raise DeviceError(self.name, name, "device", tensor.device, "the host", "copy it to the host")
-        if tensor.buffer.is_closed:
+        buffer = tensor.buffer
+        if buffer.device is not CPU and not buffer.device.is_host:
+            raise DeviceError(self.name, name, "device", buffer.device, "the host", "copy it to the host")
+        if buffer.is_closed:
             raise ClosedError(self.name, name, "buffer", "closed", "open", "close it after its last use")
-        self._given.append((name, x, tensor, tensor.buffer.owner))
-        return tensor
+        number = None if self._signature is None else self._signature.number(x)
+        found = CallOperand(tensor, number)
+        self._given.append((name, found, buffer.owner))
+        return found
 
-    def constant(self, array: npt.NDArray[Any]) -> Tensor:
+    def constant(self, array: npt.NDArray[Any]) -> CallOperand:
         """An operand made of a Python number among the arguments: the same in every call with these arguments."""
-        self._constants.append(Tensor.from_any(array))
-        return self._constants[-1]
+        return CallOperand(Tensor.from_any(array), FIXED)
+
+    def own(self, tensor: Tensor) -> CallOperand:
+        """An operand in memory that was made for this call alone, of which no other call is remembered."""
+        return CallOperand(tensor, None)
 
     def output(
         self, shape: Sequence[int], dtype: DType, out: object = None, shared: Collection[str] | None = None
-    ) -> Tensor:
+    ) -> CallOperand:
         """A new dense tensor, or `out` after checking that the result fits in it.
 
         An operand taken before may be `out` itself, element on element, if its name is one of `shared` (None: any).
@@ -90,12 +97,13 @@ class Call:
         Raises:  ExchangeError, DTypeError, ShapeError or LayoutError if `out` cannot take the result.
         """
         if out is None:
-            return Tensor.empty(shape, dtype)
+            return CallOperand(Tensor.empty(shape, dtype), RESULT)
         if isinstance(out, np.generic) or not (isinstance(out, Tensor) or hasattr(type(out), "__dlpack__")):
             remedy = "make one with numpy.empty"
             raise ExchangeError(self.name, "out", "type", type(out).__name__, "an array", remedy)
-        operands = [(name, tensor) for name, _, tensor, _ in self._given]
-        tensor = self.operand("out", out, dtype)
+        operands = [(name, x.tensor) for name, x, _ in self._given]
+        target = self.operand("out", out, dtype)
+        tensor = target.tensor
         if tensor.shape != tuple(shape):
             raise ShapeError(self.name, "out", "shape", tensor.shape, tuple(shape), "pass an array of that shape")
         if tensor.read_only:
@@ -112,7 +120,8 @@ class Call:
                 whose = "an operand's" if shared is None else " or ".join(f"{name}'s" for name in shared)
                 expected = f"its own, or exactly {whose}" if whose else "its own"
                 raise LayoutError(self.name, "out", "memory", "that of an operand", expected, "leave out= away")
-        return tensor
+        self._out = out
+        return target
 
     def broadcast(self, name: str, shape: Shape, other: Shape) -> Shape:
         """The shape that `shape` and the one of operand `name` broadcast to.
@@ -158,49 +167,18 @@ class Call:
         """How many threads share this much work: one where a second would cost more than it gives."""
         return self.threads if work >= SMALL[unit] else 1
 
-    def run(self, prepared: Prepared, *operands: Tensor) -> None:
+    def run(self, prepared: Prepared, *operands: CallOperand) -> None:
         """Run a plan on operands in its order."""
         self._ran.append((prepared, operands))
-        prepared.run([x.address for x in operands])
+        prepared.run([x.tensor.address for x in operands])
 
-    def result(self, tensor: Tensor, out: object = None) -> Any:
+    def result(self, made: CallOperand) -> Any:
         """The array to return: `out` itself where it was given, else of the first operand's kind."""
         if self._signature is not None and len(self._ran) == 1:
-            self._remember(self._signature, tensor, out)
-        return to_kind(tensor, self.kind) if out is None else out
-
-    def _remember(self, signature: Signature, result: Tensor, out: object) -> None:
-        """Let the next such call skip to the table. Of this call's arrays only their places are kept, and nothing where
-        two are views of one buffer, since those of the next call may not be."""
-        position = {id(x): i for i, x in reversed(list(enumerate(signature.arrays)))}
-        if result.dtype.numpy is None or result.dtype.width_bits < 8:
-            return
-        known: dict[int, tuple[int | None, int]] = {}
-        spans: dict[int, tuple[int, int]] = {}
-        for _, x, tensor, _ in self._given:
-            if id(x) not in position:
-                continue
-            place = position[id(x)], tensor.layout.offset_bits
-            if known.setdefault(id(tensor.buffer), place) != place:
-                return
-            spans[position[id(x)]] = _span(tensor)
-        made = [] if out is not None else [result]
-        for i, x in enumerate([*self._constants, *made], len(signature.arrays)):
-            known[id(x.buffer)] = i, x.layout.offset_bits
-        ((prepared, operands),) = self._ran
-        places: list[int] = []
-        for x in operands:
-            number, offset = known.get(id(x.buffer), (None, 0))
-            if number is None or x.layout.offset_bits != offset:
-                return
-            places.append(number)
-        unit = max([1, *(x.layout.pitch_bits >> 3 for x in operands)])
-        target = None
-        if out is not None:
-            number = position[id(out)]
-            target = RememberedCall(number, spans.pop(number), tuple(spans.items()))
-        maker, constants = memo.maker(self.kind, result), tuple(self._constants)
-        memo.keep(signature, Memo(self.isa, prepared, tuple(places), constants, maker, unit - 1, target))
+            ((prepared, operands),) = self._ran
+            given = [x for _, x, _ in self._given]
+            memo.keep(self._signature, self.isa, self.kind, prepared, operands, made, given)
+        return to_kind(made.tensor, self.kind) if self._out is None else self._out
 
 
 def rounded(value: float, dtype: DType) -> npt.NDArray[Any]:
@@ -211,13 +189,6 @@ def rounded(value: float, dtype: DType) -> npt.NDArray[Any]:
             assert dtype.numpy is not None  # operands have one
             return np.asarray(ieee.encode(np.float64(value), dtype)).view(dtype.numpy)
         return np.asarray(value, dtype.numpy)
-
-
-def _span(x: Tensor) -> tuple[int, int]:
-    """The bytes that x may touch, from its address: the first, and the one after the last."""
-    steps = [stride * (extent - 1) for stride, extent in zip(x.layout.strides_bits, x.shape, strict=True)]
-    last = x.dtype.width_bits + 7 + sum(step for step in steps if step > 0)
-    return sum(step for step in steps if step < 0) >> 3, -(-last >> 3) + 1
 
 
 def as_tensor(call: str, name: str, x: object) -> Tensor:

@@ -17,36 +17,42 @@ from samebits.operations.elementwise import Map, single
 from samebits.ops.call import WITHIN_FLOAT64, Call, rounded
 from samebits.ops.launch import launch
 from samebits.ops.memo import remembered
-from samebits.tensor import Tensor
+from samebits.ops.recipe import CallOperand
 
 
-def apply(call: Call, expression: Expression, operands: list[Tensor], out: object = None) -> Any:
+def apply(call: Call, expression: Expression, operands: list[CallOperand], out: object = None) -> Any:
     """The output of `expression` over broadcast operands."""
     shape = operands[0].shape
     for name, x in zip(_NAMES[1:], operands[1:], strict=False):
         shape = call.broadcast(name, shape, x.shape)
     (made,) = launch(call, "map", Map(expression), operands, out)
-    return call.result(made, out)
+    return call.result(made)
 
 
-def _operands(call: Call, op: str, arrays: tuple[Any, ...], first: int = 0) -> list[Tensor]:
+def _operands(call: Call, op: str, arrays: tuple[Any, ...], first: int = 0) -> list[CallOperand]:
     """The operands, all of the dtype of the first array: a Python number becomes one of that dtype.
 
     Args:    first: which argument of the function the first array is.
     """
-    found: dict[str, Tensor] = {}
+    found: list[CallOperand] = []
+    numbers: list[int] = []
     dtype: DType | None = None
-    for position, (name, x) in enumerate(zip(_NAMES, arrays, strict=False), first):
-        if type(x) not in _NUMBERS:
-            found[name] = taken(call, name, x, op, position) if dtype is None else call.operand(name, x, dtype)
-            dtype = found[name].dtype
-    for name, x in zip(_NAMES, arrays, strict=False):
-        if name not in found:
-            found[name] = call.constant(_number(call, name, x, dtype or dtypes.float32))
-    return [found[name] for name in _NAMES[: len(arrays)]]
+    for position, x in enumerate(arrays):
+        name = _NAMES[position]
+        if type(x) in _NUMBERS:
+            numbers.append(position)
+        elif dtype is None:
+            found.append(taken(call, name, x, op, first + position))
+            dtype = found[0].dtype
+        else:
+            found.append(call.operand(name, x, dtype))
+    for position in numbers:
+        number = _number(call, _NAMES[position], arrays[position], dtype or dtypes.float32)
+        found.insert(position, call.constant(number))
+    return found
 
 
-def taken(call: Call, name: str, x: Any, op: str, position: int = 0) -> Tensor:
+def taken(call: Call, name: str, x: Any, op: str, position: int = 0) -> CallOperand:
     """x as an operand of a dtype that an argument of a row of `functions.ROWS` may have.
 
     Raises:  as `Call.operand`.
@@ -91,7 +97,10 @@ def _function(name: str, op: str, arity: int, meaning: str) -> Callable[..., Any
     def function(*arrays: Any, out: Any = None, threads: int | None = None) -> Any:
         if len(arrays) != arity:
             raise TypeError(f"{name}() takes {arity} arrays ({', '.join(names)}), got {len(arrays)}")
-        call = Call(name, next((x for x in arrays if type(x) not in _NUMBERS), arrays[0]), threads)
+        first = arrays[0]
+        if type(first) in _NUMBERS:
+            first = next((x for x in arrays if type(x) not in _NUMBERS), first)
+        call = Call(name, first, threads)
         operands = _operands(call, op, arrays)
         return apply(call, single(op, *(x.dtype for x in operands)), operands, out)
 
@@ -170,7 +179,7 @@ def where(condition: Any, x: Any, y: Any, *, out: Any = None, threads: int | Non
     call.broadcast("y", chosen[0].shape, chosen[1].shape)
     operands = [holds, *chosen]
     (made,) = launch(call, "map", Map(single("where", *(x.dtype for x in operands))), operands, out)
-    return call.result(made, out)
+    return call.result(made)
 
 
 @remembered

@@ -16,8 +16,8 @@ from samebits.errors import LayoutError, ShapeError
 from samebits.operations.names import GRAD_INPUT
 from samebits.ops.call import Call
 from samebits.ops.memo import remembered
-from samebits.ops.product import Arguments, multiplied, options, summed
-from samebits.tensor import Tensor
+from samebits.ops.product import Arguments, multiplied, summed
+from samebits.ops.recipe import CallOperand
 
 
 @remembered
@@ -30,7 +30,7 @@ def grad_input(dy: Any, weight: Any, *, out: Any = None, out_dtype: Any = None, 
     Raises:  as matmul.   Bits: numerics.md section 2.
     """
     call = Call("grad_input", dy, threads)
-    return multiplied(Arguments.of(call, GRAD_INPUT, options(call, out_dtype=out_dtype), dy, weight), out)
+    return multiplied(Arguments.of(call, GRAD_INPUT, dy, weight, out_dtype=out_dtype), out)
 
 
 @remembered
@@ -49,7 +49,7 @@ def grad_weight(x: Any, dy: Any, *, out: Any = None, threads: int | None = None)
     if left[0] != right[0]:
         remedy = "pass the gradient of linear(x, ...)"
         raise ShapeError("grad_weight", "dy", "leading shape", right[0], f"x's {left[0]}", remedy)
-    return summed(call, right[1].T, left[1], out)
+    return summed(call, right[1].seen(right[1].tensor.T), left[1], out)
 
 
 @remembered
@@ -63,17 +63,18 @@ def grad_bias(dy: Any, *, out: Any = None, threads: int | None = None) -> Any:
     call = Call("grad_bias", dy, threads)
     _, rows = _rows(call, "dy", dy)
     one = call.constant(np.ones((), np.float32))
-    return summed(call, one.broadcast_to((rows.shape[0],)), rows, out)
+    return summed(call, one.seen(one.tensor.broadcast_to((rows.shape[0],))), rows, out)
 
 
-def _rows(call: Call, name: str, x: Any) -> tuple[tuple[int, ...], Tensor]:
+def _rows(call: Call, name: str, x: Any) -> tuple[tuple[int, ...], CallOperand]:
     """The leading shape, and x as a matrix of rows."""
-    tensor = call.operand(name, x, *_FLOATS)
+    given = call.operand(name, x, *_FLOATS)
+    tensor = given.tensor
     if tensor.ndim < 1:
         raise ShapeError(call.name, name, "rank", 0, "at least 1", "reshape it to [1, N]")
     leading = tensor.shape[:-1]
     try:
-        return leading, tensor.reshape((math.prod(leading), tensor.shape[-1]))
+        return leading, given.seen(tensor.reshape((math.prod(leading), tensor.shape[-1])))
     except LayoutError:
         actual = f"{tensor.shape} with strides_bits {tensor.layout.strides_bits}"
         expected = "one whose leading dimensions can be viewed as one"

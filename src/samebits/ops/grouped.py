@@ -17,11 +17,11 @@ from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import SB1, Contraction, Side, Spec
 from samebits.kernels.plan import Plan
 from samebits.native import series
-from samebits.operations.lying import check_factor, matrix
+from samebits.operations.lying import Lying, check_factor, matrix
 from samebits.operations.names import MATMUL
 from samebits.ops.call import Call
 from samebits.ops.move import fill
-from samebits.ops.product import Arguments, lying, options
+from samebits.ops.product import Arguments
 from samebits.tensor import Tensor
 
 _INTEGERS = tuple(row for row in dtypes.ROWS if row.is_integer and row.width_bits >= 8)
@@ -53,8 +53,8 @@ def grouped_matmul(
     Bits:    numerics.md sections 2 and 3: a group's rows are those of `matmul(a[rows], b[g])`.
     """
     call = Call("grouped_matmul", a, threads)
-    x = call.operand("a", a)
-    y = b if isinstance(b, gemm.PackedMatrix) else call.operand("b", b)
+    x = call.operand("a", a).tensor
+    y = b if isinstance(b, gemm.PackedMatrix) else call.operand("b", b).tensor
     check_factor(call.name, "a", x.dtype)
     if isinstance(y, Tensor):
         check_factor(call.name, "b", y.dtype)
@@ -67,24 +67,24 @@ def grouped_matmul(
     sizes = _sizes(call, group_sizes, groups, x.shape[0])
     addend = _bias(call, bias, groups, y.shape[-1])
     one = addend if addend is None or addend.ndim < 2 else _first(addend)
-    asked = options(call, spec=spec, out_dtype=out_dtype)
     # out is no bias: its rows are others' than those of the result.
-    found, made = Arguments.of(call, MATMUL, asked, x, _first(y), bias=one).into(out, may_be=())
+    given = Arguments.of(call, MATMUL, x, _first(y), bias=one, spec=spec, out_dtype=out_dtype)
+    found, made = given.into(out, may_be=())
     made, used = call.output(found.shape, found.dtype) if made is None else made, sum(sizes)
-    if made.size:
+    if made.tensor.size:
         threads = call.sized(found.contraction.work, "products")
-        product = _Product(call, found.contraction, x, y, addend, made)
+        product = _Product(call, found.contraction, x, y, addend, made.tensor)
         parts = MATMUL.planned(call.name, lambda: _parts(product, sizes, threads))
         series.run(parts, threads)
         if used < x.shape[0]:
-            fill(made[used:], 0, threads=threads)
-    return call.result(made, out)
+            fill(made.tensor[used:], 0, threads=threads)
+    return call.result(made)
 
 
 def _sizes(call: Call, group_sizes: Any, groups: int, rows: int) -> list[int]:
     """The sizes as integers."""
     none = isinstance(group_sizes, list | tuple) and not group_sizes
-    given = call.operand("group_sizes", np.empty(0, np.int64) if none else group_sizes, *_INTEGERS)
+    given = call.operand("group_sizes", np.empty(0, np.int64) if none else group_sizes, *_INTEGERS).tensor
     if given.shape != (groups,):
         expected = f"{(groups,)}, one for each matrix of b"
         raise ShapeError(call.name, "group_sizes", "shape", given.shape, expected, "give an empty group 0")
@@ -109,7 +109,7 @@ def _bias(call: Call, bias: Any, groups: int, n: int) -> Tensor | None:
     """The bias of all groups, or with a row for each."""
     if bias is None:
         return None
-    x = call.operand("bias", bias)
+    x = call.operand("bias", bias).tensor
     if x.ndim > 2 or (x.ndim == 2 and x.shape[0] != groups):
         expected = f"({n},) or {(groups, n)}"
         raise ShapeError(call.name, "bias", "shape", x.shape, expected, "give each group's, or one for all")
@@ -173,10 +173,14 @@ def _contraction(product: _Product, g: int, rows: range) -> Contraction:
     """The product of one group: packed operands begin at other bits in each."""
     c, call, b = replace(product.contraction, m=len(rows)), product.call.name, product.b
     if unpack.has_packed(c.a.values):
-        c = replace(c, a=Side(matrix(call, "a", lying(product.a[rows.start : rows.stop]), (c.m, c.k))))
+        c = replace(c, a=Side(matrix(call, "a", _lying(product.a[rows.start : rows.stop]), (c.m, c.k))))
     if isinstance(b, Tensor) and unpack.has_packed(c.b.values):
-        c = replace(c, b=Side(matrix(call, "b", lying(b[g]), (c.k, c.n))))
+        c = replace(c, b=Side(matrix(call, "b", _lying(b[g]), (c.k, c.n))))
     return c
+
+
+def _lying(x: Tensor) -> Lying:
+    return Lying.of(x.dtype, x.layout)
 
 
 @functools.lru_cache(maxsize=64)

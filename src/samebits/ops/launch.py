@@ -18,20 +18,18 @@ from samebits.dtypes import DType
 from samebits.errors import LayoutError, ShapeError
 from samebits.kinds import narrow_storage
 from samebits.layout import Layout, Storage
+from samebits.native.table import RESULT
 from samebits.operations import dim, packing, registry, strided
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import dense
+from samebits.operations.lying import Lying
 from samebits.operations.operation import Operation, PlanTarget, Shape
 from samebits.ops.call import Call
-from samebits.ops.memo import Prepared
 from samebits.ops.product import in_bytes
+from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor
 
 __all__ = ["launch"]
-
-
-Lie = tuple[DType, Layout]
-"""An element format, and how elements of it lie."""
 
 
 class Recipe(NamedTuple):
@@ -52,37 +50,53 @@ class Recipe(NamedTuple):
     has_packed: bool
 
 
-def launch(call: Call, operation: str, attributes: Any, operands: Sequence[Tensor], out: object = None) -> list[Tensor]:
-    """The outputs of an operation, as tensors on memory of their own; a view lies in its operand's.
+def launch(
+    call: Call, operation: str, attributes: Any, operands: Sequence[CallOperand], out: object = None
+) -> list[CallOperand]:
+    """The outputs of an operation, on memory of their own; a view lies in its operand's.
 
     Args:    out: an array for the only output, as `Call.output` takes it.
     Raises:  ShapeError or DTypeError if the operation does not take these operands; ShapeError if an index is out of
              range; as `Call.output`.
     """
-    lies, target = tuple([(x.dtype, x.layout) for x in operands]), None
+    facts, target = tuple([x.lying for x in operands]), None
     if out is not None:
-        ((shape, dtype),) = _results(operation, attributes, lies)
+        ((shape, dtype),) = _results(operation, attributes, facts)
         target = call.output(shape, dtype, out)
-    layout = None if target is None else target.layout
-    storage = narrow_storage(call.kind)
+    lies, storage = None if target is None else target.lying, narrow_storage(call.kind)
     try:
-        recipe = _recipe(operation, attributes, lies, layout, storage, call.isa, call.threads)
+        recipe = _recipe(operation, attributes, facts, lies, storage, call.isa, call.threads)
     except LayoutError as error:
         raise error.renamed(call.name, error.operand) from None
     row = registry.ROWS[operation]
     if row.view:
         return [_seen(call, row, attributes, operands[0], recipe.results[0][0])]
     if not row.plan:
-        return [Tensor.from_any(array) for array in row.reference(attributes, [])]
+        return [call.own(Tensor.from_any(array)) for array in row.reference(attributes, [])]
     made = [target] if target is not None else [_new(call, *result) for result in recipe.results]
-    if recipe.prepared:
+    if recipe.prepared is not None:
+        if recipe.copies is not None:
+            pairs = zip(operands, recipe.copies, strict=True)
+            operands = [x if shape is None else call.own(_copied(call, x, shape)) for x, shape in pairs]
         _run(call, recipe, recipe.prepared, operands, made)
     return made
 
 
+def _run(
+    call: Call, recipe: Recipe, prepared: Prepared, operands: Sequence[CallOperand], made: Sequence[CallOperand]
+) -> None:
+    """Run a recipe; of what is packed plans take the bytes."""
+    if recipe.has_packed:
+        operands, made = [in_bytes(x) for x in operands], [in_bytes(x) for x in made]
+    if recipe.extents is None:
+        call.run(prepared, *operands, *made)
+    else:
+        _run_indexed(call, prepared, recipe.extents, operands, made)
+
+
 @functools.lru_cache(maxsize=4096)
 def _recipe(
-    operation: str, attributes: Any, operands: tuple[Lie, ...], out: Layout | None, storage: Storage, isa: Isa,
+    operation: str, attributes: Any, operands: tuple[Lying, ...], out: Lying | None, storage: Storage, isa: Isa,
     threads: int,
 ) -> Recipe:  # fmt: skip
     """The recipe for operands that lie so, and an output that lies as given, or outputs that are dense.
@@ -92,16 +106,17 @@ def _recipe(
     row, results = registry.ROWS[operation], _results(operation, attributes, operands)
     if not row.plan or not any(math.prod(shape) for shape, _ in results):
         return Recipe(results, None, None, None, False)
-    views = [packing.view(dtype, layout) for dtype, layout in operands]
-    extents = row.extents(attributes, [layout.shape for _, layout in operands]) if row.extents else None
+    views = [packing.view(*x) for x in operands]
+    extents = row.extents(attributes, [x.shape for x in operands]) if row.extents else None
     if extents and 0 in extents:
         raise ShapeError(operation, "x", "extents", extents, "at least 1", "give one")
     copies = tuple(row.takes(attributes, [*map(packing.unpacked, views)])) if row.takes else ()
     for number, shape in enumerate(copies):
         if shape is not None:
-            dtype = operands[number][0]
+            dtype = operands[number].dtype
             views[number] = packing.view(dtype, _dense(shape, dtype, storage))
-    views += [packing.view(dtype, _dense(shape, dtype, storage) if out is None else out) for shape, dtype in results]
+    made = [Lying(dtype, _dense(shape, dtype, storage)) for shape, dtype in results] if out is None else [out]
+    views += [packing.view(*x) for x in made]
     plan = packing.plan(
         operation, attributes, tuple(views), len(results), PlanTarget(isa, threads, tuning.machine(isa))
     )
@@ -114,54 +129,48 @@ def _dense(shape: Shape, dtype: DType, storage: Storage) -> Layout:
     return Layout.dense(shape, width_bits=dtype.width_bits, storage=storage)
 
 
-def _new(call: Call, shape: Shape, dtype: DType) -> Tensor:
+def _new(call: Call, shape: Shape, dtype: DType) -> CallOperand:
     """Memory for an output."""
     if dtype.width_bits >= 8:
         return call.output(shape, dtype)
-    return Tensor.empty(shape, dtype, storage=narrow_storage(call.kind))
+    return CallOperand(Tensor.empty(shape, dtype, storage=narrow_storage(call.kind)), RESULT)
 
 
-def _results(operation: str, attributes: Any, operands: tuple[Lie, ...]) -> tuple[tuple[Shape, DType], ...]:
+def _results(operation: str, attributes: Any, operands: tuple[Lying, ...]) -> tuple[tuple[Shape, DType], ...]:
     """The shape and element format of each output."""
-    facts = registry.ROWS[operation].infer(attributes, [dense(dtype, layout.shape) for dtype, layout in operands])
+    facts = registry.ROWS[operation].infer(attributes, [dense(x.dtype, x.shape) for x in operands])
     return tuple([(dim.bind_shape(fact.shape, {}), fact.dtype) for fact in facts])
 
 
-def _run(call: Call, recipe: Recipe, prepared: Prepared, operands: Sequence[Tensor], made: list[Tensor]) -> None:
-    """Run a recipe, on copies of the operands that it does not take as they lie."""
-    if recipe.copies:
-        pairs = zip(operands, recipe.copies, strict=True)
-        operands = [x if shape is None else _copied(call, x, shape) for x, shape in pairs]
-    if recipe.has_packed:
-        operands, made = [in_bytes(x) for x in operands], [in_bytes(x) for x in made]
-    if recipe.extents is None:
-        call.run(prepared, *operands, *made)
-        return
+def _run_indexed(
+    call: Call, prepared: Prepared, extents: Shape, operands: Sequence[CallOperand], made: Sequence[CallOperand]
+) -> None:
+    """Run a plan that says whether each index was smaller than the extents.
+
+    Raises:  ShapeError if one was not.
+    """
     status = np.zeros(2, np.int64)
-    call.run(prepared, *operands, Tensor.from_any(status), *made)
+    call.run(prepared, *operands, call.own(Tensor.from_any(status)), *made)
     if status[0]:
-        expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in recipe.extents)
+        expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in extents)
         raise ShapeError(call.name, "an index", "", int(status[1]), expected, "give indices that exist")
 
 
-def _copied(call: Call, x: Tensor, shape: Shape) -> Tensor:
+def _copied(call: Call, x: CallOperand, shape: Shape) -> Tensor:
     """A dense copy of x broadcast to a shape."""
-    return launch(call, "map", Map(single("copy", x.dtype)), [x.broadcast_to(shape)])[0]
+    seen = x.seen(x.tensor.broadcast_to(shape))
+    return launch(call, "map", Map(single("copy", x.dtype)), [seen])[0].tensor
 
 
-def _seen(call: Call, row: Operation, attributes: Any, x: Tensor, shape: Any) -> Tensor:
+def _seen(call: Call, row: Operation, attributes: Any, x: CallOperand, shape: Any) -> CallOperand:
     """x seen otherwise, or a dense copy of it."""
     assert row.view is not None  # the caller's choice
-    found = row.view(attributes, strided.of_strides(x.shape, x.layout.strides), shape)
+    found = row.view(attributes, strided.of_strides(x.shape, x.tensor.layout.strides), shape)
     if found is None or found.strides is None:
-        x = _copied(call, x, x.shape)
+        x = call.own(_copied(call, x, x.shape))
         found = row.view(attributes, strided.dense(x.shape), shape)
     assert found is not None and found.strides is not None  # a dense value has every view
-    return _placed(x, shape, found.offset, found.strides, x.dtype)
-
-
-def _placed(x: Tensor, shape: Shape, offset: int, strides: Shape, dtype: DType) -> Tensor:
-    width = x.layout.pitch_bits
-    steps = tuple(step * width for step in strides)
-    layout = Layout(shape, steps, x.layout.offset_bits + offset * width, dtype.width_bits, x.layout.storage)
-    return Tensor(x.buffer, layout, dtype)
+    own = x.tensor.layout
+    width, offset = own.pitch_bits, own.offset_bits + found.offset * own.pitch_bits
+    layout = Layout(shape, tuple([step * width for step in found.strides]), offset, own.width_bits, own.storage)
+    return x.seen(Tensor(x.tensor.buffer, layout, x.dtype))

@@ -20,17 +20,16 @@ from samebits.operations.lying import A_FACTOR, FACTORS, check_factor, matrix
 from samebits.operations.names import LINEAR, MATMUL, PACK
 from samebits.operations.sharing import Lines, Parameter
 from samebits.ops.call import Call
-from samebits.ops.memo import Prepared, remembered
+from samebits.ops.memo import remembered
 from samebits.ops.product import (
     Arguments,
     in_bytes,
-    lying,
     multiplied,
     operand_of,
-    options,
     parameter,
     size_of_group,
 )
+from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor
 
 
@@ -85,13 +84,10 @@ def matmul(
     call = Call("matmul", a, threads)
     if plan is not None and not isinstance(plan, Plan):
         raise OptionError("matmul", "plan", "", shown(plan), "a Plan", "make it with plan_matmul")
-    asked = options(
-        call, spec=spec, activation=activation, alpha=alpha, beta=beta, group=b_group, a_dtype=a_dtype,
-        out_dtype=out_dtype,
-    )  # fmt: skip
     given = Arguments.of(
-        call, MATMUL, asked, a, b, a_scale=a_scale, b_scale=b_scale, a_zero_point=a_zero_point,
-        b_zero_point=b_zero_point, out_scale=out_scale, out_zero_point=out_zero_point, c=c, bias=bias,
+        call, MATMUL, a, b, bias=bias, activation=activation, alpha=alpha, c=c, beta=beta, a_zero_point=a_zero_point,
+        b_zero_point=b_zero_point, a_scale=a_scale, b_scale=b_scale, group=b_group, out_scale=out_scale,
+        out_zero_point=out_zero_point, a_dtype=a_dtype, out_dtype=out_dtype, spec=spec,
     )  # fmt: skip
     return multiplied(given, out, plan)
 
@@ -109,13 +105,10 @@ def plan_matmul(
     Raises:  as `matmul`.
     """
     call = Call("plan_matmul", a, threads)
-    asked = options(
-        call, spec=spec, activation=activation, alpha=alpha, beta=beta, group=b_group, a_dtype=a_dtype,
-        out_dtype=out_dtype,
-    )  # fmt: skip
     given = Arguments.of(
-        call, MATMUL, asked, a, b, a_scale=a_scale, b_scale=b_scale, a_zero_point=a_zero_point,
-        b_zero_point=b_zero_point, out_scale=out_scale, out_zero_point=out_zero_point, c=c, bias=bias,
+        call, MATMUL, a, b, bias=bias, activation=activation, alpha=alpha, c=c, beta=beta, a_zero_point=a_zero_point,
+        b_zero_point=b_zero_point, a_scale=a_scale, b_scale=b_scale, group=b_group, out_scale=out_scale,
+        out_zero_point=out_zero_point, a_dtype=a_dtype, out_dtype=out_dtype, spec=spec,
     )  # fmt: skip
     contraction = given.into(out)[0].contraction
     threads, machine = call.sized(contraction.work, "products"), tuning.machine(call.isa)
@@ -139,8 +132,7 @@ def linear(
     """
     call = Call("linear", x, threads)
     given = Arguments.of(
-        call, LINEAR, options(call, LINEAR, group=group), x, weight, b_scale=weight_scale,
-        b_zero_point=weight_zero_point, bias=bias,
+        call, LINEAR, x, weight, group=group, b_scale=weight_scale, b_zero_point=weight_zero_point, bias=bias
     )  # fmt: skip
     return multiplied(given, out)
 
@@ -161,20 +153,21 @@ def pack(
              beside elements that its words cannot be multiplied with.
     Raises:  DTypeError, ShapeError, OptionError, DeviceError.   Bits: a product with it has those of one with b.
     """
-    call, tensors = Call("pack", b, threads), dict[str, Tensor]()
+    call, arrays = Call("pack", b, threads), dict[str, CallOperand]()
     y = call.operand("b", b)
     check_factor("pack", "b", y.dtype)
-    if y.ndim < 2:
-        raise ShapeError("pack", "b", "rank", y.ndim, "at least 2", "reshape a vector to [K, 1]")
+    rank = len(y.shape)
+    if rank < 2:
+        raise ShapeError("pack", "b", "rank", rank, "at least 2", "reshape a vector to [K, 1]")
     batch, (k, n) = y.shape[:-2], y.shape[-2:]
     other = _left(call, left, y.dtype)
-    lies, threads = matrix("pack", "b", lying(y), y.shape), call.sized(y.size, "elements")
+    lies, threads = matrix("pack", "b", y.lying, y.shape), call.sized(y.tensor.size, "elements")
     machine, zeros = tuning.machine(call.isa), dict[str, Parameter]()
     if y.dtype.is_integer and other.is_float and other is not dtypes.float64:
-        lines = Lines.of_b(PACK, n, k, batch, y.ndim)
+        lines = Lines.of_b(PACK, n, k, batch, rank)
         point: Any = None
         if zero_point is not None:
-            point = parameter(call, "zero_point", "b_zero_point", zero_point, tensors)
+            point = parameter(call, "zero_point", "b_zero_point", zero_point, arrays)
         size = None if group is None else size_of_group(call, PACK, group)
         zeros = sharing.by_block("pack", PACK, lines, None, point, size, other, lies)
         engine = engines.of_weights(y.dtype, bool(zeros))
@@ -187,8 +180,8 @@ def pack(
     plan = gemm.plan_pack(k, n, lies, call.isa, threads, batch, engine, other, machine, zero)
     panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch, engine, machine),), engine.word)
     if panels.size:
-        points = [operand_of(call, x.operand, tensors) for x in zeros.values()]
-        call.run(Prepared(plan), in_bytes(y), *points, panels)
+        points = [operand_of(call, x.operand, arrays) for x in zeros.values()]
+        call.run(Prepared(plan), in_bytes(y), *points, call.own(panels))
     nr = gemm.panel_columns(call.isa, engine, machine)
     return gemm.PackedMatrix(panels, y.shape, nr, call.isa.name, y.dtype, engine.name)
 

@@ -11,7 +11,7 @@ import functools
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -21,32 +21,13 @@ from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.kernels.gemm import PackedMatrix
-from samebits.kernels.plan import Plan
 from samebits.kinds import ArrayKind
 from samebits.layout import Layout, Shape
 from samebits.memory import CPU, address_of, allocate
 from samebits.memory.pages import MAPPED
-from samebits.native import scratch
-from samebits.native.table import alone
+from samebits.native.table import FIXED, RESULT, CallPlace
+from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor, in_new_memory
-
-
-class Prepared:
-    """A plan with its table: what the caches of the eager functions hold."""
-
-    __slots__ = ("plan", "table", "workspace_bytes")
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.table = alone(plan)
-        self.workspace_bytes = plan.workspace_bytes
-
-    def run(self, addresses: list[int]) -> None:
-        """Run the plan on operands at these addresses, in its order."""
-        workspace = scratch.take(self.workspace_bytes)
-        addresses.append(workspace.address)
-        self.table.run(addresses)
-        scratch.give(workspace)
 
 
 class Signature(NamedTuple):
@@ -57,6 +38,13 @@ class Signature(NamedTuple):
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     options: dict[str, Any]
+
+    def number(self, x: object) -> int | None:
+        """Which of the arrays x is."""
+        for number, array in enumerate(self.arrays):
+            if array is x:
+                return number
+        return None
 
     def is_unchanged(self) -> bool:
         """Whether the arrays are still described so: another thread may set the shape of one in place."""
@@ -88,21 +76,21 @@ class Maker(NamedTuple):
     """What makes a result: a function of a shape and a dtype of NumPy's, or of a layout and a dtype of ours."""
 
     make: Any
-    place: Shape | Layout
+    form: Shape | Layout
     dtype: Any
 
 
 class Memo(NamedTuple):
-    """What a call with known kinds, dtypes, shapes, strides and options runs.
+    """What a call with known kinds, dtypes, shapes, strides and options runs, and on what.
 
-    `places` are the plan's operands among the arrays, then the constants, then the result. `isa` and `constants` are
-    here to stay alive: the key holds the one's id, the plan's arguments the others' memory. `target` is the result
-    where it was given.
+    `places` are those of the plan's operands. `isa` and `constants` are here to stay alive: the key holds the one's id,
+    places the others' addresses. `target` is the result where it was given. `misaligned` are bits that no address
+    may have.
     """
 
     isa: Isa
     prepared: Prepared
-    places: tuple[int, ...]
+    places: tuple[CallPlace, ...]
     constants: tuple[Tensor, ...]
     maker: Maker
     misaligned: int
@@ -117,15 +105,14 @@ class Memo(NamedTuple):
 
     def run(self, arrays: list[Any], addresses: list[int]) -> Any:
         """The result for other arrays of the same signature, which lie at these addresses."""
-        for constant in self.constants:
-            addresses.append(constant.address)
         if self.target is not None:
-            out = arrays[self.target.number]
+            out, place = arrays[self.target.number], 0
         else:
-            make, place, dtype = self.maker
-            out = make(place, dtype)
-            addresses.append(address_of(out) if type(out) is np.ndarray else Tensor.from_any(out).address)
-        self.prepared.run([addresses[place] for place in self.places])
+            make, form, dtype = self.maker
+            out = make(form, dtype)
+            place = address_of(out) if type(out) is np.ndarray else Tensor.from_any(out).address
+        addresses += place, 0  # what RESULT and FIXED count from, which are numbers from the end
+        self.prepared.run([addresses[number] + offset for number, offset in self.places])
         return out
 
 
@@ -146,16 +133,53 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def keep(signature: Signature, memo: Memo) -> None:
-    """Let calls of this signature run so from now on, if it is still that of the call which the memo was made of."""
+def keep(
+    signature: Signature, isa: Isa, kind: ArrayKind, prepared: Prepared, operands: Sequence[CallOperand],
+    result: CallOperand, given: Sequence[CallOperand],
+) -> None:  # fmt: skip
+    """Let calls like this one go straight to what it ran, if its arguments are still what they were.
+
+    Nothing is kept where an operand is of memory that no other call has, or the result of elements that NumPy has not.
+
+    Args:    prepared, operands: what ran, on what.   result: of that kind.   given: all arrays among the arguments.
+    """
+    number, made = result.number, result.tensor
+    if number is None or made.dtype.numpy is None or made.dtype.width_bits < 8:
+        return
+    starts = {RESULT: _start(made)} | {x.number: _start(x.tensor) for x in given}
+    places = list[CallPlace]()
+    for x in operands:
+        if x.number is None:
+            return
+        is_fixed = x.number == FIXED
+        places.append((x.number, x.tensor.address if is_fixed else _start(x.tensor) - starts[x.number]))
+    unit = max(x.tensor.layout.pitch_bits >> 3 for x in operands)
+    target = None
+    if number != RESULT:
+        spans = {x.number: _span(x.tensor) for x in given if x.number is not None}
+        target = RememberedCall(number, spans.pop(number), tuple(spans.items()))
+    constants = tuple(x.tensor for x in operands if x.number == FIXED)
+    found = Memo(isa, prepared, tuple(places), constants, _maker(kind, made), max(unit, 1) - 1, target)
     if not signature.is_unchanged():
         return
     if len(_memos) >= _MEMOS:
         _memos.clear()
-    _memos[signature.key] = memo
+    _memos[signature.key] = found
 
 
-def maker(kind: ArrayKind, result: Tensor) -> Maker:
+def _start(x: Tensor) -> int:
+    """The byte of its buffer in which x's first element begins; the buffer itself may be closed by now."""
+    return x.layout.offset_bits >> 3
+
+
+def _span(x: Tensor) -> tuple[int, int]:
+    """The bytes that x may touch, from its address: the first, and the one after the last."""
+    steps = [stride * (extent - 1) for stride, extent in zip(x.layout.strides_bits, x.shape, strict=True)]
+    last = x.dtype.width_bits + 7 + sum(step for step in steps if step > 0)
+    return sum(step for step in steps if step < 0) >> 3, -(-last >> 3) + 1
+
+
+def _maker(kind: ArrayKind, result: Tensor) -> Maker:
     """What makes an array like a call's first result, of a dtype that NumPy has."""
     if kind == "numpy":
         return Maker(_reused if result.nbytes >= MAPPED else np.empty, result.shape, result.dtype.numpy)
@@ -302,13 +326,10 @@ def _record(key: bytes, memo: Memo, call: Signature) -> None:
     # No record is of None: this is the key again, of what is kept. Another thread may have set a shape in place.
     if _known is None or _known(None, call.arguments, call.options)[8:] != key[8:]:
         return
-    fixed = [(-1, x.address) for x in memo.constants]
-    numbers = [*((i, 0) for i in range(len(call.arrays))), *fixed, (calls.RESULT, 0)]
     target = memo.target and ((memo.target.number, *memo.target.span), [(i, *span) for i, span in memo.target.others])
-    sources = [numbers[place] for place in memo.places]
     table, workspace_bytes = memo.prepared.table, memo.prepared.workspace_bytes
-    make, place, dtype = memo.maker
+    make, form, dtype = memo.maker
     made: tuple[Any, Any, Any] = memo.maker
-    if isinstance(place, Layout) and make.func is _torch and make.args[0] < MAPPED:
-        made = None, calls.like(place, dtype), None
-    calls.record(key, table, sources, workspace_bytes, memo.misaligned, made, target, keep)
+    if isinstance(form, Layout) and make.func is _torch and make.args[0] < MAPPED:
+        made = None, calls.like(form, dtype), None
+    calls.record(key, table, memo.places, workspace_bytes, memo.misaligned, made, target, keep)

@@ -25,7 +25,7 @@ from samebits.operations.moves import AxisGather, Concat
 from samebits.ops.call import Call, as_tensor
 from samebits.ops.elementwise import taken
 from samebits.ops.launch import launch
-from samebits.ops.memo import Prepared
+from samebits.ops.recipe import Prepared
 from samebits.shapes import check_index
 from samebits.tensor import Tensor
 
@@ -53,16 +53,16 @@ def copy(
              library was asked for that has the other storage.
     """
     call = Call("copy", x, threads)
-    source = call.operand("x", x)
+    source = call.operand("x", x).tensor
     if out is None:
-        made = _dense_for(call, source, order, storage)
+        made = call.own(_dense_for(call, source, order, storage))
     else:
         if storage is not None or not isinstance(order, str) or order != "C":
             remedy = "leave them out, or out"
             raise OptionError("copy", "order and storage", "", shown((order, storage)), "out's", remedy)
         made = call.output(source.shape, source.dtype, out, shared=())
-    _move(call, source, made)
-    return call.result(made, out)
+    _move(call, source, made.tensor)
+    return call.result(made)
 
 
 def contiguous(x: Any, *, order: Literal["C", "F", "any"] = "C", threads: int | None = None) -> Any:
@@ -74,12 +74,12 @@ def contiguous(x: Any, *, order: Literal["C", "F", "any"] = "C", threads: int | 
     Raises:  LayoutError if order is none of these.
     """
     call = Call("contiguous", x, threads)
-    source = call.operand("x", x)
+    source = call.operand("x", x).tensor
     if source.layout.is_contiguous(order) and not source.layout.offset_bits % 8:
         return _as_given(call, x, source)
     made = _dense_for(call, source, "K" if order == "any" else order, None)
     _move(call, source, made)
-    return call.result(made)
+    return call.result(call.own(made))
 
 
 def concat(arrays: Sequence[Any], axis: int = 0, *, threads: int | None = None) -> Any:
@@ -96,7 +96,7 @@ def concat(arrays: Sequence[Any], axis: int = 0, *, threads: int | None = None) 
     call = Call("concat", given[0], threads)
     operands = [taken(call, "arrays[0]", given[0], "copy")]
     first = operands[0]
-    place = check_index("concat", "axis", axis, first.ndim)
+    place = check_index("concat", "axis", axis, len(first.shape))
     for number, x in enumerate(given[1:], 1):
         name = f"arrays[{number}]"
         operands.append(call.operand(name, x, first.dtype))
@@ -117,7 +117,7 @@ def take(x: Any, indices: Any, axis: int = 0, *, threads: int | None = None) -> 
     """
     call = Call("take", x, threads)
     operands = [taken(call, "x", x, "copy"), call.operand("indices", indices, dtypes.int64)]
-    place = check_index("take", "axis", axis, operands[0].ndim)
+    place = check_index("take", "axis", axis, len(operands[0].shape))
     return call.result(launch(call, "gather", AxisGather(place), operands)[0])
 
 
@@ -130,7 +130,7 @@ def fill(out: Any, value: float, *, threads: int | None = None) -> Any:
     """
     call, given = Call("fill", out, threads), as_tensor("fill", "out", out)
     dtype = given.dtype
-    target = call.output(given.shape, dtype, out)
+    target = call.output(given.shape, dtype, out).tensor
     one = Tensor.empty((), dtype)
     elements.write(one.buffer.array(), one.layout, elements.code_of(value, dtype, "fill"))
     _move(call, one.broadcast_to(target.shape), target)
@@ -157,7 +157,7 @@ def to_padded(x: Any, *, threads: int | None = None) -> Any:
 
 def _stored(name: str, x: Any, storage: Storage, threads: int | None) -> Any:
     call = Call(name, x, threads)
-    source = call.operand("x", x)
+    source = call.operand("x", x).tensor
     is_narrow = source.dtype.width_bits < 8
     layout = source.layout
     if layout.is_contiguous() and not layout.offset_bits % 8 and (layout.storage == storage or not is_narrow):
@@ -165,12 +165,12 @@ def _stored(name: str, x: Any, storage: Storage, threads: int | None) -> Any:
     layout = Layout.dense(source.shape, width_bits=layout.width_bits, storage=storage)
     made = _new(layout, source.dtype)
     _move(call, source, made)
-    return made if is_narrow and storage == "packed" else call.result(made)
+    return made if is_narrow and storage == "packed" else call.result(call.own(made))
 
 
 def _as_given(call: Call, x: object, tensor: Tensor) -> Any:
     """x itself, or the array of what is none, such as a list."""
-    return x if isinstance(x, Tensor | np.ndarray) or call.kind != "numpy" else call.result(tensor)
+    return x if isinstance(x, Tensor | np.ndarray) or call.kind != "numpy" else call.result(call.own(tensor))
 
 
 def _dense_for(call: Call, x: Tensor, order: Order, storage: Storage | None) -> Tensor:

@@ -29,7 +29,7 @@ from samebits.operations.names import MATMUL, Names
 from samebits.operations.product import Options, ProductDescription, describe, unknown_activation
 from samebits.operations.sharing import IN_BYTES, VALUES, ProductOperand
 from samebits.ops.call import Call, check_threads
-from samebits.ops.memo import Prepared
+from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor
 
 _POINTS = ("a_zero_point", "b_zero_point", "out_zero_point")
@@ -37,39 +37,13 @@ _SCALES = ("a_scale", "b_scale", "out_scale")
 ADDED = ("c", "bias")
 
 
-def lying(x: Tensor) -> Lying:
-    """How a tensor lies, wherever that is."""
-    layout = x.layout
-    if layout.offset_bits > 7:
-        layout = Layout(layout.shape, layout.strides_bits, layout.offset_bits % 8, layout.width_bits, layout.storage)
-    return Lying(x.dtype, layout)
-
-
-def in_bytes(x: Tensor) -> Tensor:
+def in_bytes(x: CallOperand) -> CallOperand:
     """x, or where it lies packed the byte in which its first element begins, which is what a plan takes for it."""
-    if not x.size or not spread.is_packed(x.layout):
+    layout = x.tensor.layout
+    if not layout.size or not spread.is_packed(layout):
         return x
-    return Tensor(x.buffer, Layout((1,), (8,), x.layout.offset_bits // 8 * 8, 8), dtypes.uint8)
-
-
-def options(
-    call: Call, names: Names = MATMUL, *, spec: Any = SB1, activation: Any = None, alpha: Any = 1.0, beta: Any = 1.0,
-    group: Any = None, a_dtype: Any = None, out_dtype: Any = None,
-) -> Options:  # fmt: skip
-    """The options of a call, each of the type that it must be.
-
-    Raises:  OptionError, DTypeError.
-    """
-    if not isinstance(spec, Spec):
-        raise OptionError(call.name, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
-    if activation is not None and not isinstance(activation, str):
-        raise unknown_activation(call.name, activation)
-    return Options(
-        spec, activation, number(call, "alpha", alpha), number(call, "beta", beta),
-        None if group is None else size_of_group(call, names, group),
-        None if a_dtype is None else call.dtype("a_dtype", a_dtype),
-        None if out_dtype is None else call.dtype("out_dtype", out_dtype),
-    )  # fmt: skip
+    first = Layout((1,), (8,), layout.offset_bits // 8 * 8, 8)
+    return x.seen(Tensor(x.tensor.buffer, first, dtypes.uint8))
 
 
 def number(call: Call, name: str, value: Any) -> Number:
@@ -91,8 +65,8 @@ def size_of_group(call: Call, names: Names, group: Any) -> int:
     return int(group)
 
 
-def parameter(call: Call, name: str, key: str, value: Any, tensors: dict[str, Tensor]) -> Lying | Number | int:
-    """The fact of a scale, of a zero point or of an addend, whose tensor goes to `tensors` if it is an array.
+def parameter(call: Call, name: str, key: str, value: Any, operands: dict[str, CallOperand]) -> Lying | Number | int:
+    """The fact of a scale, of a zero point or of an addend, which goes to `operands` if it is an array.
 
     Raises:  OptionError if a number is none that could be it, and as `Call.operand`.
     """
@@ -103,36 +77,50 @@ def parameter(call: Call, name: str, key: str, value: Any, tensors: dict[str, Te
             raise OptionError(call.name, name, "", shown(value), "an integer", "pass an int")
         if isinstance(value, int | np.integer):
             return int(value)
-    tensors[key] = call.operand(name, value)
-    return lying(tensors[key])
+    operands[key] = call.operand(name, value)
+    return operands[key].lying
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of one call as facts by name, which hash, beside the tensors that they are of."""
+    """The arguments of one call as facts by name, which hash, beside the arrays that they are of."""
 
     call: Call
     names: Names
     facts: dict[str, Any]
-    tensors: dict[str, Tensor]
+    arrays: dict[str, CallOperand]
     options: Options
 
     @classmethod
-    def of(cls, call: Call, names: Names, options: Options, a: Any, b: Any, **given: Any) -> Arguments:
-        """Those of a product of a and b, each given or None, by the names that `matmul` has for them.
+    def of(
+        cls, call: Call, names: Names, a: Any, b: Any, *, spec: Any = SB1, activation: Any = None, alpha: Any = 1.0,
+        beta: Any = 1.0, group: Any = None, a_dtype: Any = None, out_dtype: Any = None, **given: Any,
+    ) -> Arguments:  # fmt: skip
+        """Those of a product of a and b, by the names that `matmul` has for them; what is given may be None.
 
-        Raises:  as `Call.operand`, and OptionError if a number is none.
+        Raises:  OptionError, DTypeError, and as `Call.operand`.
         """
-        x = call.operand(names.a, a)
-        y = call.operand(names.b, b.tensor if isinstance(b, gemm.PackedMatrix) else b)
-        tensors = {"a": x, "b": y}
-        facts: dict[str, Any] = {
-            "a": lying(x), "b": b.fits if isinstance(b, gemm.PackedMatrix) else lying(y)
-        }  # fmt: skip
+        if not isinstance(spec, Spec):
+            raise OptionError(call.name, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
+        if activation is not None and not isinstance(activation, str):
+            raise unknown_activation(call.name, activation)
+        facts: dict[str, Any] = {}
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            if type(value) is not float or value != 1.0:
+                facts[name] = number(call, name, value)
+        options = Options(
+            spec, activation, None if group is None else size_of_group(call, names, group),
+            None if a_dtype is None else call.dtype("a_dtype", a_dtype),
+            None if out_dtype is None else call.dtype("out_dtype", out_dtype),
+        )  # fmt: skip
+        is_packed = isinstance(b, gemm.PackedMatrix)
+        x, y = call.operand(names.a, a), call.operand(names.b, b.tensor if is_packed else b)
+        arrays = {"a": x, "b": y}
+        facts |= {"a": x.lying, "b": b.fits if is_packed else y.lying}
         for key, value in given.items():
             if value is not None:
-                facts[key] = parameter(call, getattr(names, key, key), key, value, tensors)
-        return cls(call, names, facts, tensors, options)
+                facts[key] = parameter(call, getattr(names, key, key), key, value, arrays)
+        return cls(call, names, facts, arrays, options)
 
     def described(self, **more: Any) -> ProductDescription:
         """What the product is.
@@ -141,31 +129,31 @@ class Arguments:
         """
         return describe(self.call.name, options=self.options, names=self.names, **self.facts, **more)
 
-    def into(self, out: Any, may_be: Collection[str] = ADDED) -> tuple[ProductDescription, Tensor | None]:
-        """What the product is where out takes the result, and out as a tensor; `may_be` names what out may be itself.
+    def into(self, out: Any, may_be: Collection[str] = ADDED) -> tuple[ProductDescription, CallOperand | None]:
+        """What the product is where out takes the result, and out; `may_be` names what out may be itself.
 
         Raises:  what it cannot be, and what out cannot be.
         """
         found = self.described()
         if out is None:
             return found, None
-        added = [name for name in ADDED if name in self.tensors]
+        added = [name for name in ADDED if name in self.arrays]
         taken = self.call.output(found.shape, found.dtype, out, [name for name in added if name in may_be])
-        in_place = any(self.tensors[name].address == taken.address for name in added)
-        return self.described(out=lying(taken), in_place=in_place), taken
+        in_place = any(self.arrays[name].tensor.address == taken.tensor.address for name in added)
+        return self.described(out=taken.lying, in_place=in_place), taken
 
-    def operands(self, found: ProductDescription) -> list[Tensor]:
+    def operands(self, found: ProductDescription) -> list[CallOperand]:
         """Those of its plan, but for the result."""
-        return [operand_of(self.call, operand, self.tensors) for operand in found.operands]
+        return [operand_of(self.call, operand, self.arrays) for operand in found.operands]
 
 
-def operand_of(call: Call, operand: ProductOperand, tensors: dict[str, Tensor]) -> Tensor:
+def operand_of(call: Call, operand: ProductOperand, arrays: dict[str, CallOperand]) -> CallOperand:
     """What a plan takes for an operand."""
     if operand.constant is not None:
         return call.constant(_array(operand.constant))
-    x = tensors[operand.name]
+    x = arrays[operand.name]
     if operand.form == VALUES:
-        return Tensor.from_any(x.values())
+        return call.own(Tensor.from_any(x.tensor.values()))
     return in_bytes(x) if operand.form == IN_BYTES else x
 
 
@@ -184,22 +172,22 @@ def multiplied(given: Arguments, out: Any, plan: Plan | None = None) -> Any:
     obeyed = names.planned(call.name, lambda: _obeyed(plan, contraction)) if plan else None
     if made is None:
         made = call.output(found.shape, found.dtype)
-    if made.size:
+    if made.tensor.size:
         threads, machine = call.sized(contraction.work, "products"), tuning.machine(call.isa)
         prepared = obeyed or names.planned(call.name, lambda: _prepared(contraction, call.isa, threads, machine))
         call.run(prepared, *given.operands(found), made)
-    return call.result(made, out)
+    return call.result(made)
 
 
-def summed(call: Call, a: Tensor, b: Tensor, out: Any) -> Any:
+def summed(call: Call, a: CallOperand, b: CallOperand, out: Any) -> Any:
     """a @ b in the dtype of its sum, for other functions: from what out holds if it is given, which K = 0 leaves."""
     total = dtypes.float64 if dtypes.float64 in (a.dtype, b.dtype) else dtypes.float32
     asked = Options(out_dtype=total, accumulates=out is not None)
-    given = Arguments(call, MATMUL, {"a": lying(a), "b": lying(b)}, {"a": a, "b": b}, asked)
+    given = Arguments(call, MATMUL, {"a": a.lying, "b": b.lying}, {"a": a, "b": b}, asked)
     if out is not None and not b.shape[-2]:
         _, made = given.into(out)
         assert made is not None  # it was given
-        return call.result(made, out)
+        return call.result(made)
     return multiplied(given, out)
 
 

@@ -15,17 +15,18 @@ from samebits.ops.call import Call
 from samebits.ops.elementwise import taken
 from samebits.ops.launch import launch
 from samebits.ops.memo import remembered
+from samebits.ops.recipe import CallOperand
 from samebits.shapes import check_flag, check_index
-from samebits.tensor import Tensor
 
 _Axis = int | Sequence[int] | None
+_SUMMED = tuple(row for row in dtypes.ROWS if row.has_zero)
 
 
 def _row_wise(
-    call: Call, expression: Expression, operands: Sequence[Tensor], axes: Shape, out: object = None
-) -> Tensor:
+    call: Call, expression: Expression, operands: Sequence[CallOperand], axes: Shape, out: object = None
+) -> CallOperand:
     """The output of `expression` along axes of the first operand."""
-    rank = operands[0].ndim
+    rank = len(operands[0].shape)
     return launch(call, "rows", RowWise(expression, tuple([axis - rank for axis in axes])), operands, out)[0]
 
 
@@ -33,31 +34,33 @@ def _axes(call: Call, axis: _Axis, rank: int) -> Shape:
     """The axes asked for, counted from the front, ascending; all of them for None."""
     if axis is None:
         return tuple(range(rank))
-    given = axis if isinstance(axis, Sequence) else (axis,)
-    axes = tuple(sorted(check_index(call.name, "axis", a, rank) for a in given))
+    if not isinstance(axis, Sequence):
+        return (check_index(call.name, "axis", axis, rank),)
+    axes = tuple(sorted([check_index(call.name, "axis", a, rank) for a in axis]))
     if len(set(axes)) != len(axes):
         raise LayoutError(call.name, "axis", "", axis, "each axis once", "leave out the repeated one")
     return axes
 
 
-def _summed(call: Call, x: Any) -> Tensor:
+def _summed(call: Call, x: Any) -> CallOperand:
     """An operand of whatever sums."""
-    accepted = [row for row in dtypes.ROWS if row.has_zero]
-    return call.operand("x", x, *accepted, meant="any dtype with a zero")
+    return call.operand("x", x, *_SUMMED, meant="any dtype with a zero")
 
 
 def _reduced(name: str, x: Any, axis: _Axis, keepdims: bool, threads: int | None) -> Any:
     call = Call(name, x, threads)
-    tensor = _summed(call, x) if name == "sum" else taken(call, "x", x, {"mean": "sqrt"}.get(name, "copy"))
-    expression = composites.mean(tensor.dtype) if name == "mean" else composites.reduction(f"row_{name}", tensor.dtype)
+    given = _summed(call, x) if name == "sum" else taken(call, "x", x, {"mean": "sqrt"}.get(name, "copy"))
+    expression = composites.mean(given.dtype) if name == "mean" else composites.reduction(f"row_{name}", given.dtype)
     check_flag(name, "keepdims", keepdims)
-    axes = _axes(call, axis, tensor.ndim)
-    lengths = [tensor.shape[axis] for axis in axes]
-    if name in ("max", "min") and 0 in lengths and lengths.count(0) == tensor.shape.count(0):
+    shape = given.shape
+    axes = _axes(call, axis, len(shape))
+    lengths = [shape[axis] for axis in axes]
+    if name in ("max", "min") and 0 in lengths and lengths.count(0) == shape.count(0):
         raise ShapeError(name, "x", "row length", 0, "at least 1", f"an empty row has no {name}")
-    made = _row_wise(call, expression, [tensor], axes)
+    made = _row_wise(call, expression, [given], axes)
     if not keepdims:
-        made = made.reshape(tuple(extent for a, extent in enumerate(tensor.shape) if a not in axes))
+        kept = tuple([extent for a, extent in enumerate(shape) if a not in axes])
+        made = made.seen(made.tensor.reshape(kept))
     return call.result(made)
 
 
@@ -110,9 +113,9 @@ def softmax(x: Any, axis: int = -1, *, out: Any = None, threads: int | None = No
     Raises:  DTypeError if x is of another dtype, LayoutError if there is no such axis.   Bits: numerics.md section 8.
     """
     call = Call("softmax", x, threads)
-    tensor = taken(call, "x", x, "exp")
-    axes = _axes(call, axis, tensor.ndim)
-    return call.result(_row_wise(call, composites.softmax(tensor.dtype), [tensor], axes, out), out)
+    given = taken(call, "x", x, "exp")
+    axes = _axes(call, axis, len(given.shape))
+    return call.result(_row_wise(call, composites.softmax(given.dtype), [given], axes, out))
 
 
 @remembered
@@ -127,19 +130,20 @@ def layer_norm(
     Raises:  DTypeError, ShapeError; ShapeError for a bias without a weight.   Bits: numerics.md section 8.
     """
     call = Call("layer_norm", x, threads)
-    tensor = taken(call, "x", x, "sqrt")
-    dtype = tensor.dtype
-    if not tensor.shape:
+    given = taken(call, "x", x, "sqrt")
+    dtype, shape = given.dtype, given.shape
+    if not shape:
         raise ShapeError("layer_norm", "x", "rank", 0, "at least 1", "reshape it to one row")
     if weight is None and bias is not None:
         raise ShapeError("layer_norm", "bias", "", "given", "given together with weight", "pass weight too")
-    operands = [tensor]
+    operands = [given]
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None:
-            operands.append(call.operand(name, value, dtype))
-            if operands[-1].shape != tensor.shape[-1:]:
-                actual, expected = operands[-1].shape, f"({tensor.shape[-1]},)"
-                raise ShapeError("layer_norm", name, "shape", actual, expected, "match x's last axis")
+            operand = call.operand(name, value, dtype)
+            if operand.shape != shape[-1:]:
+                expected = f"({shape[-1]},)"
+                raise ShapeError("layer_norm", name, "shape", operand.shape, expected, "match x's last axis")
+            operands.append(operand)
     eps = call.number("eps", eps, dtype)
     expression = composites.layer_norm(weight is not None, bias is not None, eps, dtype)
-    return call.result(_row_wise(call, expression, operands, (tensor.ndim - 1,), out), out)
+    return call.result(_row_wise(call, expression, operands, (len(shape) - 1,), out))

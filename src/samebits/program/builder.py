@@ -11,8 +11,9 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 
 import numpy as np
 
-from samebits import driver, dtypes
+from samebits import driver, dtypes, ieee
 from samebits.dtypes import DType
+from samebits.kernels import convert
 from samebits.kernels.expression import Expression
 from samebits.operations import registry
 from samebits.operations.dim import Size, SymbolicShape
@@ -82,7 +83,10 @@ class ProgramBuilder:
 
     def scalar(self, value: float | int | bool, dtype: DType) -> str:
         """A known scalar, rounded once to `dtype`."""
-        with driver.default_float_environment():
+        with driver.default_float_environment(), np.errstate(over="ignore"):
+            if dtype.is_float and convert.is_coded(dtype):  # NumPy rounds to float32 first
+                assert dtype.numpy is not None  # every format of a program has one
+                return self.constant(np.asarray(ieee.encode(value, dtype)).view(dtype.numpy))
             return self.constant(np.array(value).astype(dtype.numpy))
 
     def integers(self, name: str) -> SymbolicShape | None:

@@ -179,7 +179,8 @@ class Lowerer:
     def _operands(self, node: Node, row: Operation) -> tuple[Any, list[Place]]:
         """The node's attributes and where its inputs lie, one stride an axis; a constant in the form that suits."""
         known = self._arrays(node) if row.keep else {}
-        kept = row.keep(node.attributes, known, self._target) if row.keep and known else None
+        kinds = [self._facts[name].dtype for name in node.inputs] if known else []
+        kept = row.keep(node.attributes, kinds, known, self._target) if row.keep and known else None
         if kept is None:
             return node.attributes, [self._plain(name) for name in node.inputs]
         key = node.inputs[kept.index], kept.key

@@ -160,6 +160,8 @@ def _bound(node: Node, symbols: Mapping[str, int], facts: Mapping[str, Fact]) ->
         raise named(error, "+".join(node.origin)) from error
     try:
         made = registry.ROWS[node.operation].infer(bound.attributes, [facts[x] for x in node.inputs])
+    except PlanError as error:
+        raise named(error, "+".join(node.origin)) from error
     except ShapeError as error:
         raise _misfit(node, facts) from error
     if any(fact.shape != facts[name].shape for fact, name in zip(made, node.outputs, strict=True)):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from gemm_run import contraction
 
 from samebits.codegen.isa import ROWS, named
-from samebits.dtypes import bfloat16, float32, int8, int32
-from samebits.kernels.gemm import Contraction, Matrix, Panels, Side, engine
+from samebits.dtypes import bfloat16, float32, int8, int32, uint8
+from samebits.kernels.gemm import Contraction, Matrix, Panels, Side, engine, selection
 from samebits.kernels.gemm.choice import (
     Blocks,
     Overrides,
@@ -46,11 +46,28 @@ def test_a_product_is_turned_for_contiguous_rows_and_full_lanes() -> None:
         (replace(dense(40, 300, 9), out=Side(Matrix(1, 40))), "rows of out"),
         (replace(dense(300, 2, 9), b=Side(Panels(32))), ""),
     ):  # fmt: skip
-        found, order, reasons = orient(c, AVX512, DEFAULT, NONE)
+        found, order, reasons = orient(c, 32)
         assert [name for name, _ in reasons] == ([turned] if turned else [])
         assert (found.m, found.n) == ((c.n, c.m) if turned else (c.m, c.n))
         assert order == ((1, 0, 2) if turned else (0, 1, 2))
-    assert orient(dense(300, 8, 9), AVX512, DEFAULT, Overrides(tile=Tile(12, 1)))[2] == ()
+    assert orient(dense(300, 8, 9), 16)[2] == ()
+    narrow = choose(dense(300, 8, 9), AVX512, 1, Overrides(tile=Tile(12, 1)), DEFAULT)
+    assert (narrow.c.m, choose(dense(300, 8, 9), AVX512, 1, NONE, DEFAULT).c.m) == (300, 8)
+
+
+def test_the_engine_is_that_of_the_product_as_it_runs() -> None:
+    """Rows of a batch that are joined are more rows, and turned operands change places: both may decide engines."""
+    vnni = named("avx512_vnni")
+    turned = replace(dense(300, 8, 64, int8, int32), a=Side(Matrix(64, 1, (), uint8)))
+    joined = replace(
+        dense(1, 512, 512), batch=(64,), a=Side(Matrix(512, 1, (512,), int8)), b=Side(Matrix(512, 1, (0,), int8)),
+        out=Side(Matrix(512, 1, (512,), int32)),
+    )  # fmt: skip
+    for c in (dense(37, 64, 64, int8, int32), turned, joined):
+        made = choose(c, vnni, 1, NONE, DEFAULT)
+        assert made.engine.name == selection.of_operands(made.c, vnni, DEFAULT, None, None)[0].name
+        alone = selection.of_operands(c, vnni, DEFAULT, None, None)[0].name
+        assert (made.engine.name == alone) == (c not in (turned, joined))
 
 
 def test_a_form_that_was_asked_for_is_had_where_there_is_a_sum() -> None:

@@ -67,7 +67,8 @@ def test_alpha_beta_c_bias_are_rounded_one_by_one(isa: Isa) -> None:
     a, b = draw(m, k), draw(k, n, seed=1)
     c, bias = guard.array(draw(m, n, seed=2)), guard.array(draw(n, seed=3))
     for alpha, beta in ((None, None), (0.1, None), (None, 0.3), (1 / 3, -0.7)):
-        epilogue, listed = fused(alpha=alpha, beta=beta, c=FULL, bias=ROW)
+        numbers = {name: Immediate.of(x) for name, x in (("alpha", alpha), ("beta", beta)) if x is not None}
+        epilogue, listed = fused(**numbers, c=FULL, bias=ROW)
         arrays = iter([c, bias])
         sources = [next(arrays) if isinstance(s, Matrix) else s for s in listed]
         expected = reference(a, b, alpha=alpha, beta=beta, c=c, bias=bias)
@@ -114,7 +115,7 @@ def test_activations_and_a_nan_that_they_copy(isa: Isa) -> None:
 @pytest.mark.parametrize("k", [0, 100, 1100])
 def test_out_may_be_the_addend_itself(isa: Isa, k: int) -> None:
     a, b, c = draw(9, k), draw(k, 50, seed=1), draw(9, 50, seed=2)
-    epilogue, listed = fused(alpha=0.5, beta=2.0, c=FULL)
+    epilogue, listed = fused(alpha=Immediate.of(0.5), beta=Immediate.of(2.0), c=FULL)
     expected = reference(a, b, alpha=0.5, beta=2.0, c=c)
     for spec in (Spec(), Spec(segments=2)):
         target = guard.array(c)
@@ -142,7 +143,7 @@ def test_scratch_holds_all_that_is_kept_between_blocks_of_k(isa: Isa) -> None:
     """Several panels of C, what an immediate is read from, and then a forbidden page."""
     m, k, n = 2 * tile_for(isa).mr + 1, 300, 3 * tile_for(isa).nr(isa) + 3
     a, b = draw(m, k), draw(k, n, seed=1)
-    epilogue, sources = fused(alpha=0.5)
+    epilogue, sources = fused(alpha=Immediate.of(0.5))
     out = Matrix(n, 1, (), dtypes.bfloat16)
     c = contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), out, (), epilogue, sources)
     for form in ("fused", "staged"):

@@ -17,7 +17,7 @@ from samebits.kernels.gemm.machine import Caches
 
 AVX512: Isa = named("avx512")
 ROWS, COLUMNS = Matrix(512, 1), Matrix(1, 512)
-A_BYTES = 384 * 1024
+A_BYTES, CACHES = 384 * 1024, Caches()
 
 
 def of(m: int, b: Matrix | Panels = ROWS, row: engine.Engine = engine.FMA32) -> Inner:
@@ -26,7 +26,7 @@ def of(m: int, b: Matrix | Panels = ROWS, row: engine.Engine = engine.FMA32) -> 
     return Inner.of(contraction(m, 512, 512, Matrix(512, 1, (), dtype), b, Matrix(512, 1)), row)
 
 
-def form(inner: Inner, caches: Caches = Caches(), a_bytes: int = A_BYTES, mc: int | None = None) -> str:  # noqa: B008
+def form(inner: Inner, caches: Caches = CACHES, a_bytes: int = A_BYTES, mc: int | None = None) -> str:
     return form_for(inner, AVX512, caches, a_bytes, mc)[0]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,8 +25,8 @@ from samebits.kernels.plan import Step
 from samebits.native import compile
 
 
-def dense(m: int, n: int, k: int, **facts: object) -> Contraction:
-    return contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), Matrix(n, 1), **facts)  # type: ignore[arg-type]
+def dense(m: int, n: int, k: int, **facts: Any) -> Contraction:
+    return contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), Matrix(n, 1), **facts)
 
 
 def test_plan_is_cached_and_prints_its_reasons() -> None:

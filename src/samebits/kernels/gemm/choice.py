@@ -140,8 +140,11 @@ class Choice:
 
 def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, machine: Machine) -> Choice:
     """What `described` runs with on an Isa row of a machine, step by step."""
-    c, order, turned = orient(described, isa, machine, given)
-    engine, engines_not = selection.of_operands(c, isa, machine, given.engine, given.form)
+    engine, engines_not = selection.of_operands(described, isa, machine, given.engine, given.form)
+    tile = given.tile or _row(described, engine, isa, machine).tile
+    c, order, turned = orient(described, tile.nv * engine.lanes(isa))
+    if turned or (c.m, c.batch) != (described.m, described.batch):  # on which the choice of an engine depends too
+        engine, engines_not = selection.of_operands(c, isa, machine, given.engine, given.form)
     row = _row(c, engine, isa, machine)
     tile = given.tile or row.tile
     checks.check_operands(c, tile.nv * engine.lanes(isa), isa, engine)
@@ -163,19 +166,15 @@ def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, mac
     )  # fmt: skip
 
 
-def orient(
-    described: Contraction, isa: Isa, machine: Machine, given: Overrides
-) -> tuple[Contraction, tuple[int, ...], Reasons]:
-    """The product in its normal form or its transpose, the plan's operand numbers of a, b, out and each source (-1: an
-    immediate), and why it is turned."""
+def orient(described: Contraction, nr: int) -> tuple[Contraction, tuple[int, ...], Reasons]:
+    """The product in its normal form or its transpose, the plan's operand numbers of a, b, out and each input (-1: an
+    immediate), and why it is turned; panels of its B would have `nr` columns."""
     c = normal(described)
     inputs, first = c.inputs, 2 + len(c.by_block)
     matrices = [i for i, s in enumerate(inputs) if isinstance(s, Matrix)]
     numbers = {i: first + n for n, i in enumerate(matrices)}
     order = (0, 1, first + len(matrices), *(numbers.get(i, -1) for i in range(len(inputs))))
-    engine, _ = selection.of_operands(described, isa, machine, given.engine, given.form)
-    tile = given.tile or _row(described, engine, isa, machine).tile
-    reason = _why_turned(c, tile.nv * engine.lanes(isa))
+    reason = _why_turned(c, nr)
     if reason is None:
         return c, order, ()
     return normal(c.transposed), (1, 0, *order[2:]), (reason,)

@@ -64,7 +64,7 @@ def parameters(engine: Engine, words: Words) -> tuple[DType | None, ...]:
 
 def function(d: ColumnWalk, isa: Isa) -> FunctionSpec:
     """The function of a height."""
-    return FunctionSpec(dot if d.engine.exact else walk, d, parameters(d.engine, d.words), isa)
+    return FunctionSpec(dot if d.engine.exact else walk, d, parameters(d.engine, d.words), isa, unroll=False)
 
 
 def of(

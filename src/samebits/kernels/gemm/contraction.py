@@ -266,8 +266,8 @@ def fused(
     result: DType | None = None,
     a: Side[Any] | None = None,
     b: Side[Any] | None = None,
-    alpha: float | None = None,
-    beta: float | None = None,
+    alpha: Source | None = None,
+    beta: Source | None = None,
     c: Matrix | None = None,
     bias: Matrix | None = None,
     activation: Expression | None = None,
@@ -278,9 +278,9 @@ def fused(
              result: the dtype that is stored, or float32 before it becomes narrower (default: as computed).
              a, b: the operands, whose scales' product s, rounded once, t is multiplied with; a result of integers is
                 not scaled. Default: operands that are their elements.
-             beta: None adds c as it is, which has the bits of beta = 1.   activation: of one float32 input.
+             alpha, beta: of what is computed in; None has the bits of 1.   activation: of one float32 input.
              bias: an int32 one is part of t, which is then int64 (section 3).
-    Returns: sources in the order c, bias, then those that are no matrices.
+    Returns: sources in the order c, bias, alpha, beta.
     """
     chain, sources = Chain(), list[Source]()
     taken = shared((name, side) for name, side in (("a", a), ("b", b)) if side)
@@ -307,10 +307,10 @@ def fused(
     if factors:
         value = chain.apply("mul", value, chain.apply("mul", *factors) if factors[1:] else factors[0])
     if alpha is not None:
-        value = chain.apply("mul", value, source(Immediate.of(alpha, kind)))
+        value = chain.apply("mul", value, source(alpha))
     for addend in addends:
         if beta is not None:
-            addend = chain.apply("mul", source(Immediate.of(beta, kind)), addend)
+            addend = chain.apply("mul", source(beta), addend)
         value = chain.apply("add", value, addend)
     if last and not exact:
         value = chain.apply("add", value, last)

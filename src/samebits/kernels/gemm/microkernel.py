@@ -80,7 +80,7 @@ def parameters(engine: Engine, weights: Words | None, scaled: bool) -> tuple[DTy
 def function(tile: Microtile, isa: Isa) -> FunctionSpec:
     """A microtile's function."""
     taken = parameters(tile.engine, tile.weights, tile.scaled)
-    return FunctionSpec(scaled_microkernel if tile.scaled else microkernel, tile, taken, isa)
+    return FunctionSpec(scaled_microkernel if tile.scaled else microkernel, tile, taken, isa, unroll=False)
 
 
 def microkernel(

@@ -252,7 +252,7 @@ class _Planning:
             values |= self.shared[row].arguments
             moving[row.name] = self.shared[row].strides
         values |= batches.arguments(c.batch, moving)
-        spec = KernelSpec(macrokernel, d, d.parameters, x.isa)
+        spec = KernelSpec(macrokernel, d, d.parameters, x.isa, unroll=False)
         tasks = math.prod(c.batch) * x.m_blocks * n_blocks * x.parts
         self.steps.append(Step(spec, tasks, tuple(values[name] for name in d.parameters)))
 
@@ -286,7 +286,7 @@ class _Planning:
             values |= d.walked(shape, c.m, right.column, together(size_bytes <= self.caches.shared), x.isa)
         values |= epilogue.arguments(c, out, sources, scratch_s) | self.cut
         values |= batches.arguments(c.batch, {"a": left.batch, "b": right.batch, **_batch_strides(c)})
-        spec = KernelSpec(stream, d, d.parameters, x.isa)
+        spec = KernelSpec(stream, d, d.parameters, x.isa, unroll=False)
         tasks = math.prod(c.batch) * n_blocks * x.parts
         self.steps.append(Step(spec, tasks, tuple(values[name] for name in d.parameters)))
 

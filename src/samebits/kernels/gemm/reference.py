@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,8 @@ def integers(a: Array, b: Array, a_zero_point: Any = 0, b_zero_point: Any = 0) -
 def product(
     a: Array, b: Array, result: DType, *, spec: Spec = SB1, a_scale: Any = None, b_scale: Any = None,
     a_zero_point: Any = None, b_zero_point: Any = None, group: int | None = None, c: Array | None = None,
-    bias: Array | None = None, alpha: float = 1.0, beta: float = 1.0, activation: Expression | None = None,
-    a_dtype: DType | None = None, out_scale: Any = None, out_zero_point: Any = 0,
+    bias: Array | None = None, alpha: Array | float = 1.0, beta: Array | float = 1.0,
+    activation: Expression | None = None, a_dtype: DType | None = None, out_scale: Any = None, out_zero_point: Any = 0,
 ) -> Array:  # fmt: skip
     """The product of a [..., M, K] and b [..., K, N] with every option of `matmul`, of dtype `result`.
 
@@ -121,8 +122,8 @@ def _along_k(x: Any, b: Array, size: int | None) -> Array:
 
 
 def _finished(
-    t: Array, result: DType, scales: list[Array], factors: tuple[float, float], c: Array | None, bias: Array | None,
-    activation: Expression | None,
+    t: Array, result: DType, scales: list[Array], factors: Sequence[Array | float], c: Array | None,
+    bias: Array | None, activation: Expression | None,
 ) -> Array:  # fmt: skip
     """Step 4 of section 2: each operation rounds once; the result is converted once."""
     kind: Any = np.float64 if t.dtype == np.float64 else np.float32

@@ -1,0 +1,59 @@
+"""Panels by NumPy, of a right operand that is known before any kernel is compiled, and for any row.
+
+The words are those of the kernel `pack.pack_panels`, in the order that `packed` documents. Start at `panels`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from samebits import dtypes
+from samebits.dtypes import DType, bfloat16
+from samebits.kernels.functions import exact
+from samebits.kernels.gemm import engine as engines
+from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.facts import NOTHING, SUBNORMAL
+
+Array = npt.NDArray[Any]
+
+
+def panels(b: Array, engine: Engine, nr: int) -> Array:
+    """b[k, n] as words [panel][step][nr] and their facts, missing elements and columns zero."""
+    k, n = b.shape
+    steps, count, depth = engine.steps(k), -(-n // nr), engine.depth
+    found = _elements(b, engine)
+    codes = np.zeros((steps * depth, count * nr), found.dtype)
+    codes[:k, :n] = found
+    order = slice(None, None, -1) if engine.b is bfloat16 else slice(None)  # which has its first element in high bits
+    parts = codes.reshape(steps, depth, count, nr).transpose(2, 0, 3, 1)[..., order]
+    assert engine.word.numpy is not None and engine.b.numpy is not None  # every word is a NumPy number
+    words = np.ascontiguousarray(parts).view(engine.word.numpy).ravel()
+    if not engine.has_facts:
+        return words
+    facts = codes.view(engine.b.numpy).sum(axis=0, dtype=np.int64) if engine.exact else _lowest_bits(codes)
+    return np.concatenate([words, facts.astype(np.int32).view(words.dtype)])
+
+
+def _elements(b: Array, engine: Engine) -> Array:
+    """The codes that words are made of, as unsigned integers of an element's width."""
+    element, x = engine.b, exact.widened(b)
+    assert element.numpy is not None  # engines multiply numbers of NumPy's and ml_dtypes'
+    if x.dtype.kind in "iu" and element.is_integer:
+        x = x.astype(np.int64) + engines.offset(element, dtypes.of(b.dtype))
+    return x.astype(element.numpy).view(_unsigned(element))
+
+
+def _unsigned(element: DType) -> str:
+    return f"u{element.size_bytes}"
+
+
+def _lowest_bits(codes: Array) -> Array:
+    """For each column the exponent of the lowest bit that any bfloat16 in it may have: its last one."""
+    magnitudes = codes & 0x7FFF
+    least = np.where(magnitudes == 0, 0x8000, magnitudes).min(axis=0).astype(np.int64)
+    found = (least >> bfloat16.mantissa_bits) - (bfloat16.bias + bfloat16.mantissa_bits)
+    found = np.where(least < 1 << bfloat16.mantissa_bits, SUBNORMAL, found)
+    return np.where(least == 0x8000, NOTHING, found)

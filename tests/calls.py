@@ -1,0 +1,68 @@
+"""Calls of every public function that computes: its dtypes, its options, odd sizes, layouts.
+
+What is listed is what is tried, and tests/ops/test_public_functions.py holds that it is what the functions take: see
+`element_calls` and `product_calls`. Start at `calls`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import element_calls
+import nodes
+import product_calls
+from called import NARROW, Called
+from product_calls import BLOCKS, GROUP, K, M, N, factor, scales
+
+import samebits as sb
+from samebits import dtypes
+
+
+# -- elements within bytes -------------------------------------------------------------------------------------------
+def packed(kind: str, *shape: int) -> sb.Tensor:
+    """Elements side by side within bytes."""
+    return sb.to_packed(sb.Tensor.from_any(factor(kind, *shape)))
+
+
+def within_bytes() -> Iterator[Called]:
+    """Packed operands, each of a product among them."""
+    for kind in NARROW:
+        yield Called("matmul", f"packed b {kind}", (factor("float32", M, K), packed(kind, K, N)), {})
+        yield Called("copy", f"packed {kind}", (packed(kind, 3, 8),), {})
+        yield Called("to_padded", f"packed {kind}", (packed(kind, 3, 8),), {})
+    blocks = {"b_scale": scales(BLOCKS, N), "b_group": GROUP}
+    fours = packed("float4_e2m1fn", M, K), packed("float4_e2m1fn", K, N)
+    yield Called("matmul", "packed float4 in blocks", fours, blocks)
+    bytes_ = packed("int4", M, K), packed("uint4", K, N)
+    points = {"a_zero_point": packed("int4", M), "b_zero_point": packed("uint4", N)}
+    yield Called("matmul", "packed integers with packed zero points", bytes_, points)
+    weights = {"weight_scale": scales(N, BLOCKS), "weight_zero_point": packed("int4", N, BLOCKS), "group": GROUP}
+    yield Called("linear", "packed weights in blocks", (factor("bfloat16", M, K), packed("int4", N, K)), weights)
+
+
+def waits(call: Called) -> bool:
+    """Whether a program does not take the call: elements within bytes, zero points of less than a byte."""
+    points = [x for key, x in call.options.items() if "zero_point" in key and not isinstance(x, int)]
+    narrow = any(dtypes.of(x.dtype).width_bits < 8 for x in points)
+    return narrow or any(isinstance(x, sb.Tensor) for x in call.arguments)
+
+
+CALLS: dict[str, Callable[[str], Iterator[Called]]] = {
+    **dict.fromkeys((*nodes.ELEMENTS, "where"), element_calls.elements),
+    **dict.fromkeys(("sum", "mean", "max", "min"), element_calls.reductions),
+    **dict.fromkeys(("gelu", "relu"), element_calls.maps),
+    **dict.fromkeys(("copy", "contiguous", "to_packed", "to_padded"), element_calls.copies),
+    **dict.fromkeys(("matmul", "plan_matmul"), product_calls.products),
+    **dict.fromkeys(("grad_input", "grad_weight", "grad_bias"), product_calls.gradients),
+    "cast": element_calls.casts, "softmax": element_calls.softmaxes, "layer_norm": element_calls.layer_norms,
+    "fill": element_calls.fills, "concat": element_calls.concats, "take": element_calls.takes,
+    "linear": product_calls.linears, "pack": product_calls.packs, "grouped_matmul": product_calls.groups,
+}  # fmt: skip
+
+
+@functools.cache
+def calls(name: str) -> tuple[Called, ...]:
+    """Those of one function."""
+    more = [call for call in within_bytes() if call.name == name]
+    return (*CALLS[name](name), *product_calls.parts(name), *more)

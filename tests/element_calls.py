@@ -1,0 +1,160 @@
+"""Calls of the functions of elements, of rows, and of those that move: every dtype in turn with every layout.
+
+`TAKEN` lists the dtypes that all operands of a function may have.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from called import ANY, BOOL, FLOATS, INTEGERS, NARROW, NUMBERS, ORDERED, POWERS, SINGLES, Array, Called, drawn
+
+from samebits import dtypes
+
+# What all operands of a function may be; `where` and `take` have one more.
+TAKEN: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("add", "subtract", "multiply", "abs", "negative", "sign", "relu"), NUMBERS),
+    **dict.fromkeys(("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+                    ORDERED),
+    **dict.fromkeys(("divide", "fma", "sqrt", "reciprocal", "round", "floor", "ceil", "mean", "layer_norm"), FLOATS),
+    **dict.fromkeys(("exp", "erf", "gelu", "softmax"), SINGLES),
+    **dict.fromkeys(("quotient", "remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert",
+                     "bitwise_left_shift", "bitwise_right_shift"), INTEGERS),
+    **dict.fromkeys(("logical_and", "logical_or", "logical_xor", "logical_not"), BOOL),
+    "isnan": (*FLOATS, *POWERS),
+    **dict.fromkeys(("where", "cast", "concat", "take", "max", "min"), ANY),
+    **dict.fromkeys(("copy", "contiguous", "to_packed", "to_padded", "fill"), (*ANY, *NARROW)),
+    "sum": (*NUMBERS, *BOOL),
+}  # fmt: skip
+
+# Shapes of up to three operands, and how they lie.
+LAYOUTS: dict[str, tuple[tuple[int, ...], ...]] = {
+    "odd": ((37,), (37,), (37,)),
+    "broadcast": ((5, 1), (7,), (1, 7)),
+    "turned": ((5, 7), (5, 7), (7,)),
+    "one": ((1,), (1, 1), ()),
+    "nothing": ((0, 3), (3,), (1, 3)),
+    "wide": ((2, 131), (131,), (2, 1)),
+}
+
+
+def laid(kind: str, about: str, place: int, seed: int = 0) -> Array:
+    """An operand in a layout; those of `turned` run backwards, every second element, or by columns."""
+    shape = LAYOUTS[about][place]
+    if about != "turned":
+        return drawn(kind, *shape, seed=seed + place)
+    if place == 1:
+        return drawn(kind, *shape[::-1], seed=seed + place).T
+    return drawn(kind, *[2 * extent for extent in shape], seed=seed + place)[(slice(None, None, -2),) * len(shape)]
+
+
+# -- functions of one element, rows, moves ---------------------------------------------------------------------------
+ARITY = {"fma": 3, "where": 2, **dict.fromkeys(
+    ("abs", "bitwise_invert", "ceil", "erf", "exp", "floor", "isnan", "logical_not", "negative", "reciprocal", "round",
+     "sign", "sqrt"), 1)}  # fmt: skip
+# Between two neighbours of most formats, and nearer to the upper one than a float32 can say.
+NUMBER = 1 + 2.0**-4 + 2.0**-40
+
+
+def elements(name: str) -> Iterator[Called]:
+    """All layouts, in turn, of each dtype; a number beside an array."""
+    arity = ARITY.get(name, 2)
+    condition = (name == "where") * 1
+    for number, (kind, about) in enumerate(itertools.product(TAKEN[name], LAYOUTS)):
+        if len(TAKEN[name]) > 1 and (number + number // len(LAYOUTS)) % 3:
+            continue
+        operands = [laid(kind, about, place, seed=7) for place in range(condition, condition + arity)]
+        holds = [laid("bool", about, 0)] * condition
+        yield Called(name, f"{kind} {about}", (*holds, *operands), {})
+    for kind in TAKEN[name]:
+        if arity > 1 and kind not in BOOL:
+            holds = [drawn("bool", 6)] * condition
+            value = NUMBER if dtypes.of(kind).is_float else 3
+            yield Called(name, f"{kind} and a number", (*holds, *[drawn(kind, 6)] * (arity - 1), value), {})
+
+
+def casts(name: str) -> Iterator[Called]:
+    """Every dtype to every other."""
+    for number, (kind, to) in enumerate(itertools.product(TAKEN[name], repeat=2)):
+        about = list(LAYOUTS)[number % len(LAYOUTS)]
+        yield Called(name, f"{kind} to {to} {about}", (laid(kind, about, 0), to), {})
+
+
+def maps(name: str) -> Iterator[Called]:
+    """Compositions of one operand."""
+    for kind, about in itertools.product(TAKEN[name], LAYOUTS):
+        yield Called(name, f"{kind} {about}", (laid(kind, about, 0),), {})
+
+
+ROW_SHAPES = ((3, 1), (4, 0, 3), (0, 5), (2, 3, 131), (1, 65), (2, 2100))
+ROW_AXES: tuple[Any, ...] = (None, 0, -1, (0, -1), [-1, 0])
+
+
+def reductions(name: str) -> Iterator[Called]:
+    """Every dtype along axes in turn."""
+    for number, (kind, (turn, shape)) in enumerate(itertools.product(TAKEN[name], enumerate(ROW_SHAPES))):
+        if (number + number // len(ROW_SHAPES)) % 2:
+            continue
+        axis = ROW_AXES[(number + turn) % len(ROW_AXES)]
+        x = drawn(kind, *shape)
+        x = x[::-1] if number % 3 == 0 else x
+        if name in ("max", "min") and 0 in shape:
+            axis = shape.index(0) - 1 if shape.index(0) else -1
+        yield Called(name, f"{kind} {shape} {axis}", (x, axis), {"keepdims": bool(number % 2)})
+
+
+def softmaxes(name: str) -> Iterator[Called]:
+    """Along the last axis, and another."""
+    for kind, shape in itertools.product(TAKEN[name], ((3, 1), (0, 5), (5, 7), (2, 3, 131))):
+        yield Called(name, f"{kind} {shape}", (drawn(kind, *shape)[::-1],), {"axis": -1 if shape[1] % 2 else 0})
+
+
+def layer_norms(name: str) -> Iterator[Called]:
+    """Without a weight, with one, with a bias too."""
+    for number, (kind, shape) in enumerate(itertools.product(TAKEN[name], ((3, 1), (0, 5), (5, 7), (2, 3, 131)))):
+        x, weight, bias = (drawn(kind, *s, seed=i) for i, s in enumerate([shape, shape[-1:], shape[-1:]]))
+        given: dict[str, Any] = [{}, {"weight": weight}, {"weight": weight[::-1], "bias": bias}][number % 3]
+        yield Called(name, f"{kind} {shape} {list(given)}", (x,), given | ({"eps": 0.1} if number % 2 else {}))
+
+
+def copies(name: str) -> Iterator[Called]:
+    """Every layout; where copies may lie otherwise, in turn."""
+    options: list[dict[str, Any]] = [{}]
+    if name == "copy":
+        options = [{}, {"order": "F"}, {"order": "K"}, {"storage": "padded"}, {"order": (0, 1), "storage": None}]
+    if name == "contiguous":
+        options = [{}, {"order": "F"}, {"order": "any"}]
+    for number, (kind, about) in enumerate(itertools.product(TAKEN[name], LAYOUTS)):
+        x, given = laid(kind, about, 0), options[number % len(options)]
+        given = {key: value for key, value in given.items() if not isinstance(value, tuple) or x.ndim == 2}
+        if (number + number // len(LAYOUTS)) % 3 == 0:
+            yield Called(name, f"{kind} {about} {given}", (x,), given)
+
+
+def fills(name: str) -> Iterator[Called]:
+    """Each layout in turn."""
+    for number, kind in enumerate(TAKEN[name]):
+        x, row = laid(kind, list(LAYOUTS)[number % len(LAYOUTS)], 0), dtypes.of(kind)
+        value = NUMBER if row.is_float else max(int(row.min), -1) if row.is_integer else True
+        yield Called(name, kind, (x, value), {})
+
+
+def concats(name: str) -> Iterator[Called]:
+    """Parts of any extent and layout; one alone."""
+    for number, kind in enumerate(TAKEN[name]):
+        parts = [drawn(kind, 2, 3, 5), drawn(kind, 2, 1, 5, seed=1)[:, :, ::-1], drawn(kind, 2, 0, 5)]
+        parts.append(drawn(kind, 5, 2, 2, seed=2).T)
+        yield Called(name, kind, (parts,), {"axis": 1 if number % 2 else -2})
+        yield Called(name, f"{kind} alone", ([drawn(kind, 3)],), {})
+
+
+def takes(name: str) -> Iterator[Called]:
+    """Indices of several axes, from either end; none."""
+    indices = np.array([[2, 0, -1], [-3, 1, 1]])
+    for number, kind in enumerate(TAKEN[name]):
+        x = drawn(kind, 3, 4, 3)[:, ::-1]
+        yield Called(name, kind, (x, indices[:, ::-1] if number % 2 else indices), {"axis": (0, -1, 2)[number % 3]})
+        yield Called(name, f"{kind} nothing", (x[:, :1], np.empty((0, 2), np.int64)), {})
