@@ -101,7 +101,8 @@ class Table:
         if self.compiled:
             from samebits.native import pool  # LLVM is needed for compiled rows alone
 
-            pool.link([spec for step in self.steps for spec in step.needs])
+            # A plan that is used often has the same steps each time; to compare their descriptions would take longer.
+            pool.link([spec for step in {id(step): step for step in self.steps}.values() for spec in step.needs])
             self._pool, self._run = pool, pool.run_function()
         self.patches: list[list[tuple[int, int]]] = [[] for _ in range(slots + len(self.constants))]
         self.argument_words: list[tuple[int, int]] = []

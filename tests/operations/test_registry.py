@@ -1,0 +1,112 @@
+"""Every row of `registry.ROWS` can be called, in every dtype of whole bytes, with the bits of its node and of NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from called import ANY, drawn
+
+import samebits as sb
+from samebits import dtypes
+from samebits.codegen import isa as isas
+from samebits.kernels import composites
+from samebits.operations import registry
+from samebits.operations.elementwise import Map, single
+from samebits.operations.matmul import MatrixProduct
+from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range
+from samebits.operations.rows import RowWise
+from samebits.operations.views import Expand, Reshape, Slice, Transpose
+from samebits.ops.call import Call
+from samebits.ops.launch import launch
+from samebits.program.builder import ProgramBuilder
+from samebits.runtime import cpu
+
+Array = np.ndarray[Any, np.dtype[Any]]
+ROWS = [row.name for row in isas.isas() if row.available]
+INDICES = np.array([[2, -1], [-3, 0]])
+
+
+def backwards(kind: str) -> Array:
+    """[4, 3, 5], every second element of a larger array from its end, axes turned."""
+    return drawn(kind, 10, 6, 4)[::-2, ::2].transpose(2, 1, 0)[:, :, ::-1]
+
+
+# Rows that only move take every dtype: attributes, and what NumPy makes of the operands.
+MOVED: dict[str, tuple[Any, Callable[[str], Sequence[Array]], Callable[..., Array]]] = {
+    "map": (None, lambda kind: [backwards(kind)], lambda x: x),
+    "reshape": (Reshape((6, 10)), lambda kind: [backwards(kind)], lambda x: x.reshape(6, 10)),
+    "transpose": (Transpose((1, 2, 0)), lambda kind: [backwards(kind)], lambda x: x.transpose(1, 2, 0)),
+    "slice": (
+        Slice((3, 0, 1), (2, 3, 2), (-2, 1, 2)), lambda kind: [backwards(kind)], lambda x: x[3::-2, :, 1:5:2]
+    ),
+    "expand": (
+        Expand((2, 4, 3, 5)), lambda kind: [backwards(kind)[:, :1]], lambda x: np.broadcast_to(x, (2, 4, 3, 5))
+    ),
+    "concat": (
+        Concat(1), lambda kind: [backwards(kind), drawn(kind, 4, 0, 5), drawn(kind, 4, 1, 5)],
+        lambda *x: np.concatenate(x, 1),
+    ),
+    "gather": (AxisGather(1), lambda kind: [backwards(kind), INDICES], lambda x, i: np.take(x, i, axis=1)),
+    "gather_nd": (
+        GatherND(), lambda kind: [backwards(kind), INDICES], lambda x, i: x[tuple(np.moveaxis(i, -1, 0))]
+    ),
+}  # fmt: skip
+# Rows without operands follow from sizes alone, and are computed before a run.
+SIZES: dict[str, tuple[Any, Array]] = {
+    "dims": (Dims((2, 3)), np.array([2, 3])),
+    "range": (Range(1, 5, -2), np.array([1, -1, -3, -5, -7])),
+}
+# Rows that compute; tests/ops/test_public_functions.py walks their dtypes by the functions that are made of them.
+COMPUTED: dict[str, tuple[Any, Sequence[Array]]] = {
+    "rows": (RowWise(composites.softmax()), [drawn("float32", 3, 40)]),
+    "contract": (MatrixProduct(), [np.ones((2, 3, 40), np.float32), np.ones((40, 5), np.float32)]),
+}
+
+
+def run(name: str, attributes: Any, arrays: Sequence[Array], isa: str) -> tuple[Array, Array]:
+    """The only output of a row in a program, and called."""
+    p = ProgramBuilder("one")
+    inputs = [p.input(f"x{i}", dtypes.of(x.dtype), x.shape) for i, x in enumerate(arrays)]
+    (made,) = p.add(name, inputs, attributes)
+    ran = cpu.prepare(p.build({"y": made}), threads=2, isa=isa).run({f"x{i}": x for i, x in enumerate(arrays)})["y"]
+    with sb.use_isa(isa):
+        call = Call("launch", arrays[0] if arrays else None, 2)
+        (found,) = launch(call, name, attributes, [call.operand(f"x{i}", x) for i, x in enumerate(arrays)])
+    return ran, np.asarray(sb.to_padded(found.tensor).numpy())
+
+
+def same(x: Array, y: Array) -> bool:
+    return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == np.ascontiguousarray(y).tobytes()
+
+
+def test_every_row_is_here() -> None:
+    assert {*MOVED, *SIZES, *COMPUTED} == registry.ROWS.keys()
+    assert SIZES.keys() == {name for name, row in registry.ROWS.items() if not (row.view or row.plan)}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_rows_that_move_take_every_dtype(name: str) -> None:
+    """On one Isa row each, so that every dtype and every Isa row are there."""
+    attributes, make, meant = MOVED[name]
+    for number, kind in enumerate(ANY):
+        arrays = make(kind)
+        asked = Map(single("copy", dtypes.of(kind))) if attributes is None else attributes
+        due = np.asarray(meant(*arrays))
+        (reference,) = registry.ROWS[name].reference(asked, arrays)
+        assert same(np.ascontiguousarray(reference), due), kind
+        for found in run(name, asked, arrays, ROWS[number % len(ROWS)]):
+            assert same(np.ascontiguousarray(found), due), kind
+
+
+@pytest.mark.parametrize("isa", ROWS)
+def test_rows_of_sizes_and_rows_that_compute(isa: str) -> None:
+    for name, (sizes, due) in SIZES.items():
+        for found in run(name, sizes, [], isa):
+            assert same(found, due), name
+    for name, (attributes, arrays) in COMPUTED.items():
+        (meant,) = registry.ROWS[name].reference(attributes, arrays)
+        for found in run(name, attributes, arrays, isa):
+            assert same(found, meant), name
