@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 
 import element_calls
 import nodes
+import numpy as np
 import product_calls
-from called import NARROW, Called
+from called import NARROW, NARROW_FLOATS, Called
 from product_calls import BLOCKS, GROUP, K, M, N, factor, scales
 
 import samebits as sb
-from samebits import dtypes
 
 
 # -- elements within bytes -------------------------------------------------------------------------------------------
@@ -31,6 +31,14 @@ def within_bytes() -> Iterator[Called]:
         yield Called("matmul", f"packed b {kind}", (factor("float32", M, K), packed(kind, K, N)), {})
         yield Called("copy", f"packed {kind}", (packed(kind, 3, 8),), {})
         yield Called("to_padded", f"packed {kind}", (packed(kind, 3, 8),), {})
+        yield Called("cast", f"packed {kind}", (packed(kind, 3, 7)[1:, ::-2], "float32"), {})
+        yield Called("take", f"packed {kind}", (packed(kind, 3, 8), np.array([2, -3])), {})
+        yield Called("concat", f"packed {kind}", ([packed(kind, 3, 5), packed(kind, 2, 5)],), {})
+        yield Called("max", f"packed {kind}", (packed(kind, 3, 5)[:, 1:], 0), {})
+    for kind in NARROW_FLOATS:
+        for name in ("add", "maximum", "equal", "divide"):
+            yield Called(name, f"packed {kind}", (packed(kind, 5, 7), packed(kind, 7)), {})
+        yield Called("softmax", f"packed {kind}", (packed(kind, 5, 7),), {})
     blocks = {"b_scale": scales(BLOCKS, N), "b_group": GROUP}
     fours = packed("float4_e2m1fn", M, K), packed("float4_e2m1fn", K, N)
     yield Called("matmul", "packed float4 in blocks", fours, blocks)
@@ -39,13 +47,6 @@ def within_bytes() -> Iterator[Called]:
     yield Called("matmul", "packed integers with packed zero points", bytes_, points)
     weights = {"weight_scale": scales(N, BLOCKS), "weight_zero_point": packed("int4", N, BLOCKS), "group": GROUP}
     yield Called("linear", "packed weights in blocks", (factor("bfloat16", M, K), packed("int4", N, K)), weights)
-
-
-def waits(call: Called) -> bool:
-    """Whether a program does not take the call: elements within bytes, zero points of less than a byte."""
-    points = [x for key, x in call.options.items() if "zero_point" in key and not isinstance(x, int)]
-    narrow = any(dtypes.of(x.dtype).width_bits < 8 for x in points)
-    return narrow or any(isinstance(x, sb.Tensor) for x in call.arguments)
 
 
 CALLS: dict[str, Callable[[str], Iterator[Called]]] = {

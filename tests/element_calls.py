@@ -10,24 +10,40 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from called import ANY, BOOL, FLOATS, INTEGERS, NARROW, NUMBERS, ORDERED, POWERS, SINGLES, Array, Called, drawn
+from called import (
+    ANY,
+    BOOL,
+    FLOATS,
+    INTEGERS,
+    NARROW,
+    NARROW_FLOATS,
+    NARROW_INTEGERS,
+    NUMBERS,
+    ORDERED,
+    POWERS,
+    SINGLES,
+    Array,
+    Called,
+    drawn,
+)
 
 from samebits import dtypes
 
 # What all operands of a function may be; `where` and `take` have one more.
 TAKEN: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("add", "subtract", "multiply", "abs", "negative", "sign", "relu"), NUMBERS),
+    **dict.fromkeys(("add", "subtract", "multiply", "abs", "negative", "sign", "relu"), (*NUMBERS, *NARROW_FLOATS)),
     **dict.fromkeys(("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
-                    ORDERED),
-    **dict.fromkeys(("divide", "fma", "sqrt", "reciprocal", "round", "floor", "ceil", "mean", "layer_norm"), FLOATS),
-    **dict.fromkeys(("exp", "erf", "gelu", "softmax"), SINGLES),
+                    (*ORDERED, *NARROW_FLOATS)),
+    **dict.fromkeys(("divide", "fma", "sqrt", "reciprocal", "round", "floor", "ceil", "mean", "layer_norm"),
+                    (*FLOATS, *NARROW_FLOATS)),
+    **dict.fromkeys(("exp", "erf", "gelu", "softmax"), (*SINGLES, *NARROW_FLOATS)),
     **dict.fromkeys(("quotient", "remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert",
                      "bitwise_left_shift", "bitwise_right_shift"), INTEGERS),
     **dict.fromkeys(("logical_and", "logical_or", "logical_xor", "logical_not"), BOOL),
-    "isnan": (*FLOATS, *POWERS),
-    **dict.fromkeys(("where", "cast", "concat", "take", "max", "min"), ANY),
-    **dict.fromkeys(("copy", "contiguous", "to_packed", "to_padded", "fill"), (*ANY, *NARROW)),
-    "sum": (*NUMBERS, *BOOL),
+    "isnan": (*FLOATS, *POWERS, *NARROW_FLOATS),
+    **dict.fromkeys(("where", "cast", "concat", "take", "max", "min", "copy", "contiguous", "to_packed", "to_padded",
+                     "fill"), (*ANY, *NARROW)),
+    "sum": (*NUMBERS, *BOOL, *NARROW_FLOATS, *NARROW_INTEGERS),
 }  # fmt: skip
 
 # Shapes of up to three operands, and how they lie.
@@ -72,13 +88,15 @@ def elements(name: str) -> Iterator[Called]:
     for kind in TAKEN[name]:
         if arity > 1 and kind not in BOOL:
             holds = [drawn("bool", 6)] * condition
-            value = NUMBER if dtypes.of(kind).is_float else 3
+            value = NUMBER if dtypes.of(kind).is_float else min(3, int(dtypes.of(kind).max))
             yield Called(name, f"{kind} and a number", (*holds, *[drawn(kind, 6)] * (arity - 1), value), {})
 
 
 def casts(name: str) -> Iterator[Called]:
-    """Every dtype to every other."""
+    """Every dtype to every other; of those of less than a byte to each other a third."""
     for number, (kind, to) in enumerate(itertools.product(TAKEN[name], repeat=2)):
+        if kind in NARROW and to in NARROW and number % 3:
+            continue
         about = list(LAYOUTS)[number % len(LAYOUTS)]
         yield Called(name, f"{kind} to {to} {about}", (laid(kind, about, 0), to), {})
 

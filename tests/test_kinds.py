@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from samebits.kinds import kind_of, to_kind
+from samebits.kinds import kind_of, narrow_storage, to_kind
 from samebits.tensor import Tensor
 
 
@@ -22,6 +22,10 @@ def test_the_kind_is_that_of_the_array() -> None:
             return None
 
     assert kind_of(Exporter()) == "tensor"
+
+
+def test_narrow_elements_lie_as_their_kind_of_array_has_them() -> None:
+    assert [narrow_storage(kind) for kind in ("tensor", "torch", "numpy", "jax")] == ["packed"] * 2 + ["padded"] * 2
 
 
 def test_a_result_is_the_kind_asked_for_and_shares_memory() -> None:

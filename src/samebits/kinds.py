@@ -5,9 +5,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from samebits.layout import Storage
 from samebits.tensor import Tensor
 
-__all__ = ["ArrayKind", "kind_of", "to_kind"]
+__all__ = ["ArrayKind", "kind_of", "narrow_storage", "to_kind"]
 
 ArrayKind = Literal["tensor", "numpy", "torch", "jax"]
 
@@ -32,6 +33,11 @@ def _kind_of_type(cls: type) -> ArrayKind:
         return "numpy"
     packages = {base.__module__.partition(".")[0] for base in cls.__mro__}
     return "torch" if "torch" in packages else "jax" if packages & {"jax", "jaxlib"} else "tensor"
+
+
+def narrow_storage(kind: ArrayKind) -> Storage:
+    """How new elements of fewer than 8 bits lie in an array of that kind: a byte each in NumPy and JAX, else packed."""
+    return "padded" if kind in ("numpy", "jax") else "packed"
 
 
 def to_kind(tensor: Tensor, kind: ArrayKind) -> Any:

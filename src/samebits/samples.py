@@ -116,7 +116,7 @@ def _numbers(program: Program) -> set[float]:
     """The finite numbers of the model's small constants and fills."""
     found: set[float] = set()
     for array in program.constants.values():
-        if array.dtype.kind in "iuf" and array.size <= _SMALL:
+        if isinstance(array, np.ndarray) and array.dtype.kind in "iuf" and array.size <= _SMALL:
             found.update(array.ravel().tolist())
     return {x for x in found if math.isfinite(x)}
 

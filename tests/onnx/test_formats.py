@@ -35,6 +35,11 @@ def bits(x: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}")
 
 
+def mask_of(dtype: DType) -> int:
+    """The bits of an element in its byte."""
+    return (1 << dtype.width_bits) - 1
+
+
 def answers(model: ModelProto, feed: dict[str, Any]) -> dict[str, np.ndarray]:
     """Ours, by the session, which are the reference's in every bit."""
     program = onnx.load(model.SerializeToString())
@@ -72,9 +77,14 @@ def test_moves_keep_every_bit(dtype: DType) -> None:
     }
     inputs = [protos.value("x", dtype.numpy, [4, 6])]
     outputs = [protos.value(name, dtype.numpy, [f"{name}{i}" for i in range(2)]) for name in due]
-    made = answers(protos.model(nodes, inputs, outputs, constants, opset=21), {"x": x})
+    model = protos.model(nodes, inputs, outputs, constants, opset=21)
+    made = answers(model, {"x": x})
     for name, expected in due.items():
         assert np.array_equal(bits(made[name]), expected), name
+    if dtype.width_bits < 8:
+        for name, packed in cpu.prepare(onnx.load(model.SerializeToString())).run({"x": sb.to_packed(x)}).items():
+            assert packed.layout.storage == "packed"
+            assert np.array_equal(bits(packed.numpy(copy=True)) & mask_of(dtype), due[name] & mask_of(dtype)), name
 
 
 @pytest.mark.parametrize("dtype", NARROW, ids=str)

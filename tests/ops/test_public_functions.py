@@ -24,7 +24,7 @@ from called import Called
 import samebits as sb
 from samebits import dtypes
 from samebits.codegen import isa as isas
-from samebits.errors import DTypeError, OptionError, PlanError, SamebitsError
+from samebits.errors import DTypeError, OptionError, PlanError
 from samebits.operations.product import ACTIVATIONS, Options
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
@@ -78,15 +78,9 @@ def program_of(found: Iterable[Called]) -> tuple[Program, dict[str, Any]]:
 
 
 @functools.cache
-def taken(name: str) -> list[Called]:
-    """The calls of a function that a program takes."""
-    return [call for call in calls.calls(name) if not calls.waits(call)]
-
-
-@functools.cache
 def meant(name: str) -> list[Array]:
     """What they give by the reference."""
-    program, given = program_of(taken(name))
+    program, given = program_of(calls.calls(name))
     return list(reference.run(program, {key: as_array(x) for key, x in given.items()}).values())
 
 
@@ -104,7 +98,7 @@ def check(found: Array, due: Array, what: object) -> None:
 
 def run(name: str, chosen: Iterable[int], isa: str) -> None:
     """Some calls of a function on a row: eagerly, in a program, and as they are meant."""
-    numbers, every = list(chosen), taken(name)
+    numbers, every = list(chosen), calls.calls(name)
     program, given = program_of([every[number] for number in numbers])
     ran = cpu.prepare(program, isa=isa, threads=2).run(given)
     with sb.use_isa(isa):
@@ -117,7 +111,7 @@ def run(name: str, chosen: Iterable[int], isa: str) -> None:
 @pytest.mark.parametrize("name", sorted(nodes.NODES))
 def test_a_call_is_the_node_and_the_reference(name: str) -> None:
     """Each call on one row, so that every function meets every row."""
-    count, turn = len(taken(name)), sorted(nodes.NODES).index(name)
+    count, turn = len(calls.calls(name)), sorted(nodes.NODES).index(name)
     for at, isa in enumerate(ROWS):
         numbers = [number for number in range(count) if (number + turn) % len(ROWS) == at]
         if numbers:
@@ -128,22 +122,7 @@ def test_a_call_is_the_node_and_the_reference(name: str) -> None:
 @pytest.mark.parametrize("isa", ROWS)
 @pytest.mark.parametrize("name", sorted(nodes.NODES))
 def test_every_call_on_every_row(name: str, isa: str) -> None:
-    run(name, range(len(taken(name))), isa)
-
-
-@pytest.mark.parametrize("name", sorted(nodes.NODES))
-def test_what_a_program_does_not_take_is_refused(name: str) -> None:
-    """Where it is taken, its call belongs to those above."""
-    for call in calls.calls(name):
-        if calls.waits(call):
-            assert as_array(called(call)).size, call
-            with pytest.raises(SamebitsError):
-                _ran(call)
-
-
-def _ran(call: Called) -> Any:
-    program, given = program_of([call])
-    return cpu.prepare(program, threads=1).run(given)
+    run(name, range(len(calls.calls(name))), isa)
 
 
 def with_argument(argument: str) -> list[str]:
@@ -157,10 +136,10 @@ ADDED_TO = {"fill", "grad_weight", "grad_bias"}
 @pytest.mark.parametrize("name", sorted(set(with_argument("out")) - ADDED_TO))
 def test_out_takes_the_same_bits(name: str) -> None:
     """In memory that runs backwards, every second element."""
-    plain = [call for call in taken(name) if not {"out", "order", "storage"} & call.options.keys()]
+    plain = [call for call in calls.calls(name) if not {"out", "order", "storage"} & call.options.keys()]
     for number, call in enumerate(plain[::23]):
         with sb.use_isa(ROWS[number % len(ROWS)]):
-            due = np.asarray(called(call))
+            due = as_array(called(call))
             wide = np.zeros([2 * extent for extent in due.shape], due.dtype)
             out = wide[(..., *[slice(None, None, -2)] * due.ndim)]
             assert called(call, out=out) is out, call
@@ -169,7 +148,7 @@ def test_out_takes_the_same_bits(name: str) -> None:
 
 @pytest.mark.parametrize("name", with_argument("threads"))
 def test_any_number_of_threads_gives_the_same_bits(name: str) -> None:
-    for number, call in enumerate(taken(name)[::23]):
+    for number, call in enumerate(calls.calls(name)[::23]):
         with sb.use_isa(ROWS[number % len(ROWS)]):
             due = as_array(called(call, threads=1))
             for threads in (2, 5):

@@ -47,7 +47,7 @@ def run_emulated(program: Program, given: dict[str, Array], symbols: dict[str, i
         arena,
         *(given[name] for name in program.input_names),
         made,
-        *(constant.array for constant in lowered.constants),
+        *(constant.value for constant in lowered.constants),
     ]
     steps = tuple(
         step.on(*[Operand(*place) for place in places]) for plan, places in lowered.calls for step in plan.steps

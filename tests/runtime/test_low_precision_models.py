@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -11,8 +12,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import samebits as sb
+from samebits import dtypes
+from samebits.dtypes import DType
+from samebits.kernels import composites
+from samebits.operations import dim
+from samebits.operations.product import Options
+from samebits.program.builder import ProgramBuilder
+from samebits.program.graph import Program
 
-BATCH, WIDE, DEEP, OUT = 5, 24, 40, 7
+BATCH, WIDE, DEEP, OUT, GROUP = 5, 24, 40, 7, 8
 Array = np.ndarray[Any, Any]
 
 
@@ -128,13 +136,63 @@ def eager_qdq(x: Array) -> Array:
     return x
 
 
-MODELS: dict[str, tuple[Callable[[], bytes], Callable[[Array], Array], Any]] = {
+def group_quantised(w: Array, dtype: DType) -> tuple[sb.Tensor, Array, sb.Tensor | None]:
+    """A weight [K, N] in few bits, packed: a scale and, of integers, a zero point for each column and GROUP rows."""
+    blocks = w.reshape(-1, GROUP, w.shape[-1])
+    low, high = blocks.min(1), blocks.max(1)
+    if dtype.is_float:
+        scale = (np.abs(blocks).max(1) / dtype.max).astype(np.float32)
+        return sb.to_packed((blocks / scale[:, None]).reshape(w.shape).astype(dtype.numpy)), scale, None
+    scale = ((high - low) / (dtype.max - dtype.min)).astype(np.float32)
+    zero = np.clip(np.rint(dtype.min - low / scale), dtype.min, dtype.max)
+    codes = np.clip(np.rint(blocks / scale[:, None]) + zero[:, None], dtype.min, dtype.max)
+    return sb.to_packed(codes.reshape(w.shape).astype(dtype.numpy)), scale, sb.to_packed(zero.astype(dtype.numpy))
+
+
+def grouped_layers(dtype: DType) -> list[tuple[sb.Tensor, Array, sb.Tensor | None, Array]]:
+    """Weight, scales, zero points and bias of two layers."""
+    w0, b0, w1, b1 = weights()
+    return [(*group_quantised(w, dtype), b) for w, b in ((w0, b0), (w1, b1))]
+
+
+def weight_only(dtype: DType) -> Program:
+    """Linear, Relu, Linear on weights that stay packed in the program."""
+    p = ProgramBuilder("mlp")
+    x = p.input("x", dtypes.float32, (dim.symbol("batch"), WIDE))
+    for number, (w, scale, zero, bias) in enumerate(grouped_layers(dtype)):
+        shared = {"b_scale": p.constant(scale)} | ({} if zero is None else {"b_zero_point": p.constant(zero)})
+        x = p.apply("add", p.contract(x, p.constant(w), Options(group=GROUP), **shared), p.constant(bias))
+        x = p.map(composites.relu(dtypes.float32), x)[0] if number == 0 else x
+    return p.build({"y": x})
+
+
+def eager_weight_only(x: Array, dtype: DType) -> Array:
+    for number, (w, scale, zero, bias) in enumerate(grouped_layers(dtype)):
+        x = np.asarray(sb.add(sb.matmul(x, w, b_scale=scale, b_zero_point=zero, b_group=GROUP), bias))
+        x = np.asarray(sb.relu(x) if number == 0 else x)
+    return x
+
+
+def prepared(made: bytes | Program, isa: str) -> sb.Session:
+    return sb.prepare(made, isa=isa) if isinstance(made, Program) else sb.load(made, isa=isa)
+
+
+MODELS: dict[str, tuple[Callable[[], bytes | Program], Callable[[Array], Array], Any]] = {
     "bfloat16": (
         lambda: halves(TensorProto.BFLOAT16), lambda x: eager_halves(x, ml_dtypes.bfloat16), ml_dtypes.bfloat16
     ),
     "float16": (lambda: halves(TensorProto.FLOAT16), lambda x: eager_halves(x, np.float16), np.float16),
     "dynamic int8": (dynamic, eager_dynamic, np.float32),
     "qdq int8": (qdq, eager_qdq, np.float32),
+    "weight-only int4": (
+        lambda: weight_only(dtypes.int4), lambda x: eager_weight_only(x, dtypes.int4), np.float32
+    ),
+    "weight-only uint4": (
+        lambda: weight_only(dtypes.uint4), lambda x: eager_weight_only(x, dtypes.uint4), np.float32
+    ),
+    "weight-only float4": (
+        lambda: weight_only(dtypes.float4_e2m1fn), lambda x: eager_weight_only(x, dtypes.float4_e2m1fn), np.float32
+    ),
 }  # fmt: skip
 
 
@@ -142,7 +200,7 @@ MODELS: dict[str, tuple[Callable[[], bytes], Callable[[Array], Array], Any]] = {
 @pytest.mark.parametrize("isa", [row.name for row in sb.isas() if row.available and row.compiled])
 def test_a_session_gives_the_bits_of_eager_calls(name: str, isa: str) -> None:
     made, eager, kind = MODELS[name]
-    session = sb.load(made(), isa=isa)
+    session = prepared(made(), isa)
     for count in (1, 2, BATCH):
         x = (np.random.default_rng(count).standard_normal((count, WIDE)) * 3).astype(kind)
         with sb.use_isa(isa):
@@ -162,3 +220,24 @@ def test_verify_finds_the_same_bits(name: str) -> None:
         assert not found.same
     else:
         assert found.same, str(found)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.int4, dtypes.uint4, dtypes.float4_e2m1fn], ids=str)
+def test_packed_weights_take_half_a_byte_each_and_stand_for_what_exact_fractions_say(dtype: DType) -> None:
+    """One layer on inputs and scales that are powers of two, so that every sum is exact in float32."""
+    (w, _, zero, _), _ = grouped_layers(dtype)
+    scale = np.exp2(np.arange(WIDE // GROUP * DEEP) % 5 - 2).reshape(-1, DEEP).astype(np.float32)
+    p = ProgramBuilder("layer")
+    x = p.input("x", dtypes.float32, (BATCH, WIDE))
+    constants = {"b_scale": p.constant(scale)} | ({} if zero is None else {"b_zero_point": p.constant(zero)})
+    program = p.build({"y": p.contract(x, p.constant(w, "w"), Options(group=GROUP), **constants)})
+    kept = program.constants["w"]
+    assert isinstance(kept, sb.Tensor)
+    assert kept.nbytes == WIDE * DEEP // 2
+    given = np.exp2(np.arange(BATCH * WIDE) % 7 - 3).reshape(BATCH, WIDE).astype(np.float32)
+    found = sb.prepare(program).run({"x": given})["y"]
+    values = np.array([Fraction(float(v)) for v in w.values().ravel()], object).reshape(-1, GROUP, DEEP)
+    shift = 0 if zero is None else zero.values().astype(object)[:, None]
+    exact = (values - shift) * np.vectorize(Fraction, otypes=[object])(scale.astype(object))[:, None]
+    due = np.vectorize(Fraction, otypes=[object])(given.astype(object)) @ exact.reshape(WIDE, DEEP)
+    assert [Fraction(float(v)) for v in found.ravel()] == [*due.ravel()]

@@ -231,7 +231,7 @@ def test_constants_of_one_address_have_one_slot() -> None:
     one, same, other = (b.constant(x) for x in (table, table.reshape(2, 2), table.copy()))
     x, z = b.input("x", dtypes.float32, (4,)), b.input("z", dtypes.float32, (2, 2))
     made = {"y": b.apply("add", x, one), "u": b.apply("mul", z, same), "v": b.apply("sub", x, other)}
-    found = [constant.array for constant in lowered(b.build(made)).constants]
+    found = [constant.value for constant in lowered(b.build(made)).constants]
     assert len(found) == 2
     assert np.shares_memory(found[0], table)
     assert not np.shares_memory(found[1], table)
@@ -243,4 +243,4 @@ def test_what_is_kept_is_made_once_for_all_shapes() -> None:
     program = b.build({"y": b.contract(b.input("x", dtypes.float32, (dim.symbol("n"), 40)), b.constant(square(1)))})
     held = [lower(program, isa.current(), 1, {"n": n}, {"x": (40, 1)}, kept).constants for n in (3, 4)]
     (panels,) = kept.values()
-    assert all(constant.array is panels for (constant,) in held)
+    assert all(constant.value is panels for (constant,) in held)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, OptionError, ShapeError
-from samebits.kernels.gemm import unpack
+from samebits.kernels import spread
 from samebits.kernels.gemm.contraction import Matrix, Panels
 from samebits.kernels.gemm.packed import PackedFacts
 from samebits.layout import Shape
@@ -118,7 +118,7 @@ def factors(call: str, names: Names, a: Lying, b: Lying | PackedFacts, a_dtype: 
         expected = f"one that multiplies with {lies.dtype.name}"
         remedy = f"convert {names.a} to float32" if a_dtype is None else "leave a_dtype out"
         raise DTypeError(call, names.b, "dtype", other.dtype.name, expected, remedy)
-    in_bytes = unpack.is_packed(a.layout), isinstance(b, Lying) and unpack.is_packed(b.layout)
+    in_bytes = spread.is_packed(a.layout), isinstance(b, Lying) and spread.is_packed(b.layout)
     quantised = None if a_dtype is None else floats
     total = dtypes.float64 if dtypes.float64 in (lies.dtype, other.dtype) else dtypes.float32
     return Factors(call, names, m, k, n, batch, vectors, ranks, lies, other, quantised, in_bytes, total)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, LayoutError, ShapeError
+from samebits.kernels import spread
 from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import Matrix
 from samebits.layout import Layout, Shape
@@ -124,7 +125,7 @@ def matrix(call: str, name: str, x: Lying, shape: Sequence[int]) -> Matrix:
         except ShapeError:
             expected = f"one that broadcasts to {tuple(shape)}"
             raise ShapeError(call, name, "shape", x.shape, expected, "reshape it") from None
-    if unpack.is_packed(x.layout):
+    if spread.is_packed(x.layout):
         return unpack.described(x.layout, len(shape), x.dtype)
     strides = tuple(0 if extent == 1 else s for extent, s in zip(layout.shape, layout.strides, strict=True))
     return Matrix(strides[-2], strides[-1], strides[:-2], x.dtype)

@@ -5,14 +5,15 @@ Start at `MatrixProduct`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from samebits import dtypes
-from samebits.dtypes import DType, float32, float64, int64
-from samebits.errors import DTypeError, ShapeError
-from samebits.kernels import values
+from samebits.dtypes import DType, float32, float64, int8, int64, uint8
+from samebits.errors import ShapeError
+from samebits.kernels import elementwise, spread, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import kept, selection
@@ -26,11 +27,13 @@ from samebits.kernels.plan import SMALL, Operand, Plan
 from samebits.layout import Layout
 from samebits.operations import dim
 from samebits.operations.axes import Axes, aligned
-from samebits.operations.elementwise import check_dtypes, text
+from samebits.operations.elementwise import check_dtypes, single, text
 from samebits.operations.fact import Fact, dense
 from samebits.operations.lying import Lying
 from samebits.operations.operation import Array, KeptConstant, Operation, PlanTarget, Shape, View
 from samebits.operations.product import PLAIN, Options, activation, describe
+from samebits.operations.sharing import VALUES
+from samebits.operations.strided import dense_strides
 from samebits.operations.views import text as sizes_text
 
 __all__ = ["ROWS", "MatrixProduct"]
@@ -73,10 +76,6 @@ def _infer(attributes: MatrixProduct, facts: Sequence[Fact]) -> tuple[Fact, ...]
     if dim.are_known(*inner) and inner[0] != inner[1]:
         actual = f"{sizes_text(a.shape)} and {sizes_text(b.shape)}"
         raise ShapeError("matmul", "operands", "shapes", actual, "equal in K", "transpose one, or check the weights")
-    for name in attributes.names[2:]:
-        if named[name].dtype.width_bits < 8:
-            actual, remedy = named[name].dtype.name, "call matmul, or keep the operand in 8 bits"
-            raise DTypeError("matmul", name, "dtype", actual, "one of at least 8 bits in a program", remedy)
     dtype = _dtype(attributes, named, inner[0] if dim.are_known(inner[0]) else inner[1])
     check_dtypes(
         "matmul",
@@ -175,7 +174,7 @@ def _plan(attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget
     """One product."""
     *inputs, out = views
     named, extras = _named(attributes, inputs)
-    packed = attributes.packed
+    packed, as_values = attributes.packed, list[str]()
     right = packed.dtype if packed else inputs[1][0]
     if attributes.names == ("a", "b") and attributes.options == PLAIN and inputs[0][0] is right is float32:
         contraction, order = _plain(packed, named["a"], named["b"], out), ["a", "b"]
@@ -185,16 +184,28 @@ def _plan(attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget
         dtype = float32 if attributes.epilogue else out[0]
         found = describe("matmul", options=attributes.options, **lies, out=_lying((dtype, *out[1:])))
         contraction, order = found.contraction, [x.name for x in found.operands]
+        as_values = [x.name for x in found.operands if x.form == VALUES]
     if attributes.epilogue is not None:
         contraction = _followed(contraction, attributes.epilogue, [_matrix(view, out[1]) for view in extras], out)
     threads = target.threads if contraction.work >= SMALL["products"] else 1
     plan = plan_contraction(contraction, target.isa, threads, machine=target.machine)
     places = [attributes.names.index(name) for name in order]
-    if places == sorted(places):
-        return plan
-    places += range(len(places), plan.workspace + 1)
-    steps = tuple(step.on(*map(Operand, places)) for step in plan.steps)
-    return replace(plan, steps=steps, operands=(*attributes.names, *plan.operands[len(order) :]))
+    if places != sorted(places):
+        places += range(len(places), plan.workspace + 1)
+        steps = tuple(step.on(*map(Operand, places)) for step in plan.steps)
+        plan = replace(plan, steps=steps, operands=(*attributes.names, *plan.operands[len(order) :]))
+    for name in as_values:
+        plan = _valued(plan, attributes.names.index(name), named[name])
+    return plan
+
+
+def _valued(plan: Plan, number: int, view: View) -> Plan:
+    """A plan whose operand of that number, integers of fewer than 8 bits, is made integers of 8 bits first."""
+    dtype, shape, strides = view
+    widened = single("cast", dtype, cast_to=int8 if dtype.kind == "int" else uint8)
+    layouts = ((shape, strides),), ((shape, dense_strides(shape)),)
+    first = elementwise.plan(widened, *layouts, plan.isa, plan.threads)
+    return spread.reading(plan, number, first, math.prod(shape))
 
 
 def _plain(packed: PackedFacts | None, a: View, b: View, out: View) -> Contraction:

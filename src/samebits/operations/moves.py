@@ -257,6 +257,7 @@ ROWS: tuple[Operation, ...] = (
         plan=_plan_gather,
         takes=_takes_dense,
         extents=lambda attributes, shapes: (shapes[0][attributes.axis],),
+        picks=lambda attributes, indices: int(attributes.axis) + 1,
         any_order=False,
     ),
     Operation(
@@ -267,6 +268,7 @@ ROWS: tuple[Operation, ...] = (
         plan=_plan_gather_nd,
         takes=_takes_dense,
         extents=lambda attributes, shapes: shapes[0][: shapes[1][-1]],
+        picks=lambda attributes, indices: indices[-1],
         any_order=False,
     ),
 )

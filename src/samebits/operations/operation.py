@@ -73,6 +73,8 @@ class Operation:
             None for one that is taken as it lies.
         extents: `(attributes, shapes of the inputs)` to what indices must be smaller than. Then the kernel sets the two
             int64 to (1, culprit) if an index is outside.
+        picks: `(attributes, shape of the second input)` to how many leading axes of the first one indices pick along;
+            the operation moves what lies behind them, and nothing else.
         keep: `(attributes, element formats of the inputs, those that are known, by number, target)` to a form that a
             constant is better kept in.
         overwrites: Whether an output may lie where an input of the same layout does.
@@ -87,11 +89,12 @@ class Operation:
     plan: Callable[[Any, tuple[View, ...], PlanTarget], Plan] | None = None
     takes: Callable[[Any, Sequence[View]], Sequence[Shape | None]] | None = None
     extents: Callable[[Any, Sequence[Shape]], Shape] | None = None
+    picks: Callable[[Any, Shape], int] | None = None
     keep: Callable[[Any, Sequence[DType], Mapping[int, Array], PlanTarget], KeptConstant | None] | None = None
     overwrites: bool = False
     any_order: bool = True
 
 
-def shared_by(views: Sequence[View], threads: int) -> int:
+def shared_by(views: Sequence[tuple[DType, Shape, *tuple[object, ...]]], threads: int) -> int:
     """How many threads share work on these operands: one where a second would cost more than it gives."""
-    return threads if max(math.prod(shape) for _, shape, _ in views) >= SMALL["elements"] else 1
+    return threads if max(math.prod(view[1]) for view in views) >= SMALL["elements"] else 1

@@ -63,13 +63,12 @@ def taken(call: Call, name: str, x: Any, op: str, position: int = 0) -> CallOper
 
 @functools.cache
 def _accepted(op: str) -> tuple[tuple[tuple[DType, ...], str], ...]:
-    """For each argument of a row of `functions.ROWS` the dtypes that it may have, each element in bytes of its own, and
-    how messages call them; nothing where they list them."""
-    found = []
-    for accepted in functions.row(op).accepts:
-        meant = f"{functions.MEANT[accepted]} of at least 8 bits" if accepted in functions.MEANT else ""
-        found.append((tuple(x for x in dtypes.ROWS if x.width_bits >= 8 and x.name in accepted), meant))
-    return tuple(found)
+    """For each argument of a row of `functions.ROWS` the dtypes that it may have, and how messages call them; nothing
+    where they list them."""
+    accepts = functions.row(op).accepts
+    return tuple(
+        [(tuple(x for x in dtypes.ROWS if x.name in names), functions.MEANT.get(names, "")) for names in accepts]
+    )
 
 
 def _number(call: Call, name: str, x: Any, dtype: DType) -> Any:
@@ -165,8 +164,8 @@ subtract = _function("subtract", "sub", 2, "x - y")
 def where(condition: Any, x: Any, y: Any, *, out: Any = None, threads: int | None = None) -> Any:
     """x where the condition holds, else y, per element, bits copied.
 
-    Args:    condition: an array of bool.   x, y: arrays of one dtype, whose elements have whole bytes; a Python number
-                beside an array takes its dtype. All broadcast.
+    Args:    condition: an array of bool.   x, y: arrays of one dtype; a Python number beside an array takes its
+                dtype. All broadcast.
              out: an array for the result; it may be an operand itself, and overlap none otherwise.
              threads: at most so many; default every usable core.
     Returns: an array of the kind of the condition.
@@ -187,7 +186,7 @@ def where(condition: Any, x: Any, y: Any, *, out: Any = None, threads: int | Non
 def cast(x: Any, dtype: object, *, out: Any = None, threads: int | None = None) -> Any:
     """x converted to another dtype by value (toward zero and saturating to integers, to nearest even to floats).
 
-    Args:    x: an array of elements of at least 8 bits.   dtype: such a DType, its name, or a NumPy dtype.
+    Args:    x: any array.   dtype: a DType, its name, or a NumPy dtype.
              out: an array for the result.
     Returns: an array of x's kind.
     Raises:  DTypeError if there is no such conversion.   Bits: numerics.md sections 7 and 9.

@@ -15,15 +15,17 @@ import numpy as np
 from samebits import tuning
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.errors import ShapeError
-from samebits.layout import Layout
-from samebits.operations import dim, registry, strided
+from samebits.errors import LayoutError, ShapeError
+from samebits.kinds import narrow_storage
+from samebits.layout import Layout, Storage
+from samebits.native.table import RESULT
+from samebits.operations import dim, packing, registry, strided
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import dense
 from samebits.operations.lying import Lying
 from samebits.operations.operation import Operation, PlanTarget, Shape
-from samebits.operations.strided import dense_strides
 from samebits.ops.call import Call
+from samebits.ops.product import in_bytes
 from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor
 
@@ -38,12 +40,14 @@ class Recipe(NamedTuple):
         copies: For each operand the shape that it is written out to first, if any; None where all lie well.
         prepared: A plan's table; None where nothing has to run.
         extents: What indices must be smaller than.
+        has_packed: Whether an operand or an output is packed within bytes.
     """
 
     results: tuple[tuple[Shape, DType], ...]
     copies: tuple[Shape | None, ...] | None
     prepared: Prepared | None
     extents: Shape | None
+    has_packed: bool
 
 
 def launch(
@@ -59,43 +63,77 @@ def launch(
     if out is not None:
         ((shape, dtype),) = _results(operation, attributes, facts)
         target = call.output(shape, dtype, out)
-    recipe = _recipe(operation, attributes, facts, None if target is None else target.lying, call.isa, call.threads)
+    lies, storage = None if target is None else target.lying, narrow_storage(call.kind)
+    try:
+        recipe = _recipe(operation, attributes, facts, lies, storage, call.isa, call.threads)
+    except LayoutError as error:
+        raise error.renamed(call.name, error.operand) from None
     row = registry.ROWS[operation]
     if row.view:
         return [_seen(call, row, attributes, operands[0], recipe.results[0][0])]
     if not row.plan:
         return [call.own(Tensor.from_any(array)) for array in row.reference(attributes, [])]
-    made = [target] if target is not None else [call.output(shape, dtype) for shape, dtype in recipe.results]
+    made = [target] if target is not None else [_new(call, *result) for result in recipe.results]
     if recipe.prepared is not None:
         if recipe.copies is not None:
             pairs = zip(operands, recipe.copies, strict=True)
             operands = [x if shape is None else call.own(_copied(call, x, shape)) for x, shape in pairs]
-        if recipe.extents is None:
-            call.run(recipe.prepared, *operands, *made)
-        else:
-            _run_indexed(call, recipe.prepared, recipe.extents, operands, made)
+        _run(call, recipe, recipe.prepared, operands, made)
     return made
+
+
+def _run(
+    call: Call, recipe: Recipe, prepared: Prepared, operands: Sequence[CallOperand], made: Sequence[CallOperand]
+) -> None:
+    """Run a recipe; of what is packed plans take the bytes."""
+    if recipe.has_packed:
+        operands, made = [in_bytes(x) for x in operands], [in_bytes(x) for x in made]
+    if recipe.extents is None:
+        call.run(prepared, *operands, *made)
+    else:
+        _run_indexed(call, prepared, recipe.extents, operands, made)
 
 
 @functools.lru_cache(maxsize=4096)
 def _recipe(
-    operation: str, attributes: Any, operands: tuple[Lying, ...], out: Lying | None, isa: Isa, threads: int
-) -> Recipe:
-    """The recipe for operands that lie so, and an output that is dense or lies as given."""
+    operation: str, attributes: Any, operands: tuple[Lying, ...], out: Lying | None, storage: Storage, isa: Isa,
+    threads: int,
+) -> Recipe:  # fmt: skip
+    """The recipe for operands that lie so, and an output that lies as given, or outputs that are dense.
+
+    Args:    storage: that of new elements of fewer than 8 bits.
+    """
     row, results = registry.ROWS[operation], _results(operation, attributes, operands)
     if not row.plan or not any(math.prod(shape) for shape, _ in results):
-        return Recipe(results, None, None, None)
-    views = [(x.dtype, x.shape, x.layout.strides) for x in operands]
-    extents = row.extents(attributes, [shape for _, shape, _ in views]) if row.extents else None
+        return Recipe(results, None, None, None, False)
+    views = [packing.view(*x) for x in operands]
+    extents = row.extents(attributes, [x.shape for x in operands]) if row.extents else None
     if extents and 0 in extents:
         raise ShapeError(operation, "x", "extents", extents, "at least 1", "give one")
-    copies = tuple(row.takes(attributes, views)) if row.takes else ()
+    copies = tuple(row.takes(attributes, [*map(packing.unpacked, views)])) if row.takes else ()
     for number, shape in enumerate(copies):
         if shape is not None:
-            views[number] = operands[number].dtype, shape, dense_strides(shape)
-    views += [(dtype, shape, dense_strides(shape) if out is None else out.layout.strides) for shape, dtype in results]
-    plan = row.plan(attributes, tuple(views), PlanTarget(isa, threads, tuning.machine(isa)))
-    return Recipe(results, copies if any(copies) else None, Prepared(plan), extents)
+            dtype = operands[number].dtype
+            views[number] = packing.view(dtype, _dense(shape, dtype, storage))
+    made = [Lying(dtype, _dense(shape, dtype, storage)) for shape, dtype in results] if out is None else [out]
+    views += [packing.view(*x) for x in made]
+    plan = packing.plan(
+        operation, attributes, tuple(views), len(results), PlanTarget(isa, threads, tuning.machine(isa))
+    )
+    has_packed = any(len(view) == 4 for view in views)
+    return Recipe(results, copies if any(copies) else None, Prepared(plan), extents, has_packed)
+
+
+def _dense(shape: Shape, dtype: DType, storage: Storage) -> Layout:
+    """The layout of a new value."""
+    return Layout.dense(shape, width_bits=dtype.width_bits, storage=storage)
+
+
+def _new(call: Call, shape: Shape, dtype: DType) -> CallOperand:
+    """Memory for an output."""
+    if dtype.width_bits >= 8:
+        return call.output(shape, dtype)
+    return CallOperand(Tensor.empty(shape, dtype, storage=narrow_storage(call.kind)), RESULT)
 
 
 def _results(operation: str, attributes: Any, operands: tuple[Lying, ...]) -> tuple[tuple[Shape, DType], ...]:

@@ -18,6 +18,7 @@ from samebits.dtypes import DType
 from samebits.errors import LayoutError, OptionError, ShapeError, shown
 from samebits.kernels import elementwise, narrow, reorder
 from samebits.kernels.expression import Chain, Expression
+from samebits.kinds import narrow_storage
 from samebits.layout import Layout, Shape, Storage
 from samebits.memory import allocate
 from samebits.operations.moves import AxisGather, Concat
@@ -43,12 +44,13 @@ def copy(
 
     Args:    x: any array, of any dtype and layout.
              order: how they lie: `C`, `F`, `K` (the axes in x's order), or axes from slowest to fastest.
-             storage: `packed` or `padded` elements of fewer than 8 bits; default x's.
+             storage: `packed` or `padded` elements of fewer than 8 bits; default those of a Tensor x, else what x's
+             kind of array has: `padded` in NumPy and JAX.
              out: an array of x's dtype and shape that takes them instead, in its own layout; no element of it may be
              one of x's.   threads: at most so many; default every usable core.
     Returns: a dense array of x's kind, or out.
-    Raises:  OptionError, LayoutError (out overlaps x), DTypeError, ShapeError; LayoutError if packed elements were
-             asked for as an array of another library.
+    Raises:  OptionError, LayoutError (out overlaps x), DTypeError, ShapeError; LayoutError if an array of another
+             library was asked for that has the other storage.
     """
     call = Call("copy", x, threads)
     source = call.operand("x", x).tensor
@@ -83,7 +85,7 @@ def contiguous(x: Any, *, order: Literal["C", "F", "any"] = "C", threads: int | 
 def concat(arrays: Sequence[Any], axis: int = 0, *, threads: int | None = None) -> Any:
     """Arrays one after the other along an axis, bits copied.
 
-    Args:    arrays: at least one, of one dtype of whole bytes, alike in every extent but that of the axis.
+    Args:    arrays: at least one, of one dtype, alike in every extent but that of the axis.
              axis: counted from the end if negative.   threads: at most so many; default every usable core.
     Returns: a dense array of the kind of the first.
     Raises:  OptionError if there are none; DTypeError, ShapeError, LayoutError if there is no such axis.
@@ -108,7 +110,7 @@ def concat(arrays: Sequence[Any], axis: int = 0, *, threads: int | None = None) 
 def take(x: Any, indices: Any, axis: int = 0, *, threads: int | None = None) -> Any:
     """x[..., indices, ...] on one axis, bits copied.
 
-    Args:    x: any array of a dtype of whole bytes.   indices: an array of int64; a negative one counts from the end.
+    Args:    x: any array.   indices: an array of int64; a negative one counts from the end.
              axis: of x, which the axes of the indices replace.   threads: at most so many; default every usable core.
     Returns: a dense array of x's kind.
     Raises:  ShapeError if an index is out of range; DTypeError; LayoutError if there is no such axis.
@@ -174,16 +176,15 @@ def _as_given(call: Call, x: object, tensor: Tensor) -> Any:
 def _dense_for(call: Call, x: Tensor, order: Order, storage: Storage | None) -> Tensor:
     """A new dense tensor for x's elements, which x's kind of array must be able to be."""
     layout, width = x.layout, x.dtype.width_bits
+    due = layout.storage if width >= 8 or call.kind == "tensor" else narrow_storage(call.kind)
     axes: Any = order
     if isinstance(order, str) and order == "K":
         # The slowest axis is the one of the largest stride; axes of stride 0 and equal ones keep their order.
         axes = layout.stride_order
-    made = Layout.dense(
-        layout.shape, width_bits=width, order=axes, storage=layout.storage if storage is None else storage
-    )
-    if width < 8 and made.storage == "packed" and call.kind != "tensor":
-        actual, expected = "packed", f"padded for an array of {call.kind}"
-        raise LayoutError(call.name, "storage", "", actual, expected, "pass Tensor.from_any(x)")
+    made = Layout.dense(layout.shape, width_bits=width, order=axes, storage=due if storage is None else storage)
+    if width < 8 and call.kind != "tensor" and made.storage != due:
+        expected = f"{due} for an array of {call.kind}"
+        raise LayoutError(call.name, "storage", "", made.storage, expected, "pass Tensor.from_any(x)")
     return _new(made, x.dtype)
 
 

@@ -18,9 +18,8 @@ from samebits import dtypes, tuning
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, PlanError, shown
-from samebits.kernels import gemm
+from samebits.kernels import gemm, spread
 from samebits.kernels.gemm import machine as machines
-from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Panels, Spec
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.plan import Plan
@@ -41,7 +40,7 @@ ADDED = ("c", "bias")
 def in_bytes(x: CallOperand) -> CallOperand:
     """x, or where it lies packed the byte in which its first element begins, which is what a plan takes for it."""
     layout = x.tensor.layout
-    if not layout.size or not unpack.is_packed(layout):
+    if not layout.size or not spread.is_packed(layout):
         return x
     first = Layout((1,), (8,), layout.offset_bits // 8 * 8, 8)
     return x.seen(Tensor(x.tensor.buffer, first, dtypes.uint8))

@@ -19,7 +19,7 @@ from samebits.ops.recipe import CallOperand
 from samebits.shapes import check_flag, check_index
 
 _Axis = int | Sequence[int] | None
-_SUMMED = tuple(row for row in dtypes.ROWS if row.width_bits >= 8 and row.has_zero)
+_SUMMED = tuple(row for row in dtypes.ROWS if row.has_zero)
 
 
 def _row_wise(
@@ -44,7 +44,7 @@ def _axes(call: Call, axis: _Axis, rank: int) -> Shape:
 
 def _summed(call: Call, x: Any) -> CallOperand:
     """An operand of whatever sums."""
-    return call.operand("x", x, *_SUMMED, meant="any dtype with a zero of at least 8 bits")
+    return call.operand("x", x, *_SUMMED, meant="any dtype with a zero")
 
 
 def _reduced(name: str, x: Any, axis: _Axis, keepdims: bool, threads: int | None) -> Any:
@@ -68,7 +68,7 @@ def _reduced(name: str, x: Any, axis: _Axis, keepdims: bool, threads: int | None
 def sum(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | None = None) -> Any:
     """The sum along axes, 64 lanes and a tree; integers exactly, in int64 (uint64 in uint64).
 
-    Args:    x: an array of floats, integers or bools, of at least 8 bits.   axis: one axis, several, or None for all.
+    Args:    x: an array of floats, integers or bools.   axis: one axis, several, or None for all.
              keepdims: leave extents of 1.
     Returns: an array of x's kind; the empty sum is +0.
     Raises:  DTypeError if x is of another dtype, LayoutError if there is no such axis.   Bits: numerics.md section 6.

@@ -26,8 +26,10 @@ from samebits.operations.product import PLAIN, Options
 from samebits.operations.rows import RowWise
 from samebits.operations.views import Expand, Reshape, Slice, Transpose
 from samebits.program import integers
+from samebits.program.constants import Value, array_of, given, sees_packed
 from samebits.program.graph import Node, Program
 from samebits.program.room import Room, size_bytes
+from samebits.tensor import Tensor
 
 __all__ = ["ProgramBuilder"]
 
@@ -50,7 +52,7 @@ class ProgramBuilder:
         self.origin: tuple[str, ...] = ()
         self.room = Room()
         self._nodes: list[Node] = []
-        self._constants: dict[str, Array] = {}
+        self._constants: dict[str, Value] = {}
         self._inputs: list[str] = []
         self._known: dict[str, SymbolicShape] = {}
         self._fresh: set[str] = set()
@@ -62,12 +64,17 @@ class ProgramBuilder:
         self._inputs.append(name)
         return name
 
-    def constant(self, array: Array, name: str | None = None) -> str:
-        """A value that is known."""
+    def constant(self, value: Value, name: str | None = None) -> str:
+        """A value that is known: an array, or a Tensor, which stays packed if it is."""
+        name = name or self._name()
+        array = given(value) if isinstance(value, Tensor) else value
+        if isinstance(array, Tensor):
+            self._constants[name] = array
+            self.facts[name] = dense(array.dtype, array.shape)
+            return name
         # A view: the caller's own array stays writeable.
         array = (np.ascontiguousarray(array) if array.ndim else np.array(array)).view()
         array.flags.writeable = False
-        name = name or self._name()
         self._constants[name] = array
         self.facts[name] = dense(dtypes.of(array.dtype), array.shape)
         if array.dtype.kind in "iub" and array.ndim <= 1 and array.size <= integers.LIMIT:
@@ -88,7 +95,8 @@ class ProgramBuilder:
 
     def array(self, name: str) -> Array | None:
         """The elements of a constant."""
-        return self._constants.get(name)
+        found = self._constants.get(name)
+        return None if found is None else array_of(found)
 
     # -- nodes -----------------------------------------------------------------------------------------------------
     def add(self, operation: str, inputs: Sequence[str], attributes: Hashable = None) -> tuple[str, ...]:
@@ -107,9 +115,10 @@ class ProgramBuilder:
             known = None
         arrays = [self._constants.get(name) for name in inputs]
         small = inputs and all(array is not None and array.size <= _SMALL for array in arrays) and _is_small(facts)
+        small = small and not sees_packed(operation, arrays)
         if small and self.room.take_bytes(sum(map(size_bytes, facts))):
             with driver.default_float_environment():
-                made = row.reference(attributes, [array for array in arrays if array is not None])
+                made = row.reference(attributes, [array_of(array) for array in arrays if array is not None])
             return tuple(self.constant(array) for array in made)
         outputs = tuple(self._name() for _ in facts)
         self._nodes.append(Node(operation, tuple(inputs), outputs, attributes, self.origin))

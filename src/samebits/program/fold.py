@@ -1,6 +1,7 @@
 """Constant folding, and which values data cannot change.
 
-requires: nothing.   ensures: no node reads constants alone, unless what it makes has no room (`room.Room`). What
+requires: nothing.   ensures: no node reads constants alone, unless what it makes has no room (`room.Room`) or it is a
+view of a packed constant. What
 folding holds at any time, beside the model's own constants, is at most 64 MiB and eight times these: results that nodes
 still read, and what one reference needs; what needs up to 4 KiB is computed even beyond that. Start at
 `fold_constants`.
@@ -16,6 +17,7 @@ import numpy as np
 from samebits import driver
 from samebits.operations import registry
 from samebits.operations.operation import Array
+from samebits.program.constants import Value, array_of, sees_packed
 from samebits.program.graph import Node, Program
 from samebits.program.room import BYTES, GROWTH, Room
 
@@ -25,17 +27,17 @@ __all__ = ["computed", "fold_constants", "static_values"]
 @driver.default_float_environment()
 def fold_constants(program: Program) -> Program:
     """Nodes that read constants alone are computed now, by their reference, as long as there is room."""
-    constants: dict[str, Array] = dict(program.constants)
+    constants: dict[str, Value] = dict(program.constants)
     room = Room(BYTES + GROWTH * sum(array.nbytes for array in constants.values()))
     readers = {name: len(users) for name, users in program.users.items()}
     nodes = []
     for node in program.nodes:
         known = [constants[name] for name in node.inputs if name in constants]
         is_known = node.inputs and len(known) == len(node.inputs) and not _is_open(node.attributes)
-        if not is_known or not room.take(node, program.facts):
+        if not is_known or sees_packed(node.operation, known) or not room.take(node, program.facts):
             nodes.append(node)
             continue
-        for name, array in zip(node.outputs, computed(node, known), strict=True):
+        for name, array in zip(node.outputs, computed(node, [array_of(x) for x in known]), strict=True):
             constants[name] = _owned(array)
         for name in dict.fromkeys(node.inputs):
             readers[name] -= 1

@@ -19,7 +19,8 @@ import numpy as np
 from samebits.errors import ModelError, ShapeError
 from samebits.operations import dim
 from samebits.operations.fact import Fact
-from samebits.operations.operation import Array
+from samebits.program.constants import Value
+from samebits.tensor import Tensor
 
 __all__ = ["Node", "Program", "live"]
 
@@ -58,7 +59,7 @@ class Program:
         name: The model's name.
         facts: One for each value.
         nodes: Each reads inputs, constants and outputs of earlier nodes only.
-        constants: Values known before anything runs; read-only arrays.
+        constants: Values known before anything runs, read-only.
         input_names: The values that a caller gives, in order.
         output_names: The values that a caller gets, in order.
         transforms: The names of the transforms that made it, for those that are not exact (numerics.md section 11).
@@ -67,7 +68,7 @@ class Program:
     name: str
     facts: Mapping[str, Fact]
     nodes: tuple[Node, ...]
-    constants: Mapping[str, Array]
+    constants: Mapping[str, Value]
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     transforms: tuple[str, ...] = ()
@@ -133,7 +134,7 @@ class Program:
         self,
         nodes: Iterable[Node],
         facts: Mapping[str, Fact] | None = None,
-        constants: Mapping[str, Array] | None = None,
+        constants: Mapping[str, Value] | None = None,
     ) -> Program:
         """This program with other nodes; facts and constants that nothing mentions any more are dropped.
 
@@ -182,8 +183,12 @@ class Program:
         if "sha256" not in self._digests:
             state = hashlib.sha256(str(self).encode())
             for name in sorted(self.constants):
-                array = np.ascontiguousarray(self.constants[name])
-                state.update(f"{name} {array.dtype} {array.shape}".encode())
+                constant = self.constants[name]
+                state.update(f"{name} {constant.dtype} {constant.shape}".encode())
+                if isinstance(constant, Tensor):
+                    state.update(constant.tobytes())
+                    continue
+                array = np.ascontiguousarray(constant)
                 state.update(array.view(np.uint8).data if array.size and array.ndim else array.tobytes())
             self._digests["sha256"] = state.hexdigest()
         return self._digests["sha256"]
@@ -192,7 +197,11 @@ class Program:
         lines = [f"program {self.name}"]
         lines += [f"  input {name}: {self.facts[name]}" for name in self.input_names]
         used = live(self.nodes, self.output_names)
-        lines += [f"  constant {name}: {self.facts[name]}" for name in self.constants if name in used]
+        lines += [
+            f"  constant {name}: {self.facts[name]}{' packed' if isinstance(constant, Tensor) else ''}"
+            for name, constant in self.constants.items()
+            if name in used
+        ]
         for node in self.nodes:
             made = ", ".join(f"{name}: {self.facts[name]}" for name in node.outputs)
             words = [*node.inputs, *([str(node.attributes)] if node.attributes is not None else [])]

@@ -15,8 +15,10 @@ from samebits.kernels.expression import Expression
 from samebits.operations import registry
 from samebits.operations.elementwise import Map
 from samebits.operations.matmul import MatrixProduct
+from samebits.operations.operation import Array
 from samebits.operations.rows import RowWise
 from samebits.program.compose import Applied, absorb
+from samebits.program.constants import array_of
 from samebits.program.graph import Node, Program
 
 __all__ = ["absorb_scalars"]
@@ -25,11 +27,16 @@ __all__ = ["absorb_scalars"]
 def absorb_scalars(program: Program) -> Program:
     """Every expression with its scalar constants inside."""
     codes = {
-        name: int(array.reshape(1).view(f"u{array.itemsize}")[0])
-        for name, array in program.constants.items()
-        if array.size == 1 and _is_expressed(dtypes.of(array.dtype))
+        name: _code(array_of(constant))
+        for name, constant in program.constants.items()
+        if constant.size == 1 and _is_expressed(dtypes.of(constant.dtype))
     }
     return program.replace([_absorbed(program, node, codes) for node in program.nodes])
+
+
+def _code(array: Array) -> int:
+    """The bits of an array's one element."""
+    return int(array.reshape(1).view(f"u{array.itemsize}")[0])
 
 
 def _is_expressed(dtype: DType) -> bool:

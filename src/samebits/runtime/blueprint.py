@@ -18,13 +18,28 @@ from samebits.kernels.plan import Plan, in_lines
 from samebits.operations.operation import Array
 from samebits.operations.strided import Strided
 from samebits.program import memory
+from samebits.program.constants import Value, array_of
 from samebits.program.fold import computed
 from samebits.program.graph import Node, Program
 from samebits.program.memory import Life
 from samebits.program.tape import Tape, filled
 from samebits.runtime.buffers import aligned
+from samebits.tensor import Tensor
 
-__all__ = ["ARENA", "STATUS_BYTES", "Blueprint", "Check", "Lowered", "Resident", "Storage", "Use", "named", "resident"]
+__all__ = [
+    "ARENA",
+    "NOTHING",
+    "STATUS_BYTES",
+    "Blueprint",
+    "Check",
+    "Lowered",
+    "Packed",
+    "Resident",
+    "Storage",
+    "Use",
+    "named",
+    "resident",
+]
 
 # The slot of the arena; inputs, outputs and then constants follow it.
 ARENA = 0
@@ -39,10 +54,21 @@ _Value = tuple[int, DType, Any, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resident:
-    """An array that stays where it is for as long as anything needs it, and where that is."""
+    """A value that stays where it is for as long as anything needs it, and where that is."""
 
-    array: Array
+    value: Value
     address: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The inputs and outputs whose elements are packed within bytes."""
+
+    inputs: frozenset[str] = frozenset()
+    outputs: frozenset[str] = frozenset()
+
+
+NOTHING = Packed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +125,8 @@ class Lowered:
         checks: What to look at after a run.
         values: Where each value that a kernel makes lies, if no two share memory: (slot, bytes from it, dtype, where).
         inputs: How many slots the inputs take.
-        outputs: The name, shape and NumPy dtype of each output, in the order of their slots.
+        outputs: The name and shape of each output, and its NumPy dtype, or its DType where it is packed, in the order
+            of their slots.
         constants: What lies in the last slots.
     """
 
@@ -136,9 +163,10 @@ class Blueprint:
         overwrites: (step, output's storage, input's storage): where the plan has no workspace, the output lies where
             the input did.
         checks: What to look at after a run.
-        outputs: The name, shape and NumPy dtype of each output.
+        outputs: The name and shape of each output, and its NumPy dtype, or its DType where it is packed.
         values: Where each value that a kernel makes lies, if no two share memory.
         reuse: Whether temporaries may share memory.
+        packed: What lies packed within bytes.
     """
 
     program: Program
@@ -154,6 +182,7 @@ class Blueprint:
     outputs: tuple[tuple[str, Any, Any], ...]
     values: Mapping[str, _Value]
     reuse: bool
+    packed: Packed
 
     def bind(self, numbers: Numbers, symbols: Mapping[str, int]) -> Lowered:
         """The program with these sizes.
@@ -186,7 +215,7 @@ class Blueprint:
         """What the slots of constants hold; what was computed is dense and on aligned memory."""
         known: dict[str, Array] = {}
         for node in self.folds:
-            arrays = [known[name] if name in known else self.program.constants[name] for name in node.inputs]
+            arrays = [known[name] if name in known else array_of(self.program.constants[name]) for name in node.inputs]
             try:
                 made = computed(node.bind(symbols), arrays)
             except (PlanError, ShapeError) as error:
@@ -266,9 +295,9 @@ def _value(value: _Value, where: Sequence[tuple[int, int]], numbers: Numbers) ->
     return (*where[storage], dtype, Strided(filled(offset, numbers), filled(axes, numbers)))
 
 
-def resident(array: Array) -> Resident:
-    """The array and its address."""
-    return Resident(array, array.__array_interface__["data"][0])
+def resident(value: Value) -> Resident:
+    """The value and its address."""
+    return Resident(value, value.address if isinstance(value, Tensor) else value.__array_interface__["data"][0])
 
 
 def _owned(array: Array) -> Resident:

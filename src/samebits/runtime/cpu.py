@@ -18,16 +18,17 @@ import numpy as np
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, SamebitsError
-from samebits.kinds import ArrayKind, kind_of, to_kind
+from samebits.kinds import ArrayKind, kind_of, narrow_storage, to_kind
 from samebits.operations import dim
 from samebits.operations.fact import Fact
 from samebits.operations.operation import Array
 from samebits.operations.strided import dense_strides
 from samebits.ops.call import check_threads
+from samebits.program.constants import Value
 from samebits.program.graph import Program
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import inputs as inputs_
-from samebits.runtime.blueprint import Blueprint, Lowered
+from samebits.runtime.blueprint import NOTHING, Blueprint, Lowered, Packed
 from samebits.runtime.buffers import aligned
 from samebits.runtime.specialised import Specialised, rebound, record
 from samebits.tensor import Tensor
@@ -106,9 +107,15 @@ class Session:
         self._lock = threading.Lock()
         self._order = program.input_names
         self._names = frozenset(program.input_names)
+        narrow = {name for name, fact in program.facts.items() if fact.dtype.width_bits < 8}
+        self._narrow = frozenset(narrow.intersection(program.output_names))
+        self._has_narrow = not narrow.isdisjoint((*program.input_names, *program.output_names))
 
     def run(self, given: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
         """The outputs for these inputs, as the kind of array that the first input is.
+
+        Elements of fewer than 8 bits are taken as they lie: packed in a Tensor, or a byte each, as NumPy has them.
+        Outputs of such elements have a byte each in arrays of NumPy and JAX, and are packed in others.
 
         Args:
             given: One array for each input of the program, by name.
@@ -122,16 +129,17 @@ class Session:
             ExchangeError: An input's library does not share its memory.
             MemoryError: There is no room for the outputs.
         """
-        arrays = self._arrays(given)
+        values = self._values(given)
         wanted = self.program.output_names if outputs is None else inputs_.check_outputs(self.program, outputs)
-        specialised = self._specialised(arrays)
         first = next(iter(given.values()), None)
         if type(first) is np.ndarray or first is None:
-            made = specialised.run(arrays)
+            made = self._specialised(values).run(values)
             return {name: made[name] for name in wanted}
         kind = kind_of(first)
+        is_packed = self._narrow and narrow_storage(kind) == "packed"
+        specialised = self._specialised(values, self._narrow if is_packed else frozenset())
         # JAX takes no memory that is less aligned, and a Tensor may become its array.
-        made = specialised.run(arrays, np.empty if kind in ("numpy", "torch") else aligned)
+        made = specialised.run(values, np.empty if kind in ("numpy", "torch") else aligned)
         return {name: _converted(name, made[name], kind) for name in wanted}
 
     def trace(self, given: Mapping[str, Any]) -> dict[str, Traced]:
@@ -139,9 +147,9 @@ class Session:
 
         Raises:  as `run`.
         """
-        arrays = self._arrays(given)
-        specialised = self._bound(arrays, reuse=False)
-        found = specialised.trace(arrays)
+        values = self._values(given)
+        specialised = self._bound(values, Packed(_packed(self._order, values)), reuse=False)
+        found = specialised.trace(values)
         producers = self.program.producers
         return {
             name: Traced(self.program.facts[name], array, "+".join(producers[name].origin))
@@ -168,15 +176,17 @@ class Session:
         return sum(step.tasks > 1 for plan, _ in calls if plan.threads > 1 for step in plan.steps)
 
     # -- inside -----------------------------------------------------------------------------------------------------
-    def _arrays(self, given: Mapping[str, Any]) -> list[Array]:
-        """The inputs as arrays, in order."""
+    def _values(self, given: Mapping[str, Any]) -> list[Value]:
+        """The inputs, in order."""
         if type(given) is not dict or given.keys() != self._names:
             inputs_.check_names(self.program, given)
-        return [self._array(name, given[name]) for name in self._order]
+        return [self._value(name, given[name]) for name in self._order]
 
-    def _array(self, name: str, x: Any) -> Array:
-        """An input as a NumPy array whose elements are aligned and whose strides are whole elements."""
-        array = x if type(x) is np.ndarray else inputs_.as_array(self.program, name, x)
+    def _value(self, name: str, x: Any) -> Value:
+        """An input: packed, or a NumPy array whose elements are aligned and whose strides are whole elements."""
+        array = x if type(x) is np.ndarray else inputs_.as_value(self.program, name, x)
+        if isinstance(array, Tensor):
+            return array
         try:
             if not array.flags.aligned or any(step % array.itemsize for step in array.strides):
                 array = np.array(array, order="C")
@@ -192,8 +202,13 @@ class Session:
         }
         return self._lowered(bindings, strides)
 
-    def _specialised(self, arrays: list[Array]) -> Specialised:
-        key = tuple([(x.dtype, x.shape, x.strides) for x in arrays])
+    def _specialised(self, values: list[Value], outputs: frozenset[str] = frozenset()) -> Specialised:
+        """The program for these inputs; `outputs` are those to be packed."""
+        key: _Key = tuple([(x.dtype, x.shape, x.strides) for x in values])
+        packed = NOTHING
+        if self._has_narrow:
+            packed = Packed(_packed(self._order, values), outputs)
+            key = packed, key
         found = self._cache.get(key)
         if found is not None:
             try:  # noqa: SIM105 - contextlib.suppress takes longer than the rest of this look-up
@@ -201,45 +216,58 @@ class Session:
             except KeyError:  # another thread let it go meanwhile
                 pass
             return found
-        found = self._bound(arrays, reuse=True)
+        found = self._bound(values, packed, reuse=True)
         with self._lock:
             self._cache[key] = found
             while len(self._cache) > _CACHE:
                 self._cache.popitem(last=False)
         return found
 
-    def _bound(self, arrays: list[Array], reuse: bool) -> Specialised:
-        given = dict(zip(self._order, arrays, strict=True))
+    def _bound(self, values: list[Value], packed: Packed, reuse: bool) -> Specialised:
+        given = dict(zip(self._order, values, strict=True))
         symbols = inputs_.bind_symbols(self.program, given)
-        strides = {name: tuple([step // x.itemsize for step in x.strides]) for name, x in given.items()}
-        lowered = self._lowered(symbols, strides) if reuse else self._recorded(symbols, strides, reuse)[1]
-        return Specialised(lowered, self.threads)
+        strides = {name: _strides(x) for name, x in given.items()}
+        if reuse:
+            return Specialised(self._lowered(symbols, strides, packed), self.threads)
+        return Specialised(self._recorded(symbols, strides, packed, reuse)[1], self.threads)
 
-    def _lowered(self, symbols: _Symbols, strides: _Strides) -> Lowered:
+    def _lowered(self, symbols: _Symbols, strides: _Strides, packed: Packed = NOTHING) -> Lowered:
         """The program with these sizes: by a blueprint that serves them, one used last first, or else by a new one."""
         for blueprint in self._blueprints:
-            lowered = rebound(blueprint, symbols, strides)
+            lowered = rebound(blueprint, symbols, strides) if blueprint.packed == packed else None
             if lowered is not None:
                 break
         else:
-            blueprint, lowered = self._recorded(symbols, strides)
+            blueprint, lowered = self._recorded(symbols, strides, packed)
         if self._blueprints[:1] != (blueprint,):
             # Threads that do this at once keep what the last of them saw, which is only slower.
             others = [each for each in self._blueprints if each is not blueprint]
             self._blueprints = (blueprint, *others[: _BLUEPRINTS - 1])
         return lowered
 
-    def _recorded(self, symbols: _Symbols, strides: _Strides, reuse: bool = True) -> tuple[Blueprint, Lowered]:
+    def _recorded(
+        self, symbols: _Symbols, strides: _Strides, packed: Packed, reuse: bool = True
+    ) -> tuple[Blueprint, Lowered]:
         """The program lowered for these sizes, and bound to them."""
-        blueprint = record(self.program, self.isa, self.threads, symbols, strides, self._kept, reuse)
+        blueprint = record(self.program, self.isa, self.threads, symbols, strides, self._kept, reuse, packed)
         lowered = rebound(blueprint, symbols, strides)
         assert lowered is not None  # what was recorded compares as it did
         return blueprint, lowered
 
 
-def _converted(name: str, array: Array, kind: ArrayKind) -> Any:
+def _packed(names: Sequence[str], values: Sequence[Value]) -> frozenset[str]:
+    """The names of those that are packed."""
+    return frozenset([name for name, x in zip(names, values, strict=True) if type(x) is Tensor])
+
+
+def _strides(x: Value) -> tuple[int, ...]:
+    """Strides in elements."""
+    return x.strides if isinstance(x, Tensor) else tuple([step // x.itemsize for step in x.strides])
+
+
+def _converted(name: str, value: Value, kind: ArrayKind) -> Any:
     """An output as an array of that kind."""
     try:
-        return to_kind(Tensor.from_any(array), kind)
+        return to_kind(Tensor.from_any(value), kind)
     except SamebitsError as error:
         raise error.renamed("run", f"output {name!r}") from None

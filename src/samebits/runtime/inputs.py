@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from samebits.errors import DTypeError, OptionError, SamebitsError, ShapeError, shown
 from samebits.operations.dim import Dim
 from samebits.operations.fact import Fact
-from samebits.operations.operation import Array
 from samebits.ops.call import as_tensor
+from samebits.program.constants import Value, given
 from samebits.program.graph import Program
 
-__all__ = ["as_array", "bind_symbols", "check_bindings", "check_names", "check_outputs"]
+__all__ = ["as_value", "bind_symbols", "check_bindings", "check_names", "check_outputs"]
 
 
 def check_names(program: Program, given: object) -> None:
@@ -71,23 +73,24 @@ def check_bindings(call: str, program: Program, bindings: object) -> None:
             raise OptionError(call, f"symbol {name!r}", "", actual, expected, "give it a size")
 
 
-def as_array(program: Program, name: str, x: object) -> Array:
-    """What a caller gives for an input as a NumPy array, shared where it can be.
+def as_value(program: Program, name: str, x: object) -> Value:
+    """What a caller gives for an input, shared where it can be.
 
     Raises:
         DTypeError: Its elements are of another format.
+        DeviceError: They are elsewhere than on the host.
         ExchangeError: Its library does not share its memory.
     """
     tensor, fact = as_tensor("run", f"input {name!r}", x), program.facts[name]
     if tensor.dtype != fact.dtype:  # before a format that NumPy has not gets there
         raise _wrong_dtype(name, tensor.dtype.name, fact)
     try:
-        return tensor.numpy()
+        return given(tensor)
     except SamebitsError as error:
         raise error.renamed("run", f"input {name!r}") from None
 
 
-def bind_symbols(program: Program, given: Mapping[str, Array]) -> dict[str, int]:
+def bind_symbols(program: Program, arrays: Mapping[str, Value]) -> dict[str, int]:
     """The value of every symbol, from the shapes of the inputs, whose element formats are checked.
 
     Raises:
@@ -97,8 +100,8 @@ def bind_symbols(program: Program, given: Mapping[str, Array]) -> dict[str, int]
     values: dict[str, int] = {}
     seen: dict[str, str] = {}
     for name in program.inputs:
-        fact, array, shape = program.facts[name], given[name], given[name].shape
-        if array.dtype != fact.dtype.numpy:
+        fact, array, shape = program.facts[name], arrays[name], arrays[name].shape
+        if isinstance(array, np.ndarray) and array.dtype != fact.dtype.numpy:
             # NumPy's own spelling where the byte order is all that differs.
             raise _wrong_dtype(name, array.dtype.name if array.dtype.isnative else array.dtype.str, fact)
         if len(shape) != fact.rank:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from samebits import driver
+from samebits.dtypes import DType
 from samebits.errors import ShapeError, message
 from samebits.operations import dim, registry
 from samebits.operations.fact import Fact
@@ -51,9 +52,10 @@ def check_value(node: Node, name: str, fact: Fact, outputs: Container[str]) -> i
     return size if is_held else 0
 
 
-def bytes_of(shape: Sequence[int], dtype: Any) -> int:
-    """Bytes of an array of that shape and NumPy dtype."""
-    return math.prod(shape) * int(np.dtype(dtype).itemsize)
+def bytes_of(shape: Sequence[int], kind: Any) -> int:
+    """Bytes of an array of that shape and NumPy dtype, or of a Tensor whose elements of a DType are packed."""
+    width = kind.width_bits if isinstance(kind, DType) else 8 * int(np.dtype(kind).itemsize)
+    return -(-math.prod(shape) * width // 8)
 
 
 def check_total(total_bytes: int) -> None:

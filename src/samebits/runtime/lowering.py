@@ -11,30 +11,56 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import ShapeError
 from samebits.kernels.plan import Plan
-from samebits.operations import registry, strided
+from samebits.operations import packing, registry, strided
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import Fact
 from samebits.operations.operation import Array, Operation, PlanTarget, Shape, View
+from samebits.operations.packing import AnyView
 from samebits.operations.strided import Strided
+from samebits.program.constants import Value
 from samebits.program.graph import Node, Program
 from samebits.program.room import BYTES
 from samebits.program.tape import Tape, template
-from samebits.runtime.blueprint import ARENA, STATUS_BYTES, Blueprint, Check, Resident, Storage, Use, resident
+from samebits.runtime.blueprint import (
+    ARENA,
+    NOTHING,
+    STATUS_BYTES,
+    Blueprint,
+    Check,
+    Packed,
+    Resident,
+    Storage,
+    Use,
+    resident,
+)
+from samebits.tensor import Tensor
 
 __all__ = ["Lowerer"]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value lies: elements of `dtype`, `strided` over the bytes of `storage`."""
+    """Where a value lies: elements of `dtype`, `strided` over the bytes of `storage`.
+
+    Elements of fewer than 8 bits have a byte each, unless they are packed, as in constants, inputs and outputs that are
+    packed and in views of them: what a kernel makes has a byte an element.
+    """
 
     storage: int
     dtype: DType
     strided: Strided
+    is_packed: bool = False
+
+    @property
+    def pitch_bits(self) -> int:
+        """Bits from an element to the next."""
+        return self.dtype.width_bits if self.is_packed else 8 * self.dtype.element_bytes
 
 
 @dataclass(slots=True)
@@ -77,6 +103,7 @@ class Lowerer:
         target: What plans are for.
         kept: Memory made from constants, shared by every shape; added to.
         reuse: Whether temporaries may share memory.
+        packed: What lies packed within bytes.
     """
 
     def __init__(
@@ -87,9 +114,10 @@ class Lowerer:
         target: PlanTarget,
         kept: dict[Any, Array],
         reuse: bool,
+        packed: Packed = NOTHING,
     ) -> None:
         self._program, self._facts, self._tape, self._target = program, facts, tape, target
-        self._kept, self._reuse = kept, reuse
+        self._kept, self._reuse, self._packed = kept, reuse, packed
         self._storages: list[_Bytes] = []
         self._places: dict[str, Place] = {}
         self._constants: list[Resident | str] = []
@@ -115,7 +143,7 @@ class Lowerer:
         if row.view:
             self._seen(node, row.view)
         elif row.plan:
-            self._planned(node, row, row.plan)
+            self._planned(node, row)
         else:
             expected = f"within the {BYTES >> 20} MiB of what is computed before a run"
             actual = f"{math.prod(self._shape(node.outputs[0]))} {self._facts[node.outputs[0]].dtype.name}"
@@ -132,7 +160,7 @@ class Lowerer:
         assert found is not None  # a dense value has every view
         self._places[output] = replace(place, strided=found)
 
-    def _planned(self, node: Node, row: Operation, planner: Callable[..., Plan]) -> None:
+    def _planned(self, node: Node, row: Operation) -> None:
         """Outputs that a plan makes of inputs that lie as it takes them."""
         attributes, inputs = self._operands(node, row)
         outputs = [self._define(name) for name in node.outputs]
@@ -142,16 +170,15 @@ class Lowerer:
             wanted = row.takes(attributes, _views(inputs))
             pairs = zip(inputs, wanted, strict=True)
             inputs = [x if shape is None else self._dense(_wide(x, shape)) for x, shape in pairs]
-        views = _views([*inputs, *outputs])
+        question = node.operation, attributes, _lies([*inputs, *outputs]), len(outputs), self._target
         if row.extents:
             extents = row.extents(attributes, [self._shape(name) for name in node.inputs])
             outputs = [self._status(node, extents), *outputs]
-        self._emit(planner, (attributes, views, self._target), inputs, outputs, row.overwrites)
+        self._emit(packing.plan, question, inputs, outputs, row.overwrites)
 
     def _operands(self, node: Node, row: Operation) -> tuple[Any, list[Place]]:
         """The node's attributes and where its inputs lie, one stride an axis; a constant in the form that suits."""
-        constants = self._program.constants
-        known = {i: constants[name] for i, name in enumerate(node.inputs) if name in constants} if row.keep else {}
+        known = self._arrays(node) if row.keep else {}
         kinds = [self._facts[name].dtype for name in node.inputs] if known else []
         kept = row.keep(node.attributes, kinds, known, self._target) if row.keep and known else None
         if kept is None:
@@ -164,6 +191,12 @@ class Lowerer:
             for number, name in enumerate(node.inputs)
         ]
         return kept.attributes, inputs
+
+    def _arrays(self, node: Node) -> dict[int, Array]:
+        """The node's inputs that are constants which NumPy has, by number."""
+        constants = self._program.constants
+        known = {i: constants[name] for i, name in enumerate(node.inputs) if name in constants}
+        return {i: x for i, x in known.items() if isinstance(x, np.ndarray)}
 
     # -- where values lie ----------------------------------------------------------------------------------------
     def _shape(self, name: str) -> Shape:
@@ -207,10 +240,12 @@ class Lowerer:
         if 0 in source.strided.shape:
             return
         shape, read, write = strided.refined(source.strided, target.strided)
-        views = (source.dtype, shape, read), (target.dtype, shape, write)
-        planner = registry.ROWS["map"].plan
-        assert planner is not None  # a map is made by a plan
-        self._emit(planner, (Map(single("copy", source.dtype)), views, self._target), [source], [target], True)
+        views = _lie(source, shape, read), _lie(target, shape, write)
+        if source.is_packed or target.is_packed:
+            self._emit(packing.moved, (views, self._target), [source], [target])
+            return
+        copied = Map(single("copy", source.dtype))
+        self._emit(packing.plan, ("map", copied, views, 1, self._target), [source], [target], True)
 
     def _status(self, node: Node, extents: Sequence[int]) -> Place:
         """Two int64 at the start of the arena."""
@@ -246,11 +281,13 @@ class Lowerer:
     def give(self, name: str, slot: int, strides: Sequence[int]) -> None:
         """An input: it lies in a slot with these strides."""
         storage = self._add(_Bytes(0, slot=slot))
-        self._places[name] = Place(storage, self._facts[name].dtype, strided.of_strides(self._shape(name), strides))
+        where = strided.of_strides(self._shape(name), strides)
+        self._places[name] = Place(storage, self._facts[name].dtype, where, name in self._packed.inputs)
 
     def want(self, name: str, slot: int) -> None:
-        """An output: if a node defines it, it is written where the caller reads it."""
-        self._slots[name] = slot
+        """An output: if a node defines it, it is written where the caller reads it, unless that is packed."""
+        if name not in self._packed.outputs:
+            self._slots[name] = slot
 
     def fold(self, node: Node) -> None:
         """A node whose values follow from constants and sizes: they are computed as it is bound, each a constant."""
@@ -265,10 +302,11 @@ class Lowerer:
         if self._storages[place.storage].slot == slot:
             return
         shape = self._shape(name)
-        target = Place(self._add(_Bytes(0, slot=slot)), place.dtype, strided.dense(shape))
+        target = Place(self._add(_Bytes(0, slot=slot)), place.dtype, strided.dense(shape), name in self._packed.outputs)
         storage = self._storages[place.storage]
         size = math.prod(shape) * place.dtype.element_bytes
         is_alone = storage.is_temporary and place.strided.is_dense and place.strided.offset == 0
+        is_alone = is_alone and not target.is_packed
         if is_alone and storage.size_bytes == size:
             storage.slot = slot
         else:
@@ -312,12 +350,16 @@ class Lowerer:
             ),
             overwrites=tuple(self._overwrites()) if self._reuse else (),
             checks=tuple(self._checks),
-            outputs=tuple(
-                (name, template(self._shape(name)), self._facts[name].dtype.numpy) for name in program.output_names
-            ),
+            outputs=tuple((name, template(self._shape(name)), self._kind(name)) for name in program.output_names),
             values={} if self._reuse else {name: self._value(name) for name in self._defined},
             reuse=self._reuse,
+            packed=self._packed,
         )
+
+    def _kind(self, name: str) -> Any:
+        """What an output is made as: of a NumPy dtype, or packed of a DType."""
+        dtype = self._facts[name].dtype
+        return dtype if name in self._packed.outputs else dtype.numpy
 
     def _value(self, name: str) -> tuple[int, DType, Any, Any]:
         """The storage of a value, its element format, offset and axes."""
@@ -355,11 +397,11 @@ class Lowerer:
         self._storages.append(storage)
         return len(self._storages) - 1
 
-    def _known(self, array: Array) -> Place:
+    def _known(self, value: Value) -> Place:
         """A constant that is the same for every shape; one of the same address is the same constant."""
-        constant = resident(array)
+        constant = resident(value)
         storage = self._numbered(constant.address, constant)
-        return Place(storage, dtypes.of(array.dtype), strided.dense(array.shape))
+        return Place(storage, dtypes.of(value.dtype), strided.dense(value.shape), isinstance(value, Tensor))
 
     def _numbered(self, key: int | str, constant: Resident | str) -> int:
         number = self._numbers.get(key)
@@ -370,8 +412,21 @@ class Lowerer:
 
 
 def _views(places: Sequence[Place]) -> tuple[View, ...]:
-    """How operands lie that have one stride an axis."""
+    """How operands lie that have one stride an axis, packed ones as if they had bytes."""
     return tuple([(x.dtype, x.strided.shape, _strides(x)) for x in places])
+
+
+def _lies(places: Sequence[Place]) -> tuple[AnyView, ...]:
+    """How operands lie that have one stride an axis."""
+    return tuple([_lie(x, x.strided.shape, _strides(x)) for x in places])
+
+
+def _lie(place: Place, shape: Shape, strides: Shape) -> AnyView:
+    """How a value lies that has these strides, in elements, over a shape."""
+    if not place.is_packed:
+        return place.dtype, shape, strides
+    pitch = place.pitch_bits
+    return place.dtype, shape, tuple([step * pitch for step in strides]), place.strided.offset * pitch % 8
 
 
 def _strides(place: Place) -> Shape:
@@ -387,4 +442,4 @@ def _wide(place: Place, shape: Shape) -> Place:
 
 def _offset(place: Place) -> Any:
     """Bytes from the start of its storage, as a template."""
-    return template(place.strided.offset * place.dtype.element_bytes)
+    return template(place.strided.offset * place.pitch_bits // 8)

@@ -13,14 +13,16 @@ from samebits import driver, dtypes
 from samebits.errors import ShapeError
 from samebits.operations import registry
 from samebits.operations.operation import Array
+from samebits.program.constants import Value, array_of
 from samebits.program.graph import Program
 from samebits.runtime import limits
 from samebits.runtime.inputs import bind_symbols, check_names, check_outputs
+from samebits.tensor import Tensor
 
 __all__ = ["run", "run_all"]
 
 
-def run(program: Program, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None) -> dict[str, Array]:
+def run(program: Program, inputs: Mapping[str, Value], outputs: Sequence[str] | None = None) -> dict[str, Array]:
     """The outputs of a program for given inputs.
 
     Raises:  OptionError, DTypeError or ShapeError if the inputs do not fit.
@@ -31,12 +33,12 @@ def run(program: Program, inputs: Mapping[str, Array], outputs: Sequence[str] | 
 
 
 @driver.default_float_environment()
-def run_all(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def run_all(program: Program, inputs: Mapping[str, Value]) -> dict[str, Array]:
     """Every value of a program, by name."""
     check_names(program, inputs)
-    arrays = {name: np.asarray(array) for name, array in inputs.items()}
+    arrays = {name: array_of(x) if isinstance(x, Tensor) else np.asarray(x) for name, x in inputs.items()}
     symbols = bind_symbols(program, arrays)
-    values: dict[str, Array] = {**program.constants, **arrays}
+    values = {name: array_of(constant) for name, constant in program.constants.items()} | arrays
     facts = {name: program.facts[name].bind(symbols) for node in program.nodes for name in node.outputs}
     # Every value is kept.
     limits.check_total(sum(limits.check_values(node, facts, program.outputs) for node in program.nodes))

@@ -22,13 +22,15 @@ from samebits.operations import registry
 from samebits.operations.fact import Fact, check_extents
 from samebits.operations.operation import Array, PlanTarget
 from samebits.operations.strided import Strided
+from samebits.program.constants import Value, array_of, sees_packed
 from samebits.program.graph import Node, Program
 from samebits.program.room import Room
 from samebits.program.tape import Tape
 from samebits.runtime import limits
-from samebits.runtime.blueprint import ARENA, Blueprint, Lowered, named
+from samebits.runtime.blueprint import ARENA, NOTHING, Blueprint, Lowered, Packed, named
 from samebits.runtime.buffers import viewed
 from samebits.runtime.lowering import Lowerer
+from samebits.tensor import Tensor
 
 __all__ = ["Specialised", "rebound", "record"]
 
@@ -42,6 +44,7 @@ def record(
     strides: Mapping[str, Sequence[int]],
     kept: dict[Any, Array],
     reuse: bool = True,
+    packed: Packed = NOTHING,
 ) -> Blueprint:
     """The program lowered for these sizes, and for all that compare alike; nothing is compiled.
 
@@ -53,6 +56,7 @@ def record(
         strides: Of each input, in elements.
         kept: Memory made from constants, shared by every shape; added to.
         reuse: Whether temporaries may share memory; without, every value can be read after a run.
+        packed: What lies packed within bytes.
 
     Raises:
         ShapeError: Operands do not fit with these sizes, or the values do not fit the memory of this machine.
@@ -61,7 +65,7 @@ def record(
     sizes = {name: tape.variable(symbols[name]) for name in program.symbols}
     steps = {name: tuple(map(tape.variable, strides[name])) for name in program.input_names}
     facts = _bound_facts(program, sizes)
-    lowerer = Lowerer(program, facts, tape, PlanTarget(isa, threads, tuning.machine(isa)), kept, reuse)
+    lowerer = Lowerer(program, facts, tape, PlanTarget(isa, threads, tuning.machine(isa)), kept, reuse, packed)
     for slot, name in enumerate(program.input_names, ARENA + 1):
         lowerer.give(name, slot, steps[name])
     first_output = ARENA + 1 + len(program.input_names)
@@ -71,7 +75,10 @@ def record(
     known = set(program.constants)
     for node in program.nodes:
         bound = _bound(node, sizes, facts)
-        if known.issuperset(node.inputs) and room.take(bound, facts):
+        is_known = known.issuperset(node.inputs) and not sees_packed(
+            node.operation, map(program.constants.get, node.inputs)
+        )
+        if is_known and room.take(bound, facts):
             known.update(node.outputs)
             lowerer.fold(node)
             continue
@@ -98,7 +105,7 @@ def rebound(blueprint: Blueprint, symbols: Mapping[str, int], strides: Mapping[s
     if numbers is None:
         return None
     lowered = blueprint.bind(numbers, symbols)
-    outputs = sum(limits.bytes_of(shape, dtype) for _, shape, dtype in lowered.outputs)
+    outputs = sum(limits.bytes_of(shape, kind) for _, shape, kind in lowered.outputs)
     limits.check_total(lowered.arena_bytes + outputs)
     return lowered
 
@@ -179,23 +186,23 @@ class Specialised:
         constants = [constant.address for constant in lowered.constants]
         self._table = Table(lowered.calls, lowered.slots - len(constants), threads, constants)
 
-    def run(self, arrays: Sequence[Array], empty: Callable[..., Array] = np.empty) -> dict[str, Array]:
-        """The outputs by name, in memory of `empty(shape, dtype)`.
+    def run(self, given: Sequence[Value], empty: Callable[..., Array] = np.empty) -> dict[str, Value]:
+        """The outputs by name, in memory of `empty(shape, dtype)`, or Tensors where they are packed.
 
         Raises:  ShapeError if the data hold an index that is out of range; MemoryError if the system has too little.
         """
         arena = scratch.take(self._lowered.arena_bytes)
-        made = self._run(arena, arrays, empty)
+        made = self._run(arena, given, empty)
         scratch.give(arena)
         return made
 
-    def trace(self, arrays: Sequence[Array]) -> dict[str, Array]:
+    def trace(self, given: Sequence[Value]) -> dict[str, Array]:
         """Every computed value by name.
 
         Raises:  as `run`.
         """
         arena = scratch.take(self._lowered.arena_bytes)
-        outputs = list(self._run(arena, arrays, np.empty).values())
+        outputs = [array_of(x) for x in self._run(arena, given, np.empty).values()]
         first_output = ARENA + 1 + self._lowered.inputs
         found = {
             name: _read(arena, offset, dtype, where) if slot == ARENA else outputs[slot - first_output]
@@ -204,14 +211,18 @@ class Specialised:
         scratch.give(arena)
         return found
 
-    def _run(self, arena: scratch.PageBlock, arrays: Sequence[Array], empty: Callable[..., Array]) -> dict[str, Array]:
+    def _run(self, arena: scratch.PageBlock, given: Sequence[Value], empty: Callable[..., Array]) -> dict[str, Value]:
+        made: dict[str, Value]
         try:
-            made = {name: empty(shape, dtype) for name, shape, dtype in self._lowered.outputs}
+            made = {
+                name: Tensor.empty(shape, kind) if type(kind) is DType else empty(shape, kind)
+                for name, shape, kind in self._lowered.outputs
+            }
         except MemoryError:
             raise limits.no_memory("its outputs") from None
         addresses = [arena.address]
-        for array in (*arrays, *made.values()):
-            addresses.append(array.__array_interface__["data"][0])
+        for x in (*given, *made.values()):
+            addresses.append(x.address if isinstance(x, Tensor) else x.__array_interface__["data"][0])
         if not self._lowered.checks:
             self._table.run(addresses)
             return made

@@ -72,7 +72,8 @@ class ModelSizes:
         Of many integers it is the largest, of many floats none: those are weights.
         """
         numbers: set[int] = set()
-        for array in self.program.constants.values():
+        arrays = [constant for constant in self.program.constants.values() if isinstance(constant, np.ndarray)]
+        for array in arrays:
             if array.dtype.kind in "iuf" and 0 < array.size <= (_SMALL if array.dtype.kind == "f" else array.size):
                 values = np.unique(array.astype(np.float64))
                 values = values[np.isfinite(values) & (values >= 2) & (values < _HORIZON)]
