@@ -66,7 +66,7 @@ def launch(
     lies, storage = None if target is None else target.lying, narrow_storage(call.kind)
     try:
         recipe = _recipe(operation, attributes, facts, lies, storage, call.isa, call.threads)
-    except LayoutError as error:
+    except (LayoutError, ShapeError) as error:
         raise error.renamed(call.name, error.operand) from None
     row = registry.ROWS[operation]
     if row.view:
