@@ -2,6 +2,7 @@
 
 import io
 import pathlib
+from typing import Any
 
 import numpy as np
 import onnx as onnx_package
@@ -14,6 +15,16 @@ from samebits.errors import ModelError, UnsupportedModelError
 from samebits.onnx import loading, refused
 
 X = np.ones((2, 3), np.float32)
+
+
+class Giving:
+    """A file that gives what it is told to."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+
+    def read(self) -> Any:
+        return self._data
 
 
 def relu() -> onnx_package.ModelProto:
@@ -142,6 +153,27 @@ def test_other_sources() -> None:
         "load: source is int, must be a path, bytes, a binary file or a ModelProto; pass one of these"
     )
     assert refusal(io.StringIO("x")) == ("load: source is a text file, must be a binary file; open it with mode 'rb'")
+
+
+def test_files_that_give_no_bytes(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\x08\x0a\xff\xfe")
+    with path.open(encoding="utf-8") as file:  # whose bytes are no text
+        assert refusal(file) == "load: source is a text file, must be a binary file; open it with mode 'rb'"
+    with path.open("rb") as file:
+        pass
+    assert refusal(file) == (
+        "load: source is unreadable (read of closed file), must be a binary file; open it with mode 'rb'"
+    )
+    assert refusal(Giving(None)) == (
+        "load: source is a file that gives NoneType, must be one that gives bytes; open it with mode 'rb'"
+    )
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_file_may_give_any_bytes(kind: Any) -> None:
+    data = relu().SerializeToString()
+    assert onnx.load(Giving(kind(data))).digest() == onnx.load(data).digest()
 
 
 def test_an_input_without_a_shape() -> None:

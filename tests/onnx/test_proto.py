@@ -221,13 +221,13 @@ def test_elements_fill_their_shape(fields: dict[str, Any], text: str) -> None:
     assert initializer(data_type=1, **fields) == f"load: tensor 'weightww' {text}; export it again"
 
 
-@pytest.mark.parametrize("part", ["tensor", "value"])
-def test_a_rank_is_one_that_numpy_broadcasts(part: str) -> None:
+@pytest.mark.parametrize(("part", "extent"), [("tensor", 2), ("tensor", -1), ("value", 1)])
+def test_a_rank_is_one_that_numpy_broadcasts(part: str, extent: int) -> None:
     model = named()
     if part == "tensor":
-        model.graph.initializer[0].dims[:] = [1] * 32 + [2]
+        model.graph.initializer[0].dims[:] = [1] * 32 + [extent]
     else:
-        model.graph.input[0].CopyFrom(protos.value("inputxxx", np.float32, [1] * 33))
+        model.graph.input[0].CopyFrom(protos.value("inputxxx", np.float32, [1] * 32 + [extent]))
     with pytest.raises(UnsupportedModelError) as error:
         onnx.load(model)
     name = "weightww" if part == "tensor" else "inputxxx"

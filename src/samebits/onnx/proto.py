@@ -154,13 +154,18 @@ def _contents(source: object) -> bytes:
         raise ModelError("load", "source", "", type(source).__name__, kinds, "pass one of these")
     try:
         data = source.read()
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except UnicodeDecodeError:
+        data = ""  # bytes were read as text
+    except (OSError, ValueError) as error:  # closed files raise the latter
+        reason = getattr(error, "strerror", None) or str(error)
         remedy = "open it with mode 'rb'"
         raise ModelError("load", "source", "", f"unreadable ({reason})", "a binary file", remedy) from error
-    if not isinstance(data, bytes):
+    if isinstance(data, str):
         raise ModelError("load", "source", "", "a text file", "a binary file", "open it with mode 'rb'")
-    return data
+    if not isinstance(data, bytes | bytearray | memoryview):
+        actual = f"a file that gives {type(data).__name__}"
+        raise ModelError("load", "source", "", actual, "one that gives bytes", "open it with mode 'rb'")
+    return bytes(data)
 
 
 def _text(what: str, given: memoryview | None) -> str:
@@ -323,9 +328,9 @@ def _checked_shape(what: str, dims: Iterable[int], dtype: DType) -> tuple[int, .
     Raises:  ModelError if an extent is negative, or the shape has too many axes or bytes.
     """
     shape = tuple(map(int, dims))
+    _check_rank(what, len(shape))
     if any(extent < 0 for extent in shape):
         raise ModelError("load", what, "shape", list(shape), "not negative", "export it again")
-    _check_rank(what, len(shape))
     if math.prod(max(extent, 1) for extent in shape) * dtype.element_bytes > sys.maxsize:
         raise ModelError("load", what, "shape", list(shape), f"at most {sys.maxsize} bytes", "export it again")
     return shape
