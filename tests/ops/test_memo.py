@@ -2,6 +2,7 @@
 
 import gc
 import platform
+import struct
 import sys
 import threading
 import tracemalloc
@@ -68,6 +69,15 @@ def test_remembered_options_are_told_apart():
     with use_isa("numpy"):
         slow = sb.sum(big, 1)
     assert slow.tobytes() == sb.sum(big, 1).tobytes()
+
+
+def test_remembered_numbers_are_told_apart_by_all_their_bits():
+    """A NaN has a sign and a payload, which a choice copies."""
+    x, never = np.zeros(3, np.float32), np.zeros(3, bool)
+    codes = [0x7FF8000000000000, 0xFFF8000000000000, 0x7FF8000020000000, 0, 1 << 63]
+    for code in 3 * codes:
+        (number,) = struct.unpack("<d", struct.pack("<Q", code))
+        assert sb.where(never, x, number).tobytes() == 3 * np.float32(number).tobytes(), hex(code)
 
 
 def test_what_is_remembered_is_bounded(way, monkeypatch):

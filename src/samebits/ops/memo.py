@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -127,6 +128,8 @@ _MEMOS = 4096
 _memos: dict[Any, Memo] = {}
 _known: Callable[[object, tuple[object, ...], dict[str, object]], Any] | None = None
 _PLAIN = frozenset([int, float, str, bool, type(None)])
+# What tells floats apart: zeros by their sign, and NaNs by sign and payload, which `where` copies.
+_bits = struct.Struct("<d").pack
 # A key, arrays, where they lie, and who owns what may be closed meanwhile by another thread.
 _Described = tuple[tuple[Any, ...], list[Any], list[int], list[object]]
 P = ParamSpec("P")
@@ -230,7 +233,7 @@ def _described(function: Callable[..., Any], arguments: tuple[Any, ...], options
             address = address_of(value)
             key += (value.dtype, value.shape, value.strides)
         elif kind in _PLAIN:
-            key += (kind, repr(value) if kind is float else value)
+            key += (kind, _bits(value) if kind is float else value)
             continue
         elif kind is Tensor and value.buffer.device is CPU and not value.buffer.is_closed:
             owners.append(value.buffer.owner)
