@@ -2,7 +2,8 @@
 
 A schema names the fields that somebody reads; all others are passed over. The values are those that protobuf's own
 parser finds: of a field that is there twice the last one counts, messages are joined, repeated numbers may be packed.
-What it refuses in fields that are read is refused. Start at `read`.
+Only enumerations are integers here, of which it drops those that it does not know. What it refuses in fields that are
+read is refused. Start at `read`.
 """
 
 from __future__ import annotations

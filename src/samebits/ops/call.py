@@ -188,7 +188,7 @@ def rounded(value: float, dtype: DType) -> npt.NDArray[Any]:
         if convert.is_coded(dtype):
             assert dtype.numpy is not None  # operands have one
             return np.asarray(ieee.encode(np.float64(value), dtype)).view(dtype.numpy)
-        return np.asarray(value, dtype.numpy)
+        return ieee.canonical(np.asarray(value, dtype.numpy))
 
 
 def as_tensor(call: str, name: str, x: object) -> Tensor:

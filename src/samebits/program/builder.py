@@ -87,7 +87,7 @@ class ProgramBuilder:
             if dtype.is_float and convert.is_coded(dtype):  # NumPy rounds to float32 first
                 assert dtype.numpy is not None  # every format of a program has one
                 return self.constant(np.asarray(ieee.encode(value, dtype)).view(dtype.numpy))
-            return self.constant(np.array(value).astype(dtype.numpy))
+            return self.constant(ieee.canonical(np.asarray(np.array(value).astype(dtype.numpy))))
 
     def integers(self, name: str) -> SymbolicShape | None:
         """The integers of a value of rank 0 or 1 if they are known, symbols allowed."""
