@@ -125,7 +125,7 @@ def test_install_lines_name_extras_that_exist():
         for found in re.findall(r"samebits\[([a-z,]+)\]", path.read_text())
         for x in found.split(",")
     }
-    assert {"cli", "onnx", "torch"} <= asked <= set(extras)
+    assert {"cli", "torch"} <= asked <= set(extras)
 
 
 def test_the_file_of_bfloat16_that_the_page_writes_is_read_as_such(tmp_path, monkeypatch):
