@@ -9,7 +9,6 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from samebits.errors import DTypeError
 from samebits.kernels import elementwise, expression, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.plan import Plan
-from samebits.memory import HOST, allocate
 from samebits.operations import dim
 from samebits.operations.axes import Axes, aligned
 from samebits.operations.fact import Fact, dense
@@ -94,15 +92,10 @@ def _reference(attributes: Map, arrays: Sequence[Array]) -> tuple[Array, ...]:
         part = (min(step, shape[0] - start), *shape[1:])
         rows = [_rows(x, shape, start, start + step) for x in arrays]
         made = [np.broadcast_to(y, part) for y in values.reference(attributes.expression, rows)]
-        results = results or [_empty(shape, block.dtype) for block in made]
+        results = results or [np.empty(shape, block.dtype) for block in made]
         for result, block in zip(results, made, strict=True):
             result[start : start + step] = block
     return tuple(results)
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """A new array on memory that is quick to write for the first time."""
-    return np.ndarray(shape, dtype, allocate(math.prod(shape) * dtype.itemsize, resource=HOST).array())
 
 
 # Elements of a block: so many that NumPy's calls take little of the time, so few that their arrays stay in caches.
