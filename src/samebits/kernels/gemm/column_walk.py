@@ -64,7 +64,9 @@ def parameters(engine: Engine, words: Words) -> tuple[DType | None, ...]:
 
 def function(d: ColumnWalk, isa: Isa) -> FunctionSpec:
     """The function of a height."""
-    return FunctionSpec(dot if d.engine.exact else walk, d, parameters(d.engine, d.words), isa, unroll=False)
+    if d.engine.exact:  # its text unrolls nothing itself
+        return FunctionSpec(dot, d, parameters(d.engine, d.words), isa)
+    return FunctionSpec(walk, d, parameters(d.engine, d.words), isa, unroll=False)
 
 
 def of(
