@@ -10,10 +10,10 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from samebits.errors import DeviceError, OptionError, message, shown
+from samebits.frozen import dataclass
 
 if TYPE_CHECKING:
     import subprocess

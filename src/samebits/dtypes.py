@@ -12,20 +12,18 @@ A row is a singleton: compare with `is`, hash by identity, and a pickle comes ba
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
 
 from samebits.errors import DTypeError, shown
-from samebits.frozen import frozen
+from samebits.frozen import dataclass
 
 ElementKind = Literal["float", "int", "uint", "bool"]
 NanRule = Literal["ieee", "all_ones", "negative_zero", "none"]
 
 
-@frozen
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class DType:
     """value(code) = (-1)^sign * 2^(exponent - bias) * 1.mantissa, or two's complement: one element format.

@@ -240,7 +240,7 @@ def encode(values: Array, dtype: DType, call: str) -> Array:
             NaN where there is no NaN, or negative or 0 where there is no such value.
     """
     nan = np.isnan(values)
-    codes, over = ieee.nearest(values, dtype)
+    codes, over = ieee.rounded(values, dtype)
     wrong = nan if dtype.canonical_nan is None else np.zeros_like(nan)
     if not dtype.has_infinity:
         wrong = wrong | (over & ~nan)

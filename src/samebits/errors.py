@@ -113,7 +113,7 @@ class NativeError(SamebitsError, RuntimeError):
 
 
 class ModelError(SamebitsError, ValueError):
-    """A model is malformed."""
+    """A model, or a file of tensors, is malformed."""
 
 
 class UnsupportedModelError(ModelError):

@@ -16,12 +16,24 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits import dtypes
+from samebits.conversions import SB1, Conversion, Rounding
 from samebits.errors import DTypeError
 
-__all__ = ["canonical", "encode", "fma", "maximum", "minimum", "nearest", "settled"]
+__all__ = [
+    "canonical",
+    "encode",
+    "fma",
+    "maximum",
+    "minimum",
+    "numbers",
+    "rounded",
+    "rounded_to_whole",
+    "settled",
+]
 
 Array = npt.NDArray[Any]
 Float64s = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
 
 # Magnitudes between which no step of `_fma64_safe` can overflow or lose a bit: the smallest quantity met is the last
 # bit of a product, 2**(2 * -400 - 105), and of c, 2**(-800 - 52); both are normal.
@@ -75,59 +87,139 @@ def canonical(x: Array) -> Array:
     return result
 
 
-def encode(x: npt.ArrayLike, dtype: dtypes.DType) -> Array:
-    """The code of the value of a float format that is nearest to each number, ties to an even fraction.
-
-    Beyond the largest value is an infinity, in a format without one NaN, in a format without either that value. NaN is
-    canonical, and 0 in a format without it; so are negative numbers and 0 in a format of powers of two alone.
+def encode(x: npt.ArrayLike, dtype: dtypes.DType, conversion: Conversion = SB1, words: Array | None = None) -> Array:
+    """The code of each number as a float, by a conversion (numerics.md section 9); `error` gives what `ieee` does.
 
     Args:    x: floats of at most 64 bits, integers or bools.   dtype: a float format.
+             words: a uint32 for each number, which stochastic rounding takes.
     Returns: unsigned integers of the format's width, of 8 bits where it has fewer.
     """
     with np.errstate(all="ignore"):
-        values = _doubles(np.asarray(x))
-        return settled(values, dtype, *nearest(values, dtype))
+        values = numbers(np.asarray(x), dtype, conversion)
+        return settled(values, dtype, *rounded(values, dtype, conversion.rounding_to(dtype), words), conversion)
 
 
-def settled(
-    x: Float64s, dtype: dtypes.DType, codes: npt.NDArray[np.int64], over: npt.NDArray[np.bool_]
-) -> npt.NDArray[Any]:
-    """`encode` of x, of which `nearest` gave these: with signs, and what is beyond the format's values."""
-    lost = np.isnan(x)
-    if not dtype.has_zero:
-        lost = lost | (x <= 0)
-    if dtype.has_infinity or dtype.canonical_nan is None:
-        codes = np.where(over, dtype.max_code + dtype.has_infinity, codes)
-    else:
-        lost = lost | over
-    found = np.maximum(codes, 0).astype(np.uint64)
-    if dtype.signed:
-        negative = np.signbit(x) & (dtype.has_negative_zero | (found != 0))
-        found |= negative.astype(np.uint64) << np.uint64(dtype.width_bits - 1)
-    found = np.where(lost, np.uint64(dtype.canonical_nan or 0), found)
-    return np.asarray(found.astype(f"u{max(dtype.width_bits, 8) // 8}"))
+def numbers(x: Array, dtype: dtypes.DType, conversion: Conversion = SB1) -> Array:
+    """x as `rounded` takes it: binary64, or 64-bit integers where that could not stand for them."""
+    if conversion.via is not None:
+        x = x.astype(conversion.via.numpy)
+    if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
+        # Of an integer rounded to odd 53 bits are left: those of the result and the ones that decide its rounding.
+        deciding = 32 if conversion.rounding == "stochastic" else 2
+        return _doubles(x) if dtype.mantissa_bits + 1 + deciding <= 53 else x
+    values = x.astype(np.float64)
+    if conversion.absolute and not dtype.signed:
+        values = np.abs(values)
+    if conversion.subnormal_up and not dtype.has_zero:
+        values = np.where((values > 2.0**-127) & (values < 2.0**-126), 2.0**-126, values)
+    return values
 
 
-def nearest(x: Float64s, dtype: dtypes.DType) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The code of the magnitude nearest to |x|, as if exponents had no limit, and whether it is beyond the largest.
+def rounded(
+    x: Array, dtype: dtypes.DType, rounding: Rounding = "nearest_even", words: Array | None = None
+) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """The code of the magnitude that |x| is rounded to, as if exponents had no limit, and whether it is beyond the
+    largest.
 
-    In a format without zero it is negative where 0 would be nearest; of a NaN it means nothing.
+    In a format without zero it is negative where 0 would be next; of a NaN it means nothing.
     """
+    if x.dtype.kind != "f":
+        return _rounded_integers(x, dtype, rounding, words)
     unusual = ~np.isfinite(x)
     finite = np.where(unusual, 1.0, np.abs(x))
     # value = whole * 2^(exponent - mantissa_bits), the exponent held at that of the subnormals.
     least = dtype.has_zero - dtype.bias
     exponent = np.where(finite == 0, least, np.maximum(np.frexp(finite)[1] - 1, least)).astype(np.int64)
-    whole = np.rint(np.ldexp(finite, dtype.mantissa_bits - exponent)).astype(np.int64)
+    scaled = np.ldexp(finite, dtype.mantissa_bits - exponent)
+    whole = np.rint(scaled) if rounding == "nearest_even" else _whole(scaled, np.signbit(x), rounding, words)
     # The fraction's leading 1 carries into the exponent field, as rounding up to the next power of two does.
-    codes = ((exponent + (dtype.bias - 1)) << dtype.mantissa_bits) + whole
+    codes = ((exponent + (dtype.bias - 1)) << dtype.mantissa_bits) + whole.astype(np.int64)
     return codes, unusual | (codes > dtype.max_code)
 
 
+def rounded_to_whole(x: Float64s, rounding: Rounding, words: Array | None = None) -> Float64s:
+    """Finite numbers rounded to integers, -0 where a negative one becomes 0."""
+    size = np.rint(np.abs(x)) if rounding == "nearest_even" else _whole(np.abs(x), np.signbit(x), rounding, words)
+    return np.copysign(size, x)
+
+
+def settled(
+    x: Array, dtype: dtypes.DType, codes: Int64s, over: npt.NDArray[np.bool_], conversion: Conversion = SB1
+) -> Array:
+    """`encode` of x, of which `rounded` gave these: with signs, and what is beyond the format's values."""
+    nan, infinite, negative = np.isnan(x), np.isinf(x), _is_negative(x)
+    low = ~nan & (x <= 0) if not (dtype.signed or conversion.absolute) else np.zeros_like(nan)
+    beyond = (over | low) & ~nan
+    held = np.where(infinite, conversion.infinity() == "saturate", conversion.overflow == "saturate")
+    rounding = conversion.rounding_to(dtype)
+    # Rounded to the side of 0, no finite number gets beyond the largest.
+    inward = (rounding == "toward_zero") | ((rounding == "down") & ~negative) | ((rounding == "up") & negative)
+    held = held | (inward & ~infinite & ~low)
+    found = np.where(low, 0, np.where(beyond, dtype.max_code, np.maximum(codes, 0))).astype(np.uint64)
+    lost = beyond & ~held
+    sign = negative.astype(np.uint64) << np.uint64(dtype.width_bits - 1)
+    if dtype.has_infinity:
+        found, lost = np.where(lost, np.uint64(dtype.max_code + 1), found), np.zeros_like(lost)
+    if dtype.signed:
+        found |= np.where(dtype.has_negative_zero | (found != 0), sign, np.uint64(0))
+    if dtype.canonical_nan is not None:
+        turned = sign * np.uint64(conversion.signed_nan(dtype) != "never")
+        found = np.where(lost, np.uint64(dtype.canonical_nan) ^ turned, found)
+    if conversion.inf == "nan":
+        nan = nan | infinite
+    turned = sign * np.uint64(conversion.signed_nan(dtype) == "always")
+    codes_of_nan = np.uint64(conversion.nan_code(dtype)) ^ turned
+    if conversion.nan_payload:
+        fraction = x.view(np.uint64) & np.uint64((1 << 52) - 1)
+        codes_of_nan = codes_of_nan | fraction >> np.uint64(52 - dtype.mantissa_bits)
+    found = np.where(nan, codes_of_nan, found)
+    return np.asarray(found.astype(f"u{max(dtype.width_bits, 8) // 8}"))
+
+
+def _whole(size: Float64s, negative: npt.NDArray[np.bool_], rounding: Rounding, words: Array | None) -> Float64s:
+    """Numbers that are not negative as integers, by any rounding but to nearest even; `negative`: of those that they
+    are the magnitudes of."""
+    whole = np.floor(size)
+    rest = size - whole  # exact: the bits behind the point
+    if rounding == "stochastic":
+        assert words is not None  # the caller's choice
+        return np.asarray(whole + (np.floor(rest * 2.0**32) > words))
+    never = np.zeros_like(negative)
+    outward = {"toward_zero": never, "nearest_away": rest >= 0.5, "up": ~negative, "down": negative}[rounding]
+    return np.asarray(whole + (outward & (rest > 0)))
+
+
+def _rounded_integers(
+    x: Array, dtype: dtypes.DType, rounding: Rounding, words: Array | None
+) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """`rounded` of integers that binary64 does not hold, in formats of which they are not beyond: one by one."""
+    draws = np.zeros(x.shape, np.uint32) if words is None else words
+    found = np.empty(x.size, np.int64)
+    for place, (number, word) in enumerate(zip(x.ravel().tolist(), draws.ravel().tolist(), strict=True)):
+        size, exponent = abs(number), max(abs(number).bit_length() - 1, 0)
+        drop = max(exponent - dtype.mantissa_bits, 0)
+        whole, rest = divmod(size, 1 << drop)
+        twice = 2 * rest - (1 << drop)
+        outward = {
+            "nearest_even": twice > 0 or (twice == 0 and whole % 2 == 1),
+            "nearest_away": twice >= 0,
+            "toward_zero": False,
+            "up": number > 0 and rest > 0,
+            "down": number < 0 and rest > 0,
+            "stochastic": (rest << 32) >> drop > word,
+        }[rounding]
+        whole = (whole + outward) << max(dtype.mantissa_bits - exponent, 0)
+        found[place] = size and ((exponent + dtype.bias - 1) << dtype.mantissa_bits) + whole
+    return found.reshape(x.shape), np.zeros(x.shape, np.bool_)
+
+
+def _is_negative(x: Array) -> npt.NDArray[np.bool_]:
+    """Whether the sign bit is set."""
+    return np.asarray(np.signbit(x) if x.dtype.kind == "f" else x < 0)
+
+
 def _doubles(x: Array) -> Float64s:
-    """Numbers as binary64; integers that it does not hold are rounded to odd."""
-    if x.dtype.kind not in "iu" or x.dtype.itemsize < 8:
-        return x.astype(np.float64)
+    """64-bit integers as binary64, rounded to odd where it does not hold them."""
     high = x // (1 << 32)
     return _to_odd(*_two_sum(high.astype(np.float64) * 2.0**32, (x - high * (1 << 32)).astype(np.float64)))
 

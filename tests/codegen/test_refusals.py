@@ -62,7 +62,20 @@ REFUSED: dict[str, tuple[Callable[[Builder], object], str]] = {
     "invert": (lambda b: b.invert(_f(b, 4, int32)), "invert of int32: must be a mask"),
     "splat": (lambda b: b.splat(_f(b), 8), "splat of 4 lanes: must be 1"),
     "slice": (lambda b: b.slice(_f(b), 2, 3), "slice of lanes 2 .. 4 from 4"),
+    "join": (
+        lambda b: b.join(_f(b, 6, uint8), uint32),
+        "join of uint8 x 6 to uint32: must be unsigned lanes that fill wider ones",
+    ),
+    "join signed": (
+        lambda b: b.join(_f(b, 4, int32), int64),
+        "join of int32 x 4 to int64: must be unsigned lanes that fill wider ones",
+    ),
     "concat": (lambda b: b.concat([_f(b), _f(b, 4, int32)]), "concat of ['float32', 'int32']: must be one dtype"),
+    "pick": (
+        lambda b: b.pick([_f(b), _f(b)], [0, 8]),
+        "pick of lanes [0, 8] of 8: must be at least one, within 0 .. 7",
+    ),
+    "pick none": (lambda b: b.pick([_f(b)], []), "pick of lanes [] of 4: must be at least one, within 0 .. 3"),
     "transpose": (
         lambda b: b.transpose([_f(b), _f(b, 3)]),
         "transpose of float32 x 4, float32 x 3: they must agree",
@@ -102,6 +115,10 @@ REFUSED: dict[str, tuple[Callable[[Builder], object], str]] = {
     ),
     "iota": (lambda b: b.iota(float32, 4), "iota of float32: must be an integer of whole bytes"),
     "iota range": (lambda b: b.iota(int8, 200), "constant 199 of int8: must be within -128 .. 127"),
+    "lookup_halves": (
+        lambda b: b.lookup_halves([1] * 16, _f(b, 4, int64)),
+        "lookup_halves of 16 entries by int64: must be of 32 codes of 16 bits by uint32",
+    ),
     "lookup": (
         lambda b: b.lookup([1.0], float32, _f(b, 4, int64)),
         "lookup of int64 in 1 entries: must be int32 in at least one",

@@ -15,7 +15,7 @@ from vocabulary_run import INTEGERS, execute, same_bits, values, widths
 from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, KernelSpec
-from samebits.dtypes import DType, bool_, float32, float64, int8, int32, int64, uint8, uint16, uint64
+from samebits.dtypes import DType, bool_, float32, float64, int8, int32, int64, uint8, uint16, uint32, uint64
 
 Array = Any
 
@@ -236,6 +236,44 @@ def test_transpose_blocks(isa: Isa) -> None:
         y = guard.empty((n, blocks, n), x.dtype)
         execute(KernelSpec(transpose_block_rows, (dtype, n, blocks * n), ("x", "y"), isa), [x, y])
         assert same_bits(y, np.ascontiguousarray(x.transpose(2, 1, 0))), (dtype, n, blocks)
+
+
+def join_lanes(b: Builder, description: tuple[DType, DType, int]) -> None:
+    """y = join(x)."""
+    source, target, width = description
+    x = b.load(b.pointer("x", source), 0, width)
+    b.store(b.pointer("y", target), 0, b.join(x, target))
+
+
+@pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda r: r.name)
+def test_join_puts_the_first_lane_lowest(isa: Isa) -> None:
+    for source, target in ((uint8, uint64), (uint8, uint16), (uint16, uint32), (uint32, uint64)):
+        each = target.width_bits // source.width_bits
+        for count in (1, 2, 3, 5, 8, isa.lanes):
+            x = guard.array(np.random.default_rng(count).integers(0, 256, count * target.size_bytes, dtype=np.uint8))
+            y = guard.empty(count, target.numpy)
+            spec = KernelSpec(join_lanes, (source, target, count * each), ("x", "y"), isa)
+            execute(spec, [x.view(source.numpy), y])
+            due = [int.from_bytes(part.tobytes(), "little") for part in x.reshape(count, -1)]
+            assert y.tolist() == due, (source, target, count)
+
+
+def pick_lanes(b: Builder, description: tuple[int, tuple[int, ...]]) -> None:
+    """y = lanes of x and of its second half, by their numbers."""
+    width, lanes = description
+    x = b.pointer("x", float32)
+    b.store(b.pointer("y", float32), 0, b.pick([b.load(x, 0, width), b.load(x, width, width)], lanes))
+
+
+@pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda r: r.name)
+def test_pick(isa: Isa) -> None:
+    for width in widths(isa):
+        x = guard.array(np.resize(values(float32, 8), 2 * width))
+        every = range(2 * width)
+        for lanes in ((0,), tuple(every[::2]), tuple(every[1::2]), tuple(every[::-1]), (*every, 0, 2 * width - 1)):
+            y = guard.empty(len(lanes), np.float32)
+            execute(KernelSpec(pick_lanes, (width, lanes), ("x", "y"), isa), [x, y])
+            assert same_bits(y, x[list(lanes)]), (width, lanes)
 
 
 def move_lanes(b: Builder, description: tuple[int, int, int]) -> None:

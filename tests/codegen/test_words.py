@@ -198,6 +198,12 @@ def _words() -> list[Word]:
                 lambda x, t=table, d=d: np.array(t, d.name)[np.abs(x.astype(np.int64)) % len(t)],
                 functools.partial(_emit_lookup, table=table, dtype=d),
             )  # fmt: skip
+    codes = tuple(i * 2049 % 65536 for i in range(32))
+    add(
+        "lookup_halves", [uint32], uint32,
+        lambda x: np.array(codes, np.uint32)[x % 32] | np.array(codes, np.uint32)[(x >> 16) % 32] << np.uint32(16),
+        lambda b, x: b.lookup_halves(codes, x),
+    )  # fmt: skip
     return found
 
 

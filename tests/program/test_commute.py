@@ -1,5 +1,7 @@
 """Exchanging nodes keeps every bit: against NumPy."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -7,9 +9,9 @@ from samebits import dtypes
 from samebits.operations import dim
 from samebits.operations.moves import AxisGather
 from samebits.operations.operation import Array
-from samebits.program import commute
+from samebits.program import commute, fold
 from samebits.program.builder import ProgramBuilder
-from samebits.program.graph import Program
+from samebits.program.graph import Node, Program
 from samebits.program.transform import optimise
 from samebits.runtime import cpu, reference
 
@@ -108,6 +110,22 @@ def test_a_large_table_is_gathered_first(scale: Array, shape: tuple[int, ...]) -
     due = (CODES.astype(F) * scale + ROW)[picked]
     for made in (reference.run(better, {"ids": picked}), cpu.prepare(program).run({"ids": picked})):
         assert made["y"].tobytes() == due.tobytes()
+
+
+def test_a_table_that_is_gathered_first_is_not_folded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = ProgramBuilder("g")
+    ids = b.input("ids", dtypes.int64, (N,))
+    program = b.build({"y": b.add("gather", (table(b, 8192, SCALE), ids), AxisGather(0))[0]})
+    folded = list[str]()
+    computed = fold.computed
+
+    def counted(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:
+        folded.append(node.operation)
+        return computed(node, arrays)
+
+    monkeypatch.setattr(fold, "computed", counted)
+    optimise(program)
+    assert folded == []
 
 
 @pytest.mark.parametrize("why", ["small", "another axis", "a scalar index"])

@@ -10,10 +10,17 @@ from typing import Any
 
 import pytest
 
-from samebits.program.tape import At, Tape, filled, template
+from samebits.program.tape import At, Tape, Templates, template
 
 OPERATORS = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)
 COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+
+
+def filled(tape: Tape, value: Any, numbers: Sequence[int]) -> Any:
+    """A template with these numbers in it."""
+    templates = Templates(tape)
+    place = templates.add(value)
+    return templates.filled(numbers)[place]
 
 
 def work(seed: int) -> Callable[[Sequence[int]], list[int]]:
@@ -40,11 +47,11 @@ def test_a_replay_is_what_computing_afresh_gives(seed: int) -> None:
     first = (chance.randrange(6), chance.randrange(6))
     tape = Tape()
     recorded = template(tuple(run([tape.variable(size) for size in first])))
-    assert filled(recorded, tape.values) == tuple(run(first))
+    assert filled(tape, recorded, tape.values) == tuple(run(first))
     for sizes in itertools.product(range(6), repeat=2):
         numbers = tape.replay(sizes)
         if numbers is not None:
-            assert filled(recorded, numbers) == tuple(run(sizes))
+            assert filled(tape, recorded, numbers) == tuple(run(sizes))
     assert tape.replay(first) is not None
 
 
@@ -90,7 +97,7 @@ def test_a_divisor_of_zero_is_never_met() -> None:
     tape = Tape()
     x, y = tape.variable(6), tape.variable(3)
     quotient = x // y if y else x
-    assert filled(template(quotient), tape.values) == 2
+    assert filled(tape, template(quotient), tape.values) == 2
     assert tape.replay([6, 0]) is None
 
 
@@ -109,7 +116,21 @@ def test_templates_are_plain_data() -> None:
     assert made == ("a", (At(0), 2, (At(2), None)), 5)
     assert hash(made) == hash(template(("a", (x, 2, (x * 2, None)), 5)))
     assert not tape.pinned
-    assert filled(made, tape.replay([10]) or ()) == ("a", (10, 2, (20, None)), 5)
+    assert filled(tape, made, tape.replay([10]) or ()) == ("a", (10, 2, (20, None)), 5)
+
+
+def test_templates_that_are_filled_together_share_equal_tuples_alone() -> None:
+    tape = Tape()
+    x = tape.variable(6)
+    templates = Templates(tape)
+    given = [template(value) for value in ((x, 1), (x, True), ((x, 1), None), (), ((),), (6, 1), x, 1, True, (x,))]
+    places = [templates.add(value) for value in given]
+    made = templates.filled([9])
+    found = [made[place] for place in places]
+    assert found == [(9, 1), (9, True), ((9, 1), None), (), ((),), (6, 1), 9, 1, True, (9,)]
+    assert [type(value) for value in (found[0][1], found[1][1], found[7], found[8])] == [int, bool, int, bool]
+    assert found[2][0] is found[0]
+    assert templates.add(template((x, 1))) == places[0]
 
 
 def test_other_values_are_not_numbers_of_a_tape() -> None:

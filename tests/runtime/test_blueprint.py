@@ -13,6 +13,7 @@ from lowered import lower
 
 from samebits import dtypes, onnx
 from samebits.codegen import isa
+from samebits.conversions import Conversion
 from samebits.errors import PlanError, SamebitsError, ShapeError
 from samebits.kernels import composites
 from samebits.kernels.expression import Chain
@@ -94,8 +95,19 @@ def filled() -> Program:
     return b.build({"joined": joined, "sizes": b.dims((N * M, M, 4))})
 
 
+def converted() -> Program:
+    """Casts that know where an element is: one that draws words, one that refuses what is too large."""
+    b = ProgramBuilder("converted")
+    x = b.input("x", dtypes.float32, (N, M, 4))
+    seed = b.constant(np.array(7, np.uint64))
+    drawn = b.cast(b.transpose(x, (1, 0, 2)), dtypes.float8_e4m3fn, Conversion("stochastic"), seed)
+    checked = b.cast(b.apply("neg", x), dtypes.float8_e5m2, Conversion(overflow="error"))
+    return b.build({"drawn": drawn, "checked": checked})
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "attention": attention,
+    "converted": converted,
     "filled": filled,
     "positions": positions,
     "picked": picked,

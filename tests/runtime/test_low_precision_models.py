@@ -17,6 +17,7 @@ from samebits.dtypes import DType
 from samebits.kernels import composites
 from samebits.operations import dim
 from samebits.operations.product import Options
+from samebits.operations.sharing import Block
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 
@@ -161,7 +162,7 @@ def weight_only(dtype: DType) -> Program:
     x = p.input("x", dtypes.float32, (dim.symbol("batch"), WIDE))
     for number, (w, scale, zero, bias) in enumerate(grouped_layers(dtype)):
         shared = {"b_scale": p.constant(scale)} | ({} if zero is None else {"b_zero_point": p.constant(zero)})
-        x = p.apply("add", p.contract(x, p.constant(w), Options(group=GROUP), **shared), p.constant(bias))
+        x = p.apply("add", p.contract(x, p.constant(w), Options(b_group=Block(GROUP)), **shared), p.constant(bias))
         x = p.map(composites.relu(dtypes.float32), x)[0] if number == 0 else x
     return p.build({"y": x})
 
@@ -230,7 +231,7 @@ def test_packed_weights_take_half_a_byte_each_and_stand_for_what_exact_fractions
     p = ProgramBuilder("layer")
     x = p.input("x", dtypes.float32, (BATCH, WIDE))
     constants = {"b_scale": p.constant(scale)} | ({} if zero is None else {"b_zero_point": p.constant(zero)})
-    program = p.build({"y": p.contract(x, p.constant(w, "w"), Options(group=GROUP), **constants)})
+    program = p.build({"y": p.contract(x, p.constant(w, "w"), Options(b_group=Block(GROUP)), **constants)})
     kept = program.constants["w"]
     assert isinstance(kept, sb.Tensor)
     assert kept.nbytes == WIDE * DEEP // 2

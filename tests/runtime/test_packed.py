@@ -20,6 +20,7 @@ from samebits.kernels import composites
 from samebits.operations import dim
 from samebits.operations.moves import AxisGather, Concat
 from samebits.operations.product import Options
+from samebits.operations.sharing import Block
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 from samebits.runtime import limits, reference
@@ -89,8 +90,10 @@ def test_products_of_packed_operands_have_the_bits_of_eager_ones(isa: Any) -> No
         b = ProgramBuilder("product")
         a = b.input("x", dtypes.float32, (N, k))
         right, point = b.input("w", dtype, (k, n)), b.input("z", dtype, z.shape)
-        given = b.contract(a, right, Options(group=4), b_scale=b.constant(scale), b_zero_point=point)
-        known = b.contract(a, b.constant(w), Options(group=4), b_scale=b.constant(scale), b_zero_point=b.constant(z))
+        given = b.contract(a, right, Options(b_group=Block(4)), b_scale=b.constant(scale), b_zero_point=point)
+        known = b.contract(
+            a, b.constant(w), Options(b_group=Block(4)), b_scale=b.constant(scale), b_zero_point=b.constant(z)
+        )
         exact = b.contract(b.apply("cast", a, cast_to=dtypes.int8), right)
         session = sb.prepare(b.build({"given": given, "known": known, "exact": exact}), isa=isa)
         found = session.run({"x": x, "w": w, "z": z})

@@ -7,13 +7,13 @@ varies the sizes of what was fastest in the first. Plans that come out alike are
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from samebits import tuning
 from samebits.bench.trial import Candidate, Problem, Workbench, label
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import DTypeError, OptionError, PlanError
+from samebits.frozen import replace
 from samebits.kernels.gemm import selection
 from samebits.kernels.gemm.form import FORMS
 from samebits.kernels.gemm.macrokernel import DECODED, PACKED

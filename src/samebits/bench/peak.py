@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, KernelSpec
+from samebits.frozen import dataclass
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.ops.recipe import Prepared

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from samebits import optional
 from samebits.bench.measure import Call
+from samebits.frozen import dataclass
 from samebits.tensor import Tensor
 
 # (a, b, whether b may be prepared before it is timed, threads) -> the call, or why there is none.

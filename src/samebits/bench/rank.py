@@ -7,7 +7,6 @@ measured longer. A lag is believed only if it is there in every one of several m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from samebits.bench import candidates, measure, peak
@@ -15,6 +14,7 @@ from samebits.bench.measure import Call
 from samebits.bench.peers import Peer
 from samebits.bench.trial import Candidate, Problem, Workbench, label
 from samebits.codegen.isa import Isa
+from samebits.frozen import dataclass
 
 # How much slower than the best candidate the picked one may be.
 TOLERANCE = 0.05

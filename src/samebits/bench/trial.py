@@ -7,7 +7,6 @@ as `matmul` would with that row in force, and makes a call of it. Start at `Work
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from samebits.bench.measure import Call
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
+from samebits.frozen import dataclass, replace
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import selection

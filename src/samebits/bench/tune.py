@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from samebits import dtypes, tuning
 from samebits.bench import candidates, rank
@@ -18,6 +17,7 @@ from samebits.bench.measure import Call
 from samebits.bench.trial import Candidate, Problem, Workbench
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
+from samebits.frozen import replace
 from samebits.kernels.gemm import selection
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.tuned import Preferred, Tuned

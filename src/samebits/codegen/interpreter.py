@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from samebits.codegen import rules
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
 from samebits.dtypes import DType
+from samebits.frozen import dataclass
 
 Array = npt.NDArray[Any]
 
@@ -206,6 +206,18 @@ class NumpyBuilder:
         rules.sequence("concat", vs)
         return ArrayVector(vs[0].dtype, np.concatenate([v.lanes for v in vs]))
 
+    def pick(self, vs: Sequence[ArrayVector], lanes: Sequence[int]) -> ArrayVector:
+        rules.picked(vs, lanes)
+        return ArrayVector(vs[0].dtype, np.concatenate([v.lanes for v in vs])[list(lanes)])
+
+    def join(self, v: ArrayVector, dtype: DType) -> ArrayVector:
+        rules.joined(v, dtype)
+        each = v.lanes.astype(_storage(dtype)).reshape(-1, dtype.width_bits // v.dtype.width_bits)
+        found = np.zeros(len(each), each.dtype)
+        for place, lanes in enumerate(each.T):
+            found |= lanes << each.dtype.type(place * v.dtype.width_bits)
+        return ArrayVector(dtype, found)
+
     def transpose(self, vs: Sequence[ArrayVector]) -> list[ArrayVector]:
         rules.same("transpose", *vs)
         return [ArrayVector(vs[0].dtype, lanes) for lanes in np.stack([v.lanes for v in vs], axis=1)]
@@ -219,6 +231,11 @@ class NumpyBuilder:
         rules.table(len(table), dtype, index)
         entries = np.array([rules.constant(x, dtype) for x in table], _storage(dtype))
         return ArrayVector(dtype, entries[index.lanes])
+
+    def lookup_halves(self, table: Sequence[int], index: ArrayVector) -> ArrayVector:
+        rules.halves_table(table, index)
+        codes = np.array(table, np.uint32)
+        return ArrayVector(index.dtype, codes[index.lanes & 31] | codes[index.lanes >> 16 & 31] << np.uint32(16))
 
     # -- arithmetic ------------------------------------------------------------------------------------------
     def add(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:

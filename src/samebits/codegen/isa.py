@@ -11,10 +11,9 @@ import contextlib
 import contextvars
 import functools
 import platform
-from dataclasses import dataclass
 
 from samebits import errors
-from samebits.frozen import frozen
+from samebits.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,6 @@ class Target:
     needs: tuple[str, ...] = ()
 
 
-@frozen
 @dataclass(frozen=True, slots=True)
 class Isa:
     """One instruction set: `lanes` float32 in a vector register, `registers` of them.

@@ -1,9 +1,12 @@
-"""Inner products of the elements inside lanes: one instruction where the row has one, else plain words.
+"""Inner products of the elements inside lanes, and tables of them: one instruction where the row has one, else plain
+words.
 
 The instructions' intrinsics are named here, and nowhere else. Start at `Dots`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from samebits import dtypes
 from samebits.codegen import rules
@@ -26,7 +29,7 @@ _INTRINSICS: dict[str, dict[int, tuple[str, str, bool]]] = {
 
 
 class Dots(Lanes):
-    """The words `dot*` of the vocabulary."""
+    """The words `dot*` and `lookup_halves` of the vocabulary."""
 
     def dot2_bfloat16(self, acc: Vector, x: Vector, y: Vector) -> Vector:
         rules.dot("dot2_bfloat16", acc, x, y)
@@ -43,6 +46,25 @@ class Dots(Lanes):
     def dot4_int8(self, acc: Vector, x: Vector, y: Vector) -> Vector:
         rules.dot("dot4_int8", acc, x, y)
         return self._instruction("dot4_int8", acc, x, y) or self._integers(acc, x, y, 4, True, True)
+
+    def lookup_halves(self, table: Sequence[int], index: Vector) -> Vector:
+        rules.halves_table(table, index)
+        if "lookup" in self.isa.instructions and set(index.sizes) == {16}:
+            codes = "<" + ", ".join(f"i16 {code}" for code in table) + ">"
+            return self.each(lambda size, part: self._permute32(codes, part), dtypes.uint32, index)
+        low, high = index, self.shift_right(index, 16)
+        found = [
+            self.lookup(table, dtypes.uint32, self.bitcast(self.bit_and(half, self.like(half, 31)), dtypes.int32))
+            for half in (low, high)
+        ]
+        return self.bit_or(found[0], self.shift_left(found[1], 16))
+
+    def _permute32(self, codes: str, part: str) -> str:
+        """Thirty-two halves of a 32-entry table: vpermw, which takes the low five bits."""
+        kind, name = "<32 x i16>", "llvm.x86.avx512.permvar.hi.512"
+        halves = self.w.value(f"bitcast <16 x i32> {part} to {kind}")
+        found = self.intrinsic(name, kind, [(kind, codes), (kind, halves)])
+        return self.w.value(f"bitcast {kind} {found} to <16 x i32>")
 
     def _instruction(self, word: str, acc: Vector, x: Vector, y: Vector) -> Vector | None:
         """The word as the row's instruction, if it has one of the width of every part."""

@@ -1,11 +1,11 @@
 """Vectors made of constants, scalars and lanes of other vectors: splats, slices, transposes, table lookups.
 
-`lookup` uses the two-register permute of AVX-512 where the row has it.
+`lookup` uses the permutes of AVX-512 where the row has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from samebits.codegen import rules
 from samebits.codegen.llvm_registers import Registers, align
@@ -94,6 +94,48 @@ class Shuffles(Registers):
         rules.sequence("concat", vs)
         return self._gathered(vs, range(sum(v.width for v in vs)))
 
+    def pick(self, vs: Sequence[Vector], lanes: Sequence[int]) -> Vector:
+        rules.picked(vs, lanes)
+        return self._gathered(vs, lanes)
+
+    def join(self, v: Vector, dtype: DType) -> Vector:
+        rules.joined(v, dtype)
+        each, kind = dtype.width_bits // v.dtype.width_bits, element_type(dtype)
+        sizes, parts = split(v.width // each, self.isa.lanes), []
+        left = [(part, size) for (_, part), size in zip(v.kinds(), v.sizes, strict=True)]
+        for size in sizes:
+            taken: list[tuple[str, int]] = []
+            while sum(count for _, count in taken) < size * each:
+                taken.append(left.pop(0))
+            if taken[0][1] == 1:
+                parts.append(self._stacked([part for part, _ in taken], v, kind))
+                continue
+            whole, lanes = self._side_by_side(taken, v.lane)
+            parts.append(self.w.value(f"bitcast <{lanes} x {v.lane}> {whole} to {part_type(kind, size)}"))
+        return Vector(dtype, tuple(parts), sizes)
+
+    def _side_by_side(self, parts: list[tuple[str, int]], lane: str) -> tuple[str, int]:
+        """Registers of one size, a power of two of them, as one."""
+        while len(parts) > 1:
+            size = parts[0][1]
+            mask = ", ".join(f"i32 {k}" for k in range(2 * size))
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            kind = f"<{size} x {lane}>"
+            parts = [
+                (self.w.value(f"shufflevector {kind} {x}, {kind} {y}, <{2 * size} x i32> <{mask}>"), 2 * size)
+                for (x, _), (y, _) in pairs
+            ]
+        return parts[0]
+
+    def _stacked(self, scalars: Sequence[str], v: Vector, kind: str) -> str:
+        """Scalars above one another in a wider one."""
+        whole = self.w.value(f"zext {v.lane} {scalars[0]} to {kind}")
+        for place, scalar in enumerate(scalars[1:], 1):
+            wide = self.w.value(f"zext {v.lane} {scalar} to {kind}")
+            moved = self.w.value(f"shl {kind} {wide}, {place * v.dtype.width_bits}")
+            whole = self.w.value(f"or {kind} {whole}, {moved}")
+        return whole
+
     def transpose(self, vs: Sequence[Vector]) -> list[Vector]:
         rules.same("transpose", *vs)
         n, width = len(vs), vs[0].width
@@ -140,11 +182,13 @@ class Shuffles(Registers):
     def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
         rules.table(len(table), dtype, index)
         table = [rules.constant(x, dtype) for x in table]
-        permute = dtype.name == "float64" and len(table) <= 16 and "lookup" in self.isa.instructions
+        permute = self._permutes.get((dtype.name, len(table) > 16)) if "lookup" in self.isa.instructions else None
+        if len(table) > 32:
+            permute = None
         parts = []
         for (kind, part), size in zip(index.kinds(), index.sizes, strict=True):
-            if permute and size == 16:
-                parts.append(self._permute16(table, kind, part))
+            if permute is not None and size == 16:
+                parts.append(permute(table, kind, part))
             else:
                 parts.append(self._load_lanes(table, dtype, kind, part, size))
         return Vector(dtype, tuple(parts), index.sizes)
@@ -172,6 +216,26 @@ class Shuffles(Registers):
         mask = ", ".join(f"i32 {lane}" for lane in range(16))
         return self.w.value(f"shufflevector <8 x double> {found[0]}, <8 x double> {found[1]}, <16 x i32> <{mask}>")
 
+    def _permute16_single(self, table: Sequence[float], kind: str, part: str) -> str:
+        """Sixteen float32 of a 16-entry table: one vpermps."""
+        arguments = [("<16 x float>", _entries(table)), (kind, part)]
+        return self.intrinsic("llvm.x86.avx512.permvar.sf.512", "<16 x float>", arguments)
+
+    def _permute32_single(self, table: Sequence[float], kind: str, part: str) -> str:
+        """Sixteen float32 of a 32-entry table: one vpermi2ps."""
+        halves = [("<16 x float>", _entries(table[k : k + 16])) for k in (0, 16)]
+        arguments = [halves[0], (kind, part), halves[1]]
+        return self.intrinsic("llvm.x86.avx512.vpermi2var.ps.512", "<16 x float>", arguments)
+
+    @property
+    def _permutes(self) -> dict[tuple[str, bool], Callable[[Sequence[float], str, str], str]]:
+        """How sixteen lanes are looked up, by the dtype and whether the table has more than 16 entries."""
+        return {
+            ("float64", False): self._permute16,
+            ("float32", False): self._permute16_single,
+            ("float32", True): self._permute32_single,
+        }
+
     def _load_lanes(self, table: Sequence[float], dtype: DType, kind: str, part: str, size: int) -> str:
         element, entries = (
             element_type(dtype),
@@ -195,3 +259,9 @@ class Shuffles(Registers):
                 return one
             whole = self.w.value(f"insertelement <{size} x {element}> {whole}, {element} {one}, i64 {lane}")
         return whole
+
+
+def _entries(table: Sequence[float]) -> str:
+    """At most 16 float32 constants, filled up with zeros."""
+    padded = [*table, *[0.0] * (16 - len(table))]
+    return "<" + ", ".join(f"float {literal(x, 'float')}" for x in padded) + ">"

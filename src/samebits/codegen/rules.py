@@ -148,6 +148,23 @@ def sequence(word: str, vectors: Sequence[Typed]) -> None:
         raise TypeError(f"{word} of {[v.dtype.name for v in vectors]}: must be one dtype")
 
 
+def picked(vectors: Sequence[Typed], lanes: Sequence[int]) -> None:
+    """Vectors of one dtype, and lanes that they have."""
+    sequence("pick", vectors)
+    total = sum(v.width for v in vectors)
+    if not lanes or not all(0 <= lane < total for lane in lanes):
+        raise TypeError(f"pick of lanes {list(lanes)} of {total}: must be at least one, within 0 .. {total - 1}")
+
+
+def joined(v: Typed, dtype: DType) -> None:
+    """Lanes of unsigned integers that fill lanes of a wider one."""
+    each = dtype.width_bits // v.dtype.width_bits
+    if {v.dtype.kind, dtype.kind} != {"uint"} or v.dtype.width_bits < 8 or each < 2 or v.width % each:
+        raise TypeError(
+            f"join of {v.dtype.name} x {v.width} to {dtype.name}: must be unsigned lanes that fill wider ones"
+        )
+
+
 def blocks(vectors: Sequence[Typed]) -> None:
     """Vectors alike, of whole blocks of as many lanes as there are vectors."""
     same("transpose_blocks", *vectors)
@@ -166,6 +183,13 @@ def table(entries: int, dtype: DType, index: Typed) -> None:
     _demand("lookup", dtype, is_number(dtype), "float32, float64 or an integer of whole bytes")
     if not entries or index.dtype is not dtypes.int32:
         raise TypeError(f"lookup of {index.dtype.name} in {entries} entries: must be int32 in at least one")
+
+
+def halves_table(table: Sequence[int], index: Typed) -> None:
+    """Thirty-two codes of 16 bits, indexed by halves of uint32."""
+    if len(table) != 32 or not all(0 <= code < 1 << 16 for code in table) or index.dtype is not dtypes.uint32:
+        given = f"{len(table)} entries by {index.dtype.name}"
+        raise TypeError(f"lookup_halves of {given}: must be of 32 codes of 16 bits by uint32")
 
 
 def conversion(source: DType, target: DType, instructions: Sequence[str]) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from operator import index
 from typing import Any
 
 from samebits.dtypes import DType
+from samebits.frozen import dataclass
 
 
 def element_type(dtype: DType) -> str:

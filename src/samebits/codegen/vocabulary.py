@@ -9,11 +9,11 @@ accepts is in `rules`: a breach raises TypeError while the text runs, under eith
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
+from samebits.frozen import dataclass
 
 # Opaque to texts: each builder has its own. `Index` also stands for Python ints and supports + - * // % << >> & | (the
 # last four on two's complement, >> keeping the sign) and comparisons; comparisons give a `Condition`, which supports &
@@ -133,6 +133,12 @@ class Builder(Protocol):
 
     def slice(self, v: Vector, start: int, width: int) -> Vector: ...
     def concat(self, vs: Sequence[Vector]) -> Vector: ...
+    def pick(self, vs: Sequence[Vector], lanes: Sequence[int]) -> Vector:
+        """Lanes of the concatenation of `vs` by their numbers, in the order given and as often as given."""
+
+    def join(self, v: Vector, dtype: DType) -> Vector:
+        """Neighbouring lanes of unsigned integers as one lane of a wider one, the first in its low bits."""
+
     def transpose(self, vs: Sequence[Vector]) -> list[Vector]:
         """n vectors of width w become w vectors of width n."""
 
@@ -141,6 +147,9 @@ class Builder(Protocol):
 
     def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
         """table[index] per lane; the table is constant, 0 <= index < len(table) (int32 lanes)."""
+
+    def lookup_halves(self, table: Sequence[int], index: Vector) -> Vector:
+        """Lanes of uint32: each half of a lane of index, by its low five bits, becomes one of 32 codes of 16 bits."""
 
     # -- arithmetic (per lane; both operands have one dtype and width) -------------------------------------------
     def add(self, x: Vector, y: Vector) -> Vector: ...

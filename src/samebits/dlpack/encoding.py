@@ -17,13 +17,13 @@ Elements of whole bytes are `packed`, and need no other mode but `bytes`.
 """
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, ExchangeError, LayoutError
+from samebits.frozen import dataclass
 from samebits.layout import Layout, Shape, Storage
 
 __all__ = ["COPIED", "PADDED", "READ_ONLY", "Encoding", "Mode", "decode", "encode", "row_major"]

@@ -6,7 +6,7 @@ import ctypes
 import struct
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +17,7 @@ from samebits import dtypes
 from samebits.doctor.witness import Codes, aligned, pack, unpack, unsigned
 from samebits.dtypes import DType
 from samebits.errors import DTypeError
+from samebits.frozen import dataclass
 from samebits.layout import Layout, Shape, Storage
 from samebits.memory import Buffer
 from samebits.tensor import Tensor

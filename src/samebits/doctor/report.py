@@ -10,7 +10,6 @@ import importlib.metadata
 import platform
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import samebits
 from samebits import driver, optional
@@ -18,6 +17,7 @@ from samebits.codegen import isa as isas
 from samebits.doctor import frameworks
 from samebits.doctor.framework import Framework
 from samebits.doctor.trial import Cell, Children, attempt
+from samebits.frozen import dataclass
 from samebits.native import cache
 
 __all__ = ["Diagnosis", "Platform", "Tried", "examine", "is_broken"]

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal, Protocol, TextIO
 
@@ -27,6 +27,7 @@ from samebits.doctor import frameworks
 from samebits.doctor.framework import CannotHold, Framework, Held, shared
 from samebits.doctor.witness import Codes, aligned, codes_for, pack, unpack, unsigned
 from samebits.dtypes import DType
+from samebits.frozen import dataclass, replace
 from samebits.layout import Storage
 from samebits.tensor import Tensor
 

@@ -5,7 +5,6 @@ refused, and its bytes can still cross, as `Exported`.
 """
 
 import operator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from samebits.dlpack.encoding import Encoding, encode
 from samebits.dlpack.produce import capsule_of
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, ExchangeError, LayoutError, OptionError, shown
-from samebits.frozen import frozen
+from samebits.frozen import dataclass
 from samebits.layout import Layout
 from samebits.memory import ALIGNMENT, CPU, Buffer
 
@@ -26,7 +25,6 @@ __all__ = ["Exported", "to_dlpack", "to_jax", "to_numpy", "to_torch"]
 _NARROW_IN_JAX = frozenset({"float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn", "int4", "uint4", "int2", "uint2"})
 
 
-@frozen
 @dataclass(frozen=True, slots=True, eq=False)
 class Exported:
     """A tensor for a library that has no name for its dtype: its bytes as that library's array, and what they mean.

@@ -11,12 +11,11 @@ layout, has no stride that matters, and takes the one a dense layout has there.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, SupportsIndex, cast
 
 from samebits.errors import LayoutError, shown
-from samebits.frozen import frozen
+from samebits.frozen import dataclass
 from samebits.layout import strides as arithmetic
 from samebits.layout import views
 from samebits.layout.aliasing import WORK, intersects, is_injective
@@ -40,7 +39,6 @@ __all__ = ["Axes", "Key", "Layout", "Shape", "Storage"]
 _PLAIN = (tuple, tuple, str)
 
 
-@frozen
 @dataclass(frozen=True, slots=True, init=False)
 class Layout:
     """bit(i, j, ...) = offset_bits + i * strides_bits[0] + j * strides_bits[1] + ...

@@ -8,11 +8,10 @@ A piece of stride 0 makes neighbours share one place, as the elements of a block
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import SupportsIndex
 
 from samebits.errors import LayoutError, ShapeError, shown
-from samebits.frozen import frozen
+from samebits.frozen import dataclass
 from samebits.layout.affine import Layout
 from samebits.layout.strides import Shape
 from samebits.shapes import LIMIT, check_extents, check_index, check_integers
@@ -23,7 +22,6 @@ __all__ = ["Swizzle", "TiledLayout"]
 _TILE_ROWS, _TILE_SCALES = 128, 4
 
 
-@frozen
 @dataclass(frozen=True, slots=True)
 class TiledLayout:
     """bit(i, j, ...) = offset_bits + sum over the axes of sum(digit * stride), the digits of i over its axis' pieces.
@@ -253,7 +251,6 @@ class TiledLayout:
         )
 
 
-@frozen
 @dataclass(frozen=True, slots=True)
 class Swizzle:
     """place ^ ((place >> shift) & mask), the mask `bits` ones from bit `base` on: what spreads rows over memory banks.

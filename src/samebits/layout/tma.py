@@ -7,11 +7,10 @@ says which and what to do about it.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal, SupportsIndex
 
 from samebits.errors import LayoutError, OptionError, message, shown
-from samebits.frozen import frozen
+from samebits.frozen import dataclass
 from samebits.layout.affine import Layout
 from samebits.shapes import check_integers, check_type
 
@@ -55,7 +54,6 @@ _SWIZZLE_BYTES = {
 _INTERLEAVES = ("none", "16B", "32B")
 
 
-@frozen
 @dataclass(frozen=True, slots=True)
 class TmaViolation:
     """One rule that is broken: `<rule>: <operand> is <actual>, must be <expected>; <remedy>`.

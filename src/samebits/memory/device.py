@@ -1,9 +1,7 @@
 """Kinds of memory, and which of their devices holds it."""
 
-from dataclasses import dataclass
-
 from samebits.errors import DeviceError, OptionError, shown
-from samebits.frozen import frozen
+from samebits.frozen import dataclass
 
 __all__ = ["CPU", "Device", "check_device"]
 
@@ -13,7 +11,6 @@ _DLPACK_KINDS = {code: kind for kind, code in _DLPACK_CODES.items()}
 _HOST_KINDS = frozenset({"cpu", "cuda_host", "rocm_host", "cuda_managed"})
 
 
-@frozen
 @dataclass(frozen=True, slots=True)
 class Device:
     """Where memory is: a kind of memory and which of its devices.

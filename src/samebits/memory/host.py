@@ -13,20 +13,18 @@ import operator
 import os
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from samebits import driver
 from samebits.errors import OptionError, message, shown
-from samebits.frozen import frozen
+from samebits.frozen import dataclass
 from samebits.memory.device import CPU, Device
 from samebits.memory.pages import HUGE, MAPPED, PageBlock
 
 __all__ = ["HostResource", "Statistics"]
 
 
-@frozen
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """What a pool holds.

@@ -7,8 +7,8 @@ kind, or in a state, that Python looks at. Start at `_described`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from samebits.frozen import dataclass
 from samebits.native.capi import OBJECT_TYPE, CValue, Function, Module
 from samebits.native.dlpack_text import BYTE_OFFSET, DATA, DEVICE, DEVICE_ID, NDIM, SHAPE, STRIDES
 from samebits.native.layout_text import reading

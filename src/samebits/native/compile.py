@@ -17,7 +17,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -28,6 +27,7 @@ from samebits.codegen import isa as isas
 from samebits.codegen import llvm as emitter
 from samebits.codegen.isa import Isa, Target
 from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
+from samebits.frozen import dataclass
 from samebits.native import assembler, cache, sources
 from samebits.native.assembler import Processor
 

@@ -18,10 +18,10 @@ import os
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from samebits import driver
+from samebits.frozen import dataclass
 from samebits.native import assembler
 from samebits.native.assembler import Processor
 from samebits.native.board import SLOTS, Board

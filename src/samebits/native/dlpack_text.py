@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from samebits.frozen import dataclass
 from samebits.native.capi import CValue, Function, Module
 
 __all__ = [

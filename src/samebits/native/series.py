@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from samebits.codegen import isa as isas
 from samebits.codegen.vocabulary import FunctionSpec
+from samebits.frozen import dataclass
 from samebits.kernels.plan import Operand, Plan, in_lines
 from samebits.native import scratch
 from samebits.native.table import HEADER, STEP, alone, grain

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from samebits import driver, errors
@@ -40,12 +40,26 @@ CallPlace = tuple[int, int]
 FIXED, RESULT = -1, -2
 
 
+_Address = Callable[[KernelSpec | FunctionSpec], int]
+
+
+def _no_address(spec: KernelSpec | FunctionSpec) -> int:
+    """That of a kernel which is interpreted."""
+    return 0
+
+
 class _StepWords(NamedTuple):
     """The words of a step, those of its arguments, and (which one, operand, bytes on) for each that is an operand."""
 
     words: list[int]
     arguments: list[int]
     operands: list[tuple[int, int, int]]
+
+
+def pairs(flat: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Numbers two by two: so the garbage collector has no pairs to look at while they are kept."""
+    numbers = iter(flat)
+    return zip(numbers, numbers, strict=False)
 
 
 class _Frame:
@@ -57,10 +71,10 @@ class _Frame:
     def __init__(self, table: Table) -> None:
         self.words = words = array("q", table.template)
         self.address = words.buffer_info()[0]
-        for position, offset in table.argument_words:
-            words[position] = self.address + 8 * offset
+        for position, word in pairs(table.argument_words):
+            words[position] = self.address + 8 * word
         for patches, address in zip(table.patches[table.slots :], table.constants, strict=True):
-            for position, offset in patches:
+            for position, offset in pairs(patches):
                 words[position] = address + offset
         self.last: tuple[int, ...] | None = None
 
@@ -70,8 +84,8 @@ class Table:
 
     Attributes:
         template: The words, operands and addresses of the words themselves left out.
-        patches: For each slot where its address goes, and how many bytes on.
-        argument_words: Where the address of a word goes, and which word.
+        patches: For each slot where its address goes, and how many bytes on: `pairs`, one behind the other.
+        argument_words: Where the address of a word goes, and which word: as many pairs as steps.
         shares: Whether several threads can have something to do.
 
     Args:    plans: each plan with where its operands lie (the workspace last, if it has one): a slot, or a slot and
@@ -94,22 +108,24 @@ class Table:
                 "Table", "threads", "", threads, f"within 1 .. {MAX_THREADS}", "leave it out for all cores"
             )
         self.slots, self.threads, self.constants = slots, threads, tuple(constants)
-        self.scratch_bytes = max([in_lines(plan.scratch_bytes) for plan, _ in plans], default=0)
+        # A plan that is used often has the same steps each time; to compare their descriptions would take longer.
+        different = {id(plan): plan for plan, _ in plans}.values()
+        self.scratch_bytes = max([in_lines(plan.scratch_bytes) for plan in different], default=0)
         self.steps: list[Step] = [step for plan, _ in plans for step in plan.steps if step.tasks]
-        self.compiled = all(plan.isa.compiled for plan, _ in plans)
+        self.compiled = all(plan.isa.compiled for plan in different)
+        address: _Address = _no_address
         self.shares = threads > 1 and any(step.tasks > 1 for step in self.steps)
         if self.compiled:
-            from samebits.native import pool  # LLVM is needed for compiled rows alone
+            from samebits.native import compile, pool  # LLVM is needed for compiled rows alone
 
-            # A plan that is used often has the same steps each time; to compare their descriptions would take longer.
-            pool.link([spec for step in {id(step): step for step in self.steps}.values() for spec in step.needs])
-            self._pool, self._run = pool, pool.run_function()
-        self.patches: list[list[tuple[int, int]]] = [[] for _ in range(slots + len(self.constants))]
-        self.argument_words: list[tuple[int, int]] = []
-        self.template = self._layout(plans)
+            pool.link([spec for plan in different for step in plan.steps if step.tasks for spec in step.needs])
+            self._pool, self._run, address = pool, pool.run_function(), compile.address
+        self.patches: list[list[int]] = [[] for _ in range(slots + len(self.constants))]
+        self.argument_words: list[int] = []
+        self.template = self._layout(plans, address)
         self._frames: list[_Frame] = []
 
-    def _layout(self, plans: Sequence[tuple[Plan, Sequence[Where]]]) -> array[int]:
+    def _layout(self, plans: Sequence[tuple[Plan, Sequence[Where]]], address: _Address) -> array[int]:
         """The words; a plan that is used often is read once."""
         words = [len(self.steps), self.threads, 0, self.scratch_bytes, 0, 0, 0, 0]
         arguments: list[int] = []
@@ -118,35 +134,30 @@ class Table:
         for plan, places in plans:
             steps = read.get(id(plan))
             if steps is None:
-                steps = read[id(plan)] = [self._step_words(step) for step in plan.steps if step.tasks]
+                steps = read[id(plan)] = [self._step_words(step, address) for step in plan.steps if step.tasks]
             where = [(place, 0) if isinstance(place, int) else place for place in places]
             for step in steps:
                 start = first + len(arguments)
-                self.argument_words.append((len(words) + 1, start))
+                self.argument_words += len(words) + 1, start
                 words += step.words
                 arguments += step.arguments
                 for position, index, offset in step.operands:
                     slot, begin = where[index]
-                    self.patches[slot].append((start + position, begin + offset))
+                    self.patches[slot] += start + position, begin + offset
         return array("q", words + arguments)
 
-    def _step_words(self, step: Step) -> _StepWords:
-        arguments, operands = [], []
+    def _step_words(self, step: Step, address: _Address) -> _StepWords:
+        arguments, operands = list[int](), list[tuple[int, int, int]]()
         for position, argument in enumerate(step.arguments):
-            if isinstance(argument, Operand):
+            if isinstance(argument, int):
+                arguments.append(argument)
+            elif isinstance(argument, Operand):
                 operands.append((position, argument.index, argument.offset_bytes))
                 arguments.append(0)
             else:
-                arguments.append(self._address(argument) if isinstance(argument, FunctionSpec) else argument)
-        words = [self._address(step.spec), 0, step.tasks, grain(step.tasks, self.threads)]
+                arguments.append(address(argument))
+        words = [address(step.spec), 0, step.tasks, grain(step.tasks, self.threads)]
         return _StepWords(words, arguments, operands)
-
-    def _address(self, spec: KernelSpec | FunctionSpec) -> int:
-        if not self.compiled:
-            return 0
-        from samebits.native import compile
-
-        return compile.address(spec)
 
     def run(self, addresses: Sequence[int]) -> None:
         """Perform every step; `addresses[slot]` is where that slot's bytes are. The GIL is released meanwhile."""
@@ -177,7 +188,7 @@ class Table:
         frame.last = None  # half written if what follows raises
         for slot, new in enumerate(addresses):
             if known is None or known[slot] != new:
-                for position, offset in self.patches[slot]:
+                for position, offset in pairs(self.patches[slot]):
                     words[position] = new + offset
         frame.last = addresses
 
@@ -188,7 +199,7 @@ class Table:
 
     def _run_interpreted(self, words: array[int], temporary: int) -> None:
         with driver.default_float_environment():
-            for step, (_, at) in zip(self.steps, self.argument_words, strict=True):
+            for step, (_, at) in zip(self.steps, pairs(self.argument_words), strict=True):
                 given = words[at : at + len(step.arguments)].tolist()
                 both = zip(step.arguments, given, strict=True)
                 arguments = [x if isinstance(x, FunctionSpec) else word for x, word in both]

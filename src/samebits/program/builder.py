@@ -12,10 +12,12 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 import numpy as np
 
 from samebits import driver, dtypes, ieee
+from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
 from samebits.kernels import convert
 from samebits.kernels.expression import Expression
 from samebits.operations import registry
+from samebits.operations.conversion import Converted
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import Fact, check_extents, dense
@@ -136,10 +138,19 @@ class ProgramBuilder:
         self._known[name] = sizes
         return name
 
-    def apply(self, op: str, *inputs: str, cast_to: DType | None = None) -> str:
-        """One per-element operation."""
-        expression = single(op, *[self.facts[name].dtype for name in inputs], cast_to=cast_to)
+    def apply(self, op: str, *inputs: str, cast_to: DType | None = None, conversion: Conversion = SB1) -> str:
+        """One per-element operation; a cast says to what, and how."""
+        expression = single(op, *[self.facts[name].dtype for name in inputs], cast_to=cast_to, conversion=conversion)
         return self.map(expression, *inputs)[0]
+
+    def cast(self, x: str, to: DType, conversion: Conversion = SB1, seed: str | None = None) -> str:
+        """x in another format; stochastic rounding draws by `seed`, one uint64."""
+        conversion = conversion.normal(to)
+        if not conversion.is_placed:
+            return self.apply("cast", x, cast_to=to, conversion=conversion)
+        attributes = Converted(self.facts[x].dtype, to, conversion)
+        operands = (x, seed) if attributes.placed.is_drawn and seed is not None else (x,)
+        return self.add(attributes.operation, operands, attributes)[0]
 
     def map(self, expression: Expression, *inputs: str) -> tuple[str, ...]:
         """An expression per element."""

@@ -6,9 +6,9 @@ Joining changes no bit: every operation keeps its own rounding (numerics.md sect
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from samebits.dtypes import DType
+from samebits.frozen import dataclass
 from samebits.kernels.expression import Chain, Expression, Term
 
 __all__ = ["Applied", "absorb", "join"]

@@ -6,8 +6,7 @@ apply the same operation to the same values. Start at `remove_dead`.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from samebits.frozen import replace
 from samebits.kernels.expression import Chain, Expression
 from samebits.operations.elementwise import Map
 from samebits.operations.rows import RowWise

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from samebits import driver
+from samebits.memory.chunks import Chunks
 from samebits.operations import registry
 from samebits.operations.operation import Array
 from samebits.program.constants import Value, array_of, sees_packed
@@ -29,6 +30,11 @@ def fold_constants(program: Program) -> Program:
     """Nodes that read constants alone are computed now, by their reference, as long as there is room."""
     constants: dict[str, Value] = dict(program.constants)
     room = Room(BYTES + GROWTH * sum(array.nbytes for array in constants.values()))
+    static, lasting = static_values(program), set(program.outputs)
+    for node in program.nodes:
+        if not static.issuperset(node.outputs):
+            lasting.update(node.inputs)
+    chunks = Chunks()
     readers = {name: len(users) for name, users in program.users.items()}
     nodes = []
     for node in program.nodes:
@@ -38,7 +44,7 @@ def fold_constants(program: Program) -> Program:
             nodes.append(node)
             continue
         for name, array in zip(node.outputs, computed(node, [array_of(x) for x in known]), strict=True):
-            constants[name] = _owned(array)
+            constants[name] = _owned(array, chunks if name in lasting else None)
         for name in dict.fromkeys(node.inputs):
             readers[name] -= 1
             if not readers[name] and name not in program.constants and name not in program.outputs:
@@ -46,13 +52,15 @@ def fold_constants(program: Program) -> Program:
     return program.replace(nodes, constants=constants)
 
 
-def _owned(array: Array) -> Array:
-    """A read-only dense array that keeps no more memory than its own."""
-    array = np.ascontiguousarray(array) if array.ndim else array
-    if isinstance(array.base, np.ndarray) and array.base.nbytes > array.nbytes:
-        array = array.copy()
-    array.flags.writeable = False
-    return array
+def _owned(array: Array, chunks: Chunks | None) -> Array:
+    """A read-only dense array, in chunks or with no more memory than its own."""
+    kept = chunks.keep(array) if chunks else array
+    if kept is array:
+        kept = np.ascontiguousarray(array) if array.ndim else array
+        if isinstance(kept.base, np.ndarray) and kept.base.nbytes > kept.nbytes:
+            kept = kept.copy()
+    kept.flags.writeable = False
+    return kept
 
 
 def computed(node: Node, arrays: Sequence[Array]) -> tuple[Array, ...]:

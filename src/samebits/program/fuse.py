@@ -9,9 +9,9 @@ moves. Start at `fuse_maps`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from samebits import dtypes
+from samebits.frozen import replace
 from samebits.operations import registry
 from samebits.operations.elementwise import Map
 from samebits.operations.matmul import MatrixProduct

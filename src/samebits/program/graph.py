@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from samebits.errors import ModelError, ShapeError
+from samebits.frozen import dataclass
 from samebits.operations import dim
 from samebits.operations.fact import Fact
 from samebits.program.constants import Value

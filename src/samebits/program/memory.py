@@ -10,8 +10,8 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from samebits.frozen import dataclass
 from samebits.kernels.plan import in_lines
 
 __all__ = ["Life", "place", "side_by_side"]
@@ -34,19 +34,19 @@ def side_by_side(lives: Sequence[Life]) -> tuple[list[int], int]:
 
 def place(lives: Sequence[Life]) -> tuple[list[int], int]:
     """(the offset of each temporary, the bytes of the arena)."""
-    spans = [(0, in_lines(life.size_bytes)) for life in lives]
+    spans = [(0, 0)] * len(lives)
     # Of two lives that meet one begins while the other lasts: so those that begin or last there meet each other alone.
     begins = sorted({life.first for life in lives})
-    meeting: list[list[int]] = [[] for _ in begins]
-    for index in sorted(range(len(lives)), key=lambda i: (-lives[i].size_bytes, lives[i].first)):
-        life, size = lives[index], spans[index][1]
+    meeting: list[set[tuple[int, int]]] = [set() for _ in begins]
+    for _, _, index in sorted([(-life.size_bytes, life.first, index) for index, life in enumerate(lives)]):
+        life, size = lives[index], in_lines(lives[index].size_bytes)
         during = meeting[bisect.bisect_left(begins, life.first) : bisect.bisect_right(begins, life.last)]
         at = 0
-        for start, stop in sorted([spans[other] for other in {each for met in during for each in met}]):
+        for start, stop in sorted(set[tuple[int, int]]().union(*during)):
             if start >= at + size:
                 break
             at = max(at, stop)
         spans[index] = (at, at + size)
         for met in during:
-            met.append(index)
+            met.add(spans[index])
     return [start for start, _ in spans], max([stop for _, stop in spans], default=0)

@@ -6,8 +6,7 @@ transposed order, so that the reshape behind it is a view too. Start at `choose_
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from samebits.frozen import replace
 from samebits.operations import registry
 from samebits.operations.views import Transpose
 from samebits.program.graph import Program

@@ -7,10 +7,10 @@ unless its shape decides the result's. Start at `absorb_scalars`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from samebits import dtypes
 from samebits.dtypes import DType
+from samebits.frozen import replace
 from samebits.kernels.expression import Expression
 from samebits.operations import registry
 from samebits.operations.elementwise import Map

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
-__all__ = ["At", "Tape", "filled", "template"]
+from samebits.frozen import dataclass
+
+__all__ = ["At", "Tape", "Templates", "template"]
 
 _Function = Callable[[int, int], int]
 # In an entry, in the stead of the place of a result: it is a comparison.
@@ -188,8 +189,42 @@ def template(value: Any) -> Any:
     return value.at if type(value) is Recorded else value
 
 
-def filled(value: Any, numbers: Sequence[int]) -> Any:
-    """A template with numbers, by place, in it again."""
-    if type(value) is tuple:
-        return tuple([each if type(each) is int else filled(each, numbers) for each in value])
-    return numbers[value.place] if type(value) is At else value
+class Templates:
+    """Templates of one tape that are filled with numbers again, all together: a tuple that is in several is made once.
+
+    What they are made of stands in one list, each part behind those that it holds: first the numbers of the tape, by
+    place, then what holds none, and tuples.
+
+    Args:    tape: which has all of its entries.
+    """
+
+    def __init__(self, tape: Tape) -> None:
+        self._numbers = len(tape.values)
+        self._parts: list[tuple[Callable[[Sequence[Any]], Any] | None, Any]] = []
+        self._known: dict[Any, int] = {}
+
+    def add(self, value: Any) -> int:
+        """Where in the list a template is going to be."""
+        if type(value) is At:
+            return value.place
+        if type(value) is not tuple:
+            # Equal values of other types are others; those that are known live, so no other has their identity.
+            return self._part((int, value) if type(value) is int else id(value), None, value)
+        items = tuple([self.add(each) for each in value])
+        varies = any(place < self._numbers or self._parts[place - self._numbers][0] for place in items)
+        take = operator.itemgetter(*items) if len(items) > 1 else lambda made: tuple([made[place] for place in items])
+        return self._part((tuple, items), take if varies else None, value)
+
+    def filled(self, numbers: Sequence[int]) -> list[Any]:
+        """Every part with these numbers in it."""
+        made = list[Any](numbers)
+        for take, value in self._parts:
+            made.append(take(made) if take else value)
+        return made
+
+    def _part(self, key: Any, take: Callable[[Sequence[Any]], Any] | None, value: Any) -> int:
+        place = self._known.get(key)
+        if place is None:
+            place = self._known[key] = self._numbers + len(self._parts)
+            self._parts.append((take, value))
+        return place

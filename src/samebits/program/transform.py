@@ -7,8 +7,8 @@ Each is a function in a file of its own, listed here with what it needs and what
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from samebits.frozen import dataclass
 from samebits.program import commute, dead, fold, fuse, order, scalars
 from samebits.program.graph import Program
 
@@ -31,6 +31,7 @@ _FOLD = Transform("fold_constants", fold.fold_constants, ("every node is needed"
 ROWS: tuple[Transform, ...] = (
     _CLEAN,
     Transform("gather_first", commute.gather_first, ensures=("tables are gathered before they are computed with",)),
+    _CLEAN,  # of large tables that nobody reads now: they would be folded
     Transform("fuse_constant_maps", fuse.fuse_constant_maps),
     _FOLD,
     Transform(

@@ -8,22 +8,24 @@ lies. Nothing in it is an address: constants have slots, as inputs and outputs h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.errors import PlanError, SamebitsError, ShapeError
+from samebits.frozen import dataclass, replace
 from samebits.kernels.plan import Plan, in_lines
+from samebits.memory import ALIGNMENT, address_of
+from samebits.operations import registry
 from samebits.operations.operation import Array
 from samebits.operations.strided import Strided
-from samebits.program import memory
 from samebits.program.constants import Value, array_of
 from samebits.program.fold import computed
 from samebits.program.graph import Node, Program
-from samebits.program.memory import Life
-from samebits.program.tape import Tape, filled
-from samebits.runtime.buffers import aligned
+from samebits.program.memory import Life, place, side_by_side
+from samebits.program.tape import Tape, Templates
 from samebits.tensor import Tensor
 
 __all__ = [
@@ -45,11 +47,12 @@ __all__ = [
 ARENA = 0
 STATUS_BYTES = 16
 
-Numbers = Sequence[int]
-# A planner and what it is asked: a template.
-_Question = tuple[Callable[..., Plan], tuple[Any, ...]]
-# A value's storage, element format, offset and axes: a template too.
-_Value = tuple[int, DType, Any, Any]
+# What the templates of a blueprint are filled to, by place.
+_Made = Sequence[Any]
+# A planner, and the place of what it is asked.
+_Question = tuple[Callable[..., Plan], int]
+# A value's storage, element format, and the places of its offset and axes.
+_Value = tuple[int, DType, int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,13 +79,13 @@ class Storage:
     """Bytes that operands lie in: a slot, or a part of the arena that steps `first` to `last` touch.
 
     Attributes:
-        size_bytes: Of a part of the arena; a template.
+        size_bytes: Of a part of the arena; its place among the templates.
         slot: None for a part of the arena.
         first: The first step that touches it; None if none does.
         last: The last one.
     """
 
-    size_bytes: Any
+    size_bytes: int
     slot: int | None
     first: int | None
     last: int | None
@@ -90,25 +93,31 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One use of a plan: for which nodes, the number of its question, (storage, offset template) of each operand."""
+    """One use of a plan: for which nodes, the number of its question, (storage, place of the offset) of operands."""
 
     origin: str
     question: int
-    operands: tuple[tuple[int, Any], ...]
+    operands: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Two int64 of the arena: not zero after a run if `node` met an index that one of `extents` has not."""
+    """Two int64 of the arena: not zero after a run if `node` met an index that one of `extents` has not, or an element
+    that its operation refuses, in an operand of these extents; `attributes` are those of such an operation."""
 
     offset: int
     node: str
-    extents: tuple[Any, ...]
+    operation: str
+    attributes: Any = None
+    extents: tuple[int, ...] = ()
 
-    @property
-    def expected(self) -> str:
-        """What an index must be in."""
-        return "in " + " and ".join(f"[{-extent}, {extent})" for extent in self.extents)
+    def error(self, found: int) -> SamebitsError:
+        """That of the index."""
+        refuses = registry.ROWS[self.operation].refuses
+        if refuses is not None:
+            return named(refuses(self.attributes, self.extents, found), self.node)
+        expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in self.extents)
+        return ShapeError("run", f"an index of node {self.node!r}", "", found, expected, "give indices that exist")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +164,7 @@ class Blueprint:
         program: What was lowered.
         target: What its plans are for.
         tape: How every number follows from symbols and strides, and which comparisons hold.
+        templates: What is made of these numbers; the other attributes hold places of it.
         folds: The nodes whose values follow from constants and sizes, in order.
         constants: What the slots of constants hold: an array, or the name of a value of `folds`.
         storages: What operands lie in.
@@ -162,7 +172,7 @@ class Blueprint:
         calls: The steps, in order.
         overwrites: (step, output's storage, input's storage): where the plan has no workspace, the output lies where
             the input did.
-        checks: What to look at after a run.
+        checks: What to look at after a run, and the places of the extents.
         outputs: The name and shape of each output, and its NumPy dtype, or its DType where it is packed.
         values: Where each value that a kernel makes lies, if no two share memory.
         reuse: Whether temporaries may share memory.
@@ -172,19 +182,20 @@ class Blueprint:
     program: Program
     target: Isa
     tape: Tape
+    templates: Templates
     folds: tuple[Node, ...]
     constants: tuple[Resident | str, ...]
     storages: tuple[Storage, ...]
     questions: tuple[_Question, ...]
     calls: tuple[Use, ...]
     overwrites: tuple[tuple[int, int, int], ...]
-    checks: tuple[Check, ...]
-    outputs: tuple[tuple[str, Any, Any], ...]
+    checks: tuple[tuple[Check, int], ...]
+    outputs: tuple[tuple[str, int, Any], ...]
     values: Mapping[str, _Value]
     reuse: bool
     packed: Packed
 
-    def bind(self, numbers: Numbers, symbols: Mapping[str, int]) -> Lowered:
+    def bind(self, numbers: Sequence[int], symbols: Mapping[str, int]) -> Lowered:
         """The program with these sizes.
 
         Args:
@@ -196,18 +207,19 @@ class Blueprint:
             PlanError: A kernel cannot.
         """
         constants = self._constants(symbols)
-        plans = self._plans(numbers)
-        where, workspaces, status_bytes, arena_bytes = self._placed(plans, numbers)
+        made = self.templates.filled(numbers)
+        plans = self._plans(made)
+        where, workspaces, status_bytes, arena_bytes = self._placed(plans, made)
         return Lowered(
             self.target,
-            tuple(self._bound_calls(plans, where, workspaces, numbers)),
+            tuple(self._bound_calls(plans, where, workspaces, made)),
             tuple([call.origin for call in self.calls]),
             arena_bytes,
             status_bytes,
-            tuple([Check(check.offset, check.node, filled(check.extents, numbers)) for check in self.checks]),
-            {name: _value(value, where, numbers) for name, value in self.values.items()},
+            tuple([replace(check, extents=made[extents]) for check, extents in self.checks]),
+            {name: _value(value, where, made) for name, value in self.values.items()},
             len(self.program.input_names),
-            tuple([(name, filled(shape, numbers), dtype) for name, shape, dtype in self.outputs]),
+            tuple([(name, made[shape], dtype) for name, shape, dtype in self.outputs]),
             constants,
         )
 
@@ -223,20 +235,18 @@ class Blueprint:
             known.update(zip(node.outputs, made, strict=True))
         return tuple([_owned(known[each]) if isinstance(each, str) else each for each in self.constants])
 
-    def _plans(self, numbers: Numbers) -> list[Plan]:
+    def _plans(self, made: _Made) -> list[Plan]:
         """The answer to each question."""
         plans: list[Plan] = []
         for planner, arguments in self.questions:
             try:
-                plans.append(planner(*filled(arguments, numbers)))
+                plans.append(planner(*made[arguments]))
             except (PlanError, ShapeError) as error:
                 origin = next(call.origin for call in self.calls if call.question == len(plans))
                 raise named(error, origin) from error
         return plans
 
-    def _placed(
-        self, plans: Sequence[Plan], numbers: Numbers
-    ) -> tuple[list[tuple[int, int]], dict[int, int], int, int]:
+    def _placed(self, plans: Sequence[Plan], made: _Made) -> tuple[list[tuple[int, int]], dict[int, int], int, int]:
         """The slot of each storage and where in it, the workspaces' offsets by step, the bytes of status and arena."""
         shared = list(range(len(self.storages)))
         last = [storage.last for storage in self.storages]
@@ -248,16 +258,16 @@ class Blueprint:
         owners: list[int] = []
         for number, storage in enumerate(self.storages):
             if storage.slot is None and storage.first is not None and shared[number] == number:
-                lives.append(Life(filled(storage.size_bytes, numbers), storage.first, last[number] or 0))
+                lives.append(Life(made[storage.size_bytes], storage.first, last[number] or 0))
                 owners.append(number)
         steps = [step for step, call in enumerate(self.calls) if plans[call.question].workspace_bytes]
         lives += [Life(plans[self.calls[step].question].workspace_bytes, step, step) for step in steps]
-        offsets, total = memory.place(lives) if self.reuse else memory.side_by_side(lives)
+        offsets, total = place(lives) if self.reuse else side_by_side(lives)
         status_bytes = in_lines(STATUS_BYTES * len(self.checks))
         found = dict(zip(owners, offsets, strict=False))
         where = [
-            (ARENA, status_bytes + found.get(shared[number], 0)) if storage.slot is None else (storage.slot, 0)
-            for number, storage in enumerate(self.storages)
+            (ARENA, status_bytes + found.get(owner, 0)) if storage.slot is None else (storage.slot, 0)
+            for owner, storage in zip(shared, self.storages, strict=True)
         ]
         workspaces = {step: status_bytes + at for step, at in zip(steps, offsets[len(owners) :], strict=True)}
         return where, workspaces, status_bytes, status_bytes + total
@@ -267,22 +277,19 @@ class Blueprint:
         plans: Sequence[Plan],
         where: Sequence[tuple[int, int]],
         workspaces: Mapping[int, int],
-        numbers: Numbers,
+        made: _Made,
     ) -> list[tuple[Plan, tuple[tuple[int, int], ...]]]:
         """Each plan with where its operands lie."""
-        made = []
+        calls = []
         for step, call in enumerate(self.calls):
             operands = []
             for storage, offset in call.operands:
-                if offset == 0:
-                    operands.append(where[storage])
-                    continue
                 slot, base = where[storage]
-                operands.append((slot, base + filled(offset, numbers)))
+                operands.append((slot, base + made[offset]))
             if step in workspaces:
                 operands.append((ARENA, workspaces[step]))
-            made.append((plans[call.question], tuple(operands)))
-        return made
+            calls.append((plans[call.question], tuple(operands)))
+        return calls
 
 
 def named(error: SamebitsError, node: str) -> SamebitsError:
@@ -290,18 +297,20 @@ def named(error: SamebitsError, node: str) -> SamebitsError:
     return error.renamed(f"run: node {node!r}: {error.call}", error.operand)
 
 
-def _value(value: _Value, where: Sequence[tuple[int, int]], numbers: Numbers) -> tuple[int, int, DType, Strided]:
+def _value(value: _Value, where: Sequence[tuple[int, int]], made: _Made) -> tuple[int, int, DType, Strided]:
     storage, dtype, offset, axes = value
-    return (*where[storage], dtype, Strided(filled(offset, numbers), filled(axes, numbers)))
+    return (*where[storage], dtype, Strided(made[offset], made[axes]))
 
 
 def resident(value: Value) -> Resident:
     """The value and its address."""
-    return Resident(value, value.address if isinstance(value, Tensor) else value.__array_interface__["data"][0])
+    return Resident(value, value.address if isinstance(value, Tensor) else address_of(value))
 
 
 def _owned(array: Array) -> Resident:
     """A dense copy on aligned memory."""
-    copy = aligned(array.shape, array.dtype)
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -address_of(memory) % ALIGNMENT
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return resident(copy)

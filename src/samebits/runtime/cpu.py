@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, SamebitsError
+from samebits.frozen import dataclass
 from samebits.kinds import ArrayKind, kind_of, narrow_storage, to_kind
 from samebits.operations import dim
 from samebits.operations.fact import Fact

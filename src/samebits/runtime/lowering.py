@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,9 @@ import numpy as np
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import ShapeError
+from samebits.frozen import dataclass, replace
 from samebits.kernels.plan import Plan
+from samebits.memory.chunks import Chunks
 from samebits.operations import packing, registry, strided
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import Fact
@@ -26,7 +27,7 @@ from samebits.operations.strided import Strided
 from samebits.program.constants import Value
 from samebits.program.graph import Node, Program
 from samebits.program.room import BYTES
-from samebits.program.tape import Tape, template
+from samebits.program.tape import Tape, Templates, template
 from samebits.runtime.blueprint import (
     ARENA,
     NOTHING,
@@ -118,6 +119,7 @@ class Lowerer:
     ) -> None:
         self._program, self._facts, self._tape, self._target = program, facts, tape, target
         self._kept, self._reuse, self._packed = kept, reuse, packed
+        self._chunks = Chunks()
         self._storages: list[_Bytes] = []
         self._places: dict[str, Place] = {}
         self._constants: list[Resident | str] = []
@@ -125,7 +127,7 @@ class Lowerer:
         self._folds: list[Node] = []
         self._questions: dict[tuple[Callable[..., Plan], Any], int] = {}
         self._steps: list[_Emitted] = []
-        self._checks: list[Check] = []
+        self._checks: list[tuple[Check, Shape]] = []
         self._slots: dict[str, int] = {}
         self._defined: list[str] = []
         self._origin = ""
@@ -174,6 +176,8 @@ class Lowerer:
         if row.extents:
             extents = row.extents(attributes, [self._shape(name) for name in node.inputs])
             outputs = [self._status(node, extents), *outputs]
+        elif row.refuses:
+            outputs = [self._status(node, self._shape(node.inputs[0]), attributes), *outputs]
         self._emit(packing.plan, question, inputs, outputs, row.overwrites)
 
     def _operands(self, node: Node, row: Operation) -> tuple[Any, list[Place]]:
@@ -185,7 +189,7 @@ class Lowerer:
             return node.attributes, [self._plain(name) for name in node.inputs]
         key = node.inputs[kept.index], kept.key
         if key not in self._kept:
-            self._kept[key] = kept.make()
+            self._kept[key] = self._chunks.keep(kept.make())
         inputs = [
             self._known(self._kept[key]) if number == kept.index else self._plain(name)
             for number, name in enumerate(node.inputs)
@@ -247,13 +251,13 @@ class Lowerer:
         copied = Map(single("copy", source.dtype))
         self._emit(packing.plan, ("map", copied, views, 1, self._target), [source], [target], True)
 
-    def _status(self, node: Node, extents: Sequence[int]) -> Place:
-        """Two int64 at the start of the arena."""
-        if 0 in extents:
+    def _status(self, node: Node, extents: Sequence[int], refuses: Any = None) -> Place:
+        """Two int64 at the start of the arena; `refuses`: the attributes of an operation that refuses elements."""
+        if 0 in extents and refuses is None:
             table = f"table of {'+'.join(node.origin)}"
             raise ShapeError("run", table, "extents", tuple(extents), "at least 1", "give one")
         offset = STATUS_BYTES * len(self._checks)
-        self._checks.append(Check(offset, "+".join(node.origin), template(tuple(extents))))
+        self._checks.append((Check(offset, "+".join(node.origin), node.operation, refuses), tuple(extents)))
         if self._status_storage is None:
             self._status_storage = self._add(_Bytes(0, slot=ARENA))
         return Place(self._status_storage, dtypes.int64, Strided(offset // 8, (((2, 1),),)))
@@ -324,34 +328,39 @@ class Lowerer:
         read = [number for number in range(count) if is_read[number]]
         behind = ARENA + 1 + len(program.input_names) + len(program.output_names)
         slots = {number: slot for slot, number in enumerate(read, behind)}
+        offsets = [[(x.storage, _offset(x)) for x in (*step.reads, *step.writes)] for step in self._steps]
+        templates = Templates(self._tape)  # no number is computed any more
         return Blueprint(
             program=program,
             target=self._target.isa,
             tape=self._tape,
+            templates=templates,
             folds=tuple(self._folds),
             constants=tuple(self._constants[number] for number in read),
             storages=tuple(
                 Storage(
-                    template(storage.size_bytes),
+                    templates.add(template(storage.size_bytes)),
                     storage.slot if storage.constant is None else slots.get(storage.constant),
                     storage.first,
                     storage.last,
                 )
                 for storage in self._storages
             ),
-            questions=tuple(self._questions),
+            questions=tuple((planner, templates.add(arguments)) for planner, arguments in self._questions),
             calls=tuple(
                 Use(
                     step.origin,
                     step.question,
-                    tuple([(place.storage, _offset(place)) for place in (*step.reads, *step.writes)]),
+                    tuple([(storage, templates.add(offset)) for storage, offset in operands]),
                 )
-                for step in self._steps
+                for step, operands in zip(self._steps, offsets, strict=True)
             ),
             overwrites=tuple(self._overwrites()) if self._reuse else (),
-            checks=tuple(self._checks),
-            outputs=tuple((name, template(self._shape(name)), self._kind(name)) for name in program.output_names),
-            values={} if self._reuse else {name: self._value(name) for name in self._defined},
+            checks=tuple((check, templates.add(template(extents))) for check, extents in self._checks),
+            outputs=tuple(
+                (name, templates.add(template(self._shape(name))), self._kind(name)) for name in program.output_names
+            ),
+            values={} if self._reuse else {name: self._value(name, templates) for name in self._defined},
             reuse=self._reuse,
             packed=self._packed,
         )
@@ -361,10 +370,11 @@ class Lowerer:
         dtype = self._facts[name].dtype
         return dtype if name in self._packed.outputs else dtype.numpy
 
-    def _value(self, name: str) -> tuple[int, DType, Any, Any]:
-        """The storage of a value, its element format, offset and axes."""
+    def _value(self, name: str, templates: Templates) -> tuple[int, DType, int, int]:
+        """The storage of a value, its element format, and the places of its offset and axes."""
         place = self._places[name]
-        return place.storage, place.dtype, template(place.strided.offset), template(place.strided.axes)
+        offset, axes = (templates.add(template(x)) for x in (place.strided.offset, place.strided.axes))
+        return place.storage, place.dtype, offset, axes
 
     def _overwrites(self) -> list[tuple[int, int, int]]:
         """Which kernel that reads a temporary for the last time may write its output there: where both lie alike."""

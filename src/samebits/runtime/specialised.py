@@ -16,6 +16,8 @@ from samebits import driver, tuning
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.errors import PlanError, ShapeError
+from samebits.frozen import replace
+from samebits.memory import address_of
 from samebits.native import scratch
 from samebits.native.table import Table
 from samebits.operations import registry
@@ -181,7 +183,7 @@ class Specialised:
     __slots__ = ("_lowered", "_status", "_table")
 
     def __init__(self, lowered: Lowered, threads: int) -> None:
-        self._lowered = lowered
+        self._lowered = replace(lowered, calls=(), origins=())  # which are in the table
         self._status = ctypes.c_int64 * (lowered.status_bytes // 8)
         constants = [constant.address for constant in lowered.constants]
         self._table = Table(lowered.calls, lowered.slots - len(constants), threads, constants)
@@ -222,7 +224,7 @@ class Specialised:
             raise limits.no_memory("its outputs") from None
         addresses = [arena.address]
         for x in (*given, *made.values()):
-            addresses.append(x.address if isinstance(x, Tensor) else x.__array_interface__["data"][0])
+            addresses.append(x.address if isinstance(x, Tensor) else address_of(x))
         if not self._lowered.checks:
             self._table.run(addresses)
             return made
@@ -231,9 +233,7 @@ class Specialised:
         self._table.run(addresses)
         for check in self._lowered.checks:
             if status[check.offset // 8]:
-                found = status[check.offset // 8 + 1]
-                where = f"an index of node {check.node!r}"
-                raise ShapeError("run", where, "", found, check.expected, "give indices that exist")
+                raise check.error(status[check.offset // 8 + 1])
         return made
 
 

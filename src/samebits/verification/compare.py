@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import pathlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from samebits import errors, optional, samples
+from samebits.frozen import dataclass
 from samebits.program.graph import Program
 from samebits.runtime import cpu
 

@@ -9,9 +9,9 @@ not looked at: that they give the bits of the operations is for numerics.md and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
+from samebits.frozen import dataclass, replace
 from samebits.operations import dim, registry
 from samebits.operations.axes import Axes
 from samebits.operations.dim import Size, SymbolicShape

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from samebits.frozen import frozen
+from samebits.frozen import dataclass
 from samebits.verification.proof import Proof
 
 
@@ -51,7 +50,6 @@ class Difference:
     elements: int
 
 
-@frozen
 @dataclass(frozen=True, slots=True)
 class Verification:
     """What `verify` tried and found.

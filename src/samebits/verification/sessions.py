@@ -6,10 +6,11 @@ Start at `Sessions.answers`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from samebits import errors
 from samebits.codegen import isa as isas
+from samebits.frozen import dataclass
 from samebits.program.graph import Program
 from samebits.runtime import cpu
 from samebits.verification import rows as rows_

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from samebits.errors import ShapeError
+from samebits.frozen import dataclass
 from samebits.operations import dim, registry
 from samebits.operations.dim import Dim
 from samebits.program.graph import Program
@@ -35,7 +36,7 @@ _DENSE = 1024
 _HORIZON = 1 << 40
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ModelSizes:
     """The sizes of a program, bounded by the elements that all values of one run may have.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from samebits import driver, errors, samples
 from samebits.codegen import isa as isas
+from samebits.frozen import dataclass
 from samebits.verification import rows as rows_
 from samebits.verification.rows import Arrays
 from samebits.verification.sessions import Run, Sessions, Variant
