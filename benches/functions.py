@@ -1,4 +1,4 @@
-"""exp, erf and a fused chain beside NumPy and torch: one process, interleaved, one thread, medians.
+"""Correctly rounded functions and fused chains beside NumPy and torch: one process, interleaved, one thread, medians.
 
 Prints Gelem/s and ratios as Markdown (tools/run_benches.py). `python benches/functions.py`
 """
@@ -20,12 +20,13 @@ from _rows import compiled_rows
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
-from samebits.kernels import composites, elementwise
+from samebits.kernels import activations, composites, elementwise
 from samebits.kernels.expression import Chain, Expression
 from samebits.native.table import Table
 
 Call = Callable[[], Any]
 ROUNDS = 60
+OTHERS = ("tanh", "sigmoid", "sin", "cos", "exp2", "expm1")
 
 
 def medians(calls: dict[str, Call]) -> dict[str, float]:
@@ -69,6 +70,23 @@ def torch_call(function: Callable[..., Any], x: np.ndarray[Any, Any], out: np.nd
     return lambda: function(tensor, target)
 
 
+def _of_torch(name: str, x: torch.Tensor, out: torch.Tensor) -> Any:
+    return getattr(torch, name)(x, out=out)
+
+
+def logarithm() -> Expression:
+    """log(|x|)."""
+    chain = Chain()
+    return chain.finish(chain.apply("log", chain.apply("abs", chain.input(dtypes.float32))))
+
+
+def power() -> Expression:
+    """|x| to the x."""
+    chain = Chain()
+    x = chain.input(dtypes.float32)
+    return chain.finish(chain.apply("pow", chain.apply("abs", x), x))
+
+
 def main() -> list[dict[str, object]]:
     """Measure, print, return the rows."""
     torch.set_num_threads(1)
@@ -76,10 +94,14 @@ def main() -> list[dict[str, object]]:
     cases: Sequence[tuple[str, Expression, Callable[..., Any], Any]] = (
         ("exp", unary("exp"), lambda x, out: torch.exp(x, out=out), np.exp),
         ("erf", unary("erf"), lambda x, out: torch.erf(x, out=out), None),
+        ("log(|x|)", logarithm(), lambda x, out: torch.log(x.abs(), out=out), None),
+        *((name, unary(name), functools.partial(_of_torch, name), None) for name in OTHERS),
         ("gelu", composites.gelu(), lambda x, out: torch.nn.functional.gelu(x), None),
+        ("silu", activations.silu(), lambda x, out: torch.nn.functional.silu(x), None),
+        ("pow(|x|, x)", power(), lambda x, out: torch.pow(x.abs(), x, out=out), None),
     )
     found: list[dict[str, object]] = []
-    print("## Functions\n\nGelem/s on float32, one thread; exp and erf correctly rounded for every input.\n")
+    print("## Functions\n\nGelem/s on float32, one thread; correctly rounded, but for gelu and silu.\n")
     print("| function | elements | row | ours | torch | NumPy | ours / torch |\n|---|---|---|---|---|---|---|")
     for n in (1 << 14, 1 << 22):
         x = aligned((n,), 0)

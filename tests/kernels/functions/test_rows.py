@@ -1,4 +1,7 @@
-"""Rows of functions: their dtypes, and exp and erf against MPFR on a dense sample (all inputs: tools/exhaustive.py)."""
+"""Rows of functions: their dtypes, and those of correct rounding against MPFR on a dense sample.
+
+tools/exhaustive.py runs all inputs.
+"""
 
 import functools
 import math
@@ -20,17 +23,39 @@ from samebits.errors import DTypeError, OptionError
 from samebits.kernels import elementwise, functions, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.functions import exact, rounded
+from samebits.kernels.functions.rows import ROUNDED as ROWS_ROUNDED
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 import exhaustive
 
-ROUNDED = [row.name for row in rounded.ROWS]
+ROUNDED = [row.name for row, _ in ROWS_ROUNDED]
 # Results within 2**-49 of a rounding boundary, relative: the hardest that fitting and scanning met.
-HARD = np.array([0x4288942B, 0xC16912CD, 0x3940EAD6, 0xB940EAD6, 0x39C0057D, 0x3B25A39D], np.uint32)
+HARD = np.array(
+    [0x4288942B, 0xC16912CD, 0x3940EAD6, 0xB940EAD6, 0x39C0057D, 0x3B25A39D]
+    + [code for row, _ in ROWS_ROUNDED for code, _ in row.exceptions],
+    np.uint32,
+)
 SPECIAL = np.array(
     [0.0, -0.0, np.inf, -np.inf, 1e-45, -1e-45, 2.0**-126, 1.0, -1.0, 88.722, 88.723, 88.73, 89, 3.4e38, -3.4e38,
-     -87.34, -103.97, -103.98, -104, -1e9, 3.9192, 3.9193, 5], np.float32,
+     -87.34, -103.97, -103.98, -104, -1e9, 3.9192, 3.9193, 5, 9.01, 9.02, 17.32, 17.33, 2.0**20, 2.0**20 - 0.25,
+     -(2.0**20), 3.1415927, 1.5707964, 11, 1e22, 2.0**127], np.float32,
 )  # fmt: skip
+# IEEE-754, clause 9.2.1.
+INF, NAN = math.inf, math.nan
+EDGES = {
+    "exp": [(INF, INF), (-INF, 0.0), (0.0, 1.0)],
+    "erf": [(INF, 1.0), (-INF, -1.0), (-0.0, -0.0)],
+    "log": [(INF, INF), (-INF, NAN), (0.0, -INF), (-0.0, -INF), (1.0, 0.0), (-1.0, NAN), (-1e-45, NAN)],
+    "log2": [(INF, INF), (-INF, NAN), (0.0, -INF), (-0.0, -INF), (1.0, 0.0), (8.0, 3.0), (2.0**-149, -149.0)],
+    "log10": [(INF, INF), (-INF, NAN), (0.0, -INF), (-0.0, -INF), (1.0, 0.0), (1000.0, 3.0), (1e10, 10.0)],
+    "log1p": [(INF, INF), (-INF, NAN), (0.0, 0.0), (-0.0, -0.0), (-1.0, -INF), (-1.5, NAN), (-1e-45, -1e-45)],
+    "exp2": [(INF, INF), (-INF, 0.0), (0.0, 1.0), (-0.0, 1.0), (-149.0, 2.0**-149), (-150.0, 0.0), (127.0, 2.0**127)],
+    "expm1": [(INF, INF), (-INF, -1.0), (0.0, 0.0), (-0.0, -0.0), (-1e-45, -1e-45)],
+    "tanh": [(INF, 1.0), (-INF, -1.0), (0.0, 0.0), (-0.0, -0.0), (-1e-45, -1e-45)],
+    "sigmoid": [(INF, 1.0), (-INF, 0.0), (0.0, 0.5), (-0.0, 0.5)],
+    "sin": [(INF, NAN), (-INF, NAN), (0.0, 0.0), (-0.0, -0.0), (-1e-45, -1e-45)],
+    "cos": [(INF, NAN), (-INF, NAN), (0.0, 1.0), (-0.0, 1.0)],
+}
 NANS = np.array([0x7FC00000, 0xFFC00000, 0x7F800001, 0xFFFFFFFF, 0x7FA12345], np.uint32).view(np.float32)
 
 
@@ -71,6 +96,30 @@ def test_rounded_functions_equal_mpfr(name: str, row: Isa) -> None:
     launch.assert_bits(computed(name, row, sample(count)), right(name, count), (name, row.name))
 
 
+@pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
+def test_ties_of_the_logistic_function_are_decided(row: Isa) -> None:
+    """Below 2**-14 0.5 + x / 4 may lie in the middle of two float32, which the function only nearly does."""
+    halves = np.arange(1, 1 << 10, dtype=np.float32) * np.float32(2.0**-24)
+    x = np.concatenate([halves, np.nextafter(halves, np.float32(1)), np.nextafter(halves, np.float32(0))])
+    x = np.concatenate([x, -x])
+    due = np.array([exhaustive.mpfr("sigmoid", v) for v in x])
+    launch.assert_bits(computed("sigmoid", row, x), due, row.name)
+    launch.assert_bits(exact.sigmoid(x), due, "reference")
+
+
+@pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_turns_of_every_size_are_taken_off(name: str, row: Isa) -> None:
+    """Beside multiples of a quarter of a turn, which lose most bits, and both sides of where the way changes."""
+    exponents = np.arange(-3, 128)
+    quarters = np.floor(2.0 ** exponents.astype(np.float64) * 1.3) + np.arange(4)[:, None]
+    near = np.minimum(quarters.ravel() * (np.pi / 2), np.finfo(np.float32).max).astype(np.float32)
+    border = np.float32(2.0**20)
+    x = np.concatenate([near, np.nextafter(near, np.float32(0)), [border, np.nextafter(border, np.float32(0))]])
+    x = np.concatenate([x, -x]).astype(np.float32)
+    launch.assert_bits(computed(name, row, x), np.array([exhaustive.mpfr(name, v) for v in x]), (name, row.name))
+
+
 @pytest.mark.parametrize("name", ROUNDED)
 def test_reference_equals_mpfr(name: str) -> None:
     (found,) = values.reference(one(name), [sample(1 << 16)])
@@ -81,10 +130,11 @@ def test_reference_equals_mpfr(name: str) -> None:
 def test_oracle_decides_by_mpfr_as_mpfr_alone(name: str) -> None:
     for x in np.concatenate([HARD.view(np.float32), SPECIAL[np.isfinite(SPECIAL)]]):
         with gmpy2.context(precision=200):
-            wide = getattr(gmpy2, name)(gmpy2.mpfr(float(x)))
+            wide = exhaustive.accurate(name, gmpy2.mpfr(float(x)))
         found, _ = exhaustive.oracle(name, np.array([x]))
         with gmpy2.context(precision=24, emin=-148, emax=128, subnormalize=True):
-            assert float(found.view(np.float32)[0]) == float(gmpy2.mpfr(wide)), (name, x)
+            due = np.float32(float(gmpy2.mpfr(wide)))
+        assert np.array_equal(found.view(np.float32)[0], due, equal_nan=True), (name, x)
 
 
 @pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
@@ -119,8 +169,7 @@ def test_exact_decides_what_the_estimate_leaves_open() -> None:
 
 @pytest.mark.parametrize("name", ROUNDED)
 def test_specials(name: str) -> None:
-    due = {"exp": {math.inf: math.inf, -math.inf: 0.0, 0.0: 1.0}, "erf": {math.inf: 1.0, -math.inf: -1.0, -0.0: -0.0}}
-    for x, y in due[name].items():
+    for x, y in EDGES[name]:
         (found,) = values.reference(one(name), [np.array([x], np.float32)])
         launch.assert_bits(found, np.array([y], np.float32), (name, x))
     (found,) = values.reference(one(name), [NANS])
@@ -129,7 +178,7 @@ def test_specials(name: str) -> None:
 
 def test_exceptions_are_mended() -> None:
     row = rounded.CorrectlyRounded(
-        "half", -9.0, 9.0, lambda b, x: (x, x), ("0x0p+0", "0x1p-1"), lambda b, x, r, p, kept: p,
+        "half", lambda b, x: (x, x), ("0x0p+0", "0x1p-1"), lambda b, x, r, p, kept: p, low=-9.0, high=9.0,
         exceptions=((0x3F800000, 0xC0000000), (0xC0000000, 0x00000001)),
     )  # fmt: skip
     b = NumpyBuilder(KernelSpec(elementwise.text, (), (), rows.ALL_ROWS[0]), [], 0, 0, 0)

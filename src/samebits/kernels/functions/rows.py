@@ -6,7 +6,6 @@ An operation not listed here is a composition of rows (`kernels.composites`). St
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,24 @@ import numpy.typing as npt
 
 from samebits import dtypes, ieee
 from samebits.codegen.vocabulary import Builder, Vector
+from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
+from samebits.frozen import dataclass
 from samebits.kernels import convert
-from samebits.kernels.functions import exact, quantized, requantized, rounded, whole
+from samebits.kernels.functions import (
+    doubles,
+    error_function,
+    exact,
+    exponentials,
+    logarithms,
+    power,
+    quantized,
+    requantized,
+    rounded,
+    sequences,
+    trigonometric,
+    whole,
+)
 
 Array = npt.NDArray[Any]
 
@@ -55,8 +69,8 @@ class FunctionRow:
         name: As nodes say it.
         accepts: For each argument the names of the dtypes it may have; arguments with the same set have one dtype.
         result: `like` (the dtype of the last argument), the name of a dtype, or `any` (the node decides: cast).
-        reference: `(result dtype, *arrays)` to an array; NaN codes are settled by the caller.
-        emit: `(b, result dtype, *vectors)` to a vector.
+        reference: `(result dtype, *arrays, *attribute)` to an array; NaN codes are settled by the caller.
+        emit: `(b, result dtype, *vectors, *attribute)` to a vector.
         arithmetic: A NaN result is canonical (numerics.md section 1); otherwise bits are copied from the arguments.
         heavy: Worth keeping rather than computing twice.
 
@@ -81,17 +95,20 @@ class FunctionRow:
         """Whether narrower floats are computed in float32, the result rounded to its dtype."""
         return self.arithmetic and self.result != "any"
 
-    def lanes(self, b: Builder, dtype: DType, *vectors: Vector) -> Vector:
-        """The operation in kernel text: vectors of the arguments' dtypes to one of `dtype`, the result's."""
+    def lanes(self, b: Builder, dtype: DType, *vectors: Vector, attribute: tuple[Any, ...] = ()) -> Vector:
+        """The operation in kernel text: vectors of the arguments' dtypes to one of `dtype`, the result's.
+
+        Args:    attribute: the node's: a cast may have a conversion.
+        """
         if not self.computes:
-            return self.emit(b, dtype, *vectors)
+            return self.emit(b, dtype, *vectors, *attribute)
         found = self.emit(b, convert.computed(dtype), *(convert.number(b, x) for x in vectors))
         return convert.cast(b, found, dtype) if convert.is_coded(dtype) else found
 
-    def meaning(self, dtype: DType, *arrays: Array) -> Array:
+    def meaning(self, dtype: DType, *arrays: Array, attribute: tuple[Any, ...] = ()) -> Array:
         """The operation by NumPy: arrays of the arguments' dtypes to one of `dtype`, the result's."""
         if not self.computes:
-            return np.asarray(self.reference(dtype, *arrays))
+            return np.asarray(self.reference(dtype, *arrays, *attribute))
         found = np.asarray(self.reference(convert.computed(dtype), *map(exact.widened, arrays)))
         return exact.cast(dtype, found) if convert.is_coded(dtype) else found
 
@@ -136,12 +153,8 @@ def _emit_not_equal(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vector:
     return b.invert(b.equal(x, y))
 
 
-def _emit_cast(b: Builder, dtype: DType, x: Vector) -> Vector:
-    return convert.cast(b, x, dtype)
-
-
-def _emit_saturating_cast(b: Builder, dtype: DType, x: Vector) -> Vector:
-    return convert.cast(b, x, dtype, "saturate")
+def _emit_cast(b: Builder, dtype: DType, x: Vector, conversion: Conversion = SB1) -> Vector:
+    return convert.cast(b, x, dtype, conversion)
 
 
 def _emit_neg(b: Builder, dtype: DType, x: Vector) -> Vector:
@@ -171,12 +184,24 @@ def _emit_copy(b: Builder, dtype: DType, x: Vector) -> Vector:
     return x
 
 
-def _emit_exp(b: Builder, dtype: DType, x: Vector) -> Vector:
-    return rounded.emit(b, rounded.EXP_BY_TABLE if b.isa.lanes >= 16 else rounded.EXP, x)
-
-
 def _emit_rounded(row: rounded.CorrectlyRounded) -> Callable[..., Vector]:
-    return lambda b, dtype, x: rounded.emit(b, row, x)
+    wide = _BY_TABLE.get(row.name, row)
+
+    def emit(b: Builder, dtype: DType, x: Vector) -> Vector:
+        if dtype is dtypes.float64:
+            return doubles.TEXTS[row.name](b, x)
+        return rounded.emit(b, wide if b.isa.lanes >= 16 else row, x)
+
+    return emit
+
+
+def _meaning(name: str, single: Callable[[Array], Array]) -> Callable[..., Array]:
+    """The function of float32, or of float64."""
+    return lambda dtype, x: sequences.MEANINGS[name](x) if dtype is dtypes.float64 else single(x)
+
+
+def _power(dtype: DType, x: Array, y: Array) -> Array:
+    return sequences.pow(x, y) if dtype is dtypes.float64 else exact.pow(x, y)
 
 
 def _emit_quantize(b: Builder, dtype: DType, x: Vector, scale: Vector, zero: Vector) -> Vector:
@@ -207,6 +232,24 @@ _FLOAT_PAIR = (_FLOATS, _FLOATS)
 _INTEGER_PAIR = (_INTEGERS, _INTEGERS)
 _TRUTHS = (_BOOL, _BOOL)
 
+# The correctly rounded functions, each with its independent meaning.
+ROUNDED: tuple[tuple[rounded.CorrectlyRounded, Callable[[Array], Array]], ...] = (
+    (exponentials.EXP, exact.exp),
+    (error_function.ERF, exact.erf),
+    (logarithms.LOG, exact.log),
+    (logarithms.LOG2, exact.log2),
+    (logarithms.LOG10, exact.log10),
+    (logarithms.LOG1P, exact.log1p),
+    (exponentials.EXP2, exact.exp2),
+    (exponentials.EXPM1, exact.expm1),
+    (exponentials.TANH, exact.tanh),
+    (exponentials.SIGMOID, exact.sigmoid),
+    (trigonometric.SIN, exact.sin),
+    (trigonometric.COS, exact.cos),
+)
+# What is faster where a register has sixteen lanes.
+_BY_TABLE = {row.name: row for row in (exponentials.EXP_BY_TABLE,)}
+
 ROWS: tuple[FunctionRow, ...] = (
     _row("add", _PAIR, np.add),
     _row("sub", _PAIR, np.subtract),
@@ -234,13 +277,22 @@ ROWS: tuple[FunctionRow, ...] = (
     _row("where", (_BOOL, _ANY, _ANY), np.where, "select", arithmetic=False),
     FunctionRow("copy", (_ANY,), "like", _numpy(np.array), _emit_copy, arithmetic=False),
     FunctionRow("cast", (_ANY,), "any", exact.cast, _emit_cast),
-    FunctionRow("saturating_cast", (_ANY,), "any", exact.saturating_cast, _emit_saturating_cast),
     FunctionRow("quantize", (_F32, _F32, _BYTES), "like", _numpy(exact.quantize), _emit_quantize, heavy=True),
     FunctionRow(
         "requantize", (_SUMS, _F32, _F32, _F32, _BYTES), "like", _numpy(exact.requantize), _emit_requantize, heavy=True
     ),
-    FunctionRow("exp", (_SINGLES,), "like", _numpy(exact.exp), _emit_exp, heavy=True),
-    FunctionRow("erf", (_SINGLES,), "like", _numpy(exact.erf), _emit_rounded(rounded.ERF), heavy=True),
+    *(
+        FunctionRow(
+            row.name,
+            (_FLOATS if row.name in doubles.TEXTS else _SINGLES,),
+            "like",
+            _meaning(row.name, meaning),
+            _emit_rounded(row),
+            heavy=True,
+        )
+        for row, meaning in ROUNDED
+    ),
+    FunctionRow("pow", (_FLOATS, _FLOATS), "like", _power, power.emit, heavy=True),
     FunctionRow("floor", (_FLOATS,), "like", _numpy(np.floor), whole.floor),
     FunctionRow("ceil", (_FLOATS,), "like", _numpy(np.ceil), whole.ceil),
     FunctionRow("sign", (_NUMBERS,), "like", _numpy(np.sign), whole.sign),
