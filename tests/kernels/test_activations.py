@@ -25,6 +25,10 @@ CASES: dict[str, tuple[Expression, Callable[[torch.Tensor], torch.Tensor]]] = {
     "thresholded_relu": (activations.thresholded_relu(0.5), lambda x: F.threshold(x, 0.5, 0.0)),
     "shrink": (activations.shrink(0.5, 0.5), lambda x: F.softshrink(x, 0.5)),
     "softsign": (activations.softsign(), F.softsign),
+    "silu": (activations.silu(), F.silu),
+    "swish": (activations.swish(0.7), lambda x: x * torch.sigmoid(0.7 * x)),
+    "softplus": (activations.softplus(), F.softplus),
+    "mish": (activations.mish(), F.mish),
 }
 
 

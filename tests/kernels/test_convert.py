@@ -17,28 +17,30 @@ from formats import FORMATS, every_code, magnitudes, midpoints, nearest
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
+from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
 from samebits.kernels import convert, elementwise
 from samebits.kernels.expression import Chain, Expression
 
 Array = np.ndarray[Any, Any]
 F32 = np.float32
+SATURATED = Conversion(overflow="saturate")
 EVERY_ROW = pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
 INTEGERS = tuple(row for row in dtypes.ROWS if row.is_integer)
 EVERY_FORMAT = pytest.mark.parametrize("dtype", FORMATS, ids=lambda dtype: dtype.name)
 
 
 @functools.cache
-def conversion(source: DType, target: DType, op: str = "cast") -> Expression:
+def conversion(source: DType, target: DType, how: Conversion = SB1) -> Expression:
     """One cast."""
     chain = Chain()
-    return chain.finish(chain.apply(op, chain.input(source), dtype=target))
+    return chain.finish(chain.apply("cast", chain.input(source), dtype=target, conversion=how))
 
 
-def converted(x: Array, target: DType, row: Isa, op: str = "cast") -> Array:
+def converted(x: Array, target: DType, row: Isa, how: Conversion = SB1) -> Array:
     """x by a kernel of a row of this machine, or of AArch64 by emulation."""
     out = np.empty(x.shape, target.numpy)
-    expression = conversion(dtypes.of(x.dtype), target, op)
+    expression = conversion(dtypes.of(x.dtype), target, how)
     plan = elementwise.plan(expression, launch.layouts(x), launch.layouts(out), row, 1)
     if row in rows.ALL_ROWS:
         launch.run_plan(plan, [x, out])
@@ -110,9 +112,9 @@ def test_encoding_takes_the_nearest_value(row: Isa, dtype: DType) -> None:
         x = x if row.compiled else x[:: 1 + len(x) // 30000].copy()
         with np.errstate(all="ignore"):
             wide = x.astype(np.float64)
-        for op, saturates in (("cast", False), ("saturating_cast", True)):
+        for how, saturates in ((SB1, False), (SATURATED, True)):
             due = nearest(wide, dtype, saturates).view(dtype.numpy)
-            launch.assert_bits(converted(x, dtype, row, op), due, (row.name, dtype, op, x.dtype))
+            launch.assert_bits(converted(x, dtype, row, how), due, (row.name, dtype, how, x.dtype))
 
 
 @EVERY_FORMAT
@@ -120,9 +122,9 @@ def test_the_reference_takes_the_nearest_value(dtype: DType) -> None:
     for x in (singles(dtype), doubles(dtype)):
         with np.errstate(all="ignore"):
             wide = x.astype(np.float64)
-        for op, saturates in (("cast", False), ("saturating_cast", True)):
-            (found,) = elementwise.reference(conversion(dtypes.of(x.dtype), dtype, op), x)
-            launch.assert_bits(found, nearest(wide, dtype, saturates).view(dtype.numpy), (op, x.dtype))
+        for how, saturates in ((SB1, False), (SATURATED, True)):
+            (found,) = elementwise.reference(conversion(dtypes.of(x.dtype), dtype, how), x)
+            launch.assert_bits(found, nearest(wide, dtype, saturates).view(dtype.numpy), (how, x.dtype))
 
 
 @EVERY_FORMAT

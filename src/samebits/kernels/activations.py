@@ -119,3 +119,41 @@ def softsign(dtype: DType = float32) -> Expression:
     x = taken(chain, dtype)
     y = chain.apply("div", x, chain.apply("add", chain.constant(1, x.dtype), chain.apply("abs", x)))
     return chain.finish(given(chain, y, dtype))
+
+
+@functools.cache
+def silu(dtype: DType = float32) -> Expression:
+    """x * sigmoid(x)."""
+    chain = Chain()
+    x = taken(chain, dtype)
+    return chain.finish(given(chain, chain.apply("mul", x, chain.apply("sigmoid", x)), dtype))
+
+
+@functools.lru_cache(maxsize=256)
+def swish(alpha: float, dtype: DType = float32) -> Expression:
+    """x * sigmoid(alpha * x)."""
+    chain = Chain()
+    x = taken(chain, dtype)
+    scaled = chain.apply("mul", chain.constant(alpha, x.dtype), x)
+    return chain.finish(given(chain, chain.apply("mul", x, chain.apply("sigmoid", scaled)), dtype))
+
+
+@functools.cache
+def softplus(dtype: DType = float32) -> Expression:
+    """maximum(x, +0) + log1p(exp(-|x|))."""
+    chain = Chain()
+    x = taken(chain, dtype)
+    return chain.finish(given(chain, _softplus(chain, x), dtype))
+
+
+@functools.cache
+def mish(dtype: DType = float32) -> Expression:
+    """x * tanh(softplus(x))."""
+    chain = Chain()
+    x = taken(chain, dtype)
+    return chain.finish(given(chain, chain.apply("mul", x, chain.apply("tanh", _softplus(chain, x))), dtype))
+
+
+def _softplus(chain: Chain, x: ExpressionValue) -> ExpressionValue:
+    tail = chain.apply("log1p", chain.apply("exp", chain.apply("neg", chain.apply("abs", x))))
+    return chain.apply("add", chain.apply("maximum", x, chain.constant(0, x.dtype)), tail)

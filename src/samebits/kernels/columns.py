@@ -7,9 +7,9 @@ small table in scratch that a block of the operand is walked past in the order o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
+from samebits.frozen import dataclass
 from samebits.kernels import fold, values
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.kernels.fold import BLOCK, LANES, Accumulator

@@ -1,23 +1,22 @@
 """Convert: kernel text that makes numbers of the codes of any element format, and codes of numbers, with one rounding.
 
 Kernels compute in float32, float64 and integers of whole bytes. Every other format is loaded as its codes, an element
-in whole bytes, decoded exactly, and encoded with one rounding to nearest even where a result is stored (numerics.md
-sections 1 and 9). The scalar oracle of decoding is `DType.decode`, the NumPy meaning of encoding `ieee.encode`. Start
-at `cast`, which converts between any two formats.
+in whole bytes, decoded exactly, and encoded with one rounding where a result is stored (numerics.md sections 1 and 9):
+to nearest even by the texts here, by any other conversion by that of `rounding`. The scalar oracle of decoding is
+`DType.decode`, the NumPy meaning of encoding `ieee.encode`. Start at `cast`, which converts between any two formats.
 """
 
 from __future__ import annotations
 
-from typing import Literal
-
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Vector
+from samebits.conversions import SB1, Conversion, Overflow
 from samebits.dtypes import DType, bfloat16, float16, float32, float64, int32, int64, uint8, uint32, uint64
-
-Overflow = Literal["ieee", "saturate"]
+from samebits.frozen import replace
+from samebits.kernels import rounding
 
 _UNSIGNED = {8: uint8, 16: dtypes.uint16, 32: uint32, 64: uint64}
-_MAGNITUDE, _SIGN = 0x7FFFFFFF, 0x80000000
+_MAGNITUDE, _EXPONENT, _SIGN = 0x7FFFFFFF, 0x7F800000, 0x80000000
 
 
 def stored(dtype: DType) -> DType:
@@ -39,15 +38,45 @@ def computed(dtype: DType) -> DType:
     return float32 if dtype.is_float else int32
 
 
-def cast(b: Builder, x: Vector, dtype: DType, overflow: Overflow = "ieee") -> Vector:
-    """x, lanes of any format, converted by value to any format (numerics.md section 9).
+def cast(b: Builder, x: Vector, dtype: DType, conversion: Conversion = SB1, word: Vector | None = None) -> Vector:
+    """x, lanes of any format, converted by value to any format (numerics.md section 9); what a conversion would refuse
+    becomes what `ieee` gives.
 
-    A float becomes an integer toward zero and saturates, its NaN 0; an integer wraps in a narrower one.
+    Args:    word: lanes of uint32, which stochastic rounding takes.
     """
     x = number(b, x)
+    if dtype.kind == "bool" or not (_is_plain(x.dtype, dtype, conversion)):
+        return checked(b, x, dtype, conversion, word)[0]
     if not is_coded(dtype):
         return b.convert(x, dtype)
-    return b.bitcast(encode(b, x, dtype, overflow) if dtype.is_float else _narrow(b, x, dtype), dtype)
+    found = encode(b, x, dtype, conversion.overflow) if dtype.is_float else _narrow(b, x, dtype)
+    return b.bitcast(found, dtype)
+
+
+def checked(
+    b: Builder, x: Vector, dtype: DType, conversion: Conversion, word: Vector | None = None
+) -> tuple[Vector, Vector]:
+    """`cast` by the text that serves every conversion, and a mask of the lanes that `error` refuses."""
+    x = number(b, x)
+    if dtype.kind == "bool":
+        return b.convert(x, dtype), b.constant(False, dtype, x.width)
+    if dtype.is_float:
+        found = rounding.to_float(b, x, dtype, conversion, word)
+        return b.bitcast(b.convert(found.lanes, _UNSIGNED[max(8, dtype.width_bits)]), dtype), found.misfits
+    found = rounding.to_integer(b, x, dtype, conversion, word)
+    if not is_coded(dtype):
+        return b.convert(found.lanes, dtype), found.misfits
+    return b.bitcast(_low_bits(b, found.lanes, dtype), dtype), found.misfits
+
+
+def _is_plain(source: DType, dtype: DType, conversion: Conversion) -> bool:
+    """Whether the texts here do a conversion, which are the fast ones."""
+    plain = replace(conversion, rounding=None, overflow="ieee") == SB1
+    if not plain or conversion.rounding_to(dtype) != SB1.rounding_to(dtype):
+        return False
+    if conversion.overflow == "saturate":  # floats saturate in integers anyway
+        return is_coded(dtype) if dtype.is_float else source.is_float
+    return conversion.overflow == "ieee"
 
 
 def number(b: Builder, x: Vector) -> Vector:
@@ -59,11 +88,15 @@ def number(b: Builder, x: Vector) -> Vector:
     return decode(b, code, dtype) if dtype.is_float else integer(b, code, dtype)
 
 
-def decode(b: Builder, code: Vector, dtype: DType) -> Vector:
+def decode(b: Builder, code: Vector, dtype: DType, often_subnormal: bool = False) -> Vector:
     """The value of a code of a float of at most 16 bits as float32, exactly; bits above the element do not matter.
 
     The exponent and fraction are put where float32 has them and scaled by the difference of the biases, which makes
-    subnormals right too."""
+    subnormals right too.
+
+    Args:    often_subnormal: whether codes are subnormal so often that it pays not to multiply what float32 has as
+             subnormal too, for which processors take up to a hundred cycles.
+    """
     if dtype is float16 and "float16" in b.isa.instructions:
         return b.convert(b.bitcast(b.convert(code, dtypes.uint16), float16), float32)
     code = b.convert(code, uint32)
@@ -72,7 +105,9 @@ def decode(b: Builder, code: Vector, dtype: DType) -> Vector:
     sign_bit = 1 << (dtype.width_bits - 1) if dtype.signed else 0
     magnitude = b.bit_and(code, b.like(code, (1 << dtype.width_bits) - 1 - sign_bit))
     shifted = b.shift_left(magnitude, float32.mantissa_bits - dtype.mantissa_bits)
-    if dtype.has_zero:
+    if dtype.has_zero and often_subnormal:
+        value = _rebiased(b, magnitude, shifted, dtype)
+    elif dtype.has_zero:
         value = b.mul(b.bitcast(shifted, float32), b.constant(2.0 ** (127 - dtype.bias), float32, code.width))
     else:  # powers of two alone: the code is float32's exponent, but for its lowest, which is subnormal there
         lowest = b.like(code, 1 << (float32.mantissa_bits - 1))
@@ -95,6 +130,16 @@ def decode(b: Builder, code: Vector, dtype: DType) -> Vector:
     return value
 
 
+def _rebiased(b: Builder, magnitude: Vector, shifted: Vector, dtype: DType) -> Vector:
+    """The magnitude of a float whose exponent and fraction are where float32 has them, by adding the difference of the
+    biases; of a subnormal, that of the least normal one's exponent, whose implicit bit is subtracted."""
+    least, mantissa = float32.bias + 1 - dtype.bias, float32.mantissa_bits
+    normal = b.bitcast(b.add(shifted, b.like(shifted, (least - 1) << mantissa)), float32)
+    raised = b.bitcast(b.add(shifted, b.like(shifted, least << mantissa)), float32)
+    subnormal = b.sub(raised, b.like(raised, 2.0 ** (1 - dtype.bias)))
+    return b.select(b.less(magnitude, b.like(magnitude, 1 << dtype.mantissa_bits)), subnormal, normal)
+
+
 def integer(b: Builder, code: Vector, dtype: DType) -> Vector:
     """The value of a code of an integer of at most 8 bits as int32; bits above the element do not matter."""
     signed = dtype.kind == "int"
@@ -111,6 +156,9 @@ def encode(b: Builder, x: Vector, dtype: DType, overflow: Overflow = "ieee", can
     Returns: lanes of `stored(dtype)`; NaN is canonical, and 0 where the format has none.
     """
     x = _single(b, x)
+    plain = dtype.has_zero and dtype is not bfloat16 and not (dtype is float16 and "float16" in b.isa.instructions)
+    if plain and (overflow == "saturate" or dtype.nan == "none"):
+        return b.convert(_bounded(b, x, dtype), stored(dtype))
     if overflow == "saturate":  # NaN passes both
         low, high = b.like(x, float(dtype.min)), b.like(x, float(dtype.max))
         x = b.select(b.less(high, x), high, x)
@@ -137,7 +185,7 @@ def _bfloat16(b: Builder, x: Vector, canonical: bool) -> Vector:
 
 
 def _any(b: Builder, x: Vector, dtype: DType) -> Vector:
-    """The code of float32 in a format whose normal numbers all are normal in float32."""
+    """The code of float32 in a format with infinity or NaN whose normal numbers all are normal in float32."""
     code = b.bitcast(x, uint32)
     magnitude = b.bit_and(code, b.like(code, _MAGNITUDE))
     sign = b.shift_right(b.bit_and(code, b.like(code, _SIGN)), 32 - dtype.width_bits)
@@ -146,22 +194,44 @@ def _any(b: Builder, x: Vector, dtype: DType) -> Vector:
     odd = b.bit_and(b.shift_right(magnitude, drop), b.like(code, 1))
     half = b.like(code, (1 << (drop - 1)) - 1)
     result = b.shift_right(b.sub(b.add(magnitude, b.add(half, odd)), b.like(code, rebias)), drop)
-    # What is beyond the largest value has the code of infinity, which follows it, or stays where there is neither
-    # infinity nor NaN.
+    # What is beyond the largest value has the code of infinity, which follows it, or is NaN.
     top = dtype.max_code
     lost = b.is_nan(x)
-    if dtype.has_infinity or dtype.nan == "none":
-        result = b.minimum(result, b.like(code, top + dtype.has_infinity))
+    if dtype.has_infinity:
+        result = b.minimum(result, b.like(code, top + 1))
     # Below the least normal the last bit kept is a fixed one: adding a number whose last bit it is rounds there.
     anchor = b.constant(2.0 ** (24 - dtype.bias - dtype.mantissa_bits), float32, x.width)
     small = b.sub(b.bitcast(b.add(b.bitcast(magnitude, float32), anchor), uint32), b.bitcast(anchor, uint32))
     least = b.like(code, (float32.bias - dtype.bias + 1) << float32.mantissa_bits)
     result = b.select(b.less(magnitude, least), small, result)
-    if not dtype.has_infinity and dtype.nan != "none":
+    if not dtype.has_infinity:
         lost = b.bit_or(lost, b.less(b.like(code, top), result))
     if not dtype.has_negative_zero:
         sign = b.select(b.equal(result, b.like(code, 0)), result, sign)
     return b.select(lost, b.like(code, _nan(dtype)), b.bit_or(result, sign))
+
+
+def _bounded(b: Builder, x: Vector, dtype: DType) -> Vector:
+    """The code of float32 in a format as `_any` takes it, where what is beyond the largest value becomes that.
+
+    Adding a number whose last bit is the last one kept rounds there: a power of two, which follows from the exponent of
+    x, or is held at that of the subnormals.
+    """
+    code = b.bitcast(x, uint32)
+    drop = float32.mantissa_bits - dtype.mantissa_bits
+    step = 1 << float32.mantissa_bits
+    largest = (dtype.max_code << drop) + (float32.bias - dtype.bias) * step
+    magnitude = b.minimum(b.bit_and(code, b.like(code, _MAGNITUDE)), b.like(code, largest))
+    least = b.like(code, (float32.bias - dtype.bias + 1) * step)
+    exponent = b.bit_and(b.maximum(magnitude, least), b.like(code, _EXPONENT))
+    anchor = b.add(exponent, b.like(code, drop * step))
+    rounded = b.bitcast(b.add(b.bitcast(magnitude, float32), b.bitcast(anchor, float32)), uint32)
+    field = b.sub(b.shift_right(exponent, drop), b.like(code, (float32.bias - dtype.bias + 1) << dtype.mantissa_bits))
+    result = b.add(b.sub(rounded, anchor), field)
+    sign = b.shift_right(b.bit_and(code, b.like(code, _SIGN)), 32 - dtype.width_bits)
+    if not dtype.has_negative_zero:
+        sign = b.select(b.equal(result, b.like(code, 0)), result, sign)
+    return b.select(b.is_nan(x), b.like(code, _nan(dtype)), b.bit_or(result, sign))
 
 
 def _powers(b: Builder, x: Vector, dtype: DType) -> Vector:
@@ -215,5 +285,10 @@ def _narrow(b: Builder, x: Vector, dtype: DType) -> Vector:
     if x.dtype.is_float:
         whole = b.convert(x, int32)
         x = b.minimum(b.maximum(whole, b.like(whole, int(dtype.min))), b.like(whole, int(dtype.max)))
+    return _low_bits(b, x, dtype)
+
+
+def _low_bits(b: Builder, x: Vector, dtype: DType) -> Vector:
+    """Integers as codes of a format of fewer than 8 bits, zero above them."""
     code = b.convert(x, uint8)
     return b.bit_and(code, b.like(code, (1 << dtype.width_bits) - 1))

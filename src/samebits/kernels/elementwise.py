@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Index, KernelSpec, Vector
 from samebits.errors import PlanError, ShapeError
+from samebits.frozen import dataclass
 from samebits.kernels import functions, turned, values
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.kernels.plan import Operand, Plan, Step

@@ -9,24 +9,29 @@ which only `reduce` accepts. Start at `Expression`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from samebits import driver, dtypes, ieee
+from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
 from samebits.errors import DTypeError
+from samebits.frozen import dataclass
 from samebits.kernels import convert, functions
+
+Attribute = tuple[float | int | bool | str | Conversion, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """`op` applied to earlier values; `dtype` is the result's; `attribute` holds plain constants of the op."""
+    """`op` applied to earlier values; `dtype` is the result's; `attribute` holds plain constants of the op, of a cast
+    its conversion unless that is `conversions.SB1`."""
 
     op: str
     arguments: tuple[int, ...]
     dtype: DType
-    attribute: tuple[float | int | bool | str, ...] = ()
+    attribute: Attribute = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class ExpressionValue:
     """A value of a chain under construction, by identity."""
 
     dtype: DType
-    node: tuple[str, tuple[ExpressionValue, ...], tuple[float | int | bool | str, ...]] | None
+    node: tuple[str, tuple[ExpressionValue, ...], Attribute] | None
 
 
 class Chain:
@@ -101,8 +106,10 @@ class Chain:
         """The row length as float32 or float64 (`reduce` only)."""
         return self._add("count", (), dtype)
 
-    def apply(self, op: str, *arguments: ExpressionValue, dtype: DType | None = None) -> ExpressionValue:
-        """An operation of `functions.ROWS`, or a row reduction; `dtype` is what a cast converts to.
+    def apply(
+        self, op: str, *arguments: ExpressionValue, dtype: DType | None = None, conversion: Conversion = SB1
+    ) -> ExpressionValue:
+        """An operation of `functions.ROWS`, or a row reduction; `dtype` is what a cast converts to, `conversion` how.
 
         Raises:  OptionError if there is no such operation, DTypeError if it does not take these arguments.
         """
@@ -112,7 +119,8 @@ class Chain:
                 expected = "float32, float64 or an integer of whole bytes"
                 raise DTypeError(op, "the argument", "dtype", x.dtype, expected, "cast it first")
             return self._add(op, arguments, x.dtype)
-        return self._add(op, arguments, functions.result_dtype(op, tuple(x.dtype for x in arguments), dtype))
+        found = functions.result_dtype(op, tuple(x.dtype for x in arguments), dtype)
+        return self._add(op, arguments, found, () if conversion == SB1 else (conversion,))
 
     def include(self, expression: Expression, *arguments: ExpressionValue) -> list[ExpressionValue]:
         """The outputs of another expression over values of this chain."""
@@ -142,7 +150,7 @@ class Chain:
         op: str,
         arguments: tuple[ExpressionValue, ...],
         dtype: DType,
-        attribute: tuple[float | int | bool | str, ...] = (),
+        attribute: Attribute = (),
     ) -> ExpressionValue:
         self._nodes.append(ExpressionValue(dtype, (op, arguments, attribute)))
         return self._nodes[-1]

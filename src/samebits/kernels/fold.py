@@ -6,11 +6,11 @@ Every sum takes the same steps whatever the instruction set: 64 lanes however ma
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType
+from samebits.frozen import dataclass
 from samebits.kernels.expression import Term
 
 LANES = 64

@@ -11,12 +11,12 @@ status to (1, the index), so that the caller can refuse. Copies of any strides a
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Index, KernelSpec, Pointer
 from samebits.dtypes import DType
+from samebits.frozen import dataclass
 from samebits.kernels.plan import Operand, Plan, Step
 
 __all__ = ["RowGather", "plan"]

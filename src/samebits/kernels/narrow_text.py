@@ -1,7 +1,7 @@
 """The kernel text of narrow: rows of elements of up to 8 bits, eight at a time where both sides are dense.
 
 Eight packed elements of `width` bits are `width` bytes, which widen to the low bits of a 64-bit lane; `_spread` gives
-each element a byte of it, `_gather` puts them back side by side. What is left at the ends of a row, and every other
+each element a byte of it, `gathered` puts them back side by side. What is left at the ends of a row, and every other
 layout, moves element by element in index arithmetic. Start at `text`.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType
+from samebits.frozen import dataclass
 from samebits.kernels.walk import numbered, offsets
 
 _WORD = dtypes.uint64
@@ -47,13 +47,13 @@ def text(b: Builder, d: Narrow) -> None:
             before = offsets(b, 2, number) if d.above else (0, 0)
             at = [b.index(f"x{k}.bit") + start * b.index(f"x{k}.inner") + before[k] for k in range(2)]
             for r in b.loop(begin, end):
-                source = _Line(b, d.source, d.width, x, at[0] + r * b.index("x0.stretch"), b.index("x0.inner"))
-                target = _Line(b, d.target, d.width, y, at[1] + r * b.index("x1.stretch"), b.index("x1.inner"))
+                source = Line(b, d.source, d.width, x, at[0] + r * b.index("x0.stretch"), b.index("x0.inner"))
+                target = Line(b, d.target, d.width, y, at[1] + r * b.index("x1.stretch"), b.index("x1.inner"))
                 _row(b, source, target, stop - start)
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class Line:
     """One operand along one row: its class, and where its elements are, in bits."""
 
     b: Builder
@@ -97,7 +97,7 @@ class _Line:
         return self.b.offset(self.pointer, (self.bit + i * self.step) >> 3)
 
 
-def _row(b: Builder, source: _Line, target: _Line, count: Index) -> None:
+def _row(b: Builder, source: Line, target: Line, count: Index) -> None:
     """Elements up to a byte, eights, the elements left."""
     if source.lie == "same":
         code = source.load(0)
@@ -130,7 +130,7 @@ def _row(b: Builder, source: _Line, target: _Line, count: Index) -> None:
         target.store(i, load(i))
 
 
-def _head(b: Builder, side: _Line) -> Index:
+def _head(b: Builder, side: Line) -> Index:
     """Elements before the first that begins at a byte; more than any row has where none does."""
     shift, width = side.bit & 7, side.width
     # (shift + head * width) % 8 == 0: a packed width has an inverse modulo 8 / gcd(width, 8).
@@ -143,7 +143,7 @@ def _head(b: Builder, side: _Line) -> Index:
 Make = Callable[[Index, int], None]
 
 
-def _unpack(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) -> tuple[Make, Index]:
+def _unpack(b: Builder, source: Line, target: Line, done: Index, rest: Index) -> tuple[Make, Index]:
     """Packed to a byte each; the source is at a byte."""
     at, width = source.at(done), source.width
     out = b.cast(target.at(done), _WORD, aligned=False)
@@ -155,17 +155,17 @@ def _unpack(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) 
     return make, _room(b, rest, width)
 
 
-def _pack(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) -> tuple[Make, Index]:
+def _pack(b: Builder, source: Line, target: Line, done: Index, rest: Index) -> tuple[Make, Index]:
     """A byte each to packed; the target is at a byte."""
     at, out, width = b.cast(source.at(done), _WORD, aligned=False), target.at(done), source.width
 
     def make(i: Index, lanes: int) -> None:
-        _put_words(b, out, i, _gather(b, b.load(at, i, lanes), width), width)
+        put_words(b, out, i, gathered(b, b.load(at, i, lanes), width), width)
 
     return make, _room(b, rest, width)
 
 
-def _shift(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) -> tuple[Make, Index]:
+def _shift(b: Builder, source: Line, target: Line, done: Index, rest: Index) -> tuple[Make, Index]:
     """Packed to packed; the target is at a byte, the source at any bit."""
     at, out, width = source.at(done), target.at(done), source.width
     begin = (source.bit + done * source.step) & 7
@@ -175,14 +175,14 @@ def _shift(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) -
         if width in _EIGHT:
             words = b.bit_or(words, b.shift_left(_words(b, at, i + 1, lanes, width), 8 * width))
         words = b.shift_right(words, begin)
-        _put_words(b, out, i, b.bit_and(words, b.like(words, (1 << 8 * width) - 1)), width)
+        put_words(b, out, i, b.bit_and(words, b.like(words, (1 << 8 * width) - 1)), width)
 
     # The eight elements after are loaded too, or two bytes beyond six.
     available = (begin + rest * width + 7) // 8
     return make, b.min(available // width - 1 if width in _EIGHT else _sixes(b, available), _room(b, rest, width))
 
 
-def _fill(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) -> tuple[Make, Index]:
+def _fill(b: Builder, source: Line, target: Line, done: Index, rest: Index) -> tuple[Make, Index]:
     """One element to packed; the target is at a byte."""
     out, width = target.at(done), source.width
     code = source.load(0)
@@ -192,12 +192,12 @@ def _fill(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) ->
     one = b.from_index(word, _WORD)
 
     def make(i: Index, lanes: int) -> None:
-        _put_words(b, out, i, b.splat(one, lanes), width)
+        put_words(b, out, i, b.splat(one, lanes), width)
 
     return make, _room(b, rest, width)
 
 
-def _fill_bytes(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) -> tuple[Make, Index]:
+def _fill_bytes(b: Builder, source: Line, target: Line, done: Index, rest: Index) -> tuple[Make, Index]:
     """One element to a byte each."""
     out = b.cast(target.at(done), _WORD, aligned=False)
     code = b.from_index(source.load(0), _WORD)
@@ -209,7 +209,7 @@ def _fill_bytes(b: Builder, source: _Line, target: _Line, done: Index, rest: Ind
     return make, rest
 
 
-def _clean(b: Builder, source: _Line, target: _Line, done: Index, rest: Index) -> tuple[Make, Index]:
+def _clean(b: Builder, source: Line, target: Line, done: Index, rest: Index) -> tuple[Make, Index]:
     """A byte each to a byte each, unused bits 0."""
     at = b.cast(source.at(done), _WORD, aligned=False)
     out = b.cast(target.at(done), _WORD, aligned=False)
@@ -250,7 +250,7 @@ def _words(b: Builder, at: Pointer, i: Index, lanes: int, width: int) -> Vector:
     return b.concat([b.load(place, 0, 1) for place in places])
 
 
-def _put_words(b: Builder, at: Pointer, i: Index, words: Vector, width: int) -> None:
+def put_words(b: Builder, at: Pointer, i: Index, words: Vector, width: int) -> None:
     """The low bits of each lane as eights i, i+1, ... from a byte on."""
     if width in _EIGHT:
         b.store(b.cast(at, _EIGHT[width], aligned=False), i, b.convert(words, _EIGHT[width]))
@@ -273,7 +273,7 @@ def _spread(b: Builder, words: Vector, width: int) -> Vector:
     return words
 
 
-def _gather(b: Builder, words: Vector, width: int) -> Vector:
+def gathered(b: Builder, words: Vector, width: int) -> Vector:
     """A byte each become eight elements side by side: neighbours join, then pairs, then fours."""
     words = b.bit_and(words, b.like(words, _every(8, width)))
     for count in (1, 2, 4):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from samebits.frozen import dataclass
 from samebits.kernels import functions
 from samebits.kernels.expression import REDUCTIONS, Expression
 

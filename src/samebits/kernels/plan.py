@@ -5,11 +5,9 @@ A plan is pure data: nothing below it chooses, and printing it shows what runs a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
-from samebits.frozen import frozen
+from samebits.frozen import dataclass, replace
 
 LINE_BYTES = 64
 # Work below which a second thread costs more than it gives (about 20 us of one core): elements, or what `work` of a
@@ -60,7 +58,6 @@ class Step:
         return replace(self, arguments=tuple(map(moved, self.arguments)))
 
 
-@frozen
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How something is computed: steps run in order with a barrier between. Prints itself, with what was rejected.

@@ -7,9 +7,9 @@ earlier pass kept in scratch; cheap values are computed again. Start at `text`; 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
+from samebits.frozen import dataclass
 from samebits.kernels import fold, values
 from samebits.kernels.expression import REDUCTIONS, Expression, Term
 from samebits.kernels.passes import Pass, passes, uniform

@@ -8,9 +8,9 @@ so, and has each element once, where the operand repeats it. Start at `on_copies
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from samebits.dtypes import DType
+from samebits.frozen import replace
 from samebits.kernels import reorder
 from samebits.kernels.plan import Operand, Plan, in_lines
 from samebits.layout import Layout

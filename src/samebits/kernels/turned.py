@@ -6,9 +6,8 @@ edges that do not fill a tile are read one element a lane. Start at `text`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from samebits.codegen.vocabulary import Builder, Index, Vector
+from samebits.frozen import dataclass
 from samebits.kernels import values
 from samebits.kernels.expression import Expression
 from samebits.kernels.walk import Cursor, stretch

@@ -73,15 +73,25 @@ class Values:
             return constant(self._b, node, self._width)
         row = functions.row(node.op)
         take = self.get if row.arithmetic else self.stored
-        return row.lanes(self._b, node.dtype, *[take(x) for x in node.arguments])
+        return row.lanes(self._b, node.dtype, *[take(x) for x in node.arguments], attribute=node.attribute)
 
 
 def may_need_canonical(expression: Expression, value: int) -> bool:
     """True for the float result of an arithmetic operation; what is rounded to a narrower float is canonical."""
     node = expression.node(value)
-    if node is None or node.op in ("constant", "count") or node.dtype not in (dtypes.float32, dtypes.float64):
+    if (
+        node is None
+        or node.op in ("constant", "count")
+        or _is_settled(node)
+        or node.dtype not in (dtypes.float32, dtypes.float64)
+    ):
         return False
     return node.op.startswith("row_") or functions.row(node.op).arithmetic
+
+
+def _is_settled(node: Term) -> bool:
+    """Whether a cast's conversion has said what NaN becomes."""
+    return node.op == "cast" and bool(node.attribute)
 
 
 def constant(b: Builder, node: Term, width: int) -> Vector:
@@ -126,8 +136,9 @@ def reference(expression: Expression, inputs: Sequence[npt.ArrayLike], special: 
         else:
             row = functions.row(node.op)
             with np.errstate(all="ignore"):
-                result = row.meaning(node.dtype, *arguments)
-            result = ieee.canonical(result) if row.arithmetic and node.dtype.kind == "float" else result
+                result = row.meaning(node.dtype, *arguments, attribute=node.attribute)
+            computed = row.arithmetic and node.dtype.kind == "float" and not _is_settled(node)
+            result = ieee.canonical(result) if computed else result
         values.append(result)
     return [np.array(values[k]) for k in expression.outputs]
 

@@ -7,13 +7,14 @@ one row. Rows are numbered along the outer axes, and those along the last of the
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType
 from samebits.errors import ShapeError
+from samebits.frozen import dataclass
 from samebits.kernels.plan import Operand
 
 # Lanes that are strided from one address: those of a whole vector would wait, one behind the other, for theirs.
@@ -61,11 +62,9 @@ class Walk:
 
     def parameters(self) -> tuple[str, ...]:
         """Names of the kernel arguments that `stretches` and `Cursor` read, in the order of `arguments`."""
-        operands = range(len(self.inner.strides))
-        strides = (f"x{k}.{along}" for along in ("inner", "stretch") for k in operands)
-        return ("n", "stretch", "axes", *(f"x{k}" for k in operands), *strides)
+        return _parameters(len(self.inner.strides))
 
-    def arguments(self, addresses: Sequence[Operand]) -> tuple[int | Operand, ...]:
+    def arguments(self, addresses: Sequence[int | Operand]) -> tuple[int | Operand, ...]:
         """Their values, `addresses` being the operands'; then, unnamed, the axes above stretches, the nearest first."""
         above = self.outer[-2::-1]
         words = [word for axis in above for word in (axis.extent, *axis.strides)]
@@ -81,6 +80,13 @@ class Walk:
         )
 
 
+@functools.cache
+def _parameters(operands: int) -> tuple[str, ...]:
+    names = [f"x{k}" for k in range(operands)]
+    return ("n", "stretch", "axes", *names, *[f"{x}.{along}" for along in ("inner", "stretch") for x in names])
+
+
+@functools.lru_cache(maxsize=4096)
 def broadcast(call: str, layout: AxisSteps, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides that make an operand have `shape`: 0 along the axes it is repeated on.
 

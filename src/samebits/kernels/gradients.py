@@ -1,0 +1,216 @@
+"""What training needs beside `composites`: log_softmax, cross-entropy, and gradients of one element or of one row.
+
+Each is one expression of the roundings that numerics.md section 5 writes.
+
+Inputs come in the order of the formula's names. `dy` has the format of what it belongs to, as results have.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from samebits.dtypes import DType, float32, int64
+from samebits.kernels.composites import given, taken
+from samebits.kernels.expression import Chain, Expression, ExpressionValue
+
+
+@functools.cache
+def scaled(dtype: DType, scale: DType) -> Expression:
+    """x * s of the inputs x and s."""
+    chain = Chain()
+    return chain.finish(given(chain, chain.apply("mul", taken(chain, dtype), taken(chain, scale)), dtype))
+
+
+@functools.cache
+def divided(dtype: DType, count: DType) -> Expression:
+    """x / n of the inputs x and n."""
+    chain = Chain()
+    return chain.finish(given(chain, chain.apply("div", taken(chain, dtype), taken(chain, count)), dtype))
+
+
+@functools.cache
+def exp(dtype: DType, _: DType) -> Expression:
+    """dy * y of the inputs y and dy."""
+    chain = Chain()
+    y, dy = taken(chain, dtype), taken(chain, dtype)
+    return chain.finish(given(chain, chain.apply("mul", dy, y), dtype))
+
+
+@functools.cache
+def log(dtype: DType, _: DType) -> Expression:
+    """dy / x of the inputs x and dy."""
+    chain = Chain()
+    x, dy = taken(chain, dtype), taken(chain, dtype)
+    return chain.finish(given(chain, chain.apply("div", dy, x), dtype))
+
+
+@functools.cache
+def erf(dtype: DType, _: DType) -> Expression:
+    """dy * (exp(-(x * x)) * 0x3F906EBB) of the inputs x and dy."""
+    chain = Chain()
+    x, dy = taken(chain, dtype), taken(chain, dtype)
+    bell = chain.apply("exp", chain.apply("neg", chain.apply("mul", x, x)))
+    slope = chain.apply("mul", bell, chain.constant_code(0x3F906EBB, x.dtype))
+    return chain.finish(given(chain, chain.apply("mul", dy, slope), dtype))
+
+
+@functools.cache
+def relu(dtype: DType, _: DType) -> Expression:
+    """+0 where y <= 0, else dy * 1, of the inputs y and dy."""
+    chain = Chain()
+    y, dy = taken(chain, dtype), taken(chain, dtype)
+    zero = chain.constant(0.0, y.dtype)
+    passed = chain.apply("mul", dy, chain.constant(1.0, y.dtype))
+    dx = chain.apply("where", chain.apply("less_equal", y, zero), zero, passed)
+    return chain.finish(given(chain, dx, dtype))
+
+
+@functools.cache
+def gelu(dtype: DType, _: DType) -> Expression:
+    """dy * (0.5 * (1 + erf(x * 0x3F3504F3)) + x * (exp((x * -0.5) * x) * 0x3ECC422A)) of the inputs x and dy."""
+    chain = Chain()
+    x, dy = taken(chain, dtype), taken(chain, dtype)
+    grown = chain.apply("erf", chain.apply("mul", x, chain.constant_code(0x3F3504F3, x.dtype)))
+    below = chain.apply("mul", chain.constant(0.5, x.dtype), chain.apply("add", chain.constant(1.0, x.dtype), grown))
+    square = chain.apply("mul", chain.apply("mul", x, chain.constant(-0.5, x.dtype)), x)
+    density = chain.apply("mul", chain.apply("exp", square), chain.constant_code(0x3ECC422A, x.dtype))
+    slope = chain.apply("add", below, chain.apply("mul", x, density))
+    return chain.finish(given(chain, chain.apply("mul", dy, slope), dtype))
+
+
+@functools.cache
+def softmax(dtype: DType, _: DType) -> Expression:
+    """y * (dy - sum(dy * y)) of the inputs y and dy."""
+    chain = Chain()
+    y, dy = taken(chain, dtype), taken(chain, dtype)
+    total = chain.apply("row_sum", chain.apply("mul", dy, y))
+    return chain.finish(given(chain, chain.apply("mul", y, chain.apply("sub", dy, total)), dtype))
+
+
+@functools.cache
+def log_softmax_of(dtype: DType) -> Expression:
+    """(x - m) - log(sum(exp(x - m))) with m the row's maximum."""
+    chain = Chain()
+    x = taken(chain, dtype)
+    low, total = _exponentials(chain, x)
+    return chain.finish(given(chain, chain.apply("sub", low, chain.apply("log", total)), dtype))
+
+
+@functools.cache
+def log_softmax(dtype: DType, _: DType) -> Expression:
+    """dy - exp(y) * sum(dy) of the inputs y and dy."""
+    chain = Chain()
+    y, dy = taken(chain, dtype), taken(chain, dtype)
+    total = chain.apply("row_sum", dy)
+    dx = chain.apply("sub", dy, chain.apply("mul", chain.apply("exp", y), total))
+    return chain.finish(given(chain, dx, dtype))
+
+
+@functools.lru_cache(maxsize=256)
+def layer_norm(dtype: DType, weighted: bool, eps: float) -> Expression:
+    """((g - u) - h * v) * rstd of the inputs x, dy and gamma: g = dy * gamma, u = mean(g), v = mean(g * h)."""
+    chain = Chain()
+    x, dy = taken(chain, dtype), taken(chain, dtype)
+    h, rstd = _normalised(chain, x, eps)
+    g = chain.apply("mul", dy, taken(chain, dtype)) if weighted else dy
+    u, v = _mean(chain, g), _mean(chain, chain.apply("mul", g, h))
+    centred = chain.apply("sub", chain.apply("sub", g, u), chain.apply("mul", h, v))
+    return chain.finish(given(chain, chain.apply("mul", centred, rstd), dtype))
+
+
+@functools.lru_cache(maxsize=256)
+def layer_norm_weight(dtype: DType, eps: float) -> Expression:
+    """dy * h of the inputs x and dy, not rounded to their format: what the gradient by gamma sums over rows."""
+    chain = Chain()
+    x, dy = taken(chain, dtype), taken(chain, dtype)
+    h, _ = _normalised(chain, x, eps)
+    return chain.finish(chain.apply("mul", dy, h))
+
+
+@functools.cache
+def cross_entropy_of(dtype: DType) -> Expression:
+    """-((x_t - m) - log(sum(exp(x - m)))) of the inputs x, t, classes (0, 1, ...): one float32 value a row."""
+    chain = Chain()
+    x, target, classes = taken(chain, dtype), chain.input(int64), chain.input(int64)
+    low, total = _exponentials(chain, x)
+    picked = chain.apply("where", chain.apply("equal", target, classes), low, chain.constant(0.0, x.dtype))
+    found = chain.apply("sub", chain.apply("row_sum", picked), chain.apply("log", total))
+    return chain.finish(chain.apply("mul", found, chain.constant(-1.0, x.dtype)))
+
+
+@functools.cache
+def cross_entropy(dtype: DType) -> Expression:
+    """(exp(x_j - m) / sum(exp(x - m)) - [j = t]) * g of the inputs x, t, classes and g; +0 where t is negative."""
+    chain = Chain()
+    x, target, classes = taken(chain, dtype), chain.input(int64), chain.input(int64)
+    g, one, zero = chain.input(float32), chain.constant(1.0, x.dtype), chain.constant(0.0, x.dtype)
+    e = chain.apply("exp", chain.apply("sub", x, chain.apply("row_max", x)))
+    share = chain.apply("div", e, chain.apply("row_sum", e))
+    hit = chain.apply("where", chain.apply("equal", target, classes), one, zero)
+    dx = chain.apply("mul", chain.apply("sub", share, hit), g)
+    left_out = chain.apply("less", target, chain.constant(0, int64))
+    return chain.finish(given(chain, chain.apply("where", left_out, zero, dx), dtype))
+
+
+def _exponentials(chain: Chain, x: ExpressionValue) -> tuple[ExpressionValue, ExpressionValue]:
+    """x - m, and the sum of its exponentials."""
+    low = chain.apply("sub", x, chain.apply("row_max", x))
+    return low, chain.apply("row_sum", chain.apply("exp", low))
+
+
+def _normalised(chain: Chain, x: ExpressionValue, eps: float) -> tuple[ExpressionValue, ExpressionValue]:
+    """(x - mean) * rstd, and rstd, by the roundings of `composites.layer_norm`."""
+    d = chain.apply("sub", x, _mean(chain, x))
+    variance = _mean(chain, chain.apply("mul", d, d))
+    root = chain.apply("sqrt", chain.apply("add", variance, chain.constant(eps, x.dtype)))
+    rstd = chain.apply("reciprocal", root)
+    return chain.apply("mul", d, rstd), rstd
+
+
+def _mean(chain: Chain, x: ExpressionValue) -> ExpressionValue:
+    return chain.apply("div", chain.apply("row_sum", x), chain.count(x.dtype))
+
+
+@functools.cache
+def momentum(kind: DType, grown: DType) -> Expression:
+    """mu * b + c * g of the inputs b, g, mu and c."""
+    chain = Chain()
+    b, g = chain.input(kind), taken(chain, grown)
+    mu, c = chain.input(kind), chain.input(kind)
+    return chain.finish(chain.apply("add", chain.apply("mul", mu, b), chain.apply("mul", c, g)))
+
+
+@functools.cache
+def second_moment(kind: DType, grown: DType) -> Expression:
+    """beta * v + (c * g) * g of the inputs v, g, beta and c."""
+    chain = Chain()
+    v, g = chain.input(kind), taken(chain, grown)
+    beta, c = chain.input(kind), chain.input(kind)
+    square = chain.apply("mul", chain.apply("mul", c, g), g)
+    return chain.finish(chain.apply("add", chain.apply("mul", beta, v), square))
+
+
+@functools.cache
+def adam_step(kind: DType) -> Expression:
+    """p * decay - rate * (m / (sqrt(v) / root + eps)) of the inputs p, m, v, decay, rate, root and eps."""
+    chain = Chain()
+    p, m, v, decay, rate, root, eps = (chain.input(kind) for _ in range(7))
+    size = chain.apply("add", chain.apply("div", chain.apply("sqrt", v), root), eps)
+    step = chain.apply("mul", rate, chain.apply("div", m, size))
+    return chain.finish(chain.apply("sub", chain.apply("mul", p, decay), step))
+
+
+@functools.cache
+def descent(kind: DType, grown: DType) -> Expression:
+    """p - rate * g of the inputs p, g and rate."""
+    chain = Chain()
+    p, g, rate = chain.input(kind), taken(chain, grown), chain.input(kind)
+    return chain.finish(chain.apply("sub", p, chain.apply("mul", rate, g)))
+
+
+@functools.cache
+def squares(dtype: DType) -> Expression:
+    """sum(x * x), not rounded to x's format."""
+    chain = Chain()
+    x = taken(chain, dtype)
+    return chain.finish(chain.apply("row_sum", chain.apply("mul", x, x)))
