@@ -1,0 +1,242 @@
+"""Codes of scaled numbers as kernel text: two elements a lane, encoded, and put side by side as they are stored.
+
+A lane of 32 bits has an even element and the odd one after it: for formats of 16 bits that is how they lie in memory.
+Start at `Encoder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
+from samebits.dtypes import DType, bfloat16, float32, uint8, uint16, uint32
+from samebits.frozen import dataclass
+from samebits.kernels import convert
+from samebits.kernels.quantize.formulas import ElementRule
+
+_SIGN = 1 << 31
+_INFINITY = 0x7F800000
+# What a quotient is quickly found by: factors of few bits and of an exponent such that no step of it leaves the range
+# of normal numbers where the code of an element could depend on it.
+_FEW_BITS, _FRACTION = 0x000001FF, 0x007FFFFF
+_NEAR_ONE = 80
+# A number between 2^23 and 2^24, whose ulp is 1, with room for codes above it.
+_WHOLE = 1.5 * 2**23
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Even and odd elements as float32, and where the format has 16 bits their codes side by side."""
+
+    even: Vector
+    odd: Vector
+    both: Vector | None = None
+
+
+def load_pairs(b: Builder, x: Pointer, i: Index, width: int) -> Pairs:
+    """Elements i, i+2, ... and i+1, i+3, ..., `width` of each."""
+    dtype: DType = x.dtype
+    if dtype is float32:
+        halves = [b.load(x, i + k, width) for k in (0, width)]
+        return Pairs(b.pick(halves, range(0, 2 * width, 2)), b.pick(halves, range(1, 2 * width, 2)))
+    both = b.load(b.cast(b.offset(x, i), uint32, aligned=False), 0, width)
+    low, high = b.shift_left(both, 16), b.bit_and(both, b.like(both, 0xFFFF0000))
+    if dtype is bfloat16:
+        return Pairs(b.bitcast(low, float32), b.bitcast(high, float32), both)
+    even, odd = (convert.decode(b, b.shift_right(code, 16), dtype) for code in (low, high))
+    return Pairs(even, odd, both)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """How numbers become codes of one element format by a rule.
+
+    Attributes:
+        element: The format, of 4, 6 or 8 bits: a float, or an integer without a zero point.
+        rule: How a code follows from a number and the factor of its block.
+        powers: Whether factors are powers of two, where the rule divides.
+    """
+
+    element: DType
+    rule: ElementRule
+    powers: bool
+
+    def is_plain(self, b: Builder, amax: Vector, factor: Vector) -> Vector:
+        """A mask of blocks whose elements need to be encoded plainly, by their largest magnitude and their factor.
+
+        Elsewhere no number is NaN and no factor negative, and division is what `_quotient` and `_scaled` make of it.
+        """
+        bits, largest = b.bitcast(factor, uint32), b.bitcast(amax, uint32)
+        infinity = b.like(bits, _INFINITY)
+        odd = b.invert(b.less(largest, infinity))
+        if self.rule.apply == "multiply":
+            return b.bit_or(odd, b.invert(b.less(bits, infinity)))
+        low = (float32.bias - _NEAR_ONE) << float32.mantissa_bits
+        far = b.less(b.like(bits, 2 * _NEAR_ONE << float32.mantissa_bits), b.sub(bits, b.like(bits, low)))
+        fraction = b.like(bits, _FRACTION if self.powers else _FEW_BITS)
+        many = b.invert(b.equal(b.bit_and(bits, fraction), b.like(bits, 0)))
+        return b.bit_or(odd, b.bit_or(far, many))
+
+    def takes(self, plain: bool) -> tuple[str, ...]:
+        """What `lanes` needs of blocks: their factor, its inverse, or both; plainly also the code of NaN."""
+        if plain:
+            return ("factor", "nan")
+        if self.rule.apply == "multiply":
+            return ("factor",)
+        return ("inverse",) if self.powers else ("factor", "inverse")
+
+    def lanes(self, b: Builder, pairs: Pairs, of_block: Sequence[Vector], plain: bool) -> Vector:
+        """uint32 lanes with the codes of pairs of elements in their lowest bits; above them anything.
+
+        Args:    of_block: what `takes` names, in the lanes of its pairs.   plain: see `is_plain`.
+        """
+        width = self.element.width_bits
+        ones = (1 << (width - 1)) - 1
+        (even, even_sign), (odd, odd_sign) = (self._code(b, x, of_block, plain) for x in (pairs.even, pairs.odd))
+        if plain or self.rule.zero != "kept" or pairs.both is None or self.element.is_integer:
+            signs = [b.bit_and(sign, b.like(sign, _SIGN)) for sign in (even_sign, odd_sign)]
+            low, high = b.shift_right(signs[0], 32 - width), b.shift_right(signs[1], 32 - 2 * width)
+        else:
+            both = b.bit_and(pairs.both, b.like(pairs.both, 0x80008000))
+            low, high = b.shift_right(both, 16 - width), b.shift_right(both, 32 - 2 * width)
+        codes = _chosen(b, (1 << width) - 1, even, b.shift_left(odd, width))
+        if self.element.is_integer:
+            return codes
+        if not self._is_clean:
+            codes = b.bit_and(codes, b.like(codes, ones | ones << width))
+        return b.bit_or(b.bit_or(codes, low), high)
+
+    def _code(self, b: Builder, x: Vector, of_block: Sequence[Vector], plain: bool) -> tuple[Vector, Vector]:
+        """The code, of a float without its sign, in the lowest bits; and a number that has its sign."""
+        bits = b.bitcast(x, uint32)
+        if plain:
+            y = b.mul(x, of_block[0]) if self.rule.apply == "multiply" else b.div(x, of_block[0])
+            signed = b.bitcast(y, uint32)
+        elif self.element.is_integer:
+            y = self._scaled(b, x, of_block)
+            signed = b.bitcast(y, uint32)
+        else:
+            y = self._scaled(b, b.bitcast(b.bit_and(bits, b.like(bits, _SIGN - 1)), float32), of_block)
+            signed = bits
+        if self.rule.within is not float32:
+            y = convert.number(b, convert.cast(b, y, self.rule.within))
+            signed = b.bitcast(y, uint32) if plain else signed
+        if self.element.is_integer:
+            code, sign = self._integer(b, y), b.like(bits, 0)
+        else:
+            scaled = b.bit_and(b.bitcast(y, uint32), b.like(bits, _SIGN - 1)) if plain else b.bitcast(y, uint32)
+            code = self._by_lines(b, scaled) if self._is_clean else self._rounded(b, scaled)
+            sign = self._sign(b, code, scaled, signed)
+        if plain:
+            lost, nan, width = b.is_nan(y), of_block[1], self.element.width_bits
+            kept = 0 if self.element.is_integer else 1 << (width - 1)
+            code = b.select(lost, b.bit_and(nan, b.like(nan, 0xFFFFFFFF ^ kept)), code)
+            sign = b.select(lost, b.shift_left(b.bit_and(nan, b.like(nan, kept)), 32 - width), sign)
+        return code, sign
+
+    def _sign(self, b: Builder, code: Vector, scaled: Vector, signed: Vector) -> Vector:
+        """A number that has the sign of the code."""
+        if self.rule.zero == "kept":
+            return signed
+        zero, magnitude = b.like(scaled, 0), scaled
+        if self.rule.zero == "unsigned":
+            magnitude = b.bit_and(code, b.like(code, (1 << (self.element.width_bits - 1)) - 1))
+        due = b.like(scaled, _SIGN if self.rule.zero == "negative" else 0)
+        return b.select(b.equal(magnitude, zero), due, signed)
+
+    def _integer(self, b: Builder, y: Vector) -> Vector:
+        """The nearest integer of those that there are, in two's complement in the lowest bits: a large number is added
+        whose ulp is 1."""
+        low, high = b.like(y, float(self.element.min)), b.like(y, float(self.element.max))
+        y = b.select(b.less(y, high), y, high)
+        y = b.select(b.less(low, y), y, low)
+        return b.bitcast(b.add(y, b.like(y, _WHOLE)), uint32)
+
+    def _scaled(self, b: Builder, x: Vector, of_block: Sequence[Vector]) -> Vector:
+        """A magnitude times or over its block's factor, rounded once; over a power of two is times its inverse.
+
+        Else the error of x * inverse is found exactly by an fma, and its quotient is added. What is then rounded is
+        wrong by 2^-23 of an ulp, and a quotient by a number of few bits is never that near to where rounding turns.
+        """
+        if len(of_block) == 1:
+            return b.mul(x, of_block[0])
+        factor, inverse = of_block
+        first = b.mul(x, inverse)
+        return b.fma(b.fma(b.neg(first), factor, x), inverse, first)
+
+    @property
+    def _is_clean(self) -> bool:
+        """Whether `_rounded` leaves the bit of the sign 0."""
+        return self.element.is_float and self.element.exponent_bits == 2 and self.rule.ties == "even"
+
+    def _by_lines(self, b: Builder, scaled: Vector) -> Vector:
+        """The code of a magnitude where few powers of two have codes of their own; at most the largest.
+
+        Over the magnitude, codes are a chain of straight lines that grow ever slower, so the least of the lines is the
+        one that holds; each is rounded to a whole number, in the lowest bits, as it is added to a large one.
+        """
+        element, x = self.element, b.bitcast(scaled, float32)
+        mantissa = element.mantissa_bits
+        found = b.bitcast(b.constant(_WHOLE + element.max_code, float32, x.width), uint32)
+        for power in range(3):
+            slope, start = 2.0 ** (mantissa - power), b.like(x, _WHOLE + (power << mantissa))
+            line = b.add(x, start) if slope == 1 else b.fma(x, b.like(x, slope), start)
+            found = b.minimum(found, b.bitcast(line, uint32))
+        return found
+
+    def _rounded(self, b: Builder, scaled: Vector) -> Vector:
+        """The code of a magnitude given by its bits, in the lowest bits; at most the largest.
+
+        A power of two is added whose ulp is the distance of codes there: the sum's lowest bits count codes from the
+        last power of two, of which the exponent says how many codes are below. So subnormals are no case of their own.
+        """
+        element = self.element
+        mantissa, drop = element.mantissa_bits, float32.mantissa_bits - element.mantissa_bits
+        lowest = float32.bias + 1 - element.bias  # the least normal exponent, as float32 has it
+        # The power may be raised by codes, which the sum then counts too; an even number: ties stay as they are.
+        counted = -(lowest << mantissa) % (1 << (element.width_bits - 1))
+        top = b.bitcast(b.constant(float(element.max), float32, scaled.width), uint32)
+        scaled = b.minimum(scaled, top)
+        exponent = b.maximum(
+            b.bit_and(scaled, b.like(scaled, _INFINITY)), b.like(scaled, lowest << float32.mantissa_bits)
+        )
+        anchor = b.add(exponent, b.like(exponent, (drop << float32.mantissa_bits) + counted))
+        total = b.add(b.bitcast(scaled, float32), b.bitcast(anchor, float32))
+        code = b.add(b.bitcast(total, uint32), b.shift_right(exponent, drop))
+        if self.rule.ties == "zero":
+            plain = b.bitcast(b.sub(anchor, b.like(anchor, counted)), float32)
+            raised = b.sub(b.sub(total, b.bitcast(anchor, float32)), b.bitcast(scaled, float32))
+            tie = b.equal(raised, b.mul(plain, b.like(plain, 2.0**-24)))
+            code = b.select(tie, b.sub(code, b.like(code, 1)), code)
+        return code
+
+
+def _chosen(b: Builder, mask: int, x: Vector, y: Vector) -> Vector:
+    """Bits of x where the mask has them, else of y."""
+    return b.bit_or(b.bit_and(x, b.like(x, mask)), b.bit_and(y, b.like(y, 0xFFFFFFFF ^ mask)))
+
+
+def store_pairs(b: Builder, target: Pointer, i: Index, lanes: Vector, width_bits: int) -> None:
+    """Write the codes of pairs i, i+1, ... from a byte on, a multiple of 4 of them."""
+    if width_bits == 8:
+        b.store(b.cast(target, uint16, aligned=False), i, b.convert(lanes, uint16))
+    elif width_bits == 4:
+        b.store(target, i, b.convert(lanes, uint8))
+    else:
+        _store_sixes(b, target, i, lanes)
+
+
+def _store_sixes(b: Builder, target: Pointer, i: Index, lanes: Vector) -> None:
+    """Pairs of 6 bits each: four elements are 24 bits of a lane, and four such lanes are three words."""
+    n = lanes.width // 2
+    lanes = b.bit_and(lanes, b.like(lanes, 0xFFF))
+    even, odd = (b.pick([lanes], range(k, 2 * n, 2)) for k in (0, 1))
+    fours = b.bit_or(even, b.shift_left(odd, 12))
+    # Word k of three is what is left of four k, and the beginning of four k + 1.
+    order = [(k // 3 * 4 + k % 3) % n for k in range(n)]
+    first, second = b.pick([fours], order), b.pick([fours], [(k + 1) % n for k in order])
+    place = b.convert(b.iota(uint8, n), uint32)
+    third = b.sub(place, b.mul(b.shift_right(b.mul(place, b.like(place, 43)), 7), b.like(place, 3)))
+    bits = b.shift_left(third, 3)
+    words = b.bit_or(b.shift_right(first, bits), b.shift_left(second, b.sub(b.like(bits, 24), bits)))
+    b.store(b.cast(b.offset(target, i // 2 * 3), uint32, aligned=False), 0, words, n * 3 // 4)

@@ -1,0 +1,59 @@
+"""Dialects that copy a tool against the tool itself: no code of an element and no scale may differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from samebits import dtypes, elements
+from samebits.kernels.quantize import dialects, formats, reference
+
+pytest.importorskip("torchao")
+pytest.importorskip("modelopt")
+pytest.importorskip("compressed_tensors")
+
+import quantize_samples
+import quantizers
+
+Array = npt.NDArray[Any]
+
+SAMPLES = dict(quantize_samples.samples())
+# The exponent of a tiny block wraps around in gguf-py, by a conversion of floats that C does not define.
+UNDEFINED = ("mx/gguf", "subnormal")
+CASES = [(*case, name) for case in quantizers.TOOLS for name in SAMPLES if (case[0], name) != UNDEFINED]
+# Beside a NaN, what Inf / Inf becomes has a sign that NumPy and torch do not share, and each tool another.
+MIXED = "nan and inf"
+
+
+def differing(ours: Array, theirs: Array, dtype: dtypes.DType) -> int:
+    """Code points that are not the same; the NaNs of a format are one."""
+    same = ours == theirs
+    if dtype.canonical_nan is not None:
+        same |= np.isnan(elements.decode(ours, dtype)) & np.isnan(elements.decode(theirs, dtype))
+    return int(np.size(same) - np.count_nonzero(same))
+
+
+@pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16], ids=("float32", "bfloat16"))
+@pytest.mark.parametrize(("dialect", "format", "sample"), CASES)
+def test_a_dialect_stores_what_its_tool_stores(dialect: str, format: str, sample: str, kind: Any) -> None:
+    row = formats.of(format)
+    with np.errstate(all="ignore"):
+        x = SAMPLES[sample].astype(np.float32).astype(kind)
+    stored = quantizers.TOOLS[dialect, format](x)
+    parts = reference.quantize(x, row, dialects.of(dialect))
+    scales = parts.scales.view(f"u{parts.scales.itemsize}")
+    assert differing(scales, stored.scales, row.scale) == 0
+    assert differing(parts.elements, stored.elements, row.element) <= (sample == MIXED)
+    if stored.global_scale is not None:
+        assert parts.global_scale is not None
+        np.testing.assert_array_equal(parts.global_scale.reshape(()), stored.global_scale.reshape(()))
+
+
+def test_every_dialect_of_a_tool_that_is_here_is_compared_for_every_format_that_it_makes() -> None:
+    copied = ("torchao", "modelopt", "compressed-tensors")
+    due = {(d.name, f) for d in dialects.ROWS if any(tool in d.name for tool in copied) for f in d.formats}
+    assert due - set(quantizers.TOOLS) == {("fp8/compressed-tensors-0.20", "fp8-column")}

@@ -1,0 +1,68 @@
+"""The Hadamard transform: its matrix, its bits, its inverse, and what it is for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import samebits as sb
+from samebits.errors import DTypeError, OptionError, ShapeError
+from samebits.kernels.gemm.reference import reference
+
+F32 = np.float32
+SIGNS = np.array([1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1])
+
+
+def matrix(signs: Any = SIGNS) -> Any:
+    """H[k, i] is -1 to the number of ones that k and i share in binary."""
+    shared = np.array([[bin(k & i).count("1") for i in range(16)] for k in range(16)])
+    return (np.asarray(signs)[:, None] * (-1.0) ** shared / 4).astype(F32)
+
+
+@pytest.mark.parametrize("kind", [F32, ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("shape", [(16,), (3, 48), (2, 3, 64), (0, 32)])
+def test_it_is_the_product_with_the_matrix(shape: tuple[int, ...], kind: Any) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(kind)
+    due = reference(x.reshape(-1, 16).astype(F32), matrix()).reshape(shape).astype(kind)
+    found = sb.hadamard(x)
+    assert found.dtype == x.dtype
+    np.testing.assert_array_equal(found.view(np.uint8), due.view(np.uint8))
+    plain = reference(x.reshape(-1, 16).astype(F32), matrix([1] * 16)).reshape(shape).astype(kind)
+    np.testing.assert_array_equal(sb.hadamard(x, signs=[1] * 16).view(np.uint8), plain.view(np.uint8))
+
+
+def test_the_inverse_undoes_it() -> None:
+    x = np.arange(64, dtype=F32).reshape(2, 32)  # sums of such numbers are exact
+    np.testing.assert_array_equal(sb.hadamard(sb.hadamard(x), inverse=True), x)
+
+
+def test_an_outlier_is_spread_over_its_run() -> None:
+    x = np.random.default_rng(1).standard_normal((64, 256)).astype(F32)
+    x[:, ::64] = 100
+    turned = sb.hadamard(x)
+    assert abs(turned).max() < 50
+    np.testing.assert_allclose((turned.astype(np.float64) ** 2).sum(), (x.astype(np.float64) ** 2).sum(), rtol=1e-6)
+    back = sb.hadamard(turned, inverse=True)
+    np.testing.assert_allclose(back, x, rtol=0, atol=100 * 2.0**-20)
+
+
+def test_what_is_wrong_is_one_sentence() -> None:
+    x = np.ones((2, 32), F32)
+    cases: list[tuple[Any, type[Exception], str]] = [
+        (lambda: sb.hadamard(x[:, :30]), ShapeError,
+         "x last extent is 30, must be a multiple of 16; pad it with zeros first"),
+        (lambda: sb.hadamard(F32(1)), ShapeError,
+         "x last extent is missing, must be a multiple of 16; pad it with zeros first"),
+        (lambda: sb.hadamard(x.astype(np.int8)), DTypeError,
+         "x dtype is int8, must be float32 or bfloat16 or float16; convert it first"),
+        (lambda: sb.hadamard(x, signs=[1, -1]), OptionError,
+         "signs is [1, -1], must be 16 of 1 and -1; leave them out for the usual ones"),
+        (lambda: sb.hadamard(x, inverse=1), OptionError, "inverse is 1, must be True or False; pass one of these"),
+    ]  # fmt: skip
+    for call, kind, sentence in cases:
+        with pytest.raises(kind) as caught:
+            call()
+        assert str(caught.value) == f"hadamard: {sentence}"

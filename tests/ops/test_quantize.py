@@ -1,0 +1,244 @@
+"""quantize and dequantize as they are called: any array in, the reference's bits out, a sentence for what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import samebits as sb
+from samebits import dtypes, elements
+from samebits.errors import ClosedError, DTypeError, LayoutError, OptionError, ShapeError
+from samebits.kernels.quantize import dialects, formats, reference
+
+Array = npt.NDArray[Any]
+F32 = np.float32
+CASES = [(row, dialect) for row in formats.ROWS for dialect in sb.dialects(row)]
+
+
+def numbers(*shape: int, kind: Any = F32, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(F32).astype(kind)
+
+
+def codes(part: sb.Tensor) -> Array:
+    return elements.read(part.buffer.array(), part.layout)
+
+
+def check(q: sb.Quantized, due: reference.Parts) -> None:
+    np.testing.assert_array_equal(codes(q.elements), due.elements)
+    np.testing.assert_array_equal(codes(q.scales), due.scales.view(f"u{due.scales.itemsize}"))
+    for name in ("global_scale", "zero_points"):
+        part, array = getattr(q, name), getattr(due, name)
+        assert (part is None) == (array is None)
+        if part is not None:
+            np.testing.assert_array_equal(codes(part), array.view(f"u{array.itemsize}"))
+
+
+@pytest.mark.parametrize(("row", "dialect"), CASES, ids=str)
+def test_quantize_is_the_reference_for_every_dtype_that_a_dialect_takes(
+    row: sb.BlockFormat, dialect: sb.Dialect
+) -> None:
+    for name in dialect.takes:
+        x = numbers(128, 256, kind=dtypes.of(name).numpy)
+        q = sb.quantize(x, row, dialect=dialect)
+        check(q, reference.quantize(x, row, dialect))
+        assert (q.format, q.dialect, q.shape, q.axis) == (row, dialect, x.shape, -1)
+        due = reference.dequantize(reference.quantize(x, row, dialect), row, dialect.divides)
+        np.testing.assert_array_equal(q.dequantize().numpy(), due)
+
+
+@pytest.mark.parametrize("row", formats.ROWS, ids=str)
+def test_the_other_axis_and_more_axes_and_one_axis(row: sb.BlockFormat) -> None:
+    x = numbers(3, 128, 128)
+    for axis in (-1, -2):
+        q = sb.quantize(x, row, axis=axis)
+        check(q, reference.quantize(x, row, dialects.default(row), axis))
+        assert q.axis == axis
+        assert q.elements.layout.strides_bits[axis] == row.element.width_bits
+    assert sb.quantize(x, row, axis=1).equal_bits(sb.quantize(x, row, axis=-2))
+    line = sb.quantize(x[0, 0], row)
+    check(line, reference.quantize(x[0, 0], row, dialects.default(row)))
+
+
+@pytest.mark.parametrize("name", ["numpy", "torch", "tensor", "strided", "list of rows"])
+def test_any_array_gives_the_same_parts(name: str) -> None:
+    x = numbers(32, 64)
+    due = sb.quantize(x, "nvfp4")
+    wide = np.zeros((64, 128), F32)
+    wide[::2, ::-2] = x
+    torch = pytest.importorskip("torch")
+    given = {
+        "numpy": x,
+        "torch": torch.from_numpy(x),
+        "tensor": sb.Tensor.from_any(x),
+        "strided": wide[::2, ::-2],
+        "list of rows": x.astype(np.float64).astype(F32),
+    }[name]
+    assert sb.quantize(given, "nvfp4").equal_bits(due)
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "float16"])
+def test_values_are_converted_once(kind: str) -> None:
+    for name in ("nvfp4", "fp8-row", "uint4-group32-float-zero"):
+        q = sb.quantize(numbers(32, 64) * 1e-5, name)
+        wide = q.dequantize().numpy()
+        found = q.dequantize(kind)
+        assert found.dtype is dtypes.of(kind)
+        np.testing.assert_array_equal(found.numpy(), wide.astype(dtypes.of(kind).numpy))
+        out = np.zeros((32, 64), found.numpy().dtype)
+        assert sb.dequantize(q, kind, out=out) is out
+        np.testing.assert_array_equal(out, found.numpy())
+
+
+def test_global_scales_are_of_all_or_of_a_row_or_given() -> None:
+    x = numbers(4, 64) * np.array([[1], [10], [100], [1e-3]], F32)
+    whole = sb.quantize(x, "nvfp4")
+    assert whole.global_scale is not None
+    assert whole.global_scale.shape == ()
+    assert sb.report(x, whole).per_tensor
+    rows = sb.quantize(x, "nvfp4", global_scale="row")
+    assert rows.global_scale is not None
+    assert rows.global_scale.shape == (4, 1)
+    assert not sb.report(x, rows).per_tensor
+    for n in range(4):
+        assert rows[n : n + 1].dequantize().equal_bits(sb.quantize(x[n : n + 1], "nvfp4").dequantize())
+    given = sb.quantize(x, "nvfp4", global_scale=rows.global_scale)
+    assert given.equal_bits(rows)
+    assert sb.quantize(x, "nvfp4", global_scale=whole.global_scale.item()).equal_bits(whole)
+    te = sb.quantize(x, "nvfp4", dialect="nvfp4/te-2", global_scale=np.float32(6.72))
+    assert te.divides
+    np.testing.assert_allclose(te.dequantize().numpy()[2], x[2], atol=40)
+
+
+def test_out_takes_the_parts() -> None:
+    x, y = numbers(4, 64), numbers(4, 64, seed=1)
+    q, due = sb.quantize(x, "uint4-group32-zero"), sb.quantize(y, "uint4-group32-zero")
+    assert sb.quantize(y, "uint4-group32-zero", out=q) is q
+    assert q.equal_bits(due)
+    q, due = sb.quantize(x, "nvfp4"), sb.quantize(y, "nvfp4")
+    assert sb.quantize(y, "nvfp4", out=q) is q
+    assert q.equal_bits(due)
+
+
+def test_nothing_has_no_scales() -> None:
+    q = sb.quantize(np.zeros((0, 64), F32), "nvfp4")
+    assert q.scales.shape == (0, 4)
+    assert q.dequantize().shape == (0, 64)
+    assert sb.quantize(np.zeros((3, 0), F32), "nvfp4").scales.shape == (3, 0)
+    assert sb.quantize(np.zeros((3, 0), F32), "fp8-row").scales.shape == (3, 0)
+
+
+def closed() -> sb.Tensor:
+    x = sb.Tensor.zeros((4, 64))
+    x.buffer.close()
+    return x
+
+
+X = numbers(4, 64)
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"x": numbers(4, 65)}, ShapeError,
+     "quantize: x extent of axis 1 is 65, must be a multiple of 16, the block of nvfp4; pad it with zeros first"),
+    ({"format": "nvfp4-16x16"}, ShapeError,
+     "quantize: x extent of axis 0 is 4, must be a multiple of 16, the block of nvfp4-16x16; pad it with zeros first"),
+    ({"x": X.astype(np.float64)}, DTypeError,
+     "quantize: x dtype is float64, must be float32 or bfloat16 or float16 for nvfp4/exact-1; convert it first"),
+    ({"x": X.astype(np.float16), "dialect": "nvfp4/torchao-0.18"}, DTypeError,
+     "quantize: x dtype is float16, must be float32 or bfloat16 for nvfp4/torchao-0.18; convert it first"),
+    ({"x": np.float32(3)}, LayoutError,
+     "quantize: axis is -1, must be one of the last two of 0 axes, or of the only one; transpose the array first"),
+    ({"x": numbers(2, 4, 64), "axis": 0}, LayoutError,
+     "quantize: axis is 0, must be one of the last two of 3 axes, or of the only one; transpose the array first"),
+    ({"x": closed()}, ClosedError, "quantize: x buffer is closed, must be open; close it after its last use"),
+    ({"dialect": "mx/floor"}, OptionError,
+     ("quantize: dialect is mx/floor, must be one that makes nvfp4: nvfp4/exact-1, nvfp4/torchao-0.18, nvfp4/te-2, "
+     "nvfp4/flashinfer, nvfp4/modelopt-0.47, nvfp4/compressed-tensors-0.20; choose one of these")),
+    ({"format": "mxfp4", "global_scale": 1.0}, OptionError,
+     "quantize: global_scale is 1.0, must be left out: mxfp4 has none; leave it out"),
+    ({"global_scale": 0.3}, OptionError,
+     ("quantize: global_scale is 0.3, must be powers of two for nvfp4/exact-1; round it up to one, or name another "
+     "dialect")),
+    ({"global_scale": np.float64(1)[None]}, DTypeError,
+     "quantize: global_scale dtype is float64, must be float32; convert it first"),
+    ({"global_scale": np.ones(4, F32)}, ShapeError,
+     "quantize: global_scale shape is (4,), must be () or (4, 1); reshape it"),
+    ({"global_scale": "tensor"}, OptionError,
+     "quantize: global_scale is 'tensor', must be a number, an array or 'row'; pass one of these"),
+    ({"out": 3}, OptionError, "quantize: out type is int, must be Quantized; pass what quantize gave"),
+    ({"out": sb.quantize(X, "mxfp4")}, OptionError,
+     ("quantize: out (format, dialect, axis) is (mxfp4, mx/floor, -1), must be (nvfp4, nvfp4/exact-1, -1); pass one "
+     "made by such a call")),
+    ({"out": sb.quantize(X[:3], "nvfp4")}, ShapeError,
+     "quantize: out shape is (3, 64), must be (4, 64); pass one of x's shape"),
+    ({"out": sb.quantize(X, "nvfp4", global_scale="row")}, ShapeError,
+     "quantize: out shape of global_scale is (4, 1), must be () for such scales; leave out= away"),
+]  # fmt: skip
+
+
+def test_out_in_memory_of_x_or_that_may_not_be_written_is_refused() -> None:
+    q = sb.quantize(X, "mxfp8-e4m3")
+    x = sb.Tensor.from_any(numbers(4, 64))
+    shared = x.view("float8_e4m3fn")[:, :64]
+    inside = sb.Quantized(shared, q.scales, "mxfp8-e4m3", dialect="mx/floor")  # type: ignore[arg-type]
+    with pytest.raises(LayoutError) as overlap:
+        sb.quantize(x, "mxfp8-e4m3", out=inside)
+    assert str(overlap.value) == "quantize: out memory is that of an operand, must be its own; leave out= away"
+    codes = q.elements.numpy().copy()
+    codes.flags.writeable = False
+    fixed = sb.Quantized(codes, q.scales, "mxfp8-e4m3", dialect="mx/floor")  # type: ignore[arg-type]
+    with pytest.raises(sb.ExchangeError) as locked:
+        sb.quantize(x, "mxfp8-e4m3", out=fixed)
+    assert str(locked.value) == "quantize: out memory is read-only, must be writable; pass another array"
+
+
+@pytest.mark.parametrize(("given", "kind", "sentence"), WRONG)
+def test_what_is_wrong_is_one_sentence(given: dict[str, Any], kind: type[Exception], sentence: str) -> None:
+    with pytest.raises(kind) as caught:
+        sb.quantize(**{"x": X, "format": "nvfp4", **given})
+    assert str(caught.value) == sentence
+
+
+def test_a_format_that_is_none_is_refused_with_all_that_there_are() -> None:
+    with pytest.raises(OptionError) as caught:
+        sb.quantize(X, "fp4")
+    names = ", ".join(row.name for row in sb.block_formats())
+    assert str(caught.value) == f"quantize: format is 'fp4', must be one of {names}; name one of these"
+
+
+def test_values_of_other_dtypes_are_refused() -> None:
+    q = sb.quantize(X, "nvfp4")
+    with pytest.raises(DTypeError) as caught:
+        sb.dequantize(q, "float64")
+    due = "dequantize: dtype is float64, must be float32, bfloat16 or float16; cast the values then"
+    assert str(caught.value) == due
+    with pytest.raises(OptionError) as other:
+        sb.dequantize(X)  # type: ignore[arg-type]
+    assert str(other.value) == "dequantize: q type is ndarray, must be Quantized; pass what quantize gave"
+    with pytest.raises(ShapeError) as shape:
+        sb.dequantize(q, out=np.zeros((4, 63), F32))
+    assert str(shape.value) == "dequantize: out shape is (4, 63), must be (4, 64); pass an array of that shape"
+
+
+def test_bfloat16_of_ml_dtypes_and_of_torch_are_one() -> None:
+    torch = pytest.importorskip("torch")
+    x = numbers(4, 64, kind=ml_dtypes.bfloat16)
+    given = torch.from_numpy(x.view(np.int16)).view(torch.bfloat16)
+    assert sb.quantize(given, "mxfp8-e4m3").equal_bits(sb.quantize(x, "mxfp8-e4m3"))
+
+
+def test_values_in_memory_of_a_part_and_parts_that_are_closed_are_refused() -> None:
+    memory = np.zeros((4, 64), F32)
+    codes = memory.view(np.uint8).reshape(-1)[:128]
+    q = sb.quantize(X, "nvfp4")
+    inside = sb.Quantized(
+        sb.Tensor.from_buffer(codes, "float4_e2m1fn", (4, 64)), q.scales, "nvfp4", global_scale=q.global_scale
+    )
+    with pytest.raises(LayoutError) as overlap:
+        sb.dequantize(inside, out=memory)
+    assert str(overlap.value) == "dequantize: out memory is that of an operand, must be its own; leave out= away"
+    q.scales.buffer.close()
+    with pytest.raises(ClosedError) as closed:
+        sb.dequantize(q)
+    assert str(closed.value) == "dequantize: q.scales buffer is closed, must be open; close it after its last use"
