@@ -21,14 +21,16 @@ from samebits.operations.names import LINEAR, MATMUL, PACK
 from samebits.operations.sharing import Lines, Parameter
 from samebits.ops.call import Call
 from samebits.ops.memo import remembered
+from samebits.ops.pack_scaled import packed_scaled
 from samebits.ops.product import (
     Arguments,
+    block_of,
     in_bytes,
     multiplied,
     operand_of,
     parameter,
-    size_of_group,
 )
+from samebits.ops.quantized_operands import elements, is_quantized, quantized_weight
 from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor
 
@@ -37,7 +39,8 @@ from samebits.tensor import Tensor
 def matmul(
     a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
     beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, a_scale: Any = None, b_scale: Any = None,
-    b_group: int | None = None, out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None,
+    a_group: Any = None, b_group: Any = None, a_global_scale: Any = None, b_global_scale: Any = None,
+    out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None,
     out_dtype: Any = None, out: Any = None, spec: Spec = SB1, threads: int | None = None, plan: Plan | None = None,
 ) -> Any:  # fmt: skip
     """activation((sum_k a[..., m, k] * b[..., k, n]) * (a_scale * b_scale) * alpha + beta * c + bias).
@@ -46,14 +49,16 @@ def matmul(
     where one is float64. Integers of at most 8 bits, of any signs, sum exactly: in int32, or in int64 where K products
     could leave int32; scales and addends then take the sum as float32. Integers b beside floats a are weights.
 
-    Args:    a: [..., M, K] or [K].   b: [..., K, N] or [K], or packed; batch dimensions broadcast.
+    Args:    a: [..., M, K] or [K].   b: [..., K, N] or [K], or packed; batch dimensions broadcast. Either may be a
+                Quantized, which stands for its elements with the scales, groups and zero points that its format says.
              bias, c: broadcast to the result; float64 for a float64 product, else float32, float16 or bfloat16; beside
                 integers only with a float out_dtype. But int32 bias is part of a sum of integers, added exactly, which
                 makes it int64.   activation: one of erf, exp, gelu, relu (float32 products).
              alpha, beta: what the scaled sum and c are multiplied with, rounded to float32 (float64 for a float64
                 product); beta only with c.
              a_zero_point: subtracted from integers a: an int, or an array of a's dtype.   b_zero_point: the same for b.
-             a_scale: what one unit of a stands for: a float, or a float32 array (float64 for a float64 product).
+             a_scale: what one unit of a stands for: a float, or a float32 array (float64 for a float64 product); of
+                blocks also of the narrower floats that b_scale may be.
                 b_scale: the same for b; beside float32 products, of weights and of blocks, also bfloat16, float16 or a
                 float8, decoded exactly.
              The shape of a scale or zero point says what it belongs to: [] or every extent 1 is one for all of its
@@ -62,7 +67,11 @@ def matmul(
                 K, dimensions in front may be left out. Anything else is refused.
              b_group: elements along K that share a row of b_scale or b_zero_point, which of rank 2 and more are then
                 [..., K / b_group, N], and scale the sums of blocks before these are added. Where b_group does not
-                divide K the last block is shorter, and has a row too; one block over all of K is a block.
+                divide K the last block is shorter, and has a row too; one block over all of K is a block. A pair is of
+                blocks along both axes, (128, 128) with a b_scale [..., K / 128, N / 128].
+             a_group: the same for a, whose a_scale is then [..., M, K / a_group].
+             a_global_scale, b_global_scale: beside scales of blocks, a further one for all of a, or for each row of it;
+                for all of b, or for each column. It multiplies the finished sum once.
              out_scale: what one unit of an integer result stands for: a float, or float32; of integers with both
                 scales. Then sum * a_scale * b_scale / out_scale is rounded once, half to even, as the rational that it
                 is, and bias is int32; there is no alpha, c or activation.
@@ -79,14 +88,15 @@ def matmul(
     Returns: [..., M, N] as the kind of array that a is; for a of shape [K] without M, for b of shape [K] without N.
     Raises:  DTypeError, ShapeError, OptionError, DeviceError (an operand is not on the host), LayoutError (out overlaps
              a or b), PlanError (the plan, or a packed b, is for others).
-    Bits:    numerics.md sections 2, 3 and 4: they depend on the values, b_group and `spec` alone.
+    Bits:    numerics.md sections 2, 3 and 4: they depend on the values, the groups and `spec` alone.
     """
-    call = Call("matmul", a, threads)
+    call = Call("matmul", elements(a), threads)
     if plan is not None and not isinstance(plan, Plan):
         raise OptionError("matmul", "plan", "", shown(plan), "a Plan", "make it with plan_matmul")
     given = Arguments.of(
         call, MATMUL, a, b, bias=bias, activation=activation, alpha=alpha, c=c, beta=beta, a_zero_point=a_zero_point,
-        b_zero_point=b_zero_point, a_scale=a_scale, b_scale=b_scale, group=b_group, out_scale=out_scale,
+        b_zero_point=b_zero_point, a_scale=a_scale, b_scale=b_scale, a_group=a_group, b_group=b_group,
+        a_global_scale=a_global_scale, b_global_scale=b_global_scale, out_scale=out_scale,
         out_zero_point=out_zero_point, a_dtype=a_dtype, out_dtype=out_dtype, spec=spec,
     )  # fmt: skip
     return multiplied(given, out, plan)
@@ -95,7 +105,8 @@ def matmul(
 def plan_matmul(
     a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
     beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, a_scale: Any = None, b_scale: Any = None,
-    b_group: int | None = None, out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None,
+    a_group: Any = None, b_group: Any = None, a_global_scale: Any = None, b_global_scale: Any = None,
+    out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None,
     out_dtype: Any = None, out: Any = None, spec: Spec = SB1, threads: int | None = None,
 ) -> Plan:  # fmt: skip
     """The plan that `matmul` with these arguments runs: printable, with the candidates it rejected and why.
@@ -104,10 +115,11 @@ def plan_matmul(
              is taken for a result.
     Raises:  as `matmul`.
     """
-    call = Call("plan_matmul", a, threads)
+    call = Call("plan_matmul", elements(a), threads)
     given = Arguments.of(
         call, MATMUL, a, b, bias=bias, activation=activation, alpha=alpha, c=c, beta=beta, a_zero_point=a_zero_point,
-        b_zero_point=b_zero_point, a_scale=a_scale, b_scale=b_scale, group=b_group, out_scale=out_scale,
+        b_zero_point=b_zero_point, a_scale=a_scale, b_scale=b_scale, a_group=a_group, b_group=b_group,
+        a_global_scale=a_global_scale, b_global_scale=b_global_scale, out_scale=out_scale,
         out_zero_point=out_zero_point, a_dtype=a_dtype, out_dtype=out_dtype, spec=spec,
     )  # fmt: skip
     contraction = given.into(out)[0].contraction
@@ -118,34 +130,45 @@ def plan_matmul(
 @remembered
 def linear(
     x: Any, weight: Any, bias: Any = None, *, weight_scale: Any = None, weight_zero_point: Any = None,
-    group: int | None = None, out: Any = None, threads: int | None = None,
+    group: Any = None, weight_global_scale: Any = None, x_scale: Any = None, x_group: Any = None,
+    x_global_scale: Any = None, out: Any = None, threads: int | None = None,
 ) -> Any:  # fmt: skip
     """x @ weight^T + bias.
 
-    Args:    x: [..., K].   weight: [N, K], as torch keeps it, or `pack(weight.T)`.   bias: [N].   Dtypes as in matmul.
+    Args:    x: [..., K].   weight: [N, K], as torch keeps it, or `pack(weight.T)`.   bias: [N].   Dtypes as in matmul;
+                x and weight may each be a Quantized.
              weight_scale, weight_zero_point: b_scale and b_zero_point of matmul: [] or every extent 1 is one for all
                 of the weight, [N] or [N, 1] one for each output channel, a row of it.   group: b_group of matmul; those
-                of two axes are then [N, K / group], as checkpoints of quantised weights keep them.
+                of two axes are then [N, K / group], as checkpoints of quantised weights keep them, or of a pair
+                (128, 128) [N / 128, K / 128].   weight_global_scale: b_global_scale of matmul, for all of the weight or
+                [N].
+             x_scale, x_group, x_global_scale: a_scale, a_group and a_global_scale of matmul.
              out: [..., N] for the result.   threads: at most so many; default every usable core.
     Returns: [..., N] as the kind of array that x is.
     Raises:  as matmul.   Bits: numerics.md sections 2 to 4: those of matmul(x, weight.T, ...).
     """
-    call = Call("linear", x, threads)
+    call = Call("linear", elements(x), threads)
     given = Arguments.of(
-        call, LINEAR, x, weight, group=group, b_scale=weight_scale, b_zero_point=weight_zero_point, bias=bias
+        call, LINEAR, x, weight, bias=bias, a_scale=x_scale, a_group=x_group, a_global_scale=x_global_scale,
+        b_scale=weight_scale, b_zero_point=weight_zero_point, b_group=group, b_global_scale=weight_global_scale,
     )  # fmt: skip
     return multiplied(given, out)
 
 
 def pack(
-    b: Any, *, left: Any = None, zero_point: Any = None, group: int | None = None, threads: int | None = None
-) -> gemm.PackedMatrix:
+    b: Any, *, left: Any = None, scale: Any = None, zero_point: Any = None, group: Any = None,
+    global_scale: float | None = None, threads: int | None = None,
+) -> gemm.PackedMatrix:  # fmt: skip
     """b[..., K, N] copied into the panels that matmul reads, for a right operand that is used many times.
 
-    Args:    b: [..., K, N] of any dtype of `matmul`, any strides (pass `weight.T` for a weight [N, K]).
+    Args:    b: [..., K, N] of any dtype of `matmul`, any strides (pass `weight.T` for a weight [N, K]). Or a Quantized
+                matrix of elements of four bits, whose K is the axis along which its blocks lie.
              left: the dtype of the left operands to come, a float beside floats; default b's own. Weights, integers
                 beside floats, stay integers in their panels, of one byte each (two where they have 8 bits and zero
                 points).
+             scale, global_scale: b_scale of blocks of `group`, and a number for all of b, which are packed too, beside
+                elements of four bits. These stay two to a byte, and few rows of A decode them as they are read; K is a
+                multiple of 8. Products with them take no scale of b then.
              zero_point, group: b_zero_point and b_group of matmul, for weights; products with them take no zero point
                 of b then, and take scales as before.
              threads: at most so many; default every usable core.
@@ -153,6 +176,8 @@ def pack(
              beside elements that its words cannot be multiplied with.
     Raises:  DTypeError, ShapeError, OptionError, DeviceError.   Bits: a product with it has those of one with b.
     """
+    if is_quantized(b):
+        scale, group, global_scale, b = quantized_weight("pack", b, (scale, zero_point, group, global_scale))
     call, arrays = Call("pack", b, threads), dict[str, CallOperand]()
     y = call.operand("b", b)
     check_factor("pack", "b", y.dtype)
@@ -162,13 +187,16 @@ def pack(
     batch, (k, n) = y.shape[:-2], y.shape[-2:]
     other = _left(call, left, y.dtype)
     lies, threads = matrix("pack", "b", y.lying, y.shape), call.sized(y.tensor.size, "elements")
+    if scale is not None or global_scale is not None:
+        given = (scale, zero_point, block_of(call, PACK.b_group, group, False), global_scale)
+        return packed_scaled(call, y, other, given, threads)
     machine, zeros = tuning.machine(call.isa), dict[str, Parameter]()
     if y.dtype.is_integer and other.is_float and other is not dtypes.float64:
         lines = Lines.of_b(PACK, n, k, batch, rank)
         point: Any = None
         if zero_point is not None:
             point = parameter(call, "zero_point", "b_zero_point", zero_point, arrays)
-        size = None if group is None else size_of_group(call, PACK, group)
+        size = block_of(call, PACK.b_group, group, False)
         zeros = sharing.by_block("pack", PACK, lines, None, point, size, other, lies)
         engine = engines.of_weights(y.dtype, bool(zeros))
     elif zero_point is not None or group is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from samebits import dtypes, tuning
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, PlanError, shown
+from samebits.frozen import dataclass
 from samebits.kernels import gemm, spread
 from samebits.kernels.gemm import machine as machines
 from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Panels, Spec
@@ -27,13 +27,14 @@ from samebits.layout import Layout
 from samebits.operations.lying import Lying, Number
 from samebits.operations.names import MATMUL, Names
 from samebits.operations.product import Options, ProductDescription, describe, unknown_activation
-from samebits.operations.sharing import IN_BYTES, VALUES, ProductOperand
+from samebits.operations.sharing import IN_BYTES, VALUES, Block, ProductOperand
 from samebits.ops.call import Call, check_threads
+from samebits.ops.quantized_operands import elements, is_quantized, taken_apart
 from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor
 
 _POINTS = ("a_zero_point", "b_zero_point", "out_zero_point")
-_SCALES = ("a_scale", "b_scale", "out_scale")
+_SCALES = ("a_scale", "b_scale", "out_scale", "a_global_scale", "b_global_scale")
 ADDED = ("c", "bias")
 
 
@@ -54,15 +55,25 @@ def number(call: Call, name: str, value: Any) -> Number:
     return Number.of(value if type(value) is float else call.number(name, value, dtypes.float64))
 
 
-def size_of_group(call: Call, names: Names, group: Any) -> int:
-    """The number of elements along K in a block.
+def block_of(call: Call, option: str, group: Any, lines_first: bool) -> Block | None:
+    """The extents of a block: elements along K, or a pair for the last two axes of an operand, of which the first are
+    its lines or K.
 
-    Raises:  OptionError if it is no count.
+    Raises:  OptionError if it is neither.
     """
-    if not isinstance(group, int | np.integer) or isinstance(group, bool) or group < 1:
-        remedy = "count the elements along K that share a scale"
-        raise OptionError(call.name, names.b_group, "", shown(group), "an integer of at least 1", remedy)
-    return int(group)
+    if group is None:
+        return None
+    both = tuple(group) if isinstance(group, tuple | list) else (group,)
+    counts = [isinstance(x, int | np.integer) and not isinstance(x, bool) and x >= 1 for x in both]
+    if len(both) not in (1, 2) or not all(counts):
+        expected, remedy = "an integer of at least 1", "count the elements along K that share a scale"
+        if isinstance(group, tuple | list):
+            expected, remedy = "a pair of integers of at least 1", "pass an extent for each of its last two axes"
+        raise OptionError(call.name, option, "", shown(group), expected, remedy)
+    if len(both) == 1:
+        return Block(int(both[0]))
+    lines, size = both if lines_first else both[::-1]
+    return Block(int(size), int(lines))
 
 
 def parameter(call: Call, name: str, key: str, value: Any, operands: dict[str, CallOperand]) -> Lying | Number | int:
@@ -94,7 +105,8 @@ class Arguments:
     @classmethod
     def of(
         cls, call: Call, names: Names, a: Any, b: Any, *, spec: Any = SB1, activation: Any = None, alpha: Any = 1.0,
-        beta: Any = 1.0, group: Any = None, a_dtype: Any = None, out_dtype: Any = None, **given: Any,
+        beta: Any = 1.0, a_group: Any = None, b_group: Any = None, a_dtype: Any = None, out_dtype: Any = None,
+        **given: Any,
     ) -> Arguments:  # fmt: skip
         """Those of a product of a and b, by the names that `matmul` has for them; what is given may be None.
 
@@ -108,8 +120,16 @@ class Arguments:
         for name, value in (("alpha", alpha), ("beta", beta)):
             if type(value) is not float or value != 1.0:
                 facts[name] = number(call, name, value)
+        for side, x in (("a", a), ("b", b)):
+            if is_quantized(x):
+                both = {"a_group": a_group, "b_group": b_group, **given}
+                parts = taken_apart(call.name, names, side, x, both)
+                a_group, b_group = parts.pop("a_group", a_group), parts.pop("b_group", b_group)
+                given |= parts
+        a, b = elements(a), elements(b)
         options = Options(
-            spec, activation, None if group is None else size_of_group(call, names, group),
+            spec, activation, block_of(call, names.a_group, a_group, True),
+            block_of(call, names.b_group, b_group, names.turned),
             None if a_dtype is None else call.dtype("a_dtype", a_dtype),
             None if out_dtype is None else call.dtype("out_dtype", out_dtype),
         )  # fmt: skip
@@ -117,6 +137,11 @@ class Arguments:
         x, y = call.operand(names.a, a), call.operand(names.b, b.tensor if is_packed else b)
         arrays = {"a": x, "b": y}
         facts |= {"a": x.lying, "b": b.fits if is_packed else y.lying}
+        if is_packed and b.global_scale is not None:
+            if given.get("b_global_scale") is not None:
+                actual = "given beside a packed one"
+                raise OptionError(call.name, names.b_global_scale, "", actual, "left out", "pack without it")
+            facts["b_global_scale"] = Number.of(b.global_scale)
         for key, value in given.items():
             if value is not None:
                 facts[key] = parameter(call, getattr(names, key, key), key, value, arrays)

@@ -128,7 +128,7 @@ HUGE = 2**70, 0, 5
 def test_pickles_that_hold_something_else_are_refused() -> None:
     made = sb.pack(np.ones((200, 5), np.uint8))
     function, fields = made.__reduce__()
-    names = "words", "shape", "nr", "isa", "dtype", "engine", "format"
+    names = "words", "shape", "nr", "isa", "dtype", "engine", "format", "block", "scale", "global_scale"
     words = f"one that words of {made.engine} hold"
     wrong: list[tuple[str, Any, str, str]] = [
         *(

@@ -165,8 +165,11 @@ def test_sides_that_no_kernel_has_are_refused() -> None:
     x, y, line = Matrix(10, 1), Matrix(10, 1, dtype=int8), Shared(Matrix(1, 0), LINE)
     block, plain = Shared(Matrix(10, 1), 5), dense(10, 10, 10)
     cases = {
-        "matmul: a_scale is per block of 5, must be one for all, or one for each line; give blocks to b": replace(
-            plain, a=Side(x, block)
+        "matmul: a_zero is per block of 5, must be one for all, or one for each line; give blocks to b": replace(
+            plain, a=Side(x, zero=block)
+        ),
+        "matmul: b_global_scale is given alone, must be left out, or beside scales of blocks; pass it as b_scale": (
+            replace(plain, b=Side(x, global_scale=line))
         ),
         "matmul: out_zero is per block of 5, must be one for all, or one for each line; give blocks to b": replace(
             plain, out=Side(x, zero=block)

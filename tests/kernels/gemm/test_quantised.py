@@ -112,14 +112,17 @@ def test_scales_that_cannot_be_are_refused() -> None:
             {"a_scale": np.ones((1, 2), F32)},
             sb.ShapeError,
             (
-                "matmul: a_scale shape is (1, 2), must be [], [2] or [2, 1]; exchange its last two axes for one for "
-                "each row of a"
+                "matmul: a_scale shape is (1, 2), must be [], [2] or [2, 1], or [2, blocks] with a_group=; exchange "
+                "its last two axes for one for each row of a"
             ),
         ),
         (
             {"a_scale": np.ones(3, F32)},
             sb.ShapeError,
-            "matmul: a_scale shape is (3,), must be [], [2] or [2, 1]; pass one for all, or one for each row of a",
+            (
+                "matmul: a_scale shape is (3,), must be [], [2] or [2, 1], or [2, blocks] with a_group=; pass one for "
+                "all, or one for each row of a"
+            ),
         ),
         (
             {"a_scale": np.ones(2)},

@@ -96,7 +96,8 @@ def finished(rng: np.random.Generator, given: dict[str, Any], is_wide: bool) -> 
 def meant(a: Array, b: Array, result: Any, given: dict[str, Any]) -> Array:
     """The reference's product with the arguments of `matmul`."""
     given = {key: value for key, value in given.items() if key != "out_dtype"}
-    options = {"group": given.pop("b_group", None)}
+    size = given.pop("b_group", None)
+    options: dict[str, Any] = {"groups": (None, None if size is None else (size, 1))}
     if "activation" in given:
         options["activation"] = activation(given.pop("activation"))
     if "a_dtype" in given:

@@ -1,17 +1,26 @@
-"""Blocks of b along K in kernel text: where they begin and end, and their zero points (numerics.md section 4).
+"""Blocks along K in kernel text: where they begin and end, what they share, and their zero points (numerics.md
+section 4).
 
-What blocks share lies in panels of its own, float32 [panel][block][nr], packed like b: one row a block. Start at
-`runs`, the walk that everything over blocks takes.
+What blocks of b share lies in panels of its own, float32 [panel][block][nr], packed like b: one row a block. What
+blocks of a share lies by rows, float32 [row][block], of which products broadcast one value at a time. Start at `runs`,
+the walk that everything over blocks takes; `spread` is the kernel of a step that puts values there which several lines
+share, or which are a's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any
 
-from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
-from samebits.dtypes import float32
+from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
+from samebits.dtypes import float32, int32
+from samebits.frozen import dataclass
+from samebits.kernels.gemm import batch
 from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.words import Words
+
+# Rows of a whose values one task spreads.
+ROWS_OF_TASK = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +31,7 @@ class BlockOperand:
 
     @property
     def parameters(self) -> list[str]:
-        """`x`: its panels; `x_rows`: blocks along K; `x_words`: words along K of one block."""
+        """`x`: its panels, or its rows; `x_rows`: blocks along K; `x_words`: words along K of one block."""
         return [self.name, f"{self.name}_rows", f"{self.name}_words"]
 
     def panel(self, b: Builder, x: Pointer, j: Index, nr: int) -> Pointer:
@@ -30,7 +39,7 @@ class BlockOperand:
         return b.offset(x, j * b.index(f"{self.name}_rows") * nr)
 
     def step(self, b: Builder, nr: int) -> Index:
-        """From a panel to the next."""
+        """From a panel to the next; with nr = 1 from a row to the next."""
         return b.index(f"{self.name}_rows") * nr
 
     def words(self, b: Builder) -> Index:
@@ -38,12 +47,15 @@ class BlockOperand:
         return b.index(f"{self.name}_words")
 
 
-SCALE, ZERO = BlockOperand("b_scale"), BlockOperand("b_zero")
+A_SCALE, SCALE, ZERO = BlockOperand("a_scale"), BlockOperand("b_scale"), BlockOperand("b_zero")
+STARTS = BlockOperand("b_starts")
 
 
-def runs(b: Builder, first: Index, count: Index, block: Index) -> Iterator[tuple[Index, Index, Index]]:
+def runs(
+    b: Builder, first: Index, count: Index, block: Index, carry: list[Any] | None = None
+) -> Iterator[tuple[Index, Index, Index]]:
     """(number of the block, low, high) for each block that words first .. first+count-1 touch, relative to first."""
-    for q in b.loop(first // block, (first + count + block - 1) // block):
+    for q in b.loop(first // block, (first + count + block - 1) // block, carry=carry):
         yield q, b.max(q * block, first) - first, b.min(q * block + block, first + count) - first
 
 
@@ -61,3 +73,95 @@ def emit_zeros(b: Builder, engine: Engine, nr: int) -> Function:
                 b.store(words, s * nr, engine.without(b, b.load(words, s * nr, nr), zero))
 
     return b.function("zero_points", (engine.word, None, None, float32, None), body)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What blocks share becomes float32 where products read it: rows of a, or panels of `nr` columns of b.
+
+    `words`: how values become float32.   `nr`: None for a.   `across`: whether values of several blocks of a line lie
+    side by side.   `unit`: a power of two that values of a are multiplied with, exactly.
+    """
+
+    words: Words
+    nr: int | None
+    across: bool
+    batch_rank: int
+    unit: float = 1.0
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """`lines`: of the matrix; `shared`: how many of them share a value; `blocks`: along K; `line block`: strides;
+        `pieces`: tasks of one batch."""
+        moving = batch.parameters(self.batch_rank, ["x", "out"])
+        return ("x", "out", "lines", "shared", "blocks", "line", "block", "pieces", *moving)
+
+
+def spread(b: Builder, d: Spread) -> None:
+    """out[batch][line][block], or out[batch][panel][block][column] = x of the block of that line.
+
+    A task is some rows, or a panel."""
+    lines, shared, blocks = b.index("lines"), b.index("shared"), b.index("blocks")
+    line, block, pieces = b.index("line"), b.index("block"), b.index("pieces")
+    for task in b.tasks():
+        operands = batch.moved(b, d.batch_rank, task // pieces, {"x": d.words.pointer, "out": float32})
+        x, out, piece = operands["x"], operands["out"], task % pieces
+        if d.nr is None:
+            low = piece * ROWS_OF_TASK
+            for r in b.loop(low, b.min(low + ROWS_OF_TASK, lines)):
+                _row(b, d, b.offset(x, r // shared * line), blocks, block, b.offset(out, r * blocks))
+            continue
+        low = piece * d.nr
+        for c in b.loop(0, b.min(d.nr, lines - low)):
+            source = b.offset(x, (low + c) // shared * line)
+            for q in b.loop(0, blocks):
+                b.store(out, (low * blocks + q * d.nr) + c, d.words.along(b, source, q * block, 1))
+
+
+def _row(b: Builder, d: Spread, x: Pointer, blocks: Index, block: Index, out: Pointer) -> None:
+    """One line's values, one a block."""
+    width = b.isa.lanes if d.across else 1
+    whole = blocks // width * width
+
+    def values(q: Index, count: Index | None = None) -> Vector:
+        found = d.words.along(b, x, q * block, width, count)
+        return found if d.unit == 1.0 else b.mul(found, b.like(found, d.unit))
+
+    for q in b.loop(0, whole, width):
+        b.store(out, q, values(q))
+    for _ in b.when(whole < blocks):
+        b.store(out, whole, values(whole, blocks - whole), blocks - whole)
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """What specialises the text; `offset` is what packing added to elements of A."""
+
+    engine: Engine
+    nr: int
+    offset: int
+    batch_rank: int
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """`steps`: words along K, `words` of a run; `panels` of this launch from `first` on, a task each."""
+        moving = batch.parameters(self.batch_rank, ["x", "out"])
+        return ("x", "out", "steps", "words", "panels", "first", *moving)
+
+
+def starts(b: Builder, d: Starts) -> None:
+    """out[batch][first + panel][run][column] = what the offset of A adds to the sum of a run of x[batch][panel], words
+    [k][column], taken away."""
+    nr, steps, words, panels = d.nr, b.index("steps"), b.index("words"), b.index("panels")
+    ones = b.constant(sum(1 << i * d.engine.a.width_bits for i in range(d.engine.depth)), int32, nr)
+    runs = (steps + words - 1) // words
+    for task in b.tasks():
+        operands = batch.moved(b, d.batch_rank, task // panels, {"x": d.engine.word, "out": int32})
+        p = task % panels
+        x = b.offset(operands["x"], p * steps * nr)
+        out = b.offset(operands["out"], (b.index("first") + p) * runs * nr)
+        for q in b.loop(0, runs):
+            total = [b.constant(0, int32, nr)]
+            for k in b.loop(q * words, b.min(q * words + words, steps), carry=total):
+                total[0] = d.engine.advance(b, ones, b.load(x, k * nr, nr), total[0])
+            b.store(out, q * nr, b.mul(total[0], b.like(total[0], -d.offset)))

@@ -14,6 +14,8 @@ from samebits.kernels.gemm.engine import Engine
 
 # Floats that are sources beside float32: they are widened exactly.
 _WIDENED = tuple(row for row in ROWS if row.is_float and row.width_bits <= 16 and row.width_bits % 8 == 0)
+# What a float32 result may be stored as.
+_ROUNDED = (float16, bfloat16)
 
 
 def check_operands(c: Contraction, nr: int, isa: Isa, engine: Engine) -> None:
@@ -31,17 +33,23 @@ def check_operands(c: Contraction, nr: int, isa: Isa, engine: Engine) -> None:
 
 
 def check_sides(c: Contraction) -> None:
-    """Blocks are b's, and only a is quantised, by a scale for all of it or for each row.
+    """Blocks of a and of b have scales, those of b zero points; only a is quantised, by a scale for all of it or for
+    each row.
 
     Raises:  PlanError.
     """
     for name, side in (("a", c.a), ("b", c.b), ("out", c.out)):
-        for what, x in (("scale", side.scale), ("zero", side.zero)):
-            if x is not None and x.is_by_block and side is not c.b:
+        for what, x in (("scale", side.scale), ("zero", side.zero), ("global_scale", side.global_scale)):
+            allowed = (what, name) in (("scale", "a"), ("scale", "b"), ("zero", "b"))
+            if x is not None and x.is_by_block and not allowed:
                 expected, remedy = "one for all, or one for each line", "give blocks to b"
                 raise PlanError("matmul", f"{name}_{what}", "", f"per block of {x.size}", expected, remedy)
-        if side.quantised_from and (side is not c.a or side.scale is None):
-            actual = "given without a_scale" if side is c.a else f"given for {name}"
+        if side.global_scale is not None and not side.is_scaled_by_block:
+            expected, remedy = "left out, or beside scales of blocks", f"pass it as {name}_scale"
+            raise PlanError("matmul", f"{name}_global_scale", "", "given alone", expected, remedy)
+        if side.quantised_from and (side is not c.a or side.scale is None or side.is_scaled_by_block):
+            actual = "given for blocks of a" if side.is_scaled_by_block else "given without a_scale"
+            actual = actual if side is c.a else f"given for {name}"
             raise PlanError("matmul", "quantised_from", "", actual, "beside a and a_scale", "quantise it before")
 
 
@@ -50,41 +58,40 @@ def check_dtypes(c: Contraction, engine: Engine) -> None:
 
     Raises:  PlanError.
     """
-    e, shared, inputs = c.epilogue, c.shared, c.inputs
+    e, inputs = c.epilogue, c.inputs
     if e is None and inputs:
         actual, expected = f"None beside {', '.join(c.operands[2 + len(c.by_block) : -1])}", "an expression of these"
         raise PlanError("matmul", "epilogue", "", actual, expected, "make it with fused")
     if e is not None and len(e.inputs) != 1 + len(inputs):
-        expected = f"{len(e.inputs) - 1 - len(shared)}, as the epilogue's inputs after t are"
+        expected = f"{len(e.inputs) - 1 - len(c.shared)}, as the epilogue's inputs after t are"
         raise PlanError("matmul", "sources", "count", len(c.sources), expected, "list each input's source")
     if e is not None and e.inputs[0] is not engine.total:
         remedy = "give the epilogue an input of that dtype"
         raise PlanError("matmul", "t", "dtype", e.inputs[0].name, engine.total.name, remedy)
     result = e.dtype(e.outputs[0]) if e else engine.total
-    taken = [*(e.inputs[1:] if e else ()), result]
-    names = [*shared, *(f"source {i}" for i in range(len(shared) + 1, len(taken))), "out"]
-    other = {"out": (float16, bfloat16)}
-    for name, x, dtype in zip(names, (*(inputs if e else ()), c.out), taken, strict=True):
-        if x.dtype is dtype or (dtype is float32 and x.dtype in other.get(name, _WIDENED)):
+    taken, given = [*(e.inputs[1:] if e else ()), result], [*(inputs if e else ()), c.out]
+    for number, (x, dtype) in enumerate(zip(given, taken, strict=True), 1):
+        others = _ROUNDED if x is c.out else _WIDENED
+        if x.dtype is dtype or (dtype is float32 and x.dtype in others):
             continue
-        raise PlanError("matmul", name, "dtype", x.dtype.name, dtype.name, "describe it as it lies")
+        names = [*c.shared, *(f"source {i}" for i in range(len(c.shared) + 1, len(taken))), "out"]
+        raise PlanError("matmul", names[number - 1], "dtype", x.dtype.name, dtype.name, "describe it as it lies")
 
 
 def check_blocks(c: Contraction, engine: Engine) -> None:
-    """What blocks of b share is a float32 or less, and section 4 sums integers exactly.
+    """What blocks share is a float32 or less, and section 4 sums integers exactly.
 
     Raises:  PlanError.
     """
     if not c.by_block:
         return
     for name, x in c.by_block.items():
-        if x.size < 1:
+        if x.size < 1 or x.lines < 1:
             raise PlanError("matmul", name, "block", x.size, "at least 1", "count the elements of a block")
         dtype = x.operand.dtype
-        expected = "an integer of at most 8 bits" if x is c.b.zero else "float32 or a narrower float"
-        if not (
-            dtype is float32 or dtype in _WIDENED if x is c.b.scale else dtype.is_integer and dtype.width_bits <= 8
-        ):
+        is_zero = name == "b_zero"
+        expected = "an integer of at most 8 bits" if is_zero else "float32 or a narrower float"
+        if not (dtype.is_integer and dtype.width_bits <= 8 if is_zero else dtype is float32 or dtype in _WIDENED):
             raise PlanError("matmul", name, "dtype", dtype.name, expected, "convert it first")
     if engine.total is not float32:
         actual = f"beside {engine.total.name}"
@@ -95,7 +102,16 @@ def check_blocks(c: Contraction, engine: Engine) -> None:
         raise PlanError("matmul", "b_zero", "", f"given for {actual}", "left out", remedy)
     if c.a.dtype.is_integer and c.b.dtype.is_integer:
         longest = min(c.spec.chunk, c.k, *(x.size for x in c.by_block.values()))
-        most = longest * engines.span(c.a.dtype, False) * engines.span(c.b.dtype, "b_zero" in c.by_block)
+        most = longest * engines.span(c.a.dtype, False) * _span_of_b(c)
         if most > engines.EXACT:
             expected = "so short that sums of a block are exact in float32"
             raise PlanError("matmul", "b_scale", "block", longest, expected, "use the default spec")
+
+
+def _span_of_b(c: Contraction) -> int:
+    """The largest magnitude of an integer of b without its zero point, whose format may be wider than that of b."""
+    zero = c.by_block.get("b_zero")
+    if zero is None:
+        return engines.span(c.b.dtype, False)
+    point = zero.operand.dtype
+    return int(max(c.b.dtype.max - point.min, point.max - c.b.dtype.min))

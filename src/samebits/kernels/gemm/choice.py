@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 
 from samebits.codegen.isa import Isa
 from samebits.dtypes import float32
+from samebits.frozen import dataclass
 from samebits.kernels.gemm import checks, selection, tasks, tiles
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import form as forms
+from samebits.kernels.gemm.block_microkernel import Runs
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, Reasons, has_weights, runs_down
@@ -62,8 +63,9 @@ class Overrides:
 class Choice:
     """Everything decided. Along K all but `c.k` counts words of the engine. `order` holds the plan's operand numbers of
     a, b, out and each input; a task is one of the `m_blocks` equal blocks of M, `n_step` panels, and one of the
-    `parts` of K, `part_steps` each; B is packed in `rounds`. `machine` is the name of whose figures decided; `tuned`:
-    whether the engine, the tile and the sizes of blocks are those of rows that were measured."""
+    `parts` of K, `part_steps` each; B is packed in `rounds`, in panels of `nr` columns. `machine` is the name of whose
+    figures decided; `tuned`: whether the engine, the tile and the sizes of blocks are those of rows that were
+    measured."""
 
     c: Contraction
     order: tuple[int, ...]
@@ -86,13 +88,11 @@ class Choice:
     in_scratch: bool
     parts: int
     part_steps: int
+    runs: Runs | None
+    unit_of_scales: float
     tuned: tuple[bool, bool, bool]
     rejected: Reasons
-
-    @property
-    def nr(self) -> int:
-        """Columns of a panel."""
-        return self.tile.nv * self.engine.lanes(self.isa)
+    nr: int
 
     @property
     def panels(self) -> int:
@@ -143,7 +143,7 @@ def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, mac
     engine, engines_not = selection.of_operands(described, isa, machine, given.engine, given.form)
     tile = given.tile or _row(described, engine, isa, machine).tile
     c, order, turned = orient(described, tile.nv * engine.lanes(isa))
-    if turned or (c.m, c.batch) != (described.m, described.batch):  # on which the choice of an engine depends too
+    if turned or c.m != described.m:  # on which the choice of an engine depends too
         engine, engines_not = selection.of_operands(c, isa, machine, given.engine, given.form)
     row = _row(c, engine, isa, machine)
     tile = given.tile or row.tile
@@ -161,8 +161,9 @@ def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, mac
         c=inner.c, order=order, isa=isa, machine=machine.name, threads=threads, engine=inner.engine, words=inner.words,
         checked=inner.checked, tile=tile, rows=cut.rows, wide=cut.wide, group=cut.group, kc=cut.kc, chunk=inner.chunk,
         form=form, m_blocks=cut.m_blocks, n_step=cut.n_step, rounds=cut.rounds, in_scratch=cut.in_scratch,
-        parts=cut.parts, part_steps=cut.part_steps, tuned=_measured(inner, row, isa, machine, given),
-        rejected=turned + engines_not + forms_not + unchecked + tiles_not,
+        parts=cut.parts, part_steps=cut.part_steps, runs=inner.runs,
+        unit_of_scales=inner.unit_of_scales, tuned=_measured(inner, row, isa, machine, given),
+        rejected=turned + engines_not + forms_not + unchecked + tiles_not, nr=tile.nv * inner.engine.lanes(isa),
     )  # fmt: skip
 
 
@@ -213,6 +214,9 @@ def tile_of(inner: Inner, form: str, isa: Isa, row: Tuned, given: Overrides) -> 
     """The row's tile, or a narrower one whose panels B fills better where B is packed for this product alone; pairs of
     floats need the chains of the wide one, and what was measured or asked for stays."""
     engine, n, tile = inner.engine, inner.c.n, given.tile or row.tile
+    if inner.runs:
+        short = engine.sums_blocks and inner.runs.is_short(tile.nv)
+        tile = tile if given.tile else tiles.with_sums_of_blocks(tile, isa, short)
     is_free = given.tile is None and tile == tiles.tile_for(isa) and form in (FUSED, STAGED)
     if not is_free or isinstance(inner.c.b.values, Panels) or not (engine.exact or engine.depth == 1):
         return tile, ()
@@ -277,7 +281,7 @@ def cut_up(
     blocks = given.blocks or blocks_for(inner, form, tile.mr, sizes, caches.down_blocks)
     kc = chunk * max(1, blocks.kc // chunk)
     rows, nr = tiles.cut(c.m, tile.mr), tile.nv * engine.lanes(isa)
-    wide, panels = tiles.columns(rows.heights[0], tile, isa), -(-c.n // nr)
+    wide, panels = 1 if inner.runs else tiles.columns(rows.heights[0], tile, isa), -(-c.n // nr)
     walks, batch = -(-panels // wide), math.prod(c.batch)
     in_scratch = is_kept(inner) and inner.steps > kc
     walk_bytes = size_words(engine, c.k, nr) * engine.word.size_bytes * batch * wide

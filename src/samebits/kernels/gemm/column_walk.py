@@ -12,12 +12,12 @@ at once. A lies [chunk][row][pitch], `a_chunk` words from a chunk to the next. S
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, FunctionSpec, Index, Pointer
 from samebits.dtypes import DType, bfloat16, uint32
+from samebits.frozen import dataclass
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.strip import FEW_ROWS, StripWalk
 from samebits.kernels.gemm.words import Words

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
@@ -21,7 +20,7 @@ import numpy as np
 from samebits import driver
 from samebits.dtypes import DType, float32, float64, int32, int64
 from samebits.errors import OptionError, shown
-from samebits.frozen import frozen
+from samebits.frozen import dataclass, replace
 from samebits.kernels.expression import Chain, Expression, ExpressionValue
 from samebits.layout import Layout
 
@@ -29,7 +28,6 @@ from samebits.layout import Layout
 _MOST_SEGMENTS = 1024
 
 
-@frozen
 @dataclass(frozen=True, slots=True)
 class Spec:
     """The order of a contraction: chunks of `chunk` along K, K cut into `segments` joined by a binary tree.
@@ -82,12 +80,15 @@ class Matrix:
 @dataclass(frozen=True, slots=True)
 class Panels:
     """A right operand that is already in panels (`packed.PackedMatrix`): elements of `dtype` as words of the engine
-    called `engine`, `nr` columns a panel; batches lie `batch` words apart."""
+    called `engine`, `nr` columns a panel; batches lie `batch` words apart. `block`: elements along K that share one of
+    the scales, of dtype `scale`, which were packed with them; 0 where none were."""
 
     nr: int
     batch: tuple[int, ...] = ()
     dtype: DType = float32
     engine: str = "fma float32"
+    block: int = 0
+    scale: DType | None = None
 
 
 TENSOR: Final = "tensor"
@@ -100,12 +101,14 @@ class Shared:
     """Scales or zero points of a side, each shared by several of its elements.
 
     `per`: what shares one: `TENSOR`, all elements; `LINE`, a row of a or a column of b or out; or a number, the
-    elements of a block, which are consecutive along K in a line.   `operand`: how the values lie. Those of blocks are
-    [ceil(K / size), N] for b, with its batch dimensions; others are seen as [M, N], where they repeat.
+    elements of a block, which are consecutive along K in a line.   `lines`: how many consecutive lines a block covers.
+    `operand`: how the values lie. Those of blocks are [ceil(M / lines), ceil(K / size)] for a and [ceil(K / size),
+    ceil(N / lines)] for b, with its batch dimensions; others are seen as [M, N], where they repeat.
     """
 
     operand: Matrix
     per: Literal["tensor", "line"] | int = TENSOR
+    lines: int = 1
 
     @property
     def is_by_block(self) -> bool:
@@ -121,9 +124,10 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Side(Generic[_Values]):
-    """One side of a product: its elements, and that each stands for scale * (element - zero).
+    """One side of a product: its elements, and that each stands for global_scale * scale * (element - zero).
 
-    `values`: how the elements lie.   `scale`, `zero`: None is 1, and 0.
+    `values`: how the elements lie.   `scale`, `zero`: None is 1, and 0.   `global_scale`: beside scales of blocks, one
+    for all elements or for each line.
     `quantised_from`: how floats lie of which a step of the plan makes the elements first, by `scale` and `zero`; the
     elements are int8 or uint8 then, dense, and the plan takes the floats.
     """
@@ -131,6 +135,7 @@ class Side(Generic[_Values]):
     values: _Values
     scale: Shared | None = None
     zero: Shared | None = None
+    global_scale: Shared | None = None
     quantised_from: Matrix | None = None
 
     @property
@@ -143,15 +148,25 @@ class Side(Generic[_Values]):
         """Whether a zero point leaves the finished sum: those of blocks leave the elements before."""
         return self.zero is not None and not self.zero.is_by_block
 
+    @property
+    def is_scaled_by_block(self) -> bool:
+        """Whether blocks of it have scales, which multiply the sums of blocks."""
+        kept = isinstance(self.values, Panels) and self.values.block > 0
+        return kept or (self.scale is not None and self.scale.is_by_block)
+
 
 def shared(sides: Iterable[tuple[str, Side[Any]]]) -> dict[str, Shared]:
     """What an epilogue takes of named sides, in its order: their zero points, then their scales, but for blocks'."""
     zeros, scales = dict[str, Shared](), dict[str, Shared]()
     for name, side in sides:
+        if side.scale is side.zero is side.global_scale is None:
+            continue
         if side.zero is not None and not side.zero.is_by_block:
             zeros[f"{name}_zero"] = side.zero
         if side.scale is not None and not side.scale.is_by_block:
             scales[f"{name}_scale"] = side.scale
+        if side.global_scale is not None:
+            scales[f"{name}_global_scale"] = side.global_scale
     return zeros | scales
 
 
@@ -203,6 +218,8 @@ class Contraction:
         """What blocks of the operands share, by name."""
         found = dict[str, Shared]()
         for name, side in (("a", self.a), ("b", self.b)):
+            if side.scale is None and side.zero is None:
+                continue
             if side.scale is not None and side.scale.is_by_block:
                 found[f"{name}_scale"] = side.scale
             if side.zero is not None and side.zero.is_by_block:
@@ -249,7 +266,8 @@ class Contraction:
         types = "" if self.a.dtype is self.b.dtype is float32 else f" {self.a.dtype.name} x {self.b.dtype.name}"
         floats = self.a.quantised_from
         types = f" {floats.dtype.name} as{types}" if floats else types
-        blocks = "".join(f", {name} of {x.size}" for name, x in self.by_block.items())
+        sizes = {name: f"{x.size} x {x.lines}" if x.lines > 1 else x.size for name, x in self.by_block.items()}
+        blocks = "".join(f", {name} of {size}" for name, size in sizes.items())
         return f"matmul{types} a[{self.m},{self.k}] {right}[{self.k},{self.n}]{batch}, chunk {self.spec.chunk}{blocks}"
 
 

@@ -7,12 +7,26 @@ one a product runs on, `selection` says. Start at `ROWS`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Vector
-from samebits.dtypes import DType, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32
+from samebits.dtypes import (
+    DType,
+    bfloat16,
+    float4_e2m1fn,
+    float32,
+    float64,
+    int4,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint4,
+    uint8,
+    uint16,
+    uint32,
+)
 from samebits.errors import OptionError
+from samebits.frozen import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +54,18 @@ class Engine:
     step: str
     unsigned: str = ""
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # a part of every key that kernels and their functions are found by
+
     @property
     def exact(self) -> bool:
         """Whether sums are exact, so that their order is free."""
         return self.total.is_integer
+
+    @property
+    def sums_blocks(self) -> bool:
+        """Whether sums of blocks are exact integers, which scales of blocks make floats (numerics.md section 4)."""
+        return self.total.is_float and self.accumulator.is_integer
 
     @property
     def is_guarded(self) -> bool:
@@ -123,12 +145,24 @@ ROWS: tuple[Engine, ...] = (
     _dot("int16 pairs", int16, int16, 2, "dot2_int16"),
     _dot("int32", int32, int32, 1, "mul add"),
 )
+# What sums scaled blocks of integers, and of floats that are a few units each.
+BLOCKS: tuple[Engine, ...] = tuple(
+    Engine(f"{a.name} x int8 blocks", a, int8, 4, int32, int32, float32, step, unsigned)
+    for a, step, unsigned in ((uint8, "dot4_uint8_int8", "a"), (int8, "dot4_int8", ""))
+)
 # Weights that stay integers in their panels, a byte or two each: what packs them. A product reads such panels with
 # another engine. int16 holds 8-bit integers without a zero point.
 WEIGHTS: tuple[Engine, ...] = tuple(
     Engine(f"{element.name} weights", float32, element, 1, word, float32, float32, "fma")
     for element, word in ((int8, uint8), (uint8, uint8), (int16, uint16))
 )
+WEIGHT_NAMES = frozenset(row.name for row in WEIGHTS)
+# Weights of four bits that stay so in their panels, two to a byte (`nibbles`).
+NIBBLES: tuple[Engine, ...] = tuple(
+    Engine(f"{element.name} nibbles", float32, element, 8, uint32, float32, float32, "fma")
+    for element in (int4, uint4, float4_e2m1fn)
+)
+_BY_NAME = {row.name: row for row in (*ROWS, *BLOCKS, *WEIGHTS, *NIBBLES)}
 _PLAIN = ("fma", "mul add")
 # Sums of a row or column of as many elements are exact in int32.
 LONGEST = 1 << 23
@@ -143,17 +177,21 @@ def named(name: str) -> Engine:
 
     Raises:  OptionError if there is none.
     """
-    for row in (*ROWS, *WEIGHTS):
-        if row.name == name:
-            return row
-    raise OptionError("plan", "engine", "", repr(name), f"one of {[row.name for row in ROWS]}", "leave it out")
+    found = _BY_NAME.get(name)
+    if found is not None:
+        return found
+    raise OptionError(
+        "plan", "engine", "", repr(name), f"one of {[row.name for row in (*ROWS, *BLOCKS)]}", "leave it out"
+    )
 
 
 def takes(element: DType, source: DType) -> bool:
-    """Whether every value of `source` is one of `element`: for 8-bit integers after `offset`; for floats, also without
-    a zero point, because they hold -255 to 255."""
+    """Whether every value of `source` is one of `element`: for 8-bit integers after `offset`, of floats in units; for
+    floats, also without a zero point, because they hold -255 to 255."""
     if source.is_integer:
         return source.width_bits <= 8
+    if element.is_integer:
+        return source.is_float and in_units(source)
     if not (source.is_float and element.is_float):
         return False
     fits = source.mantissa_bits <= element.mantissa_bits and source.exponent_bits <= element.exponent_bits
@@ -170,13 +208,33 @@ def of_weights(source: DType, has_zeros: bool) -> Engine:
 
 def offset(element: DType, source: DType) -> int:
     """What packing adds to integers of `source` so that they become `element`."""
-    if not source.is_integer or element.min <= source.min <= source.max <= element.max:
+    if not element.is_integer:
+        return 0
+    least, most = source.min, source.max
+    if source.is_float:
+        most = span(source, False)
+        least = -most
+    if element.min <= least <= most <= element.max:
         return 0
     return 128 if element.kind == "uint" else -128
 
 
+def in_units(source: DType) -> bool:
+    """Whether a float format is -127 to 127 times its `unit`, and has no NaN."""
+    lowest = lowest_bit(source) if source.is_float else None
+    return lowest is not None and source.width_bits < 8 and span(source, False) <= int8.max
+
+
+def unit(source: DType) -> float:
+    """The power of two of which all numbers of `source` are multiples; 1 of integers."""
+    lowest = lowest_bit(source)
+    return 2.0 ** (lowest or 0)
+
+
 def span(source: DType, zero: bool) -> int:
-    """The largest magnitude of an integer of `source` without its zero point."""
+    """The largest magnitude of an integer of `source` without its zero point; of a float in units."""
+    if source.is_float:
+        return int(float(source.max) / unit(source))
     return int(source.max - source.min if zero else max(source.max, -source.min))
 
 

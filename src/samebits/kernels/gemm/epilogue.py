@@ -9,11 +9,11 @@ Start at `Epilogue`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
 from samebits.dtypes import DType
+from samebits.frozen import dataclass
 from samebits.kernels import convert, values
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import Contraction, Immediate, Source

@@ -39,7 +39,7 @@ _TURNED = 2
 
 def has_weights(c: Contraction) -> bool:
     """Whether b is in panels of integers that become words as they are used."""
-    return isinstance(c.b.values, Panels) and engines.named(c.b.values.engine) in engines.WEIGHTS
+    return isinstance(c.b.values, Panels) and c.b.values.engine in engines.WEIGHT_NAMES
 
 
 def runs_down(c: Contraction) -> bool:
@@ -83,7 +83,7 @@ def form_for(inner: Inner, isa: Isa, caches: Caches, a_bytes: int, mc: int | Non
     """
     c = inner.c
     rejected: Reasons = ()
-    if has_weights(c) and inner.engine is FMA32 and (c.m <= _DECODED_ROWS or not c.k):
+    if has_weights(c) and not inner.runs and inner.engine is FMA32 and (c.m <= _DECODED_ROWS or not c.k):
         return DECODED, ()
     if isinstance(c.b.values, Panels) and not has_weights(c):
         return PACKED, ()

@@ -24,9 +24,11 @@ def panels(b: Array, engine: Engine, nr: int) -> Array:
     """b[k, n] as words [panel][step][nr] and their facts, missing elements and columns zero."""
     k, n = b.shape
     steps, count, depth = engine.steps(k), -(-n // nr), engine.depth
-    found = _elements(b, engine)
-    codes = np.zeros((steps * depth, count * nr), found.dtype)
-    codes[:k, :n] = found
+    codes = _elements(b, engine)
+    if codes.shape != (steps * depth, count * nr):
+        whole = np.zeros((steps * depth, count * nr), codes.dtype)
+        whole[:k, :n] = codes
+        codes = whole
     order = slice(None, None, -1) if engine.b is bfloat16 else slice(None)  # which has its first element in high bits
     parts = codes.reshape(steps, depth, count, nr).transpose(2, 0, 3, 1)[..., order]
     assert engine.word.numpy is not None and engine.b.numpy is not None  # every word is a NumPy number
@@ -43,7 +45,7 @@ def _elements(b: Array, engine: Engine) -> Array:
     assert element.numpy is not None  # engines multiply numbers of NumPy's and ml_dtypes'
     if x.dtype.kind in "iu" and element.is_integer:
         x = x.astype(np.int64) + engines.offset(element, dtypes.of(b.dtype))
-    return x.astype(element.numpy).view(_unsigned(element))
+    return x.astype(element.numpy, copy=False).view(_unsigned(element))
 
 
 def _unsigned(element: DType) -> str:

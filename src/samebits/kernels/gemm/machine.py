@@ -9,13 +9,15 @@ machine's, and `samebits.tuning` adds to it what was measured here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import functools
 
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.kernels.gemm.engine import PAIRS, Engine
+from samebits.frozen import dataclass, replace
+from samebits.kernels.gemm.engine import NIBBLES, PAIRS, Engine
 from samebits.kernels.gemm.engine import ROWS as ENGINES
+from samebits.kernels.gemm.tiles import NIBBLES as NIBBLES_TILE
 from samebits.kernels.gemm.tiles import tile_for
 from samebits.kernels.gemm.tuned import SHIPPED, Preferred, Sizes, Tuned
 
@@ -84,6 +86,9 @@ class Machine:
     preferred: tuple[Preferred, ...] = ()
     tuned: tuple[Tuned, ...] = ()
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # a part of the key of every plan
+
     def engines(self, a: DType, b: DType) -> tuple[Engine, ...]:
         """Every engine in the order in which products of these formats try them: the one that was measured to be the
         fastest, then as in `engine.ROWS`, what is slow here last."""
@@ -91,12 +96,14 @@ class Machine:
 
     def prefers(self, engine: Engine, a: DType, b: DType) -> bool:
         """Whether the engine was measured to be the fastest for these formats."""
-        return Preferred(a.name, b.name, engine.name) in self.preferred
+        return bool(self.preferred) and Preferred(a.name, b.name, engine.name) in self.preferred
 
     def shipped(self, engine: Engine, isa: Isa) -> Tuned:
         """What the engine uses where nothing was measured."""
-        return Tuned(engine.name, tile_for(isa), self.sizes)
+        tile = NIBBLES_TILE if engine in NIBBLES else tile_for(isa, engine.sums_blocks)
+        return Tuned(engine.name, tile, self.sizes)
 
+    @functools.lru_cache(maxsize=1024)  # noqa: B019 - there are as many machines as files of tuned rows
     def row(self, engine: Engine, isa: Isa, nr: int | None = None) -> Tuned:
         """The engine's row among those measured, else the shipped one; where panels exist, the one whose width `nr`
         they have. Panels of neither width are refused by the plan."""

@@ -18,13 +18,17 @@ Scratch: block of A | panels of B and their facts | what is kept of C | immediat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from samebits.codegen.isa import Isa
-from samebits.codegen.vocabulary import Builder, Condition, Function, FunctionSpec, Index, Pointer
+from samebits.codegen.vocabulary import Builder, Condition, Function, FunctionSpec, Index, KernelSpec, Pointer
 from samebits.dtypes import DType, float32, int32, uint8
-from samebits.kernels.gemm import batch, blocks, facts, microkernel, pack, parts
-from samebits.kernels.gemm.blocks import SCALE, ZERO, BlockOperand
+from samebits.frozen import dataclass
+from samebits.kernels.gemm import batch, block_microkernel, blocks, facts, microkernel, pack, parts
+from samebits.kernels.gemm.block_microkernel import BlockMicrotile, Runs
+from samebits.kernels.gemm.blocks import A_SCALE, SCALE, STARTS, ZERO, BlockOperand
 from samebits.kernels.gemm.engine import LOWEST, Engine, lowest_bit
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.microkernel import Microtile
@@ -45,7 +49,9 @@ class Macrokernel:
     rows of A within a chunk.   `a`: kind of packing.
     `b`: kind of packing, or PACKED, or DECODED (packed weights, which the microkernel converts).
     `accumulates`: the sum starts from what out holds.
-    `shared`: what blocks of b share (`blocks.SCALE`, `ZERO`); zero points only where b is packed here.
+    `shared`: what blocks share (`blocks.A_SCALE`, `SCALE`, `STARTS`, `ZERO`); zero points only where b is packed here.
+    `runs`: how K is cut by blocks whose sums are scaled by `block_microkernel`; None where none are, or b's alone by
+    `microkernel`.
     """
 
     engine: Engine
@@ -60,12 +66,13 @@ class Macrokernel:
     accumulates: bool
     epilogue: Epilogue
     shared: tuple[BlockOperand, ...] = ()
+    runs: Runs | None = None
 
     @property
     def pointers(self) -> dict[str, DType]:
         """The operands that move with the batch, and what they are read as."""
         right = self.engine.word if self.b == PACKED else self.words[1].pointer
-        shared = {x.name: float32 for x in self.shared}
+        shared = {x.name: int32 if x is STARTS else float32 for x in self.shared}
         return {"a": self.words[0].pointer, "b": right, **shared, **self.epilogue.operands}
 
     @property
@@ -80,8 +87,9 @@ class Macrokernel:
 
     @property
     def shift(self) -> int:
-        """What packing added to integers of A; sums start without its product with B's columns."""
-        return self.words[0].offset
+        """What packing added to integers of A; sums start without its product with B's columns, if not with each run's
+        (`runs`)."""
+        return self.words[0].offset if self.runs is None else 0
 
     @property
     def engines(self) -> tuple[Engine, ...]:
@@ -101,22 +109,36 @@ class Macrokernel:
         names += parts.PARAMETERS
         return (*names, *self.epilogue.parameters, *batch.parameters(self.batch_rank, self.pointers))
 
-    def functions(self, rows: Micropanels, wide: int, isa: Isa) -> dict[str, FunctionSpec]:
+    def functions(self, rows: Micropanels, wide: int, isa: Isa) -> Mapping[str, FunctionSpec]:
         """The arguments that are functions: of tall and low micropanels, of `wide` panels and of one."""
-        heights, found = (rows.heights[0], rows.heights[-1]), dict[str, FunctionSpec]()
-        for number, engine in enumerate(self.engines):
-            both = [(h, panels) for h in heights for panels in (wide, 1)]
-            for name, (h, panels) in zip(_tiles(number), both, strict=True):
-                scaled = SCALE in self.shared
-                tile = Microtile(engine, h, self.tile.nv, panels, self.pitch, self.accumulates, self.weights, scaled)
-                found[name] = microkernel.function(tile, isa)
-        return found
+        return _functions(self, rows.heights, wide, isa)
+
+
+@functools.lru_cache(maxsize=1024)
+def _functions(d: Macrokernel, heights: tuple[int, ...], wide: int, isa: Isa) -> Mapping[str, FunctionSpec]:
+    found, scaled = dict[str, FunctionSpec](), SCALE in d.shared
+    for number, engine in enumerate(d.engines):
+        both = [(h, panels) for h in (heights[0], heights[-1]) for panels in (wide, 1)]
+        for name, (h, panels) in zip(_tiles(number), both, strict=True):
+            if d.runs is not None:
+                block = BlockMicrotile(engine, h, d.tile.nv, d.chunk, d.pitch, d.runs, d.accumulates)
+                found[name] = block_microkernel.function(block, isa)
+                continue
+            tile = Microtile(engine, h, d.tile.nv, panels, d.pitch, d.accumulates, d.weights, scaled)
+            found[name] = microkernel.function(tile, isa)
+    return found
 
 
 def _tiles(engine: int) -> list[str]:
     """The functions of an engine's microtiles: of tall and low micropanels, each of several panels and of one."""
     safe = "_safe" if engine else ""
     return [f"{height}_{width}{safe}" for height in ("tall", "low") for width in ("wide", "one")]
+
+
+@functools.lru_cache(maxsize=1024)
+def kernel(d: Macrokernel, isa: Isa) -> KernelSpec:
+    """The kernel of a description, which products of any size share."""
+    return KernelSpec(macrokernel, d, d.parameters, isa, unroll=False)
 
 
 class _MacroText:
@@ -139,6 +161,8 @@ class _MacroText:
         self.subtract = blocks.emit_zeros(b, engine, self.nr) if ZERO in d.shared else None
         self.finish = Finish(b, d.epilogue, self.nr, d.accumulates)
         taken = microkernel.parameters(engine, d.weights, SCALE in d.shared)
+        if d.runs is not None:
+            taken = block_microkernel.parameters(engine)
         self.tiles = [[b.callee(name, taken) for name in _tiles(i)] for i in range(len(d.engines))]
         self.n, self.kc = b.index("n"), b.index("kc")
         self.height, self.tall = b.index("height"), b.index("tall")
@@ -218,6 +242,27 @@ class _Following:
         n = call // self.calls
         at = b.min(n, self.runs) * self.step + (call - n * self.calls) * (turns * width)
         return b.offset(self.start, at), width
+
+
+@dataclass(frozen=True, slots=True)
+class _TilePlace:
+    """A microtile in its block of C: row r of the block, panel j, and where its sums are.
+
+    `start`: where they begin; `kept`: where they wait between blocks of K; each with the step of its rows. `width`:
+    columns. Whether this is the first of K, the last, and not the last; `straight`: whether out takes the sums as they
+    are."""
+
+    r: Index
+    j: Index
+    kept: Pointer
+    kept_step: Index
+    start: Pointer
+    start_step: Index
+    width: Index
+    fresh: Condition
+    final: Condition
+    more: Condition
+    straight: Condition
 
 
 class _TaskLoops:
@@ -325,7 +370,6 @@ class _TaskLoops:
         the first cache and would evict each other (1024 cubed: 102 GFLOP/s in C, 106 in the tile)."""
         text = self.text
         b, d, nr = text.b, text.d, text.nr
-        panel, b_step = panels
         r, is_tall = text.row(p) - self.r0, p < text.tall
         rows, width = b.choose(is_tall, text.height, text.height - 1), wide * nr
         columns = b.min(width, text.n - j * nr)
@@ -340,29 +384,78 @@ class _TaskLoops:
             for _ in b.when(fresh & narrow if d.epilogue.plain else fresh):
                 text.finish.begin(self.operands, text.tile, width, self.r0 + r, j * nr, rows, columns)
         functions = [self.function(tiles, is_tall, wide) for tiles in text.tiles]
+        place = _TilePlace(r, j, kept, kept_step, start, start_step, width, fresh, final, more, straight)
+
+        def run(arguments: list[Any]) -> None:
+            for i, function in enumerate(functions):
+                for _ in b.when(unsafe == i):
+                    b.call(function, *arguments)
+
+        def ask() -> None:
+            text.finish.ask(self.operands, self.r0 + r, j * nr, rows, columns)
+
+        if d.runs is None:
+            self.of_chunks(place, panels, pc, kc, chunks, following, call, run, ask)
+        else:
+            self.of_runs(place, panels, pc, kc, run, ask)
+        for _ in b.when(final & narrow if d.epilogue.plain else final):
+            text.finish.call(self.operands, text.tile, width, self.r0 + r, j * nr, rows, columns)
+
+    def of_chunks(
+        self, x: _TilePlace, panels: tuple[Pointer, Index], pc: Index, kc: Index, chunks: Index, following: _Following,
+        call: Index, run: Callable[[list[Any]], None], ask: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """The microtile gains `chunks`, each by a call."""
+        text, (panel, b_step) = self.text, panels
+        b, d, nr = text.b, text.d, text.nr
         for q in b.loop(0, chunks):
             begins, ends, ck = q == 0, q + 1 >= chunks, q * d.chunk
-            t = b.choose(begins, b.choose(fresh, start, kept), text.tile)
-            t_step = b.choose(begins, b.choose(fresh, start_step, kept_step), width)
-            keep = ends & (more | straight)
-            c, c_step = b.choose(keep, kept, text.tile), b.choose(keep, kept_step, width)
-            a = b.offset(text.block_a, (q * self.rows + r) * d.pitch)
+            t = b.choose(begins, b.choose(x.fresh, x.start, x.kept), text.tile)
+            t_step = b.choose(begins, b.choose(x.fresh, x.start_step, x.kept_step), x.width)
+            keep = ends & (x.more | x.straight)
+            c, c_step = b.choose(keep, x.kept, text.tile), b.choose(keep, x.kept_step, x.width)
+            a = b.offset(text.block_a, (q * self.rows + x.r) * d.pitch)
             chunk = b.offset(panel, ck * nr)
-            last = b.choose(ends & final, 1, 0)
+            last = b.choose(ends & x.final, 1, 0)
             asked = following.asked(b, d, text, call + q)
             size = b.min(kc - ck, d.chunk)
             arguments = [size, a, chunk, b_step, t, t_step, c, c_step, last, *asked, b.index("asks")]
             if SCALE in d.shared:
-                scales = SCALE.panel(b, self.operands[SCALE.name], j, nr)
+                scales = SCALE.panel(b, self.operands[SCALE.name], x.j, nr)
                 arguments += [scales, SCALE.step(b, nr), pc + ck, SCALE.words(b)]
             if not d.epilogue.plain:
-                for _ in b.when(ends & final):
-                    text.finish.ask(self.operands, self.r0 + r, j * nr, rows, columns)
-            for i, function in enumerate(functions):
-                for _ in b.when(unsafe == i):
-                    b.call(function, *arguments)
-        for _ in b.when(final & narrow if d.epilogue.plain else final):
-            text.finish.call(self.operands, text.tile, width, self.r0 + r, j * nr, rows, columns)
+                for _ in b.when(ends & x.final):
+                    ask()
+            run(arguments)
+
+    def of_runs(
+        self, x: _TilePlace, panels: tuple[Pointer, Index], pc: Index, kc: Index, run: Callable[[list[Any]], None],
+        ask: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """The microtile gains the scaled sums of all runs, by one call."""
+        text = self.text
+        b, d, nr = text.b, text.d, text.nr
+        t, t_step = b.choose(x.fresh, x.start, x.kept), b.choose(x.fresh, x.start_step, x.kept_step)
+        keep = x.more | x.straight
+        c, c_step = b.choose(keep, x.kept, text.tile), b.choose(keep, x.kept_step, x.width)
+        a = b.offset(text.block_a, x.r * d.pitch)
+        arguments = [kc, a, self.rows * d.pitch, panels[0], t, t_step, c, c_step, b.choose(x.final, 1, 0), pc]
+        none = b.cast(text.start, float32)
+        scales, step, block = none, 0, 1
+        if A_SCALE in d.shared:
+            step, block = A_SCALE.step(b, 1), A_SCALE.words(b)
+            scales = b.offset(self.operands[A_SCALE.name], (self.r0 + x.r) * step)
+        arguments += [scales, step, block]
+        scales, block = none, 1
+        if SCALE in d.shared:
+            scales, block = SCALE.panel(b, self.operands[SCALE.name], x.j, nr), SCALE.words(b)
+        starts = b.cast(none, int32)
+        if STARTS in d.shared:
+            starts = STARTS.panel(b, self.operands[STARTS.name], x.j, nr)
+        if not d.epilogue.plain:
+            for _ in b.when(x.final):
+                ask()
+        run([*arguments, scales, block, starts])
 
     def function(self, tiles: list[Function], is_tall: Condition, wide: Index) -> Function:
         """That of a micropanel over `wide` panels, among `_tiles`."""

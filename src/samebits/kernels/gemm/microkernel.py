@@ -23,13 +23,14 @@ Each microtile is a function that is compiled alone and shared by all kernels of
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, FunctionSpec, Index, Pointer, Vector
 from samebits.dtypes import DType, uint8
+from samebits.frozen import dataclass
 from samebits.kernels.gemm.blocks import runs
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.words import Words
@@ -77,6 +78,7 @@ def parameters(engine: Engine, weights: Words | None, scaled: bool) -> tuple[DTy
     return (*plain, total, None, None, None) if scaled else plain
 
 
+@functools.lru_cache(maxsize=1024)
 def function(tile: Microtile, isa: Isa) -> FunctionSpec:
     """A microtile's function."""
     taken = parameters(tile.engine, tile.weights, tile.scaled)

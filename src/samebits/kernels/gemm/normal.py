@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
+from samebits.frozen import replace
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Shared, Side
 
+A_SCALE = "a_scale"
 _Strided = Matrix | Panels
 _Operand = TypeVar("_Operand", bound=Matrix | Panels)
 
@@ -35,12 +36,13 @@ def normal(c: Contraction) -> Contraction:
 
 def _rows(c: Contraction) -> list[Matrix]:
     """The operands that have the rows of out."""
-    return [c.a.values, c.out.values, *(s for s in c.inputs if isinstance(s, Matrix))]
+    blocks = [x.operand for name, x in c.by_block.items() if name == A_SCALE]
+    return [c.a.values, *blocks, c.out.values, *(s for s in c.inputs if isinstance(s, Matrix))]
 
 
 def _right(c: Contraction) -> list[_Strided]:
     """The operands that have the columns of b, and no rows of out."""
-    return [c.b.values, *(x.operand for x in c.by_block.values())]
+    return [c.b.values, *(x.operand for name, x in c.by_block.items() if name != A_SCALE)]
 
 
 def _strided(c: Contraction) -> list[_Strided]:
@@ -50,11 +52,12 @@ def _strided(c: Contraction) -> list[_Strided]:
 def _changed(c: Contraction, rows: Callable[[Matrix], Matrix], right: Callable[[Any], Any]) -> Contraction:
     """c with the operands of `_rows` and of `_right` replaced by what these make of them."""
 
-    def shared(x: Shared | None) -> Shared | None:
-        return x and replace(x, operand=(right if x.is_by_block else rows)(x.operand))
-
     def side(x: Side[Any], values: Callable[[Any], Any]) -> Side[Any]:
-        return replace(x, values=values(x.values), scale=shared(x.scale), zero=shared(x.zero))
+        def shared(y: Shared | None) -> Shared | None:
+            return y and replace(y, operand=(values if y.is_by_block else rows)(y.operand))
+
+        scale, zero, both = shared(x.scale), shared(x.zero), shared(x.global_scale)
+        return Side(values(x.values), scale, zero, both, x.quantised_from)
 
     sources = tuple([rows(s) if isinstance(s, Matrix) else s for s in c.sources])
     return replace(c, a=side(c.a, rows), b=side(c.b, right), out=side(c.out, rows), sources=sources)
@@ -66,16 +69,18 @@ def _keep(c: Contraction, dimensions: Sequence[int]) -> Contraction:
         return c
 
     def some(values: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple([values[d] for d in dimensions])
+        return tuple([values[d] for d in dimensions]) if dimensions else ()
 
     def kept(x: _Operand) -> _Operand:
         return replace(x, batch=some(x.batch))
 
-    return replace(_changed(c, kept, kept), batch=some(c.batch))
+    return _changed(replace(c, batch=some(c.batch)), kept, kept)
 
 
 def _rows_continue(c: Contraction) -> bool:
     """Whether the last batch dimension only adds rows: b repeats, and everything else steps on as its rows do."""
+    if c.a.scale is not None and c.a.scale.lines > 1:
+        return False  # blocks of rows end with the batch
     repeats = all(x.batch[-1] == 0 for x in _right(c))
     return repeats and all(c.m == 1 or x.batch[-1] == c.m * x.row for x in _rows(c))
 

@@ -9,10 +9,9 @@ step that packs a whole operand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
 from samebits.dtypes import DType, float32, int32
+from samebits.frozen import dataclass
 from samebits.kernels.gemm import batch, blocks, facts
 from samebits.kernels.gemm.blocks import ZERO
 from samebits.kernels.gemm.contraction import Matrix

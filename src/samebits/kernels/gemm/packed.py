@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from samebits.dtypes import DType, float32
+from samebits.dtypes import DType, bfloat16, float32
 from samebits.errors import PlanError, ShapeError, shown
-from samebits.frozen import frozen
+from samebits.frozen import dataclass
 from samebits.kernels.gemm.contraction import Panels
-from samebits.kernels.gemm.engine import FMA32, ROWS, WEIGHTS, Engine, named, takes
+from samebits.kernels.gemm.engine import FMA32, NIBBLES, ROWS, WEIGHTS, Engine, named, takes
 from samebits.kernels.gemm.inner import size_words
 from samebits.tensor import Tensor
 
@@ -42,6 +41,9 @@ class PackedFacts:
     nr: int
     dtype: DType
     engine: str
+    block: int = 0
+    scale: DType | None = None
+    global_scale: float | None = None
 
     def panels(self, batch: tuple[int, ...]) -> Panels:
         """The operand description, its batch dimensions broadcast to `batch`.
@@ -59,10 +61,9 @@ class PackedFacts:
             strides.append(0 if extent == 1 else size)
             size *= extent
         dtype = engine.b if engine in WEIGHTS else self.dtype
-        return Panels(self.nr, tuple(reversed(strides)), dtype, self.engine)
+        return Panels(self.nr, tuple(reversed(strides)), dtype, self.engine, self.block, self.scale)
 
 
-@frozen
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedMatrix:
     """b[..., K, N] in panels, as `pack` makes it and products take it in the place of b.
@@ -75,6 +76,9 @@ class PackedMatrix:
         isa: The Isa row that it was packed for; any row with panels of `nr` columns takes it.
         engine: The name of the engine whose words these are.
         format: The tag of the layout, checked when it is unpickled.
+        block: Elements along K that share one of the scales behind the words; 0 where there are none.
+        scale: What these are kept as.
+        global_scale: What the finished sums are multiplied with beside; None where there is none.
     """
 
     tensor: Tensor
@@ -84,6 +88,9 @@ class PackedMatrix:
     dtype: DType = float32
     engine: str = FMA32.name
     format: str = FORMAT
+    block: int = 0
+    scale: DType | None = None
+    global_scale: float | None = None
 
     def __post_init__(self) -> None:
         """A product reads as far as shape says: refuse fewer words than that, and others; a pickle may hold anything.
@@ -96,12 +103,22 @@ class PackedMatrix:
         _check(is_shape, "shape", self.shape, "that of a matrix")
         _check(type(self.nr) is int and self.nr >= 1, "nr", self.nr, "an integer of at least 1")
         _check(type(self.isa) is str, "isa", self.isa, "the name of an Isa row")
-        known = type(self.engine) is str and self.engine in [row.name for row in (*ROWS, *WEIGHTS)]
+        known = type(self.engine) is str and self.engine in [row.name for row in (*ROWS, *WEIGHTS, *NIBBLES)]
         _check(known, "engine", self.engine, "the name of an engine")
         engine, words, (k, n) = named(self.engine), self.tensor, shape[-2:]
         suits = isinstance(self.dtype, DType) and takes(engine.b, self.dtype)
         _check(suits, "dtype", self.dtype, f"one that words of {engine.name} hold")
+        if engine in NIBBLES:
+            _check(self.dtype is engine.b and len(shape) == 2 and k % 8 == 0, "shape", shape, "[K, N] of K in eights")
+        _check(type(self.block) is int and self.block >= 0, "block", self.block, "an integer of at least 0")
+        is_kept = self.scale in (bfloat16, float32) if self.block and engine in NIBBLES else self.scale is None
+        _check(is_kept and bool(self.block) <= (engine in NIBBLES), "scale", self.scale, "that of weights of four bits")
+        _check(
+            self.global_scale is None or type(self.global_scale) is float, "global_scale", self.global_scale, "a float"
+        )
         due = math.prod(self.shape[:-2]) * size_elements(k, n, self.nr, engine)
+        if self.scale is not None:
+            due += -(-k // self.block) * -(-n // self.nr) * self.nr * self.scale.size_bytes // engine.word.size_bytes
         if words.dtype is not engine.word or words.size < due or not words.layout.is_contiguous():
             actual = f"{words.size} of {words.dtype.name}"
             expected = f"{due} of {engine.word.name}, one after the other"
@@ -110,11 +127,14 @@ class PackedMatrix:
     @property
     def fits(self) -> PackedFacts:
         """What it may be multiplied with follows from this: all but where its words lie."""
-        return PackedFacts(self.shape, self.nr, self.dtype, self.engine)
+        return PackedFacts(
+            self.shape, self.nr, self.dtype, self.engine, self.block, self.scale, self.global_scale
+        )  # fmt: skip
 
     def __reduce__(self) -> tuple[Callable[..., PackedMatrix], tuple[object, ...]]:
         words = np.array(self.tensor.numpy())
-        return _restored, (words, self.shape, self.nr, self.isa, self.dtype, self.engine, self.format)
+        kept = self.block, self.scale, self.global_scale
+        return _restored, (words, self.shape, self.nr, self.isa, self.dtype, self.engine, self.format, *kept)
 
 
 def _check(is_right: bool, fact: str, actual: object, expected: str) -> None:
@@ -123,11 +143,12 @@ def _check(is_right: bool, fact: str, actual: object, expected: str) -> None:
 
 
 def _restored(
-    words: npt.NDArray[Any], shape: tuple[int, ...], nr: int, isa: str, dtype: DType, engine: str, format: str
-) -> PackedMatrix:
+    words: npt.NDArray[Any], shape: tuple[int, ...], nr: int, isa: str, dtype: DType, engine: str, format: str,
+    *kept: Any,
+) -> PackedMatrix:  # fmt: skip
     _check(type(format) is str and format == FORMAT, "format", format, repr(FORMAT))
-    is_words = isinstance(words, np.ndarray) and words.dtype in (row.word.numpy for row in (*ROWS, *WEIGHTS))
+    is_words = isinstance(words, np.ndarray) and words.dtype in (row.word.numpy for row in (*ROWS, *WEIGHTS, *NIBBLES))
     _check(is_words, "words", getattr(words, "dtype", type(words)), "an array of an engine's words")
     tensor = Tensor.empty(words.shape, words.dtype)
     tensor.numpy()[...] = words
-    return PackedMatrix(tensor, shape, nr, isa, dtype, engine, format)
+    return PackedMatrix(tensor, shape, nr, isa, dtype, engine, format, *kept)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
-from samebits.dtypes import DType, float32
+from samebits.dtypes import DType, float32, int32
+from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm import batch as batches
 from samebits.kernels.gemm import blocks, pack, packed, unpack
 from samebits.kernels.gemm.blocks import ZERO
@@ -132,7 +132,7 @@ class Packing:
 
 @dataclass(frozen=True, slots=True)
 class SharedPanels:
-    """Panels in the workspace of what blocks of b share, and batch strides from one's to the next's."""
+    """Panels, or rows of a, in the workspace of what blocks share, and batch strides from one's to the next's."""
 
     row: blocks.BlockOperand
     operand: Operand
@@ -151,13 +151,79 @@ def share(
 ) -> tuple[SharedPanels, Step, int]:
     """What blocks of b share, the step that puts it into panels at `target`, and their bytes."""
     rows, words = -(-b.k // x.size), words_of(FMA32, float32, x.operand.dtype)[1]
-    panels, strides = -(-b.n // b.nr), [0] * len(b.batch)
-    size = rows * panels * b.nr
-    for d in reversed(range(len(b.batch))):
-        if x.operand.batch[d]:
-            strides[d], size = size, size * b.batch[d]
-    packing = Packing(FMA32, words, x.operand, rows, b.n, b.batch, b.nr, b.isa, b.threads)
-    step = packing.step(strides, range(panels), panels, source, target)
+    panels = -(-b.n // b.nr)
+    strides, size = _batch_strides(x, b.batch, rows * panels * b.nr)
+    if x.lines > 1:
+        step = _spread(x, b, rows, b.n, strides, source, target, b.nr)
+    else:
+        packing = Packing(FMA32, words, x.operand, rows, b.n, b.batch, b.nr, b.isa, b.threads)
+        step = packing.step(strides, range(panels), panels, source, target)
     # A size that splits a word is longer than K: its engine would not have been chosen.
     in_words = -(-x.size // b.engine.depth)
     return SharedPanels(row, target, rows, in_words, tuple(strides)), step, in_lines(max(1, size) * float32.size_bytes)
+
+
+def share_rows(
+    x: Shared, b: Packing, m: int, source: Operand, target: Operand, unit: float
+) -> tuple[SharedPanels, Step, int]:
+    """What blocks of the `m` rows of a share, the step that puts it into rows at `target`, times `unit`, and their
+    bytes; `b` is what they are multiplied with."""
+    rows = -(-b.k // x.size)
+    strides, size = _batch_strides(x, b.batch, rows * m)
+    step = _spread(x, b, rows, m, strides, source, target, None, unit)
+    in_words = -(-x.size // b.engine.depth)
+    shared = SharedPanels(blocks.A_SCALE, target, rows, in_words, tuple(strides))
+    return shared, step, in_lines(max(1, size) * float32.size_bytes)
+
+
+def _batch_strides(x: Shared, batch: tuple[int, ...], size: int) -> tuple[list[int], int]:
+    """From one's values to the next's, `size` of them in each batch, and how many there are in all."""
+    strides = [0] * len(batch)
+    for d in reversed(range(len(batch))):
+        if x.operand.batch[d]:
+            strides[d], size = size, size * batch[d]
+    return strides, size
+
+
+def _spread(
+    x: Shared, b: Packing, blocks_along: int, lines: int, strides: list[int], source: Operand, target: Operand,
+    nr: int | None, unit: float = 1.0,
+) -> Step:  # fmt: skip
+    """The step that repeats values for every line that shares them."""
+    line, block = (x.operand.row, x.operand.column)[:: 1 if nr is None else -1]
+    distinct = [d for d in range(len(b.batch)) if strides[d]]
+    extents = [b.batch[i] for i in distinct]
+    words = words_of(FMA32, float32, x.operand.dtype)[1]
+    d = blocks.Spread(words, nr, block == 1 and nr is None, batches.rank(extents), unit)
+    pieces = -(-lines // (blocks.ROWS_OF_TASK if nr is None else nr))
+    values: Arguments = {
+        "x": source, "out": target, "lines": lines, "shared": x.lines, "blocks": blocks_along, "line": line,
+        "block": block, "pieces": pieces,
+    }  # fmt: skip
+    moving = {"x": [x.operand.batch[i] for i in distinct], "out": [strides[i] for i in distinct]}
+    values |= batches.arguments(extents, moving)
+    spec = KernelSpec(blocks.spread, d, d.parameters, b.isa)
+    return Step(spec, pieces * math.prod(extents), tuple(values[name] for name in d.parameters))
+
+
+def starts(
+    b: Packing, words: int, offset: int, strides: list[int], panels: range, source: Operand, target: Operand
+) -> tuple[SharedPanels, Step, int]:
+    """What sums of runs of `words` start from beside elements of A that have an offset, the step that puts it at
+    `target` for some panels at `source`, whose batches are `strides` words apart, and the bytes of all."""
+    steps = b.engine.steps(b.k)
+    runs, size = -(-steps // words), -(-b.n // b.nr) * b.nr
+    own, size = [0] * len(b.batch), size * runs
+    distinct = [i for i in range(len(b.batch)) if strides[i]]
+    for i in reversed(distinct):
+        own[i], size = size, size * b.batch[i]
+    extents = [b.batch[i] for i in distinct]
+    d = blocks.Starts(b.engine, b.nr, offset, batches.rank(extents))
+    values: Arguments = {
+        "x": source, "out": target, "steps": steps, "words": words, "panels": len(panels), "first": panels.start
+    }  # fmt: skip
+    values |= batches.arguments(extents, {"x": [strides[i] for i in distinct], "out": [own[i] for i in distinct]})
+    spec = KernelSpec(blocks.starts, d, d.parameters, b.isa)
+    step = Step(spec, len(panels) * math.prod(extents), tuple(values[name] for name in d.parameters))
+    shared = SharedPanels(blocks.STARTS, target, runs, words, tuple(own))
+    return shared, step, in_lines(max(1, size) * int32.size_bytes)

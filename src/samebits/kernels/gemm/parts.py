@@ -8,9 +8,8 @@ other place to cut it). Integers may be cut anywhere. The parts lie one after th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from samebits.codegen.vocabulary import Builder, Index
+from samebits.frozen import dataclass
 from samebits.kernels.gemm import batch
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import int32
+from samebits.frozen import replace
 from samebits.kernels.gemm import batch as batches
-from samebits.kernels.gemm import blocks, checks, epilogue, pack, parts, quantize, unpack
-from samebits.kernels.gemm.blocks import SCALE, ZERO
+from samebits.kernels.gemm import blocks, checks, epilogue, nibbles, pack, parts, quantize, unpack
+from samebits.kernels.gemm.block_microkernel import Runs
+from samebits.kernels.gemm.blocks import A_SCALE, SCALE, STARTS, ZERO
 from samebits.kernels.gemm.choice import Blocks, Choice, Overrides, choose
 from samebits.kernels.gemm.contraction import Contraction, Immediate, Matrix, Side
 from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, has_weights
 from samebits.kernels.gemm.inner import size_words
 from samebits.kernels.gemm.machine import DEFAULT, Caches, Machine
-from samebits.kernels.gemm.macrokernel import PACKED, Macrokernel, macrokernel
-from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share
+from samebits.kernels.gemm.macrokernel import PACKED, Macrokernel, kernel
+from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share, share_rows, starts
 from samebits.kernels.gemm.parts import Join, join
 from samebits.kernels.gemm.stream import Stream, stream
 from samebits.kernels.gemm.strip import StripWalk, together
@@ -58,6 +59,8 @@ def plan(
     if unpack.has_packed(c.a.values, c.b.values):
         inner = again(replace(c, a=unpack.plain(c.a), b=unpack.plain(c.b)))
         return unpack.unpacked(inner, (c.a.values, c.b.values))
+    if nibbles.holds(c.b.values):
+        return nibbles.plan(c, isa, threads, again)
     chosen = choose(c, isa, threads, Overrides(tile, form, blocks, engine), machine)
     lowering = _Planning(chosen, len(c.operands), machine.caches)
     if c.m and c.n and all(c.batch):
@@ -98,12 +101,18 @@ class _Planning:
             self.workspace_bytes = in_lines(words * size)
         sums = self.row_sums() if x.engine.exact and x.zeros[1] and c.k else None
         self.share()
+        starts_at = Operand(self.workspace, self.workspace_bytes)
+        if x.runs and x.runs.starts and c.k:
+            self.workspace_bytes += self.starts_of(x.runs, strides, range(0), Operand(0), starts_at)[2]
         at, several, panel = self.workspace_bytes, x.parts > 1, x.steps * x.nr
         described, sources = c, self.sources
         for panels in rounds:
             if x.form == STAGED:
                 target, zeros = Operand(self.workspace), self.shared.get(ZERO)
                 self.steps.append(self.right.step(strides, panels, most, b, target, zeros))
+                if x.runs and x.runs.starts and c.k:
+                    self.shared[STARTS], step, _ = self.starts_of(x.runs, strides, panels, target, starts_at)
+                    self.steps.append(step)
             # Panels are numbered from the first of B, also where only a round of them is there; so are their facts.
             source = Operand(self.workspace, -panels.start * panel * size) if x.form == STAGED else b
             room = most + panels.start
@@ -139,17 +148,27 @@ class _Planning:
         return [Operand(max(i, 0)) for i in self.x.order[3:]]
 
     def share(self) -> None:
-        """The steps that put what blocks of b share into panels."""
+        """The steps that put what blocks share where kernels read it."""
         x, c = self.x, self.x.c
         # Of b only how long and wide it is matters here.
         packing = Packing(x.engine, x.words[1], Matrix(0, 0), c.k, c.n, c.batch, x.nr, x.isa, x.threads)
         for operand, (name, shared) in enumerate(c.by_block.items(), 2):
-            row = SCALE if name == SCALE.name else ZERO
             target = Operand(self.workspace, self.workspace_bytes)
-            self.shared[row], step, size_bytes = share(row, shared, packing, Operand(operand), target)
+            if name == A_SCALE.name:
+                row, made = A_SCALE, share_rows(shared, packing, c.m, Operand(operand), target, x.unit_of_scales)
+            else:
+                row = SCALE if name == SCALE.name else ZERO
+                made = share(row, shared, packing, Operand(operand), target)
+            self.shared[row], step, size_bytes = made
             self.workspace_bytes += size_bytes
             if c.k:
                 self.steps.append(step)
+
+    def starts_of(
+        self, runs: Runs, strides: list[int], panels: range, source: Operand, target: Operand
+    ) -> tuple[SharedPanels, Step, int]:
+        """What sums of runs of some panels start from, `panels.starts` of them."""
+        return starts(self.right, runs.words, self.x.words[0].offset, strides, panels, source, target)
 
     def row_sums(self) -> Operand:
         """The step that sums the rows of a, and where: [batch][m] int32 in the workspace."""
@@ -220,14 +239,15 @@ class _Planning:
         """One step of blocks of C: these panels."""
         x, nr = self.x, self.x.nr
         in_scratch = x.in_scratch and c.out is x.c.out
-        left, right, kind = c.a.values, self.right.b, self.right.kind
+        left, packing = c.a.values, self.right
+        right, kind = packing.b, packing.kind
         if x.form != FUSED:
             kind = PACKED if x.form == STAGED else x.form
         d = Macrokernel(
             engine=x.engine, words=x.words, checked=x.checked, tile=x.tile, chunk=x.chunk, pitch=x.pitch,
             a=pack.kind(left), b=kind,
             batch_rank=batches.rank(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
-            shared=tuple(row for row in self.shared if row is SCALE or x.form == FUSED),
+            shared=tuple(row for row in self.shared if row is not ZERO or x.form == FUSED), runs=x.runs,
         )  # fmt: skip
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
         scratch_b = in_lines(height * -(-x.kc // x.chunk) * x.pitch * word) + LINE_BYTES
@@ -252,9 +272,9 @@ class _Planning:
             values |= self.shared[row].arguments
             moving[row.name] = self.shared[row].strides
         values |= batches.arguments(c.batch, moving)
-        spec = KernelSpec(macrokernel, d, d.parameters, x.isa, unroll=False)
+        spec = kernel(d, x.isa)
         tasks = math.prod(c.batch) * x.m_blocks * n_blocks * x.parts
-        self.steps.append(Step(spec, tasks, tuple(values[name] for name in d.parameters)))
+        self.steps.append(Step(spec, tasks, tuple(map(values.__getitem__, spec.parameters))))
 
     def stream(self, c: Contraction, sources: list[Operand], out: Operand) -> None:
         """One step of strips of columns."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from samebits.dtypes import DType, float32
+from samebits.frozen import replace
 from samebits.kernels import elementwise
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm.contraction import Contraction, Matrix

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Panels
 from samebits.kernels.gemm.engine import FMA32, FMA64, Engine, named, offset, takes
 from samebits.kernels.gemm.form import FUSED, STREAMED, Reasons, has_weights
+from samebits.kernels.gemm.inner import run_of
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.gemm.macrokernel import DECODED
 
@@ -53,21 +55,49 @@ def of_operands(
     right = c.b.dtype
     rejected: Reasons = ()
     # A block that is longer than a chunk ends where a chunk does.
-    blocks = [c.spec.chunk if x.size >= c.k else x.size for x in c.by_block.values()]
+    blocks = tuple([c.spec.chunk if x.size >= c.k else x.size for x in c.by_block.values()])
     if isinstance(c.b.values, Panels):
-        _check_panels(c, c.b.values, blocks)
+        right = _values(c)
+        _check_panels(c.b.values.engine, c.a.dtype, right, c.spec.chunk, blocks)
         if not has_weights(c):
             name = c.b.values.engine
-        elif form == DECODED or (name is form is None and c.m <= _DECODED_ROWS):
+        elif form == DECODED or (name is form is None and c.m <= _DECODED_ROWS and not c.a.is_scaled_by_block):
             rejected = ((FUSED, f"{c.m} rows use each weight too seldom to convert it first"),)
             name = FMA32.name
-        right = _values(c)
     few = c.m <= machine.caches.streamed_always and math.prod(c.batch) * c.k * c.n >= _SUMMED
     few_rows = isinstance(c.b.values, Matrix) and (few or form == STREAMED)
     if name is not None:
+        row = named(name)
+        if row.sums_blocks and _not_of_blocks(row, c, right, None) is None:
+            return row, rejected
         return _named(name, c.a.dtype, right, c.spec.chunk, blocks), rejected
+    reasons = {row.name: _not_of_blocks(row, c, right, isa) for row in engines.BLOCKS} if c.by_block else {}
+    for row in engines.BLOCKS:
+        if c.by_block and reasons[row.name] is None and row.name not in machine.slow:
+            return row, rejected
+    rejected += tuple((name, reason) for name, reason in reasons.items() if reason)
     engine, others = _first(c.a.dtype, right, c.spec.chunk, isa, machine, blocks, few_rows)
     return engine, rejected + others
+
+
+def _not_of_blocks(row: Engine, c: Contraction, b: DType, isa: Isa | None) -> str | None:
+    """Why the exact sums of scaled blocks are not for an engine that sums them; empty where it is no matter of
+    choice."""
+    a, run = c.a.dtype, run_of(c)
+    scaled = c.a.is_scaled_by_block or c.b.is_scaled_by_block
+    if not (row.sums_blocks and scaled and engines.takes(row.a, a) and engines.takes(row.b, b)):
+        return ""
+    if "b_zero" in c.by_block:
+        return "zero points of blocks may leave numbers that do not fit its words"
+    if offset(row.b, b):
+        return f"{b.name} would need an offset"
+    if not run or run % row.depth or c.spec.chunk % row.depth:
+        return f"chunks and blocks do not have equal runs of a multiple of {row.depth}"
+    if min(run, max(c.k, 1)) * engines.span(a, False) * engines.span(b, False) > engines.EXACT:
+        return "sums of a block could leave what float32 holds exactly"
+    if isa is not None and not row.is_native(isa):
+        return f"Isa row {isa.name} has no {row.step}"
+    return None
 
 
 def _values(c: Contraction) -> DType:
@@ -75,29 +105,31 @@ def _values(c: Contraction) -> DType:
     return int8 if has_weights(c) and c.b.dtype is int16 else c.b.dtype
 
 
-def _check_panels(c: Contraction, panels: Panels, blocks: Sequence[int]) -> None:
-    """Whether words in these panels can be multiplied with a's elements, in chunks and blocks as they are.
+@functools.lru_cache(maxsize=1024)
+def _check_panels(engine: str, a: DType, b: DType, chunk: int, blocks: tuple[int, ...]) -> None:
+    """Whether words of b in panels of this engine can be multiplied with a's elements, in chunks and blocks of these
+    sizes.
 
     Raises:  PlanError.
     """
-    packed, repack = named(panels.engine), "pack it again with left='float32'"
+    packed, repack = named(engine), "pack it again with left='float32'"
 
     def refuse(expected: str, remedy: str = repack) -> PlanError:
-        return PlanError("matmul", "b", "engine", repr(panels.engine), expected, remedy)
+        return PlanError("matmul", "b", "engine", repr(engine), expected, remedy)
 
-    in_float64 = float64 in (c.a.dtype, _values(c))
-    taken = c.a.dtype.is_integer == packed.exact and takes(packed.a, c.a.dtype)
-    if not taken or (packed is FMA64) != in_float64:
-        raise refuse(f"one for {c.a.dtype.name}", f"pack it again with left={c.a.dtype.name!r}")
-    if not packed.exact and c.spec.chunk % packed.depth:
-        raise refuse(f"one for chunks of {c.spec.chunk}")
+    taken = a.is_integer == packed.exact and takes(packed.a, a)
+    if not taken or (packed is FMA64) != (float64 in (a, b)):
+        raise refuse(f"one for {a.name}", f"pack it again with left={a.name!r}")
+    if not packed.exact and chunk % packed.depth:
+        raise refuse(f"one for chunks of {chunk}")
     if blocks and packed.exact:
         raise refuse("one for scales of blocks", "pass it as it is, not packed")
     if any(block % packed.depth for block in blocks):
         raise refuse(f"one for blocks of {min(blocks)}")
 
 
-def _named(name: str, a: DType, b: DType, chunk: int, blocks: Sequence[int]) -> Engine:
+@functools.lru_cache(maxsize=1024)
+def _named(name: str, a: DType, b: DType, chunk: int, blocks: tuple[int, ...]) -> Engine:
     """The engine called `name`, whether or not the Isa row has its instruction.
 
     Raises:  OptionError if it takes no such operands.
@@ -109,8 +141,9 @@ def _named(name: str, a: DType, b: DType, chunk: int, blocks: Sequence[int]) -> 
     return row
 
 
+@functools.lru_cache(maxsize=1024)
 def _first(
-    a: DType, b: DType, chunk: int, isa: Isa, machine: Machine, blocks: Sequence[int] = (), few_rows: bool = False
+    a: DType, b: DType, chunk: int, isa: Isa, machine: Machine, blocks: tuple[int, ...] = (), few_rows: bool = False
 ) -> tuple[Engine, Reasons]:
     """The first engine in the machine's order that takes elements of these dtypes on this Isa row, and why not others.
 

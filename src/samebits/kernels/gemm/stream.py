@@ -17,10 +17,10 @@ Scratch: block of A | words that are packed | zeros, p, t | immediates; offsets 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Function, FunctionSpec, Index, Pointer, Vector
+from samebits.frozen import dataclass
 from samebits.kernels.gemm import batch, column_walk, pack, parts
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue, Finish

@@ -7,10 +7,10 @@ streams as many rows of A as they allow. Start at `StripWalk`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from samebits.codegen.isa import Isa
 from samebits.dtypes import bfloat16, float32, float64
+from samebits.frozen import dataclass
 from samebits.kernels.gemm.words import Words
 
 # Up to so many rows of A, memory and the caches are what a plain word of B waits for.

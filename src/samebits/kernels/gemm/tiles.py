@@ -7,9 +7,8 @@ tile depends on: every engine's step takes one vector of each operand.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from samebits.codegen.isa import Isa
+from samebits.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,15 @@ MEASURED = {
 }
 
 
+# The best for sums of blocks, where registers suffice (`block_microkernel`).
+BLOCKS = Tile(12, 1)
+# Rows where a block is a few words (1024 cubed of int8, GFLOP/s of the kernel by 8, 10 and 12 rows: blocks of 16 240,
+# 232, 237, of 32 281, 260, 260; of 128, where words do not stay in registers, 327, 321, 334).
+SHORT = 8
+
+# As many chains as hide the latency of a step where few rows decode what they read, and long runs of memory.
+NIBBLES = Tile(1, 4)
+
 # Half as wide, for fewer columns beyond N. Time of 12x2 over that of 12x1, avx512, M = K = 256: float32, N = 48: 1.32,
 # N = 144: 1.12, N = 256: 1.00; uint8 x int8, N = 48: 1.30; but pairs of bfloat16, N = 48: 0.99, N = 24: 0.79. On avx2
 # 12x1 needs more loads than there is time for: float32, N = 48: 0.83.
@@ -51,9 +59,18 @@ def largest(isa: Isa) -> Tile:
     return min(candidates, key=lambda t: (t.mr + t.nv) / (t.mr * t.nv))
 
 
-def tile_for(isa: Isa) -> Tile:
-    """The tile whose NR is the panel width of the row."""
+def tile_for(isa: Isa, sums_blocks: bool = False) -> Tile:
+    """The tile whose NR is the panel width of the row; `sums_blocks`: of an engine that sums blocks apart."""
+    if sums_blocks:
+        return with_sums_of_blocks(BLOCKS, isa)
     return MEASURED.get((isa.lanes, isa.registers)) or largest(isa)
+
+
+def with_sums_of_blocks(tile: Tile, isa: Isa, short: bool = False) -> Tile:
+    """A tile as wide, so low that registers hold beside its accumulators as many sums of blocks; `short`: of few words,
+    which stay in registers too."""
+    mr = (isa.registers - 2 * tile.nv - 2) // (2 * tile.nv)
+    return Tile(max(1, min(tile.mr, mr, SHORT if short else mr)), tile.nv)
 
 
 def narrow_for(n: int, tile: Tile, lanes: int, isa: Isa) -> Tile:

@@ -6,9 +6,8 @@ them in a file. No row changes a bit. Start at `Tuned`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from samebits.codegen.isa import Isa
+from samebits.frozen import dataclass
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.tiles import Tile
 

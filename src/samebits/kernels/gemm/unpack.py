@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from samebits.dtypes import DType
+from samebits.frozen import replace
 from samebits.kernels import spread
 from samebits.kernels.gemm.contraction import Matrix, Panels, Side
 from samebits.kernels.plan import Plan

@@ -6,11 +6,10 @@ give the same words. Start at `Words`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType, float32, float64, uint32
+from samebits.frozen import dataclass
 from samebits.kernels import convert
 
 _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.uint64}
@@ -18,7 +17,8 @@ _UNSIGNED = {8: dtypes.uint8, 16: dtypes.uint16, 32: dtypes.uint32, 64: dtypes.u
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Elements of `source`, each in whole bytes, as `element`, `offset` added, `depth` of them in a word.
+    """Elements of `source`, each in whole bytes, as `element`, `offset` added, `depth` of them in a word; floats as an
+    integer `element` are counted in their `unit`.
 
     The first is in a word's low bits, but for bfloat16 in the high ones, which its engine takes first.
     """
@@ -28,6 +28,7 @@ class Words:
     offset: int
     depth: int
     word: DType
+    unit: float = 1.0
 
     @property
     def pointer(self) -> DType:
@@ -44,6 +45,17 @@ class Words:
         i = self.depth - 1 - i if self.element is dtypes.bfloat16 else i
         return i * self.element.width_bits
 
+    @property
+    def _counts(self) -> bool:
+        """Whether floats are counted in units."""
+        return self.element.is_integer and self.source.is_float
+
+    @property
+    def _is_regrouped(self) -> bool:
+        """Whether codes side by side become bytes of a word all at once."""
+        narrow = not self._counts or self.source is dtypes.float4_e2m1fn
+        return self.element.is_integer and self.element.width_bits == 8 and narrow
+
     def along(self, b: Builder, x: Pointer, i: Index, width: int, count: Index | None = None) -> Vector:
         """`width` words of elements i, i+1, ...; with `count`, only so many words are read and the rest are zero."""
         if self.depth == 1:
@@ -54,7 +66,8 @@ class Words:
         bits = self.pointer.width_bits
         lying = _UNSIGNED[bits * self.depth]
         group = b.load(b.cast(b.offset(x, i), lying, aligned=False), 0, width, count)
-        if bits == self.element.width_bits and (self.source.width_bits == bits or self.source.is_integer):
+        lies = self.source.width_bits == bits or self.source.is_integer
+        if self._is_regrouped or (bits == self.element.width_bits and lies and not self._counts):
             return self._regrouped(b, group)
         group = b.convert(group, uint32) if lying.width_bits < 32 else group
         mask = b.like(group, (1 << bits) - 1)
@@ -74,6 +87,8 @@ class Words:
             group = b.bit_or(b.shift_left(group, 16), b.shift_right(group, 16))
         width = self.source.width_bits
         flips = bool(self.offset)
+        if self._counts:
+            return b.bitcast(_halves(b, group, flips), self.word)
         if width < 8:
             group = b.bit_and(group, b.like(group, 0x01010101 * ((1 << width) - 1)))
         if width < 8 and self.source.signed:
@@ -107,7 +122,7 @@ class Words:
             return codes[0]
         if self.depth == 1:
             return self._converted(b, codes[0])
-        if self.element.is_integer and self.element.width_bits == 8 and present is None:
+        if self._is_regrouped and present is None:
             return self._regrouped(b, _joined(b, codes))
         whole = None
         for i, code in enumerate(codes):
@@ -138,7 +153,11 @@ class Words:
                 else convert.decode(b, code, self.source)
             )
             return b.shift_right(b.bitcast(value, uint32), 16)
-        value = b.bitcast(convert.integer(b, code, self.source), uint32)
+        if self._counts:
+            units = b.mul(convert.decode(b, code, self.source), b.constant(1 / self.unit, float32, code.width))
+            value = b.bitcast(b.convert(units, dtypes.int32), uint32)
+        else:
+            value = b.bitcast(convert.integer(b, code, self.source), uint32)
         if self.offset:
             value = b.bit_xor(value, b.like(value, 128))
         return b.bit_and(value, b.like(value, (1 << self.element.width_bits) - 1))
@@ -150,3 +169,23 @@ def _joined(b: Builder, codes: list[Vector]) -> Vector:
     for i, code in enumerate(codes[1:], 1):
         whole = b.bit_or(whole, b.shift_left(code, 8 * i))
     return whole
+
+
+def _halves(b: Builder, codes: Vector, offset: bool) -> Vector:
+    """Codes of float4_e2m1fn, a byte each, as the halves that they count, in bytes: 0 1 2 3 4 6 8 12 and their
+    negatives; with `offset` 128 more. No byte borrows from the next."""
+
+    def like(x: int) -> Vector:
+        return b.like(codes, 0x01010101 * x)
+
+    magnitude = b.bit_and(codes, like(7))
+    is_large = b.bit_and(b.shift_right(magnitude, 2), like(1))
+    # From 4 on, where the last two bits are x, the halves are 4 + x + (x, or 5 for x = 3).
+    x = b.bit_and(magnitude, b.bit_or(is_large, b.shift_left(is_large, 1)))
+    is_most = b.bit_and(b.bit_and(x, b.shift_right(x, 1)), like(1))
+    halves = b.add(b.add(magnitude, x), b.shift_left(is_most, 1))
+    is_negative = b.bit_and(b.shift_right(codes, 3), like(1))
+    sign = b.shift_left(is_negative, 7)
+    # -h is ~h + 1 in seven bits below a sign that says where zero is.
+    found = b.add(b.bit_xor(halves, b.sub(sign, is_negative)), is_negative)
+    return b.bit_xor(found, b.bit_xor(sign, like(128)) if offset else sign)

@@ -9,10 +9,9 @@ rows of a; the sums of b's columns are the facts of its panels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from samebits.codegen.vocabulary import Builder, Index, Pointer
 from samebits.dtypes import int32
+from samebits.frozen import dataclass
 from samebits.kernels.expression import Chain, Expression, ExpressionValue
 from samebits.kernels.gemm import batch
 from samebits.kernels.gemm.contraction import Contraction

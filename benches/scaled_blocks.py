@@ -1,0 +1,93 @@
+"""Products of block-scaled operands on one thread beside torch, in GFLOP/s and, where few rows read a weight, in 10^9
+weights a second.
+
+No library of a CPU multiplies these formats: torch has its product of float32 on dequantised operands, which it is
+given for nothing, and beside one row its linear of bfloat16. Candidates take turns in one process; figures are medians.
+Ours packs both operands within its time, but for the weight of the second table, which both keep.
+`python benches/scaled_blocks.py`
+"""
+
+from __future__ import annotations
+
+from _products import Part, Rows, row, run
+
+import samebits as sb
+from samebits.bench.measure import Call
+
+# Elements, scales, elements of a block.
+SQUARES = (
+    ("NVFP4", "float4_e2m1fn", "float8_e4m3fn", 16), ("MXFP4", "float4_e2m1fn", "float8_e8m0fnu", 32),
+    ("MXFP8", "float8_e4m3fn", "float8_e8m0fnu", 32), ("int8 by 32", "int8", "float32", 32),
+    ("int8 by 64", "int8", "float32", 64), ("int8 by 128", "int8", "float32", 128),
+)  # fmt: skip
+WEIGHTS = (
+    ("NVFP4", "float4_e2m1fn", "float8_e4m3fn", 16), ("int4 by 32", "int4", "float16", 32),
+    ("int4 by 128", "int4", "float16", 128),
+)  # fmt: skip
+
+
+def _drawn(name: str, *shape: int) -> object:
+    """Elements or scales of a format."""
+    import numpy as np
+
+    from samebits import dtypes
+
+    dtype, random = dtypes.of(name), np.random.default_rng(len(shape))
+    if dtype.is_integer:
+        return random.integers(int(dtype.min), int(dtype.max) + 1, shape).astype(dtype.numpy)
+    x = random.standard_normal(shape) if dtype.has_zero else np.exp2(random.integers(-3, 4, shape))
+    return np.asarray(x).astype(dtype.numpy)
+
+
+def squares(isa: str, threads: int) -> Rows:
+    """N cubed, scales of blocks on both sides."""
+    import torch
+    from _products import medians
+
+    torch.set_num_threads(threads)
+    rows = Rows()
+    for n in (1024, 4096):
+        wide = [torch.randn(n, n) for _ in range(2)]
+        for name, element, kind, size in SQUARES if n == 1024 else SQUARES[:3]:
+            a, b = _drawn(element, n, n), _drawn(element, n, n)
+            given = {"a_scale": _drawn(kind, n, n // size), "b_scale": _drawn(kind, n // size, n), "threads": threads}
+            given |= {"a_group": size, "b_group": size}
+            calls: dict[str, Call] = {
+                "ours": lambda a=a, b=b, g=given: sb.matmul(a, b, **g),
+                "torch, float32": lambda x=wide: torch.mm(*x),
+            }
+            with sb.use_isa(isa):
+                seconds = medians(calls, threads, 9 if n == 1024 else 3)
+            rows.append(row(f"{name}, {n} x {n} x {n}", 2e-9 * n**3, seconds))
+    return rows
+
+
+def weights(isa: str, threads: int) -> Rows:
+    """One row of bfloat16 by a weight of four bits that is packed."""
+    import torch
+    from _products import medians
+
+    torch.set_num_threads(threads)
+    rows, n = Rows(), 4096
+    x, wide = torch.randn(1, n).bfloat16(), torch.randn(n, n).bfloat16()
+    for name, element, kind, size in WEIGHTS:
+        with sb.use_isa(isa):
+            kept = sb.pack(_drawn(element, n, n), left="bfloat16", scale=_drawn(kind, n // size, n), group=size)
+            calls: dict[str, Call] = {
+                "ours": lambda k=kept: sb.linear(x, k, threads=threads),
+                "torch, bfloat16": lambda: torch.nn.functional.linear(x, wide),
+            }
+            seconds = medians(calls, threads, 25)
+        rows.append(row(f"{name}, 1 x {n} x {n}", 1e-9 * n**2, seconds))
+    return rows
+
+
+PARTS = (
+    Part("Scaled blocks on both sides, one thread, GFLOP/s", squares, "avx512_bf16", 1),
+    Part(
+        "A weight of four bits beside one row of bfloat16, one thread, 10^9 weights a second", weights, "avx512_bf16", 1
+    ),
+)
+
+if __name__ == "__main__":
+    run(__file__, PARTS)

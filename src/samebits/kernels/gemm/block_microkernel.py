@@ -1,0 +1,263 @@
+"""The microkernel of products whose blocks along K are scaled on both sides, or summed in integers, or several of b's
+in a chunk.
+
+Contract (numerics.md section 4), for `h` rows and the columns of one panel: over the runs between boundaries of blocks
+of a, blocks of b and chunks, `d := +0; d := fma(a_k, b_k, d)` ascending, then `acc := fma(d, s, acc)`, s the float32
+product of both scales, or the one that there is. Chunks combine as in `microkernel`: `c := t + acc`. Several chunks are
+one call, between which the sums wait in a tile of the stack that stays in the first cache.
+
+An engine whose accumulators are integers (`Engine.sums_blocks`) has the exact d in units, which become a float32 once;
+`unit`, a power of two, is what a unit stands for. Where packing shifted integers of A, sums start at what that adds to
+a column, taken away: `starts`, int32 [run][NR].
+
+One vector of accumulators wide and many rows high is best: each row keeps a d and an acc in registers, and the scales
+of b are read once for all of them (Zen 4, float4_e2m1fn in blocks of 16, by microtiles of 12 x 16, 8 x 32 and 12 x 32:
+313, 248 and 220 GFLOP/s). Nothing is asked for ahead: what follows would push scales out of the first cache (1024 cubed
+in blocks of 16: 15.6 ms with, 11.9 without). Start at `blocked_microkernel`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import Builder, FunctionSpec, Index, Pointer, Vector
+from samebits.dtypes import DType, float32, int32
+from samebits.frozen import dataclass
+from samebits.kernels.gemm.blocks import runs
+from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.microkernel import UNROLL
+
+# Vectors of words of a run that are one straight text, and rows of it that are summed side by side: fewer wait for
+# their own steps, more would leave the registers.
+_STRAIGHT = 8
+_TOGETHER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How the runs of K lie, and what scales them.
+
+    `words`: of every run, where blocks of both sides and chunks are whole runs; 0 where runs vary in length.
+    `scaled`: whether blocks of a, and of b, have scales.   `alone`: whether these blocks are one run each.
+    `unit`: what the sum of a run is multiplied with, exactly.   `starts`: whether sums start from values of b.
+    """
+
+    words: int
+    scaled: tuple[bool, bool]
+    alone: tuple[bool, bool]
+    unit: float = 1.0
+    starts: bool = False
+
+    def is_short(self, vectors: int) -> bool:
+        """Whether the words of a run, so many vectors each, stay in registers."""
+        return 0 < self.words * vectors <= _STRAIGHT
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMicrotile:
+    """What specialises the text: `h` rows by a panel of `nv` vectors, by one engine's steps; `chunk` words of a chunk,
+    `pitch` words from one row of A to the next in it.   `accumulates`: whether a sum may begin as -0."""
+
+    engine: Engine
+    h: int
+    nv: int
+    chunk: int
+    pitch: int
+    runs: Runs
+    accumulates: bool = False
+
+
+def parameters(engine: Engine) -> tuple[DType | None, ...]:
+    """What every microtile of an engine takes, as `Builder.function` names it."""
+    word, total = engine.word, engine.total
+    tiles = (None, word, None, word, total, None, total, None, None)
+    return (*tiles, None, total, None, None, total, None, int32)
+
+
+def function(tile: BlockMicrotile, isa: Isa) -> FunctionSpec:
+    """A microtile's function."""
+    return FunctionSpec(blocked_microkernel, tile, parameters(tile.engine), isa, unroll=False)
+
+
+def blocked_microkernel(
+    b: Builder, d: BlockMicrotile, kc: Index, a: Pointer, a_chunk: Index, panel: Pointer, t: Pointer, t_step: Index,
+    c: Pointer, c_step: Index, last: Index, first: Index, a_scales: Pointer,
+    a_row: Index, a_block: Index, b_scales: Pointer, b_block: Index, starts: Pointer,
+) -> None:  # fmt: skip
+    """c = t + the sums of kc words, which begin at word `first` of K; the rows of A's scales are `a_row` apart."""
+    shared = _SharedByBlocks(first, a_scales, a_row, a_block, b_scales, b_block, starts)
+    text = _BlockText(b, d, a, panel, shared)
+    tile = b.local(d.engine.total, d.h * text.width)
+    text.move(t, t_step, tile, text.width)
+    for ck in b.loop(0, kc, d.chunk):
+        text.gain(tile, b.offset(a, ck // d.chunk * a_chunk), ck, b.min(kc - ck, d.chunk))
+    for _ in b.when(last == 1):
+        text.settle(tile)
+    text.move(tile, text.width, c, c_step)
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedByBlocks:
+    """What blocks share: where a's rows and b's panel begin, and how many words a block has."""
+
+    first: Index
+    a_scales: Pointer
+    a_row: Index
+    a_block: Index
+    b_scales: Pointer
+    b_block: Index
+    starts: Pointer
+
+
+@dataclass(frozen=True, slots=True)
+class _BlockText:
+    """One microtile being emitted."""
+
+    b: Builder
+    d: BlockMicrotile
+    a: Pointer
+    panel: Pointer
+    shared: _SharedByBlocks
+
+    @property
+    def lanes(self) -> int:
+        """Sums of a vector."""
+        return self.d.engine.lanes(self.b.isa)
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return self.d.nv * self.lanes
+
+    def move(self, x: Pointer, x_step: Index, y: Pointer, y_step: Index) -> None:
+        """y = x, tiles whose rows are so far apart."""
+        for i in range(self.d.h):
+            for v in range(self.d.nv):
+                self.b.store(y, i * y_step + v * self.lanes, self.b.load(x, i * x_step + v * self.lanes, self.lanes))
+
+    def settle(self, tile: Pointer) -> None:
+        """A sum that may have begun as -0 gains +0, and NaN become canonical."""
+        b = self.b
+        for i in b.loop(0, self.d.h * self.d.nv):
+            x = b.load(tile, i * self.lanes, self.lanes)
+            b.store(tile, i * self.lanes, b.canonical(b.add(x, b.like(x, 0)) if self.d.accumulates else x))
+
+    def gain(self, tile: Pointer, a: Pointer, ck: Index, size: Index) -> None:
+        """The tile gains the `size` words of the chunk that begins at word ck."""
+        b, d = self.b, self.d
+        acc = [[b.constant(0, d.engine.total, self.lanes)] * d.nv for _ in range(d.h)]
+        whole = size // d.runs.words * d.runs.words if d.runs.words else 0
+        if d.runs.words:
+            for low in b.loop(0, whole, d.runs.words, carry=acc):
+                places = [self._number(ck + low, side) for side in (0, 1)]
+                self._run(acc, a, ck, low, None, places)
+        for _ in b.when(whole < size, carry=acc):
+            self._varied(acc, a, ck, whole, size)
+        for i in range(d.h):
+            for v in range(d.nv):
+                at = i * self.width + v * self.lanes
+                b.store(tile, at, b.add(b.load(tile, at, self.lanes), acc[i][v]))
+
+    def _number(self, k: Index, side: int) -> Index:
+        """The block of a side, 0 or 1, that a run of constant length beginning at word k is in."""
+        words = self.d.runs.words if self.d.runs.alone[side] else (self.shared.a_block, self.shared.b_block)[side]
+        return (self.shared.first + k) // words
+
+    def _varied(self, acc: list[list[Any]], a: Pointer, ck: Index, low: Index, high: Index) -> None:
+        """The runs of words low .. high-1 of a chunk, wherever their boundaries are."""
+        b, d, shared = self.b, self.d, self.shared
+        begin = shared.first + ck + low
+        if d.runs.words:  # less than a run is left
+            self._run(acc, a, ck, low, high, [self._number(ck + low, side) for side in (0, 1)])
+        elif all(d.runs.scaled):
+            for p, i, j in runs(b, begin, high - low, shared.a_block, carry=acc):
+                for q, m, n in runs(b, begin + i, j - i, shared.b_block, carry=acc):
+                    self._run(acc, a, ck, low + i + m, low + i + n, [p, q])
+        else:
+            size = shared.a_block if d.runs.scaled[0] else shared.b_block
+            for q, i, j in runs(b, begin, high - low, size, carry=acc):
+                self._run(acc, a, ck, low + i, low + j, [q, q])
+
+    def _run(
+        self, acc: list[list[Any]], a: Pointer, ck: Index, low: Index, high: Index | None, places: list[Index]
+    ) -> None:
+        """acc gains the scaled sums of words low .. high-1 of a chunk, which are in these blocks of a and of b; without
+        `high` of a whole run."""
+        b, d, words = self.b, self.d, self.d.runs.words
+        starts, right = [self._start(ck + low, v) for v in range(d.nv)], self._right(places[1])
+        if high is None and d.runs.is_short(d.nv):
+            self._straight(acc, a, ck, low, starts, right, places[0])
+            return
+        sums, stop = [[*starts] for _ in range(d.h)], low + words if high is None else high
+        whole = low + (stop - low) // UNROLL * UNROLL
+        for k in b.loop(low, whole, UNROLL, carry=sums):
+            for u in range(UNROLL):
+                self._step(sums, a, ck, k + u)
+        if high is not None or words % UNROLL:
+            for k in b.loop(whole, stop, 1, carry=sums):
+                self._step(sums, a, ck, k)
+        for i in range(d.h):
+            self._scale(acc, i, sums[i], right, places[0])
+
+    def _straight(
+        self, acc: list[list[Any]], a: Pointer, ck: Index, low: Index, starts: list[Vector],
+        right: list[Vector | None], place: Index,
+    ) -> None:  # fmt: skip
+        """A whole run of few words, row by row: B's words and the accumulators stay in registers, a sum only until it
+        is scaled."""
+        b, d, lanes = self.b, self.d, self.lanes
+        words = [self._words(ck, low + u) for u in range(d.runs.words)]
+        for first in range(0, d.h, _TOGETHER):
+            rows = range(first, min(first + _TOGETHER, d.h))
+            source = b.anchor(b.offset(a, low + first * d.pitch), acc[first - 1] if first else words[-1])
+            sums = dict.fromkeys(rows, starts)
+            for u, row in enumerate(words):
+                for i in rows:
+                    left = b.splat(b.load(source, u + (i - first) * d.pitch, 1), lanes)
+                    sums[i] = [d.engine.advance(b, left, row[v], sums[i][v]) for v in range(d.nv)]
+            for i in rows:
+                self._scale(acc, i, sums[i], right, place)
+
+    def _words(self, ck: Index, k: Index) -> list[Vector]:
+        """Word k of a chunk, of every column."""
+        at = (ck + k) * self.width
+        return [self.b.load(self.panel, at + v * self.lanes, self.lanes) for v in range(self.d.nv)]
+
+    def _step(self, sums: list[list[Any]], a: Pointer, ck: Index, k: Index) -> None:
+        """Every sum gains the products of word k of the chunk."""
+        b, d, lanes = self.b, self.d, self.lanes
+        right = self._words(ck, k)
+        for i in range(d.h):
+            left = b.splat(b.load(a, k + i * d.pitch, 1), lanes)
+            sums[i] = [d.engine.advance(b, left, right[v], sums[i][v]) for v in range(d.nv)]
+
+    def _start(self, k: Index, v: int) -> Vector:
+        """What sums of vector v of a run that begins at word k start from."""
+        b, d = self.b, self.d
+        if not d.runs.starts:
+            return b.constant(0, d.engine.accumulator, self.lanes)
+        at = (self.shared.first + k) // d.runs.words * self.width + v * self.lanes
+        return b.load(self.shared.starts, at, self.lanes)
+
+    def _right(self, q: Index) -> list[Vector | None]:
+        """The scales of block q of b, a vector of columns each."""
+        if not self.d.runs.scaled[1]:
+            return [None] * self.d.nv
+        at = q * self.width
+        return [self.b.load(self.shared.b_scales, at + v * self.lanes, self.lanes) for v in range(self.d.nv)]
+
+    def _scale(self, acc: list[list[Any]], i: int, sums: list[Any], right: list[Vector | None], p: Index) -> None:
+        """The accumulators of row i gain its sums times their scales; that of block p of a is read when the sums are
+        there: those of all rows at once would leave the registers."""
+        b, d, lanes, shared = self.b, self.d, self.lanes, self.shared
+        left = None
+        if d.runs.scaled[0]:
+            source = b.anchor(b.offset(shared.a_scales, i * shared.a_row + p), sums[-1:])
+            left = b.splat(b.load(source, 0, 1), lanes)
+        for v in range(d.nv):
+            found = b.convert(sums[v], float32)
+            if d.runs.unit != 1.0:
+                found = b.mul(found, b.like(found, d.runs.unit))
+            scale = right[v] if left is None else left if right[v] is None else b.mul(left, right[v])
+            acc[i][v] = b.fma(found, scale, acc[i][v])

@@ -1,0 +1,426 @@
+"""Weights of four bits that stay so in their panels, two to a byte, and are decoded in registers as they are read.
+
+A panel is [k / 8][NR] uint32: a lane holds eight elements of its column. Shifted right by 4 p its two halves begin with
+elements 2 p (high) and 2 p + 1 (low), so that one table of bfloat16 makes a pair of both (`Builder.lookup_halves`).
+Scales of blocks lie beside, [panel][block][NR], as bfloat16 where their format is of 8 bits. Few rows of A take a strip
+of columns at a time over all of K (numerics.md section 4); for more rows the panels are opened first: elements get a
+byte each in the workspace. Start at `plan`, and at `pack` for how they are made.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import Builder, Function, Index, KernelSpec, Pointer, Vector
+from samebits.dtypes import DType, bfloat16, float32, int32, uint8, uint16, uint32
+from samebits.errors import PlanError
+from samebits.frozen import dataclass, replace
+from samebits.kernels import convert
+from samebits.kernels.gemm import batch as batches
+from samebits.kernels.gemm import epilogue, facts, pack, unpack
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Shared
+from samebits.kernels.gemm.engine import FMA32, LOWEST, NIBBLES, PAIRS, Engine, lowest_bit, named, takes
+from samebits.kernels.gemm.epilogue import Epilogue, Finish
+from samebits.kernels.gemm.inner import words_of
+from samebits.kernels.gemm.normal import normal
+from samebits.kernels.gemm.words import Words
+from samebits.kernels.plan import LINE_BYTES, Argument, Operand, Plan, Step, in_lines
+
+# Up to so many rows each reads the strip again, from the second cache; opening panels costs as much as about these.
+MOST_ROWS = 16
+# Rows whose sums registers hold at once.
+_HIGH = 2
+# Elements and pairs of them in a word of a panel, and rows of words that are asked for ahead.
+_EIGHT, _PAIRS, _AHEAD = 8, 4, 8
+
+
+def holds(panels: Panels | Matrix) -> bool:
+    """Whether these are panels of elements of four bits."""
+    return isinstance(panels, Panels) and named(panels.engine) in NIBBLES
+
+
+def place(i: int) -> int:
+    """Bits below element i of eight in a word."""
+    return 4 * (i // 2) + (0 if i % 2 else 16)
+
+
+def scale_of(dtype: DType) -> DType:
+    """What scales of a format are kept as, exactly."""
+    return bfloat16 if dtype.width_bits <= 8 or dtype is bfloat16 else float32
+
+
+def _table(dtype: DType) -> tuple[int, ...]:
+    """The bfloat16 of each code, twice: an index has five bits, of which the upper is another element's."""
+    singles = struct.pack("<16f", *(dtype.decode(code) for code in range(16)))
+    return tuple(single >> 16 for single in struct.unpack("<16I", singles)) * 2
+
+
+@dataclass(frozen=True, slots=True)
+class PackNibbles:
+    """What specialises the kernel that packs: `kind` is how b lies, `copy` where its rows are contiguous."""
+
+    kind: str
+    nr: int
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """`row column` strides of b [k, n], whose elements have a byte each."""
+        return ("x", "out", "k", "n", "row", "column")
+
+
+def pack_nibbles(b: Builder, d: PackNibbles) -> None:
+    """out[panel][k / 8][column] = eight codes of a column of x; a task is a panel."""
+    x, out, k, n = b.pointer("x", uint8), b.pointer("out", uint32), b.index("k"), b.index("n")
+    row, column, nr = b.index("row"), b.index("column"), d.nr
+    for p in b.tasks():
+        count = b.min(n - p * nr, nr)
+        for s in b.loop(0, k // _EIGHT):
+            word = b.constant(0, uint32, nr)
+            for i in range(_EIGHT):
+                at = (s * _EIGHT + i) * row + p * nr * column
+                codes = b.load(x, at, nr, count) if d.kind == "copy" else b.load_strided(x, at, column, nr, count)
+                code = b.convert(codes, uint32)
+                word = b.bit_or(word, b.shift_left(b.bit_and(code, b.like(code, 15)), place(i)))
+            b.store(out, (p * (k // _EIGHT) + s) * nr, word)
+
+
+@dataclass(frozen=True, slots=True)
+class PackScales:
+    """What specialises the kernel that packs scales: how values become float32, and what is kept of these."""
+
+    words: Words
+    kept: DType
+    nr: int
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """`row column` strides of x [blocks, n / lines], `lines` columns sharing a value."""
+        return ("x", "out", "blocks", "n", "row", "column", "lines")
+
+
+def pack_scales(b: Builder, d: PackScales) -> None:
+    """out[panel][block][column] = the scale of that block of a column; a task is a panel."""
+    out = b.pointer("out", uint16 if d.kept is bfloat16 else float32)
+    x, n, blocks, lines = b.pointer("x", d.words.pointer), b.index("n"), b.index("blocks"), b.index("lines")
+    row, column, nr = b.index("row"), b.index("column"), d.nr
+    for p in b.tasks():
+        for c in b.loop(0, b.min(n - p * nr, nr)):
+            source = (p * nr + c) // lines * column
+            for q in b.loop(0, blocks):
+                value = d.words.along(b, x, source + q * row, 1)
+                if d.kept is bfloat16:
+                    value = b.convert(b.shift_right(b.bitcast(value, uint32), 16), uint16)
+                b.store(out, (p * blocks + q) * nr + c, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """What specialises the kernel of few rows.
+
+    `engine`: PAIRS, or FMA32.   `words`: how elements of A become its words, `a` how they are packed.   `checked`:
+    whether A must be looked at, as VDPBF16PS needs.   `b`: the format of b.   `scale`: what its scales are kept as;
+    None without.   `chunk`, `run`: words of a panel.   `nr`: columns of a panel.
+    """
+
+    engine: Engine
+    words: Words
+    a: str
+    checked: bool
+    b: DType
+    scale: DType | None
+    chunk: int
+    run: int
+    nr: int
+    batch_rank: int
+    epilogue: Epilogue
+
+    @property
+    def pointers(self) -> dict[str, DType]:
+        """The operands that move with the batch, and what they are read as."""
+        return {"a": self.words.pointer, **self.epilogue.operands}
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The argument names in order; `pitch`: words between rows of A."""
+        names = ("a", "b", "b_scale", "rows", "n", "k", "panels", "pitch", "a_row", "a_column", "scratch_t")
+        moving = batches.parameters(self.batch_rank, self.pointers)
+        return (*names, *self.epilogue.parameters, *moving)
+
+
+def decode(b: Builder, d: Decode) -> None:
+    """out = epilogue(a @ b), one task a panel of columns."""
+    lanes, nr = b.isa.lanes, d.nr
+    take = pack.PackedBlock(d.words, d.a, pack.COPIED_VECTORS * lanes, lanes, k_is_row=False).emit(b, "pack_a")
+    look = facts.emit_block(b) if d.checked else None
+    engines = (d.engine, d.engine.safe) if d.checked else (d.engine,)
+    gains = [[_gain(b, d, engine, high) for high in (1, _HIGH)] for engine in engines]
+    finish = Finish(b, d.epilogue, nr)
+    rows, k, panels, pitch = b.index("rows"), b.index("k"), b.index("panels"), b.index("pitch")
+    words, fact = b.scratch(d.engine.word), b.local(int32, 1)
+    tile = b.scratch(float32, b.index("scratch_t"))
+    weights, scales = b.pointer("b", uint32), b.pointer("b_scale", _kept(d.scale))
+    for task in b.tasks():
+        j = task % panels
+        operands = batches.moved(b, d.batch_rank, task // panels, d.pointers)
+        b.call(take, operands["a"], b.index("a_row"), b.index("a_column"), rows, k, words, pitch)
+        unsafe: Index = 0
+        if look is not None:
+            b.store(fact, 0, b.constant(facts.NOTHING, int32, 1))
+            b.call(look, words, pitch, rows, k // d.engine.depth, fact)
+            lowest = b.load(fact, 0, 1)
+            low = b.less(lowest, b.like(lowest, LOWEST - (lowest_bit(d.b) or 0)))
+            unsafe = b.choose(b.any(low), 1, 0)
+        steps = k // _EIGHT
+        panel = b.offset(weights, j * steps * nr)
+        scale = b.offset(scales, j * (steps // d.run) * nr)
+        for r in b.loop(0, rows, _HIGH):
+            for i, (one, several) in enumerate(gains):
+                for _ in b.when(unsafe == i):
+                    function = b.choose(rows - r >= _HIGH, several, one)
+                    b.call(function, b.offset(words, r * pitch), pitch, panel, steps, scale, b.offset(tile, r * nr))
+        finish.call(operands, tile, nr, 0, j * nr, rows, b.min(nr, b.index("n") - j * nr))
+
+
+def _kept(scale: DType | None) -> DType:
+    return uint16 if scale is bfloat16 else float32
+
+
+def _gain(b: Builder, d: Decode, engine: Engine, high: int) -> Function:
+    """A function `(a, pitch, panel, steps, scales, tile)`: the sums of `high` rows over all of K."""
+    lanes = b.isa.lanes
+    vectors = range(d.nr // lanes)
+
+    def body(a: Pointer, pitch: Index, panel: Pointer, steps: Index, scales: Pointer, tile: Pointer) -> None:
+        zero = b.constant(0, float32, lanes)
+        for i in range(high):
+            for v in vectors:
+                b.store(tile, i * d.nr + v * lanes, zero)
+        for chunk in b.loop(0, steps, d.chunk):
+            acc = [[zero for _ in vectors] for _ in range(high)]
+            for run in b.loop(chunk, b.min(chunk + d.chunk, steps), d.run, carry=acc):
+                sums = [[zero for _ in vectors] for _ in range(high)]
+                if d.run <= 2:
+                    for s in range(d.run):
+                        _step(b, d, engine, sums, a, pitch, panel, run + s)
+                else:
+                    for s in b.loop(run, b.min(run + d.run, steps), carry=sums):
+                        _step(b, d, engine, sums, a, pitch, panel, s)
+                _scale(b, d, acc, sums, scales, run // d.run)
+            for i in range(high):
+                for v in vectors:
+                    at = i * d.nr + v * lanes
+                    b.store(tile, at, b.canonical(b.add(b.load(tile, at, lanes), acc[i][v])))
+
+    return b.function(
+        f"{engine.step.replace(' ', '_')}_{high}", (engine.word, None, uint32, None, _kept(d.scale), float32), body
+    )
+
+
+def _scale(b: Builder, d: Decode, acc: list[list[Vector]], sums: list[list[Vector]], scales: Pointer, q: Index) -> None:
+    """acc gains the sums of run q times their scales, or without scales is they."""
+    lanes = b.isa.lanes
+    for v in range(d.nr // lanes):
+        if d.scale is None:
+            for i, row in enumerate(sums):
+                acc[i][v] = row[v]
+            continue
+        found = b.load(scales, q * d.nr + v * lanes, lanes)
+        if d.scale is bfloat16:
+            found = b.bitcast(b.shift_left(b.convert(found, uint32), 16), float32)
+        for i, row in enumerate(sums):
+            acc[i][v] = b.fma(row[v], found, acc[i][v])
+
+
+def _step(
+    b: Builder, d: Decode, engine: Engine, sums: list[list[Vector]], a: Pointer, pitch: Index, panel: Pointer, s: Index
+) -> None:
+    """Every sum gains the eight products of word s."""
+    lanes, vectors = b.isa.lanes, range(d.nr // b.isa.lanes)
+    words = [b.load(panel, s * d.nr + v * lanes, lanes) for v in vectors]
+    for v in range(0, d.nr, LINE_BYTES // 4):
+        b.prefetch(panel, (s + _AHEAD) * d.nr + v)
+    for p in range(_PAIRS):
+        if engine.depth == 2:
+            left = [b.splat(b.load(a, i * pitch + s * _PAIRS + p, 1), lanes) for i in range(len(sums))]
+            for v in vectors:
+                pair = b.bitcast(b.lookup_halves(_table(d.b), b.shift_right(words[v], 4 * p)), engine.word)
+                for i, row in enumerate(sums):
+                    row[v] = engine.advance(b, left[i], pair, row[v])
+            continue
+        for half in (0, 1):
+            at = s * _EIGHT + 2 * p + half
+            left = [b.splat(b.load(a, i * pitch + at, 1), lanes) for i in range(len(sums))]
+            for v in vectors:
+                value = _value(b, d.b, words[v], 2 * p + half)
+                for i, row in enumerate(sums):
+                    row[v] = b.fma(left[i], value, row[v])
+
+
+def _value(b: Builder, dtype: DType, word: Vector, i: int) -> Vector:
+    """Element i of eight as float32."""
+    if "lookup" in b.isa.instructions:
+        pair = b.lookup_halves(_table(dtype), b.shift_right(word, 4 * (i // 2)))
+        return b.bitcast(b.shift_left(pair, 16) if i % 2 else b.bit_and(pair, b.like(pair, 0xFFFF0000)), float32)
+    code = b.bit_and(b.shift_right(word, place(i)), b.like(word, 15))
+    return convert.decode(b, code, dtype) if dtype.is_float else b.convert(convert.integer(b, code, dtype), float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """What specialises the kernel that opens panels: what scales are kept as, None without."""
+
+    scale: DType | None
+    nr: int
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """`x` becomes `out`, `scales` become `out_scales`, matrices whose rows are `row` apart."""
+        return ("x", "scales", "out", "out_scales", "k", "blocks", "row")
+
+
+def open_panels(b: Builder, d: Open) -> None:
+    """Codes of a byte each [k][column], and scales [block][column]; a task is a panel."""
+    kind, lanes = _kept(d.scale), b.isa.lanes
+    x, scales = b.pointer("x", uint32), b.pointer("scales", kind)
+    out, out_scales = b.pointer("out", uint8), b.pointer("out_scales", kind)
+    k, blocks, row, nr = b.index("k"), b.index("blocks"), b.index("row"), d.nr
+    for p in b.tasks():
+        for s in b.loop(0, k // _EIGHT):
+            for v in range(0, nr, lanes):
+                word = b.load(x, (p * (k // _EIGHT) + s) * nr + v, lanes)
+                for i in range(_EIGHT):
+                    code = b.bit_and(b.shift_right(word, place(i)), b.like(word, 15))
+                    b.store(out, (s * _EIGHT + i) * row + p * nr + v, b.convert(code, uint8))
+        for q in b.loop(0, blocks):
+            for v in range(0, nr, lanes):
+                b.store(out_scales, q * row + p * nr + v, b.load(scales, (p * blocks + q) * nr + v, lanes))
+
+
+def plan(c: Contraction, isa: Isa, threads: int, again: Callable[[Contraction], Plan]) -> Plan:
+    """How a product with panels of four bits runs; `again` plans another contraction.
+
+    Few rows decode what they read, if runs of K are whole words; others open the panels first.
+
+    Raises:  PlanError if a is no float, or float64.
+    """
+    if not (c.a.dtype.is_float and takes(FMA32.a, c.a.dtype)):
+        remedy = f"pack it again with left={c.a.dtype.name!r}"
+        raise PlanError("matmul", "b", "panels", "of four bits", f"ones for {c.a.dtype.name}", remedy)
+    found = _decoded(c, isa, threads)
+    return _opened(c, isa, threads, again) if found is None else found
+
+
+def _decoded(described: Contraction, isa: Isa, threads: int) -> Plan | None:
+    """The plan of few rows, if this is of few, and of regular runs."""
+    c = normal(described)
+    panels = c.b.values
+    assert isinstance(panels, Panels)  # the caller looked
+    scaled = panels.block > 0
+    small = 0 < c.m <= MOST_ROWS and c.k and not c.a.is_scaled_by_block and c.out.values.column == 1
+    run = panels.block if scaled else c.spec.chunk
+    regular = c.spec.chunk % run == 0 and run % _EIGHT == 0 and (not scaled or c.k % run == 0)
+    if not small or not regular or c.spec.segments > 1 or c.accumulates or not c.n or not all(c.batch):
+        return None
+    pairs = takes(PAIRS.a, c.a.dtype) and PAIRS.is_native(isa)
+    engine = PAIRS if pairs else FMA32
+    words = words_of(engine, c.a.dtype, panels.dtype)[0]
+    lowest = lowest_bit(c.a.dtype)
+    checked = pairs and (lowest is None or lowest + (lowest_bit(panels.dtype) or 0) < LOWEST)
+    d = Decode(
+        engine, words, pack.kind(c.a.values), checked, panels.dtype, panels.scale,
+        c.spec.chunk // _EIGHT, run // _EIGHT, panels.nr, batches.rank(c.batch), Epilogue.of(c, float32),
+    )  # fmt: skip
+    return _step_of(d, described, c, isa, threads)
+
+
+def _step_of(d: Decode, described: Contraction, c: Contraction, isa: Isa, threads: int) -> Plan:
+    """The plan of one step."""
+    first, numbers = 2 + len(c.by_block), list[Operand]()
+    for source in c.inputs:
+        numbers.append(Operand(first if isinstance(source, Matrix) else 0))
+        first += isinstance(source, Matrix)
+    left, lanes, count = c.a.values, isa.lanes, -(-c.n // d.nr)
+    width = pack.COPIED_VECTORS * lanes
+    pitch = -(-d.engine.steps(c.k) // width) * width
+    scratch_t = in_lines(c.m * pitch * d.engine.word.size_bytes) + LINE_BYTES
+    scratch_s = scratch_t + in_lines((c.m + _HIGH) * d.nr * float32.size_bytes)
+    values: dict[str, Argument] = {
+        "a": Operand(0), "b": Operand(1), "b_scale": Operand(1, scales_at(c.k, c.n, d.nr)), "rows": c.m, "n": c.n,
+        "k": c.k, "panels": count, "pitch": pitch, "a_row": left.row, "a_column": left.column, "scratch_t": scratch_t,
+    }  # fmt: skip
+    values |= epilogue.arguments(c, Operand(first), numbers, scratch_s)
+    moving = {f"s{i}": s.batch for i, s in enumerate(c.inputs) if isinstance(s, Matrix)}
+    values |= batches.arguments(c.batch, {"a": left.batch, "out": c.out.values.batch, **moving})
+    spec = KernelSpec(decode, d, d.parameters, isa)
+    step = Step(spec, math.prod(c.batch) * count, tuple(values[name] for name in d.parameters))
+    return Plan(
+        what=str(described), isa=isa, threads=threads, steps=(step,), operands=described.operands,
+        scratch_bytes=scratch_s + in_lines(epilogue.scratch_bytes(c)),
+        facts=(("engine", d.engine.name), ("form", "decoded"), ("panels", f"{count} of {d.nr} columns, four bits")),
+    )  # fmt: skip
+
+
+def _opened(c: Contraction, isa: Isa, threads: int, again: Callable[[Contraction], Plan]) -> Plan:
+    """The plan of many rows: a step opens the panels, and the product is of matrices."""
+    panels = c.b.values
+    assert isinstance(panels, Panels)  # the caller looked
+    count = -(-c.n // panels.nr)
+    row, still = count * panels.nr, (0,) * len(c.batch)
+    scale = c.b.scale
+    if panels.scale is not None:
+        scale = Shared(Matrix(row, 1, still, panels.scale), panels.block)
+    inner = again(replace(c, b=replace(c.b, values=Matrix(row, 1, still, panels.dtype), scale=scale)))
+    blocks = -(-c.k // panels.block) if panels.block else 0
+    outer, sizes = len(c.operands), (c.k * row, blocks * row * (panels.scale.size_bytes if panels.scale else 0))
+    codes = Operand(outer, in_lines(inner.workspace_bytes))
+    scales = Operand(outer, codes.offset_bytes + in_lines(sizes[0]))
+    places = {name: Operand(i) for i, name in enumerate(c.operands)} | {"b": codes, "b_scale": scales}
+    if panels.scale is None and scale is not None and scale.is_by_block:
+        places["b_scale"] = Operand(c.operands.index("b_scale"))
+    renamed = [*(places[name] for name in inner.operands), Operand(outer)]
+    d = Open(panels.scale, panels.nr)
+    given = (Operand(1), Operand(1, scales_at(c.k, c.n, panels.nr)), codes, scales, c.k, blocks, row)
+    first = Step(KernelSpec(open_panels, d, d.parameters, isa), count, given)
+    steps = (first, *(step.on(*renamed) for step in inner.steps)) if inner.steps and c.k else inner.steps
+    fact = ("b", f"opened to {sizes[0] + sizes[1]} bytes of the workspace")
+    return replace(
+        inner, what=str(c), steps=steps, facts=(*inner.facts, fact), operands=c.operands,
+        workspace_bytes=scales.offset_bytes + in_lines(sizes[1]),
+    )  # fmt: skip
+
+
+def scales_at(k: int, n: int, nr: int) -> int:
+    """Bytes of the panels, behind which the scales are."""
+    return k // _EIGHT * -(-n // nr) * nr * uint32.size_bytes
+
+
+def size_scales(k: int, n: int, nr: int, block: int, scale: DType | None) -> int:
+    """Words that the scales of packed panels take."""
+    if scale is None:
+        return 0
+    return -(-k // block) * -(-n // nr) * nr * scale.size_bytes // uint32.size_bytes
+
+
+def plan_pack(k: int, n: int, b: Matrix, scale: Shared, nr: int, isa: Isa, threads: int) -> Plan:
+    """How b[k, n], elements of four bits, and the scales of its blocks are packed: operands b, scale, panels."""
+    if unpack.has_packed(b):
+        return unpack.unpacked(plan_pack(k, n, replace(b, packed=None), scale, nr, isa, threads), (b,))
+    count, x = -(-n // nr), scale.operand
+    d = PackNibbles(pack.kind(b) if n > 1 else "gather", nr)
+    e = PackScales(words_of(FMA32, float32, x.dtype)[1], scale_of(x.dtype), nr)
+    given = (Operand(0), Operand(2), k, n, b.row, b.column)
+    of_scales = (
+        Operand(1), Operand(2, scales_at(k, n, nr)), -(-k // scale.size), n, x.row, x.column, scale.lines
+    )  # fmt: skip
+    steps = (
+        Step(KernelSpec(pack_nibbles, d, d.parameters, isa), count, given),
+        Step(KernelSpec(pack_scales, e, e.parameters, isa), count, of_scales),
+    )
+    facts_of = (("engine", f"{b.dtype.name} nibbles"), ("panels", f"{count} of {k // _EIGHT} x {nr}"))
+    return Plan(
+        what=f"pack b[{k},{n}] of {b.dtype.name}", isa=isa, threads=threads, steps=steps if k and n else (),
+        operands=("b", "scale", "panels"), facts=facts_of,
+    )  # fmt: skip
