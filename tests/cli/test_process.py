@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 import models
 import pytest
 
+from samebits import checkpoint
+
 PAGE = pathlib.Path(__file__).parent.parent.parent / "docs" / "command.md"
 # Every subcommand, as it does its work: what it is started with, and whether each test takes it or the exhaustive ones.
 COMMANDS = {
@@ -27,6 +29,9 @@ COMMANDS = {
     "dump": ("dump {model} --plan", True),
     "verify": ("verify {model} --most-elements 2097152", True),
     "doctor": ("doctor --only numpy --only ml_dtypes", True),
+    "formats": ("formats", True),
+    "cast": ("cast {tensors} {folder}/out.npz --dtype bfloat16", True),
+    "quantize": ("quantize {tensors} --format nvfp4 -o {folder}/out.safetensors", True),
     "tune": ("tune --quick", True),
     "tune --show": ("tune --show", True),
     "bench gemm": ("bench gemm 8,8,8 --isa scalar --against numpy", True),
@@ -40,12 +45,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """A model, and a cache directory of these tests alone."""
     made = tmp_path_factory.mktemp("command")
     models.classifier(made / "model.onnx")
+    checkpoint.save(made / "in.npz", {"w": models.weights(64, 256)})
     (made / "cache").mkdir(mode=0o700)
     return made
 
 
 def command(folder: pathlib.Path, name: str) -> list[str]:
-    words = COMMANDS[name][0].format(model=folder / "model.onnx").split()
+    names = {"model": folder / "model.onnx", "tensors": folder / "in.npz", "folder": folder}
+    words = COMMANDS[name][0].format(**names).split()
     return [sys.executable, "-m", "samebits", *words]
 
 

@@ -1,4 +1,4 @@
-"""The command `samebits`: run, dump, isas, verify, doctor, tune, bench. Start at `main`, then `command`.
+"""The command `samebits` with its subcommands: start at `main`, then `command`.
 
 `process` takes signals, streams and errors, and ends with an exit code of docs/command.md; `options` reads the command
 line, `screen` prints for all. Needs the extra `cli` (click, rich).

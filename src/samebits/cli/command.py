@@ -11,7 +11,7 @@ import numpy as np
 
 import samebits
 from samebits import samples
-from samebits.cli import measuring, options, screen
+from samebits.cli import converting, measuring, options, screen
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 
@@ -193,5 +193,8 @@ def verify(
     ctx.exit(report.exit_code)
 
 
+command.add_command(converting.formats)
+command.add_command(converting.cast)
+command.add_command(converting.quantize)
 command.add_command(measuring.tune)
 command.add_command(measuring.bench)

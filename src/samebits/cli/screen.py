@@ -22,6 +22,7 @@ from samebits.bench.rank import Entry, Ranking
 from samebits.codegen.isa import Isa
 from samebits.doctor import report as diagnosis
 from samebits.doctor.trial import Cell, Outcome
+from samebits.frozen import dataclass
 from samebits.program.graph import Program
 from samebits.tuning import Record
 from samebits.verification.compare import Comparison
@@ -53,7 +54,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     _Console(highlight=False, markup=False, width=max(_out.width, needed)).print(made)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What a model answered.
 
