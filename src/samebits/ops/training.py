@@ -1,0 +1,181 @@
+"""What training needs beside the public functions, for `samebits.torch`: log_softmax, cross-entropy, and gradients.
+
+Numerics.md section 5 decides the bits. Arrays are of one dtype and of shapes that fit: their callers have looked.
+`threads` are at most so many, by default every usable core.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from samebits import dtypes
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
+from samebits.kernels import convert, gradients, ragged
+from samebits.kernels.expression import Expression
+from samebits.kernels.gemm.contraction import SB1, Spec
+from samebits.operations.rows import RowWise
+from samebits.ops import casts, elementwise, move
+from samebits.ops.call import Call
+from samebits.ops.elementwise import apply
+from samebits.ops.launch import launch
+from samebits.ops.memo import remembered
+from samebits.ops.recipe import CallOperand, Prepared
+from samebits.tensor import Tensor
+
+__all__ = [
+    "add_embedding_gradient", "cross_entropy", "cross_entropy_gradient", "element_gradient", "embedding_gradient",
+    "layer_norm_gradient", "layer_norm_weight_gradient", "log_softmax", "row_gradient", "scaled",
+]  # fmt: skip
+
+_ELEMENTS = {"exp": gradients.exp, "log": gradients.log, "erf": gradients.erf, "relu": gradients.relu,
+             "gelu": gradients.gelu}  # fmt: skip
+_ROWS = {"softmax": gradients.softmax, "log_softmax": gradients.log_softmax}
+_SCALES = {"mul": gradients.scaled, "div": gradients.divided}
+
+
+@remembered
+def scaled(x: Any, op: str, number: float, *, threads: int | None = None) -> Any:
+    """x * number or x / number (`mul` or `div`), the number rounded to float32 (float64 beside it)."""
+    call = Call("scaled", x, threads)
+    given = call.operand("x", x)
+    kind = dtypes.float64 if given.dtype is dtypes.float64 else dtypes.float32
+    value = call.constant(np.asarray(call.number("number", number, kind), kind.numpy))
+    return apply(call, _SCALES[op](given.dtype, kind), [given, value])
+
+
+@remembered
+def element_gradient(name: str, x: Any, dy: Any, *, threads: int | None = None) -> Any:
+    """The gradient of exp, log, erf, relu or gelu, from its operand, or from its result for exp and relu."""
+    call = Call(f"{name}'s gradient", x, threads)
+    operands = [call.operand("x", x), call.operand("dy", dy)]
+    return apply(call, _ELEMENTS[name](operands[0].dtype, operands[1].dtype), operands)
+
+
+@remembered
+def row_gradient(name: str, y: Any, dy: Any, axis: int, *, threads: int | None = None) -> Any:
+    """The gradient of softmax or log_softmax along an axis counted from the end, from its result."""
+    call = Call(f"{name}'s gradient", y, threads)
+    operands = [call.operand("y", y), call.operand("dy", dy)]
+    return call.result(_along(call, _ROWS[name](operands[0].dtype, operands[1].dtype), operands, axis))
+
+
+@remembered
+def log_softmax(x: Any, axis: int = -1, *, threads: int | None = None) -> Any:
+    """(x - max) - log(sum(exp(x - max))) along an axis counted from the end."""
+    call = Call("log_softmax", x, threads)
+    given = call.operand("x", x)
+    return call.result(_along(call, gradients.log_softmax_of(given.dtype), [given], axis))
+
+
+@remembered
+def layer_norm_gradient(x: Any, dy: Any, weight: Any, eps: float, *, threads: int | None = None) -> Any:
+    """The gradient of a layer norm by x; weight may be None."""
+    call = Call("layer_norm's gradient", x, threads)
+    operands = [call.operand("x", x), call.operand("dy", dy)]
+    if weight is not None:
+        operands.append(call.operand("weight", weight))
+    dtype = operands[0].dtype
+    expression = gradients.layer_norm(dtype, weight is not None, call.number("eps", eps, dtype))
+    return call.result(_along(call, expression, operands, -1))
+
+
+@remembered
+def layer_norm_weight_gradient(x: Any, dy: Any, eps: float, *, threads: int | None = None) -> Any:
+    """What the gradient of a layer norm by its weight sums over rows, in float32 (float64)."""
+    call = Call("layer_norm's gradient", x, threads)
+    operands = [call.operand("x", x), call.operand("dy", dy)]
+    dtype = operands[0].dtype
+    expression = gradients.layer_norm_weight(dtype, call.number("eps", eps, dtype))
+    return call.result(_along(call, expression, operands, -1))
+
+
+@remembered
+def cross_entropy(x: Any, target: Any, classes: Any, *, threads: int | None = None) -> Any:
+    """One float32 value for each row of x [R, C]; target is [R, 1], classes are 0, 1, ... C - 1, int64 both."""
+    call = Call("cross_entropy", x, threads)
+    operands = [call.operand("x", x), call.operand("target", target), call.operand("classes", classes)]
+    return call.result(_along(call, gradients.cross_entropy_of(operands[0].dtype), operands, -1))
+
+
+@remembered
+def cross_entropy_gradient(x: Any, target: Any, classes: Any, g: Any, *, threads: int | None = None) -> Any:
+    """The gradient by x; g is [R, 1] in float32. A row with a negative target has zeros."""
+    call = Call("cross_entropy's gradient", x, threads)
+    arrays = {"x": x, "target": target, "classes": classes, "g": g}
+    operands = [call.operand(name, array) for name, array in arrays.items()]
+    return call.result(_along(call, gradients.cross_entropy(operands[0].dtype), operands, -1))
+
+
+def _along(call: Call, expression: Expression, operands: list[CallOperand], axis: int) -> CallOperand:
+    return launch(call, "rows", RowWise(expression, (axis,)), operands)[0]
+
+
+def embedding_gradient(dy: Any, indices: Any, count: int, spec: Spec = SB1, *, threads: int | None = None) -> Any:
+    """The gradient of an embedding by its table: for each index the sum over its rows of dy, zeros where it has none.
+
+    Args:    dy: [R, D] floats.   indices: [R] int64; a row with a negative one takes no part.
+             count: rows of the table.
+    Returns: [count, D] of dy's kind and dtype.
+    """
+    call = Call("embedding's gradient", dy, threads)
+    given = call.operand("dy", dy)
+    dtype, (_, columns) = given.dtype, given.shape
+    kind = convert.computed(dtype)
+    x = given.tensor if dtype is kind else casts.cast(given.tensor, kind, threads=threads)
+    x = x if x.layout.is_contiguous() else move.contiguous(x, threads=threads)
+    places = call.operand("indices", indices).tensor.numpy()
+    parts = []
+    for low, high in spec.bounds(len(places)):
+        made = np.zeros((count, columns), kind.numpy)
+        _scatter(call, x, places[low:high], low, spec.chunk, made)
+        parts.append(Tensor.from_any(made))
+    while len(parts) > 1:
+        parts = [elementwise.add(a, b, threads=threads) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return call.result(call.own(parts[0] if dtype is kind else casts.cast(parts[0], dtype, threads=threads)))
+
+
+def add_embedding_gradient(total: Any, dy: Any, indices: Any, *, threads: int | None = None) -> None:
+    """Go on with the sums that `embedding_gradient` makes: total is [S, V, D], one sum for each segment of the rows."""
+    call = Call("embedding's gradient", dy, threads)
+    given, out = call.operand("dy", dy), call.operand("total", total)
+    x = casts.cast(given.tensor, out.dtype, threads=threads) if given.dtype is not out.dtype else given.tensor
+    x = x if x.layout.is_contiguous() else move.contiguous(x, threads=threads)
+    places = call.operand("indices", indices).tensor.numpy()
+    for sums, (low, high) in zip(out.tensor.numpy(), Spec(segments=out.shape[0]).bounds(len(places)), strict=True):
+        _scatter(call, x, places[low:high], low, 128, sums)
+
+
+def _scatter(call: Call, x: Tensor, places: Any, first: int, chunk: int, out: Any) -> None:
+    """Onto rows of out: first the sums of a chunk's rows of one index, then those of an index's chunks."""
+    taken = np.flatnonzero(places >= 0)
+    if not taken.size or not x.shape[1]:
+        return
+    order = taken[np.argsort(places[taken], kind="stable")]
+    index, part = places[order], order // chunk
+    begins = np.flatnonzero(np.r_[True, (index[1:] != index[:-1]) | (part[1:] != part[:-1])])
+    sums = Tensor.empty((len(begins), x.shape[1]), x.dtype)
+    _summed(call, x, order + first, np.r_[begins, len(order)], sums)
+    starts = np.flatnonzero(np.r_[True, index[begins][1:] != index[begins][:-1]])
+    rows = index[begins][starts]
+    before = Tensor.from_any(np.concatenate([sums.numpy(), out[rows]]))
+    # Each row's sum so far comes before what its chunks add.
+    parts = np.insert(np.arange(len(begins)), starts, len(begins) + np.arange(len(rows)))
+    made = Tensor.empty((len(rows), x.shape[1]), x.dtype)
+    _summed(call, before, parts, np.r_[starts + np.arange(len(rows)), len(parts)], made)
+    out[rows] = made.numpy()
+
+
+def _summed(call: Call, x: Tensor, rows: Any, starts: Any, out: Tensor) -> None:
+    """Run the plan of ragged sums."""
+    prepared = _prepared(x.dtype, len(rows), len(starts) - 1, x.shape[1], call.isa, call.threads)
+    numbers = [Tensor.from_any(np.ascontiguousarray(a, np.int64)) for a in (rows, starts)]
+    prepared.run([x.address, numbers[0].address, numbers[1].address, out.address])
+
+
+@functools.lru_cache(maxsize=256)
+def _prepared(dtype: DType, count: int, groups: int, columns: int, isa: Isa, threads: int) -> Prepared:
+    return Prepared(ragged.plan(ragged.RaggedSum(dtype, count, groups, columns), isa, threads))

@@ -1,0 +1,43 @@
+"""Training in PyTorch with the same bits everywhere: functions and modules with gradients that compose.
+
+Names and arguments are torch's. The order of every sum, forward and backward, is written in docs/numerics.md.
+"""
+
+from __future__ import annotations
+
+from samebits.optional import missing
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise missing("samebits.torch", "torch", error) from error
+
+from samebits.torch.accumulate import Accumulation, accumulate
+from samebits.torch.collectives import ordered_all_reduce
+from samebits.torch.convert import ConvertedModel, convert
+from samebits.torch.functions import (
+    cross_entropy,
+    embedding,
+    erf,
+    exp,
+    gelu,
+    grouped_mm,
+    layer_norm,
+    log,
+    log_softmax,
+    mean,
+    relu,
+    softmax,
+    sum,
+)
+from samebits.torch.modules import GELU, Embedding, LayerNorm, Linear, LogSoftmax, ReLU, Softmax
+from samebits.torch.optimizers import SGD, AdamW, clip_grad_norm_
+from samebits.torch.products import addmm, baddbmm, bmm, linear, matmul, mm
+from samebits.torch.spec import use_spec
+
+__all__ = [
+    "GELU", "SGD", "Accumulation", "AdamW", "ConvertedModel", "Embedding", "LayerNorm", "Linear", "LogSoftmax", "ReLU",
+    "Softmax", "accumulate", "addmm", "baddbmm", "bmm", "clip_grad_norm_", "convert", "cross_entropy", "embedding",
+    "erf", "exp", "gelu", "grouped_mm", "layer_norm", "linear", "log", "log_softmax", "matmul", "mean", "mm",
+    "ordered_all_reduce", "relu", "softmax", "sum", "use_spec",
+]  # fmt: skip

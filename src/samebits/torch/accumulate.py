@@ -1,0 +1,136 @@
+"""Gradients of a batch that comes in parts: `accumulate`. Whole or in parts, they have the same bits.
+
+A batch is cut into segments. Each has a sum of its own for every parameter, in float32 whatever the parameter's dtype,
+which backward adds to in the order of the rows; at the end a tree joins them (numerics.md section 2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from samebits.errors import OptionError, ShapeError, shown
+from samebits.kernels.gemm.contraction import Spec
+from samebits.ops import elementwise
+
+__all__ = ["Accumulation", "accumulate", "joined", "total_of"]
+
+
+class _Accumulating(threading.local):
+    """Whether this thread's calls add up, and how many rows a part must be a multiple of."""
+
+    def __init__(self) -> None:
+        self.is_active = False
+        self.rows = 1
+
+
+_current = _Accumulating()
+
+
+class Accumulation:
+    """A batch whose gradients are being added up.
+
+    Attributes:
+        segments: How many sums each parameter has.
+        gradients: The parameters' `main_grad`, once the batch is through.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], segments: int) -> None:
+        self.segments = segments
+        self.gradients: list[Tensor] = []
+        self._parameters = parameters
+        self._sums = [torch.zeros((segments, *p.shape), dtype=_wide(p)) for p in parameters]
+        self._show(0, segments)
+
+    def micro_batches(self, count: int) -> Iterator[int]:
+        """0 .. count - 1: what is run backward in each turn is that part of the batch, all parts of one size.
+
+        Args:    count: a multiple of the segments, or a divisor. A part's rows must be a multiple of 128 for each
+                 segment that it spans; the last of all may have fewer.
+        Raises:  OptionError.
+        """
+        if type(count) is not int or count < 1 or (count % self.segments and self.segments % count):
+            expected = f"a multiple or a divisor of {self.segments} segments"
+            raise OptionError("micro_batches", "count", "", shown(count), expected, "cut the batch otherwise")
+        for i in range(count):
+            first = i * self.segments // count
+            last = max(first + 1, (i + 1) * self.segments // count)
+            self._show(first, last)
+            _current.rows = 1 if i == count - 1 and count >= self.segments else 128 * (last - first)
+            yield i
+        self._show(0, self.segments)
+        _current.rows = 1
+
+    def _show(self, first: int, last: int) -> None:
+        """Let each parameter's `main_grad` be its sums for some segments."""
+        for p, sums in zip(self._parameters, self._sums, strict=True):
+            p.main_grad = sums[first:last]  # type: ignore[attr-defined]
+
+    def _join(self) -> None:
+        """Let it be their sum."""
+        for p, sums in zip(self._parameters, self._sums, strict=True):
+            p.main_grad = joined(list(sums))  # type: ignore[attr-defined]
+            self.gradients.append(p.main_grad)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def accumulate(parameters: Iterable[Tensor], *, segments: int = 1) -> Iterator[Accumulation]:
+    """Gradients of parameters go to their `main_grad`, float32 (float64 beside float64); `.grad` stays as it was.
+
+    Within, `main_grad` holds a sum for each segment of what is run now; afterwards their join by a tree. Calls of
+    `linear`, `layer_norm` and `embedding`, and modules made of them, add to it in backward, which must be run within.
+    Hooks on parameters do not run: autograd has no gradient of theirs.
+
+    Args:    parameters: leaves that need gradients; others are left out.   segments: how many sums; a power of two.
+    Raises:  OptionError.   Bits: numerics.md section 5; those of `Spec(segments=segments)` over the rows of the batch.
+    """
+    Spec(segments=segments)
+    chosen = [p for p in dict.fromkeys(parameters) if p.requires_grad]
+    if _current.is_active:
+        raise OptionError("accumulate", "this thread", "", "in another one", "in none", "leave that first")
+    batch = Accumulation(chosen, segments)
+    _current.is_active = True
+    try:
+        yield batch
+    except BaseException:
+        for p in chosen:
+            p.main_grad = None  # type: ignore[attr-defined]
+        raise
+    finally:
+        _current.is_active, _current.rows = False, 1
+    batch._join()
+
+
+def total_of(call: str, parameter: Tensor | None, input: Tensor, sums: tuple[int, int], axes: int = 1) -> Tensor | None:
+    """What a call's backward adds the gradient of a parameter to; None where autograd is given it.
+
+    Args:    input: what rows are counted of, its last `axes` being no rows.   sums: the chunk and segments of its spec.
+    Raises:  OptionError, ShapeError.
+    """
+    if not _current.is_active or parameter is None:
+        return None
+    total: Tensor | None = getattr(parameter, "main_grad", None)
+    if total is not None and sums != (128, 1):
+        raise OptionError(call, "spec", "", Spec(*sums), "sb1 while gradients accumulate", "leave it out")
+    rows = math.prod(input.shape[: input.ndim - axes])
+    if total is not None and rows % _current.rows:
+        expected = f"a multiple of {_current.rows}, 128 for each segment of a micro-batch"
+        raise ShapeError(call, "input", "row count", rows, expected, "cut the batch otherwise")
+    return total
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    """Sums of neighbouring segments joined by the binary tree of numerics.md section 2."""
+    while len(parts) > 1:
+        parts = [elementwise.add(a, b) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _wide(x: Any) -> torch.dtype:
+    return torch.float64 if x.dtype is torch.float64 else torch.float32

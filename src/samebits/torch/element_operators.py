@@ -1,0 +1,94 @@
+"""Operators of one element: `exp log erf gelu relu`, and `scaled`, with gradients (numerics.md sections 5 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from samebits.ops import elementwise, training
+from samebits.torch.operator import (
+    FLOATS,
+    SINGLES,
+    Gradient,
+    Operator,
+    by_loop,
+    check_tensor,
+    define,
+    in_front,
+    threads,
+)
+
+__all__ = ["divided", "erf", "exp", "gelu", "log", "relu", "scaled"]
+
+
+def _function(name: str, keeps_result: bool, *dtypes: Any) -> Any:
+    """An operator of one operand; its gradient follows from the operand, or from the result, and `dy`."""
+    compute: Callable[..., Any] = getattr(elementwise, name)
+
+    def of_host(x: Tensor) -> Any:
+        check_tensor(name, "input", x, *dtypes)
+        return compute(x, threads=threads())
+
+    def shapes(x: Tensor) -> Tensor:
+        check_tensor(name, "input", x, *dtypes)
+        return x.new_empty(x.shape)
+
+    def keeps(inputs: tuple[Any, ...], result: Any, needs: Any) -> tuple[Tensor, ...]:
+        return (result,) if keeps_result else inputs
+
+    def backward(inputs: Any, kept: tuple[Tensor, ...], needs: Any, dy: Tensor) -> tuple[Tensor]:
+        return (slope(*kept, dy),)
+
+    slope = define(Operator(
+        f"{name}_backward(Tensor kept, Tensor dy) -> Tensor",
+        lambda kept, dy: training.element_gradient(name, kept, dy, threads=threads()),
+        lambda kept, dy: kept.new_empty(kept.shape), in_front(2),
+    ))  # fmt: skip
+    return define(Operator(
+        f"{name}(Tensor input) -> Tensor", of_host, shapes, in_front(1), Gradient(keeps, backward)
+    ))  # fmt: skip
+
+
+def _scaled(x: Tensor, op: str, number: float) -> Any:
+    return training.scaled(x, op, number, threads=threads())
+
+
+def _scaled_shapes(x: Tensor, op: str, number: float) -> Tensor:
+    check_tensor("scaled", "input", x)
+    return x.new_empty(x.shape)
+
+
+def _scaled_backward(inputs: tuple[Any, ...], kept: Any, needs: Any, dy: Tensor) -> tuple[Any, ...]:
+    return scaled(dy, *inputs[1:]), None, None
+
+
+def _divided(x: Tensor, count: Tensor) -> Any:
+    return _scaled(x, "div", float(count))
+
+
+def _divided_shapes(x: Tensor, count: Tensor) -> Tensor:
+    check_tensor("divided", "input", x)
+    return x.new_empty(x.shape)
+
+
+def _divided_backward(inputs: Any, kept: tuple[Tensor, ...], needs: Any, dy: Tensor) -> tuple[Any, ...]:
+    return divided(dy, kept[0]), None
+
+
+exp = _function("exp", True, *SINGLES)
+log = _function("log", False, *SINGLES)
+erf = _function("erf", False, *SINGLES)
+gelu = _function("gelu", False, *SINGLES)
+relu = _function("relu", True, *FLOATS)
+# `op` is mul or div.
+scaled = define(Operator(
+    "scaled(Tensor input, str op, float number) -> Tensor", _scaled, _scaled_shapes, in_front(1),
+    Gradient(lambda inputs, result, needs: (), _scaled_backward),
+))  # fmt: skip
+# By a count that is known when it runs.
+divided = define(Operator(
+    "divided(Tensor input, Tensor count) -> Tensor", _divided, _divided_shapes, by_loop,
+    Gradient(lambda inputs, result, needs: inputs[1:], _divided_backward),
+))  # fmt: skip

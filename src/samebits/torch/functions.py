@@ -1,0 +1,174 @@
+"""Functions as torch names them, with gradients: of one element, along axes, of tokens (numerics.md 5 to 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from samebits.errors import OptionError, ShapeError, shown
+from samebits.kernels.gemm.contraction import Spec
+from samebits.shapes import check_index
+from samebits.torch import accumulating_operators as accumulating
+from samebits.torch import element_operators as elements
+from samebits.torch import row_operators as along
+from samebits.torch import token_operators as tokens
+from samebits.torch.accumulate import total_of
+from samebits.torch.spec import order
+
+__all__ = [
+    "cross_entropy", "embedding", "erf", "exp", "gelu", "grouped_mm", "layer_norm", "log", "log_softmax", "mean",
+    "relu", "softmax", "sum",
+]  # fmt: skip
+
+
+def exp(input: Tensor) -> Tensor:
+    """e to the power of each element, correctly rounded, as `torch.exp`; float32 and narrower floats."""
+    return elements.exp(input)  # type: ignore[no-any-return]
+
+
+def log(input: Tensor) -> Tensor:
+    """The natural logarithm of each element, correctly rounded, as `torch.log`; float32 and narrower floats."""
+    return elements.log(input)  # type: ignore[no-any-return]
+
+
+def erf(input: Tensor) -> Tensor:
+    """The error function of each element, correctly rounded, as `torch.erf`; float32 and narrower floats."""
+    return elements.erf(input)  # type: ignore[no-any-return]
+
+
+def relu(input: Tensor) -> Tensor:
+    """The larger of each element and +0, as `torch.relu`; floats."""
+    return elements.relu(input)  # type: ignore[no-any-return]
+
+
+def gelu(input: Tensor) -> Tensor:
+    """x/2 * (1 + erf(x / sqrt(2))), as `torch.nn.functional.gelu`; float32 and narrower floats."""
+    return elements.gelu(input)  # type: ignore[no-any-return]
+
+
+def softmax(input: Tensor, dim: int = -1) -> Tensor:
+    """exp(x - max) / sum(exp(x - max)) along an axis, as `torch.softmax`; float32 and narrower floats."""
+    return along.softmax(input, _axis("softmax", dim, input.ndim))  # type: ignore[no-any-return]
+
+
+def log_softmax(input: Tensor, dim: int = -1) -> Tensor:
+    """(x - max) - log(sum(exp(x - max))) along an axis, as `torch.log_softmax`; float32 and narrower floats."""
+    return along.log_softmax(input, _axis("log_softmax", dim, input.ndim))  # type: ignore[no-any-return]
+
+
+def sum(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """The sum along axes, all of them for None, as `torch.sum` of floats; 64 lanes and a tree."""
+    return along.sum(input, _axes("sum", dim, input.ndim), keepdim)  # type: ignore[no-any-return]
+
+
+def mean(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """The sum along axes divided by their count, as `torch.mean`."""
+    return along.mean(input, _axes("mean", dim, input.ndim), keepdim)  # type: ignore[no-any-return]
+
+
+def layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None,
+    eps: float = 1e-5, *, spec: Spec | None = None,
+) -> Tensor:  # fmt: skip
+    """(x - mean) / sqrt(var + eps) * weight + bias along the last axes, as `torch.nn.functional.layer_norm`.
+
+    Args:    weight, bias: of shape normalized_shape; wider than input they make the result that of input converted,
+             which is then converted back.   spec: the order of the sums over rows in backward.
+    Raises:  ShapeError, DTypeError, LayoutError, DeviceError, OptionError as `linear`.
+    """
+    shape = tuple(normalized_shape)
+    if not shape or tuple(input.shape[input.ndim - len(shape) :]) != shape:
+        expected = f"input's last extents, of {tuple(input.shape)}"
+        raise ShapeError("layer_norm", "normalized_shape", "", shape, expected, "pass input.shape[-1:]")
+    flat = [x if x is None or len(shape) == 1 else x.flatten(x.ndim - len(shape)) for x in (input, weight, bias)]
+    x, scale, shift = flat
+    assert x is not None  # it was given
+    wide = [z.dtype for z in (scale, shift) if z is not None and z.dtype != x.dtype]
+    if wide and x.dtype in (torch.bfloat16, torch.float16) and set(wide) == {torch.float32}:
+        scale, shift = (None if z is None else z.float() for z in (scale, shift))
+        y = _normalised(x.float(), scale, shift, float(eps), order("layer_norm", spec)).to(x.dtype)
+    else:
+        y = _normalised(x, scale, shift, float(eps), order("layer_norm", spec))
+    return y if len(shape) == 1 else y.reshape(input.shape)
+
+
+def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, sums: tuple[int, int]) -> Tensor:
+    total = total_of("layer_norm", weight, x, sums)
+    if total is None or weight is None:
+        return along.layer_norm(x, weight, bias, eps, *sums)  # type: ignore[no-any-return]
+    added = total_of("layer_norm", bias, x, sums)
+    return accumulating.layer_norm_into(x, weight, bias, eps, total, added)  # type: ignore[no-any-return]
+
+
+def _axis(call: str, dim: int, rank: int) -> int:
+    """An axis, counted from the end: then there may be more in front."""
+    return check_index(call, "dim", dim, max(rank, 1)) - max(rank, 1)
+
+
+def _axes(call: str, dim: int | Sequence[int] | None, rank: int) -> list[int]:
+    if dim is None:
+        return list(range(-rank, 0))
+    given = [dim] if isinstance(dim, int) else list(dim)
+    if not given:
+        return list(range(-rank, 0))
+    found = sorted({check_index(call, "dim", axis, max(rank, 1)) - max(rank, 1) for axis in given})
+    if len(found) < len(given):
+        raise ShapeError(call, "dim", "", tuple(given), "each axis once", "leave out the repeated one")
+    return found if rank else []
+
+
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, *, spec: Spec | None = None) -> Tensor:
+    """Rows of weight, as `torch.nn.functional.embedding`; of the row padding_idx the gradient is zero.
+
+    Args:    input: int64 or int32, any shape.   weight: [V, D] floats.   spec: the order of the sums in backward.
+    Raises:  OutOfRangeError for an index that is not there, and as `linear`.   Bits: copied; gradient section 5.
+    """
+    padding = -1 if padding_idx is None else check_index("embedding", "padding_idx", padding_idx, weight.shape[0])
+    sums = order("embedding", spec)
+    total = total_of("embedding", weight, input, sums, axes=0)
+    if total is None:
+        return tokens.embedding(input, weight, padding, *sums)  # type: ignore[no-any-return]
+    return accumulating.embedding_into(input, weight, padding, total)  # type: ignore[no-any-return]
+
+
+def cross_entropy(
+    input: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean", count: float | None = None
+) -> Tensor:
+    """-log_softmax(input)[target], summed over rows and divided by their count, as `torch.nn.functional.cross_entropy`.
+
+    It is computed in float32 as a whole.
+
+    Args:    input: [N, C], [C], or [N, C, ...], of float32 or a narrower float.   target: int64, without the axis C.
+             reduction: none, sum or mean.   count: what a mean divides by; default the rows that are not ignored. Parts
+             of one batch give the batch's.
+    Returns: float32.
+    Raises:  OutOfRangeError for a class that is not there, and as `linear`.
+    """
+    if reduction not in ("none", "sum", "mean"):
+        remedy = "leave it out for mean"
+        raise OptionError("cross_entropy", "reduction", "", shown(reduction), "none, sum or mean", remedy)
+    rows, classes = input, target
+    if input.ndim == 1:
+        rows, classes = input.unsqueeze(0), target.unsqueeze(0)
+    elif input.ndim > 2:
+        rows, classes = input.movedim(1, -1).flatten(0, -2), target.flatten()
+    losses: Tensor = tokens.cross_entropy(rows, classes, ignore_index)
+    if reduction == "none":
+        return losses.reshape(target.shape)
+    total = sum(losses)
+    if reduction == "sum":
+        return total
+    if count is None:
+        return elements.divided(total, (classes != ignore_index).sum())  # type: ignore[no-any-return]
+    return elements.scaled(total, "div", float(count))  # type: ignore[no-any-return]
+
+
+def grouped_mm(input: Tensor, mat2: Tensor, *, offs: Tensor, spec: Spec | None = None) -> Tensor:
+    """input[t] @ mat2[g] for each row t of the group g that it belongs to, as `torch.nn.functional.grouped_mm`.
+
+    Args:    input: [T, K].   mat2: [G, K, N].   offs: [G] int32 or int64: where each group ends; rows behind the last
+             give +0.   spec: as in `linear`.   Raises: as `linear`.
+    """
+    return tokens.grouped_mm(input, mat2, offs, *order("grouped_mm", spec))  # type: ignore[no-any-return]

@@ -1,0 +1,290 @@
+"""Operators of torch whose arithmetic is ours: what each row registers with torch's dispatcher.
+
+Start at `Operator` and `define`. Whatever calls an operator (autograd, `torch.func`, autocast, compiling, exporting)
+meets it in the dispatcher, so each of these is answered once, here. What is used of torch beside its documented
+functions is in this file alone (docs/decisions/0009-torch.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+
+from samebits.errors import DeviceError, DTypeError, LayoutError, OptionError, SamebitsError
+from samebits.frozen import dataclass
+from samebits.native.table import MAX_THREADS
+
+__all__ = [
+    "FLOATS",
+    "OPERATORS",
+    "SINGLES",
+    "Form",
+    "Gradient",
+    "Operator",
+    "by_loop",
+    "check_tensor",
+    "define",
+    "front",
+    "in_front",
+    "threads",
+]
+
+_LIBRARY = torch.library.Library("samebits", "DEF")
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+# What functions such as exp take.
+SINGLES = FLOATS[1:]
+# Tensors that are nothing else.
+_PLAIN = frozenset([Tensor, torch.nn.Parameter])
+# Every operator by its name.
+OPERATORS: dict[str, Any] = {}
+Batch = Callable[[Any, int, tuple[Any, ...], tuple[Any, ...]], tuple[Any, Any]]
+
+
+class Form(NamedTuple):
+    """What is known of a tensor that is not kept."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """How gradients of an operator are found.
+
+    Attributes:
+        keeps: `(inputs, result, which inputs need one)` to the inputs and results that backward reads.
+        backward: `(inputs, kept tensors, which inputs need one, gradient of the result)` to a gradient or None for each
+            input; of inputs that are tensors it gets the `Form` alone.
+        holds: Which inputs backward gets as they are, since it writes to them: what is kept may be copied meanwhile.
+    """
+
+    keeps: Callable[[tuple[Any, ...], Any, tuple[bool, ...]], Sequence[Tensor | None]]
+    backward: Callable[..., tuple[Tensor | None, ...]]
+    holds: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator.
+
+    Attributes:
+        schema: Its name, arguments and results, as torch writes them.
+        compute: The results, of tensors on the host that need no gradient.
+        shapes: The results' shapes and dtypes alone; refuses, in one sentence, what does not fit.
+        batch: `(operator, size, axes, arguments)` to the results of a batch of calls and the axis that they are stacked
+            along; `axes` has None for an argument that is the same in each call.
+        gradient: None where there is none to be had.
+        casts: How many operands, the first ones, autocast makes narrower.
+    """
+
+    schema: str
+    compute: Callable[..., Any]
+    shapes: Callable[..., Any]
+    batch: Batch
+    gradient: Gradient | None = None
+    casts: int = 0
+
+
+def define(row: Operator) -> Any:
+    """Register a row with torch; the function that calls it."""
+    name = row.schema.partition("(")[0]
+    _LIBRARY.define(row.schema, tags=(torch.Tag.pt2_compliant_tag,))
+    call = getattr(torch.ops.samebits, name).default
+    host = _host(row)
+    _LIBRARY.impl(name, host, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"samebits::{name}", row.shapes, lib=_LIBRARY)
+    if "!" not in row.schema:
+        below = _below(call, host, places_of(row.schema))
+        _LIBRARY.impl(name, _recorded(below, _node(name, below, row), places_of(row.schema)), "Autograd")
+    torch.library.register_vmap(f"samebits::{name}", _mapped(row, call), lib=_LIBRARY)
+    if row.casts:
+        _LIBRARY.impl(name, _cast(call, row.casts), "AutocastCPU")
+    OPERATORS[name] = call
+    return call
+
+
+def places_of(schema: str) -> tuple[int, ...]:
+    """Which arguments are tensors."""
+    arguments = schema[schema.index("(") + 1 : schema.rindex(") ->")].split(", ")
+    return tuple([i for i, argument in enumerate(arguments) if argument.startswith("Tensor")])
+
+
+def threads() -> int:
+    """How many threads a call takes: as many as torch does. They change no bit."""
+    return min(torch.get_num_threads(), MAX_THREADS)
+
+
+def check_tensor(call: str, name: str, x: Tensor, *dtypes: torch.dtype) -> None:
+    """Raise unless x is of one of the dtypes (the floats where none is given), strided, and on the host.
+
+    Raises:  DTypeError, LayoutError, DeviceError.
+    """
+    if x.layout is not torch.strided:
+        raise LayoutError(call, name, "layout", x.layout, "torch.strided", "call its to_dense() first")
+    expected = dtypes or FLOATS
+    if x.dtype not in expected:
+        remedy = "pass its real and imaginary parts apart" if x.dtype.is_complex else "convert it first"
+        words = " or ".join(str(dtype).removeprefix("torch.") for dtype in expected)
+        raise DTypeError(call, name, "dtype", str(x.dtype).removeprefix("torch."), words, remedy)
+    if x.device.type not in ("cpu", "meta"):
+        raise DeviceError(call, name, "device", x.device, "cpu", "call its cpu() first")
+
+
+def _host(row: Operator) -> Callable[..., Any]:
+    """The kernel: on the tensors' own memory. What `shapes` refuses is refused in its words, wherever it is found."""
+    compute, shapes, places = row.compute, row.shapes, places_of(row.schema)
+
+    def kernel(*arguments: Any) -> Any:
+        for i in places:
+            x = arguments[i]
+            if x is not None and x.requires_grad:
+                arguments = (*arguments[:i], x.detach(), *arguments[i + 1 :])
+        try:
+            return compute(*arguments)
+        except SamebitsError:
+            shapes(*arguments)
+            raise
+
+    return kernel
+
+
+def _mapped(row: Operator, call: Callable[..., Any]) -> Callable[..., Any]:
+    """What vmap calls: the row's rule."""
+
+    def kernel(info: Any, axes: tuple[Any, ...], *arguments: Any) -> tuple[Any, Any]:
+        # Of a list torch says a list of axes, of which there are none.
+        known = tuple([axis if isinstance(axis, int) else None for axis in axes])
+        return row.batch(call, info.batch_size, known, arguments)
+
+    return kernel
+
+
+def _below(call: Callable[..., Any], host: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
+    """What autograd calls: whatever the dispatcher has below it. Where that is the kernel, the kernel itself, which is
+    3 us of a call less."""
+
+    def computed(*arguments: Any) -> Any:
+        if not (torch._C._len_torch_dispatch_stack() or torch._C._are_functorch_transforms_active()):
+            for i in places:
+                x = arguments[i]
+                if x is not None and not (type(x) in _PLAIN and x.is_cpu):
+                    break
+            else:
+                return host(*arguments)
+        with torch._C._AutoDispatchBelowAutograd():
+            return call(*arguments)
+
+    return computed
+
+
+def _node(name: str, below: Callable[..., Any], row: Operator) -> Any:
+    """What computes below autograd and records a node, which knows the gradient."""
+    gradient = row.gradient
+    formed = [i for i in places_of(row.schema) if gradient is not None and i not in gradient.holds]
+
+    class Differentiable(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            if torch._C._are_functorch_transforms_active():
+                # A node computes with gradients off; the transforms around this one have yet to record theirs.
+                forward_mode: Any = forward_ad._set_fwd_grad_enabled
+                with torch.enable_grad(), forward_mode(True):
+                    result = below(*arguments)
+            else:
+                result = below(*arguments)
+            if gradient is not None:
+                ctx.save_for_backward(*gradient.keeps(arguments, result, ctx.needs_input_grad))
+                forms = ctx.forms = list(arguments)
+                for i in formed:
+                    x = arguments[i]
+                    if x is not None:
+                        forms[i] = Form(x.shape, x.dtype)
+            return result
+
+        @staticmethod
+        def backward(ctx: Any, dy: Tensor) -> Any:
+            if gradient is None:
+                call = name.removesuffix("_backward").removesuffix("_input").removesuffix("_weight")
+                raise OptionError(call, "a second gradient", "", "asked for", "left out", "differentiate once")
+            return gradient.backward(ctx.forms, ctx.saved_tensors, ctx.needs_input_grad, dy)
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            remedy = "use torch.func.grad, vjp or jacrev"
+            raise OptionError(name, "forward-mode differentiation", "", "asked for", "reverse mode", remedy)
+
+    Differentiable.__name__ = Differentiable.__qualname__ = name
+    return super(torch.autograd.Function, Differentiable).apply
+
+
+def _recorded(below: Callable[..., Any], apply: Any, places: tuple[int, ...]) -> Callable[..., Any]:
+    """What autograd's key does: a node where a gradient could be asked for, else nothing."""
+    single_level: Any = enable_single_level_autograd_function
+
+    def kernel(*arguments: Any) -> Any:
+        is_needed = forward_ad._current_level >= 0
+        if torch.is_grad_enabled():
+            for i in places:
+                x = arguments[i]
+                if x is not None and x.requires_grad:
+                    is_needed = True
+        if not is_needed:
+            return below(*arguments)
+        if torch._C._are_functorch_transforms_active():
+            with single_level():
+                return apply(*arguments)
+        return apply(*arguments)
+
+    return kernel
+
+
+def _cast(call: Any, count: int) -> Callable[..., Any]:
+    """What autocast does: floats but float64 become its dtype, as they do for torch's products."""
+    excluded = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+
+    def kernel(*arguments: Any) -> Any:
+        dtype = torch.get_autocast_dtype("cpu")
+        narrowed = [
+            x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() and x.dtype is not torch.float64 else x
+            for x in arguments[:count]
+        ]
+        with torch._C._ExcludeDispatchKeyGuard(excluded):
+            return call(*narrowed, *arguments[count:])
+
+    return kernel
+
+
+def front(x: Tensor | None, axis: int | None, rank: int) -> Tensor | None:
+    """x with its batch in front, and behind it as many axes as a call's operands have; as it is without a batch."""
+    if x is None or axis is None:
+        return x
+    x = x.movedim(axis, 0)
+    return x.reshape(x.shape[0], *(1,) * (rank - x.ndim + 1), *x.shape[1:])
+
+
+def by_loop(call: Any, size: int, axes: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+    """The batch of an operator that has no faster form: one call after another."""
+    made = []
+    for i in range(size):
+        made.append(call(*[x if a is None else x.select(a, i) for x, a in zip(arguments, axes, strict=True)]))
+    return torch.stack(made), 0
+
+
+def in_front(count: int) -> Batch:
+    """The rule of operators that take any axes in front of the first `count` operands, of one rank, and no others."""
+
+    def batch(call: Any, size: int, axes: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+        if any(axis is not None for axis in axes[count:]):
+            return by_loop(call, size, axes, arguments)
+        moved = [
+            x.unsqueeze(0).expand(size, *x.shape) if axis is None else x.movedim(axis, 0)
+            for x, axis in zip(arguments[:count], axes[:count], strict=True)
+        ]
+        return call(*moved, *arguments[count:]), 0
+
+    return batch

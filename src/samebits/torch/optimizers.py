@@ -1,0 +1,195 @@
+"""Optimisers as torch names them, `SGD` and `AdamW`, and `clip_grad_norm_`: numerics.md section 12 decides bits.
+
+A gradient is a parameter's `main_grad` where `accumulate` left one, else its `grad`. Parameters narrower than float32
+have a float32 copy in the state, which is what steps are taken on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from samebits.errors import OptionError, shown
+from samebits.ops import casts, elementwise, optimizing, rows
+from samebits.torch.operator import threads
+
+__all__ = ["SGD", "AdamW", "clip_grad_norm_"]
+
+
+class _Optimizer(torch.optim.Optimizer):
+    """What both share: gradients, master weights, state as it was saved."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, those of `accumulate` too."""
+        super().zero_grad(set_to_none)
+        for group in self.param_groups:
+            for p in group["params"]:
+                if getattr(p, "main_grad", None) is not None:
+                    p.main_grad = None
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's, but the state keeps its dtype where the parameters have a narrower one."""
+        super().load_state_dict(state_dict)
+        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            for p, number in zip(group["params"], saved["params"], strict=True):
+                if number in state_dict["state"]:
+                    known = state_dict["state"][number]
+                    self.state[p] = {k: v.clone() if isinstance(v, Tensor) else v for k, v in known.items()}
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take a step on every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                g = gradient_of(p)
+                if g is not None:
+                    self._step(p, g, group)
+        return loss
+
+    def _step(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _weights(self, p: Tensor) -> Tensor:
+        """What the step is taken on: the parameter's own memory, or its wider copy."""
+        if p.dtype in (torch.float32, torch.float64):
+            return p.detach()
+        state = self.state[p]
+        if "master" not in state:
+            state["master"] = p.detach().float()
+        master: Tensor = state["master"]
+        return master
+
+    def _numbers(self, p: Tensor, *values: float) -> Tensor:
+        """Numbers of a step, each rounded once to what is computed in."""
+        kind = np.float64 if p.dtype is torch.float64 else np.float32
+        return torch.from_numpy(np.array(values, np.float64).astype(kind))
+
+
+def _given_back(w: Tensor, p: Tensor) -> None:
+    """A parameter that is narrower than its weights takes them, rounded once."""
+    if w.dtype != p.dtype:
+        casts.cast(w, str(p.dtype).removeprefix("torch."), out=p.detach(), threads=threads())
+
+
+def gradient_of(p: Tensor) -> Tensor | None:
+    """The gradient that a step takes."""
+    main: Tensor | None = getattr(p, "main_grad", None)
+    return p.grad if main is None else main
+
+
+class SGD(_Optimizer):
+    """`torch.optim.SGD`: g = g + weight_decay * p; b = momentum * b + (1 - dampening) * g; p = p - lr * b.
+
+    Raises:  OptionError for a number that is negative.
+    """
+
+    def __init__(
+        self, params: Any, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:  # fmt: skip
+        _check("SGD", lr=lr, momentum=momentum, weight_decay=weight_decay)
+        if nesterov and (momentum == 0 or dampening != 0):
+            expected = "given with a momentum, and without dampening"
+            raise OptionError("SGD", "nesterov", "", "given without", expected, "leave it out")
+        super().__init__(params, {
+            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
+        })  # fmt: skip
+
+    def _step(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        w, state, mu = self._weights(p), self.state[p], group["momentum"]
+        g = g.to(w.dtype)
+        if group["weight_decay"]:
+            g = optimizing.momentum(
+                g, w, self._numbers(p, 1.0, group["weight_decay"]), out=torch.empty_like(w), threads=threads()
+            )
+        if mu:
+            b = state.get("momentum_buffer")
+            if b is None:
+                b = state["momentum_buffer"] = g.clone()
+            else:
+                optimizing.momentum(b, g, self._numbers(p, mu, 1.0 - group["dampening"]), out=b, threads=threads())
+            ahead = group["nesterov"]
+            g = (
+                optimizing.momentum(g, b, self._numbers(p, 1.0, mu), out=torch.empty_like(w), threads=threads())
+                if ahead
+                else b
+            )
+        optimizing.descent(w, g, self._numbers(p, group["lr"]), out=w, threads=threads())
+        _given_back(w, p)
+
+
+class AdamW(_Optimizer):
+    """`torch.optim.AdamW` without amsgrad: decoupled weight decay, moments in float32.
+
+    Raises:  OptionError for a number that is negative, and for betas that are not below 1.
+    """
+
+    def __init__(
+        self, params: Any, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> None:  # fmt: skip
+        _check("AdamW", lr=lr, eps=eps, weight_decay=weight_decay)
+        for beta in betas:
+            if not 0 <= beta < 1:
+                raise OptionError("AdamW", "betas", "", shown(betas), "two numbers in [0, 1)", "leave them out")
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    def _step(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        w, state = self._weights(p), self.state[p]
+        if "step" not in state:
+            state.update(step=0, exp_avg=torch.zeros_like(w), exp_avg_sq=torch.zeros_like(w))
+        state["step"] += 1
+        (first, second), lr, count = group["betas"], group["lr"], state["step"]
+        m, v = state["exp_avg"], state["exp_avg_sq"]
+        optimizing.momentum(m, g, self._numbers(p, first, 1.0 - first), out=m, threads=threads())
+        optimizing.second_moment(v, g, self._numbers(p, second, 1.0 - second), out=v, threads=threads())
+        rate, root = lr / (1.0 - power(first, count)), math.sqrt(1.0 - power(second, count))
+        numbers = self._numbers(p, 1.0 - lr * group["weight_decay"], rate, root, group["eps"])
+        optimizing.adam_step(w, m, v, numbers, out=w, threads=threads())
+        _given_back(w, p)
+
+
+def power(base: float, count: int) -> float:
+    """base ** count in float64, by squaring: no library's own power has a say."""
+    result = 1.0
+    while count:
+        if count & 1:
+            result *= base
+        base *= base
+        count >>= 1
+    return result
+
+
+@torch.no_grad()
+def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+    """Scale gradients so that their 2-norm together is at most max_norm, as `torch.nn.utils.clip_grad_norm_`.
+
+    Returns: the norm before, float32.
+    Raises:  OptionError for a max_norm that is negative.
+    """
+    _check("clip_grad_norm_", max_norm=max_norm)
+    found = [g for p in parameters if (g := gradient_of(p)) is not None]
+    if not found:
+        return torch.zeros(())
+    each = torch.stack([optimizing.sum_of_squares(g, threads=threads()).float() for g in found])
+    norm = elementwise.sqrt(rows.sum(each))
+    scale = elementwise.minimum(elementwise.divide(float(max_norm), elementwise.add(norm, 1e-6)), 1.0)
+    for g in found:
+        optimizing.scaled(g, scale.double() if g.dtype is torch.float64 else scale, out=g, threads=threads())
+    return norm  # type: ignore[no-any-return]
+
+
+def _check(call: str, **numbers: float) -> None:
+    """Raise unless numbers are at least 0."""
+    for name, value in numbers.items():
+        if not value >= 0:
+            raise OptionError(call, name, "", shown(value), "a number of at least 0", "pass a float")

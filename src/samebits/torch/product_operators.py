@@ -1,0 +1,265 @@
+"""The operators behind products: `linear`, `matmul`, `sum_rows`, with gradients (numerics.md sections 2, 5).
+
+Gradients are calls of these operators, so they have gradients and batches too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from samebits.errors import DTypeError, ShapeError
+from samebits.kernels.gemm.contraction import Spec
+from samebits.ops import matmul as products
+from samebits.torch.element_operators import scaled
+from samebits.torch.operator import FLOATS, Form, Gradient, Operator, check_tensor, define, front, in_front, threads
+
+__all__ = ["factors", "linear", "linear_of", "linear_shapes", "matmul", "rows_of", "sum_rows"]
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+# One text for each: calls are remembered by where it lies.
+_WORDS = {dtype: _word(dtype) for dtype in FLOATS}
+
+
+def _spec(chunk: int, segments: int) -> dict[str, Any]:
+    """Nothing where calls take it anyway: what is not passed is not looked at."""
+    return {} if chunk == 128 and segments == 1 else {"spec": Spec(chunk, segments)}
+
+
+def _check_same(call: str, name: str, right: Tensor, left: Tensor) -> None:
+    """Raise unless two operands are floats of one dtype: our own products take more."""
+    if left.dtype not in FLOATS:
+        check_tensor(call, "input" if call == "linear" else "a", left)
+    if right.dtype != left.dtype:
+        expected = f"{_word(left.dtype)}, as the left operand's"
+        raise DTypeError(call, name, "dtype", _word(right.dtype), expected, "convert one of them")
+
+
+# linear
+
+
+def linear_of(x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, segments: int) -> Any:
+    """x @ weight^T + bias of tensors on the host."""
+    _check_same("linear", "weight", weight, x)
+    if chunk == 128 and segments == 1:
+        return products.linear(x, weight, bias, threads=threads())
+    return products.matmul(x, weight.mT, bias=bias, threads=threads(), **_spec(chunk, segments))
+
+
+def linear_shapes(x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, segments: int) -> Tensor:
+    """The result without its values; refuses what does not fit."""
+    for name, operand in (("input", x), ("weight", weight), ("bias", bias)):
+        if operand is not None:
+            check_tensor("linear", name, operand)
+    _check_same("linear", "weight", weight, x)
+    if weight.ndim != 2:
+        raise ShapeError("linear", "weight", "rank", weight.ndim, 2, "reshape it to [N, K]")
+    if x.ndim < 1:
+        raise ShapeError("linear", "input", "rank", 0, "at least 1", "reshape it to [1, K]")
+    if x.shape[-1] != weight.shape[1]:
+        expected = f"{weight.shape[1]}, weight's column count"
+        raise ShapeError("linear", "input", "column count", x.shape[-1], expected, "pass [..., K] and a weight [N, K]")
+    shape = (*x.shape[:-1], weight.shape[0])
+    if bias is not None:
+        _check_addend("linear", "bias", bias, shape, x)
+    return x.new_empty(shape)
+
+
+def _linear_backward(
+    inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
+) -> tuple[Tensor | None, ...]:
+    (x, weight), (bias, chunk, segments) = kept, inputs[2:]
+    dx = linear(dy, weight.mT, None, chunk, segments) if needs[0] else None
+    dw = db = None
+    rows = rows_of(dy)
+    if needs[1]:
+        dw = matmul(rows.mT, rows_of(x), None, 1.0, 1.0, chunk, segments)
+    if needs[2]:
+        db = _added(rows, bias, 1.0, chunk, segments)
+    return dx, dw, db, None, None
+
+
+def rows_of(x: Tensor) -> Tensor:
+    """x as a matrix of rows, leading axes in row-major order."""
+    return x if x.ndim == 2 else x.unsqueeze(0) if x.ndim == 1 else x.flatten(0, -2)
+
+
+def _linear_batch(call: Any, size: int, axes: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+    x, weight, bias, chunk, segments = arguments
+    x = x if axes[0] is None else x.movedim(axes[0], 0)
+    if axes[1] is None and axes[2] is None:
+        return linear(x, weight, bias, chunk, segments), 0
+    is_vector = x.ndim - (axes[0] is not None) == 1
+    x = x.unsqueeze(-2) if is_vector else x
+    weight = weight if axes[1] is None else weight.movedim(axes[1], 0)
+    places = (*[None if axis is None else 0 for axis in axes[:2]], axes[2])
+    y, _ = _matmul_batch(matmul, size, places, (x, weight.mT, bias, 1.0, 1.0, chunk, segments))
+    return y.squeeze(-2) if is_vector else y, 0
+
+
+# matmul
+
+
+def _matmul(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, chunk: int, segments: int) -> Any:
+    options = _spec(chunk, segments)
+    if c is not None:
+        options["c"] = c
+        if beta != 1.0:
+            options["beta"] = beta
+    if alpha != 1.0:
+        options["alpha"] = alpha
+    _check_same("matmul", "b", b, a)
+    return products.matmul(a, b, threads=threads(), **options)
+
+
+def _matmul_shapes(
+    a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, chunk: int, segments: int
+) -> Tensor:
+    for name, operand in (("a", a), ("b", b), ("c", c)):
+        if operand is not None:
+            check_tensor("matmul", name, operand)
+    _check_same("matmul", "b", b, a)
+    for name, operand in (("a", a), ("b", b)):
+        if operand.ndim < 2:
+            raise ShapeError("matmul", name, "rank", operand.ndim, "at least 2", "reshape a vector to a matrix")
+    if a.shape[-1] != b.shape[-2]:
+        expected = f"{a.shape[-1]}, the left operand's column count"
+        raise ShapeError("matmul", "b", "row count", b.shape[-2], expected, "transpose one of them")
+    try:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError:
+        expected = f"one that broadcasts with {tuple(a.shape[:-2])}"
+        raise ShapeError("matmul", "b", "batch shape", tuple(b.shape[:-2]), expected, "reshape it") from None
+    shape = (*batch, a.shape[-2], b.shape[-1])
+    if c is not None:
+        _check_addend("matmul", "c", c, shape, a)
+    return a.new_empty(shape)
+
+
+def _check_addend(call: str, name: str, c: Tensor, shape: tuple[Any, ...], x: Tensor) -> None:
+    """Raise unless c broadcasts to the result, and is as wide as what the result is summed in."""
+    try:
+        fits = torch.broadcast_shapes(c.shape, shape) == torch.Size(shape)
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ShapeError(call, name, "shape", tuple(c.shape), f"one that broadcasts to {tuple(shape)}", "reshape it")
+    if (c.dtype is torch.float64) != (x.dtype is torch.float64):
+        expected = "float64" if x.dtype is torch.float64 else "float32 or bfloat16 or float16"
+        raise DTypeError(call, name, "dtype", _word(c.dtype), expected, "convert it first")
+
+
+def _matmul_backward(
+    inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
+) -> tuple[Tensor | None, ...]:
+    (a, b), (left, right, c, alpha, beta, chunk, segments) = kept, inputs
+    da = db = dc = None
+    if needs[0]:
+        repeated = _repeated(left.shape, dy)
+        factor = _beside(_whole(b, dy, repeated).mT, repeated, -2)
+        da = matmul(_beside(dy, repeated, -1), factor, None, alpha, 1.0, chunk, segments).reshape(left.shape)
+    if needs[1]:
+        repeated = _repeated(right.shape, dy)
+        factor = _beside(_whole(a, dy, repeated).mT, repeated, -1)
+        db = matmul(factor, _beside(dy, repeated, -2), None, alpha, 1.0, chunk, segments).reshape(right.shape)
+    if needs[2]:
+        dc = _added(dy, c, beta, chunk, segments)
+    return da, db, dc, None, None, None, None
+
+
+def _repeated(shape: torch.Size, dy: Tensor) -> list[int]:
+    """The batch axes of the result along which an operand of that shape is the same."""
+    missing = dy.ndim - len(shape)
+    return [i for i in range(dy.ndim - 2) if dy.shape[i] != 1 and (i < missing or shape[i - missing] == 1)]
+
+
+def _whole(x: Tensor, dy: Tensor, repeated: list[int]) -> Tensor:
+    """x with all batch axes of the result, written out along those that are summed."""
+    x = x.reshape((1,) * (dy.ndim - x.ndim) + tuple(x.shape))
+    return x.expand([dy.shape[i] if i in repeated else size for i, size in enumerate(x.shape)]) if repeated else x
+
+
+def _beside(x: Tensor, axes: list[int], place: int) -> Tensor:
+    """x with these batch axes moved before the axis that is summed, as one with it in row-major order."""
+    if not axes:
+        return x
+    kept = [i for i in range(x.ndim - 2) if i not in axes]
+    rows, columns = x.ndim - 2, x.ndim - 1
+    if place == -1:
+        return x.permute(*kept, rows, *axes, columns).flatten(-1 - len(axes))
+    return x.permute(*kept, *axes, rows, columns).flatten(-2 - len(axes), -2)
+
+
+def _added(dy: Tensor, c: Form, beta: float, chunk: int, segments: int) -> Tensor:
+    """The gradient of what was multiplied by beta and added: a sum over the axes along which it was repeated."""
+    if len(c.shape) == 1 and c.shape[0] == dy.shape[-1]:
+        return sum_rows(rows_of(dy), beta, c.dtype, chunk, segments)  # type: ignore[no-any-return]
+    missing = dy.ndim - len(c.shape)
+    repeated = [i for i in range(dy.ndim) if i < missing or (c.shape[i - missing] == 1 and dy.shape[i] != 1)]
+    if not repeated:
+        made = dy if beta == 1.0 else scaled(dy, "mul", beta)
+        return made if made.dtype == c.dtype else made.to(c.dtype)
+    kept = [i for i in range(dy.ndim) if i not in repeated]
+    rows = dy.permute(*repeated, *kept).flatten(0, len(repeated) - 1)
+    rows = rows.flatten(1) if len(kept) > 1 else rows.unsqueeze(1) if not kept else rows
+    added: Tensor = sum_rows(rows, beta, c.dtype, chunk, segments)
+    return added.reshape(c.shape)
+
+
+def _matmul_batch(call: Any, size: int, axes: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+    a, b, c, *rest = arguments
+    ranks = [0 if x is None else x.ndim - (axis is not None) for x, axis in zip((a, b, c), axes, strict=False)]
+    rank = max(ranks)
+    if axes[0] is None and axes[1] is None:
+        a, axes = a.unsqueeze(0).expand(size, *a.shape), (0, *axes[1:])
+    return matmul(front(a, axes[0], rank), front(b, axes[1], rank), front(c, axes[2], rank), *rest), 0
+
+
+# sum_rows: a contraction with ones
+
+
+def _sum_rows(x: Tensor, scale: float, dtype: torch.dtype, chunk: int, segments: int) -> Any:
+    ones = _ONES[x.dtype is torch.float64].expand(x.shape[-2])
+    return products.matmul(ones, x, alpha=scale, out_dtype=_WORDS[dtype], threads=threads(), **_spec(chunk, segments))
+
+
+def _sum_rows_shapes(x: Tensor, scale: float, dtype: torch.dtype, chunk: int, segments: int) -> Tensor:
+    check_tensor("sum_rows", "x", x)
+    return x.new_empty((*x.shape[:-2], x.shape[-1]), dtype=dtype)
+
+
+def _sum_rows_backward(
+    inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
+) -> tuple[Tensor | None, ...]:
+    x, scale, *_ = inputs
+    dx = dy if scale == 1.0 else scaled(dy, "mul", scale)
+    return dx.to(x.dtype).unsqueeze(-2).expand(x.shape), None, None, None, None
+
+
+_ONES = (torch.ones((), dtype=torch.float32), torch.ones((), dtype=torch.float64))
+
+
+def factors(inputs: tuple[Any, ...], result: Any, needs: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+    """Each of the first two operands is read for the gradient of the other."""
+    return inputs[0] if needs[1] else None, inputs[1] if needs[0] else None
+
+
+_ORDER = "int chunk, int segments) -> Tensor"
+linear = define(Operator(
+    f"linear(Tensor input, Tensor weight, Tensor? bias, {_ORDER}",
+    linear_of, linear_shapes, _linear_batch, Gradient(factors, _linear_backward), casts=3,
+))  # fmt: skip
+matmul = define(Operator(
+    f"matmul(Tensor a, Tensor b, Tensor? c, float alpha, float beta, {_ORDER}",
+    _matmul, _matmul_shapes, _matmul_batch, Gradient(factors, _matmul_backward), casts=3,
+))  # fmt: skip
+sum_rows = define(Operator(
+    f"sum_rows(Tensor input, float scale, ScalarType dtype, {_ORDER}",
+    _sum_rows, _sum_rows_shapes, in_front(1), Gradient(lambda inputs, result, needs: (), _sum_rows_backward),
+))  # fmt: skip

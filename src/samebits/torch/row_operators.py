@@ -1,0 +1,172 @@
+"""Operators along axes: `softmax log_softmax layer_norm sum mean`, with gradients (numerics.md sections 5, 6 and 8)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from samebits.errors import DTypeError, ShapeError
+from samebits.ops import rows, training
+from samebits.torch.element_operators import scaled
+from samebits.torch.operator import SINGLES, Form, Gradient, Operator, check_tensor, define, in_front, threads
+from samebits.torch.product_operators import rows_of, sum_rows
+
+__all__ = [
+    "layer_norm", "layer_norm_input", "layer_norm_of", "layer_norm_shapes", "layer_norm_weight", "log_softmax", "mean",
+    "softmax", "sum", "weighed",
+]  # fmt: skip
+
+
+def _exponential(name: str, compute: Callable[..., Any]) -> Any:
+    """softmax or log_softmax; an axis counts from the end, so that there may be any number in front."""
+
+    def of_host(x: Tensor, dim: int) -> Any:
+        check_tensor(name, "input", x, *SINGLES)
+        return compute(x if x.ndim else x.unsqueeze(0), dim, threads=threads()).reshape(x.shape)
+
+    def shapes(x: Tensor, dim: int) -> Tensor:
+        check_tensor(name, "input", x, *SINGLES)
+        return x.new_empty(x.shape)
+
+    def backward(inputs: Any, kept: tuple[Tensor, ...], needs: Any, dy: Tensor) -> tuple[Any, ...]:
+        return slope(*kept, dy, inputs[1]), None
+
+    slope = define(Operator(
+        f"{name}_backward(Tensor y, Tensor dy, int dim) -> Tensor",
+        lambda y, dy, dim: training.row_gradient(name, y, dy, dim, threads=threads()),
+        lambda y, dy, dim: y.new_empty(y.shape), in_front(2),
+    ))  # fmt: skip
+    return define(Operator(
+        f"{name}(Tensor input, int dim) -> Tensor", of_host, shapes, in_front(1),
+        Gradient(lambda inputs, result, needs: (result,), backward),
+    ))  # fmt: skip
+
+
+def layer_norm_shapes(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, chunk: int, segments: int
+) -> Tensor:
+    """The result without its values; refuses what does not fit."""
+    check_tensor("layer_norm", "input", x)
+    if weight is None and bias is not None:
+        raise ShapeError("layer_norm", "bias", "", "given", "given together with weight", "pass weight too")
+    for name, operand in (("weight", weight), ("bias", bias)):
+        if operand is not None:
+            check_tensor("layer_norm", name, operand)
+            if operand.dtype != x.dtype:
+                actual, expected = (str(dtype).removeprefix("torch.") for dtype in (operand.dtype, x.dtype))
+                raise DTypeError("layer_norm", name, "dtype", actual, f"input's {expected}", "convert it first")
+            if operand.shape != x.shape[-1:]:
+                expected = f"input's last extent {tuple(x.shape[-1:])}"
+                raise ShapeError(
+                    "layer_norm", name, "shape", tuple(operand.shape), expected, "pass one for each column"
+                )
+    return x.new_empty(x.shape)
+
+
+def layer_norm_of(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, chunk: int, segments: int) -> Any:
+    """The layer norm of tensors on the host."""
+    return rows.layer_norm(x, weight, bias, eps=eps, threads=threads())
+
+
+def _layer_norm_backward(
+    inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
+) -> tuple[Tensor | None, ...]:
+    (x, weight), (bias, eps, chunk, segments) = kept, inputs[2:]
+    dx = layer_norm_input(x, dy, weight, eps) if needs[0] else None
+    dw = db = None
+    if needs[1]:
+        summed = layer_norm_weight(x, dy, eps)
+        dw = sum_rows(rows_of(summed), 1.0, inputs[1].dtype, chunk, segments)
+    if needs[2]:
+        db = sum_rows(rows_of(dy), 1.0, bias.dtype, chunk, segments)
+    return dx, dw, db, None, None, None
+
+
+def _layer_norm_input(x: Tensor, dy: Tensor, weight: Tensor | None, eps: float) -> Any:
+    return training.layer_norm_gradient(x, dy, weight, eps, threads=threads())
+
+
+def _layer_norm_weight(x: Tensor, dy: Tensor, eps: float) -> Any:
+    return training.layer_norm_weight_gradient(x, dy, eps, threads=threads())
+
+
+def _wide(x: Tensor, *rest: Any) -> Tensor:
+    return x.new_empty(x.shape, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32)
+
+
+def _sum(x: Tensor, dim: list[int], keepdim: bool) -> Any:
+    check_tensor("sum", "input", x)
+    return rows.sum(x, _axis(x, dim), keepdims=keepdim, threads=threads())
+
+
+def _mean(x: Tensor, dim: list[int], keepdim: bool) -> Any:
+    check_tensor("mean", "input", x)
+    return rows.mean(x, _axis(x, dim), keepdims=keepdim, threads=threads())
+
+
+def _axis(x: Tensor, dim: list[int]) -> Any:
+    """The axes in a form that calls are remembered by, where there is one."""
+    return dim[0] if len(dim) == 1 else None if len(dim) == x.ndim else dim
+
+
+def _reduced_shapes(x: Tensor, dim: list[int], keepdim: bool) -> Tensor:
+    check_tensor("sum", "input", x)
+    kept = [
+        1 if axis - x.ndim in dim else size for axis, size in enumerate(x.shape) if keepdim or axis - x.ndim not in dim
+    ]
+    return x.new_empty(kept)
+
+
+def _spread(x: Form, dy: Tensor, dim: list[int], keepdim: bool) -> Tensor:
+    """dy for each element of x."""
+    if not keepdim:
+        for axis in sorted(axis + len(x.shape) for axis in dim):
+            dy = dy.unsqueeze(axis)
+    return dy.expand(x.shape)
+
+
+def _sum_backward(inputs: tuple[Any, ...], kept: Any, needs: Any, dy: Tensor) -> tuple[Any, ...]:
+    return _spread(inputs[0], dy, *inputs[1:]), None, None
+
+
+def _mean_backward(inputs: tuple[Any, ...], kept: Any, needs: Any, dy: Tensor) -> tuple[Any, ...]:
+    x, dim, keepdim = inputs
+    count = math.prod([x.shape[axis] for axis in dim])
+    return _spread(x, scaled(dy, "div", float(count)), dim, keepdim), None, None
+
+
+def _nothing(inputs: tuple[Any, ...], result: Any, needs: Any) -> tuple[Any, ...]:
+    return ()
+
+
+def weighed(inputs: tuple[Any, ...], result: Any, needs: tuple[bool, ...]) -> tuple[Any, ...]:
+    """What the gradient of a layer norm reads: the operand, and the weight where it is for the operand."""
+    return inputs[0] if needs[0] or needs[1] else None, inputs[1] if needs[0] else None
+
+
+softmax = _exponential("softmax", rows.softmax)
+log_softmax = _exponential("log_softmax", training.log_softmax)
+layer_norm_input = define(Operator(
+    "layer_norm_input_backward(Tensor input, Tensor dy, Tensor? weight, float eps) -> Tensor",
+    _layer_norm_input, lambda x, dy, weight, eps: x.new_empty(x.shape), in_front(2),
+))  # fmt: skip
+layer_norm_weight = define(Operator(
+    "layer_norm_weight_backward(Tensor input, Tensor dy, float eps) -> Tensor",
+    _layer_norm_weight, _wide, in_front(2),
+))  # fmt: skip
+layer_norm = define(Operator(
+    "layer_norm(Tensor input, Tensor? weight, Tensor? bias, float eps, int chunk, int segments) -> Tensor",
+    layer_norm_of, layer_norm_shapes, in_front(1), Gradient(weighed, _layer_norm_backward),
+))  # fmt: skip
+sum = define(Operator(
+    "sum(Tensor input, int[] dim, bool keepdim) -> Tensor",
+    _sum, _reduced_shapes, in_front(1), Gradient(_nothing, _sum_backward),
+))  # fmt: skip
+mean = define(Operator(
+    "mean(Tensor input, int[] dim, bool keepdim) -> Tensor",
+    _mean, _reduced_shapes, in_front(1), Gradient(_nothing, _mean_backward),
+))  # fmt: skip

@@ -1,0 +1,53 @@
+"""The order of sums that calls take where none is given: `use_spec`."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from samebits.errors import OptionError, shown
+from samebits.kernels.gemm.contraction import SB1, Spec
+
+__all__ = ["order", "use_spec"]
+
+
+class _Order(threading.local):
+    """What this thread's calls take."""
+
+    def __init__(self) -> None:
+        # An attribute of the instance, which the guards of compiled functions look at.
+        self.sums = SB1.chunk, SB1.segments
+
+
+_current = _Order()
+
+
+@contextlib.contextmanager
+def use_spec(spec: Spec) -> Iterator[None]:
+    """Calls of this thread that name no spec take this one; backward takes what its forward took, in any thread.
+
+    Raises:  OptionError if it is no Spec.
+    """
+    _check("use_spec", spec)
+    before, _current.sums = _current.sums, (spec.chunk, spec.segments)
+    try:
+        yield
+    finally:
+        _current.sums = before
+
+
+def order(call: str, spec: Spec | None) -> tuple[int, int]:
+    """The chunk and segments of a call.
+
+    Raises:  OptionError if it was given what is no Spec.
+    """
+    if spec is None:
+        return _current.sums
+    _check(call, spec)
+    return spec.chunk, spec.segments
+
+
+def _check(call: str, spec: object) -> None:
+    if not isinstance(spec, Spec):
+        raise OptionError(call, "spec", "", shown(spec), "a Spec", "leave it out for sb1")

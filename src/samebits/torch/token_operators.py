@@ -1,0 +1,198 @@
+"""Operators of indices: `embedding`, `cross_entropy` and `grouped_mm`, with gradients (numerics.md section 5)."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from samebits.errors import DTypeError, OutOfRangeError, ShapeError
+from samebits.kernels.gemm.contraction import Spec
+from samebits.ops import grouped, move, training
+from samebits.ops import matmul as products
+from samebits.torch.operator import SINGLES, Gradient, Operator, by_loop, check_tensor, define, threads
+
+__all__ = ["cross_entropy", "embedding", "embedding_of", "embedding_shapes", "grouped_mm", "places"]
+
+
+def _check_range(call: str, name: str, indices: Tensor, extent: int, left_out: int | None = None) -> None:
+    """Raise unless every index counts one of so many places, or is the one that is left out."""
+    values = indices.numpy()
+    wrong = (values < 0) | (values >= extent)
+    if left_out is not None:
+        wrong &= values != left_out
+    if wrong.any():
+        expected = f"in [0, {extent})"
+        raise OutOfRangeError(call, name, "", int(values[wrong][0]), expected, "give indices that exist")
+
+
+# embedding: rows of a table
+
+
+def embedding_of(indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int) -> Any:
+    """Rows of a table on the host."""
+    embedding_shapes(indices, weight, padding, chunk, segments)
+    whole = indices.long()
+    _check_range("embedding", "input", whole, weight.shape[0])
+    return move.take(weight, whole, threads=threads())
+
+
+def embedding_shapes(indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int) -> Tensor:
+    """The result without its values; refuses what does not fit."""
+    check_tensor("embedding", "input", indices, torch.int64, torch.int32)
+    check_tensor("embedding", "weight", weight)
+    if weight.ndim != 2:
+        raise ShapeError("embedding", "weight", "rank", weight.ndim, 2, "reshape it to [V, D]")
+    return weight.new_empty((*indices.shape, weight.shape[1]))
+
+
+def _embedding_backward(
+    inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
+) -> tuple[Tensor | None, ...]:
+    weight, padding, chunk, segments = inputs[1:]
+    return None, scattered(dy, kept[0], weight.shape[0], padding, chunk, segments), None, None, None
+
+
+def _scattered(dy: Tensor, indices: Tensor, count: int, padding: int, chunk: int, segments: int) -> Any:
+    flat = places(indices, padding)
+    return training.embedding_gradient(
+        dy.reshape(len(flat), dy.shape[-1]), flat, count, Spec(chunk, segments), threads=threads()
+    )
+
+
+def places(indices: Tensor, padding: int) -> Tensor:
+    """Indices as one axis; -1 for those that take no part in the gradient."""
+    flat = indices.long().flatten()
+    return torch.where(flat == padding, -1, flat) if padding >= 0 else flat
+
+
+def _scattered_shapes(dy: Tensor, indices: Tensor, count: int, padding: int, chunk: int, segments: int) -> Tensor:
+    return dy.new_empty((count, dy.shape[-1]))
+
+
+def _scattered_backward(
+    inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
+) -> tuple[Tensor | None, ...]:
+    padding = inputs[3]
+    rows_of = embedding(kept[0], dy, -1, 128, 1)
+    if padding >= 0:
+        rows_of = torch.where((kept[0] == padding).unsqueeze(-1), 0, rows_of)
+    return rows_of, None, None, None, None, None
+
+
+scattered = define(Operator(
+    "embedding_backward(Tensor dy, Tensor indices, SymInt count, int padding, int chunk, int segments) -> Tensor",
+    _scattered, _scattered_shapes, by_loop, Gradient(lambda inputs, result, needs: inputs[1:2], _scattered_backward),
+))  # fmt: skip
+embedding = define(Operator(
+    "embedding(Tensor input, Tensor weight, int padding, int chunk, int segments) -> Tensor",
+    embedding_of, embedding_shapes, by_loop, Gradient(lambda inputs, result, needs: inputs[:1], _embedding_backward),
+))  # fmt: skip
+
+# cross_entropy: one value a row
+
+
+def _cross_entropy(x: Tensor, target: Tensor, left_out: int) -> Any:
+    _cross_entropy_shapes(x, target, left_out)
+    _check_range("cross_entropy", "target", target, x.shape[1], left_out)
+    losses = training.cross_entropy(x, target.unsqueeze(1), _classes(x.shape[1]), threads=threads()).squeeze(1)
+    return losses.masked_fill_(target == left_out, 0.0)
+
+
+def _cross_entropy_shapes(x: Tensor, target: Tensor, left_out: int) -> Tensor:
+    check_tensor("cross_entropy", "input", x, *SINGLES)
+    check_tensor("cross_entropy", "target", target, torch.int64)
+    if x.ndim != 2:
+        raise ShapeError("cross_entropy", "input", "rank", x.ndim, 2, "flatten the axes in front of the classes")
+    if target.shape != x.shape[:1]:
+        expected = f"{tuple(x.shape[:1])}, one for each row of input"
+        raise ShapeError("cross_entropy", "target", "shape", tuple(target.shape), expected, "give each row a class")
+    return x.new_empty(target.shape, dtype=torch.float32)
+
+
+@functools.lru_cache(maxsize=64)
+def _classes(count: int) -> Tensor:
+    return torch.arange(count)
+
+
+def _cross_entropy_backward(
+    inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
+) -> tuple[Tensor | None, ...]:
+    return cross_entropy_input(*kept, dy, inputs[2]), None, None
+
+
+def _cross_entropy_input(x: Tensor, target: Tensor, dy: Tensor, left_out: int) -> Any:
+    known = torch.where(target == left_out, -1, target).unsqueeze(1)
+    return training.cross_entropy_gradient(x, known, _classes(x.shape[1]), dy.unsqueeze(1), threads=threads())
+
+
+cross_entropy_input = define(Operator(
+    "cross_entropy_backward(Tensor input, Tensor target, Tensor dy, int left_out) -> Tensor",
+    _cross_entropy_input, lambda x, target, dy, left_out: x.new_empty(x.shape), by_loop,
+))  # fmt: skip
+cross_entropy = define(Operator(
+    "cross_entropy(Tensor input, Tensor target, int left_out) -> Tensor",
+    _cross_entropy, _cross_entropy_shapes, by_loop,
+    Gradient(lambda inputs, result, needs: inputs[:2], _cross_entropy_backward),
+))  # fmt: skip
+
+# grouped_mm: rows of each group by a matrix of its own
+
+
+def _sizes(ends: Tensor) -> Tensor:
+    return torch.diff(ends, prepend=ends.new_zeros(1))
+
+
+def _grouped(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: int) -> Any:
+    _grouped_shapes(a, b, ends, chunk, segments)
+    return grouped.grouped_matmul(a, b, _sizes(ends), spec=Spec(chunk, segments), threads=threads())
+
+
+def _grouped_shapes(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: int) -> Tensor:
+    check_tensor("grouped_mm", "input", a)
+    check_tensor("grouped_mm", "mat2", b)
+    check_tensor("grouped_mm", "offs", ends, torch.int32, torch.int64)
+    if a.dtype != b.dtype:
+        actual, expected = (str(x.dtype).removeprefix("torch.") for x in (b, a))
+        raise DTypeError(
+            "grouped_mm", "mat2", "dtype", actual, f"{expected}, as the left operand's", "convert one of them"
+        )
+    for name, x, due in (("input", a, 2), ("mat2", b, 3), ("offs", ends, 1)):
+        if x.ndim != due:
+            raise ShapeError("grouped_mm", name, "rank", x.ndim, due, "pass [T, K], [G, K, N] and [G]")
+    if a.shape[1] != b.shape[1]:
+        expected = f"{a.shape[1]}, the left operand's column count"
+        raise ShapeError("grouped_mm", "mat2", "row count", b.shape[1], expected, "transpose each matrix")
+    if ends.shape[0] != b.shape[0]:
+        expected = f"({b.shape[0]},), one for each matrix"
+        raise ShapeError("grouped_mm", "offs", "shape", tuple(ends.shape), expected, "give where each group ends")
+    return a.new_empty((a.shape[0], b.shape[2]))
+
+
+def _grouped_backward(
+    inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
+) -> tuple[Tensor | None, ...]:
+    (a, b, ends), (chunk, segments) = kept, inputs[3:]
+    da = grouped_mm(dy, b.mT, ends, chunk, segments) if needs[0] else None
+    return da, grouped_weight(a, dy, ends, chunk, segments) if needs[1] else None, None, None, None
+
+
+def _grouped_weight(a: Tensor, dy: Tensor, ends: Tensor, chunk: int, segments: int) -> Any:
+    made = dy.new_empty((ends.shape[0], a.shape[1], dy.shape[1]))
+    start = 0
+    for g, end in enumerate(ends.tolist()):
+        products.matmul(a[start:end].mT, dy[start:end], out=made[g], spec=Spec(chunk, segments), threads=threads())
+        start = end
+    return made
+
+
+grouped_weight = define(Operator(
+    "grouped_mm_backward(Tensor a, Tensor dy, Tensor ends, int chunk, int segments) -> Tensor", _grouped_weight,
+    lambda a, dy, ends, chunk, segments: dy.new_empty((ends.shape[0], a.shape[1], dy.shape[1])), by_loop,
+))  # fmt: skip
+grouped_mm = define(Operator(
+    "grouped_mm(Tensor input, Tensor mat2, Tensor offs, int chunk, int segments) -> Tensor", _grouped, _grouped_shapes,
+    by_loop, Gradient(lambda inputs, result, needs: inputs[:3], _grouped_backward), casts=2,
+))  # fmt: skip

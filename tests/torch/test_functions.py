@@ -1,0 +1,309 @@
+"""Functions of `samebits.torch`: gradients are numerics.md section 5, bit for bit, and compose; torch agrees nearly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gradients as due
+import numpy as np
+import pytest
+import rows as isas
+import torch
+from torch.func import grad, vmap
+
+import samebits as sb
+import samebits.torch as st
+from samebits.errors import DTypeError, LayoutError, OptionError, OutOfRangeError, ShapeError
+
+F = torch.nn.functional
+SINGLES = (torch.float32, torch.bfloat16, torch.float16)
+FLOATS = (torch.float64, *SINGLES)
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+
+
+def normal(seed: int, *shape: int, dtype: torch.dtype = torch.float32, needs: bool = False) -> torch.Tensor:
+    values = np.random.default_rng(seed).standard_normal(shape)
+    return torch.from_numpy(np.asarray(values)).to(dtype).requires_grad_(needs)
+
+
+ELEMENTS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
+    "exp": (st.exp, torch.exp, due.exp_gradient), "log": (st.log, torch.log, due.log_gradient),
+    "erf": (st.erf, torch.erf, due.erf_gradient), "relu": (st.relu, torch.relu, due.relu_gradient),
+    "gelu": (st.gelu, F.gelu, due.gelu_gradient),
+}  # fmt: skip
+ROWS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]] = {
+    "softmax": (st.softmax, torch.softmax, due.softmax_gradient),
+    "log_softmax": (st.log_softmax, torch.log_softmax, due.log_softmax_gradient),
+}
+
+
+@pytest.mark.parametrize("row", isas.COMPILED_ROWS, ids=lambda row: str(row.name))
+@pytest.mark.parametrize("name", ELEMENTS)
+def test_gradients_of_elements_are_the_contract(row: Any, name: str) -> None:
+    ours, _, formula = ELEMENTS[name]
+    for dtype in SINGLES:
+        x, dy = normal(0, 7, 45, dtype=dtype), normal(1, 7, 45, dtype=dtype)
+        x = (x.abs() + 0.125 if name == "log" else x).requires_grad_()
+        with sb.use_isa(row):
+            y = ours(x)
+            (dx,) = torch.autograd.grad(y, x, dy)
+        expected = formula(*(due.numbers(t) for t in (x, y, dy)))
+        assert due.bits(dx) == due.bits(due.given(expected, dtype))
+
+
+def test_relu_has_a_gradient_where_the_operand_is_nan_and_takes_float64() -> None:
+    x = torch.tensor([-1.0, -0.0, 0.0, 2.0, torch.nan], dtype=torch.float64, requires_grad=True)
+    (dx,) = torch.autograd.grad(st.relu(x), x, torch.full((5,), -3.0, dtype=torch.float64))
+    assert dx.tolist() == [0, 0, 0, -3, -3]
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("shape", [(5, 70), (3, 2100)])
+def test_gradients_of_rows_are_the_contract(name: str, shape: tuple[int, ...]) -> None:
+    ours, _, formula = ROWS[name]
+    for dtype in SINGLES:
+        x, dy = normal(0, *shape, dtype=dtype, needs=True), normal(1, *shape, dtype=dtype)
+        y = ours(x, -1)
+        (dx,) = torch.autograd.grad(y, x, dy)
+        expected = formula(*(due.numbers(t) for t in (x, y, dy)))
+        assert due.bits(dx) == due.bits(due.given(expected, dtype))
+        turned = x.detach().T.contiguous().requires_grad_()
+        (other,) = torch.autograd.grad(ours(turned, 0), turned, dy.T)
+        assert due.bits(other.T) == due.bits(dx)
+
+
+def test_log_softmax_is_the_contract() -> None:
+    x = normal(0, 4, 90)
+    assert due.bits(st.log_softmax(x)) == due.bits(due.log_softmax(due.numbers(x)))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("spec", [sb.Spec(), sb.Spec(chunk=32, segments=2)], ids=["sb1", "chunk 32, segments 2"])
+def test_gradients_of_layer_norm_are_the_contract(dtype: torch.dtype, spec: sb.Spec) -> None:
+    x, weight, bias = (normal(i, *s, dtype=dtype, needs=True) for i, s in enumerate([(3, 50, 70), (70,), (70,)]))
+    dy = normal(3, 3, 50, 70, dtype=dtype)
+    y = st.layer_norm(x, (70,), weight, bias, 1e-5, spec=spec)
+    dx, dw, db = torch.autograd.grad(y, (x, weight, bias), dy)
+    a, w, g = (due.numbers(t).reshape(-1, 70) for t in (x, weight, dy))
+    h, _ = due.normalised(a, 1e-5)
+    assert due.bits(dx) == due.bits(due.given(due.layer_norm_gradient(a, g, w, 1e-5), dtype))
+    assert due.bits(dw) == due.bits(due.given(due.sum_of_rows(g * h, spec), dtype))
+    assert due.bits(db) == due.bits(due.given(due.sum_of_rows(g, spec), dtype))
+
+
+def test_layer_norm_of_several_axes_is_that_of_one() -> None:
+    x, weight = normal(0, 4, 6, 7), normal(1, 6, 7)
+    whole = st.layer_norm(x, (6, 7), weight)
+    assert due.bits(whole) == due.bits(st.layer_norm(x.flatten(1), (42,), weight.flatten()))
+
+
+def test_layer_norm_of_narrow_floats_beside_wide_weights_rounds_once() -> None:
+    x, weight, bias = normal(0, 4, 40, dtype=torch.bfloat16), normal(1, 40), normal(2, 40)
+    y = st.layer_norm(x, (40,), weight, bias)
+    assert due.bits(y) == due.bits(st.layer_norm(x.float(), (40,), weight, bias).bfloat16())
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dim", [None, 0, -1, (0, 2)])
+def test_sums_and_means_spread_their_gradient(dtype: torch.dtype, dim: Any) -> None:
+    x = normal(0, 3, 5, 7, dtype=dtype, needs=True)
+    for keepdim in (False, True):
+        for ours, theirs in ((st.sum, torch.sum), (st.mean, torch.mean)):
+            y, like = ours(x, dim, keepdim), theirs(x, dim, keepdim)
+            assert y.shape == like.shape
+            dy = normal(1, *y.shape, dtype=dtype)
+            (dx,) = torch.autograd.grad(y, x, dy)
+            count = x.numel() // max(y.numel(), 1)
+            each = due.numbers(dy) / due.numbers(dy).dtype.type(count if ours is st.mean else 1)
+            kept = tuple(torch.sum(x, dim, keepdim=True).shape)
+            assert due.bits(dx) == due.bits(due.given(np.broadcast_to(each.reshape(kept), x.shape), dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("spec", [sb.Spec(), sb.Spec(chunk=16, segments=4)], ids=["sb1", "chunk 16, segments 4"])
+def test_gradients_of_embedding_are_the_contract(dtype: torch.dtype, spec: sb.Spec) -> None:
+    weight, dy = normal(0, 9, 21, dtype=dtype, needs=True), normal(1, 4, 75, 21, dtype=dtype)
+    indices = torch.from_numpy(np.random.default_rng(2).integers(0, 7, (4, 75)))
+    y = st.embedding(indices, weight, spec=spec)
+    assert torch.equal(y, weight[indices])
+    (dw,) = torch.autograd.grad(y, weight, dy)
+    flat = due.numbers(dy).reshape(-1, 21)
+    expected = due.embedding_gradient(flat, indices.numpy().ravel(), 9, spec)
+    assert due.bits(dw) == due.bits(due.given(expected, dtype))
+    (padded,) = torch.autograd.grad(st.embedding(indices.int(), weight, 3, spec=spec), weight, dy)
+    assert not padded[3].any()
+    assert torch.equal(padded[:3], dw[:3])
+
+
+def test_rows_of_other_indices_do_not_matter() -> None:
+    weight, dy = normal(0, 4, 5, needs=True), normal(1, 6, 5)
+    indices = torch.tensor([0, 1, 0, 2, 1, 0])
+    (dw,) = torch.autograd.grad(st.embedding(indices, weight), weight, dy)
+    spoiled = dy.clone()
+    spoiled[indices == 1] = torch.nan
+    (beside,) = torch.autograd.grad(st.embedding(indices, weight), weight, spoiled)
+    assert torch.equal(beside[[0, 2, 3]], dw[[0, 2, 3]])
+    assert beside[1].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", SINGLES, ids=str)
+def test_cross_entropy_and_its_gradient_are_the_contract(dtype: torch.dtype) -> None:
+    x, target = normal(0, 6, 33, dtype=dtype, needs=True), torch.tensor([0, 32, 7, -100, 7, 8])
+    a, known = due.numbers(x), target.numpy()
+    picked = -due.log_softmax(a)[np.arange(6), np.maximum(known, 0)]
+    each = np.where(known < 0, np.float32(0), picked)
+    total = due.total(each[None])[0, 0]
+    for reduction, count in (("none", None), ("sum", None), ("mean", None), ("mean", 64)):
+        y = st.cross_entropy(x, target, reduction=reduction, count=count)
+        scale = np.float32(1 if reduction != "mean" else count or 5)
+        assert due.bits(y) == due.bits(each if reduction == "none" else np.asarray(total / scale))
+        dy = normal(1, *y.shape)
+        (dx,) = torch.autograd.grad(y, x, dy)
+        g = np.broadcast_to(due.numbers(dy) / scale, (6,))
+        assert due.bits(dx) == due.bits(due.given(due.cross_entropy_gradient(a, known, g), dtype))
+
+
+def test_cross_entropy_takes_classes_on_the_second_axis_and_a_row_alone() -> None:
+    x, target = normal(0, 2, 9, 5), torch.arange(10).reshape(2, 5) % 9
+    losses = st.cross_entropy(x, target, reduction="none")
+    assert losses.shape == (2, 5)
+    assert losses[1, 3] == st.cross_entropy(x[1, :, 3], target[1, 3])
+
+
+def test_grouped_mm_is_a_product_a_group() -> None:
+    a, b = normal(0, 9, 40, needs=True), normal(1, 3, 40, 6, needs=True)
+    ends, dy = torch.tensor([2, 2, 7], dtype=torch.int32), normal(2, 9, 6)
+    y = st.grouped_mm(a, b, offs=ends)
+    da, db = torch.autograd.grad(y, (a, b), dy)
+    for g, (low, high) in enumerate([(0, 2), (2, 2), (2, 7)]):
+        assert due.bits(y[low:high]) == due.bits(st.mm(a[low:high], b[g]))
+        assert due.bits(da[low:high]) == due.bits(st.mm(dy[low:high], b[g].T))
+        assert due.bits(db[g]) == due.bits(st.mm(a[low:high].T, dy[low:high]))
+    assert not y[7:].any()
+    assert not da[7:].any()
+
+
+INDICES = torch.tensor([[0, 2], [1, 2]])
+CASES: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[tuple[int, ...]]]] = {
+    **{name: (ours, theirs, [(4, 3)]) for name, (ours, theirs, _) in ELEMENTS.items()},
+    "softmax": (lambda x: st.softmax(x, 0), lambda x: torch.softmax(x, 0), [(4, 3)]),
+    "log_softmax": (lambda x: st.log_softmax(x, 0), lambda x: torch.log_softmax(x, 0), [(4, 3)]),
+    "layer_norm": (lambda x, w, b: st.layer_norm(x, (3,), w, b), lambda x, w, b: F.layer_norm(x, (3,), w, b),
+                   [(4, 3), (3,), (3,)]),
+    "sum": (lambda x: st.sum(x, 0), lambda x: torch.sum(x, 0), [(4, 3)]),
+    "mean": (lambda x: st.mean(x, (0, 1)), lambda x: torch.mean(x, (0, 1)), [(4, 3)]),
+    "embedding": (lambda w: st.embedding(INDICES, w), lambda w: F.embedding(INDICES, w), [(5, 3)]),
+    "cross_entropy": (lambda x: st.cross_entropy(x, INDICES[0]), lambda x: F.cross_entropy(x, INDICES[0]), [(2, 3)]),
+    "grouped_mm": (lambda a, b: st.grouped_mm(a, b, offs=INDICES[0] + 2),
+                   lambda a, b: torch.cat([a[:2] @ b[0], a[2:] @ b[1]]), [(4, 3), (2, 3, 5)]),
+}  # fmt: skip
+CASE = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+
+def operands_of(shapes: list[tuple[int, ...]]) -> tuple[torch.Tensor, ...]:
+    return tuple(normal(i, *shape).abs() + 0.5 for i, shape in enumerate(shapes))
+
+
+def near(ours: Any, theirs: Any) -> bool:
+    pairs = zip(torch.utils._pytree.tree_leaves(ours), torch.utils._pytree.tree_leaves(theirs), strict=True)
+    return all(torch.allclose(x, y, 1e-4, 1e-5) for x, y in pairs)
+
+
+@CASE
+def test_transforms_of_torch_func_compose(case: Any) -> None:
+    ours, theirs, shapes = case
+    operands, places = operands_of(shapes), tuple(range(len(shapes)))
+
+    def cubed(function: Any) -> Any:
+        return lambda *arrays: (function(*arrays) * function(*arrays).detach() ** 2).sum()
+
+    assert near(ours(*operands), theirs(*operands))
+    assert near(grad(cubed(ours), places)(*operands), grad(cubed(theirs), places)(*operands))
+    for one in places:
+        axes = tuple(0 if i == one else None for i in places)
+        stacked = tuple(torch.stack([x, x + 1]) if i == one else x for i, x in enumerate(operands))
+        assert near(vmap(ours, axes)(*stacked), vmap(theirs, axes)(*stacked))
+        each, known = vmap(grad(cubed(ours), places), axes), vmap(grad(cubed(theirs), places), axes)
+        assert near(each(*stacked), known(*stacked))
+
+
+@CASE
+def test_compiled_calls_have_the_eager_bits(case: Any) -> None:
+    ours, _, shapes = case
+    operands = [x.requires_grad_() for x in operands_of(shapes)]
+    y, again = ours(*operands), torch.compile(ours, fullgraph=True, backend="aot_eager")(*operands)
+    dy = torch.ones_like(y)
+    assert due.bits(y) == due.bits(again)
+    for a, b in zip(torch.autograd.grad(y, operands, dy), torch.autograd.grad(again, operands, dy), strict=True):
+        assert due.bits(a) == due.bits(b)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "layer_norm", "embedding"])
+def test_gradients_of_float64_agree_with_differences(name: str) -> None:
+    ours, _, shapes = CASES[name]
+    operands = tuple(x.double().requires_grad_() for x in operands_of(shapes))
+    assert torch.autograd.gradcheck(ours, operands)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "embedding"])
+def test_second_gradients_of_what_only_sums_and_scales(name: str) -> None:
+    ours, _, shapes = CASES[name]
+    assert torch.autograd.gradgradcheck(ours, tuple(x.double().requires_grad_() for x in operands_of(shapes)))
+
+
+def test_second_gradients_that_are_not_written_are_refused() -> None:
+    x = normal(0, 4, needs=True)
+    (dx,) = torch.autograd.grad(st.gelu(x).sum(), x, create_graph=True)
+    with pytest.raises(OptionError) as caught:
+        torch.autograd.grad(dx.sum(), x)
+    assert str(caught.value) == "gelu: a second gradient is asked for, must be left out; differentiate once"
+
+
+REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: st.exp(torch.ones(3, dtype=torch.float64)), DTypeError,
+     "exp: input dtype is float64, must be float32 or bfloat16 or float16; convert it first"),
+    (lambda: st.relu(torch.ones(3, dtype=torch.int32)), DTypeError,
+     "relu: input dtype is int32, must be float64 or float32 or bfloat16 or float16; convert it first"),
+    (lambda: st.gelu(torch.ones(3).to_sparse()), LayoutError,
+     "gelu: input layout is torch.sparse_coo, must be torch.strided; call its to_dense() first"),
+    (lambda: st.softmax(torch.ones(3), 1), OutOfRangeError,
+     "softmax: dim is 1, must be in [-1, 1); use an existing one"),
+    (lambda: st.sum(torch.ones(3, 2), (0, -2)), ShapeError,
+     "sum: dim is (0, -2), must be each axis once; leave out the repeated one"),
+    (lambda: st.layer_norm(torch.ones(3, 2), (3,)), ShapeError,
+     "layer_norm: normalized_shape is (3,), must be input's last extents, of (3, 2); pass input.shape[-1:]"),
+    (lambda: st.layer_norm(torch.ones(3, 2), (2,), None, torch.ones(2)), ShapeError,
+     "layer_norm: bias is given, must be given together with weight; pass weight too"),
+    (lambda: st.layer_norm(torch.ones(3, 2), (2,), torch.ones(3)), ShapeError,
+     "layer_norm: weight shape is (3,), must be input's last extent (2,); pass one for each column"),
+    (lambda: st.layer_norm(torch.ones(3, 2), (2,), torch.ones(2).double()), DTypeError,
+     "layer_norm: weight dtype is float64, must be input's float32; convert it first"),
+    (lambda: st.embedding(torch.tensor([4]), torch.ones(4, 2)), OutOfRangeError,
+     "embedding: input is 4, must be in [0, 4); give indices that exist"),
+    (lambda: st.embedding(torch.ones(3), torch.ones(4, 2)), DTypeError,
+     "embedding: input dtype is float32, must be int64 or int32; convert it first"),
+    (lambda: st.embedding(torch.tensor([1]), torch.ones(4)), ShapeError,
+     "embedding: weight rank is 1, must be 2; reshape it to [V, D]"),
+    (lambda: st.cross_entropy(torch.ones(3, 4), torch.tensor([0, 4, 1])), OutOfRangeError,
+     "cross_entropy: target is 4, must be in [0, 4); give indices that exist"),
+    (lambda: st.cross_entropy(torch.ones(3, 4), torch.tensor([0, 1])), ShapeError,
+     "cross_entropy: target shape is (2,), must be (3,), one for each row of input; give each row a class"),
+    (lambda: st.cross_entropy(torch.ones(3, 4), torch.ones(3)), DTypeError,
+     "cross_entropy: target dtype is float32, must be int64; convert it first"),
+    (lambda: st.cross_entropy(torch.ones(3, 4), torch.tensor([0, 1, 2]), reduction="all"), OptionError,
+     "cross_entropy: reduction is 'all', must be none, sum or mean; leave it out for mean"),
+    (lambda: st.grouped_mm(torch.ones(3, 4), torch.ones(2, 4, 5), offs=torch.tensor([3])), ShapeError,
+     "grouped_mm: offs shape is (1,), must be (2,), one for each matrix; give where each group ends"),
+    (lambda: st.grouped_mm(torch.ones(3, 4), torch.ones(2, 5, 4), offs=torch.tensor([1, 3])), ShapeError,
+     "grouped_mm: mat2 row count is 5, must be 4, the left operand's column count; transpose each matrix"),
+    (lambda: st.grouped_mm(torch.ones(3, 4), torch.ones(4, 5), offs=torch.tensor([3])), ShapeError,
+     "grouped_mm: mat2 rank is 2, must be 3; pass [T, K], [G, K, N] and [G]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "text"), REFUSED, ids=[text for *_, text in REFUSED])
+def test_what_does_not_fit_is_refused_in_a_sentence(call: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value) == text

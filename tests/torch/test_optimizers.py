@@ -1,0 +1,171 @@
+"""Optimisers: numerics.md section 12 walked by NumPy gives the bits; torch's own are near."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import gradients as due
+import numpy as np
+import pytest
+import torch
+
+import samebits.torch as st
+from samebits.errors import OptionError
+
+Array = np.ndarray[Any, Any]
+STEPS = 7
+
+
+def power(base: float, count: int) -> float:
+    result = 1.0
+    for bit in reversed(bin(count)[2:]):
+        result = result * base if bit == "1" else result
+        base = base * base
+    return result
+
+
+def walk_adamw(p: Array, gradients: list[Array], lr: float, b1: float, b2: float, eps: float, decay: float) -> Array:
+    kind = p.dtype.type
+    m, v = np.zeros_like(p), np.zeros_like(p)
+    for t, g in enumerate(gradients, 1):
+        m = kind(b1) * m + kind(1 - b1) * g
+        v = kind(b2) * v + (kind(1 - b2) * g) * g
+        size = np.sqrt(v) / kind(math.sqrt(1 - power(b2, t))) + kind(eps)
+        p = p * kind(1 - lr * decay) - kind(lr / (1 - power(b1, t))) * (m / size)
+    return p
+
+
+def walk_sgd(p: Array, gradients: list[Array], lr: float, mu: float, damp: float, decay: float, ahead: bool) -> Array:
+    kind, b = p.dtype.type, None
+    for g in gradients:
+        if decay:
+            g = g + kind(decay) * p
+        if mu:
+            b = g if b is None else kind(mu) * b + kind(1 - damp) * g
+            g = g + kind(mu) * b if ahead else b
+        p = p - kind(lr) * g
+    return p
+
+
+def normal(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape)).to(dtype)
+
+
+def run(make: Any, dtype: torch.dtype, steps: int = STEPS) -> tuple[torch.Tensor, Array, list[Array]]:
+    """A parameter after some steps, what it was before, and its gradients."""
+    p = torch.nn.Parameter(normal(0, 5, 33, dtype=dtype))
+    before, known, optimizer = due.numbers(p).copy(), [], make([p])
+    for i in range(steps):
+        p.grad = normal(i + 1, 5, 33, dtype=dtype)
+        known.append(due.numbers(p.grad))
+        optimizer.step()
+    return p, before, known
+
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+
+
+@DTYPES
+def test_adamw_is_the_walk(dtype: torch.dtype) -> None:
+    p, before, known = run(lambda ps: st.AdamW(ps, 3e-3, (0.8, 0.95), 1e-6, 0.1), dtype)
+    expected = walk_adamw(before, known, 3e-3, 0.8, 0.95, 1e-6, 0.1)
+    assert due.bits(p) == due.bits(due.given(expected, dtype))
+
+
+@DTYPES
+@pytest.mark.parametrize(
+    ("mu", "damp", "decay", "ahead"), [(0.0, 0.0, 0.0, False), (0.9, 0.0, 0.1, True), (0.7, 0.2, 0.0, False)]
+)
+def test_sgd_is_the_walk(dtype: torch.dtype, mu: float, damp: float, decay: float, ahead: bool) -> None:
+    p, before, known = run(lambda ps: st.SGD(ps, 0.03, mu, damp, decay, ahead), dtype)
+    assert due.bits(p) == due.bits(due.given(walk_sgd(before, known, 0.03, mu, damp, decay, ahead), dtype))
+
+
+def test_torchs_optimisers_are_near() -> None:
+    for ours, theirs, options in (
+        (st.AdamW, torch.optim.AdamW, {"lr": 1e-2}),
+        (st.SGD, torch.optim.SGD, {"lr": 1e-2, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ):
+        found, known = (run(lambda ps, c=c, o=options: c(ps, **o), torch.float32)[0] for c in (ours, theirs))
+        assert torch.allclose(found, known, 1e-5, 1e-6)
+
+
+def test_main_grad_comes_before_grad_and_is_forgotten_with_it() -> None:
+    p, q = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    p.grad, p.main_grad, q.grad = torch.full((3,), 7.0), torch.full((3,), 2.0), torch.full((3,), 2.0)
+    optimizer = st.SGD([p, q], 0.5)
+    optimizer.step()
+    assert torch.equal(p, q)
+    optimizer.zero_grad()
+    assert (p.grad, p.main_grad) == (None, None)
+
+
+@pytest.mark.parametrize("make", [st.AdamW, lambda ps: st.SGD(ps, 0.1, 0.9)], ids=["AdamW", "SGD"])
+def test_a_saved_state_goes_on_with_the_same_bits(make: Any) -> None:
+    def steps(p: torch.nn.Parameter, optimizer: Any, first: int, last: int) -> None:
+        for i in range(first, last):
+            p.grad = normal(i, 40, dtype=torch.bfloat16)
+            optimizer.step()
+
+    p = torch.nn.Parameter(normal(9, 40, dtype=torch.bfloat16))
+    optimizer = make([p])
+    steps(p, optimizer, 0, 3)
+    other = torch.nn.Parameter(p.detach().clone())
+    loaded = make([other])
+    loaded.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert {x.dtype for x in loaded.state[other].values() if isinstance(x, torch.Tensor)} == {torch.float32}
+    steps(p, optimizer, 3, 6)
+    steps(other, loaded, 3, 6)
+    assert due.bits(p) == due.bits(other)
+
+
+def test_clipping_is_the_contract_and_near_torchs() -> None:
+    shapes = [(5, 33), (2100,), ()]
+    parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]
+    for i, p in enumerate(parameters):
+        p.grad = normal(i, *p.shape)
+    known = [due.numbers(p.grad).copy() for p in parameters if p.grad is not None]
+    theirs = [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]
+    for p, q in zip(parameters, theirs, strict=True):
+        q.grad = None if p.grad is None else p.grad.clone()
+    norm, other = st.clip_grad_norm_(parameters, 3.0), torch.nn.utils.clip_grad_norm_(theirs, 3.0)
+    sums = np.concatenate([due.total((g * g).reshape(1, -1))[0] for g in known])
+    expected = np.sqrt(due.total(sums[None])[0, 0])
+    scale = np.minimum(np.float32(3.0) / (expected + np.float32(1e-6)), np.float32(1))
+    assert due.bits(norm) == due.bits(np.asarray(expected))
+    assert torch.allclose(norm, other, 1e-5)
+    for p, q, g in zip(parameters, theirs, known, strict=True):
+        assert p.grad is not None
+        assert due.bits(p.grad) == due.bits(g * scale)
+        assert torch.allclose(p.grad, q.grad, 1e-5, 1e-6)
+    assert st.clip_grad_norm_([torch.nn.Parameter(torch.zeros(3))], 1.0) == 0
+
+
+def test_small_gradients_stay_as_they_are() -> None:
+    p = torch.nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
+    p.grad = torch.tensor([1e-3, -2e-3, 0.0], dtype=torch.bfloat16)
+    before = p.grad.clone()
+    st.clip_grad_norm_([p], 1.0)
+    assert torch.equal(p.grad, before)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda p: st.SGD(p, -1.0), "SGD: lr is -1.0, must be a number of at least 0; pass a float"),
+        (lambda p: st.SGD(p, 0.1, nesterov=True),
+         "SGD: nesterov is given without, must be given with a momentum, and without dampening; leave it out"),
+        (lambda p: st.AdamW(p, betas=(0.9, 1.0)),
+         "AdamW: betas is (0.9, 1.0), must be two numbers in [0, 1); leave them out"),
+        (lambda p: st.AdamW(p, weight_decay=-0.1),
+         "AdamW: weight_decay is -0.1, must be a number of at least 0; pass a float"),
+        (lambda p: st.clip_grad_norm_(p, -1.0),
+         "clip_grad_norm_: max_norm is -1.0, must be a number of at least 0; pass a float"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_in_a_sentence(call: Any, text: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        call([torch.nn.Parameter(torch.zeros(3))])
+    assert str(caught.value) == text
