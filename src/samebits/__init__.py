@@ -6,13 +6,13 @@ into that table, under TYPE_CHECKING and into `__all__`.
 
 from __future__ import annotations
 
-from samebits import hot
+from samebits import demand, hot
 
 # Type checkers take it for true. What is imported here delays whoever wants one name, and the command's answer to
 # signals: typing and importlib would take longer than all else.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from samebits import dtypes, errors, layout, memory
+    from samebits import checkpoint, dtypes, errors, layout, memory
     from samebits.codegen.isa import Isa, isas, use_isa
     from samebits.dtypes import DType, dtype
     from samebits.errors import (
@@ -36,10 +36,13 @@ if TYPE_CHECKING:
     from samebits.kernels.gemm.contraction import Spec
     from samebits.kernels.gemm.packed import PackedMatrix
     from samebits.kernels.plan import Plan
+    from samebits.kernels.quantize.dialects import Dialect, dialects
+    from samebits.kernels.quantize.formats import BlockFormat, block_formats
     from samebits.layout.affine import Layout
     from samebits.memory.buffer import Buffer
     from samebits.memory.device import Device
     from samebits.native.exchange import compile_exchange
+    from samebits.ops.casts import cast
     from samebits.ops.elementwise import (
         abs,
         add,
@@ -49,12 +52,14 @@ if TYPE_CHECKING:
         bitwise_or,
         bitwise_right_shift,
         bitwise_xor,
-        cast,
         ceil,
+        cos,
         divide,
         equal,
         erf,
         exp,
+        exp2,
+        expm1,
         floor,
         fma,
         fmod,
@@ -64,6 +69,10 @@ if TYPE_CHECKING:
         isnan,
         less,
         less_equal,
+        log,
+        log1p,
+        log2,
+        log10,
         logical_and,
         logical_not,
         logical_or,
@@ -73,18 +82,26 @@ if TYPE_CHECKING:
         multiply,
         negative,
         not_equal,
+        pow,
         quotient,
         reciprocal,
         relu,
         remainder,
         round,
+        sigmoid,
         sign,
+        silu,
+        sin,
         sqrt,
         subtract,
+        tanh,
         where,
     )
+    from samebits.ops.gguf import decode_gguf
     from samebits.ops.gradients import grad_bias, grad_input, grad_weight
     from samebits.ops.grouped import grouped_matmul
+    from samebits.ops.hadamard import hadamard
+    from samebits.ops.int4_words import from_awq, from_gptq
     from samebits.ops.matmul import linear, matmul, pack, plan_matmul
     from samebits.ops.move import (
         concat,
@@ -95,7 +112,11 @@ if TYPE_CHECKING:
         to_packed,
         to_padded,
     )
+    from samebits.ops.quantize import dequantize, quantize
+    from samebits.ops.quantize_report import QuantizationReport, report
+    from samebits.ops.quantized import Quantized
     from samebits.ops.rows import layer_norm, max, mean, min, softmax, sum
+    from samebits.ops.scale_tiles import scales_from_tiles
     from samebits.program.graph import Program
     from samebits.runtime.cpu import Session, load, prepare
     from samebits.tensor import Tensor
@@ -104,13 +125,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - in the order of dir()
+    "BlockFormat",
     "Buffer",
     "ClosedError",
     "DType",
     "DTypeError",
     "Device",
     "DeviceError",
+    "Dialect",
     "ExchangeError",
     "Exported",
     "FrozenError",
@@ -126,6 +149,8 @@ __all__ = [
     "Plan",
     "PlanError",
     "Program",
+    "QuantizationReport",
+    "Quantized",
     "SamebitsError",
     "Session",
     "ShapeError",
@@ -142,12 +167,18 @@ __all__ = [
     "bitwise_or",
     "bitwise_right_shift",
     "bitwise_xor",
+    "block_formats",
     "cast",
     "ceil",
+    "checkpoint",
     "compile_exchange",
     "concat",
     "contiguous",
     "copy",
+    "cos",
+    "decode_gguf",
+    "dequantize",
+    "dialects",
     "divide",
     "dtype",
     "dtypes",
@@ -155,10 +186,14 @@ __all__ = [
     "erf",
     "errors",
     "exp",
+    "exp2",
+    "expm1",
     "fill",
     "floor",
     "fma",
     "fmod",
+    "from_awq",
+    "from_gptq",
     "gelu",
     "grad_bias",
     "grad_input",
@@ -166,6 +201,7 @@ __all__ = [
     "greater",
     "greater_equal",
     "grouped_matmul",
+    "hadamard",
     "isas",
     "isnan",
     "layer_norm",
@@ -174,6 +210,10 @@ __all__ = [
     "less_equal",
     "linear",
     "load",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -190,18 +230,26 @@ __all__ = [
     "not_equal",
     "pack",
     "plan_matmul",
+    "pow",
     "prepare",
+    "quantize",
     "quotient",
     "reciprocal",
     "relu",
     "remainder",
+    "report",
     "round",
+    "scales_from_tiles",
+    "sigmoid",
     "sign",
+    "silu",
+    "sin",
     "softmax",
     "sqrt",
     "subtract",
     "sum",
     "take",
+    "tanh",
     "to_packed",
     "to_padded",
     "use_isa",
@@ -218,26 +266,37 @@ _HOMES = {
     "kernels.gemm.contraction": "Spec",
     "kernels.gemm.packed": "PackedMatrix",
     "kernels.plan": "Plan",
+    "kernels.quantize.dialects": "Dialect dialects",
+    "kernels.quantize.formats": "BlockFormat block_formats",
     "layout.affine": "Layout",
     "memory.buffer": "Buffer",
     "memory.device": "Device",
     "native.exchange": "compile_exchange",
+    "ops.casts": "cast",
     "ops.elementwise": "abs add bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift"
-    " bitwise_xor cast ceil divide equal erf exp floor fma fmod gelu greater greater_equal isnan"
-    " less less_equal logical_and logical_not logical_or logical_xor maximum minimum multiply"
-    " negative not_equal quotient reciprocal relu remainder round sign sqrt subtract where",
+    " bitwise_xor ceil cos divide equal erf exp exp2 expm1 floor fma fmod gelu greater"
+    " greater_equal isnan less less_equal log log10 log1p log2 logical_and logical_not"
+    " logical_or logical_xor maximum minimum multiply negative not_equal pow quotient"
+    " reciprocal relu remainder round sigmoid sign silu sin sqrt subtract tanh where",
+    "ops.gguf": "decode_gguf",
+    "ops.hadamard": "hadamard",
+    "ops.int4_words": "from_awq from_gptq",
     "ops.gradients": "grad_bias grad_input grad_weight",
     "ops.grouped": "grouped_matmul",
     "ops.matmul": "linear matmul pack plan_matmul",
     "ops.move": "concat contiguous copy fill take to_packed to_padded",
+    "ops.quantize": "dequantize quantize",
+    "ops.quantize_report": "QuantizationReport report",
+    "ops.quantized": "Quantized",
     "ops.rows": "layer_norm max mean min softmax sum",
+    "ops.scale_tiles": "scales_from_tiles",
     "program.graph": "Program",
     "runtime.cpu": "Session load prepare",
     "tensor": "Tensor",
     "verification.report": "Verification",
     "verification.verify": "verify",
 }
-_MODULES = frozenset({"dtypes", "errors", "layout", "memory"})
+_MODULES = frozenset({"checkpoint", "dtypes", "errors", "layout", "memory"})
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
@@ -256,6 +315,14 @@ def _exchange_steps() -> hot.Steps:
     yield from exchange.steps()
 
 
+def _cast() -> object:
+    """What `Tensor.astype` is."""
+    from samebits.ops.casts import cast
+
+    return cast
+
+
+demand.offer("cast", _cast)
 hot.on_demand(_compile_exchange)
 hot.offer(_exchange_steps)
 

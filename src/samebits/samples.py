@@ -2,28 +2,27 @@
 
 What an input is for is read from the program: an integer that indexes a gather stays within the gathered axis. Start at
 `feeds`, where any other integer or bool is a mask whose first elements are one and floats are standard normal; `wide`
-takes numbers of every size instead, and `poison` what disturbs a neighbour most. `read` and `write` are the .npz files
+takes numbers of every size instead, and `poison` what disturbs a neighbour most. `read` and `write` are the files
 that carry arrays by name.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import pathlib
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from samebits import driver, dtypes
+from samebits import checkpoint, driver, dtypes
 from samebits.dtypes import DType
-from samebits.errors import OptionError
+from samebits.errors import DTypeError, ModelError, OptionError
 from samebits.operations import dim
 from samebits.program.graph import Program
+from samebits.tensor import Tensor
 
 Arrays = dict[str, NDArray[np.generic]]
 
@@ -193,76 +192,37 @@ def _mask(random: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.gen
     return (np.arange(shape[-1]) < lengths).astype(np.int64)
 
 
-# What names the formats that NumPy's files cannot: a member of the archive beside the arrays, which have an ending.
-_SIDECAR = "samebits.json"
-
-
 def read(path: str | os.PathLike[str]) -> Arrays:
-    """The arrays of an .npz file by name, in the formats that its sidecar gives them.
+    """The tensors of a file by name, as arrays of NumPy; of what .npy and .npz lose the name, `checkpoint` knows it.
 
-    Raises:  OptionError if it is no such file, whatever is wrong with it.
+    Raises:  OptionError if it is no file of tensors, whatever is wrong with it.
     """
     try:
-        with open(path, "rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if not isinstance(loaded, np.lib.npyio.NpzFile):
-                raise ValueError("it holds one array without a name")
-            with zipfile.ZipFile(file) as archive:
-                members = archive.namelist()
-                called = json.loads(archive.read(_SIDECAR))["dtypes"] if _SIDECAR in members else {}
-            found = {name: loaded[name] for name in loaded.files if f"{name}.npy" in members}
-            return {name: _named(x, called[name]) if name in called else x for name, x in found.items()}
-    except Exception as reason:  # a damaged archive raises what zipfile, zlib, struct, json or NumPy find first
-        # NumPy's first sentence says what is wrong, its next how to run what the file holds.
-        said = " ".join(str(reason).split()).partition(". ")[0] or type(reason).__name__
-        remedy = f"write it with numpy.savez ({said})"
-        raise OptionError("read", "file", "", path, "an .npz of arrays", remedy) from reason
-
-
-def _named(codes: NDArray[np.generic], name: str) -> NDArray[np.generic]:
-    """Code points as elements of the format of that name."""
-    dtype = dtypes.of(name)
-    if dtype.numpy is None or codes.dtype != np.dtype(f"u{dtype.numpy.itemsize}"):
-        raise ValueError(f"{codes.dtype} holds no {name}")
-    return codes.view(dtype.numpy)
+        found = checkpoint.load(path)
+    except (ModelError, DTypeError) as error:
+        fact = f"{error.operand} {error.fact}".strip()
+        raise OptionError("read", "file", fact, *error.args[3:]) from error
+    arrays: Arrays = {}
+    for name, x in found.items():
+        if not isinstance(x, Tensor):
+            remedy = "write what its dequantize() gives"
+            raise OptionError("read", "file", f"{path} tensor {name!r}", "quantised", "an array", remedy)
+        arrays[name] = x.numpy(copy=x.layout.pitch_bits % 8 > 0)
+    return arrays
 
 
 def check_written(path: pathlib.Path, outputs: Mapping[str, DType]) -> None:
     """Raises:  OptionError unless arrays of these names and formats can be written to a file of that name."""
-    if path.suffix != ".npy":
-        return
-    if len(outputs) != 1:
+    if path.suffix == ".npy" and len(outputs) != 1:
         what = f"an .npy beside {len(outputs)} outputs"
         raise OptionError("write", "file", "", what, "an .npz, whose arrays have names", "name the file .npz")
-    (dtype,) = outputs.values()
-    if dtype.numpy is None or dtype.numpy.isbuiltin != 1:
-        expected = "an .npz, which says the format beside the bits"
-        raise OptionError("write", "file", "", f"an .npy of {dtype.name}", expected, "name the file .npz")
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, NDArray[np.generic]]) -> None:
-    """Write arrays to an .npz file of exactly this path, or the only one to an .npy file if the path says so.
+    """Write arrays to a file of exactly this path, which says by its ending which kind it is, else as an .npz.
 
-    Names may be any (`numpy.savez` takes some for its own). An array of a format that NumPy's files cannot name is
-    written as its code points, unsigned integers of the element's width, and the sidecar `samebits.json` says what they
-    mean: `{"dtypes": {"y": "bfloat16"}}`.
-
-    Raises:  OptionError if it cannot be written, or if an .npy file would lose a name or a format.
+    Raises:  OptionError if it cannot be written, or if an .npy file would lose a name.
     """
     path = pathlib.Path(path)
     check_written(path, {name: dtypes.of(x.dtype) for name, x in arrays.items()})
-    lost = {name: dtypes.of(x.dtype).name for name, x in arrays.items() if x.dtype.isbuiltin != 1}
-    try:
-        if path.suffix == ".npy":
-            with path.open("wb") as file:
-                np.lib.format.write_array(file, next(iter(arrays.values())), allow_pickle=False)
-            return
-        with zipfile.ZipFile(path, "w") as archive:
-            if lost:
-                archive.writestr(_SIDECAR, json.dumps({"dtypes": lost}))
-            for name, x in arrays.items():
-                codes = np.asarray(x).view(f"u{x.itemsize}") if name in lost else x
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, codes, allow_pickle=False)
-    except OSError as reason:
-        raise OptionError("write", "file", "", path, "writable", f"name another ({reason.strerror})") from reason
+    checkpoint.save(path, arrays, kind=None if path.suffix[1:] in checkpoint.KINDS else "npz")

@@ -11,21 +11,21 @@ import numbers
 import operator
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, Literal, NoReturn, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from samebits import driver, dtypes, elements, hot, numpy_functions
+from samebits import demand, driver, dtypes, elements, hot, numpy_functions
 from samebits.dlpack import Producer, receive
 from samebits.dtypes import DType
 from samebits.errors import ExchangeError, LayoutError, OptionError, ShapeError, message, shown
 from samebits.exchange import incoming
 from samebits.exchange.incoming import check_torch, facts_of, from_numpy
 from samebits.exchange.outgoing import Exported, to_dlpack, to_jax, to_numpy, to_torch
-from samebits.frozen import frozen
+from samebits.frozen import dataclass
 from samebits.layout import Axes, Key, Layout, Shape, Storage
 from samebits.memory import Buffer, Device, allocate
 from samebits.memory.device import check_device
@@ -45,7 +45,6 @@ class _ExchangeApi:
         return found
 
 
-@frozen
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tensor:
     """element(i, j, ...) = dtype.decode(the width_bits bits of buffer at layout's place of (i, j, ...)).
@@ -465,6 +464,40 @@ class Tensor:
         new = Tensor.empty(self.shape, self.dtype, storage=self.layout.storage)
         elements.copy(self.buffer.array(), self.layout, new.buffer.array(), new.layout)
         return new
+
+    def astype(
+        self,
+        dtype: object,
+        *,
+        rounding: str | None = None,
+        overflow: str | None = None,
+        nan: str | int | None = None,
+        inf: str | None = None,
+        seed: int | None = None,
+        preset: str | None = None,
+        out: object = None,
+        threads: int | None = None,
+    ) -> "Tensor":
+        """The elements converted to another dtype by value, with one rounding: `samebits.cast` of this tensor.
+
+        Args:
+            dtype: A DType, its name, or a NumPy dtype.
+            rounding: As in `samebits.cast`, like everything that follows.
+            overflow: What becomes of numbers that are too large.
+            nan: What becomes of NaN.
+            inf: What becomes of infinities.
+            seed: Of stochastic rounding.
+            preset: A conversion by name.
+            out: A tensor for the result.
+            threads: At most so many.
+
+        Raises:
+            DTypeError: There is no such conversion, or an element does not fit and `overflow` is `error`.
+            OptionError: An option has no such value.
+        """
+        options = {"rounding": rounding, "overflow": overflow, "nan": nan, "inf": inf, "seed": seed, "preset": preset}
+        made: Tensor = demand.taken("cast")(self, dtype, **options, out=out, threads=threads)
+        return made
 
     def to(self, device: Device, *, stream: object = None) -> "Tensor":
         """The same elements in memory of that device, every byte between the first and the last, in the same layout.

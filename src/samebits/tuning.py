@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 import samebits
@@ -22,6 +22,7 @@ from samebits import driver, dtypes
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
+from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import machine as machines
 from samebits.kernels.gemm import selection

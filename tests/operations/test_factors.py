@@ -90,7 +90,7 @@ def test_floats_that_are_quantised_are_multiplied_as_integers() -> None:
 
 def test_lines_are_rows_of_a_and_columns_of_b() -> None:
     found = of((6, 2, 3), (3, 4))
-    assert found.rows == Lines("row of a", 2, 3, (6,), 3, first=True)
+    assert found.rows == Lines("row of a", 2, 3, (6,), 3, first=True, option="a_group")
     assert found.columns == Lines("column of b", 4, 3, (6,), 2, first=False, option="b_group")
     assert of((2, 3), (4, 3), LINEAR).columns == Lines("row of weight", 4, 3, (), 2, first=True, option="group")
 

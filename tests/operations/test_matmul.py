@@ -17,6 +17,7 @@ from samebits.operations import dim, registry
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.operation import PlanTarget
 from samebits.operations.product import Options
+from samebits.operations.sharing import Block
 from samebits.operations.strided import dense_strides
 from samebits.program.builder import ProgramBuilder
 from samebits.runtime import cpu
@@ -71,7 +72,17 @@ CASES: dict[str, tuple[dict[str, Array], Options, dict[str, Any]]] = {
     "weights in blocks": (
         {"a": drawn(BF16, M, K), "b": drawn(np.int8, K, N), "b_scale": scales(3, N),
          "b_zero_point": drawn(np.int8, 3, N)},
-        Options(group=16), {"b_group": 16},
+        Options(b_group=Block(16)), {"b_group": 16},
+    ),
+    "blocks on both sides": (
+        {"a": drawn(np.int8, M, K), "b": drawn(np.int8, K, N), "a_scale": scales(M, 3), "b_scale": scales(3, N),
+         "a_global_scale": scales(M), "b_global_scale": np.array(0.3, F32)},
+        Options(a_group=Block(16), b_group=Block(16)), {"a_group": 16, "b_group": 16},
+    ),
+    "blocks of several lines": (
+        {"a": drawn(ml_dtypes.float4_e2m1fn, M, K), "b": drawn(ml_dtypes.float8_e4m3fn, K, N),
+         "a_scale": scales(M, 3), "b_scale": scales(3, -(-N // 8))},
+        Options(a_group=Block(16), b_group=Block(16, 8)), {"a_group": 16, "b_group": (16, 8)},
     ),
     "all that is added": (
         {"a": drawn(F32, M, K), "b": drawn(F32, K, N), "c": drawn(F32, M, N), "bias": drawn(F32, M, 1),
@@ -143,11 +154,13 @@ KEPT: dict[str, tuple[str, Array, Options, dict[str, Array], bool | None]] = {
     "float32 by bfloat16": ("bfloat16", drawn(F32, K, N), Options(), {}, True),
     "in segments": ("bfloat16", drawn(BF16, K, N), Options(spec=sb.Spec(chunk=5, segments=2)), {}, None),
     "weights": ("float32", drawn(np.int8, K, N), Options(), {"b_scale": scales(N)}, True),
-    "weights in blocks": ("bfloat16", drawn(np.uint8, K, N), Options(group=16), {"b_scale": scales(3, N)}, True),
+    "weights in blocks": (
+        "bfloat16", drawn(np.uint8, K, N), Options(b_group=Block(16)), {"b_scale": scales(3, N)}, True
+    ),
     "weights with zero points": (
         "float32", drawn(np.int8, K, N), Options(), {"b_zero_point": drawn(np.int8, N)}, False
     ),
-    "bytes in blocks": ("int8", drawn(np.int8, K, N), Options(group=16), {"b_scale": scales(3, N)}, False),
+    "bytes in blocks": ("int8", drawn(np.int8, K, N), Options(b_group=Block(16)), {"b_scale": scales(3, N)}, False),
     "wider words": ("float32", drawn(BF16, K, N), Options(), {}, False),
 }  # fmt: skip
 
@@ -162,18 +175,31 @@ def test_a_right_operand_that_is_known_is_packed_once(name: str, isa: str) -> No
     y = p.contract(p.input("a", dtypes.of(left), (dim.symbol("rows"), K)), p.constant(b), options, **values)
     program = p.build({"y": y})
     blueprints = [record(program, row, 2, {"rows": m}, {"a": (K, 1)}, made) for m in (3, 64)]
-    exact = options.group is None and b.dtype.kind in "iu" and (options.a_dtype or dtypes.of(left)).is_integer
+    exact = options.b_group is None and b.dtype.kind in "iu" and (options.a_dtype or dtypes.of(left)).is_integer
     if is_kept is not None and not (exact and "dot2_int16" not in row.instructions):  # or a word an element, of 4 bytes
         assert len(made) == is_kept
     plans = [plan for found in blueprints for plan, _ in found.bind(found.tape.replay([3, K, 1]), {"rows": 3}).calls]
     assert all("packed" in plan.what for plan in plans) == bool(made)
-    session, more = cpu.prepare(program, threads=2, isa=row), {"b_group": options.group, "spec": options.spec}
+    session, more = cpu.prepare(program, threads=2, isa=row), {"b_group": options.b_group, "spec": options.spec}
     more |= {"a_dtype": options.a_dtype, "out_dtype": options.out_dtype}
     for m in (1, 3, 64, 3, 200):
         a = drawn(dtypes.of(left).numpy, m, K, seed=m)
         with sb.use_isa(row):
             due = sb.matmul(a, b, **given, **{key: value for key, value in more.items() if value is not None})
         assert session.run({"a": a})["y"].tobytes() == due.tobytes(), m
+
+
+def test_sizes_of_products_of_scaled_blocks_are_bound_again() -> None:
+    b, p, n = drawn(ml_dtypes.float4_e2m1fn, 64, N), ProgramBuilder("rows"), dim.symbol("rows")
+    of_b, options = scales(4, N), Options(a_group=Block(16), b_group=Block(16))
+    facts = {"a": (dtypes.float4_e2m1fn, (n, 64)), "a_scale": (dtypes.float32, (n, 4))}
+    a, of_a = (p.input(name, *fact) for name, fact in facts.items())
+    y = p.contract(a, p.constant(b), options, a_scale=of_a, b_scale=p.constant(of_b))
+    session = cpu.prepare(p.build({"y": y}), threads=2)
+    for m in (1, 3, 64, 200, 3, 65, 1):
+        given = {"a": drawn(ml_dtypes.float4_e2m1fn, m, 64), "a_scale": scales(m, 4)}
+        due = sb.matmul(given["a"], b, a_scale=given["a_scale"], b_scale=of_b, a_group=16, b_group=16)
+        assert session.run(given)["y"].tobytes() == due.tobytes(), m
 
 
 def test_a_map_joins_a_product_of_integers_with_scales() -> None:
@@ -204,9 +230,9 @@ def test_what_cannot_be_a_node_is_refused_when_it_is_built() -> None:
         p.contract(x, x)
     with pytest.raises(ShapeError, match=r"a_scale shape is \(4,\), must be \[\], \[5\] or \[5, 1\]"):
         p.contract(x, y, a_scale=p.input("scale", dtypes.float32, (4,)))
-    point = p.input("point", dtypes.int8, ())
+    point = p.input("point", dtypes.uint8, ())
     narrow = p.input("narrow", dtypes.int4, (K, N))
-    with pytest.raises(DTypeError, match="b_zero_point dtype is int8, must be int4"):
+    with pytest.raises(DTypeError, match="b_zero_point dtype is uint8, must be int4 or int8"):
         p.contract(p.transpose(z, (1, 0)), narrow, b_zero_point=point)
 
 

@@ -16,7 +16,7 @@ from samebits.layout import Layout
 from samebits.operations.lying import Lying, Number
 from samebits.operations.names import LINEAR, MATMUL
 from samebits.operations.product import PLAIN, Options, ProductDescription, describe
-from samebits.operations.sharing import AS_IT_LIES, IN_BYTES, VALUES, ProductOperand
+from samebits.operations.sharing import AS_IT_LIES, IN_BYTES, VALUES, Block, ProductOperand
 
 HALF = Number.of(0.5)
 
@@ -82,7 +82,7 @@ def test_scales_and_zero_points_belong_to_a_side_and_to_what_shares_them() -> No
     c = of_integers(a_scale=ONE, b_scale=column, out_scale=column, out_zero_point=7).contraction
     assert c.out.scale == Shared(Matrix(0, 1), LINE)
     assert c.out.zero == Shared(Matrix(0, 0, (), int8), TENSOR)
-    grouped = Options(group=4)
+    grouped = Options(b_group=Block(4))
     c = of_integers(options=grouped, b_scale=lying(2, 3), b_zero_point=lying(2, 3, dtype=uint8)).contraction
     assert c.b.scale == Shared(Matrix(3, 1), 4)
     assert c.b.zero == Shared(Matrix(3, 1, (), uint8), 4)
@@ -117,7 +117,7 @@ def test_operands_are_the_plans_in_order_and_name_what_was_given() -> None:
     names = [x.name for x in found.operands]
     assert names == ["a", "b", "out_zero_point", "a_scale", "b_scale", "out_scale", "bias"]
     grouped = of_integers(
-        options=Options(group=7), b_scale=lying(1, 3), b_zero_point=lying(1, 3, dtype=uint8), a_scale=ONE
+        options=Options(b_group=Block(7)), b_scale=lying(1, 3), b_zero_point=lying(1, 3, dtype=uint8), a_scale=ONE
     )
     assert [x.name for x in grouped.operands] == ["a", "b", "b_scale", "b_zero_point", "a_scale"]
 
@@ -212,11 +212,11 @@ REFUSED: dict[str, tuple[type[SamebitsError], str, Any, Any, Options, dict[str, 
         ShapeError, "a_scale shape is (4,)", lying(5, 7), lying(7, 3), Options(), {"a_scale": lying(4)}
     ),
     "blocks in float64": (
-        PlanError, "b_scale per block is beside float64", lying(5, 7, dtype=float64), lying(7, 3), Options(group=7),
-        {"b_scale": lying(1, 3)},
+        PlanError, "b_scale per block is beside float64", lying(5, 7, dtype=float64), lying(7, 3),
+        Options(b_group=Block(7)), {"b_scale": lying(1, 3)},
     ),
     "a group of nothing": (
-        OptionError, "b_group is 7 without blocks", lying(5, 7), lying(7, 3), Options(group=7), {}
+        OptionError, "b_group is 7 without blocks", lying(5, 7), lying(7, 3), Options(b_group=Block(7)), {}
     ),
     "a multiplier of each row": (
         ShapeError, "alpha shape is (5, 1), must be one that broadcasts to ()", lying(5, 7), lying(7, 3), Options(),

@@ -12,8 +12,10 @@ from called import ANY, NARROW, drawn
 import samebits as sb
 from samebits import dtypes
 from samebits.codegen import isa as isas
+from samebits.conversions import Conversion
 from samebits.kernels import composites
 from samebits.operations import registry
+from samebits.operations.conversion import Converted
 from samebits.operations.elementwise import Map, single
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range
@@ -63,6 +65,14 @@ SIZES: dict[str, tuple[Any, Array]] = {
 COMPUTED: dict[str, tuple[Any, Sequence[Array]]] = {
     "rows": (RowWise(composites.softmax()), [drawn("float32", 3, 40)]),
     "contract": (MatrixProduct(), [np.ones((2, 3, 40), np.float32), np.ones((40, 5), np.float32)]),
+    "stochastic_cast": (
+        Converted(dtypes.float32, dtypes.float8_e4m3fn, Conversion("stochastic")),
+        [drawn("float32", 3, 40), np.array(7, np.uint64)],
+    ),
+    "checked_cast": (
+        Converted(dtypes.float32, dtypes.bfloat16, Conversion(overflow="error")),
+        [drawn("float32", 3, 40)],
+    ),
 }
 
 

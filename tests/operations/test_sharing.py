@@ -305,13 +305,13 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: sb.matmul(X, W.T, a_scale=np.ones((1, 3), F32)),
-        ("matmul: a_scale shape is (1, 3), must be [], [3] or [3, 1]; exchange its last two axes for one for each row "
-        "of a"),
+        ("matmul: a_scale shape is (1, 3), must be [], [3] or [3, 1], or [3, blocks] with a_group=; exchange its last "
+        "two axes for one for each row of a"),
     ),
     (
         lambda: sb.matmul(X[None], W.T, a_scale=np.ones((3, 1), F32)),
-        ("matmul: a_scale shape is (3, 1), must be [], [..., 3] or [..., 3, 1]; pass one for all, or one for each row "
-        "of a"),
+        ("matmul: a_scale shape is (3, 1), must be [], [..., 3] or [..., 3, 1], or [..., 3, blocks] with a_group=; "
+        "pass one for all, or one for each row of a"),
     ),
     (
         lambda: sb.pack(W, left="float32", zero_point=np.zeros((5, 1), np.int8)),

@@ -11,8 +11,10 @@ import pytest
 import samebits as sb
 from samebits import dtypes
 from samebits.codegen import isa as isas
+from samebits.conversions import Conversion
 from samebits.kernels import composites
 from samebits.operations import registry
+from samebits.operations.conversion import Converted
 from samebits.operations.elementwise import Map, single
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range
@@ -34,6 +36,12 @@ def places(*shape: int) -> np.ndarray:
 
 
 ADD = Map(single("add", dtypes.float32, dtypes.float32))
+
+
+def converted(conversion: Conversion) -> Converted:
+    return Converted(dtypes.float32, dtypes.float8_e5m2, conversion)
+
+
 CASES: list[tuple[str, Any, Sequence[np.ndarray]]] = [
     ("map", ADD, [some(3, 40), some(40)]),
     ("map", ADD, [some(40, 3).T, some(3, 1)]),
@@ -53,6 +61,8 @@ CASES: list[tuple[str, Any, Sequence[np.ndarray]]] = [
     ("gather_nd", GatherND(), [some(3, 3, 4), places(2, 5, 2)]),
     ("dims", Dims((2, 3)), []),
     ("range", Range(1, 5, 2), []),
+    ("stochastic_cast", converted(Conversion("stochastic")), [some(2, 3, 4), np.array(7, np.uint64)]),
+    ("checked_cast", converted(Conversion(overflow="error")), [some(2, 3, 4)]),
 ]
 
 

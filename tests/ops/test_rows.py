@@ -64,8 +64,8 @@ def test_what_a_row_does_not_take_is_refused_by_name() -> None:
             lambda: sb.sum(scales),
         "mean: x dtype is int64, must be any float with a zero; convert it first":
             lambda: sb.mean(np.ones(3, int)),
-        "softmax: x dtype is float64, must be any float with a zero but float64; convert it first":
-            lambda: sb.softmax(np.ones(3)),
+        "softmax: x dtype is int64, must be any float with a zero; convert it first":
+            lambda: sb.softmax(np.ones(3, int)),
         "layer_norm: weight dtype is float32, must be bfloat16; convert it first":
             lambda: sb.layer_norm(x, np.ones(3, np.float32)),
     }  # fmt: skip

@@ -15,31 +15,18 @@ from pathlib import PurePath
 import numpy as np
 
 from samebits.errors import ModelError, message
+from samebits.files import FLAGS, NoFileError, check_kind, checked, opened, readable, reason
 from samebits.operations.operation import Array
 
-__all__ = ["contents", "part", "readable"]
+__all__ = ["contents", "part"]
 
-# Of no use for regular files; an open of anything else that changed places with one does not wait, nor own a terminal.
-_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", 0)
 # No message of Protocol Buffers has more bytes.
 _LONGEST = 2**31 - 1
-_KINDS = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFLNK: "a symbolic link",
-}
 
 
-class _NoFileError(Exception):
-    """A path leads to something else than a regular file; the text says to what."""
-
-
-def contents(path: str) -> bytes:
+def contents(path: str) -> memoryview:
     """The bytes of the model's own file; links are followed, for the caller named it.
 
     Raises:  ModelError if it is no regular file, or cannot be read.   MemoryError if it does not fit.
@@ -48,14 +35,14 @@ def contents(path: str) -> bytes:
     if "\0" in path:
         raise ModelError("load", what, "", "no path (it holds a zero byte)", "a readable file", "check the path")
     try:
-        _check_kind(os.stat(path))
-        with _opened(os.open(path, _FLAGS)) as file:
+        with open(opened(path), "rb") as file:
             size = _size(file)
             if size > _LONGEST:
                 remedy = "keep its tensors in a file of their own"
                 raise ModelError("load", what, "size in bytes", size, f"at most {_LONGEST}", remedy)
-            return file.read() or b""
-    except _NoFileError as error:
+            data = np.empty(size, np.uint8)  # on huge pages where it is large
+            return data.data[: file.readinto(data.data)]
+    except NoFileError as error:
         raise ModelError("load", what, "", error, "a regular file", "copy the model into one") from None
     except (OSError, UnicodeEncodeError) as error:
         raise _unreadable(what, "", error, "check the path") from error
@@ -81,13 +68,13 @@ def part(what: str, folder: str, location: str, offset: int, size: int) -> Array
         expected = "a relative path below the model's folder"
         raise ModelError("load", what, "file", repr(location), expected, "put the file beside the model")
     try:
-        with _opened(_open_below(folder, path.parts)) as file:
+        with open(checked(_open_below(folder, path.parts)), "rb") as file:
             length = _size(file)
             if length >= offset + size:
                 data = np.empty(size, np.uint8)
                 file.seek(offset)
                 length = offset + file.readinto(data.data)
-    except _NoFileError as error:
+    except NoFileError as error:
         remedy = "put the file itself into the model's folder"
         raise ModelError("load", what, fact, error, "a regular file", remedy) from None
     except (OSError, UnicodeEncodeError) as error:
@@ -100,14 +87,9 @@ def part(what: str, folder: str, location: str, offset: int, size: int) -> Array
     return data
 
 
-def readable(path: str) -> str:
-    """A path for a message: as it is, or quoted where a terminal could not show it."""
-    return path if path.isprintable() and path else repr(path)
-
-
 def _open_below(folder: str, parts: tuple[str, ...]) -> int:
     """A descriptor of the file at folder/parts; no step of the way down is a link, whoever renames meanwhile."""
-    at = os.open(folder or os.curdir, _FLAGS | _FOLDER)
+    at = os.open(folder or os.curdir, FLAGS | _FOLDER)
     for name in parts[:-1]:
         at = _step(at, name, _FOLDER)
     return _step(at, parts[-1], 0)
@@ -118,38 +100,20 @@ def _step(at: int, name: str, kind: int) -> int:
     try:
         facts = os.stat(name, dir_fd=at, follow_symlinks=False)
         if stat.S_ISLNK(facts.st_mode):
-            raise _NoFileError(f"reached through a symbolic link, {name!r}")
+            raise NoFileError(f"reached through a symbolic link, {name!r}")
         if not kind:
-            _check_kind(facts)
-        return os.open(name, _FLAGS | _NO_LINK | kind, dir_fd=at)
+            check_kind(facts)
+        return os.open(name, FLAGS | _NO_LINK | kind, dir_fd=at)
     finally:
         os.close(at)
-
-
-def _opened(descriptor: int) -> BufferedReader:
-    """The file of a descriptor, once it is known to be a regular one: its name may have got another meaning."""
-    try:
-        _check_kind(os.fstat(descriptor))
-    except _NoFileError:
-        os.close(descriptor)
-        raise
-    return open(descriptor, "rb")
 
 
 def _size(file: BufferedReader) -> int:
     return os.fstat(file.fileno()).st_size
 
 
-def _check_kind(facts: os.stat_result) -> None:
-    """Raise _NoFileError unless it is a regular file."""
-    kind = stat.S_IFMT(facts.st_mode)
-    if kind != stat.S_IFREG:
-        raise _NoFileError(_KINDS.get(kind, "no file"))
-
-
 def _unreadable(what: str, fact: str, error: OSError | UnicodeEncodeError, remedy: str) -> ModelError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return ModelError("load", what, fact, f"unreadable ({reason})", "a readable file", remedy)
+    return ModelError("load", what, fact, f"unreadable ({reason(error)})", "a readable file", remedy)
 
 
 def _too_large(what: str, fact: str, size: int) -> MemoryError:

@@ -10,7 +10,6 @@ import math
 import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ import numpy as np
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import ModelError, UnsupportedModelError
+from samebits.files import readable
+from samebits.frozen import dataclass
 from samebits.onnx import files, messages, wire
 from samebits.onnx.messages import AttributeKind, DataLocation
 from samebits.onnx.wire import Message
@@ -120,9 +121,10 @@ def read(source: object) -> Model:
 def _parse(source: object) -> tuple[str, Message, str | None]:
     """The model's message, a name for error messages, and the folder of the files that it names, if it has one."""
     name, folder = "the model", None
+    data: bytes | memoryview
     if isinstance(source, str | os.PathLike):
         path = os.fsdecode(source)
-        name, folder, data = files.readable(path), os.path.dirname(path), files.contents(path)
+        name, folder, data = readable(path), os.path.dirname(path), files.contents(path)
     elif isinstance(source, bytes | bytearray | memoryview):
         data = bytes(source)
     elif type(source).__name__ == "ModelProto" and hasattr(source, "SerializeToString"):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
+from samebits.frozen import dataclass
 from samebits.kernels import functions
 from samebits.onnx.proto import DTYPES, ModelNode
 from samebits.operations import dim
@@ -146,15 +147,15 @@ class NodeCall:
             raise Unsupported(f"attribute {name!r} is {number}, which no element type here has")
         return DTYPES[number]
 
-    def converted(self, x: str, target: DType, op: str = "cast") -> str:
-        """x in another format, by `cast` or `saturating_cast`; x itself if it has it."""
+    def converted(self, x: str, target: DType, conversion: Conversion = SB1) -> str:
+        """x in another format; x itself if it has it."""
         dtype = self.b.facts[x].dtype
         if dtype is target:
             return x
         taken = functions.row("cast").accepts[0]
         if dtype.name not in taken or target.name not in taken:
             raise Unsupported(f"nothing here casts {dtype.name} to {target.name}")
-        return self.b.apply(op, x, cast_to=target)
+        return self.b.apply("cast", x, cast_to=target, conversion=conversion)
 
     def numbered(self, count: Size) -> str:
         """0, 1, 2, ... as int64."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.kernels import activations, composites, functions
+from samebits.kernels import activations, composites, convert, functions
 from samebits.kernels.expression import Expression
 from samebits.onnx.row import MANY, Attribute, NodeCall, OnnxRow, Unsupported, applied, folded
 from samebits.operations import dim
@@ -81,11 +81,18 @@ def _mod(call: NodeCall) -> Sequence[str]:
 
 
 def _pow(call: NodeCall) -> Sequence[str]:
-    exponent, shape = call.array(1), call.fact(0).shape
-    if exponent.size != 1 or float(exponent.reshape(())) != 2:
-        raise Unsupported("exponent is not the constant 2")
-    square = call.b.apply("mul", call[0], call[0])
-    return (call.b.reshape(square, (1,) * (exponent.ndim - len(shape)) + shape),)
+    """A square where the exponent is the constant 2; else of floats, with an exponent of another format in that which
+    both are computed in."""
+    exponent, (shape, dtype) = call.b.array(call[1]), (call.fact(0).shape, call.fact(0).dtype)
+    if exponent is not None and exponent.size == 1 and float(exponent.reshape(())) == 2:
+        square = call.b.apply("mul", call[0], call[0])
+        return (call.b.reshape(square, (1,) * (exponent.ndim - len(shape)) + shape),)
+    if dtype.name not in functions.row("pow").accepts[0]:
+        raise Unsupported(f"input 0 is {dtype.name}, of which only squares are there")
+    if call.fact(1).dtype is dtype:
+        return (call.b.apply("pow", call[0], call[1]),)
+    operands = [call.converted(call[i], convert.computed(dtype)) for i in (0, 1)]
+    return (call.converted(call.b.apply("pow", *operands), dtype),)
 
 
 def _clip(call: NodeCall) -> Sequence[str]:
@@ -157,6 +164,11 @@ ROWS: tuple[OnnxRow, ...] = (
             ("Abs", "abs", 6),
             ("Sign", "sign", 9),
             ("Exp", "exp", 6),
+            ("Log", "log", 6),
+            ("Tanh", "tanh", 6),
+            ("Sigmoid", "sigmoid", 6),
+            ("Sin", "sin", 7),
+            ("Cos", "cos", 7),
             ("Sqrt", "sqrt", 6),
             ("Reciprocal", "reciprocal", 6),
             ("Erf", "erf", 9),
@@ -171,7 +183,7 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Mean", 8, _mean, inputs=MANY),
     OnnxRow("Div", 7, _divide, inputs=2),
     OnnxRow("Mod", 10, _mod, _FMOD, inputs=2, limits="remainders of floats"),
-    OnnxRow("Pow", 7, _pow, inputs=2, limits="exponents other than a constant 2"),
+    OnnxRow("Pow", 7, _pow, inputs=2, limits="powers of integers but the square"),
     OnnxRow("Clip", 6, _clip_between, _LIMITS, until=10),
     OnnxRow("Clip", 11, _clip, inputs=3),
     OnnxRow("Relu", 6, _relu),
@@ -200,6 +212,9 @@ ROWS: tuple[OnnxRow, ...] = (
         (Attribute("bias", 0.0, "float"), Attribute("lambd", 0.5, "float")),
     ),
     OnnxRow("Softsign", 1, _composite(activations.softsign)),
+    OnnxRow("Softplus", 1, _composite(activations.softplus)),
+    OnnxRow("Mish", 18, _composite(activations.mish)),
+    OnnxRow("Swish", 24, _composite(activations.swish, "alpha"), (_alpha(1.0),)),
     OnnxRow(
         "Gelu", 20, _gelu, (Attribute("approximate", "none", "string", ("none",)),), limits="`approximate` of tanh"
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from samebits import dtypes
+from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
 from samebits.kernels import functions
 from samebits.kernels.expression import Chain, Expression, ExpressionValue
@@ -39,9 +40,9 @@ def _cast_to(call: NodeCall, target: DType) -> str:
     return call.converted(x, target, _overflow(target, bool(call.attributes["saturate"])))
 
 
-def _overflow(target: DType, is_saturated: bool) -> str:
-    """The cast to a format, which may saturate where ONNX speaks of it: in the formats of 8 bits."""
-    return "saturating_cast" if is_saturated and target.name in (*_FLOAT8, _POWERS) else "cast"
+def _overflow(target: DType, is_saturated: bool) -> Conversion:
+    """The conversion to a format, which may saturate where ONNX speaks of it: in the formats of 8 bits."""
+    return Conversion(overflow="saturate") if is_saturated and target.name in (*_FLOAT8, _POWERS) else SB1
 
 
 def _laid_out(call: NodeCall, index: int) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from samebits.frozen import dataclass
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported, chained
 from samebits.operations.moves import Concat
 from samebits.operations.operation import Array

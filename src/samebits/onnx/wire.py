@@ -71,7 +71,7 @@ class Schema:
         self.absent = {field.name: () if field.repeated else None for field in fields.values()}
 
 
-def read(schema: Schema, data: bytes) -> Message:
+def read(schema: Schema, data: bytes | memoryview) -> Message:
     """The message that all of the bytes are.
 
     Raises:  MalformedError if they are none.

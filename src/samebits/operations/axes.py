@@ -6,8 +6,8 @@ Start at `Axes`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from samebits.frozen import dataclass
 from samebits.operations.dim import Size
 from samebits.operations.fact import Fact
 

@@ -16,9 +16,10 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from samebits.errors import ShapeError
+from samebits.frozen import dataclass
 
 __all__ = [
     "Dim",

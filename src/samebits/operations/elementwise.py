@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
 from samebits.errors import DTypeError
-from samebits.kernels import elementwise, expression, values
+from samebits.frozen import dataclass
+from samebits.kernels import elementwise, expression, packed_result, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.plan import Plan
 from samebits.operations import dim
@@ -36,13 +37,14 @@ class Map:
 
 
 @functools.lru_cache(maxsize=4096)
-def single(op: str, *dtypes: DType, cast_to: DType | None = None) -> Expression:
-    """One function as an expression.
+def single(op: str, *dtypes: DType, cast_to: DType | None = None, conversion: Conversion = SB1) -> Expression:
+    """One function as an expression; a cast says to what, and how.
 
     Raises:  DTypeError if it does not take these dtypes.
     """
     chain = Chain()
-    return chain.finish(chain.apply(op, *[chain.input(dtype) for dtype in dtypes], dtype=cast_to))
+    inputs = [chain.input(dtype) for dtype in dtypes]
+    return chain.finish(chain.apply(op, *inputs, dtype=cast_to, conversion=conversion))
 
 
 def text(e: Expression) -> str:
@@ -85,7 +87,8 @@ def _reference(attributes: Map, arrays: Sequence[Array]) -> tuple[Array, ...]:
     """By NumPy; many elements in blocks of rows, whose temporaries stay in the cache."""
     shape = np.broadcast_shapes(*[x.shape for x in arrays])
     if math.prod(shape) <= _BLOCK:
-        return tuple(np.broadcast_to(y, shape) for y in values.reference(attributes.expression, arrays))
+        made = values.reference(attributes.expression, arrays)
+        return tuple([y if y.shape == shape else np.broadcast_to(y, shape) for y in made])
     step = max(1, _BLOCK * shape[0] // math.prod(shape))
     results: list[Array] = []
     for start in range(0, shape[0], step):
@@ -118,4 +121,10 @@ def _plan(attributes: Map, views: tuple[View, ...], target: PlanTarget) -> Plan:
     return elementwise.plan(attributes.expression, layouts[:count], layouts[count:], target.isa, threads)
 
 
-ROWS: tuple[Operation, ...] = (Operation("map", _infer, _reference, _axes, plan=_plan, overwrites=True),)
+def _packs(attributes: Map, views: tuple[View, ...], target: PlanTarget) -> Plan | None:
+    """One kernel that packs its result."""
+    *inputs, out = [view[1:] for view in views]
+    return packed_result.plan(attributes.expression, tuple(inputs), out, target.isa, shared_by(views, target.threads))
+
+
+ROWS: tuple[Operation, ...] = (Operation("map", _infer, _reference, _axes, plan=_plan, packs=_packs, overwrites=True),)

@@ -6,10 +6,10 @@ Start at `Fact`; `dense` is the common case.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from samebits.dtypes import DType
 from samebits.errors import ShapeError
+from samebits.frozen import dataclass
 from samebits.operations import dim
 from samebits.operations.dim import SymbolicShape
 

@@ -5,11 +5,10 @@ Start at `factors`; `product.describe` goes on from there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, OptionError, ShapeError
+from samebits.frozen import dataclass, replace
 from samebits.kernels import spread
 from samebits.kernels.gemm.contraction import Matrix, Panels
 from samebits.kernels.gemm.packed import PackedFacts
@@ -29,7 +28,7 @@ class Factors:
 
     `vectors`: which operand lacks its outer axis.   `ranks`: as they were given.   `floats`: what a is quantised from.
     `in_bytes`: which operand's elements lie within bytes.   `total`: what is summed in; of integers it is known when
-    their zero points are.   `by_block`: what blocks of b share.
+    their zero points are.   `by_block`: what blocks share.
     """
 
     call: str
@@ -76,7 +75,7 @@ class Factors:
     @property
     def rows(self) -> Lines:
         """a as its scales and zero points see it."""
-        return Lines(f"row of {self.names.a}", self.m, self.k, self.batch, max(self.ranks[0], 2), first=True)
+        return Lines.of_a(self.names, self.m, self.k, self.batch, self.ranks[0])
 
     @property
     def columns(self) -> Lines:
@@ -84,8 +83,10 @@ class Factors:
         return Lines.of_b(self.names, self.n, self.k, self.batch, self.ranks[1])
 
 
-def factors(call: str, names: Names, a: Lying, b: Lying | PackedFacts, a_dtype: DType | None) -> Factors:
-    """What is multiplied, and that it can be.
+def factors(
+    call: str, names: Names, a: Lying, b: Lying | PackedFacts, a_dtype: DType | None, has_blocks: bool = False
+) -> Factors:
+    """What is multiplied, and that it can be; `has_blocks`: of a, whose integers then are numbers like floats.
 
     Raises:  DTypeError, ShapeError, OptionError.
     """
@@ -114,7 +115,7 @@ def factors(call: str, names: Names, a: Lying, b: Lying | PackedFacts, a_dtype: 
         other: Matrix | Panels = matrix(call, names.b, b.seen(layout), (*batch, k, n))
     else:
         other = b.panels(batch)
-    if lies.dtype.is_integer and other.dtype.is_float:
+    if lies.dtype.is_integer and other.dtype.is_float and not has_blocks:
         expected = f"one that multiplies with {lies.dtype.name}"
         remedy = f"convert {names.a} to float32" if a_dtype is None else "leave a_dtype out"
         raise DTypeError(call, names.b, "dtype", other.dtype.name, expected, remedy)

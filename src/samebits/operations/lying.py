@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, LayoutError, ShapeError
+from samebits.frozen import dataclass
 from samebits.kernels import spread
 from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import Matrix

@@ -5,14 +5,15 @@ Start at `MatrixProduct`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from samebits import dtypes
 from samebits.dtypes import DType, float32, float64, int8, int64, uint8
 from samebits.errors import ShapeError
+from samebits.frozen import dataclass, replace
 from samebits.kernels import elementwise, spread, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm import engine as engines
@@ -32,7 +33,7 @@ from samebits.operations.fact import Fact, dense
 from samebits.operations.lying import Lying
 from samebits.operations.operation import Array, KeptConstant, Operation, PlanTarget, Shape, View
 from samebits.operations.product import PLAIN, Options, activation, describe
-from samebits.operations.sharing import VALUES
+from samebits.operations.sharing import VALUES, Block
 from samebits.operations.strided import dense_strides
 from samebits.operations.views import text as sizes_text
 
@@ -110,7 +111,7 @@ def _dtype(attributes: MatrixProduct, named: Mapping[str, Fact], k: dim.Size) ->
     if all(type(size) is int for fact in named.values() for size in fact.shape):
         lies = {name: Lying.dense(fact.dtype, dim.bind_shape(fact.shape, {})) for name, fact in named.items()}
         return describe("matmul", options=attributes.options, **lies).dtype
-    group, options = attributes.options.group, attributes.options
+    options = attributes.options
     left = options.a_dtype or named["a"].dtype
     kinds = left, named["b"].dtype
     is_long = False
@@ -123,8 +124,11 @@ def _dtype(attributes: MatrixProduct, named: Mapping[str, Fact], k: dim.Size) ->
         shape: Shape = {"a": (2, small), "b": (small, 3)}.get(name, ())
         if name in ("alpha", "beta"):
             shape = (1,) * fact.rank
+        group = options.a_group if name == "a_scale" else options.b_group
+        if name == "a_scale" and group is not None and fact.rank > 1:
+            shape = (-(-2 // group.lines), -(-small // group.size))
         if name in ("b_scale", "b_zero_point") and group is not None and fact.rank > 1:
-            shape = (-(-small // group), 3)
+            shape = (-(-small // group.size), -(-3 // group.lines))
         given[name] = Lying.dense(fact.dtype, shape)
     return describe("matmul", options=options, **given).dtype
 
@@ -135,7 +139,8 @@ def _reference(attributes: MatrixProduct, arrays: Sequence[Array]) -> tuple[Arra
     facts = [dense(dtypes.of(x.dtype), x.shape) for x in arrays]
     result = _dtype(attributes, _named(attributes, facts)[0], given["a"].shape[-1])
     t = product(
-        given.pop("a"), given.pop("b"), result, spec=options.spec, group=options.group, a_dtype=options.a_dtype,
+        given.pop("a"), given.pop("b"), result, spec=options.spec, groups=(options.a_group, options.b_group),
+        a_dtype=options.a_dtype,
         activation=None if options.activation is None else activation(options.activation), **given,
     )  # fmt: skip
     return (t,) if attributes.epilogue is None else tuple(values.reference(attributes.epilogue, [t, *extras]))
@@ -152,22 +157,25 @@ def _axes(attributes: MatrixProduct, facts: Sequence[Fact]) -> Axes:
         if name in ("c", "bias"):
             others += aligned([fact], rank)
         elif name.startswith("a_"):
-            others.append(_line_axes(fact.rank, a, rank, rank - 2))
+            others.append(_line_axes(fact.rank, a, rank, rank - 2, attributes.options.a_group))
         else:
-            others.append(_line_axes(fact.rank, b if name.startswith("b_") else 2, rank, rank - 1))
+            own = b if name.startswith("b_") else 2
+            others.append(_line_axes(fact.rank, own, rank, rank - 1, attributes.options.b_group))
     return Axes((left, right, *others, *aligned(extras, rank)))
 
 
-def _line_axes(own: int, operand: int, rank: int, lines: int) -> tuple[int | None, ...]:
+def _line_axes(own: int, operand: int, rank: int, lines: int, group: Block | None) -> tuple[int | None, ...]:
     """What the axes of a scale or zero point follow, one for each line of an operand: those of the result are `lines`.
 
     Args:    own: its rank: with the axis of K that of the operand, which is read whole; else less.
+             group: blocks of it, which are read whole where they are of several lines.
     """
     batch = range(rank - 2)
     if own < operand:
         return (*batch[len(batch) - max(own - 1, 0) :], *((lines,) if own else ()))
     front = batch[len(batch) - (own - 2) :]
-    return (*front, lines, None) if lines == rank - 2 else (*front, None, lines)
+    along = None if group is not None and group.lines > 1 else lines
+    return (*front, along, None) if lines == rank - 2 else (*front, None, along)
 
 
 def _plan(attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget) -> Plan:
@@ -218,14 +226,20 @@ def _plain(packed: PackedFacts | None, a: View, b: View, out: View) -> Contracti
 
 def _followed(c: Contraction, expression: Expression, extras: Sequence[Matrix], out: View) -> Contraction:
     """c with an expression of its result and of extras as what is stored."""
-    chain = Chain()
-    own = c.epilogue.inputs if c.epilogue else (float32,)
-    inputs = [chain.input(dtype) for dtype in own]
-    value = chain.include(c.epilogue, *inputs)[0] if c.epilogue else inputs[0]
-    further = [chain.input(dtype) for dtype in expression.inputs[1:]]
-    both = chain.finish(*chain.include(expression, value, *further))
     lies = replace(c.out.values, dtype=out[0])
-    return replace(c, epilogue=both, sources=(*c.sources, *extras), out=replace(c.out, values=lies))
+    return replace(
+        c, epilogue=_both(c.epilogue, expression), sources=(*c.sources, *extras), out=replace(c.out, values=lies)
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _both(own: Expression | None, then: Expression) -> Expression:
+    """The epilogue of a product, and then an expression of its result and of further inputs."""
+    chain = Chain()
+    inputs = [chain.input(dtype) for dtype in (own.inputs if own else (float32,))]
+    value = chain.include(own, *inputs)[0] if own else inputs[0]
+    further = [chain.input(dtype) for dtype in then.inputs[1:]]
+    return chain.finish(*chain.include(then, value, *further))
 
 
 def _lying(view: View) -> Lying:
@@ -273,8 +287,8 @@ def _packing_engine(left: DType, right: DType, attributes: MatrixProduct, target
             return None  # it would leave the elements as they are packed
         return engines.of_weights(right, has_zeros=False)
     engine = selection.engine_for(left, right, target.isa, target.machine, options.spec.chunk)
-    group = options.group
-    if group is not None and (engine.exact or group % engine.depth):
+    groups = [group for group in (options.a_group, options.b_group) if group is not None]
+    if groups and (engine.exact or any(group.size % engine.depth for group in groups)):
         return None
     # A product of one row reads each word once: words twice as wide are still faster than converting both operands (one
     # thread of AVX2, K = N = 2048, time without over with: bfloat16 1.4, int8 2.5), but not than converting only b

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from samebits import dtypes
 from samebits.errors import DTypeError, ShapeError
+from samebits.frozen import dataclass
 from samebits.kernels import elementwise, gather
 from samebits.kernels.gather import RowGather
 from samebits.kernels.plan import Operand, Plan

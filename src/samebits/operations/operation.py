@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
 
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
+from samebits.errors import SamebitsError
+from samebits.frozen import dataclass
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.plan import SMALL, Plan
 from samebits.operations.axes import Axes
@@ -67,12 +68,16 @@ class Operation:
         axes: `(attributes, facts of the inputs)` to what outputs depend on; None says nothing of it.
         view: `(attributes, where the only input lies, shape of the output)` to where the output lies, in the same
             memory; None where only a dense copy of the input has such a view.
-        plan: `(attributes, views, target)` to a plan whose operands are the inputs, then two int64 where `extents` is
-            given, then the outputs; `views` are those of the inputs, then of the outputs. Pure.
+        plan: `(attributes, views, target)` to a plan whose operands are the inputs, then two int64 where `extents` or
+            `refuses` is given, then the outputs; `views` are those of the inputs, then of the outputs. Pure.
         takes: `(attributes, views)` to the shape, for each input, that it must be written out to as a dense copy first;
             None for one that is taken as it lies.
         extents: `(attributes, shapes of the inputs)` to what indices must be smaller than. Then the kernel sets the two
             int64 to (1, culprit) if an index is outside.
+        refuses: `(attributes, shape of the first input, index)` to the error of an element that the operation refuses.
+            Then there are two int64 as `extents` has them, which say (1, row-major index) of the first such element.
+        packs: `(attributes, views, target)` to a plan that makes its one output, which is packed, of inputs that are
+            not; None where they do not lie as it takes them. Views are of elements, the output's too.
         picks: `(attributes, shape of the second input)` to how many leading axes of the first one indices pick along;
             the operation moves what lies behind them, and nothing else.
         keep: `(attributes, element formats of the inputs, those that are known, by number, target)` to a form that a
@@ -89,10 +94,17 @@ class Operation:
     plan: Callable[[Any, tuple[View, ...], PlanTarget], Plan] | None = None
     takes: Callable[[Any, Sequence[View]], Sequence[Shape | None]] | None = None
     extents: Callable[[Any, Sequence[Shape]], Shape] | None = None
+    refuses: Callable[[Any, Shape, int], SamebitsError] | None = None
+    packs: Callable[[Any, tuple[View, ...], PlanTarget], Plan | None] | None = None
     picks: Callable[[Any, Shape], int] | None = None
     keep: Callable[[Any, Sequence[DType], Mapping[int, Array], PlanTarget], KeptConstant | None] | None = None
     overwrites: bool = False
     any_order: bool = True
+
+    @property
+    def has_status(self) -> bool:
+        """Whether plans have two int64 among their operands, in which kernels say what they refuse."""
+        return self.extents is not None or self.refuses is not None
 
 
 def shared_by(views: Sequence[tuple[DType, Shape, *tuple[object, ...]]], threads: int) -> int:

@@ -8,11 +8,11 @@ row's plan between steps that unpack its operands and pack its results, or on wh
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, cast
 
 from samebits.dtypes import DType, uint8
 from samebits.errors import LayoutError
+from samebits.frozen import replace
 from samebits.kernels import reorder, spread
 from samebits.kernels.plan import Operand, Plan
 from samebits.layout import Layout
@@ -51,13 +51,16 @@ def plan(operation: str, attributes: Any, views: tuple[AnyView, ...], outputs: i
     assert row.plan is not None  # a view needs none
     if 4 not in map(len, views):
         return row.plan(attributes, cast("tuple[View, ...]", views), target)
+    made = _packed_as_made(row, attributes, views, target) if row.packs and outputs == 1 else None
+    if made is not None:
+        return made
     picked = _picked(row, attributes, views, target) if row.picks else None
     if picked is not None:
         return picked
     made = row.plan(attributes, tuple([unpacked(x) for x in views]), target)
     lies = [_packed(x) for x in views]
-    if row.extents:
-        lies.insert(len(lies) - outputs, None)  # what indices set where they are out of range
+    if row.has_status:
+        lies.insert(len(lies) - outputs, None)  # what kernels set where they refuse an element
     return spread.on_copies(made, lies, outputs)
 
 
@@ -81,6 +84,16 @@ def _picked(row: Operation, attributes: Any, views: tuple[AnyView, ...], target:
         return plan
     last = moved((view(dtype, dense), out), target)
     return spread.writing(plan, len(plan.operands) - 1, last, dense.required_bytes)
+
+
+def _packed_as_made(row: Operation, attributes: Any, views: tuple[AnyView, ...], target: PlanTarget) -> Plan | None:
+    """The plan of an operation that packs its result as it makes it; None where operands lie otherwise."""
+    assert row.packs is not None  # the caller's choice
+    *inputs, out = views
+    if any(len(view) == 4 for view in inputs) or _layout(out) != Layout.dense(out[1], width_bits=out[0].width_bits):
+        return None
+    counted = out[0], out[1], dense_strides(out[1])
+    return row.packs(attributes, cast("tuple[View, ...]", (*inputs, counted)), target)
 
 
 def unpacked(view: AnyView) -> View:

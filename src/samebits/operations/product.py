@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from samebits import driver, dtypes
 from samebits.dtypes import DType
 from samebits.errors import OptionError, PlanError, ShapeError, shown
+from samebits.frozen import dataclass, replace
 from samebits.kernels import composites
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm import engine as engines
@@ -28,6 +28,7 @@ from samebits.kernels.gemm.contraction import (
     Contraction,
     Immediate,
     Matrix,
+    Panels,
     Shared,
     Side,
     Source,
@@ -42,7 +43,7 @@ from samebits.operations.elementwise import single
 from samebits.operations.factors import BYTES, HALVES, Factors, factors
 from samebits.operations.lying import Lying, Number, check_dtype, check_shape, dense, matrix
 from samebits.operations.names import MATMUL, Names
-from samebits.operations.sharing import AS_IT_LIES, IN_BYTES, Lines, Parameter, ProductOperand
+from samebits.operations.sharing import AS_IT_LIES, IN_BYTES, Block, Lines, Parameter, ProductOperand
 
 # Each makes an expression of one float32 value.
 ACTIVATIONS: Mapping[str, Callable[[], Expression]] = MappingProxyType({
@@ -57,7 +58,8 @@ class Options:
 
     spec: Spec = SB1
     activation: str | None = None
-    group: int | None = None
+    a_group: Block | None = None
+    b_group: Block | None = None
     a_dtype: DType | None = None
     out_dtype: DType | None = None
     accumulates: bool = False
@@ -84,6 +86,7 @@ class ProductDescription:
 def describe(
     call: str, a: Lying, b: Lying | PackedFacts, options: Options = PLAIN, names: Names = MATMUL, *,
     a_scale: Lying | Number | None = None, b_scale: Lying | Number | None = None,
+    a_global_scale: Lying | Number | None = None, b_global_scale: Lying | Number | None = None,
     a_zero_point: Lying | int | None = None, b_zero_point: Lying | int | None = None,
     out_scale: Lying | Number | None = None, out_zero_point: Lying | int | None = None,
     c: Lying | None = None, bias: Lying | None = None, alpha: Lying | Number | None = None,
@@ -95,8 +98,10 @@ def describe(
              out: what takes the result; default new memory.   in_place: it is c or bias, element on element.
     Raises:  DTypeError, ShapeError, OptionError, PlanError, LayoutError: what cannot be one, in the caller's words.
     """
-    x = factors(call, names, a, b, options.a_dtype)
-    blocks = sharing.by_block(call, names, x.columns, b_scale, b_zero_point, options.group, x.a.dtype, x.b)
+    x = factors(call, names, a, b, options.a_dtype, options.a_group is not None)
+    blocks = sharing.by_block_of_a(call, names, x.rows, a_scale, options.a_group)
+    left = dtypes.float32 if blocks else x.a.dtype  # integers in blocks are numbers like floats
+    blocks |= sharing.by_block(call, names, x.columns, b_scale, b_zero_point, options.b_group, left, x.b)
     if blocks:
         x = replace(x, by_block=tuple(blocks))
         _check_blocks(x)
@@ -104,7 +109,8 @@ def describe(
     if x.is_exact:
         shifted = "a_zero" in zeros, "b_zero" in zeros
         x = replace(x, total=engines.total_of(x.a.dtype, x.b.dtype, x.k, shifted))
-    scales = _scales(x, a_scale, None if "b_scale" in blocks else b_scale)
+    scales = _scales(x, *(None if f"{side}_scale" in blocks else y for side, y in (("a", a_scale), ("b", b_scale))))
+    scales |= _global_scales(x, a_global_scale, b_global_scale)
     requantised = _requantised(x, out_scale, out_zero_point, options, len(scales))
     taken = blocks | zeros | scales | requantised
     added = {name: lying for name, lying in (("c", c), ("bias", bias)) if lying is not None}
@@ -132,17 +138,21 @@ def _check_blocks(x: Factors) -> None:
     Raises:  PlanError.
     """
     if x.by_block and x.computed is not dtypes.float32:
-        called = {"b_scale": x.names.b_scale, "b_zero": x.names.b_zero_point}
+        called = {"a_scale": x.names.a_scale, "b_scale": x.names.b_scale, "b_zero": x.names.b_zero_point}
         given = " or ".join(called[name] for name in x.by_block)
         actual, expected = f"beside {x.computed.name}", "beside float32"
         raise PlanError(x.call, given, "per block", actual, expected, f"convert {x.names.a}")
+    if "a_scale" in x.by_block and x.floats:
+        actual = f"given beside {x.names.a_group}"
+        raise OptionError(x.call, "a_dtype", "", actual, "left out", f"quantise {x.names.a} before")
 
 
 def _zero_points(x: Factors, a: Lying | int | None, b: Lying | int | None) -> dict[str, Parameter]:
     """The zero points of integers, which leave their sum."""
     found = dict[str, Parameter]()
     for key, name, value, dtype, lines in (
-        ("a_zero", "a_zero_point", a, x.a.dtype, x.rows), ("b_zero", x.names.b_zero_point, b, x.b.dtype, x.columns),
+        ("a_zero", "a_zero_point", a, x.a.dtype, x.rows.without_blocks),
+        ("b_zero", x.names.b_zero_point, b, x.b.dtype, x.columns),
     ):  # fmt: skip
         if value is None:
             continue
@@ -155,11 +165,31 @@ def _zero_points(x: Factors, a: Lying | int | None, b: Lying | int | None) -> di
 
 def _scales(x: Factors, a: Lying | Number | None, b: Lying | Number | None) -> dict[str, Parameter]:
     """The scales of the operands: one for each row of a, one for each column of b, or one for all."""
-    if x.floats and a is None:
+    if x.floats and a is None and "a_scale" not in x.by_block:
         remedy = "pass what one unit of the integers stands for"
         raise OptionError(x.call, "a_scale", "", None, "given beside a_dtype", remedy)
-    given = (("a_scale", "a_scale", a, x.rows), ("b_scale", x.names.b_scale, b, x.columns))
+    given = (("a_scale", x.names.a_scale, a, x.rows), ("b_scale", x.names.b_scale, b, x.columns))
     return {key: _scale(x, key, name, value, lines) for key, name, value, lines in given if value is not None}
+
+
+def _global_scales(x: Factors, a: Lying | Number | None, b: Lying | Number | None) -> dict[str, Parameter]:
+    """The scales beside those of blocks: one for all of an operand, or one for each of its lines.
+
+    Raises:  OptionError if its operand has no scales of blocks.
+    """
+    found, names = dict[str, Parameter](), x.names
+    for side, name, other, group, value, lines in (
+        ("a", names.a_global_scale, names.a_scale, names.a_group, a, x.rows),
+        ("b", names.b_global_scale, names.b_scale, names.b_group, b, x.columns),
+    ):
+        if value is None:
+            continue
+        kept = side == "b" and isinstance(x.b, Panels) and x.b.block
+        if f"{side}_scale" not in x.by_block and not kept:
+            expected, remedy = f"left out, or beside {other} of blocks", f"pass it as {other}, or {group}= too"
+            raise OptionError(x.call, name, "", "given without blocks", expected, remedy)
+        found[f"{side}_global_scale"] = _scale(x, f"{side}_global_scale", name, value, lines.without_blocks)
+    return found
 
 
 def _scale(x: Factors, argument: str, name: str, value: Lying | Number, lines: Lines) -> Parameter:
@@ -192,7 +222,7 @@ def _repeated(x: Factors, name: str, lying: Lying, lines: Lines) -> Shared:
     if not lying.shape:
         return Shared(matrix(x.call, name, lying, x.whole), TENSOR)
     rank = len(lying.shape)
-    seen = lying.seen(lying.layout.unsqueeze(rank if lines == x.rows else rank - 1))
+    seen = lying.seen(lying.layout.unsqueeze(rank if lines.whose == x.rows.whose else rank - 1))
     return Shared(matrix(x.call, name, seen, x.whole), LINE)
 
 
@@ -210,7 +240,8 @@ def _requantised(
             raise OptionError(call, "out_zero_point", "", actual, "left out", remedy)
         return {}
     if not x.is_exact:
-        remedy = f"leave {x.names.b_group} out" if x.by_block else "pass integers, or a_dtype"
+        group = x.names.a_group if "a_scale" in x.by_block else x.names.b_group
+        remedy = f"leave {group} out" if x.by_block else "pass integers, or a_dtype"
         raise OptionError(call, "out_scale", "", x.given_for, "left out", remedy)
     if scales != 2:
         expected, remedy = "given with a_scale and b_scale", "pass 1.0 for none"
@@ -310,9 +341,10 @@ def _finished(
     values = {"a": x.a, "b": x.b, "out": dense(x.call, x.whole, result)}
     if x.floats:
         values["a"] = quantize.described(x.batch, x.m, x.k, [part for part in parts if part], x.a.dtype)
-    sides: dict[str, Any] = {
-        name: Side(lying, shared.get(f"{name}_scale"), shared.get(f"{name}_zero")) for name, lying in values.items()
-    }
+    sides: dict[str, Any] = {}
+    for name, lying in values.items():
+        scale, zero, both = (shared.get(f"{name}_{what}") for what in ("scale", "zero", "global_scale"))
+        sides[name] = Side(lying, scale, zero, both)
     if x.floats:
         sides["a"] = replace(sides["a"], quantised_from=x.floats)
     if "out_scale" in shared:

@@ -6,11 +6,11 @@ Start at `RowWise`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from samebits.errors import PlanError, ShapeError
+from samebits.frozen import dataclass
 from samebits.kernels import reduce
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.kernels.plan import Plan

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from samebits.frozen import dataclass
 
 __all__ = ["Strided", "dense", "dense_strides", "of_strides", "refined"]
 

@@ -6,11 +6,11 @@ Squeeze, unsqueeze and flatten are reshapes. Sizes among attributes may hold sym
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from samebits.errors import ShapeError
+from samebits.frozen import dataclass
 from samebits.operations import dim
 from samebits.operations.axes import Axes, aligned
 from samebits.operations.dim import Dim, SymbolicShape

@@ -11,7 +11,7 @@ import numpy as np
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import DTypeError
-from samebits.kernels import composites, functions
+from samebits.kernels import activations, composites, functions
 from samebits.kernels.expression import Expression
 from samebits.operations.elementwise import Map, single
 from samebits.ops.call import WITHIN_FLOAT64, Call, rounded
@@ -57,12 +57,12 @@ def taken(call: Call, name: str, x: Any, op: str, position: int = 0) -> CallOper
 
     Raises:  as `Call.operand`.
     """
-    accepted, meant = _accepted(op)[position]
-    return call.operand(name, x, *accepted, meant=meant)
+    formats, meant = accepted(op)[position]
+    return call.operand(name, x, *formats, meant=meant)
 
 
 @functools.cache
-def _accepted(op: str) -> tuple[tuple[tuple[DType, ...], str], ...]:
+def accepted(op: str) -> tuple[tuple[tuple[DType, ...], str], ...]:
     """For each argument of a row of `functions.ROWS` the dtypes that it may have, and how messages call them; nothing
     where they list them."""
     accepts = functions.row(op).accepts
@@ -128,10 +128,13 @@ bitwise_or = _function("bitwise_or", "bit_or", 2, "The bits that x or y has, of 
 bitwise_right_shift = _function("bitwise_right_shift", "shift_right", 2, "x / 2**y of integers, rounded down")
 bitwise_xor = _function("bitwise_xor", "bit_xor", 2, "The bits that one of x and y has, of integers")
 ceil = _function("ceil", "ceil", 1, "The smallest integral value that is not below x")
+cos = _function("cos", "cos", 1, "The cosine of x, correctly rounded in float32")
 divide = _function("divide", "div", 2, "x / y")
 equal = _function("equal", "equal", 2, "x == y, as bool; NaN equals nothing")
 erf = _function("erf", "erf", 1, "The error function of x, correctly rounded")
-exp = _function("exp", "exp", 1, "e to the x, correctly rounded")
+exp = _function("exp", "exp", 1, "e to the x, correctly rounded in float32")
+exp2 = _function("exp2", "exp2", 1, "2 to the x, correctly rounded in float32")
+expm1 = _function("expm1", "expm1", 1, "e to the x, less 1, correctly rounded in float32")
 floor = _function("floor", "floor", 1, "The largest integral value that is not above x")
 fma = _function("fma", "fma", 3, "x * y + z, rounded once")
 fmod = _function("fmod", "fmod", 2, "What quotient leaves of x, of the sign of x; 0 where y is 0")
@@ -140,6 +143,10 @@ greater_equal = _function("greater_equal", "greater_equal", 2, "x >= y, as bool"
 isnan = _function("isnan", "is_nan", 1, "Whether x is NaN, as bool")
 less = _function("less", "less", 2, "x < y, as bool")
 less_equal = _function("less_equal", "less_equal", 2, "x <= y, as bool")
+log = _function("log", "log", 1, "The natural logarithm of x, correctly rounded in float32")
+log10 = _function("log10", "log10", 1, "The logarithm of x to base 10, correctly rounded in float32")
+log1p = _function("log1p", "log1p", 1, "The natural logarithm of x + 1, correctly rounded in float32")
+log2 = _function("log2", "log2", 1, "The logarithm of x to base 2, correctly rounded in float32")
 logical_and = _function("logical_and", "logical_and", 2, "x and y, of bool")
 logical_not = _function("logical_not", "logical_not", 1, "not x, of bool")
 logical_or = _function("logical_or", "logical_or", 2, "x or y, of bool")
@@ -149,15 +156,19 @@ minimum = _function("minimum", "minimum", 2, "The smaller of x and y; NaN propag
 multiply = _function("multiply", "mul", 2, "x * y")
 negative = _function("negative", "neg", 1, "-x, bits copied")
 not_equal = _function("not_equal", "not_equal", 2, "x != y, as bool; NaN differs from everything")
+pow = _function("pow", "pow", 2, "x to the y, correctly rounded in float32")
 quotient = _function("quotient", "quotient", 2, "x / y of integers toward zero; 0 where y is 0")
 reciprocal = _function("reciprocal", "reciprocal", 1, "1 / x")
 remainder = _function(
     "remainder", "mod", 2, "What is left of x beside multiples of y, of the sign of y; 0 where y is 0"
 )
 round = _function("round", "rint", 1, "x rounded to an integral value, ties to even")
+sigmoid = _function("sigmoid", "sigmoid", 1, "1 / (1 + e to the -x), correctly rounded in float32")
 sign = _function("sign", "sign", 1, "-1, 0 or 1 as x is; NaN for NaN")
+sin = _function("sin", "sin", 1, "The sine of x, correctly rounded in float32")
 sqrt = _function("sqrt", "sqrt", 1, "The square root of x")
 subtract = _function("subtract", "sub", 2, "x - y")
+tanh = _function("tanh", "tanh", 1, "The hyperbolic tangent of x, correctly rounded in float32")
 
 
 @remembered
@@ -180,23 +191,6 @@ def where(condition: Any, x: Any, y: Any, *, out: Any = None, threads: int | Non
     operands = [holds, *chosen]
     (made,) = launch(call, "map", Map(single("where", *(x.dtype for x in operands))), operands, out)
     return call.result(made)
-
-
-@remembered
-def cast(x: Any, dtype: object, *, out: Any = None, threads: int | None = None) -> Any:
-    """x converted to another dtype by value (toward zero and saturating to integers, to nearest even to floats).
-
-    Args:    x: any array.   dtype: a DType, its name, or a NumPy dtype.
-             out: an array for the result.
-    Returns: an array of x's kind.
-    Raises:  DTypeError if there is no such conversion.   Bits: numerics.md sections 7 and 9.
-    """
-    call = Call("cast", x, threads)
-    tensor, to = taken(call, "x", x, "cast"), call.dtype("dtype", dtype)
-    ((accepted, expected),) = _accepted("cast")
-    if to not in accepted:
-        raise DTypeError("cast", "dtype", "", to, expected, "choose one of these")
-    return apply(call, single("cast", tensor.dtype, cast_to=to), [tensor], out)
 
 
 @remembered
@@ -223,3 +217,16 @@ def relu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
     call = Call("relu", x, threads)
     tensor = taken(call, "x", x, "add")
     return apply(call, composites.relu(tensor.dtype), [tensor], out)
+
+
+@remembered
+def silu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
+    """x * sigmoid(x): one rounding, and a sigmoid that is correctly rounded in float32.
+
+    Args:    x: an array of floats; narrower ones than float32 are rounded once at the end.   out: for the result.
+    Returns: an array of x's kind.
+    Raises:  DTypeError if x is of another dtype.   Bits: numerics.md section 7.
+    """
+    call = Call("silu", x, threads)
+    tensor = taken(call, "x", x, "sigmoid")
+    return apply(call, activations.silu(tensor.dtype), [tensor], out)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from samebits import dtypes, tuning
 from samebits.codegen.isa import Isa
 from samebits.errors import ShapeError
+from samebits.frozen import dataclass, replace
 from samebits.kernels import gemm
 from samebits.kernels.gemm import unpack
 from samebits.kernels.gemm.contraction import SB1, Contraction, Side, Spec

@@ -40,6 +40,7 @@ class Recipe(NamedTuple):
         copies: For each operand the shape that it is written out to first, if any; None where all lie well.
         prepared: A plan's table; None where nothing has to run.
         extents: What indices must be smaller than.
+        has_status: Whether the plan says what it refuses.
         has_packed: Whether an operand or an output is packed within bytes.
     """
 
@@ -47,6 +48,7 @@ class Recipe(NamedTuple):
     copies: tuple[Shape | None, ...] | None
     prepared: Prepared | None
     extents: Shape | None
+    has_status: bool
     has_packed: bool
 
 
@@ -78,20 +80,37 @@ def launch(
         if recipe.copies is not None:
             pairs = zip(operands, recipe.copies, strict=True)
             operands = [x if shape is None else call.own(_copied(call, x, shape)) for x, shape in pairs]
-        _run(call, recipe, recipe.prepared, operands, made)
+        _run(call, row, attributes, recipe, operands, made)
     return made
 
 
 def _run(
-    call: Call, recipe: Recipe, prepared: Prepared, operands: Sequence[CallOperand], made: Sequence[CallOperand]
+    call: Call,
+    row: Operation,
+    attributes: Any,
+    recipe: Recipe,
+    operands: Sequence[CallOperand],
+    made: Sequence[CallOperand],
 ) -> None:
-    """Run a recipe; of what is packed plans take the bytes."""
+    """Run a recipe; of what is packed plans take the bytes.
+
+    Raises:  what the operation refuses.
+    """
+    assert recipe.prepared is not None  # the caller's choice
+    shape = operands[0].shape
     if recipe.has_packed:
         operands, made = [in_bytes(x) for x in operands], [in_bytes(x) for x in made]
-    if recipe.extents is None:
-        call.run(prepared, *operands, *made)
-    else:
-        _run_indexed(call, prepared, recipe.extents, operands, made)
+    if not recipe.has_status:
+        call.run(recipe.prepared, *operands, *made)
+        return
+    status = np.zeros(2, np.int64)
+    call.run(recipe.prepared, *operands, call.own(Tensor.from_any(status)), *made)
+    if not status[0]:
+        return
+    if row.refuses:
+        raise row.refuses(attributes, shape, int(status[1])).renamed(call.name, "x")
+    expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in recipe.extents or ())
+    raise ShapeError(call.name, "an index", "", int(status[1]), expected, "give indices that exist")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -105,7 +124,7 @@ def _recipe(
     """
     row, results = registry.ROWS[operation], _results(operation, attributes, operands)
     if not row.plan or not any(math.prod(shape) for shape, _ in results):
-        return Recipe(results, None, None, None, False)
+        return Recipe(results, None, None, None, False, False)
     views = [packing.view(*x) for x in operands]
     extents = row.extents(attributes, [x.shape for x in operands]) if row.extents else None
     if extents and 0 in extents:
@@ -121,7 +140,7 @@ def _recipe(
         operation, attributes, tuple(views), len(results), PlanTarget(isa, threads, tuning.machine(isa))
     )
     has_packed = any(len(view) == 4 for view in views)
-    return Recipe(results, copies if any(copies) else None, Prepared(plan), extents, has_packed)
+    return Recipe(results, copies if any(copies) else None, Prepared(plan), extents, row.has_status, has_packed)
 
 
 def _dense(shape: Shape, dtype: DType, storage: Storage) -> Layout:
@@ -140,20 +159,6 @@ def _results(operation: str, attributes: Any, operands: tuple[Lying, ...]) -> tu
     """The shape and element format of each output."""
     facts = registry.ROWS[operation].infer(attributes, [dense(x.dtype, x.shape) for x in operands])
     return tuple([(dim.bind_shape(fact.shape, {}), fact.dtype) for fact in facts])
-
-
-def _run_indexed(
-    call: Call, prepared: Prepared, extents: Shape, operands: Sequence[CallOperand], made: Sequence[CallOperand]
-) -> None:
-    """Run a plan that says whether each index was smaller than the extents.
-
-    Raises:  ShapeError if one was not.
-    """
-    status = np.zeros(2, np.int64)
-    call.run(prepared, *operands, call.own(Tensor.from_any(status)), *made)
-    if status[0]:
-        expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in extents)
-        raise ShapeError(call.name, "an index", "", int(status[1]), expected, "give indices that exist")
 
 
 def _copied(call: Call, x: CallOperand, shape: Shape) -> Tensor:

@@ -22,6 +22,7 @@ from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.kernels.gemm import PackedMatrix
+from samebits.kernels.gemm.contraction import Spec
 from samebits.kinds import ArrayKind
 from samebits.layout import Layout, Shape
 from samebits.memory import CPU, address_of, allocate
@@ -127,7 +128,7 @@ asked = _Asked()
 _MEMOS = 4096
 _memos: dict[Any, Memo] = {}
 _known: Callable[[object, tuple[object, ...], dict[str, object]], Any] | None = None
-_PLAIN = frozenset([int, float, str, bool, type(None)])
+_PLAIN = frozenset([int, float, str, bool, type(None), Spec])
 # What tells floats apart: zeros by their sign, and NaNs by sign and payload, which `where` copies.
 _bits = struct.Struct("<d").pack
 # A key, arrays, where they lie, and who owns what may be closed meanwhile by another thread.

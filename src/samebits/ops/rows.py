@@ -105,9 +105,9 @@ def min(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | No
 
 @remembered
 def softmax(x: Any, axis: int = -1, *, out: Any = None, threads: int | None = None) -> Any:
-    """exp(x - max) / sum(exp(x - max)) along one axis; exp correctly rounded.
+    """exp(x - max) / sum(exp(x - max)) along one axis; exp correctly rounded in float32.
 
-    Args:    x: an array of float32 or a narrower float, which is rounded once at the end.
+    Args:    x: an array of floats; narrower ones than float32 are rounded once at the end.
              axis: where the probabilities sum to one.   out: an array for the result.
     Returns: an array of x's kind and shape; a row of -inf gives NaN.
     Raises:  DTypeError if x is of another dtype, LayoutError if there is no such axis.   Bits: numerics.md section 8.
