@@ -52,7 +52,7 @@ def within_bytes() -> Iterator[Called]:
 CALLS: dict[str, Callable[[str], Iterator[Called]]] = {
     **dict.fromkeys((*nodes.ELEMENTS, "where"), element_calls.elements),
     **dict.fromkeys(("sum", "mean", "max", "min"), element_calls.reductions),
-    **dict.fromkeys(("gelu", "relu"), element_calls.maps),
+    **dict.fromkeys(("gelu", "relu", "silu"), element_calls.maps),
     **dict.fromkeys(("copy", "contiguous", "to_packed", "to_padded"), element_calls.copies),
     **dict.fromkeys(("matmul", "plan_matmul"), product_calls.products),
     **dict.fromkeys(("grad_input", "grad_weight", "grad_bias"), product_calls.gradients),

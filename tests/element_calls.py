@@ -34,9 +34,11 @@ TAKEN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("add", "subtract", "multiply", "abs", "negative", "sign", "relu"), (*NUMBERS, *NARROW_FLOATS)),
     **dict.fromkeys(("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
                     (*ORDERED, *NARROW_FLOATS)),
-    **dict.fromkeys(("divide", "fma", "sqrt", "reciprocal", "round", "floor", "ceil", "mean", "layer_norm"),
+    **dict.fromkeys(("divide", "fma", "sqrt", "reciprocal", "round", "floor", "ceil", "mean", "layer_norm", "exp",
+                     "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "tanh", "sigmoid", "sin", "cos", "silu",
+                     "softmax"),
                     (*FLOATS, *NARROW_FLOATS)),
-    **dict.fromkeys(("exp", "erf", "gelu", "softmax"), (*SINGLES, *NARROW_FLOATS)),
+    **dict.fromkeys(("erf", "gelu"), (*SINGLES, *NARROW_FLOATS)),
     **dict.fromkeys(("quotient", "remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert",
                      "bitwise_left_shift", "bitwise_right_shift"), INTEGERS),
     **dict.fromkeys(("logical_and", "logical_or", "logical_xor", "logical_not"), BOOL),
@@ -69,8 +71,9 @@ def laid(kind: str, about: str, place: int, seed: int = 0) -> Array:
 
 # -- functions of one element, rows, moves ---------------------------------------------------------------------------
 ARITY = {"fma": 3, "where": 2, **dict.fromkeys(
-    ("abs", "bitwise_invert", "ceil", "erf", "exp", "floor", "isnan", "logical_not", "negative", "reciprocal", "round",
-     "sign", "sqrt"), 1)}  # fmt: skip
+    ("abs", "bitwise_invert", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "isnan", "log", "log10",
+     "log1p", "log2", "logical_not", "negative", "reciprocal", "round", "sigmoid", "sign", "sin", "sqrt",
+     "tanh"), 1)}  # fmt: skip
 # Between two neighbours of most formats, and nearer to the upper one than a float32 can say.
 NUMBER = 1 + 2.0**-4 + 2.0**-40
 
@@ -92,6 +95,17 @@ def elements(name: str) -> Iterator[Called]:
             yield Called(name, f"{kind} and a number", (*holds, *[drawn(kind, 6)] * (arity - 1), value), {})
 
 
+CAST_TO = ("float8_e4m3fn", "float4_e2m1fn", "int8", "float32", "float8_e8m0fnu")
+CAST_OPTIONS: tuple[dict[str, Any], ...] = (
+    {"rounding": "stochastic", "seed": 11},
+    {"rounding": "up", "overflow": "saturate", "nan": 1},
+    {"overflow": "saturate", "inf": "nan"},
+    {"rounding": "stochastic", "overflow": "saturate", "seed": (1 << 63) + 5},
+    {"rounding": "nearest_away"},
+    {"rounding": "down", "inf": "ieee"},
+)
+
+
 def casts(name: str) -> Iterator[Called]:
     """Every dtype to every other; of those of less than a byte to each other a third."""
     for number, (kind, to) in enumerate(itertools.product(TAKEN[name], repeat=2)):
@@ -99,6 +113,10 @@ def casts(name: str) -> Iterator[Called]:
             continue
         about = list(LAYOUTS)[number % len(LAYOUTS)]
         yield Called(name, f"{kind} to {to} {about}", (laid(kind, about, 0), to), {})
+    for number, (kind, to) in enumerate(itertools.product(("float64", "bfloat16", "int64", "float4_e2m1fn"), CAST_TO)):
+        about, given = list(LAYOUTS)[number % len(LAYOUTS)], CAST_OPTIONS[number % len(CAST_OPTIONS)]
+        yield Called(name, f"{kind} to {to} {about} {given}", (laid(kind, about, 0), to), given)
+    yield Called(name, "preset", (laid("float32", "turned", 0), "float8_e5m2"), {"preset": "torch-2.13"})
 
 
 def maps(name: str) -> Iterator[Called]:

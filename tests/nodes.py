@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from samebits import dtypes
-from samebits.kernels import composites
+from samebits.conversions import PRESETS, Conversion
+from samebits.kernels import activations, composites
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1
 from samebits.operations.moves import AxisGather, Concat
@@ -23,20 +24,33 @@ from samebits.program.builder import ProgramBuilder
 ELEMENTS = {
     "abs": "abs", "add": "add", "bitwise_and": "bit_and", "bitwise_invert": "bit_not",
     "bitwise_left_shift": "shift_left", "bitwise_or": "bit_or", "bitwise_right_shift": "shift_right",
-    "bitwise_xor": "bit_xor", "ceil": "ceil", "divide": "div", "equal": "equal", "erf": "erf", "exp": "exp",
-    "floor": "floor", "fma": "fma", "fmod": "fmod", "greater": "greater", "greater_equal": "greater_equal",
-    "isnan": "is_nan", "less": "less", "less_equal": "less_equal", "logical_and": "logical_and",
-    "logical_not": "logical_not", "logical_or": "logical_or", "logical_xor": "logical_xor", "maximum": "maximum",
-    "minimum": "minimum", "multiply": "mul", "negative": "neg", "not_equal": "not_equal", "quotient": "quotient",
-    "reciprocal": "reciprocal", "remainder": "mod", "round": "rint", "sign": "sign", "sqrt": "sqrt", "subtract": "sub",
+    "bitwise_xor": "bit_xor", "ceil": "ceil", "cos": "cos", "divide": "div", "equal": "equal", "erf": "erf",
+    "exp": "exp", "exp2": "exp2", "expm1": "expm1", "floor": "floor", "fma": "fma", "fmod": "fmod",
+    "greater": "greater", "greater_equal": "greater_equal", "isnan": "is_nan", "less": "less",
+    "less_equal": "less_equal", "log": "log", "log10": "log10", "log1p": "log1p", "log2": "log2",
+    "logical_and": "logical_and", "logical_not": "logical_not", "logical_or": "logical_or",
+    "logical_xor": "logical_xor", "maximum": "maximum", "minimum": "minimum", "multiply": "mul", "negative": "neg",
+    "not_equal": "not_equal", "pow": "pow", "quotient": "quotient", "reciprocal": "reciprocal", "remainder": "mod",
+    "round": "rint", "sigmoid": "sigmoid", "sign": "sign", "sin": "sin", "sqrt": "sqrt", "subtract": "sub",
+    "tanh": "tanh",
 }  # fmt: skip
 # What a program has no node for, and why.
 EAGER = {
+    "block_formats": "names block formats",
     "compile_exchange": "sets up code for exchange",
+    "decode_gguf": "takes bytes of a file",
+    "dequantize": "takes a Quantized, which no program holds",
+    "dialects": "names dialects",
     "dtype": "names an element format",
+    "from_awq": "makes a Quantized",
+    "from_gptq": "makes a Quantized",
+    "hadamard": "is a product with a constant matrix, as a program has it",
     "isas": "names Isa rows",
     "load": "makes a session",
     "prepare": "makes a session",
+    "quantize": "makes a Quantized, which no program holds",
+    "report": "compares a Quantized with what it was made of",
+    "scales_from_tiles": "takes bytes of another layout",
     "use_isa": "chooses an Isa row",
     "verify": "tries a program",
 }
@@ -67,8 +81,14 @@ def _where(p: ProgramBuilder, condition: Value, x: Any, y: Any) -> Value:
     return p.apply("where", condition, *_alike(p, (x, y)))
 
 
-def _cast(p: ProgramBuilder, x: Value, dtype: Any) -> Value:
-    return p.apply("cast", x, cast_to=dtypes.of(dtype))
+def _cast(p: ProgramBuilder, x: Value, dtype: Any, **options: Any) -> Value:
+    to, preset, seed = dtypes.of(dtype), options.pop("preset", None), options.pop("seed", None)
+    conversion = Conversion(**options)
+    if preset is not None:
+        found = next(row for row in PRESETS if row.name == preset).conversion(p.facts[x].dtype, to)
+        assert found is not None
+        conversion = found
+    return p.cast(x, to, conversion, None if seed is None else p.constant(np.asarray(seed, np.uint64)))
 
 
 def _composite(make: Callable[[dtypes.DType], Expression]) -> Callable[..., Value]:
@@ -112,7 +132,7 @@ def _matmul(p: ProgramBuilder, a: Value, b: Value, **given: Any) -> Value:
     """The names of arguments are those of operands, or else of options; numbers become constants."""
     x, y = _shape(p, a), _shape(p, b)
     options = Options(
-        given.pop("spec", SB1), given.pop("activation", None), given.pop("b_group", None),
+        given.pop("spec", SB1), given.pop("activation", None), given.pop("a_group", None), given.pop("b_group", None),
         *[None if given.get(name) is None else dtypes.of(given[name]) for name in ("a_dtype", "out_dtype")],
     )  # fmt: skip
     left, right = p.facts[a].dtype, p.facts[b].dtype
@@ -240,7 +260,8 @@ def _fill(p: ProgramBuilder, out: Value, value: float) -> Value:
 NODES: Mapping[str, Callable[..., Value]] = {
     **{name: _element(op) for name, op in ELEMENTS.items()},
     **{name: _reduced(name) for name in ("sum", "mean", "max", "min")},
-    "where": _where, "cast": _cast, "gelu": _composite(composites.gelu), "relu": _composite(composites.relu),
+    "where": _where, "cast": _cast, "gelu": _composite(composites.gelu), "silu": _composite(activations.silu),
+    "relu": _composite(composites.relu),
     "softmax": _softmax, "layer_norm": _layer_norm, "matmul": _matmul, "plan_matmul": _matmul, "pack": _pack,
     "linear": _linear, "grad_input": _grad_input, "grad_weight": _grad_weight, "grad_bias": _grad_bias,
     "grouped_matmul": _grouped_matmul, "copy": _copy, "contiguous": _copy, "to_packed": _copy, "to_padded": _copy,

@@ -62,6 +62,8 @@ ARITHMETIC: list[Edge] = [
     ],
     *[("Clip", [X], {"min": low, "max": high}, (), 1, 6) for low, high in ((-0.5, 0.5), (0.0, 3.5))],
     *[("LeakyRelu", [X], {"alpha": alpha}, (), 1, opset) for alpha in (0.01, -2.0) for opset in (6, 16)],
+    ("Mish", [X], {}, (), 1, 18),
+    *[("Swish", [X], {"alpha": alpha}, (), 1, 24) for alpha in (1.0, 0.3)],
     *[("Elu", [X], {"alpha": alpha}, (), 1, opset) for alpha in (1.0, 0.3) for opset in (6, 22)],
     *[("Celu", [X], {"alpha": alpha}, (), 1, 12) for alpha in (1.0, 2.5)],
     *[

@@ -11,8 +11,8 @@ import protos
 import pytest
 from onnx import helper
 
-from samebits import onnx
-from samebits.onnx import files, loading, proto
+from samebits import files, onnx
+from samebits.onnx import loading, proto
 from samebits.operations import registry
 from samebits.program import builder, transform
 from samebits.runtime import cpu, inputs, lowering, specialised
@@ -97,7 +97,7 @@ def test_a_defect_in_loading(where: str, kind: type[Exception], monkeypatch: pyt
 def test_a_defect_in_reading_a_file(kind: type[Exception], monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     (tmp_path / "m.onnx").write_bytes(b"")
     defect, fail = failing(kind)
-    monkeypatch.setattr(files, "_check_kind", fail)
+    monkeypatch.setattr(files, "check_kind", fail)
     with pytest.raises(kind) as error:
         cpu.load(tmp_path / "m.onnx")
     assert error.value is defect

@@ -2,23 +2,26 @@
 
 import copy
 import dataclasses
+import inspect
 import pickle
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import pytest
 
 import samebits as sb
-from samebits import layout, memory
+from samebits import frozen, layout, memory
 from samebits.kernels.gemm import PackedMatrix
 from samebits.verification.report import Verification
 
 X = np.ones((2, 2), np.float32)
+Q = sb.quantize(np.ones((2, 16), np.float32), "nvfp4")
 T = sb.Tensor.zeros((2, 3))
 VALUES: list[Any] = [
     T, T.layout, T.dtype, T.device, T.export("numpy"), sb.Spec(), sb.isas()[0], sb.plan_matmul(X, X), sb.pack(X),
     layout.TiledLayout((4,), ((2, 2),), ((8, 16),), 0, 8), layout.Swizzle(1, 4, 3), memory.HOST.statistics,
     layout.TmaViolation("a", "b", "c", "d", "e"), Verification((), (), None, (), (), 1),
+    Q, Q.format, Q.dialect, sb.report(np.ones((2, 16), np.float32), Q),
 ]  # fmt: skip
 
 
@@ -51,3 +54,135 @@ def test_copies_and_pickles_are_made_all_the_same() -> None:
         if not isinstance(value, sb.Plan):  # whose kernels are text of functions
             assert type(pickle.loads(pickle.dumps(value))) is type(value)
     assert isinstance(pickle.loads(pickle.dumps(sb.pack(X))), PackedMatrix)
+
+
+_T = TypeVar("_T")
+_MAKERS: list[Any] = [dataclasses.dataclass, frozen.dataclass]
+
+
+def _pair() -> list[Any]:
+    """One class, as the standard decorator makes it and as ours does."""
+    found = []
+    for made in _MAKERS:
+
+        @made(frozen=True, slots=True)
+        class Pair(Generic[_T]):
+            """Two values."""
+
+            first: _T
+            second: "tuple[int, ...]" = ()
+            count: ClassVar[int] = 3
+
+        found.append(Pair)
+    return found
+
+
+def test_a_class_is_what_the_standard_decorator_makes() -> None:
+    standard, ours = _pair()
+    assert inspect.signature(ours) == inspect.signature(standard)
+    assert [(x.name, x.default) for x in dataclasses.fields(ours)] == [
+        (x.name, x.default) for x in dataclasses.fields(standard)
+    ]
+    assert ours.__slots__ == standard.__slots__ == ("first", "second")
+    assert ours.__match_args__ == standard.__match_args__
+    assert ours.__init__.__annotations__ == standard.__init__.__annotations__
+    assert ours.__init__.__qualname__ == standard.__init__.__qualname__
+    assert ours.__eq__.__globals__ is ours.__hash__.__globals__ is globals()
+    assert not hasattr(ours(1), "__dict__")
+    assert repr(ours(1, (2,))) == repr(standard(1, (2,)))
+    assert hash(ours(1, (2,))) == hash(standard(1, (2,)))
+    assert dataclasses.asdict(ours(1)) == dataclasses.asdict(standard(1))
+    for replace in (dataclasses.replace, frozen.replace):
+        assert replace(ours(1), second=(5,)) == ours(1, (5,)) == ours(second=(5,), first=1)
+        assert replace(standard(1), first=None) == standard(None)
+        with pytest.raises(TypeError, match="nonesuch"):
+            replace(ours(1), nonesuch=1)
+
+
+def test_values_are_equal_where_all_fields_are_and_the_class_is_the_same() -> None:
+    standard, ours = _pair()
+    assert ours(1, (2,)) == ours(1, (2,))
+    assert ours(1, (2,)) != ours(1, (3,))
+    assert ours(1) != standard(1)
+    assert ours(1).__eq__((1, ())) is NotImplemented
+    nan = float("nan")
+    assert ours(nan) == ours(nan)  # as tuples are
+
+
+def test_methods_that_a_class_has_are_kept() -> None:
+    for made in _MAKERS:
+
+        @made(frozen=True, slots=True)
+        class Named:
+            name: str
+            length: int = 0
+
+            def __post_init__(self) -> None:
+                object.__setattr__(self, "length", len(self.name))
+
+            def __hash__(self) -> int:
+                return 7
+
+            def __repr__(self) -> str:
+                return self.name
+
+        @made(frozen=True, slots=True)
+        class Loose:
+            x: int
+
+            def __eq__(self, other: object) -> bool:
+                return True
+
+        assert (repr(Named("abc")), hash(Named("abc")), Named("abc").length) == ("abc", 7, 3)
+        assert Named("abc") == Named("abc") != Named("abd")
+        assert Loose(1) == 5
+        assert hash(Loose(1)) == hash((1,))
+
+
+def test_what_is_not_wanted_is_not_made() -> None:
+    for made in _MAKERS:
+
+        @made(frozen=True, slots=True, eq=False, repr=False, init=False)
+        class Bare:
+            x: int
+
+        assert Bare() != Bare()
+        assert Bare.__init__ is object.__init__
+        assert Bare.__repr__ is object.__repr__
+        assert Bare.__hash__ is object.__hash__
+
+
+def test_fields_in_a_wrong_order_or_of_other_kinds() -> None:
+    for made in _MAKERS:
+        with pytest.raises(TypeError, match="default"):
+
+            @made(frozen=True, slots=True)
+            class Wrong:
+                x: int = 1
+                y: int
+
+        @made(frozen=True, slots=True)
+        class Kept:
+            x: int
+            held: list[int] = dataclasses.field(default_factory=list, compare=False)
+
+        @made(slots=True)
+        class Loose:
+            x: int
+
+        assert Kept(1, [1]) == Kept(1) != Kept(2)
+        assert Kept(1).held == []
+        with pytest.raises(AttributeError):
+            Kept(1).x = 2  # type: ignore[misc]
+        loose = Loose(1)
+        loose.x = 2
+        assert loose.x == 2
+
+
+def test_an_argument_too_few_or_too_many_is_a_type_error_that_names_the_class() -> None:
+    _, ours = _pair()
+    for given in ((), (1, (), 2)):
+        with pytest.raises(TypeError, match=r"Pair\.__init__\(\)"):
+            ours(*given)
+    with pytest.raises(TypeError, match="nonesuch"):
+        ours(1, nonesuch=2)

@@ -36,6 +36,8 @@ def test_probe_sees_what_is_loaded():
         "import samebits as sb; sb.Tensor.from_any([[1.0, 2.0]]).numpy()",
         "import samebits as sb; sb.dtypes.float8_e4m3fn.decode(0x38)",
         "import samebits as sb; sb.errors.SamebitsError",
+        "import numpy, os; import samebits as sb; sb.checkpoint.save(os.devnull, {'x': numpy.ones(3)}, kind='npy')",
+        "import samebits as sb; sb.checkpoint.open",
     ],
 )
 def test_import_and_exchange_load_numpy_and_ml_dtypes_alone(statement):
@@ -50,4 +52,4 @@ def test_computing_loads_llvmlite_and_no_framework():
 def test_next_to_nothing_stands_between_the_command_and_its_answer_to_signals():
     text = "import sys; before = {*sys.modules}; import samebits.cli; print(*sorted({*sys.modules} - before))"
     run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert set(run.stdout.split()) <= {"__future__", "samebits", "samebits.cli", "samebits.hot"}
+    assert set(run.stdout.split()) <= {"__future__", "samebits", "samebits.cli", "samebits.demand", "samebits.hot"}

@@ -17,7 +17,7 @@ ONLY_HOMES = {
     "cuda": {"driver"},
     "jax": {"exchange", "jax"},
     "llvmlite": {"codegen", "native"},
-    "matplotlib": {"bench.chart"},
+    "matplotlib": {"bench.chart", "checkpoint.chart"},
     "numkong": {"bench.peers"},
     "onnx": {"bench.peers", "onnx.proto"},
     "onnxruntime": {"bench.peers", "verification.compare"},

@@ -90,6 +90,8 @@ INTEGER = {
     "b_scale": DY[0], "out_scale": 0.5, "out_zero_point": 3, "out_dtype": "int8", "out": None,
 }  # fmt: skip
 T = sb.Tensor
+BLOCKS = np.ones((4, 64), F32)
+Q, Q8 = sb.quantize(BLOCKS, "nvfp4"), sb.quantize(BLOCKS, "uint8-group32-zero")
 HELD = sb.memory.allocate(64)
 # Functions with arguments that they take; a name may stand twice for two ways to call it.
 RIGHT: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
@@ -109,6 +111,7 @@ RIGHT: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("concat", sb.concat, {"arrays": [X, X], "axis": -1, "threads": 1}),
     ("take", sb.take, {"x": X, "indices": np.array([0, 1]), "axis": 1, "threads": 1}),
     ("gelu", sb.gelu, {"x": X, "out": None}), ("relu", sb.relu, {"x": X, "out": None}),
+    ("silu", sb.silu, {"x": X, "out": None}),
     *((name, getattr(sb, name), {"x": X, "axis": 1, "keepdims": True, "threads": 1}) for name in ("sum", "mean")),
     *((name, getattr(sb, name), {"x": X, "axis": (0, 1)}) for name in ("max", "min")),
     ("softmax", sb.softmax, {"x": X, "axis": -1, "out": None}),
@@ -172,11 +175,35 @@ RIGHT: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
         "shape": (4,), "pieces": ((2, 2),), "strides_bits": ((8, 16),), "offset_bits": 0, "width_bits": 8}),
     ("Swizzle", Swizzle, {"bits": 2, "base": 3, "shift": 3}),
     ("use_isa", sb.use_isa, {"isa": "scalar"}), ("decode", dtypes.float16.decode, {"code": 5}),
+    ("quantize", sb.quantize, {
+        "x": BLOCKS, "format": "nvfp4", "dialect": "nvfp4/te-2", "axis": -1, "global_scale": 2.0, "out": None,
+        "threads": 1}),
+    ("quantize", sb.quantize, {"x": BLOCKS, "format": "fp8-128x128", "axis": 1, "threads": None}),
+    ("dequantize", sb.dequantize, {"q": Q, "dtype": "bfloat16", "out": None, "threads": 1}),
+    ("Quantized.dequantize", Q.dequantize, {"dtype": "float16", "threads": 1}),
+    ("Quantized.cat", sb.Quantized.cat, {"parts": [Q, Q], "axis": 1}),
+    ("Quantized.equal_bits", Q.equal_bits, {"other": Q}), ("getitem", Q.__getitem__, {"": 1}),
+    ("Quantized", sb.Quantized, {
+        "elements": Q.elements, "scales": Q.scales, "format": "nvfp4", "global_scale": Q.global_scale,
+        "zero_points": None, "dialect": "nvfp4/exact-1", "axis": -1}),
+    ("Quantized", sb.Quantized, {
+        "elements": Q8.elements, "scales": Q8.scales, "format": Q8.format, "zero_points": Q8.zero_points}),
+    ("hadamard", sb.hadamard, {"x": BLOCKS, "signs": [1] * 16, "inverse": True, "threads": 1}),
+    ("from_awq", sb.from_awq, {
+        "qweight": np.ones((64, 2), np.int32), "qzeros": np.ones((2, 2), np.int32), "scales": np.ones((2, 16), F32),
+        "group": 32}),
+    ("from_gptq", sb.from_gptq, {
+        "qweight": np.ones((8, 16), np.int32), "qzeros": np.ones((2, 2), np.int32), "scales": np.ones((2, 16), F32),
+        "group": 32, "g_idx": np.arange(64) // 32, "zero_offset": 1}),
+    ("report", sb.report, {"x": BLOCKS, "q": Q}), ("dialects", sb.dialects, {"format": "mxfp4"}),
+    ("scales_from_tiles", sb.scales_from_tiles, {"tiles": Q.scale_tiles(), "shape": (4, 4)}),
+    ("decode_gguf", sb.decode_gguf, {"data": np.ones((2, 36), np.uint8), "type": "Q4_0", "threads": 1}),
     ("allocate", sb.memory.allocate, {"size_bytes": 64, "zero": False, "device": None, "resource": None}),
 ]  # fmt: skip
 # Functions of numbers and arrays, which take them by place.
 BY_PLACE: dict[str, int] = {
-    "abs": 1, "erf": 1, "exp": 1, "negative": 1, "reciprocal": 1, "sqrt": 1, "add": 2, "divide": 2, "maximum": 2,
+    "abs": 1, "cos": 1, "erf": 1, "exp": 1, "log": 1, "negative": 1, "sin": 1, "tanh": 1,
+    "reciprocal": 1, "sqrt": 1, "add": 2, "divide": 2, "maximum": 2,
     "minimum": 2, "multiply": 2, "subtract": 2,
 }  # fmt: skip
 # What Python says of a call that fits no signature; what NumPy's and torch's arrays are asked is theirs.

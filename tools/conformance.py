@@ -23,13 +23,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from samebits import dtypes, ieee
-from samebits.kernels import composites, elementwise, reduce
+from samebits import dtypes, ieee, philox
+from samebits.conversions import Conversion
+from samebits.kernels import activations, composites, elementwise, reduce
 from samebits.kernels.expression import Chain
 from samebits.kernels.functions import exact
 from samebits.kernels.gemm.contraction import Spec
 from samebits.kernels.gemm.reference import integers
 from samebits.kernels.gemm.reference import reference as gemm_reference
+from samebits.kernels.quantize import dialects, formats, reference
 
 PATH = pathlib.Path(__file__).parent.parent / "docs" / "conformance.json"
 Array = NDArray[Any]
@@ -226,6 +228,61 @@ CASES: list[dict[str, Any]] = [
     # Along axis 1: both operands; the elements that indices of int64 name, in [-extent, extent).
     {"operation": "concat", "shape": [5, 70], "dtype": "bfloat16", "axis": 1, "seed": 190},
     {"operation": "take", "shape": [5, 70], "dtypes": ["int16", "int64"], "axis": 1, "seed": 191},
+    # Correctly rounded functions; the logarithm of negative numbers too, which is NaN.
+    *(
+        {"operation": name, "shape": [1031], "dtype": kind, "seed": seed}
+        for seed, (name, kind) in enumerate(
+            [
+                ("log", "float32"), ("log", "float16"), ("tanh", "float32"), ("tanh", "bfloat16"),
+                ("sigmoid", "float32"), ("sigmoid", "float8_e4m3fn"), ("sin", "float32"), ("sin", "bfloat16"),
+                ("cos", "float32"), ("cos", "float16"), ("silu", "float32"), ("silu", "bfloat16"),
+                ("log2", "float32"), ("log10", "float32"), ("log1p", "float32"), ("exp2", "float32"),
+                ("expm1", "float32"), ("pow", "float32"), ("pow", "bfloat16"),
+            ],
+            200,
+        )
+    ),
+    # Casts by other conversions; `draws`: the seed of stochastic rounding.
+    *(
+        {"operation": "cast", "shape": [11, 187], "dtype": source, "to": target, "how": how, "seed": seed} | draws
+        for seed, (source, target, how, draws) in enumerate(
+            [
+                ("float32", "float8_e4m3fn", {"rounding": "stochastic"}, {"draws": 5}),
+                ("float64", "float8_e5m2", {"rounding": "stochastic", "overflow": "saturate"}, {"draws": 1 << 40}),
+                ("int32", "bfloat16", {"rounding": "stochastic"}, {"draws": 6}),
+                ("float64", "float8_e3m4", {"rounding": "toward_zero"}, {}),
+                ("float32", "float8_e4m3", {"rounding": "up", "overflow": "saturate"}, {}),
+                ("float64", "float16", {"rounding": "nearest_away"}, {}), ("float32", "int8", {"rounding": "down"}, {}),
+                ("int16", "int8", {"overflow": "saturate"}, {}),
+                ("float64", "float8_e8m0fnu", {"rounding": "up"}, {}),
+            ],
+            300,
+        )
+    ),
+    # Codes of elements, a byte each, then scales, zero points and the global scale: what each dialect stores.
+    *(
+        {"operation": "quantize", "shape": [32, 256], "dtype": kind, "format": row, "dialect": dialect, "seed": seed}
+        for seed, (dialect, row, kind) in enumerate(
+            [
+                ("nvfp4/exact-1", "nvfp4", "float32"), ("nvfp4/torchao-0.18", "nvfp4", "bfloat16"),
+                ("nvfp4/te-2", "nvfp4", "float16"), ("nvfp4/flashinfer", "nvfp4", "float32"),
+                ("nvfp4/modelopt-0.47", "nvfp4", "bfloat16"), ("nvfp4/compressed-tensors-0.20", "nvfp4", "bfloat16"),
+                ("mx/floor", "mxfp6-e2m3", "float32"), ("mx/ceil", "mxfp6-e3m2", "bfloat16"),
+                ("mx/even", "mxfp8-e4m3", "float16"), ("mx/rceil", "mxfp8-e5m2", "float32"),
+                ("mx/modelopt-0.47", "mxfp4", "bfloat16"), ("mx/compressed-tensors-0.20", "mxfp8-e4m3", "bfloat16"),
+                ("mx/gguf", "mxfp4", "float32"), ("fp8/exact-1", "fp8-e5m2-128x128-e8m0", "bfloat16"),
+                ("fp8-block/deepseek", "fp8-e5m2-1x128-e8m0", "float16"),
+                ("fp8-block/te-2", "fp8-e5m2-128x128", "float32"),
+                ("fp8-block/te-2-float32", "fp8-1x128", "bfloat16"),
+                ("fp8/torchao-0.18", "fp8-e5m2-column", "bfloat16"), ("fp8/modelopt-0.47", "fp8-1x128", "float32"),
+                ("fp8/compressed-tensors-0.20", "fp8-128x128", "bfloat16"),
+                ("int/exact-1", "int4-group64", "float16"), ("int/affine-1", "uint4-group32-zero", "float32"),
+                ("nf4/qlora", "nf4", "bfloat16"), ("int/affine-1", "uint8-row-float-zero", "float32"),
+                ("nvfp4/exact-1", "nvfp4-16x16", "float32"),
+            ],
+            400,
+        )
+    ),
 ]  # fmt: skip
 
 # How many operands are alike, where that is not one; and what kernels call functions.
@@ -233,7 +290,7 @@ _ARITY = {"fma": 3, "where": 3} | dict.fromkeys(
     (
         "add", "multiply", "divide", "maximum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
         "minimum", "subtract", "quotient", "remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor",
-        "bitwise_left_shift", "bitwise_right_shift", "logical_and", "logical_or", "logical_xor", "concat",
+        "bitwise_left_shift", "bitwise_right_shift", "logical_and", "pow", "logical_or", "logical_xor", "concat",
     ), 2,
 )  # fmt: skip
 _ROWS = {
@@ -364,12 +421,16 @@ def answer(case: dict[str, Any]) -> Array:
         return gemm_reference(x[0], x[1])
     if name == "linear":
         return gemm_reference(x[0], x[1].T, bias=x[2])
+    if name == "quantize":
+        row, way = formats.of(case["format"]), dialects.of(case["dialect"])
+        return stored(reference.quantize(x[0], row, way))
     kind = dtypes.of(x[0].dtype)
     if name in ("softmax", "layer_norm"):
         expression = composites.softmax(kind) if name == "softmax" else composites.layer_norm(True, True, 1e-5, kind)
         return reduce.reference(expression, *x, axes=(-1,))[0]
-    if name in ("gelu", "relu"):
-        return elementwise.reference(getattr(composites, name)(kind), *x)[0]
+    if name in ("gelu", "relu", "silu"):
+        made = getattr(activations if name == "silu" else composites, name)
+        return elementwise.reference(made(kind), *x)[0]
     if name == "concat":
         return np.concatenate(x, axis=case["axis"])
     if name == "take":
@@ -378,9 +439,18 @@ def answer(case: dict[str, Any]) -> Array:
         expression = composites.mean(kind) if name == "mean" else composites.reduction(f"row_{name}", kind)
         axes = tuple(case.get("axis", [-1]))
         return np.squeeze(reduce.reference(expression, *x, axes=axes)[0], axes)
+    if name == "cast" and "how" in case:
+        words = philox.words(case["draws"], np.arange(x[0].size).reshape(x[0].shape)) if "draws" in case else None
+        return exact.cast(dtypes.of(case["to"]), x[0], Conversion(**case["how"]), words)
     chain, target = Chain(), dtypes.of(case["to"]) if name == "cast" else None
     given = [chain.input(dtypes.of(operand.dtype)) for operand in x]
     return elementwise.reference(chain.finish(chain.apply(_ROWS.get(name, name), *given, dtype=target)), *x)[0]
+
+
+def stored(parts: reference.StoredParts) -> Array:
+    """The bytes of what is stored, in the order of the parts."""
+    found = (parts.elements, parts.scales, parts.zero_points, parts.global_scale)
+    return np.concatenate([np.atleast_1d(x).view(np.uint8).ravel() for x in found if x is not None])
 
 
 def digest(x: Array) -> str:

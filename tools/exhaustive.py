@@ -4,8 +4,10 @@ The oracle is not ours: glibc's float64 function rounded to float32, and MPFR (g
 within 8 ulp of float64 of a rounding boundary. It is computed once a function, and all rows are compared with it.
 
     python tools/exhaustive.py [--function exp] [--row avx2] [--stride 4096]
+    python tools/exhaustive.py --powers 1000000000 [--row avx2]
 
-`--stride N` takes one block of 2**16 inputs in N, for a quick look. Exits 1 if an input is wrong.
+`--stride N` takes one block of 2**16 inputs in N, for a quick look. `--powers N` raises N random numbers to random
+powers that lead to no extreme, as nobody can run all pairs. Exits 1 if an input is wrong.
 """
 
 from __future__ import annotations
@@ -31,11 +33,16 @@ from samebits.codegen import isa
 from samebits.codegen.isa import Isa
 from samebits.kernels import elementwise
 from samebits.kernels.expression import Chain
+from samebits.kernels.functions.rows import ROUNDED
 from samebits.native.table import Table
 
-FUNCTIONS = ("exp", "erf")
+FUNCTIONS = tuple(row.name for row, _ in ROUNDED)
 _BLOCK = 1 << 16
 _DOUBT_ULPS = 8
+
+# What is made of functions of MPFR, in far more bits than the nearest to a tie needs to be told from it.
+_COMPOSED: dict[str, Callable[[Any], Any]] = {"sigmoid": lambda x: 1 / (1 + gmpy2.exp(-x))}
+_BITS = 300
 
 Uints = npt.NDArray[np.uint32]
 
@@ -101,7 +108,11 @@ def _libm(name: str) -> int:
 def oracle(name: str, x: npt.NDArray[np.float32]) -> tuple[Uints, int]:
     """The right float32 codes (NaN canonical), and how many of them MPFR decided."""
     wide = np.empty(len(x), np.float64)
-    _loop()(_libm(name), x.ctypes.data, wide.ctypes.data, len(x))
+    if name == "sigmoid":
+        with np.errstate(all="ignore"):
+            wide = 1 / (1 + np.exp(-x.astype(np.float64)))
+    else:
+        _loop()(_libm(name), x.ctypes.data, wide.ctypes.data, len(x))
     with np.errstate(all="ignore"):
         codes = wide.astype(np.float32).view(np.uint32)
         low = (wide.view(np.int64) - _DOUBT_ULPS).view(np.float64).astype(np.float32).view(np.uint32)
@@ -114,12 +125,23 @@ def oracle(name: str, x: npt.NDArray[np.float32]) -> tuple[Uints, int]:
     return codes, len(doubtful)
 
 
-def mpfr(name: str, x: float) -> np.float32:
-    """The function of one float32, rounded once to float32 with subnormals, by MPFR."""
+def mpfr(name: str, *x: float) -> np.float32:
+    """The function of one float32 (`pow`: of two), rounded once to float32 with subnormals, by MPFR; NaN canonical."""
     narrow = gmpy2.context(precision=24, emin=-148, emax=128, subnormalize=True)
+    values = [gmpy2.mpfr(float(v)) for v in x]
+    if name in _COMPOSED:
+        with gmpy2.context(precision=_BITS):
+            wide = accurate(name, *values)
     with gmpy2.context(narrow):
-        found: Any = getattr(gmpy2, name)(gmpy2.mpfr(float(x)))
-    return np.float32(float(found))
+        found = gmpy2.mpfr(wide) if name in _COMPOSED else accurate(name, *values)
+    return np.float32(np.nan if gmpy2.is_nan(found) else float(found))
+
+
+def accurate(name: str, *x: Any) -> Any:
+    """The function by MPFR, in the precision that is set."""
+    if name == "pow":
+        return x[0] ** x[1]
+    return _COMPOSED[name](*x) if name in _COMPOSED else getattr(gmpy2, name)(*x)
 
 
 class Scan:
@@ -169,6 +191,51 @@ def scan(name: str, rows: Sequence[Isa], stride: int = 1) -> Count:
     return total
 
 
+def _pairs(random: np.random.Generator, kind: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Numbers of any size, near 1 or between 1/16 and 16, and powers of which half lead near 1."""
+    if kind == 0:
+        x = random.integers(1, 0x7F800000, _BLOCK, dtype=np.uint32).view(np.float32)
+    elif kind == 1:
+        x = (1 + random.integers(-(1 << 16), 1 << 16, _BLOCK) * 2.0**-23).astype(np.float32)
+    else:
+        x = np.exp2(random.uniform(-4, 4, _BLOCK)).astype(np.float32)
+    x[x == 1] = 3
+    reached = random.uniform(-149, 128, _BLOCK) * np.exp2(
+        -random.integers(0, 20, _BLOCK) * random.integers(0, 2, _BLOCK)
+    )
+    with np.errstate(over="ignore"):
+        return x, (reached / np.log2(x.astype(np.float64))).astype(np.float32)
+
+
+def scan_powers(rows: Sequence[Isa], pairs: int) -> Count:
+    """Random pairs: NumPy's float64 power, and MPFR within 16 ulp of a boundary."""
+    chain, total = Chain(), Count()
+    expression = chain.finish(chain.apply("pow", chain.input(dtypes.float32), chain.input(dtypes.float32)))
+    layout, out = ((_BLOCK,), (1,)), np.empty(_BLOCK, np.float32)
+    tables = {
+        row.name: Table([(elementwise.plan(expression, (layout, layout), (layout,), row), (0, 1, 2))], 3, 1)
+        for row in rows
+    }
+    random = np.random.default_rng(pairs)
+    while total.inputs < pairs:
+        x, y = _pairs(random, total.inputs // _BLOCK % 3)
+        with np.errstate(all="ignore"):
+            wide = np.power(x.astype(np.float64), y.astype(np.float64))
+            right = wide.astype(np.float32)
+            low, high = ((wide * (1 + d)).astype(np.float32) for d in (-(2.0**-48), 2.0**-48))
+        doubtful = np.flatnonzero((low != high) & np.isfinite(wide))
+        for i in doubtful:
+            right[i] = mpfr("pow", x[i], y[i])
+        count = Count(_BLOCK, len(doubtful))
+        for name, table in tables.items():
+            table.run([x.ctypes.data, y.ctypes.data, out.ctypes.data])
+            wrong = np.flatnonzero(out.view(np.uint32) != right.view(np.uint32))
+            count.wrong[name] = len(wrong)
+            count.examples += [f"{name}: {x[i]!r} ** {y[i]!r} is {out[i]!r}, must be {right[i]!r}" for i in wrong[:3]]
+        total.add(count)
+    return total
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Scan and print one line a function and row."""
     compiled = [row for row in isa.ROWS if row.compiled and row.available]
@@ -176,13 +243,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--function", choices=FUNCTIONS, action="append")
     parser.add_argument("--row", choices=[row.name for row in compiled], action="append")
     parser.add_argument("--stride", type=int, default=1)
+    parser.add_argument("--powers", type=int, default=0)
     options = parser.parse_args(arguments)
     rows = [row for row in compiled if not options.row or row.name in options.row]
     print(f"{'function':<10}{'row':<10}{'inputs':>12}{'by MPFR':>10}{'wrong':>8}{'seconds':>10}")
     failed = False
-    for name in options.function or FUNCTIONS:
+    for name in ("pow",) if options.powers else options.function or FUNCTIONS:
         began = time.perf_counter()
-        count = scan(name, rows, options.stride)
+        count = scan_powers(rows, options.powers) if options.powers else scan(name, rows, options.stride)
         seconds = time.perf_counter() - began
         for row in rows:
             wrong = count.wrong[row.name]

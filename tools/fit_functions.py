@@ -55,11 +55,33 @@ def _exp2_sixteenth(r: Real) -> Real:
     return _exp2_ratio(r / 16) / 16
 
 
+def _log_rest(z: Real) -> Real:
+    """(log((1 + s) / (1 - s)) - 2 * s) / s**3 of z = s**2 < 0.03, by its series."""
+    return mpmath.fsum(2 * z**k / (2 * k + 3) for k in range(60))
+
+
+def _sine_ratio(z: Real) -> Real:
+    """sin(sqrt(z)) / sqrt(z)."""
+    return real(1) if z <= 0 else mpmath.sin(mpmath.sqrt(z)) / mpmath.sqrt(z)
+
+
+def _sine_rest(z: Real) -> Real:
+    """(sin(sqrt(z)) / sqrt(z) - 1) / z, by its series."""
+    return mpmath.fsum((-1) ** (k + 1) * z**k / mpmath.factorial(2 * k + 3) for k in range(60))
+
+
+# The squares of (m - 1) / (m + 1) for the m between the square roots of 1/2 and 2, and of half turns.
+LOG_END = real("0.02944")
+SINE_END = (mpmath.pi / 2 * real("1.00001")) ** 2
+
 FITS = (
     Fit("EXP", -HALF, HALF, 9, _exp2_ratio, lambda r, p: 1 + r * p, lambda r: mpmath.power(2, r)),
     Fit("EXP_BY_TABLE", -HALF, HALF, 5, _exp2_sixteenth, lambda r, p: 1 + r * p, lambda r: mpmath.power(2, r / 16)),
+    Fit("EXPONENTIAL", -HALF, HALF, 10, _exp2_ratio, lambda r, p: 1 + r * p, lambda r: mpmath.power(2, r)),
     Fit("ERF", -ERF_CENTRE, ERF_CENTRE, 26, lambda w: _erf_ratio(w + ERF_CENTRE), lambda w, p: p,
         lambda w: _erf_ratio(w + ERF_CENTRE)),
+    Fit("LOG", real(0), LOG_END, 6, _log_rest, lambda z, p: 2 + z * p, lambda z: 2 + z * _log_rest(z)),
+    Fit("SINE", real(0), SINE_END, 7, _sine_rest, lambda z, p: 1 + z * p, _sine_ratio),
 )  # fmt: skip
 
 
