@@ -18,6 +18,7 @@ from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1
 from samebits.operations.moves import AxisGather, Concat
 from samebits.operations.product import Options
+from samebits.operations.sharing import Block
 from samebits.program.builder import ProgramBuilder
 
 # The row of `functions.ROWS` behind each function of one element each.
@@ -132,7 +133,8 @@ def _matmul(p: ProgramBuilder, a: Value, b: Value, **given: Any) -> Value:
     """The names of arguments are those of operands, or else of options; numbers become constants."""
     x, y = _shape(p, a), _shape(p, b)
     options = Options(
-        given.pop("spec", SB1), given.pop("activation", None), given.pop("a_group", None), given.pop("b_group", None),
+        given.pop("spec", SB1), given.pop("activation", None), _block(given.pop("a_group", None), True),
+        _block(given.pop("b_group", None), False),
         *[None if given.get(name) is None else dtypes.of(given[name]) for name in ("a_dtype", "out_dtype")],
     )  # fmt: skip
     left, right = p.facts[a].dtype, p.facts[b].dtype
@@ -145,6 +147,14 @@ def _matmul(p: ProgramBuilder, a: Value, b: Value, **given: Any) -> Value:
     a, b = p.reshape(a, x if x[1:] else (1, *x)), p.reshape(b, y if y[1:] else (*y, 1))
     made = p.contract(a, b, options, **operands)
     return p.reshape(made, shape) if shape is not None else made
+
+
+def _block(group: Any, lines_first: bool) -> Block | None:
+    """Elements along K, or the extents along both axes, of which lines come first or K does."""
+    if group is None or isinstance(group, int):
+        return None if group is None else Block(group)
+    lines, size = group if lines_first else group[::-1]
+    return Block(size, lines)
 
 
 def _without_vectors(p: ProgramBuilder, x: Shape, y: Shape, operands: dict[str, Value]) -> Shape | None:
@@ -161,7 +171,8 @@ def _without_vectors(p: ProgramBuilder, x: Shape, y: Shape, operands: dict[str, 
 
 def _linear(
     p: ProgramBuilder, x: Value, weight: Value, bias: Value | None = None, *, weight_scale: Any = None,
-    weight_zero_point: Any = None, group: int | None = None,
+    weight_zero_point: Any = None, group: Any = None, weight_global_scale: Any = None, x_scale: Any = None,
+    x_group: Any = None, x_global_scale: Any = None,
 ) -> Value:  # fmt: skip
     def turned(value: Any) -> Any:
         """What lies as the weight does: of its rank."""
@@ -169,14 +180,19 @@ def _linear(
 
     return _matmul(
         p, x, turned(weight), bias=bias, b_scale=turned(weight_scale), b_zero_point=turned(weight_zero_point),
-        b_group=group,
+        b_group=group[::-1] if isinstance(group, tuple) else group, b_global_scale=weight_global_scale,
+        a_scale=x_scale, a_group=x_group, a_global_scale=x_global_scale,
     )  # fmt: skip
 
 
-def _pack(p: ProgramBuilder, b: Value, *, left: Any = None, zero_point: Any = None, group: int | None = None) -> Value:
+def _pack(
+    p: ProgramBuilder, b: Value, *, left: Any = None, scale: Any = None, zero_point: Any = None, group: Any = None,
+    global_scale: Any = None,
+) -> Value:  # fmt: skip
     """The product of `beside` and b."""
     a = p.constant(beside(_shape(p, b), left or p.facts[b].dtype))
-    return _matmul(p, a, b, b_zero_point=zero_point, b_group=group)
+    options = {"b_scale": scale, "b_zero_point": zero_point, "b_group": group, "b_global_scale": global_scale}
+    return _matmul(p, a, b, **options)
 
 
 def beside(shape: Shape, left: Any) -> np.ndarray[Any, np.dtype[Any]]:

@@ -80,6 +80,15 @@ BASES: dict[str, dict[str, Any]] = {
         "a": factor("float8_e5m2", M, K), "b": factor("float4_e2m1fn", K, N), "b_scale": scales(BLOCKS, N),
         "b_group": GROUP, "activation": "exp",
     },
+    "both in blocks": {
+        "a": factor("float4_e2m1fn", M, K), "b": factor("float8_e4m3fn", K, N), "a_scale": scales(M, BLOCKS),
+        "b_scale": scales(BLOCKS, N), "a_group": GROUP, "b_group": GROUP, "a_global_scale": scales(M),
+        "b_global_scale": scales(), "bias": factor("float32", N), "out_dtype": "bfloat16",
+    },
+    "integers in blocks": {
+        "a": factor("int8", M, K), "b": factor("int8", K, N), "a_scale": scales(M, BLOCKS),
+        "b_scale": scales(BLOCKS, N), "a_group": GROUP, "b_group": GROUP,
+    },
 }  # fmt: skip
 _OF_FLOATS = (*SINGLES, *POWERS, *NARROW_FLOATS)
 _OF_ANY = (*_OF_FLOATS, *BYTES)
@@ -113,8 +122,14 @@ VARIED: dict[tuple[str, str], tuple[str, ...]] = {
     ("floats in blocks", "a"): _OF_FLOATS,
     ("floats in blocks", "b"): _OF_ANY,
     ("floats in blocks", "b_scale"): _WEIGHT_SCALES,
+    ("both in blocks", "a"): _OF_ANY,
+    ("both in blocks", "b"): _OF_ANY,
+    ("integers in blocks", "a"): _OF_ANY,
+    ("integers in blocks", "b"): _OF_ANY,
+    **{(base, name): _WEIGHT_SCALES for base in ("both in blocks", "integers in blocks")
+       for name in ("a_scale", "b_scale")},
     **{(base, name): HALVES for base in BASES for name in ("c", "bias", "out_dtype")
-       if name in BASES[base] and base in ("floats", "scaled integers", "quantised", "weights")},
+       if name in BASES[base] and base in ("floats", "scaled integers", "quantised", "weights", "both in blocks")},
     ("scaled integers", "bias"): (*HALVES, "int32"),
     ("quantised", "bias"): (*HALVES, "int32"),
 }  # fmt: skip
@@ -161,6 +176,12 @@ def shared() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"blocks of {group}", weights | given
         yield f"zero points of blocks of {group}", weights | {"b_zero_point": given["b_zero_point"], "b_group": group}
     yield "float8 scales of blocks", weights | {"b_scale": scales(BLOCKS, N, kind="float8_e8m0fnu"), "b_group": GROUP}
+    both = {"a": factor("float4_e2m1fn", M, K), "b": factor("float4_e2m1fn", K, N)}
+    for left, right in ((1, GROUP), (GROUP, 7), (K, K + 3)):
+        given = {"a_scale": scales(M, -(-K // left)), "b_scale": scales(-(-K // right), N)}
+        yield f"blocks of {left} and {right}", both | given | {"a_group": left, "b_group": right}
+    squares = {"a_scale": scales(-(-M // 2), BLOCKS), "b_scale": scales(BLOCKS, -(-N // 4))}
+    yield "blocks of several lines", both | squares | {"a_group": (2, GROUP), "b_group": (GROUP, 4)}
 
 
 def sized() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -209,6 +230,12 @@ def linears(name: str) -> Iterator[Called]:
         yield Called(name, f"{kind} beside bytes", (factor("uint8", M, K), weight), {"weight_zero_point": point})
         blocks = {"weight_scale": scales(N, BLOCKS), "weight_zero_point": factor(kind, N, BLOCKS), "group": GROUP}
         yield Called(name, f"{kind} blocks", (x.astype(np.float16), weight), blocks)
+    fours = factor("float4_e2m1fn", M, K), factor("float4_e2m1fn", N, K)
+    both = {"x_scale": scales(M, BLOCKS), "x_group": GROUP, "weight_scale": scales(N, BLOCKS), "group": GROUP}
+    globals_ = {"x_global_scale": scales(M), "weight_global_scale": scales(N)}
+    yield Called(name, "both in blocks", fours, both | globals_)
+    squares = {"weight_scale": scales(-(-N // 4), BLOCKS), "group": (4, GROUP)}
+    yield Called(name, "blocks of several rows", fours, both | squares)
 
 
 def packs(name: str) -> Iterator[Called]:
@@ -230,6 +257,9 @@ def packs(name: str) -> Iterator[Called]:
         yield Called(name, f"{kind} weights with zero points", (factor(kind, K, N),), given)
         given = {"left": left, "zero_point": factor(kind, BLOCKS, N), "group": GROUP}
         yield Called(name, f"{kind} weights in blocks", (factor(kind, K, N),), given)
+    for kind in ("float4_e2m1fn", "int4"):
+        given = {"left": "float32", "scale": scales(BLOCKS, N), "group": GROUP, "global_scale": 0.25}
+        yield Called(name, f"{kind} with scales", (factor(kind, K, N),), given)
 
 
 def gradients(name: str) -> Iterator[Called]:
