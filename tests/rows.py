@@ -9,6 +9,12 @@ from samebits.dtypes import DType
 from samebits.kernels.gemm import selection
 from samebits.kernels.gemm.machine import DEFAULT
 
+
+def row_named(name: str) -> Isa:
+    """The row called `name`, for what is planned and compiled but not run: this machine may not have it."""
+    return next(row for row in isa.ROWS if row.name == name)
+
+
 # Three lanes and eight registers: a width, a tile or a tail that only works for powers of two fails on it.
 FAKE3 = Isa(
     "fake3",
@@ -17,7 +23,7 @@ FAKE3 = Isa(
     targets=(Target("x86_64", "x86-64", "+fma", ("fma",)), Target("aarch64", "generic", "+neon")),
 )
 # The row avx_vnni with AVX-512's form of the same instruction on 256 bits: its kernel text runs where that row cannot.
-AVX_VNNI = next(row for row in isa.ROWS if row.name == "avx_vnni")
+AVX_VNNI = row_named("avx_vnni")
 _NEEDS = (*(name for name in AVX_VNNI.targets[0].needs if name != "avxvnni"), "avx512vl", "avx512vnni")
 _EVEX = Target("x86_64", "x86-64-v3", "+avx512vl,+avx512vnni,+prefer-256-bit", _NEEDS)
 EVEX_VNNI = replace(AVX_VNNI, name="evex_vnni", targets=(_EVEX,))
@@ -43,7 +49,7 @@ PRODUCT_ROWS: tuple[Isa, ...] = tuple(
 COMPILED_ROWS: tuple[Isa, ...] = without_dots(PRODUCT_ROWS)
 ALL_ROWS: tuple[Isa, ...] = (*(row for row in isa.ROWS if not row.compiled), *COMPILED_ROWS)
 # What plans are made for where nothing is run.
-PLANNED: Isa = next(row for row in isa.ROWS if row.name == "avx2")
+PLANNED: Isa = row_named("avx2")
 # Rows with an AArch64 target: what tests/aarch64.py can emulate.
 AARCH64_PRODUCT_ROWS: tuple[Isa, ...] = tuple(
     row for row in (*isa.ROWS, FAKE3) if any(target.arch == "aarch64" for target in row.targets)

@@ -81,7 +81,7 @@ _PACKED = re.compile(r"v?\w+p[sd]")
 
 
 def named(name: str) -> Isa:
-    """A row by name, or skip where this machine cannot compile for it."""
+    """A row by name, whether or not this machine runs it."""
     return next(row for row in (*isas.ROWS, rows.FAKE3) if row.name == name)
 
 

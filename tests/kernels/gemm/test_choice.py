@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gemm_run import contraction
+from rows import row_named
 
-from samebits.codegen.isa import ROWS, named
+from samebits.codegen.isa import ROWS
 from samebits.dtypes import bfloat16, float32, int8, int32, uint8
 from samebits.kernels.gemm import Contraction, Matrix, Panels, Side, engine, selection
 from samebits.kernels.gemm.choice import (
@@ -27,7 +28,7 @@ from samebits.kernels.gemm.machine import DEFAULT, Caches
 from samebits.kernels.gemm.tiles import Tile, tile_for
 from samebits.kernels.gemm.tuned import SHIPPED, Sizes
 
-AVX512, BF16 = named("avx512"), ROWS[-1]
+AVX512, BF16 = row_named("avx512"), ROWS[-1]
 NONE = Overrides()
 
 
@@ -57,7 +58,7 @@ def test_a_product_is_turned_for_contiguous_rows_and_full_lanes() -> None:
 
 def test_the_engine_is_that_of_the_product_as_it_runs() -> None:
     """Rows of a batch that are joined are more rows, and turned operands change places: both may decide engines."""
-    vnni = named("avx512_vnni")
+    vnni = row_named("avx512_vnni")
     turned = replace(dense(300, 8, 64, int8, int32), a=Side(Matrix(64, 1, (), uint8)))
     joined = replace(
         dense(1, 512, 512), batch=(64,), a=Side(Matrix(512, 1, (512,), int8)), b=Side(Matrix(512, 1, (0,), int8)),

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 from gemm_run import contraction
+from rows import row_named
 
-from samebits.codegen.isa import Isa, named
+from samebits.codegen.isa import Isa
 from samebits.dtypes import bfloat16, int8
 from samebits.errors import OptionError
 from samebits.kernels.gemm import Matrix, Panels, engine
@@ -15,7 +16,7 @@ from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, check_form, form
 from samebits.kernels.gemm.inner import Inner
 from samebits.kernels.gemm.machine import Caches
 
-AVX512: Isa = named("avx512")
+AVX512: Isa = row_named("avx512")
 ROWS, COLUMNS = Matrix(512, 1), Matrix(1, 512)
 A_BYTES, CACHES = 384 * 1024, Caches()
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gemm_run import contraction, measured, product, same
-from rows import COMPILED_ROWS, FAKE3, without_dots
+from rows import COMPILED_ROWS, FAKE3, row_named, without_dots
 
 from samebits.codegen.isa import ROWS, Isa, named
 from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
@@ -74,7 +74,7 @@ def test_rows_are_cut_evenly() -> None:
 
 
 def test_a_narrow_tile_is_taken_where_it_reaches_less_beyond_n() -> None:
-    isa = named("avx512")
+    isa = row_named("avx512")
     for form, m in (("fused", 40), ("staged", 5000)):
         for n, nr in ((16, 16), (17, 32), (48, 16), (49, 32), (64, 32), (1025, 16)):
             plan = gemm.plan(dense(m, n, 300), isa, 1, form=form)
@@ -83,8 +83,8 @@ def test_a_narrow_tile_is_taken_where_it_reaches_less_beyond_n() -> None:
     assert "NR 32," in str(gemm.plan(replace(dense(40, 48, 300), b=Side(Panels(32, ()))), isa, 1))
     assert "NR 32," in str(gemm.plan(dense(40, 48, 300), isa, 1, tile=tile_for(isa)))
     halves = contraction(40, 48, 300, Matrix(300, 1, (), bfloat16), Matrix(48, 1, (), bfloat16), Matrix(48, 1))
-    assert "NR 32," in str(gemm.plan(halves, named("avx512_bf16"), 1))
-    assert "NR 16," in str(gemm.plan(dense(40, 24, 300), named("avx2"), 1))
+    assert "NR 32," in str(gemm.plan(halves, row_named("avx512_bf16"), 1))
+    assert "NR 16," in str(gemm.plan(dense(40, 24, 300), row_named("avx2"), 1))
 
 
 def test_narrow_tiles_have_the_bits_of_wide_ones() -> None:

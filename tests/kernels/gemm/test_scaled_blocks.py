@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from gemm_run import execute
 from launch import assert_bits
-from rows import AARCH64_ROWS, ALL_ROWS, PRODUCT_ROWS
+from rows import AARCH64_ROWS, ALL_ROWS, PRODUCT_ROWS, row_named
 
 import samebits as sb
 from samebits import dtypes
@@ -224,11 +225,10 @@ def test_scales_of_batches_have_the_bits_of_each() -> None:
 
 
 def test_integers_are_summed_by_bytes_where_blocks_have_equal_runs() -> None:
-    def planned(left: str, right: str, ga: int, gb: int, kind: Any = E4M3, **options: Any) -> str:
+    def planned(left: str, right: str, ga: int, gb: int, spec: Spec = gemm.SB1) -> str:
         a, b = elements(left, 4, 256), elements(right, 256, 20)
-        given = {"a_scale": scales(kind, 4, -(-256 // ga)), "b_scale": scales(kind, -(-256 // gb), 20)}
-        with sb.use_isa("avx512_vnni"):
-            return str(sb.plan_matmul(a, b, **given, a_group=ga, b_group=gb, **options))
+        made = contraction(a, b, scales(E4M3, 4, -(-256 // ga)), scales(E4M3, -(-256 // gb), 20), (ga, gb))
+        return str(gemm.plan(replace(made, spec=spec), row_named("avx512_vnni"), 1))
 
     for left, right in (("float4_e2m1fn", "float6_e2m3fn"), ("int8", "int4"), ("uint8", "float4_e2m1fn")):
         assert "engine: uint8 x int8 blocks" in planned(left, right, 32, 16)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from gemm_run import contraction
-from rows import PRODUCT_ROWS
+from rows import PRODUCT_ROWS, row_named
 
 from samebits.codegen import isa as isas
 from samebits.dtypes import bfloat16, float8_e4m3fn, float32, float64, int8, int16, uint8
@@ -27,7 +27,7 @@ def test_the_engine_of_two_formats() -> None:
         (uint8, int8, "uint8 x int8 quads"), (int8, uint8, "int8 x uint8 quads"),
     ):  # fmt: skip
         assert engine_for(a, b, BF16, DEFAULT).name == name, (a, b)
-    assert engine_for(bfloat16, bfloat16, isas.named("avx512"), DEFAULT).name == "fma float32"
+    assert engine_for(bfloat16, bfloat16, row_named("avx512"), DEFAULT).name == "fma float32"
     assert engine_for(bfloat16, bfloat16, BF16, DEFAULT, chunk=33).name == "fma float32"
     assert engine_for(bfloat16, bfloat16, BF16, SAPPHIRE_RAPIDS).name == "fma float32"
     with pytest.raises(DTypeError) as caught:
@@ -59,7 +59,7 @@ def test_what_was_passed_over_is_told_in_the_order_of_the_rows() -> None:
     assert of_operands(c, BF16, SAPPHIRE_RAPIDS, None, None) == (engine.FMA32, slower)
     missing = (("bfloat16 pairs", "Isa row avx512 has no dot2_bfloat16"),)
     for machine in (DEFAULT, SAPPHIRE_RAPIDS):
-        assert of_operands(c, isas.named("avx512"), machine, None, None) == (engine.FMA32, missing)
+        assert of_operands(c, row_named("avx512"), machine, None, None) == (engine.FMA32, missing)
     # What is asked for by name is taken wherever it is slow.
     assert of_operands(c, BF16, SAPPHIRE_RAPIDS, "bfloat16 pairs", None) == (engine.PAIRS, ())
     with pytest.raises(OptionError, match="'int32' for bfloat16 and bfloat16"):

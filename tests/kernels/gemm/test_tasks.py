@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 from gemm_run import contraction, measured, product, same
-from rows import COMPILED_ROWS, rows_of_engines
+from rows import COMPILED_ROWS, row_named, rows_of_engines
 
 import samebits as sb
-from samebits.codegen.isa import Isa, named
+from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, bfloat16, float32, int8, int32, uint8
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Contraction, Matrix, Panels, reference, tasks
@@ -20,7 +20,7 @@ from samebits.kernels.gemm.tiles import tile_for
 from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.kernels.plan import SMALL, Plan
 
-AVX512 = named("avx512")
+AVX512 = row_named("avx512")
 
 
 def lying(m: int, k: int, n: int, dtype: DType = float32, *, columns: bool = False, batch: int = 0) -> Contraction:
@@ -53,13 +53,13 @@ def test_packed_panels_are_read_by_one_thread_where_all_rows_are_one_block(threa
 
 def test_each_thread_packs_a_once_where_b_is_packed_on_the_way() -> None:
     for dtype, row in ((float32, "avx512"), (bfloat16, "avx512_bf16")):
-        plan = gemm.plan(lying(512, 3072, 768, dtype, columns=True), named(row), 2)
+        plan = gemm.plan(lying(512, 3072, 768, dtype, columns=True), row_named(row), 2)
         assert counts(plan) == [2]
     # Three or five products for two threads: halves, or one thread would have more of them.
     for batch in (3, 5):
         assert counts(gemm.plan(lying(100, 512, 768, batch=batch), AVX512, 2)) == [2 * batch]
     # What a task keeps of C is counted by the rows that there are, so that it may have half of N.
-    assert counts(gemm.plan(lying(64, 4096, 4096, bfloat16), named("avx512_bf16"), 2)) == [2]
+    assert counts(gemm.plan(lying(64, 4096, 4096, bfloat16), row_named("avx512_bf16"), 2)) == [2]
 
 
 def test_rounds_of_staged_panels_are_equal() -> None:
