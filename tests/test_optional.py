@@ -195,6 +195,7 @@ REACHED_LATER = {
     "exchange/incoming.py": "the array that came in is JAX's",
     "doctor": "a row is handed its module",
     "cli": "process.main looks for them first",
+    "torch": "samebits.torch looks for it before it imports the others",
 }
 
 

@@ -13,7 +13,7 @@ from torch.func import grad, hessian, jacrev, jvp, vmap
 
 import samebits as sb
 import samebits.torch as st
-from samebits.errors import DeviceError, DTypeError, LayoutError, OptionError, ShapeError
+from samebits.errors import OptionError
 
 # torch's own, within its compiler and its forward mode.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
@@ -283,62 +283,3 @@ def test_meta_tensors_have_shapes_and_dtypes() -> None:
     )
     y = st.linear(x, weight)
     assert (y.shape, y.dtype, y.device.type) == ((4, 5, 3), torch.bfloat16, "meta")
-
-
-def operand(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.ones(shape, dtype=dtype)
-
-
-REFUSED: list[tuple[Any, type[Exception], str]] = [
-    (lambda: st.mm(operand(5, 7).to_sparse(), operand(7, 3)), LayoutError,
-     "mm: input layout is torch.sparse_coo, must be torch.strided; call its to_dense() first"),
-    (lambda: st.linear(operand(5, 7), operand(3, 7).to_sparse()), LayoutError,
-     "linear: weight layout is torch.sparse_coo, must be torch.strided; call its to_dense() first"),
-    (lambda: st.mm(operand(5, 7, dtype=torch.complex64), operand(7, 3, dtype=torch.complex64)), DTypeError,
-     f"mm: input dtype is complex64, must be {NAMES}; pass its real and imaginary parts apart"),
-    (lambda: st.matmul(operand(5, 7, dtype=torch.int8), operand(7, 3, dtype=torch.int8)), DTypeError,
-     f"matmul: input dtype is int8, must be {NAMES}; convert it first"),
-    (lambda: st.matmul(operand(5, 7), operand(7, 3).double()), DTypeError,
-     "matmul: other dtype is float64, must be float32, as the left operand's; convert one of them"),
-    (lambda: st.linear(operand(5, 7), operand(3, 7).half()), DTypeError,
-     "linear: weight dtype is float16, must be float32, as the left operand's; convert one of them"),
-    (lambda: st.linear(operand(5, 7).double(), operand(3, 7).double(), operand(3)), DTypeError,
-     "linear: bias dtype is float32, must be float64; convert it first"),
-    (lambda: st.linear(operand(5, 7), operand(7, 3)), ShapeError,
-     "linear: input column count is 7, must be 3, weight's column count; pass [..., K] and a weight [N, K]"),
-    (lambda: st.linear(operand(5, 7), operand(3, 7), operand(4)), ShapeError,
-     "linear: bias shape is (4,), must be one that broadcasts to (5, 3); reshape it"),
-    (lambda: st.linear(operand(5, 7), operand(7)), ShapeError,
-     "linear: weight rank is 1, must be 2; reshape it to [N, K]"),
-    (lambda: st.linear(operand(), operand(3, 7)), ShapeError,
-     "linear: input rank is 0, must be at least 1; reshape it to [1, K]"),
-    (lambda: st.mm(operand(5, 7), operand(3, 7)), ShapeError,
-     "mm: mat2 row count is 3, must be 7, the left operand's column count; transpose one of them"),
-    (lambda: st.mm(operand(2, 5, 7), operand(7, 3)), ShapeError,
-     "mm: input rank is 3, must be 2; call matmul, which takes any"),
-    (lambda: st.bmm(operand(2, 5, 7), operand(3, 7, 3)), ShapeError,
-     "bmm: mat2 batch size is 3, must be that of the other, 2; call matmul, which broadcasts"),
-    (lambda: st.matmul(operand(2, 5, 7), operand(3, 7, 3)), ShapeError,
-     "matmul: other batch shape is (3,), must be one that broadcasts with (2,); reshape it"),
-    (lambda: st.matmul(operand(), operand(7, 3)), ShapeError,
-     "matmul: input rank is 0, must be at least 1; multiply by it instead"),
-    (lambda: st.addmm(operand(4), operand(5, 7), operand(7, 3)), ShapeError,
-     "addmm: input shape is (4,), must be one that broadcasts to (5, 3); reshape it"),
-    (lambda: st.mm(operand(5, 7), operand(7, 3), spec=128), OptionError,  # type: ignore[arg-type]
-     "mm: spec is 128, must be a Spec; leave it out for sb1"),
-    (lambda: st.use_spec(128).__enter__(), OptionError,  # type: ignore[arg-type]
-     "use_spec: spec is 128, must be a Spec; leave it out for sb1"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("call", "error", "text"), REFUSED, ids=[text for *_, text in REFUSED])
-def test_what_does_not_fit_is_refused_in_a_sentence(call: Any, error: type[Exception], text: str) -> None:
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value) == text
-
-
-def test_devices_are_refused_in_a_sentence() -> None:
-    with torch._subclasses.FakeTensorMode(), pytest.raises(DeviceError) as caught:
-        st.mm(torch.empty(3, 4, device="cuda"), torch.empty(4, 5, device="cuda"))
-    assert str(caught.value) == "mm: input device is cuda:0, must be cpu; call its cpu() first"

@@ -18,6 +18,7 @@ from torch import Tensor
 from samebits.errors import OptionError, ShapeError, shown
 from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import elementwise
+from samebits.torch.arguments import listed
 
 __all__ = ["Accumulation", "accumulate", "joined", "total_of"]
 
@@ -91,7 +92,8 @@ def accumulate(parameters: Iterable[Tensor], *, segments: int = 1) -> Iterator[A
     Raises:  OptionError.   Bits: numerics.md section 5; those of `Spec(segments=segments)` over the rows of the batch.
     """
     Spec(segments=segments)
-    chosen = [p for p in dict.fromkeys(parameters) if p.requires_grad]
+    given = listed("accumulate", "parameters", parameters)
+    chosen = [p for p in dict.fromkeys(given) if p.requires_grad]
     if _current.is_active:
         raise OptionError("accumulate", "this thread", "", "in another one", "in none", "leave that first")
     batch = Accumulation(chosen, segments)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from samebits.errors import OptionError
 from samebits.torch.accumulate import joined
+from samebits.torch.arguments import listed
 from samebits.torch.operator import check_tensor
 
 __all__ = ["ordered_all_reduce"]
@@ -28,11 +29,14 @@ def ordered_all_reduce(tensors: Iterable[Tensor], group: Any = None) -> None:
              default all processes. Their number must be a power of two.
     Raises:  OptionError, DTypeError, LayoutError, DeviceError.
     """
+    if not dist.is_initialized():
+        expected, remedy = "one of torch.distributed", "call its init_process_group first"
+        raise OptionError("ordered_all_reduce", "group", "", "none", expected, remedy)
     count = dist.get_world_size(group)
     if count.bit_count() != 1:
         remedy = "run on 1, 2, 4 or 8 processes"
         raise OptionError("ordered_all_reduce", "group", "size", count, "a power of two", remedy)
-    for i, x in enumerate(tensors):
+    for i, x in enumerate(listed("ordered_all_reduce", "tensors", tensors)):
         check_tensor("ordered_all_reduce", f"tensors[{i}]", x)
         given = x.detach().contiguous()
         parts = [torch.empty_like(given) for _ in range(count)]

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from samebits.errors import OptionError, ShapeError, shown
 from samebits.kernels.gemm.contraction import Spec
-from samebits.shapes import check_index
+from samebits.shapes import check_index, check_integers
 from samebits.torch import accumulating_operators as accumulating
 from samebits.torch import element_operators as elements
 from samebits.torch import row_operators as along
 from samebits.torch import token_operators as tokens
 from samebits.torch.accumulate import total_of
+from samebits.torch.arguments import check_tensors, number
 from samebits.torch.spec import order
 
 __all__ = [
@@ -25,46 +26,55 @@ __all__ = [
 
 def exp(input: Tensor) -> Tensor:
     """e to the power of each element, correctly rounded, as `torch.exp`; float32 and narrower floats."""
+    check_tensors("exp", input=input)
     return elements.exp(input)  # type: ignore[no-any-return]
 
 
 def log(input: Tensor) -> Tensor:
     """The natural logarithm of each element, correctly rounded, as `torch.log`; float32 and narrower floats."""
+    check_tensors("log", input=input)
     return elements.log(input)  # type: ignore[no-any-return]
 
 
 def erf(input: Tensor) -> Tensor:
     """The error function of each element, correctly rounded, as `torch.erf`; float32 and narrower floats."""
+    check_tensors("erf", input=input)
     return elements.erf(input)  # type: ignore[no-any-return]
 
 
 def relu(input: Tensor) -> Tensor:
     """The larger of each element and +0, as `torch.relu`; floats."""
+    check_tensors("relu", input=input)
     return elements.relu(input)  # type: ignore[no-any-return]
 
 
 def gelu(input: Tensor) -> Tensor:
     """x/2 * (1 + erf(x / sqrt(2))), as `torch.nn.functional.gelu`; float32 and narrower floats."""
+    check_tensors("gelu", input=input)
     return elements.gelu(input)  # type: ignore[no-any-return]
 
 
 def softmax(input: Tensor, dim: int = -1) -> Tensor:
     """exp(x - max) / sum(exp(x - max)) along an axis, as `torch.softmax`; float32 and narrower floats."""
+    check_tensors("softmax", input=input)
     return along.softmax(input, _axis("softmax", dim, input.ndim))  # type: ignore[no-any-return]
 
 
 def log_softmax(input: Tensor, dim: int = -1) -> Tensor:
     """(x - max) - log(sum(exp(x - max))) along an axis, as `torch.log_softmax`; float32 and narrower floats."""
+    check_tensors("log_softmax", input=input)
     return along.log_softmax(input, _axis("log_softmax", dim, input.ndim))  # type: ignore[no-any-return]
 
 
 def sum(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """The sum along axes, all of them for None, as `torch.sum` of floats; 64 lanes and a tree."""
+    check_tensors("sum", input=input)
     return along.sum(input, _axes("sum", dim, input.ndim), keepdim)  # type: ignore[no-any-return]
 
 
 def mean(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """The sum along axes divided by their count, as `torch.mean`."""
+    check_tensors("mean", input=input)
     return along.mean(input, _axes("mean", dim, input.ndim), keepdim)  # type: ignore[no-any-return]
 
 
@@ -78,7 +88,14 @@ def layer_norm(
              which is then converted back.   spec: the order of the sums over rows in backward.
     Raises:  ShapeError, DTypeError, LayoutError, DeviceError, OptionError as `linear`.
     """
-    shape = tuple(normalized_shape)
+    check_tensors("layer_norm", input=input)
+    for name, operand in (("weight", weight), ("bias", bias)):
+        if operand is not None:
+            check_tensors("layer_norm", **{name: operand})
+    if not isinstance(normalized_shape, tuple | list):
+        remedy = "pass input.shape[-1:]"
+        raise ShapeError("layer_norm", "normalized_shape", "", shown(normalized_shape), "a tuple of extents", remedy)
+    shape, eps = tuple(normalized_shape), number("layer_norm", "eps", eps)
     if not shape or tuple(input.shape[input.ndim - len(shape) :]) != shape:
         expected = f"input's last extents, of {tuple(input.shape)}"
         raise ShapeError("layer_norm", "normalized_shape", "", shape, expected, "pass input.shape[-1:]")
@@ -88,9 +105,9 @@ def layer_norm(
     wide = [z.dtype for z in (scale, shift) if z is not None and z.dtype != x.dtype]
     if wide and x.dtype in (torch.bfloat16, torch.float16) and set(wide) == {torch.float32}:
         scale, shift = (None if z is None else z.float() for z in (scale, shift))
-        y = _normalised(x.float(), scale, shift, float(eps), order("layer_norm", spec)).to(x.dtype)
+        y = _normalised(x.float(), scale, shift, eps, order("layer_norm", spec)).to(x.dtype)
     else:
-        y = _normalised(x, scale, shift, float(eps), order("layer_norm", spec))
+        y = _normalised(x, scale, shift, eps, order("layer_norm", spec))
     return y if len(shape) == 1 else y.reshape(input.shape)
 
 
@@ -110,7 +127,7 @@ def _axis(call: str, dim: int, rank: int) -> int:
 def _axes(call: str, dim: int | Sequence[int] | None, rank: int) -> list[int]:
     if dim is None:
         return list(range(-rank, 0))
-    given = [dim] if isinstance(dim, int) else list(dim)
+    given = [dim] if isinstance(dim, int) else list(check_integers(call, "dim", dim))
     if not given:
         return list(range(-rank, 0))
     found = sorted({check_index(call, "dim", axis, max(rank, 1)) - max(rank, 1) for axis in given})
@@ -125,6 +142,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, *, 
     Args:    input: int64 or int32, any shape.   weight: [V, D] floats.   spec: the order of the sums in backward.
     Raises:  OutOfRangeError for an index that is not there, and as `linear`.   Bits: copied; gradient section 5.
     """
+    check_tensors("embedding", input=input, weight=weight)
     padding = -1 if padding_idx is None else check_index("embedding", "padding_idx", padding_idx, weight.shape[0])
     sums = order("embedding", spec)
     total = total_of("embedding", weight, input, sums, axes=0)
@@ -146,6 +164,7 @@ def cross_entropy(
     Returns: float32.
     Raises:  OutOfRangeError for a class that is not there, and as `linear`.
     """
+    check_tensors("cross_entropy", input=input, target=target)
     if reduction not in ("none", "sum", "mean"):
         remedy = "leave it out for mean"
         raise OptionError("cross_entropy", "reduction", "", shown(reduction), "none, sum or mean", remedy)
@@ -154,6 +173,9 @@ def cross_entropy(
         rows, classes = input.unsqueeze(0), target.unsqueeze(0)
     elif input.ndim > 2:
         rows, classes = input.movedim(1, -1).flatten(0, -2), target.flatten()
+    if type(ignore_index) is not int:
+        remedy = "leave it out for -100"
+        raise OptionError("cross_entropy", "ignore_index", "", shown(ignore_index), "an integer", remedy)
     losses: Tensor = tokens.cross_entropy(rows, classes, ignore_index)
     if reduction == "none":
         return losses.reshape(target.shape)
@@ -162,7 +184,7 @@ def cross_entropy(
         return total
     if count is None:
         return elements.divided(total, (classes != ignore_index).sum())  # type: ignore[no-any-return]
-    return elements.scaled(total, "div", float(count))  # type: ignore[no-any-return]
+    return elements.scaled(total, "div", number("cross_entropy", "count", count))  # type: ignore[no-any-return]
 
 
 def grouped_mm(input: Tensor, mat2: Tensor, *, offs: Tensor, spec: Spec | None = None) -> Tensor:
@@ -171,4 +193,5 @@ def grouped_mm(input: Tensor, mat2: Tensor, *, offs: Tensor, spec: Spec | None =
     Args:    input: [T, K].   mat2: [G, K, N].   offs: [G] int32 or int64: where each group ends; rows behind the last
              give +0.   spec: as in `linear`.   Raises: as `linear`.
     """
+    check_tensors("grouped_mm", input=input, mat2=mat2, offs=offs)
     return tokens.grouped_mm(input, mat2, offs, *order("grouped_mm", spec))  # type: ignore[no-any-return]

@@ -7,6 +7,7 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from samebits.errors import OptionError, shown
+from samebits.shapes import check_type
 from samebits.torch import functions, products
 
 __all__ = ["GELU", "Embedding", "LayerNorm", "Linear", "LogSoftmax", "ReLU", "Softmax", "check"]
@@ -21,7 +22,11 @@ class Linear(nn.Linear):
 
     @classmethod
     def from_torch(cls, module: nn.Linear) -> Self:
-        """One with the parameters of a module, which share its memory; in training if it is."""
+        """One with the parameters of a module, which share its memory; in training if it is.
+
+        Raises:  OptionError if it is no Linear.
+        """
+        check_type("Linear.from_torch", "module", module, nn.Linear, "pass a torch.nn.Linear")
         made = cls(1, 1, bias=module.bias is not None, device="meta")
         made.in_features, made.out_features = module.in_features, module.out_features
         made.weight, made.bias = module.weight, module.bias

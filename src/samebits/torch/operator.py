@@ -97,7 +97,7 @@ def define(row: Operator) -> Any:
     call = getattr(torch.ops.samebits, name).default
     host = _host(row)
     _LIBRARY.impl(name, host, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"samebits::{name}", row.shapes, lib=_LIBRARY)
+    torch.library.register_fake(f"samebits::{name}", _fake(row), lib=_LIBRARY)
     if "!" not in row.schema:
         below = _below(call, host, places_of(row.schema))
         _LIBRARY.impl(name, _recorded(below, _node(name, below, row), places_of(row.schema)), "Autograd")
@@ -110,8 +110,11 @@ def define(row: Operator) -> Any:
 
 def places_of(schema: str) -> tuple[int, ...]:
     """Which arguments are tensors."""
-    arguments = schema[schema.index("(") + 1 : schema.rindex(") ->")].split(", ")
-    return tuple([i for i, argument in enumerate(arguments) if argument.startswith("Tensor")])
+    return tuple([i for i, argument in enumerate(_arguments(schema)) if argument.startswith("Tensor")])
+
+
+def _arguments(schema: str) -> list[str]:
+    return schema[schema.index("(") + 1 : schema.rindex(") ->")].split(", ")
 
 
 def threads() -> int:
@@ -124,6 +127,9 @@ def check_tensor(call: str, name: str, x: Tensor, *dtypes: torch.dtype) -> None:
 
     Raises:  DTypeError, LayoutError, DeviceError.
     """
+    if x.is_nested:
+        remedy = "call its to_padded_tensor(0.0) first"
+        raise LayoutError(call, name, "layout", "that of a nested tensor", "torch.strided", remedy)
     if x.layout is not torch.strided:
         raise LayoutError(call, name, "layout", x.layout, "torch.strided", "call its to_dense() first")
     expected = dtypes or FLOATS
@@ -146,11 +152,29 @@ def _host(row: Operator) -> Callable[..., Any]:
                 arguments = (*arguments[:i], x.detach(), *arguments[i + 1 :])
         try:
             return compute(*arguments)
-        except SamebitsError:
+        except (SamebitsError, RuntimeError):  # what torch's own functions raise of a nested tensor
             shapes(*arguments)
             raise
 
     return kernel
+
+
+def _fake(row: Operator) -> Callable[..., Any]:
+    """The shapes, of operands that are all on one device."""
+    shapes, places, arguments = row.shapes, places_of(row.schema), _arguments(row.schema)
+    call = row.schema.partition("(")[0].removesuffix("_into")
+
+    def described(*given: Any) -> Any:
+        made, operands = shapes(*given), [i for i in places if given[i] is not None]
+        for i in operands[1:]:
+            device, expected = given[i].device, given[operands[0]].device
+            if device != expected:
+                name = arguments[i].split()[-1]
+                remedy = "move one of them"
+                raise DeviceError(call, name, "device", device, f"{expected}, as the first operand's", remedy)
+        return made
+
+    return described
 
 
 def _mapped(row: Operator, call: Callable[..., Any]) -> Callable[..., Any]:

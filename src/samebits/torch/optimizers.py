@@ -16,6 +16,7 @@ from torch import Tensor
 
 from samebits.errors import OptionError, shown
 from samebits.ops import casts, elementwise, optimizing, rows
+from samebits.torch.arguments import listed, number
 from samebits.torch.operator import threads
 
 __all__ = ["SGD", "AdamW", "clip_grad_norm_"]
@@ -36,9 +37,9 @@ class _Optimizer(torch.optim.Optimizer):
         """As torch's, but the state keeps its dtype where the parameters have a narrower one."""
         super().load_state_dict(state_dict)
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
-            for p, number in zip(group["params"], saved["params"], strict=True):
-                if number in state_dict["state"]:
-                    known = state_dict["state"][number]
+            for p, place in zip(group["params"], saved["params"], strict=True):
+                if place in state_dict["state"]:
+                    known = state_dict["state"][place]
                     self.state[p] = {k: v.clone() if isinstance(v, Tensor) else v for k, v in known.items()}
 
     @torch.no_grad()
@@ -138,9 +139,9 @@ class AdamW(_Optimizer):
         weight_decay: float = 1e-2,
     ) -> None:  # fmt: skip
         _check("AdamW", lr=lr, eps=eps, weight_decay=weight_decay)
-        for beta in betas:
-            if not 0 <= beta < 1:
-                raise OptionError("AdamW", "betas", "", shown(betas), "two numbers in [0, 1)", "leave them out")
+        fits = isinstance(betas, tuple | list) and len(betas) == 2
+        if not fits or not all(0 <= number("AdamW", "betas", beta) < 1 for beta in betas):
+            raise OptionError("AdamW", "betas", "", shown(betas), "two numbers in [0, 1)", "leave them out")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def _step(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
@@ -177,6 +178,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     Raises:  OptionError for a max_norm that is negative.
     """
     _check("clip_grad_norm_", max_norm=max_norm)
+    parameters = listed("clip_grad_norm_", "parameters", parameters)
     found = [g for p in parameters if (g := gradient_of(p)) is not None]
     if not found:
         return torch.zeros(())
@@ -191,5 +193,5 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
 def _check(call: str, **numbers: float) -> None:
     """Raise unless numbers are at least 0."""
     for name, value in numbers.items():
-        if not value >= 0:
+        if not number(call, name, value) >= 0:
             raise OptionError(call, name, "", shown(value), "a number of at least 0", "pass a float")

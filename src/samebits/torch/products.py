@@ -9,6 +9,7 @@ from samebits.kernels.gemm.contraction import Spec
 from samebits.torch import accumulating_operators as accumulating
 from samebits.torch import product_operators as operators
 from samebits.torch.accumulate import total_of
+from samebits.torch.arguments import check_tensors, number
 from samebits.torch.spec import order
 
 __all__ = ["addmm", "baddbmm", "bmm", "linear", "matmul", "mm"]
@@ -23,6 +24,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, spec: S
     Raises:  DTypeError, ShapeError, LayoutError, DeviceError; OptionError for a spec that is none, and for forward-mode
              differentiation.   Bits: numerics.md section 2; gradients section 5.
     """
+    check_tensors("linear", input=input, weight=weight)
+    if bias is not None:
+        check_tensors("linear", bias=bias)
     sums = order("linear", spec)
     total = total_of("linear", weight, input, sums)
     if total is None:
@@ -38,6 +42,7 @@ def matmul(input: Tensor, other: Tensor, *, spec: Spec | None = None) -> Tensor:
     Args:    input: [..., M, K] or [K].   other: [..., K, N] or [K].   spec: as in `linear`.
     Raises:  as `linear`.   Bits: numerics.md section 2; gradients section 5.
     """
+    check_tensors("matmul", input=input, other=other)
     order_ = order("matmul", spec)
     if input.ndim > 1 and other.ndim > 1:
         return _product("matmul", ("input", "other"), input, other, order_)
@@ -77,8 +82,7 @@ def addmm(
     Args:    input: broadcasts to [M, N].   mat1: [M, K].   mat2: [K, N].   spec: as in `linear`.   Raises: as `linear`.
     """
     _check_ranks("addmm", 2, mat1=mat1, mat2=mat2)
-    added, order_ = None if beta == 0 else input, order("addmm", spec)
-    return _product("addmm", ("mat1", "mat2"), mat1, mat2, order_, added, float(alpha), float(beta))
+    return _added("addmm", ("mat1", "mat2"), mat1, mat2, order("addmm", spec), input, alpha, beta)
 
 
 def baddbmm(
@@ -90,8 +94,17 @@ def baddbmm(
     Raises:  as `linear`.
     """
     _check_batches("baddbmm", batch1=batch1, batch2=batch2)
-    added, order_ = None if beta == 0 else input, order("baddbmm", spec)
-    return _product("baddbmm", ("batch1", "batch2"), batch1, batch2, order_, added, float(alpha), float(beta))
+    return _added("baddbmm", ("batch1", "batch2"), batch1, batch2, order("baddbmm", spec), input, alpha, beta)
+
+
+def _added(
+    call: str, names: tuple[str, str], a: Tensor, b: Tensor, order_: tuple[int, int], c: Tensor, alpha: float,
+    beta: float,
+) -> Tensor:  # fmt: skip
+    """(a @ b) * alpha + beta * c; where beta is 0 c is not looked at."""
+    check_tensors(call, input=c)
+    alpha, beta = number(call, "alpha", alpha), number(call, "beta", beta)
+    return _product(call, names, a, b, order_, None if beta == 0 else c, alpha, beta)
 
 
 def _product(
@@ -107,6 +120,7 @@ def _product(
 
 
 def _check_ranks(call: str, rank: int, **operands: Tensor) -> None:
+    check_tensors(call, **operands)
     for name, x in operands.items():
         if x.ndim != rank:
             raise ShapeError(call, name, "rank", x.ndim, rank, "call matmul, which takes any")

@@ -113,8 +113,17 @@ def _axis(x: Tensor, dim: list[int]) -> Any:
     return dim[0] if len(dim) == 1 else None if len(dim) == x.ndim else dim
 
 
-def _reduced_shapes(x: Tensor, dim: list[int], keepdim: bool) -> Tensor:
+def _sum_shapes(x: Tensor, dim: list[int], keepdim: bool) -> Tensor:
     check_tensor("sum", "input", x)
+    return _reduced(x, dim, keepdim)
+
+
+def _mean_shapes(x: Tensor, dim: list[int], keepdim: bool) -> Tensor:
+    check_tensor("mean", "input", x)
+    return _reduced(x, dim, keepdim)
+
+
+def _reduced(x: Tensor, dim: list[int], keepdim: bool) -> Tensor:
     kept = [
         1 if axis - x.ndim in dim else size for axis, size in enumerate(x.shape) if keepdim or axis - x.ndim not in dim
     ]
@@ -164,9 +173,9 @@ layer_norm = define(Operator(
 ))  # fmt: skip
 sum = define(Operator(
     "sum(Tensor input, int[] dim, bool keepdim) -> Tensor",
-    _sum, _reduced_shapes, in_front(1), Gradient(_nothing, _sum_backward),
+    _sum, _sum_shapes, in_front(1), Gradient(_nothing, _sum_backward),
 ))  # fmt: skip
 mean = define(Operator(
     "mean(Tensor input, int[] dim, bool keepdim) -> Tensor",
-    _mean, _reduced_shapes, in_front(1), Gradient(_nothing, _mean_backward),
+    _mean, _mean_shapes, in_front(1), Gradient(_nothing, _mean_backward),
 ))  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from samebits.errors import DTypeError, OutOfRangeError, ShapeError
+from samebits.errors import DTypeError, OptionError, OutOfRangeError, ShapeError, shown
 from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import grouped, move, training
 from samebits.ops import matmul as products
@@ -141,13 +141,19 @@ cross_entropy = define(Operator(
 # grouped_mm: rows of each group by a matrix of its own
 
 
-def _sizes(ends: Tensor) -> Tensor:
-    return torch.diff(ends, prepend=ends.new_zeros(1))
+def _sizes(ends: Tensor, rows: int) -> Tensor:
+    """How many rows each group has."""
+    sizes = torch.diff(ends, prepend=ends.new_zeros(1))
+    if len(ends) and (int(sizes.min()) < 0 or int(ends[-1]) > rows):
+        expected = f"ascending, from 0 to at most input's row count {rows}"
+        remedy = "give where each group ends"
+        raise OptionError("grouped_mm", "offs", "", shown(ends.tolist()), expected, remedy)
+    return sizes
 
 
 def _grouped(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: int) -> Any:
     _grouped_shapes(a, b, ends, chunk, segments)
-    return grouped.grouped_matmul(a, b, _sizes(ends), spec=Spec(chunk, segments), threads=threads())
+    return grouped.grouped_matmul(a, b, _sizes(ends, len(a)), spec=Spec(chunk, segments), threads=threads())
 
 
 def _grouped_shapes(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: int) -> Tensor:

@@ -1,0 +1,48 @@
+"""What the functions look at before torch's dispatcher does, whose own refusals are not one sentence."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from samebits.errors import DTypeError, OptionError, shown
+
+__all__ = ["check_tensors", "listed", "number"]
+
+
+def check_tensors(call: str, **operands: object) -> None:
+    """Raise unless every operand is a tensor.
+
+    Raises:  DTypeError.
+    """
+    for name, x in operands.items():
+        if not isinstance(x, Tensor):
+            raise DTypeError(call, name, "type", type(x).__name__, "a torch.Tensor", "convert it first")
+
+
+def listed(call: str, name: str, tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Several tensors, such as a module's parameters, as a list.
+
+    Raises:  DTypeError if one of them is none, or if they are not several.
+    """
+    if isinstance(tensors, Tensor) or not isinstance(tensors, Iterable):
+        actual, remedy = type(tensors).__name__, "put it into a list"
+        raise DTypeError(call, name, "type", actual, "several tensors", remedy)
+    found = list(tensors)
+    for i, x in enumerate(found):
+        check_tensors(call, **{f"{name}[{i}]": x})
+    return found
+
+
+def number(call: str, name: str, value: object) -> float:
+    """value as a float.
+
+    Raises:  OptionError if it is no real number.
+    """
+    if type(value) is float:
+        return value
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise OptionError(call, name, "", shown(value), "a number", "pass a float")
+    return float(value)
