@@ -1,7 +1,10 @@
 """The Isa rows that tests run: those of this machine, and made-up ones: of odd registers, and one that stands in."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from samebits.codegen import isa
 from samebits.codegen.isa import Isa, Target
@@ -63,3 +66,22 @@ def rows_of_engines(a: DType, b: DType, chunk: int = 128) -> tuple[Isa, ...]:
     for row in PRODUCT_ROWS:
         first.setdefault((row.lanes, row.registers, selection.engine_for(a, b, row, DEFAULT, chunk).name), row)
     return tuple(first.values())
+
+
+def in_turn(
+    names: str, cases: Sequence[Any], turn: int, found: Sequence[Isa] = ALL_ROWS, most: int = 1
+) -> pytest.MarkDecorator:
+    """Pairs of a row and a case, of which the default run takes few and `make exhaustive` the others.
+
+    A case is interpreted and runs on `most` compiled rows, the next case on the next ones: compiling each case for
+    each row is what takes long. Tests that begin at another `turn` give a case other rows.
+    """
+    compiled = [row for row in found if row.compiled]
+    pairs = []
+    for number, case in enumerate(cases):
+        chosen = {compiled[(turn + number + k) % len(compiled)] for k in range(most)}
+        for row in found:
+            late = row.compiled and row not in chosen
+            name = f"{row.name}-{getattr(case, 'name', case)}"
+            pairs.append(pytest.param(row, case, id=name, marks=pytest.mark.exhaustive if late else ()))
+    return pytest.mark.parametrize(names, pairs)

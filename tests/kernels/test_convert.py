@@ -85,10 +85,7 @@ def doubles(dtype: DType) -> Array:
     return np.concatenate([wide, near, -near, tiny, -tiny])
 
 
-@EVERY_ROW
-@pytest.mark.parametrize(
-    "dtype", [*FORMATS, *(row for row in INTEGERS if convert.is_coded(row))], ids=lambda dtype: dtype.name
-)
+@rows.in_turn("row, dtype", [*FORMATS, *(row for row in INTEGERS if convert.is_coded(row))], 0)
 def test_every_code_decodes_to_its_value(row: Isa, dtype: DType) -> None:
     x = every_code(dtype, above=True)
     mask = (1 << dtype.width_bits) - 1
@@ -105,8 +102,7 @@ def test_every_code_decodes_to_its_value(row: Isa, dtype: DType) -> None:
             assert np.array_equal(clean.astype(target.numpy), due, equal_nan=True)
 
 
-@EVERY_ROW
-@EVERY_FORMAT
+@rows.in_turn("row, dtype", FORMATS, 1)
 def test_encoding_takes_the_nearest_value(row: Isa, dtype: DType) -> None:
     for x in (singles(dtype), doubles(dtype)):
         x = x if row.compiled else x[:: 1 + len(x) // 30000].copy()
@@ -141,9 +137,9 @@ def test_encoding_of_float32_is_that_of_ml_dtypes_but_for_nan(dtype: DType) -> N
     assert nan.sum() > 2
 
 
-@EVERY_ROW
-@EVERY_FORMAT
-def test_integers_become_floats_with_one_rounding(row: Isa, dtype: DType) -> None:
+@functools.cache
+def integers(source: DType, dtype: DType) -> tuple[Array, Array]:
+    """Integers beside the midpoints of a format and far from them, and the codes of the values nearest to them."""
     values, middles = [Fraction(float(v)) for v in magnitudes(dtype)], [Fraction(float(v)) for v in midpoints(dtype)]
 
     def one(n: int) -> int:
@@ -157,37 +153,40 @@ def test_integers_become_floats_with_one_rounding(row: Isa, dtype: DType) -> Non
         sign = 1 << dtype.width_bits - 1 if n < 0 and (dtype.has_negative_zero or below) else 0
         return below | sign
 
-    random = np.random.default_rng(1)
+    random, low, high = np.random.default_rng(source.width_bits), int(source.min), int(source.max)
+    near = {int(m) + d for m in middles[:: 1 + len(middles) // 300] for d in (-1, 0, 1)}
+    near |= {1 << k for k in range(64)} | {(1 << k) + (1 << k - 9) + 1 for k in range(12, 64)} | {low, high, 0}
+    near |= {int(v) for v in random.integers(max(low, -(2**62)), min(high, 2**62), 200, endpoint=True)}
+    numbers = sorted(n for m in near for n in (m, -m) if low <= n <= high)
+    wide = np.array(numbers, np.int64 if source.signed else np.uint64)
+    x = wide.astype(np.int8 if source.width_bits < 8 else source.numpy).astype(source.numpy)
+    return x, np.array([one(n) for n in numbers], f"u{max(dtype.width_bits, 8) // 8}").view(dtype.numpy)
+
+
+@rows.in_turn("row, dtype", FORMATS, 2)
+def test_integers_become_floats_with_one_rounding(row: Isa, dtype: DType) -> None:
     for source in INTEGERS:
-        low, high = int(source.min), int(source.max)
-        near = {int(m) + d for m in middles[:: 1 + len(middles) // 300] for d in (-1, 0, 1)}
-        near |= {1 << k for k in range(64)} | {(1 << k) + (1 << k - 9) + 1 for k in range(12, 64)} | {low, high, 0}
-        near |= {int(v) for v in random.integers(max(low, -(2**62)), min(high, 2**62), 200, endpoint=True)}
-        numbers = sorted(n for m in near for n in (m, -m) if low <= n <= high)
-        wide = np.array(numbers, np.int64 if source.signed else np.uint64)
-        x = wide.astype(np.int8 if source.width_bits < 8 else source.numpy).astype(source.numpy)
-        due = np.array([one(n) for n in numbers], f"u{max(dtype.width_bits, 8) // 8}").view(dtype.numpy)
+        x, due = integers(source, dtype)
         launch.assert_bits(converted(x, dtype, row), due, (row.name, source, dtype))
         (found,) = elementwise.reference(conversion(source, dtype), x)
         launch.assert_bits(found, due, (source, dtype))
 
 
-@EVERY_ROW
-def test_floats_become_integers_toward_zero_within_the_limits(row: Isa) -> None:
-    for dtype in (*FORMATS, dtypes.float32):
-        x = every_code(dtype) if convert.is_coded(dtype) else singles(dtypes.float8_e4m3fn)
-        x = x if x.size <= 256 else x[::11].copy()
-        for target in INTEGERS if row.compiled else (dtypes.int4, dtypes.uint1, dtypes.int8):
-            with np.errstate(invalid="ignore"):
-                wide = x.astype(F32)
-            limits = int(target.min), int(target.max)
-            numbers = [0 if v != v else limits[v > 0] if np.isinf(v) else int(v) for v in map(float, wide)]
-            codes = [min(max(n, limits[0]), limits[1]) & ((1 << target.width_bits) - 1) for n in numbers]
-            found = launch.bits(converted(x, target, row))
-            kind = np.dtype(f"u{max(target.width_bits, 8) // 8}")
-            assert np.array_equal(found, np.array(codes, kind)), (dtype, target)
-            (meant,) = elementwise.reference(conversion(dtype, target), x)
-            assert np.array_equal(launch.bits(meant), found), (dtype, target)
+@rows.in_turn("row, dtype", [*FORMATS, dtypes.float32], 0)
+def test_floats_become_integers_toward_zero_within_the_limits(row: Isa, dtype: DType) -> None:
+    x = every_code(dtype) if convert.is_coded(dtype) else singles(dtypes.float8_e4m3fn)
+    x = x if x.size <= 256 else x[::11].copy()
+    for target in INTEGERS if row.compiled else (dtypes.int4, dtypes.uint1, dtypes.int8):
+        with np.errstate(invalid="ignore"):
+            wide = x.astype(F32)
+        limits = int(target.min), int(target.max)
+        numbers = [0 if v != v else limits[v > 0] if np.isinf(v) else int(v) for v in map(float, wide)]
+        codes = [min(max(n, limits[0]), limits[1]) & ((1 << target.width_bits) - 1) for n in numbers]
+        found = launch.bits(converted(x, target, row))
+        kind = np.dtype(f"u{max(target.width_bits, 8) // 8}")
+        assert np.array_equal(found, np.array(codes, kind)), (dtype, target)
+        (meant,) = elementwise.reference(conversion(dtype, target), x)
+        assert np.array_equal(launch.bits(meant), found), (dtype, target)
 
 
 @EVERY_ROW
@@ -211,16 +210,15 @@ def test_integers_wrap_and_truths_are_not_zero(row: Isa) -> None:
             assert converted(truths, source, row).astype(F32).tolist() == [1, 0, 1]
 
 
-@EVERY_ROW
-def test_every_pair_of_formats(row: Isa) -> None:
-    for source in FORMATS:
-        x = every_code(source)
-        x = x if row.compiled or x.size <= 256 else x[::17].copy()
-        with np.errstate(all="ignore"):
-            wide = x.astype(np.float64)
-        for target in FORMATS:
-            due = nearest(wide, target).view(target.numpy)
-            launch.assert_bits(converted(x, target, row), due, (row.name, source, target))
+@rows.in_turn("row, source", FORMATS, 1)
+def test_every_pair_of_formats(row: Isa, source: DType) -> None:
+    x = every_code(source)
+    x = x if row.compiled or x.size <= 256 else x[::17].copy()
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64)
+    for target in FORMATS:
+        due = nearest(wide, target).view(target.numpy)
+        launch.assert_bits(converted(x, target, row), due, (row.name, source, target))
 
 
 @pytest.mark.parametrize("row", rows.AARCH64_ROWS, ids=lambda row: row.name)

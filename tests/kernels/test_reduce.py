@@ -523,8 +523,7 @@ def wide(x: Array) -> Array:
         return np.asarray(x.astype(np.float32))
 
 
-@EVERY_ROW
-@pytest.mark.parametrize("dtype", ROW_FORMATS, ids=lambda dtype: dtype.name)
+@rows.in_turn("row, dtype", ROW_FORMATS, 0)
 def test_rows_of_narrow_floats_are_float32_rounded_at_the_end(row: Isa, dtype: dtypes.DType) -> None:
     pairs = [
         (composites.reduction("row_sum", dtype), composites.reduction("row_sum")),

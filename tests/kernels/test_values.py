@@ -1,4 +1,4 @@
-"""Operations on floats narrower than float32: what float64 gives, rounded once by an oracle of midpoints, on every row.
+"""Operations on floats narrower than float32: what float64 gives, rounded once by an oracle of midpoints, on each row.
 
 float64 has more than twice the digits of these formats and two more, so for + - * / and sqrt rounding its result is
 rounding the exact one; that float32 in between changes nothing is what is shown here.
@@ -26,7 +26,6 @@ from samebits.kernels.functions.rows import ROUNDED
 
 Array = np.ndarray[Any, Any]
 F32, F64 = np.float32, np.float64
-EVERY_ROW = pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
 ZEROED = tuple(dtype for dtype in FORMATS if dtype.has_zero)
 EVERY_FORMAT = pytest.mark.parametrize("dtype", ZEROED, ids=lambda dtype: dtype.name)
 BINARY = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
@@ -83,8 +82,7 @@ def check(expression: Expression, row: Isa, inputs: list[Array], due: list[Array
         launch.assert_bits(meant, want, ("reference", what, k))
 
 
-@EVERY_ROW
-@EVERY_FORMAT
+@rows.in_turn("row, dtype", ZEROED, 0)
 def test_operations_round_the_exact_result_once(row: Isa, dtype: DType) -> None:
     x, y = pairs(dtype, few=not row.compiled)
     with np.errstate(all="ignore"):
@@ -111,8 +109,7 @@ def test_operations_equal_those_of_ml_dtypes_but_for_nan(dtype: DType) -> None:
         assert np.array_equal(launch.bits(got)[there], launch.bits(want)[there])
 
 
-@EVERY_ROW
-@pytest.mark.parametrize("dtype", FORMATS, ids=lambda dtype: dtype.name)
+@rows.in_turn("row, dtype", FORMATS, 1)
 def test_order_and_bits(row: Isa, dtype: DType) -> None:
     """Comparisons are of values; moves, signs and choices are of codes, NaN payloads with them."""
     x, y = pairs(dtype, few=not row.compiled)
@@ -133,8 +130,7 @@ def test_order_and_bits(row: Isa, dtype: DType) -> None:
         check(several((dtype,), "neg", "abs"), row, [x], [turned, alone], dtype)
 
 
-@EVERY_ROW
-@EVERY_FORMAT
+@rows.in_turn("row, dtype", ZEROED, 2)
 def test_functions_and_fma_round_what_float32_gives(row: Isa, dtype: DType) -> None:
     codes = every_code(dtype)
     codes = codes if row.compiled or codes.size <= 256 else codes[::17].copy()
@@ -149,8 +145,7 @@ def test_functions_and_fma_round_what_float32_gives(row: Isa, dtype: DType) -> N
     check(several((dtype,) * 3, "fma"), row, [x, y, z], [coded(total, dtype)], dtype)
 
 
-@EVERY_ROW
-@EVERY_FORMAT
+@rows.in_turn("row, dtype", ZEROED, 3)
 def test_every_node_rounds_fused_or_not(row: Isa, dtype: DType) -> None:
     """x * y + z, constants and a function behind it, beside the same operations one by one."""
     chain = Chain()

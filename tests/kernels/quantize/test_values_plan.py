@@ -30,8 +30,7 @@ def shape_of(row: BlockFormat, columns: int, lines: int = 5) -> tuple[int, int]:
     return (32 if row.block[0] == 16 else lines, columns)
 
 
-@pytest.mark.parametrize("row", DISTINCT, ids=str)
-@ISAS
+@rows.in_turn("isa, row", DISTINCT, 0)
 def test_every_format_equals_the_reference(isa: Isa, row: BlockFormat) -> None:
     for dtype in (dtypes.float32, dtypes.bfloat16):
         Numbers(row, shape_of(row, 256), dtype).check(isa)
