@@ -48,6 +48,11 @@ have rows.
 | operator | opsets | formats | not done |
 |---|---|---|---|
 """
+_DOMAINS = """
+## Of other domains
+| operator | domain | versions | formats | not done |
+|---|---|---|---|---|
+"""
 _REFUSED = """
 ## Refused
 | operator | why |
@@ -64,6 +69,8 @@ _GROUPS = {
     "integers of 2 and 4 bits": ("int2", "int4", "uint2", "uint4"),
 }
 
+# Formats of the first operand, of operators whose schemas the package onnx has not.
+_OF_DOMAINS = {"MatMulNBits": "float32, float16, bfloat16"}
 # Cases tried with each format.
 _MOST = 4
 _Trial = tuple[list[Any], dict[str, Any], tuple[int, ...], int]
@@ -74,11 +81,16 @@ def page() -> str:
     names = sorted({schema.name for schema in defs.get_all_schemas() if not schema.domain})
     rows: dict[str, list[OnnxRow]] = {}
     for row in loading.ROWS:
-        rows.setdefault(row.op, []).append(row)
+        if not row.domain:
+            rows.setdefault(row.op, []).append(row)
     text = _HEAD.format(version=onnx.__version__, all=len(names), done=len(rows))
     for op, found in sorted(rows.items()):
         limits = "; ".join(dict.fromkeys(row.limits for row in found if row.limits))
         text += f"| {op} | {_opsets(found)} | {_named(_formats(op, found[-1]))} | {limits} |\n"
+    text += _DOMAINS
+    for row in loading.ROWS:
+        if row.domain:
+            text += f"| {row.op} | {row.domain} | {row.since} | {_OF_DOMAINS[row.op]} | {row.limits} |\n"
     text += _DIFFERENCES
     for each in DIFFERENCES:
         text += f"| {each.op} | {each.when} | {each.ours} | {each.theirs} | {each.standard} |\n"

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import protos
 import pytest
 from onnx import ModelProto, helper
@@ -18,6 +19,11 @@ from samebits.runtime import cpu, reference
 
 EVERY = pytest.mark.parametrize("dtype", proto.DTYPES.values(), ids=str)
 NARROW = [row for row in proto.DTYPES.values() if row.width_bits < 32 and row.is_float]
+QUANTISED = [
+    row
+    for row in proto.DTYPES.values()
+    if row.width_bits in (2, 4, 8) and row.has_zero and (row.is_float or row.is_integer)
+]
 node = helper.make_node
 
 
@@ -115,24 +121,31 @@ def test_float8_saturates_where_it_is_asked_for(dtype: DType, saturate: int) -> 
     assert np.array_equal(found, np.asarray(due).astype(np.float32), equal_nan=True)
 
 
-@pytest.mark.parametrize("dtype", [row for row in proto.DTYPES.values() if row.width_bits in (2, 4)], ids=str)
-def test_weights_of_less_than_a_byte_in_blocks(dtype: DType) -> None:
-    """Quantised, kept in an initializer, and back: against onnx.reference."""
-    random = np.random.default_rng(5)
-    scale = random.uniform(0.5, 2, (3, 2)).astype(np.float32)
+@pytest.mark.parametrize(("axis", "block"), [(1, 4), (0, 2), (1, 5)])
+@pytest.mark.parametrize("dtype", QUANTISED, ids=str)
+def test_weights_of_few_bits_in_blocks(dtype: DType, axis: int, block: int) -> None:
+    """Quantised, kept in an initializer, and back: against onnx.reference, and ONNX Runtime where it has kernels."""
+    random, shape = np.random.default_rng(5), [3, 8]
+    shape[axis] = -(-shape[axis] // block)
+    scale = random.uniform(0.5, 2, shape).astype(np.float32)
     w, x = codes(dtype, 3, 8), random.standard_normal((3, 8)).astype(np.float32)
-    zero = codes(dtype, 3, 2) if dtype.is_integer else np.zeros((3, 2), dtype.numpy)
+    zero = codes(dtype, *shape) if dtype.is_integer else np.zeros(shape, dtype.numpy)
     nodes = [
-        node("DequantizeLinear", ["w", "scale", "zero"], ["back"], axis=1, block_size=4),
-        node("QuantizeLinear", ["x", "scale", "zero"], ["narrow"], axis=1, block_size=4),
+        node("DequantizeLinear", ["w", "scale", "zero"], ["back"], axis=axis, block_size=block),
+        node("QuantizeLinear", ["x", "scale", "zero"], ["narrow"], axis=axis, block_size=block),
+        node("DequantizeLinear", ["narrow", "scale", "zero"], ["again"], axis=axis, block_size=block),
     ]
-    outputs = [protos.value("back", np.float32, [3, 8]), protos.value("narrow", dtype.numpy, [3, 8])]
+    kinds = {"back": np.float32, "narrow": dtype.numpy, "again": np.float32}
+    outputs = [protos.value(name, kind, [3, 8]) for name, kind in kinds.items()]
     constants = {"w": w, "scale": scale, "zero": zero}
     model = protos.model(nodes, [protos.value("x", np.float32, [3, 8])], outputs, constants, opset=25)
     made = answers(model, {"x": x})
-    back, narrow = map(np.asarray, ReferenceEvaluator(model).run(None, {"x": x}))
-    assert np.array_equal(made["back"], back)
-    assert np.array_equal(made["narrow"].astype(np.float32), narrow.astype(np.float32))
+    for name, due in zip(kinds, map(np.asarray, ReferenceEvaluator(model).run(None, {"x": x})), strict=True):
+        assert np.array_equal(made[name].astype(np.float32), due.astype(np.float32), equal_nan=True)
+    if dtype.name != "float4_e2m1fn":
+        session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+        for name, due in zip(("back", "again"), session.run(["back", "again"], {"x": x}), strict=True):
+            assert np.array_equal(made[name], due, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [row for row in NARROW if row.width_bits == 16], ids=str)

@@ -66,7 +66,7 @@ def test_every_unsupported_node_is_listed() -> None:
         "  node 'first', Tan of opset 17: no row for this operator: the tangent, hyperbolic and inverse functions are "
         "not there yet\n"
         "  node 'third', Softmax of opset 17: attribute 'temperature' is unknown\n"
-        "  node 'fourth', com.microsoft.FusedGelu of opset 1: operators of domain 'com.microsoft' have no rows\n"
+        "  node 'fourth', com.microsoft.FusedGelu of opset 1: no row for this operator of domain 'com.microsoft'\n"
         "  node 'fifth', Cast of opset 17: attribute 'to' is 8, which no element type here has"
     )
 
@@ -207,7 +207,7 @@ def test_sizes_divide() -> None:
 
 def test_every_operator_of_onnx_has_a_row_or_a_reason() -> None:
     names = {schema.name for schema in onnx_package.defs.get_all_schemas() if not schema.domain}
-    done = {row.op for row in loading.ROWS}
+    done = {row.op for row in loading.ROWS if not row.domain}
     assert done | refused.REASONS.keys() == names
     assert not done & refused.REASONS.keys()
 

@@ -20,6 +20,7 @@ from samebits.onnx import (
     rows_quantize,
     rows_reduce,
     rows_shape,
+    rows_weights,
     rows_window,
 )
 from samebits.onnx.row import REQUIRED, NodeCall, OnnxRow, Unsupported
@@ -38,6 +39,7 @@ ROWS: tuple[OnnxRow, ...] = (
     *rows_move.ROWS,
     *rows_window.ROWS,
     *rows_layer.ROWS,
+    *rows_weights.ROWS,
 )
 
 
@@ -84,14 +86,14 @@ def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None])
     """Add every node; collect what is not supported."""
     problems: list[str] = []
     failed: set[str] = set()
-    rows: dict[str, list[OnnxRow]] = {}
+    rows: dict[tuple[str, str], list[OnnxRow]] = {}
     for each in ROWS:
-        rows.setdefault(each.op, []).append(each)
+        rows.setdefault((each.domain, each.op), []).append(each)
     for node in model.nodes:
         opset = model.opsets.get(node.domain, 0)
         reason = None
         try:
-            row = _row(node, opset, rows.get(node.op, []))
+            row = _row(node, opset, rows.get((node.domain, node.op), []))
             attributes = _attributes(node, row, opset)
             if len(node.inputs) > row.inputs:
                 raise Unsupported(f"{len(node.inputs)} inputs are given, it takes at most {row.inputs}")
@@ -113,10 +115,8 @@ def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None])
 
 def _row(node: proto.ModelNode, opset: int, rows: Sequence[OnnxRow]) -> OnnxRow:
     """The row of a node, among those of its operator."""
-    if node.domain:
-        raise Unsupported(f"operators of domain {node.domain!r} have no rows")
     if not rows:
-        raise Unsupported(refused.reason(node.op))
+        raise Unsupported(refused.reason(node.op, node.domain))
     for row in rows:
         if row.since <= opset <= row.until:
             return row

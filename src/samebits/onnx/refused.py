@@ -47,6 +47,8 @@ _BY_REASON: Mapping[str, str] = {
 REASONS: Mapping[str, str] = {op: text for text, ops in _BY_REASON.items() for op in ops.split()}
 
 
-def reason(op: str) -> str:
-    """Why an operator of the default domain has no row."""
+def reason(op: str, domain: str) -> str:
+    """Why an operator has no row."""
+    if domain:
+        return f"no row for this operator of domain {domain!r}"
     return f"no row for this operator: {REASONS[op]}" if op in REASONS else "no row for this operator"

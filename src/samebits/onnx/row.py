@@ -185,13 +185,14 @@ class OnnxRow:
     """One operator over a range of opsets.
 
     Attributes:
-        op: Its name in the default domain.
+        op: Its name.
         since: The first opset that `lower` means.
         lower: Adds nodes for a call, gives a value for each output.
         attributes: Those it may have; any other is refused.
         inputs: How many inputs it takes at most.
         until: The last opset.
         limits: What it leaves out beside attributes that are not `allowed`, for `docs/operators.md`.
+        domain: Whose operator it is; that of ONNX itself has no name.
     """
 
     op: str
@@ -201,6 +202,7 @@ class OnnxRow:
     inputs: int = 1
     until: int = LATEST
     limits: str = ""
+    domain: str = ""
 
 
 def applied(op: str) -> Callable[[NodeCall], Sequence[str]]:

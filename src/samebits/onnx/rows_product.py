@@ -13,7 +13,7 @@ from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.operations import dim
 from samebits.operations.product import PLAIN, Options
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "product"]
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -21,7 +21,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 def _matmul(call: NodeCall) -> Sequence[str]:
     """Of floats alone: those of integers would need integers of their own to add up in."""
     _check_floats(call, "; MatMulInteger multiplies integers")
-    return (_product(call, call[0], call[1]),)
+    return (product(call, call[0], call[1]),)
 
 
 def _check_floats(call: NodeCall, instead: str = "") -> None:
@@ -33,7 +33,7 @@ def _check_floats(call: NodeCall, instead: str = "") -> None:
         raise Unsupported(f"operands are {left.name} and {right.name}, must be of one format")
 
 
-def _product(call: NodeCall, x: str, y: str, given: Mapping[str, str] = _NOTHING, options: Options = PLAIN) -> str:
+def product(call: NodeCall, x: str, y: str, given: Mapping[str, str] = _NOTHING, options: Options = PLAIN) -> str:
     """The product of matrices, of vectors too; `given` and options as `ProgramBuilder.contract` takes them."""
     b = call.b
     a_shape, b_shape = b.facts[x].shape, b.facts[y].shape
@@ -75,7 +75,7 @@ def _integers(call: NodeCall) -> Sequence[str]:
         for name, index, operand in (("a_zero_point", 2, 0), ("b_zero_point", 3, 1))
         if call.optional(index) is not None
     }
-    return (call.converted(_product(call, call[0], call[1], given), dtypes.int32),)
+    return (call.converted(product(call, call[0], call[1], given), dtypes.int32),)
 
 
 def _requantised(call: NodeCall) -> Sequence[str]:
@@ -85,7 +85,7 @@ def _requantised(call: NodeCall) -> Sequence[str]:
     given |= {"out_scale": call.single(6), "out_zero_point": call.single(7)}
     for name in ("a_scale", "b_scale", "out_scale"):
         given[name] = call.converted(given[name], dtypes.float32)
-    return (_product(call, call[0], call[3], given, Options(out_dtype=call.fact(7).dtype)),)
+    return (product(call, call[0], call[3], given, Options(out_dtype=call.fact(7).dtype)),)
 
 
 def _shared(call: NodeCall, index: int, operand: int) -> str:
