@@ -36,6 +36,8 @@ class Fit:
 # within 2**-56 of a rounding boundary) are a matter of luck: this centre, a little above half of 3.9192**2, leaves no
 # input wrong, which about a third of its neighbours do too.
 ERF_CENTRE = real("7.734375")
+# In float64 erf has two pieces, and the second is a polynomial in (x - ERF_TURN) / (x + ERF_TURN), 1 <= x <= 6.
+ERF_TURN = real("2.5")
 LOG2 = mpmath.log(2)
 HALF = real("0.50001")  # a little beyond 1/2: rint(x * log2(e)) is taken of a rounded product
 
@@ -43,6 +45,12 @@ HALF = real("0.50001")  # a little beyond 1/2: rint(x * log2(e)) is taken of a r
 def _erf_ratio(z: Real) -> Real:
     """erf(sqrt(z)) / sqrt(z)."""
     return 2 / mpmath.sqrt(mpmath.pi) if z <= 0 else mpmath.erf(mpmath.sqrt(z)) / mpmath.sqrt(z)
+
+
+def _erf_rest(t: Real) -> Real:
+    """exp(x * x) * erfc(x) of t = (x - ERF_TURN) / (x + ERF_TURN)."""
+    x = ERF_TURN * (1 + t) / (1 - t)
+    return mpmath.erfc(x) * mpmath.exp(x * x)
 
 
 def _exp2_ratio(r: Real) -> Real:
@@ -80,6 +88,9 @@ FITS = (
     Fit("EXPONENTIAL", -HALF, HALF, 10, _exp2_ratio, lambda r, p: 1 + r * p, lambda r: mpmath.power(2, r)),
     Fit("ERF", -ERF_CENTRE, ERF_CENTRE, 26, lambda w: _erf_ratio(w + ERF_CENTRE), lambda w, p: p,
         lambda w: _erf_ratio(w + ERF_CENTRE)),
+    Fit("ERROR_NEAR", real(0), real("1.0001"), 12, _erf_ratio, lambda z, p: p, _erf_ratio),
+    Fit("ERROR_FAR", (1 - ERF_TURN) / (1 + ERF_TURN), (6 - ERF_TURN) / (6 + ERF_TURN), 14, _erf_rest,
+        lambda t, p: p, _erf_rest),
     Fit("LOG", real(0), LOG_END, 6, _log_rest, lambda z, p: 2 + z * p, lambda z: 2 + z * _log_rest(z)),
     Fit("SINE", real(0), SINE_END, 7, _sine_rest, lambda z, p: 1 + z * p, _sine_ratio),
 )  # fmt: skip

@@ -7,6 +7,7 @@ A composite of a float narrower than float32 computes in float32 and rounds at i
 from __future__ import annotations
 
 import functools
+import math
 
 from samebits import dtypes
 from samebits.dtypes import DType, float32
@@ -23,10 +24,11 @@ def relu(dtype: DType = float32) -> Expression:
 
 @functools.cache
 def gelu(dtype: DType = float32) -> Expression:
-    """(0.5 * x) * (1 + erf(x * 0x3F3504F3))."""
+    """(0.5 * x) * (1 + erf(x * r)), r the root of 1/2: 0x3F3504F3, in float64 0x3FE6A09E667F3BCD."""
     chain = Chain()
     x = taken(chain, dtype)
-    grown = chain.apply("erf", chain.apply("mul", x, chain.constant_code(0x3F3504F3, x.dtype)))
+    root = chain.constant(math.sqrt(0.5), x.dtype)
+    grown = chain.apply("erf", chain.apply("mul", x, root))
     half = chain.apply("mul", chain.constant(0.5, x.dtype), x)
     product = chain.apply("mul", half, chain.apply("add", chain.constant(1.0, x.dtype), grown))
     return chain.finish(given(chain, product, dtype))

@@ -8,8 +8,9 @@ Inputs come in the order of the formula's names. `dy` has the format of what it 
 from __future__ import annotations
 
 import functools
+import math
 
-from samebits.dtypes import DType, float32, int64
+from samebits.dtypes import DType, int64
 from samebits.kernels.composites import given, taken
 from samebits.kernels.expression import Chain, Expression, ExpressionValue
 
@@ -46,11 +47,11 @@ def log(dtype: DType, _: DType) -> Expression:
 
 @functools.cache
 def erf(dtype: DType, _: DType) -> Expression:
-    """dy * (exp(-(x * x)) * 0x3F906EBB) of the inputs x and dy."""
+    """dy * (exp(-(x * x)) * s) of the inputs x and dy, s = 2 / sqrt(pi)."""
     chain = Chain()
     x, dy = taken(chain, dtype), taken(chain, dtype)
     bell = chain.apply("exp", chain.apply("neg", chain.apply("mul", x, x)))
-    slope = chain.apply("mul", bell, chain.constant_code(0x3F906EBB, x.dtype))
+    slope = chain.apply("mul", bell, chain.constant(2 / math.sqrt(math.pi), x.dtype))
     return chain.finish(given(chain, chain.apply("mul", dy, slope), dtype))
 
 
@@ -67,13 +68,14 @@ def relu(dtype: DType, _: DType) -> Expression:
 
 @functools.cache
 def gelu(dtype: DType, _: DType) -> Expression:
-    """dy * (0.5 * (1 + erf(x * 0x3F3504F3)) + x * (exp((x * -0.5) * x) * 0x3ECC422A)) of the inputs x and dy."""
+    """dy * (0.5 * (1 + erf(x * r)) + x * (exp((x * -0.5) * x) * d)) of the inputs x and dy, r the root of 1/2 and
+    d = 1 / sqrt(2 * pi)."""
     chain = Chain()
     x, dy = taken(chain, dtype), taken(chain, dtype)
-    grown = chain.apply("erf", chain.apply("mul", x, chain.constant_code(0x3F3504F3, x.dtype)))
+    grown = chain.apply("erf", chain.apply("mul", x, chain.constant(math.sqrt(0.5), x.dtype)))
     below = chain.apply("mul", chain.constant(0.5, x.dtype), chain.apply("add", chain.constant(1.0, x.dtype), grown))
     square = chain.apply("mul", chain.apply("mul", x, chain.constant(-0.5, x.dtype)), x)
-    density = chain.apply("mul", chain.apply("exp", square), chain.constant_code(0x3ECC422A, x.dtype))
+    density = chain.apply("mul", chain.apply("exp", square), chain.constant(1 / math.sqrt(2 * math.pi), x.dtype))
     slope = chain.apply("add", below, chain.apply("mul", x, density))
     return chain.finish(given(chain, chain.apply("mul", dy, slope), dtype))
 
@@ -129,7 +131,7 @@ def layer_norm_weight(dtype: DType, eps: float) -> Expression:
 
 @functools.cache
 def cross_entropy_of(dtype: DType) -> Expression:
-    """-((x_t - m) - log(sum(exp(x - m)))) of the inputs x, t, classes (0, 1, ...): one float32 value a row."""
+    """-((x_t - m) - log(sum(exp(x - m)))) of the inputs x, t, classes (0, 1, ...): one value a row."""
     chain = Chain()
     x, target, classes = taken(chain, dtype), chain.input(int64), chain.input(int64)
     low, total = _exponentials(chain, x)
@@ -143,7 +145,7 @@ def cross_entropy(dtype: DType) -> Expression:
     """(exp(x_j - m) / sum(exp(x - m)) - [j = t]) * g of the inputs x, t, classes and g; +0 where t is negative."""
     chain = Chain()
     x, target, classes = taken(chain, dtype), chain.input(int64), chain.input(int64)
-    g, one, zero = chain.input(float32), chain.constant(1.0, x.dtype), chain.constant(0.0, x.dtype)
+    g, one, zero = chain.input(x.dtype), chain.constant(1.0, x.dtype), chain.constant(0.0, x.dtype)
     e = chain.apply("exp", chain.apply("sub", x, chain.apply("row_max", x)))
     share = chain.apply("div", e, chain.apply("row_sum", e))
     hit = chain.apply("where", chain.apply("equal", target, classes), one, zero)

@@ -49,10 +49,7 @@ def _prelu(call: NodeCall) -> Sequence[str]:
 
 
 def _gelu(call: NodeCall) -> Sequence[str]:
-    dtype = call.fact(0).dtype
-    if dtype is dtypes.float64:
-        raise Unsupported("input 0 is float64, in which the error function is not there yet")
-    return call.b.map(composites.gelu(dtype), call[0])
+    return call.b.map(composites.gelu(call.fact(0).dtype), call[0])
 
 
 def _divide(call: NodeCall) -> Sequence[str]:

@@ -131,7 +131,7 @@ ceil = _function("ceil", "ceil", 1, "The smallest integral value that is not bel
 cos = _function("cos", "cos", 1, "The cosine of x, correctly rounded in float32")
 divide = _function("divide", "div", 2, "x / y")
 equal = _function("equal", "equal", 2, "x == y, as bool; NaN equals nothing")
-erf = _function("erf", "erf", 1, "The error function of x, correctly rounded")
+erf = _function("erf", "erf", 1, "The error function of x, correctly rounded in float32")
 exp = _function("exp", "exp", 1, "e to the x, correctly rounded in float32")
 exp2 = _function("exp2", "exp2", 1, "2 to the x, correctly rounded in float32")
 expm1 = _function("expm1", "expm1", 1, "e to the x, less 1, correctly rounded in float32")
@@ -195,9 +195,9 @@ def where(condition: Any, x: Any, y: Any, *, out: Any = None, threads: int | Non
 
 @remembered
 def gelu(x: Any, *, out: Any = None, threads: int | None = None) -> Any:
-    """(0.5 * x) * (1 + erf(x * 0x3F3504F3)): five roundings and one correctly rounded erf.
+    """(0.5 * x) * (1 + erf(x * 0x3F3504F3)): five roundings, and an erf that is correctly rounded in float32.
 
-    Args:    x: an array of float32 or a narrower float, which is rounded once at the end.   out: for the result.
+    Args:    x: an array of floats; narrower ones than float32 are rounded once at the end.   out: for the result.
     Returns: an array of x's kind.
     Raises:  DTypeError if x is of another dtype.   Bits: numerics.md section 7.
     """

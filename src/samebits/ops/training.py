@@ -95,7 +95,7 @@ def layer_norm_weight_gradient(x: Any, dy: Any, eps: float, *, threads: int | No
 
 @remembered
 def cross_entropy(x: Any, target: Any, classes: Any, *, threads: int | None = None) -> Any:
-    """One float32 value for each row of x [R, C]; target is [R, 1], classes are 0, 1, ... C - 1, int64 both."""
+    """One float32 (float64) value for each row of x [R, C]; target is [R, 1], classes 0, 1, ... C - 1, int64 both."""
     call = Call("cross_entropy", x, threads)
     operands = [call.operand("x", x), call.operand("target", target), call.operand("classes", classes)]
     return call.result(_along(call, gradients.cross_entropy_of(operands[0].dtype), operands, -1))
@@ -103,7 +103,7 @@ def cross_entropy(x: Any, target: Any, classes: Any, *, threads: int | None = No
 
 @remembered
 def cross_entropy_gradient(x: Any, target: Any, classes: Any, g: Any, *, threads: int | None = None) -> Any:
-    """The gradient by x; g is [R, 1] in float32. A row with a negative target has zeros."""
+    """The gradient by x; g is [R, 1] in float32 (float64). A row with a negative target has zeros."""
     call = Call("cross_entropy's gradient", x, threads)
     arrays = {"x": x, "target": target, "classes": classes, "g": g}
     operands = [call.operand(name, array) for name, array in arrays.items()]

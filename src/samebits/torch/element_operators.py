@@ -9,8 +9,6 @@ from torch import Tensor
 
 from samebits.ops import elementwise, training
 from samebits.torch.operator import (
-    FLOATS,
-    SINGLES,
     Gradient,
     Operator,
     by_loop,
@@ -23,16 +21,16 @@ from samebits.torch.operator import (
 __all__ = ["divided", "erf", "exp", "gelu", "log", "relu", "scaled"]
 
 
-def _function(name: str, keeps_result: bool, *dtypes: Any) -> Any:
+def _function(name: str, keeps_result: bool) -> Any:
     """An operator of one operand; its gradient follows from the operand, or from the result, and `dy`."""
     compute: Callable[..., Any] = getattr(elementwise, name)
 
     def of_host(x: Tensor) -> Any:
-        check_tensor(name, "input", x, *dtypes)
+        check_tensor(name, "input", x)
         return compute(x, threads=threads())
 
     def shapes(x: Tensor) -> Tensor:
-        check_tensor(name, "input", x, *dtypes)
+        check_tensor(name, "input", x)
         return x.new_empty(x.shape)
 
     def keeps(inputs: tuple[Any, ...], result: Any, needs: Any) -> tuple[Tensor, ...]:
@@ -77,11 +75,11 @@ def _divided_backward(inputs: Any, kept: tuple[Tensor, ...], needs: Any, dy: Ten
     return divided(dy, kept[0]), None
 
 
-exp = _function("exp", True, *SINGLES)
-log = _function("log", False, *SINGLES)
-erf = _function("erf", False, *SINGLES)
-gelu = _function("gelu", False, *SINGLES)
-relu = _function("relu", True, *FLOATS)
+exp = _function("exp", True)
+log = _function("log", False)
+erf = _function("erf", False)
+gelu = _function("gelu", False)
+relu = _function("relu", True)
 # `op` is mul or div.
 scaled = define(Operator(
     "scaled(Tensor input, str op, float number) -> Tensor", _scaled, _scaled_shapes, in_front(1),

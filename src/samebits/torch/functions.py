@@ -25,19 +25,19 @@ __all__ = [
 
 
 def exp(input: Tensor) -> Tensor:
-    """e to the power of each element, correctly rounded, as `torch.exp`; float32 and narrower floats."""
+    """e to the power of each element, correctly rounded in float32, as `torch.exp`; floats."""
     check_tensors("exp", input=input)
     return elements.exp(input)  # type: ignore[no-any-return]
 
 
 def log(input: Tensor) -> Tensor:
-    """The natural logarithm of each element, correctly rounded, as `torch.log`; float32 and narrower floats."""
+    """The natural logarithm of each element, correctly rounded in float32, as `torch.log`; floats."""
     check_tensors("log", input=input)
     return elements.log(input)  # type: ignore[no-any-return]
 
 
 def erf(input: Tensor) -> Tensor:
-    """The error function of each element, correctly rounded, as `torch.erf`; float32 and narrower floats."""
+    """The error function of each element, correctly rounded in float32, as `torch.erf`; floats."""
     check_tensors("erf", input=input)
     return elements.erf(input)  # type: ignore[no-any-return]
 
@@ -49,19 +49,19 @@ def relu(input: Tensor) -> Tensor:
 
 
 def gelu(input: Tensor) -> Tensor:
-    """x/2 * (1 + erf(x / sqrt(2))), as `torch.nn.functional.gelu`; float32 and narrower floats."""
+    """x/2 * (1 + erf(x / sqrt(2))), as `torch.nn.functional.gelu`; floats."""
     check_tensors("gelu", input=input)
     return elements.gelu(input)  # type: ignore[no-any-return]
 
 
 def softmax(input: Tensor, dim: int = -1) -> Tensor:
-    """exp(x - max) / sum(exp(x - max)) along an axis, as `torch.softmax`; float32 and narrower floats."""
+    """exp(x - max) / sum(exp(x - max)) along an axis, as `torch.softmax`; floats."""
     check_tensors("softmax", input=input)
     return along.softmax(input, _axis("softmax", dim, input.ndim))  # type: ignore[no-any-return]
 
 
 def log_softmax(input: Tensor, dim: int = -1) -> Tensor:
-    """(x - max) - log(sum(exp(x - max))) along an axis, as `torch.log_softmax`; float32 and narrower floats."""
+    """(x - max) - log(sum(exp(x - max))) along an axis, as `torch.log_softmax`; floats."""
     check_tensors("log_softmax", input=input)
     return along.log_softmax(input, _axis("log_softmax", dim, input.ndim))  # type: ignore[no-any-return]
 
@@ -156,12 +156,12 @@ def cross_entropy(
 ) -> Tensor:
     """-log_softmax(input)[target], summed over rows and divided by their count, as `torch.nn.functional.cross_entropy`.
 
-    It is computed in float32 as a whole.
+    It is computed in float32 (float64) as a whole.
 
-    Args:    input: [N, C], [C], or [N, C, ...], of float32 or a narrower float.   target: int64, without the axis C.
+    Args:    input: [N, C], [C], or [N, C, ...], floats.   target: int64, without the axis C.
              reduction: none, sum or mean.   count: what a mean divides by; default the rows that are not ignored. Parts
              of one batch give the batch's.
-    Returns: float32.
+    Returns: float32; float64 for float64.
     Raises:  OutOfRangeError for a class that is not there, and as `linear`.
     """
     check_tensors("cross_entropy", input=input, target=target)

@@ -22,7 +22,6 @@ from samebits.native.table import MAX_THREADS
 __all__ = [
     "FLOATS",
     "OPERATORS",
-    "SINGLES",
     "Form",
     "Gradient",
     "Operator",
@@ -36,8 +35,6 @@ __all__ = [
 
 _LIBRARY = torch.library.Library("samebits", "DEF")
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-# What functions such as exp take.
-SINGLES = FLOATS[1:]
 # Tensors that are nothing else.
 _PLAIN = frozenset([Tensor, torch.nn.Parameter])
 # Every operator by its name.

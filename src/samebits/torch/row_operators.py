@@ -12,7 +12,7 @@ from torch import Tensor
 from samebits.errors import DTypeError, ShapeError
 from samebits.ops import rows, training
 from samebits.torch.element_operators import scaled
-from samebits.torch.operator import SINGLES, Form, Gradient, Operator, check_tensor, define, in_front, threads
+from samebits.torch.operator import Form, Gradient, Operator, check_tensor, define, in_front, threads
 from samebits.torch.product_operators import rows_of, sum_rows
 
 __all__ = [
@@ -25,11 +25,11 @@ def _exponential(name: str, compute: Callable[..., Any]) -> Any:
     """softmax or log_softmax; an axis counts from the end, so that there may be any number in front."""
 
     def of_host(x: Tensor, dim: int) -> Any:
-        check_tensor(name, "input", x, *SINGLES)
+        check_tensor(name, "input", x)
         return compute(x if x.ndim else x.unsqueeze(0), dim, threads=threads()).reshape(x.shape)
 
     def shapes(x: Tensor, dim: int) -> Tensor:
-        check_tensor(name, "input", x, *SINGLES)
+        check_tensor(name, "input", x)
         return x.new_empty(x.shape)
 
     def backward(inputs: Any, kept: tuple[Tensor, ...], needs: Any, dy: Tensor) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ from samebits.errors import DTypeError, OptionError, OutOfRangeError, ShapeError
 from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import grouped, move, training
 from samebits.ops import matmul as products
-from samebits.torch.operator import SINGLES, Gradient, Operator, by_loop, check_tensor, define, threads
+from samebits.torch.operator import Gradient, Operator, by_loop, check_tensor, define, threads
 
 __all__ = ["cross_entropy", "embedding", "embedding_of", "embedding_shapes", "grouped_mm", "places"]
 
@@ -102,14 +102,14 @@ def _cross_entropy(x: Tensor, target: Tensor, left_out: int) -> Any:
 
 
 def _cross_entropy_shapes(x: Tensor, target: Tensor, left_out: int) -> Tensor:
-    check_tensor("cross_entropy", "input", x, *SINGLES)
+    check_tensor("cross_entropy", "input", x)
     check_tensor("cross_entropy", "target", target, torch.int64)
     if x.ndim != 2:
         raise ShapeError("cross_entropy", "input", "rank", x.ndim, 2, "flatten the axes in front of the classes")
     if target.shape != x.shape[:1]:
         expected = f"{tuple(x.shape[:1])}, one for each row of input"
         raise ShapeError("cross_entropy", "target", "shape", tuple(target.shape), expected, "give each row a class")
-    return x.new_empty(target.shape, dtype=torch.float32)
+    return x.new_empty(target.shape, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32)
 
 
 @functools.lru_cache(maxsize=64)

@@ -18,7 +18,7 @@ from samebits.kernels.expression import Chain, Expression
 
 # In how many units in the last place each may err.
 BOUNDS = {"exp": 2, "exp2": 1, "expm1": 3, "tanh": 3, "sigmoid": 2, "log": 2, "log2": 2, "log10": 2, "log1p": 2,
-          "sin": 3, "cos": 3, "pow": 1}  # fmt: skip
+          "sin": 3, "cos": 3, "pow": 1, "erf": 2}  # fmt: skip
 EDGES = np.array(
     [0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 2.0**-1022, 2.0**-1060, 1e308, -1e308, 709.78, 709.79,
      -745.1, -745.2, -708, -740, 1023.99, 1024, -1074, -1075, -1076, 20, -20, 0.7071, 1.4142, -0.5, -1 + 2.0**-53,

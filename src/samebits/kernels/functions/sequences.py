@@ -211,6 +211,14 @@ def _cos(x: Array) -> Array:
     return _turned(x, 0.5)
 
 
+def _erf(x: Array) -> Array:
+    size = np.minimum(np.abs(x), 6.0)
+    turned = (size - doubles.ERROR_TURN) / (size + doubles.ERROR_TURN)
+    far = ieee.fma(-_exp(-(size * size)), _horner(doubles.ERROR_FAR, turned), np.float64(1))
+    near = x * _horner(doubles.ERROR_NEAR, x * x)
+    return np.where(np.abs(x) < 1, near, np.where(x < 0, -far, far))
+
+
 MEANINGS: Mapping[str, Callable[[Array], Array]] = {
     "exp": _exp,
     "exp2": _exp2,
@@ -223,4 +231,5 @@ MEANINGS: Mapping[str, Callable[[Array], Array]] = {
     "log1p": _log1p,
     "sin": _sin,
     "cos": _cos,
+    "erf": _erf,
 }
