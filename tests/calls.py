@@ -50,7 +50,7 @@ def within_bytes() -> Iterator[Called]:
 
 
 CALLS: dict[str, Callable[[str], Iterator[Called]]] = {
-    **dict.fromkeys((*nodes.ELEMENTS, "where"), element_calls.elements),
+    **dict.fromkeys((*nodes.ELEMENTS, *nodes.COMPOSED, "where"), element_calls.elements),
     **dict.fromkeys(("sum", "mean", "max", "min"), element_calls.reductions),
     **dict.fromkeys(("gelu", "relu", "silu"), element_calls.maps),
     **dict.fromkeys(("copy", "contiguous", "to_packed", "to_padded"), element_calls.copies),

@@ -14,6 +14,7 @@ from called import (
     ANY,
     BOOL,
     FLOATS,
+    HALVES,
     INTEGERS,
     NARROW,
     NARROW_FLOATS,
@@ -30,30 +31,34 @@ from samebits import dtypes
 
 # What all operands of a function may be; `where` and `take` have one more.
 TAKEN: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("add", "subtract", "multiply", "abs", "negative", "sign", "relu"), (*NUMBERS, *NARROW_FLOATS)),
-    **dict.fromkeys(("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    **dict.fromkeys(("add", "subtract", "multiply", "abs", "negative", "sign", "relu", "square", "remainder",
+                     "fmod"), (*NUMBERS, *NARROW_FLOATS)),
+    **dict.fromkeys(("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+                     "clip", "threshold"),
                     (*ORDERED, *NARROW_FLOATS)),
-    **dict.fromkeys(("divide", "fma", "sqrt", "reciprocal", "round", "floor", "ceil", "mean", "layer_norm", "exp",
+    **dict.fromkeys(("divide", "fma", "sqrt", "reciprocal", "round", "floor", "ceil", "trunc", "frac", "rsqrt", "lerp",
+                     "addcmul", "isfinite", "isinf", "signbit", "mean", "layer_norm", "exp",
                      "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "tanh", "sigmoid", "sin", "cos", "silu",
                      "erf", "gelu", "softmax"),
                     (*FLOATS, *NARROW_FLOATS)),
-    **dict.fromkeys(("quotient", "remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert",
+    **dict.fromkeys(("quotient", "floor_divide", "gcd", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert",
                      "bitwise_left_shift", "bitwise_right_shift"), INTEGERS),
     **dict.fromkeys(("logical_and", "logical_or", "logical_xor", "logical_not"), BOOL),
+    "nextafter": ("float64", *HALVES),
     "isnan": (*FLOATS, *POWERS, *NARROW_FLOATS),
     **dict.fromkeys(("where", "cast", "concat", "take", "max", "min", "copy", "contiguous", "to_packed", "to_padded",
                      "fill"), (*ANY, *NARROW)),
     "sum": (*NUMBERS, *BOOL, *NARROW_FLOATS, *NARROW_INTEGERS),
 }  # fmt: skip
 
-# Shapes of up to three operands, and how they lie.
+# Shapes of up to four operands, and how they lie.
 LAYOUTS: dict[str, tuple[tuple[int, ...], ...]] = {
-    "odd": ((37,), (37,), (37,)),
-    "broadcast": ((5, 1), (7,), (1, 7)),
-    "turned": ((5, 7), (5, 7), (7,)),
-    "one": ((1,), (1, 1), ()),
-    "nothing": ((0, 3), (3,), (1, 3)),
-    "wide": ((2, 131), (131,), (2, 1)),
+    "odd": ((37,), (37,), (37,), (1,)),
+    "broadcast": ((5, 1), (7,), (1, 7), (5, 1)),
+    "turned": ((5, 7), (5, 7), (7,), (5, 7)),
+    "one": ((1,), (1, 1), (), (1,)),
+    "nothing": ((0, 3), (3,), (1, 3), (3,)),
+    "wide": ((2, 131), (131,), (2, 1), (131,)),
 }
 
 
@@ -68,10 +73,10 @@ def laid(kind: str, about: str, place: int, seed: int = 0) -> Array:
 
 
 # -- functions of one element, rows, moves ---------------------------------------------------------------------------
-ARITY = {"fma": 3, "where": 2, **dict.fromkeys(
-    ("abs", "bitwise_invert", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "isnan", "log", "log10",
-     "log1p", "log2", "logical_not", "negative", "reciprocal", "round", "sigmoid", "sign", "sin", "sqrt",
-     "tanh"), 1)}  # fmt: skip
+ARITY = {"fma": 3, "where": 2, "clip": 3, "threshold": 3, "lerp": 3, "addcmul": 4, **dict.fromkeys(
+    ("abs", "bitwise_invert", "ceil", "cos", "erf", "exp", "exp2", "expm1", "floor", "frac", "isfinite", "isinf",
+     "isnan", "log", "log10", "log1p", "log2", "logical_not", "negative", "reciprocal", "round", "rsqrt", "sigmoid",
+     "sign", "signbit", "sin", "sqrt", "square", "tanh", "trunc"), 1)}  # fmt: skip
 # Between two neighbours of most formats, and nearer to the upper one than a float32 can say.
 NUMBER = 1 + 2.0**-4 + 2.0**-40
 

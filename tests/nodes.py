@@ -13,7 +13,7 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.conversions import PRESETS, Conversion
-from samebits.kernels import activations, composites
+from samebits.kernels import activations, arithmetic, composites
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1
 from samebits.operations.moves import AxisGather, Concat
@@ -26,15 +26,20 @@ ELEMENTS = {
     "abs": "abs", "add": "add", "bitwise_and": "bit_and", "bitwise_invert": "bit_not",
     "bitwise_left_shift": "shift_left", "bitwise_or": "bit_or", "bitwise_right_shift": "shift_right",
     "bitwise_xor": "bit_xor", "ceil": "ceil", "cos": "cos", "divide": "div", "equal": "equal", "erf": "erf",
-    "exp": "exp", "exp2": "exp2", "expm1": "expm1", "floor": "floor", "fma": "fma", "fmod": "fmod",
-    "greater": "greater", "greater_equal": "greater_equal", "isnan": "is_nan", "less": "less",
-    "less_equal": "less_equal", "log": "log", "log10": "log10", "log1p": "log1p", "log2": "log2",
-    "logical_and": "logical_and", "logical_not": "logical_not", "logical_or": "logical_or",
+    "exp": "exp", "exp2": "exp2", "expm1": "expm1", "floor": "floor", "fma": "fma", "fmod": "fmod", "gcd": "gcd",
+    "greater": "greater", "greater_equal": "greater_equal", "isfinite": "is_finite", "isinf": "is_infinite",
+    "isnan": "is_nan", "less": "less", "less_equal": "less_equal", "log": "log", "log10": "log10", "log1p": "log1p",
+    "log2": "log2", "logical_and": "logical_and", "logical_not": "logical_not", "logical_or": "logical_or",
     "logical_xor": "logical_xor", "maximum": "maximum", "minimum": "minimum", "multiply": "mul", "negative": "neg",
-    "not_equal": "not_equal", "pow": "pow", "quotient": "quotient", "reciprocal": "reciprocal", "remainder": "mod",
-    "round": "rint", "sigmoid": "sigmoid", "sign": "sign", "sin": "sin", "sqrt": "sqrt", "subtract": "sub",
-    "tanh": "tanh",
+    "nextafter": "next_after", "not_equal": "not_equal", "pow": "pow", "quotient": "quotient",
+    "reciprocal": "reciprocal", "remainder": "mod", "round": "rint", "sigmoid": "sigmoid", "sign": "sign",
+    "signbit": "sign_bit", "sin": "sin", "sqrt": "sqrt", "subtract": "sub", "tanh": "tanh", "trunc": "trunc",
 }  # fmt: skip
+# The expression behind each that is several rows.
+COMPOSED = {
+    name: getattr(arithmetic, name)
+    for name in ("addcmul", "clip", "floor_divide", "frac", "lerp", "rsqrt", "square", "threshold")
+}
 # What a program has no node for, and why.
 EAGER = {
     "block_formats": "names block formats",
@@ -93,7 +98,11 @@ def _cast(p: ProgramBuilder, x: Value, dtype: Any, **options: Any) -> Value:
 
 
 def _composite(make: Callable[[dtypes.DType], Expression]) -> Callable[..., Value]:
-    return lambda p, x: p.map(make(p.facts[x].dtype), x)[0]
+    def node(p: ProgramBuilder, *operands: Any) -> Value:
+        values = _alike(p, operands)
+        return p.map(make(p.facts[values[0]].dtype), *values)[0]
+
+    return node
 
 
 # -- rows -----------------------------------------------------------------------------------------------------------
@@ -275,6 +284,7 @@ def _fill(p: ProgramBuilder, out: Value, value: float) -> Value:
 
 NODES: Mapping[str, Callable[..., Value]] = {
     **{name: _element(op) for name, op in ELEMENTS.items()},
+    **{name: _composite(make) for name, make in COMPOSED.items()},
     **{name: _reduced(name) for name in ("sum", "mean", "max", "min")},
     "where": _where, "cast": _cast, "gelu": _composite(composites.gelu), "silu": _composite(activations.silu),
     "relu": _composite(composites.relu),

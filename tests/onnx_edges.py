@@ -60,6 +60,7 @@ ARITHMETIC: list[Edge] = [
         for kind in (np.int8, np.int32, np.int64)
         for fmod in (0, 1)
     ],
+    ("Mod", [X, np.where(X == 0, np.float32(7), X[::-1])], {"fmod": 1}, (), 1, 13),
     *[("Clip", [X], {"min": low, "max": high}, (), 1, 6) for low, high in ((-0.5, 0.5), (0.0, 3.5))],
     *[("LeakyRelu", [X], {"alpha": alpha}, (), 1, opset) for alpha in (0.01, -2.0) for opset in (6, 16)],
     ("Mish", [X], {}, (), 1, 18),

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from samebits import dtypes, ieee, philox
 from samebits.conversions import Conversion
-from samebits.kernels import activations, composites, elementwise, reduce
+from samebits.kernels import activations, arithmetic, composites, elementwise, reduce
 from samebits.kernels.expression import Chain
 from samebits.kernels.functions import exact
 from samebits.kernels.gemm.contraction import Spec
@@ -283,21 +283,43 @@ CASES: list[dict[str, Any]] = [
             400,
         )
     ),
+    # Remainders and neighbours of floats, divisors of integers, and what is a few operations in a row.
+    *(
+        {"operation": name, "shape": [4, 515], "dtype": kind, "seed": seed}
+        for seed, (name, kind) in enumerate(
+            [
+                ("fmod", "float32"), ("fmod", "bfloat16"), ("remainder", "float64"), ("nextafter", "float32"),
+                ("nextafter", "bfloat16"), ("gcd", "int32"), ("gcd", "uint8"), ("trunc", "float32"),
+                ("isfinite", "float16"), ("isinf", "float32"), ("signbit", "float8_e4m3fn"), ("clip", "int16"),
+                ("clip", "float32"), ("threshold", "float16"), ("lerp", "float32"), ("lerp", "bfloat16"),
+                ("addcmul", "float32"), ("rsqrt", "float32"), ("rsqrt", "float16"), ("frac", "float32"),
+                ("square", "uint8"), ("floor_divide", "int32"),
+            ],
+            500,
+        )
+    ),
 ]  # fmt: skip
 
 # How many operands are alike, where that is not one; and what kernels call functions.
-_ARITY = {"fma": 3, "where": 3} | dict.fromkeys(
+_ARITY = {"fma": 3, "where": 3, "clip": 3, "threshold": 3, "lerp": 3, "addcmul": 4} | dict.fromkeys(
     (
         "add", "multiply", "divide", "maximum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
         "minimum", "subtract", "quotient", "remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor",
         "bitwise_left_shift", "bitwise_right_shift", "logical_and", "pow", "logical_or", "logical_xor", "concat",
+        "nextafter", "gcd", "floor_divide",
     ), 2,
 )  # fmt: skip
 _ROWS = {
+    "isfinite": "is_finite", "isinf": "is_infinite", "signbit": "sign_bit", "nextafter": "next_after",
     "multiply": "mul", "divide": "div", "subtract": "sub", "negative": "neg", "round": "rint", "isnan": "is_nan",
     "remainder": "mod", "bitwise_and": "bit_and", "bitwise_or": "bit_or", "bitwise_xor": "bit_xor",
     "bitwise_invert": "bit_not", "bitwise_left_shift": "shift_left", "bitwise_right_shift": "shift_right",
 }  # fmt: skip
+
+# Where the expressions of what is several rows are.
+_COMPOSED = {"gelu": composites, "relu": composites, "silu": activations} | dict.fromkeys(
+    ("addcmul", "clip", "floor_divide", "frac", "lerp", "rsqrt", "square", "threshold"), arithmetic
+)
 
 
 def stream(seed: int, *shape: int, dtype: str = "float32") -> Array:
@@ -428,8 +450,8 @@ def answer(case: dict[str, Any]) -> Array:
     if name in ("softmax", "layer_norm"):
         expression = composites.softmax(kind) if name == "softmax" else composites.layer_norm(True, True, 1e-5, kind)
         return reduce.reference(expression, *x, axes=(-1,))[0]
-    if name in ("gelu", "relu", "silu"):
-        made = getattr(activations if name == "silu" else composites, name)
+    if name in _COMPOSED:
+        made = getattr(_COMPOSED[name], name)
         return elementwise.reference(made(kind), *x)[0]
     if name == "concat":
         return np.concatenate(x, axis=case["axis"])

@@ -196,7 +196,8 @@ def test_every_dtype_that_a_function_takes_is_listed(name: str) -> None:
         if name == "where":
             return sb.where(np.empty(0, bool)[:, None], x, x)
         more = {"axis": 1} if "axis" in inspect.signature(function).parameters else {}
-        return function(*[x] * (element_calls.ARITY.get(name, 2) if name in nodes.ELEMENTS else 1), **more)
+        arity = element_calls.ARITY.get(name, 2) if name in nodes.ELEMENTS | nodes.COMPOSED else 1
+        return function(*[x] * arity, **more)
 
     found = {row.name for row in dtypes.ROWS if row.numpy is not None and accepts(lambda row=row: call(row))}
     assert found == set(element_calls.TAKEN[name])

@@ -23,6 +23,11 @@ def stored(dtype: DType) -> DType:
     """What elements of `dtype` are read as: floats that are computed as they are, everything else as its code."""
     if dtype in (float32, float64):
         return dtype
+    return unsigned(dtype)
+
+
+def unsigned(dtype: DType) -> DType:
+    """The integer that holds an element's bits, an element narrower than a byte having one of its own."""
     return _UNSIGNED[max(8, dtype.width_bits)]
 
 
@@ -62,7 +67,7 @@ def checked(
         return b.convert(x, dtype), b.constant(False, dtype, x.width)
     if dtype.is_float:
         found = rounding.to_float(b, x, dtype, conversion, word)
-        return b.bitcast(b.convert(found.lanes, _UNSIGNED[max(8, dtype.width_bits)]), dtype), found.misfits
+        return b.bitcast(b.convert(found.lanes, unsigned(dtype)), dtype), found.misfits
     found = rounding.to_integer(b, x, dtype, conversion, word)
     if not is_coded(dtype):
         return b.convert(found.lanes, dtype), found.misfits

@@ -72,8 +72,6 @@ def _quotients(x: SymbolicShape | None, y: SymbolicShape | None) -> SymbolicShap
 
 def _mod(call: NodeCall) -> Sequence[str]:
     """Of the divisor's sign, or of the dividend's by `fmod`."""
-    if not call.fact(0).dtype.is_integer:
-        raise Unsupported(f"input 0 is {call.fact(0).dtype.name}; remainders of floats are not there yet")
     return (call.b.apply("fmod" if call.attributes["fmod"] else "mod", call[0], call[1]),)
 
 
@@ -179,7 +177,7 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Sum", 8, folded("add"), inputs=MANY),
     OnnxRow("Mean", 8, _mean, inputs=MANY),
     OnnxRow("Div", 7, _divide, inputs=2),
-    OnnxRow("Mod", 10, _mod, _FMOD, inputs=2, limits="remainders of floats"),
+    OnnxRow("Mod", 10, _mod, _FMOD, inputs=2),
     OnnxRow("Pow", 7, _pow, inputs=2, limits="powers of integers but the square"),
     OnnxRow("Clip", 6, _clip_between, _LIMITS, until=10),
     OnnxRow("Clip", 11, _clip, inputs=3),

@@ -1,8 +1,9 @@
-"""Rounding to integral values, signs, division and shifts of integers: against Python's own numbers, and torch."""
+"""Rounding to integral values, signs, division and shifts, neighbours: against Python's own numbers, and torch."""
 
 import math
 import operator
 from collections.abc import Callable
+from fractions import Fraction
 
 import launch
 import numpy as np
@@ -102,6 +103,81 @@ def test_floor_ceil_and_sign_are_those_of_torch(dtype: DType, row: Isa) -> None:
     assert np.isnan(computed("floor", row, np.array([np.nan], dtype.numpy)))
     assert np.isnan(computed("sign", row, np.array([np.nan], dtype.numpy)))
     assert not np.signbit(computed("sign", row, np.array([-0.0], dtype.numpy)))
+
+
+def floats(dtype: DType, count: int, seed: int) -> np.ndarray:
+    """Numbers of any exponent, and each beside the edges of the format."""
+    width = dtype.width_bits
+    codes = np.random.default_rng(seed).integers(0, (1 << width) - 1, count, np.uint64, endpoint=True)
+    info = np.finfo(dtype.numpy)
+    edges = [0, 1, 1.5, 2, 3, info.max, info.tiny, info.smallest_subnormal, 3 * info.smallest_subnormal, math.inf]
+    found = np.concatenate([codes.astype(f"u{width // 8}").view(dtype.numpy), np.array(edges, dtype.numpy)])
+    return np.concatenate([found, -found, [np.nan]]).astype(dtype.numpy)
+
+
+@EVERY_ROW
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=str)
+def test_remainders_of_floats_are_exact(dtype: DType, row: Isa) -> None:
+    """Those of fractions; and of torch where quotients are small, as its vectors of float32 are wrong beyond."""
+    grid = np.meshgrid(floats(dtype, 6, 1), floats(dtype, 6, 2), indexing="ij")
+    x, y = (np.ascontiguousarray(part.ravel()) for part in grid)
+    found = {name: computed(name, row, x, y) for name in ("fmod", "mod")}
+    with np.errstate(all="ignore"):
+        near = (np.abs(x / y) < 2**20) | ~np.isfinite(x)
+    for name, theirs in (("fmod", torch.fmod), ("mod", torch.remainder)):
+        due = theirs(torch.from_numpy(x), torch.from_numpy(y)).numpy()
+        assert np.array_equal(found[name][near], due[near], equal_nan=True), name
+    assert (np.signbit(found["fmod"]) == np.signbit(x))[~np.isnan(found["fmod"])].all()
+    assert (np.signbit(found["mod"]) == np.signbit(y))[found["mod"] == 0].all()
+    for a, b, c in zip(x[::5], y[::5], found["fmod"][::5], strict=True):
+        if np.isfinite([a, b]).all() and b:
+            p, q = Fraction(float(a)), Fraction(float(b))
+            assert Fraction(float(c)) == p - math.trunc(p / q) * q, (a, b)
+
+
+@EVERY_ROW
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64, dtypes.bfloat16], ids=str)
+def test_the_next_number_is_that_of_torch(dtype: DType, row: Isa) -> None:
+    kind = dtypes.float32 if dtype is dtypes.bfloat16 else dtype
+    grid = np.meshgrid(floats(kind, 6, 3), floats(kind, 6, 4), indexing="ij")
+    x, y = (part.ravel().astype(dtype.numpy) for part in grid)
+    found = computed("next_after", row, x, y)
+    codes, torch_type = np.dtype(f"i{dtype.size_bytes}"), getattr(torch, dtype.name)
+    given = [torch.from_numpy(v.view(codes)).view(torch_type) for v in (x, y)]
+    due = torch.nextafter(*given).view(getattr(torch, codes.name)).numpy()
+    there = ~np.isnan(found)
+    assert np.array_equal(found.view(codes)[there], due[there])
+    assert np.array_equal(there, ~(np.isnan(x) | np.isnan(y)))
+
+
+@EVERY_ROW
+def test_greatest_common_divisors_are_those_of_python(row: Isa) -> None:
+    for dtype in SIGNED + UNSIGNED:
+        x, y = (part[:: 1 if row.compiled else 7].copy() for part in pairs(dtype))
+        wrap = 1 << dtype.width_bits
+        due = [math.gcd(int(a), int(b)) % wrap for a, b in zip(x, y, strict=True)]
+        assert [int(v) % wrap for v in computed("gcd", row, x, y)] == due, dtype
+    numbers = [np.array([v], np.uint64) for v in (12200160415121876738, 7540113804746346429)]
+    assert computed("gcd", row, *numbers).tolist() == [1]  # neighbours among Fibonacci's numbers: 92 steps
+
+
+@EVERY_ROW
+def test_trunc_and_questions_of_a_code(row: Isa) -> None:
+    for dtype in (dtypes.float32, dtypes.float64):
+        x = floats(dtype, 40, 5)
+        whole = computed("trunc", row, x)
+        due = torch.trunc(torch.from_numpy(x)).numpy()
+        assert np.array_equal(whole, due, equal_nan=True)
+        there = ~np.isnan(x)
+        assert np.array_equal(np.signbit(whole[there]), np.signbit(due[there]))
+        given = torch.from_numpy(x)
+        for name, theirs in (("is_finite", torch.isfinite), ("is_infinite", torch.isinf), ("sign_bit", torch.signbit)):
+            asked = np.empty(x.shape, bool)
+            chain = Chain()
+            expression = chain.finish(chain.apply(name, chain.input(dtype)))
+            plan = elementwise.plan(expression, launch.layouts(x), launch.layouts(asked), row)
+            launch.run_plan(plan, [x, asked])
+            assert np.array_equal(asked, theirs(given).numpy()), name
 
 
 @EVERY_ROW

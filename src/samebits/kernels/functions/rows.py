@@ -23,8 +23,10 @@ from samebits.kernels.functions import (
     exact,
     exponentials,
     logarithms,
+    neighbours,
     power,
     quantized,
+    remainders,
     requantized,
     rounded,
     sequences,
@@ -59,6 +61,8 @@ MEANT = {
 }
 
 _CODES = _ANY - _BOOL
+# The floats whose numbers lie in the order of their codes up to an infinity.
+_STEPPED = frozenset({"float64", "float32", "float16", "bfloat16"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +208,10 @@ def _power(dtype: DType, x: Array, y: Array) -> Array:
     return sequences.pow(x, y) if dtype is dtypes.float64 else exact.pow(x, y)
 
 
+def _emit_remainder(floats: Callable[..., Vector], integers: Callable[..., Vector]) -> Callable[..., Vector]:
+    return lambda b, dtype, x, y: (floats if dtype.is_float else integers)(b, dtype, x, y)
+
+
 def _emit_quantize(b: Builder, dtype: DType, x: Vector, scale: Vector, zero: Vector) -> Vector:
     return quantized.emit(b, dtype, x, scale, zero)
 
@@ -270,6 +278,12 @@ ROWS: tuple[FunctionRow, ...] = (
     FunctionRow("greater", _ORDERED_PAIR, "bool", _numpy(np.greater), _emit_greater),
     FunctionRow("greater_equal", _ORDERED_PAIR, "bool", _numpy(np.greater_equal), _emit_greater_equal),
     _row("is_nan", (_FLOATS | _POWERS,), np.isnan, result="bool"),
+    FunctionRow("is_finite", (_FLOATS,), "bool", _numpy(np.isfinite), neighbours.is_finite),
+    FunctionRow("is_infinite", (_FLOATS,), "bool", _numpy(np.isinf), neighbours.is_infinite),
+    FunctionRow("sign_bit", (_FLOATS,), "bool", _numpy(np.signbit), neighbours.sign_bit, arithmetic=False),
+    FunctionRow(
+        "next_after", (_STEPPED, _STEPPED), "like", neighbours.next_by_order, neighbours.next_after, arithmetic=False
+    ),
     _row("logical_and", _TRUTHS, np.logical_and, "bit_and"),
     _row("logical_or", _TRUTHS, np.logical_or, "bit_or"),
     _row("logical_xor", _TRUTHS, np.logical_xor, "bit_xor"),
@@ -295,10 +309,12 @@ ROWS: tuple[FunctionRow, ...] = (
     FunctionRow("pow", (_FLOATS, _FLOATS), "like", _power, power.emit, heavy=True),
     FunctionRow("floor", (_FLOATS,), "like", _numpy(np.floor), whole.floor),
     FunctionRow("ceil", (_FLOATS,), "like", _numpy(np.ceil), whole.ceil),
+    FunctionRow("trunc", (_FLOATS,), "like", _numpy(np.trunc), whole.trunc),
     FunctionRow("sign", (_NUMBERS,), "like", _numpy(np.sign), whole.sign),
     FunctionRow("quotient", _INTEGER_PAIR, "like", _numpy(whole.truncated), whole.quotient, heavy=True),
-    FunctionRow("mod", _INTEGER_PAIR, "like", _numpy(np.mod), whole.mod, heavy=True),
-    FunctionRow("fmod", _INTEGER_PAIR, "like", _numpy(np.fmod), whole.fmod, heavy=True),
+    FunctionRow("mod", _PAIR, "like", _numpy(np.mod), _emit_remainder(remainders.mod, whole.mod), heavy=True),
+    FunctionRow("fmod", _PAIR, "like", _numpy(np.fmod), _emit_remainder(remainders.fmod, whole.fmod), heavy=True),
+    FunctionRow("gcd", _INTEGER_PAIR, "like", _numpy(np.gcd), whole.gcd, heavy=True),
     _row("bit_and", _INTEGER_PAIR, np.bitwise_and),
     _row("bit_or", _INTEGER_PAIR, np.bitwise_or),
     _row("bit_xor", _INTEGER_PAIR, np.bitwise_xor),

@@ -1,6 +1,6 @@
-"""Rounding to integral values, signs, division and shifts of integers: texts of several words (numerics.md section 7).
+"""Rounding to integral values, signs; division, shifts and common divisors of integers: texts of several words.
 
-Start at `floor` and `quotient`.
+The bits are those of numerics.md section 7. Start at `floor` and `quotient`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType
+from samebits.kernels import convert
 
 Array = npt.NDArray[Any]
 
@@ -30,6 +31,12 @@ def floor(b: Builder, dtype: DType, x: Vector) -> Vector:
 def ceil(b: Builder, dtype: DType, x: Vector) -> Vector:
     """The smallest integral value that is not below x, -0 from -1 on."""
     return b.neg(floor(b, dtype, b.neg(x)))
+
+
+def trunc(b: Builder, dtype: DType, x: Vector) -> Vector:
+    """x without what follows the point, -0 from above -1 on."""
+    whole = floor(b, dtype, b.abs(x))
+    return b.select(b.less(x, b.like(x, 0.0)), b.neg(whole), b.select(b.equal(whole, b.abs(x)), x, whole))
 
 
 def sign(b: Builder, dtype: DType, x: Vector) -> Vector:
@@ -63,6 +70,25 @@ def mod(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vector:
     zero = b.like(y, 0)
     differs = b.bit_xor(b.less(left, zero), b.less(y, zero))
     return b.select(b.bit_and(differs, b.invert(b.equal(left, zero))), b.add(left, y), left)
+
+
+def gcd(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vector:
+    """The greatest number that divides both, by Euclid; of 0 and a number its magnitude, which wraps where it must."""
+    codes = convert.unsigned(dtype)
+    carry = [b.bitcast(b.maximum(v, b.sub(b.like(v, 0), v)) if dtype.signed else v, codes) for v in (x, y)]
+    zero, one = b.like(carry[0], 0), b.like(carry[0], 1)
+    for _ in b.loop(0, _EUCLID[dtype.width_bits], carry=carry):
+        for _ in b.when(b.any(b.less(zero, carry[1])), carry):
+            left, divisor = carry
+            done = b.equal(divisor, zero)
+            safe = b.select(done, one, divisor)
+            rest = b.sub(left, b.mul(b.quotient(left, safe), safe))
+            carry[0], carry[1] = b.select(done, left, divisor), b.select(done, zero, rest)
+    return b.bitcast(carry[0], dtype)
+
+
+# Steps of Euclid's algorithm at most: where both are neighbours among Fibonacci's numbers.
+_EUCLID = {8: 13, 16: 24, 32: 47, 64: 93}
 
 
 def bit_not(b: Builder, dtype: DType, x: Vector) -> Vector:
