@@ -20,6 +20,7 @@ ABSENT = Isa("absent", 4, 16, (Target(isa.host_arch(), "generic", "", ("no such 
 def test_rows_are_listed_from_the_most_portable_to_the_fastest() -> None:
     assert [row.name for row in isa.isas()] == [
         "numpy", "scalar", "neon", "neon_dot", "avx2", "avx_vnni", "avx512", "avx512_vnni", "avx512_bf16",
+        "avx512_amx",
     ]  # fmt: skip
     available = [row for row in isa.isas() if row.available]
     assert available[0].name == "numpy"

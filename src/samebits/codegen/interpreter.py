@@ -81,6 +81,7 @@ class NumpyBuilder:
         self._further = np.array(arguments[named:], np.int64)
         self._begin, self._end, self._scratch = begin, end, scratch
         self._locals: list[Array] = []
+        self._tiles = 0
 
     # -- arguments and tasks ---------------------------------------------------------------------------------
     def pointer(self, name: str, dtype: DType) -> ArrayPointer:
@@ -95,7 +96,13 @@ class NumpyBuilder:
 
     def callee(self, name: str, parameters: Sequence[DType | None]) -> Callable[..., None]:
         function: FunctionSpec = self._arguments[name]
-        return functools.partial(function.text, self, function.description)
+        return functools.partial(self._called, function)
+
+    def _called(self, function: FunctionSpec, *arguments: Any) -> None:
+        """A text of its own, which has tiles of its own."""
+        outer, self._tiles = self._tiles, 0
+        function.text(self, function.description, *arguments)
+        self._tiles = outer
 
     def further(self) -> ArrayPointer:
         return ArrayPointer(self._further.ctypes.data, dtypes.int64)
@@ -324,6 +331,50 @@ class NumpyBuilder:
 
     def dot4_int8(self, acc: ArrayVector, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         return self._dot("dot4_int8", (np.int8, np.int8), acc, x, y)
+
+    def dot4_uint8(self, acc: ArrayVector, x: ArrayVector, y: ArrayVector) -> ArrayVector:
+        return self._dot("dot4_uint8", (np.uint8, np.uint8), acc, x, y)
+
+    # -- tiles ---------------------------------------------------------------------------------------------------
+    def tiles(self) -> Iterator[None]:
+        yield None
+
+    def tile(self) -> Array:
+        self._tiles += 1
+        rules.tile_number(self._tiles)
+        return np.empty((rules.TILE_ROWS, rules.TILE_LANES), np.int32)
+
+    def tile_zero(self, x: Array) -> None:
+        x[...] = 0
+
+    def tile_load(self, x: Array, p: ArrayPointer, step: int) -> None:
+        for r in range(rules.TILE_ROWS):
+            x[r] = self._row_of_tile(p, r * step)
+
+    def tile_store(self, x: Array, p: ArrayPointer, step: int) -> None:
+        for r in range(rules.TILE_ROWS):
+            self._row_of_tile(p, r * step)[:] = x[r]
+
+    def _row_of_tile(self, p: ArrayPointer, i: int) -> Array:
+        return self._memory(self.cast(self.offset(p, i), dtypes.int32), 0, rules.TILE_LANES)
+
+    def _tile_dot(self, kinds: tuple[type[Any], type[Any]], acc: Array, x: Array, y: Array) -> None:
+        left = x.view(kinds[0]).astype(np.int64)  # [row, (lane, element)]
+        right = y.view(kinds[1]).reshape(rules.TILE_ROWS, rules.TILE_LANES, -1).astype(np.int64)
+        products = left @ right.transpose(0, 2, 1).reshape(left.shape[1], rules.TILE_LANES)
+        acc[...] = (acc + products).astype(np.int32)
+
+    def tile_dot4_int8(self, acc: Array, x: Array, y: Array) -> None:
+        self._tile_dot((np.int8, np.int8), acc, x, y)
+
+    def tile_dot4_int8_uint8(self, acc: Array, x: Array, y: Array) -> None:
+        self._tile_dot((np.int8, np.uint8), acc, x, y)
+
+    def tile_dot4_uint8_int8(self, acc: Array, x: Array, y: Array) -> None:
+        self._tile_dot((np.uint8, np.int8), acc, x, y)
+
+    def tile_dot4_uint8(self, acc: Array, x: Array, y: Array) -> None:
+        self._tile_dot((np.uint8, np.uint8), acc, x, y)
 
     # -- bits, comparisons, choice -----------------------------------------------------------------------------
     def bit_and(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:

@@ -49,6 +49,11 @@ class Isa:
         return not self.targets or _host_target(self) is not None
 
     @property
+    def has_tiles(self) -> bool:
+        """Whether one instruction multiplies tiles, for which a process needs leave (`permission`)."""
+        return any(word.startswith("tile_") for word in self.instructions)
+
+    @property
     def compiled(self) -> bool:
         """False for the row that interprets kernel text with NumPy."""
         return bool(self.targets)
@@ -89,6 +94,7 @@ def _v4(*extensions: str) -> tuple[Target, ...]:
 
 _HALF = "float16"
 _DOT16, _DOT8, _DOT8_SIGNED, _DOT_BF16 = "dot2_int16", "dot4_uint8_int8", "dot4_int8", "dot2_bfloat16"
+_TILES = tuple(f"tile_dot4_{signs}" for signs in ("int8", "int8_uint8", "uint8_int8", "uint8"))
 
 ROWS: tuple[Isa, ...] = (
     Isa("numpy", 64, 1024),
@@ -100,6 +106,13 @@ ROWS: tuple[Isa, ...] = (
     Isa("avx512", 16, 32, _v4(), ("lookup", _HALF, _DOT16)),
     Isa("avx512_vnni", 16, 32, _v4("avx512vnni"), ("lookup", _HALF, _DOT16, _DOT8)),
     Isa("avx512_bf16", 16, 32, _v4("avx512vnni", "avx512bf16"), ("lookup", _HALF, _DOT16, _DOT8, _DOT_BF16)),
+    Isa(
+        "avx512_amx",
+        16,
+        32,
+        _v4("avx512vnni", "avx512bf16", "amx-tile", "amx-int8", "amx-bf16"),
+        ("lookup", _HALF, _DOT16, _DOT8, _DOT_BF16, *_TILES),
+    ),
 )
 
 # Rows beside these that may be given; empty but in tests.

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from samebits.codegen import rules
+from samebits.codegen import llvm_tiles, rules
 from samebits.codegen.llvm_dots import Dots
 from samebits.codegen.ssa import (
     Callee,
     Condition,
     Index,
     Pointer,
+    TileRegister,
     Vector,
     Writer,
     element_type,
@@ -242,6 +243,37 @@ class LlvmBuilder(Dots):
         texts = [x.name if isinstance(x, Pointer) else operand(x) for x in arguments]
         passed = ", ".join(f"{_parameter(d)} {x}" for d, x in zip(function.parameters, texts, strict=True))
         self.w.emit(f"call void {function.name}({passed})")
+
+    # -- tiles -----------------------------------------------------------------------------------------------
+    def tiles(self) -> Iterator[None]:
+        self._in_kernel("tiles")
+        yield from llvm_tiles.enabled(self)
+
+    def tile(self) -> TileRegister:
+        self.w.tiles += 1
+        rules.tile_number(self.w.tiles)
+        return llvm_tiles.made(self, self.w.tiles - 1)
+
+    def tile_zero(self, x: TileRegister) -> None:
+        llvm_tiles.zero(self, x)
+
+    def tile_load(self, x: TileRegister, p: Pointer, step: Any) -> None:
+        llvm_tiles.load(self, x, p, step)
+
+    def tile_store(self, x: TileRegister, p: Pointer, step: Any) -> None:
+        llvm_tiles.store(self, x, p, step)
+
+    def tile_dot4_int8(self, acc: TileRegister, x: TileRegister, y: TileRegister) -> None:
+        llvm_tiles.dot(self, "dot4_int8", acc, x, y)
+
+    def tile_dot4_int8_uint8(self, acc: TileRegister, x: TileRegister, y: TileRegister) -> None:
+        llvm_tiles.dot(self, "dot4_int8_uint8", acc, x, y)
+
+    def tile_dot4_uint8_int8(self, acc: TileRegister, x: TileRegister, y: TileRegister) -> None:
+        llvm_tiles.dot(self, "dot4_uint8_int8", acc, x, y)
+
+    def tile_dot4_uint8(self, acc: TileRegister, x: TileRegister, y: TileRegister) -> None:
+        llvm_tiles.dot(self, "dot4_uint8", acc, x, y)
 
     def any(self, m: Vector) -> Condition:
         rules.mask("any", m)

@@ -47,6 +47,10 @@ class Dots(Lanes):
         rules.dot("dot4_int8", acc, x, y)
         return self._instruction("dot4_int8", acc, x, y) or self._integers(acc, x, y, 4, True, True)
 
+    def dot4_uint8(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        rules.dot("dot4_uint8", acc, x, y)
+        return self._integers(acc, x, y, 4, False, False)
+
     def lookup_halves(self, table: Sequence[int], index: Vector) -> Vector:
         rules.halves_table(table, index)
         if "lookup" in self.isa.instructions and set(index.sizes) == {16}:

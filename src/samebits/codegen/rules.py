@@ -14,6 +14,9 @@ from typing import Protocol, cast
 from samebits import dtypes
 from samebits.dtypes import DType
 
+# Tiles of a text; rows of one, and its lanes of 32 bits.
+MOST_TILES, TILE_ROWS, TILE_LANES = 8, 16, 16
+
 
 class Typed(Protocol):
     """What the rules look at: a vector of either builder."""
@@ -116,6 +119,12 @@ def dot(word: str, acc: Typed, x: Typed, y: Typed) -> None:
     _demand(word, x.dtype, x.dtype is dtypes.int32, "int32")
     due = dtypes.float32 if word == "dot2_bfloat16" else dtypes.int32
     _demand(word, acc.dtype, acc.dtype is due and acc.width == x.width, f"{due.name} x {x.width}")
+
+
+def tile_number(count: int) -> None:
+    """No more tiles than the machines that have them hold."""
+    if count > MOST_TILES:
+        raise TypeError(f"tile number {count}: a text has at most {MOST_TILES}")
 
 
 def iota(dtype: DType, width: int) -> None:

@@ -42,6 +42,7 @@ class Writer:
         self.lines: list[str] = []
         self.entry: list[str] = []
         self.block = "entry"
+        self.tiles = 0
         self._names = 0
 
     def fresh(self, prefix: str = "v") -> str:
@@ -212,6 +213,14 @@ class Pointer:
     name: str
     dtype: DType
     aligned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TileRegister:
+    """One of a text's tiles: a register of the machine by its number, or where its rows lie one after the other."""
+
+    number: int
+    rows: Pointer | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ Condition = Any
 Pointer = Any
 Vector = Any
 Function = Any
+# Sixteen rows of sixteen lanes of 32 bits, which words change in place.
+Tile = Any
 
 
 class Builder(Protocol):
@@ -191,6 +193,37 @@ class Builder(Protocol):
 
     def dot4_int8(self, acc: Vector, x: Vector, y: Vector) -> Vector:
         """acc + the four products of int8, wrapping."""
+
+    def dot4_uint8(self, acc: Vector, x: Vector, y: Vector) -> Vector:
+        """acc + the four products of uint8, wrapping."""
+
+    # -- tiles: sixteen rows of sixteen lanes of 32 bits, which some machines multiply as one ------------------------
+    def tiles(self) -> Iterator[None]:
+        """The body, once, in which this kernel and the functions that it calls may use tiles."""
+
+    def tile(self) -> Tile:
+        """A tile of its own, undefined until `tile_zero` or `tile_load`; a text has at most eight."""
+
+    def tile_zero(self, x: Tile) -> None:
+        """Every bit of x becomes 0."""
+
+    def tile_load(self, x: Tile, p: Pointer, step: Index) -> None:
+        """Row r of x becomes the 64 bytes at element r * step of p."""
+
+    def tile_store(self, x: Tile, p: Pointer, step: Index) -> None:
+        """Row r of x is written to the 64 bytes at element r * step of p."""
+
+    def tile_dot4_int8(self, acc: Tile, x: Tile, y: Tile) -> None:
+        """acc[i, j] += the four products of int8 of x[i, k] and y[k, j], for every k, in int32, wrapping."""
+
+    def tile_dot4_int8_uint8(self, acc: Tile, x: Tile, y: Tile) -> None:
+        """The same of int8 of x and uint8 of y."""
+
+    def tile_dot4_uint8_int8(self, acc: Tile, x: Tile, y: Tile) -> None:
+        """The same of uint8 of x and int8 of y."""
+
+    def tile_dot4_uint8(self, acc: Tile, x: Tile, y: Tile) -> None:
+        """The same of uint8."""
 
     # -- bits (integers) -----------------------------------------------------------------------------------------
     def bit_and(self, x: Vector, y: Vector) -> Vector:
