@@ -39,13 +39,14 @@ def test_candidates_are_what_an_engine_is_chosen_from() -> None:
     for row in PRODUCT_ROWS:
         for a, b in PAIRS:
             found = candidates(a, b, row)
-            assert engine_for(a, b, row, DEFAULT) in found
+            chosen = engine_for(a, b, row, DEFAULT)
+            assert chosen in found or (row.has_tiles and chosen.tile)
             for one in found:
                 assert one.is_native(row)
                 machine = replace(DEFAULT, preferred=(Preferred(a.name, b.name, one.name),))
                 chosen = engine_for(a, b, row, machine)
                 # Of engines of unlike signs the one that suits the operands stays.
-                assert chosen is one or one.unsigned, (a, b, one.name)
+                assert chosen is one or one.unsigned or chosen.tile, (a, b, one.name)
 
 
 def described(m: int, a: Matrix, b: Matrix | Panels) -> Contraction:

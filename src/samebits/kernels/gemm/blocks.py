@@ -153,7 +153,6 @@ def starts(b: Builder, d: Starts) -> None:
     """out[batch][first + panel][run][column] = what the offset of A adds to the sum of a run of x[batch][panel], words
     [k][column], taken away."""
     nr, steps, words, panels = d.nr, b.index("steps"), b.index("words"), b.index("panels")
-    ones = b.constant(sum(1 << i * d.engine.a.width_bits for i in range(d.engine.depth)), int32, nr)
     runs = (steps + words - 1) // words
     for task in b.tasks():
         operands = batch.moved(b, d.batch_rank, task // panels, {"x": d.engine.word, "out": int32})
@@ -163,5 +162,5 @@ def starts(b: Builder, d: Starts) -> None:
         for q in b.loop(0, runs):
             total = [b.constant(0, int32, nr)]
             for k in b.loop(q * words, b.min(q * words + words, steps), carry=total):
-                total[0] = d.engine.advance(b, ones, b.load(x, k * nr, nr), total[0])
+                total[0] = d.engine.sums(b, b.load(x, k * nr, nr), d.engine.b, total[0])
             b.store(out, q * nr, b.mul(total[0], b.like(total[0], -d.offset)))

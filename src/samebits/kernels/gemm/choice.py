@@ -238,6 +238,8 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, down_blocks: int)
     """
     m, size, is_fused = inner.c.m, inner.engine.word.size_bytes, form == FUSED
     elements = sizes.a_bytes // size
+    if inner.engine.takes_tiles and m > mr:
+        return Blocks(elements // inner.chunk, _ALL, inner.chunk)
     if is_fused and not runs_down(inner.c):
         return Blocks(elements // KC_LEAST, _ALL, KC_LEAST)
     few, many = (kc * float32.size_bytes // size for kc in (sizes.kc_few_rows, sizes.kc))
@@ -280,8 +282,8 @@ def cut_up(
     c, engine, chunk = inner.c, inner.engine, inner.chunk
     blocks = given.blocks or blocks_for(inner, form, tile.mr, sizes, caches.down_blocks)
     kc = chunk * max(1, blocks.kc // chunk)
-    rows, nr = tiles.cut(c.m, tile.mr), tile.nv * engine.lanes(isa)
-    wide, panels = 1 if inner.runs else tiles.columns(rows.heights[0], tile, isa), -(-c.n // nr)
+    rows, nr = (tiles.cut_whole if engine.takes_tiles else tiles.cut)(c.m, tile.mr), tile.nv * engine.lanes(isa)
+    wide, panels = 1 if inner.runs or engine.takes_tiles else tiles.columns(rows.heights[0], tile, isa), -(-c.n // nr)
     walks, batch = -(-panels // wide), math.prod(c.batch)
     in_scratch = is_kept(inner) and inner.steps > kc
     walk_bytes = size_words(engine, c.k, nr) * engine.word.size_bytes * batch * wide

@@ -8,7 +8,7 @@ one a product runs on, `selection` says. Start at `ROWS`.
 from __future__ import annotations
 
 from samebits.codegen.isa import Isa
-from samebits.codegen.vocabulary import Builder, Vector
+from samebits.codegen.vocabulary import Builder, Tile, Vector
 from samebits.dtypes import (
     DType,
     bfloat16,
@@ -42,6 +42,7 @@ class Engine:
         total: What chunks are summed in.
         step: The word of the vocabulary that takes a step; `fma`, or `mul add` of two words.
         unsigned: For a dot product of unlike signs, the operand whose elements are unsigned.
+        tile: The word of the vocabulary that multiplies tiles of the same words, if there is one.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Engine:
     total: DType
     step: str
     unsigned: str = ""
+    tile: str = ""
 
     def __hash__(self) -> int:
         return hash(self.name)  # a part of every key that kernels and their functions are found by
@@ -86,6 +88,21 @@ class Engine:
         """Whether the step is an instruction of the row."""
         return self.step in (*_PLAIN, *isa.instructions)
 
+    @property
+    def takes_tiles(self) -> bool:
+        """Whether a step multiplies tiles of words, and not vectors."""
+        return self.step == self.tile != ""
+
+    @property
+    def of_tiles(self) -> Engine:
+        """The engine that multiplies tiles of the same words, in the same panels."""
+        return replace(self, name=self.name + _OF_TILES, step=self.tile)
+
+    @property
+    def panels(self) -> str:
+        """The name of the engine whose panels these are."""
+        return self.name.removesuffix(_OF_TILES)
+
     def lanes(self, isa: Isa) -> int:
         """Words in a vector register."""
         return max(1, isa.lanes * float32.size_bytes // self.accumulator.size_bytes)
@@ -102,6 +119,21 @@ class Engine:
             return acc
         word = getattr(b, self.step)
         return word(acc, y, x) if self.unsigned == "b" else word(acc, x, y)
+
+    def advance_tile(self, b: Builder, x: Tile, y: Tile, acc: Tile) -> None:
+        """acc and the products of a tile of words of A and one of B."""
+        getattr(b, self.tile)(acc, x, y)
+
+    def sums(self, b: Builder, words: Vector, element: DType, acc: Vector) -> Vector:
+        """acc and the sum of the integers `element` of each word."""
+        if self.depth == 1:
+            return b.add(acc, words)
+        ones = b.like(words, sum(1 << i * element.width_bits for i in range(self.depth)))
+        if element is int16:
+            return b.dot2_int16(acc, words, ones)
+        if element is int8 and self.step == "dot4_int8":
+            return b.dot4_int8(acc, words, ones)
+        return b.dot4_uint8_int8(acc, *((words, ones) if element is uint8 else (ones, words)))
 
     def without(self, b: Builder, words: Vector, zero: Vector) -> Vector:
         """Words less a float32 in every element, of an engine of floats or of weights."""
@@ -125,8 +157,9 @@ def _low(b: Builder, x: Vector) -> Vector:
     return b.bitcast(b.shift_left(x, 16), float32)
 
 
-def _dot(name: str, a: DType, b: DType, depth: int, step: str, unsigned: str = "") -> Engine:
-    return Engine(name, a, b, depth, int32, int32, int32, step, unsigned)
+def _dot(a: DType, b: DType, step: str, unsigned: str = "") -> Engine:
+    tile = f"tile_dot4_{a.name if a is b else f'{a.name}_{b.name}'}"
+    return Engine(f"{a.name} x {b.name} quads", a, b, 4, int32, int32, int32, step, unsigned, tile)
 
 
 FMA32 = Engine("fma float32", float32, float32, 1, float32, float32, float32, "fma")
@@ -139,12 +172,16 @@ ROWS: tuple[Engine, ...] = (
     PAIRS,
     FMA32,
     FMA64,
-    _dot("uint8 x int8 quads", uint8, int8, 4, "dot4_uint8_int8", "a"),
-    _dot("int8 x uint8 quads", int8, uint8, 4, "dot4_uint8_int8", "b"),
-    _dot("int8 x int8 quads", int8, int8, 4, "dot4_int8"),
-    _dot("int16 pairs", int16, int16, 2, "dot2_int16"),
-    _dot("int32", int32, int32, 1, "mul add"),
+    _dot(uint8, int8, "dot4_uint8_int8", "a"),
+    _dot(int8, uint8, "dot4_uint8_int8", "b"),
+    _dot(int8, int8, "dot4_int8"),
+    _dot(uint8, uint8, "dot4_uint8"),
+    Engine("int16 pairs", int16, int16, 2, int32, int32, int32, "dot2_int16"),
+    Engine("int32", int32, int32, 1, int32, int32, int32, "mul add"),
 )
+_OF_TILES = " by tiles"
+# Each takes what the engine of its words takes.
+OF_TILES: tuple[Engine, ...] = tuple(row.of_tiles for row in ROWS if row.tile)
 # What sums scaled blocks of integers, and of floats that are a few units each.
 BLOCKS: tuple[Engine, ...] = tuple(
     Engine(f"{a.name} x int8 blocks", a, int8, 4, int32, int32, float32, step, unsigned)
@@ -162,7 +199,7 @@ NIBBLES: tuple[Engine, ...] = tuple(
     Engine(f"{element.name} nibbles", float32, element, 8, uint32, float32, float32, "fma")
     for element in (int4, uint4, float4_e2m1fn)
 )
-_BY_NAME = {row.name: row for row in (*ROWS, *BLOCKS, *WEIGHTS, *NIBBLES)}
+_BY_NAME = {row.name: row for row in (*ROWS, *OF_TILES, *BLOCKS, *WEIGHTS, *NIBBLES)}
 _PLAIN = ("fma", "mul add")
 # Sums of a row or column of as many elements are exact in int32.
 LONGEST = 1 << 23
@@ -181,7 +218,7 @@ def named(name: str) -> Engine:
     if found is not None:
         return found
     raise OptionError(
-        "plan", "engine", "", repr(name), f"one of {[row.name for row in (*ROWS, *BLOCKS)]}", "leave it out"
+        "plan", "engine", "", repr(name), f"one of {[row.name for row in (*ROWS, *OF_TILES, *BLOCKS)]}", "leave it out"
     )
 
 

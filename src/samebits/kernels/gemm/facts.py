@@ -28,12 +28,10 @@ def emit(b: Builder, engine: Engine, nr: int) -> Function:
 
 
 def _sums(b: Builder, engine: Engine, nr: int) -> Function:
-    ones = sum(1 << i * engine.a.width_bits for i in range(engine.depth))
-
     def body(words: Pointer, steps: Index, facts: Pointer) -> None:
         total = [b.constant(0, int32, nr)]
         for s in b.loop(0, steps, carry=total):
-            total[0] = engine.advance(b, b.constant(ones, int32, nr), b.load(words, s * nr, nr), total[0])
+            total[0] = engine.sums(b, b.load(words, s * nr, nr), engine.b, total[0])
         b.store(facts, 0, total[0])
 
     return b.function("sums", (int32, None, int32), body)

@@ -61,7 +61,7 @@ def check_form(c: Contraction, form: str, engine: Engine, caches: Caches) -> Non
         raise OptionError("plan", "form", f"for {given} b", repr(form), f"one of {possible}", "leave it away")
     if form != STREAMED or not c.k:
         return
-    reason = _not_streamed(c, words_of(engine, c.a.dtype, c.b.dtype), caches.streamed_rows)
+    reason = _not_streamed(c, engine, words_of(engine, c.a.dtype, c.b.dtype), caches.streamed_rows)
     if reason:
         raise OptionError("plan", "form", "", repr(form), f"another: {reason}", "leave it away")
 
@@ -90,7 +90,7 @@ def form_for(inner: Inner, isa: Isa, caches: Caches, a_bytes: int, mc: int | Non
     if inner.needs_sums:
         return STAGED, ((FUSED, "the zero points of a need the sums of b's columns first"),)
     if c.k and isinstance(c.b.values, Matrix):
-        reason = _not_streamed(c, inner.words, _streamed_rows(inner, isa, caches))
+        reason = _not_streamed(c, inner.engine, inner.words, _streamed_rows(inner, isa, caches))
         if reason is None:
             return STREAMED, ((FUSED, f"{c.m} rows use each element of B {c.m} times: packing it would cost more"),)
         rejected = ((STREAMED, reason),)
@@ -116,11 +116,13 @@ def _streamed_rows(inner: Inner, isa: Isa, caches: Caches) -> int:
     return most
 
 
-def _not_streamed(c: Contraction, words: tuple[Words, Words], most: int) -> str | None:
+def _not_streamed(c: Contraction, engine: Engine, words: tuple[Words, Words], most: int) -> str | None:
     """Why B cannot be read where it lies, or should not be for more rows than `most`."""
     assert isinstance(c.b.values, Matrix)  # the caller looked
     if c.m > most:
         return f"{c.m} rows use each element of B more than {most} times: packing it pays"
+    if engine.takes_tiles:
+        return "tiles are of panels"
     if c.a.is_shifted or words[0].offset:
         return "the zero points of a need the sums of b's columns first"
     if c.by_block:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from samebits.codegen.rules import TILE_ROWS
 from samebits.dtypes import DType
 from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm import engine as engines
@@ -19,6 +20,9 @@ from samebits.kernels.gemm.words import Words
 KC_LEAST = 256
 # The most words of a chunk of integers: any number gives the same sums. With few rows every further chunk costs time.
 _EXACT_WORDS = 1024
+# By tiles a microtile takes as long to visit as 64 words of K, and its operands come from the second cache (int8, GOP/s
+# of the kernel for 128, 256 and 512 words: 1024 cubed 1705, 1922; 2048 cubed 1801, 1904, 2166).
+_TILED_WORDS = 512
 
 
 def size_words(engine: Engine, k: int, columns: int) -> int:
@@ -57,7 +61,8 @@ class Inner:
         if not engine.exact:
             return cls(c, engine, words)
         total = engines.total_of(c.a.dtype, c.b.dtype, c.k, (c.a.is_shifted, c.b.is_shifted))
-        chunk = min(_EXACT_WORDS * engine.depth, engines.LONGEST_CHUNK)
+        words_of_chunk = _TILED_WORDS if engine.takes_tiles and c.m > 2 * TILE_ROWS else _EXACT_WORDS
+        chunk = min(words_of_chunk * engine.depth, engines.LONGEST_CHUNK)
         return cls(replace(c, spec=Spec(chunk)), replace(engine, total=total), words)
 
     @property

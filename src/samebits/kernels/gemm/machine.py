@@ -13,13 +13,14 @@ import functools
 
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
+from samebits.codegen.rules import TILE_LANES
 from samebits.dtypes import DType
 from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm.engine import NIBBLES, PAIRS, Engine
 from samebits.kernels.gemm.engine import ROWS as ENGINES
 from samebits.kernels.gemm.tiles import NIBBLES as NIBBLES_TILE
-from samebits.kernels.gemm.tiles import tile_for
-from samebits.kernels.gemm.tuned import SHIPPED, Preferred, Sizes, Tuned
+from samebits.kernels.gemm.tiles import of_tiles, tile_for
+from samebits.kernels.gemm.tuned import OF_TILES, SHIPPED, Preferred, Sizes, Tuned
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class Machine:
         slow: Names of the engines that lose to another that takes the same operands. Products and packing try them
             last; a right operand that is in their panels already still runs.
         caches, sizes: What products may take of its caches: what is fixed, and what `samebits tune` varies.
+        sizes_of_tiles: What those by tiles may take instead of `sizes`.
         preferred: The engines that were measured to be fastest for some pairs of formats.
         tuned: The tiles and sizes that were measured to be fastest for some engines.
     """
@@ -83,6 +85,7 @@ class Machine:
     slow: frozenset[str] = frozenset()
     caches: Caches = Caches()
     sizes: Sizes = SHIPPED
+    sizes_of_tiles: Sizes = OF_TILES
     preferred: tuple[Preferred, ...] = ()
     tuned: tuple[Tuned, ...] = ()
 
@@ -100,6 +103,8 @@ class Machine:
 
     def shipped(self, engine: Engine, isa: Isa) -> Tuned:
         """What the engine uses where nothing was measured."""
+        if engine.takes_tiles:
+            return Tuned(engine.name, of_tiles(isa), self.sizes_of_tiles)
         tile = NIBBLES_TILE if engine in NIBBLES else tile_for(isa, engine.sums_blocks)
         return Tuned(engine.name, tile, self.sizes)
 
@@ -108,6 +113,8 @@ class Machine:
         """The engine's row among those measured, else the shipped one; where panels exist, the one whose width `nr`
         they have. Panels of neither width are refused by the plan."""
         shipped = self.shipped(engine, isa)
+        if engine.takes_tiles and nr is not None and nr % TILE_LANES == 0:
+            return replace(shipped, tile=replace(shipped.tile, nv=nr // engine.lanes(isa)))
         row = next((row for row in self.tuned if row.engine == engine.name), shipped)
         return shipped if nr not in (None, row.nr(engine, isa)) else row
 
@@ -118,7 +125,8 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # the only choice that was compared there: the sizes are Zen 4's, whose caches are the smaller ones (1 MB and 2 MB of
 # second cache), and `samebits tune` finds others.
 SAPPHIRE_RAPIDS = replace(DEFAULT, name="sapphirerapids", slow=frozenset({PAIRS.name}))
-ROWS: tuple[Machine, ...] = (ZEN4, SAPPHIRE_RAPIDS, DEFAULT)
+EMERALD_RAPIDS = replace(SAPPHIRE_RAPIDS, name="emeraldrapids")
+ROWS: tuple[Machine, ...] = (ZEN4, SAPPHIRE_RAPIDS, EMERALD_RAPIDS, DEFAULT)
 
 
 def current() -> Machine:

@@ -26,7 +26,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Condition, Function, FunctionSpec, Index, KernelSpec, Pointer
 from samebits.dtypes import DType, float32, int32, uint8
 from samebits.frozen import dataclass
-from samebits.kernels.gemm import batch, block_microkernel, blocks, facts, microkernel, pack, parts
+from samebits.kernels.gemm import batch, block_microkernel, blocks, facts, microkernel, pack, parts, tile_microkernel
 from samebits.kernels.gemm.block_microkernel import BlockMicrotile, Runs
 from samebits.kernels.gemm.blocks import A_SCALE, SCALE, STARTS, ZERO, BlockOperand
 from samebits.kernels.gemm.engine import LOWEST, Engine, lowest_bit
@@ -98,10 +98,10 @@ class Macrokernel:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The argument names in order. Of the blocks: `height` rows of each of the first `tall` micropanels, one fewer
-        of the others; `kc` words, whole chunks; `group` panels that are packed together, and `wide` of them that a
-        microtile covers; `asks` of a microtile; `in_scratch`: 1 where C is kept in scratch between blocks of K."""
-        names = ["a", "b", "m_panels", "tall", "height", "n", "k", "k_begin", "k_end", "kc"]
+        """The argument names in order. Of the blocks: `height` rows of each of the first `tall` micropanels, `lower`
+        fewer of the others; `kc` words, whole chunks; `group` panels that are packed together, and `wide` of them that
+        a microtile covers; `asks` of a microtile; `in_scratch`: 1 where C is kept in scratch between blocks of K."""
+        names = ["a", "b", "m_panels", "tall", "height", "lower", "n", "k", "k_begin", "k_end", "kc"]
         names += ["n_step", "m_blocks", "n_blocks", "first", "last", "elements", "group", "wide", "asks", "in_scratch"]
         names += ["a_row", "a_column", "b_row", "b_column", "b_facts", "scratch_b", "scratch_f", "scratch_c"]
         names += [name for engine in range(len(self.engines)) for name in _tiles(engine)]
@@ -125,7 +125,7 @@ def _functions(d: Macrokernel, heights: tuple[int, ...], wide: int, isa: Isa) ->
                 found[name] = block_microkernel.function(block, isa)
                 continue
             tile = Microtile(engine, h, d.tile.nv, panels, d.pitch, d.accumulates, d.weights, scaled)
-            found[name] = microkernel.function(tile, isa)
+            found[name] = (tile_microkernel if engine.takes_tiles else microkernel).function(tile, isa)
     return found
 
 
@@ -165,7 +165,7 @@ class _MacroText:
             taken = block_microkernel.parameters(engine)
         self.tiles = [[b.callee(name, taken) for name in _tiles(i)] for i in range(len(d.engines))]
         self.n, self.kc = b.index("n"), b.index("kc")
-        self.height, self.tall = b.index("height"), b.index("tall")
+        self.height, self.lower, self.tall = b.index("height"), b.index("lower"), b.index("tall")
         # Turns of the microkernel's loop in a chunk, and what each of them asks for.
         self.turns, self.asked_bytes = max(1, d.chunk // microkernel.UNROLL), b.index("asks") * LINE_BYTES
         self.block_a = b.scratch(engine.word)
@@ -173,15 +173,15 @@ class _MacroText:
         self.facts_b = b.scratch(int32, b.index("scratch_f"))
         self.block_c = b.scratch(engine.total, b.index("scratch_c"))
         self.fact_a = b.local(int32, 1)
-        panels = {h: columns_of(h, d.tile, b.isa) for h in range(1, d.tile.mr + 1)}
+        panels = {h: 1 if engine.takes_tiles else columns_of(h, d.tile, b.isa) for h in range(1, d.tile.mr + 1)}
         self.tile = b.local(engine.total, max(h * wide for h, wide in panels.items()) * self.nr)
         most = max(panels.values()) * self.nr
         self.start = b.local(engine.total, most)
         b.store(self.start, 0, b.constant(0, engine.total, most))
 
     def row(self, p: Index) -> Index:
-        """The first row of micropanel p: those after the tall ones are one lower."""
-        return p * self.height - self.b.max(0, p - self.tall)
+        """The first row of micropanel p: those after the tall ones are lower."""
+        return p * self.height - self.b.max(0, p - self.tall) * self.lower
 
     def task(self, t: Index) -> None:
         """One block of C."""
@@ -371,7 +371,7 @@ class _TaskLoops:
         text = self.text
         b, d, nr = text.b, text.d, text.nr
         r, is_tall = text.row(p) - self.r0, p < text.tall
-        rows, width = b.choose(is_tall, text.height, text.height - 1), wide * nr
+        rows, width = b.choose(is_tall, text.height, text.height - text.lower), wide * nr
         columns = b.min(width, text.n - j * nr)
         narrow = columns < width
         kept, kept_step = self.kept(r, j, narrow)
@@ -506,5 +506,6 @@ class _TaskLoops:
 def macrokernel(b: Builder, d: Macrokernel) -> None:
     """out = epilogue(a @ b), one task a block."""
     text = _MacroText(b, d)
-    for t in b.tasks():
-        text.task(t)
+    for _ in b.tiles() if d.engine.takes_tiles else range(1):
+        for t in b.tasks():
+            text.task(t)

@@ -10,6 +10,7 @@ import functools
 import math
 
 from samebits.codegen.isa import Isa
+from samebits.codegen.rules import TILE_ROWS
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import int32
 from samebits.frozen import replace
@@ -250,7 +251,8 @@ class _Planning:
             shared=tuple(row for row in self.shared if row is not ZERO or x.form == FUSED), runs=x.runs,
         )  # fmt: skip
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
-        scratch_b = in_lines(height * -(-x.kc // x.chunk) * x.pitch * word) + LINE_BYTES
+        rows = height * -(-x.kc // x.chunk) + (TILE_ROWS if x.engine.takes_tiles else 0)  # which are read whole
+        scratch_b = in_lines(rows * x.pitch * word) + LINE_BYTES
         scratch_f = scratch_b + in_lines(x.group * x.kc * nr * word) + LINE_BYTES
         scratch_c = scratch_f + (in_lines(x.group * nr * int32.size_bytes) if x.checked or x.words[0].offset else 0)
         scratch_s = scratch_c + in_lines(height * nr * (x.n_step if in_scratch else 1) * total)
@@ -258,7 +260,8 @@ class _Planning:
         n_blocks = -(-len(panels) // x.n_step)
         values: Arguments = {
             "a": Operand(x.order[0]), "b": b, "m_panels": x.rows.panels, "tall": x.rows.tall,
-            "height": x.rows.heights[0], "n": c.n, "k": x.steps, "k_begin": 0, "k_end": x.steps, "kc": x.kc,
+            "height": x.rows.heights[0], "lower": x.rows.heights[0] - x.rows.heights[-1],
+            "n": c.n, "k": x.steps, "k_begin": 0, "k_end": x.steps, "kc": x.kc,
             "n_step": x.n_step, "m_blocks": x.m_blocks, "n_blocks": n_blocks,
             "first": panels.start, "last": panels.stop, "elements": c.k, "group": x.group, "wide": x.wide,
             "asks": x.asks, "in_scratch": int(in_scratch),

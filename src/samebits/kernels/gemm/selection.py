@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Sequence
 
+from samebits.codegen import permission
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, float64, int8, int16
 from samebits.errors import DTypeError, OptionError, PlanError
@@ -31,11 +32,12 @@ _SUMMED = 1 << 16
 
 
 def engine_for(a: DType, b: DType, isa: Isa, machine: Machine, chunk: int = SB1.chunk) -> Engine:
-    """The engine that products of these formats run on, and that packs a right operand for them.
+    """The engine that products of these formats run on, or whose panels it takes, and that packs a right operand for
+    them.
 
     Raises:  DTypeError if none takes them.
     """
-    return _first(a, b, chunk, isa, machine)[0]
+    return named(_first(a, b, chunk, isa, machine)[0].panels)
 
 
 def candidates(a: DType, b: DType, isa: Isa) -> tuple[Engine, ...]:
@@ -59,24 +61,28 @@ def of_operands(
     if isinstance(c.b.values, Panels):
         right = _values(c)
         _check_panels(c.b.values.engine, c.a.dtype, right, c.spec.chunk, blocks)
+        if named(c.b.values.engine).exact:
+            return _reader(named(c.b.values.engine), c.a.dtype, isa, machine, c.m > 1)
         if not has_weights(c):
             name = c.b.values.engine
         elif form == DECODED or (name is form is None and c.m <= _DECODED_ROWS and not c.a.is_scaled_by_block):
             rejected = ((FUSED, f"{c.m} rows use each weight too seldom to convert it first"),)
             name = FMA32.name
-    few = c.m <= machine.caches.streamed_always and math.prod(c.batch) * c.k * c.n >= _SUMMED
-    few_rows = isinstance(c.b.values, Matrix) and (few or form == STREAMED)
+    is_few = c.m <= machine.caches.streamed_always
+    many_columns = math.prod(c.batch) * c.k * c.n >= _SUMMED
+    few_rows = isinstance(c.b.values, Matrix) and ((is_few and many_columns) or form == STREAMED)
+    by_tiles = not (isinstance(c.b.values, Matrix) and (is_few or form == STREAMED))
     if name is not None:
         row = named(name)
         if row.sums_blocks and _not_of_blocks(row, c, right, None) is None:
             return row, rejected
-        return _named(name, c.a.dtype, right, c.spec.chunk, blocks), rejected
+        return _named(name, c.a.dtype, right, c.spec.chunk, isa, blocks), rejected
     reasons = {row.name: _not_of_blocks(row, c, right, isa) for row in engines.BLOCKS} if c.by_block else {}
     for row in engines.BLOCKS:
         if c.by_block and reasons[row.name] is None and row.name not in machine.slow:
             return row, rejected
     rejected += tuple((name, reason) for name, reason in reasons.items() if reason)
-    engine, others = _first(c.a.dtype, right, c.spec.chunk, isa, machine, blocks, few_rows)
+    engine, others = _first(c.a.dtype, right, c.spec.chunk, isa, machine, blocks, few_rows, by_tiles)
     return engine, rejected + others
 
 
@@ -129,29 +135,39 @@ def _check_panels(engine: str, a: DType, b: DType, chunk: int, blocks: tuple[int
 
 
 @functools.lru_cache(maxsize=1024)
-def _named(name: str, a: DType, b: DType, chunk: int, blocks: tuple[int, ...]) -> Engine:
+def _named(name: str, a: DType, b: DType, chunk: int, isa: Isa, blocks: tuple[int, ...]) -> Engine:
     """The engine called `name`, whether or not the Isa row has its instruction.
 
-    Raises:  OptionError if it takes no such operands.
+    Raises:  OptionError if it takes no such operands, or if its instruction may not be used.
     """
     row = named(name)
     if _refusal(row, a, b, chunk, None, blocks) is not None:
         actual = f"{name!r} for {a.name} and {b.name}"
         raise OptionError("plan", "engine", "", actual, "one that takes them", "leave it out")
+    refused = _refused(isa) if row.takes_tiles else None
+    if refused is not None:
+        raise OptionError("plan", "engine", "", repr(name), f"one without tiles: {refused}", "leave it out")
     return row
 
 
 @functools.lru_cache(maxsize=1024)
 def _first(
-    a: DType, b: DType, chunk: int, isa: Isa, machine: Machine, blocks: tuple[int, ...] = (), few_rows: bool = False
-) -> tuple[Engine, Reasons]:
+    a: DType, b: DType, chunk: int, isa: Isa, machine: Machine, blocks: tuple[int, ...] = (), few_rows: bool = False,
+    by_tiles: bool = True,
+) -> tuple[Engine, Reasons]:  # fmt: skip
     """The first engine in the machine's order that takes elements of these dtypes on this Isa row, and why not others.
 
     `blocks`: sizes of what shares a value along K (`Contraction.by_block`); then sums are floats, of integers too.
     `few_rows`: of A, so that its sums cost less than those of B's columns, which an offset needs.
+    `by_tiles`: whether there are rows enough for panels, which tiles are of.
 
     Raises:  DTypeError if none takes them.
     """
+    tiled, not_tiled = _of_tiles(a, b, isa, machine, blocks)
+    if tiled is not None and by_tiles:
+        return tiled, ()
+    if tiled is not None:
+        not_tiled = ((tiled.name, "few rows use each element of B: packing it would cost more"),)
     reasons, found = dict[str, str](), None
     for row in machine.engines(a, b):
         reason = _refusal(row, a, b, chunk, isa, blocks)
@@ -168,7 +184,51 @@ def _first(
         raise DTypeError("matmul", "b", "dtype", b.name, f"one that multiplies with {a.name}", remedy)
     # Of those that come after it in every machine's order there is nothing to say.
     before = engines.ROWS[: engines.ROWS.index(found)]
-    return found, tuple((row.name, reasons[row.name]) for row in before if row.name in reasons)
+    return found, not_tiled + tuple((row.name, reasons[row.name]) for row in before if row.name in reasons)
+
+
+def _of_tiles(
+    a: DType, b: DType, isa: Isa, machine: Machine, blocks: Sequence[int] = ()
+) -> tuple[Engine | None, Reasons]:
+    """The engine that multiplies tiles of elements of these dtypes, if there is one that may; else why not, where the
+    Isa row has one."""
+    if not isa.has_tiles or not (a.is_integer and b.is_integer) or blocks:
+        return None, ()
+    of_signs = (x for x in engines.OF_TILES if takes(x.a, a) and takes(x.b, b) and not _offsets(x, a, b))
+    found = next((x for x in of_signs if x.is_native(isa)), None)
+    if found is None:
+        return None, ()
+    if found.name in machine.slow:
+        return None, ((found.name, f"slow on {machine.name}"),)
+    refused = _refused(isa)
+    return (found, ()) if refused is None else (None, ((found.name, refused),))
+
+
+def _refused(isa: Isa) -> str | None:
+    """Why the row's tiles may not be used; of a row that this machine does not have nobody can be asked."""
+    return permission.refusal() if isa.has_tiles and isa.available else None
+
+
+def _offsets(row: Engine, a: DType, b: DType) -> bool:
+    """Whether elements of either dtype must be shifted to fit the row's words."""
+    return offset(row.a, a) != 0 or offset(row.b, b) != 0
+
+
+@functools.lru_cache(maxsize=1024)
+def _reader(packed: Engine, a: DType, isa: Isa, machine: Machine, by_tiles: bool = True) -> tuple[Engine, Reasons]:
+    """The engine that multiplies elements of `a` with panels of integers, and why not others: words of B are the same
+    for every sign of A. `by_tiles`: whether there is more than one row, which waits for memory alone (K = N = 4096: 22
+    GOP/s by vectors and 19 by tiles)."""
+    if packed.takes_tiles and not isa.has_tiles:
+        return packed, ()
+    words = named(packed.panels)
+    tiled, reasons = _of_tiles(a, words.b, isa, machine) if words.tile else (None, ())
+    if tiled is not None:
+        if by_tiles:
+            return tiled, ()
+        reasons = ((tiled.name, "one row waits for memory alone"),)
+    same = (x for x in engines.ROWS if x.b is words.b and x.depth == words.depth and takes(x.a, a))
+    return next((x for x in (words, *same) if x.is_native(isa)), words), reasons
 
 
 def _refusal(row: Engine, a: DType, b: DType, chunk: int, isa: Isa | None, blocks: Sequence[int]) -> str | None:

@@ -8,6 +8,7 @@ tile depends on: every engine's step takes one vector of each operand.
 from __future__ import annotations
 
 from samebits.codegen.isa import Isa
+from samebits.codegen.rules import TILE_LANES, TILE_ROWS
 from samebits.frozen import dataclass
 
 
@@ -73,6 +74,13 @@ def with_sums_of_blocks(tile: Tile, isa: Isa, short: bool = False) -> Tile:
     return Tile(max(1, min(tile.mr, mr, SHORT if short else mr)), tile.nv)
 
 
+def of_tiles(isa: Isa) -> Tile:
+    """Two tiles of rows by two of columns, so that each tile that is read is used twice; as wide as the row's other
+    panels where these are whole tiles."""
+    nv = tile_for(isa).nv
+    return Tile(2 * TILE_ROWS, nv if nv * isa.lanes % TILE_LANES == 0 else TILE_LANES)
+
+
 def narrow_for(n: int, tile: Tile, lanes: int, isa: Isa) -> Tile:
     """The narrow tile of the row where with it fewer columns are beyond N; else the tile."""
     narrow = NARROW.get((isa.lanes, isa.registers), tile)
@@ -81,11 +89,19 @@ def narrow_for(n: int, tile: Tile, lanes: int, isa: Isa) -> Tile:
 
 @dataclass(frozen=True, slots=True)
 class Micropanels:
-    """M as micropanels: the first `tall` have `heights[0]` rows, the others one row fewer."""
+    """M as micropanels: the first `tall` have `heights[0]` rows, the others `heights[-1]`."""
 
     heights: tuple[int, ...]
     panels: int
     tall: int
+
+
+def cut_whole(m: int, mr: int) -> Micropanels:
+    """M in micropanels of `mr` rows and a lower one for the rest: a tile takes as long with fewer rows."""
+    whole, rest = divmod(m, mr)
+    if not whole:
+        return Micropanels((max(1, rest),), int(rest > 0), int(rest > 0))
+    return Micropanels((mr, rest) if rest else (mr,), whole + (rest > 0), whole)
 
 
 def cut(m: int, mr: int) -> Micropanels:

@@ -34,6 +34,8 @@ class Sizes:
 
 
 SHIPPED = Sizes()
+# As much of the 2 MB of second cache that processors with tiles have.
+OF_TILES = Sizes(a_bytes=512 * 1024)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,39 +96,35 @@ def row_sums(b: Builder, d: RowSums) -> None:
                     _across(b, d, b.offset(x, r * row), column, b.offset(out, r), 1, None)
 
 
-def _ones(d: RowSums) -> int:
-    return sum(1 << i * d.engine.b.width_bits for i in range(d.words.depth))
-
-
 def _across(b: Builder, d: RowSums, x: Pointer, step: Index, out: Pointer, width: int, count: Index | None) -> None:
     """The sums of `count` rows side by side."""
     k, depth = b.index("k"), d.words.depth
-    ones, total = b.constant(_ones(d), int32, width), [b.constant(0, int32, width)]
+    total = [b.constant(0, int32, width)]
     whole = k // depth * depth
     for i in b.loop(0, whole, depth, carry=total):
-        total[0] = d.engine.advance(b, d.words.across(b, x, i * step, step, width, count), ones, total[0])
+        total[0] = d.engine.sums(b, d.words.across(b, x, i * step, step, width, count), d.engine.a, total[0])
     for _ in b.when(whole < k, carry=total):
         word = d.words.across(b, x, whole * step, step, width, count, k - whole)
-        total[0] = d.engine.advance(b, word, ones, total[0])
+        total[0] = d.engine.sums(b, word, d.engine.a, total[0])
     b.store(out, 0, total[0], count)
 
 
 def _along(b: Builder, d: RowSums, x: Pointer, out: Pointer) -> None:
     """The sum of a row whose elements are side by side."""
     k, depth, lanes = b.index("k"), d.words.depth, b.isa.lanes
-    ones, total = b.constant(_ones(d), int32, lanes), [b.constant(0, int32, lanes)]
+    total = [b.constant(0, int32, lanes)]
     steps = k // depth
     whole = steps // lanes * lanes
     for s in b.loop(0, whole, lanes, carry=total):
-        total[0] = d.engine.advance(b, d.words.along(b, x, s * depth, lanes), ones, total[0])
+        total[0] = d.engine.sums(b, d.words.along(b, x, s * depth, lanes), d.engine.a, total[0])
     for _ in b.when(whole < steps, carry=total):
         words = d.words.along(b, x, whole * depth, lanes, steps - whole)
-        total[0] = d.engine.advance(b, words, ones, total[0])
+        total[0] = d.engine.sums(b, words, d.engine.a, total[0])
     last = [b.constant(0, int32, 1)]
     if depth > 1:
         for _ in b.when(steps * depth < k, carry=last):
             word = d.words.across(b, x, steps * depth, 1, 1, None, k - steps * depth)
-            last[0] = d.engine.advance(b, word, b.constant(_ones(d), int32, 1), last[0])
+            last[0] = d.engine.sums(b, word, d.engine.a, last[0])
     for lane in range(lanes):
         last[0] = b.add(last[0], b.slice(total[0], lane, 1))
     b.store(out, 0, last[0])

@@ -1,0 +1,150 @@
+"""Products by tiles are exact at every edge, read nothing beyond their operands, and are chosen where they may run."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import guard
+import numpy as np
+import pytest
+from gemm_run import contraction, execute, typed_product
+from launch import assert_bits
+from rows import ALL_ROWS, FAKE3
+
+import samebits as sb
+from samebits import dtypes
+from samebits.codegen import isa as isas
+from samebits.codegen import permission
+from samebits.codegen.isa import Isa
+from samebits.dtypes import DType, int8, int32, uint8
+from samebits.kernels import gemm
+from samebits.kernels.gemm import Matrix, Shared, Side, engine
+from samebits.kernels.gemm.contraction import fused
+from samebits.kernels.gemm.machine import DEFAULT, Machine
+from samebits.kernels.gemm.reference import integers
+from samebits.kernels.gemm.selection import of_operands
+from samebits.kernels.gemm.tiles import cut_whole
+from samebits.native import compile
+
+Array = np.ndarray[Any, np.dtype[Any]]
+AMX = next(row for row in isas.ROWS if row.name == "avx512_amx")
+RUNS = AMX.available and permission.refusal() is None
+# The interpreter, tiles made of vectors in panels of an odd width, and the machine's own.
+ROWS = (ALL_ROWS[0], FAKE3, *([AMX] if RUNS else []))
+FORMS = ("fused", "staged", "packed")
+# Of a tile's 16 rows and columns and 64 bytes along K, of two of them, and of a chunk.
+SIZES = ((1, 3, 1), (16, 64, 16), (17, 65, 31), (33, 191, 70), (48, 128, 33), (70, 2111, 40))
+
+
+def draw(dtype: DType, *shape: int, seed: int = 0) -> Array:
+    """Every integer of the format, its extremes often."""
+    rng = np.random.default_rng([seed, *shape])
+    low, high = int(dtype.min), int(dtype.max)
+    x = rng.integers(low, high + 1, shape)
+    return guard.array(np.where(rng.random(shape) < 0.3, rng.choice([low, high], shape), x), dtype.numpy)
+
+
+@pytest.mark.parametrize("found", engine.OF_TILES, ids=lambda x: x.name)
+@pytest.mark.parametrize("isa", ROWS, ids=lambda row: row.name)
+def test_tiles_give_exact_sums_at_every_edge(isa: Isa, found: engine.Engine) -> None:
+    number = engine.OF_TILES.index(found)
+    some = SIZES[number::4] if isa is FAKE3 else SIZES[number % 2 :: 2]
+    for i, (m, k, n) in enumerate(SIZES if isa is AMX else some):
+        a, b = draw(found.a, m, k), draw(found.b, k, n, seed=1)
+        for form in FORMS if isa is AMX else FORMS[(number + i) % 3 :][:1]:
+            got = typed_product(a, b, isa, engine=found.name, form=form)
+            assert_bits(got, integers(a, b).astype(np.int32), (m, k, n, form))
+
+
+def described(a: Array, b: Array, zeros: tuple[int, int]) -> tuple[gemm.Contraction, list[Array]]:
+    """The product of two matrices with zero points, and its operands; the last is the result."""
+    (m, k), n = a.shape, b.shape[1]
+    kinds = dtypes.of(a.dtype), dtypes.of(b.dtype)
+    total = engine.total_of(*kinds, k, (True, True))
+    out = guard.empty((m, n), total.numpy)
+    lying = [Matrix(*(s // x.itemsize for s in x.strides), (), dtypes.of(x.dtype)) for x in (a, b, out)]
+    points = [np.full(1, zero, np.int32) for zero in zeros]
+    left, right = (Side(x, zero=Shared(Matrix(0, 0, (), int32))) for x in lying[:2])
+    epilogue, sources = fused(total=total, a=left, b=right)
+    return contraction(m, n, k, left, right, lying[2], (), epilogue, sources), [a, b, *points, out]
+
+
+@pytest.mark.parametrize("isa", ROWS, ids=lambda row: row.name)
+def test_zero_points_layouts_and_sums_of_64_bits(isa: Isa) -> None:
+    name = "uint8 x int8 quads by tiles"
+    for (m, k, n), turned in (((17, 75, 21), True), ((17, 33100, 3), False))[: 2 if isa.compiled else 1]:
+        a, b = draw(uint8, m, k), draw(int8, k, n, seed=1)
+        if turned:
+            a, b = guard.array(a.T).T, guard.array(b.T).T
+        c, operands = described(a, b, (200, -7))
+        execute(gemm.plan(c, isa, 1, engine=name, form="staged"), operands)
+        assert (operands[-1].dtype == np.int64) is not turned
+        assert_bits(operands[-1], integers(a, b, 200, -7).astype(operands[-1].dtype), (m, k, n))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_share_the_product(threads: int) -> None:
+    a, b = draw(int8, 70, 300), draw(int8, 300, 130, seed=1)
+    out = np.empty((70, 130), np.int32)
+    c = contraction(70, 130, 300, *(Matrix(x.shape[1], 1, (), dtypes.of(x.dtype)) for x in (a, b, out)))
+    execute(gemm.plan(c, ROWS[-1], threads, engine="int8 x int8 quads by tiles"), [a, b, out])
+    assert_bits(out, integers(a, b).astype(np.int32))
+
+
+@pytest.mark.skipif(not RUNS, reason=f"no AMX here: {permission.refusal() or 'Isa row unavailable'}")
+def test_calls_take_tiles() -> None:
+    for left, right in itertools.product(("int8", "uint8", "int4", "uint4"), repeat=2):
+        a, b = draw(dtypes.of(left), 100, 531), draw(dtypes.of(right), 531, 70, seed=1)
+        due = integers(a, b)
+        with sb.use_isa(AMX):
+            packed = sb.pack(b, left=left)
+            for right_operand in (b, packed):
+                assert_bits(sb.matmul(a, right_operand, threads=1), due.astype(np.int32), (left, right))
+            bias = np.arange(70, dtype=np.int32)
+            assert_bits(sb.matmul(a, b, bias=bias), due + bias)
+            for m in (1, 2, 9):
+                assert_bits(sb.matmul(a[:m], packed), due[:m].astype(np.int32))
+
+
+def test_a_product_by_tiles_is_chosen_with_rows_enough() -> None:
+    if AMX.available and not RUNS:
+        pytest.skip("this process may not use tiles")
+    for a, b in itertools.product((int8, uint8), repeat=2):
+        for m, is_tiled in ((9, True), (8, False)):
+            c = contraction(m, 256, 256, Matrix(256, 1, (), a), Matrix(256, 1, (), b), Matrix(256, 1, (), int32))
+            assert (of_operands(c, AMX, DEFAULT, None, None)[0] in engine.OF_TILES) is is_tiled
+    slow = Machine("slow", slow=frozenset(row.name for row in engine.OF_TILES))
+    found, rejected = of_operands(c, AMX, slow, None, None)
+    assert (found.name, rejected[0]) == ("uint8 x int8 quads", ("uint8 x uint8 quads by tiles", "slow on slow"))
+    c = contraction(9, 256, 256, Matrix(256, 1, (), int8), Matrix(256, 1, (), int8), Matrix(256, 1, (), int32))
+    assert "engine: int8 x int8 quads by tiles" in str(gemm.plan(c, AMX, 1))
+    with pytest.raises(sb.OptionError) as caught:
+        gemm.plan(c, AMX, 1, engine="int8 x int8 quads by tiles", form="streamed")
+    assert str(caught.value) == ("plan: form is 'streamed', must be another: tiles are of panels; leave it away")
+
+
+def test_rows_are_cut_into_whole_micropanels() -> None:
+    for m in (0, 1, 31, 32, 33, 64, 100):
+        rows = cut_whole(m, 32)
+        lower = (rows.panels - rows.tall) * rows.heights[-1]
+        assert rows.tall * rows.heights[0] + lower == m
+        assert rows.panels == -(-m // 32)
+
+
+@pytest.mark.skipif(isas.host_arch() != "x86_64", reason="reads x86-64 assembly")
+def test_a_step_loads_each_tile_once() -> None:
+    c = contraction(64, 64, 512, Matrix(512, 1, (), int8), Matrix(64, 1, (), int8), Matrix(64, 1, (), int32))
+    plan = gemm.plan(c, AMX, 1, engine=None if not AMX.available or RUNS else "int8 x int8 quads")
+    if "by tiles" not in str(plan):
+        pytest.skip("this process may not use tiles")
+    texts = [compile.assembly(spec) for spec in plan.steps[-1].needs]
+    entry = [text for text in texts if "ldtilecfg" in text]
+    assert len(entry) == 1
+    assert entry[0].count("tilerelease") == 1
+    (tile,) = {text for text in texts if "tdpbssd" in text}
+    loops = [part for part in tile.split(".LBB") if part.count("tdpbssd") == 4 and "prefetch" in part]
+    assert loops
+    for loop in loops:
+        assert loop.count("tileloadd") == 4
+        assert "tilestored" not in loop.split("tdpbssd")[1]
