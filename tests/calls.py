@@ -51,11 +51,12 @@ def within_bytes() -> Iterator[Called]:
 
 CALLS: dict[str, Callable[[str], Iterator[Called]]] = {
     **dict.fromkeys((*nodes.ELEMENTS, *nodes.COMPOSED, "where"), element_calls.elements),
-    **dict.fromkeys(("sum", "mean", "max", "min"), element_calls.reductions),
+    **dict.fromkeys(("sum", "prod", "mean", "var", "max", "min"), element_calls.reductions),
     **dict.fromkeys(("gelu", "relu", "silu"), element_calls.maps),
     **dict.fromkeys(("copy", "contiguous", "to_packed", "to_padded"), element_calls.copies),
     **dict.fromkeys(("matmul", "plan_matmul"), product_calls.products),
     **dict.fromkeys(("grad_input", "grad_weight", "grad_bias"), product_calls.gradients),
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin"), element_calls.scans),
     "cast": element_calls.casts, "softmax": element_calls.softmaxes, "layer_norm": element_calls.layer_norms,
     "fill": element_calls.fills, "concat": element_calls.concats, "take": element_calls.takes,
     "linear": product_calls.linears, "pack": product_calls.packs, "grouped_matmul": product_calls.groups,

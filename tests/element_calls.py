@@ -37,7 +37,7 @@ TAKEN: dict[str, tuple[str, ...]] = {
                      "clip", "threshold"),
                     (*ORDERED, *NARROW_FLOATS)),
     **dict.fromkeys(("divide", "fma", "sqrt", "reciprocal", "round", "floor", "ceil", "trunc", "frac", "rsqrt", "lerp",
-                     "addcmul", "isfinite", "isinf", "signbit", "mean", "layer_norm", "exp",
+                     "addcmul", "isfinite", "isinf", "signbit", "mean", "var", "layer_norm", "exp",
                      "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "tanh", "sigmoid", "sin", "cos", "silu",
                      "erf", "gelu", "softmax"),
                     (*FLOATS, *NARROW_FLOATS)),
@@ -47,8 +47,9 @@ TAKEN: dict[str, tuple[str, ...]] = {
     "nextafter": ("float64", *HALVES),
     "isnan": (*FLOATS, *POWERS, *NARROW_FLOATS),
     **dict.fromkeys(("where", "cast", "concat", "take", "max", "min", "copy", "contiguous", "to_packed", "to_padded",
+                     "cummax", "cummin",
                      "fill"), (*ANY, *NARROW)),
-    "sum": (*NUMBERS, *BOOL, *NARROW_FLOATS, *NARROW_INTEGERS),
+    **dict.fromkeys(("sum", "prod", "cumsum", "cumprod"), (*NUMBERS, *BOOL, *NARROW_FLOATS, *NARROW_INTEGERS)),
 }  # fmt: skip
 
 # Shapes of up to four operands, and how they lie.
@@ -142,7 +143,20 @@ def reductions(name: str) -> Iterator[Called]:
         x = x[::-1] if number % 3 == 0 else x
         if name in ("max", "min") and 0 in shape:
             axis = shape.index(0) - 1 if shape.index(0) else -1
-        yield Called(name, f"{kind} {shape} {axis}", (x, axis), {"keepdims": bool(number % 2)})
+        more = {"correction": (0, 1, 2.5)[number % 3]} if name == "var" else {}
+        yield Called(name, f"{kind} {shape} {axis}", (x, axis), {"keepdims": bool(number % 2), **more})
+
+
+def scans(name: str) -> Iterator[Called]:
+    """Along axes in turn, some of them backwards."""
+    shapes = ((1,), (37,), (5, 7), (0, 3), (2, 3, 33))
+    for number, (kind, shape) in enumerate(itertools.product(TAKEN[name], shapes)):
+        if (number // len(shapes) + number % len(shapes)) % 2:
+            continue
+        x = drawn(kind, *shape)
+        yield Called(
+            name, f"{kind} {shape}", (x[::-1] if number % 3 else x,), {"axis": number % len(shape) - len(shape)}
+        )
 
 
 def softmaxes(name: str) -> Iterator[Called]:

@@ -18,6 +18,7 @@ from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1
 from samebits.operations.moves import AxisGather, Concat
 from samebits.operations.product import Options
+from samebits.operations.scans import Along
 from samebits.operations.sharing import Block
 from samebits.program.builder import ProgramBuilder
 
@@ -122,6 +123,19 @@ def _reduced(name: str) -> Callable[..., Value]:
         return made if keepdims else p.reshape(made, left)
 
     return node
+
+
+def _var(p: ProgramBuilder, x: Value, axis: Any = None, correction: float = 0.0, keepdims: bool = False) -> Value:
+    dtype, shape = p.facts[x].dtype, _shape(p, x)
+    rounded = correction if dtype is dtypes.float64 else float(np.float32(correction))
+    axes = _axes(len(shape), axis)
+    (made,) = p.rows(composites.var(rounded, dtype), x, axes=axes)
+    left = tuple(extent for a, extent in enumerate(shape) if a - len(shape) not in axes)
+    return made if keepdims else p.reshape(made, left)
+
+
+def _scan(kind: str) -> Callable[..., Value]:
+    return lambda p, x, axis=-1: p.add("scan", (x,), Along(kind, axis % len(_shape(p, x))))[0]  # type: ignore[arg-type]
 
 
 def _softmax(p: ProgramBuilder, x: Value, axis: int = -1) -> Value:
@@ -285,7 +299,8 @@ def _fill(p: ProgramBuilder, out: Value, value: float) -> Value:
 NODES: Mapping[str, Callable[..., Value]] = {
     **{name: _element(op) for name, op in ELEMENTS.items()},
     **{name: _composite(make) for name, make in COMPOSED.items()},
-    **{name: _reduced(name) for name in ("sum", "mean", "max", "min")},
+    **{name: _reduced(name) for name in ("sum", "prod", "mean", "max", "min")}, "var": _var,
+    **{f"cum{kind}": _scan(kind) for kind in ("sum", "prod", "max", "min")},
     "where": _where, "cast": _cast, "gelu": _composite(composites.gelu), "silu": _composite(activations.silu),
     "relu": _composite(composites.relu),
     "softmax": _softmax, "layer_norm": _layer_norm, "matmul": _matmul, "plan_matmul": _matmul, "pack": _pack,

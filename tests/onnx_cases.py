@@ -83,8 +83,14 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...], int]] = 
     "LayerNormalization": ("LayerNormalization", [X, X[0, 0], X[0, 1]], {"epsilon": 1e-3}, (1, 2), 1),
     "LayerNormalization axes": ("LayerNormalization", [X, X[0], X[1]], {"axis": 1}, (), 3),
     "LayerNormalization no bias": ("LayerNormalization", [X, X[0, 0]], {}, (1,), 1),
-    **{f"{op} axes": (op, [X], {"axes": [0, 2]}, (), 1) for op in ("ReduceMean", "ReduceMax", "ReduceMin")},
-    **{f"{op} operand": (op, [X, ints(-2)], {}, (1,), 1) for op in ("ReduceMean", "ReduceMax", "ReduceMin")},
+    **{
+        f"{op} axes": (op, [X], {"axes": [0, 2]}, (), 1)
+        for op in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
+    },
+    **{
+        f"{op} operand": (op, [X, ints(-2)], {}, (1,), 1)
+        for op in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
+    },
     "ReduceSum": ("ReduceSum", [X, ints(0, -1)], {"keepdims": 0}, (1,), 1),
     "ReduceSum all": ("ReduceSum", [X], {}, (), 1),
     "ReduceSum none": ("ReduceSum", [X], {"noop_with_empty_axes": 1}, (), 1),
@@ -147,14 +153,14 @@ EDGES: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...], int, int]] = 
     ],
     *[
         (op, [X, *axes], {"noop_with_empty_axes": noop, "keepdims": keep}, fixed, 1, 18)
-        for op in ("ReduceMean", "ReduceMax", "ReduceMin")
+        for op in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
         for axes, fixed in (([], ()), ([ints()], (1,)), ([ints(-3)], (1,)), ([ints(2, 0)], (1,)))
         for noop in (0, 1)
         for keep in (0, 1)
     ],
     *[
         (op, [X], {"keepdims": keep, **axes}, (), 1, opset)
-        for op in ("ReduceMean", "ReduceMax", "ReduceMin")
+        for op in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
         for opset in (11, 17)
         for axes in ({}, {"axes": [-3]}, {"axes": [0, 2]}, {"axes": [2, -2, 0]})
         for keep in (0, 1)
@@ -232,7 +238,7 @@ SLICES = [
 ]
 
 # The other cases are of opset 19; axes were an attribute before 18.
-OPSETS = {f"{op} axes": 17 for op in ("ReduceMean", "ReduceMax", "ReduceMin")}
+OPSETS = {f"{op} axes": 17 for op in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")}
 # Cases whose shapes must be known when the model is loaded.
 FIXED_SHAPES = {
     "Squeeze", "Slice", "Slice backwards", "GatherND", "GatherND scalars", "Pad", "MaxPool", "AveragePool", "LpPool",

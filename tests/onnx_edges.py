@@ -81,6 +81,11 @@ ARITHMETIC: list[Edge] = [
 
 REDUCTIONS: list[Edge] = [
     *[
+        (op, [X, np.array(axis)], {"exclusive": exclusive, "reverse": reverse}, (1,), 1, opset)
+        for op, opset in (("CumSum", 14), ("CumProd", 26))
+        for axis, exclusive, reverse in ((0, 0, 0), (-1, 1, 0), (1, 0, 1), (2, 1, 1))
+    ],
+    *[
         (op, [X], {"keepdims": keep, **axes}, (), 1, opset)
         for op in ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
         for opset in (11, 12)

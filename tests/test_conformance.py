@@ -47,7 +47,7 @@ def run(case, threads):
         return function(*x[:2], out=x[2].copy(), threads=threads)
     if case["operation"] == "concat":
         return function(x, case["axis"], threads=threads)
-    if case["operation"] in ("sum", "mean", "max", "min", "take"):
+    if case["operation"] in ("sum", "prod", "mean", "var", "max", "min", "take"):
         return function(*x, axis=case.get("axis", -1), threads=threads)
     if case["operation"] == "cast":
         draws = {"seed": case["draws"]} if "draws" in case else {}

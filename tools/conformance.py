@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from samebits import dtypes, ieee, philox
 from samebits.conversions import Conversion
-from samebits.kernels import activations, arithmetic, composites, elementwise, reduce
+from samebits.kernels import activations, arithmetic, composites, elementwise, reduce, scan
 from samebits.kernels.expression import Chain
 from samebits.kernels.functions import exact
 from samebits.kernels.gemm.contraction import Spec
@@ -298,6 +298,18 @@ CASES: list[dict[str, Any]] = [
             500,
         )
     ),
+    *(
+        {"operation": name, "shape": shape, "dtype": kind, "seed": seed}
+        for seed, (name, shape, kind) in enumerate(
+            [
+                ("prod", [3, 130], "float32"), ("prod", [3, 130], "int32"), ("prod", [3, 2049], "float64"),
+                ("var", [4, 384], "float32"), ("var", [3, 2049], "bfloat16"), ("cumsum", [4, 300], "float32"),
+                ("cumsum", [4, 300], "bfloat16"), ("cumsum", [3, 65], "int16"), ("cumprod", [4, 70], "float32"),
+                ("cummax", [4, 70], "float16"), ("cummin", [4, 70], "int8"),
+            ],
+            530,
+        )
+    ),
 ]  # fmt: skip
 
 # How many operands are alike, where that is not one; and what kernels call functions.
@@ -457,10 +469,16 @@ def answer(case: dict[str, Any]) -> Array:
         return np.concatenate(x, axis=case["axis"])
     if name == "take":
         return np.take(x[0], x[1], axis=case["axis"])
-    if name in ("sum", "mean", "max", "min"):
-        expression = composites.mean(kind) if name == "mean" else composites.reduction(f"row_{name}", kind)
+    if name in ("sum", "prod", "mean", "var", "max", "min"):
+        expression = (
+            composites.reduction(f"row_{name}", kind)
+            if name not in ("mean", "var")
+            else (composites.mean(kind) if name == "mean" else composites.var(0.0, kind))
+        )
         axes = tuple(case.get("axis", [-1]))
         return np.squeeze(reduce.reference(expression, *x, axes=axes)[0], axes)
+    if name.startswith("cum"):
+        return scan.reference(scan.Scan(name[3:], kind), x[0], x[0].ndim - 1)
     if name == "cast" and "how" in case:
         words = philox.words(case["draws"], np.arange(x[0].size).reshape(x[0].shape)) if "draws" in case else None
         return exact.cast(dtypes.of(case["to"]), x[0], Conversion(**case["how"]), words)

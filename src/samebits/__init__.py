@@ -129,8 +129,9 @@ if TYPE_CHECKING:
     from samebits.ops.quantize import dequantize, quantize
     from samebits.ops.quantize_report import QuantizationReport, report
     from samebits.ops.quantized import Quantized
-    from samebits.ops.rows import layer_norm, max, mean, min, softmax, sum
+    from samebits.ops.rows import layer_norm, max, mean, min, prod, softmax, sum, var
     from samebits.ops.scale_tiles import scales_from_tiles
+    from samebits.ops.scans import cummax, cummin, cumprod, cumsum
     from samebits.program.graph import Program
     from samebits.runtime.cpu import Session, load, prepare
     from samebits.tensor import Tensor
@@ -192,6 +193,10 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
     "contiguous",
     "copy",
     "cos",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
     "decode_gguf",
     "dequantize",
     "dialects",
@@ -255,6 +260,7 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
     "plan_matmul",
     "pow",
     "prepare",
+    "prod",
     "quantize",
     "quotient",
     "reciprocal",
@@ -281,6 +287,7 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
     "to_padded",
     "trunc",
     "use_isa",
+    "var",
     "verify",
     "where",
 ]
@@ -317,8 +324,9 @@ _HOMES = {
     "ops.quantize": "dequantize quantize",
     "ops.quantize_report": "QuantizationReport report",
     "ops.quantized": "Quantized",
-    "ops.rows": "layer_norm max mean min softmax sum",
+    "ops.rows": "layer_norm max mean min prod softmax sum var",
     "ops.scale_tiles": "scales_from_tiles",
+    "ops.scans": "cummax cummin cumprod cumsum",
     "program.graph": "Program",
     "runtime.cpu": "Session load prepare",
     "tensor": "Tensor",

@@ -101,7 +101,7 @@ def test_axes_strides_and_dtypes(row: Isa) -> None:
     assert (whole[:, :, 73:] == 99).all()
     for dtype in (dtypes.float64, dtypes.int64, dtypes.int32, dtypes.uint8):
         wide = np.random.default_rng(1).integers(0, 100, (131, 66)).astype(dtype.numpy)
-        for op in ("row_sum", "row_max"):
+        for op in ("row_sum", "row_prod", "row_max"):
             check(reduction(op, dtype), row, [wide], (0,))
 
 

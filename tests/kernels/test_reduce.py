@@ -80,9 +80,9 @@ def check(
 
 
 @EVERY_ROW
-@pytest.mark.parametrize("op", ["row_sum", "row_max", "row_min"])
+@pytest.mark.parametrize("op", ["row_sum", "row_prod", "row_max", "row_min"])
 def test_reductions_of_every_size(row: Isa, op: str) -> None:
-    for n in SIZES[op != "row_sum" :]:
+    for n in SIZES[op in ("row_max", "row_min") :]:
         x = np.random.default_rng(n).normal(size=(3, n)).astype(np.float32)
         check(reduction(op), row, [x], (1,), n)
 
@@ -130,7 +130,7 @@ def test_special_values(row: Isa) -> None:
     x[3], x[4], x[5], x[6] = -np.inf, -0.0, 1e-40, -np.inf
     x[6, 100], x[7], x[8] = 2, -0.0, 3e38
     x[7, 128] = 0.0
-    for op in ("row_sum", "row_max", "row_min"):
+    for op in ("row_sum", "row_prod", "row_max", "row_min"):
         check(reduction(op), row, [x], (1,), op)
     check(composites.softmax(), row, [x], (1,))
     check(composites.layer_norm(False, False, 1e-5), row, [x], (1,))

@@ -20,6 +20,7 @@ from samebits.operations.elementwise import Map, single
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range
 from samebits.operations.rows import RowWise
+from samebits.operations.scans import Along
 from samebits.operations.views import Expand, Reshape, Slice, Transpose
 from samebits.ops.call import Call
 from samebits.ops.launch import launch
@@ -65,6 +66,7 @@ SIZES: dict[str, tuple[Any, Array]] = {
 COMPUTED: dict[str, tuple[Any, Sequence[Array]]] = {
     "rows": (RowWise(composites.softmax()), [drawn("float32", 3, 40)]),
     "contract": (MatrixProduct(), [np.ones((2, 3, 40), np.float32), np.ones((40, 5), np.float32)]),
+    "scan": (Along("sum", 1), [drawn("float32", 3, 40)]),
     "stochastic_cast": (
         Converted(dtypes.float32, dtypes.float8_e4m3fn, Conversion("stochastic")),
         [drawn("float32", 3, 40), np.array(7, np.uint64)],

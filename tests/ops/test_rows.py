@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
@@ -55,6 +56,27 @@ def test_integers_and_bools_sum_exactly() -> None:
         assert sb.max(x).dtype == x.dtype
         assert sb.max(x) == x.max()
         assert sb.min(x, axis=1).tolist() == x.min(axis=1).tolist()
+
+
+def test_products_are_those_of_python_and_near_those_of_float64() -> None:
+    for dtype in (row for row in dtypes.ROWS if row.width_bits >= 8 and row.is_integer):
+        x = np.random.default_rng(3).integers(max(-5, int(dtype.min)), 6, (70, 3), endpoint=True).astype(dtype.numpy)
+        x[x == 0] = 3
+        found, wrap = sb.prod(x, axis=0), 1 << 64
+        assert found.dtype == (np.uint64 if dtype is dtypes.uint64 else np.int64)
+        assert [int(v) % wrap for v in found] == [math.prod(map(int, column)) % wrap for column in x.T]
+    y = np.random.default_rng(4).uniform(0.5, 1.5, (4, 300)).astype(np.float32)
+    exact = np.prod(y.astype(np.float64), axis=1)
+    assert np.abs(sb.prod(y, axis=1) / exact - 1).max() < 300 * 2.0**-24
+    assert sb.prod(np.empty((2, 0), np.float32), axis=1).tolist() == [1, 1]
+
+
+def test_variances_are_those_of_torch() -> None:
+    x = np.random.default_rng(5).standard_normal((3, 4, 50)).astype(np.float32) + 3
+    for axis, correction in ((2, 0), ((0, 2), 1), (None, 1.5)):
+        due = torch.var(torch.from_numpy(x).double(), axis, correction=correction).numpy()
+        assert np.allclose(sb.var(x, axis, correction=correction), due, rtol=1e-5)
+    assert np.isnan(sb.var(x[:, :, :1], 2, correction=1.5)).all()  # 0 / 0
 
 
 def test_what_a_row_does_not_take_is_refused_by_name() -> None:

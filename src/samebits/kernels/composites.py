@@ -36,17 +36,18 @@ def gelu(dtype: DType = float32) -> Expression:
 
 @functools.cache
 def reduction(op: str, dtype: DType = float32) -> Expression:
-    """`row_sum`, `row_max` or `row_min` of x; integers and truths sum as int64, uint64 as itself."""
+    """`row_sum`, `row_prod`, `row_max` or `row_min` of x; integers and truths are added and multiplied as int64,
+    uint64 as itself."""
     chain = Chain()
     x = taken(chain, dtype)
-    if op == "row_sum" and not dtype.is_float:
+    if op in ("row_sum", "row_prod") and not dtype.is_float:
         total = summed(dtype)
         return chain.finish(chain.apply(op, x if x.dtype is total else chain.apply("cast", x, dtype=total)))
     return chain.finish(given(chain, chain.apply(op, x), dtype))
 
 
 def summed(dtype: DType) -> DType:
-    """The dtype of a sum along axes."""
+    """The dtype of a sum or product along axes."""
     if dtype.is_float or dtype is dtypes.uint64:
         return dtype
     return dtypes.int64
@@ -58,6 +59,26 @@ def mean(dtype: DType = float32) -> Expression:
     chain = Chain()
     x = taken(chain, dtype)
     return chain.finish(given(chain, _mean(chain, x), dtype))
+
+
+@functools.lru_cache(maxsize=256)
+def var_mean(correction: float, dtype: DType = float32) -> Expression:
+    """Two outputs: sum(d * d) / maximum(count - correction, +0) with d = x - mean, and the mean."""
+    chain = Chain()
+    x = taken(chain, dtype)
+    mean = _mean(chain, x)
+    d = chain.apply("sub", x, mean)
+    count = chain.apply("sub", chain.count(x.dtype), chain.constant(correction, x.dtype))
+    freedom = chain.apply("maximum", count, chain.constant(0.0, x.dtype))
+    variance = chain.apply("div", chain.apply("row_sum", chain.apply("mul", d, d)), freedom)
+    return chain.finish(given(chain, variance, dtype), given(chain, mean, dtype))
+
+
+@functools.lru_cache(maxsize=256)
+def var(correction: float, dtype: DType = float32) -> Expression:
+    """sum(d * d) / maximum(count - correction, +0) with d = x - mean."""
+    chain = Chain()
+    return chain.finish(chain.include(var_mean(correction, dtype), chain.input(dtype))[0])
 
 
 @functools.cache

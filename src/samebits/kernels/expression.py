@@ -3,7 +3,7 @@ over rows and matmul epilogues share; and `Chain`, which builds one.
 
 Values are numbered: 0 .. len(inputs)-1 are the inputs, then one value a node. Operations are rows of
 `functions.ROWS`; three node kinds are not: `constant` (attribute `(code,)`: the element's bits as an int, so that
--0 and NaN are keys too), `count` (the row length as a float) and the row reductions `row_sum row_max row_min`,
+-0 and NaN are keys too), `count` (the row length as a float) and the row reductions `row_sum row_prod row_max row_min`,
 which only `reduce` accepts. Start at `Expression`.
 """
 
@@ -67,7 +67,7 @@ class Expression:
         return None if value < n else self.nodes[value - n]
 
 
-REDUCTIONS = ("row_sum", "row_max", "row_min")
+REDUCTIONS = ("row_sum", "row_prod", "row_max", "row_min")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

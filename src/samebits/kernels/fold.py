@@ -1,6 +1,7 @@
 """Folding a row through lanes: numerics.md section 6 as kernel text, and the order-free maximum and minimum.
 
-Every sum takes the same steps whatever the instruction set: 64 lanes however many registers they fill. Start at `fold`.
+Every sum and product takes the same steps whatever the instruction set: 64 lanes however many registers they fill.
+Start at `fold`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Accumulator:
     @property
     def ordered(self) -> bool:
         """Whether the order of steps can change the result's bits."""
-        return self.word == "add" and self.dtype.is_float
+        return self.word in ("add", "mul") and self.dtype.is_float
 
     def step(self, b: Builder, x: Vector, y: Vector) -> Vector:
         """x and y as one; x is what has been accumulated so far."""
@@ -57,6 +58,8 @@ def exact(node: Term) -> Accumulator:
     if node.op == "row_sum":
         # x + -0 is x for every x, -0 included: lanes that the rule skips hold -0.
         return Accumulator("add", dtype, -0.0 if dtype.is_float else 0)
+    if node.op == "row_prod":
+        return Accumulator("mul", dtype, 1)
     infinity = float("inf")
     if node.op == "row_max":
         return Accumulator("maximum", dtype, -infinity if dtype.is_float else dtype.min)
@@ -70,7 +73,7 @@ def kinds(node: Term) -> tuple[Accumulator, ...]:
     NaN. Where there is one, or where the extreme is a zero, the exact accumulator has to run after them.
     """
     found = exact(node)
-    if found.word == "add" or not found.dtype.is_float:
+    if found.word in ("add", "mul") or not found.dtype.is_float:
         return (found,)
     word = {"maximum": "larger", "minimum": "smaller"}[found.word]
     return Accumulator(word, found.dtype, found.identity), Accumulator("nan", found.dtype, 0.0)

@@ -9,8 +9,8 @@ or none: a row is one axis to the kernel. An output whose value is one a row has
 the whole shape. Operands of the plan: the inputs, then the outputs, then the workspace if `plan.workspace_bytes`. An
 output may be an input's memory if their layouts are equal.
 
-The nodes `row_sum row_max row_min` reduce a value along `axes`, in row-major order of those axes; `count` is their
-extent as a float. Order of additions: numerics.md section 6. Start at `plan`; the kernel is in `reduce_text`.
+The nodes `row_sum row_prod row_max row_min` reduce a value along `axes`, in row-major order of those axes; `count` is
+their extent as a float. Order of additions: numerics.md section 6. Start at `plan`; the kernel is in `reduce_text`.
 """
 
 from __future__ import annotations
@@ -62,31 +62,32 @@ def reference(expression: Expression, *inputs: npt.ArrayLike, axes: Sequence[int
             return np.array(n, node.dtype.numpy)
         whole = np.broadcast_to(arguments[0], shape).transpose(*outer, *reduced)
         rows = whole.reshape(math.prod(shape[a] for a in outer), n)
-        result = _sum_rule(rows) if node.op == "row_sum" else _extreme(node.op, rows)
+        ordered = {"row_sum": np.add, "row_prod": np.multiply}.get(node.op)
+        result = _sum_rule(rows, ordered) if ordered else _extreme(node.op, rows)
         return result.reshape([1 if a in reduced else extent for a, extent in enumerate(shape)])
 
     return values.reference(expression, inputs, special)
 
 
-def _sum_rule(x: Array) -> Array:
-    """Row sums of [rows, n]: numerics.md section 6, word for word."""
+def _sum_rule(x: Array, step: np.ufunc) -> Array:
+    """Row sums, or products, of [rows, n]: numerics.md section 6, word for word."""
     rows, n = x.shape
     if n == 0:
-        return np.zeros(rows, x.dtype)
+        return np.full(rows, step.identity, x.dtype)
     blocks = []
     with np.errstate(all="ignore"):
         for start in range(0, n, 2048):
             block = x[:, start : start + 2048].T
             lanes = list(block[:64])
             for k in range(64, len(block)):
-                lanes[k % 64] = lanes[k % 64] + block[k]
+                lanes[k % 64] = step(lanes[k % 64], block[k])
             for distance in (32, 16, 8, 4, 2, 1):
                 for lane in range(distance):
                     if lane + distance < len(lanes):
-                        lanes[lane] = lanes[lane] + lanes[lane + distance]
+                        lanes[lane] = step(lanes[lane], lanes[lane + distance])
                 lanes = lanes[:distance]
             blocks.append(lanes[0])
-    return np.array(blocks[0]) if len(blocks) == 1 else _sum_rule(np.stack(blocks, axis=1))
+    return np.array(blocks[0]) if len(blocks) == 1 else _sum_rule(np.stack(blocks, axis=1), step)
 
 
 def _extreme(op: str, x: Array) -> Array:

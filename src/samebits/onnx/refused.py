@@ -30,7 +30,6 @@ _BY_REASON: Mapping[str, str] = {
     ),
     "the shape of its result depends on data": "NonZero Unique Compress NonMaxSuppression",
     "attention has an order of its own (numerics.md section 8) and no kernel yet": "Attention LinearAttention",
-    "sums and products that run along an axis have no kernel yet": "CumSum CumProd ReduceProd",
     "places that indices name cannot be written yet": "Scatter ScatterElements ScatterND TensorScatter",
     "sorting has no kernel yet": "TopK",
     "interpolation has no order of its own in numerics.md yet": (

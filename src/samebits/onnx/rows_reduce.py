@@ -11,15 +11,18 @@ from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.kernels import composites, convert, functions
 from samebits.kernels.expression import Chain, Expression
+from samebits.kernels.scan import ScanKind
 from samebits.onnx.row import LATEST, Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.operations import dim
 from samebits.operations.dim import SymbolicShape
+from samebits.operations.moves import Concat
+from samebits.operations.scans import Along
 
 __all__ = ["ROWS", "row_reduction"]
 
 _Axes = tuple[int, ...] | None
 # The operation between two elements of a row.
-_STEP = {"row_sum": "add", "row_max": "maximum", "row_min": "minimum"}
+_STEP = {"row_sum": "add", "row_prod": "mul", "row_max": "maximum", "row_min": "minimum"}
 
 
 def _reduce(
@@ -118,8 +121,43 @@ def row_reduction(op: str, dtype: DType) -> Expression:
 
 def _check_reduction(op: str, dtype: DType) -> None:
     """Raise DTypeError unless elements of this format can be reduced so; of truth values only the extremes can."""
-    if dtype.kind != "bool" or op == "row_sum":
+    if dtype.kind != "bool" or op in ("row_sum", "row_prod"):
         functions.result_dtype(_STEP[op], (dtype, dtype))
+
+
+def _running(kind: ScanKind) -> Callable[[NodeCall], Sequence[str]]:
+    """Sums or products along an axis; from its end, or of what is before each element, of nothing at the first."""
+
+    def lower(call: NodeCall) -> Sequence[str]:
+        b, fact, given = call.b, call.fact(0), call.numbers(1)
+        if len(given) != 1 or not fact.rank:
+            raise Unsupported(f"{len(given)} axes are given for {fact.rank}, must be one that there is")
+        (axis,) = call.axes(given, fact.rank)
+        _check_reduction(f"row_{kind}", fact.dtype)
+        x = _turned(call, call[0], axis) if call.attributes["reverse"] else call[0]
+        made = call.converted(b.add("scan", (x,), Along(kind, axis))[0], fact.dtype)
+        if call.attributes["exclusive"]:
+            made = _without_itself(call, made, axis, int(kind == "prod"))
+        return (_turned(call, made, axis) if call.attributes["reverse"] else made,)
+
+    return lower
+
+
+def _turned(call: NodeCall, x: str, axis: int) -> str:
+    """x from the end of an axis to its start."""
+    shape = call.b.facts[x].shape
+    starts = tuple([size - 1 if i == axis else 0 for i, size in enumerate(shape)])
+    return call.b.slice(x, starts, shape, tuple([-1 if i == axis else 1 for i in range(len(shape))]))
+
+
+def _without_itself(call: NodeCall, made: str, axis: int, first: int) -> str:
+    """Each result one place further on, and what nothing gives in the first."""
+    b, shape, dtype = call.b, call.b.facts[made].shape, call.fact(0).dtype
+    if shape[axis] == 0:
+        return made
+    one, rest = (tuple([size if i == axis else n for i, n in enumerate(shape)]) for size in (1, shape[axis] - 1))
+    before = b.slice(made, (0,) * len(shape), rest, (1,) * len(shape))
+    return b.add("concat", (b.expand(b.scalar(first, dtype), one), before), Concat(axis))[0]
 
 
 def _hardmax(call: NodeCall) -> Sequence[str]:
@@ -250,6 +288,7 @@ _LAST = Attribute("select_last_index", 0, allowed=(0, 1), since=12)
 
 _REDUCTIONS = {
     "ReduceMean": _reduce("row_sum", last="div"),
+    "ReduceProd": _reduce("row_prod"),
     "ReduceMax": _reduce("row_max"),
     "ReduceMin": _reduce("row_min"),
     "ReduceL1": _reduce("row_sum", first="abs"),
@@ -264,6 +303,7 @@ def _global_lp(call: NodeCall) -> Sequence[str]:
     return _reduce("row_sum", first, last, axes_of=_spatial)(call)
 
 
+_RUNNING: tuple[tuple[str, int, ScanKind], ...] = (("CumSum", 11, "sum"), ("CumProd", 26, "prod"))
 # What nothing has no extreme of.
 _NOTHING = "rows without elements"
 _LEFT_OUT = dict.fromkeys(("ReduceMax", "ReduceMin"), _NOTHING)
@@ -277,6 +317,17 @@ ROWS: tuple[OnnxRow, ...] = (
             (1, 17, 1, _AXES, ""),
             (18, LATEST, 2, _NOOP, "axes that depend on data"),
         )
+    ),
+    *(
+        OnnxRow(
+            op,
+            since,
+            _running(kind),
+            (Attribute("exclusive", 0, allowed=(0, 1)), Attribute("reverse", 0, allowed=(0, 1))),
+            2,
+            limits="an axis that depends on data",
+        )
+        for op, since, kind in _RUNNING
     ),
     OnnxRow("GlobalAveragePool", 1, _reduce("row_sum", last="div", axes_of=_spatial)),
     OnnxRow("GlobalLpPool", 2, _global_lp, (Attribute("p", 2, allowed=(1, 2)),), limits="other norms than 1 and 2"),

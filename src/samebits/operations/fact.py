@@ -13,7 +13,7 @@ from samebits.frozen import dataclass
 from samebits.operations import dim
 from samebits.operations.dim import SymbolicShape
 
-__all__ = ["MOST_AXES", "Fact", "check_extents", "dense"]
+__all__ = ["MOST_AXES", "Fact", "check_axis", "check_extents", "dense"]
 
 # NumPy, in which every value has its meaning, broadcasts no more axes.
 MOST_AXES = 32
@@ -56,6 +56,12 @@ def check_extents(what: str, facts: Sequence[Fact]) -> None:
             raise ShapeError(what, "its result", "rank", fact.rank, f"at most {MOST_AXES}", "join axes")
         if any(not isinstance(size, dim.Dim) and size < 0 for size in fact.shape):
             raise ShapeError(what, "its result", "", fact, "without negative extents", "check the shapes")
+
+
+def check_axis(what: str, axis: int, rank: int) -> None:
+    """Raise ShapeError unless a value of that rank has the axis, counted from the front."""
+    if not 0 <= axis < rank:
+        raise ShapeError(what, "axis", "", axis, f"within a rank of {rank}", "give an existing one")
 
 
 def dense(dtype: DType, shape: Sequence[dim.Size]) -> Fact:

@@ -20,7 +20,7 @@ from samebits.operations import dim
 from samebits.operations.axes import Axes, aligned
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.elementwise import single
-from samebits.operations.fact import Fact, dense
+from samebits.operations.fact import Fact, check_axis, dense
 from samebits.operations.operation import Array, Operation, PlanTarget, Shape, View, shared_by
 from samebits.operations.strided import dense_strides, of_strides
 from samebits.operations.views import text
@@ -87,12 +87,6 @@ class GatherND:
         return "leading axes"
 
 
-def _check_axis(what: str, axis: int, rank: int) -> None:
-    """Raise ShapeError unless a value of that rank has the axis, counted from the front."""
-    if not 0 <= axis < rank:
-        raise ShapeError(what, "axis", "", axis, f"within a rank of {rank}", "give an existing one")
-
-
 def _check_indices_dtype(what: str, indices: Fact) -> None:
     """Raise DTypeError unless indices are int64."""
     if indices.dtype is not dtypes.int64:
@@ -103,7 +97,7 @@ def _infer_concat(attributes: Concat, facts: Sequence[Fact]) -> tuple[Fact, ...]
     if not facts:
         raise ShapeError("concat", "operands", "count", 0, "at least 1", "give one")
     first, axis = facts[0], attributes.axis
-    _check_axis("concat", axis, first.rank)
+    check_axis("concat", axis, first.rank)
     for fact in facts[1:]:
         pairs = [pair for i, pair in enumerate(zip(fact.shape, first.shape, strict=False)) if i != axis]
         clash = any(dim.are_known(x, y) and x != y for x, y in pairs)
@@ -118,7 +112,7 @@ def _infer_concat(attributes: Concat, facts: Sequence[Fact]) -> tuple[Fact, ...]
 def _infer_gather(attributes: AxisGather, facts: Sequence[Fact]) -> tuple[Fact, ...]:
     data, indices = facts
     axis = attributes.axis
-    _check_axis("gather", axis, data.rank)
+    check_axis("gather", axis, data.rank)
     _check_indices_dtype("gather", indices)
     return (dense(data.dtype, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])),)
 

@@ -1,4 +1,4 @@
-"""Eager reductions and what is made of them: sum mean max min, softmax, layer_norm (numerics.md sections 6 and 8)."""
+"""Eager reductions and what is made of them: sum prod mean var max min softmax layer_norm (numerics.md 6 and 8)."""
 
 from __future__ import annotations
 
@@ -49,15 +49,20 @@ def _summed(call: Call, x: Any) -> CallOperand:
 
 def _reduced(name: str, x: Any, axis: _Axis, keepdims: bool, threads: int | None) -> Any:
     call = Call(name, x, threads)
-    given = _summed(call, x) if name == "sum" else taken(call, "x", x, {"mean": "sqrt"}.get(name, "copy"))
+    given = _summed(call, x) if name in ("sum", "prod") else taken(call, "x", x, {"mean": "sqrt"}.get(name, "copy"))
     expression = composites.mean(given.dtype) if name == "mean" else composites.reduction(f"row_{name}", given.dtype)
-    check_flag(name, "keepdims", keepdims)
-    shape = given.shape
+    return _along(call, expression, given, axis, keepdims)
+
+
+def _along(call: Call, expression: Expression, x: CallOperand, axis: _Axis, keepdims: bool) -> Any:
+    """The reduction of x that the expression is, as what the call returns."""
+    check_flag(call.name, "keepdims", keepdims)
+    shape = x.shape
     axes = _axes(call, axis, len(shape))
     lengths = [shape[axis] for axis in axes]
-    if name in ("max", "min") and 0 in lengths and lengths.count(0) == shape.count(0):
-        raise ShapeError(name, "x", "row length", 0, "at least 1", f"an empty row has no {name}")
-    made = _row_wise(call, expression, [given], axes)
+    if call.name in ("max", "min") and 0 in lengths and lengths.count(0) == shape.count(0):
+        raise ShapeError(call.name, "x", "row length", 0, "at least 1", f"an empty row has no {call.name}")
+    made = _row_wise(call, expression, [x], axes)
     if not keepdims:
         kept = tuple([extent for a, extent in enumerate(shape) if a not in axes])
         made = made.seen(made.tensor.reshape(kept))
@@ -74,6 +79,30 @@ def sum(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | No
     Raises:  DTypeError if x is of another dtype, LayoutError if there is no such axis.   Bits: numerics.md section 6.
     """
     return _reduced("sum", x, axis, keepdims, threads)
+
+
+@remembered
+def prod(x: Any, axis: _Axis = None, *, keepdims: bool = False, threads: int | None = None) -> Any:
+    """The product along axes, 64 lanes and a tree; integers in int64 (uint64 in uint64), modulo 2 to the 64.
+
+    Args:    as `sum`.   Returns: an array of x's kind; the empty product is 1.   Bits: numerics.md section 6.
+    """
+    return _reduced("prod", x, axis, keepdims, threads)
+
+
+@remembered
+def var(
+    x: Any, axis: _Axis = None, *, correction: float = 0.0, keepdims: bool = False, threads: int | None = None
+) -> Any:
+    """sum((x - mean)**2) / (count - correction) along axes, two passes; narrow floats are rounded once at the end.
+
+    Args:    as `sum`, but floats alone.   correction: 1 for the variance of a sample; a divisor below 0 is 0.
+    Raises:  also OptionError if the correction is no number.   Bits: numerics.md section 6.
+    """
+    call = Call("var", x, threads)
+    given = taken(call, "x", x, "sqrt")
+    correction = call.number("correction", correction, given.dtype)
+    return _along(call, composites.var(correction, given.dtype), given, axis, keepdims)
 
 
 @remembered
