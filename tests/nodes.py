@@ -210,9 +210,9 @@ def _linear(
 
 def _pack(
     p: ProgramBuilder, b: Value, *, left: Any = None, scale: Any = None, zero_point: Any = None, group: Any = None,
-    global_scale: Any = None,
+    global_scale: Any = None, spec: Any = SB1,
 ) -> Value:  # fmt: skip
-    """The product of `beside` and b."""
+    """The product of `beside` and b: what b was packed for changes no bit."""
     a = p.constant(beside(_shape(p, b), left or p.facts[b].dtype))
     options = {"b_scale": scale, "b_zero_point": zero_point, "b_group": group, "b_global_scale": global_scale}
     return _matmul(p, a, b, **options)
@@ -225,8 +225,8 @@ def beside(shape: Shape, left: Any) -> np.ndarray[Any, np.dtype[Any]]:
     return np.random.default_rng(5).integers(low, high, (5, shape[-2])).astype(row.numpy)
 
 
-def _grad_input(p: ProgramBuilder, dy: Value, weight: Value, out_dtype: Any = None) -> Value:
-    return _matmul(p, dy, weight, out_dtype=out_dtype)
+def _grad_input(p: ProgramBuilder, dy: Value, weight: Value, out_dtype: Any = None, spec: Any = SB1) -> Value:
+    return _matmul(p, dy, weight, out_dtype=out_dtype, spec=spec)
 
 
 def _rows(p: ProgramBuilder, x: Value) -> Value:
@@ -235,27 +235,27 @@ def _rows(p: ProgramBuilder, x: Value) -> Value:
     return p.reshape(x, (int(np.prod(leading, dtype=np.int64)), last))
 
 
-def _grad_weight(p: ProgramBuilder, x: Value, dy: Value, out: Value | None = None) -> Value:
-    return _summed(p, _rows(p, dy), _rows(p, x), out)
+def _grad_weight(p: ProgramBuilder, x: Value, dy: Value, out: Value | None = None, spec: Any = SB1) -> Value:
+    return _summed(p, _rows(p, dy), _rows(p, x), out, spec)
 
 
-def _grad_bias(p: ProgramBuilder, dy: Value, out: Value | None = None) -> Value:
+def _grad_bias(p: ProgramBuilder, dy: Value, out: Value | None = None, spec: Any = SB1) -> Value:
     rows = _rows(p, dy)
     count, n = _shape(p, rows)
     ones = p.expand(p.scalar(1.0, dtypes.float32), (count, 1))
-    return p.reshape(_summed(p, ones, rows, out if out is None else p.reshape(out, (1, n))), (n,))
+    return p.reshape(_summed(p, ones, rows, out if out is None else p.reshape(out, (1, n)), spec), (n,))
 
 
-def _summed(p: ProgramBuilder, left: Value, right: Value, old: Value | None) -> Value:
-    """left^T @ right; or added to `old`, 128 rows after the other."""
+def _summed(p: ProgramBuilder, left: Value, right: Value, old: Value | None, spec: Any) -> Value:
+    """left^T @ right; or added to `old`, one chunk of rows after the other."""
     total = "float64" if dtypes.float64 in (p.facts[left].dtype, p.facts[right].dtype) else "float32"
     if old is None:
-        return _matmul(p, p.transpose(left, (1, 0)), right, out_dtype=total)
+        return _matmul(p, p.transpose(left, (1, 0)), right, out_dtype=total, spec=spec)
     (rows, m), (_, n) = _shape(p, left), _shape(p, right)
-    for start in range(0, rows, 128):
-        count = min(128, rows - start)
+    for start in range(0, rows, spec.chunk):
+        count = min(spec.chunk, rows - start)
         parts = [p.slice(x, (start, 0), (count, size), (1, 1)) for x, size in ((left, m), (right, n))]
-        old = p.apply("add", old, _summed(p, *parts, None))
+        old = p.apply("add", old, _summed(p, *parts, None, spec))
     return p.apply("add", old, p.scalar(0.0, dtypes.of(total))) if rows else p.apply("copy", old)
 
 

@@ -201,7 +201,8 @@ def sized() -> Iterator[tuple[str, dict[str, Any]]]:
         a, b = factor("float32", *left), factor("float32", *right)
         due = (a @ b).shape
         yield f"vectors {left} {right}", {"a": a, "b": b, "c": factor("float32", *due), "bias": factor("float16")}
-    for spec in (sb.Spec(chunk=100, segments=4), sb.Spec(chunk=16), sb.Spec(segments=2), sb.Spec(chunk=256)):
+    specs = sb.Spec(chunk=100, segments=4), sb.Spec(chunk=16), sb.Spec(order="pairs32"), sb.Spec(96, 2, "pairs32")
+    for spec in specs:
         yield f"{spec}", {"a": factor("float32", 3, 700), "b": factor("float32", 700, 5), "spec": spec}
 
 
@@ -251,6 +252,7 @@ def packs(name: str) -> Iterator[Called]:
     for k, n in ((0, 5), (7, 0), (1, 1), (5, 131)):
         yield Called(name, f"{k} {n}", (factor("float32", k, n)[:, ::-1],), {})
     yield Called(name, "batches turned", (factor("float32", N, K, 3).T,), {})
+    yield Called(name, "another order", (factor("bfloat16", K, N),), {"spec": sb.Spec(order="pairs32")})
     for kind, left in (("int8", "float32"), ("uint4", "bfloat16")):
         yield Called(name, f"{kind} weights", (factor(kind, K, N),), {"left": left})
         given = {"left": left, "zero_point": factor(kind, N)}
@@ -268,13 +270,14 @@ def gradients(name: str) -> Iterator[Called]:
         x, dy = factor(kind, *rows, 7), factor("float32", *rows, N)
         x = x[:, ::-1] if len(rows) == 1 else x
         total = "float64" if kind == "float64" else "float32"
+        order = {"spec": sb.Spec(32, order="pairs32")} if rows == (131,) else {}
         if name == "grad_input":
             given = {"out_dtype": "bfloat16"} if rows == (1,) and kind != "float64" else {}
-            yield Called(name, f"{kind} {rows}", (x, factor("float32", 7, N)), given)
+            yield Called(name, f"{kind} {rows}", (x, factor("float32", 7, N)), given | order)
         else:
             arguments, shape = ((x, dy), (N, 7)) if name == "grad_weight" else ((x,), (7,))
-            yield Called(name, f"{kind} {rows}", arguments, {})
-            yield Called(name, f"{kind} {rows} added", arguments, {"out": drawn(total, *shape)[..., ::-1]})
+            yield Called(name, f"{kind} {rows}", arguments, order)
+            yield Called(name, f"{kind} {rows} added", arguments, order | {"out": drawn(total, *shape)[..., ::-1]})
 
 
 def groups(name: str) -> Iterator[Called]:
@@ -282,7 +285,7 @@ def groups(name: str) -> Iterator[Called]:
     for kind, given in (
         ("float32", {"bias": factor("float32", N)}), ("bfloat16", {"bias": factor("float32", 3, N)}),
         ("int8", {"bias": factor("int16", 3, N).astype(np.int32)}), ("float8_e4m3fn", {"out_dtype": "bfloat16"}),
-        ("float32", {"spec": sb.Spec(chunk=16)}),
+        ("float32", {"spec": sb.Spec(chunk=32, order="pairs32")}),
     ):  # fmt: skip
         for sizes in ([4, 0, 3], [0, 0, 0], [7, 1, 1]):
             about = f"{kind} {sizes} {list(given)}"

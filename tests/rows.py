@@ -9,7 +9,7 @@ import pytest
 from samebits.codegen import isa
 from samebits.codegen.isa import Isa, Target
 from samebits.dtypes import DType
-from samebits.kernels.gemm import selection
+from samebits.kernels.gemm import SB1, Spec, selection
 from samebits.kernels.gemm.machine import DEFAULT
 
 
@@ -60,11 +60,11 @@ AARCH64_PRODUCT_ROWS: tuple[Isa, ...] = tuple(
 AARCH64_ROWS: tuple[Isa, ...] = without_dots(AARCH64_PRODUCT_ROWS)
 
 
-def rows_of_engines(a: DType, b: DType, chunk: int = 128) -> tuple[Isa, ...]:
+def rows_of_engines(a: DType, b: DType, spec: Spec = SB1) -> tuple[Isa, ...]:
     """PRODUCT_ROWS without those where another's engine multiplies such elements in registers of the same kind."""
     first: dict[object, Isa] = {}
     for row in PRODUCT_ROWS:
-        first.setdefault((row.lanes, row.registers, selection.engine_for(a, b, row, DEFAULT, chunk).name), row)
+        first.setdefault((row.lanes, row.registers, selection.engine_for(a, b, row, DEFAULT, spec).name), row)
     return tuple(first.values())
 
 

@@ -286,7 +286,7 @@ def _packing_engine(left: DType, right: DType, attributes: MatrixProduct, target
         if "b_zero_point" in attributes.names:
             return None  # it would leave the elements as they are packed
         return engines.of_weights(right, has_zeros=False)
-    engine = selection.engine_for(left, right, target.isa, target.machine, options.spec.chunk)
+    engine = selection.engine_for(left, right, target.isa, target.machine, options.spec)
     groups = [group for group in (options.a_group, options.b_group) if group is not None]
     if groups and (engine.exact or any(group.size % engine.depth for group in groups)):
         return None

@@ -25,6 +25,7 @@ from samebits.ops.pack_scaled import packed_scaled
 from samebits.ops.product import (
     Arguments,
     block_of,
+    check_spec,
     in_bytes,
     multiplied,
     operand_of,
@@ -157,7 +158,7 @@ def linear(
 
 def pack(
     b: Any, *, left: Any = None, scale: Any = None, zero_point: Any = None, group: Any = None,
-    global_scale: float | None = None, threads: int | None = None,
+    global_scale: float | None = None, spec: Spec = SB1, threads: int | None = None,
 ) -> gemm.PackedMatrix:  # fmt: skip
     """b[..., K, N] copied into the panels that matmul reads, for a right operand that is used many times.
 
@@ -171,6 +172,7 @@ def pack(
                 multiple of 8. Products with them take no scale of b then.
              zero_point, group: b_zero_point and b_group of matmul, for weights; products with them take no zero point
                 of b then, and take scales as before.
+             spec: the order of the products to come; most panels serve every order, others are refused there.
              threads: at most so many; default every usable core.
     Returns: a PackedMatrix for the Isa row in force; it can be pickled, and is refused on rows with other panels and
              beside elements that its words cannot be multiplied with.
@@ -185,7 +187,7 @@ def pack(
     if rank < 2:
         raise ShapeError("pack", "b", "rank", rank, "at least 2", "reshape a vector to [K, 1]")
     batch, (k, n) = y.shape[:-2], y.shape[-2:]
-    other = _left(call, left, y.dtype)
+    other, spec = _left(call, left, y.dtype), check_spec(call, spec)
     lies, threads = matrix("pack", "b", y.lying, y.shape), call.sized(y.tensor.size, "elements")
     if scale is not None or global_scale is not None:
         given = (scale, zero_point, block_of(call, PACK.b_group, group, False), global_scale)
@@ -203,7 +205,7 @@ def pack(
         actual, remedy = f"given for {y.dtype.name} beside {other.name}", "pass left= and integers"
         raise OptionError("pack", "zero_point or group", "", actual, "left out", remedy)
     else:
-        engine = selection.engine_for(other, y.dtype, call.isa, machine)
+        engine = selection.engine_for(other, y.dtype, call.isa, machine, spec)
     zero = zeros["b_zero"].shared if zeros else None
     plan = gemm.plan_pack(k, n, lies, call.isa, threads, batch, engine, other, machine, zero)
     panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch, engine, machine),), engine.word)

@@ -112,8 +112,6 @@ class Arguments:
 
         Raises:  OptionError, DTypeError, and as `Call.operand`.
         """
-        if not isinstance(spec, Spec):
-            raise OptionError(call.name, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
         if activation is not None and not isinstance(activation, str):
             raise unknown_activation(call.name, activation)
         facts: dict[str, Any] = {}
@@ -128,7 +126,7 @@ class Arguments:
                 given |= parts
         a, b = elements(a), elements(b)
         options = Options(
-            spec, activation, block_of(call, names.a_group, a_group, True),
+            check_spec(call, spec), activation, block_of(call, names.a_group, a_group, True),
             block_of(call, names.b_group, b_group, names.turned),
             None if a_dtype is None else call.dtype("a_dtype", a_dtype),
             None if out_dtype is None else call.dtype("out_dtype", out_dtype),
@@ -204,10 +202,20 @@ def multiplied(given: Arguments, out: Any, plan: Plan | None = None) -> Any:
     return call.result(made)
 
 
-def summed(call: Call, a: CallOperand, b: CallOperand, out: Any) -> Any:
+def check_spec(call: Call, spec: Any) -> Spec:
+    """A call's spec.
+
+    Raises:  OptionError if it is none.
+    """
+    if not isinstance(spec, Spec):
+        raise OptionError(call.name, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
+    return spec
+
+
+def summed(call: Call, a: CallOperand, b: CallOperand, out: Any, spec: Any = SB1) -> Any:
     """a @ b in the dtype of its sum, for other functions: from what out holds if it is given, which K = 0 leaves."""
     total = dtypes.float64 if dtypes.float64 in (a.dtype, b.dtype) else dtypes.float32
-    asked = Options(out_dtype=total, accumulates=out is not None)
+    asked = Options(check_spec(call, spec), out_dtype=total, accumulates=out is not None)
     given = Arguments(call, MATMUL, {"a": a.lying, "b": b.lying}, {"a": a, "b": b}, asked)
     if out is not None and not b.shape[-2]:
         _, made = given.into(out)

@@ -14,9 +14,11 @@ import numpy as np
 from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
+from samebits.frozen import replace
 from samebits.kernels import convert, gradients, ragged
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1, Spec
+from samebits.kernels.gemm.order import ORDERS
 from samebits.operations.rows import RowWise
 from samebits.ops import casts, elementwise, move
 from samebits.ops.call import Call
@@ -131,42 +133,56 @@ def embedding_gradient(dy: Any, indices: Any, count: int, spec: Spec = SB1, *, t
     parts = []
     for low, high in spec.bounds(len(places)):
         made = np.zeros((count, columns), kind.numpy)
-        _scatter(call, x, places[low:high], low, spec.chunk, made)
+        _scatter(call, x, places[low:high], low, spec, made)
         parts.append(Tensor.from_any(made))
     while len(parts) > 1:
         parts = [elementwise.add(a, b, threads=threads) for a, b in zip(parts[::2], parts[1::2], strict=True)]
     return call.result(call.own(parts[0] if dtype is kind else casts.cast(parts[0], dtype, threads=threads)))
 
 
-def add_embedding_gradient(total: Any, dy: Any, indices: Any, *, threads: int | None = None) -> None:
-    """Go on with the sums that `embedding_gradient` makes: total is [S, V, D], one sum for each segment of the rows."""
+def add_embedding_gradient(
+    total: Any, dy: Any, indices: Any, spec: Spec = SB1, *, threads: int | None = None
+) -> None:  # fmt: skip
+    """Go on with the sums that `embedding_gradient` makes: total is [S, V, D], one sum for each segment of the rows,
+    whatever the segments of `spec` are."""
     call = Call("embedding's gradient", dy, threads)
     given, out = call.operand("dy", dy), call.operand("total", total)
     x = casts.cast(given.tensor, out.dtype, threads=threads) if given.dtype is not out.dtype else given.tensor
     x = x if x.layout.is_contiguous() else move.contiguous(x, threads=threads)
     places = call.operand("indices", indices).tensor.numpy()
-    for sums, (low, high) in zip(out.tensor.numpy(), Spec(segments=out.shape[0]).bounds(len(places)), strict=True):
-        _scatter(call, x, places[low:high], low, 128, sums)
+    spec = replace(spec, segments=out.shape[0])
+    for sums, (low, high) in zip(out.tensor.numpy(), spec.bounds(len(places)), strict=True):
+        _scatter(call, x, places[low:high], low, spec, sums)
 
 
-def _scatter(call: Call, x: Tensor, places: Any, first: int, chunk: int, out: Any) -> None:
-    """Onto rows of out: first the sums of a chunk's rows of one index, then those of an index's chunks."""
+def _scatter(call: Call, x: Tensor, places: Any, first: int, spec: Spec, out: Any) -> None:
+    """Onto rows of out: the sums of a chunk's rows of one index, in the order asked for, then those of its chunks."""
     taken = np.flatnonzero(places >= 0)
     if not taken.size or not x.shape[1]:
         return
-    order = taken[np.argsort(places[taken], kind="stable")]
-    index, part = places[order], order // chunk
-    begins = np.flatnonzero(np.r_[True, (index[1:] != index[:-1]) | (part[1:] != part[:-1])])
-    sums = Tensor.empty((len(begins), x.shape[1]), x.dtype)
-    _summed(call, x, order + first, np.r_[begins, len(order)], sums)
-    starts = np.flatnonzero(np.r_[True, index[begins][1:] != index[begins][:-1]])
-    rows = index[begins][starts]
-    before = Tensor.from_any(np.concatenate([sums.numpy(), out[rows]]))
+    row = ORDERS[spec.order]
+    block = row.block or spec.chunk
+    chain = taken // block * row.chains + taken % block % row.chains
+    order = taken[np.lexsort((taken, chain, places[taken]))]
+    index, sums, rows = places[order], x, order + first
+    # Rows of a chain, chains of a block, blocks of a chunk: what is one part is one sum, by additions from +0.
+    levels = [order // block * row.chains + order % block % row.chains, order // block] if row.block else []
+    levels.append(order // spec.chunk)
+    while levels:
+        part = levels[0]
+        begins = np.flatnonzero(np.r_[True, (index[1:] != index[:-1]) | (part[1:] != part[:-1])])
+        found = Tensor.empty((len(begins), x.shape[1]), x.dtype)
+        _summed(call, sums, rows, np.r_[begins, len(index)], found)
+        index, sums, rows = index[begins], found, np.arange(len(begins))
+        levels = [level[begins] for level in levels[1:]]
+    starts = np.flatnonzero(np.r_[True, index[1:] != index[:-1]])
+    targets = index[starts]
+    before = Tensor.from_any(np.concatenate([sums.numpy(), out[targets]]))
     # Each row's sum so far comes before what its chunks add.
-    parts = np.insert(np.arange(len(begins)), starts, len(begins) + np.arange(len(rows)))
-    made = Tensor.empty((len(rows), x.shape[1]), x.dtype)
-    _summed(call, before, parts, np.r_[starts + np.arange(len(rows)), len(parts)], made)
-    out[rows] = made.numpy()
+    parts = np.insert(rows, starts, len(rows) + np.arange(len(targets)))
+    made = Tensor.empty((len(targets), x.shape[1]), x.dtype)
+    _summed(call, before, parts, np.r_[starts + np.arange(len(targets)), len(parts)], made)
+    out[targets] = made.numpy()
 
 
 def _summed(call: Call, x: Tensor, rows: Any, starts: Any, out: Tensor) -> None:

@@ -19,16 +19,18 @@ from samebits.errors import OptionError, ShapeError, shown
 from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import elementwise
 from samebits.torch.arguments import listed
+from samebits.torch.spec import DEFAULT, Sums, order
 
 __all__ = ["Accumulation", "accumulate", "joined", "total_of"]
 
 
 class _Accumulating(threading.local):
-    """Whether this thread's calls add up, and how many rows a part must be a multiple of."""
+    """Whether this thread's calls add up, by which spec, and how many rows a part must be a multiple of."""
 
     def __init__(self) -> None:
         self.is_active = False
         self.rows = 1
+        self.sums = DEFAULT
 
 
 _current = _Accumulating()
@@ -39,11 +41,12 @@ class Accumulation:
 
     Attributes:
         segments: How many sums each parameter has.
+        chunk: What the rows of a micro-batch are a multiple of, for each segment that it spans.
         gradients: The parameters' `main_grad`, once the batch is through.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], segments: int) -> None:
-        self.segments = segments
+    def __init__(self, parameters: Sequence[Tensor], segments: int, chunk: int) -> None:
+        self.segments, self.chunk = segments, chunk
         self.gradients: list[Tensor] = []
         self._parameters = parameters
         self._sums = [torch.zeros((segments, *p.shape), dtype=_wide(p)) for p in parameters]
@@ -52,8 +55,8 @@ class Accumulation:
     def micro_batches(self, count: int) -> Iterator[int]:
         """0 .. count - 1: what is run backward in each turn is that part of the batch, all parts of one size.
 
-        Args:    count: a multiple of the segments, or a divisor. A part's rows must be a multiple of 128 for each
-                 segment that it spans; the last of all may have fewer.
+        Args:    count: a multiple of the segments, or a divisor. A part's rows must be a multiple of `chunk` for
+                 each segment that it spans; the last of all may have fewer.
         Raises:  OptionError.
         """
         if type(count) is not int or count < 1 or (count % self.segments and self.segments % count):
@@ -63,7 +66,7 @@ class Accumulation:
             first = i * self.segments // count
             last = max(first + 1, (i + 1) * self.segments // count)
             self._show(first, last)
-            _current.rows = 1 if i == count - 1 and count >= self.segments else 128 * (last - first)
+            _current.rows = 1 if i == count - 1 and count >= self.segments else self.chunk * (last - first)
             yield i
         self._show(0, self.segments)
         _current.rows = 1
@@ -89,15 +92,17 @@ def accumulate(parameters: Iterable[Tensor], *, segments: int = 1) -> Iterator[A
     Hooks on parameters do not run: autograd has no gradient of theirs.
 
     Args:    parameters: leaves that need gradients; others are left out.   segments: how many sums; a power of two.
-    Raises:  OptionError.   Bits: numerics.md section 5; those of `Spec(segments=segments)` over the rows of the batch.
+    Raises:  OptionError.   Bits: numerics.md section 5; those of the spec of `use_spec`, which calls within must have,
+             with so many segments, over the rows of the batch.
     """
-    Spec(segments=segments)
+    chunk, _, name = order("accumulate", None)
+    Spec(chunk, segments, name)
     given = listed("accumulate", "parameters", parameters)
     chosen = [p for p in dict.fromkeys(given) if p.requires_grad]
     if _current.is_active:
         raise OptionError("accumulate", "this thread", "", "in another one", "in none", "leave that first")
-    batch = Accumulation(chosen, segments)
-    _current.is_active = True
+    batch = Accumulation(chosen, segments, chunk)
+    _current.is_active, _current.sums = True, (chunk, 1, name)
     try:
         yield batch
     except BaseException:
@@ -105,24 +110,25 @@ def accumulate(parameters: Iterable[Tensor], *, segments: int = 1) -> Iterator[A
             p.main_grad = None  # type: ignore[attr-defined]
         raise
     finally:
-        _current.is_active, _current.rows = False, 1
+        _current.is_active, _current.rows, _current.sums = False, 1, DEFAULT
     batch._join()
 
 
-def total_of(call: str, parameter: Tensor | None, input: Tensor, sums: tuple[int, int], axes: int = 1) -> Tensor | None:
+def total_of(call: str, parameter: Tensor | None, input: Tensor, sums: Sums, axes: int = 1) -> Tensor | None:
     """What a call's backward adds the gradient of a parameter to; None where autograd is given it.
 
-    Args:    input: what rows are counted of, its last `axes` being no rows.   sums: the chunk and segments of its spec.
+    Args:    input: what rows are counted of, its last `axes` being no rows.   sums: what its spec says.
     Raises:  OptionError, ShapeError.
     """
     if not _current.is_active or parameter is None:
         return None
     total: Tensor | None = getattr(parameter, "main_grad", None)
-    if total is not None and sums != (128, 1):
-        raise OptionError(call, "spec", "", Spec(*sums), "sb1 while gradients accumulate", "leave it out")
+    if total is not None and sums != _current.sums:
+        expected = "sb1" if _current.sums == DEFAULT else f"{Spec(*_current.sums)}"
+        raise OptionError(call, "spec", "", Spec(*sums), f"{expected} while gradients accumulate", "leave it out")
     rows = math.prod(input.shape[: input.ndim - axes])
     if total is not None and rows % _current.rows:
-        expected = f"a multiple of {_current.rows}, 128 for each segment of a micro-batch"
+        expected = f"a multiple of {_current.rows}, {_current.sums[0]} for each segment of a micro-batch"
         raise ShapeError(call, "input", "row count", rows, expected, "cut the batch otherwise")
     return total
 

@@ -16,7 +16,7 @@ from samebits.torch import row_operators as along
 from samebits.torch import token_operators as tokens
 from samebits.torch.accumulate import total_of
 from samebits.torch.arguments import check_tensors, number
-from samebits.torch.spec import order
+from samebits.torch.spec import Sums, order
 
 __all__ = [
     "cross_entropy", "embedding", "erf", "exp", "gelu", "grouped_mm", "layer_norm", "log", "log_softmax", "mean",
@@ -111,12 +111,12 @@ def layer_norm(
     return y if len(shape) == 1 else y.reshape(input.shape)
 
 
-def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, sums: tuple[int, int]) -> Tensor:
+def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, sums: Sums) -> Tensor:
     total = total_of("layer_norm", weight, x, sums)
     if total is None or weight is None:
         return along.layer_norm(x, weight, bias, eps, *sums)  # type: ignore[no-any-return]
     added = total_of("layer_norm", bias, x, sums)
-    return accumulating.layer_norm_into(x, weight, bias, eps, total, added)  # type: ignore[no-any-return]
+    return accumulating.layer_norm_into(x, weight, bias, eps, total, added, *sums)  # type: ignore[no-any-return]
 
 
 def _axis(call: str, dim: int, rank: int) -> int:
@@ -148,7 +148,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, *, 
     total = total_of("embedding", weight, input, sums, axes=0)
     if total is None:
         return tokens.embedding(input, weight, padding, *sums)  # type: ignore[no-any-return]
-    return accumulating.embedding_into(input, weight, padding, total)  # type: ignore[no-any-return]
+    return accumulating.embedding_into(input, weight, padding, total, *sums)  # type: ignore[no-any-return]
 
 
 def cross_entropy(

@@ -15,6 +15,7 @@ from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import matmul as products
 from samebits.torch.element_operators import scaled
 from samebits.torch.operator import FLOATS, Form, Gradient, Operator, check_tensor, define, front, in_front, threads
+from samebits.torch.spec import DEFAULT
 
 __all__ = ["factors", "linear", "linear_of", "linear_shapes", "matmul", "rows_of", "sum_rows"]
 
@@ -27,9 +28,9 @@ def _word(dtype: torch.dtype) -> str:
 _WORDS = {dtype: _word(dtype) for dtype in FLOATS}
 
 
-def _spec(chunk: int, segments: int) -> dict[str, Any]:
+def _spec(chunk: int, segments: int, order: str) -> dict[str, Any]:
     """Nothing where calls take it anyway: what is not passed is not looked at."""
-    return {} if chunk == 128 and segments == 1 else {"spec": Spec(chunk, segments)}
+    return {} if (chunk, segments, order) == DEFAULT else {"spec": Spec(chunk, segments, order)}
 
 
 def _check_same(call: str, name: str, right: Tensor, left: Tensor) -> None:
@@ -44,15 +45,15 @@ def _check_same(call: str, name: str, right: Tensor, left: Tensor) -> None:
 # linear
 
 
-def linear_of(x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, segments: int) -> Any:
+def linear_of(x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, segments: int, order: str) -> Any:
     """x @ weight^T + bias of tensors on the host."""
     _check_same("linear", "weight", weight, x)
-    if chunk == 128 and segments == 1:
+    if (chunk, segments, order) == DEFAULT:
         return products.linear(x, weight, bias, threads=threads())
-    return products.matmul(x, weight.mT, bias=bias, threads=threads(), **_spec(chunk, segments))
+    return products.matmul(x, weight.mT, bias=bias, threads=threads(), **_spec(chunk, segments, order))
 
 
-def linear_shapes(x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, segments: int) -> Tensor:
+def linear_shapes(x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, segments: int, order: str) -> Tensor:
     """The result without its values; refuses what does not fit."""
     for name, operand in (("input", x), ("weight", weight), ("bias", bias)):
         if operand is not None:
@@ -74,15 +75,15 @@ def linear_shapes(x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, se
 def _linear_backward(
     inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
 ) -> tuple[Tensor | None, ...]:
-    (x, weight), (bias, chunk, segments) = kept, inputs[2:]
-    dx = linear(dy, weight.mT, None, chunk, segments) if needs[0] else None
+    (x, weight), (bias, chunk, segments, order) = kept, inputs[2:]
+    dx = linear(dy, weight.mT, None, chunk, segments, order) if needs[0] else None
     dw = db = None
     rows = rows_of(dy)
     if needs[1]:
-        dw = matmul(rows.mT, rows_of(x), None, 1.0, 1.0, chunk, segments)
+        dw = matmul(rows.mT, rows_of(x), None, 1.0, 1.0, chunk, segments, order)
     if needs[2]:
-        db = _added(rows, bias, 1.0, chunk, segments)
-    return dx, dw, db, None, None
+        db = _added(rows, bias, 1.0, chunk, segments, order)
+    return dx, dw, db, None, None, None
 
 
 def rows_of(x: Tensor) -> Tensor:
@@ -91,23 +92,25 @@ def rows_of(x: Tensor) -> Tensor:
 
 
 def _linear_batch(call: Any, size: int, axes: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, Any]:
-    x, weight, bias, chunk, segments = arguments
+    x, weight, bias, chunk, segments, order = arguments
     x = x if axes[0] is None else x.movedim(axes[0], 0)
     if axes[1] is None and axes[2] is None:
-        return linear(x, weight, bias, chunk, segments), 0
+        return linear(x, weight, bias, chunk, segments, order), 0
     is_vector = x.ndim - (axes[0] is not None) == 1
     x = x.unsqueeze(-2) if is_vector else x
     weight = weight if axes[1] is None else weight.movedim(axes[1], 0)
     places = (*[None if axis is None else 0 for axis in axes[:2]], axes[2])
-    y, _ = _matmul_batch(matmul, size, places, (x, weight.mT, bias, 1.0, 1.0, chunk, segments))
+    y, _ = _matmul_batch(matmul, size, places, (x, weight.mT, bias, 1.0, 1.0, chunk, segments, order))
     return y.squeeze(-2) if is_vector else y, 0
 
 
 # matmul
 
 
-def _matmul(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, chunk: int, segments: int) -> Any:
-    options = _spec(chunk, segments)
+def _matmul(
+    a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, chunk: int, segments: int, order: str
+) -> Any:
+    options = _spec(chunk, segments, order)
     if c is not None:
         options["c"] = c
         if beta != 1.0:
@@ -119,7 +122,7 @@ def _matmul(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, c
 
 
 def _matmul_shapes(
-    a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, chunk: int, segments: int
+    a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, chunk: int, segments: int, order: str
 ) -> Tensor:
     for name, operand in (("a", a), ("b", b), ("c", c)):
         if operand is not None:
@@ -158,19 +161,19 @@ def _check_addend(call: str, name: str, c: Tensor, shape: tuple[Any, ...], x: Te
 def _matmul_backward(
     inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
 ) -> tuple[Tensor | None, ...]:
-    (a, b), (left, right, c, alpha, beta, chunk, segments) = kept, inputs
+    (a, b), (left, right, c, alpha, beta, chunk, segments, order) = kept, inputs
     da = db = dc = None
     if needs[0]:
         repeated = _repeated(left.shape, dy)
         factor = _beside(_whole(b, dy, repeated).mT, repeated, -2)
-        da = matmul(_beside(dy, repeated, -1), factor, None, alpha, 1.0, chunk, segments).reshape(left.shape)
+        da = matmul(_beside(dy, repeated, -1), factor, None, alpha, 1.0, chunk, segments, order).reshape(left.shape)
     if needs[1]:
         repeated = _repeated(right.shape, dy)
         factor = _beside(_whole(a, dy, repeated).mT, repeated, -1)
-        db = matmul(factor, _beside(dy, repeated, -2), None, alpha, 1.0, chunk, segments).reshape(right.shape)
+        db = matmul(factor, _beside(dy, repeated, -2), None, alpha, 1.0, chunk, segments, order).reshape(right.shape)
     if needs[2]:
-        dc = _added(dy, c, beta, chunk, segments)
-    return da, db, dc, None, None, None, None
+        dc = _added(dy, c, beta, chunk, segments, order)
+    return da, db, dc, None, None, None, None, None
 
 
 def _repeated(shape: torch.Size, dy: Tensor) -> list[int]:
@@ -196,10 +199,10 @@ def _beside(x: Tensor, axes: list[int], place: int) -> Tensor:
     return x.permute(*kept, *axes, rows, columns).flatten(-2 - len(axes), -2)
 
 
-def _added(dy: Tensor, c: Form, beta: float, chunk: int, segments: int) -> Tensor:
+def _added(dy: Tensor, c: Form, beta: float, chunk: int, segments: int, order: str) -> Tensor:
     """The gradient of what was multiplied by beta and added: a sum over the axes along which it was repeated."""
     if len(c.shape) == 1 and c.shape[0] == dy.shape[-1]:
-        return sum_rows(rows_of(dy), beta, c.dtype, chunk, segments)  # type: ignore[no-any-return]
+        return sum_rows(rows_of(dy), beta, c.dtype, chunk, segments, order)  # type: ignore[no-any-return]
     missing = dy.ndim - len(c.shape)
     repeated = [i for i in range(dy.ndim) if i < missing or (c.shape[i - missing] == 1 and dy.shape[i] != 1)]
     if not repeated:
@@ -208,7 +211,7 @@ def _added(dy: Tensor, c: Form, beta: float, chunk: int, segments: int) -> Tenso
     kept = [i for i in range(dy.ndim) if i not in repeated]
     rows = dy.permute(*repeated, *kept).flatten(0, len(repeated) - 1)
     rows = rows.flatten(1) if len(kept) > 1 else rows.unsqueeze(1) if not kept else rows
-    added: Tensor = sum_rows(rows, beta, c.dtype, chunk, segments)
+    added: Tensor = sum_rows(rows, beta, c.dtype, chunk, segments, order)
     return added.reshape(c.shape)
 
 
@@ -224,12 +227,14 @@ def _matmul_batch(call: Any, size: int, axes: tuple[Any, ...], arguments: tuple[
 # sum_rows: a contraction with ones
 
 
-def _sum_rows(x: Tensor, scale: float, dtype: torch.dtype, chunk: int, segments: int) -> Any:
+def _sum_rows(x: Tensor, scale: float, dtype: torch.dtype, chunk: int, segments: int, order: str) -> Any:
     ones = _ONES[x.dtype is torch.float64].expand(x.shape[-2])
-    return products.matmul(ones, x, alpha=scale, out_dtype=_WORDS[dtype], threads=threads(), **_spec(chunk, segments))
+    return products.matmul(
+        ones, x, alpha=scale, out_dtype=_WORDS[dtype], threads=threads(), **_spec(chunk, segments, order)
+    )
 
 
-def _sum_rows_shapes(x: Tensor, scale: float, dtype: torch.dtype, chunk: int, segments: int) -> Tensor:
+def _sum_rows_shapes(x: Tensor, scale: float, dtype: torch.dtype, chunk: int, segments: int, order: str) -> Tensor:
     check_tensor("sum_rows", "x", x)
     return x.new_empty((*x.shape[:-2], x.shape[-1]), dtype=dtype)
 
@@ -239,7 +244,7 @@ def _sum_rows_backward(
 ) -> tuple[Tensor | None, ...]:
     x, scale, *_ = inputs
     dx = dy if scale == 1.0 else scaled(dy, "mul", scale)
-    return dx.to(x.dtype).unsqueeze(-2).expand(x.shape), None, None, None, None
+    return dx.to(x.dtype).unsqueeze(-2).expand(x.shape), None, None, None, None, None
 
 
 _ONES = (torch.ones((), dtype=torch.float32), torch.ones((), dtype=torch.float64))
@@ -250,7 +255,7 @@ def factors(inputs: tuple[Any, ...], result: Any, needs: tuple[bool, ...]) -> tu
     return inputs[0] if needs[1] else None, inputs[1] if needs[0] else None
 
 
-_ORDER = "int chunk, int segments) -> Tensor"
+_ORDER = "int chunk, int segments, str order) -> Tensor"
 linear = define(Operator(
     f"linear(Tensor input, Tensor weight, Tensor? bias, {_ORDER}",
     linear_of, linear_shapes, _linear_batch, Gradient(factors, _linear_backward), casts=3,

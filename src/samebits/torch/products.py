@@ -10,7 +10,7 @@ from samebits.torch import accumulating_operators as accumulating
 from samebits.torch import product_operators as operators
 from samebits.torch.accumulate import total_of
 from samebits.torch.arguments import check_tensors, number
-from samebits.torch.spec import order
+from samebits.torch.spec import Sums, order
 
 __all__ = ["addmm", "baddbmm", "bmm", "linear", "matmul", "mm"]
 
@@ -31,9 +31,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, spec: S
     total = total_of("linear", weight, input, sums)
     if total is None:
         return operators.linear(input, weight, bias, *sums)  # type: ignore[no-any-return]
-    return accumulating.linear_into(  # type: ignore[no-any-return]
-        input, weight, bias, total, total_of("linear", bias, input, sums)
-    )
+    added = total_of("linear", bias, input, sums)
+    return accumulating.linear_into(input, weight, bias, total, added, *sums)  # type: ignore[no-any-return]
 
 
 def matmul(input: Tensor, other: Tensor, *, spec: Spec | None = None) -> Tensor:
@@ -108,7 +107,7 @@ def _added(
 
 
 def _product(
-    call: str, names: tuple[str, str], a: Tensor, b: Tensor, order_: tuple[int, int], c: Tensor | None = None,
+    call: str, names: tuple[str, str], a: Tensor, b: Tensor, order_: Sums, c: Tensor | None = None,
     alpha: float = 1.0, beta: float = 1.0,
 ) -> Tensor:  # fmt: skip
     """(a @ b) * alpha + beta * c, refused in the words of the function that was called."""

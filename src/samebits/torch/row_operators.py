@@ -47,7 +47,7 @@ def _exponential(name: str, compute: Callable[..., Any]) -> Any:
 
 
 def layer_norm_shapes(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, chunk: int, segments: int
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, chunk: int, segments: int, order: str
 ) -> Tensor:
     """The result without its values; refuses what does not fit."""
     check_tensor("layer_norm", "input", x)
@@ -67,7 +67,9 @@ def layer_norm_shapes(
     return x.new_empty(x.shape)
 
 
-def layer_norm_of(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, chunk: int, segments: int) -> Any:
+def layer_norm_of(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, chunk: int, segments: int, order: str
+) -> Any:
     """The layer norm of tensors on the host."""
     return rows.layer_norm(x, weight, bias, eps=eps, threads=threads())
 
@@ -75,15 +77,15 @@ def layer_norm_of(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: fl
 def _layer_norm_backward(
     inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
 ) -> tuple[Tensor | None, ...]:
-    (x, weight), (bias, eps, chunk, segments) = kept, inputs[2:]
+    (x, weight), (bias, eps, chunk, segments, order) = kept, inputs[2:]
     dx = layer_norm_input(x, dy, weight, eps) if needs[0] else None
     dw = db = None
     if needs[1]:
         summed = layer_norm_weight(x, dy, eps)
-        dw = sum_rows(rows_of(summed), 1.0, inputs[1].dtype, chunk, segments)
+        dw = sum_rows(rows_of(summed), 1.0, inputs[1].dtype, chunk, segments, order)
     if needs[2]:
-        db = sum_rows(rows_of(dy), 1.0, bias.dtype, chunk, segments)
-    return dx, dw, db, None, None, None
+        db = sum_rows(rows_of(dy), 1.0, bias.dtype, chunk, segments, order)
+    return dx, dw, db, None, None, None, None
 
 
 def _layer_norm_input(x: Tensor, dy: Tensor, weight: Tensor | None, eps: float) -> Any:
@@ -168,7 +170,7 @@ layer_norm_weight = define(Operator(
     _layer_norm_weight, _wide, in_front(2),
 ))  # fmt: skip
 layer_norm = define(Operator(
-    "layer_norm(Tensor input, Tensor? weight, Tensor? bias, float eps, int chunk, int segments) -> Tensor",
+    "layer_norm(Tensor input, Tensor? weight, Tensor? bias, float eps, int chunk, int segments, str order) -> Tensor",
     layer_norm_of, layer_norm_shapes, in_front(1), Gradient(weighed, _layer_norm_backward),
 ))  # fmt: skip
 sum = define(Operator(

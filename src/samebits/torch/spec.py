@@ -1,4 +1,4 @@
-"""The order of sums that calls take where none is given: `use_spec`."""
+"""The order of sums that calls take where none is given: `use_spec`. Operators take a chunk, segments and a name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from samebits.errors import OptionError, shown
 from samebits.kernels.gemm.contraction import SB1, Spec
 
-__all__ = ["order", "use_spec"]
+__all__ = ["DEFAULT", "Sums", "order", "use_spec"]
+
+# The chunk, the segments and the name of the order of a spec.
+Sums = tuple[int, int, str]
+DEFAULT: Sums = (SB1.chunk, SB1.segments, SB1.order)
 
 
 class _Order(threading.local):
@@ -17,7 +21,7 @@ class _Order(threading.local):
 
     def __init__(self) -> None:
         # An attribute of the instance, which the guards of compiled functions look at.
-        self.sums = SB1.chunk, SB1.segments
+        self.sums = DEFAULT
 
 
 _current = _Order()
@@ -30,22 +34,22 @@ def use_spec(spec: Spec) -> Iterator[None]:
     Raises:  OptionError if it is no Spec.
     """
     _check("use_spec", spec)
-    before, _current.sums = _current.sums, (spec.chunk, spec.segments)
+    before, _current.sums = _current.sums, (spec.chunk, spec.segments, spec.order)
     try:
         yield
     finally:
         _current.sums = before
 
 
-def order(call: str, spec: Spec | None) -> tuple[int, int]:
-    """The chunk and segments of a call.
+def order(call: str, spec: Spec | None) -> Sums:
+    """What a call's sums follow.
 
     Raises:  OptionError if it was given what is no Spec.
     """
     if spec is None:
         return _current.sums
     _check(call, spec)
-    return spec.chunk, spec.segments
+    return spec.chunk, spec.segments, spec.order
 
 
 def _check(call: str, spec: object) -> None:

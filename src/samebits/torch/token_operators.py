@@ -13,8 +13,11 @@ from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import grouped, move, training
 from samebits.ops import matmul as products
 from samebits.torch.operator import Gradient, Operator, by_loop, check_tensor, define, threads
+from samebits.torch.spec import DEFAULT
 
 __all__ = ["cross_entropy", "embedding", "embedding_of", "embedding_shapes", "grouped_mm", "places"]
+
+_ORDER = "int chunk, int segments, str order"
 
 
 def _check_range(call: str, name: str, indices: Tensor, extent: int, left_out: int | None = None) -> None:
@@ -31,15 +34,15 @@ def _check_range(call: str, name: str, indices: Tensor, extent: int, left_out: i
 # embedding: rows of a table
 
 
-def embedding_of(indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int) -> Any:
+def embedding_of(indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int, order: str) -> Any:
     """Rows of a table on the host."""
-    embedding_shapes(indices, weight, padding, chunk, segments)
+    embedding_shapes(indices, weight, padding, chunk, segments, order)
     whole = indices.long()
     _check_range("embedding", "input", whole, weight.shape[0])
     return move.take(weight, whole, threads=threads())
 
 
-def embedding_shapes(indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int) -> Tensor:
+def embedding_shapes(indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int, order: str) -> Tensor:
     """The result without its values; refuses what does not fit."""
     check_tensor("embedding", "input", indices, torch.int64, torch.int32)
     check_tensor("embedding", "weight", weight)
@@ -51,14 +54,14 @@ def embedding_shapes(indices: Tensor, weight: Tensor, padding: int, chunk: int, 
 def _embedding_backward(
     inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
 ) -> tuple[Tensor | None, ...]:
-    weight, padding, chunk, segments = inputs[1:]
-    return None, scattered(dy, kept[0], weight.shape[0], padding, chunk, segments), None, None, None
+    weight, padding, chunk, segments, order = inputs[1:]
+    return None, scattered(dy, kept[0], weight.shape[0], padding, chunk, segments, order), None, None, None, None
 
 
-def _scattered(dy: Tensor, indices: Tensor, count: int, padding: int, chunk: int, segments: int) -> Any:
+def _scattered(dy: Tensor, indices: Tensor, count: int, padding: int, chunk: int, segments: int, order: str) -> Any:
     flat = places(indices, padding)
     return training.embedding_gradient(
-        dy.reshape(len(flat), dy.shape[-1]), flat, count, Spec(chunk, segments), threads=threads()
+        dy.reshape(len(flat), dy.shape[-1]), flat, count, Spec(chunk, segments, order), threads=threads()
     )
 
 
@@ -68,7 +71,9 @@ def places(indices: Tensor, padding: int) -> Tensor:
     return torch.where(flat == padding, -1, flat) if padding >= 0 else flat
 
 
-def _scattered_shapes(dy: Tensor, indices: Tensor, count: int, padding: int, chunk: int, segments: int) -> Tensor:
+def _scattered_shapes(
+    dy: Tensor, indices: Tensor, count: int, padding: int, chunk: int, segments: int, order: str
+) -> Tensor:
     return dy.new_empty((count, dy.shape[-1]))
 
 
@@ -76,18 +81,18 @@ def _scattered_backward(
     inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
 ) -> tuple[Tensor | None, ...]:
     padding = inputs[3]
-    rows_of = embedding(kept[0], dy, -1, 128, 1)
+    rows_of = embedding(kept[0], dy, -1, *DEFAULT)
     if padding >= 0:
         rows_of = torch.where((kept[0] == padding).unsqueeze(-1), 0, rows_of)
-    return rows_of, None, None, None, None, None
+    return rows_of, None, None, None, None, None, None
 
 
 scattered = define(Operator(
-    "embedding_backward(Tensor dy, Tensor indices, SymInt count, int padding, int chunk, int segments) -> Tensor",
+    f"embedding_backward(Tensor dy, Tensor indices, SymInt count, int padding, {_ORDER}) -> Tensor",
     _scattered, _scattered_shapes, by_loop, Gradient(lambda inputs, result, needs: inputs[1:2], _scattered_backward),
 ))  # fmt: skip
 embedding = define(Operator(
-    "embedding(Tensor input, Tensor weight, int padding, int chunk, int segments) -> Tensor",
+    f"embedding(Tensor input, Tensor weight, int padding, {_ORDER}) -> Tensor",
     embedding_of, embedding_shapes, by_loop, Gradient(lambda inputs, result, needs: inputs[:1], _embedding_backward),
 ))  # fmt: skip
 
@@ -151,12 +156,12 @@ def _sizes(ends: Tensor, rows: int) -> Tensor:
     return sizes
 
 
-def _grouped(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: int) -> Any:
-    _grouped_shapes(a, b, ends, chunk, segments)
-    return grouped.grouped_matmul(a, b, _sizes(ends, len(a)), spec=Spec(chunk, segments), threads=threads())
+def _grouped(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: int, order: str) -> Any:
+    _grouped_shapes(a, b, ends, chunk, segments, order)
+    return grouped.grouped_matmul(a, b, _sizes(ends, len(a)), spec=Spec(chunk, segments, order), threads=threads())
 
 
-def _grouped_shapes(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: int) -> Tensor:
+def _grouped_shapes(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: int, order: str) -> Tensor:
     check_tensor("grouped_mm", "input", a)
     check_tensor("grouped_mm", "mat2", b)
     check_tensor("grouped_mm", "offs", ends, torch.int32, torch.int64)
@@ -180,25 +185,27 @@ def _grouped_shapes(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: in
 def _grouped_backward(
     inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
 ) -> tuple[Tensor | None, ...]:
-    (a, b, ends), (chunk, segments) = kept, inputs[3:]
-    da = grouped_mm(dy, b.mT, ends, chunk, segments) if needs[0] else None
-    return da, grouped_weight(a, dy, ends, chunk, segments) if needs[1] else None, None, None, None
+    (a, b, ends), (chunk, segments, order) = kept, inputs[3:]
+    da = grouped_mm(dy, b.mT, ends, chunk, segments, order) if needs[0] else None
+    return da, grouped_weight(a, dy, ends, chunk, segments, order) if needs[1] else None, None, None, None, None
 
 
-def _grouped_weight(a: Tensor, dy: Tensor, ends: Tensor, chunk: int, segments: int) -> Any:
+def _grouped_weight(a: Tensor, dy: Tensor, ends: Tensor, chunk: int, segments: int, order: str) -> Any:
     made = dy.new_empty((ends.shape[0], a.shape[1], dy.shape[1]))
     start = 0
     for g, end in enumerate(ends.tolist()):
-        products.matmul(a[start:end].mT, dy[start:end], out=made[g], spec=Spec(chunk, segments), threads=threads())
+        products.matmul(
+            a[start:end].mT, dy[start:end], out=made[g], spec=Spec(chunk, segments, order), threads=threads()
+        )
         start = end
     return made
 
 
 grouped_weight = define(Operator(
-    "grouped_mm_backward(Tensor a, Tensor dy, Tensor ends, int chunk, int segments) -> Tensor", _grouped_weight,
-    lambda a, dy, ends, chunk, segments: dy.new_empty((ends.shape[0], a.shape[1], dy.shape[1])), by_loop,
+    f"grouped_mm_backward(Tensor a, Tensor dy, Tensor ends, {_ORDER}) -> Tensor", _grouped_weight,
+    lambda a, dy, ends, chunk, segments, order: dy.new_empty((ends.shape[0], a.shape[1], dy.shape[1])), by_loop,
 ))  # fmt: skip
 grouped_mm = define(Operator(
-    "grouped_mm(Tensor input, Tensor mat2, Tensor offs, int chunk, int segments) -> Tensor", _grouped, _grouped_shapes,
-    by_loop, Gradient(lambda inputs, result, needs: inputs[:3], _grouped_backward), casts=2,
+    f"grouped_mm(Tensor input, Tensor mat2, Tensor offs, {_ORDER}) -> Tensor", _grouped, _grouped_shapes, by_loop,
+    Gradient(lambda inputs, result, needs: inputs[:3], _grouped_backward), casts=2,
 ))  # fmt: skip

@@ -11,7 +11,7 @@ from rows import PRODUCT_ROWS, row_named
 from samebits.codegen import isa as isas
 from samebits.dtypes import bfloat16, float8_e4m3fn, float32, float64, int8, int16, uint8
 from samebits.errors import DTypeError, OptionError
-from samebits.kernels.gemm import Contraction, Matrix, Panels, engine
+from samebits.kernels.gemm import Contraction, Matrix, Panels, Spec, engine
 from samebits.kernels.gemm.machine import DEFAULT, SAPPHIRE_RAPIDS
 from samebits.kernels.gemm.selection import candidates, engine_for, of_operands
 from samebits.kernels.gemm.tuned import Preferred
@@ -28,7 +28,7 @@ def test_the_engine_of_two_formats() -> None:
     ):  # fmt: skip
         assert engine_for(a, b, BF16, DEFAULT).name == name, (a, b)
     assert engine_for(bfloat16, bfloat16, row_named("avx512"), DEFAULT).name == "fma float32"
-    assert engine_for(bfloat16, bfloat16, BF16, DEFAULT, chunk=33).name == "fma float32"
+    assert engine_for(bfloat16, bfloat16, BF16, DEFAULT, Spec(33)).name == "fma float32"
     assert engine_for(bfloat16, bfloat16, BF16, SAPPHIRE_RAPIDS).name == "fma float32"
     with pytest.raises(DTypeError) as caught:
         engine_for(int16, int8, BF16, DEFAULT)

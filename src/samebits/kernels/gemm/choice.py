@@ -25,6 +25,7 @@ from samebits.kernels.gemm.machine import Caches, Machine
 from samebits.kernels.gemm.macrokernel import DECODED
 from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
 from samebits.kernels.gemm.normal import normal
+from samebits.kernels.gemm.order import Order
 from samebits.kernels.gemm.pack import COPIED_VECTORS
 from samebits.kernels.gemm.tiles import Micropanels, Tile
 from samebits.kernels.gemm.tuned import Sizes, Tuned
@@ -63,9 +64,9 @@ class Overrides:
 class Choice:
     """Everything decided. Along K all but `c.k` counts words of the engine. `order` holds the plan's operand numbers of
     a, b, out and each input; a task is one of the `m_blocks` equal blocks of M, `n_step` panels, and one of the
-    `parts` of K, `part_steps` each; B is packed in `rounds`, in panels of `nr` columns. `machine` is the name of whose
-    figures decided; `tuned`: whether the engine, the tile and the sizes of blocks are those of rows that were
-    measured."""
+    `parts` of K, `part_steps` each; `sums` is how a chunk is summed; B is packed in `rounds`, in panels of `nr`
+    columns. `machine` is the name of whose figures decided; `tuned`: whether the engine, the tile and the sizes of
+    blocks are those of rows that were measured."""
 
     c: Contraction
     order: tuple[int, ...]
@@ -81,6 +82,7 @@ class Choice:
     group: int
     kc: int
     chunk: int
+    sums: Order
     form: str
     m_blocks: int
     n_step: int
@@ -160,6 +162,7 @@ def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, mac
     return Choice(
         c=inner.c, order=order, isa=isa, machine=machine.name, threads=threads, engine=inner.engine, words=inner.words,
         checked=inner.checked, tile=tile, rows=cut.rows, wide=cut.wide, group=cut.group, kc=cut.kc, chunk=inner.chunk,
+        sums=inner.order,
         form=form, m_blocks=cut.m_blocks, n_step=cut.n_step, rounds=cut.rounds, in_scratch=cut.in_scratch,
         parts=cut.parts, part_steps=cut.part_steps, runs=inner.runs,
         unit_of_scales=inner.unit_of_scales, tuned=_measured(inner, row, isa, machine, given),

@@ -22,6 +22,7 @@ from samebits.dtypes import DType, float32, float64, int32, int64
 from samebits.errors import OptionError, shown
 from samebits.frozen import dataclass, replace
 from samebits.kernels.expression import Chain, Expression, ExpressionValue
+from samebits.kernels.gemm.order import CHAIN, ORDERS
 from samebits.layout import Layout
 
 # Each is a step of a plan, and a sum of its own in the workspace.
@@ -30,20 +31,34 @@ _MOST_SEGMENTS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The order of a contraction: chunks of `chunk` along K, K cut into `segments` joined by a binary tree.
+    """The order of a contraction: chunks of `chunk` along K, K cut into `segments` joined by a binary tree, and how a
+    chunk is summed: `order`, the name of a row of `order.ORDERS`.
 
     The default is `sb1` (numerics.md section 2). Sums of floats by another have other bits; integers have the same.
+    `chunk` is by default that of the order: 128 of sb1, 512 of pairs32, whose chunks are multiples of 32.
 
-    Raises:  OptionError if chunk is no int of at least 1, or segments no power of two up to 1024.
+    Raises:  OptionError if chunk is no int of at least 1 or no multiple, segments no power of two up to 1024, or order
+             no name of one.
     """
 
-    chunk: int = 128
+    chunk: int = None  # type: ignore[assignment]  # an int as soon as it is made
     segments: int = 1
+    order: str = CHAIN.name
 
     def __post_init__(self) -> None:
-        if type(self.chunk) is not int or self.chunk < 1:
-            expected, remedy = "an int of at least 1", "leave it at 128, which is sb1"
-            raise OptionError("Spec", "chunk", "", shown(self.chunk), expected, remedy)
+        row = ORDERS.get(self.order) if isinstance(self.order, str) else None
+        if row is None:
+            expected = " or ".join(map(repr, ORDERS))
+            raise OptionError("Spec", "order", "", shown(self.order), expected, "leave it out for sb1")
+        given: object = self.chunk
+        if given is None:
+            object.__setattr__(self, "chunk", row.chunk)
+        elif type(given) is not int or given < 1:
+            expected, remedy = "an int of at least 1", f"leave it at {row.chunk}, which is {row.name}"
+            raise OptionError("Spec", "chunk", "", shown(given), expected, remedy)
+        elif row.block and given % row.block:
+            expected, remedy = f"a multiple of {row.block} in order {row.name}", f"leave it at {row.chunk}"
+            raise OptionError("Spec", "chunk", "", given, expected, remedy)
         if type(self.segments) is not int or not 1 <= self.segments <= _MOST_SEGMENTS or self.segments.bit_count() > 1:
             expected = f"a power of two up to {_MOST_SEGMENTS}"
             raise OptionError("Spec", "segments", "", shown(self.segments), expected, "use 1, 2, 4 or 8")
@@ -246,6 +261,14 @@ class Contraction:
         return ("a", "b", *self.by_block, *names, "out")
 
     @property
+    def sums(self) -> Spec:
+        """What the sum follows: exact integers, and blocks that have scales (section 4), know no other order than
+        sb1's."""
+        exact = self.a.dtype.is_integer and self.b.dtype.is_integer and not self.by_block
+        free = exact or self.a.is_scaled_by_block or self.b.is_scaled_by_block
+        return replace(self.spec, order=CHAIN.name) if free and self.spec.order != CHAIN.name else self.spec
+
+    @property
     def work(self) -> int:
         """Products of elements; or bytes of a and b where these are more, as where few rows wait for memory."""
         size_bits = self.m * self.a.dtype.width_bits + self.n * self.b.dtype.width_bits
@@ -268,7 +291,9 @@ class Contraction:
         types = f" {floats.dtype.name} as{types}" if floats else types
         sizes = {name: f"{x.size} x {x.lines}" if x.lines > 1 else x.size for name, x in self.by_block.items()}
         blocks = "".join(f", {name} of {size}" for name, size in sizes.items())
-        return f"matmul{types} a[{self.m},{self.k}] {right}[{self.k},{self.n}]{batch}, chunk {self.spec.chunk}{blocks}"
+        order = "" if self.spec.order == CHAIN.name else f"{self.spec.order}, "
+        what = f"matmul{types} a[{self.m},{self.k}] {right}[{self.k},{self.n}]{batch}"
+        return f"{what}, {order}chunk {self.spec.chunk}{blocks}"
 
 
 def _transposed(x: Side[Matrix | Panels]) -> Side[Matrix]:

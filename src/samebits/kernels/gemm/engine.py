@@ -1,8 +1,8 @@
 """Engines: what one step of the inner product is, one frozen row each.
 
 An engine's panels hold words; a word holds `depth` elements that follow each other along K, and a step takes one word
-of A and one of B. Every engine that takes a pair of dtypes gives the same bits (numerics.md sections 2 and 3). Which
-one a product runs on, `selection` says. Start at `ROWS`.
+of A and one of B. Every engine that takes a pair of dtypes in an order gives the same bits (numerics.md sections 2 and
+3). Which one a product runs on, `selection` says. Start at `ROWS`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from samebits.dtypes import (
 )
 from samebits.errors import OptionError
 from samebits.frozen import dataclass, replace
+from samebits.kernels.gemm.order import CHAIN, ORDERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Engine:
         step: The word of the vocabulary that takes a step; `fma`, or `mul add` of two words.
         unsigned: For a dot product of unlike signs, the operand whose elements are unsigned.
         tile: The word of the vocabulary that multiplies tiles of the same words, if there is one.
+        orders: The orders of sums of floats (`order.ORDERS`) that its steps can give; exact sums have none.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Engine:
     step: str
     unsigned: str = ""
     tile: str = ""
+    orders: tuple[str, ...] = (CHAIN.name,)
 
     def __hash__(self) -> int:
         return hash(self.name)  # a part of every key that kernels and their functions are found by
@@ -162,8 +165,10 @@ def _dot(a: DType, b: DType, step: str, unsigned: str = "") -> Engine:
     return Engine(f"{a.name} x {b.name} quads", a, b, 4, int32, int32, int32, step, unsigned, tile)
 
 
-FMA32 = Engine("fma float32", float32, float32, 1, float32, float32, float32, "fma")
-FMA64 = Engine("fma float64", float64, float64, 1, float64, float64, float64, "fma")
+# Whose steps are one fma each take them in any order.
+_EVERY = tuple(ORDERS)
+FMA32 = Engine("fma float32", float32, float32, 1, float32, float32, float32, "fma", orders=_EVERY)
+FMA64 = Engine("fma float64", float64, float64, 1, float64, float64, float64, "fma", orders=_EVERY)
 # VDPBF16PS takes the pair (k, k + 1) as (high, low): numerics.md section 2.
 PAIRS = Engine("bfloat16 pairs", bfloat16, bfloat16, 2, int32, float32, float32, "dot2_bfloat16")
 # The fastest first, where a machine's row says nothing else: the first that takes the operands and has its
@@ -190,13 +195,13 @@ BLOCKS: tuple[Engine, ...] = tuple(
 # Weights that stay integers in their panels, a byte or two each: what packs them. A product reads such panels with
 # another engine. int16 holds 8-bit integers without a zero point.
 WEIGHTS: tuple[Engine, ...] = tuple(
-    Engine(f"{element.name} weights", float32, element, 1, word, float32, float32, "fma")
+    Engine(f"{element.name} weights", float32, element, 1, word, float32, float32, "fma", orders=_EVERY)
     for element, word in ((int8, uint8), (uint8, uint8), (int16, uint16))
 )
 WEIGHT_NAMES = frozenset(row.name for row in WEIGHTS)
 # Weights of four bits that stay so in their panels, two to a byte (`nibbles`).
 NIBBLES: tuple[Engine, ...] = tuple(
-    Engine(f"{element.name} nibbles", float32, element, 8, uint32, float32, float32, "fma")
+    Engine(f"{element.name} nibbles", float32, element, 8, uint32, float32, float32, "fma", orders=_EVERY)
     for element in (int4, uint4, float4_e2m1fn)
 )
 _BY_NAME = {row.name: row for row in (*ROWS, *OF_TILES, *BLOCKS, *WEIGHTS, *NIBBLES)}

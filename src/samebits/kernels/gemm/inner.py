@@ -14,6 +14,7 @@ from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.block_microkernel import Runs
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Shared, Spec
 from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.order import ORDERS, Order
 from samebits.kernels.gemm.words import Words
 
 # Blocks of K are a multiple of so many words, and so are chunks that are longer than K, so that kernels are shared.
@@ -64,6 +65,11 @@ class Inner:
         words_of_chunk = _TILED_WORDS if engine.takes_tiles and c.m > 2 * TILE_ROWS else _EXACT_WORDS
         chunk = min(words_of_chunk * engine.depth, engines.LONGEST_CHUNK)
         return cls(replace(c, spec=Spec(chunk)), replace(engine, total=total), words)
+
+    @property
+    def order(self) -> Order:
+        """How the words of a chunk are summed."""
+        return ORDERS[self.c.sums.order]
 
     @property
     def steps(self) -> int:

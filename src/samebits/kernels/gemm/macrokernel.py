@@ -32,6 +32,7 @@ from samebits.kernels.gemm.blocks import A_SCALE, SCALE, STARTS, ZERO, BlockOper
 from samebits.kernels.gemm.engine import LOWEST, Engine, lowest_bit
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.microkernel import Microtile
+from samebits.kernels.gemm.order import CHAIN, Order
 from samebits.kernels.gemm.tiles import Micropanels, Tile
 from samebits.kernels.gemm.tiles import columns as columns_of
 from samebits.kernels.gemm.words import Words
@@ -52,6 +53,7 @@ class Macrokernel:
     `shared`: what blocks share (`blocks.A_SCALE`, `SCALE`, `STARTS`, `ZERO`); zero points only where b is packed here.
     `runs`: how K is cut by blocks whose sums are scaled by `block_microkernel`; None where none are, or b's alone by
     `microkernel`.
+    `order`: how a chunk is summed.
     """
 
     engine: Engine
@@ -67,6 +69,7 @@ class Macrokernel:
     epilogue: Epilogue
     shared: tuple[BlockOperand, ...] = ()
     runs: Runs | None = None
+    order: Order = CHAIN
 
     @property
     def pointers(self) -> dict[str, DType]:
@@ -124,7 +127,7 @@ def _functions(d: Macrokernel, heights: tuple[int, ...], wide: int, isa: Isa) ->
                 block = BlockMicrotile(engine, h, d.tile.nv, d.chunk, d.pitch, d.runs, d.accumulates)
                 found[name] = block_microkernel.function(block, isa)
                 continue
-            tile = Microtile(engine, h, d.tile.nv, panels, d.pitch, d.accumulates, d.weights, scaled)
+            tile = Microtile(engine, h, d.tile.nv, panels, d.pitch, d.accumulates, d.weights, scaled, d.order)
             found[name] = (tile_microkernel if engine.takes_tiles else microkernel).function(tile, isa)
     return found
 

@@ -12,6 +12,8 @@ gives: the two differ only while t is -0, which a sum with +0 never is.
 - The last chunk of a sum (`last` = 1) adds +0 where t may have begun as -0 (section 5), and makes NaN canonical.
 - `following`: what of B to ask for meanwhile, every UNROLL steps `following_step` bytes farther: a line, or where
   `asks` is more than 1 MOST_ASKS of them.
+- Another order (`order.Order`) sums blocks of a chunk: `p := p + s` for the sum s of each block's chains. Chains that
+  registers do not hold together are taken one after the other, as are p and the chains that wait for others.
 - With scales of blocks along k (section 4), a block's chain d ends at the block's end: `p := fma(d, s, p)`. `scales`:
   of the panel, `[block][NR]`, those of the next panel `scales_step` elements on. `first`: where the chunk begins,
   counted in words from the first of K; `block`: words of a block.
@@ -30,9 +32,10 @@ from typing import Any
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, FunctionSpec, Index, Pointer, Vector
 from samebits.dtypes import DType, uint8
-from samebits.frozen import dataclass
+from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm.blocks import runs
 from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.order import CHAIN, Order
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
 
@@ -59,6 +62,7 @@ class Microtile:
     `accumulates`: whether a sum may begin as -0.
     `weights`: how the panels' elements become words as they are read; None where they are words.
     `scaled`: whether blocks along k have scales.
+    `order`: how a chunk is summed.
     """
 
     engine: Engine
@@ -69,6 +73,7 @@ class Microtile:
     accumulates: bool = False
     weights: Words | None = None
     scaled: bool = False
+    order: Order = CHAIN
 
 
 def parameters(engine: Engine, weights: Words | None, scaled: bool) -> tuple[DType | None, ...]:
@@ -92,7 +97,7 @@ def microkernel(
     """c = t + the sum of a chunk."""
     tile = _MicroText(b, d, _Read(a, panel, b_step, following, following_step, asks))
     tile.expect(c, c_step)
-    tile.finish(tile.chain(0, kc), t, t_step, c, c_step, last)
+    tile.finish(tile.chunk(kc), t, t_step, c, c_step, last)
 
 
 def scaled_microkernel(
@@ -139,27 +144,119 @@ class _MicroText:
             for j in range(0, self.vectors * self.lanes, line):
                 self.b.prefetch(c, i * c_step + j)
 
-    def chain(self, low: Index, high: Index) -> _Sums:
-        """The sums of words low .. high-1 from +0."""
-        b, d = self.b, self.d
-        sums: _Sums = [[b.constant(0, d.engine.accumulator, self.lanes)] * self.vectors for _ in range(d.h)]
-        whole = low + (high - low) // UNROLL * UNROLL
-        for k in b.loop(low, whole, UNROLL, carry=sums):
-            self._ask(k)
-            for u in range(UNROLL):
-                self._step(sums, k + u)
-        for k in b.loop(whole, high, 1, carry=sums):
-            self._step(sums, k)
+    def chunk(self, kc: Index) -> _Sums:
+        """The sums of a chunk, in the order of the tile."""
+        b, d, size = self.b, self.d, self.d.order.block
+        if not size:
+            return self.chain(0, kc)
+        parts, zero = self._room(), b.constant(0, d.engine.total, self.lanes)
+        self._keep(parts, [[zero] * self.vectors] * d.h)
+        whole = kc // size * size
+        for low in b.loop(0, whole, size):
+            self._gain_block(parts, low, low + size, True)
+        for _ in b.when(whole < kc):
+            self._gain_block(parts, whole, kc, False)
+        return self._kept(parts)
+
+    def _gain_block(self, parts: Pointer, low: Index, high: Index, is_whole: bool) -> None:
+        """`parts` gain the sums of the chains of words low .. high-1.
+
+        The chains of as many rows at a time as registers hold beside a row of B; but where that would take more than
+        two loads for three steps, one chain of all rows after the other."""
+        d, count, width = self.d, self.d.order.chains, self.vectors
+        most = max(1, (self.b.isa.registers - width - 1) // (count * width))
+        step = -(-d.h // -(-d.h // most))
+        if step < d.h and 3 * (step + width) > 2 * step * width:
+            self._keep(parts, self._added(self._kept(parts), self._in_turn(low, high, is_whole)))
+            return
+        for first in range(0, d.h, step):
+            rows = range(first, min(first + step, d.h))
+            sums = functools.reduce(self._added, self._chains(low, high, range(count), rows))
+            self._keep(parts, self._added(self._kept(parts, rows), sums), rows)
+
+    def _in_turn(self, low: Index, high: Index, is_whole: bool) -> _Sums:
+        """The sum of a block's chains, of which each waits in memory for the next."""
+        d, waiting, sums = self.d, self._room(), list[list[Any]]()
+        for chain in range(d.order.chains):
+            if is_whole:
+                found = self._straight(low, chain)
+            else:
+                (found,) = self._chains(low, high, range(chain, chain + 1), range(d.h))
+            sums = self._added(self._kept(waiting), found) if chain else found
+            self._keep(waiting, sums)
         return sums
 
-    def _step(self, sums: _Sums, k: Index) -> None:
-        """Every sum gains the products of word k."""
+    def _straight(self, low: Index, chain: int) -> _Sums:
+        """The sums of one chain of a whole block in one text, which asks for the rows of B that the next chain reads,
+        as this one passes over them (Zen 3, 6 x 16 of float32, of the speed of sb1: a loop of 4 words 0.85, one text
+        0.87, with what it asks for 0.89)."""
+        b, d, read = self.b, self.d, self.read
+        size, count = d.order.block, d.order.chains
+        sums, turns = self._zeros(range(d.h)), size // count // UNROLL
+        self._ask_for_more(low // UNROLL + chain * turns, turns)
+        ahead = 1 if chain < count - 1 else size - chain
+        for turn in range(turns):
+            first = low + turn * UNROLL * count + chain
+            self._ask_for_following(low // UNROLL + chain * turns + turn)
+            after = sums[-1] if turn else []
+            near = b.anchor(b.offset(read.a, first), after), b.anchor(b.offset(read.panel, first * self.nr), after)
+            self.read = replace(read, a=near[0], panel=near[1])
+            for u in range(0, UNROLL * count, count):
+                self._ask_for_row(u + ahead)
+                self._step(sums, range(d.h), u)
+            self.read = read
+        return sums
+
+    def chain(self, low: Index, high: Index) -> _Sums:
+        """The sums of words low .. high-1 from +0, one chain each."""
+        return self._chains(low, high, range(1), range(self.d.h))[0]
+
+    def _chains(self, low: Index, high: Index, chains: range, rows: range) -> list[_Sums]:
+        """For these among the order's chains the sums of words low .. high-1 from +0, of these rows."""
+        b, count = self.b, self.d.order.chains
+        found = [self._zeros(rows) for _ in chains]
+        # Words of a turn, of which the chains take UNROLL.
+        turn = UNROLL * count // len(chains)
+        whole = low + (high - low) // turn * turn
+        for k in b.loop(low, whole, turn, carry=found):
+            if rows.start == 0:
+                self._ask(k)
+            for u in range(turn):
+                if u % count in chains:
+                    self._step(found[u % count - chains.start], rows, k + u)
+        for sums, first in zip(found, chains, strict=True):
+            for k in b.loop(whole + first, high, count, carry=sums):
+                self._step(sums, rows, k)
+        return found
+
+    def _zeros(self, rows: range) -> _Sums:
+        zero = self.b.constant(0, self.d.engine.accumulator, self.lanes)
+        return [[zero] * self.vectors for _ in rows]
+
+    def _room(self) -> Pointer:
+        """Where sums wait, which stays in the first cache."""
+        return self.b.local(self.d.engine.total, self.d.h * self.vectors * self.lanes)
+
+    def _keep(self, place: Pointer, sums: _Sums, rows: range | None = None) -> None:
+        for i, row in zip(rows or range(self.d.h), sums, strict=True):
+            for v, x in enumerate(row):
+                self.b.store(place, (i * self.vectors + v) * self.lanes, x)
+
+    def _kept(self, place: Pointer, rows: range | None = None) -> _Sums:
+        b, lanes, width = self.b, self.lanes, self.vectors
+        return [[b.load(place, (i * width + v) * lanes, lanes) for v in range(width)] for i in rows or range(self.d.h)]
+
+    def _added(self, x: _Sums, y: _Sums) -> _Sums:
+        return [[self.b.add(*both) for both in zip(*rows, strict=True)] for rows in zip(x, y, strict=True)]
+
+    def _step(self, sums: _Sums, rows: range, k: Index) -> None:
+        """The sums of these rows gain the products of word k."""
         b, d, lanes, weights = self.b, self.d, self.lanes, self.d.weights
         places = [self._place(k, v) for v in range(self.vectors)]
         panel = self.read.panel
         right = [weights.across(b, panel, at, 1, lanes) if weights else b.load(panel, at, lanes) for at in places]
-        for i in range(d.h):
-            left = b.splat(b.load(self.read.a, k + i * d.pitch, 1), lanes)
+        for i, row in enumerate(rows):
+            left = b.splat(b.load(self.read.a, k + row * d.pitch, 1), lanes)
             sums[i] = [d.engine.advance(b, left, right[v], sums[i][v]) for v in range(self.vectors)]
 
     def _place(self, k: Index, v: int) -> Index:
@@ -169,23 +266,34 @@ class _MicroText:
     def _ask(self, k: Index) -> None:
         """Ask, in a turn that begins at word k, for what follows: the next panel where many rows use each panel, else
         the next rows of this one."""
-        b, d, read, weights = self.b, self.d, self.read, self.d.weights
-        if d.panels == 1 and d.h > 2:
-            place = k // UNROLL * read.following_step
-            b.prefetch(read.following, place)
-            for _ in b.when(read.asks > 1):
-                for i in range(1, MOST_ASKS):
-                    b.prefetch(read.following, place + i * LINE_BYTES)
+        weights = self.d.weights
+        if self.d.panels == 1 and self.d.h > 2:
+            self._ask_for_following(k // UNROLL)
+            self._ask_for_more(k // UNROLL, 1)
             return
-        ahead = _AHEAD_WEIGHTS if weights else _AHEAD
         for u in range(UNROLL):
-            if weights:  # several rows of each panel share a line
-                shared = max(1, LINE_BYTES // (weights.pointer.size_bytes * self.nr))
-                asking = range(0, 0 if u % shared else self.vectors, d.nv)
-            else:
-                asking = range(0, self.vectors, max(1, LINE_BYTES // (d.engine.word.size_bytes * self.lanes)))
-            for v in asking:
-                b.prefetch(read.panel, self._place(k + u + ahead, v))
+            if weights is None or not u % max(1, LINE_BYTES // (weights.pointer.size_bytes * self.nr)):
+                self._ask_for_row(k + u + (_AHEAD_WEIGHTS if weights else _AHEAD))
+
+    def _ask_for_following(self, turn: Index) -> None:
+        """A line of the next panel."""
+        self.b.prefetch(self.read.following, turn * self.read.following_step)
+
+    def _ask_for_more(self, turn: Index, turns: int) -> None:
+        """The other lines of some turns, where there are any."""
+        for _ in self.b.when(self.read.asks > 1):
+            for i in range(turns):
+                for line in range(1, MOST_ASKS):
+                    place = (turn + i) * self.read.following_step + line * LINE_BYTES
+                    self.b.prefetch(self.read.following, place)
+
+    def _ask_for_row(self, k: Index) -> None:
+        """Ask for row k of B; several rows of a panel of weights share a line."""
+        b, d, weights = self.b, self.d, self.d.weights
+        word_bytes = weights.pointer.size_bytes if weights else d.engine.word.size_bytes
+        step = d.nv if weights else max(1, LINE_BYTES // (word_bytes * self.lanes))
+        for v in range(0, self.vectors, step):
+            b.prefetch(self.read.panel, self._place(k, v))
 
     def _scale(
         self, sums: _Sums, scales: Pointer, scales_step: Index, q: Index, onto: Callable[[int, int], Vector]
@@ -207,20 +315,13 @@ class _MicroText:
         """The sum of the scaled sums of the chunk's blocks; between them it waits in memory that stays in the first
         cache."""
         b, d, lanes, vectors = self.b, self.d, self.lanes, self.vectors
-        parts, zero = b.local(d.engine.total, d.h * vectors * lanes), b.constant(0, d.engine.total, lanes)
-
-        def kept(i: int, v: int) -> Vector:
-            return b.load(parts, (i * vectors + v) * lanes, lanes)
-
-        for i in range(d.h * vectors):
-            b.store(parts, i * lanes, zero)
+        parts, zero = self._room(), b.constant(0, d.engine.total, lanes)
+        self._keep(parts, [[zero] * vectors] * d.h)
         for q, low, high in runs(b, first, kc, block):
             sums = self.chain(low, high)
-            self._scale(sums, scales, scales_step, q, kept)
-            for i in range(d.h):
-                for v in range(vectors):
-                    b.store(parts, (i * vectors + v) * lanes, sums[i][v])
-        return [[kept(i, v) for v in range(vectors)] for i in range(d.h)]
+            self._scale(sums, scales, scales_step, q, lambda i, v: b.load(parts, (i * vectors + v) * lanes, lanes))
+            self._keep(parts, sums)
+        return self._kept(parts)
 
     def finish(self, sums: _Sums, t: Pointer, t_step: Index, c: Pointer, c_step: Index, last: Index) -> None:
         """c = t + the sums; integers have no -0 and no NaN to look for."""

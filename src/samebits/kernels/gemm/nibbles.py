@@ -26,6 +26,7 @@ from samebits.kernels.gemm.engine import FMA32, LOWEST, NIBBLES, PAIRS, Engine, 
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.normal import normal
+from samebits.kernels.gemm.order import CHAIN
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES, Argument, Operand, Plan, Step, in_lines
 
@@ -322,7 +323,8 @@ def _decoded(described: Contraction, isa: Isa, threads: int) -> Plan | None:
     small = 0 < c.m <= MOST_ROWS and c.k and not c.a.is_scaled_by_block and c.out.values.column == 1
     run = panels.block if scaled else c.spec.chunk
     regular = c.spec.chunk % run == 0 and run % _EIGHT == 0 and (not scaled or c.k % run == 0)
-    if not small or not regular or c.spec.segments > 1 or c.accumulates or not c.n or not all(c.batch):
+    other = c.spec.segments > 1 or c.sums.order != CHAIN.name or c.accumulates
+    if not small or not regular or other or not c.n or not all(c.batch):
         return None
     pairs = takes(PAIRS.a, c.a.dtype) and PAIRS.is_native(isa)
     engine = PAIRS if pairs else FMA32

@@ -25,6 +25,7 @@ from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, has_weights
 from samebits.kernels.gemm.inner import size_words
 from samebits.kernels.gemm.machine import DEFAULT, Caches, Machine
 from samebits.kernels.gemm.macrokernel import PACKED, Macrokernel, kernel
+from samebits.kernels.gemm.order import CHAIN
 from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share, share_rows, starts
 from samebits.kernels.gemm.parts import Join, join
 from samebits.kernels.gemm.stream import Stream, stream
@@ -249,6 +250,7 @@ class _Planning:
             a=pack.kind(left), b=kind,
             batch_rank=batches.rank(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
             shared=tuple(row for row in self.shared if row is not ZERO or x.form == FUSED), runs=x.runs,
+            order=x.sums,
         )  # fmt: skip
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
         rows = height * -(-x.kc // x.chunk) + (TILE_ROWS if x.engine.takes_tiles else 0)  # which are read whole
@@ -335,6 +337,7 @@ def _batch_strides(c: Contraction) -> dict[str, tuple[int, ...]]:
 def _facts(x: Choice) -> tuple[tuple[str, str], ...]:
     heights = " and ".join(map(str, x.rows.heights))
     cut = f", tasks share K in {x.parts} parts" if x.parts > 1 else ""
+    order = "" if x.sums is CHAIN else f"{x.sums.name}, "
     engine, tile, sizes = (" (tuned)" if measured else "" for measured in x.tuned)
     return (
         ("machine", x.machine),
@@ -344,5 +347,5 @@ def _facts(x: Choice) -> tuple[tuple[str, str], ...]:
         ("form", x.form),
         ("orientation", "transposed" if x.order[0] else "as given"),
         ("kept between KC blocks", "in scratch" if x.in_scratch or x.form == STREAMED else "in out"),
-        ("order", f"chunk {x.c.spec.chunk}, segments {x.c.spec.segments}{cut}"),
+        ("order", f"{order}chunk {x.c.spec.chunk}, segments {x.c.spec.segments}{cut}"),
     )

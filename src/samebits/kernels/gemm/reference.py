@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def reference(
         a, b = a.astype(kind), b.astype(kind)
         left = None if a_scale is None else _scale_of_each(a_scale.astype(kind), a_block, a.shape, -2)
         right = None if b_scale is None else _scale_of_each(b_scale.astype(kind), b_block, b.shape, -1)
-        parts = [_segment(a, b, low, high, spec.chunk, left, right) for low, high in spec.bounds(a.shape[-1])]
+        parts = [_segment(a, b, low, high, spec, left, right) for low, high in spec.bounds(a.shape[-1])]
         while len(parts) > 1:
             parts = [x + y for x, y in zip(parts[::2], parts[1::2], strict=True)]
         t = parts[0]
@@ -167,16 +168,17 @@ def _scale_of_each(scale: Array, block: Blocked, shape: Sequence[int], line: int
 
 
 def _segment(
-    a: Array, b: Array, low: int, high: int, chunk: int, left: tuple[Array, int] | None,
+    a: Array, b: Array, low: int, high: int, spec: Spec, left: tuple[Array, int] | None,
     right: tuple[Array, int] | None,
 ) -> Array:  # fmt: skip
     """Chunks, added ascending; then + (+0)."""
     fronts = [x.shape[:-2] for x in (a, b, *(y[0] for y in (left, right) if y))]
     zero = np.zeros((*np.broadcast_shapes(*fronts), a.shape[-2], b.shape[-1]), a.dtype)
     t = None
-    for start in range(low, high, chunk):
-        k = range(start, min(start + chunk, high))
-        p = _chain(a, b, k, zero) if left is right is None else _blocks(a, b, k, zero, left, right)
+    summed = _CHUNKS[spec.order]
+    for start in range(low, high, spec.chunk):
+        k = range(start, min(start + spec.chunk, high))
+        p = summed(a, b, k, zero) if left is right is None else _blocks(a, b, k, zero, left, right)
         t = p if t is None else t + p
     return zero if t is None else t + zero
 
@@ -187,6 +189,21 @@ def _chain(a: Array, b: Array, ks: range, zero: Array) -> Array:
     for k in ks:
         p = ieee.fma(a[..., :, k : k + 1], b[..., k : k + 1, :], p)
     return p
+
+
+def _pairs32(a: Array, b: Array, ks: range, zero: Array) -> Array:
+    """Blocks of 32 added ascending from +0, each the chain of its even k plus that of its odd k."""
+    acc = zero
+    for start in range(0, len(ks), 32):
+        block = ks[start : start + 32]
+        acc = acc + (_chain(a, b, block[::2], zero) + _chain(a, b, block[1::2], zero))
+    return acc
+
+
+# How a chunk is summed, by the name of the order.
+_CHUNKS: Mapping[str, Callable[[Array, Array, range, Array], Array]] = MappingProxyType({
+    "sb1": _chain, "pairs32": _pairs32,
+})  # fmt: skip
 
 
 def _blocks(

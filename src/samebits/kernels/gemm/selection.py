@@ -15,7 +15,7 @@ from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, float64, int8, int16
 from samebits.errors import DTypeError, OptionError, PlanError
 from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Panels
+from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Panels, Spec
 from samebits.kernels.gemm.engine import FMA32, FMA64, Engine, named, offset, takes
 from samebits.kernels.gemm.form import FUSED, STREAMED, Reasons, has_weights
 from samebits.kernels.gemm.inner import run_of
@@ -31,18 +31,18 @@ _DECODED_ROWS = 12
 _SUMMED = 1 << 16
 
 
-def engine_for(a: DType, b: DType, isa: Isa, machine: Machine, chunk: int = SB1.chunk) -> Engine:
+def engine_for(a: DType, b: DType, isa: Isa, machine: Machine, spec: Spec = SB1) -> Engine:
     """The engine that products of these formats run on, or whose panels it takes, and that packs a right operand for
     them.
 
     Raises:  DTypeError if none takes them.
     """
-    return named(_first(a, b, chunk, isa, machine)[0].panels)
+    return named(_first(a, b, spec, isa, machine)[0].panels)
 
 
 def candidates(a: DType, b: DType, isa: Isa) -> tuple[Engine, ...]:
-    """The rows of `engine.ROWS` that take these formats and whose step is an instruction of the Isa row."""
-    return tuple(row for row in engines.ROWS if _refusal(row, a, b, SB1.chunk, isa, ()) is None)
+    """The rows of `engine.ROWS` that take these formats in sb1 and whose step is an instruction of the Isa row."""
+    return tuple(row for row in engines.ROWS if _refusal(row, a, b, SB1, isa, ()) is None)
 
 
 def of_operands(
@@ -60,7 +60,7 @@ def of_operands(
     blocks = tuple([c.spec.chunk if x.size >= c.k else x.size for x in c.by_block.values()])
     if isinstance(c.b.values, Panels):
         right = _values(c)
-        _check_panels(c.b.values.engine, c.a.dtype, right, c.spec.chunk, blocks)
+        _check_panels(c.b.values.engine, c.a.dtype, right, c.sums, blocks)
         if named(c.b.values.engine).exact:
             return _reader(named(c.b.values.engine), c.a.dtype, isa, machine, c.m > 1)
         if not has_weights(c):
@@ -76,13 +76,13 @@ def of_operands(
         row = named(name)
         if row.sums_blocks and _not_of_blocks(row, c, right, None) is None:
             return row, rejected
-        return _named(name, c.a.dtype, right, c.spec.chunk, isa, blocks), rejected
+        return _named(name, c.a.dtype, right, c.sums, isa, blocks), rejected
     reasons = {row.name: _not_of_blocks(row, c, right, isa) for row in engines.BLOCKS} if c.by_block else {}
     for row in engines.BLOCKS:
         if c.by_block and reasons[row.name] is None and row.name not in machine.slow:
             return row, rejected
     rejected += tuple((name, reason) for name, reason in reasons.items() if reason)
-    engine, others = _first(c.a.dtype, right, c.spec.chunk, isa, machine, blocks, few_rows, by_tiles)
+    engine, others = _first(c.a.dtype, right, c.sums, isa, machine, blocks, few_rows, by_tiles)
     return engine, rejected + others
 
 
@@ -112,9 +112,9 @@ def _values(c: Contraction) -> DType:
 
 
 @functools.lru_cache(maxsize=1024)
-def _check_panels(engine: str, a: DType, b: DType, chunk: int, blocks: tuple[int, ...]) -> None:
-    """Whether words of b in panels of this engine can be multiplied with a's elements, in chunks and blocks of these
-    sizes.
+def _check_panels(engine: str, a: DType, b: DType, spec: Spec, blocks: tuple[int, ...]) -> None:
+    """Whether words of b in panels of this engine can be multiplied with a's elements, in sums of this spec and in
+    blocks of these sizes.
 
     Raises:  PlanError.
     """
@@ -126,8 +126,10 @@ def _check_panels(engine: str, a: DType, b: DType, chunk: int, blocks: tuple[int
     taken = a.is_integer == packed.exact and takes(packed.a, a)
     if not taken or (packed is FMA64) != (float64 in (a, b)):
         raise refuse(f"one for {a.name}", f"pack it again with left={a.name!r}")
-    if not packed.exact and chunk % packed.depth:
-        raise refuse(f"one for chunks of {chunk}")
+    if not packed.exact and spec.order not in packed.orders:
+        raise refuse(f"one for order {spec.order}", "pack it again with that spec")
+    if not packed.exact and spec.chunk % packed.depth:
+        raise refuse(f"one for chunks of {spec.chunk}")
     if blocks and packed.exact:
         raise refuse("one for scales of blocks", "pass it as it is, not packed")
     if any(block % packed.depth for block in blocks):
@@ -135,13 +137,13 @@ def _check_panels(engine: str, a: DType, b: DType, chunk: int, blocks: tuple[int
 
 
 @functools.lru_cache(maxsize=1024)
-def _named(name: str, a: DType, b: DType, chunk: int, isa: Isa, blocks: tuple[int, ...]) -> Engine:
+def _named(name: str, a: DType, b: DType, spec: Spec, isa: Isa, blocks: tuple[int, ...]) -> Engine:
     """The engine called `name`, whether or not the Isa row has its instruction.
 
     Raises:  OptionError if it takes no such operands, or if its instruction may not be used.
     """
     row = named(name)
-    if _refusal(row, a, b, chunk, None, blocks) is not None:
+    if _refusal(row, a, b, spec, None, blocks) is not None:
         actual = f"{name!r} for {a.name} and {b.name}"
         raise OptionError("plan", "engine", "", actual, "one that takes them", "leave it out")
     refused = _refused(isa) if row.takes_tiles else None
@@ -152,7 +154,7 @@ def _named(name: str, a: DType, b: DType, chunk: int, isa: Isa, blocks: tuple[in
 
 @functools.lru_cache(maxsize=1024)
 def _first(
-    a: DType, b: DType, chunk: int, isa: Isa, machine: Machine, blocks: tuple[int, ...] = (), few_rows: bool = False,
+    a: DType, b: DType, spec: Spec, isa: Isa, machine: Machine, blocks: tuple[int, ...] = (), few_rows: bool = False,
     by_tiles: bool = True,
 ) -> tuple[Engine, Reasons]:  # fmt: skip
     """The first engine in the machine's order that takes elements of these dtypes on this Isa row, and why not others.
@@ -170,7 +172,7 @@ def _first(
         not_tiled = ((tiled.name, "few rows use each element of B: packing it would cost more"),)
     reasons, found = dict[str, str](), None
     for row in machine.engines(a, b):
-        reason = _refusal(row, a, b, chunk, isa, blocks)
+        reason = _refusal(row, a, b, spec, isa, blocks)
         if reason is None and row.unsigned:
             reason = _shifted(row, a, b, few_rows)
         if reason is None and found is not None:
@@ -231,15 +233,17 @@ def _reader(packed: Engine, a: DType, isa: Isa, machine: Machine, by_tiles: bool
     return next((x for x in (words, *same) if x.is_native(isa)), words), reasons
 
 
-def _refusal(row: Engine, a: DType, b: DType, chunk: int, isa: Isa | None, blocks: Sequence[int]) -> str | None:
+def _refusal(row: Engine, a: DType, b: DType, spec: Spec, isa: Isa | None, blocks: Sequence[int]) -> str | None:
     """Why a product does not run on the row; empty where its dtypes are no matter of choice."""
     exact = a.is_integer and b.is_integer and not blocks
     if row.exact != exact or not (takes(row.a, a) and takes(row.b, b)):
         return "" if exact or not row.is_guarded else f"{a.name} x {b.name} do not fit its words"
     if (row is FMA64) != (float64 in (a, b)):
         return ""
-    if not row.exact and chunk % row.depth:
-        return f"chunks of {chunk} would split its pairs"
+    if not row.exact and spec.order not in row.orders:
+        return f"its sums are not those of {spec.order}"
+    if not row.exact and spec.chunk % row.depth:
+        return f"chunks of {spec.chunk} would split its pairs"
     for block in blocks:
         if block % row.depth:
             return f"blocks of {block} would split its pairs"
