@@ -97,7 +97,7 @@ def baddbmm(
 
 
 def _added(
-    call: str, names: tuple[str, str], a: Tensor, b: Tensor, order_: tuple[int, int], c: Tensor, alpha: float,
+    call: str, names: tuple[str, str], a: Tensor, b: Tensor, order_: Sums, c: Tensor, alpha: float,
     beta: float,
 ) -> Tensor:  # fmt: skip
     """(a @ b) * alpha + beta * c; where beta is 0 c is not looked at."""
