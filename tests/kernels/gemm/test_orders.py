@@ -73,6 +73,9 @@ def test_bits_on_edge_sizes_beside_guard_pages(isa: Isa) -> None:
         assert same(product(left, right, isa, out=out, spec=PAIRS32), due), (m, n, k)
         assert same(product(left, turned, isa, 3, spec=PAIRS32), due), (m, n, k)
         assert same(product(left, right, isa, form="staged", spec=PAIRS32), due), (m, n, k)
+        for lying in (right, turned) if k else ():
+            out[:] = np.nan
+            assert same(product(left, lying, isa, out=out, form="streamed", spec=PAIRS32), due), (m, n, k)
         if n and k:
             assert same(product(left, right, isa, packed=True, spec=PAIRS32), due), (m, n, k)
 
@@ -97,8 +100,9 @@ def test_special_values_and_their_neighbours(isa: Isa) -> None:
     a[5] *= np.float32(2.0**-126)
     b[:, 9] *= np.float32(2.0**-20)
     due = reference(a, b, spec=PAIRS32)
-    for form in ("fused", "staged"):
+    for form in ("fused", "staged", "streamed"):
         assert same(product(a, b, isa, spec=PAIRS32, form=form), due)
+        assert same(product(a, np.asfortranarray(b), isa, spec=PAIRS32, form=form), due)
     assert set(np.unique(due.view(np.uint32)[2])) == {0x7FC00000}
     assert np.isfinite(due[0, :4]).all()
     assert not np.signbit(due[4][np.isfinite(due[4])]).any()
@@ -114,7 +118,7 @@ def test_nothing_beyond_the_end_of_k_leaks_in(isa: Isa) -> None:
         a, b = wide[:, :k], tall[:k]
         due = reference(a, b, spec=PAIRS32)
         assert np.isfinite(due[:3, :4]).all()
-        for form in ("fused", "staged"):
+        for form in ("fused", "staged", "streamed"):
             assert same(product(a, b, isa, spec=PAIRS32, form=form), due), (k, form)
 
 
@@ -126,7 +130,20 @@ def test_bits_on_aarch64(isa: Isa) -> None:
         spec = Spec(64, order="pairs32")
         for right in (b, np.asfortranarray(b)):
             given = {"epilogue": epilogue, "sources": [bias], "spec": spec, "run": aarch64.run_plan}
-            assert same(product(a, right, isa, **given), reference(a, b, bias=bias, spec=spec)), (m, n, k)
+            for form in ("fused", "streamed"):
+                got = product(a, right, isa, form=form, **given)
+                assert same(got, reference(a, b, bias=bias, spec=spec)), (m, n, k, form)
+
+
+@pytest.mark.parametrize("isa", COMPILED_ROWS, ids=lambda row: row.name)
+def test_streams_walk_chunks_and_columns_in_every_way(isa: Isa) -> None:
+    """Several chunks, bands of rows, columns beside each other, squares of less and more than a block."""
+    spec = Spec(64, order="pairs32")
+    for m, n, k in ((1, 200, 300), (2, 40, 256), (9, 70, 200), (20, 33, 97), (3, 5, 65)):
+        a, b = draw(m, k), draw(k, n, seed=1)
+        due = reference(a, b, spec=spec)
+        for right in (b, np.asfortranarray(b)):
+            assert same(product(a, right, isa, spec=spec, form="streamed"), due), (m, n, k)
 
 
 def test_wrong_specs_are_refused_in_one_sentence() -> None:

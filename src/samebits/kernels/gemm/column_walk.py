@@ -11,6 +11,7 @@ at once. A lies [chunk][row][pitch], `a_chunk` words from a chunk to the next. S
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -19,10 +20,13 @@ from samebits.codegen.vocabulary import Builder, FunctionSpec, Index, Pointer
 from samebits.dtypes import DType, bfloat16, uint32
 from samebits.frozen import dataclass
 from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.order import CHAIN, Order
 from samebits.kernels.gemm.strip import FEW_ROWS, StripWalk
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
 
+# For each chain of the order, each column and chunk that is walked, and each row of A.
+_Found = list[list[list[Any]]]
 # Bytes of a column that are asked for ahead, and what it asks for where columns are walked side by side.
 _AHEAD_BYTES, _NEXT_BYTES = 128, 64
 
@@ -32,6 +36,7 @@ class ColumnWalk:
     """What specialises the text: `high` rows of A, and how B is walked for them, as in `strip.StripWalk`.
 
     `words`: how elements of B become words.   `pitch`: words between rows of A.   `panel`: columns of a packed block.
+    `order`: how a chunk is summed.
     `together`: chunks of a group of columns that are walked side by side.   `asks_along`: whether columns ask for their
     own next elements, not for those of other columns.
     """
@@ -49,6 +54,7 @@ class ColumnWalk:
     wide: int
     together: int
     asks_along: bool
+    order: Order = CHAIN
 
     @property
     def width(self) -> int:
@@ -71,14 +77,14 @@ def function(d: ColumnWalk, isa: Isa) -> FunctionSpec:
 
 def of(
     shape: StripWalk, high: int, rows: int, engine: Engine, words: Words, chunk: int, pitch: int, panel: int,
-    together: int,
+    together: int, order: Order,
 ) -> ColumnWalk:  # fmt: skip
     """The walk of `high` among `rows` rows of A by `shape`."""
     along = not shape.piece and (not words.is_plain or rows > FEW_ROWS)
     together = together if shape.groups > 1 else 1
     return ColumnWalk(
         engine, words, chunk, pitch, panel, high, shape.columns, shape.side, shape.piece, shape.groups, shape.wide,
-        together, along,
+        together, along, order,
     )  # fmt: skip
 
 
@@ -123,37 +129,93 @@ class _WalkText:
 
     def gain(self, chains: list[tuple[Index, Index]], rest: Index, beyond: int) -> None:
         """The sums of each (column, chunk) and `rest` packed words; `beyond`: see `_asks`, 0 for next lines."""
+        b, d, columns = self.b, self.d, self.d.columns
+        end = self.whole + rest
+        if d.order.block:
+            sums = self._blocks(chains, end, beyond)
+        else:
+            found = self._zeros(len(chains))
+            self._squares(found, chains, 0, self.whole, beyond)
+            self._packed(found, chains, self.whole, end)
+            (sums,) = found
+        for m in range(d.high):
+            for (j, _), x in zip(chains, sums, strict=True):
+                at = m * self.step + j
+                b.store(self.t, at, b.add(b.load(self.t, at, columns), b.convert(x[m], d.engine.total)))
+
+    def _blocks(self, chains: list[tuple[Index, Index]], end: Index, beyond: int) -> list[list[Any]]:
+        """The sums of words 0 .. end-1 in an order of blocks."""
+        b, d, size = self.b, self.d, self.d.order.block
+        count, columns, start = len(chains), d.columns, 0
+        parts = b.local(d.engine.total, count * d.high * columns)
+        for i in range(count * d.high):
+            b.store(parts, i * columns, b.constant(0, d.engine.total, columns))
+        if d.side > size:  # a square is several blocks
+            found = self._zeros(count)
+            self._squares(found, chains, 0, self.whole, beyond, parts)
+            start = self.whole
+        for low in b.loop(start, end, size):
+            found, high = self._zeros(count), b.min(low + size, end)
+            turned = b.min(high, b.max(low, self.whole))
+            self._squares(found, chains, low, turned, beyond)
+            self._packed(found, chains, turned, high)
+            for i in range(count):
+                self._join(parts, found, i)
+        return [[b.load(parts, (i * d.high + m) * columns, columns) for m in range(d.high)] for i in range(count)]
+
+    def _zeros(self, count: int) -> _Found:
+        zero = self.b.constant(0, self.d.engine.accumulator, self.d.columns)
+        return [[[zero] * self.d.high for _ in range(count)] for _ in range(self.d.order.chains)]
+
+    def _join(self, parts: Pointer, found: _Found, i: int) -> None:
+        """The sum of a block's chains joins that of the blocks before it, of the i-th column and chunk."""
+        b, d = self.b, self.d
+        for m, chains in enumerate(zip(*(sums[i] for sums in found), strict=True)):
+            at = (i * d.high + m) * d.columns
+            b.store(parts, at, b.add(b.load(parts, at, d.columns), functools.reduce(b.add, chains)))
+
+    def _squares(
+        self, found: _Found, chains: list[tuple[Index, Index]], low: Index, end: Index, beyond: int,
+        parts: Pointer | None = None,
+    ) -> None:  # fmt: skip
+        """Words low .. end-1, whole squares from the beginning of a block on, join the sums; with `parts` blocks end
+        within a square, and join those."""
         b, d, side, columns, column = self.b, self.d, self.d.side, self.d.columns, self.column
-        held, total = d.engine.accumulator, d.engine.total
-        line, high = LINE_BYTES // d.words.pointer.size_bytes, range(d.high)
-        acc = [[b.constant(0, held, columns)] * d.high for _ in chains]
-        squares = 1 if beyond else line // side
+        high, size, count = range(d.high), d.order.block, d.order.chains
+        squares = 1 if beyond else LINE_BYTES // d.words.pointer.size_bytes // side
+        squares = min(squares, size // side) if size and squares > 1 else squares
         # Chains of one chunk take the same factors of A, if registers hold these beside the sums, a square and what
         # turning it takes.
-        shares = not beyond and d.high * (len(chains) + side) + 5 * side <= b.isa.registers
-        for s in b.loop(0, self.whole, side * squares, carry=acc):
+        shares = not beyond and d.high * (len(chains) * count + side) + 5 * side <= b.isa.registers
+        for s in b.loop(low, end, side * squares, carry=found):
             asks = self._asks(chains, beyond, s) if beyond else []
             for part, (i, (j, c)) in itertools.product(range(squares), enumerate(chains)):
                 at = s + part * side
-                asking, after = (range(0), []) if beyond else (range(part, columns, squares), acc[i])
+                asking, after = (range(0), []) if beyond else (range(part, columns, squares), found[0][i])
                 square = self._turned((c * d.chunk + at) * d.words.depth + j * column, asking, after)
                 for place, cache in asks[i :: len(chains)]:
                     b.prefetch(self.x, place, cache)
                 if shares and i == 0:
                     shared = [[self.factor(m, c, at + v) for m in high] for v in range(side)]
                 for v, row in enumerate(square):
+                    sums = found[v % count][i]
                     for m in high:
                         left = shared[v][m] if shares else self.factor(m, c, at + v)
-                        acc[i][m] = d.engine.advance(b, left, row, acc[i][m])
-        for s in b.loop(0, rest, carry=acc):
-            for i, (_, c) in enumerate(chains):
-                row = b.load(self.block, s * d.panel + i * columns, columns)
-                for m in high:
-                    acc[i][m] = d.engine.advance(b, self.factor(m, c, self.whole + s), row, acc[i][m])
-        for m in high:
-            for (j, _), sums in zip(chains, acc, strict=True):
-                at = m * self.step + j
-                b.store(self.t, at, b.add(b.load(self.t, at, columns), b.convert(sums[m], total)))
+                        sums[m] = d.engine.advance(b, left, row, sums[m])
+                    if parts is not None and (v + 1) % size == 0:
+                        self._join(parts, found, i)
+                        for chain, zeros in zip(found, self._zeros(1), strict=True):
+                            (chain[i],) = zeros
+
+    def _packed(self, found: _Found, chains: list[tuple[Index, Index]], low: Index, end: Index) -> None:
+        """Words low .. end-1, which are packed, join the sums; the first is the first chain's."""
+        b, d, columns, count = self.b, self.d, self.d.columns, self.d.order.chains
+        for first, sums in enumerate(found):
+            for s in b.loop(low + first, end, count, carry=sums):
+                for i, (_, c) in enumerate(chains):
+                    row = b.load(self.block, (s - self.whole) * d.panel + i * columns, columns)
+                    for m in range(d.high):
+                        sums[i][m] = d.engine.advance(b, self.factor(m, c, s), row, sums[i][m])
 
     def _turned(self, at: Index, asking: range, after: list[Any]) -> list[Any]:
         """A square of words of `columns` columns from element `at` on, as vectors across them, read when `after` is

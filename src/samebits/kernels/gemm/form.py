@@ -15,7 +15,6 @@ from samebits.kernels.gemm.engine import FMA32, Engine
 from samebits.kernels.gemm.inner import KC_LEAST, Inner, words_of
 from samebits.kernels.gemm.machine import Caches
 from samebits.kernels.gemm.macrokernel import DECODED, PACKED
-from samebits.kernels.gemm.order import CHAIN
 from samebits.kernels.gemm.pack import kind
 from samebits.kernels.gemm.strip import FEW_HALVES, StripWalk
 from samebits.kernels.gemm.words import Words
@@ -109,7 +108,7 @@ def _streamed_rows(inner: Inner, isa: Isa, caches: Caches) -> int:
     assert isinstance(c.b.values, Matrix)  # the caller looked
     most, lies = caches.streamed_rows if right.depth == 1 else caches.streamed_always, kind(c.b.values)
     if lies == "transpose":
-        most = min(most, max(caches.streamed_always, _TURNED * StripWalk.highest(isa.lanes, isa)))
+        most = min(most, max(caches.streamed_always, _TURNED * StripWalk.highest(isa.lanes, isa, inner.order.chains)))
         most = _STREAMED_CHECKED if inner.checked else most
     if c.a.dtype.is_integer and c.b.dtype.is_integer:
         paid = -(-c.k // right.depth) // (_ROW_WORDS if lies == "copy" else _COLUMN_WORDS)
@@ -126,8 +125,6 @@ def _not_streamed(c: Contraction, engine: Engine, words: tuple[Words, Words], mo
         return "tiles are of panels"
     if c.a.is_shifted or words[0].offset:
         return "the zero points of a need the sums of b's columns first"
-    if c.sums.order != CHAIN.name:
-        return f"what is streamed is summed in one chain, not as {c.sums.order}"
     if c.by_block:
         return "blocks of b share scales or zero points, which are kept in panels"
     return "neither rows nor columns of b are contiguous" if kind(c.b.values) == "gather" else None

@@ -289,16 +289,17 @@ class _Planning:
         d = Stream(
             engine=x.engine, words=x.words, chunk=x.chunk, pitch=x.pitch, a=pack.kind(left), b=pack.kind(right),
             batch_rank=batches.rank(c.batch), accumulates=c.accumulates, epilogue=Epilogue.of(c, x.engine.total),
+            order=x.sums,
         )  # fmt: skip
         lanes, word, total = x.engine.lanes(x.isa), x.engine.word.size_bytes, x.engine.total.size_bytes
-        shape = StripWalk.of(c.m, lanes, x.isa, d.words[1], size_bytes <= self.caches.near)
+        shape = StripWalk.of(c.m, lanes, x.isa, d.words[1], size_bytes <= self.caches.near, x.sums.chains)
         width = math.lcm(shape.width, lanes) if d.b == "transpose" else lanes * StripWalk.across(x.isa)[1]
         # Rows of a tile are a line more apart than a power of two would be: they share no set of the first cache.
         columns = x.n_step * x.nr
         step = -(-columns // width) * width + max(width, LINE_BYTES // total)
         scratch_b = in_lines(c.m * -(-x.kc // x.chunk) * x.pitch * word) + LINE_BYTES
         scratch_t = scratch_b + in_lines(min(x.chunk, x.kc) * d.panel(x.isa) * word)
-        scratch_s = scratch_t + in_lines((2 * c.m + 1) * step * total)
+        scratch_s = scratch_t + in_lines((d.tiles * c.m + 1) * step * total)
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + in_lines(epilogue.scratch_bytes(c)))
         n_blocks = -(-c.n // columns)
         values: Arguments = {

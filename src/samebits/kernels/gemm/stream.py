@@ -1,7 +1,8 @@
 """Streamed products: few rows of A, a right operand that is read once, where it lies, in long runs.
 
 A task is a strip of columns over all of K. Its sums are tiles in scratch, [rows of A][columns]: the chunk's `p` and the
-total `t` of numerics.md section 2; lanes run over N, so each lane is one ascending chain.
+total `t` of numerics.md section 2, in other orders than sb1 the chains of a block too; lanes run over N, so each lane
+is one ascending chain.
 - Rows of B contiguous (`b` copy): a few rows of B at a time cross the whole strip, and each vector of p gains them
   all between a load and a store. So memory sees as few and as long runs as B has (float32 4096 x 4096, M = 1:
   24 GB/s in strips of 4096 columns, 20 of 1024, 15 of 512; a plain read 20 in the same run).
@@ -11,11 +12,13 @@ total `t` of numerics.md section 2; lanes run over N, so each lane is one ascend
   fills no square is packed first.
 
 K is counted in words of the engine, and A is packed by chunks, as in the macrokernel. Nothing here holds a size.
-Scratch: block of A | words that are packed | zeros, p, t | immediates; offsets are arguments. Start at `stream`.
+Scratch: block of A | words that are packed | t, p, chains, zeros | immediates; offsets are arguments. Start at
+`stream`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from samebits.codegen.isa import Isa
@@ -24,6 +27,7 @@ from samebits.frozen import dataclass
 from samebits.kernels.gemm import batch, column_walk, pack, parts
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
+from samebits.kernels.gemm.order import CHAIN, Order
 from samebits.kernels.gemm.strip import StripWalk
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
@@ -40,7 +44,7 @@ class Stream:
     """What specialises the text; sizes and strides are arguments.
 
     `words`: how elements of A and B become words.   `b`: how B is packed: `copy` where its rows are contiguous,
-    `transpose` where its columns are.   `a`, `chunk`, `pitch`, `accumulates`: as in the macrokernel.
+    `transpose` where its columns are.   `a`, `chunk`, `pitch`, `accumulates`, `order`: as in the macrokernel.
     """
 
     engine: Engine
@@ -52,6 +56,12 @@ class Stream:
     batch_rank: int
     accumulates: bool
     epilogue: Epilogue
+    order: Order = CHAIN
+
+    @property
+    def tiles(self) -> int:
+        """Tiles in scratch: t, p, and the chains of a block."""
+        return 2 + (self.order.chains if self.order.block else 0)
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -82,17 +92,21 @@ class Stream:
         if shape.wide and column * size_bytes % shape.crowded_bytes == 0:
             beside = 0
         heights, panel = (-(-rows // bands), rows // bands), self.panel(isa)
+        # Squares in which chains do not begin alike are packed.
+        side = shape.side if shape.side % self.order.chains == 0 else 2 * self.chunk
         functions = [
             column_walk.function(
-                column_walk.of(shape, high, rows, self.engine, self.words[1], self.chunk, self.pitch, panel, together),
+                column_walk.of(
+                    shape, high, rows, self.engine, self.words[1], self.chunk, self.pitch, panel, together, self.order
+                ),
                 isa,
             )
             for high in heights
         ]
         return {
             "bands": bands, "tall": rows % bands or bands, "height": heights[0],
-            "width": shape.width, "side": shape.side,
-            "in_place": int(self.chunk % shape.side == 0), "beside": beside,
+            "width": shape.width, "side": side,
+            "in_place": int(self.chunk % side == 0), "beside": beside,
             "together": together if shape.groups > 1 else 0, **dict(zip(_WALKS, functions, strict=True)),
         }  # fmt: skip
 
@@ -115,7 +129,8 @@ class _StreamText:
         tile = b.scratch(d.engine.total, b.index("scratch_t"))
         self.t = tile
         self.p = b.cast(b.offset(tile, self.step * self.rows), d.engine.accumulator)
-        self.zeros = b.offset(self.p, self.step * self.rows)
+        self.chains = b.offset(self.p, self.step * self.rows)
+        self.zeros = b.offset(self.p, self.step * self.rows * (d.tiles - 1))
         strip: Callable[[_StreamText], _Across | _Down] = _Across if d.b == "copy" else _Down
         self.strip = strip(self)
 
@@ -177,29 +192,36 @@ class _Across:
 
     def __init__(self, text: _StreamText) -> None:
         self.text, self.b, self.d = text, text.b, text.d
-        self.deep, vectors = StripWalk.across(text.b.isa)
+        deep, vectors = StripWalk.across(text.b.isa)
+        # Of a block whole groups of rows are taken, each of which is as many of every chain.
+        self.deep = 1 << deep.bit_length() - 1 if self.d.order.block else deep
         self.width = vectors * text.lanes
         self.gains = {deep: self._gain(deep) for deep in sorted({1, self.deep})}
         self.join = self._join()
+        self.join_chains = self._join_chains() if self.d.order.block else None
 
     def _gain(self, deep: int) -> Function:
-        """A function: every column of p gains `deep` rows of B, of words of `elements` elements."""
+        """A function: every column of p gains `deep` rows of B, of words of `elements` elements. Several rows are
+        gained by the order's chains in turn, which lie `chain` elements apart, and begin so far apart as `start_chain`
+        says; one by the chain at p."""
         b, d, width = self.b, self.d, self.width
         word, words = d.engine.word, d.words[1]
         ahead, line = _AHEAD_BYTES // words.pointer.size_bytes, LINE_BYTES // words.pointer.size_bytes
-        depth = words.depth
+        depth, chains = words.depth, min(deep, d.order.chains)
 
         def body(
             a: Pointer, rows: Index, x: Pointer, row: Index, columns: Index, start: Pointer, start_step: Index,
-            p: Pointer, step: Index, elements: Index,
+            p: Pointer, step: Index, elements: Index, start_chain: Index, chain: Index,
         ) -> None:  # fmt: skip
             present = elements if deep == 1 and depth > 1 else None
 
             def advance(m: Index, j: Index, held: list[Vector]) -> None:
-                acc = b.load(start, m * start_step + j, width)
+                acc = [b.load(start, c * start_chain + m * start_step + j, width) for c in range(chains)]
                 for r in range(deep):
-                    acc = d.engine.advance(b, b.splat(b.load(a, m * d.pitch + r, 1), width), held[r], acc)
-                b.store(p, m * step + j, acc)
+                    left = b.splat(b.load(a, m * d.pitch + r, 1), width)
+                    acc[r % chains] = d.engine.advance(b, left, held[r], acc[r % chains])
+                for c in range(chains):
+                    b.store(p, c * chain + m * step + j, acc[c])
 
             def gain(j: Index, count: Index | None) -> None:
                 held: list[Vector] = []
@@ -222,8 +244,9 @@ class _Across:
             for _ in b.when(whole < columns):
                 gain(whole, columns - whole)
 
-        acc = d.engine.accumulator
-        return b.function(f"gain_{deep}", (word, None, words.pointer, None, None, acc, None, acc, None, None), body)
+        acc, sizes = d.engine.accumulator, (None,) * 3
+        taken = (word, None, words.pointer, None, None, acc, None, acc, None, *sizes)
+        return b.function(f"gain_{deep}", taken, body)
 
     def _join(self) -> Function:
         """A function: t gains p."""
@@ -237,6 +260,21 @@ class _Across:
 
         return b.function("join", (d.engine.total, d.engine.accumulator, None, None, None), body)
 
+    def _join_chains(self) -> Function:
+        """A function: p becomes `start` and the sum of the chains, which lie behind it."""
+        b, d, width = self.b, self.d, self.width
+
+        def body(start: Pointer, start_step: Index, p: Pointer, step: Index, rows: Index, columns: Index) -> None:
+            for j in b.loop(0, columns, width):
+                for m in b.loop(0, rows):
+                    places = [(c * rows + m) * step + j for c in range(1, d.order.chains + 1)]
+                    chains = [b.load(p, at, width) for at in places]
+                    before = b.load(start, m * start_step + j, width)
+                    b.store(p, m * step + j, b.add(before, functools.reduce(b.add, chains)))
+
+        acc = d.engine.accumulator
+        return b.function("join_chains", (acc, None, acc, None, None, None), body)
+
     def begin(self, columns: Index) -> None:
         """The zeros that a chunk starts from."""
         b = self.b
@@ -246,23 +284,44 @@ class _Across:
 
     def gain(self, x: Pointer, columns: Index, kc: Index, elements: Index) -> None:
         """The strip gains kc rows of words of B."""
-        text, b, d, deep, depth = self.text, self.b, self.d, self.deep, self.d.engine.depth
-        row = b.index("b_row")
+        text, b, d = self.text, self.b, self.d
         for ck in b.loop(0, kc, d.chunk):
             stop = b.min(ck + d.chunk, kc)
-            whole = ck + (b.min(stop, elements // depth) - ck) // deep * deep
             block = b.offset(text.block_a, ck // d.chunk * text.a_chunk)
-            for low, high, many in ((ck, whole, deep), (whole, stop, 1)):
-                for k in b.loop(low, high, many):
-                    fresh = k == ck
-                    start, start_step = b.choose(fresh, text.zeros, text.p), b.choose(fresh, 0, text.step)
-                    a, source = b.offset(block, k - ck), b.offset(x, k * depth * row)
-                    present = b.min(elements - k * depth, depth)
-                    b.call(
-                        self.gains[many], a, text.rows, source, row, columns, start, start_step, text.p, text.step,
-                        present,
-                    )  # fmt: skip
+            if not d.order.block:
+                self._rows(x, b.offset(block, -ck), columns, ck, stop, elements, text.p)
+            for low in b.loop(ck, stop, d.order.block) if d.order.block else ():
+                high = b.min(low + d.order.block, stop)
+                self._rows(x, b.offset(block, -ck), columns, low, high, elements, text.chains)
+                fresh = low == ck
+                start, step = b.choose(fresh, text.zeros, text.p), b.choose(fresh, 0, text.step)
+                b.call(self.join_chains, start, step, text.p, text.step, text.rows, columns)
             b.call(self.join, text.t, text.p, text.step, text.rows, columns)
+
+    def _rows(
+        self, x: Pointer, a: Pointer, columns: Index, low: Index, high: Index, elements: Index, p: Pointer
+    ) -> None:
+        """The chains at p become the sums of words low .. high-1."""
+        text, b, deep, depth = self.text, self.b, self.deep, self.d.engine.depth
+        chains, row = self.d.order.chains, b.index("b_row")
+        apart = text.rows * text.step
+        whole = low + (b.min(high, elements // depth) - low) // deep * deep
+        if chains > 1:
+            # Where no group of rows begins them, single rows go on from zeros.
+            for _ in b.when(whole == low):
+                for i in b.loop(0, apart * chains, text.lanes):
+                    b.store(p, i, b.constant(0, self.d.engine.accumulator, text.lanes))
+        for first, last, many in ((low, whole, deep), (whole, high, 1)):
+            for k in b.loop(first, last, many):
+                fresh = (k == low) if many > 1 or chains == 1 else False
+                mine = b.offset(p, (k - low) % chains * apart) if many == 1 and chains > 1 else p
+                start, start_step = b.choose(fresh, text.zeros, mine), b.choose(fresh, 0, text.step)
+                source = b.offset(x, k * depth * row)
+                present = b.min(elements - k * depth, depth)
+                b.call(
+                    self.gains[many], b.offset(a, k), text.rows, source, row, columns, start, start_step, mine,
+                    text.step, present, b.choose(fresh, 0, apart), apart,
+                )  # fmt: skip
 
 
 class _Down:

@@ -38,7 +38,7 @@ _WAYS, _WAY_BYTES = 8, 4096
 class StripWalk:
     """How B is walked down its columns: for `high` rows of A, `columns` at a time, turned in squares of `side` words,
     `piece` columns apiece if not 0, `groups` of them at once where chunks are not; before those, where B is near,
-    `wide` columns at a time."""
+    `wide` columns at a time. Each sum has as many chains as the order."""
 
     columns: int
     side: int
@@ -48,7 +48,7 @@ class StripWalk:
     wide: int
 
     @classmethod
-    def of(cls, rows: int, lanes: int, isa: Isa, words: Words, near: bool) -> StripWalk:
+    def of(cls, rows: int, lanes: int, isa: Isa, words: Words, near: bool, chains: int = 1) -> StripWalk:
         """As many as registers hold, for products of `rows` rows."""
         columns = side = lanes
         piece = _PIECE_BYTES // words.word.size_bytes
@@ -59,12 +59,13 @@ class StripWalk:
         pieces = 0 < rows <= few and lanes % (piece * _PIECES) == 0
         if pieces:
             columns, side = piece * _PIECES, _PIECE_BYTES // words.pointer.size_bytes
-        high = min(rows, cls.highest(side, isa))
+        high = min(rows, cls.highest(side, isa, chains))
         # Two chains, where one would wait for its own fma longer than the square takes to come.
-        waits = words.element.is_float and high * columns < (8 * piece if pieces else 16)
-        groups = 2 if waits and (high + side) * 2 + 2 <= isa.registers else 1
+        waits = words.element.is_float and high * chains * columns < (8 * piece if pieces else 16)
+        groups = 2 if waits and (high * chains + side) * 2 + 2 <= isa.registers else 1
         # A chain takes a vector in the time of an fma: these many sums are what several groups still gain by.
-        beside = near and pieces and high * columns <= 8 * piece and high * _BESIDE + 3 * side <= isa.registers
+        held = high * chains * _BESIDE + 3 * side
+        beside = near and pieces and high * columns <= 8 * piece and held <= isa.registers
         wide = _BESIDE * columns if beside else 0
         return cls(columns, side, piece if pieces else 0, high, groups, wide)
 
@@ -74,9 +75,9 @@ class StripWalk:
         return _WAY_BYTES >> (self.wide // _WAYS).bit_length() - 1
 
     @staticmethod
-    def highest(side: int, isa: Isa) -> int:
+    def highest(side: int, isa: Isa, chains: int = 1) -> int:
         """The most rows of A whose sums stay in registers beside a square and what turning it takes."""
-        return max(1, isa.registers - side - 4)
+        return max(1, (isa.registers - side - 4) // chains)
 
     @staticmethod
     def across(isa: Isa) -> tuple[int, int]:

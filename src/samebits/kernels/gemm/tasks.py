@@ -8,6 +8,7 @@ from samebits.codegen.isa import Isa
 from samebits.kernels.gemm.contraction import Contraction, Matrix
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.machine import Caches
+from samebits.kernels.gemm.order import ORDERS
 from samebits.kernels.gemm.pack import kind
 from samebits.kernels.gemm.strip import StripWalk
 from samebits.kernels.gemm.tiles import Micropanels
@@ -76,7 +77,14 @@ def strip(
     columns, least, batch = _STRIP_DOWN, _STRIPS_A_THREAD, math.prod(c.batch)
     if kind(c.b.values) == "copy":
         columns, least = max(1, min(_STRIP, caches.strip // (2 * max(1, c.m) * engine.total.size_bytes))), 1
-    shape = StripWalk.of(c.m, engine.lanes(isa), isa, words, c.n * c.k * words.pointer.size_bytes <= caches.near)
+    shape = StripWalk.of(
+        c.m,
+        engine.lanes(isa),
+        isa,
+        words,
+        c.n * c.k * words.pointer.size_bytes <= caches.near,
+        ORDERS[c.sums.order].chains,
+    )
     lanes = engine.lanes(isa)
     unit = lanes * StripWalk.across(isa)[1] if kind(c.b.values) == "copy" else shape.unit
     whole = math.lcm(unit, nr) // nr
