@@ -155,7 +155,8 @@ def in_two(rows: int) -> Callable[[st.Accumulation, st.Linear], Any]:
          "accumulate: this thread is in another one, must be in none; leave that first"),
         (lambda: accumulating(lambda batch, layer: st.linear(torch.ones(4, 5), layer.weight, spec=sb.Spec(64))),
          OptionError,
-         "linear: spec is Spec(chunk=64, segments=1, order='sb1'), must be sb1 while gradients accumulate; leave it out"),
+         ("linear: spec is Spec(chunk=64, segments=1, order='sb1'), must be sb1 while gradients accumulate; "
+         "leave it out")),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_in_a_sentence(call: Any, error: type[Exception], text: str) -> None:
