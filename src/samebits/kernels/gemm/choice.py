@@ -25,7 +25,7 @@ from samebits.kernels.gemm.machine import Caches, Machine
 from samebits.kernels.gemm.macrokernel import DECODED
 from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
 from samebits.kernels.gemm.normal import normal
-from samebits.kernels.gemm.order import Order
+from samebits.kernels.gemm.order import SumOrder
 from samebits.kernels.gemm.pack import COPIED_VECTORS
 from samebits.kernels.gemm.tiles import Micropanels, Tile
 from samebits.kernels.gemm.tuned import Sizes, Tuned
@@ -82,7 +82,7 @@ class Choice:
     group: int
     kc: int
     chunk: int
-    sums: Order
+    sums: SumOrder
     form: str
     m_blocks: int
     n_step: int

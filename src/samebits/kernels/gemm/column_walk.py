@@ -20,7 +20,7 @@ from samebits.codegen.vocabulary import Builder, FunctionSpec, Index, Pointer
 from samebits.dtypes import DType, bfloat16, uint32
 from samebits.frozen import dataclass
 from samebits.kernels.gemm.engine import Engine
-from samebits.kernels.gemm.order import CHAIN, Order
+from samebits.kernels.gemm.order import CHAIN, SumOrder
 from samebits.kernels.gemm.strip import FEW_ROWS, StripWalk
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
@@ -54,7 +54,7 @@ class ColumnWalk:
     wide: int
     together: int
     asks_along: bool
-    order: Order = CHAIN
+    order: SumOrder = CHAIN
 
     @property
     def width(self) -> int:
@@ -77,7 +77,7 @@ def function(d: ColumnWalk, isa: Isa) -> FunctionSpec:
 
 def of(
     shape: StripWalk, high: int, rows: int, engine: Engine, words: Words, chunk: int, pitch: int, panel: int,
-    together: int, order: Order,
+    together: int, order: SumOrder,
 ) -> ColumnWalk:  # fmt: skip
     """The walk of `high` among `rows` rows of A by `shape`."""
     along = not shape.piece and (not words.is_plain or rows > FEW_ROWS)

@@ -14,7 +14,7 @@ from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.block_microkernel import Runs
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Shared, Spec
 from samebits.kernels.gemm.engine import Engine
-from samebits.kernels.gemm.order import ORDERS, Order
+from samebits.kernels.gemm.order import ORDERS, SumOrder
 from samebits.kernels.gemm.words import Words
 
 # Blocks of K are a multiple of so many words, and so are chunks that are longer than K, so that kernels are shared.
@@ -67,7 +67,7 @@ class Inner:
         return cls(replace(c, spec=Spec(chunk)), replace(engine, total=total), words)
 
     @property
-    def order(self) -> Order:
+    def order(self) -> SumOrder:
         """How the words of a chunk are summed."""
         return ORDERS[self.c.sums.order]
 

@@ -32,7 +32,7 @@ from samebits.kernels.gemm.blocks import A_SCALE, SCALE, STARTS, ZERO, BlockOper
 from samebits.kernels.gemm.engine import LOWEST, Engine, lowest_bit
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.microkernel import Microtile
-from samebits.kernels.gemm.order import CHAIN, Order
+from samebits.kernels.gemm.order import CHAIN, SumOrder
 from samebits.kernels.gemm.tiles import Micropanels, Tile
 from samebits.kernels.gemm.tiles import columns as columns_of
 from samebits.kernels.gemm.words import Words
@@ -69,7 +69,7 @@ class Macrokernel:
     epilogue: Epilogue
     shared: tuple[BlockOperand, ...] = ()
     runs: Runs | None = None
-    order: Order = CHAIN
+    order: SumOrder = CHAIN
 
     @property
     def pointers(self) -> dict[str, DType]:

@@ -12,8 +12,8 @@ gives: the two differ only while t is -0, which a sum with +0 never is.
 - The last chunk of a sum (`last` = 1) adds +0 where t may have begun as -0 (section 5), and makes NaN canonical.
 - `following`: what of B to ask for meanwhile, every UNROLL steps `following_step` bytes farther: a line, or where
   `asks` is more than 1 MOST_ASKS of them.
-- Another order (`order.Order`) sums blocks of a chunk: `p := p + s` for the sum s of each block's chains. Chains that
-  registers do not hold together are taken one after the other, as are p and the chains that wait for others.
+- Another order (`order.SumOrder`) sums blocks of a chunk: `p := p + s` for the sum s of each block's chains. p is kept in
+  memory meanwhile, as are the chains that registers do not hold together with the others.
 - With scales of blocks along k (section 4), a block's chain d ends at the block's end: `p := fma(d, s, p)`. `scales`:
   of the panel, `[block][NR]`, those of the next panel `scales_step` elements on. `first`: where the chunk begins,
   counted in words from the first of K; `block`: words of a block.
@@ -35,7 +35,7 @@ from samebits.dtypes import DType, uint8
 from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm.blocks import runs
 from samebits.kernels.gemm.engine import Engine
-from samebits.kernels.gemm.order import CHAIN, Order
+from samebits.kernels.gemm.order import CHAIN, SumOrder
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
 
@@ -73,7 +73,7 @@ class Microtile:
     accumulates: bool = False
     weights: Words | None = None
     scaled: bool = False
-    order: Order = CHAIN
+    order: SumOrder = CHAIN
 
 
 def parameters(engine: Engine, weights: Words | None, scaled: bool) -> tuple[DType | None, ...]:

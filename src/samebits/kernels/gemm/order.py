@@ -13,7 +13,7 @@ from samebits.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SumOrder:
     """A chunk is `acc := +0`, then `acc := acc + s` for the sum s of each block of it, ascending.
 
     Attributes:
@@ -33,10 +33,10 @@ class Order:
         return hash(self.name)  # a part of the keys that kernels' functions are found by
 
 
-CHAIN = Order("sb1", 128)
+CHAIN = SumOrder("sb1", 128)
 # What TDPBF16PS adds to an element. In chunks of 512 AMX multiplies at 1,900 GFLOP/s a core (128: 1,680, 256: 1,825,
 # one chunk: 1,970), and no other chunk errs less on long K (root mean square over sum |a b|, in 2^-24, of normal and of
 # positive operands at K = 4096: 128 0.057 1.47, 256 0.051 1.11, 512 0.051 0.91, one 0.091 3.03; sb1 0.095 1.58).
-PAIRS32 = Order("pairs32", 512, 32, 2)
-ROWS: tuple[Order, ...] = (CHAIN, PAIRS32)
-ORDERS: Mapping[str, Order] = MappingProxyType({row.name: row for row in ROWS})
+PAIRS32 = SumOrder("pairs32", 512, 32, 2)
+ROWS: tuple[SumOrder, ...] = (CHAIN, PAIRS32)
+ORDERS: Mapping[str, SumOrder] = MappingProxyType({row.name: row for row in ROWS})

@@ -27,7 +27,7 @@ from samebits.frozen import dataclass
 from samebits.kernels.gemm import batch, column_walk, pack, parts
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
-from samebits.kernels.gemm.order import CHAIN, Order
+from samebits.kernels.gemm.order import CHAIN, SumOrder
 from samebits.kernels.gemm.strip import StripWalk
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
@@ -56,7 +56,7 @@ class Stream:
     batch_rank: int
     accumulates: bool
     epilogue: Epilogue
-    order: Order = CHAIN
+    order: SumOrder = CHAIN
 
     @property
     def tiles(self) -> int:
