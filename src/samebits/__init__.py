@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         DTypeError,
         ExchangeError,
         FrozenError,
+        FusionError,
         LayoutError,
         MissingPackageError,
         ModelError,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         PlanError,
         SamebitsError,
         ShapeError,
+        UndefinedFusionError,
         UnsupportedModelError,
     )
     from samebits.exchange.outgoing import Exported
@@ -152,6 +154,7 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
     "ExchangeError",
     "Exported",
     "FrozenError",
+    "FusionError",
     "Isa",
     "Layout",
     "LayoutError",
@@ -171,6 +174,7 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
     "ShapeError",
     "Spec",
     "Tensor",
+    "UndefinedFusionError",
     "UnsupportedModelError",
     "Verification",
     "__version__",
@@ -295,8 +299,9 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
 _HOMES = {
     "codegen.isa": "Isa isas use_isa",
     "dtypes": "DType dtype",
-    "errors": "ClosedError DTypeError DeviceError ExchangeError FrozenError LayoutError MissingPackageError ModelError"
-    " NativeError OptionError OutOfRangeError PlanError SamebitsError ShapeError UnsupportedModelError",
+    "errors": "ClosedError DTypeError DeviceError ExchangeError FrozenError FusionError LayoutError"
+    " MissingPackageError ModelError NativeError OptionError OutOfRangeError PlanError SamebitsError ShapeError"
+    " UndefinedFusionError UnsupportedModelError",
     "exchange.outgoing": "Exported",
     "kernels.gemm.contraction": "Spec",
     "kernels.gemm.packed": "PackedMatrix",

@@ -13,6 +13,8 @@ SamebitsError
 ├── FrozenError            (AttributeError)  an attribute of a value that never changes was set
 ├── MissingPackageError    (ModuleNotFoundError)  a package that only some calls need is not installed
 ├── NativeError            (RuntimeError)  compiling, loading or running machine code
+├── FusionError            (RuntimeError)  a definition of a fusion, or what a run of it is given, that does not fit
+│   └── UndefinedFusionError  (NotImplementedError)  a fusion that is run before it is defined
 └── ModelError             (ValueError)    a model that is malformed
     └── UnsupportedModelError              a valid model that needs what is not there
 """
@@ -25,6 +27,7 @@ __all__ = [
     "DeviceError",
     "ExchangeError",
     "FrozenError",
+    "FusionError",
     "LayoutError",
     "MissingPackageError",
     "ModelError",
@@ -34,6 +37,7 @@ __all__ = [
     "PlanError",
     "SamebitsError",
     "ShapeError",
+    "UndefinedFusionError",
     "UnsupportedModelError",
     "message",
 ]
@@ -110,6 +114,14 @@ class MissingPackageError(SamebitsError, ModuleNotFoundError):
 
 class NativeError(SamebitsError, RuntimeError):
     """Machine code could not be compiled, loaded or run."""
+
+
+class FusionError(SamebitsError, RuntimeError):
+    """A definition of a fusion does not fit together, or a run of it is given what it does not take."""
+
+
+class UndefinedFusionError(FusionError, NotImplementedError):
+    """A fusion is run before it is defined, or gives nothing."""
 
 
 class ModelError(SamebitsError, ValueError):

@@ -142,6 +142,13 @@ class Session:
         made = specialised.run(values, np.empty if kind in ("numpy", "torch") else aligned)
         return {name: _converted(name, made[name], kind) for name in wanted}
 
+    def bound(self, given: Mapping[str, Any]) -> Specialised:
+        """What `run` runs for inputs that lie as these do; packed outputs have a byte an element.
+
+        Raises:  as `run`.
+        """
+        return self._specialised(self._values(given))
+
     def trace(self, given: Mapping[str, Any]) -> dict[str, Traced]:
         """Every value that a kernel makes for these inputs, in the order they are made.
 

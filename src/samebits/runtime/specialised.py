@@ -198,6 +198,21 @@ class Specialised:
         scratch.give(arena)
         return made
 
+    @property
+    def outputs(self) -> tuple[tuple[str, tuple[int, ...], Any], ...]:
+        """Name, shape and dtype of each output: a dtype of NumPy's, or a DType where it is packed."""
+        return self._lowered.outputs
+
+    def run_on(self, addresses: Sequence[int]) -> None:
+        """Run on memory that the caller holds: the addresses of the inputs, which lie as those that this was bound to,
+        and of dense outputs behind them.
+
+        Raises:  as `run`.
+        """
+        arena = scratch.take(self._lowered.arena_bytes)
+        self._run_on(arena, [arena.address, *addresses])
+        scratch.give(arena)
+
     def trace(self, given: Sequence[Value]) -> dict[str, Array]:
         """Every computed value by name.
 
@@ -225,16 +240,20 @@ class Specialised:
         addresses = [arena.address]
         for x in (*given, *made.values()):
             addresses.append(x.address if isinstance(x, Tensor) else address_of(x))
+        self._run_on(arena, addresses)
+        return made
+
+    def _run_on(self, arena: scratch.PageBlock, addresses: list[int]) -> None:
+        """Run the table on the addresses of arena, inputs and outputs."""
         if not self._lowered.checks:
             self._table.run(addresses)
-            return made
+            return
         status = self._status.from_address(arena.address)
         ctypes.memset(status, 0, self._lowered.status_bytes)
         self._table.run(addresses)
         for check in self._lowered.checks:
             if status[check.offset // 8]:
                 raise check.error(status[check.offset // 8 + 1])
-        return made
 
 
 def _read(arena: scratch.PageBlock, offset: int, dtype: DType, where: Strided) -> Array:

@@ -1,0 +1,140 @@
+"""Runs like one before: arrays that lie as they did go straight to their table.
+
+What a call is like is its key: formats, extents and strides of arrays, and the numbers that sizes depend on. Arrays of
+NumPy and torch have keys; others take the way of `Session.run`. Start at `key_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from samebits.frozen import dataclass
+from samebits.fusion.datatypes import row_of
+from samebits.fusion.graph import Scalar, TensorView, Val
+from samebits.kinds import kind_of
+from samebits.memory import address_of
+from samebits.runtime.specialised import Specialised
+
+__all__ = ["Direct", "key_of", "learn", "made_for"]
+
+
+def _numpy(x: Any) -> Hashable:
+    return np.ndarray, x.dtype, x.shape, x.strides, x.flags.aligned
+
+
+def _torch(x: Any) -> Hashable:
+    return None, x.dtype, x.shape, x.stride(), x.is_cpu, x.is_neg()
+
+
+# How an array of each type is described: exact types alone, as a subclass may mean something else.
+_DESCRIBED: dict[type, Callable[[Any], Hashable]] = {np.ndarray: _numpy}
+_NUMBERS = frozenset((bool, int, float))
+
+
+def key_of(sizes: frozenset[int], given: Sequence[Any]) -> Hashable:
+    """What a call is like; None where it has no key.
+
+    Args:
+        sizes: The places of the inputs that sizes depend on.
+        given: What is given.
+    """
+    parts: list[Any] = []
+    for place, value in enumerate(given):
+        kind = type(value)
+        described = _DESCRIBED.get(kind)
+        if described is not None:
+            parts.append(described(value))
+        elif kind in _NUMBERS:
+            parts.append((kind, value) if place in sizes else kind)
+        else:
+            return None
+    return tuple(parts)
+
+
+def learn(given: Sequence[Any]) -> None:
+    """Let calls with torch's tensors have keys, once there are such tensors."""
+    for x in given:
+        if type(x).__name__ == "Tensor" and kind_of(x) == "torch":
+            _DESCRIBED[type(x)] = _torch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Direct:
+    """A table, and how its operands are had.
+
+    Attributes:
+        bound: The table.
+        scalars: For each input None of a tensor, the format of a number, `Scalar` of one that sizes depend on.
+        first: The place of the first tensor.
+        outputs: Name, shape and dtype of each output.
+        of_torch: Whether tensors are torch's.
+    """
+
+    bound: Specialised
+    scalars: tuple[Any, ...]
+    first: int
+    outputs: tuple[tuple[str, tuple[int, ...], Any], ...]
+    of_torch: bool
+
+    def run(self, given: Sequence[Any]) -> list[Any]:
+        """The outputs."""
+        made: list[Any]
+        if self.of_torch:
+            new = given[self.first].new_empty
+            made = [new(shape, dtype=dtype) for _, shape, dtype in self.outputs]
+        else:
+            made = [np.empty(shape, dtype) for _, shape, dtype in self.outputs]
+        held: list[Any] = []
+        addresses: list[int] = []
+        for x, kind in zip(given, self.scalars, strict=True):
+            if kind is None:
+                addresses.append(x.data_ptr() if self.of_torch else address_of(x))
+            elif kind is not Scalar:
+                held.append(np.array(x, kind))
+                addresses.append(address_of(held[-1]))
+        addresses += [x.data_ptr() for x in made] if self.of_torch else map(address_of, made)
+        self.bound.run_on(addresses)
+        return made
+
+
+def made_for(
+    inputs: Sequence[Val], sizes: frozenset[int], given: Sequence[Any], bound: Specialised, results: dict[str, Any]
+) -> Direct | None:
+    """What runs such a call the next time; None if it has to take the long way.
+
+    Args:
+        inputs: The inputs as they are defined.
+        sizes: The places of those that sizes depend on, which the table has in it.
+        given: The call.
+        bound: Its table.
+        results: What it gave.
+    """
+    arrays = [value for x, value in zip(inputs, given, strict=True) if isinstance(x, TensorView)]
+    kinds = {kind_of(x) for x in arrays}
+    if not arrays or len(kinds) != 1 or not kinds <= {"numpy", "torch"} or any(not _is_plain(x) for x in arrays):
+        return None
+    of_torch = kinds == {"torch"}
+    if any(type(x).__name__ not in ("ndarray", "Tensor") for x in (*arrays, *results.values())):
+        return None
+    outputs = tuple([(name, shape, results[name].dtype) for name, shape, _ in bound.outputs])
+    if any(tuple(results[name].shape) != shape for name, shape, _ in outputs):
+        return None  # packed elements
+    scalars = tuple(
+        [None if isinstance(x, TensorView) else Scalar if i in sizes else _row(x) for i, x in enumerate(inputs)]
+    )
+    return Direct(bound, scalars, scalars.index(None), outputs, of_torch)
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether its address and strides say where its elements are."""
+    if isinstance(x, np.ndarray):
+        return x.flags.aligned and not any(step % x.itemsize for step in x.strides)
+    return bool(x.is_cpu) and not x.is_neg() and not str(x.dtype).endswith("_x2")
+
+
+def _row(x: Val) -> Any:
+
+    return row_of("execute", str(x), x.dtype).numpy

@@ -1,0 +1,298 @@
+"""Running a fusion: its program is made once, and once more for other values of scalars that sizes depend on.
+
+Start at `FusionExecutorCache.execute`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from samebits.errors import DTypeError, FusionError, SamebitsError
+from samebits.fusion import datatypes, direct, promotion
+from samebits.fusion.graph import Fusion, Number, Scalar, TensorView, Val
+from samebits.fusion.lowering import UnknownSize, distinct, lowered, size_scalars, slowest_first
+from samebits.fusion.views import InputView, view_of
+from samebits.kinds import ArrayKind, kind_of, to_kind
+from samebits.ops.move import copy
+from samebits.program.graph import Program
+from samebits.runtime import reference
+from samebits.runtime.cpu import Session, prepare
+from samebits.runtime.inputs import bind_symbols
+from samebits.tensor import Tensor
+
+__all__ = ["FusionExecutorCache"]
+
+# What asks to be told of each run: profilers.
+watchers: list[Callable[[int, list[str]], None]] = []
+
+# Programs that a fusion keeps, for other values of what decides sizes.
+_PROGRAMS = 64
+
+
+class FusionExecutorCache:
+    """What runs a fusion; safe to use from many threads at once."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self._fusion = fusion
+        self._inputs = list(fusion.inputs)
+        self._size_scalars = size_scalars(fusion)
+        self._places = frozenset(i for i, x in enumerate(self._inputs) if x in self._size_scalars)
+        self._by_extents = False
+        self._direct: OrderedDict[Hashable, direct.Direct] = OrderedDict()
+        self._sessions: OrderedDict[Any, Session] = OrderedDict()
+        self._lock = threading.Lock()
+        self._ran: set[Any] = set()
+        self._aliases = {output.tensor: output.alias for output in fusion.outputs if output.alias is not None}
+        self._made = distinct(fusion)
+        self._views: dict[TensorView, InputView] = {}
+        for output in fusion.outputs:
+            if output.tensor not in self._made and (view := view_of(output.tensor)) is not None:
+                self._views[output.tensor] = view
+        self._turned = {
+            x: tuple(np.argsort(slowest_first(x.stride_order)).tolist())
+            for x in self._made
+            if x.stride_order is not None
+        }
+
+        self._is_plain = (
+            not self._aliases and not self._turned and ([output.tensor for output in fusion.outputs] == self._made)
+        )
+
+    def fusion(self) -> Fusion:
+        """The definition."""
+        return self._fusion
+
+    def execute(
+        self,
+        inputs: Sequence[Any],
+        *,
+        device: object = None,
+        _enable_options: Sequence[str] = (),
+        _disable_options: Sequence[str] = (),
+    ) -> list[Any]:
+        """The outputs, as the kind of array that the first tensor among the inputs is.
+
+        Args:
+            inputs: A tensor or a number for each input, lists of numbers for vectors.
+            device: Taken, and of no effect: what runs does so on the host.
+
+        Raises:
+            FusionError: There are not as many as the fusion has, or one is no tensor, or no number, or has another
+                element format, rank, extent or order of axes.
+        """
+        key = direct.key_of(self._places, inputs)
+        known = self._direct.get(key)
+        if known is not None and not watchers:
+            made = known.run(inputs)
+            return made if self._is_plain else self._results(inputs, made)
+        direct.learn(inputs)
+        given = self._given(inputs)
+        made = self._run(given, direct.key_of(self._places, inputs))
+        for watch in watchers:
+            watch(id(self), self.kernels(inputs))
+        return self._results(given, made)
+
+    def _run(self, given: list[Any], key: Hashable) -> list[Any]:
+        """Every tensor that is computed; a call like this one takes the short way from now on."""
+        if not self._made:
+            self._check(given)
+            return []
+        session, values = self._session(given)
+        made = session.run(values)
+        if key is not None:
+            found = direct.made_for(self._inputs, self._places, given, session.bound(values), made)
+            if found is not None:
+                with self._lock:
+                    self._direct[key] = found
+                    while len(self._direct) > _PROGRAMS:
+                        self._direct.popitem(last=False)
+        return [made[f"O{place}"] for place in range(len(self._made))]
+
+    def kernels(self, inputs: Sequence[Any]) -> list[str]:
+        """The plan of each kernel that runs for these inputs, as text."""
+        given = self._given(inputs)
+        session, values = self._session(given)
+        shapes = {name: Tensor.from_any(x) for name, x in values.items()}
+        return list(session.plans(bind_symbols(session.program, shapes)))
+
+    def reference(self, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs by the NumPy meaning of every operation: NumPy arrays."""
+        given = self._given(inputs)
+        _, values = self._session(given)
+        arrays = {name: Tensor.from_any(x) for name, x in values.items()}
+        program = self._program(given)
+        made = reference.run(program, {name: x.numpy(copy=True) for name, x in arrays.items()})
+        return [np.transpose(made[f"O{i}"], self._turned.get(x, range(x.ndim))) for i, x in enumerate(self._made)]
+
+    def is_compiled(self, inputs: Sequence[Any]) -> bool:
+        """Whether tensors of these extents were run before: then nothing is compiled for them."""
+        return self._facts(self._given(inputs)) in self._ran
+
+    def visible(self, arrays: Sequence[Any]) -> list[Any]:
+        """Of one array for each tensor that is computed, those that a run gives back as new arrays."""
+        found = dict(zip(self._made, arrays, strict=True))
+        return [found[x.tensor] for x in self._fusion.outputs if x.alias is None and x.tensor in found]
+
+    # -- inputs ----------------------------------------------------------------------------------------------------
+    def _given(self, inputs: Iterable[Any]) -> list[Any]:
+        """One value for each input, vectors taken apart."""
+        found: list[Any] = []
+        for x in inputs:
+            if isinstance(x, list | tuple):
+                found += x
+            else:
+                found.append(x)
+        if len(found) != len(self._inputs):
+            expected, remedy = len(self._inputs), "pass one for each that is defined"
+            raise FusionError("execute", "inputs", "count", len(found), expected, remedy)
+        return [self._taken(place, x, value) for place, (x, value) in enumerate(zip(self._inputs, found, strict=True))]
+
+    def _taken(self, place: int, x: Val, value: Any) -> Any:
+        name = f"Expected input {place}, {x},"
+        if isinstance(x, TensorView):
+            if not _is_array(value):
+                actual = f"scalar {value}" if isinstance(value, bool | int | float | complex) else type(value).__name__
+                words = f"{name} to be an at::Tensor but got {actual}"
+                raise _wrong(place, "a tensor", actual, "pass a tensor", words)
+            return value.detach() if getattr(value, "requires_grad", False) else value
+        if _is_array(value):
+            tensor = Tensor.from_any(value)
+            actual = f"{_name(tensor)} tensor of rank {tensor.ndim}"
+            raise _wrong(place, "a number", actual, "pass one", f"{name} to be a scalar but got {actual}")
+        if isinstance(value, complex):
+            actual = f"({value.real:g},{value.imag:g})"
+            words = f"Scalar value {actual} is not compatible with the expected data type: {x.dtype.value}."
+            raise _wrong(place, "a real number", actual, "pass its real part", words)
+        if not isinstance(value, bool | int | float | np.generic):
+            actual = type(value).__name__
+            raise _wrong(place, "a number", actual, "pass one", f"{name} to be a scalar but got {actual}")
+        return promotion.converted(value, x.dtype)  # type: ignore[arg-type]  # NumPy's numbers are converted alike
+
+    def _kind(self, given: Sequence[Any]) -> ArrayKind:
+        for x, value in zip(self._inputs, given, strict=True):
+            if isinstance(x, TensorView):
+                return kind_of(value)
+        return "torch" if "torch" in sys.modules else "numpy"
+
+    def _facts(self, given: Sequence[Any]) -> Any:
+        """What is_compiled asks: extents and formats of tensors, and the scalars that decide sizes."""
+        found = [tuple(value.shape) if isinstance(x, TensorView) else value if x in self._size_scalars else None
+                 for x, value in zip(self._inputs, given, strict=True)]  # fmt: skip
+        return tuple(found)
+
+    # -- programs --------------------------------------------------------------------------------------------------
+    def _session(self, given: Sequence[Any]) -> tuple[Session, dict[str, Any]]:
+        """What runs these inputs, and what it is given."""
+        facts = self._facts(given)
+        key = facts if self._by_extents else tuple(value for x, value in zip(self._inputs, given, strict=True)
+                                                   if x in self._size_scalars)  # fmt: skip
+        session = self._sessions.get(key)
+        if session is None:
+            self._check(given)
+            session = prepare(self._program(given))
+            with self._lock:
+                self._sessions[facts if self._by_extents else key] = session
+                while len(self._sessions) > _PROGRAMS:
+                    self._sessions.popitem(last=False)
+        if facts not in self._ran:
+            self._check(given)
+            self._ran.add(facts)
+        return session, self._values(session, given)
+
+    def _values(self, session: Session, given: Sequence[Any]) -> dict[str, Any]:
+        """Inputs by name, tensors first, as the program takes them."""
+        values = {
+            f"T{x.name}": value for x, value in zip(self._inputs, given, strict=True) if isinstance(x, TensorView)
+        }
+        for x, value in zip(self._inputs, given, strict=True):
+            if isinstance(x, Scalar) and x not in self._size_scalars:
+                row = datatypes.row_of("execute", str(x), x.dtype)
+                values[f"S{x.name}"] = np.asarray(np.array(value).astype(row.numpy))
+        return values
+
+    def _program(self, given: Sequence[Any]) -> Program:
+        """The program for these values of scalars, and for these extents where symbols do not serve."""
+        known: dict[Scalar, Number] = {
+            x: value
+            for x, value in zip(self._inputs, given, strict=True)
+            if isinstance(x, Scalar) and x in self._size_scalars
+        }
+        try:
+            return lowered(self._fusion, known, self._extents(given) if self._by_extents else {})
+        except UnknownSize:
+            self._by_extents = True
+            return lowered(self._fusion, known, self._extents(given))
+
+    def _extents(self, given: Sequence[Any]) -> dict[Scalar, int]:
+        """The number that each open extent has."""
+        found: dict[Scalar, int] = {}
+        for x, value in zip(self._inputs, given, strict=True):
+            if isinstance(x, TensorView):
+                for axis, extent in zip(x.axes, Tensor.from_any(value).shape, strict=True):
+                    found[self._fusion.root(axis.length)] = extent
+        return found
+
+    def _check(self, given: Sequence[Any]) -> None:
+        """Raise FusionError unless tensors are as they were defined."""
+        for place, (x, value) in enumerate(zip(self._inputs, given, strict=True)):
+            if not isinstance(x, TensorView):
+                continue
+            try:
+                tensor = Tensor.from_any(value)
+            except SamebitsError as error:
+                raise error.renamed("execute", f"input {place}") from None
+            name = f"Expected input {place}, {x}, to be bound to a tensor of"
+            if tensor.dtype is not datatypes.row_of("execute", str(x), x.dtype):
+                actual, expected = _name(tensor), x.dtype.value
+                words = f"{name} dtype {expected}, but got a tensor of dtype {actual}"
+                raise _wrong(place, f"of dtype {expected}", f"of dtype {actual}", "convert it first", words)
+            if tensor.ndim != x.ndim:
+                words = f"{name} rank {x.ndim}, but got a tensor of rank {tensor.ndim}"
+                raise _wrong(place, f"of rank {x.ndim}", f"of rank {tensor.ndim}", "reshape it first", words)
+
+    # -- outputs ---------------------------------------------------------------------------------------------------
+    def _results(self, given: Sequence[Any], made: Sequence[Any]) -> list[Any]:
+        kind = self._kind(given)
+        arrays = dict(zip(self._inputs, given, strict=True))
+        for x, array in zip(self._made, made, strict=True):
+            if kind == "torch" and isinstance(array, np.ndarray):
+                array = to_kind(Tensor.from_any(array), kind)
+            if x in self._turned:
+                array = (
+                    array.permute(self._turned[x]) if kind in ("torch", "tensor") else array.transpose(self._turned[x])
+                )
+            alias = self._aliases.get(x)
+            if alias is not None:
+                copy(array, out=arrays[alias])
+                array = arrays[alias]
+            arrays[x] = array
+        for x, view in self._views.items():
+            arrays[x] = view.of(arrays)
+        return [arrays[output.tensor] for output in self._fusion.outputs if output.alias is None]
+
+
+def _is_array(x: object) -> bool:
+    return (
+        isinstance(x, np.ndarray | Tensor)
+        or hasattr(type(x), "__dlpack__")
+        or hasattr(type(x), "__cuda_array_interface__")
+    )
+
+
+def _name(tensor: Tensor) -> str:
+    """A tensor's format as nvFuser's messages call it."""
+    try:
+        return datatypes.data_type_of(tensor.dtype).value
+    except DTypeError:
+        return tensor.dtype.name
+
+
+def _wrong(place: int, expected: str, actual: str, remedy: str, words: str) -> FusionError:
+    """The error of an input, which ends in nvFuser's words."""
+    return FusionError("execute", f"input {place}", "", actual, expected, f"{remedy}: {words}")

@@ -1,0 +1,101 @@
+"""Which format an operation computes in, by nvFuser's rules, and the casts that bring operands there.
+
+Tensors with axes decide before tensors without, and these before scalars: a scalar changes the format only where it is
+of a higher kind (integers under floats). Formats narrower than Float are computed in Float. Start at `promote`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from samebits.errors import FusionError
+from samebits.fusion import datatypes
+from samebits.fusion.datatypes import DataType
+from samebits.fusion.graph import Fusion, Number, Scalar, TensorView, Val, current
+
+__all__ = ["as_val", "cast", "common", "fusion_of", "promote"]
+
+
+def fusion_of(call: str, *operands: object) -> Fusion:
+    """The fusion of the first value among operands, or the one being defined."""
+    for x in operands:
+        if isinstance(x, Val):
+            return x.fusion
+    return current(call)
+
+
+def as_val(call: str, fusion: Fusion, x: object, dtype: DataType | None = None) -> Val:
+    """An operand as a value: a Python number becomes a constant of Bool, Int or Double, or of `dtype`.
+
+    Raises:  FusionError or DTypeError if it is neither a value nor a real number.
+    """
+    if isinstance(x, Val):
+        return x
+    if isinstance(x, bool | int | float):
+        kind = DataType.Bool if isinstance(x, bool) else DataType.Int if isinstance(x, int) else DataType.Double
+        return fusion.constant(x, kind) if dtype is None else fusion.constant(converted(x, dtype), dtype)
+    if isinstance(x, complex):
+        datatypes.row_of(call, "operand", DataType.ComplexDouble)
+    expected, remedy = "a value of the fusion or a number", "define it by define_tensor or define_scalar"
+    raise FusionError(call, "operand", "", type(x).__name__, expected, remedy)
+
+
+def converted(value: Number, dtype: DataType) -> Number:
+    """A number of the kind that a format holds."""
+    if dtype is DataType.Bool:
+        return bool(value)
+    return float(value) if datatypes.is_float(dtype) else int(value)
+
+
+def common(operands: Sequence[Val], *, to_float: bool = False, full: bool = True) -> DataType:
+    """The format that operands are computed in.
+
+    Args:
+        operands: Tensors and scalars.
+        to_float: Whether integers and truths are computed in Float.
+        full: Whether formats narrower than Float are, too.
+    """
+    formats = {x.dtype for x in operands}
+    found = next(iter(formats)) if len(formats) == 1 else _combined(operands)
+    if to_float and not datatypes.is_float(found):
+        return DataType.Float
+    return DataType.Float if full and datatypes.needs_float(found) else found
+
+
+def _combined(operands: Sequence[Val]) -> DataType:
+    groups = [DataType.Null, DataType.Null, DataType.Null]
+    for x in operands:
+        place = 2 if not isinstance(x, TensorView) else 0 if x.ndim else 1
+        kind = DataType.Float if place == 2 and datatypes.needs_float(x.dtype) else x.dtype
+        groups[place] = datatypes.promoted(groups[place], kind)
+    return _over(groups[0], _over(groups[1], groups[2]))
+
+
+def _over(higher: DataType, lower: DataType) -> DataType:
+    if higher is DataType.Null:
+        return lower
+    if datatypes.is_float(higher):
+        return higher
+    if higher is DataType.Bool or datatypes.is_float(lower):
+        return datatypes.promoted(higher, lower)
+    return higher
+
+
+def cast(x: Val, dtype: DataType) -> Val:
+    """x in another format: an operation of the fusion, or x itself if it has that format."""
+    if x.dtype is dtype:
+        return x
+    fusion = x.fusion
+    expr = fusion.record("cast", [x], dtype=dtype)
+    if isinstance(x, TensorView):
+        return fusion.tensor(expr, dtype, [fusion.copied(axis) for axis in x.axes])
+    return fusion.scalar(expr, dtype)
+
+
+def promote(operands: Sequence[Val], dtype: DataType) -> list[Val]:
+    """Operands in a format; a scalar of the same kind (float, integer) stays, and is rounded to it where it is used."""
+    return [x if isinstance(x, Scalar) and _alike(x.dtype, dtype) else cast(x, dtype) for x in operands]
+
+
+def _alike(x: DataType, y: DataType) -> bool:
+    return (datatypes.is_float(x) and datatypes.is_float(y)) or (datatypes.is_integer(x) and datatypes.is_integer(y))

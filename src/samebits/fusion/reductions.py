@@ -1,0 +1,212 @@
+"""Operations of `fd.ops` over axes: sums, extremes, variances, each in the order of numerics.md section 6."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from samebits.dtypes import DType
+from samebits.errors import FusionError
+from samebits.fusion import datatypes, sizes
+from samebits.fusion.datatypes import DataType
+from samebits.fusion.elementwise import define
+from samebits.fusion.graph import Argument, Expr, TensorAxis, TensorView
+from samebits.fusion.promotion import cast
+from samebits.fusion.shaping import broadcast, squeeze
+from samebits.kernels import composites
+from samebits.kernels.composites import given, taken
+from samebits.kernels.expression import Chain, Expression
+from samebits.operations import dim as dim_
+
+if TYPE_CHECKING:
+    from samebits.fusion.lowering import Lowering
+
+__all__ = ["LOWERED", "max", "min", "sum", "var", "var_mean", "welford"]
+
+Dims = int | Sequence[int] | None
+
+
+def sum(
+    arg: TensorView, dims: Dims | DataType = None, keepdim: bool = False, dtype: DataType = DataType.Null,
+    *, dim: Dims = None,
+) -> TensorView:  # fmt: skip
+    """The sum along axes, all of them where none is named.
+
+    Args:
+        arg: A tensor.
+        dims: The axes; a DataType in this place is `dtype`.
+        keepdim: Whether the axes stay, with extent 1.
+        dtype: What is summed in: arg's own format, Int of integers and truths.
+        dim: Another name for `dims`.
+
+    Raises:  FusionError if there is no such axis.
+    """
+    return _reduced("sum", arg, dims if dim is None else dim, keepdim, dtype)
+
+
+def max(
+    arg: TensorView, dims: Dims | DataType = None, keepdim: bool = False, dtype: DataType = DataType.Null,
+    *, dim: Dims = None,
+) -> TensorView:  # fmt: skip
+    """The largest along axes; NaN where one is NaN. Arguments as `sum` has them, but for `dtype`, which stays Null."""
+    return _reduced("max", arg, dims if dim is None else dim, keepdim, dtype)
+
+
+def min(
+    arg: TensorView, dims: Dims | DataType = None, keepdim: bool = False, dtype: DataType = DataType.Null,
+    *, dim: Dims = None,
+) -> TensorView:  # fmt: skip
+    """The smallest along axes; NaN where one is NaN. Arguments as `max` has them."""
+    return _reduced("min", arg, dims if dim is None else dim, keepdim, dtype)
+
+
+def _reduced(op: str, arg: object, dims: object, keepdim: bool, dtype: DataType) -> TensorView:
+    x = sizes.tensor(op, "arg", arg)
+    if isinstance(dims, DataType):
+        dtype, dims = dims, None
+    if dtype is not DataType.Null:
+        datatypes.row_of(op, "dtype", dtype)
+        if op in ("max", "min"):
+            raise FusionError(op, "dtype", "", dtype, "DataType.Null", "cast the result")
+    elif op not in ("max", "min") and not datatypes.is_float(x.dtype):
+        dtype = DataType.Int
+    if dtype is not DataType.Null:
+        x = cast(x, dtype)  # type: ignore[assignment]  # a tensor stays one
+    return reduced(op, x, axes_of(op, x, dims), keepdim, dtype)
+
+
+def axes_of(op: str, x: TensorView, dims: object) -> list[int]:
+    """The axes that a reduction is over.
+
+    Raises:  FusionError if there is no such axis, or an empty list is given.
+    """
+    found = list(range(x.ndim)) if dims is None else sizes.indices(op, x, dims) if x.ndim else []
+    if not found and x.ndim:
+        raise FusionError(op, "dims", "", "empty", "at least one axis", "leave dims out for all of them")
+    return found
+
+
+def reduced(op: str, x: TensorView, axes: Sequence[int], keepdim: bool, dtype: DataType) -> TensorView:
+    """x reduced along axes: those of extent 1 that are not repeated are squeezed, which changes no element."""
+    fusion = x.fusion
+    single = [place for place in axes if x.axes[place].is_broadcast and x.axes[place].expanded is None]
+    rest = [place for place in axes if place not in single]
+    if not axes:
+        return define("set", x)  # type: ignore[return-value]  # of a tensor it is a tensor
+    made = squeeze(x, single) if single else x
+    if rest:
+        moved = [place - len([each for each in single if each < place]) for place in rest]
+        options: dict[str, Argument] = {"dims": moved}
+        if op not in ("max", "min"):
+            options["dtype"] = x.dtype if dtype is DataType.Null else dtype
+        expr = fusion.record(op, [made], **options)
+        printed = [_printed(axis, place in moved) for place, axis in enumerate(made.axes)]
+        kept = [axis for place, axis in enumerate(printed) if place not in moved]
+        made = fusion.tensor(expr, x.dtype, kept, printed)
+    return broadcast(made, [place in axes for place in range(x.ndim)]) if keepdim else made
+
+
+def _printed(axis: TensorAxis, is_reduced: bool) -> TensorAxis:
+    fusion = axis.size.fusion
+    return fusion.new_axis(axis.length, reduced=True) if is_reduced else fusion.copied(axis)
+
+
+def welford(arg: TensorView, dims: Sequence[int]) -> tuple[TensorView, TensorView, TensorView]:
+    """Along axes the mean, the sum of squared differences from it, and the count: two passes, as var has them.
+
+    Raises:  FusionError if there is no such axis.
+    """
+    x = sizes.tensor("welford", "arg", arg)
+    fusion, axes = x.fusion, axes_of("welford", x, dims)
+    expr = fusion.record("welford", [x], dims=axes)
+    for dtype in (x.dtype, x.dtype, DataType.Int):
+        printed = [_printed(axis, place in axes) for place, axis in enumerate(x.axes)]
+        fusion.tensor(expr, dtype, [axis for place, axis in enumerate(printed) if place not in axes], printed)
+    mean, square, count = expr.outputs
+    return mean, square, count  # type: ignore[return-value]  # three tensors
+
+
+def var(arg: TensorView, dims: Sequence[int], correction: int = 1, keepdim: bool = False) -> TensorView:
+    """The variance along axes: squared differences from the mean, over the count less the correction.
+
+    Raises:  FusionError if there is no such axis, or the correction is negative.
+    """
+    return var_mean(arg, dims, correction, keepdim)[0]
+
+
+def var_mean(
+    arg: TensorView, dims: Sequence[int], correction: int = 1, keepdim: bool = False
+) -> tuple[TensorView, TensorView]:
+    """The variance and the mean along axes.
+
+    Raises:  FusionError if there is no such axis, or the correction is negative.
+    """
+    x = sizes.tensor("var_mean", "arg", arg)
+    if isinstance(correction, bool) or not isinstance(correction, int) or correction < 0:
+        raise FusionError("var_mean", "correction", "", correction, "0 or more", "give 0 or 1")
+    if not datatypes.is_float(x.dtype) or datatypes.needs_float(x.dtype):
+        expected = "DataType.Float or DataType.Double"
+        raise FusionError("var_mean", "arg", "dtype", x.dtype, expected, "cast it first")
+    fusion, axes = x.fusion, axes_of("var_mean", x, dims)
+    mean, square, _ = welford(x, axes)
+    count = sizes.product(fusion, [x.axes[place].length for place in axes])
+    rest = define("maximum", define("sub", define("mul", count, 1.0), correction), 0)
+    if keepdim:
+        flags = [place in axes for place in range(x.ndim)]
+        square, mean = broadcast(square, flags), broadcast(mean, flags)
+    made = define("mul", square, define("reciprocal", rest))
+    assert isinstance(made, TensorView)
+    return made, mean
+
+
+# -- what they become in a program -------------------------------------------------------------------------------------
+_OPS = {"sum": "row_sum", "max": "row_max", "min": "row_min"}
+
+
+def _reduce(low: Lowering, expr: Expr) -> list[str]:
+    dims = low.option(expr, "dims")
+    name = low.value(expr.args[0])
+    fact = low.b.facts[name]
+    made = low.b.rows(composites.reduction(_OPS[expr.op], fact.dtype), name, axes=_negative(dims, fact.rank))[0]
+    if low.b.facts[made].dtype is not fact.dtype:
+        made = low.b.cast(made, fact.dtype)
+    return [_without(low, made, dims)]
+
+
+def _negative(dims: Sequence[int], rank: int) -> tuple[int, ...]:
+    return tuple(place - rank for place in dims)
+
+
+def _without(low: Lowering, name: str, dims: Sequence[int]) -> str:
+    """The value without axes of extent 1; `broadcast` that puts them back takes the value itself."""
+    kept = [each for place, each in enumerate(low.b.facts[name].shape) if place not in dims]
+    made = low.b.reshape(name, tuple(kept))
+    low.wide[made] = name, tuple(dims)
+    return made
+
+
+@functools.cache
+def _moments(dtype: DType) -> Expression:
+    """Each row's mean, sum of squared differences from it, and count."""
+    chain = Chain()
+    x = taken(chain, dtype)
+    count = chain.count(x.dtype)
+    mean = chain.apply("div", chain.apply("row_sum", x), count)
+    d = chain.apply("sub", x, mean)
+    total = chain.apply("row_sum", chain.apply("mul", d, d))
+    return chain.finish(given(chain, mean, dtype), given(chain, total, dtype))
+
+
+def _welford(low: Lowering, expr: Expr) -> list[str]:
+    (x,) = expr.args
+    assert isinstance(x, TensorView)
+    dims, name = low.option(expr, "dims"), low.value(x)
+    fact = low.b.facts[name]
+    made = low.b.rows(_moments(fact.dtype), name, axes=_negative(dims, fact.rank))
+    mean, square = (_without(low, each, dims) for each in made)
+    count = low.b.dims((dim_.product([fact.shape[place] for place in dims]),), scalar=True)
+    return [mean, square, low.b.expand(count, low.b.facts[mean].shape)]
+
+
+LOWERED = {**dict.fromkeys(_OPS, _reduce), "welford": _welford}

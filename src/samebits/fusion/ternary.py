@@ -1,0 +1,122 @@
+"""Operations of `fd.ops` with three operands an element: where, lerp, clamp, threshold, addcmul."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from samebits.errors import FusionError
+from samebits.fusion import datatypes, promotion
+from samebits.fusion.datatypes import DataType
+from samebits.fusion.elementwise import define, value
+from samebits.fusion.graph import Argument, Expr, Scalar, TensorView, Val
+
+if TYPE_CHECKING:
+    from samebits.fusion.lowering import Lowering
+
+__all__ = ["LOWERED", "addcmul", "clamp", "lerp", "threshold", "where"]
+
+
+def where(condition: object, x: object, y: object) -> Val:
+    """x where the condition holds, else y.
+
+    Raises:  FusionError unless the condition is Bool.
+    """
+    fusion = promotion.fusion_of("where", condition, x, y)
+    chosen, a, b = (promotion.as_val("where", fusion, each) for each in (condition, x, y))
+    if chosen.dtype is not DataType.Bool:
+        raise FusionError("where", "condition", "dtype", chosen.dtype, "DataType.Bool", "compare it with something")
+    dtype = promotion.common([a, b], full=False)
+    operands = [chosen, *promotion.promote([a, b], dtype)]
+    return value(fusion.record("where", operands), dtype, [each for each in operands if isinstance(each, TensorView)])
+
+
+def lerp(start: object, end: object, weight: object) -> Val:
+    """start + weight * (end - start), each operation rounded; from the end on where |weight| >= 0.5, as torch has it.
+
+    Raises:  FusionError if operands do not fit each other.
+    """
+    fusion = promotion.fusion_of("lerp", start, end, weight)
+    given = [promotion.as_val("lerp", fusion, each) for each in (start, end, weight)]
+    dtype = promotion.common(given)
+    operands = promotion.promote(given, dtype)
+    return value(fusion.record("lerp", operands), dtype, [each for each in operands if isinstance(each, TensorView)])
+
+
+def addcmul(x: object, y: object, z: object, factor: object) -> Val:
+    """x + y * (z * factor), each operation rounded.
+
+    Raises:  FusionError if operands do not fit each other.
+    """
+    return define("add", x, define("mul", y, define("mul", z, factor)))
+
+
+def clamp(x: object, low: object = None, high: object = None) -> Val:
+    """x, no less than `low` and no more than `high`; NaN stays.
+
+    Raises:  FusionError if a bound is no scalar.
+    """
+    return _bounded("clamp", x, low, high)
+
+
+def threshold(x: object, limit: object, other: object) -> Val:
+    """x where it is greater than a limit, else another value.
+
+    Raises:  FusionError if the limit or the value is no scalar.
+    """
+    return _bounded("threshold", x, limit, other)
+
+
+def _bounded(call: str, x: object, *scalars: object) -> Val:
+    fusion = promotion.fusion_of(call, x, *scalars)
+    first = promotion.as_val(call, fusion, x)
+    operands: list[Argument] = [first]
+    for each in scalars:
+        found = None if each is None else promotion.as_val(call, fusion, each)
+        if isinstance(found, TensorView):
+            raise FusionError(call, "bound", "", "a tensor", "a scalar", "use minimum, maximum or where")
+        operands.append(None if found is None else promotion.promote([found], first.dtype)[0])
+    made = fusion.record(call, operands)
+    return value(made, first.dtype, [first] if isinstance(first, TensorView) else [])
+
+
+# -- what they become in a program -------------------------------------------------------------------------------------
+def _where(low: Lowering, expr: Expr) -> list[str]:
+    chosen, *rest = [x for x in expr.args if isinstance(x, Val)]
+    dtype = datatypes.row_of("where", "operand", promotion.common(rest, full=False))
+    return [low.b.apply("where", low.value(chosen), *[low.operand(x, dtype) for x in rest])]
+
+
+def _lerp(low: Lowering, expr: Expr) -> list[str]:
+    given = [x for x in expr.args if isinstance(x, Val)]
+    dtype = datatypes.row_of("lerp", "operand", promotion.common(given))
+    start, end, weight = (low.operand(x, dtype) for x in given)
+    b = low.b
+    step = b.apply("sub", end, start)
+    near = b.apply("add", start, b.apply("mul", weight, step))
+    rest = b.apply("sub", b.scalar(1, dtype), weight)
+    far = b.apply("sub", end, b.apply("mul", step, rest))
+    is_near = b.apply("less", b.apply("abs", weight), b.scalar(0.5, dtype))
+    return [b.apply("where", is_near, near, far)]
+
+
+def _clamp(low: Lowering, expr: Expr) -> list[str]:
+    x, *bounds = expr.args
+    name = low.value(x)
+    dtype = low.b.facts[name].dtype
+    for op, bound in zip(("maximum", "minimum"), bounds, strict=True):
+        if isinstance(bound, Scalar):
+            name = low.b.apply(op, name, low.operand(bound, dtype))
+    return [name if any(each is not None for each in bounds) else low.b.apply("copy", name)]
+
+
+def _threshold(low: Lowering, expr: Expr) -> list[str]:
+    x, limit, other = expr.args
+    name = low.value(x)
+    dtype = low.b.facts[name].dtype
+    assert isinstance(limit, Scalar)
+    assert isinstance(other, Scalar)
+    is_below = low.b.apply("less_equal", name, low.operand(limit, dtype))
+    return [low.b.apply("where", is_below, low.operand(other, dtype), name)]
+
+
+LOWERED = {"where": _where, "lerp": _lerp, "clamp": _clamp, "threshold": _threshold}

@@ -1,0 +1,384 @@
+"""Runs of fusions: against NumPy and torch, on arrays of every library, from the cache, and what is refused."""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import samebits as sb
+from samebits.fusion import DataType, FusionDefinition, LRUCache, LruFusionCache, PythonProfiler
+from samebits.native import compile as compiling
+
+F32 = np.float32
+
+
+def normalised(fd: FusionDefinition) -> None:
+    """A layer norm without weights, in the operations that fusions have."""
+    x = fd.define_tensor([-1, -1], [True, True])
+    var, mean = fd.ops.var_mean(x, [1], 0, True)
+    fd.add_output(fd.ops.mul(fd.ops.sub(x, mean), fd.ops.rsqrt(fd.ops.add(var, 1e-5))))
+
+
+def defined(define, cls=FusionDefinition):
+    with cls() as fd:
+        define(fd)
+    return fd
+
+
+X = np.linspace(-3, 5, 24, dtype=F32).reshape(4, 6)
+
+
+def test_layer_norm_is_torchs_within_rounding_and_the_references_bits():
+    fd = defined(normalised)
+    (y,) = fd.validate([torch.from_numpy(X)])
+    expected = torch.nn.functional.layer_norm(torch.from_numpy(X), (6,), eps=1e-5)
+    torch.testing.assert_close(y, expected, rtol=2**-20, atol=2**-20)
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy, jnp.asarray, sb.Tensor.from_any])
+def test_kind_of_array_comes_back_with_the_same_bits(make):
+    fd = defined(normalised)
+    for _ in range(3):  # the long way, then the short one where there is one
+        (y,) = fd.execute([make(X)])
+        assert type(y) is type(make(X))
+        expected = fd.fec.reference([X])[0]
+        assert sb.Tensor.from_any(y).numpy(copy=True).tobytes() == expected.tobytes()
+
+
+def test_strides_of_inputs_do_not_matter():
+    fd = defined(normalised)
+    (expected,) = fd.execute([X])
+    wide = np.zeros((8, 12), F32)
+    wide[::2, ::2] = X
+    for given in (X.copy(order="F"), wide[::2, ::2], X[::-1, ::-1][::-1, ::-1]):
+        for _ in range(2):
+            assert fd.execute([given])[0].tobytes() == expected.tobytes()
+            assert fd.execute([torch.from_numpy(np.asfortranarray(given))])[0].numpy().tobytes() == expected.tobytes()
+
+
+def test_subclass_says_its_definition():
+    class Doubled(FusionDefinition):
+        def definition(self):
+            x = self.define_tensor([-1], True)
+            self.add_output(self.ops.add(x, x))
+
+    assert Doubled().execute([np.ones(3, F32)])[0].tolist() == [2, 2, 2]
+
+
+def test_scalars_are_operands_and_decide_sizes():
+    def define(fd):
+        length = fd.define_scalar(DataType.Int)
+        factor = fd.define_scalar()
+        x = fd.define_tensor([-1], True)
+        rows = fd.define_vector(2)
+        fd.add_output(fd.ops.mul(x, factor))
+        fd.add_output(fd.ops.iota(length, 1, 2, DataType.Int32))
+        fd.add_output(fd.ops.reshape(x, rows))
+
+    fd = defined(define)
+    x = np.arange(6, dtype=F32)
+    for length, factor, rows in [(3, 0.1, [2, 3]), (3, 0.3, [2, 3]), (5, 7.0, (6, 1))]:
+        for array in (x, torch.from_numpy(x)):
+            for _ in range(2):
+                y, places, shaped = fd.execute([length, factor, array, rows])
+                assert np.asarray(y).tobytes() == (x * F32(factor)).tobytes()
+                assert places.tolist() == list(range(1, 2 * length, 2))
+                assert tuple(shaped.shape) == tuple(rows)
+                assert np.asarray(shaped).ravel().tobytes() == x.tobytes()
+
+
+def test_size_that_symbols_do_not_follow():
+    def define(fd):
+        x = fd.define_tensor([-1, -1], True)
+        rows = fd.ops.bitwise_and(fd.ops.size(x, 0), 6)
+        fd.add_output(fd.ops.slice(x, [0, 0], [rows, fd.ops.size(x, 1)]))
+
+    fd = defined(define)
+    for rows in (5, 6, 9):
+        x = np.arange(rows * 2, dtype=F32).reshape(rows, 2)
+        assert fd.execute([x])[0].tolist() == x[: rows & 6].tolist()
+
+
+def test_same_definition_is_one_entry_and_new_extents_compile_nothing(monkeypatch):
+    cache = LRUCache(max_fusions=2)
+    first, again = defined(normalised), defined(normalised)
+    assert cache.cache_compile(first.fusion) is cache.cache_compile(again.fusion)
+    assert cache.num_fusions() == 1
+    first.fec = cache.cache_compile(first.fusion)
+    assert not first.fec.is_compiled([X])
+    first.execute([X])
+    assert first.fec.is_compiled([X])
+    first.execute([np.ones((40, 60), F32)])
+
+    def compiled(*args, **kwargs):
+        raise AssertionError("something was compiled")
+
+    for name in ("compiled", "compile_object", "compile_kernels"):
+        if hasattr(compiling, name):
+            monkeypatch.setattr(compiling, name, compiled)
+    for rows, columns in [(7, 64), (41, 61), (128, 100)]:
+        first.execute([np.ones((rows, columns), F32)])
+
+
+def test_caches_are_bounded_and_say_what_they_did():
+    @LruFusionCache(max_fusions=3)
+    def make(value):
+        return defined(lambda fd: fd.add_output(fd.ops.add(fd.define_tensor([-1], True), value)))
+
+    assert make.stats() == "Max Fusions Allowed: 3\nThe fusion cache is empty.\n"
+    for value in (1.0, 2.0, 1.0, 3.0, 4.0):
+        assert make(value).execute([np.zeros(2, F32)])[0].tolist() == [value, value]
+    assert make.num_fusions() == 3
+    assert make.stats() == (
+        "Max Fusions Allowed: 3\nTotal Fusions in Cache: 3\nTotal Unique Fusions Compiled: 4\n"
+        "Cache Hits by LRU ordering:\n\t0 -> 0 hits\n\t1 -> 0 hits\n\t2 -> 1 hits\n"
+        "Cache Lookups: 5\nCache Hits: 1\nHit Rate: 20%\n"
+    )
+    with pytest.raises(sb.errors.OptionError) as error:
+        LRUCache(0)
+    assert str(error.value) == "LRUCache: max_fusions is 0, must be an integer of 1 or more; leave it out for 16384"
+
+
+def test_definitions_are_freed():
+    made = []
+    cache = LRUCache(4)
+    for number in range(64):
+        fd = defined(lambda fd, n=number: fd.add_output(fd.ops.full([n + 1], 0.0, DataType.Float)))
+        made.append(weakref.ref(cache.cache_compile(fd.fusion).fusion()))
+    del fd
+    gc.collect()
+    assert sum(each() is not None for each in made) == 4
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy])
+def test_alias_is_written_into_the_input(make):
+    def define(fd):
+        x = fd.define_tensor([-1, -1], [False, True])
+        y = fd.ops.add(x, 1.0)
+        fd.add_output(y, alias_input=x)
+        fd.add_output(fd.ops.mul(y, 2.0))
+        fd.add_output(y)
+
+    fd = defined(define)
+    wide = np.zeros((3, 6), F32)
+    given = make(wide)[:, :4]
+    for turn in (1, 2):
+        doubled, same = fd.execute([given])
+        assert same is given
+        assert np.asarray(given).tolist() == [[turn] * 4] * 3
+        assert np.asarray(doubled).tolist() == [[2 * turn] * 4] * 3
+    assert wide[:, 4:].tolist() == [[0, 0]] * 3
+
+
+def test_views_of_inputs_share_their_memory():
+    def define(fd):
+        x = fd.define_tensor([-1, 4], True)
+        fd.add_output(x)
+        fd.add_output(fd.ops.reshape(fd.ops.permute(x, [1, 0]), [2, 2, fd.ops.size(x, 0)]))
+        fd.add_output(fd.ops.broadcast(x, [False, True, False]))
+
+    fd = defined(define)
+    x = np.arange(12, dtype=F32).reshape(3, 4)
+    for make in (np.asarray, torch.from_numpy, sb.Tensor.from_any):
+        same, turned, wider = fd.execute([given := make(x)])
+        assert same is given
+        assert np.asarray(turned).tolist() == x.T.reshape(2, 2, 3).tolist()
+        assert tuple(wider.shape) == (3, 1, 4)
+        assert np.shares_memory(np.asarray(wider), x)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0)])
+def test_output_lies_in_the_order_that_is_asked_for(order):
+    def define(fd):
+        x = fd.define_tensor([-1, -1, -1], True)
+        fd.add_output(fd.ops.stride_order(fd.ops.add(x, 3.0), order))
+
+    fd, x = defined(define), np.arange(24, dtype=F32).reshape(2, 3, 4)
+    (y,) = fd.execute([torch.from_numpy(x)])
+    assert y.tolist() == (x + 3).tolist()
+    assert sorted(range(3), key=lambda axis: -order[axis]) == sorted(range(3), key=lambda axis: -y.stride()[axis])
+    (z,) = fd.execute([x])
+    assert [step // 4 for step in z.strides] == list(y.stride())
+
+
+# -- packed elements ---------------------------------------------------------------------------------------------------
+FOUR = np.resize(np.array([0, 0.5, -1, 1.5, 2, -3, 4, 6, -0.5, 1], F32), (4, 8))
+
+
+@pytest.mark.parametrize("shape", [[4, 4], [-1, 4], [4, -1], [-1, -1]])
+def test_pairs_of_torch_are_elements_open_or_not(shape):
+    def define(fd):
+        x = fd.define_tensor(shape, True, DataType.Float4_e2m1fn_x2)
+        fd.add_output(fd.ops.mul(fd.ops.cast(x, DataType.Float), 2.0))
+        fd.add_output(fd.ops.cast(fd.ops.neg(fd.ops.cast(x, DataType.Float)), DataType.Float4_e2m1fn))
+
+    packed = sb.to_packed(FOUR.astype(ml_dtypes.float4_e2m1fn)).torch()
+    assert packed.dtype is torch.float4_e2m1fn_x2
+    fd = defined(define)
+    wide, narrow = fd.execute([packed])
+    assert wide.tolist() == (2 * FOUR).tolist()
+    assert narrow.dtype is torch.float4_e2m1fn_x2
+    assert sb.Tensor.from_any(narrow).numpy(copy=True).astype(F32).tolist() == (-FOUR).tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("Float4_e2m1fn", "float4_e2m1fn"), ("Float6_e2m3fn", "float6_e2m3fn"), ("Float6_e3m2fn", "float6_e3m2fn"),
+     ("Int4", "int4"), ("Int2", "int2"), ("UInt4", "uint4")],
+)  # fmt: skip
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_narrow_formats_packed_in_any_order_are_the_unpacked_ones(name, row, order):
+    dtype = getattr(DataType, name)
+    values = np.resize(np.arange(4 if "2" in row[-2:] else 7), (6, 8)).astype(sb.dtype(row).numpy)
+    if row == "int2":
+        values = np.resize(np.array([-2, -1, 0, 1]), (6, 8)).astype(sb.dtype(row).numpy)
+    packed = sb.to_packed(np.ascontiguousarray(values.transpose(order))).permute(order)
+
+    def define(fd):
+        x = fd.define_tensor([-1, -1], True, dtype, stride_order=[1 - place for place in order])
+        y = fd.define_tensor([1, -1], [None, True], DataType.Float)
+        fd.add_output(fd.ops.sum(fd.ops.mul(fd.ops.cast(x, DataType.Float), y), [1]))
+
+    fd, y = defined(define), np.linspace(1, 2, 8, dtype=F32)[None]
+    (expected,) = fd.execute([values, y])
+    (found,) = fd.execute([packed, y])
+    np.testing.assert_allclose(expected, (values.astype(F32) * y).sum(1), rtol=1e-6)
+    assert sb.Tensor.from_any(found).tobytes() == expected.tobytes()
+
+
+# -- random graphs -----------------------------------------------------------------------------------------------------
+UNARY = {"relu": torch.relu, "neg": torch.neg, "abs": torch.abs, "floor": torch.floor, "trunc": torch.trunc}
+BINARY = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "minimum": torch.minimum, "maximum": torch.maximum}
+DTYPES = [(DataType.Float, torch.float32), (DataType.Half, torch.float16), (DataType.BFloat16, torch.bfloat16)]
+
+
+def test_random_graphs_are_torchs_operations_one_by_one():
+    """Operations that round once, or not at all: the bits are torch's, in Float, with the casts that rules ask for."""
+    for seed in range(40):
+        rng = random.Random(seed)
+        shapes = [(3, 5), (1, 5), (3, 1), (5,)]
+        kinds = [rng.choice(DTYPES) for _ in shapes]
+        arrays = [(torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * 4).to(kind[1])
+                  for shape, kind in zip(shapes, kinds, strict=True)]  # fmt: skip
+        with FusionDefinition() as fd:
+            tensors = [fd.from_pytorch(x) for x in arrays]
+            found = list(zip(tensors, arrays, strict=True))
+            for _ in range(6):
+                if rng.random() < 0.3:
+                    op = rng.choice(list(UNARY))
+                    x, a = rng.choice(found)
+                    a = a.float() if op == "neg" else a
+                    found.append((getattr(fd.ops, op)(x), UNARY[op](a)))
+                else:
+                    op = rng.choice(list(BINARY))
+                    (x, a), (y, b) = rng.choice(found), rng.choice(found)
+                    found.append((getattr(fd.ops, op)(x, y), BINARY[op](a.float(), b.float())))
+            for x, _ in found[4:]:
+                fd.add_output(x)
+        for y, (_, expected) in zip(fd.validate(arrays), found[4:], strict=True):
+            assert y.dtype is expected.dtype
+            assert torch.equal(y, expected), (seed, repr(fd))
+
+
+def test_scalar_is_rounded_once_to_what_is_computed_in():
+    def define(fd):
+        x, s = fd.define_tensor([-1], True), fd.define_scalar()
+        fd.add_output(fd.ops.add(x, s))
+        fd.add_output(fd.ops.add(x, 0.1))
+
+    x = np.array([1.0, 2**24], F32)
+    for y in defined(define).execute([x, 0.1]):
+        assert y.tobytes() == (x + F32(0.1)).tobytes()
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+def scaled(fd):
+    fd.add_output(fd.ops.mul(fd.define_tensor([-1], True), fd.define_scalar()))
+
+
+T0 = "Expected input 0, T0_g_float[iS0{i0}], to be"
+REFUSED = [
+    ([2.0, 2.0],
+     f"execute: input 0 is scalar 2.0, must be a tensor; pass a tensor: {T0} an at::Tensor but got scalar 2.0"),
+    ([X[0], X[0]],
+     ("execute: input 1 is float tensor of rank 1, must be a number; pass one:"
+      " Expected input 1, d2, to be a scalar but got float tensor of rank 1")),
+    ([X[0].astype(np.float16), 2.0],
+     ("execute: input 0 is of dtype __half, must be of dtype float; convert it first:"
+      f" {T0} bound to a tensor of dtype float, but got a tensor of dtype __half")),
+    ([X, 2.0],
+     ("execute: input 0 is of rank 2, must be of rank 1; reshape it first:"
+      f" {T0} bound to a tensor of rank 1, but got a tensor of rank 2")),
+    ([X[0], 2 + 1j],
+     ("execute: input 1 is (2,1), must be a real number; pass its real part:"
+      " Scalar value (2,1) is not compatible with the expected data type: double.")),
+    ([X[0]], "execute: inputs count is 1, must be 2; pass one for each that is defined"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "sentence"), REFUSED, ids=[sentence[18:60] for _, sentence in REFUSED])
+def test_input_that_does_not_fit_is_refused_in_one_sentence(given, sentence):
+    fd = defined(scaled)
+    with pytest.raises(sb.errors.FusionError) as error:
+        fd.execute(given)
+    assert str(error.value) == sentence
+
+
+def test_extent_that_was_defined_is_asked_for():
+    fd = defined(lambda fd: fd.add_output(fd.ops.relu(fd.define_tensor([4], True))))
+    with pytest.raises(sb.errors.ShapeError) as error:
+        fd.execute([X[0]])
+    assert str(error.value) == "run: input 'T0' extent 0 is 6, must be 4 (float32[4]); pad, cut or reshape it"
+
+
+def test_fusion_that_is_not_defined_or_gives_nothing():
+    with pytest.raises(sb.errors.UndefinedFusionError) as error:
+        FusionDefinition().execute([X])
+    assert str(error.value) == (
+        "execute: fusion is undefined, must be defined;"
+        " Fusion does not exist! Use `with FusionDefinition() as fd: ...` to define a fusion."
+    )
+    fd = defined(lambda fd: None)
+    with pytest.raises(NotImplementedError) as empty:
+        fd.execute([X])
+    remedy = "call add_output within the definition"
+    sentence = f"execute: fusion is empty (Fusion is empty!), must be one with outputs; {remedy}"
+    assert str(empty.value) == sentence
+    assert fd.validate_definition() == (False, sentence)
+
+
+def test_validate_says_which_output_differs():
+    fd = defined(normalised)
+    fd.validate([X], [fd.fec.reference([X])[0] if fd.fec else fd.execute([X])[0]])
+    with pytest.raises(AssertionError, match="output 0 differs from its reference by more than"):
+        fd.validate([X], [X])
+    with pytest.raises(AssertionError, match="reference 0 has shape"):
+        fd.validate([X], [X[0]])
+
+
+def test_profiler_lists_kernels():
+    fd = defined(normalised)
+    with PythonProfiler() as prof:
+        fd.execute([X])
+    assert prof.profile is not None
+    assert prof.profile.segments == len(fd.fec.kernels([X])) >= 1
+    assert "rows" in prof.profile.kernel_profiles[0].name
+
+
+def test_script_runs_the_fusion_again():
+    fd = defined(normalised)
+    x = torch.from_numpy(X)
+    with pytest.raises(AssertionError, match="cannot provide a repro"):
+        fd.last_repro_script()
+    fd.execute([x], save_repro_inputs=True)
+    script = fd.last_repro_script()
+    assert script == fd.repro_script_for([x])
+    exec(script, {})
+    assert "inputs" not in fd.repro_script_for()
