@@ -19,7 +19,6 @@ from samebits.kernels.gemm.contraction import SB1
 from samebits.operations.moves import AxisGather, Concat
 from samebits.operations.product import Options
 from samebits.operations.scans import Along
-from samebits.operations.sharing import Block
 from samebits.program.builder import ProgramBuilder
 
 # The row of `functions.ROWS` behind each function of one element each.
@@ -156,8 +155,8 @@ def _matmul(p: ProgramBuilder, a: Value, b: Value, **given: Any) -> Value:
     """The names of arguments are those of operands, or else of options; numbers become constants."""
     x, y = _shape(p, a), _shape(p, b)
     options = Options(
-        given.pop("spec", SB1), given.pop("activation", None), _block(given.pop("a_group", None), True),
-        _block(given.pop("b_group", None), False),
+        given.pop("spec", SB1), given.pop("activation", None), given.pop("a_group", None),
+        given.pop("b_group", None),
         *[None if given.get(name) is None else dtypes.of(given[name]) for name in ("a_dtype", "out_dtype")],
     )  # fmt: skip
     left, right = p.facts[a].dtype, p.facts[b].dtype
@@ -170,14 +169,6 @@ def _matmul(p: ProgramBuilder, a: Value, b: Value, **given: Any) -> Value:
     a, b = p.reshape(a, x if x[1:] else (1, *x)), p.reshape(b, y if y[1:] else (*y, 1))
     made = p.contract(a, b, options, **operands)
     return p.reshape(made, shape) if shape is not None else made
-
-
-def _block(group: Any, lines_first: bool) -> Block | None:
-    """Elements along K, or the extents along both axes, of which lines come first or K does."""
-    if group is None or isinstance(group, int):
-        return None if group is None else Block(group)
-    lines, size = group if lines_first else group[::-1]
-    return Block(size, lines)
 
 
 def _without_vectors(p: ProgramBuilder, x: Shape, y: Shape, operands: dict[str, Value]) -> Shape | None:

@@ -267,3 +267,21 @@ def test_the_callers_float_environment_changes_no_element(row: DType, mode: str)
         found = computed()
     elements._table.cache_clear()
     assert found == due
+
+
+@pytest.mark.parametrize("row", [row for row in dtypes.ROWS if row.numpy is not None and row.is_float], ids=str)
+def test_one_number_is_rounded_once_and_nan_is_canonical(row: DType) -> None:
+    """Against ml_dtypes and NumPy, where these round once: from values of twice the format, and from their middles."""
+    for code in (1, 2, row.max_code):
+        value = float(row.decode(code))
+        assert elements.rounded(value, row).view(f"u{row.element_bytes}") == code
+    if row.canonical_nan is not None:
+        assert elements.rounded(-np.nan, row).view(f"u{row.element_bytes}") == row.canonical_nan
+    if row.has_infinity:
+        assert np.isinf(elements.rounded(1e300, row).astype(np.float64)) or row is dtypes.float64
+
+
+def test_one_number_of_a_narrow_format_is_not_rounded_to_float32_first() -> None:
+    middle = 1 + 2**-8 + 2**-40  # just above the middle of two bfloat16; as float32 it is the middle
+    assert elements.rounded(middle, dtypes.bfloat16) == 1 + 2**-7
+    assert elements.rounded(3, dtypes.int8) == 3

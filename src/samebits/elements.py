@@ -30,6 +30,7 @@ __all__ = [
     "encode",
     "listed",
     "read",
+    "rounded",
     "same_values",
     "seen",
     "unit",
@@ -250,6 +251,16 @@ def encode(values: Array, dtype: DType, call: str) -> Array:
         expected = f"a number within [{dtype.min}, {dtype.max}] for {dtype}"
         raise DTypeError(call, "value", "", values[wrong].flat[0].item(), expected, "choose another dtype")
     return ieee.settled(values, dtype, codes, over)
+
+
+def rounded(value: float | int | bool, dtype: DType) -> Array:
+    """A number as an element, an array [] of a format that NumPy has: a float is rounded once, infinite where it is too
+    large, NaN canonical, whatever the caller's float environment."""
+    with driver.default_float_environment(), np.errstate(all="ignore"):
+        if dtype.is_float and dtype.width_bits < 32:  # NumPy rounds to float32 first
+            assert dtype.numpy is not None  # the caller's choice
+            return np.asarray(ieee.encode(np.float64(value), dtype)).view(dtype.numpy)
+        return ieee.canonical(np.asarray(np.array(value).astype(dtype.numpy)))
 
 
 @driver.default_float_environment()

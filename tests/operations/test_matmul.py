@@ -82,7 +82,7 @@ CASES: dict[str, tuple[dict[str, Array], Options, dict[str, Any]]] = {
     "blocks of several lines": (
         {"a": drawn(ml_dtypes.float4_e2m1fn, M, K), "b": drawn(ml_dtypes.float8_e4m3fn, K, N),
          "a_scale": scales(M, 3), "b_scale": scales(3, -(-N // 8))},
-        Options(a_group=Block(16), b_group=Block(16, 8)), {"a_group": 16, "b_group": (16, 8)},
+        Options(a_group=16, b_group=(16, 8)), {"a_group": 16, "b_group": (16, 8)},
     ),
     "all that is added": (
         {"a": drawn(F32, M, K), "b": drawn(F32, K, N), "c": drawn(F32, M, N), "bias": drawn(F32, M, 1),

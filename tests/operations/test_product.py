@@ -185,6 +185,21 @@ def test_a_description_hashes_and_is_made_once_for_equal_facts() -> None:
     assert described(lying(5, 7), lying(7, 4)) != described(lying(5, 7), lying(7, 3))
 
 
+def test_groups_may_be_given_as_a_call_has_them() -> None:
+    assert Options(a_group=16, b_group=(128, 64)) == Options(a_group=Block(16), b_group=Block(128, 64))
+    assert Options(a_group=(4, 32)) == Options(a_group=Block(32, 4))
+    for group, said in (
+        (
+            (16,),
+            "a_group is (16,), must be a pair of integers of at least 1; pass an extent for each of its last two axes",
+        ),
+        (0, "a_group is 0, must be an integer of at least 1; count the elements along K that share a scale"),
+    ):
+        with pytest.raises(OptionError) as error:
+            Options(a_group=group)
+        assert str(error.value) == f"matmul: {said}"
+
+
 def test_numbers_differ_where_their_bits_do() -> None:
     zero, minus = (described(lying(5, 7), lying(7, 3), alpha=Number.of(x)) for x in (0.0, -0.0))
     assert zero.operands != minus.operands

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from dataclasses import field
 
-import numpy as np
-
-from samebits import driver, dtypes, ieee
+from samebits import dtypes, elements
 from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
 from samebits.errors import DTypeError
@@ -158,13 +156,8 @@ class Chain:
 
 def _code(value: float | int | bool, dtype: DType) -> int:
     """The bits of a constant."""
-    if dtype.kind == "float" and value != value:
-        return dtype.canonical_nan or 0
-    with driver.default_float_environment():
-        if convert.is_coded(dtype) and dtype.is_float:
-            return int(ieee.encode(np.float64(value), dtype))
-        raw = np.array([value]).astype(dtype.numpy)
-    return int(raw.view(f"u{raw.dtype.itemsize}")[0])
+    found = elements.rounded(value, dtype)
+    return int(found.view(f"u{found.dtype.itemsize}"))
 
 
 def constant_value(node: Term) -> float | int | bool:

@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from samebits import driver, dtypes
+from samebits import dtypes, elements
 from samebits.dtypes import DType
 from samebits.errors import OptionError, PlanError, ShapeError, shown
 from samebits.frozen import dataclass, replace
@@ -54,7 +52,12 @@ ACTIVATIONS: Mapping[str, Callable[[], Expression]] = MappingProxyType({
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a product does beside multiplying; `matmul` says what each is. `accumulates`: out's sums go on."""
+    """What a product does beside multiplying; `matmul` says what each is. `accumulates`: out's sums go on.
+
+    Groups may be given as `matmul` takes them, an int or a pair; they become blocks.
+
+    Raises:  OptionError if a group is neither.
+    """
 
     spec: Spec = SB1
     activation: str | None = None
@@ -63,6 +66,10 @@ class Options:
     a_dtype: DType | None = None
     out_dtype: DType | None = None
     accumulates: bool = False
+
+    def __post_init__(self) -> None:
+        for name, lines_first in (("a_group", True), ("b_group", False)):
+            object.__setattr__(self, name, sharing.block_of("matmul", name, getattr(self, name), lines_first))
 
 
 PLAIN = Options()
@@ -211,7 +218,7 @@ def _multipliers(x: Factors, alpha: Lying | Number | None, beta: Lying | Number 
     for name, value in (("alpha", alpha), ("beta", beta)):
         if isinstance(value, Lying):
             check_shape(x.call, name, value.shape, ())
-        if value is not None and not (isinstance(value, Number) and _rounded(value, x.computed) == 1.0):
+        if value is not None and not (isinstance(value, Number) and elements.rounded(value.value, x.computed) == 1.0):
             found[name] = _scale(x, name, name, value, x.rows)
     return found
 
@@ -381,14 +388,6 @@ def _operands(
     ]
     named = [taken[name].operand for name in (*c.by_block, *c.shared)]
     return (*factors, *named, *sources)
-
-
-def _rounded(number: Number, kind: DType) -> float:
-    """A number as it multiplies what is computed in float32, or in float64."""
-    if kind is dtypes.float64:
-        return number.value
-    with driver.default_float_environment(), np.errstate(over="ignore"):
-        return float(np.float32(number.value))
 
 
 def unknown_activation(call: str, name: object) -> OptionError:

@@ -16,11 +16,13 @@ A shape that says none of these is refused. The dimensions in front are those of
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import OptionError, ShapeError
+from samebits.errors import OptionError, ShapeError, shown
 from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm.contraction import Immediate, Matrix, Panels, Shared
 from samebits.layout import Layout, Shape
@@ -52,6 +54,26 @@ class Block(NamedTuple):
 
     def __str__(self) -> str:
         return str(self.size) if self.lines == 1 else f"{self.size} along K by {self.lines}"
+
+
+def block_of(call: str, option: str, group: Any, lines_first: bool) -> Block | None:
+    """The extents of a block: elements along K, or a pair for the last two axes of an operand, of which the first are
+    its lines or K.
+
+    Raises:  OptionError if it is neither.
+    """
+    if group is None or isinstance(group, Block):
+        return group
+    is_pair = isinstance(group, tuple | list)
+    both = tuple(group) if is_pair else (1, group) if lines_first else (group, 1)
+    counts = [isinstance(x, int | np.integer) and not isinstance(x, bool) and x >= 1 for x in both]
+    if len(both) != 2 or not all(counts):
+        expected, remedy = "an integer of at least 1", "count the elements along K that share a scale"
+        if is_pair:
+            expected, remedy = "a pair of integers of at least 1", "pass an extent for each of its last two axes"
+        raise OptionError(call, option, "", shown(group), expected, remedy)
+    lines, size = both if lines_first else both[::-1]
+    return Block(int(size), int(lines))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samebits import driver, dtypes, ieee
+from samebits import driver, dtypes
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, float32, float64
@@ -27,7 +27,6 @@ from samebits.errors import (
     ShapeError,
     shown,
 )
-from samebits.kernels import convert
 from samebits.kernels.plan import SMALL
 from samebits.kinds import ArrayKind, kind_of, to_kind
 from samebits.layout import Shape
@@ -179,16 +178,6 @@ class Call:
             given = [x for _, x, _ in self._given]
             memo.keep(self._signature, self.isa, self.kind, prepared, operands, made, given)
         return to_kind(made.tensor, self.kind) if self._out is None else self._out
-
-
-def rounded(value: float, dtype: DType) -> npt.NDArray[Any]:
-    """value as an array [] of a float dtype, rounded once whatever the caller's float environment; infinite where it is
-    too large."""
-    with driver.default_float_environment(), np.errstate(over="ignore"):
-        if convert.is_coded(dtype):
-            assert dtype.numpy is not None  # operands have one
-            return np.asarray(ieee.encode(np.float64(value), dtype)).view(dtype.numpy)
-        return ieee.canonical(np.asarray(value, dtype.numpy))
 
 
 def as_tensor(call: str, name: str, x: object) -> Tensor:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from samebits import dtypes
+from samebits import dtypes, elements
 from samebits.dtypes import DType
 from samebits.errors import DTypeError
 from samebits.kernels import activations, arithmetic, composites, functions
 from samebits.kernels.expression import Expression
 from samebits.operations.elementwise import Map, single
-from samebits.ops.call import WITHIN_FLOAT64, Call, rounded
+from samebits.ops.call import WITHIN_FLOAT64, Call
 from samebits.ops.launch import launch
 from samebits.ops.memo import remembered
 from samebits.ops.recipe import CallOperand
@@ -83,7 +83,7 @@ def _number(call: Call, name: str, x: Any, dtype: DType) -> Any:
     """A Python number as an array of `dtype`, which it must be able to stand for."""
     if dtype.is_float:
         try:
-            return rounded(float(x), dtype)
+            return elements.rounded(float(x), dtype)
         except OverflowError:
             raise DTypeError(call.name, name, "", "beyond float64", WITHIN_FLOAT64, "pass an array") from None
     if isinstance(x, float):

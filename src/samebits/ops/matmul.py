@@ -24,7 +24,6 @@ from samebits.ops.memo import remembered
 from samebits.ops.pack_scaled import packed_scaled
 from samebits.ops.product import (
     Arguments,
-    block_of,
     check_spec,
     in_bytes,
     multiplied,
@@ -190,7 +189,7 @@ def pack(
     other, spec = _left(call, left, y.dtype), check_spec(call, spec)
     lies, threads = matrix("pack", "b", y.lying, y.shape), call.sized(y.tensor.size, "elements")
     if scale is not None or global_scale is not None:
-        given = (scale, zero_point, block_of(call, PACK.b_group, group, False), global_scale)
+        given = (scale, zero_point, sharing.block_of("pack", PACK.b_group, group, False), global_scale)
         return packed_scaled(call, y, other, given, threads)
     machine, zeros = tuning.machine(call.isa), dict[str, Parameter]()
     if y.dtype.is_integer and other.is_float and other is not dtypes.float64:
@@ -198,7 +197,7 @@ def pack(
         point: Any = None
         if zero_point is not None:
             point = parameter(call, "zero_point", "b_zero_point", zero_point, arrays)
-        size = block_of(call, PACK.b_group, group, False)
+        size = sharing.block_of("pack", PACK.b_group, group, False)
         zeros = sharing.by_block("pack", PACK, lines, None, point, size, other, lies)
         engine = engines.of_weights(y.dtype, bool(zeros))
     elif zero_point is not None or group is not None:

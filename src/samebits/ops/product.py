@@ -24,10 +24,11 @@ from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Panel
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.plan import Plan
 from samebits.layout import Layout
+from samebits.operations import sharing
 from samebits.operations.lying import Lying, Number
 from samebits.operations.names import MATMUL, Names
 from samebits.operations.product import Options, ProductDescription, describe, unknown_activation
-from samebits.operations.sharing import IN_BYTES, VALUES, Block, ProductOperand
+from samebits.operations.sharing import IN_BYTES, VALUES, ProductOperand
 from samebits.ops.call import Call, check_threads
 from samebits.ops.quantized_operands import elements, is_quantized, taken_apart
 from samebits.ops.recipe import CallOperand, Prepared
@@ -53,27 +54,6 @@ def number(call: Call, name: str, value: Any) -> Number:
     Raises:  OptionError if it is none.
     """
     return Number.of(value if type(value) is float else call.number(name, value, dtypes.float64))
-
-
-def block_of(call: Call, option: str, group: Any, lines_first: bool) -> Block | None:
-    """The extents of a block: elements along K, or a pair for the last two axes of an operand, of which the first are
-    its lines or K.
-
-    Raises:  OptionError if it is neither.
-    """
-    if group is None:
-        return None
-    both = tuple(group) if isinstance(group, tuple | list) else (group,)
-    counts = [isinstance(x, int | np.integer) and not isinstance(x, bool) and x >= 1 for x in both]
-    if len(both) not in (1, 2) or not all(counts):
-        expected, remedy = "an integer of at least 1", "count the elements along K that share a scale"
-        if isinstance(group, tuple | list):
-            expected, remedy = "a pair of integers of at least 1", "pass an extent for each of its last two axes"
-        raise OptionError(call.name, option, "", shown(group), expected, remedy)
-    if len(both) == 1:
-        return Block(int(both[0]))
-    lines, size = both if lines_first else both[::-1]
-    return Block(int(size), int(lines))
 
 
 def parameter(call: Call, name: str, key: str, value: Any, operands: dict[str, CallOperand]) -> Lying | Number | int:
@@ -126,8 +106,8 @@ class Arguments:
                 given |= parts
         a, b = elements(a), elements(b)
         options = Options(
-            check_spec(call, spec), activation, block_of(call, names.a_group, a_group, True),
-            block_of(call, names.b_group, b_group, names.turned),
+            check_spec(call, spec), activation, sharing.block_of(call.name, names.a_group, a_group, True),
+            sharing.block_of(call.name, names.b_group, b_group, names.turned),
             None if a_dtype is None else call.dtype("a_dtype", a_dtype),
             None if out_dtype is None else call.dtype("out_dtype", out_dtype),
         )  # fmt: skip

@@ -11,10 +11,9 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 
 import numpy as np
 
-from samebits import driver, dtypes, ieee
+from samebits import driver, dtypes, elements
 from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
-from samebits.kernels import convert
 from samebits.kernels.expression import Expression
 from samebits.operations import registry
 from samebits.operations.conversion import Converted
@@ -85,11 +84,7 @@ class ProgramBuilder:
 
     def scalar(self, value: float | int | bool, dtype: DType) -> str:
         """A known scalar, rounded once to `dtype`."""
-        with driver.default_float_environment(), np.errstate(over="ignore"):
-            if dtype.is_float and convert.is_coded(dtype):  # NumPy rounds to float32 first
-                assert dtype.numpy is not None  # every format of a program has one
-                return self.constant(np.asarray(ieee.encode(value, dtype)).view(dtype.numpy))
-            return self.constant(ieee.canonical(np.asarray(np.array(value).astype(dtype.numpy))))
+        return self.constant(elements.rounded(value, dtype))
 
     def integers(self, name: str) -> SymbolicShape | None:
         """The integers of a value of rank 0 or 1 if they are known, symbols allowed."""

@@ -15,9 +15,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final, Generic, Literal, TypeVar
 
-import numpy as np
-
-from samebits import driver
+from samebits import elements
 from samebits.dtypes import DType, float32, float64, int32, int64
 from samebits.errors import OptionError, shown
 from samebits.frozen import dataclass, replace
@@ -195,9 +193,7 @@ class Immediate:
     @classmethod
     def of(cls, value: float, dtype: DType = float32) -> Immediate:
         """value rounded to a float dtype, whatever the caller's rounding mode; infinite where it is too large."""
-        with driver.default_float_environment(), np.errstate(over="ignore"):
-            rounded = np.asarray(value, np.float64).astype(dtype.numpy)
-        return cls(int(rounded.view(f"i{dtype.size_bytes}")), dtype)
+        return cls(int(elements.rounded(value, dtype).view(f"i{dtype.size_bytes}")), dtype)
 
 
 Source = Matrix | Immediate
