@@ -16,6 +16,7 @@ from samebits.operations.fact import dense
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range
 from samebits.operations.operation import Array
+from samebits.operations.quantization import Quantization
 from samebits.operations.rows import RowWise
 from samebits.operations.views import Expand, Reshape, Slice, Transpose
 
@@ -58,6 +59,9 @@ CASES: list[tuple[str, Any, Sequence[Array]]] = [
             ("b_scale", (1, 5)),
         )
     ),
+    ("quantize", Quantization("mxfp8-e4m3", "mx/floor"), [some(3, 32)]),
+    ("quantize", Quantization("nvfp4", "nvfp4/exact-1"), [some(2, 3, 16)]),
+    ("quantize", Quantization("nvfp4", "nvfp4/exact-1", given=True), [some(3, 16), np.ones((3, 1), F)]),
     ("transpose", Transpose((2, 0, 1)), [some(2, 3, 4)]),
     ("slice", Slice((0, 1, 3), (2, 2, 4), (1, 1, -1)), [some(2, 3, 4)]),
     ("expand", Expand((2, 3, 4)), [some(3, 1)]),

@@ -21,6 +21,7 @@ from samebits.operations import dim, registry
 from samebits.operations.moves import AxisGather, Concat, GatherND, Range
 from samebits.operations.operation import Array
 from samebits.operations.strided import dense_strides
+from samebits.program import blocks
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 from samebits.program.transform import ROWS, UNFUSED, optimise
@@ -105,12 +106,20 @@ def converted() -> Program:
     return b.build({"drawn": drawn, "checked": checked})
 
 
+def quantised() -> Program:
+    b = ProgramBuilder("quantised")
+    x = b.input("x", dtypes.float32, (N, M, 32))
+    q = blocks.quantized(b, b.apply("exp", x), "nvfp4")
+    return b.build({"y": blocks.dequantized(b, q)})
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "attention": attention,
     "converted": converted,
     "filled": filled,
     "positions": positions,
     "picked": picked,
+    "quantised": quantised,
     "regrouped": regrouped,
 }
 # Extents 0 and 1, what is larger, and the thresholds of these programs (5 and 12) with their neighbours.
