@@ -24,6 +24,8 @@ def normal(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 INDICES, ENDS = torch.tensor([[0, 2], [1, 2]]), torch.tensor([1, 4], dtype=torch.int32)
 X, ROW = normal(4, 6), normal(6)
+# A weight [3, 64] of four bits.
+CODES, SCALES = torch.arange(96, dtype=torch.uint8).reshape(3, 32), normal(3, 2).detach()
 SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "linear": [(X, normal(3, 6), normal(3), 128, 1, "sb1"), (normal(2, 4, 6), normal(3, 6), None, 16, 2, "sb1"),
                (ROW, normal(3, 6), None, 128, 1, "sb1")],
@@ -53,6 +55,10 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "add_product_": [(torch.zeros(2, 3, 6), X.detach(), normal(4, 3).detach(), 128, 1, "sb1")],
     "add_rows_": [(torch.zeros(2, 6), X.detach(), 128, 1, "sb1")],
     "add_embedding_": [(torch.zeros(1, 4, 6), X.detach(), INDICES, 2, 128, 1, "sb1")],
+    "quant_linear": [(normal(4, 64), normal(3).detach(), CODES, SCALES, None, None, None, None, "int4-group32", ""),
+                     (normal(4, 64), None, CODES, SCALES, None, None, SCALES, INDICES.new_tensor(range(64)),
+                      "int4-group32", "")],
+    "quant_linear_backward": [(normal(4, 3), CODES, SCALES, None, None, None, None, "int4-group32", "")],
 }  # fmt: skip
 # Their gradients are not written.
 ONCE = {name for name in OPERATORS if name.endswith("_backward")} - {"embedding_backward"}
@@ -91,7 +97,7 @@ def test_public_names_are_torchs() -> None:
     assert len(set(st.__all__)) == len(st.__all__)
     homes = (torch, torch.nn, torch.nn.functional, torch.optim, torch.nn.utils)
     known = {name for home in homes for name in dir(home)}
-    own = {"Accumulation", "ConvertedModel", "accumulate", "convert", "ordered_all_reduce", "use_spec"}
+    own = {"Accumulation", "ConvertedModel", "QuantLinear", "accumulate", "convert", "ordered_all_reduce", "use_spec"}
     assert set(st.__all__) - known == own
 
 

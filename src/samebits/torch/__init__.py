@@ -33,11 +33,12 @@ from samebits.torch.functions import (
 from samebits.torch.modules import GELU, Embedding, LayerNorm, Linear, LogSoftmax, ReLU, Softmax
 from samebits.torch.optimizers import SGD, AdamW, clip_grad_norm_
 from samebits.torch.products import addmm, baddbmm, bmm, linear, matmul, mm
+from samebits.torch.quantized import QuantLinear
 from samebits.torch.spec import use_spec
 
 __all__ = [
-    "GELU", "SGD", "Accumulation", "AdamW", "ConvertedModel", "Embedding", "LayerNorm", "Linear", "LogSoftmax", "ReLU",
-    "Softmax", "accumulate", "addmm", "baddbmm", "bmm", "clip_grad_norm_", "convert", "cross_entropy", "embedding",
-    "erf", "exp", "gelu", "grouped_mm", "layer_norm", "linear", "log", "log_softmax", "matmul", "mean", "mm",
-    "ordered_all_reduce", "relu", "softmax", "sum", "use_spec",
+    "GELU", "SGD", "Accumulation", "AdamW", "ConvertedModel", "Embedding", "LayerNorm", "Linear", "LogSoftmax",
+    "QuantLinear", "ReLU", "Softmax", "accumulate", "addmm", "baddbmm", "bmm", "clip_grad_norm_", "convert",
+    "cross_entropy", "embedding", "erf", "exp", "gelu", "grouped_mm", "layer_norm", "linear", "log", "log_softmax",
+    "matmul", "mean", "mm", "ordered_all_reduce", "relu", "softmax", "sum", "use_spec",
 ]  # fmt: skip
