@@ -310,6 +310,21 @@ CASES: list[dict[str, Any]] = [
             530,
         )
     ),
+    # Another order of sums: every remainder of a block's halves, several chunks, segments, other formats.
+    *(
+        {
+            "operation": "matmul", "shape": shape, "spec": spec | {"order": "pairs32"}, "dtypes": [kind, kind],
+            "out_dtype": "float64" if kind == "float64" else "float32", "seed": seed,
+        }
+        for seed, (shape, spec, kind) in enumerate(
+            [
+                ([13, 1100, 33], {}, "float32"), ([1, 1031, 70], {}, "float32"), ([3, 97, 5], {"chunk": 64}, "float32"),
+                ([4, 700, 9], {"chunk": 32, "segments": 4}, "float32"), ([5, 555, 70], {}, "bfloat16"),
+                ([5, 200, 40], {"chunk": 128}, "float8_e4m3fn"), ([4, 300, 9], {"chunk": 96}, "float64"),
+            ],
+            700,
+        )
+    ),
 ]  # fmt: skip
 
 # How many operands are alike, where that is not one; and what kernels call functions.

@@ -69,6 +69,18 @@ def test_digest_ignores_threads_and_isa(classifier):
     assert len(digests) == 1
 
 
+def test_another_order_of_sums_is_asked_for_by_name(classifier):
+    def digest(*arguments):
+        code, text = samebits("run", classifier, "--set", "batch=5", "--json", *arguments)
+        assert code == 0
+        return json.loads(text)["digest"]
+
+    assert digest("--spec", "sb1") == digest()
+    assert digest("--spec", "pairs32", "--threads", "2") == digest("--spec", "pairs32", "--isa", "scalar") != digest()
+    code, text = samebits("dump", classifier, "--spec", "pairs32,chunk=64,segments=2")
+    assert (code, "transform by_spec Spec(chunk=64, segments=2, order='pairs32')" in text) == (0, True)
+
+
 def test_run_says_that_inputs_are_made_up(classifier, tmp_path):
     text = samebits("run", classifier, "--set", "batch=5", "--seed", 7)[1]
     assert "inputs made up from seed 7, batch=5; --input gives your own" in text.splitlines()
@@ -226,6 +238,13 @@ def test_verify_measures_against_another_runtime(classifier):
         (["run", "{model}", "--threads", "0"], 2, "0 is not in the range 1<=x<=255"),
         (["run", "{model}", "--input", "{model}"], 3, "samebits: run: --input {model} header length is "),
         (["run", "missing.onnx"], 2, "does not exist"),
+        (["run", "{model}", "--spec", "tree"], 2, "order is 'tree', must be 'sb1' or 'pairs32'; leave it out for sb1"),
+        (
+            ["dump", "{model}", "--spec", "pairs32,chunk=100"],
+            2,
+            "chunk is 100, must be a multiple of 32 in order pairs32",
+        ),
+        (["verify", "{model}", "--spec", "sb1,128"], 2, "'sb1,128' is not ORDER,chunk=C,segments=S with whole numbers"),
         (["run", "-"], 2, "'-' is no file; name one, or /dev/stdin"),
         (["run", "{text}"], 3, "is malformed"),
         (["doctor", "--only", "numpyy"], 2, "Invalid value for --only: 'numpyy' is not one of numpy, ml_dtypes"),

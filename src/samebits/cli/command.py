@@ -14,6 +14,7 @@ from samebits import samples
 from samebits.cli import converting, measuring, options, screen
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
+from samebits.kernels.gemm.contraction import Spec
 
 
 def _forced(isa: Isa | None) -> contextlib.AbstractContextManager[object]:
@@ -35,10 +36,11 @@ def command() -> None:
 @options.isa
 @options.set_
 @options.seed
+@options.spec
 @options.as_json
 def run(
     model: pathlib.Path, given: pathlib.Path | None, output: pathlib.Path | None, threads: int | None,
-    isa: Isa | None, settings: options.Settings, seed: int, as_json: bool,
+    isa: Isa | None, settings: options.Settings, seed: int, spec: Spec, as_json: bool,
 ) -> None:  # fmt: skip
     """Run an ONNX model once and print its outputs' shapes and digests.
 
@@ -52,7 +54,7 @@ def run(
     if given and settings:
         raise click.UsageError("--set binds the symbols of made up inputs: not with --input, whose arrays say them.")
     with _forced(isa):
-        program = onnx.load(model)
+        program = onnx.load(model, spec=spec)
         if output is not None:
             with options.asked("--output"):
                 samples.check_written(output, {name: fact.dtype for name, fact in program.outputs.items()})
@@ -81,16 +83,18 @@ def run(
 @options.threads
 @options.isa
 @options.set_
+@options.spec
 @options.as_json
 def dump(
-    model: pathlib.Path, plan: bool, threads: int | None, isa: Isa | None, settings: options.Settings, as_json: bool
-) -> None:
+    model: pathlib.Path, plan: bool, threads: int | None, isa: Isa | None, settings: options.Settings, spec: Spec,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Print a model as a program: one line a value, with its format, shape and operation."""
     from samebits import onnx
     from samebits.runtime import cpu
 
     with _forced(isa):
-        program = onnx.load(model)
+        program = onnx.load(model, spec=spec)
         bindings = options.bindings(program, settings, 16)
         plans = [*cpu.prepare(program, threads=threads).plans(bindings)] if plan else None
     if as_json:
@@ -160,10 +164,11 @@ def doctor(ctx: click.Context, as_json: bool, verbose: bool, only: tuple[str, ..
 @options.isa
 @options.set_
 @options.seed
+@options.spec
 @click.pass_context
 def verify(
     ctx: click.Context, model: pathlib.Path, against: str | None, interpreter: bool, most_elements: int,
-    as_json: bool, isa: Isa | None, settings: options.Settings, seed: int,
+    as_json: bool, isa: Isa | None, settings: options.Settings, seed: int, spec: Spec,
 ) -> None:  # fmt: skip
     """Try whether a model's answer depends on batch, position, neighbours, threads, Isa row, strides or process.
 
@@ -179,11 +184,11 @@ def verify(
         with screen.progress() as progress, options.asked("--set", "bindings"):
             report = verification.verify(
                 model, bindings=settings, seed=seed, interpreter=interpreter, most_elements=most_elements,
-                progress=progress,
+                spec=spec, progress=progress,
             )  # fmt: skip
         compared = None
         if against:
-            program = onnx.load(model)
+            program = onnx.load(model, spec=spec)
             extents = options.bindings(program, settings, verification.DEFAULT_EXTENT)
             compared = compare.against_onnxruntime(program, model, extents, seed)
         if as_json:

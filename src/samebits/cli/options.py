@@ -16,6 +16,7 @@ import click
 from samebits import errors
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
+from samebits.kernels.gemm.contraction import Spec
 from samebits.native.table import MAX_THREADS
 from samebits.program.graph import Program
 
@@ -78,6 +79,27 @@ class _IsaType(Value):
             names = ", ".join(row.name for row in runs)
             self.fail(f"{value!r} is not one of {names}; see samebits isas", param, ctx)
         return found
+
+
+class _SpecType(Value):
+    """The order of sums: a name, perhaps with `chunk=` and `segments=` behind commas."""
+
+    name = "ORDER"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Spec:
+        if isinstance(value, Spec):
+            return value
+        order, *rest = str(value).split(",")
+        given: dict[str, int] = {}
+        for part in rest:
+            name, _, number = part.partition("=")
+            if name not in ("chunk", "segments") or name in given or not (number.isascii() and number.isdecimal()):
+                self.fail(f"{value!r} is not ORDER,chunk=C,segments=S with whole numbers", param, ctx)
+            given[name] = int(number)
+        try:
+            return Spec(order=order, **given)
+        except errors.OptionError as error:
+            self.fail(f"{error.operand} {told(error)}", param, ctx)
 
 
 class _Setting(Value):
@@ -169,4 +191,8 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Machine-readable
 set_ = click.option(
     "--set", "settings", multiple=True, type=_Setting(), callback=_once, help="Bind a symbol of the model's shapes."
 )
+spec = click.option(
+    "--spec", type=_SpecType(), default=Spec(), show_default="sb1",
+    help="The order of sums of products: sb1 or pairs32, perhaps with ,chunk=C,segments=S behind it.",
+)  # fmt: skip
 seed = click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the inputs made up.")

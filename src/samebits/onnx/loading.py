@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from samebits import driver
 from samebits.errors import DTypeError, ModelError, OptionError, PlanError, ShapeError, UnsupportedModelError
+from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.onnx import (
     proto,
     refused,
@@ -26,6 +27,7 @@ from samebits.onnx import (
 from samebits.onnx.row import REQUIRED, NodeCall, OnnxRow, Unsupported
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
+from samebits.program.spec import by_spec, check_spec
 
 __all__ = ["ROWS", "load"]
 
@@ -44,16 +46,19 @@ ROWS: tuple[OnnxRow, ...] = (
 
 
 @driver.default_float_environment()
-def load(source: object) -> Program:
+def load(source: object, *, spec: Spec = SB1) -> Program:
     """The program of an ONNX model, typed, shape arithmetic folded.
 
     Args:
         source: A path, bytes, a binary file or an `onnx.ModelProto`.
+        spec: The order of every sum of products of floats; the program's digest has it, where it is not sb1.
 
     Raises:
         UnsupportedModelError: Nodes ask for what is not there; the text lists every one with its reason.
         ModelError: It is no model, or a malformed one.
+        OptionError: `spec` is no Spec.
     """
+    check_spec("load", spec)
     model = proto.read(source)
     if "" not in model.opsets:
         what, found = f"model {model.name!r}", dict(model.opsets)
@@ -79,7 +84,7 @@ def load(source: object) -> Program:
             what = f"output {value.name!r}"
             raise ModelError("load", what, "dtype", dtype.name, value.dtype.name, "export it again")
         outputs[value.name] = made
-    return b.build(outputs, {name: made for name, made in values.items() if made is not None})
+    return by_spec(b.build(outputs, {name: made for name, made in values.items() if made is not None}), spec)
 
 
 def _lower(model: proto.Model, b: ProgramBuilder, values: dict[str, str | None]) -> None:

@@ -18,6 +18,7 @@ from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, SamebitsError
 from samebits.frozen import dataclass
+from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.kinds import ArrayKind, kind_of, narrow_storage, to_kind
 from samebits.operations import dim
 from samebits.operations.fact import Fact
@@ -78,8 +79,10 @@ def prepare(
     return Session(optimise(program, ROWS if fuse else UNFUSED), row, count)
 
 
-def load(source: object, *, isa: str | Isa | None = None, threads: int | None = None) -> Session:
-    """The session of an ONNX model: a path, bytes, a binary file or a ModelProto.
+def load(
+    source: object, *, isa: str | Isa | None = None, threads: int | None = None, spec: Spec = SB1
+) -> Session:  # fmt: skip
+    """The session of an ONNX model: a path, bytes, a binary file or a ModelProto; `spec`: the order of its products.
 
     Raises:  ModelError, as `samebits.onnx.load`; OptionError, as `prepare`.
     """
@@ -87,7 +90,7 @@ def load(source: object, *, isa: str | Isa | None = None, threads: int | None = 
 
     row = isas.current() if isa is None else isas.given("load", isa)
     count = check_threads("load", threads)
-    return Session(optimise(onnx.load(source)), row, count)
+    return Session(optimise(onnx.load(source, spec=spec)), row, count)
 
 
 class Session:

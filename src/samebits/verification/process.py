@@ -21,6 +21,7 @@ import numpy as np
 
 from samebits import driver, dtypes, errors, onnx
 from samebits.codegen import isa as isas
+from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.runtime import cpu
 from samebits.verification.rows import Arrays
 
@@ -32,9 +33,9 @@ class ProcessFailed(Exception):
 class SecondProcess:
     """A process that lives as long as the block, and loads the model while this one works."""
 
-    def __init__(self, model: pathlib.Path | bytes, digest: str) -> None:
-        """Args:    model: its file, or what would be in it.   digest: of its program."""
-        self._model, self._digest = model, digest
+    def __init__(self, model: pathlib.Path | bytes, digest: str, spec: Spec = SB1) -> None:
+        """Args:    model: its file, or what would be in it.   digest: of its program.   spec: the order of its sums."""
+        self._model, self._digest, self._spec = model, digest, spec
         self._failed: str | None = None
 
     def __enter__(self) -> Self:
@@ -46,7 +47,8 @@ class SecondProcess:
         else:
             path = self._model
         self._child = driver.start_python(
-            "samebits.verification.process", (str(path), self._folder.name),
+            "samebits.verification.process",
+            (str(path), self._folder.name, *map(str, (self._spec.chunk, self._spec.segments, self._spec.order))),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._complaints,
         )  # fmt: skip
         return self
@@ -117,9 +119,9 @@ def _read(path: pathlib.Path, described: _Described) -> Arrays:
     return made
 
 
-def answers(path: pathlib.Path, questions: Iterable[str]) -> Iterator[dict[str, Any]]:
+def answers(path: pathlib.Path, questions: Iterable[str], spec: Spec = SB1) -> Iterator[dict[str, Any]]:
     """What the model in a file says to each line of JSON."""
-    program = onnx.load(path)
+    program = onnx.load(path, spec=spec)
     sessions: dict[str, cpu.Session] = {}
     for line in questions:
         asked = json.loads(line)
@@ -143,9 +145,9 @@ def main() -> None:
     That ends only where whoever asks was killed, since `SecondProcess` ends this process itself: then nobody else
     removes the folder.
     """
-    model, folder = sys.argv[1:]
+    model, folder, chunk, segments, order = sys.argv[1:]
     try:
-        for said in answers(pathlib.Path(model), sys.stdin):
+        for said in answers(pathlib.Path(model), sys.stdin, Spec(int(chunk), int(segments), order)):
             print(json.dumps(said), flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

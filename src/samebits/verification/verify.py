@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 
 from samebits import errors, onnx, samples
 from samebits.codegen import isa as isas
+from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.program.graph import Program
+from samebits.program.spec import by_spec, check_spec
 from samebits.verification import rows as rows_
 from samebits.verification.process import ProcessFailed, SecondProcess
 from samebits.verification.proof import prove
@@ -53,6 +55,7 @@ def verify(
     seed: int = 0,
     interpreter: bool = False,
     most_elements: int = MOST_ELEMENTS,
+    spec: Spec = SB1,
     progress: Callable[[str], None] = lambda name: None,
 ) -> Verification:
     """Run the same rows in every configuration that this machine offers and compare the bits.
@@ -70,6 +73,7 @@ def verify(
         seed: Of the inputs that are made up.
         interpreter: Also the Isa row `numpy`, for the first row alone: it is a thousand times slower.
         most_elements: How many elements all values of a run may have; bounds the sizes that are tried, and the time.
+        spec: The order of the model's sums of products of floats.
         progress: Called with each configuration's name.
 
     Raises:
@@ -77,14 +81,16 @@ def verify(
         ModelError: As `samebits.onnx.load`.
         ShapeError: The model refuses one row of inputs that make sense.
     """
+    check_spec("verify", spec)
     program, source = _opened(model)
+    program = by_spec(program, spec)
     batch = rows_.batch_symbol(program)
     _check(program, batch, bindings or {}, most_elements)
     bound = dict.fromkeys(program.symbols, DEFAULT_EXTENT) | dict(bindings or {})
     if batch is not None:
         bound[batch] = 1
     with contextlib.ExitStack() as stack:
-        second = None if source is None else stack.enter_context(SecondProcess(source, program.digest()))
+        second = None if source is None else stack.enter_context(SecondProcess(source, program.digest(), spec))
         sessions = Sessions(program, batch, second)
         trial = _Trial(sessions, ModelSizes(program, batch, most_elements), seed, progress)
         free = [name for name in program.symbols if name != batch and name not in (bindings or {})]

@@ -12,8 +12,8 @@ gives: the two differ only while t is -0, which a sum with +0 never is.
 - The last chunk of a sum (`last` = 1) adds +0 where t may have begun as -0 (section 5), and makes NaN canonical.
 - `following`: what of B to ask for meanwhile, every UNROLL steps `following_step` bytes farther: a line, or where
   `asks` is more than 1 MOST_ASKS of them.
-- Another order (`order.SumOrder`) sums blocks of a chunk: `p := p + s` for the sum s of each block's chains. p is kept in
-  memory meanwhile, as are the chains that registers do not hold together with the others.
+- Another order (`order.SumOrder`) sums blocks of a chunk: `p := p + s` for the sum s of each block's chains. p is kept
+  in memory meanwhile, as are the chains that registers do not hold together with the others.
 - With scales of blocks along k (section 4), a block's chain d ends at the block's end: `p := fma(d, s, p)`. `scales`:
   of the panel, `[block][NR]`, those of the next panel `scales_step` elements on. `first`: where the chunk begins,
   counted in words from the first of K; `block`: words of a block.

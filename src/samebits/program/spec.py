@@ -1,0 +1,35 @@
+"""Another order of sums for every product of a program: it changes bits, is asked for by name, and is in the digest.
+
+requires: nothing.   ensures: every product of floats follows the spec. Start at `by_spec`.
+"""
+
+from __future__ import annotations
+
+from samebits.errors import OptionError, shown
+from samebits.frozen import replace
+from samebits.kernels.gemm.contraction import SB1, Spec
+from samebits.operations.matmul import MatrixProduct
+from samebits.program.graph import Node, Program
+
+__all__ = ["by_spec", "check_spec"]
+
+
+def check_spec(call: str, spec: object) -> None:
+    """Raise OptionError unless it is a Spec."""
+    if not isinstance(spec, Spec):
+        raise OptionError(call, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
+
+
+def by_spec(program: Program, spec: Spec) -> Program:
+    """The program with its products summed by the spec."""
+    if spec == SB1:
+        return program
+    nodes = tuple([_summed(node, spec) for node in program.nodes])
+    return replace(program, nodes=nodes, transforms=(*program.transforms, f"by_spec {spec}"), _digests={})
+
+
+def _summed(node: Node, spec: Spec) -> Node:
+    if not isinstance(node.attributes, MatrixProduct):
+        return node
+    options = replace(node.attributes.options, spec=spec)
+    return replace(node, attributes=replace(node.attributes, options=options))
