@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from fractions import Fraction
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import rows
@@ -23,6 +26,7 @@ INTEGERS = {
     "tile_dot4_uint8_int8": (np.uint8, np.int8, "tdpbusd"),
     "tile_dot4_uint8": (np.uint8, np.uint8, "tdpbuud"),
 }
+INSTRUCTIONS = {word: name for word, (_, _, name) in INTEGERS.items()} | {"tile_dot2_bfloat16": "tdpbf16ps"}
 AMX = next(row for row in isas.ROWS if row.name == "avx512_amx")
 # Where the system refuses tiles, their instructions end the process.
 RUNNING = [row for row in rows.PRODUCT_ROWS if not row.has_tiles or permission.refusal() is None]
@@ -85,14 +89,14 @@ def test_tiles_mean_what_python_says(isa: Isa, word: str) -> None:
 
 
 @pytest.mark.skipif(isas.host_arch() != "x86_64", reason="reads x86-64 assembly")
-@pytest.mark.parametrize("word", INTEGERS)
-def test_registers_are_configured_and_released_in_the_entry(word: str) -> None:
+@pytest.mark.parametrize(("word", "name"), INSTRUCTIONS.items())
+def test_registers_are_configured_and_released_in_the_entry(word: str, name: str) -> None:
     lines = [line.split("#")[0].split() for line in compile.assembly(spec(word, AMX)).splitlines()]
     names = [line[0] for line in lines if line and line[0].startswith(("ldtilecfg", "tile", "tdp"))]
     assert names.count("ldtilecfg") == names.count("tilerelease") == 1
     entry = names[names.index("ldtilecfg") : names.index("tilerelease")]
-    assert entry.count(INTEGERS[word][2]) >= 1
-    assert {name for name in names if name.startswith("tdp")} == {INTEGERS[word][2]}
+    assert entry.count(name) >= 1
+    assert {x for x in names if x.startswith("tdp")} == {name}
 
 
 @pytest.mark.skipif(isas.host_arch() != "x86_64", reason="reads x86-64 assembly")
@@ -100,6 +104,56 @@ def test_other_rows_touch_no_register_of_tiles() -> None:
     text = compile.assembly(spec("tile_dot4_int8", next(row for row in isas.ROWS if row.name == "avx512_bf16")))
     assert "tmm" not in text
     assert "ldtilecfg" not in text
+
+
+def rounded(x: Fraction) -> Fraction:
+    """x rounded once to float32, of normal numbers."""
+    if not x:
+        return x
+    exponent = abs(x.numerator).bit_length() - x.denominator.bit_length()
+    exponent -= abs(x) < Fraction(2) ** exponent
+    ulp = Fraction(2) ** (exponent - 23)
+    return round(x / ulp) * ulp
+
+
+@pytest.mark.parametrize("isa", [rows.ALL_ROWS[0], *RUNNING], ids=lambda row: row.name)
+def test_tiles_of_bfloat16_add_two_chains(isa: Isa) -> None:
+    rng = np.random.default_rng(0)
+    x, y = ((rng.standard_normal((16, 4 * STEP)) * np.exp2(rng.integers(-9, 9, (16, 4 * STEP)))) for _ in range(2))
+    left, right = (v.astype(ml_dtypes.bfloat16) for v in (x[:, :32], y[:, : 2 * STEP]))
+    before = rng.standard_normal((16, 16)).astype(np.float32)
+    a, b = ([[Fraction(float(e)) for e in line] for line in v] for v in (left, right))
+    due = []
+    for i, j in itertools.product(range(16), repeat=2):
+        chains = [Fraction(0), Fraction(0)]
+        for k, half in itertools.product(range(16), range(2)):
+            chains[half] = rounded(a[i][2 * k + half] * b[k][2 * j + half] + chains[half])
+        due.append(rounded(Fraction(float(before[i, j])) + rounded(chains[0] + chains[1])))
+    acc = np.concatenate([before.view(np.int32), np.full((16, 16), 7, np.int32)])
+    operands = [acc, *(v.view(np.int32).copy() for v in (left, right))]
+    execute(KernelSpec(once, "tile_dot2_bfloat16", ("acc", "x", "y"), isa), operands)
+    assert acc[:16].view(np.float32).ravel().tolist() == [float(v) for v in due]
+
+
+@pytest.mark.parametrize("isa", [rows.ALL_ROWS[0], *RUNNING], ids=lambda row: row.name)
+def test_a_nan_stays_in_its_row_and_column(isa: Isa) -> None:
+    left, right = np.ones((16, 32), ml_dtypes.bfloat16), np.ones((16, 2 * STEP), ml_dtypes.bfloat16)
+    left[3, 5], right[7, 18], left[4, 6] = np.nan, np.nan, np.inf
+    acc = np.zeros((32, 16), np.int32)
+    operands = [acc, *(v.view(np.int32).copy() for v in (left, right))]
+    execute(KernelSpec(once, "tile_dot2_bfloat16", ("acc", "x", "y"), isa), operands)
+    found = acc[:16].view(np.float32)
+    due = np.full((16, 16), 32, np.float32)
+    due[4], due[3], due[:, 9] = np.inf, np.nan, np.nan
+    assert np.array_equal(found, due, equal_nan=True)
+
+
+def once(b: Builder, word: str) -> None:
+    """acc = word(acc, x, y)."""
+    acc, x, y = b.pointer("acc", int32), b.pointer("x", int32), b.pointer("y", int32)
+    for _ in b.tiles():
+        for _ in b.tasks():
+            multiply(b, word, acc, x, y)
 
 
 def nine(b: Builder, description: None) -> None:

@@ -376,6 +376,20 @@ class NumpyBuilder:
     def tile_dot4_uint8(self, acc: Array, x: Array, y: Array) -> None:
         self._tile_dot((np.uint8, np.uint8), acc, x, y)
 
+    def tile_dot2_bfloat16(self, acc: Array, x: Array, y: Array) -> None:
+        """Subnormals are taken for zero, as by the instruction set that may."""
+        total = _flushed(acc.view(np.float32))
+        chains = []
+        for half in (0, 1):
+            left, right = (
+                _flushed((v.view(np.uint16)[:, half::2].astype(np.uint32) << 16).view(np.float32)) for v in (x, y)
+            )
+            chain = np.zeros_like(total)
+            for k in range(rules.TILE_ROWS):
+                chain = _flushed(ieee.fma(left[:, k : k + 1], right[k : k + 1], chain))
+            chains.append(chain)
+        acc[...] = _flushed(total + _flushed(chains[0] + chains[1])).view(np.int32)
+
     # -- bits, comparisons, choice -----------------------------------------------------------------------------
     def bit_and(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.bits("bit_and", x, y)

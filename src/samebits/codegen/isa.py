@@ -94,7 +94,9 @@ def _v4(*extensions: str) -> tuple[Target, ...]:
 
 _HALF = "float16"
 _DOT16, _DOT8, _DOT8_SIGNED, _DOT_BF16 = "dot2_int16", "dot4_uint8_int8", "dot4_int8", "dot2_bfloat16"
-_TILES = tuple(f"tile_dot4_{signs}" for signs in ("int8", "int8_uint8", "uint8_int8", "uint8"))
+_TILES = (
+    *(f"tile_dot4_{signs}" for signs in ("int8", "int8_uint8", "uint8_int8", "uint8")), "tile_dot2_bfloat16",
+)  # fmt: skip
 
 ROWS: tuple[Isa, ...] = (
     Isa("numpy", 64, 1024),

@@ -275,6 +275,9 @@ class LlvmBuilder(Dots):
     def tile_dot4_uint8(self, acc: TileRegister, x: TileRegister, y: TileRegister) -> None:
         llvm_tiles.dot(self, "dot4_uint8", acc, x, y)
 
+    def tile_dot2_bfloat16(self, acc: TileRegister, x: TileRegister, y: TileRegister) -> None:
+        llvm_tiles.dot_bfloat16(self, acc, x, y)
+
     def any(self, m: Vector) -> Condition:
         rules.mask("any", m)
         found = "false"

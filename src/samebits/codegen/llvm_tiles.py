@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from samebits.codegen.rules import MOST_TILES, TILE_LANES, TILE_ROWS
 from samebits.codegen.ssa import Pointer, TileRegister, operand
-from samebits.dtypes import int32
+from samebits.dtypes import float32, int32
 
 if TYPE_CHECKING:
     from samebits.codegen.llvm import LlvmBuilder
@@ -93,3 +93,23 @@ def dot(b: LlvmBuilder, word: str, acc: TileRegister, x: TileRegister, y: TileRe
             right = b.load(y.rows, k * TILE_LANES, TILE_LANES)
             sums[0] = step(sums[0], *((right, left) if is_turned else (left, right)))
         b.store(acc.rows, r * TILE_LANES, sums[0])
+
+
+def dot_bfloat16(b: LlvmBuilder, acc: TileRegister, x: TileRegister, y: TileRegister) -> None:
+    """As `Builder.tile_dot2_bfloat16`."""
+    if acc.rows is None or x.rows is None or y.rows is None:
+        b.intrinsic("llvm.x86.tdpbf16ps", "void", [("i8", str(tile.number)) for tile in (acc, x, y)])
+        return
+
+    def halves(v: Any) -> list[Any]:
+        return [b.bitcast(h, float32) for h in (b.shift_left(v, 16), b.bit_and(v, b.like(v, -65536)))]
+
+    sums = b.cast(acc.rows, float32)
+    for r in b.loop(0, TILE_ROWS):
+        chains = [b.constant(0, float32, TILE_LANES)] * 2
+        for k in b.loop(0, TILE_ROWS, carry=chains):
+            left = halves(b.splat(b.load(x.rows, r * TILE_LANES + k, 1), TILE_LANES))
+            right = halves(b.load(y.rows, k * TILE_LANES, TILE_LANES))
+            chains[:] = [b.fma(*each) for each in zip(left, right, chains, strict=True)]
+        before = b.load(sums, r * TILE_LANES, TILE_LANES)
+        b.store(sums, r * TILE_LANES, b.add(before, b.add(*chains)))

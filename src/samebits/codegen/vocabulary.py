@@ -225,6 +225,12 @@ class Builder(Protocol):
     def tile_dot4_uint8(self, acc: Tile, x: Tile, y: Tile) -> None:
         """The same of uint8."""
 
+    def tile_dot2_bfloat16(self, acc: Tile, x: Tile, y: Tile) -> None:
+        """acc[i, j] of float32 += e + o: of the two bfloat16 of each lane, the fma chain from +0 over the low ones of
+        x[i, k] and y[k, j], k ascending, and that over the high ones.
+
+        Only where no operand and no result can be subnormal: one instruction set takes those for zero."""
+
     # -- bits (integers) -----------------------------------------------------------------------------------------
     def bit_and(self, x: Vector, y: Vector) -> Vector:
         """Also masks."""

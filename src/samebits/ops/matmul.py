@@ -171,7 +171,7 @@ def pack(
                 multiple of 8. Products with them take no scale of b then.
              zero_point, group: b_zero_point and b_group of matmul, for weights; products with them take no zero point
                 of b then, and take scales as before.
-             spec: the order of the products to come; most panels serve every order, others are refused there.
+             spec: the order of the products to come, for which panels may be made; they serve every order.
              threads: at most so many; default every usable core.
     Returns: a PackedMatrix for the Isa row in force; it can be pickled, and is refused on rows with other panels and
              beside elements that its words cannot be multiplied with.

@@ -7,7 +7,6 @@ from dataclasses import replace
 from gemm_run import contraction
 from rows import row_named
 
-from samebits.codegen.isa import ROWS
 from samebits.dtypes import bfloat16, float32, int8, int32, uint8
 from samebits.kernels.gemm import Contraction, Matrix, Panels, Side, engine, selection
 from samebits.kernels.gemm.choice import (
@@ -28,7 +27,7 @@ from samebits.kernels.gemm.machine import DEFAULT, Caches
 from samebits.kernels.gemm.tiles import Tile, tile_for
 from samebits.kernels.gemm.tuned import SHIPPED, Sizes
 
-AVX512, BF16 = row_named("avx512"), ROWS[-1]
+AVX512, BF16 = row_named("avx512"), row_named("avx512_bf16")
 NONE = Overrides()
 
 

@@ -8,7 +8,6 @@ import pytest
 from gemm_run import contraction
 from rows import PRODUCT_ROWS, row_named
 
-from samebits.codegen import isa as isas
 from samebits.dtypes import bfloat16, float8_e4m3fn, float32, float64, int8, int16, uint8
 from samebits.errors import DTypeError, OptionError
 from samebits.kernels.gemm import Contraction, Matrix, Panels, Spec, engine
@@ -16,7 +15,7 @@ from samebits.kernels.gemm.machine import DEFAULT, SAPPHIRE_RAPIDS
 from samebits.kernels.gemm.selection import candidates, engine_for, of_operands
 from samebits.kernels.gemm.tuned import Preferred
 
-BF16 = isas.ROWS[-1]
+BF16 = row_named("avx512_bf16")
 PAIRS = ((float32, float32), (bfloat16, bfloat16), (float64, float32), (int8, int8), (uint8, int8), (bfloat16, float32))
 
 

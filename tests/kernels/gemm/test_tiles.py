@@ -19,8 +19,8 @@ from samebits.codegen import permission
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, int8, int32, uint8
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Matrix, Shared, Side, engine
-from samebits.kernels.gemm.contraction import fused
+from samebits.kernels.gemm import Matrix, Shared, Side, engine, reference
+from samebits.kernels.gemm.contraction import Panels, Spec, fused
 from samebits.kernels.gemm.machine import DEFAULT, Machine
 from samebits.kernels.gemm.reference import integers
 from samebits.kernels.gemm.selection import of_operands
@@ -32,6 +32,7 @@ AMX = next(row for row in isas.ROWS if row.name == "avx512_amx")
 RUNS = AMX.available and permission.refusal() is None
 # The interpreter, tiles made of vectors in panels of an odd width, and the machine's own.
 ROWS = (ALL_ROWS[0], FAKE3, *([AMX] if RUNS else []))
+INTEGERS = tuple(row for row in engine.OF_TILES if row.exact)
 FORMS = ("fused", "staged", "packed")
 # Of a tile's 16 rows and columns and 64 bytes along K, of two of them, and of a chunk.
 SIZES = ((1, 3, 1), (16, 64, 16), (17, 65, 31), (33, 191, 70), (48, 128, 33), (70, 2111, 40))
@@ -45,16 +46,90 @@ def draw(dtype: DType, *shape: int, seed: int = 0) -> Array:
     return guard.array(np.where(rng.random(shape) < 0.3, rng.choice([low, high], shape), x), dtype.numpy)
 
 
-@pytest.mark.parametrize("found", engine.OF_TILES, ids=lambda x: x.name)
+@pytest.mark.parametrize("found", INTEGERS, ids=lambda x: x.name)
 @pytest.mark.parametrize("isa", ROWS, ids=lambda row: row.name)
 def test_tiles_give_exact_sums_at_every_edge(isa: Isa, found: engine.Engine) -> None:
-    number = engine.OF_TILES.index(found)
+    number = INTEGERS.index(found)
     some = SIZES[number::4] if isa is FAKE3 else SIZES[number % 2 :: 2]
     for i, (m, k, n) in enumerate(SIZES if isa is AMX else some):
         a, b = draw(found.a, m, k), draw(found.b, k, n, seed=1)
         for form in FORMS if isa is AMX else FORMS[(number + i) % 3 :][:1]:
             got = typed_product(a, b, isa, engine=found.name, form=form)
             assert_bits(got, integers(a, b).astype(np.int32), (m, k, n, form))
+
+
+# Magnitudes within which no product is subnormal, whose products are, and special values of either sign.
+DRAWS = ("plain", "subnormal", "special")
+
+
+def floats(kind: str, dtype: DType, *shape: int, seed: int = 0) -> Array:
+    """Numbers of a format."""
+    rng = np.random.default_rng([seed, *shape])
+    x = rng.standard_normal(shape) * np.exp2(rng.integers(-6, 6, shape))
+    if kind == "subnormal":
+        x *= np.exp2(rng.integers(-75, -50, shape).astype(np.float64))
+    if kind == "special":
+        x = np.where(rng.random(shape) < 0.05, rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0], shape), x)
+    with np.errstate(all="ignore"):
+        return guard.array(x.astype(dtype.numpy))
+
+
+def multiplied(a: Array, b: Array, isa: Isa, spec: Spec, form: str) -> Array:
+    """a @ b by tiles, or from panels that tiles have."""
+    (m, k), n, kinds = a.shape, b.shape[1], (dtypes.of(a.dtype), dtypes.of(b.dtype))
+    out, right = guard.empty((m, n), np.float32), b
+    lying: Matrix | Panels = Matrix(n, 1, (), kinds[1])
+    chosen: dict[str, Any] = {"form": form, "engine": "bfloat16 pairs by tiles"}
+    if form == "packed":
+        right = np.zeros(gemm.packed_elements(k, n, isa, (), engine.PAIRS), np.int32)
+        execute(gemm.plan_pack(k, n, lying, isa, 1, (), engine.PAIRS, kinds[0]), [b, right])
+        lying, chosen = Panels(gemm.panel_columns(isa, engine.PAIRS), (), kinds[1], engine.PAIRS.name), {}
+    c = contraction(m, n, k, Matrix(k, 1, (), kinds[0]), lying, Matrix(n, 1), spec=spec)
+    execute(gemm.plan(c, isa, 1, **chosen), [a, right, out])
+    return out
+
+
+@pytest.mark.parametrize("kind", DRAWS)
+@pytest.mark.parametrize("isa", ROWS, ids=lambda row: row.name)
+def test_tiles_of_bfloat16_sum_in_their_order(isa: Isa, kind: str) -> None:
+    """NaN and infinities stay in their rows and columns, at K of every kind of rest; subnormals are honoured."""
+    every = [(1, 3, 1), (17, 33, 20), (33, 95, 40), (33, 171, 70), (40, 1100, 33)]
+    shapes = every if isa is AMX else every[1:2] + every[3:4]
+    for i, (m, k, n) in enumerate(shapes):
+        a, b = (floats(kind, dtypes.bfloat16, *shape, seed=s) for s, shape in enumerate(((m, k), (k, n))))
+        spec = Spec((64, 512)[i % 2], order="pairs32")
+        with np.errstate(all="ignore"):
+            due = reference(a, b, spec=spec)
+        for form in FORMS if isa is AMX else FORMS[1 : 2 + i]:
+            assert_bits(multiplied(a, b, isa, spec, form), due, (m, k, n, form))
+
+
+@pytest.mark.skipif(not RUNS, reason=f"no AMX here: {permission.refusal() or 'Isa row unavailable'}")
+def test_calls_in_the_order_of_tiles_take_every_format_that_is_exact_in_bfloat16() -> None:
+    spec = Spec(order="pairs32")
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn"):
+        a, b = (floats("plain", dtypes.of(name), *shape) for shape in ((40, 171), (171, 33)))
+        due = reference(a, b, spec=spec)
+        with sb.use_isa(AMX):
+            for right in (b, sb.pack(b, spec=spec)):
+                for m in (1, 40):
+                    got = sb.matmul(a[:m], right, spec=spec, out_dtype="float32", threads=2)
+                    assert_bits(got, due[:m], (name, m))
+        with sb.use_isa("avx2"):
+            assert_bits(sb.matmul(a, b, spec=spec, out_dtype="float32"), due, name)
+
+
+def test_the_other_order_is_named_where_tiles_would_be_faster() -> None:
+    lying = Matrix(256, 1, (), dtypes.bfloat16), Matrix(64, 1, (), dtypes.bfloat16), Matrix(64, 1)
+    found, rejected = of_operands(contraction(100, 64, 256, *lying), AMX, DEFAULT, None, None)
+    assert found is engine.PAIRS
+    assert rejected == (("bfloat16 pairs by tiles", "its sums are those of pairs32, which would be faster"),)
+    if not AMX.available or RUNS:
+        c = contraction(100, 64, 256, *lying, spec=Spec(order="pairs32"))
+        assert of_operands(c, AMX, DEFAULT, None, None)[0].name == "bfloat16 pairs by tiles"
+    # Of float32 no tile holds the elements.
+    c = contraction(100, 64, 256, Matrix(256, 1), Matrix(64, 1), Matrix(64, 1), spec=Spec(order="pairs32"))
+    assert of_operands(c, AMX, DEFAULT, None, None)[0].name == "fma float32"
 
 
 def described(a: Array, b: Array, zeros: tuple[int, int]) -> tuple[gemm.Contraction, list[Array]]:

@@ -20,7 +20,7 @@ from samebits.kernels.gemm.block_microkernel import Runs
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, Reasons, has_weights, runs_down
-from samebits.kernels.gemm.inner import KC_LEAST, Inner, size_words
+from samebits.kernels.gemm.inner import KC_LEAST, TILED_WORDS, Inner, size_words
 from samebits.kernels.gemm.machine import Caches, Machine
 from samebits.kernels.gemm.macrokernel import DECODED
 from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
@@ -242,7 +242,8 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, down_blocks: int)
     m, size, is_fused = inner.c.m, inner.engine.word.size_bytes, form == FUSED
     elements = sizes.a_bytes // size
     if inner.engine.takes_tiles and m > mr:
-        return Blocks(elements // inner.chunk, _ALL, inner.chunk)
+        kc = inner.chunk * max(1, TILED_WORDS // inner.chunk)
+        return Blocks(elements // kc, _ALL, kc)
     if is_fused and not runs_down(inner.c):
         return Blocks(elements // KC_LEAST, _ALL, KC_LEAST)
     few, many = (kc * float32.size_bytes // size for kc in (sizes.kc_few_rows, sizes.kc))

@@ -27,7 +27,7 @@ from samebits.dtypes import (
 )
 from samebits.errors import OptionError
 from samebits.frozen import dataclass, replace
-from samebits.kernels.gemm.order import CHAIN, ORDERS
+from samebits.kernels.gemm.order import CHAIN, ORDERS, PAIRS32
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Engine:
     @property
     def is_guarded(self) -> bool:
         """Whether the step is right only where nothing is subnormal, which packing finds out."""
-        return self.step == "dot2_bfloat16"
+        return self.step.endswith("dot2_bfloat16")
 
     @property
     def has_facts(self) -> bool:
@@ -98,8 +98,9 @@ class Engine:
 
     @property
     def of_tiles(self) -> Engine:
-        """The engine that multiplies tiles of the same words, in the same panels."""
-        return replace(self, name=self.name + _OF_TILES, step=self.tile)
+        """The engine that multiplies tiles of the same words, in the same panels; of floats in an order of its own."""
+        orders = self.orders if self.exact else (PAIRS32.name,)
+        return replace(self, name=self.name + _OF_TILES, step=self.tile, orders=orders)
 
     @property
     def panels(self) -> str:
@@ -122,6 +123,10 @@ class Engine:
             return acc
         word = getattr(b, self.step)
         return word(acc, y, x) if self.unsigned == "b" else word(acc, x, y)
+
+    def advance_chains(self, b: Builder, x: Vector, y: Vector, chains: list[Vector]) -> list[Vector]:
+        """A chain for each of the two floats of a word, the first in its high bits."""
+        return [b.fma(half(b, x), half(b, y), acc) for half, acc in zip((_high, _low), chains, strict=True)]
 
     def advance_tile(self, b: Builder, x: Tile, y: Tile, acc: Tile) -> None:
         """acc and the products of a tile of words of A and one of B."""
@@ -170,7 +175,9 @@ _EVERY = tuple(ORDERS)
 FMA32 = Engine("fma float32", float32, float32, 1, float32, float32, float32, "fma", orders=_EVERY)
 FMA64 = Engine("fma float64", float64, float64, 1, float64, float64, float64, "fma", orders=_EVERY)
 # VDPBF16PS takes the pair (k, k + 1) as (high, low): numerics.md section 2.
-PAIRS = Engine("bfloat16 pairs", bfloat16, bfloat16, 2, int32, float32, float32, "dot2_bfloat16")
+PAIRS = Engine(
+    "bfloat16 pairs", bfloat16, bfloat16, 2, int32, float32, float32, "dot2_bfloat16", tile="tile_dot2_bfloat16"
+)
 # The fastest first, where a machine's row says nothing else: the first that takes the operands and has its
 # instruction runs.
 ROWS: tuple[Engine, ...] = (

@@ -23,7 +23,7 @@ KC_LEAST = 256
 _EXACT_WORDS = 1024
 # By tiles a microtile takes as long to visit as 64 words of K, and its operands come from the second cache (int8, GOP/s
 # of the kernel for 128, 256 and 512 words: 1024 cubed 1705, 1922; 2048 cubed 1801, 1904, 2166).
-_TILED_WORDS = 512
+TILED_WORDS = 512
 
 
 def size_words(engine: Engine, k: int, columns: int) -> int:
@@ -62,7 +62,7 @@ class Inner:
         if not engine.exact:
             return cls(c, engine, words)
         total = engines.total_of(c.a.dtype, c.b.dtype, c.k, (c.a.is_shifted, c.b.is_shifted))
-        words_of_chunk = _TILED_WORDS if engine.takes_tiles and c.m > 2 * TILE_ROWS else _EXACT_WORDS
+        words_of_chunk = TILED_WORDS if engine.takes_tiles and c.m > 2 * TILE_ROWS else _EXACT_WORDS
         chunk = min(words_of_chunk * engine.depth, engines.LONGEST_CHUNK)
         return cls(replace(c, spec=Spec(chunk)), replace(engine, total=total), words)
 

@@ -146,7 +146,7 @@ class _MicroText:
 
     def chunk(self, kc: Index) -> _Sums:
         """The sums of a chunk, in the order of the tile."""
-        b, d, size = self.b, self.d, self.d.order.block
+        b, d, size = self.b, self.d, self.d.order.block // self.d.engine.depth
         if not size:
             return self.chain(0, kc)
         parts, zero = self._room(), b.constant(0, d.engine.total, self.lanes)
@@ -164,6 +164,9 @@ class _MicroText:
         The chains of as many rows at a time as registers hold beside a row of B; but where that would take more than
         two loads for three steps, one chain of all rows after the other."""
         d, count, width = self.d, self.d.order.chains, self.vectors
+        if d.engine.depth > 1:
+            self._gain_halves(parts, low, high)
+            return
         most = max(1, (self.b.isa.registers - width - 1) // (count * width))
         step = -(-d.h // -(-d.h // most))
         if step < d.h and 3 * (step + width) > 2 * step * width:
@@ -172,6 +175,23 @@ class _MicroText:
         for first in range(0, d.h, step):
             rows = range(first, min(first + step, d.h))
             sums = functools.reduce(self._added, self._chains(low, high, range(count), rows))
+            self._keep(parts, self._added(self._kept(parts, rows), sums), rows)
+
+    def _gain_halves(self, parts: Pointer, low: Index, high: Index) -> None:
+        """The same where a word holds an element of each chain, for as many rows at a time as registers hold."""
+        b, d, width = self.b, self.d, self.vectors
+        step = max(1, (b.isa.registers - 2 * width - 2) // (2 * width))
+        for first in range(0, d.h, step):
+            rows = range(first, min(first + step, d.h))
+            found = [[[sums] * 2 for sums in row] for row in self._zeros(rows)]
+            for k in b.loop(low, high, carry=found):
+                right = [b.load(self.read.panel, self._place(k, v), self.lanes) for v in range(width)]
+                for i, row in enumerate(rows):
+                    left = b.splat(b.load(self.read.a, k + row * d.pitch, 1), self.lanes)
+                    found[i] = [
+                        d.engine.advance_chains(b, left, x, chains) for x, chains in zip(right, found[i], strict=True)
+                    ]
+            sums = [[b.add(*chains) for chains in row] for row in found]
             self._keep(parts, self._added(self._kept(parts, rows), sums), rows)
 
     def _in_turn(self, low: Index, high: Index, is_whole: bool) -> _Sums:

@@ -14,6 +14,7 @@ from samebits.codegen import permission
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, float64, int8, int16
 from samebits.errors import DTypeError, OptionError, PlanError
+from samebits.frozen import replace
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Panels, Spec
 from samebits.kernels.gemm.engine import FMA32, FMA64, Engine, named, offset, takes
@@ -61,8 +62,11 @@ def of_operands(
     if isinstance(c.b.values, Panels):
         right = _values(c)
         _check_panels(c.b.values.engine, c.a.dtype, right, c.sums, blocks)
-        if named(c.b.values.engine).exact:
-            return _reader(named(c.b.values.engine), c.a.dtype, isa, machine, c.m > 1)
+        packed = named(c.b.values.engine)
+        if packed.exact:
+            return _reader(packed, c.a.dtype, isa, machine, c.m > 1)
+        if packed.tile and c.sums.order not in packed.orders:
+            return _other_reader(packed, c.a.dtype, c.sums, isa, machine)
         if not has_weights(c):
             name = c.b.values.engine
         elif form == DECODED or (name is form is None and c.m <= _DECODED_ROWS and not c.a.is_scaled_by_block):
@@ -126,8 +130,6 @@ def _check_panels(engine: str, a: DType, b: DType, spec: Spec, blocks: tuple[int
     taken = a.is_integer == packed.exact and takes(packed.a, a)
     if not taken or (packed is FMA64) != (float64 in (a, b)):
         raise refuse(f"one for {a.name}", f"pack it again with left={a.name!r}")
-    if not packed.exact and spec.order not in packed.orders:
-        raise refuse(f"one for order {spec.order}", "pack it again with that spec")
     if not packed.exact and spec.chunk % packed.depth:
         raise refuse(f"one for chunks of {spec.chunk}")
     if blocks and packed.exact:
@@ -165,7 +167,7 @@ def _first(
 
     Raises:  DTypeError if none takes them.
     """
-    tiled, not_tiled = _of_tiles(a, b, isa, machine, blocks)
+    tiled, not_tiled = _of_tiles(a, b, spec, isa, machine, blocks)
     if tiled is not None and by_tiles:
         return tiled, ()
     if tiled is not None:
@@ -190,16 +192,19 @@ def _first(
 
 
 def _of_tiles(
-    a: DType, b: DType, isa: Isa, machine: Machine, blocks: Sequence[int] = ()
+    a: DType, b: DType, spec: Spec, isa: Isa, machine: Machine, blocks: Sequence[int] = ()
 ) -> tuple[Engine | None, Reasons]:
     """The engine that multiplies tiles of elements of these dtypes, if there is one that may; else why not, where the
     Isa row has one."""
-    if not isa.has_tiles or not (a.is_integer and b.is_integer) or blocks:
+    if not isa.has_tiles or blocks:
         return None, ()
-    of_signs = (x for x in engines.OF_TILES if takes(x.a, a) and takes(x.b, b) and not _offsets(x, a, b))
-    found = next((x for x in of_signs if x.is_native(isa)), None)
+    exact = a.is_integer and b.is_integer
+    of_kind = (x for x in engines.OF_TILES if x.exact == exact and takes(x.a, a) and takes(x.b, b))
+    found = next((x for x in of_kind if x.is_native(isa) and not _offsets(x, a, b)), None)
     if found is None:
         return None, ()
+    if not exact and spec.order not in found.orders:
+        return None, ((found.name, f"its sums are those of {found.orders[0]}, which would be faster"),)
     if found.name in machine.slow:
         return None, ((found.name, f"slow on {machine.name}"),)
     refused = _refused(isa)
@@ -224,13 +229,21 @@ def _reader(packed: Engine, a: DType, isa: Isa, machine: Machine, by_tiles: bool
     if packed.takes_tiles and not isa.has_tiles:
         return packed, ()
     words = named(packed.panels)
-    tiled, reasons = _of_tiles(a, words.b, isa, machine) if words.tile else (None, ())
+    tiled, reasons = _of_tiles(a, words.b, SB1, isa, machine) if words.tile else (None, ())
     if tiled is not None:
         if by_tiles:
             return tiled, ()
         reasons = ((tiled.name, "one row waits for memory alone"),)
     same = (x for x in engines.ROWS if x.b is words.b and x.depth == words.depth and takes(x.a, a))
     return next((x for x in (words, *same) if x.is_native(isa)), words), reasons
+
+
+@functools.lru_cache(maxsize=1024)
+def _other_reader(packed: Engine, a: DType, spec: Spec, isa: Isa, machine: Machine) -> tuple[Engine, Reasons]:
+    """The engine that multiplies elements of `a` with panels of pairs in an order that tiles have, and why not by them:
+    then vectors take the chains of both halves of a word."""
+    tiled, reasons = _of_tiles(a, packed.b, spec, isa, machine)
+    return tiled or replace(packed.safe, orders=(spec.order,)), reasons
 
 
 def _refusal(row: Engine, a: DType, b: DType, spec: Spec, isa: Isa | None, blocks: Sequence[int]) -> str | None:

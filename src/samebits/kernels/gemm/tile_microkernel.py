@@ -3,7 +3,8 @@
 Its contract is that of `microkernel`, for an engine that takes tiles: two tiles of rows of A by two of columns of B at
 a time, each sixteen words long along K. Rows of A are read in whole tiles, so that the block of A has room behind it;
 what stands there reaches no row of C that is kept. The words of K behind the last whole tile are copied, with zeros on
-both sides. Start at `tile_microkernel`.
+both sides: beside a NaN no other zero would do. A tile of pairs of bfloat16 is a block of the order that they sum in
+(`order.PAIRS32`), and chunks are whole blocks. Start at `tile_microkernel`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def tile_microkernel(
             text.multiply_rest(
                 b.offset(a, whole), b.offset(panel, whole * text.nr + j * TILE_LANES), kc - whole, across
             )
-        text.finish(j, across)
+        text.finish(j, across, last)
 
 
 def _ask(b: Builder, k: Index, following: Pointer, following_step: Index, asks: Index) -> None:
@@ -136,20 +137,50 @@ class _TileText:
             b.store(self.rest_b, k * width, row)
         self.multiply(self.rest_a, TILE_LANES, self.rest_b, width, across)
 
-    def finish(self, j: int, across: int) -> None:
-        """c = t + the sums."""
+    def finish(self, j: int, across: int, last: Index) -> None:
+        """c = t + the sums; of floats the last without -0 and with canonical NaN."""
+        b, x = self.b, self.ends
         for i, row in enumerate(self.sums):
-            for q, tile in enumerate(row[:across]):
-                if self.goes_straight(i):
-                    self.b.tile_store(tile, self._place(self.ends.c, self.ends.c_step, i, j + q), self.ends.c_step)
-                else:
-                    self._add(tile, i, j + q)
+            places = [(tile, j + q) for q, tile in enumerate(row[:across])]
+            if self.goes_straight(i):
+                for tile, q in places:
+                    b.tile_store(tile, self._place(x.c, x.c_step, i, q), x.c_step)
+                continue
+            is_fresh = x.t_step == 0 if self.may_be_fresh(i) else False
+            for _ in b.when(is_fresh):
+                for tile, q in places:
+                    b.tile_store(tile, self._place(x.c, x.c_step, i, q), x.c_step)
+                for _ in b.when(last == 1):
+                    self._make_canonical(i, j, across)
+            for _ in b.when(x.t_step != 0 if self.may_be_fresh(i) else True):
+                for tile, q in places:
+                    self._add(tile, i, q, last)
 
-    def _add(self, tile: Tile, i: int, j: int) -> None:
+    def may_be_fresh(self, i: int) -> bool:
+        """Whether sums of floats of tiles i, of whole rows, are c where t is the row of zeros that sums start from: a
+        chunk's sum is never -0. Rows of t are one there alone, as those of no result are."""
+        d = self.d
+        return not d.engine.exact and not d.accumulates and (i + 1) * TILE_ROWS <= d.h
+
+    def _make_canonical(self, i: int, j: int, across: int) -> None:
+        """NaN among the sums just stored become canonical; the sum of all is NaN where one is, or infinities meet."""
+        b, x, width = self.b, self.ends, across * TILE_LANES
+        c = self._place(x.c, x.c_step, i, j)
+        rows = [b.load(c, r * x.c_step, width) for r in range(TILE_ROWS)]
+        for _ in b.when(b.any(b.is_nan(functools.reduce(b.add, rows)))):
+            for r in b.loop(0, TILE_ROWS):
+                b.store(c, r * x.c_step, b.canonical(b.load(c, r * x.c_step, width)))
+
+    def _add(self, tile: Tile, i: int, j: int, last: Index) -> None:
         """c = t + the sums of one tile, of the rows that there are."""
         b, d, x = self.b, self.d, self.ends
         b.tile_store(tile, self.part, TILE_LANES)
         t, c = self._place(x.t, x.t_step, i, j), self._place(x.c, x.c_step, i, j)
-        for r in b.loop(0, min(TILE_ROWS, d.h - i * TILE_ROWS)):
-            sums = b.convert(b.load(self.part, r * TILE_LANES, TILE_LANES), d.engine.total)
-            b.store(c, r * x.c_step, b.add(b.load(t, r * x.t_step, TILE_LANES), sums))
+        for final in (False,) if d.engine.exact else (False, True):
+            for _ in range(1) if d.engine.exact else b.when(last == int(final)):
+                for r in b.loop(0, min(TILE_ROWS, d.h - i * TILE_ROWS)):
+                    sums = b.convert(b.load(self.part, r * TILE_LANES, TILE_LANES), d.engine.total)
+                    total = b.add(b.load(t, r * x.t_step, TILE_LANES), sums)
+                    if final and d.accumulates:
+                        total = b.add(total, b.like(total, 0))
+                    b.store(c, r * x.c_step, b.canonical(total) if final else total)
