@@ -338,6 +338,17 @@ def test_extent_that_was_defined_is_asked_for():
     assert str(error.value) == "run: input 'T0' extent 0 is 6, must be 4 (float32[4]); pad, cut or reshape it"
 
 
+def test_part_of_an_open_axis_is_repeated_only_where_it_is_one_element():
+    def define(fd):
+        x = fd.define_tensor([-1], True)
+        fd.add_output(fd.ops.expand(fd.ops.slice(x, [0], [2]), [3]))
+
+    fd = defined(define)
+    assert fd.execute([X[0, :1]])[0].tolist() == [-3, -3, -3]
+    with pytest.raises(sb.errors.ShapeError, match="shapes that fit each other"):
+        fd.execute([X[0]])
+
+
 def test_fusion_that_is_not_defined_or_gives_nothing():
     with pytest.raises(sb.errors.UndefinedFusionError) as error:
         FusionDefinition().execute([X])

@@ -16,7 +16,7 @@ from samebits.frozen import dataclass
 from samebits.fusion import datatypes, promotion
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import Expr, Fusion, Scalar, TensorAxis, TensorView, Val
-from samebits.kernels import activations, composites
+from samebits.kernels import activations, arithmetic, composites
 from samebits.kernels.expression import Expression
 from samebits.program.builder import ProgramBuilder
 
@@ -73,39 +73,17 @@ def _truth(value: bool) -> Built:
     return lower
 
 
-def _rsqrt(b: ProgramBuilder, dtype: DType, x: str) -> str:
-    return b.apply("reciprocal", b.apply("sqrt", x))
-
-
-def _trunc(b: ProgramBuilder, dtype: DType, x: str) -> str:
-    return b.apply("where", b.apply("less", x, b.scalar(0, dtype)), b.apply("ceil", x), b.apply("floor", x))
-
-
-def _frac(b: ProgramBuilder, dtype: DType, x: str) -> str:
-    return b.apply("sub", x, _trunc(b, dtype, x))
-
-
 def _expression(of: Callable[[DType], Expression]) -> Built:
-    return lambda b, dtype, x: b.map(of(dtype), x)[0]
-
-
-def _signbit(b: ProgramBuilder, dtype: DType, x: str) -> str:
-    """Whether the sign bit is set, of zeros and NaN too."""
-    code = dtypes.int64 if dtype is dtypes.float64 else dtypes.int32
-    return b.apply("less", b.apply("bitcast", x, cast_to=code), b.scalar(0, code))
+    return lambda b, dtype, *names: b.map(of(dtype), *names)[0]
 
 
 def _below_zero(b: ProgramBuilder, dtype: DType, x: str) -> str:
     return b.apply("less", x, b.scalar(0, dtype))
 
 
-def _is(op: str, limit: float, magnitude: bool = False) -> Built:
-    """A comparison with a number; of the magnitude or of x itself."""
-
-    def lower(b: ProgramBuilder, dtype: DType, x: str) -> str:
-        return b.apply(op, b.apply("abs", x) if magnitude else x, b.scalar(limit, dtype))
-
-    return lower
+def _equals(number: float) -> Built:
+    """Whether x is a number."""
+    return lambda b, dtype, x: b.apply("equal", x, b.scalar(number, dtype))
 
 
 def _compared(op: str) -> Built:
@@ -119,13 +97,6 @@ def _compared(op: str) -> Built:
     return lower
 
 
-def _logical_shift(b: ProgramBuilder, dtype: DType, x: str, count: str) -> str:
-    """Bits move to the right and zeros after them; a count that is negative or no less than the width gives 0."""
-    unsigned = dtypes.of(f"uint{dtype.width_bits}")
-    codes = [b.apply("bitcast", name, cast_to=unsigned) for name in (x, count)]
-    return b.apply("bitcast", b.apply("shift_right", *codes), cast_to=dtype)
-
-
 _INFINITY = float("inf")
 
 UNARY: dict[str, FusedFunction] = {
@@ -133,8 +104,8 @@ UNARY: dict[str, FusedFunction] = {
     "ceil": FusedFunction(_by_kind("ceil", _same), full=False),
     "floor": FusedFunction(_by_kind("floor", _same), full=False),
     "round": FusedFunction(_by_kind("rint", _same), full=False),
-    "trunc": FusedFunction(_by_kind(_trunc, _same), full=False),
-    "frac": FusedFunction(_by_kind(_frac, lambda b, dtype, x: b.apply("sub", x, x)), full=False),
+    "trunc": FusedFunction(_by_kind("trunc", _same), full=False),
+    "frac": FusedFunction(_by_kind(_expression(arithmetic.frac), lambda b, dtype, x: b.apply("sub", x, x)), full=False),
     "relu": FusedFunction(_by_kind(_expression(composites.relu), _expression(composites.relu), _same), full=False),
     "silu": FusedFunction(_expression(activations.silu), to_float=True, full=False),
     "neg": FusedFunction(_by_kind("neg", "neg", _same)),
@@ -144,13 +115,13 @@ UNARY: dict[str, FusedFunction] = {
     "set": FusedFunction(_op("copy"), full=False),
     "segment_set": FusedFunction(_op("copy"), full=False),
     "reciprocal": FusedFunction(_op("reciprocal"), to_float=True),
-    "rsqrt": FusedFunction(_rsqrt, to_float=True),
-    "signbit": FusedFunction(_by_kind(_signbit, _below_zero, _truth(False)), is_truth=True),
-    "isfinite": FusedFunction(_by_kind(_is("less", _INFINITY, True), _truth(True)), is_truth=True),
-    "isinf": FusedFunction(_by_kind(_is("equal", _INFINITY, True), _truth(False)), is_truth=True),
+    "rsqrt": FusedFunction(_expression(arithmetic.rsqrt), to_float=True),
+    "signbit": FusedFunction(_by_kind("sign_bit", _below_zero, _truth(False)), is_truth=True),
+    "isfinite": FusedFunction(_by_kind("is_finite", _truth(True)), is_truth=True),
+    "isinf": FusedFunction(_by_kind("is_infinite", _truth(False)), is_truth=True),
     "isnan": FusedFunction(_by_kind("is_nan", _truth(False)), is_truth=True),
-    "isneginf": FusedFunction(_by_kind(_is("equal", -_INFINITY), _truth(False)), is_truth=True),
-    "isposinf": FusedFunction(_by_kind(_is("equal", _INFINITY), _truth(False)), is_truth=True),
+    "isneginf": FusedFunction(_by_kind(_equals(-_INFINITY), _truth(False)), is_truth=True),
+    "isposinf": FusedFunction(_by_kind(_equals(_INFINITY), _truth(False)), is_truth=True),
     "isreal": FusedFunction(_truth(True), is_truth=True),
     **{
         name: FusedFunction(_op(name), to_float=True)
@@ -165,6 +136,8 @@ BINARY: dict[str, FusedFunction] = {
     "mul": FusedFunction(_by_kind("mul", "mul", "logical_and")),
     "div": FusedFunction(_by_kind("div", "quotient", "logical_and")),
     "truediv": FusedFunction(_op("div"), to_float=True),
+    "gcd": FusedFunction(_op("gcd"), takes="integers"),
+    "nextafter": FusedFunction(_op("next_after"), full=False, takes="floats"),
     "pow": FusedFunction(_op("pow")),
     "mod": FusedFunction(_op("fmod"), takes="integers"),
     "fmod": FusedFunction(_op("fmod")),
@@ -184,7 +157,7 @@ BINARY: dict[str, FusedFunction] = {
     "bitwise_xor": FusedFunction(_by_kind("bit_xor", "bit_xor", "logical_xor"), takes="bits"),
     "bitwise_left_shift": FusedFunction(_op("shift_left"), takes="integers"),
     "bitwise_right_shift": FusedFunction(_op("shift_right"), takes="integers"),
-    "logical_right_shift": FusedFunction(_logical_shift, takes="integers"),
+    "logical_right_shift": FusedFunction(_expression(arithmetic.logical_right_shift), takes="integers"),
 }
 
 ROWS: dict[str, FusedFunction] = {**UNARY, **BINARY}
@@ -254,7 +227,10 @@ def _check(name: str, takes: str, operands: Sequence[Val]) -> None:
     if takes not in _TAKEN:
         return
     for x in operands:
-        is_taken = datatypes.is_integer(x.dtype) or (takes == "bits" and x.dtype is DataType.Bool)
+        if takes == "floats":
+            is_taken = datatypes.is_float(x.dtype) and not datatypes.needs_float(x.dtype)
+        else:
+            is_taken = datatypes.is_integer(x.dtype) or (takes == "bits" and x.dtype is DataType.Bool)
         if not is_taken:
             raise FusionError(name, "operand", "dtype", x.dtype, _TAKEN[takes], "cast it first")
 

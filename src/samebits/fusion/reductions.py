@@ -17,12 +17,16 @@ from samebits.fusion.shaping import broadcast, squeeze
 from samebits.kernels import composites
 from samebits.kernels.composites import given, taken
 from samebits.kernels.expression import Chain, Expression
+from samebits.kernels.scan import ScanKind
 from samebits.operations import dim as dim_
+from samebits.operations.scans import Along
 
 if TYPE_CHECKING:
     from samebits.fusion.lowering import Lowering
 
-__all__ = ["LOWERED", "max", "min", "sum", "var", "var_mean", "welford"]
+__all__ = [
+    "LOWERED", "cummax", "cummin", "cumprod", "cumsum", "max", "min", "prod", "sum", "var", "var_mean", "welford",
+]  # fmt: skip
 
 Dims = int | Sequence[int] | None
 
@@ -43,6 +47,14 @@ def sum(
     Raises:  FusionError if there is no such axis.
     """
     return _reduced("sum", arg, dims if dim is None else dim, keepdim, dtype)
+
+
+def prod(
+    arg: TensorView, dims: Dims | DataType = None, keepdim: bool = False, dtype: DataType = DataType.Null,
+    *, dim: Dims = None,
+) -> TensorView:  # fmt: skip
+    """The product along axes. Arguments as `sum` has them."""
+    return _reduced("prod", arg, dims if dim is None else dim, keepdim, dtype)
 
 
 def max(
@@ -149,19 +161,52 @@ def var_mean(
         expected = "DataType.Float or DataType.Double"
         raise FusionError("var_mean", "arg", "dtype", x.dtype, expected, "cast it first")
     fusion, axes = x.fusion, axes_of("var_mean", x, dims)
-    mean, square, _ = welford(x, axes)
-    count = sizes.product(fusion, [x.axes[place].length for place in axes])
-    rest = define("maximum", define("sub", define("mul", count, 1.0), correction), 0)
-    if keepdim:
-        flags = [place in axes for place in range(x.ndim)]
-        square, mean = broadcast(square, flags), broadcast(mean, flags)
-    made = define("mul", square, define("reciprocal", rest))
+    expr = fusion.record("var_mean", [x], dims=axes, correction=correction)
+    for _ in range(2):
+        printed = [_printed(axis, place in axes) for place, axis in enumerate(x.axes)]
+        fusion.tensor(expr, x.dtype, [axis for place, axis in enumerate(printed) if place not in axes], printed)
+    made, mean = expr.outputs
     assert isinstance(made, TensorView)
-    return made, mean
+    assert isinstance(mean, TensorView)
+    if not keepdim:
+        return made, mean
+    flags = [place in axes for place in range(x.ndim)]
+    return broadcast(made, flags), broadcast(mean, flags)
+
+
+def cumsum(arg: TensorView, dim: int) -> TensorView:
+    """Sums that run along an axis, from its first element on. Integers wrap in their format."""
+    return _scanned("cumsum", arg, dim)
+
+
+def cumprod(arg: TensorView, dim: int) -> TensorView:
+    """Products that run along an axis, from its first element on. Integers wrap in their format."""
+    return _scanned("cumprod", arg, dim)
+
+
+def cummin(arg: TensorView, dim: int) -> TensorView:
+    """The smallest so far along an axis; NaN from the first one on."""
+    return _scanned("cummin", arg, dim)
+
+
+def cummax(arg: TensorView, dim: int) -> TensorView:
+    """The largest so far along an axis; NaN from the first one on."""
+    return _scanned("cummax", arg, dim)
+
+
+def _scanned(op: str, arg: object, dim: int) -> TensorView:
+    """A scan.
+
+    Raises:  FusionError if there is no such axis.
+    """
+    x = sizes.tensor(op, "arg", arg)
+    fusion, place = x.fusion, x.fusion.axis(op, x, dim)
+    made = fusion.record(op, [x], dim=place)
+    return fusion.tensor(made, x.dtype, [fusion.copied(axis) for axis in x.axes])
 
 
 # -- what they become in a program -------------------------------------------------------------------------------------
-_OPS = {"sum": "row_sum", "max": "row_max", "min": "row_min"}
+_OPS = {"sum": "row_sum", "prod": "row_prod", "max": "row_max", "min": "row_min"}
 
 
 def _reduce(low: Lowering, expr: Expr) -> list[str]:
@@ -209,4 +254,22 @@ def _welford(low: Lowering, expr: Expr) -> list[str]:
     return [mean, square, low.b.expand(count, low.b.facts[mean].shape)]
 
 
-LOWERED = {**dict.fromkeys(_OPS, _reduce), "welford": _welford}
+def _var_mean(low: Lowering, expr: Expr) -> list[str]:
+    dims, name = low.option(expr, "dims"), low.value(expr.args[0])
+    fact = low.b.facts[name]
+    expression = composites.var_mean(float(low.option(expr, "correction")), fact.dtype)
+    made = low.b.rows(expression, name, axes=_negative(dims, fact.rank))
+    return [_without(low, each, dims) for each in made]
+
+
+def _scan(low: Lowering, expr: Expr) -> list[str]:
+    name = low.value(expr.args[0])
+    fact = low.b.facts[name]
+    made = low.b.add("scan", (name,), Along(_SCANS[expr.op], low.option(expr, "dim")))[0]
+    return [made if low.b.facts[made].dtype is fact.dtype else low.b.cast(made, fact.dtype)]
+
+
+_SCANS: dict[str, ScanKind] = {"cumsum": "sum", "cumprod": "prod", "cummin": "min", "cummax": "max"}
+LOWERED = {
+    **dict.fromkeys(_OPS, _reduce), **dict.fromkeys(_SCANS, _scan), "var_mean": _var_mean, "welford": _welford,
+}  # fmt: skip

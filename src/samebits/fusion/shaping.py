@@ -71,7 +71,11 @@ def expand(arg: TensorView, shape: Sequence[int | Scalar]) -> TensorView:
         return x
     made = fusion.record("expand", [x], shape=kept)
     axes = [
-        fusion.new_axis(fusion.constant(1), expanded=size) if is_grown else fusion.copied(axis)
+        fusion.new_axis(fusion.constant(1), expanded=size)
+        if is_grown and axis.is_broadcast
+        else fusion.new_axis(size)
+        if is_grown
+        else fusion.copied(axis)
         for axis, size, is_grown in zip(x.axes, kept, grown, strict=True)
     ]
     return fusion.tensor(made, x.dtype, axes)
@@ -79,6 +83,8 @@ def expand(arg: TensorView, shape: Sequence[int | Scalar]) -> TensorView:
 
 def _grown(x: TensorView, axis: TensorAxis, size: Scalar) -> bool:
     """Whether an axis is repeated to an extent; else its own is that extent.
+
+    An extent that is computed, as that of a part is, may turn out to be 1: then the axis is repeated in the run.
 
     Raises:  FusionError if it has another one.
     """
@@ -88,6 +94,8 @@ def _grown(x: TensorView, axis: TensorAxis, size: Scalar) -> bool:
     a, b = fusion.root(axis.length).value, fusion.root(size).value
     if a is not None and b is not None and a != b:
         raise FusionError("expand", "size", "", b, f"{a}, the extent of axis {axis}", "give that one, or -1")
+    if fusion.root(axis.length).definition is not None:
+        return fusion.root(axis.length) is not fusion.root(size)
     fusion.same(axis.length, size)
     return False
 

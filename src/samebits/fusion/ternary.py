@@ -9,6 +9,7 @@ from samebits.fusion import datatypes, promotion
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.elementwise import define, value
 from samebits.fusion.graph import Argument, Expr, Scalar, TensorView, Val
+from samebits.kernels import arithmetic
 
 if TYPE_CHECKING:
     from samebits.fusion.lowering import Lowering
@@ -43,11 +44,11 @@ def lerp(start: object, end: object, weight: object) -> Val:
 
 
 def addcmul(x: object, y: object, z: object, factor: object) -> Val:
-    """x + y * (z * factor), each operation rounded.
+    """x + (factor * y) * z, each operation rounded.
 
     Raises:  FusionError if operands do not fit each other.
     """
-    return define("add", x, define("mul", y, define("mul", z, factor)))
+    return define("add", x, define("mul", define("mul", factor, y), z))
 
 
 def clamp(x: object, low: object = None, high: object = None) -> Val:
@@ -89,14 +90,7 @@ def _where(low: Lowering, expr: Expr) -> list[str]:
 def _lerp(low: Lowering, expr: Expr) -> list[str]:
     given = [x for x in expr.args if isinstance(x, Val)]
     dtype = datatypes.row_of("lerp", "operand", promotion.common(given))
-    start, end, weight = (low.operand(x, dtype) for x in given)
-    b = low.b
-    step = b.apply("sub", end, start)
-    near = b.apply("add", start, b.apply("mul", weight, step))
-    rest = b.apply("sub", b.scalar(1, dtype), weight)
-    far = b.apply("sub", end, b.apply("mul", step, rest))
-    is_near = b.apply("less", b.apply("abs", weight), b.scalar(0.5, dtype))
-    return [b.apply("where", is_near, near, far)]
+    return [low.b.map(arithmetic.lerp(dtype), *[low.operand(x, dtype) for x in given])[0]]
 
 
 def _clamp(low: Lowering, expr: Expr) -> list[str]:
@@ -115,8 +109,7 @@ def _threshold(low: Lowering, expr: Expr) -> list[str]:
     dtype = low.b.facts[name].dtype
     assert isinstance(limit, Scalar)
     assert isinstance(other, Scalar)
-    is_below = low.b.apply("less_equal", name, low.operand(limit, dtype))
-    return [low.b.apply("where", is_below, low.operand(other, dtype), name)]
+    return [low.b.map(arithmetic.threshold(dtype), name, low.operand(limit, dtype), low.operand(other, dtype))[0]]
 
 
 LOWERED = {"where": _where, "lerp": _lerp, "clamp": _clamp, "threshold": _threshold}
