@@ -150,6 +150,9 @@ class _MicroText:
         if not size:
             return self.chain(0, kc)
         parts, zero = self._room(), b.constant(0, d.engine.total, self.lanes)
+        # LLVM aligns the stack for this, so that no sum that waits there lies in two lines (Zen 3, of the speed of sb1:
+        # 0.83 to 0.90 by where the stack was, 0.89 to 0.90 with it).
+        b.prefetch(b.anchor(b.local(d.engine.total, self.lanes)), 0)
         self._keep(parts, [[zero] * self.vectors] * d.h)
         whole = kc // size * size
         for low in b.loop(0, whole, size):
