@@ -7,6 +7,7 @@ import pathlib
 import struct
 from typing import Any
 
+import block_rows
 import numpy as np
 import pytest
 import safetensors
@@ -28,7 +29,7 @@ def made(row: formats.BlockFormat, axis: int = -1) -> sb.Quantized | None:
 
 
 @pytest.mark.parametrize("kind", ["safetensors", "npz"])
-@pytest.mark.parametrize("row", formats.ROWS, ids=repr)
+@pytest.mark.parametrize("row", block_rows.ROWS, ids=repr)
 def test_every_format_comes_back_as_it_was(tmp_path: pathlib.Path, row: formats.BlockFormat, kind: str) -> None:
     q = made(row)
     if q is None:
@@ -89,6 +90,7 @@ NOTE = {
 }
 WRONG: list[tuple[Any, type[SamebitsError], str]] = [
     ([], ModelError, "quantized is a JSON list, must be an object"),
+    ({"\ud800": NOTE}, ModelError, "quantized name is '\\ud800', must be text that UTF-8 has"),
     ({"w": 5}, ModelError, "quantized 'w' is another, must be an object of format, dialect, axis and parts"),
     ({"w": NOTE | {"more": 1}}, ModelError, "must be an object of format, dialect, axis and parts"),
     ({"w": NOTE | {"format": 5}}, ModelError, "must be of a format's and a dialect's name, and axis -1 or -2"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -293,6 +294,29 @@ def test_what_no_tensor_can_be_is_listed_and_refused_when_it_is_asked_for(tmp_pa
                     ask()
                 check_sentence(error.value)
                 assert f"tensor {name!r}" in str(error.value)
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "npz compressed"])
+@pytest.mark.parametrize("name", ["float4_e2m1fn", "int4", "uint2", "float6_e3m2fn"])
+def test_bits_above_a_narrow_element_are_refused(tmp_path: pathlib.Path, name: str, kind: str) -> None:
+    codes, path = np.arange(16, dtype=np.uint8) % 4, tmp_path / f"x.{kind[:3]}"
+    save = {"npy": np.save, "npz": np.savez, "npz compressed": np.savez_compressed}[kind]
+    for junk in (0, 0x80):
+        codes[7] |= junk
+        save(path, codes.view([(name, "u1")]))  # type: ignore[operator]
+        with checkpoint.open(path) as found:
+            (tensor,) = found
+            if not junk:
+                assert found[tensor].tolist() == found.read(tensor).tolist()
+                continue
+            width = sb.dtype(name).width_bits
+            for ask in (functools.partial(found.__getitem__, tensor), functools.partial(found.read, tensor, 3)):
+                with pytest.raises(ModelError) as error:
+                    ask()
+                due = f"elements is with bits above the lowest {width} of a byte, must be 0 there"
+                assert due in str(error.value)
+                check_sentence(error.value)
+            assert found.read(tensor, 8).shape == (8,)
 
 
 # No such file.

@@ -158,11 +158,8 @@ def _metadata(found: object, refuse: Refuse) -> dict[str, str]:
 
 def _check_text(text: str, refuse: Refuse) -> None:
     """Refuse half of a surrogate pair, which no UTF-8 has."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise refuse("header text", ascii(text), "one that UTF-8 has") from None
+    if not text.isascii() and not parts.is_text(text):
+        raise refuse("header text", ascii(text), "one that UTF-8 has")
 
 
 def _tensor(name: str, facts: object, begin: int, refuse: Refuse) -> StoredTensor:

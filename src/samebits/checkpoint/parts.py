@@ -73,6 +73,8 @@ def read(found: object, tensors: Container[str], refuse: Refuse) -> dict[str, Qu
     notes = {}
     for name, facts in found.items():
         fact = f"quantized {name!r}"
+        if not is_text(name):
+            raise refuse("quantized name", ascii(name), "text that UTF-8 has")
         if not isinstance(facts, dict) or facts.keys() != {"format", "dialect", "axis", "parts"}:
             raise refuse(fact, "another", "an object of format, dialect, axis and parts")
         row, dialect, axis, parts = facts["format"], facts["dialect"], facts["axis"], facts["parts"]
@@ -85,6 +87,14 @@ def read(found: object, tensors: Container[str], refuse: Refuse) -> dict[str, Qu
                 raise refuse(f"{fact} {part}", repr(stored), "the name of a tensor of this file")
         notes[name] = QuantizedNote(row, dialect, int(axis), parts)
     return notes
+
+
+def is_text(x: object) -> bool:
+    """Whether it is a str that UTF-8 has: half of a surrogate pair is none."""
+    try:
+        return isinstance(x, str) and x.encode() is not None
+    except UnicodeEncodeError:
+        return False
 
 
 def value(call: str, name: str, note: QuantizedNote, tensor: Callable[[str], Tensor]) -> Quantized:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, SupportsIndex
 
+import numpy as np
+
 from samebits import files
 from samebits.checkpoint import header, npy, parts
 from samebits.checkpoint.parts import QuantizedNote
@@ -16,7 +18,7 @@ from samebits.checkpoint.sources import FileSource
 from samebits.checkpoint.stored import Refuse, StoredTensor, refusing
 from samebits.errors import ClosedError, ExchangeError, ModelError, OptionError, shown
 from samebits.layout import Layout
-from samebits.memory import allocate
+from samebits.memory import Buffer, allocate
 from samebits.shapes import check_flag, check_integers
 from samebits.tensor import Tensor
 
@@ -77,7 +79,8 @@ class Checkpoint:
             OptionError: There is none of that name, or no format or dialect that the file names.
             ClosedError: The checkpoint was closed.
             DTypeError: Its format is no row of `dtypes.ROWS`.
-            ModelError: The file was changed since it was opened, or has no such tensor in it.
+            ModelError: The file was changed since it was opened, or has no such tensor in it; or its elements have a
+                byte each, and one has bits there that are none of its own.
             ExchangeError: Only a copy is possible, and there is to be none.
         """
         call = "Checkpoint[...]"
@@ -94,12 +97,14 @@ class Checkpoint:
             buffer = source.view(stored)
             unit = layout.pitch_bits
             if buffer is not None and (unit % 8 or not buffer.address % (unit // 8) or not layout.size):
+                _check_bits(call, stored, buffer)
                 return Tensor(buffer, layout, dtype)
             if self._copy is False:
                 actual = "compressed" if buffer is None else f"at an address that is no multiple of {unit // 8}"
                 raise ExchangeError(call, f"tensor {name!r}", "", actual, "shared", "leave copy=False out")
         buffer = allocate(stored.size_bytes)
         source.read(stored, 0, buffer.array())
+        _check_bits(call, stored, buffer)
         return Tensor(buffer, layout, dtype)
 
     def read(self, name: str, start: SupportsIndex = 0, stop: SupportsIndex | None = None) -> Tensor:
@@ -121,11 +126,13 @@ class Checkpoint:
         if not whole.is_contiguous():
             buffer = allocate(stored.size_bytes)
             source.read(stored, 0, buffer.array())
+            _check_bits(call, stored, buffer)
             return Tensor(buffer, whole, dtype).copy().reshape((-1,))[first:end]
         pitch = whole.pitch_bits
         begin = first * pitch // 8
         buffer = allocate(-(-end * pitch // 8) - begin)
         source.read(stored, begin, buffer.array())
+        _check_bits(call, stored, buffer)
         offset = first * pitch - begin * 8
         return Tensor(buffer, Layout((end - first,), (pitch,), offset, dtype.width_bits, whole.storage), dtype)
 
@@ -152,6 +159,17 @@ class Checkpoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_bits(call: str, stored: StoredTensor, buffer: Buffer) -> None:
+    """Raise ModelError if an element of fewer than 8 bits in a byte of its own has anything above them.
+
+    Libraries differ in whether they look at those bits, so such an element would be another number to each.
+    """
+    width = 8 if stored.dtype is None or stored.storage != "padded" else stored.dtype.width_bits
+    if width < 8 and (buffer.array() >> np.uint8(width)).any():
+        actual = f"with bits above the lowest {width} of a byte"
+        raise ModelError(call, f"tensor {stored.name!r}", "elements", actual, "0 there", "write them without")
 
 
 def open(path: str | os.PathLike[str], *, copy: bool | None = None) -> Checkpoint:

@@ -258,18 +258,10 @@ def _named(call: str, tensors: object) -> Mapping[str, Any]:
         remedy = "write {'name': tensor}"
         raise OptionError(call, "tensors", "type", type(tensors).__name__, "a mapping of names", remedy)
     for name in tensors:
-        if not _is_text(name) or name == header.METADATA or len(name.encode()) > 1 << 15:
+        if not parts.is_text(name) or name == header.METADATA or len(name.encode()) > 1 << 15:
             expected = f"text that UTF-8 has, short, and not {header.METADATA!r}"
             raise OptionError(call, "tensors", "name", shown(name), expected, "name it otherwise")
     return tensors
-
-
-def _is_text(x: object) -> bool:
-    """Whether it is a str that UTF-8 has."""
-    try:
-        return isinstance(x, str) and x.encode() is not None
-    except UnicodeEncodeError:
-        return False
 
 
 def new_checkpoint(
@@ -292,7 +284,7 @@ def new_checkpoint(
     texts = {} if metadata is None else metadata
     if (
         not isinstance(texts, Mapping)
-        or not all(_is_text(x) for x in (*texts, *texts.values()))
+        or not all(parts.is_text(x) for x in (*texts, *texts.values()))
         or header.NOTE in texts
     ):
         expected = f"text by name, none of which is {header.NOTE!r}"

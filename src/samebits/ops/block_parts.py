@@ -9,7 +9,7 @@ import operator
 from collections.abc import Mapping, Sequence
 
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, LayoutError, OptionError, ShapeError, shown
+from samebits.errors import ClosedError, DTypeError, LayoutError, OptionError, ShapeError, shown
 from samebits.kernels.quantize import blocks, dialects, formats
 from samebits.kernels.quantize.dialects import Dialect
 from samebits.kernels.quantize.formats import BlockFormat
@@ -83,6 +83,16 @@ def check_parts(row: BlockFormat, parts: Mapping[str, Tensor | None], axis: int)
     whole = parts["global_scale"]
     if whole is not None:
         check_global_scale("Quantized", row, whole.shape, elements.shape, axis)
+
+
+def check_open(call: str, parts: Parts, owner: str = "") -> None:
+    """Raise ClosedError if the memory of a part is closed.
+
+    Args:    owner: what stands before the name of a part in the message, such as `q.`.
+    """
+    for name, part in parts.items():
+        if part.buffer.is_closed:
+            raise ClosedError(call, f"{owner}{name}", "buffer", "closed", "open", "close it after its last use")
 
 
 def empty(shape: Shape, dtype: DType, axis: int) -> Tensor:

@@ -12,6 +12,7 @@ from samebits.errors import ShapeError
 from samebits.frozen import dataclass
 from samebits.kernels.functions import exact
 from samebits.kernels.quantize.blocks import Blocking
+from samebits.ops import block_parts
 from samebits.ops.call import Call
 from samebits.ops.quantized import Quantized
 from samebits.shapes import check_type
@@ -79,6 +80,7 @@ def report(x: Any, q: Quantized) -> QuantizationReport:
     """
     call = Call("report", x)
     check_type("report", "q", q, Quantized, "pass what quantize gave")
+    block_parts.check_open("report", q.parts, "q.")
     given = call.operand("x", x).tensor
     if given.shape != q.shape:
         raise ShapeError("report", "x", "shape", given.shape, f"{q.shape}, as q has", "pass what was quantised")

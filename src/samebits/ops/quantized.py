@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, NoReturn
 
 from samebits.dtypes import DType
-from samebits.errors import ClosedError, OptionError, shown
+from samebits.errors import ClosedError, ExchangeError, OptionError, shown
 from samebits.frozen import dataclass
 from samebits.kernels.quantize import dialects, formats
 from samebits.kernels.quantize.dialects import Dialect
@@ -24,6 +24,8 @@ from samebits.shapes import check_index, check_type
 from samebits.tensor import Tensor
 
 __all__ = ["Quantized"]
+
+_PARTS = {"elements", "scales", "global_scale", "zero_points"}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -98,6 +100,7 @@ class Quantized:
         Raises:  DTypeError if the dtype is another.   Bits: numerics.md section 9.
         """
         check_threads("Quantized.dequantize", threads)
+        block_parts.check_open("Quantized.dequantize", self.parts)
         made = block_values.value_dtype("Quantized.dequantize", dtype)
         return block_values.values(self.parts, self.format, self.divides, self.axis, made, threads=threads)
 
@@ -106,14 +109,17 @@ class Quantized:
 
         Returns: of the scale dtype [..., bytes of the tiles], one run for each matrix; `TiledLayout.scales_128x4` says
                  where in it a scale is.
-        Raises:  ShapeError if there is no matrix.
+        Raises:  ShapeError if there is no matrix; ClosedError.
         """
+        block_parts.check_open("Quantized.scale_tiles", self.parts)
         return scale_tiles.to_tiles("Quantized.scale_tiles", self.scales, self.axis)
 
     def equal_bits(self, other: Quantized) -> bool:
         """Whether formats, dialects and every part agree bit for bit."""
         check_type("Quantized.equal_bits", "other", other, Quantized, "pass what quantize gave")
         mine, yours = self.parts, other.parts
+        block_parts.check_open("Quantized.equal_bits", mine)
+        block_parts.check_open("Quantized.equal_bits", yours, "other.")
         same = self.format == other.format and self.dialect == other.dialect and self.axis == other.axis
         return same and mine.keys() == yours.keys() and all(mine[name].equal_bits(yours[name]) for name in mine)
 
@@ -122,7 +128,9 @@ class Quantized:
 
         Raises:
             LayoutError: A slice cuts a block, or has a step, or an integer takes the axis of the blocks away.
+            ClosedError: The memory of a part is closed.
         """
+        block_parts.check_open("Quantized[]", self.parts)
         facts = self.format, self.shape, self.axis
         keys = block_parts.checked_key(*facts, key)
         found = {
@@ -145,6 +153,7 @@ class Quantized:
         given: list[Quantized] = list(parts)
         for number, part in enumerate(given):
             check_type("Quantized.cat", f"parts[{number}]", part, Quantized, "pass what quantize gave")
+            block_parts.check_open("Quantized.cat", part.parts, f"parts[{number}].")
         if not given:
             raise OptionError("Quantized.cat", "parts", "", "empty", "at least one", "pass one")
         first = given[0]
@@ -163,7 +172,15 @@ class Quantized:
     def of_parts(
         cls, parts: Mapping[str, Tensor], format: BlockFormat, dialect: Dialect | None = None, axis: int = -1
     ) -> Quantized:
-        """The array that has these parts, by the names that `parts` gives them."""
+        """The array that has these parts, by the names that `parts` gives them.
+
+        Raises:
+            OptionError: Elements or scales are missing, or there is a part of another name.
+        """
+        if not isinstance(parts, Mapping) or not {"elements", "scales"} <= parts.keys() <= _PARTS:
+            actual = shown(parts) if not isinstance(parts, Mapping) else shown(list(parts))
+            expected = "elements, scales, and what else Quantized.parts names"
+            raise OptionError("Quantized.of_parts", "parts", "", actual, expected, "pass the parts of a Quantized")
         return cls(
             parts["elements"],
             parts["scales"],
@@ -174,7 +191,16 @@ class Quantized:
             axis=axis,
         )
 
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> NoReturn:
+        """NumPy's protocol, refused: elements without their scales are no numbers of the array.
+
+        Raises:
+            ExchangeError: Always.
+        """
+        raise ExchangeError("numpy.asarray", "x", "", self, "an array", "pass x.dequantize(), or one of x.parts")
+
     def __reduce__(self) -> tuple[Any, ...]:
+        block_parts.check_open("pickle", self.parts)
         return _unpickled, (self.parts, self.format.name, self.dialect and self.dialect.name, self.axis)
 
     def __repr__(self) -> str:
