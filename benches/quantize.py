@@ -1,8 +1,8 @@
 """Quantising a bfloat16 weight of 4096 x 4096 to block formats and back, beside memory and torchao.
 
-The floor is what the memory alone takes: x is read once, twice where a global scale is found first, and what is stored
-is written once; that is done by NumPy in the same turns. Medians of turns in one process; torchao, if it is installed,
-runs eagerly, and with `--compile` under torch.compile too, NVFP4 with the same bits as ours of that dialect.
+The floor is what the memory alone takes: x is read once, twice where a scale of everything is found first, and what is
+stored is written once; that is done by NumPy in the same turns. Medians of turns in one process; torchao, if it is
+installed, runs eagerly, and with `--compile` under torch.compile too, NVFP4 with the same bits as ours of that dialect.
 `python benches/quantize.py [--compile] [FORMAT ...]`
 """
 
@@ -62,7 +62,19 @@ MEMBERS = (
     Member("mxfp8-e4m3", "mx/rceil", mx(torch.float8_e4m3fn, "RCEIL")),
     Member("mxfp6-e3m2", "mx/even", mx("fp6_e3m2", "EVEN")),
     Member("mxfp4", "mx/floor", mx(torch.float4_e2m1fn_x2, "FLOOR")),
+    Member("mxint8", "mxint8/ocp"),
     Member("fp8-1x128", "fp8/exact-1"),
+    Member("fp8-128x128", "fp8/exact-1"),
+    Member("nvfp4-16x16", "nvfp4/exact-1"),
+    Member("fp8-row", "fp8/exact-1"),
+    Member("fp8-column", "fp8/exact-1"),
+    Member("fp8-tensor", "fp8/exact-1"),
+    Member("int8-row", "int/exact-1"),
+    Member("int8-column", "int/exact-1"),
+    Member("uint8-row-zero", "int/affine-1"),
+    Member("uint4-group32-zero", "int/affine-1"),
+    Member("uint4-group64-float-zero", "int/affine-1"),
+    Member("nf4", "nf4/qlora"),
 )
 
 
@@ -96,7 +108,7 @@ def quantizing(x: sb.Tensor, tx: torch.Tensor, member: Member, compiled: bool) -
     """Seconds of each way to quantise."""
     row = formats.of(member.format)
     q = sb.quantize(x, member.format, dialect=member.dialect)
-    reads = words(x) * (2 if row.global_scale is not None else 1)
+    reads = words(x) * (2 if row.global_scale is not None or row.block == (None, None) else 1)
     written = np.zeros(q.nbytes // 8, np.uint64)
 
     def ours(threads: int) -> Call:

@@ -41,6 +41,7 @@ class Case:
     Attributes:
         given: The global scale, where it is given.
         line: Whether each line has its own.
+        seed: Of stochastic rounding; None to nearest.
     """
 
     row: BlockFormat
@@ -48,22 +49,25 @@ class Case:
     x: Array
     given: Array | None = None
     line: bool = False
+    seed: int | None = None
 
     def plan(self, isa: Isa, threads: int = 1) -> Plan:
         """The plan of this."""
         found = self.given is not None
         return quantize_plan.plan(
             self.row, self.dialect, dtypes.of(self.x.dtype), launch.layout(self.x), isa, threads,
-            given=found, line=self.line,
+            given=found, line=self.line, order=None if self.seed is None else quantize_plan.dense(self.x.shape),
         )  # fmt: skip
 
     def due(self) -> list[Array]:
-        """Elements, scales, and the global scale where the format has one, as they are stored."""
+        """Elements, scales, and the global scale and zero points where the format has them, as they are stored."""
         with np.errstate(all="ignore"):
-            found = reference.quantize(self.x, self.row, self.dialect, -1, self.given, line=self.line)
+            found = reference.quantize(self.x, self.row, self.dialect, -1, self.given, line=self.line, seed=self.seed)
         parts = [packed(found.elements, self.row.element.width_bits), found.scales.ravel().view(np.uint8)]
         if found.global_scale is not None:
             parts.append(np.asarray(found.global_scale, np.float32).ravel())
+        if found.zero_points is not None:
+            parts.append(found.zero_points.ravel().view(np.uint8))
         return parts
 
     def check(self, isa: Isa, threads: int = 1, run: Run | None = None, *, at_start: bool = False) -> None:
@@ -75,8 +79,10 @@ class Case:
         if self.given is not None:
             found[2][:] = due[2]
         before = x.copy()
-        (run or (lambda plan, arrays: launch.run_plan(plan, arrays, threads)))(self.plan(isa, threads), [x, *found])
-        for name, got, wanted in zip(("elements", "scales", "global scale"), found, due, strict=False):
+        drawn = [] if self.seed is None else [guard.array(np.array([self.seed], np.uint64))]
+        arrays = [x, *found, *drawn]
+        (run or (lambda plan, arrays: launch.run_plan(plan, arrays, threads)))(self.plan(isa, threads), arrays)
+        for name, got, wanted in zip(("elements", "scales", "last"), found, due, strict=False):
             launch.assert_bits(got, wanted, (isa.name, self.row, self.dialect, x.dtype, x.shape, name))
         launch.assert_bits(x, before)
 

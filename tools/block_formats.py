@@ -19,10 +19,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from samebits.codegen.isa import isas
-from samebits.dtypes import float32
-from samebits.errors import PlanError
-from samebits.kernels.quantize import dialects, formats, gguf, plan, reference
+from samebits.kernels.quantize import dialects, formats, gguf, reference
 from samebits.kernels.quantize.blocks import Blocking
 from samebits.kernels.quantize.dialects import Dialect
 from samebits.kernels.quantize.formats import BlockFormat
@@ -44,11 +41,11 @@ which order of roundings, as one tool in one version does it. A value is
 ## Formats
 A block is rows by columns, the columns along the axis of the blocks; `all` is the whole axis, and `short` says that the
 last block of an axis may be. Bits are those an element takes, with its share of the scale and zero point. The dialect
-is the one that is meant where none is named. What has no kernel yet is quantised by NumPy, slowly; all are dequantised
-by kernels.
+is the one that is meant where none is named. Kernels quantise and dequantise all of them; lines of elements that end
+inside a byte, and the dialect `nvfp4/four-over-six-1`, are computed by NumPy, slowly.
 
-| format | element | block | scale | global scale | zero point | bits | dialect | quantised by |
-|---|---|---|---|---|---|---|---|---|
+| format | element | block | scale | global scale | zero point | bits | dialect |
+|---|---|---|---|---|---|---|---|
 """
 _DIALECTS = """
 ## Dialects
@@ -88,6 +85,22 @@ two makes all that follows exact and costs nothing: a block's scale is rounded t
 | format | dialect | normal | 0.02 | heavy | wide |
 |---|---|---|---|---|---|
 """
+_OPTIONS = """
+## Options
+- `rounding="stochastic", seed=`: elements are rounded to the code farther from 0 as often as they are near to it, by
+  the words that `cast` draws ([numerics.md](numerics.md) section 9): the same for every layout and number of threads.
+  Scales, blocks of zeros and NaN are those of the dialect. For gradients, whose small elements would be lost.
+- `dialect="nvfp4/four-over-six-1"`: of each block the scale that makes its largest magnitude 6, or the one that makes
+  it 4, below which float4 has finer steps at the top: whichever has the lesser squared error, the first where both
+  have the same. Zeros and NaN as in `nvfp4/exact-1`.
+- `nvfp4-16x16`: one scale for 16 x 16, stored once, so that a weight and its transpose have the same values:
+  `quantize(w, "nvfp4-16x16")` for both products of training, which [numerics.md](numerics.md) section 4 sums.
+- `hadamard`: the random Hadamard transform. Both operands of a product are turned along K before they are quantised,
+  which leaves the product what it was but for rounding, and an outlier shares its run of 16:
+  `linear(quantize(hadamard(x), "nvfp4"), quantize(hadamard(w), "nvfp4"))`. Transformer Engine's recipe turns both
+  operands of the gradient of weights, `dY^T` and `X^T` along their rows, with its fixed signs, and rounds gradients
+  stochastically; weights and forward activations are not turned.
+"""
 _GGUF = """
 ## GGUF
 `samebits.decode_gguf(data, type)` gives the values of blocks; d and dmin are float16, q is an element.
@@ -100,7 +113,7 @@ _GGUF = """
 def page() -> str:
     """The page as it should be."""
     parts = [_HEAD, *_formats(), _DIALECTS, *_dialects(), _EDGES, *_edges(), _DIFFERENCES, *_differences()]
-    return "".join([*parts, _NEARNESS, *_nearness(), _GGUF, *_gguf_rows()])
+    return "".join([*parts, _OPTIONS, _NEARNESS, *_nearness(), _GGUF, *_gguf_rows()])
 
 
 def _line(*cells: object) -> str:
@@ -111,19 +124,10 @@ def _formats() -> Iterator[str]:
     for row in formats.ROWS:
         block = " x ".join("all" if n is None else str(n) for n in row.block) + (", short" if row.partial else "")
         bits = "" if row.bits is None else f"{row.bits:g}"
-        element = f"{row.element} of a code book" if row.codebook else row.element
+        element = f"{row.element} of a code book" if row.codebook else f"{row.element}"
+        element += f" * 2^{math.frexp(row.unit)[1] - 1}" if row.unit != 1 else ""
         optional = (x or "" for x in (row.global_scale, row.zero_point))
-        yield _line(f"`{row}`", element, block, row.scale, *optional, bits, f"`{dialects.default(row)}`", _run_by(row))
-
-
-def _run_by(row: BlockFormat) -> str:
-    """Whether there is a kernel, as a plan for rows of 256 elements says."""
-    isa = next(isa for isa in isas() if isa.name == "scalar")
-    try:
-        plan.plan(row, dialects.default(row), float32, ((128, 256), (256, 1)), isa)
-    except PlanError:
-        return "NumPy"
-    return "a kernel"
+        yield _line(f"`{row}`", element, block, row.scale, *optional, bits, f"`{dialects.default(row)}`")
 
 
 def _dialects() -> Iterator[str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import block_rows
 import numpy as np
 import pytest
 
 import samebits as sb
 from samebits.errors import ClosedError, DTypeError, FrozenError, LayoutError, OptionError, ShapeError
-from samebits.kernels.quantize import formats
 from samebits.layout import TiledLayout
 
 F32 = np.float32
@@ -29,7 +29,7 @@ def test_it_says_what_it_is() -> None:
         Q.axis = -2  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("row", formats.ROWS, ids=str)
+@pytest.mark.parametrize("row", block_rows.ROWS, ids=str)
 @pytest.mark.parametrize("axis", [-1, -2])
 def test_it_comes_back_from_a_pickle_and_from_its_parts(row: sb.BlockFormat, axis: int) -> None:
     q = sb.quantize(BIG[:, :128, :128], row, axis=axis)
@@ -41,7 +41,7 @@ def test_it_comes_back_from_a_pickle_and_from_its_parts(row: sb.BlockFormat, axi
     assert named.equal_bits(q)
 
 
-@pytest.mark.parametrize("row", formats.ROWS, ids=str)
+@pytest.mark.parametrize("row", block_rows.ROWS, ids=str)
 @pytest.mark.parametrize("axis", [-1, -2])
 def test_slices_between_blocks_hold_the_values_that_were_there(row: sb.BlockFormat, axis: int) -> None:
     q = sb.quantize(BIG, row, axis=axis)
@@ -151,7 +151,8 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
      "Quantized: scales buffer is closed, must be open; close it after its last use"),
     ({"dialect": "mx/even"}, OptionError,
      ("Quantized: dialect is mx/even, must be one that makes nvfp4: nvfp4/exact-1, nvfp4/torchao-0.18, nvfp4/te-2, "
-     "nvfp4/flashinfer, nvfp4/modelopt-0.47, nvfp4/compressed-tensors-0.20; choose one of these")),
+     "nvfp4/flashinfer, nvfp4/modelopt-0.47, nvfp4/compressed-tensors-0.20, nvfp4/four-over-six-1; choose one "
+     "of these")),
 ]  # fmt: skip
 
 
@@ -204,6 +205,45 @@ def test_blocks_of_several_lines_have_one_global_scale() -> None:
             f"global_scale shape is {lines.shape}, must be (), as a block of nvfp4-16x16 has several lines; reshape it"
         )
         assert str(caught.value) == f"{call}: {due}"
+
+
+def test_it_is_no_array_of_numpy() -> None:
+    with pytest.raises(sb.ExchangeError) as caught:
+        np.asarray(Q)
+    due = "x is Quantized(nvfp4, nvfp4/exact-1, shape=(4, 64), 148 bytes), must be an array"
+    assert str(caught.value) == f"numpy.asarray: {due}; pass x.dequantize(), or one of x.parts"
+
+
+def test_parts_that_are_missing_or_of_no_name_are_refused() -> None:
+    due = "must be elements, scales, and what else Quantized.parts names; pass the parts of a Quantized"
+    for parts, actual in (
+        ({}, "[]"),
+        ({**Q.parts, "bias": Q.scales}, "['elements', 'scales', 'global_scale', 'bias']"),
+        (3, "3"),
+    ):
+        with pytest.raises(OptionError) as caught:
+            sb.Quantized.of_parts(parts, Q.format)  # type: ignore[arg-type]
+        assert str(caught.value) == f"Quantized.of_parts: parts is {actual}, {due}"
+
+
+def test_calls_name_the_part_whose_memory_is_closed() -> None:
+    scales = sb.copy(Q.scales)
+    q = sb.Quantized(Q.elements, scales, "nvfp4", global_scale=Q.global_scale)  # type: ignore[arg-type]
+    scales.buffer.close()
+    calls: list[tuple[str, Any]] = [
+        ("Quantized.dequantize: scales", q.dequantize),
+        ("Quantized.scale_tiles: scales", q.scale_tiles),
+        ("Quantized.equal_bits: scales", lambda: q.equal_bits(Q)),
+        ("Quantized.equal_bits: other.scales", lambda: Q.equal_bits(q)),
+        ("Quantized[]: scales", lambda: q[:1]),
+        ("Quantized.cat: parts[1].scales", lambda: sb.Quantized.cat([Q, q])),
+        ("report: q.scales", lambda: sb.report(X, q)),
+        ("pickle: scales", lambda: pickle.dumps(q)),
+    ]
+    for named, call in calls:
+        with pytest.raises(ClosedError) as caught:
+            call()
+        assert str(caught.value) == f"{named} buffer is closed, must be open; close it after its last use"
 
 
 def test_what_does_not_go_together_is_not_joined() -> None:

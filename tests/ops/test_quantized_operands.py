@@ -62,6 +62,18 @@ def test_lines_without_blocks_along_k_multiply_once() -> None:
     assert np.array_equal(sb.linear(x, w).numpy(), due)
 
 
+def test_the_unit_of_mxint8_belongs_to_its_scales() -> None:
+    x, w = sb.quantize(drawn(48, 256), "mxint8"), sb.quantize(drawn(64, 256, seed=1), "mxint8")
+    scales = [np.asarray(q.scales.numpy(), F32) * F32(2.0**-6) for q in (x, w)]
+    due = reference(
+        values(x.elements), values(w.elements).T, a_scale=scales[0], a_block=(1, 32), b_scale=scales[1].T,
+        b_block=(32, 1),
+    )  # fmt: skip
+    assert np.array_equal(sb.linear(x, w).numpy(), due)
+    near = x.dequantize().numpy() @ w.dequantize().numpy().T
+    np.testing.assert_allclose(sb.linear(x, w).numpy(), near, rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "name", ["int8-row", "int8-tensor", "fp8-row", "fp8-tensor", "fp8-column", "nvfp4", "int4-group32"]
 )

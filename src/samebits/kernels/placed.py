@@ -24,7 +24,7 @@ from samebits.kernels import convert
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.walk import Axis, AxisSteps, Cursor, Stretch, broadcast, numbered, offsets, walk
 
-__all__ = ["Placed", "plan"]
+__all__ = ["Placed", "drawn_each", "drawn_words", "plan", "words_room"]
 
 # Elements of one task, as of elementwise kernels.
 _TASK = 8192
@@ -112,7 +112,7 @@ def plan(placed: Placed, x: AxisSteps, out: AxisSteps, isa: Isa, threads: int = 
 def text(b: Builder, d: PlacedText) -> None:
     """A task is some rows, or a block of one long row."""
     column_tasks, rows_per_task, block = b.index("column_tasks"), b.index("rows_per_task"), b.index("block")
-    words = b.local(uint32, _BLOCK + 4 + 4 * _lanes(b)) if d.placed.is_drawn else None
+    words = b.local(uint32, _BLOCK + words_room(b.isa.lanes)) if d.placed.is_drawn else None
     for task in b.tasks():
         first = (task // column_tasks) * rows_per_task
         start = (task % column_tasks) * block
@@ -198,16 +198,29 @@ class _RowOfElements:
 
     def _words(self, block: Index, end: Index) -> Callable[[Index], Vector]:
         """The words of vectors of a block of the row."""
-        b, lanes, buffer = self.b, self.b.isa.lanes, self.words
-        key = _key(b)
+        b, lanes = self.b, self.b.isa.lanes
         if not self.d.counts:
-            return lambda i: _each(b, b.bitcast(self._indices(i, lanes), uint64), key)
-        first = self.index + block
-        skipped = first & 3
-        for group in b.loop(0, (end - block + skipped + 3) >> 2, _lanes(b)):
-            for k, drawn in enumerate(_four(b, (first >> 2) + group, key)):
-                b.store(buffer, group * 4 + k * drawn.width, drawn)
-        return lambda i: b.load(buffer, i - block + skipped, lanes)
+            return lambda i: drawn_each(b, b.bitcast(self._indices(i, lanes), uint64))
+        assert self.words is not None  # as words are drawn
+        words = drawn_words(b, self.words, self.index + block, end - block)
+        return lambda i: b.load(words, i - block, lanes)
+
+
+def drawn_words(b: Builder, room: Pointer, first: Index, count: Index) -> Pointer:
+    """Where the words of elements first .. first+count-1 begin, once they are drawn into a room.
+
+    Args:    room: of uint32, `words_room` more of them than are drawn.
+    """
+    skipped, key = first & 3, _key(b)
+    for group in b.loop(0, (count + skipped + 3) >> 2, _lanes(b)):
+        for k, drawn in enumerate(_four(b, (first >> 2) + group, key)):
+            b.store(room, group * 4 + k * drawn.width, drawn)
+    return b.offset(room, skipped)
+
+
+def words_room(lanes: int) -> int:
+    """Words that `drawn_words` may write beside those that are asked for, with so many float32 in a register."""
+    return 4 + 4 * (-(-lanes // 4) * 4)
 
 
 def _lanes(b: Builder) -> int:
@@ -231,9 +244,9 @@ def _four(b: Builder, first: Index, key: tuple[Vector, Vector]) -> list[Vector]:
     return b.transpose_blocks(_drawn(b, counter, key))
 
 
-def _each(b: Builder, index: Vector, key: tuple[Vector, Vector]) -> Vector:
-    """The word of each index."""
-    drawn = _drawn(b, b.shift_right(index, 2), key)
+def drawn_each(b: Builder, index: Vector) -> Vector:
+    """The word of each index, lanes of uint64."""
+    drawn = _drawn(b, b.shift_right(index, 2), _key(b))
     which = b.bit_and(index, b.like(index, 3))
     found = drawn[0]
     for k in (1, 2, 3):

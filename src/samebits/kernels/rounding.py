@@ -13,7 +13,7 @@ from samebits.conversions import Conversion, Rounding
 from samebits.dtypes import DType, float32, float64, int32, int64, uint32, uint64
 from samebits.frozen import dataclass
 
-__all__ = ["Found", "to_float", "to_integer"]
+__all__ = ["Found", "to_float", "to_integer", "whole"]
 
 _SIGNED, _UNSIGNED = {32: int32, 64: int64}, {32: uint32, 64: uint64}
 
@@ -62,14 +62,14 @@ def to_integer(b: Builder, x: Vector, dtype: DType, conversion: Conversion, word
         misfits = b.bit_or(b.less(x, low), b.less(high, x))
         return Found(b.minimum(b.maximum(x, low), high) if conversion.overflow == "saturate" else x, misfits)
     nan, infinite = b.is_nan(x), b.equal(b.abs(x), b.like(x, float("inf")))
-    whole = _whole(b, x, conversion.rounding_to(dtype), word)
+    rounded = whole(b, x, conversion.rounding_to(dtype), word)
     target = dtype if dtype.width_bits >= 8 else int32
-    found = b.convert(whole, target)
+    found = b.convert(rounded, target)
     if target is not dtype:
         found = b.minimum(b.maximum(found, b.like(found, int(dtype.min))), b.like(found, int(dtype.max)))
     # A limit less one, or and one, may round to the limit, which then is the first number outside.
     outside = [float(dtype.min) - 1, float(dtype.max) + 1]
-    wide = b.convert(whole, float64)
+    wide = b.convert(rounded, float64)
     over = b.bit_or(b.less_equal(wide, b.like(wide, outside[0])), b.less_equal(b.like(wide, outside[1]), wide))
     if conversion.inf != "overflow":
         over = b.bit_and(over, b.invert(infinite))
@@ -225,7 +225,7 @@ def _held(b: Builder, p: _Parts, dtype: DType, conversion: Conversion, infinite:
     return b.select(infinite, always if conversion.infinity() == "saturate" else never, finite)
 
 
-def _whole(b: Builder, x: Vector, rounding: Rounding, word: Vector | None) -> Vector:
+def whole(b: Builder, x: Vector, rounding: Rounding, word: Vector | None) -> Vector:
     """x rounded to integral values."""
     if rounding == "nearest_even":
         return b.rint(x)

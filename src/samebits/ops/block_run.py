@@ -9,6 +9,8 @@ import functools
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType, float32
 from samebits.errors import PlanError, ShapeError
@@ -39,30 +41,41 @@ def quantised(
     isa: Isa,
     threads: int,
     into: Mapping[str, Tensor] | None = None,
+    seed: int | None = None,
 ) -> dict[str, Tensor] | None:
     """The parts of x, on memory of their own or that of `into`; None where the format has no kernel.
 
     Args:    whole: the global scale, if it is given.   line: whether each line has its own.
+             seed: of stochastic rounding; None to nearest.
     """
     lines = _along(x, axis)
     steps = (lines.shape, lines.layout.strides)
     line = line or (whole is not None and whole.ndim > 0)
+    order = None if seed is None else _order(x.shape, axis)
+    facts = row, way, x.dtype, steps, isa, _shared(x.size, threads), whole is not None, line, order
     try:
-        prepared = _quantising(row, way, x.dtype, steps, isa, _shared(x.size, threads), whole is not None, line)
+        prepared = _quantising(*facts)
     except PlanError:
         return None
-    shapes = {"elements": (x.shape, row.element), "scales": (blocks.scales_shape(row, x.shape, axis), row.scale)}
+    of_scales = blocks.scales_shape(row, x.shape, axis)
+    shapes = {"elements": (x.shape, row.element), "scales": (of_scales, row.scale)}
+    if row.zero_point is not None:
+        shapes["zero_points"] = of_scales, row.zero_point
     parts = {name: block_parts.empty(*facts, axis) for name, facts in shapes.items()}
     for name, target in (into or {}).items():
         if name in parts and target.layout == parts[name].layout:
             parts[name] = target
-    operands = [x, *parts.values()]
+    operands = [x, parts["elements"], parts["scales"]]
     if row.global_scale is not None:
         if whole is None:
             whole = block_parts.empty(block_parts.line_shape(x.shape, axis) if line else (), float32, -1)
         parts["global_scale"] = whole
         operands.append(contiguous(_along(whole, axis)) if whole.ndim else whole)
         _check_whole(whole, into)
+    if row.zero_point is not None:
+        operands.append(parts["zero_points"])
+    if seed is not None:
+        operands.append(Tensor.from_any(np.asarray(seed, np.uint64)))
     prepared.run([_address(part) for part in operands])
     for name, target in (into or {}).items():
         if target is not parts[name]:
@@ -102,9 +115,17 @@ def values(
 
 @functools.lru_cache(maxsize=4096)
 def _quantising(
-    row: BlockFormat, way: Dialect, dtype: DType, x: AxisSteps, isa: Isa, threads: int, given: bool, line: bool
+    row: BlockFormat,
+    way: Dialect,
+    dtype: DType,
+    x: AxisSteps,
+    isa: Isa,
+    threads: int,
+    given: bool,
+    line: bool,
+    order: Shape | None,
 ) -> Prepared:
-    return Prepared(plan.plan(row, way, dtype, x, isa, threads, given=given, line=line))
+    return Prepared(plan.plan(row, way, dtype, x, isa, threads, given=given, line=line, order=order))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -122,6 +143,12 @@ def _dequantising(
 
 def _shared(size: int, threads: int) -> int:
     return threads if size >= SMALL["elements"] else 1
+
+
+def _order(shape: Shape, axis: int) -> Shape:
+    """How far apart row-major indices are along each axis, the axis of the blocks last."""
+    found = plan.dense(shape)
+    return found if axis == -1 or len(shape) < 2 else (*found[:-2], found[-1], found[-2])
 
 
 def _along(x: Tensor, axis: int) -> Tensor:

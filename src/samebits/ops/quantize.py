@@ -27,6 +27,8 @@ def quantize(
     *,
     dialect: object = None,
     axis: int = -1,
+    rounding: str = "nearest_even",
+    seed: int | None = None,
     global_scale: Any = None,
     out: Quantized | None = None,
     threads: int | None = None,
@@ -36,15 +38,46 @@ def quantize(
     Args:    x: float32, bfloat16 or float16 [..., N].   format: a row of `formats`, or its name, such as "nvfp4".
              dialect: by which formulas, such as "nvfp4/torchao-0.18"; default the format's first, which is exact.
              axis: along which the elements of a block lie, one of the last two.
+             rounding: of elements: nearest_even, with ties as the dialect has them, or stochastic: of the two codes
+             beside x the one farther from 0 as often as x is near to it.
+             seed: of stochastic rounding; an element's word depends on it and on the element's index in x alone.
              global_scale: of a format that has one, as the dialect keeps it: a number, an array of one or of one a
              line; "row" for each line's own; default that of all of x, which makes every value depend on all of x.
              out: what takes the parts instead.   threads: at most so many; default every usable core.
     Returns: a Quantized, whose parts are Tensors.
     Raises:  OptionError, DTypeError, ShapeError, LayoutError.   Bits: numerics.md section 9 and the dialect's row.
     """
+    _check_given(global_scale)
+    return quantized(
+        x,
+        format,
+        dialect=dialect,
+        axis=axis,
+        rounding=rounding,
+        seed=seed,
+        global_scale=global_scale,
+        out=out,
+        threads=threads,
+    )
+
+
+def quantized(
+    x: Any,
+    format: object,
+    *,
+    dialect: object = None,
+    axis: int = -1,
+    rounding: str = "nearest_even",
+    seed: int | None = None,
+    global_scale: Any = None,
+    out: Quantized | None = None,
+    threads: int | None = None,
+) -> Quantized:
+    """As `quantize`, with any global scale: that of a dialect may be NaN or 0 where x is."""
     call = Call("quantize", x, threads)
     row = block_parts.format_of("quantize", format)
     way = dialects.default(row) if dialect is None else block_parts.dialect_of("quantize", dialect, row)
+    drawn = _seed(row, way, rounding, seed)
     given = call.operand("x", x, *map(dtypes.of, way.takes), meant=f"{' or '.join(way.takes)} for {way}").tensor
     axis = block_parts.check_axis("quantize", axis, given.shape)
     block_parts.check_blocks("quantize", "x", row, given.shape, axis)
@@ -61,14 +94,51 @@ def quantize(
         isa=call.isa,
         threads=call.threads,
         into=None if target is None else target.parts,
+        seed=drawn,
     )
     if found is not None:
         return Quantized.of_parts(found, row, way, axis) if target is None else target
     kind = given.dtype.numpy
     assert kind is not None  # what dialects take has one
     array = elements.seen(given.buffer.array(), given.layout).view(kind)
-    parts = reference.quantize(array, row, way, axis, whole, line=line)
+    parts = reference.quantize(array, row, way, axis, whole, line=line, seed=drawn)
     return _made(parts, row, way, axis, target)
+
+
+def _seed(row: BlockFormat, way: Dialect, rounding: object, seed: object) -> int | None:
+    """The seed of stochastic rounding; None where codes are the nearest.
+
+    Raises:  OptionError if an option has no such value, or if the format or the dialect takes nearest codes alone.
+    """
+    if rounding not in ("nearest_even", "stochastic"):
+        expected = "nearest_even or stochastic"
+        raise OptionError("quantize", "rounding", "", shown(rounding), expected, "leave it out for the nearest")
+    if rounding == "nearest_even":
+        if seed is not None:
+            remedy = "pass rounding='stochastic', or leave seed away"
+            raise OptionError("quantize", "seed", "", shown(seed), "left out where nothing is drawn", remedy)
+        return None
+    nearest = "a code book" if row.codebook is not None else "a choice of scales by the error" if way.chooses else ""
+    if nearest:
+        expected = f"nearest_even for {way}, which has {nearest}"
+        raise OptionError("quantize", "rounding", "", "'stochastic'", expected, "name another dialect or format")
+    if isinstance(seed, int | np.integer) and not isinstance(seed, bool) and 0 <= int(seed) < 1 << 64:
+        return int(seed)
+    expected = "an integer in [0, 2**64), which stochastic rounding draws from"
+    raise OptionError("quantize", "seed", "", shown(seed), expected, "pass seed=0")
+
+
+def _check_given(global_scale: Any) -> None:
+    """Raise OptionError for a global scale from outside that no numbers have."""
+    if global_scale is None or isinstance(global_scale, str):
+        return
+    number = isinstance(global_scale, float | int)
+    found = global_scale if number else as_tensor("quantize", "global_scale", global_scale)
+    array = np.asarray(found if number else found.values(), np.float64)
+    if not (np.isfinite(array) & (array > 0)).all():
+        raise OptionError(
+            "quantize", "global_scale", "", shown(global_scale), "finite and above 0", "leave it out to have it found"
+        )
 
 
 def dequantize(q: Quantized, dtype: object = "float32", *, out: Any = None, threads: int | None = None) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from samebits.errors import OptionError, ShapeError
+from samebits.kernels.functions import exact
 from samebits.operations.names import LINEAR, PACK, Names
 from samebits.tensor import Tensor
 
@@ -50,7 +51,7 @@ def taken_apart(call: str, names: Names, side: str, x: Quantized, given: dict[st
     if x.ndim < 2 and x.format.block[1] is not None:
         remedy = "slice one row instead, which keeps its axis"
         raise ShapeError(call, called, "rank", x.ndim, f"at least 2 for blocks of {x.format}", remedy)
-    found: dict[str, Any] = {f"{side}_scale": x.scales}
+    found: dict[str, Any] = {f"{side}_scale": x.scales if x.format.unit == 1 else _in_units(x.scales, x.format.unit)}
     if x.zero_points is not None:
         found[f"{side}_zero_point"] = x.zero_points
     group = _group(x, names.turned or side == "a")
@@ -71,6 +72,11 @@ def _group(x: Quantized, lines_first: bool) -> tuple[int, int] | None:
         return None
     sizes = [max(1, whole) if extent is None else extent for extent, whole in zip(extents, x.shape[-2:], strict=True)]
     return sizes[0], sizes[1]
+
+
+def _in_units(scales: Tensor, unit: float) -> Tensor:
+    """Scales times what an element of 1 is, a power of two: float32 holds such powers exactly."""
+    return Tensor.from_any(exact.widened(scales.numpy()) * np.float32(unit))
 
 
 def _multiplier(divisor: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import aarch64
+import block_rows
 import numpy as np
 import pytest
 import rows
@@ -11,12 +12,12 @@ from quantize_samples import samples
 
 from samebits import dtypes
 from samebits.codegen.isa import ROWS, Isa
-from samebits.dtypes import bfloat16, float32
+from samebits.dtypes import bfloat16
 from samebits.errors import PlanError
+from samebits.frozen import replace
 from samebits.kernels.quantize import dialects, formats, lines_text
 from samebits.kernels.quantize import plan as quantize_plan
 from samebits.kernels.quantize.dialects import Dialect
-from samebits.kernels.quantize.formats import BlockFormat
 
 ISAS = pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)
 NUMPY = ROWS[0]
@@ -24,20 +25,14 @@ EXACT = dialects.of("nvfp4/exact-1")
 NVFP4 = formats.of("nvfp4")
 
 
-def is_taken(row: BlockFormat) -> bool:
-    """Whether there is a kernel for the format."""
-    across, along = row.block
-    return across == 1 and along is not None and row.zero_point is None and row.codebook is None
-
-
 # A format for each dialect, the formats taking turns, so that each is there with some dialect.
 PAIRS = [
-    (dialect, taken[number % len(taken)])
-    for number, dialect in enumerate(dialects.ROWS)
-    if (taken := [name for name in dialect.formats if is_taken(formats.of(name))])
+    (dialect, dialect.formats[k % len(dialect.formats)])
+    for k, dialect in enumerate(dialects.ROWS)
+    if not dialect.chooses
 ]
-# What the default dialects make besides.
-PAIRS += [(dialects.default(row), row.name) for row in formats.ROWS if is_taken(row)]
+# What the default dialects make besides, of each kind of block, zero point and element.
+PAIRS += [(dialects.default(formats.of(name)), name) for name in block_rows.SOME]
 PAIRS = list(dict.fromkeys(PAIRS))
 MEMBERS = [(dialect, name, "bfloat16" if "bfloat16" in dialect.takes else "float32") for dialect, name in PAIRS]
 MEMBERS += [(d, n, t) for d, n, t in [(EXACT, "nvfp4", "float32"), (EXACT, "nvfp4", "float16")]]
@@ -56,11 +51,11 @@ TURNS += [(rows.ALL_ROWS[(k + 2) % len(rows.ALL_ROWS)], *member) for k, member i
 
 @pytest.mark.parametrize(("isa", "dialect", "name", "kind"), TURNS, ids=lambda v: getattr(v, "name", str(v)))
 def test_every_dialect_equals_the_reference(isa: Isa, dialect: Dialect, name: str, kind: str) -> None:
-    for _, x in samples(64, 128):
+    row = formats.of(name)
+    lines = 64 if isa.compiled else row.block[0] or 4
+    for _, x in samples(128, 256) if row.block[0] == 128 else samples(64, 128):
         with np.errstate(all="ignore"):
-            Case(
-                formats.of(name), dialect, x.astype(np.float32).astype(KINDS[kind])[: 64 if isa.compiled else 4]
-            ).check(isa)
+            Case(row, dialect, x.astype(np.float32).astype(KINDS[kind])[:lines]).check(isa)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -135,12 +130,19 @@ def test_threads_change_nothing(threads: int) -> None:
         ("mx/floor", "mxfp6-e3m2"),
         ("mx/rceil", "mxfp8-e4m3"),
         ("mx/even", "mxfp4"),
+        ("nvfp4/exact-1", "nvfp4-16x16"),
+        ("fp8/exact-1", "fp8-row"),
+        ("fp8/exact-1", "fp8-column"),
+        ("int/affine-1", "uint8-tensor-zero"),
+        ("int/affine-1", "uint4-group32-float-zero"),
+        ("nf4/qlora", "nf4"),
     ],
 )
 def test_bits_on_aarch64(isa: Isa, dialect: str, name: str) -> None:
+    some = slice(16) if name == "nvfp4-16x16" else slice(2, 5)
     for label, x in samples(64, 128):
         if label in ("normal", "heavy", "zero blocks", "nan and inf", "subnormal", "steps"):
-            case = Case(formats.of(name), dialects.of(dialect), x[2:5].astype(np.float32).astype(KINDS["bfloat16"]))
+            case = Case(formats.of(name), dialects.of(dialect), x[some].astype(np.float32).astype(KINDS["bfloat16"]))
             case.check(isa, run=aarch64.run_plan)
 
 
@@ -170,26 +172,117 @@ def test_a_plan_says_what_it_is() -> None:
     assert "read: twice, once for the global scale" in found
 
 
+def shapes(name: str) -> list[tuple[int, ...]]:
+    """Shapes whose last blocks are short, with a line, several matrices, nothing, and more than a chunk."""
+    if name == "nvfp4-16x16":
+        return [(16, 32), (48, 2064), (2, 32, 48), (0, 16), (3, 0, 32)]
+    if name == "nf4":
+        return [(5, 192), (3, 64 * 65), (2, 3, 64), (0, 64)]
+    return [(1, 8), (5, 200), (130, 264), (3, 2056), (2, 3, 40), (16,), (0, 8), (2, 0, 8), (3, 0), (131, 2)]
+
+
+BLOCKS = (
+    "nvfp4-16x16", "fp8-128x128", "fp8-row", "fp8-column", "fp8-tensor", "uint8-row-zero", "uint8-column-float-zero",
+    "uint8-group32-zero", "uint8-tensor-zero", "nf4",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("isa", rows.ALL_ROWS[::2], ids=lambda row: row.name)
+def test_blocks_of_every_kind_end_anywhere(isa: Isa, name: str) -> None:
+    row = formats.of(name)
+    for shape in shapes(name):
+        if isa.compiled or np.prod(shape) < 4000:
+            for at_start in (False, True):
+                x = guarded(numbers(shape), at_start=at_start)
+                Case(row, dialects.default(row), x).check(isa, at_start=at_start)
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_of_every_kind_in_x_of_any_lie(name: str) -> None:
+    row, isa = formats.of(name), rows.COMPILED_ROWS[-1]
+    wide = numbers((6, 64, 256 + 8))
+    lines = [wide[..., 8:], wide[::-2, ::-1, :256], wide[..., :256:2], wide[:, :, 7::-1][:, :, :0], wide[0].T[:256]]
+    for x in [*lines, np.broadcast_to(wide[:, :1, :256], (6, 32, 256)), wide[:, :32, :128].transpose(1, 0, 2)[:, :0]]:
+        Case(row, dialects.default(row), x).check(isa)
+
+
+@pytest.mark.parametrize("name", ["nvfp4-16x16", "fp8-128x128", "fp8-row", "fp8-column", "fp8-tensor", "nf4"])
+def test_threads_change_nothing_of_any_block(name: str) -> None:
+    row, isa = formats.of(name), rows.COMPILED_ROWS[-1]
+    for shape in ((272, 2048), (2, 1 << 17)):
+        if name != "nvfp4-16x16" or shape[0] > 2:
+            Case(row, dialects.default(row), guarded(numbers(shape))).check(isa, 3)
+
+
+def test_quotients_by_any_number_are_rounded_once() -> None:
+    row, rng = formats.of("nf4"), np.random.default_rng(3)
+    assert row.codebook is not None
+    middles = (np.array(row.codebook[1:]) + np.array(row.codebook[:-1])) / 2
+    amax = rng.uniform(1, 2, (512, 1)).astype(np.float32)
+    near = (amax * middles).astype(np.float32)  # within an ulp of where the code changes
+    x = np.zeros((512, 64), np.float32)
+    x[:, :15], x[:, 15:30], x[:, 30:45] = near, np.nextafter(near, np.float32(2)), np.nextafter(near, np.float32(-2))
+    x[:, 63:] = amax
+    for isa in rows.COMPILED_ROWS[-2:]:
+        Case(row, dialects.default(row), x * np.exp2(rng.integers(-70, 70, (512, 1))).astype(np.float32)).check(isa)
+
+
+DRAWN = (
+    "nvfp4",
+    "mxfp8-e5m2",
+    "nvfp4-16x16",
+    "fp8-column",
+    "uint4-group32-zero",
+    "int8-row",
+    "uint8-tensor-float-zero",
+)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("isa", rows.ALL_ROWS[::2], ids=lambda row: row.name)
+def test_words_are_those_of_elements_wherever_they_are(isa: Isa, name: str) -> None:
+    row, wide = formats.of(name), numbers((3, 48, 288))
+    dialect = dialects.default(row)
+    wide[0, 3, 5], wide[1, 7, 3] = np.nan, -0.0
+    few = wide if isa.compiled else wide[:1, :16]
+    for x in (few[..., :256], few[:, ::-1, 32:], few[0, :16, ::2][:, :128], few[:, :0, :32]):
+        Case(row, dialect, x, seed=2**63 + 5).check(isa, 2 if isa.compiled else 1)
+
+
+@pytest.mark.parametrize("isa", rows.AARCH64_ROWS[:2], ids=lambda row: row.name)
+def test_words_on_aarch64(isa: Isa) -> None:
+    for name in ("nvfp4", "int8-group32"):
+        row = formats.of(name)
+        Case(row, dialects.default(row), numbers((3, 96)), seed=9).check(isa, run=aarch64.run_plan)
+
+
 REFUSED = {
-    "nvfp4-16x16": "quantize.plan: format block is (16, 16), must be 1 by a power of two of at least 16; "
-    "quantise it by its reference",
-    "fp8-row": "quantize.plan: format block is (1, None), must be 1 by a power of two of at least 16; "
-    "quantise it by its reference",
-    "uint4-group32-zero": "quantize.plan: format part is zero points, must be elements and scales; "
-    "quantise it by its reference",
-    "nf4": "quantize.plan: format part is a code book, must be elements and scales; quantise it by its reference",
+    ("uint4-row-zero", (3, 5)): "elements line is 5 of 4 bits, must be whole bytes; quantise it by its reference",
+    ("nvfp4", (2, 24)): "x extent is 24, must be a multiple of 16; pad it",
+    ("nvfp4-16x16", (8, 32)): "x extent is 8, must be a multiple of 16; pad it",
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_has_no_kernel_is_refused(name: str) -> None:
+@pytest.mark.parametrize(("name", "shape"), REFUSED)
+def test_what_kernels_do_not_take_is_refused(name: str, shape: tuple[int, int]) -> None:
     row = formats.of(name)
     with pytest.raises(PlanError) as caught:
-        quantize_plan.plan(row, dialects.default(row), float32, ((32, 64), (64, 1)), rows.PLANNED)
-    assert str(caught.value) == REFUSED[name]
+        quantize_plan.plan(row, dialects.default(row), dtypes.float32, (shape, (shape[1], 1)), rows.PLANNED)
+    assert str(caught.value) == f"quantize.plan: {REFUSED[name, shape]}"
 
 
-def test_blocks_divide_the_axis() -> None:
+def test_a_choice_of_two_scales_is_refused() -> None:
+    way = dialects.of("nvfp4/four-over-six-1")
     with pytest.raises(PlanError) as caught:
-        quantize_plan.plan(NVFP4, EXACT, dtypes.float32, ((2, 24), (24, 1)), rows.PLANNED)
-    assert str(caught.value) == "quantize.plan: x extent is 24, must be a multiple of 16; pad it"
+        quantize_plan.plan(NVFP4, way, dtypes.float32, ((2, 16), (16, 1)), rows.PLANNED)
+    due = "dialect scales to choose from is two a block, must be one; quantise it by its reference"
+    assert str(caught.value) == f"quantize.plan: {due}"
+
+
+def test_blocks_of_another_length_are_refused() -> None:
+    row = replace(NVFP4, block=(1, 8))
+    with pytest.raises(PlanError) as caught:
+        quantize_plan.plan(row, EXACT, dtypes.float32, ((2, 16), (16, 1)), rows.PLANNED)
+    due = "format block is (1, 8), must be 1, all or a power of two of at least 16 along the axis"
+    assert str(caught.value) == f"quantize.plan: {due}; quantise it by its reference"

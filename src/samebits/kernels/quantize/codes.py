@@ -6,12 +6,16 @@ Start at `Encoder`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
+import numpy as np
+
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
+from samebits.conversions import Conversion
 from samebits.dtypes import DType, bfloat16, float32, uint8, uint16, uint32
 from samebits.frozen import dataclass
-from samebits.kernels import convert
+from samebits.kernels import convert, rounding
 from samebits.kernels.quantize.formulas import ElementRule
 
 _SIGN = 1 << 31
@@ -52,14 +56,20 @@ class Encoder:
     """How numbers become codes of one element format by a rule.
 
     Attributes:
-        element: The format, of 4, 6 or 8 bits: a float, or an integer without a zero point.
+        element: The format, of 4, 6 or 8 bits.
         rule: How a code follows from a number and the factor of its block.
         powers: Whether factors are powers of two, where the rule divides.
+        zero: The format of zero points; None without.
+        codebook: What codes mean, ascending, where that is not the format's.
+        drawn: Whether codes are rounded stochastically; then all are encoded plainly.
     """
 
     element: DType
     rule: ElementRule
     powers: bool
+    zero: DType | None = None
+    codebook: tuple[float, ...] | None = None
+    drawn: bool = False
 
     def is_plain(self, b: Builder, amax: Vector, factor: Vector) -> Vector:
         """A mask of blocks whose elements need to be encoded plainly, by their largest magnitude and their factor.
@@ -73,26 +83,42 @@ class Encoder:
             return b.bit_or(odd, b.invert(b.less(bits, infinity)))
         low = (float32.bias - _NEAR_ONE) << float32.mantissa_bits
         far = b.less(b.like(bits, 2 * _NEAR_ONE << float32.mantissa_bits), b.sub(bits, b.like(bits, low)))
+        if self.codebook is not None:
+            return b.bit_or(odd, far)
         fraction = b.like(bits, _FRACTION if self.powers else _FEW_BITS)
         many = b.invert(b.equal(b.bit_and(bits, fraction), b.like(bits, 0)))
         return b.bit_or(odd, b.bit_or(far, many))
 
     def takes(self, plain: bool) -> tuple[str, ...]:
-        """What `lanes` needs of blocks: their factor, its inverse, or both; plainly also the code of NaN."""
+        """What `lanes` needs of blocks: their factor, its inverse, or both; plainly also the code of NaN; and last the
+        zero point."""
+        zero = () if self.zero is None else ("zero",)
         if plain:
-            return ("factor", "nan")
+            return ("factor", "nan", *zero)
         if self.rule.apply == "multiply":
-            return ("factor",)
-        return ("inverse",) if self.powers else ("factor", "inverse")
+            return ("factor", *zero)
+        return ("inverse", *zero) if self.powers else ("factor", "inverse", *zero)
 
-    def lanes(self, b: Builder, pairs: Pairs, of_block: Sequence[Vector], plain: bool) -> Vector:
+    def lanes(
+        self,
+        b: Builder,
+        pairs: Pairs,
+        of_even: Sequence[Vector],
+        of_odd: Sequence[Vector],
+        plain: bool,
+        words: tuple[Vector, Vector] | None = None,
+    ) -> Vector:
         """uint32 lanes with the codes of pairs of elements in their lowest bits; above them anything.
 
-        Args:    of_block: what `takes` names, in the lanes of its pairs.   plain: see `is_plain`.
+        Args:    of_even, of_odd: what `takes` names, for the elements of pairs.   plain: see `is_plain`.
+                 words: of even and odd elements, where they are rounded stochastically.
         """
         width = self.element.width_bits
         ones = (1 << (width - 1)) - 1
-        (even, even_sign), (odd, odd_sign) = (self._code(b, x, of_block, plain) for x in (pairs.even, pairs.odd))
+        (even, even_sign), (odd, odd_sign) = (
+            self._code(b, x, of_block, plain, word)
+            for x, of_block, word in zip((pairs.even, pairs.odd), (of_even, of_odd), words or (None, None), strict=True)
+        )
         if plain or self.rule.zero != "kept" or pairs.both is None or self.element.is_integer:
             signs = [b.bit_and(sign, b.like(sign, _SIGN)) for sign in (even_sign, odd_sign)]
             low, high = b.shift_right(signs[0], 32 - width), b.shift_right(signs[1], 32 - 2 * width)
@@ -106,14 +132,17 @@ class Encoder:
             codes = b.bit_and(codes, b.like(codes, ones | ones << width))
         return b.bit_or(b.bit_or(codes, low), high)
 
-    def _code(self, b: Builder, x: Vector, of_block: Sequence[Vector], plain: bool) -> tuple[Vector, Vector]:
+    def _code(
+        self, b: Builder, x: Vector, of_block: Sequence[Vector], plain: bool, word: Vector | None
+    ) -> tuple[Vector, Vector]:
         """The code, of a float without its sign, in the lowest bits; and a number that has its sign."""
         bits = b.bitcast(x, uint32)
+        zero = None if self.zero is None else of_block[-1]
         if plain:
             y = b.mul(x, of_block[0]) if self.rule.apply == "multiply" else b.div(x, of_block[0])
             signed = b.bitcast(y, uint32)
         elif self.element.is_integer:
-            y = self._scaled(b, x, of_block)
+            y = self._scaled(b, x, of_block if zero is None else of_block[:-1])
             signed = b.bitcast(y, uint32)
         else:
             y = self._scaled(b, b.bitcast(b.bit_and(bits, b.like(bits, _SIGN - 1)), float32), of_block)
@@ -122,10 +151,16 @@ class Encoder:
             y = convert.number(b, convert.cast(b, y, self.rule.within))
             signed = b.bitcast(y, uint32) if plain else signed
         if self.element.is_integer:
-            code, sign = self._integer(b, y), b.like(bits, 0)
+            code = self._integer(b, y, zero, word) if self.codebook is None else self._nearest(b, y, self.codebook)
+            sign = b.like(bits, 0)
         else:
             scaled = b.bit_and(b.bitcast(y, uint32), b.like(bits, _SIGN - 1)) if plain else b.bitcast(y, uint32)
-            code = self._by_lines(b, scaled) if self._is_clean else self._rounded(b, scaled)
+            if word is not None:
+                conversion = Conversion(rounding="stochastic", overflow="saturate")
+                code = rounding.to_float(b, y, self.element, conversion, word).lanes
+                code = b.bit_and(code, b.like(code, (1 << (self.element.width_bits - 1)) - 1))
+            else:
+                code = self._by_lines(b, scaled) if self._is_clean else self._rounded(b, scaled)
             sign = self._sign(b, code, scaled, signed)
         if plain:
             lost, nan, width = b.is_nan(y), of_block[1], self.element.width_bits
@@ -144,25 +179,52 @@ class Encoder:
         due = b.like(scaled, _SIGN if self.rule.zero == "negative" else 0)
         return b.select(b.equal(magnitude, zero), due, signed)
 
-    def _integer(self, b: Builder, y: Vector) -> Vector:
+    def _integer(self, b: Builder, y: Vector, zero: Vector | None, word: Vector | None) -> Vector:
         """The nearest integer of those that there are, in two's complement in the lowest bits: a large number is added
-        whose ulp is 1."""
-        low, high = b.like(y, float(self.element.min)), b.like(y, float(self.element.max))
+        whose ulp is 1. An integer zero point is added behind it, to the limits before. Signed integers have as many
+        below 0 as above."""
+        largest = float(self.element.max)
+        low, high = b.like(y, -largest if self.element.signed else 0.0), b.like(y, largest)
+        if zero is not None and self.zero is float32:
+            y, zero = b.add(y, zero), None
+        if word is not None:
+            y = rounding.whole(b, y, "stochastic", word)
+        if zero is not None:
+            low, high = b.sub(low, zero), b.sub(high, zero)
         y = b.select(b.less(y, high), y, high)
         y = b.select(b.less(low, y), y, low)
-        return b.bitcast(b.add(y, b.like(y, _WHOLE)), uint32)
+        whole = b.bitcast(b.add(y, b.like(y, _WHOLE)), uint32)
+        return whole if zero is None else b.add(whole, b.bitcast(b.add(zero, b.like(y, _WHOLE)), uint32))
+
+    def _nearest(self, b: Builder, y: Vector, book: tuple[float, ...]) -> Vector:
+        """How many of the middles between neighbours of an ascending book of 2^n values are below y, bit by bit."""
+        middles = [_below((first + second) / 2) for first, second in itertools.pairwise(book)]
+        masks: list[Vector] = []
+        code = b.constant(0, uint32, y.width)
+        for bit in reversed(range(len(book).bit_length() - 1)):
+            # The middles that may decide this bit: one for each choice of the bits above.
+            found = [b.like(y, x) for x in middles[(1 << bit) - 1 :: 2 << bit]]
+            for mask in reversed(masks):
+                found = [b.select(mask, second, first) for first, second in zip(found[::2], found[1::2], strict=True)]
+            masks.append(b.less(found[0], y))
+            code = b.bit_or(code, b.select(masks[-1], b.like(code, 1 << bit), b.like(code, 0)))
+        return code
 
     def _scaled(self, b: Builder, x: Vector, of_block: Sequence[Vector]) -> Vector:
         """A magnitude times or over its block's factor, rounded once; over a power of two is times its inverse.
 
         Else the error of x * inverse is found exactly by an fma, and its quotient is added. What is then rounded is
         wrong by 2^-23 of an ulp, and a quotient by a number of few bits is never that near to where rounding turns.
+        By one of many bits it may be: but as the result is less than an ulp away, and the inverse is rounded to
+        nearest, the same once more gives the rounded quotient (Markstein 1990, theorem 8.4 of his book of 2000).
         """
         if len(of_block) == 1:
             return b.mul(x, of_block[0])
         factor, inverse = of_block
         first = b.mul(x, inverse)
-        return b.fma(b.fma(b.neg(first), factor, x), inverse, first)
+        for _ in range(1 if self.codebook is None else 2):
+            first = b.fma(b.fma(b.neg(first), factor, x), inverse, first)
+        return first
 
     @property
     def _is_clean(self) -> bool:
@@ -209,6 +271,12 @@ class Encoder:
             tie = b.equal(raised, b.mul(plain, b.like(plain, 2.0**-24)))
             code = b.select(tie, b.sub(code, b.like(code, 1)), code)
         return code
+
+
+def _below(x: float) -> float:
+    """The largest float32 that is not above x."""
+    near = np.float32(x)
+    return float(near if float(near) <= x else np.nextafter(near, np.float32(-np.inf)))
 
 
 def _chosen(b: Builder, mask: int, x: Vector, y: Vector) -> Vector:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, OptionError, shown
+from samebits.errors import DTypeError, OptionError
 from samebits.frozen import dataclass
 from samebits.kernels.quantize import formats, fp8_formulas, int_formulas, mx_formulas, nvfp4_formulas
 from samebits.kernels.quantize.formats import BlockFormat
@@ -33,6 +33,7 @@ class Dialect:
         divides: Whether the global scale is kept as what one divides by: of 17% of all float32 numbers the reciprocal's
             reciprocal is another number, so that it cannot be kept otherwise.
         exact: Whether codes are the nearest for the stored scales, so that global scales must be powers of two.
+        chooses: Whether a block has the scale of two whose codes are nearer.
         text: The formula in words, for the page of formats.
         source: Where the formula is published.
     """
@@ -43,6 +44,7 @@ class Dialect:
     takes: tuple[str, ...] = ("float32", "bfloat16", "float16")
     divides: bool = False
     exact: bool = False
+    chooses: bool = False
     text: str = ""
     source: str = ""
 
@@ -137,6 +139,15 @@ ROWS: tuple[Dialect, ...] = (
         source="compressed-tensors 0.20, quantization/utils/helpers.py",
     ),
     Dialect(
+        "nvfp4/four-over-six-1",
+        _NVFP4,
+        nvfp4_formulas.four_over_six,
+        exact=True,
+        chooses=True,
+        text="g = 2^ceil(log2(G / 1792)); scale = e4m3(max((A / g) / 6, 2^-9)) or so with 4 for 6, by the lesser error",
+        source=f"{_OWN}; Four Over Six (2025)",
+    ),
+    Dialect(
         "mx/floor",
         _MX,
         mx_formulas.floor,
@@ -185,6 +196,13 @@ ROWS: tuple[Dialect, ...] = (
         mx_formulas.gguf,
         text="as mx/floor; x / scale; ties go toward zero, and -0 is 0",
         source="gguf-py 0.19, quants.py",
+    ),
+    Dialect(
+        "mxint8/ocp",
+        ("mxint8",),
+        mx_formulas.integers,
+        text="E; the integer from -127 to 127 nearest to x / (scale * 2^-6)",
+        source="OCP MX v1.0, section 6.3; microxcaling, mx_ops.py with rounding to even",
     ),
     Dialect(
         "fp8/exact-1",
@@ -274,13 +292,7 @@ def of(name: object) -> Dialect:
     Raises:
         OptionError: There is none of that name.
     """
-    if isinstance(name, Dialect):
-        return name
-    found = _BY_NAME.get(name) if isinstance(name, str) else None
-    if found is None:
-        expected = ", ".join(_BY_NAME)
-        raise OptionError("dialects.of", "dialect", "", shown(name), f"one of {expected}", "name one of these")
-    return found
+    return formats.named("dialects.of", "dialect", name, Dialect, _BY_NAME)
 
 
 def default(row: BlockFormat) -> Dialect:

@@ -7,6 +7,9 @@ book is looked up first. How the stored parts are found is no fact of a format; 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import OptionError, shown
@@ -28,6 +31,7 @@ class BlockFormat:
         global_scale: The format of the scale of everything, or of a line where the caller asks for that; None without.
         zero_point: The format of a block's zero point; None without.
         codebook: What the codes of elements mean, by code; None where that is the element's format.
+        unit: What an element of 1 is, a power of two that belongs to the scale: of MXINT8 2^-6.
         partial: Whether the last block of an axis may be short.
         source: The document that defines it.
     """
@@ -39,6 +43,7 @@ class BlockFormat:
     global_scale: DType | None = None
     zero_point: DType | None = None
     codebook: tuple[float, ...] | None = None
+    unit: float = 1.0
     partial: bool = False
     source: str = ""
 
@@ -51,7 +56,7 @@ class BlockFormat:
     @property
     def largest(self) -> float:
         """The largest value of an element."""
-        return max(self.codebook) if self.codebook else self.element.max
+        return max(self.codebook) if self.codebook else self.element.max * self.unit
 
     @property
     def bits(self) -> float | None:
@@ -101,8 +106,8 @@ _NF4 = (
 )
 
 
-def _mx(name: str, element: DType) -> BlockFormat:
-    return BlockFormat(name, element, dtypes.float8_e8m0fnu, (1, 32), source=_OCP)
+def _mx(name: str, element: DType, unit: float = 1.0) -> BlockFormat:
+    return BlockFormat(name, element, dtypes.float8_e8m0fnu, (1, 32), unit=unit, source=_OCP)
 
 
 def _fp8(name: str, element: DType, scale: DType, block: tuple[int | None, int | None]) -> BlockFormat:
@@ -143,6 +148,7 @@ ROWS: tuple[BlockFormat, ...] = (
     _mx("mxfp6-e3m2", dtypes.float6_e3m2fn),
     _mx("mxfp8-e4m3", dtypes.float8_e4m3fn),
     _mx("mxfp8-e5m2", dtypes.float8_e5m2),
+    _mx("mxint8", dtypes.int8, 2.0**-6),
     *_fp8_rows("fp8", dtypes.float8_e4m3fn),
     *_fp8_rows("fp8-e5m2", dtypes.float8_e5m2),
     *_int_rows(8),
@@ -159,12 +165,23 @@ def of(name: object) -> BlockFormat:
     Raises:
         OptionError: There is none of that name.
     """
-    if isinstance(name, BlockFormat):
+    return named("formats.of", "format", name, BlockFormat, _BY_NAME)
+
+
+Row = TypeVar("Row")
+
+
+def named(call: str, operand: str, name: object, kind: type[Row], rows: Mapping[str, Row]) -> Row:
+    """The row of a table that a name stands for; a row is its own.
+
+    Raises:
+        OptionError: There is none of that name.
+    """
+    if isinstance(name, kind):
         return name
-    found = _BY_NAME.get(name) if isinstance(name, str) else None
+    found = rows.get(name) if isinstance(name, str) else None
     if found is None:
-        expected = ", ".join(_BY_NAME)
-        raise OptionError("formats.of", "format", "", shown(name), f"one of {expected}", "name one of these")
+        raise OptionError(call, operand, "", shown(name), f"one of {', '.join(rows)}", "name one of these")
     return found
 
 

@@ -58,6 +58,8 @@ class Formulas:
             elements, float32.
         nan: The same to the code, uint8, of those elements whose scaled number is NaN; for most a constant.
         element: How a code follows from x and the factor.
+        other: Another expression for the stored scale: of the two a block has the one with the lesser squared error,
+            the first where both have the same; None for one.
     """
 
     statistic: Statistic
@@ -67,3 +69,4 @@ class Formulas:
     factor: Expression
     nan: Expression
     element: ElementRule
+    other: Expression | None = None

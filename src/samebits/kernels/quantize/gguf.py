@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits import driver, dtypes, elements
-from samebits.errors import OptionError, shown
 from samebits.frozen import dataclass
+from samebits.kernels.quantize import formats
 
 __all__ = ["ROWS", "GgufBlock", "decode", "of"]
 
@@ -165,13 +165,7 @@ def of(name: object) -> GgufBlock:
     Raises:
         OptionError: There is none of that name.
     """
-    if isinstance(name, GgufBlock):
-        return name
-    found = _BY_NAME.get(name) if isinstance(name, str) else None
-    if found is None:
-        expected = f"one of {', '.join(_BY_NAME)}"
-        raise OptionError("gguf.of", "type", "", shown(name), expected, "name one of these")
-    return found
+    return formats.named("gguf.of", "type", name, GgufBlock, _BY_NAME)
 
 
 @driver.default_float_environment()

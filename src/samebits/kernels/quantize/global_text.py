@@ -1,16 +1,18 @@
-"""Kernel text that finds the global scale: the largest magnitude of everything, or of each line. Start at `text`."""
+"""Kernel text that finds largest magnitudes: of everything, of each line, of each column. Start at `text`."""
 
 from __future__ import annotations
 
-from samebits.codegen.vocabulary import Builder, Index, Vector
+from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType, float32
 from samebits.frozen import dataclass
 from samebits.kernels import values
 from samebits.kernels.expression import Expression
 from samebits.kernels.quantize import magnitudes
+from samebits.kernels.quantize.magnitudes import Part
 from samebits.kernels.walk import Cursor, numbered, stretch
 
 PARTIAL_PARAMETERS = ("partial", "lines", "lines_per_task", "spans", "span")
+COLUMNS_PARAMETERS = ("partial", "spans", "span", "each", "runs", "height", "line")
 WHOLE_PARAMETERS = ("partial", "count", "scale")
 # Vectors that are walked side by side.
 _ABREAST = 8
@@ -18,16 +20,18 @@ _ABREAST = 8
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Largest magnitudes of spans of lines.
+    """Largest magnitudes of spans of lines, or of columns in runs of lines.
 
     Attributes:
         x: The dtype of the numbers.
+        parts: Of which numbers, one magnitude each.
         finite: Whether infinities and NaN are skipped.
         lie: How x lies along a line, as `walk` names it.
         above: Whether axes lie above the stretches of lines.
     """
 
     x: DType
+    parts: tuple[Part, ...]
     finite: bool
     lie: str
     above: bool
@@ -42,29 +46,33 @@ class Whole:
 
 
 def text(b: Builder, d: Partial) -> None:
-    """A task's largest magnitude, as a code, is element `task` of `partial`."""
+    """A task's largest magnitudes, as codes, are elements of `partial` from the task's number times their count on."""
     codes = magnitudes.codes_of(d.x)
     spans, per_task, n = b.index("spans"), b.index("lines_per_task"), b.index("n")
     for task in b.tasks():
         first, begin = task // spans * per_task, task % spans * b.index("span")
         last, end = b.min(first + per_task, b.index("lines")), b.min(begin + b.index("span"), n)
-        partial = b.pointer("partial", codes)
-        b.store(partial, task, b.constant(0, codes, 1))
+        partial = b.offset(b.pointer("partial", codes), task * len(d.parts))
+        for k, _ in enumerate(d.parts):
+            b.store(partial, k, b.constant(0, codes, 1))
         for number, from_line, to_line in numbered(b, d.above, first, last):
             lines = stretch(b, (d.lie,), (d.x,), d.above, number, from_line, to_line)
             for r in b.loop(lines.begin, lines.end):
-                found = _of_line(b, d, lines.row(r), begin, end)
-                b.store(partial, task, b.maximum(b.load(partial, task, 1), found))
+                for k, part in enumerate(d.parts):
+                    found = of_line(b, lines.row(r), d.x, part, begin, end, d.finite)
+                    b.store(partial, k, b.maximum(b.load(partial, k, 1), found))
 
 
-def _of_line(b: Builder, d: Partial, cursor: Cursor, begin: Index, end: Index) -> Vector:
-    """The largest magnitude of positions begin .. end-1 of a line."""
-    codes, lanes = magnitudes.codes_of(d.x), b.isa.lanes
+def of_line(
+    b: Builder, cursor: Cursor, dtype: DType, part: Part, begin: Index, end: Index, finite: bool = False
+) -> Vector:
+    """The largest magnitude of positions begin .. end-1 of a line, as a code."""
+    codes, lanes = magnitudes.codes_of(dtype), b.isa.lanes
     largest = [b.constant(0, codes, lanes) for _ in range(_ABREAST)]
 
     def more(k: int, i: Index, count: Index | None) -> Vector:
         x = b.bitcast(cursor.load(0, i, lanes, count), codes)
-        return b.maximum(largest[k], magnitudes.without_sign(b, x, d.x, d.finite))
+        return b.maximum(largest[k], magnitudes.without_sign(b, x, dtype, part, finite))
 
     together = _ABREAST * lanes
     whole = begin + (end - begin) // together * together
@@ -79,6 +87,45 @@ def _of_line(b: Builder, d: Partial, cursor: Cursor, begin: Index, end: Index) -
     for k in range(1, lanes):
         one = b.maximum(one, b.slice(largest[0], k, 1))
     return one
+
+
+def columns_text(b: Builder, d: Partial) -> None:
+    """A task is a span of the columns of some lines: row `task // spans` of `partial` has its largest magnitudes."""
+    codes, width = magnitudes.codes_of(d.x), _ABREAST // 2 * b.isa.lanes
+    spans, n = b.index("spans"), b.index("n")
+    for task in b.tasks():
+        run, begin = task // spans, task % spans * b.index("span")
+        end = b.min(begin + b.index("span"), n)
+        each = b.min(b.index("each"), b.index("height") - run % b.index("runs") * b.index("each"))
+        partial = b.offset(b.pointer("partial", codes), run * (n * len(d.parts)))
+        for number, from_line, to_line in numbered(b, d.above, run, run + 1):
+            lines = stretch(b, (d.lie,), (d.x,), d.above, number, from_line, to_line)
+            for r in b.loop(lines.begin, lines.end):
+                for k, part in enumerate(d.parts):
+                    for i in b.loop(begin, end, width):
+                        b.store(partial, k * n + i, b.constant(0, codes, width), end - i)
+                    for line in b.loop(0, each):
+                        cursor = lines.row(r)
+                        place = b.offset(cursor.places[0], line * b.index("line"))
+                        _add_columns(
+                            b, d, Cursor(b, cursor.classes, (place,)), part, b.offset(partial, k * n), begin, end
+                        )
+
+
+def _add_columns(b: Builder, d: Partial, x: Cursor, part: Part, largest: Pointer, begin: Index, end: Index) -> None:
+    """Take a line's columns begin .. end-1 into the largest magnitudes."""
+    width = _ABREAST // 2 * b.isa.lanes
+
+    def one(i: Index, count: Index | None) -> None:
+        code = b.bitcast(x.load(0, i, width, count), largest.dtype)
+        code = b.maximum(b.load(largest, i, width, count), magnitudes.without_sign(b, code, d.x, part))
+        b.store(largest, i, code, count)
+
+    whole = begin + (end - begin) // width * width
+    for i in b.loop(begin, whole, width):
+        one(i, None)
+    for _ in b.when(whole < end):
+        one(whole, end - whole)
 
 
 def whole_text(b: Builder, d: Whole) -> None:

@@ -1,26 +1,46 @@
-"""Kernel text that quantises lines of blocks: elements side by side share a scale. Start at `text`.
+"""Kernel text that quantises lines: what shares a scale is a block of a line, all of it, or lies in several lines.
 
 A line is cut into chunks of some blocks. Of a chunk the scales of all blocks are found first, as many at a time as a
-register has lanes; then its elements are encoded, so that neither waits for the other's divisions. A chunk that is
-short or does not lie densely is copied to the thread's scratch first, and its results from there.
+register has lanes; then its elements are encoded, so that neither waits for the other's divisions. Where several lines
+share scales, their largest magnitudes come first, column by column; then each of them is encoded. Where a whole line
+has one scale, that is found before its first chunk; scales that need more than a line are found by other kernels
+before. A chunk that is short or does not lie densely is copied to the thread's scratch first, and its results from
+there. Start at `text`.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
-from samebits.dtypes import DType, float32, uint8, uint32
+from samebits.dtypes import DType, float32, uint8, uint32, uint64
 from samebits.frozen import dataclass
-from samebits.kernels import convert, values
-from samebits.kernels.quantize import magnitudes
+from samebits.kernels import convert, placed
+from samebits.kernels.quantize import global_text, magnitudes
 from samebits.kernels.quantize.codes import Encoder, load_pairs, store_pairs
 from samebits.kernels.quantize.formulas import Formulas
-from samebits.kernels.walk import Cursor, numbered, stretch
+from samebits.kernels.quantize.scales_text import ScalesText, ScaleTables, find_scales, wanted_parts
+from samebits.kernels.walk import Cursor, numbered, offsets, stretch
 
-PARAMETERS = ("elements", "scales", "lines", "lines_per_task", "blocks", "spans", "span", "chunk")
+PARAMETERS = (
+    "lines", "lines_per_task", "spans", "span", "chunk", "length", "step", "table_size",
+    "each", "runs", "height", "line", "line_bytes", "seed", "order", "order_line",
+)  # fmt: skip
+# The operands of a walk: x, the global scale, elements as bytes, scales or their tables, zero points; and the row-major
+# index of an element, by which words are drawn, which lies nowhere.
+X, WHOLE, ELEMENTS, SCALES, ZEROS, INDEX = range(6)
 _WIDEST, _NARROWEST = 16, 4
 # Vectors that are computed side by side, so that one does not wait for what it has just begun.
 ABREAST = 2
+# As many scales as a narrow vector has, where there are few.
+LINE_LANES = 4
+# Elements of a strided line that are loaded at a time.
+_STRIDED = 8
+
+
+Shared = Literal["block", "line", "element"]
+"""What has one scale along a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +50,45 @@ class LinesText:
     Attributes:
         x: The dtype of what is quantised.
         element: The format of elements, as `codes` has it.
+        codebook: What their codes mean, where that is not their format's.
         scale: The format of scales.
-        along: Elements of a block, a power of two of at least 16.
+        zero: The format of zero points; None without.
+        along: Elements of a block along a line, a power of two of at least 16; what is taken for one where elements
+            have no blocks along it.
+        shared: Whether elements have one scale a block, a line or each its own.
+        given: Whether the scales are found by other kernels before.
+        several: Whether blocks have several lines.
         formulas: How scales and codes are found.
-        lie: How x lies along a line, as `walk` names it.
+        dense: Whether x lies densely along a line.
         above: Whether axes lie above the stretches of lines.
+        drawn: How the indices of a line's elements are, by which words are drawn for stochastic rounding: `counted` one
+            by one, or `apart`; nothing where codes are nearest.
     """
 
     x: DType
     element: DType
+    codebook: tuple[float, ...] | None
     scale: DType
+    zero: DType | None
     along: int
+    shared: Shared
+    given: bool
+    several: bool
     formulas: Formulas
-    lie: str
+    dense: bool
     above: bool
+    drawn: Literal["", "counted", "apart"] = ""
+
+    @property
+    def of_scales(self) -> ScalesText:
+        """How the scales of some blocks are found."""
+        return ScalesText(self.x, self.scale, self.zero, self.encoder, self.formulas)
+
+    @property
+    def encoder(self) -> Encoder:
+        """How numbers become codes."""
+        powers = self.scale.is_float and self.scale.mantissa_bits == 0
+        return Encoder(self.element, self.formulas.element, powers, self.zero, self.codebook, bool(self.drawn))
 
 
 def lanes_of(isa: Isa) -> int:
@@ -52,115 +97,204 @@ def lanes_of(isa: Isa) -> int:
 
 
 def text(b: Builder, d: LinesText) -> None:
-    """Tasks are spans of blocks of some lines."""
-    spans, per_task, blocks = b.index("spans"), b.index("lines_per_task"), b.index("blocks")
+    """Tasks are spans of blocks of some lines, or of some runs of lines that share scales."""
+    spans, per_task, span = b.index("spans"), b.index("lines_per_task"), b.index("span")
+    scale = float32 if d.given else convert.stored(d.scale)
+    types = [d.x, float32, uint8, scale, convert.stored(d.zero or float32), *[uint8] * bool(d.drawn)]
+    lies = ["unit" if d.dense else "strided", *["strided"] * (len(types) - 1)]
     for task in b.tasks():
-        first, begin = task // spans * per_task, task % spans * b.index("span")
-        last, end = b.min(first + per_task, b.index("lines")), b.min(begin + b.index("span"), blocks)
+        first, begin = task // spans * per_task, task % spans * span
+        last, end = b.min(first + per_task, b.index("lines")), b.min(begin + span, b.index("n"))
         for number, from_line, to_line in numbered(b, d.above, first, last):
-            lines = stretch(b, (d.lie, "same"), (d.x, float32), d.above, number, from_line, to_line)
+            lines = stretch(b, lies, types, d.above, number, from_line, to_line)
             before = number * b.index("stretch") if d.above else 0
             for r in b.loop(lines.begin, lines.end):
-                cursor = lines.row(r)
-                for at in b.loop(begin, end, b.index("chunk")):
-                    count = b.min(b.index("chunk"), end - at)
-                    _QuantizedChunk(b, d, cursor, at, count, (before + r) * blocks + at).run()
+                each: Index = 1
+                if d.several:
+                    each = b.min(b.index("each"), b.index("height") - (before + r) % b.index("runs") * b.index("each"))
+                index: Index = 0
+                if d.drawn:
+                    start = offsets(b, len(types), number)[INDEX] if d.above else 0
+                    index = start + r * b.index(f"x{INDEX}.stretch")
+                _quantize_lines(b, d, lines.row(r), begin, end, each, index)
+
+
+def _quantize_lines(
+    b: Builder, d: LinesText, cursor: Cursor, begin: Index, end: Index, each: Index, index: Index
+) -> None:
+    """Blocks begin .. end-1 of a line, or of so many lines that share scales; `index` is that of its first element."""
+    along, length, found = d.along, b.index("length"), None
+    if d.shared == "line" and not d.given:
+        tables = ScaleTables.at(b, b.scratch(float32), LINE_LANES)
+        for k, part in enumerate(wanted_parts(d.formulas)):
+            code = global_text.of_line(b, cursor, d.x, part, 0, length)
+            b.store(tables.statistics[k], 0, b.splat(magnitudes.number(b, code, d.x), LINE_LANES))
+        found = find_scales(b, d.of_scales, tables, [], cursor.places[SCALES], cursor.places[ZEROS], 1, LINE_LANES)
+    for at in b.loop(begin, end, b.index("chunk")):
+        count = b.min(b.index("chunk"), end - at)
+        n = b.min(count * along, length - at * along)
+        _QuantizedChunk(b, d, cursor, at, count, n, each, index).run(found)
 
 
 class _QuantizedChunk:
-    """Some blocks of one line: `count` from block `at` of it on, whose results begin at block `place`."""
+    """`count` blocks of a line from block `at` of it on, `n` elements; or of `each` lines."""
 
-    def __init__(self, b: Builder, d: LinesText, cursor: Cursor, at: Index, count: Index, place: Index) -> None:
-        self.b, self.d, self.cursor, self.at, self.count = b, d, cursor, at, count
-        self.lanes = lanes_of(b.isa)
-        self.groups = (count + (self.lanes - 1)) // self.lanes
-        self.block_bytes = d.along * d.element.width_bits // 8
-        self.is_short = count % self.lanes > 0
-        self.elements = b.offset(b.pointer("elements", uint8), place * self.block_bytes)
-        self.scales = b.offset(b.pointer("scales", uint8), place * d.scale.size_bytes)
-        chunk, self.encoder = (
-            b.index("chunk"),
-            Encoder(d.element, d.formulas.element, d.scale.is_float and d.scale.mantissa_bits == 0),
-        )
-        # The scratch of a thread: of each block of a chunk the factor, its inverse, the code of NaN, and the scale; x
-        # and elements.
-        self.factors = b.scratch(float32)
-        self.inverses = b.offset(self.factors, chunk)
-        self.nans = b.cast(b.offset(self.inverses, chunk), uint32)
-        self.scale_room = b.cast(b.offset(self.nans, chunk), uint8)
-        self.x_room = b.cast(b.offset(self.nans, 2 * chunk), d.x)
-        self.element_room = b.cast(b.offset(self.x_room, chunk * d.along), uint8)
+    def __init__(
+        self, b: Builder, d: LinesText, cursor: Cursor, at: Index, count: Index, n: Index, each: Index, index: Index
+    ) -> None:
+        self.b, self.d, self.cursor, self.at, self.count, self.n, self.each = b, d, cursor, at, count, n, each
+        self.index = index
+        self.lanes = LINE_LANES if d.several else lanes_of(b.isa)
+        self.pairs = ABREAST * lanes_of(b.isa)
+        self.encoder, chunk = d.encoder, b.index("chunk")
+        # Whole vectors of elements, and whole groups of blocks where their largest magnitudes are found together.
+        together, used = 2 * self.pairs, n
+        if d.shared == "block":
+            together, used = (together, count * d.along) if d.several else (self.lanes * d.along, n)
+        self.padded = (used + (together - 1)) // together * together
+        self.is_short = n < self.padded
+        # The scratch of a thread: the tables of scales, largest magnitudes of columns, x, and elements.
+        start = b.scratch(float32)
+        capacity = LINE_LANES if d.shared == "line" else chunk
+        self.tables = ScaleTables.at(b, start, capacity)
+        self.top_room = b.cast(b.offset(start, ScaleTables.SIZE * capacity), d.x)
+        self.x_room = b.offset(self.top_room, chunk * d.along if d.several else 0)
+        self.word_room = b.cast(b.offset(self.x_room, chunk * d.along), uint32)
+        words = chunk * d.along + placed.words_room(b.isa.lanes) if d.drawn else 0
+        self.element_room = b.cast(b.offset(self.word_room, words), uint8)
 
-    def run(self) -> None:
-        """Statistics, scales, elements, and what was written to scratch."""
+    def run(self, found: Index | None) -> None:
+        """Statistics, scales, elements.
+
+        Args:    found: whether the line's elements need plain encoding, where its scale is found already.
+        """
         b, d = self.b, self.d
-        source = self._source()
-        self._find_magnitudes(source)
-        plain = self._find_scales()
-        copy_bytes(b, self.scale_room, self.scales, self.count * d.scale.size_bytes)
-        elements = b.choose(self.is_short, self.element_room, self.elements)
-        for _ in b.when(plain < 1):
-            self._encode(source, elements, False)
-        for _ in b.when(plain > 0):
-            self._encode(source, elements, True)
-        for _ in b.when(self.is_short):
-            copy_bytes(b, elements, self.elements, self.count * self.block_bytes)
+        source = None if d.several else self._source(0)
+        if d.given:
+            found = self._given()
+        elif d.shared == "block":
+            self._find_magnitudes(self._largest() if source is None else source)
+            found = self._find_scales()
+        assert found is not None  # one of three
+        if source is not None:
+            self._encode_line(0, source, found)
+            return
+        for line in b.loop(0, self.each):
+            self._encode_line(line, self._source(line), found)
 
-    def _source(self) -> Pointer:
-        """Where the elements lie densely, with room for whole groups."""
-        b, d = self.b, self.d
-        begin, n, room = self.at * d.along, self.count * d.along, self.x_room
-        copied = self.is_short if d.lie == "unit" else True
+    def _source(self, line: Index) -> Pointer:
+        """Where the elements of a line lie densely, with room for whole groups."""
+        b, d, room = self.b, self.d, self.x_room
+        place = b.offset(self.cursor.places[X], line * b.index("line")) if d.several else self.cursor.places[X]
+        begin, width = self.at * d.along, min(self.pairs // ABREAST, _STRIDED)
+        copied = self.is_short if d.dense else True
         for _ in b.when(copied):
-            for i in b.loop(0, n, self.lanes):
-                b.store(room, i, self.cursor.load(0, begin + i, self.lanes))
-            for i in b.loop(n, self.groups * self.lanes * d.along, self.lanes):
-                code = b.constant(0, convert.stored(d.x), self.lanes)
-                b.store(room, i, b.bitcast(code, d.x))
-        return room if copied is True else b.choose(copied, room, b.offset(self.cursor.places[0], begin))
+            for i in b.loop(0, self.padded, width):
+                rest = b.max(self.n - i, 0)
+                if d.dense:
+                    b.store(room, i, b.load(place, begin + i, width, rest))
+                else:
+                    step = b.index("step")
+                    b.store(room, i, b.load_strided(place, (begin + i) * step, step, width, rest))
+        return room if copied is True else b.choose(copied, room, b.offset(place, begin))
+
+    def _largest(self) -> Pointer:
+        """The largest magnitude of each column of the lines, as a code of x's dtype."""
+        b, d, width = self.b, self.d, self.pairs
+        codes = magnitudes.codes_of(d.x)
+        room = b.cast(self.top_room, codes)
+        for i in b.loop(0, self.padded, width):
+            b.store(room, i, b.constant(0, codes, width))
+        for line in b.loop(0, self.each):
+            source = self._source(line)
+            for i in b.loop(0, self.padded, width):
+                b.store(room, i, b.maximum(b.load(room, i, width), magnitudes.load(b, source, i, width)))
+        return self.top_room
 
     def _find_magnitudes(self, source: Pointer) -> None:
-        """The largest magnitude of each block, where its factor will be; 0 behind the last."""
+        """The largest magnitudes of each block, where its factor will be; 0 behind the last."""
         b, d, n = self.b, self.d, self.lanes
-        for g in b.loop(0, self.groups):
-            code = magnitudes.of_blocks(b, source, g * (n * d.along), d.along, n)
-            b.store(self.factors, g * n, magnitudes.number(b, code, d.x))
-        for g in b.loop(self.groups, b.index("chunk") // n):
-            b.store(self.factors, g * n, b.constant(0.0, float32, n))
+        groups = (self.count + (n - 1)) // n
+        parts = wanted_parts(d.formulas)
+        targets = self.tables.statistics[: len(parts)]
+        for g in b.loop(0, groups):
+            codes = [magnitudes.of_blocks(b, source, g * (n * d.along), d.along, n, part) for part in parts]
+            for target, code in zip(targets, codes, strict=True):
+                b.store(target, g * n, magnitudes.number(b, code, d.x))
+        for g in b.loop(groups, b.index("chunk") // n):
+            for target in targets:
+                b.store(target, g * n, b.constant(0.0, float32, n))
 
     def _find_scales(self) -> Index:
         """The scales of all blocks, and their factors; whether a block's elements need plain encoding."""
         b, d, n = self.b, self.d, ABREAST * self.lanes
-        rule = d.formulas.element
-        unit = [b.splat(self.cursor.load_one(1), n)] if d.formulas.whole is not None else []
-        seen = [b.constant(0, uint32, n)]
-        for i in b.loop(0, self.count, n, seen):
-            amax = b.load(self.factors, i, n)
-            (scale,) = values.emit(b, d.formulas.scale, [amax, *unit], n)
-            (factor,) = values.emit(b, d.formulas.factor, [scale, amax, *unit], n)
-            (nan,) = values.emit(b, d.formulas.nan, [scale, amax, *unit], n)
-            b.store(b.cast(self.scale_room, convert.stored(d.scale)), i, b.bitcast(scale, convert.stored(d.scale)))
-            b.store(self.nans, i, b.convert(nan, uint32))
-            if rule.apply == "divide":
-                # Of zeros any factor makes zeros, but one that is zero or NaN.
-                empty = b.bit_and(b.equal(amax, b.like(amax, 0.0)), b.less(b.like(amax, 0.0), factor))
-                factor = b.select(empty, b.like(factor, 1.0), factor)
-                b.store(self.inverses, i, b.div(b.like(factor, 1.0), factor))
-            b.store(self.factors, i, factor)
-            seen[0] = b.bit_or(seen[0], b.convert(self.encoder.is_plain(b, amax, factor), uint32))
+        unit = [b.splat(b.load(self.cursor.places[WHOLE], 0, 1), n)] if d.formulas.whole is not None else []
+        scales, zeros = (b.offset(self.cursor.places[k], self.at) for k in (SCALES, ZEROS))
+        return find_scales(b, d.of_scales, self.tables, unit, scales, zeros, self.count, n)
+
+    def _given(self) -> Index:
+        """Take the tables of scales that were found before; whether elements need plain encoding."""
+        b, d = self.b, self.d
+        start = self.cursor.places[SCALES]
+        if d.shared == "line":
+            self.tables = ScaleTables.at(b, start, b.index("table_size"))
+            return b.load_index(self.tables.plain, 0)
+        self.tables = ScaleTables.at(b, b.offset(start, self.at * d.along), b.index("table_size"))
+        seen = [b.constant(0, uint32, self.pairs)]
+        for i in b.loop(0, self.padded, self.pairs, seen):
+            seen[0] = b.bit_or(seen[0], b.load(self.tables.plain, i, self.pairs))
         return b.choose(b.any(b.equal(seen[0], b.like(seen[0], 1))), 1, 0)
 
-    def _encode(self, source: Pointer, elements: Pointer, plain: bool) -> None:
-        """Encode the elements of all groups."""
-        b, d, pairs = self.b, self.d, ABREAST * self.lanes
-        rooms = {"factor": self.factors, "inverse": self.inverses, "nan": self.nans}
-        tables = [rooms[name] for name in self.encoder.takes(plain)]
-        several, times = several_and_times(d.along, pairs)
-        for at in b.loop(0, self.groups * self.lanes, several):
-            of_block = [spread(b, b.load(table, at, several), pairs) for table in tables]
+    def _encode_line(self, line: Index, source: Pointer, found: Index) -> None:
+        """Encode the elements of a line."""
+        b, d, width_bits = self.b, self.d, self.d.element.width_bits
+        place = self.cursor.places[ELEMENTS]
+        if d.several:
+            place = b.offset(place, line * b.index("line_bytes"))
+        place = b.offset(place, self.at * (d.along * width_bits // 8))
+        elements = b.choose(self.is_short, self.element_room, place)
+        words = self._words(line) if d.drawn else None
+        if words is None:
+            for _ in b.when(found < 1):
+                self._encode(source, elements, False, None)
+        for _ in b.when(found > 0 if words is None else True):
+            self._encode(source, elements, True, words)
+        for _ in b.when(self.is_short):
+            copy_bytes(b, elements, place, self.n * width_bits // 8)
+
+    def _words(self, line: Index) -> Pointer:
+        """The words of a line's elements, drawn."""
+        b, d = self.b, self.d
+        first = self.index + line * b.index("order_line") + self.at * d.along * b.index("order")
+        if d.drawn == "counted":
+            return placed.drawn_words(b, self.word_room, first, self.n)
+        lanes = b.isa.lanes
+        steps = b.mul(b.iota(uint64, lanes), b.splat(b.from_index(b.index("order"), uint64), lanes))
+        for i in b.loop(0, self.n, lanes):
+            start = b.splat(b.from_index(first + i * b.index("order"), uint64), lanes)
+            b.store(self.word_room, i, placed.drawn_each(b, b.add(start, steps)))
+        return self.word_room
+
+    def _encode(self, source: Pointer, elements: Pointer, plain: bool, words: Pointer | None) -> None:
+        """Encode all groups of elements."""
+        b, d, pairs = self.b, self.d, self.pairs
+        tables = [getattr(self.tables, name) for name in self.encoder.takes(plain)]
+        of_line = [b.splat(b.load(table, 0, 1), pairs) for table in tables] if d.shared == "line" else []
+        several, times = several_and_times(d.along, pairs) if d.shared == "block" else (2 * pairs, 1)
+        blocks = d.along if d.shared == "block" else 1
+        for at in b.loop(0, self.padded // blocks, several):
+            even = odd = of_line
+            if d.shared == "block":
+                even = odd = [spread(b, b.load(table, at, several), pairs) for table in tables]
+            elif d.shared == "element":
+                even, odd = ([b.load(table, at + k * pairs, pairs) for table in tables] for k in (0, 1))
             for k in range(times):
-                i = at * d.along + k * 2 * pairs
-                codes = self.encoder.lanes(b, load_pairs(b, source, i, pairs), of_block, plain)
+                i = at * blocks + k * 2 * pairs
+                drawn = None
+                if words is not None:
+                    word = b.load(words, i, 2 * pairs)
+                    drawn = b.pick([word], range(0, 2 * pairs, 2)), b.pick([word], range(1, 2 * pairs, 2))
+                codes = self.encoder.lanes(b, load_pairs(b, source, i, pairs), even, odd, plain, drawn)
                 store_pairs(b, elements, i // 2, codes, d.element.width_bits)
 
 

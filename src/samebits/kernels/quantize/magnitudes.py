@@ -7,13 +7,18 @@ NaN above that. So a largest magnitude is the largest code, an integer; it is de
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType, float32
 from samebits.kernels import convert
 
+Part = Literal["both", "positive", "negative"]
+"""Of which numbers magnitudes are looked at."""
+
 _CODES = {16: dtypes.uint16, 32: dtypes.uint32}
+_SIGNED = {16: dtypes.int16, 32: dtypes.int32}
 # Vectors within which lanes change places fastest have this many bits on every machine.
 _SEGMENT_BITS = 128
 
@@ -23,17 +28,25 @@ def codes_of(dtype: DType) -> DType:
     return _CODES[dtype.width_bits]
 
 
-def load(b: Builder, x: Pointer, i: Index, width: int, finite: bool = False) -> Vector:
-    """The codes of the magnitudes of elements i .. i+width-1; `finite`: 0 for those of infinities and NaN."""
+def load(b: Builder, x: Pointer, i: Index, width: int, part: Part = "both") -> Vector:
+    """The codes of the magnitudes of elements i .. i+width-1."""
     dtype: DType = x.dtype
     code = b.load(b.cast(x, codes_of(dtype)), i, width)
-    return without_sign(b, code, dtype, finite)
+    return without_sign(b, code, dtype, part)
 
 
-def without_sign(b: Builder, code: Vector, dtype: DType, finite: bool = False) -> Vector:
-    """Codes of a float format without their signs; `finite`: 0 for those of infinities and NaN."""
+def without_sign(b: Builder, code: Vector, dtype: DType, part: Part = "both", finite: bool = False) -> Vector:
+    """Codes of a float format without their signs, 0 of what is of the other sign than `part`.
+
+    Args:    finite: whether those of infinities and NaN are 0 too.
+    """
     sign = 1 << (dtype.width_bits - 1)
-    code = b.bit_and(code, b.like(code, sign - 1))
+    if part == "both":
+        code = b.bit_and(code, b.like(code, sign - 1))
+    else:
+        turned = code if part == "positive" else b.bit_xor(code, b.like(code, sign))
+        signed = b.bitcast(turned, _SIGNED[dtype.width_bits])
+        code = b.bitcast(b.maximum(signed, b.like(signed, 0)), code.dtype)
     if not finite:
         return code
     infinity = b.like(code, sign - (1 << dtype.mantissa_bits))
@@ -47,14 +60,14 @@ def number(b: Builder, code: Vector, dtype: DType) -> Vector:
     return b.canonical(convert.decode(b, code, dtype))
 
 
-def of_blocks(b: Builder, x: Pointer, i: Index, along: int, width: int) -> Vector:
+def of_blocks(b: Builder, x: Pointer, i: Index, along: int, width: int, part: Part = "both") -> Vector:
     """For `width` blocks of `along` elements from position i on, the code of the largest magnitude of each.
 
     `width` and `along` are powers of two, and `along` is the larger one or the same.
     """
     rows = []
     for block in range(width):
-        first, *others = (load(b, x, i + (block * along + k), width) for k in range(0, along, width))
+        first, *others = (load(b, x, i + (block * along + k), width, part) for k in range(0, along, width))
         for other in others:
             first = b.maximum(first, other)
         rows.append(first)

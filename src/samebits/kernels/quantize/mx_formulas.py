@@ -108,6 +108,18 @@ def rceil(row: BlockFormat, x: DType) -> Formulas:
     return _formulas(exponent, factor, constant(_nan(row), uint8), ElementRule("multiply"))
 
 
+def integers(row: BlockFormat, x: DType) -> Formulas:
+    """OCP's rule for MXINT8: the exponent of A, as that of its largest value is 0; NaN of what is not finite."""
+
+    def exponent(amax: Quantity) -> Quantity:
+        return choose(amax.less(_INFINITE), _exponent(amax), _NAN)
+
+    def factor(scale: Quantity, amax: Quantity) -> Quantity:
+        return scale.to(float32) * row.unit
+
+    return _formulas(exponent, factor, constant(0, uint8), ElementRule("divide"))
+
+
 def modelopt(row: BlockFormat, x: DType) -> Formulas:
     """ModelOpt's: as `rceil`, but NaN is stored as 2^-127; for e2m1 Inf too, ties go toward zero, and zero is -0."""
     is_e2m1 = row.element is float4_e2m1fn

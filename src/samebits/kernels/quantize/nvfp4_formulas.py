@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from samebits.dtypes import DType, bfloat16, float32, uint8
+from samebits.frozen import replace
 from samebits.kernels.quantize.formats import BlockFormat
 from samebits.kernels.quantize.formula import Quantity, choose, constant, expression
 from samebits.kernels.quantize.formulas import ElementRule, Formulas, Nan
@@ -49,6 +50,38 @@ def _nan_scale(row: BlockFormat, scale: Quantity, code: Quantity | None = None) 
     return choose(stored.is_nan(), code or constant(_MINUS_NAN, row.scale)(scale), stored)
 
 
+def _exact_whole(largest: float) -> Formula:
+    """The least power of two from 2^-100 to 2^100 that is not below G / largest; 1 where G is 0."""
+
+    def whole(amax: Quantity) -> Quantity:
+        least = (amax / largest).at_least(2.0**-100).at_most(2.0**100)
+        above = (least.bits() + 0x7FFFFF).applied("bit_and", 0x7F800000).bits(float32)
+        return choose(amax.equals(0.0), 1.0, above)
+
+    return whole
+
+
+def _exact_scale(row: BlockFormat, largest: float) -> Formula:
+    """(A / g) / largest within [2^-9, 448]; NaN where A is not finite."""
+
+    def scale(amax: Quantity, g: Quantity) -> Quantity:
+        found = (amax / g / largest).at_least(2.0**-9).at_most(_LARGEST_SCALE)
+        return choose(amax.less(float("inf")), found, float("nan")).to(row.scale)
+
+    return scale
+
+
+def _product(scale: Quantity, amax: Quantity, g: Quantity) -> Quantity:
+    return scale.to(float32) * g
+
+
+def four_over_six(row: BlockFormat, x: DType) -> Formulas:
+    """As `exact`, but A becomes 6 or 4, whichever is nearer to x; g leaves room for scales of A / 4."""
+    parts = _exact_whole(4 * _LARGEST_SCALE), _exact_scale(row, _LARGEST), _product
+    found = _formulas(row, parts, constant(0, uint8), ElementRule("divide"), "finite")
+    return replace(found, other=expression(_exact_scale(row, 4.0), float32, float32))
+
+
 def exact(row: BlockFormat, x: DType) -> Formulas:
     """The nearest code for the stored scales: the global scale is a power of two, so that nothing else is rounded.
 
@@ -57,19 +90,8 @@ def exact(row: BlockFormat, x: DType) -> Formulas:
     on the side of m where x / S is, and its nearest code is the one nearest to x.
     """
 
-    def whole(amax: Quantity) -> Quantity:
-        least = (amax / _BOTH).at_least(2.0**-100).at_most(2.0**100)
-        above = (least.bits() + 0x7FFFFF).applied("bit_and", 0x7F800000).bits(float32)
-        return choose(amax.equals(0.0), 1.0, above)
-
-    def scale(amax: Quantity, g: Quantity) -> Quantity:
-        found = (amax / g / _LARGEST).at_least(2.0**-9).at_most(_LARGEST_SCALE)
-        return choose(amax.less(float("inf")), found, float("nan")).to(row.scale)
-
-    def factor(scale: Quantity, amax: Quantity, g: Quantity) -> Quantity:
-        return scale.to(float32) * g
-
-    return _formulas(row, (whole, scale, factor), constant(0, uint8), ElementRule("divide"), "finite")
+    parts = _exact_whole(_BOTH), _exact_scale(row, _LARGEST), _product
+    return _formulas(row, parts, constant(0, uint8), ElementRule("divide"), "finite")
 
 
 def torchao(row: BlockFormat, x: DType) -> Formulas:

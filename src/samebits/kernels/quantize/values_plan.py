@@ -21,9 +21,9 @@ from samebits.errors import PlanError
 from samebits.frozen import dataclass
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.kernels.quantize.formats import BlockFormat
-from samebits.kernels.quantize.plan import shares
+from samebits.kernels.quantize.plan import blocks_walk, shares
 from samebits.kernels.quantize.values_text import PARAMETERS, ValuesText, text
-from samebits.kernels.walk import Axis, Walk, walk
+from samebits.kernels.walk import Axis, Walk
 
 # Elements of one task: microseconds of work, so that threads can share it.
 _TASK = 1 << 15
@@ -157,6 +157,7 @@ class _ValuesPlanner:
         return ValuesText(
             element=row.element,
             codebook=row.codebook,
+            unit=row.unit,
             scale=row.scale,
             zero=row.zero_point if "zero_points" in self.known else None,
             whole=("divide" if self.divides else "multiply") if whole else None,
@@ -189,10 +190,7 @@ class _ValuesPlanner:
             axes += [Axis(band.count, tuple(s for s, _ in pairs)), Axis(band.each, tuple(s for _, s in pairs))]
         of_scales = {"block": 1, "line": 0, "element": along}[self.shared]
         steps = (along * self.known["out"][-1], along * self.row.element.width_bits // 8, of_scales, of_scales, 0)
-        inner, found = Axis(-(-n // along), steps), walk(axes)
-        outer = (*found.outer, found.inner) if found.inner.extent != 1 else found.outer
-        joined = n % along == 0 and outer and outer[-1].strides == tuple(s * inner.extent for s in steps)
-        return Walk(outer[:-1], Axis(outer[-1].extent * inner.extent, steps)) if joined else Walk(outer, inner)
+        return blocks_walk(axes, n, along, steps)
 
     def _strides(self, axis: int) -> Strides:
         """Of every operand of the walk, of elements in bytes; 0 of what is not there."""

@@ -27,6 +27,7 @@ class ValuesText:
     Attributes:
         element: The format of elements.
         codebook: What their codes mean, where that is not their format's.
+        unit: What an element of 1 is.
         scale: The format of scales.
         zero: The format of zero points; None without.
         whole: What a global scale does to the product of element and scale; None without.
@@ -40,6 +41,7 @@ class ValuesText:
 
     element: DType
     codebook: tuple[float, ...] | None
+    unit: float
     scale: DType
     zero: DType | None
     whole: Literal["multiply", "divide"] | None
@@ -182,7 +184,8 @@ class _DequantizedChunk:
             signs = b.shift_left(b.bit_and(code, b.like(code, sign)), 32 - d.element.width_bits)
             return b.bitcast(b.bit_or(b.bitcast(found, uint32), signs), float32)
         if d.element.is_integer:
-            return b.convert(convert.integer(b, code, d.element), float32)
+            whole = b.convert(convert.integer(b, code, d.element), float32)
+            return whole if d.unit == 1 else b.mul(whole, b.like(whole, d.unit))
         return convert.decode(b, code, d.element, often_subnormal=True)
 
     def _of_blocks(self, room: Pointer, at: Index, several: int) -> Vector:
