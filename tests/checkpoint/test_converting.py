@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
+import struct
 from typing import Any
 
 import block_rows
 import ml_dtypes
 import numpy as np
 import pytest
+import safetensors
 from sentences import check_sentence
 
 import samebits as sb
@@ -33,6 +36,31 @@ PAIRS = block_rows.tried((row, dialect) for row in formats.ROWS for dialect in d
 def _source(tmp_path: pathlib.Path) -> checkpoint.Checkpoint:
     checkpoint.save(tmp_path / "in.safetensors", TENSORS, metadata={"made": "here"})
     return checkpoint.open(tmp_path / "in.safetensors", copy=True)
+
+
+def test_complex_numbers_are_kept_as_they_are(tmp_path: pathlib.Path) -> None:
+    entries = {
+        "c": {"dtype": "C64", "shape": [2], "data_offsets": [0, 16]},
+        "w": {"dtype": "F32", "shape": [2, 64], "data_offsets": [16, 528]},
+    }
+    text, data = json.dumps(entries).encode(), R.standard_normal(132).astype(np.float32).tobytes()
+    (tmp_path / "in.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    row, out = formats.of("mxfp4"), tmp_path / "out.safetensors"
+    dialect = dialects.default(row)
+    for exclude in ((), ("c",)):
+        with checkpoint.open(tmp_path / "in.safetensors") as source:
+            found = converting.quantize_file("quantize", source, str(out), row, dialect, exclude=exclude)
+        (kept,) = [x for x in found if x.name == "c"]
+        assert (kept.before, kept.after, kept.reason) == ("C64", "C64", "not chosen" if exclude else "of C64")
+        stored = dict(safetensors.deserialize(out.read_bytes()))["c"]
+        assert (stored["dtype"], stored["shape"], bytes(stored["data"])) == ("C64", [2], data[:16])
+    with checkpoint.open(tmp_path / "in.safetensors") as source:
+        with pytest.raises(DTypeError, match=r"tensor .c. format is C64, must be a row of dtypes\.ROWS"):
+            converting.quantize_file("quantize", source, str(out), row, dialect, include=("c",))
+        with pytest.raises(OptionError, match=r"tensor 'c' format is C64, must be one that \.npz has"):
+            converting.quantize_file("quantize", source, str(tmp_path / "out.npz"), row, dialect)
+        found = converting.cast_file("cast", source, str(out), dtypes.float16, lambda x: sb.cast(x, "float16"))
+        assert [x.after for x in found if x.name == "c"] == ["C64"]
 
 
 @pytest.mark.parametrize(("row", "dialect"), PAIRS, ids=str)
@@ -65,9 +93,8 @@ def test_what_is_no_number_reaches_as_far_as_in_the_whole(
     x = TENSORS["experts"].copy()
     x[1, 3, 5], x[2, 0, 0] = special, 0
     checkpoint.save(tmp_path / "in.npy", {"x": x})
-    for row, dialect in PAIRS:
-        if row.global_scale is None:
-            continue
+    whole = [(row, way) for row in formats.ROWS if row.global_scale for way in dialects.dialects(row)]
+    for row, dialect in whole:
         with checkpoint.open(tmp_path / "in.npy", copy=True) as source:
             converting.quantize_file("quantize", source, str(tmp_path / "out.npz"), row, dialect)
         assert checkpoint.load(tmp_path / "out.npz")["in"].equal_bits(sb.quantize(x, row, dialect=dialect)), dialect

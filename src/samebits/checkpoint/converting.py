@@ -17,11 +17,11 @@ import numpy.typing as npt
 from samebits.checkpoint import parts
 from samebits.checkpoint.element_error import ElementError
 from samebits.checkpoint.parts import QuantizedNote
-from samebits.checkpoint.reading import Checkpoint
+from samebits.checkpoint.reading import Checkpoint, with_bits
 from samebits.checkpoint.stored import StoredTensor
 from samebits.checkpoint.writing import Facts, NewCheckpoint, new_checkpoint
 from samebits.dtypes import DType
-from samebits.errors import OptionError, SamebitsError, ShapeError
+from samebits.errors import DTypeError, OptionError, SamebitsError, ShapeError
 from samebits.frozen import dataclass
 from samebits.kernels.quantize import blocks
 from samebits.kernels.quantize.dialects import Dialect
@@ -94,10 +94,10 @@ class _CopiedTensor:
 
     looks = False
 
-    def __init__(self, stored: StoredTensor, dtype: DType, reason: str) -> None:
+    def __init__(self, stored: StoredTensor, dtype: DType, reason: str, word: str | None = None) -> None:
         self.name, self.part = stored.name, _PART
         self.facts: Mapping[str, Facts] = {stored.name: (dtype, stored.shape, "packed")}
-        self.after, self.reason = dtype.name, reason
+        self.after, self.reason = word or dtype.name, reason
 
     def look(self, x: Tensor) -> None:
         """Nothing."""
@@ -217,6 +217,7 @@ def cast_file(
         ModelError: The file is damaged.
     """
     _check_patterns(call, source, include, exclude)
+    source, words = with_bits(source)
     taken = {part for note in source.quantized.values() for part in note.parts.values()}
     turns: dict[str, _Way] = {}
     for name, stored in source.tensors.items():
@@ -229,10 +230,12 @@ def cast_file(
             reason = "no floats"
         elif before is dtype:
             reason = "of this format"
-        turns[name] = (
-            _CopiedTensor(stored, before, reason) if reason else _CastTensor(stored, dtype, convert, whole=whole)
-        )
-    return _written(call, source, path, turns, source.quantized, progress, pictured=False)
+        reason = _strange(call, name, words, reason, include)
+        if reason:
+            turns[name] = _CopiedTensor(stored, before, reason, words.get(name))
+        else:
+            turns[name] = _CastTensor(stored, dtype, convert, whole=whole)
+    return _written(call, source, path, turns, source.quantized, words, progress, pictured=False)
 
 
 def quantize_file(
@@ -259,6 +262,7 @@ def quantize_file(
         ModelError: The file is damaged.
     """
     _check_patterns(call, source, include, exclude)
+    source, words = with_bits(source)
     taken = {part for note in source.quantized.values() for part in note.parts.values()}
     turns: dict[str, _Way] = {}
     notes = dict(source.quantized)
@@ -266,15 +270,29 @@ def quantize_file(
         before = stored.format(call)
         reason = "not chosen" if not _is_named(name, include, exclude) else _why_not(stored, before, row, dialect)
         reason = "part of a quantised value" if name in taken else reason
+        reason = _strange(call, name, words, reason, include)
         if include and reason not in ("", "not chosen"):
             expected = f"a matrix of {' or '.join(dialect.takes)} that blocks of {row} divide"
             raise ShapeError(call, f"tensor {name!r}", "", reason, expected, "leave it out with --exclude")
         if reason:
-            turns[name] = _CopiedTensor(stored, before, reason)
+            turns[name] = _CopiedTensor(stored, before, reason, words.get(name))
         else:
             turn = _QuantizedTensor(stored, before, row, dialect)
             turns[name], notes[name] = turn, turn.note
-    return _written(call, source, path, turns, notes, progress, pictured=pictured)
+    return _written(call, source, path, turns, notes, words, progress, pictured=pictured)
+
+
+def _strange(call: str, name: str, words: Mapping[str, str], reason: str, include: Sequence[str]) -> str:
+    """Why a tensor is kept, one of complex numbers always.
+
+    Raises:  DTypeError if such a one is named.
+    """
+    if name not in words or reason == "not chosen":
+        return reason
+    if include:
+        remedy = "leave it out with --exclude"
+        raise DTypeError(call, f"tensor {name!r}", "format", words[name], "a row of dtypes.ROWS", remedy)
+    return f"of {words[name]}"
 
 
 def _why_not(stored: StoredTensor, dtype: DType, row: BlockFormat, dialect: Dialect) -> str:
@@ -307,7 +325,7 @@ def _check_patterns(call: str, source: Checkpoint, include: Sequence[str], exclu
 
 def _written(
     call: str, source: Checkpoint, path: str, turns: Mapping[str, _Way], notes: Mapping[str, QuantizedNote],
-    progress: Progress, *, pictured: bool,
+    words: Mapping[str, str], progress: Progress, *, pictured: bool,
 ) -> list[ConvertedTensor]:  # fmt: skip
     """Write what becomes of every tensor of a file."""
     facts: dict[str, Facts] = {}
@@ -316,7 +334,7 @@ def _written(
             expected = f"the name of a part of {name!r} alone"
             raise OptionError(call, "file", "name", repr(taken), expected, f"leave {name!r} out with --exclude")
         facts |= turn.facts
-    with new_checkpoint(call, path, facts, source.metadata, None, notes) as new:
+    with new_checkpoint(call, path, facts, source.metadata, None, notes, words) as new:
         return [_turned(call, source, new, name, turn, progress, pictured) for name, turn in turns.items()]
 
 
@@ -345,7 +363,14 @@ def _turned(
         _size_bytes(dtype, shape) for dtype, shape in [(before, stored.shape), *[x[:2] for x in turn.facts.values()]]
     ]
     return ConvertedTensor(
-        name, stored.shape, before.name, turn.after, turn.reason, sizes[0], sum(sizes[1:]), difference
+        name,
+        stored.shape,
+        turn.after if turn.reason else before.name,
+        turn.after,
+        turn.reason,
+        sizes[0],
+        sum(sizes[1:]),
+        difference,
     )
 
 

@@ -245,19 +245,21 @@ def build(
     tensors: Mapping[str, tuple[DType, tuple[int, ...]]],
     metadata: Mapping[str, str],
     quantized: Mapping[str, QuantizedNote],
+    words: Mapping[str, str],
 ) -> tuple[bytes, dict[str, StoredTensor]]:
     """The first bytes of a file, length and header, and where in it each tensor's bytes go.
 
     Args:    tensors: format and shape by name.   metadata: free text.   quantized: what
-             tensors are the parts of.
+             tensors are the parts of.   words: the file's own words for formats that are no row of `dtypes.ROWS`, by
+             the names of tensors that are given as numbers as wide.
     """
     lost: dict[str, dict[str, object]] = {}
     described: dict[str, tuple[str, list[int], int]] = {}
     for name, (dtype, shape) in tensors.items():
         size_bytes = -(-math.prod(shape) * dtype.width_bits // 8)
-        stored, extents = _NAMED.get(dtype, "U8"), list(shape)
+        stored, extents = words.get(name) or _NAMED.get(dtype, "U8"), list(shape)
         row_bits = math.prod(shape[-1:]) * dtype.width_bits
-        if dtype not in _NAMED or row_bits % 8:
+        if (stored == "U8" and dtype is not dtypes.uint8) or row_bits % 8:
             # Rows of whole bytes keep their axes, so that other tools see the matrix.
             extents = [*shape[:-1], row_bits // 8] if shape and not row_bits % 8 else [size_bytes]
             stored, lost[name] = "U8", {"dtype": dtype.name, "shape": list(shape)}

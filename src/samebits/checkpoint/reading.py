@@ -16,7 +16,9 @@ from samebits.checkpoint import header, npy, parts
 from samebits.checkpoint.parts import QuantizedNote
 from samebits.checkpoint.sources import FileSource
 from samebits.checkpoint.stored import Refuse, StoredTensor, refusing
+from samebits.dtypes import float64
 from samebits.errors import ClosedError, ExchangeError, ModelError, OptionError, shown
+from samebits.frozen import replace
 from samebits.layout import Layout
 from samebits.memory import Buffer, allocate
 from samebits.shapes import check_flag, check_integers
@@ -42,7 +44,7 @@ class Checkpoint:
     """
 
     def __init__(
-        self, path: str, source: FileSource | ArchiveSource, found: header.Header, copy: bool | None
+        self, path: str, source: FileSource | ArchiveSource | None, found: header.Header, copy: bool | None
     ) -> None:  # fmt: skip
         self.path = path
         self.tensors: Mapping[str, StoredTensor] = MappingProxyType(found.tensors)
@@ -159,6 +161,14 @@ class Checkpoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def with_bits(checkpoint: Checkpoint) -> tuple[Checkpoint, dict[str, str]]:
+    """The same file, in which complex numbers are taken for numbers as wide; what it calls their format, by name."""
+    words = {name: x.stored for name, x in checkpoint.tensors.items() if x.stored == "C64"}
+    tensors = {name: replace(x, dtype=float64) if name in words else x for name, x in checkpoint.tensors.items()}
+    said = header.Header(tensors, dict(checkpoint.metadata), dict(checkpoint.quantized))
+    return Checkpoint(checkpoint.path, checkpoint._source, said, checkpoint._copy), words
 
 
 def _check_bits(call: str, stored: StoredTensor, buffer: Buffer) -> None:

@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, SupportsIndex
 
 from samebits import dtypes, elements, files
@@ -271,8 +271,12 @@ def new_checkpoint(
     metadata: Mapping[str, str] | None,
     kind: object,
     quantized: Mapping[str, QuantizedNote],
+    words: Mapping[str, str] = MappingProxyType({}),
 ) -> NewCheckpoint:
-    """As `create`, in the name of a call, of tensors some of which are parts of quantised values."""
+    """As `create`, in the name of a call, of tensors some of which are parts of quantised values.
+
+    Args:    words: what a safetensors file calls the formats of some, which are given as numbers as wide.
+    """
     name = files.path_of(call, path)
     if kind is None:
         kind = next((known for known in KINDS if name.endswith(f".{known}")), None)
@@ -289,13 +293,19 @@ def new_checkpoint(
     ):
         expected = f"text by name, none of which is {header.NOTE!r}"
         raise OptionError(call, "metadata", "", shown(metadata), expected, "make every value text, with json.dumps")
-    describe = {"safetensors": _safetensors, "npz": _archive, "npy": _array}[kind]
+    if kind == "safetensors":
+        return NewCheckpoint(call, name, _safetensors(call, tensors, texts, quantized, words))
+    for taken, word in words.items():
+        raise OptionError(call, f"tensor {taken!r}", "format", word, f"one that .{kind} has", "write a .safetensors")
+    describe = {"npz": _archive, "npy": _array}[kind]
     return NewCheckpoint(call, name, describe(call, tensors, texts, quantized))
 
 
-def _safetensors(call: str, tensors: Mapping[str, Facts], metadata: Mapping[str, str], quantized: Notes) -> _Described:
+def _safetensors(
+    call: str, tensors: Mapping[str, Facts], metadata: Mapping[str, str], quantized: Notes, words: Mapping[str, str]
+) -> _Described:
     start, stored = header.build(
-        {name: (dtype, shape) for name, (dtype, shape, _) in tensors.items()}, metadata, quantized
+        {name: (dtype, shape) for name, (dtype, shape, _) in tensors.items()}, metadata, quantized, words
     )
     if len(start) > header.LONGEST:
         remedy = "write several files"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import OptionError
@@ -92,7 +94,7 @@ def dequantized(b: ProgramBuilder, x: BlockValue, dtype: DType = dtypes.float32)
             part = b.slice(joined, (0,) * len(own), (*own[:at], shape[at], *own[at + 1 :]), (1,) * len(own))
         return b.apply("cast", part, cast_to=dtypes.float32) if b.facts[part].dtype is not dtypes.float32 else part
 
-    found = b.apply("cast", x.elements, cast_to=dtypes.float32)
+    found = _in_units(b, row, b.apply("cast", x.elements, cast_to=dtypes.float32))
     if x.zero_points is not None:
         found = b.apply("sub", found, spread(x.zero_points))
     found = b.apply("mul", found, spread(x.scales))
@@ -122,9 +124,16 @@ def linear(b: ProgramBuilder, x: BlockValue | str, weight: BlockValue) -> str:
 def _operands(b: ProgramBuilder, side: str, x: BlockValue) -> dict[str, str]:
     """What a product takes of x beside its elements."""
     found = {f"{side}_scale": x.scales}
+    if x.format.unit != 1:
+        found = {f"{side}_scale": _in_units(b, x.format, b.apply("cast", x.scales, cast_to=dtypes.float32))}
     if x.zero_points is not None:
         found[f"{side}_zero_point"] = x.zero_points
     if x.global_scale is not None:
         whole = x.global_scale
         found[f"{side}_global_scale"] = b.apply("reciprocal", whole) if x.divides else whole
     return found
+
+
+def _in_units(b: ProgramBuilder, row: BlockFormat, x: str) -> str:
+    """Elements, or scales, times what an element of 1 is, a power of two: exact."""
+    return x if row.unit == 1 else b.apply("mul", x, b.constant(np.array(row.unit, np.float32)))
