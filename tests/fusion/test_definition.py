@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import samebits as sb
-from samebits.fusion import DataType, FusionDefinition, compute_tensor_descriptor, ops
+from samebits.fusion import DataType, FusionDefinition, compute_tensor_descriptor, ops, version
 from samebits.fusion.pytorch_utils import python_scalar_to_nvfuser_dtype, torch_dtype_to_nvfuser_dtype
 
 
@@ -307,3 +307,7 @@ def test_unknown_operation():
     with pytest.raises(AttributeError) as error:
         FusionDefinition().ops.nonesuch  # noqa: B018
     assert str(error.value) == "module 'samebits.fusion.ops' has no attribute 'nonesuch'"
+
+
+def test_version_is_that_of_the_package():
+    assert version() == sb.__version__

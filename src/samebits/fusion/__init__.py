@@ -6,6 +6,7 @@ bits are those of the operations one by one (docs/numerics.md section 11). docs/
 
 from __future__ import annotations
 
+from samebits import __version__ as _version
 from samebits.fusion.cache import LRUCache, LruFusionCache
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.definition import FusionDefinition
@@ -16,5 +17,10 @@ from samebits.fusion.profiling import PythonProfiler
 
 __all__ = [
     "DataType", "Fusion", "FusionDefinition", "FusionExecutorCache", "LRUCache", "LruFusionCache", "PythonProfiler",
-    "Scalar", "TensorView", "Val", "compute_tensor_descriptor",
+    "Scalar", "TensorView", "Val", "compute_tensor_descriptor", "version",
 ]  # fmt: skip
+
+
+def version() -> str:
+    """The version of samebits, whose room this is."""
+    return _version
