@@ -33,6 +33,9 @@ _STREAMED_CHECKED = FEW_HALVES
 # where rows of B are contiguous and where columns are. Time packed over streamed, uint8 x int8, N = 1024, at M = 2, 4
 # and 8: rows, K = 64: 1.06 1.01 0.88; columns, K = 64: 0.63 0.38 0.25, K = 512: 1.28 1.17 0.88, 2048: 1.87 1.66 1.24.
 _ROW_WORDS, _COLUMN_WORDS = 5, 20
+# Across rows of B every chain of a block waits in memory, which costs as much as packing from few rows of A on (pairs32,
+# K = N = 2048, streamed over packed on the way at M = 2, 4, 8, 16: 0.70 1.04 1.19 1.39).
+_STREAMED_BLOCKS = 3
 # More rows than always may turn squares of B as often, once for as many rows as registers hold.
 _TURNED = 2
 
@@ -110,6 +113,8 @@ def _streamed_rows(inner: Inner, isa: Isa, caches: Caches) -> int:
     if lies == "transpose":
         most = min(most, max(caches.streamed_always, _TURNED * StripWalk.highest(isa.lanes, isa, inner.order.chains)))
         most = _STREAMED_CHECKED if inner.checked else most
+    elif inner.order.block:
+        most = min(most, _STREAMED_BLOCKS)
     if c.a.dtype.is_integer and c.b.dtype.is_integer:
         paid = -(-c.k // right.depth) // (_ROW_WORDS if lies == "copy" else _COLUMN_WORDS)
         most = min(most, max(1, paid))
