@@ -33,8 +33,8 @@ _STREAMED_CHECKED = FEW_HALVES
 # where rows of B are contiguous and where columns are. Time packed over streamed, uint8 x int8, N = 1024, at M = 2, 4
 # and 8: rows, K = 64: 1.06 1.01 0.88; columns, K = 64: 0.63 0.38 0.25, K = 512: 1.28 1.17 0.88, 2048: 1.87 1.66 1.24.
 _ROW_WORDS, _COLUMN_WORDS = 5, 20
-# Across rows of B every chain of a block waits in memory, which costs as much as packing from few rows of A on (pairs32,
-# K = N = 2048, streamed over packed on the way at M = 2, 4, 8, 16: 0.70 1.04 1.19 1.39).
+# Across rows of B every chain of a block waits in memory, which soon costs as much as packing (pairs32, K = N = 2048,
+# time streamed over packed on the way at M = 2, 4, 8, 16: 0.70 1.04 1.19 1.39).
 _STREAMED_BLOCKS = 3
 # More rows than always may turn squares of B as often, once for as many rows as registers hold.
 _TURNED = 2
