@@ -19,6 +19,7 @@ from samebits.kernels.gemm.contraction import SB1
 from samebits.operations.moves import AxisGather, Concat
 from samebits.operations.product import Options
 from samebits.operations.scans import Along
+from samebits.program import blocks
 from samebits.program.builder import ProgramBuilder
 
 # The row of `functions.ROWS` behind each function of one element each.
@@ -153,6 +154,13 @@ def _layer_norm(
 # -- products -------------------------------------------------------------------------------------------------------
 def _matmul(p: ProgramBuilder, a: Value, b: Value, **given: Any) -> Value:
     """The names of arguments are those of operands, or else of options; numbers become constants."""
+    block, dialect = given.pop("a_format", None), given.pop("a_dialect", None)
+    if block is not None:
+        q = blocks.quantized(p, a, block, dialect, given.pop("a_global_scale", None))
+        a, given = (
+            q.elements,
+            {**given, "a_scale": q.scales, "a_group": q.format.block, "a_global_scale": q.global_scale},
+        )
     x, y = _shape(p, a), _shape(p, b)
     options = Options(
         given.pop("spec", SB1), given.pop("activation", None), given.pop("a_group", None),
@@ -186,7 +194,7 @@ def _without_vectors(p: ProgramBuilder, x: Shape, y: Shape, operands: dict[str, 
 def _linear(
     p: ProgramBuilder, x: Value, weight: Value, bias: Value | None = None, *, weight_scale: Any = None,
     weight_zero_point: Any = None, group: Any = None, weight_global_scale: Any = None, x_scale: Any = None,
-    x_group: Any = None, x_global_scale: Any = None,
+    x_group: Any = None, x_global_scale: Any = None, x_format: Any = None, x_dialect: Any = None,
 ) -> Value:  # fmt: skip
     def turned(value: Any) -> Any:
         """What lies as the weight does: of its rank."""
@@ -195,7 +203,7 @@ def _linear(
     return _matmul(
         p, x, turned(weight), bias=bias, b_scale=turned(weight_scale), b_zero_point=turned(weight_zero_point),
         b_group=group[::-1] if isinstance(group, tuple) else group, b_global_scale=weight_global_scale,
-        a_scale=x_scale, a_group=x_group, a_global_scale=x_global_scale,
+        a_scale=x_scale, a_group=x_group, a_global_scale=x_global_scale, a_format=x_format, a_dialect=x_dialect,
     )  # fmt: skip
 
 

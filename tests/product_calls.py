@@ -181,6 +181,13 @@ def shared() -> Iterator[tuple[str, dict[str, Any]]]:
         given = {"a_scale": scales(M, -(-K // left)), "b_scale": scales(-(-K // right), N)}
         yield f"blocks of {left} and {right}", both | given | {"a_group": left, "b_group": right}
     squares = {"a_scale": scales(-(-M // 2), BLOCKS), "b_scale": scales(BLOCKS, -(-N // 4))}
+    eights = {"b": factor("float8_e4m3fn", 64, N), "b_scale": scales(2, N), "b_group": 32}
+    yield (
+        "quantised to mxfp8",
+        eights | {"a": factor("bfloat16", M, 64), "a_format": "mxfp8-e4m3", "a_dialect": "mx/even"},
+    )
+    fours = {"a": factor("float32", M, 64), "b": factor("float4_e2m1fn", 64, N), "a_format": "nvfp4"}
+    yield "quantised to nvfp4", fours | {"b_scale": scales(4, N), "b_group": 16, "a_global_scale": scales(M, 1)}
     yield "blocks of several lines", both | squares | {"a_group": (2, GROUP), "b_group": (GROUP, 4)}
 
 
@@ -235,6 +242,8 @@ def linears(name: str) -> Iterator[Called]:
     both = {"x_scale": scales(M, BLOCKS), "x_group": GROUP, "weight_scale": scales(N, BLOCKS), "group": GROUP}
     globals_ = {"x_global_scale": scales(M), "weight_global_scale": scales(N)}
     yield Called(name, "both in blocks", fours, both | globals_)
+    quantised = {"x_format": "nvfp4", "x_dialect": "nvfp4/exact-1", "weight_scale": scales(N, 4), "group": 16}
+    yield Called(name, "quantised to nvfp4", (factor("bfloat16", M, 64), factor("float4_e2m1fn", N, 64)), quantised)
     squares = {"weight_scale": scales(-(-N // 4), BLOCKS), "group": (4, GROUP)}
     yield Called(name, "blocks of several rows", fours, both | squares)
 

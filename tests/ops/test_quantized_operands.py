@@ -109,6 +109,57 @@ def test_what_products_cannot_sum_is_refused_in_one_sentence() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["mxfp8-e4m3", "int8-group32", "mxfp6-e2m3", "uint4-group32-zero", "int8-row"])
+def test_what_is_not_packed_with_its_scales_is_said_by_its_format(name: str) -> None:
+    with pytest.raises(sb.OptionError) as error:
+        sb.pack(sb.quantize(drawn(64, 64), name), left="float32")
+    assert str(error.value) == (
+        f"pack: b format is {name}, must be one of scaled blocks of four bits, without zero points, with one global "
+        "scale at most; pass it to the product unpacked"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect"), [("nvfp4", None), ("nvfp4", "nvfp4/te-2"), ("mxfp8-e4m3", "mx/even"), ("int8-group32", None)]
+)
+def test_floats_are_quantised_on_the_way_each_row_by_itself(name: str, dialect: str | None) -> None:
+    x, w = drawn(5, 64), sb.quantize(drawn(24, 64, seed=1), name)
+    whole = {} if w.global_scale is None else {"global_scale": "row"}
+    due = sb.linear(sb.quantize(x, name, dialect=dialect, **whole), w).numpy()
+    got = sb.linear(x, w, x_format=name, x_dialect=dialect)
+    assert isinstance(got, np.ndarray)
+    assert np.array_equal(got, due)
+    again = sb.matmul(x * 1000, sb.quantize(drawn(24, 64, seed=1).T.copy(), name, axis=-2), a_format=name)
+    assert again.shape == due.shape  # of other values: nothing of the call before is remembered
+    for i in range(5):
+        assert np.array_equal(sb.linear(x[i : i + 1], w, x_format=name, x_dialect=dialect)[0], due[i])
+    if whole:
+        one = sb.quantize(x, name, dialect=dialect, global_scale=2.0)
+        assert np.array_equal(
+            sb.linear(x, w, x_format=name, x_dialect=dialect, x_global_scale=2.0), sb.linear(one, w).numpy()
+        )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"x_format": "fp4"}, "x_format is 'fp4', must be one of "),
+        ({"x_format": "nvfp4-16x16"}, "x_format is nvfp4-16x16, must be a format of lines of blocks, so "),
+        ({"x_dialect": "mx/floor"}, "x_dialect is given without x_format, must be left out; pass x_format too"),
+        ({"x_format": "nvfp4", "x_scale": 2.0}, "x_format is given beside x_scale, must be left out; quantise x once"),
+        ({"x_format": "mxfp8-e4m3", "x_global_scale": 2.0}, "x_global_scale is 2.0, must be left out: mxfp8-e4m3 has "),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_quantised_on_the_way_is_refused_by_its_names(given: dict[str, Any], said: str) -> None:
+    x, w = drawn(5, 64), sb.quantize(drawn(24, 64, seed=1), "nvfp4")
+    with pytest.raises(sb.OptionError) as error:
+        sb.linear(x, w, **given)
+    assert str(error.value).startswith(f"linear: {said}")
+    with pytest.raises(sb.OptionError) as error:
+        sb.linear(sb.quantize(x, "nvfp4"), w, x_format="nvfp4")
+    assert str(error.value) == "linear: x_format is given beside a Quantized, must be left out; quantise x once"
+
+
 def test_a_vector_of_blocks_is_refused_with_what_would_do() -> None:
     x, w = sb.quantize(drawn(5, 64), "nvfp4"), sb.quantize(drawn(24, 64, seed=1), "nvfp4")
     with pytest.raises(sb.ShapeError) as error:

@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 class Names:
     """The names of one function.
 
-    `a_scale`, `a_group`, ...: what the options of a, and of b, are called.
+    `a_format`, `a_scale`, `a_group`, ...: what the options of a, and of b, are called.
     `b_shape`: the shape that b is given in.   `turned`: that is a weight [N, K], what its blocks share [N, blocks];
     packed, it is [K, N] all the same.   `is_weight`: b is one matrix, without batch dimensions.
     `as_float`: what makes the result of integers float32.
@@ -24,6 +24,8 @@ class Names:
     a: str = "a"
     b: str = "b"
     b_shape: str = "[..., {k}, N]"
+    a_format: str = "a_format"
+    a_dialect: str = "a_dialect"
     a_scale: str = "a_scale"
     a_group: str = "a_group"
     a_global_scale: str = "a_global_scale"
@@ -68,7 +70,8 @@ class Names:
 MATMUL = Names()
 PACK = Names(b_scale="scale", b_zero_point="zero_point", b_group="group", b_global_scale="global_scale")
 LINEAR = Names(
-    a="x", b="weight", b_shape="[N, {k}]", a_scale="x_scale", a_group="x_group", a_global_scale="x_global_scale",
+    a="x", b="weight", b_shape="[N, {k}]", a_format="x_format", a_dialect="x_dialect",
+    a_scale="x_scale", a_group="x_group", a_global_scale="x_global_scale",
     b_scale="weight_scale", b_global_scale="weight_global_scale", b_zero_point="weight_zero_point", b_group="group",
     as_float="weight_scale=1.0", turned=True, is_weight=True,
 )  # fmt: skip

@@ -40,7 +40,7 @@ def matmul(
     a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
     beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, a_scale: Any = None, b_scale: Any = None,
     a_group: Any = None, b_group: Any = None, a_global_scale: Any = None, b_global_scale: Any = None,
-    out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None,
+    out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None, a_format: Any = None, a_dialect: Any = None,
     out_dtype: Any = None, out: Any = None, spec: Spec = SB1, threads: int | None = None, plan: Plan | None = None,
 ) -> Any:  # fmt: skip
     """activation((sum_k a[..., m, k] * b[..., k, n]) * (a_scale * b_scale) * alpha + beta * c + bias).
@@ -78,6 +78,9 @@ def matmul(
              out_zero_point: added to that before it saturates: an int, or an array of out_dtype; default 0.
              a_dtype: int8 or uint8: what float32, float16 or bfloat16 a is quantised to first, in a step of the plan:
                 rint(a / a_scale) + a_zero_point, saturating. With an integer out_dtype a_scale does nothing else.
+             a_format: a block format of lines, such as "nvfp4", to which float a is quantised first, as `quantize` does
+                by a_dialect, default its own. a_global_scale is then what `quantize` takes for it; without one each
+                row has its own, so that no row depends on another.
              out_dtype: what the result is rounded to, once: float32, float16 or bfloat16; float64 or float32 of a
                 float64 product; int64 of integers too. Default: bfloat16 or float16 where both operands are, or a
                 beside weights; float32 of integers with a scale; else what is summed in. With out_scale: int8, which
@@ -97,7 +100,8 @@ def matmul(
         call, MATMUL, a, b, bias=bias, activation=activation, alpha=alpha, c=c, beta=beta, a_zero_point=a_zero_point,
         b_zero_point=b_zero_point, a_scale=a_scale, b_scale=b_scale, a_group=a_group, b_group=b_group,
         a_global_scale=a_global_scale, b_global_scale=b_global_scale, out_scale=out_scale,
-        out_zero_point=out_zero_point, a_dtype=a_dtype, out_dtype=out_dtype, spec=spec,
+        out_zero_point=out_zero_point, a_dtype=a_dtype, a_format=a_format, a_dialect=a_dialect, out_dtype=out_dtype,
+        spec=spec,
     )  # fmt: skip
     return multiplied(given, out, plan)
 
@@ -106,13 +110,13 @@ def plan_matmul(
     a: Any, b: Any, *, bias: Any = None, activation: str | None = None, alpha: float = 1.0, c: Any = None,
     beta: float = 1.0, a_zero_point: Any = None, b_zero_point: Any = None, a_scale: Any = None, b_scale: Any = None,
     a_group: Any = None, b_group: Any = None, a_global_scale: Any = None, b_global_scale: Any = None,
-    out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None,
+    out_scale: Any = None, out_zero_point: Any = None, a_dtype: Any = None, a_format: Any = None, a_dialect: Any = None,
     out_dtype: Any = None, out: Any = None, spec: Spec = SB1, threads: int | None = None,
 ) -> Plan:  # fmt: skip
     """The plan that `matmul` with these arguments runs: printable, with the candidates it rejected and why.
 
-    Args:    as `matmul`; only shapes, strides, dtypes and options matter; no element of a or b is read, and no memory
-             is taken for a result.
+    Args:    as `matmul`; only shapes, strides, dtypes and options matter; no element of a or b is read, but of a beside
+             a_format, and no memory is taken for a result. The plan is that of the product of what is quantised.
     Raises:  as `matmul`.
     """
     call = Call("plan_matmul", elements(a), threads)
@@ -120,7 +124,8 @@ def plan_matmul(
         call, MATMUL, a, b, bias=bias, activation=activation, alpha=alpha, c=c, beta=beta, a_zero_point=a_zero_point,
         b_zero_point=b_zero_point, a_scale=a_scale, b_scale=b_scale, a_group=a_group, b_group=b_group,
         a_global_scale=a_global_scale, b_global_scale=b_global_scale, out_scale=out_scale,
-        out_zero_point=out_zero_point, a_dtype=a_dtype, out_dtype=out_dtype, spec=spec,
+        out_zero_point=out_zero_point, a_dtype=a_dtype, a_format=a_format, a_dialect=a_dialect, out_dtype=out_dtype,
+        spec=spec,
     )  # fmt: skip
     contraction = given.into(out)[0].contraction
     threads, machine = call.sized(contraction.work, "products"), tuning.machine(call.isa)
@@ -131,7 +136,8 @@ def plan_matmul(
 def linear(
     x: Any, weight: Any, bias: Any = None, *, weight_scale: Any = None, weight_zero_point: Any = None,
     group: Any = None, weight_global_scale: Any = None, x_scale: Any = None, x_group: Any = None,
-    x_global_scale: Any = None, out: Any = None, threads: int | None = None,
+    x_global_scale: Any = None, x_format: Any = None, x_dialect: Any = None, out: Any = None,
+    threads: int | None = None,
 ) -> Any:  # fmt: skip
     """x @ weight^T + bias.
 
@@ -142,7 +148,8 @@ def linear(
                 of two axes are then [N, K / group], as checkpoints of quantised weights keep them, or of a pair
                 (128, 128) [N / 128, K / 128].   weight_global_scale: b_global_scale of matmul, for all of the weight or
                 [N].
-             x_scale, x_group, x_global_scale: a_scale, a_group and a_global_scale of matmul.
+             x_scale, x_group, x_global_scale, x_format, x_dialect: a_scale, a_group, a_global_scale, a_format and
+                a_dialect of matmul.
              out: [..., N] for the result.   threads: at most so many; default every usable core.
     Returns: [..., N] as the kind of array that x is.
     Raises:  as matmul.   Bits: numerics.md sections 2 to 4: those of matmul(x, weight.T, ...).
@@ -150,6 +157,7 @@ def linear(
     call = Call("linear", elements(x), threads)
     given = Arguments.of(
         call, LINEAR, x, weight, bias=bias, a_scale=x_scale, a_group=x_group, a_global_scale=x_global_scale,
+        a_format=x_format, a_dialect=x_dialect,
         b_scale=weight_scale, b_zero_point=weight_zero_point, b_group=group, b_global_scale=weight_global_scale,
     )  # fmt: skip
     return multiplied(given, out)

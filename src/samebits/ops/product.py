@@ -30,6 +30,7 @@ from samebits.operations.names import MATMUL, Names
 from samebits.operations.product import Options, ProductDescription, describe, unknown_activation
 from samebits.operations.sharing import IN_BYTES, VALUES, ProductOperand
 from samebits.ops.call import Call, check_threads
+from samebits.ops.quantized_left import quantized_left
 from samebits.ops.quantized_operands import elements, is_quantized, taken_apart
 from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor
@@ -86,6 +87,7 @@ class Arguments:
     def of(
         cls, call: Call, names: Names, a: Any, b: Any, *, spec: Any = SB1, activation: Any = None, alpha: Any = 1.0,
         beta: Any = 1.0, a_group: Any = None, b_group: Any = None, a_dtype: Any = None, out_dtype: Any = None,
+        a_format: Any = None, a_dialect: Any = None,
         **given: Any,
     ) -> Arguments:  # fmt: skip
         """Those of a product of a and b, by the names that `matmul` has for them; what is given may be None.
@@ -98,6 +100,12 @@ class Arguments:
         for name, value in (("alpha", alpha), ("beta", beta)):
             if type(value) is not float or value != 1.0:
                 facts[name] = number(call, name, value)
+        if a_format is not None:
+            beside = {"a_group": a_group, "a_dtype": a_dtype, **given}
+            a, given = quantized_left(call, names, a, a_format, a_dialect, beside), {**given, "a_global_scale": None}
+        elif a_dialect is not None:
+            remedy = f"pass {names.a_format} too"
+            raise OptionError(call.name, names.a_dialect, "", f"given without {names.a_format}", "left out", remedy)
         for side, x in (("a", a), ("b", b)):
             if is_quantized(x):
                 both = {"a_group": a_group, "b_group": b_group, **given}

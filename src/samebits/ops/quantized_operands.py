@@ -100,8 +100,9 @@ def quantized_weight(call: str, x: Quantized, given: tuple[Any, ...]) -> tuple[T
     turned = x.axis == -1
     parts = taken_apart(call, LINEAR if turned else PACK, "b", x, {})
     one = parts.get("b_global_scale")
-    if "b_zero_point" in parts or "b_group" not in parts or (one is not None and one.size != 1):
-        expected = "a format of scaled blocks, without zero points, with one global scale at most"
+    is_whole = one is None or one.size == 1
+    if x.elements.dtype.width_bits != 4 or "b_zero_point" in parts or "b_group" not in parts or not is_whole:
+        expected = "one of scaled blocks of four bits, without zero points, with one global scale at most"
         raise OptionError(call, "b", "format", f"{x.format}", expected, "pass it to the product unpacked")
     scales, elements, group = parts["b_scale"], x.elements, parts["b_group"]
     if turned:
