@@ -57,6 +57,8 @@ CALLS: dict[str, Callable[[str], Iterator[Called]]] = {
     **dict.fromkeys(("matmul", "plan_matmul"), product_calls.products),
     **dict.fromkeys(("grad_input", "grad_weight", "grad_bias"), product_calls.gradients),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin"), element_calls.scans),
+    **dict.fromkeys(("argsort", "sort", "topk"), element_calls.sorts),
+    **dict.fromkeys(("take_along_axis", "scatter"), element_calls.picks),
     "cast": element_calls.casts, "softmax": element_calls.softmaxes, "layer_norm": element_calls.layer_norms,
     "fill": element_calls.fills, "concat": element_calls.concats, "take": element_calls.takes,
     "linear": product_calls.linears, "pack": product_calls.packs, "grouped_matmul": product_calls.groups,

@@ -47,7 +47,7 @@ TAKEN: dict[str, tuple[str, ...]] = {
     "nextafter": ("float64", *HALVES),
     "isnan": (*FLOATS, *POWERS, *NARROW_FLOATS),
     **dict.fromkeys(("where", "cast", "concat", "take", "max", "min", "copy", "contiguous", "to_packed", "to_padded",
-                     "cummax", "cummin",
+                     "cummax", "cummin", "argsort", "sort", "topk", "take_along_axis", "scatter",
                      "fill"), (*ANY, *NARROW)),
     **dict.fromkeys(("sum", "prod", "cumsum", "cumprod"), (*NUMBERS, *BOOL, *NARROW_FLOATS, *NARROW_INTEGERS)),
 }  # fmt: skip
@@ -157,6 +157,32 @@ def scans(name: str) -> Iterator[Called]:
         yield Called(
             name, f"{kind} {shape}", (x[::-1] if number % 3 else x,), {"axis": number % len(shape) - len(shape)}
         )
+
+
+def sorts(name: str) -> Iterator[Called]:
+    """Along axes in turn, in both directions, of few different elements too."""
+    shapes = ((1,), (37,), (5, 7), (0, 3), (2, 3, 33))
+    for number, (kind, shape) in enumerate(itertools.product(TAKEN[name], shapes)):
+        if (number // len(shapes) + number % len(shapes)) % 2:
+            continue
+        x, axis = drawn(kind, *shape), number % len(shape) - len(shape)
+        x, is_turned = x[::-1] if number % 3 else x, bool(number // 2 % 2)
+        options = {"k": (shape[axis] + 1) // 2, "largest": is_turned} if name == "topk" else {"descending": is_turned}
+        yield Called(name, f"{kind} {shape}", (x,), {"axis": axis, **options})
+
+
+def picks(name: str) -> Iterator[Called]:
+    """Indices from either end, several of one element, as long as the data or shorter; none."""
+    random = np.random.default_rng(8)
+    for number, (kind, shape) in enumerate(itertools.product(TAKEN[name], ((7,), (5, 3), (3, 4, 3), (1, 3)))):
+        if (number // 4 + number % 4) % 2:
+            continue
+        axis, cut = number % len(shape), number % 2
+        wide = [extent + 2 if a == axis else extent - (cut and extent > 1) for a, extent in enumerate(shape)]
+        wide[axis] = 0 if number % 7 == 3 else wide[axis]
+        indices = random.integers(-shape[axis], shape[axis], wide)[::-1]
+        updates = (drawn(kind, *wide, seed=1),) if name == "scatter" else ()
+        yield Called(name, f"{kind} {shape}", (drawn(kind, *shape)[::-1], indices, *updates), {"axis": axis})
 
 
 def softmaxes(name: str) -> Iterator[Called]:

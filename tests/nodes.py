@@ -16,7 +16,9 @@ from samebits.conversions import PRESETS, Conversion
 from samebits.kernels import activations, arithmetic, composites
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1
+from samebits.operations import picks
 from samebits.operations.moves import AxisGather, Concat
+from samebits.operations.picks import SortedPlaces
 from samebits.operations.product import Options
 from samebits.operations.scans import Along
 from samebits.program import blocks
@@ -136,6 +138,27 @@ def _var(p: ProgramBuilder, x: Value, axis: Any = None, correction: float = 0.0,
 
 def _scan(kind: str) -> Callable[..., Value]:
     return lambda p, x, axis=-1: p.add("scan", (x,), Along(kind, axis % len(_shape(p, x))))[0]  # type: ignore[arg-type]
+
+
+def _argsort(p: ProgramBuilder, x: Value, axis: int = -1, descending: bool = False) -> Value:
+    return p.add("order", (x,), SortedPlaces(axis % len(_shape(p, x)), descending))[0]
+
+
+def _sort(p: ProgramBuilder, x: Value, axis: int = -1, descending: bool = False) -> Value:
+    return _take_along(p, x, _argsort(p, x, axis, descending), axis)
+
+
+def _topk(p: ProgramBuilder, x: Value, k: int, axis: int = -1, largest: bool = True) -> Value:
+    """The elements; their places are a value beside."""
+    return _take_along(p, x, p.add("order", (x,), SortedPlaces(axis % len(_shape(p, x)), largest, k))[0], axis)
+
+
+def _take_along(p: ProgramBuilder, x: Value, indices: Value, axis: int = -1) -> Value:
+    return p.add("gather_along", (x, indices), picks.PickAlong(axis % len(_shape(p, x))))[0]
+
+
+def _scatter(p: ProgramBuilder, x: Value, indices: Value, updates: Value, axis: int = -1) -> Value:
+    return p.add("scatter_along", (x, indices, updates), picks.PickAlong(axis % len(_shape(p, x))))[0]
 
 
 def _softmax(p: ProgramBuilder, x: Value, axis: int = -1) -> Value:
@@ -305,5 +328,6 @@ NODES: Mapping[str, Callable[..., Value]] = {
     "softmax": _softmax, "layer_norm": _layer_norm, "matmul": _matmul, "plan_matmul": _matmul, "pack": _pack,
     "linear": _linear, "grad_input": _grad_input, "grad_weight": _grad_weight, "grad_bias": _grad_bias,
     "grouped_matmul": _grouped_matmul, "copy": _copy, "contiguous": _copy, "to_packed": _copy, "to_padded": _copy,
+    "argsort": _argsort, "sort": _sort, "topk": _topk, "take_along_axis": _take_along, "scatter": _scatter,
     "concat": _concat, "take": _take, "fill": _fill,
 }  # fmt: skip

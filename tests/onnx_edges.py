@@ -81,6 +81,19 @@ ARITHMETIC: list[Edge] = [
 
 REDUCTIONS: list[Edge] = [
     *[
+        ("TopK", [x, np.array([2])], {"axis": axis, "largest": largest, "sorted": 1}, (1,), 2, 11)
+        for x in (X, TIES[:2])
+        for axis, largest in ((-1, 1), (1, 0), (0, 1))
+    ],
+    ("TopK", [X, np.array([1])], {"axis": 0, "largest": 0, "sorted": 0}, (1,), 2, 11),
+    ("TopK", [X, np.array([1])], {"axis": 1}, (1,), 2, 10),
+    *[
+        (op, [X, np.array([[[1, 0]], [[-1, 0]]]), -X[:, :1, :2]], {"axis": axis}, (), 1, opset)
+        for op, opset in (("ScatterElements", 13), ("Scatter", 9))
+        for axis in (0, 1, 2)
+    ],
+    ("ScatterElements", [X, np.array([[[1]]]), -X[:1, :1, :1]], {"axis": 0, "reduction": "none"}, (), 1, 18),
+    *[
         (op, [X, np.array(axis)], {"exclusive": exclusive, "reverse": reverse}, (1,), 1, opset)
         for op, opset in (("CumSum", 14), ("CumProd", 26))
         for axis, exclusive, reverse in ((0, 0, 0), (-1, 1, 0), (1, 0, 1), (2, 1, 1))

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from samebits import dtypes, ieee, philox
 from samebits.conversions import Conversion
-from samebits.kernels import activations, arithmetic, composites, elementwise, reduce, scan
+from samebits.kernels import activations, arithmetic, composites, elementwise, order, reduce, scan
 from samebits.kernels.expression import Chain
 from samebits.kernels.functions import exact
 from samebits.kernels.gemm.contraction import Spec
@@ -305,7 +305,9 @@ CASES: list[dict[str, Any]] = [
                 ("prod", [3, 130], "float32"), ("prod", [3, 130], "int32"), ("prod", [3, 2049], "float64"),
                 ("var", [4, 384], "float32"), ("var", [3, 2049], "bfloat16"), ("cumsum", [4, 300], "float32"),
                 ("cumsum", [4, 300], "bfloat16"), ("cumsum", [3, 65], "int16"), ("cumprod", [4, 70], "float32"),
-                ("cummax", [4, 70], "float16"), ("cummin", [4, 70], "int8"),
+                ("cummax", [4, 70], "float16"), ("cummin", [4, 70], "int8"), ("argsort", [4, 70], "float8_e5m2"),
+                ("argsort", [4, 300], "float32"), ("argsort", [4, 70], "uint64"), ("sort", [4, 300], "int8"),
+                ("topk", [4, 300], "bfloat16"),
             ],
             530,
         )
@@ -325,6 +327,9 @@ CASES: list[dict[str, Any]] = [
             700,
         )
     ),
+    # Along axis 1: indices of int64 in [-extent, extent), and updates, operand 2.
+    {"operation": "take_along_axis", "shape": [9, 70], "dtypes": ["float16", "int64"], "axis": 1, "seed": 570},
+    {"operation": "scatter", "shape": [9, 70], "dtypes": ["int32", "int64", "int32"], "axis": 1, "seed": 571},
 ]  # fmt: skip
 
 # How many operands are alike, where that is not one; and what kernels call functions.
@@ -390,6 +395,8 @@ def inputs(case: dict[str, Any]) -> list[Array]:
         shapes = [(m, k), (n, k), (n,)]
     elif name in _ARITY:
         shapes = [tuple(shape)] * _ARITY[name]
+    elif name in ("take_along_axis", "scatter"):
+        shapes = [tuple(shape)] * (2 + (name == "scatter"))
     elif name == "take":
         shapes = [tuple(shape), (9,)]
     elif name == "layer_norm":
@@ -404,7 +411,7 @@ def inputs(case: dict[str, Any]) -> list[Array]:
         shapes = [(m, n), (n, k)]
     seed = 16 * case["seed"]
     made = [stream(seed + i, *x, dtype=kinds[min(i, len(kinds) - 1)]) for i, x in enumerate(shapes)]
-    if name == "take":
+    if name in ("take", "take_along_axis", "scatter"):
         extent = shape[case["axis"]]
         made[1] = made[1] % (2 * extent) - extent
     if "shift" in name:
@@ -492,6 +499,16 @@ def answer(case: dict[str, Any]) -> Array:
         )
         axes = tuple(case.get("axis", [-1]))
         return np.squeeze(reduce.reference(expression, *x, axes=axes)[0], axes)
+    if name in ("argsort", "sort", "topk"):
+        places = order.reference(x[0], 1, name == "topk")
+        return places if name == "argsort" else np.take_along_axis(x[0], places, 1)[:, : 7 if name == "topk" else None]
+    if name == "take_along_axis":
+        return np.take_along_axis(x[0], x[1], 1)
+    if name == "scatter":
+        found = x[0].copy()
+        for i, j in np.ndindex(*x[1].shape):
+            found[i, x[1][i, j]] = x[2][i, j]
+        return found
     if name.startswith("cum"):
         return scan.reference(scan.Scan(name[3:], kind), x[0], x[0].ndim - 1)
     if name == "cast" and "how" in case:

@@ -15,7 +15,7 @@ from samebits import dtypes
 from samebits.codegen import isa as isas
 from samebits.conversions import Conversion
 from samebits.kernels import composites
-from samebits.operations import registry
+from samebits.operations import picks, registry
 from samebits.operations.conversion import Converted
 from samebits.operations.elementwise import Map, single
 from samebits.operations.matmul import MatrixProduct
@@ -32,6 +32,17 @@ from samebits.runtime import cpu
 Array = np.ndarray[Any, np.dtype[Any]]
 ROWS = [row.name for row in isas.isas() if row.available]
 INDICES = np.array([[2, -1], [-3, 0]])
+
+
+ALONG = np.random.default_rng(6).integers(-3, 3, (4, 2, 5))
+
+
+def scattered(x: Array, indices: Array, updates: Array) -> Array:
+    """One update after the other along axis 1."""
+    found = np.array(x)
+    for i in range(indices.shape[1]):
+        np.put_along_axis(found, indices[:, i : i + 1], updates[:, i : i + 1], 1)
+    return found
 
 
 def backwards(kind: str) -> Array:
@@ -55,6 +66,13 @@ MOVED: dict[str, tuple[Any, Callable[[str], Sequence[Array]], Callable[..., Arra
         lambda *x: np.concatenate(x, 1),
     ),
     "gather": (AxisGather(1), lambda kind: [backwards(kind), INDICES], lambda x, i: np.take(x, i, axis=1)),
+    "gather_along": (
+        picks.PickAlong(1), lambda kind: [backwards(kind), ALONG], lambda x, i: np.take_along_axis(x, i, 1)
+    ),
+    "scatter_along": (
+        picks.PickAlong(1), lambda kind: [backwards(kind), ALONG, drawn(kind, 4, 2, 5)],
+        lambda x, i, u: scattered(x, i, u),
+    ),
     "gather_nd": (
         GatherND(), lambda kind: [backwards(kind), INDICES], lambda x, i: x[tuple(np.moveaxis(i, -1, 0))]
     ),
@@ -68,6 +86,7 @@ SIZES: dict[str, tuple[Any, Array]] = {
 COMPUTED: dict[str, tuple[Any, Sequence[Array]]] = {
     "rows": (RowWise(composites.softmax()), [drawn("float32", 3, 40)]),
     "contract": (MatrixProduct(), [np.ones((2, 3, 40), np.float32), np.ones((40, 5), np.float32)]),
+    "order": (picks.SortedPlaces(1, True, 7), [drawn("float32", 3, 40)]),
     "scan": (Along("sum", 1), [drawn("float32", 3, 40)]),
     "stochastic_cast": (
         Converted(dtypes.float32, dtypes.float8_e4m3fn, Conversion("stochastic")),

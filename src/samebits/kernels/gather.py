@@ -96,20 +96,20 @@ def text(b: Builder, d: GatherText) -> None:
         for row in b.loop(task * each, b.min(task * each + each, rows)):
             source: Index = row // count * outer_stride
             for j in range(d.depth):
-                place = _place(b, ids, row % count * d.depth + j, b.index(f"extent{j}"), status)
-                source = source + place * b.index(f"stride{j}")
+                found = place(b, ids, row % count * d.depth + j, b.index(f"extent{j}"), status)
+                source = source + found * b.index(f"stride{j}")
             _copy_row(b, b.offset(data, source), b.offset(out, row * inner), inner)
 
 
-def _place(b: Builder, ids: Pointer, at: Index, extent: Index, status: Pointer) -> Index:
+def place(b: Builder, ids: Pointer, at: Index, extent: Index, status: Pointer) -> Index:
     """The index as a place; 0 where it is out of range, which is reported."""
     given = b.load_index(ids, at)
-    place = b.choose(given < 0, given + extent, given)
-    wrong = (place < 0) | (place >= extent)
+    found = b.choose(given < 0, given + extent, given)
+    wrong = (found < 0) | (found >= extent)
     for _ in b.when(wrong):
         b.store(status, 1, b.from_index(given, dtypes.int64))
         b.store(status, 0, b.constant(1, dtypes.int64, 1))
-    return b.choose(wrong, 0, place)
+    return b.choose(wrong, 0, found)
 
 
 def _copy_row(b: Builder, source: Pointer, target: Pointer, inner: Index) -> None:

@@ -30,8 +30,7 @@ _BY_REASON: Mapping[str, str] = {
     ),
     "the shape of its result depends on data": "NonZero Unique Compress NonMaxSuppression",
     "attention has an order of its own (numerics.md section 8) and no kernel yet": "Attention LinearAttention",
-    "places that indices name cannot be written yet": "Scatter ScatterElements ScatterND TensorScatter",
-    "sorting has no kernel yet": "TopK",
+    "places that indices name cannot be written yet": "ScatterND TensorScatter",
     "interpolation has no order of its own in numerics.md yet": (
         "Resize Upsample GridSample RoiAlign MaxRoiPool AffineGrid DeformConv"
     ),

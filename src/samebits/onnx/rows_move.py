@@ -16,6 +16,7 @@ from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.moves import AxisGather, Concat, GatherND
 from samebits.operations.operation import Array
+from samebits.operations.picks import PickAlong, SortedPlaces
 
 __all__ = ["ROWS", "indices_of", "picked_along"]
 
@@ -165,6 +166,21 @@ def picked_along(call: NodeCall, data: str, indices: str, axis: int) -> str:
     return call.b.add("gather_nd", (data, picked), GatherND())[0]
 
 
+def _scatter_elements(call: NodeCall) -> Sequence[str]:
+    """data with updates at the places that indices name along an axis."""
+    return call.b.add("scatter_along", (call[0], indices_of(call, 1), call[2]), PickAlong(call.axis()))
+
+
+def _top(call: NodeCall) -> Sequence[str]:
+    """The largest or smallest elements along an axis, in their order, and their places."""
+    given, axis = call.numbers(1), call.axis()
+    extent = call.fact(0).shape[axis]
+    if len(given) != 1 or given[0] < 0 or not isinstance(extent, int) or given[0] > extent:
+        raise Unsupported(f"the count is {given} of {extent}, must be one number, and no larger than a known extent")
+    (places,) = call.b.add("order", (call[0],), SortedPlaces(axis, bool(call.attributes.get("largest", 1)), given[0]))
+    return (*call.b.add("gather_along", (call[0], places), PickAlong(axis)), places)
+
+
 def _reverse(call: NodeCall) -> Sequence[str]:
     """The first elements along the time axis turned around, as many as each of the batch says."""
     b, fact, lengths = call.b, call.fact(0), indices_of(call, 1)
@@ -240,6 +256,8 @@ def _mode(*allowed: str) -> Attribute:
 _KNOWN = "counts that depend on data"
 _BLOCK = Attribute("blocksize")
 _PICK = Attribute("axis", 0)
+_PLAIN = Attribute("reduction", "none", "string", ("none",), since=16)
+_LARGEST = (Attribute("axis", -1), *(Attribute(name, 1, allowed=(0, 1), since=11) for name in ("largest", "sorted")))
 
 ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Concat", 4, _concat, (Attribute("axis"),), MANY),
@@ -261,5 +279,8 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Gather", 1, _gather, (_PICK,), 2),
     OnnxRow("GatherND", 11, _gather_nd, (Attribute("batch_dims", 0, since=12),), 2),
     OnnxRow("GatherElements", 11, _gather_elements, (_PICK,), 2),
+    OnnxRow("Scatter", 9, _scatter_elements, (_PICK,), 3, 10),
+    OnnxRow("ScatterElements", 11, _scatter_elements, (_PICK, _PLAIN), 3, limits="reductions"),
+    OnnxRow("TopK", 10, _top, _LARGEST, 2, limits="counts that depend on data"),
     OnnxRow("ReverseSequence", 10, _reverse, (Attribute("batch_axis", 1), Attribute("time_axis", 0)), 2),
 )

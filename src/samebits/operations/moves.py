@@ -25,7 +25,7 @@ from samebits.operations.operation import Array, Operation, PlanTarget, Shape, V
 from samebits.operations.strided import dense_strides, of_strides
 from samebits.operations.views import text
 
-__all__ = ["ROWS", "AxisGather", "Concat", "Dims", "GatherND", "Range"]
+__all__ = ["ROWS", "AxisGather", "Concat", "Dims", "GatherND", "Range", "check_indices", "check_indices_dtype"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class GatherND:
         return "leading axes"
 
 
-def _check_indices_dtype(what: str, indices: Fact) -> None:
+def check_indices_dtype(what: str, indices: Fact) -> None:
     """Raise DTypeError unless indices are int64."""
     if indices.dtype is not dtypes.int64:
         raise DTypeError(what, "indices", "dtype", indices.dtype.name, "int64", "cast them")
@@ -113,13 +113,13 @@ def _infer_gather(attributes: AxisGather, facts: Sequence[Fact]) -> tuple[Fact, 
     data, indices = facts
     axis = attributes.axis
     check_axis("gather", axis, data.rank)
-    _check_indices_dtype("gather", indices)
+    check_indices_dtype("gather", indices)
     return (dense(data.dtype, (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])),)
 
 
 def _infer_gather_nd(attributes: GatherND, facts: Sequence[Fact]) -> tuple[Fact, ...]:
     data, indices = facts
-    _check_indices_dtype("gather_nd", indices)
+    check_indices_dtype("gather_nd", indices)
     depth = indices.shape[-1] if indices.rank else None
     if depth is None or isinstance(depth, dim.Dim) or not 1 <= depth <= data.rank:
         raise ShapeError("gather_nd", "indices", "last extent", depth, f"1 to {data.rank}", "check the model")
@@ -144,7 +144,8 @@ def _range_reference(attributes: Range, arrays: Sequence[Array]) -> tuple[Array,
     return (np.arange(_number(attributes.count), dtype=np.int64) * attributes.step + _number(attributes.start),)
 
 
-def _check_indices(what: str, indices: Array, extents: int | Sequence[int]) -> None:
+def check_indices(what: str, indices: Array, extents: int | Sequence[int]) -> None:
+    """Raise ShapeError unless every index names something; `extents`: one for all, or one for each of the last axis."""
     limits = np.array(extents, np.int64)
     wrong = (indices < -limits) | (indices >= limits)
     if wrong.any():
@@ -155,14 +156,14 @@ def _check_indices(what: str, indices: Array, extents: int | Sequence[int]) -> N
 
 def _gather_reference(attributes: AxisGather, arrays: Sequence[Array]) -> tuple[Array, ...]:
     data, indices = arrays
-    _check_indices("gather", indices, data.shape[attributes.axis])
+    check_indices("gather", indices, data.shape[attributes.axis])
     return (np.take(data, indices, axis=attributes.axis),)
 
 
 def _gather_nd_reference(attributes: GatherND, arrays: Sequence[Array]) -> tuple[Array, ...]:
     data, indices = arrays
     depth = indices.shape[-1]
-    _check_indices("gather_nd", indices, data.shape[:depth])
+    check_indices("gather_nd", indices, data.shape[:depth])
     return (data[tuple(np.moveaxis(indices, -1, 0))],)
 
 
