@@ -9,12 +9,12 @@ from samebits.errors import FusionError
 from samebits.fusion import datatypes, promotion, sizes
 from samebits.fusion.graph import Argument, Expr, Scalar, TensorView
 from samebits.kernels import composites
-from samebits.operations.moves import AxisGather
+from samebits.operations.moves import AxisGather, Concat, GatherND, Range
 
 if TYPE_CHECKING:
     from samebits.fusion.lowering import Lowering
 
-__all__ = ["LOWERED", "embedding_fwd", "index_select", "select"]
+__all__ = ["LOWERED", "embedding_fwd", "gather", "index_select", "select", "take_along_axis"]
 
 
 def index_select(arg: TensorView, index: TensorView, dim: int) -> TensorView:
@@ -84,6 +84,32 @@ def embedding_fwd(
     return fusion.tensor(made, table.dtype, axes)
 
 
+def gather(arg: TensorView, index: TensorView, dim: int) -> TensorView:
+    """Element i of the result is arg's at i, but for the place along an axis, which `index` has at i.
+
+    Raises:  FusionError if there is no such axis, ranks differ, or the index holds no integers.
+    """
+    return _picked("gather", arg, index, dim)
+
+
+def take_along_axis(arg: TensorView, index: TensorView, dim: int) -> TensorView:
+    """As `gather`, by NumPy's name: along the other axes the index is as long as arg.
+
+    Raises:  FusionError if there is no such axis, ranks differ, or the index holds no integers.
+    """
+    return _picked("take_along_axis", arg, index, dim)
+
+
+def _picked(call: str, arg: object, index: object, dim: int) -> TensorView:
+    x, places = sizes.tensor(call, "arg", arg), sizes.tensor(call, "index", index)
+    fusion, place = x.fusion, x.fusion.axis(call, x, dim)
+    if places.ndim != x.ndim:
+        raise FusionError(call, "index", "rank", places.ndim, f"{x.ndim} as arg", "reshape it")
+    _check_index(call, places)
+    made = fusion.record(call, [x, places], dim=place)
+    return fusion.tensor(made, x.dtype, [fusion.copied(axis) for axis in places.axes])
+
+
 def _check_index(call: str, index: TensorView) -> None:
     """Raise FusionError unless it holds integers."""
     if not datatypes.is_integer(index.dtype):
@@ -127,4 +153,27 @@ def _embedding(low: Lowering, expr: Expr) -> list[str]:
     return [made if wide is dtype else b.cast(made, dtype)]
 
 
-LOWERED = {"embedding_fwd": _embedding, "index_select": _index_select, "select": _select}
+def _gather(low: Lowering, expr: Expr) -> list[str]:
+    """For each element its place along every axis, all of them in the last axis of the indices."""
+    x, index = expr.args
+    assert isinstance(index, TensorView)
+    places, b = low.operand(index, dtypes.int64), low.b
+    shape = b.facts[places].shape
+    columns = []
+    for axis, size in enumerate(shape):
+        column = places
+        if axis != low.option(expr, "dim"):
+            ramp = b.add("range", (), Range(0, size, 1))[0]
+            column = b.expand(b.reshape(ramp, tuple(size if i == axis else 1 for i in range(len(shape)))), shape)
+        columns.append(b.reshape(column, (*shape, 1)))
+    joined = b.add("concat", columns, Concat(len(shape)))[0]
+    return [b.add("gather_nd", (low.value(x), joined), GatherND())[0]]
+
+
+LOWERED = {
+    "gather": _gather,
+    "take_along_axis": _gather,
+    "embedding_fwd": _embedding,
+    "index_select": _index_select,
+    "select": _select,
+}
