@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import element_calls
 import nodes
@@ -70,3 +71,30 @@ def calls(name: str) -> tuple[Called, ...]:
     """Those of one function."""
     more = [call for call in within_bytes() if call.name == name]
     return (*CALLS[name](name), *product_calls.parts(name), *more)
+
+
+# Of these every call is made: what they are called with decides the kernel together, not each argument by itself.
+_PRODUCTS = ("matmul", "plan_matmul", "linear", "pack", "grouped_matmul", "grad_input", "grad_weight", "grad_bias")
+
+
+def few(name: str) -> list[int]:
+    """Which calls the default run makes: the first with a dtype, a layout or an option that an argument had not yet."""
+    found, seen = list[int](), set[object]()
+    for number, call in enumerate(calls(name)):
+        given = set(_facts([*call.arguments, dict(call.options)]))
+        if name in _PRODUCTS or not given <= seen:
+            found.append(number)
+            seen |= given
+    return found
+
+
+def _facts(x: Any, place: tuple[object, ...] = ()) -> Iterator[object]:
+    """What a call gives in each place."""
+    if isinstance(x, np.ndarray):
+        yield place, str(x.dtype)
+        yield place, x.shape, tuple(step // x.itemsize for step in x.strides)
+    elif isinstance(x, dict | list | tuple):
+        for key, part in x.items() if isinstance(x, dict) else enumerate(x):
+            yield from _facts(part, (*place, key))
+    else:
+        yield place, str(x.dtype) if isinstance(x, sb.Tensor) else repr(x)
