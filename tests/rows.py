@@ -68,20 +68,17 @@ def rows_of_engines(a: DType, b: DType, spec: Spec = SB1) -> tuple[Isa, ...]:
     return tuple(first.values())
 
 
-def in_turn(
-    names: str, cases: Sequence[Any], turn: int, found: Sequence[Isa] = ALL_ROWS, most: int = 1
-) -> pytest.MarkDecorator:
+def in_turn(names: str, cases: Sequence[Any], turn: int, always: Sequence[Isa] = ()) -> pytest.MarkDecorator:
     """Pairs of a row and a case, of which the default run takes few and `make exhaustive` the others.
 
-    A case is interpreted and runs on `most` compiled rows, the next case on the next ones: compiling each case for
-    each row is what takes long. Tests that begin at another `turn` give a case other rows.
+    A case is interpreted, runs on what is `always` run, and on one other compiled row, the next case on the next one:
+    compiling each case for each row is what takes long. Tests that begin at another `turn` give a case other rows.
     """
-    compiled = [row for row in found if row.compiled]
+    others = [row for row in COMPILED_ROWS if row not in always]
     pairs = []
     for number, case in enumerate(cases):
-        chosen = {compiled[(turn + number + k) % len(compiled)] for k in range(most)}
-        for row in found:
-            late = row.compiled and row not in chosen
+        for row in ALL_ROWS:
+            late = row in others and row != others[(turn + number) % len(others)]
             name = f"{row.name}-{getattr(case, 'name', case)}"
             pairs.append(pytest.param(row, case, id=name, marks=pytest.mark.exhaustive if late else ()))
     return pytest.mark.parametrize(names, pairs)

@@ -84,8 +84,7 @@ def numbers(dtype: DType) -> Array:
     return np.concatenate([half, -half])
 
 
-@EVERY_ROW
-@EVERY_FORMAT
+@rows.in_turn("row, dtype", FORMATS, 0, FULL)
 def test_every_conversion_finds_its_value(row: Isa, dtype: DType) -> None:
     wide = numbers(dtype)
     with np.errstate(all="ignore"):

@@ -182,7 +182,7 @@ def test_a_right_operand_that_is_known_is_packed_once(name: str, isa: str) -> No
     assert all("packed" in plan.what for plan in plans) == bool(made)
     session, more = cpu.prepare(program, threads=2, isa=row), {"b_group": options.b_group, "spec": options.spec}
     more |= {"a_dtype": options.a_dtype, "out_dtype": options.out_dtype}
-    for m in (1, 3, 64, 3, 200):
+    for m in (1, 3, 64, 3, 200) if row.compiled else (1, 3, 64, 3):
         a = drawn(dtypes.of(left).numpy, m, K, seed=m)
         with sb.use_isa(row):
             due = sb.matmul(a, b, **given, **{key: value for key, value in more.items() if value is not None})
