@@ -13,7 +13,8 @@ CODE := src tests tools examples benches
 .DELETE_ON_ERROR:
 
 test: check
-	$(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile --max-worker-restart 0 $(PYTEST_ARGS)
+	$(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
+		$(PYTEST_ARGS)
 
 check: $(VENV)/.test
 	$(PY) -m ruff check $(CODE)

@@ -7,6 +7,25 @@ import pathlib
 import pytest
 
 _FOLDER = "samebits-tests"
+# The files that take longest where nothing is compiled yet, the longest first: they are begun first, so that at the end
+# no process works on one of them while the others have nothing left.
+LONGEST = (
+    "ops/test_public_functions.py",
+    "kernels/test_reduce.py",
+    "test_conformance.py",
+    "kernels/gemm/test_types.py",
+    "kernels/test_rounding.py",
+    "kernels/test_convert.py",
+    "codegen/test_words.py",
+    "kernels/quantize/test_plan.py",
+    "cli/test_command.py",
+    "kernels/test_narrow.py",
+    "onnx/test_rows.py",
+    "kernels/quantize/test_values_plan.py",
+    "kernels/test_values.py",
+    "kernels/gemm/test_bits.py",
+    "operations/test_matmul.py",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -22,6 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
         os.environ["SAMEBITS_CACHE_DIR"] = str(folder)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the longest files first; the others stay in their order."""
+    places = {config.rootpath / "tests" / name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_collection_finish() -> None:
