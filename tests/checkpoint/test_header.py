@@ -183,14 +183,14 @@ def test_a_header_beyond_the_limit_is_refused_unread(tmp_path: pathlib.Path) -> 
         pass
 
 
-@pytest.mark.slow
-def test_a_million_tensors_are_read_and_one_wrong_among_them_is_found(tmp_path: pathlib.Path) -> None:
-    path, count = tmp_path / "x.safetensors", 1_000_000
+@pytest.mark.parametrize("count", [50_000, pytest.param(1_000_000, marks=pytest.mark.exhaustive)])
+def test_many_tensors_are_read_and_one_wrong_among_them_is_found(tmp_path: pathlib.Path, count: int) -> None:
+    path = tmp_path / "x.safetensors"
     entries = [f'"{i}":{{"dtype":"U8","shape":[1],"data_offsets":[{i},{i + 1}]}}' for i in range(count)]
     path.write_bytes(file_of(("{" + ",".join(entries) + "}").encode(), count))
     with checkpoint.open(path) as found:
         assert len(found) == count
-        assert found["999999"].tolist() == [0]
+        assert found[str(count - 1)].tolist() == [0]
     entries[count // 2] = '"9":' + entries[count // 2].partition(":")[2]
     assert "header name '9' is there twice" in said(path, file_of(("{" + ",".join(entries) + "}").encode(), count))
 

@@ -43,11 +43,10 @@ def check(q: sb.Quantized, due: reference.Parts) -> None:
 def test_quantize_is_the_reference(row: sb.BlockFormat, dialect: sb.Dialect) -> None:
     for name in dialect.takes[:2]:
         x = numbers(128, 256, kind=dtypes.of(name).numpy)
-        q = sb.quantize(x, row, dialect=dialect)
-        check(q, reference.quantize(x, row, dialect))
+        q, due = sb.quantize(x, row, dialect=dialect), reference.quantize(x, row, dialect)
+        check(q, due)
         assert (q.format, q.dialect, q.shape, q.axis) == (row, dialect, x.shape, -1)
-        due = reference.dequantize(reference.quantize(x, row, dialect), row, dialect.divides)
-        np.testing.assert_array_equal(q.dequantize().numpy(), due)
+        np.testing.assert_array_equal(q.dequantize().numpy(), reference.dequantize(due, row, dialect.divides))
 
 
 @pytest.mark.parametrize("row", block_rows.ROWS, ids=str)
