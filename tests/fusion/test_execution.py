@@ -94,6 +94,17 @@ def test_scalars_are_operands_and_decide_sizes():
                 assert np.asarray(shaped).ravel().tobytes() == x.tobytes()
 
 
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy])
+def test_numbers_may_come_before_arrays(make):
+    def define(fd):
+        factor = fd.define_scalar()
+        fd.add_output(fd.ops.mul(fd.define_tensor([-1], True), factor))
+
+    fd = defined(define)
+    for factor in (2.0, 3.0, 5.0):
+        assert fd.execute([factor, make(np.ones(2, F32))])[0].tolist() == [factor, factor]
+
+
 def test_size_that_symbols_do_not_follow():
     def define(fd):
         x = fd.define_tensor([-1, -1], True)

@@ -125,7 +125,8 @@ def made_for(
     scalars = tuple(
         [None if isinstance(x, TensorView) else Scalar if i in sizes else _row(x) for i, x in enumerate(inputs)]
     )
-    return Direct(bound, scalars, scalars.index(None), outputs, of_torch)
+    first = next(i for i, kind in enumerate(scalars) if kind is None)  # NumPy's float64 equals None
+    return Direct(bound, scalars, first, outputs, of_torch)
 
 
 def _is_plain(x: Any) -> bool:

@@ -201,7 +201,7 @@ def slice(
     fusion = x.fusion
     starts = sizes.sequence("slice", fusion, start_indices, least=-(2**63))
     ends = sizes.sequence("slice", fusion, end_indices, least=-(2**63))
-    steps = sizes.sequence("slice", fusion, [1] * x.ndim if strides is None else strides, least=-(2**63))
+    steps = sizes.sequence("slice", fusion, [1] * len(starts) if strides is None else strides, least=-(2**63))
     _check_slice(x, starts, ends, steps)
     made = fusion.record("slice", [x], start_indices=starts, end_indices=ends, strides=steps, manual_normalization=True)
     axes = [_part(axis, start, end) for axis, start, end in zip(x.axes, starts, ends, strict=True)]
@@ -211,8 +211,8 @@ def slice(
 def _check_slice(x: TensorView, starts: list[Scalar], ends: list[Scalar], steps: list[Scalar]) -> None:
     """Raise FusionError, with nvFuser's words at its end, unless bounds are those of a part of x."""
     counts = [
-        ("start_indices", len(starts), x.ndim, "Number of tensor dimensions does not match slice dimensions!"),
         ("strides", len(steps), len(starts), "Slice start_indices and strides don't match!"),
+        ("start_indices", len(starts), x.ndim, "Number of tensor dimensions does not match slice dimensions!"),
         ("end_indices", len(ends), len(starts), "Slice indexing attribute dimensions don't match!"),
     ]
     for what, count, expected, words in counts:
