@@ -20,6 +20,8 @@ from samebits.kernels.expression import Chain
 from samebits.operations import dim, registry
 from samebits.operations.moves import AxisGather, Concat, GatherND, Range
 from samebits.operations.operation import Array
+from samebits.operations.picks import PickAlong, SortedPlaces
+from samebits.operations.scans import Along
 from samebits.operations.strided import dense_strides
 from samebits.program import blocks
 from samebits.program.builder import ProgramBuilder
@@ -113,10 +115,22 @@ def quantised() -> Program:
     return b.build({"y": blocks.dequantized(b, q)})
 
 
+def ordered() -> Program:
+    """Running sums, the places of sorted elements, and elements read and written by those."""
+    b = ProgramBuilder("ordered")
+    x = b.input("x", dtypes.float32, (N, M, 4))
+    (sums,) = b.add("scan", (x,), Along("sum", 1))
+    (places,) = b.add("order", (sums,), SortedPlaces(2))
+    (found,) = b.add("gather_along", (x, places), PickAlong(2))
+    (written,) = b.add("scatter_along", (x, places, b.apply("neg", sums)), PickAlong(2))
+    return b.build({"sums": sums, "found": found, "written": written})
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "attention": attention,
     "converted": converted,
     "filled": filled,
+    "ordered": ordered,
     "positions": positions,
     "picked": picked,
     "quantised": quantised,
