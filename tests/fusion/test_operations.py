@@ -17,6 +17,14 @@ B = X > 0
 EDGES = torch.tensor([1.5, -0.0, 0.0, -2.5, float("inf"), -float("inf"), float("nan")])
 W, BIAS = torch.randn(5, 6, generator=G).bfloat16(), torch.randn(5, generator=G).bfloat16()
 PLACES = torch.tensor([3, 0, 2])
+SPREAD = torch.tensor([[4, 0, 2], [5, 1, 3]])
+
+
+def firsts(x: torch.Tensor, count: int, dim: int, largest: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first elements of a stable sort, and their places."""
+    values, places = x.sort(dim=dim, descending=largest, stable=True)
+    return values.narrow(dim, 0, count), places.narrow(dim, 0, count)
+
 
 Case = tuple[tuple[torch.Tensor, ...], Callable[..., Any], Any]
 CASES: dict[str, Case] = {
@@ -74,6 +82,14 @@ CASES: dict[str, Case] = {
     "gather": ((X, J[:3, :4] % 4), lambda o, x, i: [o.gather(x, i, 0), o.gather(x, i, -1)],
                [torch.gather(X, 0, J[:3, :4] % 4), torch.gather(X, 1, J[:3, :4] % 4)]),
     "take_along_axis": ((X, J % 4), lambda o, x, i: o.take_along_axis(x, i, 0), torch.take_along_dim(X, J % 4, 0)),
+    "scatter": ((X, SPREAD, Y[:2]),
+                lambda o, x, i, y: [o.scatter(x, i, y, 1), o.scatter(x, i, 2.5, -1)],
+                [X.scatter(1, SPREAD, Y[:2]),
+                 X.scatter(1, SPREAD, 2.5)]),
+    "argsort": ((J,), lambda o, x: [o.argsort(x, 1), o.argsort(x, 0, True, True)],
+                [firsts(J, 6, 1, False)[1], firsts(J, 4, 0, True)[1]]),
+    "topk": ((J,), lambda o, x: [*o.topk(x, 2), *o.topk(x, 3, 0, False)],
+             [*firsts(J, 2, 1, True), *firsts(J, 3, 0, False)]),
     "embedding": ((PLACES, X), lambda o, i, x: [o.embedding_fwd(i, x), o.embedding_fwd(i, x, max_norm=1.0)],
                   [X[PLACES], torch.nn.functional.embedding(PLACES, X.clone(), max_norm=1.0)]),
     "products": ((X.bfloat16(), W, BIAS), lambda o, x, w, b: [o.linear(x, w, b), o.matmul(x, o.permute(w, [1, 0]))],

@@ -10,7 +10,7 @@ from typing import Any
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.fusion import datatypes, elementwise, factories, indexing, products, reductions, shaping, ternary
+from samebits.fusion import datatypes, elementwise, factories, indexing, picking, products, reductions, shaping, ternary
 from samebits.fusion.graph import Expr, Fusion, Number, Scalar, TensorView, Val
 from samebits.fusion.views import view_of
 from samebits.operations import dim
@@ -27,6 +27,7 @@ LOWERED = {
     **shaping.LOWERED,
     **products.LOWERED,
     **indexing.LOWERED,
+    **picking.LOWERED,
     **factories.LOWERED,
 }
 

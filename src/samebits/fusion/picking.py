@@ -1,0 +1,112 @@
+"""Operations of `fd.ops` along one axis by places that are data: `scatter`, `argsort`, `topk`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from samebits import dtypes
+from samebits.errors import FusionError
+from samebits.fusion import datatypes, promotion, sizes
+from samebits.fusion.datatypes import DataType
+from samebits.fusion.graph import Expr, Scalar, TensorView
+from samebits.operations.picks import PickAlong, SortedPlaces
+
+if TYPE_CHECKING:
+    from samebits.fusion.lowering import Lowering
+
+__all__ = ["LOWERED", "argsort", "scatter", "topk"]
+
+
+def scatter(arg: TensorView, index: TensorView, src: object, dim: int) -> TensorView:
+    """arg, but for the elements at the places that `index` names along an axis, which become src's at the same place
+    as the index; of several for one place the last in row-major order stays.
+
+    Args:    index: integers, of arg's rank, no longer than arg along other axes.   src: a tensor no shorter than index,
+                cast to arg's format; or a scalar.
+    Raises:  FusionError if there is no such axis, ranks differ, or the index holds no integers.
+    """
+    x, places = sizes.tensor("scatter", "arg", arg), sizes.tensor("scatter", "index", index)
+    fusion, given = x.fusion, promotion.as_val("scatter", x.fusion, src)
+    place = fusion.axis("scatter", x, dim)
+    for name, each in (("index", places), ("src", given)):
+        if isinstance(each, TensorView) and each.ndim != x.ndim:
+            raise FusionError("scatter", name, "rank", each.ndim, f"{x.ndim} as arg", "reshape it")
+    if not datatypes.is_integer(places.dtype):
+        raise FusionError("scatter", "index", "dtype", places.dtype, "an integer format", "cast it first")
+    made = fusion.record("scatter", [x, places, given], dim=place)
+    return fusion.tensor(made, x.dtype, [fusion.copied(axis) for axis in x.axes])
+
+
+def argsort(arg: TensorView, dim: int, descending: bool = False, stable: bool = False) -> TensorView:
+    """The places of sorted elements along an axis, Int; NaN is above every number.
+
+    Args:    descending: the largest first.   stable: taken, and of no effect: of equal elements the first comes first.
+    Raises:  FusionError if there is no such axis.
+    """
+    x = sizes.tensor("argsort", "arg", arg)
+    fusion = x.fusion
+    options = {"dim": fusion.axis("argsort", x, dim), "descending": bool(descending), "stable": bool(stable)}
+    made = fusion.record("argsort", [x], **options)
+    return fusion.tensor(made, DataType.Int, [fusion.copied(axis) for axis in x.axes])
+
+
+def topk(
+    arg: TensorView, k: object, dim: int = -1, largest: bool = True, sorted: bool = False
+) -> tuple[TensorView, TensorView]:
+    """The k largest elements along an axis, or the smallest, and their places, Int.
+
+    Args:    sorted: taken, and of no effect: they come in order, of equal elements the first first.
+    Raises:  FusionError if there is no such axis, or k is no integer.
+    """
+    x = sizes.tensor("topk", "arg", arg)
+    fusion, count = x.fusion, promotion.as_val("topk", x.fusion, k)
+    place = fusion.axis("topk", x, dim)
+    if not isinstance(count, Scalar) or not datatypes.is_integer(count.dtype):
+        raise FusionError("topk", "k", "dtype", count.dtype, "an integer format", "pass a count")
+    made = fusion.record("topk", [x], k=count, dim=place, largest=bool(largest), sorted=bool(sorted))
+
+    def result(dtype: DataType) -> TensorView:
+        axes = [fusion.new_axis(fusion.root(count)) if i == place else fusion.copied(x.axes[i]) for i in range(x.ndim)]
+        return fusion.tensor(made, dtype, axes)
+
+    return result(x.dtype), result(DataType.Int)
+
+
+# -- what they become in a program -------------------------------------------------------------------------------------
+def _scatter(low: Lowering, expr: Expr) -> list[str]:
+    x, index, src = expr.args
+    assert isinstance(x, TensorView)
+    assert isinstance(index, TensorView)
+    assert isinstance(src, TensorView | Scalar)
+    b, data = low.b, low.value(x)
+    # Parts of x may be written, which extents that are open do not say.
+    for axis in x.axes:
+        low.number("scatter", axis.length)
+    shape = tuple([low.number("scatter", axis.length) for axis in index.axes])
+    updates = low.operand(src, b.facts[data].dtype)
+    if isinstance(src, TensorView):
+        updates = b.slice(updates, (0,) * len(shape), shape, (1,) * len(shape))
+    else:
+        updates = b.expand(updates, shape)
+    along = PickAlong(low.option(expr, "dim"))
+    return [b.add("scatter_along", (data, low.operand(index, dtypes.int64), updates), along)[0]]
+
+
+def _argsort(low: Lowering, expr: Expr) -> list[str]:
+    (x,) = expr.args
+    assert isinstance(x, TensorView)
+    places = SortedPlaces(low.option(expr, "dim"), low.option(expr, "descending"))
+    return [low.b.add("order", (low.value(x),), places)[0]]
+
+
+def _topk(low: Lowering, expr: Expr) -> list[str]:
+    (x,) = expr.args
+    assert isinstance(x, TensorView)
+    data, dim = low.value(x), low.option(expr, "dim")
+    low.number("topk", x.axes[dim].length)
+    places = SortedPlaces(dim, low.option(expr, "largest"), low.number("topk", low.option(expr, "k")))
+    (found,) = low.b.add("order", (data,), places)
+    return [low.b.add("gather_along", (data, found), PickAlong(dim))[0], found]
+
+
+LOWERED = {"argsort": _argsort, "scatter": _scatter, "topk": _topk}
