@@ -25,7 +25,7 @@ __all__ = ["ROWS", "PickAlong", "SortedPlaces"]
 
 @dataclass(frozen=True, slots=True)
 class SortedPlaces:
-    """PickAlong which axis, counted from the front; the largest first, or the smallest; how many places, or all."""
+    """Along which axis, counted from the front; the largest first, or the smallest; how many places, or all."""
 
     axis: int
     descending: bool = False
