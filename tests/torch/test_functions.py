@@ -253,9 +253,38 @@ def test_second_gradients_of_what_only_sums_and_scales(name: str) -> None:
     assert torch.autograd.gradgradcheck(ours, tuple(x.double().requires_grad_() for x in operands_of(shapes)))
 
 
-def test_second_gradients_that_are_not_written_are_refused() -> None:
-    x = normal(0, 4, needs=True)
-    (dx,) = torch.autograd.grad(st.gelu(x).sum(), x, create_graph=True)
+NODES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    **{name: ours for name, (ours, _, _) in ELEMENTS.items()},
+    "softmax": st.softmax,
+    "log_softmax": st.log_softmax,
+    "layer_norm": lambda x: st.layer_norm(x, (3,)),
+    "cross_entropy": lambda x: st.cross_entropy(x, torch.tensor([0, 2, 1, 0])),
+}
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_second_gradients_are_refused_by_name(name: str) -> None:
+    x = (normal(0, 4, 3).abs() + 0.5).requires_grad_()
+    (dx,) = torch.autograd.grad(NODES[name](x).sum(), x, create_graph=True)
     with pytest.raises(OptionError) as caught:
         torch.autograd.grad(dx.sum(), x)
-    assert str(caught.value) == "gelu: a second gradient is asked for, must be left out; differentiate once"
+    assert str(caught.value) == f"{name}: a second gradient is asked for, must be left out; differentiate once"
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "layer_norm", "cross_entropy"])
+def test_gradients_of_rows_do_not_depend_on_neighbours_that_are_nan(name: str) -> None:
+    x, dy = normal(0, 8, 3), normal(1, 8, 3)
+    spoiled = x.clone()
+    spoiled[1::2] = torch.nan
+    target = torch.arange(8) % 3
+    calls: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        **NODES, "cross_entropy": lambda x: st.cross_entropy(x, target, reduction="none"),
+    }  # fmt: skip
+
+    def gradient(operand: torch.Tensor) -> torch.Tensor:
+        operand = operand.clone().requires_grad_()
+        y = calls[name](operand)
+        return torch.autograd.grad(y, operand, dy if y.ndim == 2 else dy[:, 0])[0]
+
+    assert due.bits(gradient(x)[::2]) == due.bits(gradient(spoiled)[::2])
+    assert gradient(spoiled)[1::2].isnan().all()
