@@ -107,6 +107,14 @@ def by_the_page(case):
             for low in range(s * part, min((s + 1) * part, k), chunk):
                 high = min(low + chunk, (s + 1) * part, k)
                 acc = d = Fraction(0)
+                if case["spec"].get("order") == "pairs32":
+                    for first in range(low, high, 32):
+                        chains = [Fraction(0), Fraction(0)]
+                        for p in range(first, min(first + 32, high)):
+                            chains[(p - first) % 2] = nearest(left[p] * right[p] + chains[(p - first) % 2])
+                        d = nearest(d + nearest(chains[0] + chains[1]))
+                    total = nearest(total + d)
+                    continue
                 for p in range(low, high):
                     d = nearest(left[p] * right[p] + d)
                     if scales is not None and ((p + 1) % group == 0 or p + 1 == high):

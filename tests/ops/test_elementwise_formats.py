@@ -83,8 +83,8 @@ def test_what_a_function_does_not_take_is_refused_by_name() -> None:
         "add: x dtype is int4, must be any float with a zero or integer of whole bytes; convert it first":
             lambda: sb.add(int4, int4),
         "add: y dtype is float32, must be bfloat16; convert it first": lambda: sb.add(x, np.ones(3, np.float32)),
-        "erf: x dtype is float64, must be any float with a zero but float64; convert it first":
-            lambda: sb.erf(np.ones(3)),
+        "gcd: x dtype is float64, must be int64 or int32 or int16 or int8 or uint64 or uint32 or uint16 or uint8; "
+        "convert it first": lambda: sb.gcd(np.ones(3), np.ones(3)),
     }  # fmt: skip
     for sentence, call in cases.items():
         with pytest.raises(DTypeError) as refused:

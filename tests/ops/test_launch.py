@@ -18,7 +18,10 @@ from samebits.operations.conversion import Converted
 from samebits.operations.elementwise import Map, single
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range
+from samebits.operations.picks import PickAlong, SortedPlaces
+from samebits.operations.quantization import Quantization
 from samebits.operations.rows import RowWise
+from samebits.operations.scans import Along
 from samebits.operations.views import Expand, Reshape, Slice, Transpose
 from samebits.ops.call import Call
 from samebits.ops.launch import launch
@@ -63,6 +66,11 @@ CASES: list[tuple[str, Any, Sequence[np.ndarray]]] = [
     ("range", Range(1, 5, 2), []),
     ("stochastic_cast", converted(Conversion("stochastic")), [some(2, 3, 4), np.array(7, np.uint64)]),
     ("checked_cast", converted(Conversion(overflow="error")), [some(2, 3, 4)]),
+    ("quantize", Quantization("nvfp4", "nvfp4/exact-1"), [some(2, 3, 32)]),
+    ("scan", Along("sum", 1), [some(2, 3, 4)]),
+    ("order", SortedPlaces(2, True), [some(2, 3, 4)]),
+    ("gather_along", PickAlong(1), [some(2, 3, 4), places(2, 5, 4)]),
+    ("scatter_along", PickAlong(1), [some(2, 3, 4), places(2, 2, 4), some(2, 2, 4)]),
 ]
 
 

@@ -42,7 +42,7 @@ def test_steps_of_a_small_model_do_not_add_up(steps: int) -> None:
     train(100)
     before = resident()
     train(steps)
-    # A tensor of 256 bytes kept in each step would be more than half of this in 10,000.
+    # What keeps 5 KiB in each of 500 steps, or half a KiB in each of 10,000, is more than this.
     assert resident() - before < (4 << 20 if steps > 1000 else 2 << 20)
 
 

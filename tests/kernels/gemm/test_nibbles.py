@@ -162,8 +162,8 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     ),
     (
         lambda b, s: sb.pack(sb.quantize(np.ones((96, 32), F32), "mxfp8-e4m3"), left="float32"), sb.OptionError,
-        ("pack: scale is given for float8_e4m3fn [32, 96] beside float32, must be left out, or for a matrix of four "
-        "bits beside floats; pass it with the product"),
+        ("pack: b format is mxfp8-e4m3, must be one of scaled blocks of four bits, without zero points, with one "
+        "global scale at most; pass it to the product unpacked"),
     ),
 ]  # fmt: skip
 

@@ -179,14 +179,19 @@ def test_requantised_products_of_every_form() -> None:
     assert len(np.unique(wide)) == 2
 
 
+def in_seven_bits(*shape: int) -> Array:
+    """int8 of which two products with uint8 fit int16; ONNX Runtime saturates others on processors without VNNI."""
+    return drawn("int8", *shape, seed=1) // np.int8(2)
+
+
 def test_requantised_products_beside_onnxruntime() -> None:
     """Where the scales' quotient is a power of two, its float32 arithmetic is exact too."""
     onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     helper, kinds = onnx.helper, onnx.TensorProto
     names = ["a", "a_scale", "a_zero", "b", "b_scale", "b_zero", "y_scale", "y_zero"]
-    x, y = drawn("uint8", 30, 40), drawn("int8", 40, 20, seed=1)
+    x, y = drawn("uint8", 30, 40), in_seven_bits(40, 20)
     feeds = dict(zip(names, (
-        x, F32(0.03), np.uint8(100), y, F32(0.5), np.int8(-3), F32(0.03 * 64), np.uint8(130)
+        x, F32(0.03), np.uint8(100), y, F32(0.5), np.int8(-3), F32(0.03 * 32), np.uint8(130)
     ), strict=True))  # fmt: skip
     types = {np.dtype("uint8"): kinds.UINT8, np.dtype("int8"): kinds.INT8, np.dtype("float32"): kinds.FLOAT}
     inputs = [helper.make_tensor_value_info(n, types[v.dtype], v.shape) for n, v in feeds.items()]
@@ -197,7 +202,7 @@ def test_requantised_products_beside_onnxruntime() -> None:
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     (due,) = session.run(None, {n: np.asarray(v) for n, v in feeds.items()})
     got = sb.matmul(
-        x, y, a_scale=0.03, a_zero_point=100, b_scale=0.5, b_zero_point=-3, out_scale=F32(0.03 * 64),
+        x, y, a_scale=0.03, a_zero_point=100, b_scale=0.5, b_zero_point=-3, out_scale=F32(0.03 * 32),
         out_zero_point=130, out_dtype="uint8",
     )  # fmt: skip
     assert_bits(got, due)
@@ -347,7 +352,7 @@ def test_products_of_what_is_quantised_in_every_form() -> None:
 def test_quantised_products_beside_onnxruntime() -> None:
     onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     helper, kinds = onnx.helper, onnx.TensorProto
-    x, y = drawn("float32", 30, 40), drawn("int8", 40, 20, seed=1)
+    x, y = drawn("float32", 30, 40), in_seven_bits(40, 20)
     x[0, :3] = [1e9, -1e9, 0.5 * 0.03]
     feeds = {"x": x, "s": np.array(0.03, F32), "z": np.array(100, np.uint8), "y": y, "yz": np.array(-3, np.int8)}
     types = {np.dtype("uint8"): kinds.UINT8, np.dtype("int8"): kinds.INT8, np.dtype("float32"): kinds.FLOAT}
