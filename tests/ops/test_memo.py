@@ -106,6 +106,44 @@ def test_calls_of_more_axes_or_arguments_than_a_key_holds_are_as_right(way):
         assert len(calls._records) - before == (3 if way == "emitted" and rank <= 8 else 0)
 
 
+def distinct(text):
+    """An equal string that is another object, as torch's dispatcher makes of each string at each call."""
+    made = "".join([text[:1], text[1:]])
+    assert made is not text
+    return made
+
+
+def test_strings_are_known_by_their_characters(way):
+    """A key that told a string by where it lies would miss at each call, and keep a record of each."""
+    a, b = normal(4, 6), normal(6, 5)
+    names = ["erf", "exp", "gelu", "relu"]
+    due = [sb.matmul(a, b, activation=name).tobytes() for name in names]
+    assert len(set(due)) == len(names)
+
+    def check(times):
+        for _ in range(times):
+            for name, bits in zip(names, due, strict=True):
+                assert sb.matmul(a, b, **{distinct("activation"): distinct(name)}).tobytes() == bits
+        return len(calls._records)
+
+    assert check(5) == check(20) == (len(names) if way == "emitted" else 0)
+
+
+TEXTS = ["", "\0", "exp\0", "\0exp", "\xe9xp", "\ud800", "e" * 303, "e" * 304, "e" * 5000]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=[ascii(text[:8]) + str(len(text)) for text in TEXTS])
+def test_strings_of_any_characters_are_looked_at(way, text):
+    a, b = normal(4, 6), normal(6, 5)
+    due = sb.matmul(a, b, activation="exp").tobytes()
+    for _ in range(5):
+        assert sb.matmul(a, b, activation="exp").tobytes() == due
+        with pytest.raises(sb.OptionError, match="activation"):
+            sb.matmul(a, b, activation=text)
+        with pytest.raises(TypeError):
+            sb.matmul(a, b, **{text: "exp"})
+
+
 # Views of a row of elements of fewer bits than a byte, which begin at every bit of one.
 VIEWS = {
     "dense": lambda t, at: t[at : at + 32].reshape((4, 8)),

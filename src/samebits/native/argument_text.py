@@ -47,6 +47,7 @@ def descriptions(m: Module, facts: ClassSlots) -> None:
     _packed(m, facts)
     _failed(m)
     _torch(m)
+    _text(m)
     _described(m)
 
 
@@ -203,6 +204,28 @@ def _torch(m: Module) -> None:
     f.ret(_steps(f, key, rank, f.load(at, SHAPE), f.load(at, STRIDES)))
 
 
+def _text(m: Module) -> None:
+    """`text(x, key) -> i64`: the words that tell of a `str`, by its characters: an equal one may lie elsewhere.
+
+    They are its type, its length and its UTF-8 bytes with at least one zero byte behind them.
+    """
+    f = m.function("text", "i64", "ptr", "ptr")
+    x, key = f.arguments
+    length = f.stack("i64")
+    characters = f.call("PyUnicode_AsUTF8AndSize", x, length)
+    with f.when(characters.is_null):  # half of a surrogate pair has no bytes
+        f.call("PyErr_Clear")
+        f.ret(0)
+    size = f.load(length, 0, "i64")
+    _refuse(f, size >= 8 * (ROOM - 2))
+    f.store(f.load(x, OBJECT_TYPE), key)
+    f.store(size, key, 8)
+    words = (size >> 3) + 1
+    f.store(f.constant(0), key, words * 8 + 8)
+    f.call("llvm.memcpy.p0.p0.i64", f.at(key, 16), characters, size, f.constant(0, "i1"))
+    f.ret(words + 2)
+
+
 def _described(m: Module) -> None:
     """`described(x, key, places) -> i64`: the words that tell of an argument; 0 where there are none."""
     f = m.function("described", "i64", "ptr", "ptr", "ptr")
@@ -212,9 +235,11 @@ def _described(m: Module) -> None:
         with f.when(type == f.state(f"{name}_type")):
             f.ret(f.call(name, x, key, places))
     none, true, false = (x == f.state(name) for name in ("none", "true", "false"))
-    with f.when(none | true | false | (type == f.state("str_type"))):
+    with f.when(none | true | false):
         f.store(x, key)
         f.ret(1)
+    with f.when(type == f.state("str_type")):
+        f.ret(f.call("text", x, key))
     f.store(type, key)
     with f.when(type == f.state("int_type")):
         f.store(_integer(f, x), key, 8)

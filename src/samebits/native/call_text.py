@@ -134,7 +134,7 @@ def _answer(m: Module, facts: ClassSlots) -> None:
 
     give_up(positional + f.call("PyDict_Size", options) > MOST)
     # The result is described behind the last argument.
-    key = f.stack("i64", _HEADER + ROOM * (MOST + 1))
+    key = f.stack("i64", _HEADER + ROOM * (2 * MOST + 1))
     forced = f.own()
     with f.when(f.call("PyContextVar_Get", f.state("forced"), f.state("none"), forced.address) != 0):
         f.ret(None)
@@ -154,8 +154,7 @@ def _answer(m: Module, facts: ClassSlots) -> None:
     f.store(f.constant(0), position)
     with f.loop(f.call("PyDict_Size", options)):
         give_up(f.call("PyDict_Next", options, position, name, value) == 0)
-        f.store(f.load(name), end.now)
-        end.set(f.at(end.now, 8))
+        describe(f.load(name))
         describe(f.load(value))
     size = f.as_(end.now, "i64") - f.as_(key, "i64")
     made_key = f.own(required(f, f.call("PyBytes_FromStringAndSize", key, size)))

@@ -67,6 +67,7 @@ API: dict[str, tuple[str, ...]] = {
     "PyTuple_Size": ("i64", "ptr"),
     "PyType_GenericAlloc": ("ptr", "ptr", "i64"),
     "PyType_IsSubtype": ("i32", "ptr", "ptr"),
+    "PyUnicode_AsUTF8AndSize": ("ptr", "ptr", "ptr"),
     "PyUnicode_CompareWithASCIIString": ("i32", "ptr", "ptr"),
     "Py_DecRef": ("void", "ptr"),
     "Py_IncRef": ("void", "ptr"),

@@ -24,7 +24,7 @@ def _word(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-# One text for each: calls are remembered by where it lies.
+# Making the name of a torch.dtype takes longer than finding it.
 _WORDS = {dtype: _word(dtype) for dtype in FLOATS}
 
 
