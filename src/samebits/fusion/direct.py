@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from samebits.frozen import dataclass
-from samebits.fusion.datatypes import row_of
-from samebits.fusion.graph import Scalar, TensorView, Val
+from samebits.fusion.datatypes import DataType
+from samebits.fusion.graph import TensorView, Val
+from samebits.fusion.promotion import element
 from samebits.kinds import kind_of
 from samebits.memory import address_of
 from samebits.runtime.specialised import Specialised
 
-__all__ = ["Direct", "key_of", "learn", "made_for"]
+__all__ = ["Direct", "key_of", "learn", "made_for", "number_key"]
 
 
 def _numpy(x: Any) -> Hashable:
@@ -48,10 +49,15 @@ def key_of(sizes: frozenset[int], given: Sequence[Any]) -> Hashable:
         if described is not None:
             parts.append(described(value))
         elif kind in _NUMBERS:
-            parts.append((kind, value) if place in sizes else kind)
+            parts.append(number_key(value) if place in sizes else kind)
         else:
             return None
     return tuple(parts)
+
+
+def number_key(value: bool | int | float) -> Hashable:
+    """What tells numbers apart: kinds, the signs of zeros; and NaN is NaN."""
+    return type(value), repr(value)
 
 
 def learn(given: Sequence[Any]) -> None:
@@ -67,14 +73,14 @@ class Direct:
 
     Attributes:
         bound: The table.
-        scalars: For each input None of a tensor, the format of a number, `Scalar` of one that sizes depend on.
+        scalars: For each input None of a tensor, the format of a number, `Null` of one that sizes depend on.
         first: The place of the first tensor.
         outputs: Name, shape and dtype of each output.
         of_torch: Whether tensors are torch's.
     """
 
     bound: Specialised
-    scalars: tuple[Any, ...]
+    scalars: tuple[DataType | None, ...]
     first: int
     outputs: tuple[tuple[str, tuple[int, ...], Any], ...]
     of_torch: bool
@@ -92,8 +98,8 @@ class Direct:
         for x, kind in zip(given, self.scalars, strict=True):
             if kind is None:
                 addresses.append(x.data_ptr() if self.of_torch else address_of(x))
-            elif kind is not Scalar:
-                held.append(np.array(x, kind))
+            elif kind is not DataType.Null:
+                held.append(element("execute", x, kind))
                 addresses.append(address_of(held[-1]))
         addresses += [x.data_ptr() for x in made] if self.of_torch else map(address_of, made)
         self.bound.run_on(addresses)
@@ -123,10 +129,9 @@ def made_for(
     if any(tuple(results[name].shape) != shape for name, shape, _ in outputs):
         return None  # packed elements
     scalars = tuple(
-        [None if isinstance(x, TensorView) else Scalar if i in sizes else _row(x) for i, x in enumerate(inputs)]
+        [None if isinstance(x, TensorView) else DataType.Null if i in sizes else x.dtype for i, x in enumerate(inputs)]
     )
-    first = next(i for i, kind in enumerate(scalars) if kind is None)  # NumPy's float64 equals None
-    return Direct(bound, scalars, first, outputs, of_torch)
+    return Direct(bound, scalars, scalars.index(None), outputs, of_torch)
 
 
 def _is_plain(x: Any) -> bool:
@@ -134,8 +139,3 @@ def _is_plain(x: Any) -> bool:
     if isinstance(x, np.ndarray):
         return x.flags.aligned and not any(step % x.itemsize for step in x.strides)
     return bool(x.is_cpu) and not x.is_neg() and not str(x.dtype).endswith("_x2")
-
-
-def _row(x: Val) -> Any:
-
-    return row_of("execute", str(x), x.dtype).numpy

@@ -31,8 +31,9 @@ __all__ = ["FusionExecutorCache"]
 # What asks to be told of each run: profilers.
 watchers: list[Callable[[int, list[str]], None]] = []
 
-# Programs that a fusion keeps, for other values of what decides sizes.
+# Programs that a fusion keeps, for other values of what decides sizes; extents that it knows to have run.
 _PROGRAMS = 64
+_RUNS = 4096
 
 
 class FusionExecutorCache:
@@ -47,8 +48,11 @@ class FusionExecutorCache:
         self._direct: OrderedDict[Hashable, direct.Direct] = OrderedDict()
         self._sessions: OrderedDict[Any, Session] = OrderedDict()
         self._lock = threading.Lock()
-        self._ran: set[Any] = set()
-        self._aliases = {output.tensor: output.alias for output in fusion.outputs if output.alias is not None}
+        self._ran: OrderedDict[Any, None] = OrderedDict()
+        self._aliases: dict[TensorView, list[TensorView]] = {}
+        for output in fusion.outputs:
+            if output.alias is not None:
+                self._aliases.setdefault(output.tensor, []).append(output.alias)
         self._made = distinct(fusion)
         self._views: dict[TensorView, InputView] = {}
         for output in fusion.outputs:
@@ -169,10 +173,10 @@ class FusionExecutorCache:
             actual = f"({value.real:g},{value.imag:g})"
             words = f"Scalar value {actual} is not compatible with the expected data type: {x.dtype.value}."
             raise _wrong(place, "a real number", actual, "pass its real part", words)
-        if not isinstance(value, bool | int | float | np.generic):
+        if not isinstance(value, bool | int | float) and getattr(value, "dtype", np.dtype(object)).kind not in "biufV":
             actual = type(value).__name__
             raise _wrong(place, "a number", actual, "pass one", f"{name} to be a scalar but got {actual}")
-        return promotion.converted(value, x.dtype)  # type: ignore[arg-type]  # NumPy's numbers are converted alike
+        return promotion.converted("execute", value, x.dtype)
 
     def _kind(self, given: Sequence[Any]) -> ArrayKind:
         for x, value in zip(self._inputs, given, strict=True):
@@ -182,16 +186,18 @@ class FusionExecutorCache:
 
     def _facts(self, given: Sequence[Any]) -> Any:
         """What is_compiled asks: extents and formats of tensors, and the scalars that decide sizes."""
-        found = [tuple(value.shape) if isinstance(x, TensorView) else value if x in self._size_scalars else None
-                 for x, value in zip(self._inputs, given, strict=True)]  # fmt: skip
-        return tuple(found)
+        arrays = [value for x, value in zip(self._inputs, given, strict=True) if isinstance(x, TensorView)]
+        return tuple([(tuple(x.shape), getattr(x, "dtype", None)) for x in arrays]), self._sizes(given)
+
+    def _sizes(self, given: Sequence[Any]) -> Hashable:
+        """The scalars that decide sizes, which a program has in it."""
+        return tuple([direct.number_key(given[place]) for place in sorted(self._places)])
 
     # -- programs --------------------------------------------------------------------------------------------------
     def _session(self, given: Sequence[Any]) -> tuple[Session, dict[str, Any]]:
         """What runs these inputs, and what it is given."""
         facts = self._facts(given)
-        key = facts if self._by_extents else tuple(value for x, value in zip(self._inputs, given, strict=True)
-                                                   if x in self._size_scalars)  # fmt: skip
+        key = facts if self._by_extents else self._sizes(given)
         session = self._sessions.get(key)
         if session is None:
             self._check(given)
@@ -202,7 +208,10 @@ class FusionExecutorCache:
                     self._sessions.popitem(last=False)
         if facts not in self._ran:
             self._check(given)
-            self._ran.add(facts)
+            with self._lock:
+                self._ran[facts] = None
+                while len(self._ran) > _RUNS:
+                    self._ran.popitem(last=False)
         return session, self._values(session, given)
 
     def _values(self, session: Session, given: Sequence[Any]) -> dict[str, Any]:
@@ -212,8 +221,7 @@ class FusionExecutorCache:
         }
         for x, value in zip(self._inputs, given, strict=True):
             if isinstance(x, Scalar) and x not in self._size_scalars:
-                row = datatypes.row_of("execute", str(x), x.dtype)
-                values[f"S{x.name}"] = np.asarray(np.array(value).astype(row.numpy))
+                values[f"S{x.name}"] = promotion.element("execute", value, x.dtype)
         return values
 
     def _program(self, given: Sequence[Any]) -> Program:
@@ -259,7 +267,8 @@ class FusionExecutorCache:
     # -- outputs ---------------------------------------------------------------------------------------------------
     def _results(self, given: Sequence[Any], made: Sequence[Any]) -> list[Any]:
         kind = self._kind(given)
-        arrays = dict(zip(self._inputs, given, strict=True))
+        inputs = dict(zip(self._inputs, given, strict=True))
+        arrays = dict(inputs)
         for x, array in zip(self._made, made, strict=True):
             if kind == "torch" and isinstance(array, np.ndarray):
                 array = to_kind(Tensor.from_any(array), kind)
@@ -267,11 +276,9 @@ class FusionExecutorCache:
                 array = (
                     array.permute(self._turned[x]) if kind in ("torch", "tensor") else array.transpose(self._turned[x])
                 )
-            alias = self._aliases.get(x)
-            if alias is not None:
-                copy(array, out=arrays[alias])
-                array = arrays[alias]
-            arrays[x] = array
+            for alias in self._aliases.get(x, ()):
+                copy(array, out=inputs[alias])
+            arrays[x] = inputs[self._aliases[x][0]] if x in self._aliases else array
         for x, view in self._views.items():
             arrays[x] = view.of(arrays)
         return [arrays[output.tensor] for output in self._fusion.outputs if output.alias is None]

@@ -33,7 +33,7 @@ def full(shape: Sequence[int | Scalar], fill_value: object, dtype: DataType) -> 
     if not isinstance(fill, Scalar):
         raise FusionError("full", "fill_value", "", "a tensor", "a number or a scalar", "use expand")
     if fill.value is not None and fill.dtype is not dtype:
-        fill = fusion.constant(promotion.converted(fill.value, dtype), dtype)
+        fill = fusion.constant(promotion.number_as(fill.value, fill.dtype, dtype), dtype)
     made = fusion.record("full", [], shape=wanted, fill_value=fill, dtype=datatypes.data_type_of(row))
     return fusion.tensor(made, datatypes.data_type_of(row), [fusion.new_axis(fusion.root(size)) for size in wanted])
 
@@ -74,7 +74,7 @@ def triu(arg: TensorView, diagonal: int = 0) -> TensorView:
     rows = iota(x.axes[-2].length, 0, 1, DataType.Int)
     columns = iota(x.axes[-1].length, -diagonal, 1, DataType.Int)
     chosen = define("le", broadcast(rows, [False, True]), broadcast(columns, [True, False]))
-    zero = x.fusion.constant(promotion.converted(0, x.dtype), x.dtype)
+    zero = x.fusion.constant(promotion.converted("triu", 0, x.dtype), x.dtype)
     return where(chosen, x, zero)  # type: ignore[return-value]  # of a tensor it is a tensor
 
 

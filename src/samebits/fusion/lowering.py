@@ -10,7 +10,18 @@ from typing import Any
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.fusion import datatypes, elementwise, factories, indexing, picking, products, reductions, shaping, ternary
+from samebits.fusion import (
+    datatypes,
+    elementwise,
+    factories,
+    indexing,
+    picking,
+    products,
+    promotion,
+    reductions,
+    shaping,
+    ternary,
+)
 from samebits.fusion.graph import Expr, Fusion, Number, Scalar, TensorView, Val
 from samebits.fusion.views import view_of
 from samebits.operations import dim
@@ -69,7 +80,8 @@ class Lowering:
         if isinstance(x, Scalar):
             known = self._number(x)
             if known is not None:
-                return self.b.scalar(known, dtype)
+                number = promotion.number_as(known, x.dtype, datatypes.data_type_of(dtype))
+                return self.b.scalar(number, dtype)
         name = self.value(x)
         return name if self.b.facts[name].dtype is dtype else self.b.cast(name, dtype)
 
@@ -121,7 +133,7 @@ class Lowering:
         if isinstance(x, Scalar):
             known = self._number(x)
             if known is not None:
-                return self.b.scalar(known, row(x))
+                return self.b.constant(promotion.element("fusion", known, x.dtype))
             if x.definition is None:
                 size = self.size(x)
                 return self.b.dims((size,), scalar=True)
@@ -215,10 +227,14 @@ def lowered(fusion: Fusion, known: Mapping[Scalar, Number], extents: Mapping[Sca
 
 
 def distinct(fusion: Fusion) -> list[TensorView]:
-    """The tensors that a run computes, each once, in the order of outputs; views of inputs are none of them."""
+    """The tensors that a run computes, each once, in the order of outputs.
+
+    Views of inputs are none of them, but where they are written into an input, or the input is written.
+    """
+    aliases = {output.alias for output in fusion.outputs} - {None}
     written = {output.tensor for output in fusion.outputs if output.alias is not None}
     found = dict.fromkeys(output.tensor for output in fusion.outputs)
-    return [x for x in found if x in written or view_of(x) is None]
+    return [x for x in found if x in written or (view := view_of(x)) is None or view.source in aliases]
 
 
 def slowest_first(stride_order: tuple[int, ...]) -> tuple[int, ...]:

@@ -6,14 +6,21 @@ of a higher kind (integers under floats). Formats narrower than Float are comput
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
+from typing import Any
 
-from samebits.errors import FusionError
+import numpy as np
+import numpy.typing as npt
+
+from samebits import driver, elements, ieee
+from samebits.errors import FusionError, shown
 from samebits.fusion import datatypes
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import Fusion, Number, Scalar, TensorView, Val, current
+from samebits.kernels.functions import exact
 
-__all__ = ["as_val", "cast", "common", "fusion_of", "promote"]
+__all__ = ["as_val", "cast", "common", "converted", "element", "fusion_of", "number_as", "promote"]
 
 
 def fusion_of(call: str, *operands: object) -> Fusion:
@@ -33,18 +40,47 @@ def as_val(call: str, fusion: Fusion, x: object, dtype: DataType | None = None) 
         return x
     if isinstance(x, bool | int | float):
         kind = DataType.Bool if isinstance(x, bool) else DataType.Int if isinstance(x, int) else DataType.Double
-        return fusion.constant(x, kind) if dtype is None else fusion.constant(converted(x, dtype), dtype)
+        dtype = kind if dtype is None else dtype
+        return fusion.constant(converted(call, x, dtype), dtype)
     if isinstance(x, complex):
         datatypes.row_of(call, "operand", DataType.ComplexDouble)
     expected, remedy = "a value of the fusion or a number", "define it by define_tensor or define_scalar"
     raise FusionError(call, "operand", "", type(x).__name__, expected, remedy)
 
 
-def converted(value: Number, dtype: DataType) -> Number:
-    """A number of the kind that a format holds."""
+def converted(call: str, value: Number, dtype: DataType) -> Number:
+    """A number of the kind that a format holds: integers of a float are what is before its point.
+
+    Raises:  FusionError if it is beyond all that the format holds, which of floats is what no Double is near to.
+    """
     if dtype is DataType.Bool:
         return bool(value)
-    return float(value) if datatypes.is_float(dtype) else int(value)
+    row, found = datatypes.row_of(call, "scalar", dtype), None
+    with contextlib.suppress(OverflowError, ValueError):  # an integer beyond Double; NaN and infinities as integers
+        found = float(value) if row.is_float else int(value)
+    if found is None or not (row.is_float or row.min <= found <= row.max):
+        raise FusionError(call, "scalar", "", shown(value), f"a number that {dtype} holds", "choose another format")
+    return found
+
+
+def element(call: str, value: Number, dtype: DataType) -> npt.NDArray[Any]:
+    """A number as an element of a format, an array []: rounded once, NaN canonical.
+
+    Raises:  as `converted`.
+    """
+    row, found = datatypes.row_of(call, "scalar", dtype), converted(call, value, dtype)
+    if (row.is_float and dtype is not DataType.Double) or found != found:
+        return elements.rounded(found, row)
+    return np.array(found, row.numpy)
+
+
+def number_as(value: Number, source: DataType, target: DataType) -> Number:
+    """A number of one format in another, as a cast of it (numerics.md section 9)."""
+    made = element("cast", value, source)
+    if target is not source:
+        with driver.default_float_environment(), np.errstate(all="ignore"):
+            made = ieee.canonical(exact.cast(datatypes.row_of("cast", "dtype", target), made))
+    return bool(made) if target is DataType.Bool else float(made) if datatypes.is_float(target) else int(made)
 
 
 def common(operands: Sequence[Val], *, to_float: bool = False, full: bool = True) -> DataType:

@@ -33,7 +33,7 @@ def cast(arg: object, dtype: DataType) -> Val:
     dtype = DataType.Int if dtype is DataType.Index else dtype
     x = promotion.as_val("cast", promotion.fusion_of("cast", arg), arg)
     if isinstance(x, Scalar) and x.value is not None:
-        return x.fusion.constant(promotion.converted(x.value, dtype), dtype) if x.dtype is not dtype else x
+        return x.fusion.constant(promotion.number_as(x.value, x.dtype, dtype), dtype) if x.dtype is not dtype else x
     return define("set", x) if x.dtype is dtype else promotion.cast(x, dtype)
 
 
@@ -253,7 +253,7 @@ def pad(arg: TensorView, pad_widths: Sequence[int | Scalar], value: object = Non
     if len(widths) % 2 or len(widths) > 2 * x.ndim:
         expected = f"an even number, at most {2 * x.ndim}"
         raise FusionError("pad", "pad_widths", "count", len(widths), expected, "give two for each axis")
-    fill = fusion.constant(promotion.converted(0, x.dtype), x.dtype)
+    fill = fusion.constant(promotion.converted("pad", 0, x.dtype), x.dtype)
     if value is not None:
         fill = _alike("pad", x, value)
     options: dict[str, Argument] = {"pad_widths": widths} | ({} if value is None else {"value": fill})
