@@ -211,6 +211,10 @@ def test_nothing_has_no_scales() -> None:
     q = sb.quantize(np.zeros((0, 64), F32), "nvfp4")
     assert q.scales.shape == (0, 4)
     assert q.dequantize().shape == (0, 64)
+    for row in sb.block_formats():
+        shape = (0, max(row.block[0] or 1, 2), max(row.block[1] or 1, 2))
+        for way in sb.dialects(row):
+            assert sb.quantize(np.zeros(shape, F32), row, dialect=way).dequantize().shape == shape
     assert sb.quantize(np.zeros((3, 0), F32), "nvfp4").scales.shape == (3, 0)
     assert sb.quantize(np.zeros((3, 0), F32), "fp8-row").scales.shape == (3, 0)
 

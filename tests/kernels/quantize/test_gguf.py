@@ -25,6 +25,7 @@ def test_blocks_mean_what_the_package_says(row: gguf.GgufBlock) -> None:
     ours = gguf.decode(raw, row)
     assert ours.dtype == np.float32
     nan = np.isnan(due)
+    np.testing.assert_array_equal(ours.view(np.uint32)[np.isnan(ours)], 0x7FC00000)  # canonical, whatever d was
     np.testing.assert_array_equal(np.isnan(ours), nan)
     np.testing.assert_array_equal(ours[~nan], due[~nan])
     np.testing.assert_array_equal(np.signbit(ours[~nan]), np.signbit(due[~nan]))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samebits import driver, dtypes, elements
+from samebits import driver, dtypes, elements, ieee
 from samebits.frozen import dataclass
 from samebits.kernels.quantize import formats
 
@@ -177,4 +177,4 @@ def decode(raw: Bytes, row: GgufBlock) -> Array:
     blocks = np.ascontiguousarray(raw).reshape(-1, row.size_bytes)
     with np.errstate(invalid="ignore", over="ignore"):
         found = row.values(blocks)
-    return found.reshape(shape)
+    return ieee.canonical(found).reshape(shape)

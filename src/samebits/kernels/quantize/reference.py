@@ -5,6 +5,7 @@ Everything is in float32, one rounding an operation (numerics.md section 9).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -119,8 +120,9 @@ class _Given:
         """The squared error of each block: neighbours are added in pairs, row by row, until one number is left."""
         with np.errstate(all="ignore"):
             error = self.split - value
-            squares = np.moveaxis(error * error, self.blocks.within, range(-len(self.blocks.within), 0))
-            squares = squares.reshape(*squares.shape[: -len(self.blocks.within)], -1)
+            rank = len(self.blocks.within)
+            squares = np.moveaxis(error * error, self.blocks.within, range(-rank, 0))
+            squares = squares.reshape(*squares.shape[:-rank], math.prod(squares.shape[-rank:]))
             while squares.shape[-1] > 1:
                 squares = squares[..., ::2] + squares[..., 1::2]
         return np.asarray(squares[..., 0])
