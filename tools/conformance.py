@@ -278,7 +278,7 @@ CASES: list[dict[str, Any]] = [
                 ("fp8/compressed-tensors-0.20", "fp8-128x128", "bfloat16"),
                 ("int/exact-1", "int4-group64", "float16"), ("int/affine-1", "uint4-group32-zero", "float32"),
                 ("nf4/qlora", "nf4", "bfloat16"), ("int/affine-1", "uint8-row-float-zero", "float32"),
-                ("nvfp4/exact-1", "nvfp4-16x16", "float32"),
+                ("nvfp4/exact-1", "nvfp4-16x16", "float32"), ("nvfp4/nvfuser-0.2", "nvfp4", "bfloat16"),
             ],
             400,
         )

@@ -152,8 +152,8 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
      "Quantized: scales buffer is closed, must be open; close it after its last use"),
     ({"dialect": "mx/even"}, OptionError,
      ("Quantized: dialect is mx/even, must be one that makes nvfp4: nvfp4/exact-1, nvfp4/torchao-0.18, nvfp4/te-2, "
-     "nvfp4/flashinfer, nvfp4/modelopt-0.47, nvfp4/compressed-tensors-0.20, nvfp4/four-over-six-1; choose one "
-     "of these")),
+     "nvfp4/nvfuser-0.2, nvfp4/flashinfer, nvfp4/modelopt-0.47, nvfp4/compressed-tensors-0.20, "
+     "nvfp4/four-over-six-1; choose one of these")),
 ]  # fmt: skip
 
 

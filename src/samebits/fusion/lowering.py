@@ -18,6 +18,7 @@ from samebits.fusion import (
     picking,
     products,
     promotion,
+    quantizing,
     reductions,
     shaping,
     ternary,
@@ -40,6 +41,7 @@ LOWERED = {
     **indexing.LOWERED,
     **picking.LOWERED,
     **factories.LOWERED,
+    **quantizing.LOWERED,
 }
 
 

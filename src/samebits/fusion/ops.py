@@ -9,7 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 from samebits.errors import FusionError
-from samebits.fusion import elementwise, factories, indexing, picking, products, reductions, shaping, ternary
+from samebits.fusion import (
+    elementwise,
+    factories,
+    indexing,
+    picking,
+    products,
+    quantizing,
+    reductions,
+    shaping,
+    ternary,
+)
 from samebits.fusion.graph import Val
 
 __all__ = ["REFUSED"]
@@ -46,7 +56,7 @@ def _elementwise(name: str, count: int) -> Any:
 
 for _name in elementwise.ROWS:
     globals()[_name] = _elementwise(_name, 1 if _name in elementwise.UNARY else 2)
-for _module in (ternary, reductions, shaping, products, indexing, picking, factories):
+for _module in (ternary, reductions, shaping, products, indexing, picking, factories, quantizing):
     for _name in _module.__all__:
         if _name != "LOWERED":
             globals()[_name] = getattr(_module, _name)

@@ -115,6 +115,14 @@ ROWS: tuple[Dialect, ...] = (
         source="Transformer Engine 2, common/cast/nvfp4 and common/util/ptx.cuh",
     ),
     Dialect(
+        "nvfp4/nvfuser-0.2",
+        ("nvfp4",),
+        nvfp4_formulas.nvfuser,
+        divides=True,
+        text="g = 2688 / G; scale = e4m3((A / 6) * g); x * min(1 / (scale * (1 / g)), largest float32)",
+        source="nvFuser 0.2.36, runtime/block_quantization_kernels.cu, of numbers without NaN",
+    ),
+    Dialect(
         "nvfp4/flashinfer",
         ("nvfp4",),
         nvfp4_formulas.flashinfer,

@@ -115,20 +115,35 @@ def torchao(row: BlockFormat, x: DType) -> Formulas:
     return _formulas(row, (whole, scale, factor), nan, ElementRule("multiply"))
 
 
-def transformer_engine(row: BlockFormat, x: DType) -> Formulas:
-    """Transformer Engine: g = 2688 / G; scale = A * (g * (1/6)); x * min(1 / (scale * (1 / g)), the largest float)."""
+def _taken_by(row: BlockFormat, scale: Formula) -> Formulas:
+    """g = 2688 / G, and elements take the reciprocal of what their scale stands for, no more than the largest float."""
 
     def whole(amax: Quantity) -> Quantity:
         found = (_BOTH / amax).at_most(float32.max)
         return choose(amax.equals(0.0), 1.0, choose(found.equals(0.0), 1.0, found))
 
-    def scale(amax: Quantity, g: Quantity) -> Quantity:
-        return (amax * (g * _SIXTH)).at_most(_LARGEST_SCALE).to(row.scale)
-
     def factor(scale: Quantity, amax: Quantity, g: Quantity) -> Quantity:
         return (1.0 / (scale.to(float32) * (1.0 / g))).at_most(float32.max)
 
     return _formulas(row, (whole, scale, factor), constant(7, uint8), ElementRule("multiply"))
+
+
+def transformer_engine(row: BlockFormat, x: DType) -> Formulas:
+    """Transformer Engine: g = 2688 / G; scale = A * (g * (1/6)); x * min(1 / (scale * (1 / g)), the largest float)."""
+
+    def scale(amax: Quantity, g: Quantity) -> Quantity:
+        return (amax * (g * _SIXTH)).at_most(_LARGEST_SCALE).to(row.scale)
+
+    return _taken_by(row, scale)
+
+
+def nvfuser(row: BlockFormat, x: DType) -> Formulas:
+    """nvFuser: g is given, 2688 / G by its tests; scale = (A / 6) * g; elements as by Transformer Engine."""
+
+    def scale(amax: Quantity, g: Quantity) -> Quantity:
+        return (amax / _LARGEST * g).at_most(_LARGEST_SCALE).to(row.scale)
+
+    return _taken_by(row, scale)
 
 
 def flashinfer(row: BlockFormat, x: DType) -> Formulas:

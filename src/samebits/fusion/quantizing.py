@@ -1,0 +1,80 @@
+"""Operations of `fd.ops` that quantise to formats whose blocks share a scale."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from samebits import dtypes
+from samebits.errors import FusionError
+from samebits.fusion import sizes
+from samebits.fusion.datatypes import DataType
+from samebits.fusion.graph import Expr, TensorView
+from samebits.program import blocks
+
+if TYPE_CHECKING:
+    from samebits.fusion.lowering import Lowering
+
+__all__ = ["LOWERED", "nv_block_quantize"]
+
+_BLOCK = 16
+_TAKEN = (DataType.Float, DataType.BFloat16, DataType.Half)
+
+
+def nv_block_quantize(
+    input: TensorView, global_scale: TensorView | None = None, swizzle_block_scales: bool = False,
+    block_size: int = 16, dtype: DataType = DataType.Float4_e2m1fn,
+) -> tuple[TensorView, TensorView]:  # fmt: skip
+    """(elements, scales of blocks) of numbers in NVFP4, by the dialect `nvfp4/nvfuser-0.2`.
+
+    Args:    input: [..., a multiple of 16] of Float, BFloat16 or Half.   global_scale: Float [], what numbers are
+                multiplied with before scales are found, by nvFuser's tests 2688 over the largest magnitude; 1 without.
+             swizzle_block_scales, block_size, dtype: only those of NVFP4 with scales as they come: False, 16,
+                Float4_e2m1fn.
+    Returns: Float4_e2m1fn of input's extents, and Float8_e4m3fn [..., N / 16].
+    Raises:  FusionError if an operand or an option is another.
+    """
+    call, x = "nv_block_quantize", sizes.tensor("nv_block_quantize", "input", input)
+    _check(call, x, swizzle_block_scales, block_size, dtype)
+    args, fusion = [x], x.fusion
+    if global_scale is not None:
+        g = sizes.tensor(call, "global_scale", global_scale)
+        if g.ndim or g.dtype is not DataType.Float:
+            given = f"{g.dtype} of rank {g.ndim}"
+            raise FusionError(call, "global_scale", "", given, "DataType.Float of rank 0", "cast it, and squeeze it")
+        args.append(g)
+    made = fusion.record(call, args, swizzle_block_scales=False, block_size=_BLOCK, dtype=dtype)
+    elements = fusion.tensor(made, dtype, [fusion.copied(axis) for axis in x.axes])
+    count = sizes.quotient(x.axes[-1].length, fusion.constant(_BLOCK))
+    leading = [fusion.copied(axis) for axis in x.axes[:-1]]
+    return elements, fusion.tensor(made, DataType.Float8_e4m3fn, [*leading, fusion.new_axis(count)])
+
+
+def _check(call: str, x: TensorView, swizzled: object, block_size: object, dtype: object) -> None:
+    """Raise FusionError unless it is a tensor that NVFP4 is made of, with NVFP4's options."""
+    if x.dtype not in _TAKEN:
+        raise FusionError(call, "input", "dtype", x.dtype, "Float, BFloat16 or Half", "cast it first")
+    if not x.ndim:
+        raise FusionError(call, "input", "rank", 0, "at least 1", "broadcast it")
+    length = x.axes[-1].length.value
+    if length is not None and int(length) % _BLOCK:
+        raise FusionError(call, "input", "last extent", length, f"a multiple of {_BLOCK}", "pad it with zeros first")
+    if swizzled is not False:
+        remedy = "leave it out: Quantized.scale_tiles puts scales into tiles"
+        raise FusionError(call, "swizzle_block_scales", "", swizzled, "False", remedy)
+    if block_size != _BLOCK or isinstance(block_size, bool):
+        raise FusionError(call, "block_size", "", block_size, f"{_BLOCK}, that of NVFP4", "leave it out")
+    if dtype is not DataType.Float4_e2m1fn:
+        expected, remedy = "DataType.Float4_e2m1fn", "leave it out, or quantise by samebits.quantize"
+        raise FusionError(call, "dtype", "", dtype, expected, remedy)
+
+
+# -- what they become in a program -------------------------------------------------------------------------------------
+def _nv_block_quantize(low: Lowering, expr: Expr) -> list[str]:
+    values = [low.value(x) for x in expr.args]
+    if len(values) == 1:
+        values.append(low.b.scalar(1.0, dtypes.float32))
+    made = blocks.quantized(low.b, values[0], "nvfp4", "nvfp4/nvfuser-0.2", values[1])
+    return [made.elements, made.scales]
+
+
+LOWERED = {"nv_block_quantize": _nv_block_quantize}
