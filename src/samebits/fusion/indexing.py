@@ -9,7 +9,8 @@ from samebits.errors import FusionError
 from samebits.fusion import datatypes, promotion, sizes
 from samebits.fusion.graph import Argument, Expr, Scalar, TensorView
 from samebits.kernels import composites
-from samebits.operations.moves import AxisGather, Concat, GatherND, Range
+from samebits.operations.moves import AxisGather
+from samebits.operations.picks import PickAlong
 
 if TYPE_CHECKING:
     from samebits.fusion.lowering import Lowering
@@ -154,20 +155,16 @@ def _embedding(low: Lowering, expr: Expr) -> list[str]:
 
 
 def _gather(low: Lowering, expr: Expr) -> list[str]:
-    """For each element its place along every axis, all of them in the last axis of the indices."""
     x, index = expr.args
+    assert isinstance(x, TensorView)
     assert isinstance(index, TensorView)
-    places, b = low.operand(index, dtypes.int64), low.b
-    shape = b.facts[places].shape
-    columns = []
-    for axis, size in enumerate(shape):
-        column = places
-        if axis != low.option(expr, "dim"):
-            ramp = b.add("range", (), Range(0, size, 1))[0]
-            column = b.expand(b.reshape(ramp, tuple(size if i == axis else 1 for i in range(len(shape)))), shape)
-        columns.append(b.reshape(column, (*shape, 1)))
-    joined = b.add("concat", columns, Concat(len(shape)))[0]
-    return [b.add("gather_nd", (low.value(x), joined), GatherND())[0]]
+    along = low.option(expr, "dim")
+    for place, (own, its) in enumerate(zip(x.axes, index.axes, strict=True)):
+        if place != along and low.size(own.length) != low.size(its.length):
+            # The index may be shorter, which extents that are open do not say.
+            low.number("gather", own.length)
+            low.number("gather", its.length)
+    return [low.b.add("gather_along", (low.value(x), low.operand(index, dtypes.int64)), PickAlong(along))[0]]
 
 
 LOWERED = {

@@ -132,15 +132,11 @@ EXP2 = CorrectlyRounded(
 )
 
 
-def _grown(b: Builder, r: Vector, p: Vector, shifted: Vector) -> Vector:
+def _grown(b: Builder, x: Vector, r: Vector, p: Vector, shifted: Vector) -> Vector:
     """2**n * (1 + r * p) - 1 as 2**n * r * p + (2**n - 1), which is as small as it should be where n is 0."""
     one = b.like(r, 1.0)
     power = scaled(b, one, shifted)
     return b.fma(b.mul(power, r), p, b.sub(power, one))
-
-
-def _expm1_restore(b: Builder, x: Vector, r: Vector, p: Vector, shifted: Vector) -> Vector:
-    return _grown(b, r, p, shifted)
 
 
 EXPM1 = CorrectlyRounded(
@@ -149,7 +145,7 @@ EXPM1 = CorrectlyRounded(
     high=EXP.high,
     reduce=_exp_reduce,
     coefficients=EXP.coefficients,
-    restore=_expm1_restore,
+    restore=_grown,
     settle=signed,
     exceptions=(
         (0x33B504F3, 0x33B504F3),
@@ -166,7 +162,7 @@ def _tanh_reduce(b: Builder, x: Vector) -> tuple[Vector, Vector]:
 
 def _tanh_restore(b: Builder, x: Vector, r: Vector, p: Vector, shifted: Vector) -> Vector:
     """g / (g + 2), g = exp(2 * x) - 1."""
-    grown = _grown(b, r, p, shifted)
+    grown = _grown(b, x, r, p, shifted)
     return b.div(grown, b.add(grown, b.like(x, 2.0)))
 
 
