@@ -112,6 +112,20 @@ def test_both_sides_may_have_scales_beside_packed_ones() -> None:
     assert_bits(sb.matmul(a, kept, a_scale=of_a, a_group=16), due)
 
 
+@pytest.mark.parametrize("name", ["float4_e2m1fn", "int4"])
+@pytest.mark.parametrize("left", ["float4_e2m1fn", "bfloat16", "float32"])
+def test_without_k_every_sum_is_zero_and_what_is_added_stays(name: str, left: str) -> None:
+    n, empty = 40, np.ones((0, 40), F32)
+    bias = np.random.default_rng(0).standard_normal(n).astype(F32)
+    kept = sb.pack(weights(name, 0, n), left=left, scale=empty, group=32)
+    for m in (0, 1, 9, 40):
+        a = np.zeros((m, 0), dtypes.of(left).numpy)
+        for more in ({}, {"a_scale": np.ones((m, 0), F32), "a_group": 32}):
+            got = sb.matmul(a, kept, bias=bias, out_dtype="float32", **more)
+            assert_bits(got, np.broadcast_to(bias, (m, n)), (m, more))
+            assert_bits(sb.matmul(a, kept, out_dtype="float32", **more), np.zeros((m, n), F32), (m, more))
+
+
 @pytest.mark.parametrize("isa", [*AARCH64_ROWS, isas.named("avx2"), isas.best()], ids=lambda row: row.name)
 def test_nothing_outside_the_operands_is_touched(isa: Isa) -> None:
     for m, k, n in ((1, 48, 70), (3, 32, 13), (18, 48, 13)):

@@ -386,7 +386,9 @@ def _opened(c: Contraction, isa: Isa, threads: int, again: Callable[[Contraction
     d = Open(panels.scale, panels.nr)
     given = (Operand(1), Operand(1, scales_at(c.k, c.n, panels.nr)), codes, scales, c.k, blocks, row)
     first = Step(KernelSpec(open_panels, d, d.parameters, isa), count, given)
-    steps = (first, *(step.on(*renamed) for step in inner.steps)) if inner.steps and c.k else inner.steps
+    steps = tuple(step.on(*renamed) for step in inner.steps)
+    if steps and c.k:
+        steps = (first, *steps)
     fact = ("b", f"opened to {sizes[0] + sizes[1]} bytes of the workspace")
     return replace(
         inner, what=str(c), steps=steps, facts=(*inner.facts, fact), operands=c.operands,
