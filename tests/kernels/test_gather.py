@@ -62,6 +62,16 @@ def test_an_index_out_of_range_is_reported(isa: Isa, index: int) -> None:
     assert np.array_equal(launch.bits(arrays[3][0, 1]), launch.bits(arrays[0][0, 0]))
 
 
+@pytest.mark.parametrize(("outer", "inner"), [(0, 3), (2, 0), (0, 0)])
+@pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)
+def test_an_index_out_of_range_is_reported_where_nothing_is_gathered(isa: Isa, outer: int, inner: int) -> None:
+    for index in (4, 5):
+        picked, arrays, _ = operands("float32", outer, 5, inner, np.array([0, -5, 0]))
+        arrays[1][2] = index
+        launch.run_plan(gather.plan(picked, isa, 2), arrays, threads=2)
+        assert arrays[2].tolist() == ([1, 5] if index == 5 else [0, 0])
+
+
 @pytest.mark.parametrize("isa", rows.COMPILED_ROWS, ids=lambda row: row.name)
 def test_several_columns_of_indices(isa: Isa) -> None:
     data = guard.array(np.arange(60, dtype=np.float32).reshape(3, 4, 5))

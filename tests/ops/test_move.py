@@ -290,3 +290,17 @@ def test_what_take_refuses() -> None:
         sb.take(x, np.array([0], np.int32))
     with pytest.raises(sb.ShapeError, match="extents"):
         sb.take(np.ones((0, 4)), np.array([0]))
+
+
+@pytest.mark.parametrize("kind", ["float32", "float4_e2m1fn"])
+def test_take_looks_at_indices_where_nothing_is_taken(kind: str) -> None:
+    for shape, axis in [((3, 0), 0), ((2, 0, 3), 2), ((0, 3), 1)]:
+        x = Tensor.empty(shape, dtypes.of(kind))
+        assert sb.take(x, np.array([2, -3]), axis).shape == (*shape[:axis], 2, *shape[axis + 1 :])
+        with pytest.raises(ShapeError) as error:
+            sb.take(x, np.array([0, 3]), axis)
+        assert str(error.value) == "take: an index is 3, must be in [-3, 3); give indices that exist"
+    nothing = Tensor.empty((0, 0), dtypes.of(kind))
+    assert sb.take(nothing, np.zeros(0, np.int64)).shape == (0, 0)
+    with pytest.raises(ShapeError, match=r"take: x extents is \(0,\), must be at least 1"):
+        sb.take(nothing, np.array([0]))

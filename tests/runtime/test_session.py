@@ -154,6 +154,19 @@ def test_an_index_out_of_range(index: int) -> None:
     assert session.run({"ids": np.array([0, -1])})["y"].tolist() == [[0, 1, 2], [9, 10, 11]]
 
 
+def test_an_index_is_looked_at_where_nothing_is_gathered() -> None:
+    b = ProgramBuilder("rows of n")
+    x, ids = b.input("x", dtypes.float32, (4, N)), b.input("ids", dtypes.int64, (2,))
+    b.origin = ("lookup",)
+    session = cpu.prepare(b.build({"y": b.add("gather", (x, ids), AxisGather(0))[0]}))
+    for n in (0, 1, 3):
+        rows = np.ones((4, n), np.float32)
+        assert session.run({"x": rows, "ids": np.array([-4, 3])})["y"].shape == (2, n)
+        with pytest.raises(ShapeError) as error:
+            session.run({"x": rows, "ids": np.array([0, 4])})
+        assert str(error.value) == "run: an index of node 'lookup' is 4, must be in [-4, 4); give indices that exist"
+
+
 def test_sizes_that_fit_no_operand_name_the_node() -> None:
     b = ProgramBuilder("cut")
     x = b.input("x", dtypes.float32, (N,))

@@ -4,8 +4,8 @@
 
 out[o, i, :] = data[o, ids[i, 0], ids[i, 1], ...][:], dense rows of `inner` elements. Operands: data, ids (int64,
 dense), status, out. An index counts from the end if it is negative; one that is out of range reads row 0 and sets
-status to (1, the index), so that the caller can refuse. Copies of any strides are `elementwise` with the operation
-`copy`.
+status to (1, the index), so that the caller can refuse: also where out has no elements. Copies of any strides are
+`elementwise` with the operation `copy`.
 """
 
 from __future__ import annotations
@@ -63,8 +63,10 @@ class GatherText:
 def plan(g: RowGather, isa: Isa, threads: int = 1) -> Plan:
     """One kernel over all rows of out."""
     element = _BITS[8 * g.dtype.element_bytes]
-    rows = g.outer * g.count
-    each = max(1, _TASK_BYTES // max(1, g.inner * element.size_bytes))
+    # Where nothing is gathered every index is looked at once.
+    outer, inner = (g.outer, g.inner) if g.outer * g.inner else (1, 0)
+    rows = outer * g.count
+    each = max(1, _TASK_BYTES // max(1, inner * element.size_bytes))
     axes = [word for j in range(len(g.extents)) for word in (f"extent{j}", f"stride{j}")]
     spec = KernelSpec(
         text,
@@ -74,9 +76,7 @@ def plan(g: RowGather, isa: Isa, threads: int = 1) -> Plan:
     )
     sizes = [size for pair in zip(g.extents, g.strides, strict=True) for size in pair]
     operands = [Operand(k) for k in range(4)]
-    step = Step(
-        spec, -(-rows // each) if g.inner else 0, (*operands, rows, each, g.count, g.inner, g.outer_stride, *sizes)
-    )
+    step = Step(spec, -(-rows // each), (*operands, rows, each, g.count, inner, g.outer_stride, *sizes))
     return Plan(
         what=f"gather {g.dtype.name} {g.outer} x {g.count} rows of {g.inner}",
         isa=isa,

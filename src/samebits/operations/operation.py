@@ -101,6 +101,10 @@ class Operation:
     overwrites: bool = False
     any_order: bool = True
 
+    def runs(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> bool:
+        """Whether a plan has anything to do: it makes elements, or looks at indices, which are the second input."""
+        return any(math.prod(shape) for shape in (*outputs, *(inputs[1:2] if self.extents else ())))
+
     @property
     def has_status(self) -> bool:
         """Whether plans have two int64 among their operands, in which kernels say what they refuse."""

@@ -6,7 +6,6 @@ Start at `launch`. What is cached is the recipe: a plan with its table, for an o
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -123,7 +122,7 @@ def _recipe(
     Args:    storage: that of new elements of fewer than 8 bits.
     """
     row, results = registry.ROWS[operation], _results(operation, attributes, operands)
-    if not row.plan or not any(math.prod(shape) for shape, _ in results):
+    if not row.plan or not row.runs([x.shape for x in operands], [shape for shape, _ in results]):
         return Recipe(results, None, None, None, False, False)
     views = [packing.view(*x) for x in operands]
     extents = row.extents(attributes, [x.shape for x in operands]) if row.extents else None

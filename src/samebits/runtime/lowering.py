@@ -166,7 +166,8 @@ class Lowerer:
         """Outputs that a plan makes of inputs that lie as it takes them."""
         attributes, inputs = self._operands(node, row)
         outputs = [self._define(name) for name in node.outputs]
-        if not any(math.prod(place.strided.shape) for place in outputs):
+        shapes = [self._shape(name) for name in node.inputs]
+        if not row.runs(shapes, [place.strided.shape for place in outputs]):
             return
         if row.takes:
             wanted = row.takes(attributes, _views(inputs))
@@ -174,8 +175,7 @@ class Lowerer:
             inputs = [x if shape is None else self._dense(_wide(x, shape)) for x, shape in pairs]
         question = node.operation, attributes, _lies([*inputs, *outputs]), len(outputs), self._target
         if row.extents:
-            extents = row.extents(attributes, [self._shape(name) for name in node.inputs])
-            outputs = [self._status(node, extents), *outputs]
+            outputs = [self._status(node, row.extents(attributes, shapes)), *outputs]
         elif row.refuses:
             outputs = [self._status(node, self._shape(node.inputs[0]), attributes), *outputs]
         self._emit(packing.plan, question, inputs, outputs, row.overwrites)
