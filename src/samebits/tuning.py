@@ -34,10 +34,8 @@ from samebits.native import cache, sources
 LIMIT_BYTES = 64 * 1024
 # What decides how fast a tile with its blocks is, and over what that is a gain: the texts of products, how the blocks
 # are cut, what is shipped for machines.
-MEASURED = tuple(
-    f"samebits.kernels.gemm.{name}"
-    for name in ("macrokernel", "stream", "pack", "tiles", "tile_microkernel", "blocks", "tuned", "machine")
-)
+_TEXTS = ("macrokernel", "following", "stream", "pack", "tile_microkernel")
+MEASURED = tuple(f"samebits.kernels.gemm.{name}" for name in (*_TEXTS, "tiles", "blocks", "tuned", "machine"))
 # The least and the most that a size may be, four times what `samebits tune` tries and more: nonsense in a file is only
 # slow, and takes at most 4 MB a thread and 256 MB of scratch memory.
 _BOUNDS = {

@@ -16,7 +16,7 @@ from samebits.errors import DTypeError, OptionError, PlanError
 from samebits.frozen import replace
 from samebits.kernels.gemm import selection
 from samebits.kernels.gemm.form import FORMS
-from samebits.kernels.gemm.macrokernel import DECODED, PACKED
+from samebits.kernels.gemm.pack import DECODED, PACKED
 from samebits.kernels.gemm.tiles import Tile, tile_for
 from samebits.kernels.gemm.tuned import SHIPPED, Sizes
 

@@ -22,11 +22,10 @@ from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, Reasons, has_weights, runs_down
 from samebits.kernels.gemm.inner import KC_LEAST, TILED_WORDS, Inner, size_words
 from samebits.kernels.gemm.machine import Caches, Machine
-from samebits.kernels.gemm.macrokernel import DECODED
 from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.order import SumOrder
-from samebits.kernels.gemm.pack import COPIED_VECTORS
+from samebits.kernels.gemm.pack import COPIED_VECTORS, DECODED
 from samebits.kernels.gemm.tiles import Micropanels, Tile
 from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.kernels.gemm.words import Words

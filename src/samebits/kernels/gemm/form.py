@@ -14,8 +14,7 @@ from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 from samebits.kernels.gemm.engine import FMA32, Engine
 from samebits.kernels.gemm.inner import KC_LEAST, Inner, words_of
 from samebits.kernels.gemm.machine import Caches
-from samebits.kernels.gemm.macrokernel import DECODED, PACKED
-from samebits.kernels.gemm.pack import kind
+from samebits.kernels.gemm.pack import DECODED, PACKED, kind
 from samebits.kernels.gemm.strip import FEW_HALVES, StripWalk
 from samebits.kernels.gemm.words import Words
 

@@ -24,21 +24,21 @@ from typing import Any
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Condition, Function, FunctionSpec, Index, KernelSpec, Pointer
-from samebits.dtypes import DType, float32, int32, uint8
+from samebits.dtypes import DType, float32, int32
 from samebits.frozen import dataclass
 from samebits.kernels.gemm import batch, block_microkernel, blocks, facts, microkernel, pack, parts, tile_microkernel
 from samebits.kernels.gemm.block_microkernel import BlockMicrotile, Runs
 from samebits.kernels.gemm.blocks import A_SCALE, SCALE, STARTS, ZERO, BlockOperand
 from samebits.kernels.gemm.engine import LOWEST, Engine, lowest_bit
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
+from samebits.kernels.gemm.following import Asking, Following
 from samebits.kernels.gemm.microkernel import Microtile
 from samebits.kernels.gemm.order import CHAIN, SumOrder
+from samebits.kernels.gemm.pack import DECODED, PACKED
 from samebits.kernels.gemm.tiles import Micropanels, Tile
 from samebits.kernels.gemm.tiles import columns as columns_of
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
-
-PACKED, DECODED = "packed", "decoded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +169,8 @@ class _MacroText:
         self.tiles = [[b.callee(name, taken) for name in _tiles(i)] for i in range(len(d.engines))]
         self.n, self.kc = b.index("n"), b.index("kc")
         self.height, self.lower, self.tall = b.index("height"), b.index("lower"), b.index("tall")
-        # Turns of the microkernel's loop in a chunk, and what each of them asks for.
-        self.turns, self.asked_bytes = max(1, d.chunk // microkernel.UNROLL), b.index("asks") * LINE_BYTES
+        turns, width = max(1, d.chunk // microkernel.UNROLL), b.index("asks") * LINE_BYTES
+        self.asking = Asking(d.b, self.nr, engine.depth, turns, width)
         self.block_a = b.scratch(engine.word)
         self.block_b = b.scratch(engine.word, b.index("scratch_b"))
         self.facts_b = b.scratch(int32, b.index("scratch_f"))
@@ -215,36 +215,6 @@ class _MacroText:
         """Elements along K in words pc .. pc+kc-1: the last word may not be full."""
         depth = self.d.engine.depth
         return kc if depth == 1 else self.b.min(kc * depth, self.b.index("elements") - pc * depth)
-
-
-@dataclass(frozen=True, slots=True)
-class _Following:
-    """What of B is read after a group of panels: `runs` of `run` bytes, `step` apart, from `start`; `calls` of the
-    microkernel ask for one run (for a part of each, where they are short).
-
-    Calls of the microkernel ask for it, so that all is in the second cache in time (2048 cubed, packed: avx512 109.8 to
-    111.6, avx2 104.7 to 108.4 GFLOP/s; 32 x 4096 x 4096 of bfloat16, a weight [N, K] packed on the way: 136 to 148; few
-    micropanels ask for more each, `Choice.asks`).
-    """
-
-    start: Pointer
-    runs: Index
-    run: Index
-    step: Index
-    calls: Index
-
-    def asked(self, b: Builder, d: Macrokernel, text: _MacroText, call: Index) -> tuple[Pointer, Index]:
-        """Where call number `call` begins to ask, and how far it goes every turn."""
-        turns, width = text.turns, text.asked_bytes
-        if d.b == PACKED:
-            return b.offset(self.start, b.min(call * (turns * width), self.run)), width
-        if d.b == "copy":
-            part = call // self.calls
-            row = (call - part * self.calls) * turns * self.step
-            return b.offset(self.start, row + b.min(part * width, self.run)), self.step
-        n = call // self.calls
-        at = b.min(n, self.runs) * self.step + (call - n * self.calls) * (turns * width)
-        return b.offset(self.start, at), width
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +271,7 @@ class _TaskLoops:
         text = self.text
         b, d = text.b, text.d
         start, step = self.panels(j, size, pc, kc)
-        following = self.following(j, size, pc, kc)
+        following = text.asking.following(b, self.operands["b"], j, size, (self.j0, self.j1), pc, kc)
         chunks = b.max((kc + (d.chunk - 1)) // d.chunk, 1)
         for g in b.loop(0, size, wide):
             panels = (b.offset(start, g * step), step)
@@ -365,7 +335,7 @@ class _TaskLoops:
 
     def microtile(
         self, p: Index, j: Index, wide: Index, pc: Index, kc: Index, chunks: Index, panels: tuple[Pointer, Index],
-        unsafe: Index, following: _Following, call: Index,
+        unsafe: Index, following: Following, call: Index,
     ) -> None:  # fmt: skip
         """One microtile, of micropanel p, gains KC of K in `chunks`; the first is call number `call` of the group.
 
@@ -405,7 +375,7 @@ class _TaskLoops:
             text.finish.call(self.operands, text.tile, width, self.r0 + r, j * nr, rows, columns)
 
     def of_chunks(
-        self, x: _TilePlace, panels: tuple[Pointer, Index], pc: Index, kc: Index, chunks: Index, following: _Following,
+        self, x: _TilePlace, panels: tuple[Pointer, Index], pc: Index, kc: Index, chunks: Index, following: Following,
         call: Index, run: Callable[[list[Any]], None], ask: Callable[[], None],
     ) -> None:  # fmt: skip
         """The microtile gains `chunks`, each by a call."""
@@ -420,7 +390,7 @@ class _TaskLoops:
             a = b.offset(text.block_a, (q * self.rows + x.r) * d.pitch)
             chunk = b.offset(panel, ck * nr)
             last = b.choose(ends & x.final, 1, 0)
-            asked = following.asked(b, d, text, call + q)
+            asked = text.asking.asked(b, following, call + q)
             size = b.min(kc - ck, d.chunk)
             arguments = [size, a, chunk, b_step, t, t_step, c, c_step, last, *asked, b.index("asks")]
             if SCALE in d.shared:
@@ -466,32 +436,6 @@ class _TaskLoops:
         tall_wide, tall_one, low_wide, low_one = tiles
         several = b.choose(is_tall, tall_wide, low_wide)
         return b.choose(wide > 1, several, b.choose(is_tall, tall_one, low_one))
-
-    def following(self, j: Index, size: Index, pc: Index, kc: Index) -> _Following:
-        """What is read after `size` panels from j: the next ones, or the first ones' next KC; packed or as it lies."""
-        text = self.text
-        b, d, nr, x = text.b, text.d, text.nr, self.operands["b"]
-        more, columns = j + size < self.j1, size * nr
-        if d.is_packed:
-            size_bytes, panel = x.dtype.size_bytes, b.index("k") * nr
-            at = b.choose(more, (j + size) * panel + pc * nr, self.j0 * panel + (pc + kc) * nr)
-            return self.runs(b.cast(b.offset(x, at), uint8), size, kc * nr * size_bytes, panel * size_bytes)
-        row, column, k = b.index("b_row"), b.index("b_column"), kc * d.engine.depth
-        first, size_bytes = pc * d.engine.depth * row, d.words[1].pointer.size_bytes
-        at = b.choose(more, first + (j + size) * nr * column, first + k * row + self.j0 * nr * column)
-        start = b.cast(b.offset(x, at), uint8)
-        if d.b == "copy":
-            return self.runs(start, k, columns * size_bytes, row * size_bytes)
-        if d.b == pack.FROM_PANELS:
-            return self.runs(start, size, k * nr * size_bytes, column * nr * size_bytes)
-        return self.runs(start, columns, k * size_bytes, column * size_bytes)
-
-    def runs(self, start: Pointer, runs: Index, run: Index, step: Index) -> _Following:
-        """What follows, with how many calls ask for a run: the turns of one ask for `turn` bytes."""
-        b, turn = self.text.b, self.text.turns * self.text.asked_bytes
-        short = self.text.d.b == "copy"
-        calls = b.max(runs // self.text.turns if short else (run + (turn - 1)) // turn, 1)
-        return _Following(start, runs, run, step, calls)
 
     def kept(self, r: Index, j: Index, narrow: Condition) -> tuple[Pointer, Index]:
         """Where a microtile is kept between KC blocks, and the step of its rows."""

@@ -24,7 +24,7 @@ from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, has_weights
 from samebits.kernels.gemm.inner import size_words
 from samebits.kernels.gemm.machine import DEFAULT, Caches, Machine
-from samebits.kernels.gemm.macrokernel import PACKED, Macrokernel, kernel
+from samebits.kernels.gemm.macrokernel import Macrokernel, kernel
 from samebits.kernels.gemm.order import CHAIN
 from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share, share_rows, starts
 from samebits.kernels.gemm.parts import Join, join
@@ -244,7 +244,7 @@ class _Planning:
         left, packing = c.a.values, self.right
         right, kind = packing.b, packing.kind
         if x.form != FUSED:
-            kind = PACKED if x.form == STAGED else x.form
+            kind = pack.PACKED if x.form == STAGED else x.form
         d = Macrokernel(
             engine=x.engine, words=x.words, checked=x.checked, tile=x.tile, chunk=x.chunk, pitch=x.pitch,
             a=pack.kind(left), b=kind,

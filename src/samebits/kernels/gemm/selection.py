@@ -21,7 +21,7 @@ from samebits.kernels.gemm.engine import FMA32, FMA64, Engine, named, offset, ta
 from samebits.kernels.gemm.form import FUSED, STREAMED, Reasons, has_weights
 from samebits.kernels.gemm.inner import run_of
 from samebits.kernels.gemm.machine import Machine
-from samebits.kernels.gemm.macrokernel import DECODED
+from samebits.kernels.gemm.pack import DECODED
 
 # Up to so many rows packed weights are converted in the microkernel rather than before it where a word of the fastest
 # engine is a pair of bfloat16 (K = N = 4096, ms, in the microkernel and before: 8 rows 3.2 3.6, 12 rows 4.3 4.3,
