@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ExchangeError,
         FrozenError,
         FusionError,
+        FusionTypeError,
         LayoutError,
         MissingPackageError,
         ModelError,
@@ -156,6 +157,7 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
     "Exported",
     "FrozenError",
     "FusionError",
+    "FusionTypeError",
     "Isa",
     "Layout",
     "LayoutError",
@@ -305,7 +307,7 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
 _HOMES = {
     "codegen.isa": "Isa isas use_isa",
     "dtypes": "DType dtype",
-    "errors": "ClosedError DTypeError DeviceError ExchangeError FrozenError FusionError LayoutError"
+    "errors": "ClosedError DTypeError DeviceError ExchangeError FrozenError FusionError FusionTypeError LayoutError"
     " MissingPackageError ModelError NativeError OptionError OutOfRangeError PlanError SamebitsError ShapeError"
     " UndefinedFusionError UnsupportedModelError",
     "exchange.outgoing": "Exported",

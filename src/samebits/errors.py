@@ -14,6 +14,7 @@ SamebitsError
 ├── MissingPackageError    (ModuleNotFoundError)  a package that only some calls need is not installed
 ├── NativeError            (RuntimeError)  compiling, loading or running machine code
 ├── FusionError            (RuntimeError)  a definition of a fusion, or what a run of it is given, that does not fit
+│   ├── FusionTypeError       (DTypeError)   an element format, or a type of an argument, that fusions do not take
 │   └── UndefinedFusionError  (NotImplementedError)  a fusion that is run before it is defined
 └── ModelError             (ValueError)    a model that is malformed
     └── UnsupportedModelError              a valid model that needs what is not there
@@ -28,6 +29,7 @@ __all__ = [
     "ExchangeError",
     "FrozenError",
     "FusionError",
+    "FusionTypeError",
     "LayoutError",
     "MissingPackageError",
     "ModelError",
@@ -118,6 +120,10 @@ class NativeError(SamebitsError, RuntimeError):
 
 class FusionError(SamebitsError, RuntimeError):
     """A definition of a fusion does not fit together, or a run of it is given what it does not take."""
+
+
+class FusionTypeError(FusionError, DTypeError):
+    """A fusion is given an element format, or an argument of a Python type, that it does not take."""
 
 
 class UndefinedFusionError(FusionError, NotImplementedError):

@@ -270,6 +270,65 @@ SENTENCES = [
      " no sequence of roundings is written for it in numerics.md")),
     (lambda fd: fd.add_output(1.0),
      "add_output: tv is float, must be a tensor of the fusion; use full to make one"),
+    (lambda fd: fd.add_output(None),
+     "add_output: tv is NoneType, must be a tensor of the fusion; use full to make one"),
+    (lambda fd: fd.add_output(fd.define_scalar()),
+     "add_output: tv is a scalar, must be a tensor of the fusion; use full to make one"),
+    (lambda fd: fd.add_output(x := fd.define_tensor([2], True), fd.ops.neg(x)),
+     "add_output: alias_input is another tensor, must be an input of the fusion; leave alias_input out"),
+    (lambda fd: fd.add_output(fd.ops.add(x := fd.define_tensor([2], True, H), 1.0), x),
+     ("add_output: alias_input dtype is DataType.Half, must be DataType.Float as the output that is written into it;"
+      " cast or reshape the output")),
+    (lambda fd: fd.add_output(fd.ops.sum(x := fd.define_tensor([2, 3], True), [0]), x),
+     ("add_output: alias_input rank is 2, must be 1 as the output that is written into it;"
+      " cast or reshape the output")),
+    (lambda fd: fd.define_tensor(5, True),
+     "define_tensor: extents is int, must be a list of integers; write one"),
+    (lambda fd: fd.define_tensor([2.0], [True]),
+     "define_tensor: extent 0 is 2.0, must be an integer of 64 bits; pass a number such as 1"),
+    (lambda fd: fd.define_tensor([2**63], [True]),
+     "define_tensor: extent 0 is 9223372036854775808, must be an integer of 64 bits; pass a number such as 1"),
+    (lambda fd: fd.define_tensor(sizes=[-3], strides=[1]),
+     "define_tensor: size 0 is -3, must be 0 or more; write an open one in shape"),
+    (lambda fd: fd.define_tensor([2], [1.5]),
+     ("define_tensor: contiguity 0 is 1.5, must be True, False, or None of a broadcast axis;"
+      " write one for each axis, the slowest first")),
+    (lambda fd: fd.define_tensor([2], 5),
+     ("define_tensor: contiguity is int, must be a list of True, False, or None of a broadcast axis;"
+      " write one for each axis, the slowest first")),
+    (lambda fd: fd.define_tensor([4, 1], [True, True]),
+     "define_tensor: contiguity 1 is True, must be None, as axis 1 has extent 1; write None for broadcast axes"),
+    (lambda fd: fd.define_tensor([2], True, torch.float32),
+     "define_tensor: dtype is dtype, must be a DataType; write one of its names, such as DataType.Float"),
+    (lambda fd: fd.define_vector(-1), "define_vector: size is -1, must be 0 or more; give a count"),
+    (lambda fd: fd.define_scalar("x"),
+     ("define_scalar: operand is str, must be a value of the fusion or a number;"
+      " define it by define_tensor or define_scalar")),
+    (lambda fd: fd.from_any("x"),
+     "from_any: array type is str, must be an array, numbers, or lists of them; convert it first"),
+    (lambda fd: fd.ops.permute(fd.define_tensor([2, 3], True), 1), "permute: dims is int, must be a list; write one"),
+    (lambda fd: fd.ops.permute(fd.define_tensor([2, 3], True), [0.0, 1.0]),
+     "permute: dim is 0.0, must be an integer of 64 bits; pass a number such as 1"),
+    (lambda fd: fd.ops.cumsum(fd.define_tensor([2, 3], True), 0.5),
+     "cumsum: dim is 0.5, must be an integer of 64 bits; pass a number such as 1"),
+    (lambda fd: fd.ops.cumsum(fd.define_tensor([], []), 0),
+     "cumsum: dim is 0, must be in [0, 0); name an axis that the tensor has"),
+    (lambda fd: fd.ops.sum(1.0, 0), "sum: arg is float, must be a tensor of the fusion; define it by define_tensor"),
+    (lambda fd: fd.ops.sum(fd.define_tensor([2], True), True),
+     "sum: dim is True, must be an integer of 64 bits; pass a number such as 1"),
+    (lambda fd: fd.ops.var_mean(fd.define_tensor([2], True), [0], -1),
+     "var_mean: correction is -1, must be 0 or more; give 0 or 1"),
+    (lambda fd: fd.ops.var_mean(fd.define_tensor([2], True), [0], 0.5),
+     "var_mean: correction is 0.5, must be an integer of 64 bits; pass a number such as 1"),
+    (lambda fd: fd.ops.cat(fd.define_tensor([2], True)), "cat: tensors is TensorView, must be a list; write one"),
+    (lambda fd: fd.ops.triu(fd.define_tensor([2, 2], True), 0.5),
+     "triu: diagonal is 0.5, must be an integer of 64 bits; pass a number such as 1"),
+    (lambda fd: fd.ops.reshape(fd.define_tensor([2], True), [2.0]),
+     "reshape: size 0 is 2.0, must be an integer of 64 bits; pass a number such as 1"),
+    (lambda fd: fd.ops.slice(fd.define_tensor([2], True), 0, 1),
+     "slice: sizes is int, must be a list of integers and scalars; write one, such as [2, -1]"),
+    (lambda fd: fd.ops.broadcast_in_dim(fd.define_tensor([2], True), [2, 3], [2]),
+     "broadcast_in_dim: broadcast_dims is [2], must be different places of a rank of 2; name others"),
 ]  # fmt: skip
 
 
@@ -289,6 +348,21 @@ def test_values_of_another_fusion_and_calls_after_the_end_are_refused():
             fd.ops.add(y, x)
     remedy = "define it in this one, by define_tensor or define_scalar"
     assert str(error.value) == f"add: operand is a value of another fusion, must be one of this fusion; {remedy}"
+    for call in (lambda: fd.ops.neg(y), lambda: fd.ops.permute(y, [0]), lambda: fd.ops.size(fd.ops.abs(y), 0)):
+        with pytest.raises(sb.errors.FusionError, match=r"^(neg|permute|abs): call is after the end of the definition"):
+            call()
+    with pytest.raises(sb.errors.FusionError) as error:
+        fd.ops.neg(y)
+    assert str(error.value) == (
+        "neg: call is after the end of the definition, must be inside of it;"
+        " call it within `with FusionDefinition() as fd:`"
+    )
+    with pytest.raises(sb.errors.FusionError) as error:
+        fd.add_output(y)
+    assert str(error.value) == (
+        "add_output: call is outside of the definition, must be inside of its definition;"
+        " call it within `with FusionDefinition() as fd:`"
+    )
     with pytest.raises(sb.errors.FusionError) as error:
         fd.define_tensor([2], True)
     assert str(error.value) == (

@@ -101,5 +101,5 @@ def test_a_global_scale_is_one_float():
 
 
 def test_an_open_extent_that_is_no_multiple_is_refused_at_the_run():
-    with pytest.raises(sb.ShapeError, match=r"\[2, 24\].*must be shapes that fit"):
+    with pytest.raises(sb.FusionError, match=r"\[2, 24\].*must be shapes that fit"):
         defined([-1, -1], scaled=False).execute([np.ones((2, 24), F32)])

@@ -10,7 +10,7 @@ import functools
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import DTypeError
+from samebits.errors import FusionTypeError
 
 __all__ = ["DataType", "data_type_of", "is_float", "is_integer", "needs_float", "promoted", "row_of"]
 
@@ -90,29 +90,29 @@ _NAMES: dict[DType, DataType] = {row: name for name, row in reversed(_ROWS.items
 def row_of(call: str, operand: str, given: object) -> DType:
     """The format that a name stands for.
 
-    Raises:  DTypeError if it stands for none that is computed with here.
+    Raises:  FusionTypeError if it stands for none that is computed with here.
     """
     if not isinstance(given, DataType):
         remedy = "write one of its names, such as DataType.Float"
         fact = "" if operand == "dtype" else "dtype"
-        raise DTypeError(call, operand, fact, type(given).__name__, "a DataType", remedy)
+        raise FusionTypeError(call, operand, fact, type(given).__name__, "a DataType", remedy)
     found = _ROWS.get(given)
     if found is None:
         expected, remedy = "a real format of single elements", "pass real and imaginary parts apart"
         if given is DataType.Float4_e2m1fn_x2:
             remedy = "write DataType.Float4_e2m1fn, whose extents count elements"
-        raise DTypeError(call, operand, "" if operand == "dtype" else "dtype", given, expected, remedy)
+        raise FusionTypeError(call, operand, "" if operand == "dtype" else "dtype", given, expected, remedy)
     return found
 
 
 def data_type_of(row: DType) -> DataType:
     """The name of a format.
 
-    Raises:  DTypeError if it has none.
+    Raises:  FusionTypeError if it has none.
     """
     found = _NAMES.get(row)
     if found is None:
-        raise DTypeError("fusion", "operand", "dtype", row, "one that DataType names", "cast it first")
+        raise FusionTypeError("fusion", "operand", "dtype", row, "one that DataType names", "cast it first")
     return found
 
 

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from samebits.errors import FusionError, UndefinedFusionError
+from samebits.errors import FusionError, FusionTypeError, UndefinedFusionError
 from samebits.fusion import datatypes, descriptor, ops, printing, promotion, scripts, validation
 from samebits.fusion.cache import SHARED
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.execution import FusionExecutorCache
-from samebits.fusion.graph import Fusion, Number, Output, Scalar, TensorView, entered
+from samebits.fusion.graph import Fusion, Number, Output, Scalar, TensorView, entered, integer
 from samebits.fusion.pytorch_utils import torch_dtype_to_nvfuser_dtype
+from samebits.fusion.refusals import REFUSALS, refused
 from samebits.tensor import Tensor
 
 __all__ = ["FusionDefinition"]
@@ -61,15 +62,16 @@ class FusionDefinition:
 
     # -- defining --------------------------------------------------------------------------------------------------
     def __enter__(self) -> Self:
-        self._fusion = Fusion()
+        self._fusion, self.fec = Fusion(), None
         entered().append(self._fusion)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._fusion in entered():
+        if self._fusion is not None and self._fusion in entered():
             entered().remove(self._fusion)
+            self._fusion.is_finished = True
 
     def define_tensor(self, *args: Any, **kwargs: Any) -> TensorView:
         """An input, in one of three ways.
@@ -81,7 +83,7 @@ class FusionDefinition:
 
         Formats of fewer than 8 bits have extents in elements, but for `Float4_e2m1fn_x2`, whose extents count bytes.
 
-        Raises:  FusionError or DTypeError if what is given does not fit together.
+        Raises:  FusionError if what is given does not fit together.
         """
         if len(args) > 1 and _is_strides(args[1]) and "shape" not in kwargs:
             names = ("sizes", "strides", "dtype", "static_sizes", "is_cpu")
@@ -96,7 +98,7 @@ class FusionDefinition:
             value: A number; a DataType in this place is `dtype`.
             dtype: Its format; default Double of an input, Bool, Int or Double of a constant.
 
-        Raises:  FusionError or DTypeError if the value is no real number, or the format none.
+        Raises:  FusionError if the value is no real number, or the format none.
         """
         fusion = self._open("define_scalar")
         if isinstance(value, DataType):
@@ -113,13 +115,18 @@ class FusionDefinition:
         return made
 
     def define_vector(self, size: int) -> list[Scalar]:
-        """So many inputs of format Int, which a run may be given as one list."""
-        return [self.define_scalar(None, DataType.Int) for _ in range(size)]
+        """So many inputs of format Int, which a run may be given as one list.
+
+        Raises:  FusionError if it is no count.
+        """
+        if (count := integer("define_vector", "size", size)) < 0:
+            raise FusionError("define_vector", "size", "", count, "0 or more", "give a count")
+        return [self.define_scalar(None, DataType.Int) for _ in range(count)]
 
     def from_pytorch(self, tensor: Any, static_sizes: bool = False) -> TensorView:
         """An input like a tensor of torch: its format and order of axes; its extents too with `static_sizes`.
 
-        Raises:  FusionError or DTypeError if it is none, or of a format that is not computed with.
+        Raises:  FusionError if it is none, or of a format that is not computed with.
         """
         if type(tensor).__module__.partition(".")[0] != "torch" and not hasattr(tensor, "stride"):
             return self.from_any(tensor, static_sizes)
@@ -132,9 +139,12 @@ class FusionDefinition:
     def from_any(self, array: Any, static_sizes: bool = False) -> TensorView:
         """An input like an array of any library.
 
-        Raises:  FusionError or DTypeError if it is of a format that is not computed with.
+        Raises:  FusionError if it is of a format that is not computed with.
         """
-        x = Tensor.from_any(array)
+        try:
+            x = Tensor.from_any(array)
+        except REFUSALS as error:
+            raise refused("from_any", error, "array") from None
         dtype = datatypes.data_type_of(x.dtype)
         found = descriptor.describe(sizes=x.shape, strides=x.strides, dtype=dtype, static_sizes=static_sizes,
                                     is_cpu=not x.shape)  # fmt: skip
@@ -143,7 +153,7 @@ class FusionDefinition:
     def add_output(self, tv: TensorView, alias_input: TensorView | None = None) -> None:
         """Make a tensor an output; with `alias_input` it is written into that input, and not given back.
 
-        Raises:  FusionError if it is no tensor of this fusion, or the other no input.
+        Raises:  FusionError if it is no tensor of this fusion, or the other no input of its format and rank.
         """
         fusion = self._open("add_output")
         for name, x in (("tv", tv), ("alias_input", alias_input)):
@@ -151,11 +161,16 @@ class FusionDefinition:
                 continue
             if not isinstance(x, TensorView):
                 given = "a scalar" if isinstance(x, Scalar) else type(x).__name__
-                raise FusionError("add_output", name, "", given, "a tensor of the fusion", "use full to make one")
+                raise FusionTypeError("add_output", name, "", given, "a tensor of the fusion", "use full to make one")
             fusion.check("add_output", x)
         if alias_input is not None and alias_input not in fusion.inputs:
             expected, remedy = "an input of the fusion", "leave alias_input out"
             raise FusionError("add_output", "alias_input", "", "another tensor", expected, remedy)
+        if alias_input is not None:
+            for fact, own, due in (("dtype", alias_input.dtype, tv.dtype), ("rank", alias_input.ndim, tv.ndim)):
+                if own != due:
+                    expected = f"{due} as the output that is written into it"
+                    raise FusionError("add_output", "alias_input", fact, own, expected, "cast or reshape the output")
         fusion.outputs.append(Output(tv, alias_input))
 
     def _open(self, call: str) -> Fusion:
@@ -251,6 +266,9 @@ class FusionDefinition:
             with self:
                 self.definition()
         fusion = self.fusion
+        if not fusion.is_finished:
+            actual, remedy = "not finished", "leave `with FusionDefinition() as fd:` before"
+            raise UndefinedFusionError("execute", "definition", "", actual, "finished", remedy)
         if not fusion.outputs:
             actual, remedy = "empty (Fusion is empty!)", "call add_output within the definition"
             raise UndefinedFusionError("execute", "fusion", "", actual, "one with outputs", remedy)

@@ -5,14 +5,13 @@ Start at `define_tensor`; `compute_tensor_descriptor` reads both from sizes and 
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from samebits.errors import FusionError
+from samebits.errors import FusionError, FusionTypeError, shown
 from samebits.frozen import dataclass
 from samebits.fusion import datatypes
 from samebits.fusion.datatypes import DataType
-from samebits.fusion.graph import Fusion, TensorView
+from samebits.fusion.graph import Fusion, TensorView, integer
 
 __all__ = ["Description", "add_tensor", "compute_tensor_descriptor", "describe"]
 
@@ -81,15 +80,17 @@ def describe(
 ) -> Description:
     """What `define_tensor` is given, checked; extents of packed formats become extents in elements.
 
-    Raises:  FusionError or DTypeError if it does not fit together.
+    Raises:  FusionError if it does not fit together.
     """
     if strides is not None or sizes is not None:
         found = shape if sizes is None else sizes
         if found is None or strides is None:
             expected, remedy = "both sizes and strides", "pass both, or a shape"
             raise FusionError("define_tensor", "sizes and strides", "", "one of them", expected, remedy)
-        own = list(map(operator.index, found))
-        steps = list(map(operator.index, strides))
+        own, steps = _integers("size", found), _integers("stride", strides)
+        for place, size in enumerate(own):
+            if size < 0:
+                raise FusionError("define_tensor", f"size {place}", "", size, "0 or more", "write an open one in shape")
         if dtype is DataType.Float4_e2m1fn_x2:
             own, steps, dtype = *_unpacked(own, steps), DataType.Float4_e2m1fn
         pairs, order = compute_tensor_descriptor(own, steps)
@@ -97,7 +98,9 @@ def describe(
         return _checked(lengths, pairs, dtype, is_cpu, order)
     if shape is None:
         raise FusionError("define_tensor", "shape", "", "missing", "a list of extents", "write -1 for open ones")
-    return _checked(list(map(operator.index, shape)), contiguity, dtype, is_cpu, list(stride_order))
+    return _checked(
+        _integers("extent", shape), contiguity, dtype, is_cpu, _integers("entry of stride_order", stride_order)
+    )
 
 
 def _unpacked(sizes: list[int], strides: list[int]) -> tuple[list[int], list[int]]:
@@ -144,13 +147,43 @@ def _checked(
             if size == 1:
                 flags[len(shape) - 1 - order[axis] if order else axis] = None
     else:
-        flags = list(contiguity)
+        flags = _flags(contiguity)
     if len(flags) != len(shape):
         expected = f"{len(shape)}, one for each extent"
         raise FusionError("define_tensor", "contiguity", "count", len(flags), expected, "give all of them")
     if was_single:
         flags[-1] = True  # a byte has two elements, which are no broadcast axis
+    for axis, size in enumerate(shape):
+        place = len(shape) - 1 - order[axis] if order else axis
+        if size == 1 and flags[place] is not None:
+            expected, remedy = f"None, as axis {axis} has extent 1", "write None for broadcast axes"
+            raise FusionError("define_tensor", f"contiguity {place}", "", flags[place], expected, remedy)
     return Description(tuple(shape), tuple(flags), dtype, tuple(order), is_cpu)
+
+
+def _integers(what: str, given: object) -> list[int]:
+    """Extents, strides or places that a user lists.
+
+    Raises:  FusionTypeError if it is no list of integers.
+    """
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise FusionTypeError("define_tensor", f"{what}s", "", type(given).__name__, "a list of integers", "write one")
+    return [integer("define_tensor", f"{what} {place}", each) for place, each in enumerate(given)]
+
+
+def _flags(given: object) -> list[bool | None]:
+    """Contiguity that a user lists.
+
+    Raises:  FusionTypeError if it is no list of truths and None.
+    """
+    expected, remedy = "True, False, or None of a broadcast axis", "write one for each axis, the slowest first"
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise FusionTypeError("define_tensor", "contiguity", "", type(given).__name__, f"a list of {expected}", remedy)
+    flags = list(given)
+    for place, flag in enumerate(flags):
+        if not isinstance(flag, bool | None):
+            raise FusionTypeError("define_tensor", f"contiguity {place}", "", shown(flag), expected, remedy)
+    return flags
 
 
 def _order(given: list[int], rank: int) -> list[int]:

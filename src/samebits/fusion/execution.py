@@ -8,15 +8,16 @@ from __future__ import annotations
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from samebits.errors import DTypeError, FusionError, SamebitsError
-from samebits.fusion import datatypes, direct, promotion
-from samebits.fusion.graph import Fusion, Number, Scalar, TensorView, Val
+from samebits.errors import FusionError
+from samebits.fusion import arguments, direct, promotion
+from samebits.fusion.graph import Fusion, Number, Scalar, TensorView
 from samebits.fusion.lowering import UnknownSize, distinct, lowered, size_scalars, slowest_first
+from samebits.fusion.refusals import REFUSALS, refused
 from samebits.fusion.views import InputView, view_of
 from samebits.kinds import ArrayKind, kind_of, to_kind
 from samebits.ops.move import copy
@@ -53,6 +54,7 @@ class FusionExecutorCache:
         for output in fusion.outputs:
             if output.alias is not None:
                 self._aliases.setdefault(output.tensor, []).append(output.alias)
+        self._written = frozenset(alias for aliases in self._aliases.values() for alias in aliases)
         self._made = distinct(fusion)
         self._views: dict[TensorView, InputView] = {}
         for output in fusion.outputs:
@@ -88,15 +90,27 @@ class FusionExecutorCache:
 
         Raises:
             FusionError: There are not as many as the fusion has, or one is no tensor, or no number, or has another
-                element format, rank, extent or order of axes.
+                element format, rank or extent, or an operation does not take what it is given.
         """
+        try:
+            return self._executed(inputs)
+        except FusionError:
+            raise
+        except REFUSALS as error:
+            arguments.check(self._fusion, self._given(inputs))  # which says what of an input is wrong, if one is
+            raise refused("execute", error) from None
+
+    def _executed(self, inputs: Sequence[Any]) -> list[Any]:
+        arguments.check_listed(inputs)
         key = direct.key_of(self._places, inputs)
         known = self._direct.get(key)
         if known is not None and not watchers:
+            self._check_written(inputs)
             made = known.run(inputs)
             return made if self._is_plain else self._results(inputs, made)
         direct.learn(inputs)
         given = self._given(inputs)
+        self._check_written(given)
         made = self._run(given, direct.key_of(self._places, inputs))
         for watch in watchers:
             watch(id(self), self.kernels(inputs))
@@ -105,7 +119,7 @@ class FusionExecutorCache:
     def _run(self, given: list[Any], key: Hashable) -> list[Any]:
         """Every tensor that is computed; a call like this one takes the short way from now on."""
         if not self._made:
-            self._check(given)
+            arguments.check(self._fusion, given)
             return []
         session, values = self._session(given)
         made = session.run(values)
@@ -129,9 +143,11 @@ class FusionExecutorCache:
         """The outputs by the NumPy meaning of every operation: NumPy arrays."""
         given = self._given(inputs)
         _, values = self._session(given)
-        arrays = {name: Tensor.from_any(x) for name, x in values.items()}
-        program = self._program(given)
-        made = reference.run(program, {name: x.numpy(copy=True) for name, x in arrays.items()})
+        arrays = {name: Tensor.from_any(x).numpy(copy=True) for name, x in values.items()}
+        try:
+            made = reference.run(self._program(given), arrays)
+        except REFUSALS as error:
+            raise refused("validate", error) from None
         return [np.transpose(made[f"O{i}"], self._turned.get(x, range(x.ndim))) for i, x in enumerate(self._made)]
 
     def is_compiled(self, inputs: Sequence[Any]) -> bool:
@@ -144,39 +160,14 @@ class FusionExecutorCache:
         return [found[x.tensor] for x in self._fusion.outputs if x.alias is None and x.tensor in found]
 
     # -- inputs ----------------------------------------------------------------------------------------------------
-    def _given(self, inputs: Iterable[Any]) -> list[Any]:
-        """One value for each input, vectors taken apart."""
-        found: list[Any] = []
-        for x in inputs:
-            if isinstance(x, list | tuple):
-                found += x
-            else:
-                found.append(x)
-        if len(found) != len(self._inputs):
-            expected, remedy = len(self._inputs), "pass one for each that is defined"
-            raise FusionError("execute", "inputs", "count", len(found), expected, remedy)
-        return [self._taken(place, x, value) for place, (x, value) in enumerate(zip(self._inputs, found, strict=True))]
+    def _given(self, given: Sequence[Any]) -> list[Any]:
+        return arguments.taken(self._inputs, given, self._written)
 
-    def _taken(self, place: int, x: Val, value: Any) -> Any:
-        name = f"Expected input {place}, {x},"
-        if isinstance(x, TensorView):
-            if not _is_array(value):
-                actual = f"scalar {value}" if isinstance(value, bool | int | float | complex) else type(value).__name__
-                words = f"{name} to be an at::Tensor but got {actual}"
-                raise _wrong(place, "a tensor", actual, "pass a tensor", words)
-            return value.detach() if getattr(value, "requires_grad", False) else value
-        if _is_array(value):
-            tensor = Tensor.from_any(value)
-            actual = f"{_name(tensor)} tensor of rank {tensor.ndim}"
-            raise _wrong(place, "a number", actual, "pass one", f"{name} to be a scalar but got {actual}")
-        if isinstance(value, complex):
-            actual = f"({value.real:g},{value.imag:g})"
-            words = f"Scalar value {actual} is not compatible with the expected data type: {x.dtype.value}."
-            raise _wrong(place, "a real number", actual, "pass its real part", words)
-        if not isinstance(value, bool | int | float) and getattr(value, "dtype", np.dtype(object)).kind not in "biufV":
-            actual = type(value).__name__
-            raise _wrong(place, "a number", actual, "pass one", f"{name} to be a scalar but got {actual}")
-        return promotion.converted("execute", value, x.dtype)
+    def _check_written(self, given: Sequence[Any]) -> None:
+        if self._written:
+            for place, (x, value) in enumerate(zip(self._inputs, given, strict=True)):
+                if x in self._written:
+                    arguments.check_written(place, value)
 
     def _kind(self, given: Sequence[Any]) -> ArrayKind:
         for x, value in zip(self._inputs, given, strict=True):
@@ -200,14 +191,14 @@ class FusionExecutorCache:
         key = facts if self._by_extents else self._sizes(given)
         session = self._sessions.get(key)
         if session is None:
-            self._check(given)
+            arguments.check(self._fusion, given)
             session = prepare(self._program(given))
             with self._lock:
                 self._sessions[facts if self._by_extents else key] = session
                 while len(self._sessions) > _PROGRAMS:
                     self._sessions.popitem(last=False)
         if facts not in self._ran:
-            self._check(given)
+            arguments.check(self._fusion, given)
             with self._lock:
                 self._ran[facts] = None
                 while len(self._ran) > _RUNS:
@@ -246,29 +237,12 @@ class FusionExecutorCache:
                     found[self._fusion.root(axis.length)] = extent
         return found
 
-    def _check(self, given: Sequence[Any]) -> None:
-        """Raise FusionError unless tensors are as they were defined."""
-        for place, (x, value) in enumerate(zip(self._inputs, given, strict=True)):
-            if not isinstance(x, TensorView):
-                continue
-            try:
-                tensor = Tensor.from_any(value)
-            except SamebitsError as error:
-                raise error.renamed("execute", f"input {place}") from None
-            name = f"Expected input {place}, {x}, to be bound to a tensor of"
-            if tensor.dtype is not datatypes.row_of("execute", str(x), x.dtype):
-                actual, expected = _name(tensor), x.dtype.value
-                words = f"{name} dtype {expected}, but got a tensor of dtype {actual}"
-                raise _wrong(place, f"of dtype {expected}", f"of dtype {actual}", "convert it first", words)
-            if tensor.ndim != x.ndim:
-                words = f"{name} rank {x.ndim}, but got a tensor of rank {tensor.ndim}"
-                raise _wrong(place, f"of rank {x.ndim}", f"of rank {tensor.ndim}", "reshape it first", words)
-
     # -- outputs ---------------------------------------------------------------------------------------------------
     def _results(self, given: Sequence[Any], made: Sequence[Any]) -> list[Any]:
         kind = self._kind(given)
         inputs = dict(zip(self._inputs, given, strict=True))
         arrays = dict(inputs)
+        writes: list[tuple[Any, TensorView]] = []
         for x, array in zip(self._made, made, strict=True):
             if kind == "torch" and isinstance(array, np.ndarray):
                 array = to_kind(Tensor.from_any(array), kind)
@@ -276,30 +250,15 @@ class FusionExecutorCache:
                 array = (
                     array.permute(self._turned[x]) if kind in ("torch", "tensor") else array.transpose(self._turned[x])
                 )
-            for alias in self._aliases.get(x, ()):
-                copy(array, out=inputs[alias])
+            writes += [(array, alias) for alias in self._aliases.get(x, ())]
             arrays[x] = inputs[self._aliases[x][0]] if x in self._aliases else array
+        for array, alias in writes:
+            arguments.check_fits(self._inputs.index(alias), array, inputs[alias])
+        for array, alias in writes:
+            try:
+                copy(array, out=inputs[alias])
+            except REFUSALS as error:
+                raise refused("execute", error, f"input {self._inputs.index(alias)}") from None
         for x, view in self._views.items():
             arrays[x] = view.of(arrays)
         return [arrays[output.tensor] for output in self._fusion.outputs if output.alias is None]
-
-
-def _is_array(x: object) -> bool:
-    return (
-        isinstance(x, np.ndarray | Tensor)
-        or hasattr(type(x), "__dlpack__")
-        or hasattr(type(x), "__cuda_array_interface__")
-    )
-
-
-def _name(tensor: Tensor) -> str:
-    """A tensor's format as nvFuser's messages call it."""
-    try:
-        return datatypes.data_type_of(tensor.dtype).value
-    except DTypeError:
-        return tensor.dtype.name
-
-
-def _wrong(place: int, expected: str, actual: str, remedy: str, words: str) -> FusionError:
-    """The error of an input, which ends in nvFuser's words."""
-    return FusionError("execute", f"input {place}", "", actual, expected, f"{remedy}: {words}")

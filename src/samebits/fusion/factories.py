@@ -10,7 +10,7 @@ from samebits.errors import FusionError
 from samebits.fusion import datatypes, promotion, sizes
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.elementwise import define
-from samebits.fusion.graph import Argument, Expr, Scalar, TensorView, Val
+from samebits.fusion.graph import Argument, Expr, Scalar, TensorView, Val, integer
 from samebits.fusion.shaping import broadcast
 from samebits.fusion.ternary import where
 from samebits.operations.moves import Range
@@ -69,10 +69,8 @@ def triu(arg: TensorView, diagonal: int = 0) -> TensorView:
     x = sizes.tensor("triu", "arg", arg)
     if x.ndim < 2:
         raise FusionError("triu", "arg", "rank", x.ndim, "at least 2", "reshape it")
-    if isinstance(diagonal, bool) or not isinstance(diagonal, int):
-        raise FusionError("triu", "diagonal", "", type(diagonal).__name__, "an integer", "pass one")
     rows = iota(x.axes[-2].length, 0, 1, DataType.Int)
-    columns = iota(x.axes[-1].length, -diagonal, 1, DataType.Int)
+    columns = iota(x.axes[-1].length, -integer("triu", "diagonal", diagonal), 1, DataType.Int)
     chosen = define("le", broadcast(rows, [False, True]), broadcast(columns, [True, False]))
     zero = x.fusion.constant(promotion.converted("triu", 0, x.dtype), x.dtype)
     return where(chosen, x, zero)  # type: ignore[return-value]  # of a tensor it is a tensor

@@ -7,10 +7,12 @@ Extents are scalars. Where an operation takes two axes together, their extents a
 
 from __future__ import annotations
 
+import contextlib
+import operator
 import threading
 from collections.abc import Iterator, Sequence
 
-from samebits.errors import FusionError
+from samebits.errors import FusionError, FusionTypeError, shown
 from samebits.frozen import dataclass
 from samebits.fusion.datatypes import DataType
 
@@ -26,6 +28,7 @@ __all__ = [
     "Val",
     "current",
     "entered",
+    "integer",
     "number",
 ]  # fmt: skip
 
@@ -230,12 +233,14 @@ class Fusion:
         inputs: What a run is given, in order.
         exprs: The operations, in the order in which they were written.
         outputs: What a run gives.
+        is_finished: Whether its definition has ended.
     """
 
     def __init__(self) -> None:
         self.inputs: list[Val] = []
         self.exprs: list[Expr] = []
         self.outputs: list[Output] = []
+        self.is_finished = False
         self._names: dict[type, int] = {}
         self._axes = 0
         self._zero: Scalar | None = None
@@ -269,7 +274,13 @@ class Fusion:
         return self.new_axis(axis.size, expanded=axis.expanded)
 
     def record(self, op: str, args: Sequence[Argument], **options: Argument) -> Expr:
-        """A new operation, whose outputs are added to it."""
+        """A new operation, whose outputs are added to it.
+
+        Raises:  FusionError if the definition has ended, or a value is another fusion's.
+        """
+        if self.is_finished:
+            remedy = "call it within `with FusionDefinition() as fd:`"
+            raise FusionError(op, "call", "", "after the end of the definition", "inside of it", remedy)
         made = Expr(op, tuple(args), tuple(options.items()), [])
         for value in made.inputs:
             self.check(op, value)
@@ -302,15 +313,16 @@ class Fusion:
             remedy = "define it in this one, by define_tensor or define_scalar"
             raise FusionError(call, "operand", "", "a value of another fusion", "one of this fusion", remedy)
 
-    def axis(self, call: str, x: TensorView, dim: int) -> int:
+    def axis(self, call: str, x: TensorView, dim: object) -> int:
         """The number of an axis, counted from the front.
 
-        Raises:  FusionError if there is none.
+        Raises:  FusionError if there is none, or it is no integer.
         """
-        if isinstance(dim, bool) or not isinstance(dim, int) or not -x.ndim <= dim < x.ndim:
+        place = integer(call, "dim", dim)
+        if not -x.ndim <= place < x.ndim:
             expected = f"in [{-x.ndim}, {x.ndim})"
-            raise FusionError(call, "dim", "", dim, expected, "name an axis that the tensor has")
-        return dim % x.ndim
+            raise FusionError(call, "dim", "", place, expected, "name an axis that the tensor has")
+        return place % x.ndim
 
     # -- extents that are one --------------------------------------------------------------------------------------
     def root(self, size: Scalar) -> Scalar:
@@ -359,6 +371,19 @@ def _rank(size: Scalar) -> int:
     if size.value is not None:
         return 0
     return 1 if size in size.fusion.inputs else 2 if size.definition is None else 3
+
+
+def integer(call: str, operand: str, given: object) -> int:
+    """A number that must be an integer of 64 bits, of Python or of a library that has such.
+
+    Raises:  FusionTypeError if it is none; truths are none either.
+    """
+    if not isinstance(given, bool | Val):
+        with contextlib.suppress(TypeError):
+            found = operator.index(given)  # type: ignore[arg-type]  # which is asked here
+            if -(2**63) <= found < 2**63:
+                return found
+    raise FusionTypeError(call, operand, "", shown(given), "an integer of 64 bits", "pass a number such as 1")
 
 
 def number(value: Number) -> str:

@@ -24,6 +24,7 @@ from samebits.fusion import (
     ternary,
 )
 from samebits.fusion.graph import Expr, Fusion, Number, Scalar, TensorView, Val
+from samebits.fusion.refusals import REFUSALS, refused
 from samebits.fusion.views import view_of
 from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
@@ -145,7 +146,10 @@ class Lowering:
             if found is not None:
                 return found
         self.b.origin = (f"{'T' if isinstance(x, TensorView) else 'S'}{x.name}",)
-        names = LOWERED[x.definition.op](self, x.definition)
+        try:
+            names = LOWERED[x.definition.op](self, x.definition)
+        except REFUSALS as error:
+            raise refused(x.definition.op, error) from None
         self._names.update(zip(x.definition.outputs, names, strict=True))
         return self._names[x]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from samebits.errors import FusionError
+from samebits.errors import FusionError, FusionTypeError
 from samebits.fusion import (
     elementwise,
     factories,
@@ -43,7 +43,7 @@ def _elementwise(name: str, count: int) -> Any:
     def operation(*operands: object) -> Val:
         if len(operands) != count:
             expected = f"{count}"
-            raise FusionError(name, "operands", "count", len(operands), expected, "pass one for each operand")
+            raise FusionTypeError(name, "operands", "count", len(operands), expected, "pass one for each operand")
         return elementwise.define(name, *operands)
 
     operation.__name__ = operation.__qualname__ = name

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits import driver, elements, ieee
-from samebits.errors import FusionError, shown
+from samebits.errors import FusionError, FusionTypeError, shown
 from samebits.fusion import datatypes
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import Fusion, Number, Scalar, TensorView, Val, current
@@ -34,7 +34,7 @@ def fusion_of(call: str, *operands: object) -> Fusion:
 def as_val(call: str, fusion: Fusion, x: object, dtype: DataType | None = None) -> Val:
     """An operand as a value: a Python number becomes a constant of Bool, Int or Double, or of `dtype`.
 
-    Raises:  FusionError or DTypeError if it is neither a value nor a real number.
+    Raises:  FusionError if it is neither a value nor a real number.
     """
     if isinstance(x, Val):
         return x
@@ -45,7 +45,7 @@ def as_val(call: str, fusion: Fusion, x: object, dtype: DataType | None = None) 
     if isinstance(x, complex):
         datatypes.row_of(call, "operand", DataType.ComplexDouble)
     expected, remedy = "a value of the fusion or a number", "define it by define_tensor or define_scalar"
-    raise FusionError(call, "operand", "", type(x).__name__, expected, remedy)
+    raise FusionTypeError(call, "operand", "", type(x).__name__, expected, remedy)
 
 
 def converted(call: str, value: Number, dtype: DataType) -> Number:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from samebits.errors import DTypeError, shown
+from samebits.errors import FusionTypeError, shown
 from samebits.fusion.datatypes import DataType
 
 __all__ = ["python_scalar_to_nvfuser_dtype", "torch_dtype_to_nvfuser_dtype"]
@@ -23,20 +23,20 @@ _SCALARS = {bool: DataType.Bool, int: DataType.Int, float: DataType.Double, comp
 def torch_dtype_to_nvfuser_dtype(dtype: Any) -> DataType:
     """The name of torch's dtype, or of a Python number's type.
 
-    Raises:  DTypeError if it has none.
+    Raises:  FusionTypeError if it has none.
     """
     if isinstance(dtype, type) and dtype in _SCALARS:
         return _SCALARS[dtype]
     found = _NAMES.get(str(dtype).removeprefix("torch."))
     if found is None:
         expected, remedy = "a dtype of torch that DataType names", "convert the tensor first"
-        raise DTypeError("torch_dtype_to_nvfuser_dtype", "dtype", "", shown(dtype), expected, remedy)
+        raise FusionTypeError("torch_dtype_to_nvfuser_dtype", "dtype", "", shown(dtype), expected, remedy)
     return found
 
 
 def python_scalar_to_nvfuser_dtype(value: Any) -> DataType:
     """The name of a Python number's format.
 
-    Raises:  DTypeError if it is no number.
+    Raises:  FusionTypeError if it is no number.
     """
     return torch_dtype_to_nvfuser_dtype(type(value))

@@ -11,7 +11,7 @@ from samebits.errors import FusionError
 from samebits.fusion import datatypes, sizes
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.elementwise import define
-from samebits.fusion.graph import Argument, Expr, TensorAxis, TensorView
+from samebits.fusion.graph import Argument, Expr, TensorAxis, TensorView, integer
 from samebits.fusion.promotion import cast
 from samebits.fusion.shaping import broadcast, squeeze
 from samebits.kernels import composites
@@ -155,7 +155,7 @@ def var_mean(
     Raises:  FusionError if there is no such axis, or the correction is negative.
     """
     x = sizes.tensor("var_mean", "arg", arg)
-    if isinstance(correction, bool) or not isinstance(correction, int) or correction < 0:
+    if integer("var_mean", "correction", correction) < 0:
         raise FusionError("var_mean", "correction", "", correction, "0 or more", "give 0 or 1")
     if not datatypes.is_float(x.dtype) or datatypes.needs_float(x.dtype):
         expected = "DataType.Float or DataType.Double"

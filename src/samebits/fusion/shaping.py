@@ -12,7 +12,7 @@ from samebits.errors import FusionError
 from samebits.fusion import datatypes, promotion, sizes
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.elementwise import define
-from samebits.fusion.graph import Argument, Expr, Scalar, TensorAxis, TensorView, Val
+from samebits.fusion.graph import Argument, Expr, Scalar, TensorAxis, TensorView, Val, integer
 from samebits.operations import dim
 from samebits.operations.dim import Size
 from samebits.operations.moves import Concat
@@ -27,7 +27,7 @@ __all__ = ["LOWERED", "broadcast", "broadcast_in_dim", "cast", "cat", "expand", 
 def cast(arg: object, dtype: DataType) -> Val:
     """arg in another format, rounded once; a copy where it has that format.
 
-    Raises:  FusionError or DTypeError if either is none.
+    Raises:  FusionError if either is none.
     """
     datatypes.row_of("cast", "dtype", dtype)
     dtype = DataType.Int if dtype is DataType.Index else dtype
@@ -42,7 +42,8 @@ def broadcast(arg: TensorView, is_broadcast_dim: Sequence[bool]) -> TensorView:
 
     Raises:  FusionError unless the others are as many as arg's axes.
     """
-    x, flags = sizes.tensor("broadcast", "arg", arg), [bool(flag) for flag in is_broadcast_dim]
+    x = sizes.tensor("broadcast", "arg", arg)
+    flags = [bool(flag) for flag in sizes.listed("broadcast", "is_broadcast_dim", is_broadcast_dim)]
     sizes.counted("broadcast", [flag for flag in flags if not flag], x.ndim, "false entries of is_broadcast_dim")
     if not any(flags):
         return x
@@ -107,12 +108,13 @@ def broadcast_in_dim(arg: TensorView, shape: Sequence[int | Scalar], broadcast_d
     """
     x = sizes.tensor("broadcast_in_dim", "arg", arg)
     wanted = sizes.sequence("broadcast_in_dim", x.fusion, shape)
-    sizes.counted("broadcast_in_dim", broadcast_dims, x.ndim, "broadcast_dims")
-    places = []
-    for place in broadcast_dims:
+    named = sizes.listed("broadcast_in_dim", "broadcast_dims", broadcast_dims)
+    sizes.counted("broadcast_in_dim", named, x.ndim, "broadcast_dims")
+    places: list[int] = []
+    for place in [integer("broadcast_in_dim", "broadcast_dims", each) for each in named]:
         if not -len(wanted) <= place < len(wanted) or place % len(wanted) in places:
             expected = f"different places of a rank of {len(wanted)}"
-            raise FusionError("broadcast_in_dim", "broadcast_dims", "", list(broadcast_dims), expected, "name others")
+            raise FusionError("broadcast_in_dim", "broadcast_dims", "", named, expected, "name others")
         places.append(place % len(wanted))
     return expand(broadcast(x, [place not in places for place in range(len(wanted))]), wanted)
 
@@ -150,9 +152,10 @@ def permute(arg: TensorView, dims: Sequence[int]) -> TensorView:
     """
     x = sizes.tensor("permute", "arg", arg)
     fusion = x.fusion
-    sizes.counted("permute", dims, x.ndim, "dims")
-    sizes.indices("permute", x, dims)
-    order = [fusion.axis("permute", x, each) for each in dims]
+    named = sizes.listed("permute", "dims", dims)
+    sizes.counted("permute", named, x.ndim, "dims")
+    sizes.indices("permute", x, named)
+    order = [fusion.axis("permute", x, each) for each in named]
     made = fusion.record("permute", [x], dims=order)
     return fusion.tensor(made, x.dtype, [fusion.copied(x.axes[place]) for place in order])
 
@@ -290,7 +293,7 @@ def cat(tensors: Sequence[TensorView], dim: int = 0, manual_padding: bool = Fals
 
     Raises:  FusionError if formats or ranks differ, or other extents are known to.
     """
-    given = [sizes.tensor("cat", "tensors", x) for x in tensors]
+    given = [sizes.tensor("cat", "tensors", x) for x in sizes.listed("cat", "tensors", tensors)]
     if not given:
         raise FusionError("cat", "tensors", "count", 0, "at least 1", "give one")
     first = given[0]
@@ -340,11 +343,12 @@ def stride_order(arg: TensorView, stride_order: Sequence[int]) -> TensorView:
     """
     x = sizes.tensor("stride_order", "arg", arg)
     fusion = x.fusion
-    if not stride_order:
+    named = sizes.listed("stride_order", "stride_order", stride_order)
+    if not named:
         return define("set", x)  # type: ignore[return-value]  # of a tensor it is a tensor
-    sizes.counted("stride_order", stride_order, x.ndim, "stride_order")
-    sizes.indices("stride_order", x, stride_order)
-    order = [each % x.ndim for each in stride_order]
+    sizes.counted("stride_order", named, x.ndim, "stride_order")
+    sizes.indices("stride_order", x, named)
+    order = [each % x.ndim for each in named]
     made = fusion.record("stride_order", [x], stride_order=order)
     return fusion.tensor(made, x.dtype, [fusion.copied(axis) for axis in x.axes], stride_order=tuple(order))
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from samebits.errors import FusionError
+from samebits.errors import FusionError, FusionTypeError
 from samebits.fusion.datatypes import DataType
-from samebits.fusion.graph import Fusion, Scalar, TensorView, Val
+from samebits.fusion.graph import Fusion, Scalar, TensorView, Val, integer
 
-__all__ = ["add", "clamp", "counted", "indices", "product", "quotient", "sequence", "subtract"]
+__all__ = ["add", "clamp", "counted", "indices", "listed", "product", "quotient", "sequence", "subtract"]
 
 _FOLDED: dict[str, Callable[[int, int], int]] = {
     "add": lambda x, y: x + y,
@@ -64,6 +65,16 @@ def clamp(x: Scalar, low: Scalar, high: Scalar) -> Scalar:
     return _applied("maximum", _applied("minimum", x, high), low)
 
 
+def listed(call: str, what: str, given: object) -> list[Any]:
+    """A list that a user gives.
+
+    Raises:  FusionTypeError if it is none.
+    """
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise FusionTypeError(call, what, "", type(given).__name__, "a list", "write one")
+    return list(given)
+
+
 def sequence(call: str, fusion: Fusion, given: object, *, least: int = -1) -> list[Scalar]:
     """Integers and scalars that a user lists as sizes.
 
@@ -71,19 +82,17 @@ def sequence(call: str, fusion: Fusion, given: object, *, least: int = -1) -> li
     """
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         expected, remedy = "a list of integers and scalars", "write one, such as [2, -1]"
-        raise FusionError(call, "sizes", "", type(given).__name__, expected, remedy)
+        raise FusionTypeError(call, "sizes", "", type(given).__name__, expected, remedy)
     found: list[Scalar] = []
     for place, each in enumerate(given):
         if isinstance(each, Scalar):
             found.append(each)
-        elif isinstance(each, int) and not isinstance(each, bool):
-            if each < least:
-                expected = "symbolic (-1), zero (0), broadcast (1) or static (more than 1)"
-                raise FusionError(call, f"size {place}", "", each, expected, "give another size")
-            found.append(fusion.constant(each))
-        else:
-            expected, remedy = "an integer or a scalar of the fusion", "take one from size() or define_scalar()"
-            raise FusionError(call, f"size {place}", "", type(each).__name__, expected, remedy)
+            continue
+        number = integer(call, f"size {place}", each)
+        if number < least:
+            expected = "symbolic (-1), zero (0), broadcast (1) or static (more than 1)"
+            raise FusionError(call, f"size {place}", "", number, expected, "give another size")
+        found.append(fusion.constant(number))
     return found
 
 
@@ -98,8 +107,8 @@ def indices(call: str, x: TensorView, given: object) -> list[int]:
 
     Raises:  FusionError if there is no such axis, or one is named twice.
     """
-    named = [given] if isinstance(given, int) else list(given) if isinstance(given, Iterable) else [given]
-    found = [x.fusion.axis(call, x, each) for each in named]  # type: ignore[arg-type]  # which is checked there
+    named = list(given) if isinstance(given, Iterable) else [given]
+    found = [x.fusion.axis(call, x, each) for each in named]
     if len(set(found)) != len(found):
         raise FusionError(call, "dims", "", named, "different axes", "name each once")
     return sorted(found)
@@ -113,4 +122,4 @@ def tensor(call: str, operand: str, x: object) -> TensorView:
     if isinstance(x, TensorView):
         return x
     given = "a scalar" if isinstance(x, Val) else type(x).__name__
-    raise FusionError(call, operand, "", given, "a tensor of the fusion", "define it by define_tensor")
+    raise FusionTypeError(call, operand, "", given, "a tensor of the fusion", "define it by define_tensor")

@@ -5,10 +5,11 @@ Start at `view_of`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from samebits.errors import LayoutError
+from samebits.errors import FusionError, LayoutError
 from samebits.frozen import dataclass
 from samebits.fusion import datatypes
 from samebits.fusion.graph import Expr, Scalar, TensorView
@@ -46,6 +47,9 @@ class InputView:
             else:
                 rest = iter(own)
                 shape = tuple(1 if flag else next(rest) for flag in given)
+            if math.prod(shape) != math.prod(own):
+                expected, remedy = f"the {math.prod(own)} of arg", "give another shape, or an input that has it"
+                raise FusionError(op, "result", "elements", math.prod(shape), expected, remedy)
             try:
                 made = made.reshape(shape)
             except LayoutError:  # a Tensor whose strides have no such view
