@@ -68,7 +68,7 @@ def var_mean(correction: float, dtype: DType = float32) -> Expression:
     x = taken(chain, dtype)
     mean = _mean(chain, x)
     d = chain.apply("sub", x, mean)
-    count = chain.apply("sub", chain.count(x.dtype), chain.constant(correction, x.dtype))
+    count = chain.apply("sub", chain.count(x.dtype), chain.number(correction, x.dtype))
     freedom = chain.apply("maximum", count, chain.constant(0.0, x.dtype))
     variance = chain.apply("div", chain.apply("row_sum", chain.apply("mul", d, d)), freedom)
     return chain.finish(given(chain, variance, dtype), given(chain, mean, dtype))
@@ -106,7 +106,7 @@ def layer_norm_statistics(weighted: bool, biased: bool, eps: float, dtype: DType
     mean = _mean(chain, x)
     d = chain.apply("sub", x, mean)
     variance = _mean(chain, chain.apply("mul", d, d))
-    root = chain.apply("sqrt", chain.apply("add", variance, chain.constant(eps, x.dtype)))
+    root = chain.apply("sqrt", chain.apply("add", variance, chain.number(eps, x.dtype)))
     rstd = chain.apply("reciprocal", root)
     y = chain.apply("mul", d, rstd)
     if biased:
@@ -122,7 +122,7 @@ def rms_norm(eps: float, dtype: DType = float32) -> Expression:
     chain = Chain()
     x = taken(chain, dtype)
     mean = _mean(chain, chain.apply("mul", x, x))
-    root = chain.apply("sqrt", chain.apply("add", mean, chain.constant(eps, x.dtype)))
+    root = chain.apply("sqrt", chain.apply("add", mean, chain.number(eps, x.dtype)))
     return chain.finish(given(chain, chain.apply("mul", x, chain.apply("reciprocal", root)), dtype))
 
 
@@ -131,7 +131,7 @@ def batch_norm(eps: float, dtype: DType = float32) -> Expression:
     """fma((x - mean) * (1 / sqrt(var + eps)), weight, bias) of the inputs x, weight, bias, mean, var."""
     chain = Chain()
     x, weight, bias, mean, variance = (taken(chain, dtype) for _ in range(5))
-    root = chain.apply("sqrt", chain.apply("add", variance, chain.constant(eps, x.dtype)))
+    root = chain.apply("sqrt", chain.apply("add", variance, chain.number(eps, x.dtype)))
     scaled = chain.apply("mul", chain.apply("sub", x, mean), chain.apply("reciprocal", root))
     return chain.finish(given(chain, chain.apply("fma", scaled, weight, bias), dtype))
 

@@ -23,7 +23,7 @@ from samebits.codegen.vocabulary import Builder, Index, KernelSpec, Vector
 from samebits.errors import PlanError, ShapeError
 from samebits.frozen import dataclass
 from samebits.kernels import functions, turned, values
-from samebits.kernels.expression import REDUCTIONS, Expression
+from samebits.kernels.expression import LEAVES, REDUCTIONS, Expression, with_arguments
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.walk import Axis, AxisSteps, Cursor, Walk, broadcast, stretches, walk
 
@@ -83,17 +83,17 @@ def plan(
 
 def _straight(expression: Expression, way: Walk, operands: tuple[Operand, ...], isa: Isa) -> Step:
     """Rows, or blocks of long rows."""
-    rows, n = way.rows, way.inner.extent
+    (computed, numbers), rows, n = with_arguments(expression), way.rows, way.inner.extent
     block = _TASK if n >= 2 * _TASK else max(n, 1)
     column_tasks, rows_per_task = -(-n // block), max(1, _TASK // block)
     spec = KernelSpec(
         text,
-        Elementwise(expression, way.classes, way.above),
-        ("column_tasks", "rows_per_task", "block", "rows", *way.parameters()),
+        Elementwise(computed, way.classes, way.above),
+        ("column_tasks", "rows_per_task", "block", "rows", *numbers, *way.parameters()),
         isa,
     )
     tasks = column_tasks * -(-rows // rows_per_task)
-    return Step(spec, tasks, (column_tasks, rows_per_task, block, rows, *way.arguments(operands)))
+    return Step(spec, tasks, (column_tasks, rows_per_task, block, rows, *numbers.values(), *way.arguments(operands)))
 
 
 def _turned(expression: Expression, way: Walk, operands: tuple[Operand, ...], isa: Isa) -> Step | None:
@@ -115,13 +115,15 @@ def _turned(expression: Expression, way: Walk, operands: tuple[Operand, ...], is
         return None
     tiles = way.rows // across.extent * -(-across.extent // side)
     tiles_per_task = max(1, _TASK // (side * way.inner.extent))
+    computed, numbers = with_arguments(expression)
     spec = KernelSpec(
         turned.text,
-        turned.Turned(expression, classes, tiled.above, side),
-        ("tiles_per_task", "tiles", *tiled.parameters()),
+        turned.Turned(computed, classes, tiled.above, side),
+        ("tiles_per_task", "tiles", *numbers, *tiled.parameters()),
         isa,
     )
-    return Step(spec, -(-tiles // tiles_per_task), (tiles_per_task, tiles, *tiled.arguments(operands)))
+    given = (tiles_per_task, tiles, *numbers.values(), *tiled.arguments(operands))
+    return Step(spec, -(-tiles // tiles_per_task), given)
 
 
 def _far(way: Walk, k: int) -> bool:
@@ -190,5 +192,5 @@ def _vector(
 
 def unroll(expression: Expression) -> int:
     """Vectors a step: a few where there is little to do on each, one where a function fills the pipeline."""
-    heavy = any(node.op != "constant" and functions.row(node.op).heavy for node in expression.nodes)
+    heavy = any(node.op not in LEAVES and functions.row(node.op).heavy for node in expression.nodes)
     return 2 if heavy else 4

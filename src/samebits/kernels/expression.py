@@ -2,13 +2,16 @@
 over rows and matmul epilogues share; and `Chain`, which builds one.
 
 Values are numbered: 0 .. len(inputs)-1 are the inputs, then one value a node. Operations are rows of
-`functions.ROWS`; three node kinds are not: `constant` (attribute `(code,)`: the element's bits as an int, so that
--0 and NaN are keys too), `count` (the row length as a float) and the row reductions `row_sum row_prod row_max row_min`,
-which only `reduce` accepts. Start at `Expression`.
+`functions.ROWS`; these node kinds are not: `constant` (attribute `(code,)`: the element's bits as an int, so that
+-0 and NaN are keys too), `number` (the same, of what callers choose), `argument` (what a kernel reads in place of a
+number; attribute: which one), and `count` (the row length as a float) and the row reductions `row_sum row_prod row_max
+row_min`, which only `reduce` accepts. Start at `Expression`.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import field
 
 from samebits import dtypes, elements
@@ -66,6 +69,10 @@ class Expression:
 
 
 REDUCTIONS = ("row_sum", "row_prod", "row_max", "row_min")
+# What has its value in the expression.
+CONSTANTS = ("constant", "number")
+# What has no arguments.
+LEAVES = (*CONSTANTS, "argument", "count")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,6 +106,14 @@ class Chain:
     def constant_code(self, code: int, dtype: DType) -> ExpressionValue:
         """A constant by its bits."""
         return self._add("constant", (), dtype, (code,))
+
+    def number(self, value: float, dtype: DType) -> ExpressionValue:
+        """A constant that callers choose, such as an epsilon: kernels take it as an argument, and one does for all."""
+        return self._add("number", (), dtype, (_code(value, dtype),))
+
+    def leaf(self, node: Term) -> ExpressionValue:
+        """A node without arguments of another expression."""
+        return self._add(node.op, (), node.dtype, node.attribute)
 
     def count(self, dtype: DType = dtypes.float32) -> ExpressionValue:
         """The row length as float32 or float64 (`reduce` only)."""
@@ -160,8 +175,32 @@ def _code(value: float | int | bool, dtype: DType) -> int:
     return int(found.view(f"u{found.dtype.itemsize}"))
 
 
+@functools.lru_cache(maxsize=1024)
+def with_arguments(e: Expression) -> tuple[Expression, Mapping[str, int]]:
+    """The expression that a kernel computes, which is the same whatever its numbers are; and those, as words by the
+    names of the kernel's arguments."""
+    words: dict[str, int] = {}
+
+    def taken(node: Term) -> Term:
+        if node.op != "number":
+            return node
+        (code,) = node.attribute
+        assert isinstance(code, int)
+        place = len(words)
+        words[argument_name(place)] = code - (code >> 63 << 64)
+        return Term("argument", (), node.dtype, (place,))
+
+    nodes = tuple(map(taken, e.nodes))
+    return (Expression(e.inputs, nodes, e.outputs) if words else e), words
+
+
+def argument_name(place: int) -> str:
+    """What the argument is called that is one of a kernel's numbers."""
+    return f"number{place}"
+
+
 def constant_value(node: Term) -> float | int | bool:
-    """The value of a `constant` node; what only has bits (a NaN's payload) is lost."""
+    """The value of a `constant` or `number` node; what only has bits (a NaN's payload) is lost."""
     (code,) = node.attribute
     assert isinstance(code, int)
     return node.dtype.decode(code)

@@ -164,7 +164,7 @@ def _normalised(chain: Chain, x: ExpressionValue, eps: float) -> tuple[Expressio
     """(x - mean) * rstd, and rstd, by the roundings of `composites.layer_norm`."""
     d = chain.apply("sub", x, _mean(chain, x))
     variance = _mean(chain, chain.apply("mul", d, d))
-    root = chain.apply("sqrt", chain.apply("add", variance, chain.constant(eps, x.dtype)))
+    root = chain.apply("sqrt", chain.apply("add", variance, chain.number(eps, x.dtype)))
     rstd = chain.apply("reciprocal", root)
     return chain.apply("mul", d, rstd), rstd
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from samebits.dtypes import DType
 from samebits.kernels import functions
-from samebits.kernels.expression import REDUCTIONS, Chain, Expression, ExpressionValue, Term
+from samebits.kernels.expression import LEAVES, REDUCTIONS, Chain, Expression, ExpressionValue, Term
 
 # Elements below which a row is not worth a second step, and rows a thread that keep it busy without.
 _LONG = 1 << 17
@@ -41,10 +41,8 @@ def of_results(e: Expression, n: int) -> tuple[Expression, list[int]]:
             if node is None:
                 taken.append(k)
                 found[k] = chain.input(e.inputs[k])
-            elif node.op in ("constant", "count"):
-                (code,) = (count(n, node.dtype) if node.op == "count" else node).attribute
-                assert isinstance(code, int)
-                found[k] = chain.constant_code(code, node.dtype)
+            elif node.op in LEAVES:
+                found[k] = chain.leaf(count(n, node.dtype) if node.op == "count" else node)
             else:
                 cast = node.dtype if functions.row(node.op).result == "any" else None
                 found[k] = chain.apply(node.op, *map(value, node.arguments), dtype=cast)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from samebits.frozen import dataclass
 from samebits.kernels import functions
-from samebits.kernels.expression import REDUCTIONS, Expression
+from samebits.kernels.expression import CONSTANTS, LEAVES, REDUCTIONS, Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ def _needed(
 
 def _heavy(e: Expression, k: int) -> bool:
     node = e.node(k)
-    return node is not None and node.op not in (*REDUCTIONS, "constant", "count") and functions.row(node.op).heavy
+    return node is not None and node.op not in (*REDUCTIONS, *LEAVES) and functions.row(node.op).heavy
 
 
 def _constant(e: Expression, k: int) -> bool:
     node = e.node(k)
-    return node is not None and node.op == "constant"
+    return node is not None and node.op in CONSTANTS

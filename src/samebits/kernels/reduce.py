@@ -29,7 +29,7 @@ from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 from samebits.errors import OptionError, PlanError, ShapeError
 from samebits.kernels import columns, convert, elementwise, fold, long_rows, values
-from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Term
+from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Term, with_arguments
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.kernels.reduce_text import ReduceText, text
@@ -319,7 +319,7 @@ class _Planner:
         return across if turned and all(turned) and "strided" not in across.classes else None
 
     def _columns(self, way: Walk, across: Walk, places: Sequence[Operand]) -> tuple[Step, int]:
-        e, width = self.e, columns.width(self.isa.lanes)
+        (e, numbers), width = with_arguments(self.e), columns.width(self.isa.lanes)
         groups = across.rows * -(-across.inner.extent // width)
         groups_per_task = max(1, _TASK // (self.n * width))
         rooms, size = dict[str, int](), 0
@@ -331,19 +331,20 @@ class _Planner:
         spec = KernelSpec(
             columns.text,
             columns.Columns(e, across.classes, across.above, _levels(self.n)),
-            ("groups_per_task", "rows", "reduced", *steps, *rooms, *across.parameters()),
+            ("groups_per_task", "rows", "reduced", *numbers, *steps, *rooms, *across.parameters()),
             self.isa,
         )
-        given = (groups_per_task, across.rows, self.n, *steps.values(), *rooms.values(), *across.arguments(places))
-        return Step(spec, -(-groups // groups_per_task), given), size
+        sizes = (groups_per_task, across.rows, self.n, *numbers.values(), *steps.values(), *rooms.values())
+        return Step(spec, -(-groups // groups_per_task), (*sizes, *across.arguments(places))), size
 
     def _kernel(self, way: Walk, places: Sequence[Operand]) -> tuple[Step, int]:
-        found = passes(self.e, uniform(self.e, way.classes))
+        e, numbers = with_arguments(self.e)
+        found = passes(e, uniform(e, way.classes))
         repeated = self._repeated(way, found)
         spanned = bool(repeated) and self.n > _SPAN
         ordered = any(fold.exact(node).ordered for node in self.e.nodes if node.op in REDUCTIONS)
         levels = _levels(self.n) if ordered else 1
-        description = ReduceText(self.e, way.classes, way.above, levels, repeated, spanned)
+        description = ReduceText(e, way.classes, way.above, levels, repeated, spanned)
         group = self._spanned_group(way) if spanned else max(self._group(way, found), len(repeated) and 2)
         offsets, size = dict[str, int](), 0
         for name, room in self._scratch(found, group):
@@ -356,6 +357,7 @@ class _Planner:
             "near": max(1, _CACHE // (4 * max(self.n, 1))),
             "span": _SPAN,
             "keep_elements": self._keep_elements(),
+            **numbers,
         }
         spec = KernelSpec(text, description, (*sizes, *offsets, *way.parameters()), self.isa)
         given = (*sizes.values(), *offsets.values(), *way.arguments(places))

@@ -16,7 +16,7 @@ from samebits import dtypes, ieee
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType
 from samebits.kernels import convert, functions
-from samebits.kernels.expression import Expression, Term, constant_value
+from samebits.kernels.expression import CONSTANTS, LEAVES, Expression, Term, argument_name, constant_value
 
 Array = npt.NDArray[Any]
 
@@ -69,8 +69,12 @@ class Values:
         node = self._expression.node(value)
         if node is None or value in self._given:
             return self._load(value)
-        if node.op == "constant":
+        if node.op in CONSTANTS:
             return constant(self._b, node, self._width)
+        if node.op == "argument":
+            (place,) = node.attribute
+            assert isinstance(place, int)
+            return self._b.splat(self._b.scalar(argument_name(place), node.dtype), self._width)
         row = functions.row(node.op)
         take = self.get if row.arithmetic else self.stored
         return row.lanes(self._b, node.dtype, *[take(x) for x in node.arguments], attribute=node.attribute)
@@ -79,12 +83,7 @@ class Values:
 def may_need_canonical(expression: Expression, value: int) -> bool:
     """True for the float result of an arithmetic operation; what is rounded to a narrower float is canonical."""
     node = expression.node(value)
-    if (
-        node is None
-        or node.op in ("constant", "count")
-        or _is_settled(node)
-        or node.dtype not in (dtypes.float32, dtypes.float64)
-    ):
+    if node is None or node.op in LEAVES or _is_settled(node) or node.dtype not in (dtypes.float32, dtypes.float64):
         return False
     return node.op.startswith("row_") or functions.row(node.op).arithmetic
 
@@ -95,7 +94,7 @@ def _is_settled(node: Term) -> bool:
 
 
 def constant(b: Builder, node: Term, width: int) -> Vector:
-    """A `constant` node, bit for bit."""
+    """A `constant` or `number` node, bit for bit."""
     if convert.is_coded(node.dtype):
         (code,) = node.attribute
         assert isinstance(code, int)
@@ -127,7 +126,7 @@ def reference(expression: Expression, inputs: Sequence[npt.ArrayLike], special: 
     values = [np.asarray(x) for x in inputs]
     for node in expression.nodes:
         arguments = [values[k] for k in node.arguments]
-        if node.op == "constant":
+        if node.op in CONSTANTS:
             result = _constant_array(node)
         elif node.op == "count" or node.op.startswith("row_"):
             assert special is not None  # only `reduce` accepts these nodes, and it passes their meaning

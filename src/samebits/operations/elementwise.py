@@ -57,7 +57,7 @@ def text(e: Expression) -> str:
     words = [f"x{i}" for i in range(count)]
     bindings: list[str] = []
     for number, node in enumerate(e.nodes, count):
-        if node.op == "constant":
+        if node.op in expression.CONSTANTS:
             words.append(repr(expression.constant_value(node)))
             continue
         suffix = f", {node.dtype.name}" if node.op in ("cast", "bitcast") else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from samebits.kernels.expression import Expression, constant_value
+from samebits.kernels.expression import CONSTANTS, Expression, constant_value
 from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.elementwise import Map
@@ -112,7 +112,7 @@ def _map(expression: Expression, operands: Sequence[SymbolicShape]) -> SymbolicS
 def _element(expression: Expression, inputs: Sequence[Size]) -> Size | None:
     values: list[Any] = list(inputs)
     for node in expression.nodes:
-        if node.op == "constant":
+        if node.op in CONSTANTS:
             values.append(constant_value(node))
             continue
         arguments = [values[argument] for argument in node.arguments]
