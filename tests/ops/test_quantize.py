@@ -309,7 +309,17 @@ def test_a_global_scale_from_outside_is_finite_and_above_0(value: float) -> None
             sb.quantize(X, "nvfp4", dialect="nvfp4/torchao-0.18", global_scale=given)
         text = str(caught.value)
         assert text.startswith("quantize: global_scale is " + (f"{shown}, " if shown else ""))
-        assert text.endswith(f"must be finite and above 0; {remedy}")
+        assert text.endswith(f"must be finite and above 0 in float32; {remedy}")
+
+
+@pytest.mark.parametrize("value", [1e-60, 1e60, 2**200])
+def test_a_global_scale_that_float32_has_as_0_or_as_infinite_is_refused(value: float) -> None:
+    with pytest.raises(OptionError) as caught:
+        sb.quantize(X, "nvfp4", dialect="nvfp4/torchao-0.18", global_scale=value)
+    expected = "must be finite and above 0 in float32; leave it out to have it found"
+    assert str(caught.value) == f"quantize: global_scale is {value!r}, {expected}"
+    with pytest.raises(OptionError, match="quantize: global_scale is beyond float64, must be a number within"):
+        sb.quantize(X, "nvfp4", dialect="nvfp4/torchao-0.18", global_scale=2**2000)
 
 
 def test_a_format_that_is_none_is_refused_with_all_that_there_are() -> None:

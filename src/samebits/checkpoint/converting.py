@@ -27,7 +27,7 @@ from samebits.kernels.quantize import blocks
 from samebits.kernels.quantize.dialects import Dialect
 from samebits.kernels.quantize.formats import BlockFormat
 from samebits.ops.casts import cast
-from samebits.ops.quantize import quantized
+from samebits.ops.quantize import quantize, quantized_part
 from samebits.tensor import Tensor
 
 __all__ = ["ConvertedTensor", "cast_file", "quantize_file"]
@@ -183,13 +183,13 @@ class _QuantizedTensor:
         extremes = [self._largest, *self._special]
         block = np.zeros((across, max(along, len(extremes))), self._dtype.numpy)
         block[0, : len(extremes)] = extremes
-        self._global = quantized(block, self._row, dialect=self._dialect).global_scale
+        self._global = quantize(block, self._row, dialect=self._dialect).global_scale
         assert self._global is not None
         return {self._names["global_scale"]: self._global}
 
     def converted(self, x: Tensor) -> tuple[Mapping[str, Tensor], Tensor | None]:
         shape = self._shape if x.size == math.prod(self._shape) else (-1, self._shape[-1])
-        q = quantized(x.reshape(shape), self._row, dialect=self._dialect, global_scale=self._global)
+        q = quantized_part(x.reshape(shape), self._row, self._dialect, self._global)
         made = {self._names[part]: y for part, y in q.parts.items() if part != "global_scale"}
         return made, q.dequantize()
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from samebits import dtypes, elements
 from samebits.errors import DTypeError, OptionError, ShapeError, shown
+from samebits.frozen import dataclass
 from samebits.kernels.quantize import dialects, reference
 from samebits.kernels.quantize.dialects import Dialect
 from samebits.kernels.quantize.formats import BlockFormat
-from samebits.layout import Shape
 from samebits.ops import block_parts, block_run, block_values
 from samebits.ops.call import Call, as_tensor
 from samebits.ops.quantized import Quantized
@@ -47,43 +47,54 @@ def quantize(
     Returns: a Quantized, whose parts are Tensors.
     Raises:  OptionError, DTypeError, ShapeError, LayoutError.   Bits: numerics.md section 9 and the dialect's row.
     """
-    _check_given(global_scale)
-    return quantized(
-        x,
-        format,
-        dialect=dialect,
-        axis=axis,
-        rounding=rounding,
-        seed=seed,
-        global_scale=global_scale,
-        out=out,
-        threads=threads,
-    )
-
-
-def quantized(
-    x: Any,
-    format: object,
-    *,
-    dialect: object = None,
-    axis: int = -1,
-    rounding: str = "nearest_even",
-    seed: int | None = None,
-    global_scale: Any = None,
-    out: Quantized | None = None,
-    threads: int | None = None,
-) -> Quantized:
-    """As `quantize`, with any global scale: that of a dialect may be NaN or 0 where x is."""
     call = Call("quantize", x, threads)
+    due = _due(call, x, format, dialect, axis)
+    drawn = _seed(due.format, due.dialect, rounding, seed)
+    whole, line = _global_scale(call, due, global_scale), isinstance(global_scale, str)
+    target = _target(call, out, due, line or (whole is not None and whole.ndim > 0))
+    return _stored(call, due, whole, line, target, drawn)
+
+
+def quantized_part(x: Tensor, format: BlockFormat, dialect: Dialect, global_scale: Tensor | None) -> Quantized:
+    """As `quantize`, of a part of an array that has been looked at as a whole.
+
+    Args:    global_scale: that of the whole array, which may be what a caller may not give: 0, or NaN where x is.
+    """
+    call = Call("quantize", x)
+    due = _due(call, x, format, dialect, -1)
+    return _stored(call, due, None if global_scale is None else global_scale.values(), False, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """What is asked for: x in a format, by a dialect, in blocks along an axis, -1 or -2."""
+
+    x: Tensor
+    format: BlockFormat
+    dialect: Dialect
+    axis: int
+
+
+def _due(call: Call, x: Any, format: object, dialect: object, axis: int) -> _Due:
+    """What is asked for.
+
+    Raises:  OptionError, DTypeError, ShapeError, LayoutError if x does not go with the format and the dialect.
+    """
     row = block_parts.format_of("quantize", format)
     way = dialects.default(row) if dialect is None else block_parts.dialect_of("quantize", dialect, row)
-    drawn = _seed(row, way, rounding, seed)
     given = call.operand("x", x, *map(dtypes.of, way.takes), meant=f"{' or '.join(way.takes)} for {way}").tensor
     axis = block_parts.check_axis("quantize", axis, given.shape)
     block_parts.check_blocks("quantize", "x", row, given.shape, axis)
-    whole = _global_scale(call, row, way, global_scale, given, axis)
-    line = isinstance(global_scale, str)
-    target = _target(call, out, (row, way, axis), given.shape, line or (whole is not None and whole.ndim > 0))
+    return _Due(given, row, way, axis)
+
+
+def _stored(call: Call, due: _Due, whole: Any, line: bool, target: Quantized | None, drawn: int | None) -> Quantized:
+    """What is stored of x, by a kernel where there is one for the format and the dialect.
+
+    Args:    whole: the global scale, or those of lines; None where there is none, or it is to be found.
+             line: whether each line finds its own.   target: what takes the parts.   drawn: the seed.
+    """
+    given, row, way, axis = due.x, due.format, due.dialect, due.axis
     found = block_run.quantised(
         given,
         row,
@@ -128,19 +139,6 @@ def _seed(row: BlockFormat, way: Dialect, rounding: object, seed: object) -> int
     raise OptionError("quantize", "seed", "", shown(seed), expected, "pass seed=0")
 
 
-def _check_given(global_scale: Any) -> None:
-    """Raise OptionError for a global scale from outside that no numbers have."""
-    if global_scale is None or isinstance(global_scale, str):
-        return
-    number = isinstance(global_scale, float | int)
-    found = global_scale if number else as_tensor("quantize", "global_scale", global_scale)
-    array = np.asarray(found if number else found.values(), np.float64)
-    if not (np.isfinite(array) & (array > 0)).all():
-        raise OptionError(
-            "quantize", "global_scale", "", shown(global_scale), "finite and above 0", "leave it out to have it found"
-        )
-
-
 def dequantize(q: Quantized, dtype: object = "float32", *, out: Any = None, threads: int | None = None) -> Any:
     """The values of a quantised array: element * scale, then the global scale, then one conversion to the dtype.
 
@@ -159,9 +157,7 @@ def dequantize(q: Quantized, dtype: object = "float32", *, out: Any = None, thre
     return found if out is None else out
 
 
-def _target(
-    call: Call, out: object, due: tuple[BlockFormat, Dialect, int], shape: Shape, line: bool
-) -> Quantized | None:
+def _target(call: Call, out: object, due: _Due, line: bool) -> Quantized | None:
     """What takes the parts, checked to be of this format, dialect, axis and shape, in writable memory of its own.
 
     Args:    line: whether each line has a global scale.
@@ -170,12 +166,12 @@ def _target(
         return None
     check_type("quantize", "out", out, Quantized, "pass what quantize gave")
     assert isinstance(out, Quantized)  # what is none was refused
-    facts = (out.format, out.dialect, out.axis)
-    if facts != due:
-        raise OptionError("quantize", "out", "(format, dialect, axis)", facts, due, "pass one made by such a call")
+    facts, asked, shape = (out.format, out.dialect, out.axis), (due.format, due.dialect, due.axis), due.x.shape
+    if facts != asked:
+        raise OptionError("quantize", "out", "(format, dialect, axis)", facts, asked, "pass one made by such a call")
     if out.shape != shape:
         raise ShapeError("quantize", "out", "shape", out.shape, shape, "pass one of x's shape")
-    whole, needed = out.global_scale, block_parts.line_shape(shape, due[2]) if line else ()
+    whole, needed = out.global_scale, block_parts.line_shape(shape, due.axis) if line else ()
     if whole is not None and whole.shape != needed:
         expected = f"{needed} for such scales"
         raise ShapeError("quantize", "out", "shape of global_scale", whole.shape, expected, "leave out= away")
@@ -184,10 +180,14 @@ def _target(
     return out
 
 
-def _global_scale(call: Call, row: BlockFormat, way: Dialect, given: Any, x: Tensor, axis: int) -> Any:
-    """The global scale that a caller gave; None where it is to be found."""
+def _global_scale(call: Call, due: _Due, given: Any) -> Any:
+    """The global scale that a caller gave; None where it is to be found.
+
+    Raises:  OptionError, DTypeError, ShapeError if the format or the dialect has no such global scale.
+    """
     if given is None:
         return None
+    row, way = due.format, due.dialect
     if row.global_scale is None:
         raise OptionError("quantize", "global_scale", "", shown(given), f"left out: {row} has none", "leave it out")
     if isinstance(given, str):
@@ -199,8 +199,11 @@ def _global_scale(call: Call, row: BlockFormat, way: Dialect, given: Any, x: Ten
     found = as_tensor("quantize", "global_scale", np.float32(call.number("global_scale", given)) if number else given)
     if found.dtype is not dtypes.float32:
         raise DTypeError("quantize", "global_scale", "dtype", found.dtype, "float32", "convert it first")
-    block_parts.check_global_scale("quantize", row, found.shape, x.shape, axis)
+    block_parts.check_global_scale("quantize", row, found.shape, due.x.shape, due.axis)
     array = found.values()
+    if not (np.isfinite(array) & (array > 0)).all():
+        expected = "finite and above 0 in float32"
+        raise OptionError("quantize", "global_scale", "", shown(given), expected, "leave it out to have it found")
     if way.exact and not _are_powers_of_two(array):
         expected = f"powers of two for {way}"
         raise OptionError(
