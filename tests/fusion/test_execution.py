@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
+import signal
+import threading
 import weakref
 
 import jax.numpy as jnp
@@ -14,6 +17,7 @@ import torch
 
 import samebits as sb
 from samebits.fusion import DataType, FusionDefinition, LRUCache, LruFusionCache, PythonProfiler
+from samebits.fusion import cache as cache_module
 from samebits.native import compile as compiling
 
 F32 = np.float32
@@ -156,6 +160,32 @@ def test_caches_are_bounded_and_say_what_they_did():
     with pytest.raises(sb.errors.OptionError) as error:
         LRUCache(0)
     assert str(error.value) == "LRUCache: max_fusions is 0, must be an integer of 1 or more; leave it out for 16384"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from 3.12 on, where other threads live
+def test_a_child_that_is_forked_while_a_fusion_is_looked_up_runs_fusions(monkeypatch):
+    begun, may_end, made = threading.Event(), threading.Event(), cache_module.FusionExecutorCache
+
+    def slowly(fusion):
+        begun.set()
+        may_end.wait(60)
+        return made(fusion)
+
+    cache, fd = LRUCache(4), defined(normalised)
+    monkeypatch.setattr(cache_module, "FusionExecutorCache", slowly)
+    thread = threading.Thread(target=cache.cache_compile, args=(fd.fusion,))
+    thread.start()
+    assert begun.wait(60)
+    threading.Timer(0.1, may_end.set).start()
+    child = os.fork()
+    if not child:
+        signal.alarm(60)  # which ends a child that waits for ever
+        fec, stats = cache.cache_compile(defined(normalised).fusion), cache.stats()
+        os._exit(0 if fec.execute([X])[0].tobytes() == fec.reference([X])[0].tobytes() and " 1 hits" in stats else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    thread.join()
+    assert cache.num_fusions() == 1
 
 
 def test_definitions_are_freed():

@@ -6,7 +6,6 @@ Start at `LRUCache`; `LruFusionCache` is the decorator.
 from __future__ import annotations
 
 import functools
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 from samebits.errors import OptionError, shown
 from samebits.fusion.execution import FusionExecutorCache
 from samebits.fusion.graph import Argument, Fusion, Scalar, TensorView, Val
+from samebits.runtime.recent import LOCK
 
 __all__ = ["SHARED", "LRUCache", "LruFusionCache", "key_of"]
 
@@ -65,7 +65,7 @@ class LRUCache:
         if isinstance(max_fusions, bool) or not isinstance(max_fusions, int) or max_fusions < 1:
             expected, remedy = "an integer of 1 or more", "leave it out for 16384"
             raise OptionError("LRUCache", "max_fusions", "", shown(max_fusions), expected, remedy)
-        self._limit, self._lock = max_fusions, threading.Lock()
+        self._limit = max_fusions
         self._found: OrderedDict[Hashable, FusionExecutorCache] = OrderedDict()
         self._hits: dict[Hashable, int] = {}
         self._lookups = self._compiled = 0
@@ -73,7 +73,8 @@ class LRUCache:
     def cache_compile(self, fusion: Fusion) -> FusionExecutorCache:
         """What runs a fusion: that of a definition which says the same, if there is one."""
         key = key_of(fusion)
-        with self._lock:
+        gone = []  # what is let go when the lock is not held
+        with LOCK:
             self._lookups += 1
             found = self._found.get(key)
             if found is None:
@@ -81,8 +82,8 @@ class LRUCache:
                 found = self._found[key] = FusionExecutorCache(fusion)
                 self._hits[key] = 0
                 if len(self._found) > self._limit:
-                    gone, _ = self._found.popitem(last=False)
-                    del self._hits[gone]
+                    gone.append(self._found.popitem(last=False))
+                    del self._hits[gone[0][0]]
             else:
                 self._hits[key] += 1
                 self._found.move_to_end(key)
@@ -94,15 +95,16 @@ class LRUCache:
 
     def stats(self) -> str:
         """How often each was found, the one used last first."""
+        with LOCK:
+            counted, lookups, compiled = list(map(self._hits.__getitem__, self._found)), self._lookups, self._compiled
         lines = [f"Max Fusions Allowed: {self._limit}"]
-        if not self._found:
+        if not counted:
             return "\n".join([*lines, "The fusion cache is empty.", ""])
-        lines += [f"Total Fusions in Cache: {len(self._found)}", f"Total Unique Fusions Compiled: {self._compiled}"]
+        lines += [f"Total Fusions in Cache: {len(counted)}", f"Total Unique Fusions Compiled: {compiled}"]
         lines.append("Cache Hits by LRU ordering:")
-        lines += [f"\t{place} -> {self._hits[key]} hits" for place, key in enumerate(reversed(self._found))]
-        hits = sum(self._hits.values())
-        rate = f"{100 * hits / self._lookups:g}%"
-        lines += [f"Cache Lookups: {self._lookups}", f"Cache Hits: {hits}", f"Hit Rate: {rate}"]
+        lines += [f"\t{place} -> {hits} hits" for place, hits in enumerate(reversed(counted))]
+        hits = sum(counted)
+        lines += [f"Cache Lookups: {lookups}", f"Cache Hits: {hits}", f"Hit Rate: {100 * hits / lookups:g}%"]
         return "\n".join([*lines, ""])
 
 

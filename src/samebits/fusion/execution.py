@@ -6,7 +6,6 @@ Start at `FusionExecutorCache.execute`.
 from __future__ import annotations
 
 import sys
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -25,6 +24,7 @@ from samebits.program.graph import Program
 from samebits.runtime import reference
 from samebits.runtime.cpu import Session, prepare
 from samebits.runtime.inputs import bind_symbols
+from samebits.runtime.recent import keep
 from samebits.tensor import Tensor
 
 __all__ = ["FusionExecutorCache"]
@@ -48,7 +48,6 @@ class FusionExecutorCache:
         self._by_extents = False
         self._direct: OrderedDict[Hashable, direct.Direct] = OrderedDict()
         self._sessions: OrderedDict[Any, Session] = OrderedDict()
-        self._lock = threading.Lock()
         self._ran: OrderedDict[Any, None] = OrderedDict()
         self._aliases: dict[TensorView, list[TensorView]] = {}
         for output in fusion.outputs:
@@ -126,10 +125,7 @@ class FusionExecutorCache:
         if key is not None:
             found = direct.made_for(self._inputs, self._places, given, session.bound(values), made)
             if found is not None:
-                with self._lock:
-                    self._direct[key] = found
-                    while len(self._direct) > _PROGRAMS:
-                        self._direct.popitem(last=False)
+                keep(self._direct, key, found, _PROGRAMS)
         return [made[f"O{place}"] for place in range(len(self._made))]
 
     def kernels(self, inputs: Sequence[Any]) -> list[str]:
@@ -193,16 +189,10 @@ class FusionExecutorCache:
         if session is None:
             arguments.check(self._fusion, given)
             session = prepare(self._program(given))
-            with self._lock:
-                self._sessions[facts if self._by_extents else key] = session
-                while len(self._sessions) > _PROGRAMS:
-                    self._sessions.popitem(last=False)
+            keep(self._sessions, facts if self._by_extents else key, session, _PROGRAMS)
         if facts not in self._ran:
             arguments.check(self._fusion, given)
-            with self._lock:
-                self._ran[facts] = None
-                while len(self._ran) > _RUNS:
-                    self._ran.popitem(last=False)
+            keep(self._ran, facts, None, _RUNS)
         return session, self._values(session, given)
 
     def _values(self, session: Session, given: Sequence[Any]) -> dict[str, Any]:

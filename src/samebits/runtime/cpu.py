@@ -7,7 +7,6 @@ that compare alike: it leaves a blueprint, which is bound to each of them. Start
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -31,6 +30,7 @@ from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import inputs as inputs_
 from samebits.runtime.blueprint import NOTHING, Blueprint, Lowered, Packed
 from samebits.runtime.buffers import aligned
+from samebits.runtime.recent import keep
 from samebits.runtime.specialised import Specialised, rebound, record
 from samebits.tensor import Tensor
 
@@ -107,7 +107,6 @@ class Session:
         self._kept: dict[Any, Array] = {}
         self._blueprints: tuple[Blueprint, ...] = ()
         self._cache: OrderedDict[_Key, Specialised] = OrderedDict()
-        self._lock = threading.Lock()
         self._order = program.input_names
         self._names = frozenset(program.input_names)
         narrow = {name for name, fact in program.facts.items() if fact.dtype.width_bits < 8}
@@ -227,10 +226,7 @@ class Session:
                 pass
             return found
         found = self._bound(values, packed, reuse=True)
-        with self._lock:
-            self._cache[key] = found
-            while len(self._cache) > _CACHE:
-                self._cache.popitem(last=False)
+        keep(self._cache, key, found, _CACHE)
         return found
 
     def _bound(self, values: list[Value], packed: Packed, reuse: bool) -> Specialised:
