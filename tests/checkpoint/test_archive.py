@@ -7,6 +7,8 @@ import json
 import os
 import pathlib
 import random
+import signal
+import threading
 import zipfile
 from typing import Any
 
@@ -141,6 +143,36 @@ def test_threads_and_forks_read_one_archive(tmp_path: pathlib.Path) -> None:
             children.append(child)
         assert all(is_read(found) for _ in range(5))
         assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from 3.12 on, where other threads live
+def test_a_child_that_is_forked_while_a_thread_reads_an_archive_reads_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.arange(3000, dtype=np.int32)
+    np.savez_compressed(tmp_path / "x.npz", x=x)
+    begun, may_end, read = threading.Event(), threading.Event(), zipfile.ZipExtFile.read
+
+    def slowly(self: zipfile.ZipExtFile, count: int | None = -1) -> bytes:
+        if threading.current_thread() is thread:
+            begun.set()
+            assert may_end.wait(60)
+        return read(self, count)
+
+    with checkpoint.open(tmp_path / "x.npz") as found:
+        monkeypatch.setattr(zipfile.ZipExtFile, "read", slowly)
+        thread = threading.Thread(target=found.read, args=("x", 0, 1000))
+        thread.start()
+        assert begun.wait(60)
+        threading.Timer(0.1, may_end.set).start()
+        child = os.fork()
+        if not child:
+            signal.alarm(30)  # which ends a child that waits for ever
+            parts = [found.read("x", at, at + 1000).numpy() for at in (1000, 2000, 0)]
+            os._exit(0 if np.array_equal(np.concatenate([parts[2], *parts[:2]]), x) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        thread.join()
+        assert np.array_equal(found["x"].numpy(), x)
 
 
 def given(folder: pathlib.Path) -> pathlib.Path:

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import threading
+import weakref
 import zipfile
 from collections.abc import Iterator
 from typing import IO, Any, NoReturn
@@ -73,12 +74,13 @@ class ArchiveSource:
         tensors: What its members say, by name.
         metadata: The free text of samebits.json.
         quantized: Which tensors are parts of quantised values, as samebits.json says.
+        lock: Held while bytes are read.
     """
 
     def __init__(self, descriptor: int, refuse: Refuse) -> None:
         self._refuse = refuse
         self._file = io.BufferedReader(_PlacedFile(descriptor))
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._facts = self._now()
         # The member that is being read, the bytes of it that were, and its reader.
         self._at: tuple[str, int, IO[bytes]] | None = None
@@ -99,6 +101,8 @@ class ArchiveSource:
         except BaseException:
             self._file.close()
             raise
+        with _guard:
+            _sources.add(self)
 
     @contextlib.contextmanager
     def _damaged(self, what: str) -> Iterator[None]:
@@ -168,7 +172,7 @@ class ArchiveSource:
         """
         self.check()
         name, what = stored.name, f"member {stored.name + _ENDING!r}"
-        with self._lock, self._damaged(what):
+        with self.lock, self._damaged(what):
             if self._at is None or self._at[:2] != (name, first):
                 self._forget()
                 reader = self._archive.open(name + _ENDING)
@@ -205,3 +209,27 @@ class ArchiveSource:
 
 def _no_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")
+
+
+# Archives that are open: a fork waits for who reads of them, as the child finds their readers as they are then.
+_sources: weakref.WeakSet[ArchiveSource] = weakref.WeakSet()
+_guard = threading.RLock()
+_waited: list[ArchiveSource] = []
+
+
+def _before_fork() -> None:
+    _guard.acquire()
+    _waited[:] = _sources
+    for source in _waited:
+        source.lock.acquire()
+
+
+def _after_fork() -> None:
+    for source in _waited:
+        source.lock.release()
+    _waited.clear()
+    _guard.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
