@@ -32,13 +32,13 @@ from samebits import dtypes
 # What all operands of a function may be; `where` and `take` have one more.
 TAKEN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("add", "subtract", "multiply", "abs", "negative", "sign", "relu", "square", "remainder",
-                     "fmod"), (*NUMBERS, *NARROW_FLOATS)),
+                     "fmod", "pow"), (*NUMBERS, *NARROW_FLOATS)),
     **dict.fromkeys(("maximum", "minimum", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
                      "clip", "threshold"),
                     (*ORDERED, *NARROW_FLOATS)),
     **dict.fromkeys(("divide", "fma", "sqrt", "reciprocal", "round", "floor", "ceil", "trunc", "frac", "rsqrt", "lerp",
                      "addcmul", "isfinite", "isinf", "signbit", "mean", "var", "layer_norm", "exp",
-                     "exp2", "expm1", "log", "log2", "log10", "log1p", "pow", "tanh", "sigmoid", "sin", "cos", "silu",
+                     "exp2", "expm1", "log", "log2", "log10", "log1p", "tanh", "sigmoid", "sin", "cos", "silu",
                      "erf", "gelu", "softmax"),
                     (*FLOATS, *NARROW_FLOATS)),
     **dict.fromkeys(("quotient", "floor_divide", "gcd", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert",

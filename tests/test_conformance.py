@@ -406,6 +406,11 @@ EACH = {
 }
 
 
+def raised(x, y, modulus):
+    """x to the y, wrapped; beside a negative y what is left of 1 / x**-y toward zero, and 0 of 0."""
+    return pow(x, y, modulus) if y >= 0 else {1: 1, -1: -1 if y % 2 else 1}.get(x, 0)
+
+
 def by_lists(case, x, kind):
     """Functions of the later cases by NumPy's elements one after the other, Python's numbers and torch; else None."""
     name = case["operation"]
@@ -425,6 +430,9 @@ def by_lists(case, x, kind):
     if name == "nextafter":
         given = [torch.from_numpy(y.view(f"i{kind.size_bytes}")).view(getattr(torch, kind.name)) for y in x]
         return torch.nextafter(*given).view(getattr(torch, f"int{kind.width_bits}")).numpy().view(x[0].dtype)
+    if name == "pow" and kind.is_integer:
+        pairs = zip(*(y.ravel().tolist() for y in x), strict=True)
+        return wrapped([raised(*pair, 1 << kind.width_bits) for pair in pairs], kind).reshape(x[0].shape)
     if name in EACH and (kind.is_float or name in ("gcd", "floor_divide")):
         pairs = zip(*(y.astype(np.float64 if kind.is_float else object).ravel().tolist() for y in wide), strict=True)
         values = [EACH[name](*pair) for pair in pairs]

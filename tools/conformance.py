@@ -293,7 +293,7 @@ CASES: list[dict[str, Any]] = [
                 ("isfinite", "float16"), ("isinf", "float32"), ("signbit", "float8_e4m3fn"), ("clip", "int16"),
                 ("clip", "float32"), ("threshold", "float16"), ("lerp", "float32"), ("lerp", "bfloat16"),
                 ("addcmul", "float32"), ("rsqrt", "float32"), ("rsqrt", "float16"), ("frac", "float32"),
-                ("square", "uint8"), ("floor_divide", "int32"),
+                ("square", "uint8"), ("floor_divide", "int32"), ("pow", "int32"), ("pow", "uint16"),
             ],
             500,
         )

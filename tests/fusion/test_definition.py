@@ -325,6 +325,11 @@ SENTENCES = [
      "triu: diagonal is 0.5, must be an integer of 64 bits; pass a number such as 1"),
     (lambda fd: fd.ops.reshape(fd.define_tensor([2], True), [2.0]),
      "reshape: size 0 is 2.0, must be an integer of 64 bits; pass a number such as 1"),
+    (lambda fd: fd.ops.take_along_axis(fd.define_tensor([2, 3], True), fd.define_tensor([4, 2], True, I64), 0),
+     ("take_along_axis: operands' extents of axis -1 is 3 and 2, must be equal, or one of them a broadcast axis;"
+      " broadcast one of the operands")),
+    (lambda fd: fd.ops.argsort(fd.define_tensor([], []), 1),
+     "argsort: dim is 1, must be 0 or -1 of no axes; pass one of them"),
     (lambda fd: fd.ops.slice(fd.define_tensor([2], True), 0, 1),
      "slice: sizes is int, must be a list of integers and scalars; write one, such as [2, -1]"),
     (lambda fd: fd.ops.broadcast_in_dim(fd.define_tensor([2], True), [2, 3], [2]),

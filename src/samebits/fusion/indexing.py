@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from samebits import dtypes
 from samebits.errors import FusionError
 from samebits.fusion import datatypes, promotion, sizes
-from samebits.fusion.graph import Argument, Expr, Scalar, TensorView
+from samebits.fusion.elementwise import matched
+from samebits.fusion.graph import Argument, Expr, Scalar, TensorAxis, TensorView
+from samebits.fusion.shaping import expand
 from samebits.kernels import composites
 from samebits.operations.moves import AxisGather
 from samebits.operations.picks import PickAlong
@@ -90,25 +92,45 @@ def gather(arg: TensorView, index: TensorView, dim: int) -> TensorView:
 
     Raises:  FusionError if there is no such axis, ranks differ, or the index holds no integers.
     """
-    return _picked("gather", arg, index, dim)
+    return _picked("gather", *_operands("gather", arg, index, dim))
 
 
 def take_along_axis(arg: TensorView, index: TensorView, dim: int) -> TensorView:
-    """As `gather`, by NumPy's name: along the other axes the index is as long as arg.
+    """As `gather`, by NumPy's name: along the other axes arg and index broadcast.
 
-    Raises:  FusionError if there is no such axis, ranks differ, or the index holds no integers.
+    Raises:  FusionError if there is no such axis, ranks or other extents that are known differ, or the index holds no
+        integers.
     """
-    return _picked("take_along_axis", arg, index, dim)
+    x, places, place = _operands("take_along_axis", arg, index, dim)
+    pairs = list(zip(x.shape(), places.shape(), strict=True))
+    for i in range(x.ndim):
+        if i != place:
+            pairs[i] = (_common(x.axes[i], places.axes[i], i - x.ndim),) * 2
+    x, places = expand(x, [a for a, _ in pairs]), expand(places, [b for _, b in pairs])
+    return _picked("take_along_axis", x, places, place)
 
 
-def _picked(call: str, arg: object, index: object, dim: int) -> TensorView:
+def _common(a: TensorAxis, b: TensorAxis, place: int) -> Scalar:
+    """The extent that two axes broadcast to."""
+    wide = [axis.length for axis in (a, b) if not axis.is_broadcast or axis.expanded is not None]
+    if len(wide) < 2:
+        return wide[0] if wide else a.length
+    return matched("take_along_axis", wide[0].fusion, place, *wide)
+
+
+def _operands(call: str, arg: object, index: object, dim: object) -> tuple[TensorView, TensorView, int]:
     x, places = sizes.tensor(call, "arg", arg), sizes.tensor(call, "index", index)
-    fusion, place = x.fusion, x.fusion.axis(call, x, dim)
+    place = x.fusion.axis(call, x, dim)
     if places.ndim != x.ndim:
         raise FusionError(call, "index", "rank", places.ndim, f"{x.ndim} as arg", "reshape it")
     _check_index(call, places)
+    return x, places, place
+
+
+def _picked(call: str, x: TensorView, places: TensorView, place: int) -> TensorView:
+    fusion = x.fusion
     made = fusion.record(call, [x, places], dim=place)
-    return fusion.tensor(made, x.dtype, [fusion.copied(axis) for axis in places.axes])
+    return fusion.tensor(made, x.dtype, [fusion.new_axis(axis.length) for axis in places.axes])
 
 
 def _check_index(call: str, index: TensorView) -> None:

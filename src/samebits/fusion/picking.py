@@ -8,7 +8,7 @@ from samebits import dtypes
 from samebits.errors import FusionError
 from samebits.fusion import datatypes, promotion, sizes
 from samebits.fusion.datatypes import DataType
-from samebits.fusion.graph import Expr, Scalar, TensorView
+from samebits.fusion.graph import Expr, Scalar, TensorView, integer
 from samebits.operations.picks import PickAlong, SortedPlaces
 
 if TYPE_CHECKING:
@@ -38,14 +38,17 @@ def scatter(arg: TensorView, index: TensorView, src: object, dim: int) -> Tensor
 
 
 def argsort(arg: TensorView, dim: int, descending: bool = False, stable: bool = False) -> TensorView:
-    """The places of sorted elements along an axis, Int; NaN is above every number.
+    """The places of sorted elements along an axis, Int; NaN is above every number. A tensor without axes has place 0.
 
     Args:    descending: the largest first.   stable: taken, and of no effect: of equal elements the first comes first.
     Raises:  FusionError if there is no such axis.
     """
     x = sizes.tensor("argsort", "arg", arg)
     fusion = x.fusion
-    options = {"dim": fusion.axis("argsort", x, dim), "descending": bool(descending), "stable": bool(stable)}
+    place = fusion.axis("argsort", x, dim) if x.ndim else 0
+    if not x.ndim and integer("argsort", "dim", dim) not in (0, -1):
+        raise FusionError("argsort", "dim", "", dim, "0 or -1 of no axes", "pass one of them")
+    options = {"dim": place, "descending": bool(descending), "stable": bool(stable)}
     made = fusion.record("argsort", [x], **options)
     return fusion.tensor(made, DataType.Int, [fusion.copied(axis) for axis in x.axes])
 
@@ -95,6 +98,8 @@ def _scatter(low: Lowering, expr: Expr) -> list[str]:
 def _argsort(low: Lowering, expr: Expr) -> list[str]:
     (x,) = expr.args
     assert isinstance(x, TensorView)
+    if not x.ndim:
+        return [low.b.expand(low.b.scalar(0, dtypes.int64), ())]
     places = SortedPlaces(low.option(expr, "dim"), low.option(expr, "descending"))
     return [low.b.add("order", (low.value(x),), places)[0]]
 

@@ -82,7 +82,7 @@ def _pow(call: NodeCall) -> Sequence[str]:
     if exponent is not None and exponent.size == 1 and float(exponent.reshape(())) == 2:
         square = call.b.apply("mul", call[0], call[0])
         return (call.b.reshape(square, (1,) * (exponent.ndim - len(shape)) + shape),)
-    if dtype.name not in functions.row("pow").accepts[0]:
+    if not dtype.is_float or dtype.name not in functions.row("pow").accepts[0]:
         raise Unsupported(f"input 0 is {dtype.name}, of which only squares are there")
     if call.fact(1).dtype is dtype:
         return (call.b.apply("pow", call[0], call[1]),)

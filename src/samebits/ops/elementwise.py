@@ -193,7 +193,7 @@ multiply = _function("multiply", "mul", "x y", "x * y")
 negative = _function("negative", "neg", "x", "-x, bits copied")
 nextafter = _function("nextafter", "next_after", "x y", "The number of the format beside x on the way to y")
 not_equal = _function("not_equal", "not_equal", "x y", "x != y, as bool; NaN differs from everything")
-pow = _function("pow", "pow", "x y", "x to the y, correctly rounded in float32")
+pow = _function("pow", "pow", "x y", "x to the y, correctly rounded in float32; of integers wrapped")
 quotient = _function("quotient", "quotient", "x y", "x / y of integers toward zero; 0 where y is 0")
 reciprocal = _function("reciprocal", "reciprocal", "x", "1 / x")
 remainder = _function(

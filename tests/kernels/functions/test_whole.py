@@ -161,6 +161,24 @@ def test_greatest_common_divisors_are_those_of_python(row: Isa) -> None:
     assert computed("gcd", row, *numbers).tolist() == [1]  # neighbours among Fibonacci's numbers: 92 steps
 
 
+def raised(x: int, y: int, modulus: int) -> int:
+    """x to the y as Python has it; of a negative y what is left of 1 / x**-y toward zero, and 0 of 0."""
+    return pow(x, y, modulus) if y >= 0 else {1: 1, -1: -1 if y % 2 else 1}.get(x, 0) % modulus
+
+
+@EVERY_ROW
+def test_powers_of_integers_are_those_of_python_and_torch(row: Isa) -> None:
+    for dtype in SIGNED + UNSIGNED:
+        x, y = (part[:: 1 if row.compiled else 7].copy() for part in pairs(dtype))
+        wrap = 1 << dtype.width_bits
+        found = computed("pow", row, x, y)
+        due = [raised(int(a), int(b), wrap) for a, b in zip(x, y, strict=True)]
+        assert [int(v) % wrap for v in found] == due, dtype
+        if dtype.signed:
+            theirs = torch.pow(torch.from_numpy(x), torch.from_numpy(y)).numpy()
+            assert np.array_equal(found, theirs), dtype
+
+
 @EVERY_ROW
 def test_trunc_and_questions_of_a_code(row: Isa) -> None:
     for dtype in (dtypes.float32, dtypes.float64):

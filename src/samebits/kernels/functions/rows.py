@@ -205,10 +205,12 @@ def _meaning(name: str, single: Callable[[Array], Array]) -> Callable[..., Array
 
 
 def _power(dtype: DType, x: Array, y: Array) -> Array:
+    if not dtype.is_float:
+        return whole.powers(x, y)
     return sequences.pow(x, y) if dtype is dtypes.float64 else exact.pow(x, y)
 
 
-def _emit_remainder(floats: Callable[..., Vector], integers: Callable[..., Vector]) -> Callable[..., Vector]:
+def _emit_by_kind(floats: Callable[..., Vector], integers: Callable[..., Vector]) -> Callable[..., Vector]:
     return lambda b, dtype, x, y: (floats if dtype.is_float else integers)(b, dtype, x, y)
 
 
@@ -306,14 +308,14 @@ ROWS: tuple[FunctionRow, ...] = (
         )
         for row, meaning in ROUNDED
     ),
-    FunctionRow("pow", (_FLOATS, _FLOATS), "like", _power, power.emit, heavy=True),
+    FunctionRow("pow", _PAIR, "like", _power, _emit_by_kind(power.emit, whole.power), heavy=True),
     FunctionRow("floor", (_FLOATS,), "like", _numpy(np.floor), whole.floor),
     FunctionRow("ceil", (_FLOATS,), "like", _numpy(np.ceil), whole.ceil),
     FunctionRow("trunc", (_FLOATS,), "like", _numpy(np.trunc), whole.trunc),
     FunctionRow("sign", (_NUMBERS,), "like", _numpy(np.sign), whole.sign),
     FunctionRow("quotient", _INTEGER_PAIR, "like", _numpy(whole.truncated), whole.quotient, heavy=True),
-    FunctionRow("mod", _PAIR, "like", _numpy(np.mod), _emit_remainder(remainders.mod, whole.mod), heavy=True),
-    FunctionRow("fmod", _PAIR, "like", _numpy(np.fmod), _emit_remainder(remainders.fmod, whole.fmod), heavy=True),
+    FunctionRow("mod", _PAIR, "like", _numpy(np.mod), _emit_by_kind(remainders.mod, whole.mod), heavy=True),
+    FunctionRow("fmod", _PAIR, "like", _numpy(np.fmod), _emit_by_kind(remainders.fmod, whole.fmod), heavy=True),
     FunctionRow("gcd", _INTEGER_PAIR, "like", _numpy(np.gcd), whole.gcd, heavy=True),
     _row("bit_and", _INTEGER_PAIR, np.bitwise_and),
     _row("bit_or", _INTEGER_PAIR, np.bitwise_or),

@@ -1,4 +1,4 @@
-"""Rounding to integral values, signs; division, shifts and common divisors of integers: texts of several words.
+"""Rounding to integral values, signs; division, powers, shifts and common divisors of integers.
 
 The bits are those of numerics.md section 7. Start at `floor` and `quotient`.
 """
@@ -89,6 +89,35 @@ def gcd(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vector:
 
 # Steps of Euclid's algorithm at most: where both are neighbours among Fibonacci's numbers.
 _EUCLID = {8: 13, 16: 24, 32: 47, 64: 93}
+
+
+def powers(x: Array, y: Array) -> Array:
+    """x to the y of integers, wrapped, in NumPy; beside a negative y what `power` has."""
+    below = y < 0
+    odd = (y & 1) == 1
+    units = np.where(x == 1, x, np.where((x < 0) & (np.abs(x) == 1), np.where(odd, x, -x), np.zeros_like(x)))
+    return np.where(below, units, np.power(x, np.where(below, np.zeros_like(y), y)))
+
+
+def power(b: Builder, dtype: DType, x: Vector, y: Vector) -> Vector:
+    """x to the y, wrapped, by squares; beside a negative y 1 gives 1, -1 gives 1 or -1, all others give 0."""
+    codes = convert.unsigned(dtype)
+    base, exponent = (b.bitcast(v, codes) for v in (x, y))
+    zero, one = b.like(base, 0), b.like(base, 1)
+    carry = [one, base, exponent]
+    for _ in b.loop(0, dtype.width_bits, carry=carry):
+        for _ in b.when(b.any(b.less(zero, carry[2])), carry):
+            made, square, left = carry
+            is_odd = b.equal(b.bit_and(left, one), one)
+            carry[0], carry[1] = b.select(is_odd, b.mul(made, square), made), b.mul(square, square)
+            carry[2] = b.shift_right(left, one)
+    made = b.bitcast(carry[0], dtype)
+    if not dtype.signed:
+        return made
+    # Of a negative exponent the bits above are those of 2**width more, an even number: right where x is 1 or -1.
+    is_unit = b.bit_or(b.equal(x, b.like(x, 1)), b.equal(x, b.like(x, -1)))
+    is_none = b.bit_and(b.less(y, b.like(y, 0)), b.invert(is_unit))
+    return b.select(is_none, b.like(x, 0), made)
 
 
 def bit_not(b: Builder, dtype: DType, x: Vector) -> Vector:
