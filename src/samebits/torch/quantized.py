@@ -24,9 +24,10 @@ _PARTS = ("elements", "scales", "zero_points", "global_scale", "shift", "order")
 class QuantLinear(nn.Module):
     """input @ weight^T + bias with a weight [N, K] that stays quantised; the input has a gradient, the weight has none.
 
-    Its parts are buffers, so that a state dict has them, and one of the same format takes it.
+    Its parts are buffers, so that a state dict has them, and one of the same format takes it. What torch writes into
+    them is seen at the next call; what is written past it, by `.data` or in an array that shares their memory, is not.
 
-    Args:    weight: a `Quantized` matrix whose blocks lie along K.   bias: [N].
+    Args:    weight: a `Quantized` matrix whose blocks lie along K, a row of which is whole bytes.   bias: [N].
     Raises:  OptionError, ShapeError, DTypeError.
     Bits:    numerics.md section 4; values are those of section 9, and the input's gradient is dY by them in float32.
     """
@@ -50,6 +51,10 @@ class QuantLinear(nn.Module):
             raise OptionError(
                 "QuantLinear", "weight", "format", weight.format, "one whose elements are numbers", remedy
             )
+        if weight.shape[1] * weight.format.element.width_bits % 8:
+            expected = f"whole bytes of {weight.format.element} in each row"
+            remedy = "pad it, and the input, with columns of 0"
+            raise ShapeError("QuantLinear", "weight", "column count", weight.shape[1], expected, remedy)
         self.out_features, self.in_features = weight.shape
         self.format, self.dialect = weight.format.name, weight.dialect.name if weight.dialect is not None else ""
         if bias is not None:

@@ -55,9 +55,12 @@ def affine(call: str, codes: Tensor, scales: Tensor, zero_points: Tensor | None,
             raise ShapeError(
                 call, "zero_points", "shape", tuple(zero_points.shape), expected, "pass one for each scale"
             )
-        offset = 0 if codes.dtype is torch.uint8 or int(numbers.min() if numbers.numel() else 0) >= 0 else 1 << bits - 1
-        points = zero_points.detach().long().reshape(shape) + offset
-        return symmetric(_made(call, f"uint{bits}-{name}-zero", numbers + offset, factors, points))
+        points = zero_points.detach().long().reshape(shape)
+        # Signed codes may all be positive: then their zero points say what they are.
+        signed = codes.dtype is not torch.uint8 and any(x.numel() and int(x.min()) < 0 for x in (numbers, points))
+        return symmetric(
+            _made(call, f"uint{bits}-{name}-zero", numbers, factors, points, 1 << bits - 1 if signed else 0)
+        )
     if codes.dtype is torch.uint8:
         raise DTypeError(call, "codes", "dtype", "uint8", "int8 without zero points", "pass zero_points too")
     return _made(call, f"int{bits}-{name}", numbers, factors, None)
@@ -77,13 +80,16 @@ def _group_name(call: str, codes: Tensor, scales: Tensor) -> str:
     raise ShapeError(call, "scales", "shape", shape, expected, "pass the dequantised weight to Linear")
 
 
-def _made(call: str, name: str, codes: Tensor, scales: Tensor, points: Tensor | None) -> Quantized:
+def _made(call: str, name: str, codes: Tensor, scales: Tensor, points: Tensor | None, offset: int = 0) -> Quantized:
+    """The weight in a format; `offset`: what makes codes and zero points elements of it."""
     row = formats.of(name)
+    least, most = int(row.element.min) - offset, int(row.element.max) - offset
     for operand, x in (("codes", codes), ("zero_points", points)):
-        if x is not None and x.numel() and (int(x.min()) < row.element.min or int(x.max()) > row.element.max):
-            expected = f"those of {row.element}, from {int(row.element.min)} to {int(row.element.max)}"
+        if x is not None and x.numel() and (int(x.min()) < least or int(x.max()) > most):
+            expected = f"those of {'u' * (not least)}int{row.element.width_bits}, from {least} to {most}"
             actual = f"from {int(x.min())} to {int(x.max())}"
             raise OptionError(call, operand, "values", actual, expected, "pass the bits that they have")
+    codes, points = codes + offset, None if points is None else points + offset
     whole = OwnTensor.from_any(codes.numpy().astype(row.element.numpy))
     stored = move.to_packed(whole) if row.element.width_bits < 8 else whole
     zeros = None if points is None else OwnTensor.from_any(points.numpy().astype(np.uint8))
@@ -137,6 +143,8 @@ def tensors_of(q: Quantized) -> dict[str, Any]:
     found: dict[str, Any] = {name: part.torch() for name, part in q.parts.items() if name != "elements"}
     stored = q.elements
     if q.format.element.width_bits < 8:
-        data = np.array(move.to_packed(stored).buffer.array(), np.uint8).reshape(q.shape[0], -1)
+        rows, columns = q.shape
+        width = columns * q.format.element.width_bits // 8
+        data = np.array(move.to_packed(stored).buffer.array()[: rows * width], np.uint8).reshape(rows, width)
         return {"elements": torch.from_numpy(data), **found}
     return {"elements": stored.torch(), **found}
