@@ -109,8 +109,9 @@ def describe(
     blocks = sharing.by_block_of_a(call, names, x.rows, a_scale, options.a_group)
     left = dtypes.float32 if blocks else x.a.dtype  # integers in blocks are numbers like floats
     blocks |= sharing.by_block(call, names, x.columns, b_scale, b_zero_point, options.b_group, left, x.b)
-    if blocks:
-        x = replace(x, by_block=tuple(blocks))
+    kept = ("b_scale",) if isinstance(x.b, Panels) and x.b.block else ()
+    if blocks or kept:
+        x = replace(x, by_block=(*blocks, *kept))
         _check_blocks(x)
     zeros = _zero_points(x, a_zero_point, None if "b_zero" in blocks else b_zero_point)
     if x.is_exact:
@@ -191,8 +192,7 @@ def _global_scales(x: Factors, a: Lying | Number | None, b: Lying | Number | Non
     ):
         if value is None:
             continue
-        kept = side == "b" and isinstance(x.b, Panels) and x.b.block
-        if f"{side}_scale" not in x.by_block and not kept:
+        if f"{side}_scale" not in x.by_block:
             expected, remedy = f"left out, or beside {other} of blocks", f"pass it as {other}, or {group}= too"
             raise OptionError(x.call, name, "", "given without blocks", expected, remedy)
         found[f"{side}_global_scale"] = _scale(x, f"{side}_global_scale", name, value, lines.without_blocks)

@@ -170,15 +170,16 @@ def pack(
     """b[..., K, N] copied into the panels that matmul reads, for a right operand that is used many times.
 
     Args:    b: [..., K, N] of any dtype of `matmul`, any strides (pass `weight.T` for a weight [N, K]). Or a Quantized
-                matrix of elements of four bits, whose K is the axis along which its blocks lie.
+                matrix of blocks with scales, whose K is the axis along which its blocks lie.
              left: the dtype of the left operands to come, a float beside floats; default b's own. Weights, integers
                 beside floats, stay integers in their panels, of one byte each (two where they have 8 bits and zero
                 points).
              scale, global_scale: b_scale of blocks of `group`, and a number for all of b, which are packed too, beside
-                elements of four bits. These stay two to a byte, and few rows of A decode them as they are read; K is a
-                multiple of 8. Products with them take no scale of b then.
+                a matrix of elements of at most 8 bits. These keep their codes, of a byte each, or two to a byte where
+                they have four bits and no zero points, for K a multiple of 8; few rows of A decode them as they are
+                read. Products with them take no scale of b then.
              zero_point, group: b_zero_point and b_group of matmul, for weights; products with them take no zero point
-                of b then, and take scales as before.
+                of b then, and without `scale` take scales as before.
              spec: the order of the products to come, for which panels may be made; they serve every order.
              threads: at most so many; default every usable core.
     Returns: a PackedMatrix for the Isa row in force; it can be pickled, and is refused on rows with other panels and
@@ -186,7 +187,9 @@ def pack(
     Raises:  DTypeError, ShapeError, OptionError, DeviceError.   Bits: a product with it has those of one with b.
     """
     if is_quantized(b):
-        scale, group, global_scale, b = quantized_weight("pack", b, (scale, zero_point, group, global_scale))
+        b, (scale, zero_point, group, global_scale) = quantized_weight(
+            "pack", b, (scale, zero_point, group, global_scale)
+        )
     call, arrays = Call("pack", b, threads), dict[str, CallOperand]()
     y = call.operand("b", b)
     check_factor("pack", "b", y.dtype)

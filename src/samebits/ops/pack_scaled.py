@@ -1,4 +1,4 @@
-"""Weights of four bits packed with the scales of their blocks. Start at `packed_scaled`."""
+"""Weights of at most 8 bits packed with the scales of their blocks. Start at `packed_scaled`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from samebits.dtypes import DType
 from samebits.errors import OptionError, ShapeError
 from samebits.kernels import gemm
 from samebits.kernels.gemm import nibbles
-from samebits.kernels.gemm.engine import NIBBLES, named
+from samebits.kernels.gemm.engine import NIBBLES, WEIGHTS, Engine, of_weights
+from samebits.kernels.gemm.packed import size_scaled
 from samebits.operations.lying import matrix
 from samebits.operations.names import PACK
-from samebits.operations.sharing import Block, Lines, by_block
+from samebits.operations.sharing import Block, Lines, Parameter, by_block
 from samebits.ops.call import Call
-from samebits.ops.product import in_bytes, number, parameter
+from samebits.ops.product import in_bytes, number, operand_of, parameter
 from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor
 
@@ -22,37 +23,59 @@ from samebits.tensor import Tensor
 def packed_scaled(
     call: Call, y: CallOperand, left: DType, given: tuple[Any, Any, Block | None, Any], threads: int
 ) -> gemm.PackedMatrix:
-    """y, a matrix [K, N], in panels of four bits with its scales behind.
+    """y, a matrix [K, N], in panels that keep its codes, with its scales behind.
 
     Args:    left: the dtype of the left operands to come.   given: scale, zero point, block, global scale.
     Raises:  OptionError, ShapeError, DTypeError.
     """
     scale, zero, block, whole = given
-    kinds = [row.b for row in NIBBLES]
-    if y.dtype not in kinds or not left.is_float or left is dtypes.float64 or len(y.shape) != 2:
+    kinds = [row.b for row in (*NIBBLES, *WEIGHTS)]
+    is_narrow = y.dtype in kinds or (y.dtype.is_integer and y.dtype.width_bits <= 8)
+    if not is_narrow or left is dtypes.float64 or len(y.shape) != 2:
         shown = f"given for {y.dtype.name} {list(y.shape)} beside {left.name}"
-        expected = "left out, or for a matrix of four bits beside floats"
+        expected = "left out, or for a matrix of at most 8 bits an element beside float32 or narrower"
         raise OptionError("pack", "scale", "", shown, expected, "pass it with the product")
-    if scale is None or block is None or zero is not None:
-        actual = "given without scale and group" if zero is None else "given beside a zero point"
-        expected, remedy = "given with scales of blocks alone", "pass scale= and group=, or all with the product"
+    if scale is None or block is None:
+        remedy = "pass scale= and group=, or all with the product"
+        actual, expected = "given without scale and group", "given with scales of blocks"
         raise OptionError("pack", "scale or global_scale", "", actual, expected, remedy)
     (k, n), arrays = y.shape, dict[str, CallOperand]()
-    if k % 8:
+    columns, lies = Lines.of_b(PACK, n, k, (), 2), matrix("pack", "b", y.lying, y.shape)
+    facts: list[Any] = [
+        None if value is None else parameter(call, name, key, value, arrays)
+        for name, key, value in (("scale", "b_scale", scale), ("zero_point", "b_zero_point", zero))
+    ]
+    found = by_block("pack", PACK, columns, *facts, block, left, lies)
+    if "b_scale" not in found:
+        expected = "one for each block of group"
+        raise OptionError("pack", "scale", "", "one for more than a block", expected, "pass it with the product")
+    engine, machine = _engine(y.dtype, zero is not None), tuning.machine(call.isa)
+    if engine in NIBBLES and k % 8:
         remedy = "pass b unpacked"
         raise ShapeError("pack", "b", "row count", k, "a multiple of 8 for elements of four bits with scales", remedy)
-    lies = matrix("pack", "b", y.lying, y.shape)
-    columns = Lines.of_b(PACK, n, k, (), 2)
-    fact: Any = parameter(call, "scale", "b_scale", scale, arrays)
-    shared = by_block("pack", PACK, columns, fact, None, block, left, lies)["b_scale"].shared
-    engine, machine = named(f"{y.dtype.name} nibbles"), tuning.machine(call.isa)
-    nr, kept = gemm.panel_columns(call.isa, engine, machine), nibbles.scale_of(shared.operand.dtype)
-    size = gemm.packed_elements(k, n, call.isa, (), engine, machine)
-    panels = Tensor.empty((size + nibbles.size_scales(k, n, nr, block.size, kept),), engine.word)
+    nr, kept = gemm.panel_columns(call.isa, engine, machine), dtypes.float32
+    if engine in NIBBLES:
+        kept = nibbles.scale_of(found["b_scale"].shared.operand.dtype)
+    panels = Tensor.empty((size_scaled(k, n, nr, engine, block.size, kept),), engine.word)
     if panels.size:
-        plan = nibbles.plan_pack(k, n, lies, shared, nr, call.isa, threads)
-        call.run(Prepared(plan), in_bytes(y), arrays["b_scale"], call.own(panels))
+        shared = [found[name].shared if name in found else None for name in ("b_scale", "b_zero")]
+        if engine in NIBBLES:
+            plan = nibbles.plan_pack(k, n, lies, found["b_scale"].shared, nr, call.isa, threads)
+        else:
+            plan = gemm.plan_pack(k, n, lies, call.isa, threads, (), engine, left, machine, *shared[::-1])
+        call.run(Prepared(plan), in_bytes(y), *_operands(call, found, arrays), call.own(panels))
     one = None if whole is None else number(call, "global_scale", whole).value
     return gemm.PackedMatrix(
         panels, y.shape, nr, call.isa.name, y.dtype, engine.name, block=block.size, scale=kept, global_scale=one
     )  # fmt: skip
+
+
+def _engine(dtype: DType, has_zeros: bool) -> Engine:
+    """What packs elements of a format: two to a byte where that is made for them as they are."""
+    of_four = [row for row in NIBBLES if row.b is dtype and not has_zeros]
+    return of_four[0] if of_four else of_weights(dtype, has_zeros)
+
+
+def _operands(call: Call, found: dict[str, Parameter], arrays: dict[str, CallOperand]) -> list[CallOperand]:
+    """The scales and the zero points, if there are any."""
+    return [operand_of(call, x.operand, arrays) for x in found.values()]

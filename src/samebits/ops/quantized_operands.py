@@ -85,8 +85,9 @@ def _multiplier(divisor: Tensor) -> Tensor:
         return Tensor.from_any(np.float32(1) / np.asarray(divisor.numpy(), np.float32))
 
 
-def quantized_weight(call: str, x: Quantized, given: tuple[Any, ...]) -> tuple[Tensor, Any, float | None, Tensor]:
-    """(scales, group, global scale, elements) of a matrix to pack, as [K, N]: K is the axis along which blocks lie.
+def quantized_weight(call: str, x: Quantized, given: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ...]]:
+    """Elements of a matrix to pack, as [K, N], and its scales, zero points, group and global scale: K is the axis along
+    which blocks lie.
 
     Args:    given: the options that say the same of an array.
     Raises:  OptionError, ShapeError.
@@ -101,10 +102,12 @@ def quantized_weight(call: str, x: Quantized, given: tuple[Any, ...]) -> tuple[T
     parts = taken_apart(call, LINEAR if turned else PACK, "b", x, {})
     one = parts.get("b_global_scale")
     is_whole = one is None or one.size == 1
-    if x.elements.dtype.width_bits != 4 or "b_zero_point" in parts or "b_group" not in parts or not is_whole:
-        expected = "one of scaled blocks of four bits, without zero points, with one global scale at most"
+    if "b_group" not in parts or not is_whole:
+        expected = "one of blocks along K, with one global scale at most"
         raise OptionError(call, "b", "format", f"{x.format}", expected, "pass it to the product unpacked")
-    scales, elements, group = parts["b_scale"], x.elements, parts["b_group"]
+    scales, zeros, elements, group = parts["b_scale"], parts.get("b_zero_point"), x.elements, parts["b_group"]
     if turned:
         scales, elements, group = scales.T, elements.T, group[::-1]
-    return scales, group, None if one is None else float(np.asarray(one.numpy()).reshape(())), elements
+        zeros = None if zeros is None else zeros.T
+    whole = None if one is None else float(np.asarray(one.numpy()).reshape(()))
+    return elements, (scales, zeros, group, whole)

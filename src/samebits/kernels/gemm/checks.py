@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from samebits.codegen.isa import Isa
-from samebits.dtypes import ROWS, bfloat16, float16, float32
+from samebits.dtypes import ROWS, bfloat16, float16, float32, int16, uint8
 from samebits.errors import PlanError
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
@@ -110,6 +110,8 @@ def check_blocks(c: Contraction, engine: Engine) -> None:
 
 def _span_of_b(c: Contraction) -> int:
     """The largest magnitude of an integer of b without its zero point, whose format may be wider than that of b."""
+    if c.b.dtype is int16:  # weights of 8 bits that their zero points have left
+        return engines.span(uint8, True)
     zero = c.by_block.get("b_zero")
     if zero is None:
         return engines.span(c.b.dtype, False)

@@ -12,7 +12,7 @@ import math
 
 from samebits.codegen.isa import Isa
 from samebits.dtypes import float32
-from samebits.frozen import dataclass
+from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm import checks, selection, tasks, tiles
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import form as forms
@@ -321,8 +321,13 @@ def group_of(c: Contraction, panel_bytes: int, n_step: int, wide: int, caches: C
 
 
 def _row(c: Contraction, engine: Engine, isa: Isa, machine: Machine) -> Tuned:
-    """The engine's tile and sizes, those that b's panels were packed for if there are any."""
-    return machine.row(engine, isa, c.b.values.nr if isinstance(c.b.values, Panels) else None)
+    """The engine's tile and sizes, those that b's panels were packed for if there are any; words of weights are put
+    into panels as wide as these have."""
+    if not isinstance(c.b.values, Panels):
+        return machine.row(engine, isa)
+    row, nr, lanes = machine.row(engine, isa, c.b.values.nr), c.b.values.nr, engine.lanes(isa)
+    is_other = has_weights(c) and nr != row.nr(engine, isa) and nr % lanes == 0
+    return replace(row, tile=replace(row.tile, nv=nr // lanes)) if is_other else row
 
 
 def _measured(inner: Inner, row: Tuned, isa: Isa, machine: Machine, given: Overrides) -> tuple[bool, bool, bool]:
@@ -330,6 +335,6 @@ def _measured(inner: Inner, row: Tuned, isa: Isa, machine: Machine, given: Overr
     c, shipped = inner.c, machine.shipped(inner.engine, isa)
     return (
         isinstance(c.b.values, Matrix) and given.engine is None and machine.prefers(inner.engine, c.a.dtype, c.b.dtype),
-        given.tile is None and row.tile != shipped.tile,
+        given.tile is None and row.tile != shipped.tile and row.tile in [x.tile for x in machine.tuned],
         given.blocks is None and row.sizes != shipped.sizes,
     )

@@ -117,11 +117,13 @@ class Shared:
     elements of a block, which are consecutive along K in a line.   `lines`: how many consecutive lines a block covers.
     `operand`: how the values lie. Those of blocks are [ceil(M / lines), ceil(K / size)] for a and [ceil(K / size),
     ceil(N / lines)] for b, with its batch dimensions; others are seen as [M, N], where they repeat.
+    `in_panels`: whether those of blocks of b lie as kernels read them, float32 [panel][block][column].
     """
 
     operand: Matrix
     per: Literal["tensor", "line"] | int = TENSOR
     lines: int = 1
+    in_panels: bool = False
 
     @property
     def is_by_block(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Tile, Vector
+from samebits.dtypes import ROWS as DTYPES
 from samebits.dtypes import (
     DType,
     bfloat16,
@@ -199,11 +200,12 @@ BLOCKS: tuple[Engine, ...] = tuple(
     Engine(f"{a.name} x int8 blocks", a, int8, 4, int32, int32, float32, step, unsigned)
     for a, step, unsigned in ((uint8, "dot4_uint8_int8", "a"), (int8, "dot4_int8", ""))
 )
-# Weights that stay integers in their panels, a byte or two each: what packs them. A product reads such panels with
-# another engine. int16 holds 8-bit integers without a zero point.
+# Weights that keep their codes in panels, a byte or two each: what packs them. A product reads such panels with another
+# engine. int16 holds 8-bit integers without a zero point.
+_NARROW_FLOATS = tuple(row for row in DTYPES if row.is_float and row.has_zero and 4 < row.width_bits <= 8)
 WEIGHTS: tuple[Engine, ...] = tuple(
     Engine(f"{element.name} weights", float32, element, 1, word, float32, float32, "fma", orders=_EVERY)
-    for element, word in ((int8, uint8), (uint8, uint8), (int16, uint16))
+    for element, word in ((int8, uint8), (uint8, uint8), (int16, uint16), *((row, uint8) for row in _NARROW_FLOATS))
 )
 WEIGHT_NAMES = frozenset(row.name for row in WEIGHTS)
 # Weights of four bits that stay so in their panels, two to a byte (`nibbles`).
@@ -248,11 +250,13 @@ def takes(element: DType, source: DType) -> bool:
 
 
 def of_weights(source: DType, has_zeros: bool) -> Engine:
-    """The row of WEIGHTS that holds integers of `source`, without their zero points if they have any."""
+    """The row of WEIGHTS that holds elements of `source`, integers without their zero points if they have any."""
+    if source.is_float:
+        return next(row for row in WEIGHTS if row.b is source)
     low, high = source.min, source.max
     if has_zeros:
         low, high = low - high, high - low
-    return next(row for row in WEIGHTS if row.b.min <= low and high <= row.b.max)
+    return next(row for row in WEIGHTS if row.b.is_integer and row.b.min <= low and high <= row.b.max)
 
 
 def offset(element: DType, source: DType) -> int:

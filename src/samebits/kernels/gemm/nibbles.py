@@ -27,6 +27,7 @@ from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.order import CHAIN
+from samebits.kernels.gemm.packed import scales_at
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES, Argument, Operand, Plan, Step, in_lines
 
@@ -305,9 +306,10 @@ def plan(c: Contraction, isa: Isa, threads: int, again: Callable[[Contraction], 
 
     Few rows decode what they read, if runs of K are whole words; others open the panels first.
 
-    Raises:  PlanError if a is no float, or float64.
+    Raises:  PlanError if a is float64, or of integers where no blocks are scaled.
     """
-    if not (c.a.dtype.is_float and takes(FMA32.a, c.a.dtype)):
+    is_number = c.a.dtype.is_float or c.a.is_scaled_by_block or c.b.is_scaled_by_block
+    if not (is_number and takes(FMA32.a, c.a.dtype)):
         remedy = f"pack it again with left={c.a.dtype.name!r}"
         raise PlanError("matmul", "b", "panels", "of four bits", f"ones for {c.a.dtype.name}", remedy)
     found = _decoded(c, isa, threads)
@@ -350,8 +352,9 @@ def _step_of(d: Decode, described: Contraction, c: Contraction, isa: Isa, thread
     scratch_t = in_lines(c.m * pitch * d.engine.word.size_bytes) + LINE_BYTES
     scratch_s = scratch_t + in_lines((c.m + _HIGH) * d.nr * float32.size_bytes)
     values: dict[str, Argument] = {
-        "a": Operand(0), "b": Operand(1), "b_scale": Operand(1, scales_at(c.k, c.n, d.nr)), "rows": c.m, "n": c.n,
-        "k": c.k, "panels": count, "pitch": pitch, "a_row": left.row, "a_column": left.column, "scratch_t": scratch_t,
+        "a": Operand(0), "b": Operand(1), "b_scale": Operand(1, scales_at(c.k, c.n, d.nr, NIBBLES[0])), "rows": c.m,
+        "n": c.n, "k": c.k, "panels": count, "pitch": pitch, "a_row": left.row, "a_column": left.column,
+        "scratch_t": scratch_t,
     }  # fmt: skip
     values |= epilogue.arguments(c, Operand(first), numbers, scratch_s)
     moving = {f"s{i}": s.batch for i, s in enumerate(c.inputs) if isinstance(s, Matrix)}
@@ -384,7 +387,7 @@ def _opened(c: Contraction, isa: Isa, threads: int, again: Callable[[Contraction
         places["b_scale"] = Operand(c.operands.index("b_scale"))
     renamed = [*(places[name] for name in inner.operands), Operand(outer)]
     d = Open(panels.scale, panels.nr)
-    given = (Operand(1), Operand(1, scales_at(c.k, c.n, panels.nr)), codes, scales, c.k, blocks, row)
+    given = (Operand(1), Operand(1, scales_at(c.k, c.n, panels.nr, NIBBLES[0])), codes, scales, c.k, blocks, row)
     first = Step(KernelSpec(open_panels, d, d.parameters, isa), count, given)
     steps = tuple(step.on(*renamed) for step in inner.steps)
     if steps and c.k:
@@ -396,18 +399,6 @@ def _opened(c: Contraction, isa: Isa, threads: int, again: Callable[[Contraction
     )  # fmt: skip
 
 
-def scales_at(k: int, n: int, nr: int) -> int:
-    """Bytes of the panels, behind which the scales are."""
-    return k // _EIGHT * -(-n // nr) * nr * uint32.size_bytes
-
-
-def size_scales(k: int, n: int, nr: int, block: int, scale: DType | None) -> int:
-    """Words that the scales of packed panels take."""
-    if scale is None:
-        return 0
-    return -(-k // block) * -(-n // nr) * nr * scale.size_bytes // uint32.size_bytes
-
-
 def plan_pack(k: int, n: int, b: Matrix, scale: Shared, nr: int, isa: Isa, threads: int) -> Plan:
     """How b[k, n], elements of four bits, and the scales of its blocks are packed: operands b, scale, panels."""
     if unpack.has_packed(b):
@@ -417,7 +408,7 @@ def plan_pack(k: int, n: int, b: Matrix, scale: Shared, nr: int, isa: Isa, threa
     e = PackScales(words_of(FMA32, float32, x.dtype)[1], scale_of(x.dtype), nr)
     given = (Operand(0), Operand(2), k, n, b.row, b.column)
     of_scales = (
-        Operand(1), Operand(2, scales_at(k, n, nr)), -(-k // scale.size), n, x.row, x.column, scale.lines
+        Operand(1), Operand(2, scales_at(k, n, nr, NIBBLES[0])), -(-k // scale.size), n, x.row, x.column, scale.lines
     )  # fmt: skip
     steps = (
         Step(KernelSpec(pack_nibbles, d, d.parameters, isa), count, given),

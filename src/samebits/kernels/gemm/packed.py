@@ -1,9 +1,10 @@
 """PackedMatrix: a right operand kept in panels, as a value that can be pickled and reused.
 
 The bytes are [batch][panel][step][nr] words of an engine, columns beyond N zero, then one int32 a column of facts where
-the engine has them; or weights, which stay integers (`engine.WEIGHTS`). They depend on the engine and the width `nr` of
-a panel alone, so rows of one width share them; a product on a row of another width, or with elements that the engine
-does not take, refuses them (`plan` raises). Start at `PackedMatrix`.
+the engine has them; or weights, which keep their codes (`engine.WEIGHTS`, `NIBBLES`), behind which the scales of their
+blocks may lie, [panel][block][nr]. They depend on the engine and the width `nr` of a panel alone, so rows of one width
+share them; a product on a row of another width, or with elements that the engine does not take, refuses them (`plan`
+raises). Start at `PackedMatrix`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from samebits.frozen import dataclass
 from samebits.kernels.gemm.contraction import Panels
 from samebits.kernels.gemm.engine import FMA32, NIBBLES, ROWS, WEIGHTS, Engine, named, takes
 from samebits.kernels.gemm.inner import size_words
+from samebits.kernels.plan import in_lines
 from samebits.tensor import Tensor
 
 FORMAT = "samebits-panels-2"
@@ -31,6 +33,20 @@ _MOST_ELEMENTS = 1 << 57
 def size_elements(k: int, n: int, nr: int, engine: Engine) -> int:
     """Words of one packed matrix."""
     return size_words(engine, k, -(-n // nr) * nr)
+
+
+def scales_at(k: int, n: int, nr: int, engine: Engine) -> int:
+    """Bytes of panels, behind which the scales are."""
+    size_bytes = size_elements(k, n, nr, engine) * engine.word.size_bytes
+    return size_bytes if engine in NIBBLES else in_lines(size_bytes)
+
+
+def size_scaled(k: int, n: int, nr: int, engine: Engine, block: int, scale: DType | None) -> int:
+    """Words of one packed matrix with the scales of its blocks, if it has any."""
+    if scale is None:
+        return size_elements(k, n, nr, engine)
+    scales = -(-k // block) * -(-n // nr) * nr * scale.size_bytes
+    return (scales_at(k, n, nr, engine) + scales) // engine.word.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +127,15 @@ class PackedMatrix:
         if engine in NIBBLES:
             _check(self.dtype is engine.b and len(shape) == 2 and k % 8 == 0, "shape", shape, "[K, N] of K in eights")
         _check(type(self.block) is int and self.block >= 0, "block", self.block, "an integer of at least 0")
-        is_kept = self.scale in (bfloat16, float32) if self.block and engine in NIBBLES else self.scale is None
-        _check(is_kept and bool(self.block) <= (engine in NIBBLES), "scale", self.scale, "that of weights of four bits")
+        if engine in WEIGHTS and not engine.b.is_integer:
+            _check(self.dtype is engine.b, "dtype", self.dtype, engine.b.name)
+        kept = (bfloat16, float32) if engine in NIBBLES else (float32,) if engine in WEIGHTS and len(shape) == 2 else ()
+        is_kept = self.scale in kept if self.block else self.scale is None
+        _check(is_kept, "scale", self.scale, "that of weights of at most 8 bits")
         _check(
             self.global_scale is None or type(self.global_scale) is float, "global_scale", self.global_scale, "a float"
         )
-        due = math.prod(self.shape[:-2]) * size_elements(k, n, self.nr, engine)
-        if self.scale is not None:
-            due += -(-k // self.block) * -(-n // self.nr) * self.nr * self.scale.size_bytes // engine.word.size_bytes
+        due = math.prod(self.shape[:-2]) * size_scaled(k, n, self.nr, engine, self.block, self.scale)
         if words.dtype is not engine.word or words.size < due or not words.layout.is_contiguous():
             actual = f"{words.size} of {words.dtype.name}"
             expected = f"{due} of {engine.word.name}, one after the other"

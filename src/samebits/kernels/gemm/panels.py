@@ -15,7 +15,7 @@ from samebits.dtypes import DType, float32, int32
 from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm import batch as batches
 from samebits.kernels.gemm import blocks, pack, packed, unpack
-from samebits.kernels.gemm.blocks import ZERO
+from samebits.kernels.gemm.blocks import SCALE, ZERO
 from samebits.kernels.gemm.choice import GROUP
 from samebits.kernels.gemm.contraction import Matrix, Shared
 from samebits.kernels.gemm.engine import FMA32, Engine
@@ -32,12 +32,13 @@ _FEW_TASKS = 4
 @functools.lru_cache(maxsize=1024)
 def plan_pack(
     k: int, n: int, b: Matrix, isa: Isa, threads: int = 1, batch: tuple[int, ...] = (), engine: Engine = FMA32,
-    left: DType = float32, machine: Machine = DEFAULT, zero: Shared | None = None,
+    left: DType = float32, machine: Machine = DEFAULT, zero: Shared | None = None, scale: Shared | None = None,
 ) -> Plan:  # fmt: skip
     """How b[batch..., k, n] is packed once for `Panels` of `engine`, to be multiplied with elements of `left`: operands
-    b, the zero points that leave weights if there are any, panels (`packed_elements` words)."""
+    b, the scales of its blocks and the zero points that leave weights if there are any, panels (`packed_elements`
+    words, and behind them the scales)."""
     if unpack.has_packed(b):
-        inner = plan_pack(k, n, replace(b, packed=None), isa, threads, batch, engine, left, machine, zero)
+        inner = plan_pack(k, n, replace(b, packed=None), isa, threads, batch, engine, left, machine, zero, scale)
         return unpack.unpacked(inner, (b,))
     nr = panel_columns(isa, engine, machine)
     strided = replace(b, column=1) if n == 1 else b
@@ -45,12 +46,15 @@ def plan_pack(
     strides = [size * math.prod(batch[d + 1 :]) for d in range(len(batch))]
     words = words_of(engine, left, b.dtype)[1]
     packing = Packing(engine, words, strided, k, n, batch, nr, isa, threads)
-    operands = ("b", "panels") if zero is None else ("b", "zero", "panels")
-    steps, shared, workspace_bytes = list[Step](), None, 0
+    operands = ("b", *["scale"] * (scale is not None), *["zero"] * (zero is not None), "panels")
+    steps, shared, workspace_bytes, out = list[Step](), None, 0, len(operands) - 1
     if zero is not None:
-        shared, step, workspace_bytes = share(ZERO, zero, packing, Operand(1), Operand(len(operands)))
+        shared, step, workspace_bytes = share(ZERO, zero, packing, Operand(out - 1), Operand(len(operands)))
         steps.append(step)
-    steps.append(packing.step(strides, range(panels), panels, Operand(0), Operand(len(operands) - 1), shared))
+    steps.append(packing.step(strides, range(panels), panels, Operand(0), Operand(out), shared))
+    if scale is not None:
+        target = Operand(out, packed.scales_at(k, n, nr, engine))
+        steps.append(share(SCALE, scale, packing, Operand(1), target)[1])
     return Plan(
         what=f"pack b[{k},{n}] batch {list(batch)}", isa=isa, threads=threads,
         steps=tuple(steps) if size * math.prod(batch) else (), operands=operands,
@@ -161,6 +165,11 @@ def share(
     # A size that splits a word is longer than K: its engine would not have been chosen.
     in_words = -(-x.size // b.engine.depth)
     return SharedPanels(row, target, rows, in_words, tuple(strides)), step, in_lines(max(1, size) * float32.size_bytes)
+
+
+def shared_in_panels(x: Shared, b: Packing, source: Operand) -> SharedPanels:
+    """The scales of blocks of b that lie in panels already."""
+    return SharedPanels(SCALE, source, -(-b.k // x.size), -(-x.size // b.engine.depth), x.operand.batch)
 
 
 def share_rows(

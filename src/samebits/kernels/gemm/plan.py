@@ -15,7 +15,7 @@ from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import int32
 from samebits.frozen import replace
 from samebits.kernels.gemm import batch as batches
-from samebits.kernels.gemm import blocks, checks, epilogue, nibbles, pack, parts, quantize, unpack
+from samebits.kernels.gemm import blocks, checks, epilogue, nibbles, pack, parts, quantize, scaled_weights, unpack
 from samebits.kernels.gemm.block_microkernel import Runs
 from samebits.kernels.gemm.blocks import A_SCALE, SCALE, STARTS, ZERO
 from samebits.kernels.gemm.choice import Blocks, Choice, Overrides, choose
@@ -26,7 +26,7 @@ from samebits.kernels.gemm.inner import size_words
 from samebits.kernels.gemm.machine import DEFAULT, Caches, Machine
 from samebits.kernels.gemm.macrokernel import Macrokernel, kernel
 from samebits.kernels.gemm.order import CHAIN
-from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share, share_rows, starts
+from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share, share_rows, shared_in_panels, starts
 from samebits.kernels.gemm.parts import Join, join
 from samebits.kernels.gemm.stream import Stream, stream
 from samebits.kernels.gemm.strip import StripWalk, together
@@ -63,6 +63,8 @@ def plan(
         return unpack.unpacked(inner, (c.a.values, c.b.values))
     if nibbles.holds(c.b.values):
         return nibbles.plan(c, isa, threads, again)
+    if scaled_weights.holds(c.b.values):
+        return scaled_weights.plan(c, again)
     chosen = choose(c, isa, threads, Overrides(tile, form, blocks, engine), machine)
     lowering = _Planning(chosen, len(c.operands), machine.caches)
     if c.m and c.n and all(c.batch):
@@ -156,6 +158,9 @@ class _Planning:
         packing = Packing(x.engine, x.words[1], Matrix(0, 0), c.k, c.n, c.batch, x.nr, x.isa, x.threads)
         for operand, (name, shared) in enumerate(c.by_block.items(), 2):
             target = Operand(self.workspace, self.workspace_bytes)
+            if shared.in_panels:
+                self.shared[SCALE] = shared_in_panels(shared, packing, Operand(operand))
+                continue
             if name == A_SCALE.name:
                 row, made = A_SCALE, share_rows(shared, packing, c.m, Operand(operand), target, x.unit_of_scales)
             else:

@@ -97,7 +97,7 @@ def _not_of_blocks(row: Engine, c: Contraction, b: DType, isa: Isa | None) -> st
     scaled = c.a.is_scaled_by_block or c.b.is_scaled_by_block
     if not (row.sums_blocks and scaled and engines.takes(row.a, a) and engines.takes(row.b, b)):
         return ""
-    if "b_zero" in c.by_block:
+    if "b_zero" in c.by_block or c.b.dtype is int16:
         return "zero points of blocks may leave numbers that do not fit its words"
     if offset(row.b, b):
         return f"{b.name} would need an offset"
@@ -127,7 +127,8 @@ def _check_panels(engine: str, a: DType, b: DType, spec: Spec, blocks: tuple[int
     def refuse(expected: str, remedy: str = repack) -> PlanError:
         return PlanError("matmul", "b", "engine", repr(engine), expected, remedy)
 
-    taken = a.is_integer == packed.exact and takes(packed.a, a)
+    is_number = a.is_float or (bool(blocks) and not packed.exact)  # integers of scaled blocks are numbers like floats
+    taken = is_number != packed.exact and takes(packed.a, a)
     if not taken or (packed is FMA64) != (float64 in (a, b)):
         raise refuse(f"one for {a.name}", f"pack it again with left={a.name!r}")
     if not packed.exact and spec.chunk % packed.depth:

@@ -38,7 +38,8 @@ class Words:
     @property
     def is_plain(self) -> bool:
         """Whether a word is an element as it lies."""
-        return self.source is self.word
+        is_code = self.source is self.element and convert.stored(self.source) is self.word
+        return self.source is self.word or is_code
 
     def place(self, i: int) -> int:
         """Bits below element i of a word."""
