@@ -42,7 +42,7 @@ which order of roundings, as one tool in one version does it. A value is
 A block is rows by columns, the columns along the axis of the blocks; `all` is the whole axis, and `short` says that the
 last block of an axis may be. Bits are those an element takes, with its share of the scale and zero point. The dialect
 is the one that is meant where none is named. Kernels quantise and dequantise all of them; lines of elements that end
-inside a byte, and the dialect `nvfp4/four-over-six-1`, are computed by NumPy, slowly.
+inside a byte are computed by NumPy, slowly.
 
 | format | element | block | scale | global scale | zero point | bits | dialect |
 |---|---|---|---|---|---|---|---|

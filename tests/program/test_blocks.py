@@ -115,9 +115,6 @@ def test_what_no_kernel_makes_is_refused_with_what_would_do() -> None:
     cases: list[tuple[tuple[Any, ...], type[Exception], str]] = [
         ((x, "fp8-128x128"), sb.OptionError,
          f"quantize: format is fp8-128x128, {lines}; quantise it before, with samebits.quantize"),
-        ((x, "nvfp4", "nvfp4/four-over-six-1"), sb.OptionError,
-         ("quantize: dialect is nvfp4/four-over-six-1, must be a dialect of one scale a block; quantise it before, "
-         "with samebits.quantize")),
         ((short, "mxfp8-e4m3"), sb.ShapeError,
          "quantize: x is float32[3, 40], must be [..., a multiple of 32]; pad it with zeros first"),
         ((x, "mxfp8-e4m3", None, whole), sb.ShapeError,

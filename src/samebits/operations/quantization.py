@@ -66,9 +66,6 @@ def check(call: str, name: str, attributes: Quantization, dtype: dtypes.DType) -
     if across != 1 or along is None or row.zero_point is not None or row.codebook is not None:
         expected = "a format of lines of blocks, without zero points and code books"
         raise OptionError(call, "format", "", row.name, expected, "quantise it before, with samebits.quantize")
-    if way.chooses:
-        expected = "a dialect of one scale a block"
-        raise OptionError(call, "dialect", "", way.name, expected, "quantise it before, with samebits.quantize")
     if row.name not in way.formats:
         known = ", ".join(each.name for each in dialects.dialects(row))
         raise OptionError(call, "dialect", "", way.name, f"one that makes {row.name}: {known}", "choose one of these")

@@ -148,7 +148,7 @@ def test_nothing_outside_the_operands_is_touched(isa: Isa) -> None:
 REFUSED: list[tuple[Any, type[Exception], str]] = [
     (
         lambda b, s: sb.pack(b, left="float32", scale=s), sb.OptionError,
-        ("pack: scale or global_scale is given without scale and group, must be given with scales of blocks; pass  "
+        ("pack: scale or global_scale is given without scale and group, must be given with scales of blocks; pass "
         "scale= and group=, or all with the product"),
     ),
     (

@@ -22,15 +22,11 @@ from samebits.kernels.quantize.dialects import Dialect
 ISAS = pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda row: row.name)
 NUMPY = ROWS[0]
 EXACT = dialects.of("nvfp4/exact-1")
-NVFP4 = formats.of("nvfp4")
+NVFP4, FOUR_OVER_SIX = formats.of("nvfp4"), dialects.of("nvfp4/four-over-six-1")
 
 
 # A format for each dialect, the formats taking turns, so that each is there with some dialect.
-PAIRS = [
-    (dialect, dialect.formats[k % len(dialect.formats)])
-    for k, dialect in enumerate(dialects.ROWS)
-    if not dialect.chooses
-]
+PAIRS = [(dialect, dialect.formats[k % len(dialect.formats)]) for k, dialect in enumerate(dialects.ROWS)]
 # What the default dialects make besides, of each kind of block, zero point and element.
 PAIRS += [(dialects.default(formats.of(name)), name) for name in block_rows.SOME]
 PAIRS = list(dict.fromkeys(PAIRS))
@@ -136,6 +132,8 @@ def test_threads_change_nothing(threads: int) -> None:
         ("int/affine-1", "uint8-tensor-zero"),
         ("int/affine-1", "uint4-group32-float-zero"),
         ("nf4/qlora", "nf4"),
+        ("nvfp4/four-over-six-1", "nvfp4"),
+        ("nvfp4/four-over-six-1", "nvfp4-16x16"),
     ],
 )
 def test_bits_on_aarch64(isa: Isa, dialect: str, name: str) -> None:
@@ -144,6 +142,28 @@ def test_bits_on_aarch64(isa: Isa, dialect: str, name: str) -> None:
         if label in ("normal", "heavy", "zero blocks", "nan and inf", "subnormal", "steps"):
             case = Case(formats.of(name), dialects.of(dialect), x[some].astype(np.float32).astype(KINDS["bfloat16"]))
             case.check(isa, run=aarch64.run_plan)
+
+
+@pytest.mark.parametrize("name", FOUR_OVER_SIX.formats)
+@ISAS
+def test_a_choice_of_two_scales_is_that_of_the_reference(isa: Isa, name: str) -> None:
+    """Of every lie and length, with numbers whose squares are beyond float32, below its normal ones, and no numbers."""
+    row, at = formats.of(name), rows.ALL_ROWS.index(isa)
+    height = row.block[0] or 1
+    kind = list(KINDS)[at % len(KINDS)]
+    x = numbers((2 * height, 64 if isa is NUMPY else 2112), "float32", at)
+    x[:, 16:32] *= 4.0
+    x[0, 3], x[height, 40], x[height // 2, 48:64] = np.nan, -np.inf, 0
+    with np.errstate(all="ignore"):
+        cases = [x, x[:, :48], x[::-1, ::2], x * np.float32(2.0**127), x * np.float32(2.0**-130)]
+        for case in [case.astype(KINDS[kind]) for case in cases]:
+            for at_start in (False, True):
+                Case(row, FOUR_OVER_SIX, guarded(case, at_start=at_start)).check(isa, at_start=at_start)
+            Case(row, FOUR_OVER_SIX, case[..., ::-1]).check(isa, 2)
+    whole = np.array(0.5, np.float32)
+    Case(row, FOUR_OVER_SIX, x.astype(KINDS[kind]), whole).check(isa)
+    if name == "nvfp4":
+        Case(row, FOUR_OVER_SIX, x.astype(KINDS[kind]), line=True).check(isa)
 
 
 def test_kernels_know_no_size() -> None:
@@ -270,14 +290,6 @@ def test_what_kernels_do_not_take_is_refused(name: str, shape: tuple[int, int]) 
     with pytest.raises(PlanError) as caught:
         quantize_plan.plan(row, dialects.default(row), dtypes.float32, (shape, (shape[1], 1)), rows.PLANNED)
     assert str(caught.value) == f"quantize.plan: {REFUSED[name, shape]}"
-
-
-def test_a_choice_of_two_scales_is_refused() -> None:
-    way = dialects.of("nvfp4/four-over-six-1")
-    with pytest.raises(PlanError) as caught:
-        quantize_plan.plan(NVFP4, way, dtypes.float32, ((2, 16), (16, 1)), rows.PLANNED)
-    due = "dialect scales to choose from is two a block, must be one; quantise it by its reference"
-    assert str(caught.value) == f"quantize.plan: {due}"
 
 
 def test_blocks_of_another_length_are_refused() -> None:

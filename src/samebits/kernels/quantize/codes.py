@@ -284,6 +284,14 @@ def _chosen(b: Builder, mask: int, x: Vector, y: Vector) -> Vector:
     return b.bit_or(b.bit_and(x, b.like(x, mask)), b.bit_and(y, b.like(y, 0xFFFFFFFF ^ mask)))
 
 
+def spread(b: Builder, of_block: Vector, pairs: int) -> Vector:
+    """A number a block in the lanes of its pairs."""
+    several = of_block.width
+    if several == 1:
+        return b.splat(of_block, pairs)
+    return b.pick([of_block], [k * several // pairs for k in range(pairs)])
+
+
 def store_pairs(b: Builder, target: Pointer, i: Index, lanes: Vector, width_bits: int) -> None:
     """Write the codes of pairs i, i+1, ... from a byte on, a multiple of 4 of them."""
     if width_bits == 8:

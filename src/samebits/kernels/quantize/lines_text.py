@@ -15,10 +15,10 @@ from typing import Literal
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType, float32, uint8, uint32, uint64
-from samebits.frozen import dataclass
+from samebits.frozen import dataclass, replace
 from samebits.kernels import convert, placed
-from samebits.kernels.quantize import global_text, magnitudes
-from samebits.kernels.quantize.codes import Encoder, load_pairs, store_pairs
+from samebits.kernels.quantize import choice_text, global_text, magnitudes
+from samebits.kernels.quantize.codes import Encoder, load_pairs, spread, store_pairs
 from samebits.kernels.quantize.formulas import Formulas
 from samebits.kernels.quantize.scales_text import ScalesText, ScaleTables, find_scales, wanted_parts
 from samebits.kernels.walk import Cursor, numbered, offsets, stretch
@@ -63,6 +63,7 @@ class LinesText:
         above: Whether axes lie above the stretches of lines.
         drawn: How the indices of a line's elements are, by which words are drawn for stochastic rounding: `counted` one
             by one, or `apart`; nothing where codes are nearest.
+        height: Lines of a block.
     """
 
     x: DType
@@ -78,6 +79,7 @@ class LinesText:
     dense: bool
     above: bool
     drawn: Literal["", "counted", "apart"] = ""
+    height: int = 1
 
     @property
     def of_scales(self) -> ScalesText:
@@ -162,6 +164,11 @@ class _QuantizedChunk:
         self.word_room = b.cast(b.offset(self.x_room, chunk * d.along), uint32)
         words = chunk * d.along + placed.words_room(b.isa.lanes) if d.drawn else 0
         self.element_room = b.cast(b.offset(self.word_room, words), uint8)
+        if d.formulas.other is not None:  # of a second scale: tables, errors of lines by both, and the scales
+            start = b.cast(b.offset(self.element_room, chunk * d.along * d.element.width_bits // 8), float32)
+            self.second = ScaleTables.at(b, start, chunk)
+            rooms = [b.offset(start, (ScaleTables.SIZE + k * d.height) * chunk) for k in range(3)]
+            self.error_rooms, self.scale_room = (rooms[0], rooms[1]), b.cast(rooms[2], convert.stored(d.scale))
 
     def run(self, found: Index | None) -> None:
         """Statistics, scales, elements.
@@ -174,7 +181,7 @@ class _QuantizedChunk:
             found = self._given()
         elif d.shared == "block":
             self._find_magnitudes(self._largest() if source is None else source)
-            found = self._find_scales()
+            found = self._find_scales() if d.formulas.other is None else self._choose_scales(source)
         assert found is not None  # one of three
         if source is not None:
             self._encode_line(0, source, found)
@@ -227,10 +234,40 @@ class _QuantizedChunk:
 
     def _find_scales(self) -> Index:
         """The scales of all blocks, and their factors; whether a block's elements need plain encoding."""
+        width = ABREAST * self.lanes
+        return find_scales(self.b, self.d.of_scales, self.tables, *self._stored(), self.count, width)
+
+    def _choose_scales(self, source: Pointer | None) -> Index:
+        """As `_find_scales`, of each block the one of two by which the squared error is less."""
+        b, d, n, chunk = self.b, self.d, ABREAST * self.lanes, self.b.index("chunk")
+        for i in b.loop(0, chunk, n):
+            b.store(self.second.statistics[0], i, b.load(self.tables.statistics[0], i, n))
+        first, (_, scales, zeros) = self._find_scales(), self._stored()
+        assert d.formulas.other is not None  # the caller looked
+        other = replace(d.of_scales, formulas=replace(d.formulas, scale=d.formulas.other, other=None))
+        both = self.tables, self.second
+        found = find_scales(b, other, self.second, self._stored()[0], self.scale_room, zeros, self.count, n)
+        found = b.choose(first > 0, first, found)
+        blocks = self.padded // d.along
+        for tables, room in zip(both, self.error_rooms, strict=True):
+            for i in b.loop(0, d.height * chunk, n):
+                b.store(room, i, b.constant(0.0, float32, n))
+            for plain in (False, True):
+                for _ in b.when(found > 0 if plain else found < 1):
+                    for line in b.loop(0, self.each):
+                        x = self._source(line) if source is None else source
+                        place = b.offset(room, line * chunk)
+                        choice_text.line_errors(b, self.encoder, tables, x, place, d.along, self.pairs, blocks, plain)
+            choice_text.joined_lines(b, room, d.height, chunk, self.count, n)
+        choice_text.keep_better(b, both, self.error_rooms, (scales, self.scale_room), self.count, n)
+        return found
+
+    def _stored(self) -> tuple[list[Vector], Pointer, Pointer]:
+        """The global scale if there is one, in each lane, and where the scales and the zero points of blocks go."""
         b, d, n = self.b, self.d, ABREAST * self.lanes
         unit = [b.splat(b.load(self.cursor.places[WHOLE], 0, 1), n)] if d.formulas.whole is not None else []
         scales, zeros = (b.offset(self.cursor.places[k], self.at) for k in (SCALES, ZEROS))
-        return find_scales(b, d.of_scales, self.tables, unit, scales, zeros, self.count, n)
+        return unit, scales, zeros
 
     def _given(self) -> Index:
         """Take the tables of scales that were found before; whether elements need plain encoding."""
@@ -301,14 +338,6 @@ class _QuantizedChunk:
 def several_and_times(along: int, pairs: int) -> tuple[int, int]:
     """How many blocks a vector of pairs has, and how many vectors a block."""
     return max(1, 2 * pairs // along), max(1, along // (2 * pairs))
-
-
-def spread(b: Builder, of_block: Vector, pairs: int) -> Vector:
-    """A number a block in the lanes of its pairs."""
-    several = of_block.width
-    if several == 1:
-        return b.splat(of_block, pairs)
-    return b.pick([of_block], [k * several // pairs for k in range(pairs)])
 
 
 def copy_bytes(b: Builder, source: Pointer, target: Pointer, n: Index) -> None:

@@ -86,9 +86,6 @@ def plan(
     """
     formulas = dialect.formulas(row, dtype)
     _check(row, x)
-    if formulas.other is not None:
-        actual, remedy = "two a block", "quantise it by its reference"
-        raise PlanError("quantize.plan", "dialect", "scales to choose from", actual, "one", remedy)
     operands = ["x", "elements", "scales"]
     operands += ["global scale"] * (formulas.whole is not None) + ["zero points"] * (row.zero_point is not None)
     operands += ["seed"] * (order is not None)
@@ -263,7 +260,10 @@ class _LinesPlanner:
         scales = ScaleTables.SIZE * _NUMBER_BYTES * (LINE_LANES if self.shared == "line" else self.chunk)
         words = 0 if self.order is None else (n + words_room(self.isa.lanes)) * _NUMBER_BYTES
         numbers = n * self.dtype.size_bytes * (1 + self.several)
-        return in_lines(scales + numbers + words + n * self.row.element.width_bits // 8)
+        second = 0
+        if self.formulas.other is not None:  # tables, errors of lines by both scales, and the scales themselves
+            second = (ScaleTables.SIZE + 2 * (self.row.block[0] or 1) + 1) * self.chunk * _NUMBER_BYTES
+        return in_lines(scales + numbers + words + n * self.row.element.width_bits // 8 + second)
 
     def whole(self) -> tuple[list[Step], int]:
         """The steps that find the global scale, and the bytes of the partial results between them."""
@@ -411,4 +411,5 @@ class _LinesPlanner:
             dense=self.is_dense,
             above=above,
             drawn="" if self.order is None else "counted" if self.order[-1] == 1 else "apart",
+            height=self.row.block[0] or 1,
         )
