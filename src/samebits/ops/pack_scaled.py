@@ -45,7 +45,7 @@ def packed_scaled(
         None if value is None else parameter(call, name, key, value, arrays)
         for name, key, value in (("scale", "b_scale", scale), ("zero_point", "b_zero_point", zero))
     ]
-    found = by_block("pack", PACK, columns, *facts, block, left, lies)
+    found = by_block("pack", PACK, columns, facts[0], facts[1], block, left, lies)
     if "b_scale" not in found:
         expected = "one for each block of group"
         raise OptionError("pack", "scale", "", "one for more than a block", expected, "pass it with the product")
