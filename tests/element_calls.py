@@ -44,7 +44,7 @@ TAKEN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("quotient", "floor_divide", "gcd", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert",
                      "bitwise_left_shift", "bitwise_right_shift"), INTEGERS),
     **dict.fromkeys(("logical_and", "logical_or", "logical_xor", "logical_not"), BOOL),
-    "nextafter": ("float64", *HALVES),
+    **dict.fromkeys(("nextafter", "rand_like", "randn_like"), ("float64", *HALVES)),
     "isnan": (*FLOATS, *POWERS, *NARROW_FLOATS),
     **dict.fromkeys(("where", "cast", "concat", "take", "max", "min", "copy", "contiguous", "to_packed", "to_padded",
                      "cummax", "cummin", "argsort", "sort", "topk", "take_along_axis", "scatter",
@@ -121,6 +121,13 @@ def casts(name: str) -> Iterator[Called]:
         about, given = list(LAYOUTS)[number % len(LAYOUTS)], CAST_OPTIONS[number % len(CAST_OPTIONS)]
         yield Called(name, f"{kind} to {to} {about} {given}", (laid(kind, about, 0), to), given)
     yield Called(name, "preset", (laid("float32", "turned", 0), "float8_e5m2"), {"preset": "torch-2.13"})
+
+
+def random_numbers(name: str) -> Iterator[Called]:
+    """Every layout of each dtype, by some seeds and offsets."""
+    for number, (kind, about) in enumerate(itertools.product(TAKEN[name], LAYOUTS)):
+        given = {"seed": number << 58} | ({"offset": (1 << 63) - number} if number % 2 else {})
+        yield Called(name, f"{kind} {about}", (laid(kind, about, 0),), given)
 
 
 def maps(name: str) -> Iterator[Called]:

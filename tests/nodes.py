@@ -16,10 +16,12 @@ from samebits.conversions import PRESETS, Conversion
 from samebits.kernels import activations, arithmetic, composites
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1
+from samebits.kernels.random import Distribution, Random
 from samebits.operations import picks
 from samebits.operations.moves import AxisGather, Concat
 from samebits.operations.picks import SortedPlaces
 from samebits.operations.product import Options
+from samebits.operations.random import Drawn
 from samebits.operations.scans import Along
 from samebits.program import blocks
 from samebits.program.builder import ProgramBuilder
@@ -56,10 +58,12 @@ EAGER = {
     "hadamard": "is a product with a constant matrix, as a program has it",
     "isas": "names Isa rows",
     "load": "makes a session",
+    "normal": "has no array among its operands; tests/ops/test_random.py has its node",
     "prepare": "makes a session",
     "quantize": "makes a Quantized; tests/program/test_blocks.py has its row",
     "report": "compares a Quantized with what it was made of",
     "scales_from_tiles": "takes bytes of another layout",
+    "uniform": "has no array among its operands; tests/ops/test_random.py has its node",
     "use_isa": "chooses an Isa row",
     "verify": "tries a program",
 }
@@ -318,7 +322,18 @@ def _fill(p: ProgramBuilder, out: Value, value: float) -> Value:
     return p.expand(p.scalar(value, p.facts[out].dtype), _shape(p, out))
 
 
+def _random_like(distribution: Distribution) -> Callable[..., Value]:
+    def node(p: ProgramBuilder, x: Value, *, seed: int, offset: int = 0) -> Value:
+        dtype = p.facts[x].dtype
+        words = [p.constant(np.asarray(word, np.uint64)) for word in (seed, offset)]
+        operands = (p.scalar(0.0, dtype), p.scalar(1.0, dtype), *words)
+        return p.add("random", operands, Drawn(Random(distribution, dtype), p.facts[x].shape))[0]
+
+    return node
+
+
 NODES: Mapping[str, Callable[..., Value]] = {
+    "rand_like": _random_like("uniform"), "randn_like": _random_like("normal"),
     **{name: _element(op) for name, op in ELEMENTS.items()},
     **{name: _composite(make) for name, make in COMPOSED.items()},
     **{name: _reduced(name) for name in ("sum", "prod", "mean", "max", "min")}, "var": _var,

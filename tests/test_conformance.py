@@ -15,6 +15,7 @@ import gmpy2
 import nodes
 import numpy as np
 import pytest
+import random_numbers
 import rows
 import torch
 
@@ -46,6 +47,11 @@ def run(case, threads):
         return function(*x[:2], spec=sb.Spec(**case["spec"]), threads=threads, **options)
     if "accumulates" in case:
         return function(*x[:2], out=x[2].copy(), threads=threads)
+    if "offset" in case:
+        options = {"seed": case["draws"], "offset": case["offset"], "threads": threads}
+        if "numbers" not in case:
+            return function(*x, **options)
+        return function(*case["numbers"], case["shape"], dtype=case["dtype"], **options)
     if case["operation"] == "concat":
         return function(x, case["axis"], threads=threads)
     if case["operation"] in ("sum", "prod", "mean", "var", "max", "min", "take"):
@@ -303,6 +309,10 @@ def by_others(case):
     """A case of seed 130 on, without the package's arithmetic."""
     name, x = case["operation"], conformance.inputs(case)
     shape, kind = x[-1].shape, dtypes.of(x[-1].dtype)
+    if "offset" in case:
+        what = {"rand_like": "uniform", "randn_like": "normal"}.get(name, name)
+        given = case.get("numbers", (0.0, 1.0))
+        return random_numbers.numbers(what, kind, shape, *given, case["draws"], case["offset"])
     if name in ("concat", "take", "where"):
         more = (case["axis"],) if "axis" in case else ()
         return {"concat": lambda *y: np.concatenate(y[:-1], y[-1]), "take": np.take, "where": np.where}[name](*x, *more)

@@ -23,15 +23,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from samebits import dtypes, ieee, philox
+from samebits import dtypes, elements, ieee, philox
 from samebits.conversions import Conversion
-from samebits.kernels import activations, arithmetic, composites, elementwise, order, reduce, scan
+from samebits.kernels import activations, arithmetic, composites, elementwise, order, random, reduce, scan
 from samebits.kernels.expression import Chain
 from samebits.kernels.functions import exact
 from samebits.kernels.gemm.contraction import Spec
 from samebits.kernels.gemm.reference import integers
 from samebits.kernels.gemm.reference import reference as gemm_reference
 from samebits.kernels.quantize import dialects, formats, reference
+from samebits.kernels.random import Random
 
 PATH = pathlib.Path(__file__).parent.parent / "docs" / "conformance.json"
 Array = NDArray[Any]
@@ -330,6 +331,21 @@ CASES: list[dict[str, Any]] = [
     # Along axis 1: indices of int64 in [-extent, extent), and updates, operand 2.
     {"operation": "take_along_axis", "shape": [9, 70], "dtypes": ["float16", "int64"], "axis": 1, "seed": 570},
     {"operation": "scatter", "shape": [9, 70], "dtypes": ["int32", "int64", "int32"], "axis": 1, "seed": 571},
+    # Random numbers of the seed `draws` and an offset: bounds, or mean and deviation, are `numbers`.
+    *(
+        {
+            "operation": name, "shape": [7, 131], "dtype": kind, "draws": draws, "offset": offset, "seed": seed
+        } | ({} if "like" in name else {"numbers": [-1.5, 3.7]})
+        for seed, (name, kind, draws, offset) in enumerate(
+            [
+                ("rand_like", "float32", 5, 0), ("rand_like", "float64", 1 << 40, 7),
+                ("rand_like", "bfloat16", 6, 1 << 35), ("randn_like", "float32", (1 << 64) - 1, 3),
+                ("randn_like", "float16", 8, (1 << 63) - 1), ("uniform", "float32", 9, 1), ("uniform", "float16", 9, 2),
+                ("uniform", "float64", 9, 3), ("normal", "float32", 9, 4), ("normal", "bfloat16", 9, 5),
+            ],
+            580,
+        )
+    ),
 ]  # fmt: skip
 
 # How many operands are alike, where that is not one; and what kernels call functions.
@@ -489,6 +505,11 @@ def answer(case: dict[str, Any]) -> Array:
         return elementwise.reference(made(kind), *x)[0]
     if name == "concat":
         return np.concatenate(x, axis=case["axis"])
+    if "offset" in case:
+        kind = dtypes.of(case["dtype"])
+        given = [np.asarray(elements.rounded(number, kind)) for number in case.get("numbers", (0.0, 1.0))]
+        what = Random("uniform" if name in ("uniform", "rand_like") else "normal", kind)
+        return random.reference(what, tuple(case["shape"]), *given, case["draws"], case["offset"])
     if name == "take":
         return np.take(x[0], x[1], axis=case["axis"])
     if name in ("sum", "prod", "mean", "var", "max", "min"):

@@ -133,6 +133,7 @@ if TYPE_CHECKING:
     from samebits.ops.quantize import dequantize, quantize
     from samebits.ops.quantize_report import QuantizationReport, report
     from samebits.ops.quantized import Quantized
+    from samebits.ops.random import normal, rand_like, randn_like, uniform
     from samebits.ops.rows import layer_norm, max, mean, min, prod, softmax, sum, var
     from samebits.ops.scale_tiles import scales_from_tiles
     from samebits.ops.scans import cummax, cummin, cumprod, cumsum
@@ -263,6 +264,7 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
     "multiply",
     "negative",
     "nextafter",
+    "normal",
     "not_equal",
     "pack",
     "plan_matmul",
@@ -271,6 +273,8 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
     "prod",
     "quantize",
     "quotient",
+    "rand_like",
+    "randn_like",
     "reciprocal",
     "relu",
     "remainder",
@@ -298,6 +302,7 @@ __all__ = [  # noqa: RUF022 - in the order of dir()
     "to_padded",
     "topk",
     "trunc",
+    "uniform",
     "use_isa",
     "var",
     "verify",
@@ -338,6 +343,7 @@ _HOMES = {
     "ops.quantize": "dequantize quantize",
     "ops.quantize_report": "QuantizationReport report",
     "ops.quantized": "Quantized",
+    "ops.random": "normal rand_like randn_like uniform",
     "ops.rows": "layer_norm max mean min prod softmax sum var",
     "ops.scale_tiles": "scales_from_tiles",
     "ops.scans": "cummax cummin cumprod cumsum",

@@ -1,8 +1,9 @@
-"""Philox4x32-10: the random words of stochastic rounding, a function of a seed and of where an element is.
+"""Philox4x32-10: the random words of stochastic rounding and of random numbers, a function of a seed and of where an
+element is.
 
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011): ten rounds of two 32-bit products on a counter
-of four words, keyed by two. numerics.md section 9 says which word belongs to which element. Start at `words`, the NumPy
-meaning; kernels have it as text in `kernels.placed`.
+of four words, keyed by two. numerics.md says which word belongs to which element, in section 9 for roundings and in
+section 13 for numbers. Start at `words`, the NumPy meaning; kernels have it as text in `kernels.words`.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-def words(seed: int, index: npt.ArrayLike) -> Array:
-    """The uint32 word of each element: key = the seed, counter = index >> 2 as 64 bits then 0, 0, word = index & 3.
+def words(seed: int, index: npt.ArrayLike, above: int = 0, number: int = 0) -> Array:
+    """The uint32 word of each element: key = the seed, counter = index >> 2 plus number * 2**62 as 64 bits, then
+    `above` as 64 bits; word = index & 3.
 
     Args:    seed: 0 <= seed < 2**64.   index: the elements' row-major logical indices.
+             above: the upper half of the counters, 0 of roundings.   number: which word of each element, below 4.
     """
     index = np.asarray(index, np.uint64)
-    high = index >> np.uint64(2)
-    zero = np.zeros_like(high)
-    found = block((high & _LOW, high >> np.uint64(32), zero, zero), (seed & 0xFFFFFFFF, seed >> 32))
+    low = (index >> np.uint64(2)) + np.uint64(number << 62)
+    upper = [np.full_like(low, part) for part in (above & 0xFFFFFFFF, above >> 32)]
+    found = block((low & _LOW, low >> np.uint64(32), upper[0], upper[1]), (seed & 0xFFFFFFFF, seed >> 32))
     return np.choose((index & np.uint64(3)).astype(np.intp), found).astype(np.uint32)
 
 

@@ -15,12 +15,14 @@ from samebits import dtypes
 from samebits.codegen import isa as isas
 from samebits.conversions import Conversion
 from samebits.kernels import composites
+from samebits.kernels.random import Random
 from samebits.operations import picks, registry
 from samebits.operations.conversion import Converted
 from samebits.operations.elementwise import Map, single
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range
 from samebits.operations.quantization import Quantization
+from samebits.operations.random import Drawn
 from samebits.operations.rows import RowWise
 from samebits.operations.scans import Along
 from samebits.operations.views import Expand, Reshape, Slice, Transpose
@@ -95,6 +97,10 @@ COMPUTED: dict[str, tuple[Any, Sequence[Array]]] = {
     "checked_cast": (
         Converted(dtypes.float32, dtypes.bfloat16, Conversion(overflow="error")),
         [drawn("float32", 3, 40)],
+    ),
+    "random": (
+        Drawn(Random("normal", dtypes.bfloat16), (3, 40)),
+        [*[np.array(x, dtypes.bfloat16.numpy) for x in (1.5, -2)], *[np.array(x, np.uint64) for x in (7, 9)]],
     ),
     "quantize": (Quantization("mxfp6-e2m3", "mx/floor"), [drawn("bfloat16", 3, 64)]),
 }

@@ -13,6 +13,7 @@ from samebits import dtypes
 from samebits.codegen import isa as isas
 from samebits.conversions import Conversion
 from samebits.kernels import composites
+from samebits.kernels.random import Random
 from samebits.operations import registry
 from samebits.operations.conversion import Converted
 from samebits.operations.elementwise import Map, single
@@ -20,6 +21,7 @@ from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range
 from samebits.operations.picks import PickAlong, SortedPlaces
 from samebits.operations.quantization import Quantization
+from samebits.operations.random import Drawn
 from samebits.operations.rows import RowWise
 from samebits.operations.scans import Along
 from samebits.operations.views import Expand, Reshape, Slice, Transpose
@@ -45,6 +47,7 @@ def converted(conversion: Conversion) -> Converted:
     return Converted(dtypes.float32, dtypes.float8_e5m2, conversion)
 
 
+DRAWN_FROM = [*[np.array(x, np.float32) for x in (-1.5, 2)], *[np.array(x, np.uint64) for x in (3, 5)]]
 CASES: list[tuple[str, Any, Sequence[np.ndarray]]] = [
     ("map", ADD, [some(3, 40), some(40)]),
     ("map", ADD, [some(40, 3).T, some(3, 1)]),
@@ -67,6 +70,7 @@ CASES: list[tuple[str, Any, Sequence[np.ndarray]]] = [
     ("stochastic_cast", converted(Conversion("stochastic")), [some(2, 3, 4), np.array(7, np.uint64)]),
     ("checked_cast", converted(Conversion(overflow="error")), [some(2, 3, 4)]),
     ("quantize", Quantization("nvfp4", "nvfp4/exact-1"), [some(2, 3, 32)]),
+    ("random", Drawn(Random("uniform", dtypes.float32), (3, 40)), DRAWN_FROM),
     ("scan", Along("sum", 1), [some(2, 3, 4)]),
     ("order", SortedPlaces(2, True), [some(2, 3, 4)]),
     ("gather_along", PickAlong(1), [some(2, 3, 4), places(2, 5, 4)]),

@@ -17,10 +17,12 @@ from samebits.conversions import Conversion
 from samebits.errors import PlanError, SamebitsError, ShapeError
 from samebits.kernels import composites
 from samebits.kernels.expression import Chain
+from samebits.kernels.random import Random
 from samebits.operations import dim, registry
 from samebits.operations.moves import AxisGather, Concat, GatherND, Range
 from samebits.operations.operation import Array
 from samebits.operations.picks import PickAlong, SortedPlaces
+from samebits.operations.random import Drawn
 from samebits.operations.scans import Along
 from samebits.operations.strided import dense_strides
 from samebits.program import blocks
@@ -126,9 +128,21 @@ def ordered() -> Program:
     return b.build({"sums": sums, "found": found, "written": written})
 
 
+def drawn() -> Program:
+    """Random numbers of two shapes, of seeds that are constants."""
+    b = ProgramBuilder("drawn")
+    x = b.input("x", dtypes.float32, (N, M))
+    words = [b.constant(np.array(word, np.uint64)) for word in (3, 4)]
+    unit = b.scalar(0.0, dtypes.float32), b.scalar(1.0, dtypes.float32)
+    (noise,) = b.add("random", (*unit, *words), Drawn(Random("normal", dtypes.float32), (N, M)))
+    (long,) = b.add("random", (*unit, *words), Drawn(Random("uniform", dtypes.float32), (M * N + 3, 2)))
+    return b.build({"noisy": b.apply("add", x, noise), "long": long})
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "attention": attention,
     "converted": converted,
+    "drawn": drawn,
     "filled": filled,
     "ordered": ordered,
     "positions": positions,

@@ -229,13 +229,15 @@ class FusionDefinition:
 
         Raises:  AssertionError if they differ.
         """
-        expected = self._executor().reference(inputs) if reference_outputs is None else None
-        made = self.execute(inputs, device=device, **kwargs)
+        fec = self._executor()
+        seed = fec.seed()  # which both draw by
+        expected = fec.reference(inputs, seed) if reference_outputs is None else None
+        made = fec.execute(inputs, device=device, _seed=seed, **kwargs)
         if reference_outputs is not None:
             validation.check_close(made, reference_outputs)
         else:
             assert expected is not None
-            validation.check_bits(made, self._executor().visible(expected))
+            validation.check_bits(made, fec.visible(expected))
         return made
 
     def manual_validate(self, inputs: Sequence[Any], reference_outputs: Sequence[Any] | None = None) -> list[Any]:

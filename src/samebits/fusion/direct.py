@@ -85,8 +85,8 @@ class Direct:
     outputs: tuple[tuple[str, tuple[int, ...], Any], ...]
     of_torch: bool
 
-    def run(self, given: Sequence[Any]) -> list[Any]:
-        """The outputs."""
+    def run(self, given: Sequence[Any], seed: int | None) -> list[Any]:
+        """The outputs; of a run that draws numbers its seed is the last operand."""
         made: list[Any]
         if self.of_torch:
             new = given[self.first].new_empty
@@ -101,6 +101,9 @@ class Direct:
             elif kind is not DataType.Null:
                 held.append(element("execute", x, kind))
                 addresses.append(address_of(held[-1]))
+        if seed is not None:
+            held.append(np.asarray(seed, np.uint64))
+            addresses.append(address_of(held[-1]))
         addresses += [x.data_ptr() for x in made] if self.of_torch else map(address_of, made)
         self.bound.run_on(addresses)
         return made

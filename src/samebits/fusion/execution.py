@@ -15,7 +15,8 @@ import numpy as np
 from samebits.errors import FusionError
 from samebits.fusion import arguments, direct, promotion
 from samebits.fusion.graph import Fusion, Number, Scalar, TensorView
-from samebits.fusion.lowering import UnknownSize, distinct, lowered, size_scalars, slowest_first
+from samebits.fusion.lowering import SEED, UnknownSize, distinct, lowered, size_scalars, slowest_first
+from samebits.fusion.random import fresh_seed, has_fresh
 from samebits.fusion.refusals import REFUSALS, refused
 from samebits.fusion.views import InputView, view_of
 from samebits.kinds import ArrayKind, kind_of, to_kind
@@ -46,6 +47,7 @@ class FusionExecutorCache:
         self._size_scalars = size_scalars(fusion)
         self._places = frozenset(i for i, x in enumerate(self._inputs) if x in self._size_scalars)
         self._by_extents = False
+        self._draws = has_fresh(fusion)
         self._direct: OrderedDict[Hashable, direct.Direct] = OrderedDict()
         self._sessions: OrderedDict[Any, Session] = OrderedDict()
         self._ran: OrderedDict[Any, None] = OrderedDict()
@@ -80,6 +82,7 @@ class FusionExecutorCache:
         device: object = None,
         _enable_options: Sequence[str] = (),
         _disable_options: Sequence[str] = (),
+        _seed: int | None = None,
     ) -> list[Any]:
         """The outputs, as the kind of array that the first tensor among the inputs is.
 
@@ -92,35 +95,39 @@ class FusionExecutorCache:
                 element format, rank or extent, or an operation does not take what it is given.
         """
         try:
-            return self._executed(inputs)
+            return self._executed(inputs, self.seed() if _seed is None else _seed)
         except FusionError:
             raise
         except REFUSALS as error:
             arguments.check(self._fusion, self._given(inputs))  # which says what of an input is wrong, if one is
             raise refused("execute", error) from None
 
-    def _executed(self, inputs: Sequence[Any]) -> list[Any]:
+    def _executed(self, inputs: Sequence[Any], seed: int | None) -> list[Any]:
         arguments.check_listed(inputs)
         key = direct.key_of(self._places, inputs)
         known = self._direct.get(key)
         if known is not None and not watchers:
             self._check_written(inputs)
-            made = known.run(inputs)
+            made = known.run(inputs, seed)
             return made if self._is_plain else self._results(inputs, made)
         direct.learn(inputs)
         given = self._given(inputs)
         self._check_written(given)
-        made = self._run(given, direct.key_of(self._places, inputs))
+        made = self._run(given, direct.key_of(self._places, inputs), seed)
         for watch in watchers:
             watch(id(self), self.kernels(inputs))
         return self._results(given, made)
 
-    def _run(self, given: list[Any], key: Hashable) -> list[Any]:
+    def seed(self) -> int | None:
+        """A seed for a run; None where none is drawn."""
+        return fresh_seed() if self._draws else None
+
+    def _run(self, given: list[Any], key: Hashable, seed: int | None) -> list[Any]:
         """Every tensor that is computed; a call like this one takes the short way from now on."""
         if not self._made:
             arguments.check(self._fusion, given)
             return []
-        session, values = self._session(given)
+        session, values = self._session(given, seed)
         made = session.run(values)
         if key is not None:
             found = direct.made_for(self._inputs, self._places, given, session.bound(values), made)
@@ -131,14 +138,14 @@ class FusionExecutorCache:
     def kernels(self, inputs: Sequence[Any]) -> list[str]:
         """The plan of each kernel that runs for these inputs, as text."""
         given = self._given(inputs)
-        session, values = self._session(given)
+        session, values = self._session(given, 0)
         shapes = {name: Tensor.from_any(x) for name, x in values.items()}
         return list(session.plans(bind_symbols(session.program, shapes)))
 
-    def reference(self, inputs: Sequence[Any]) -> list[Any]:
+    def reference(self, inputs: Sequence[Any], seed: int | None = None) -> list[Any]:
         """The outputs by the NumPy meaning of every operation: NumPy arrays."""
         given = self._given(inputs)
-        _, values = self._session(given)
+        _, values = self._session(given, seed)
         arrays = {name: Tensor.from_any(x).numpy(copy=True) for name, x in values.items()}
         try:
             made = reference.run(self._program(given), arrays)
@@ -181,7 +188,7 @@ class FusionExecutorCache:
         return tuple([direct.number_key(given[place]) for place in sorted(self._places)])
 
     # -- programs --------------------------------------------------------------------------------------------------
-    def _session(self, given: Sequence[Any]) -> tuple[Session, dict[str, Any]]:
+    def _session(self, given: Sequence[Any], seed: int | None) -> tuple[Session, dict[str, Any]]:
         """What runs these inputs, and what it is given."""
         facts = self._facts(given)
         key = facts if self._by_extents else self._sizes(given)
@@ -193,9 +200,9 @@ class FusionExecutorCache:
         if facts not in self._ran:
             arguments.check(self._fusion, given)
             keep(self._ran, facts, None, _RUNS)
-        return session, self._values(session, given)
+        return session, self._values(given, seed)
 
-    def _values(self, session: Session, given: Sequence[Any]) -> dict[str, Any]:
+    def _values(self, given: Sequence[Any], seed: int | None) -> dict[str, Any]:
         """Inputs by name, tensors first, as the program takes them."""
         values = {
             f"T{x.name}": value for x, value in zip(self._inputs, given, strict=True) if isinstance(x, TensorView)
@@ -203,6 +210,8 @@ class FusionExecutorCache:
         for x, value in zip(self._inputs, given, strict=True):
             if isinstance(x, Scalar) and x not in self._size_scalars:
                 values[f"S{x.name}"] = promotion.element("execute", value, x.dtype)
+        if self._draws:
+            values[SEED] = np.asarray(seed, np.uint64)
         return values
 
     def _program(self, given: Sequence[Any]) -> Program:

@@ -19,6 +19,7 @@ from samebits.fusion import (
     products,
     promotion,
     quantizing,
+    random,
     reductions,
     shaping,
     ternary,
@@ -31,7 +32,7 @@ from samebits.operations.dim import Size, SymbolicShape
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 
-__all__ = ["Lowering", "UnknownSize", "lowered", "size_scalars"]
+__all__ = ["SEED", "Lowering", "UnknownSize", "lowered", "size_scalars"]
 
 LOWERED = {
     **elementwise.LOWERED,
@@ -43,7 +44,12 @@ LOWERED = {
     **picking.LOWERED,
     **factories.LOWERED,
     **quantizing.LOWERED,
+    **random.LOWERED,
 }
+
+
+# The input of a program whose numbers are drawn by a seed of the run.
+SEED = "seed"
 
 
 class UnknownSize(Exception):
@@ -108,6 +114,10 @@ class Lowering:
         if array is None:
             raise UnknownSize
         return int(array)
+
+    def seed(self) -> str:
+        """The run's own seed, an input behind those of the fusion."""
+        return SEED if SEED in self.b.facts else self.b.input(SEED, dtypes.uint64, ())
 
     def shape(self, x: Val) -> SymbolicShape:
         """The extents of a tensor."""

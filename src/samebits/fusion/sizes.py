@@ -90,7 +90,7 @@ def sequence(call: str, fusion: Fusion, given: object, *, least: int = -1) -> li
             continue
         number = integer(call, f"size {place}", each)
         if number < least:
-            expected = "symbolic (-1), zero (0), broadcast (1) or static (more than 1)"
+            expected = "symbolic (-1), " * (least < 0) + "zero (0), broadcast (1) or static (more than 1)"
             raise FusionError(call, f"size {place}", "", number, expected, "give another size")
         found.append(fusion.constant(number))
     return found

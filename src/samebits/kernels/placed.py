@@ -14,7 +14,6 @@ import functools
 import itertools
 from collections.abc import Callable
 
-from samebits import philox
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Index, KernelSpec, Pointer, Vector
 from samebits.conversions import Conversion
@@ -23,8 +22,9 @@ from samebits.frozen import dataclass
 from samebits.kernels import convert
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.walk import Axis, AxisSteps, Cursor, Stretch, broadcast, numbered, offsets, walk
+from samebits.kernels.words import WordStream, words_room
 
-__all__ = ["Placed", "drawn_each", "drawn_words", "plan", "words_room"]
+__all__ = ["Placed", "plan"]
 
 # Elements of one task, as of elementwise kernels.
 _TASK = 8192
@@ -200,74 +200,7 @@ class _RowOfElements:
         """The words of vectors of a block of the row."""
         b, lanes = self.b, self.b.isa.lanes
         if not self.d.counts:
-            return lambda i: drawn_each(b, b.bitcast(self._indices(i, lanes), uint64))
+            return lambda i: WordStream(b).each(b.bitcast(self._indices(i, lanes), uint64))
         assert self.words is not None  # as words are drawn
-        words = drawn_words(b, self.words, self.index + block, end - block)
+        words = WordStream(b).fill(self.words, self.index + block, end - block)
         return lambda i: b.load(words, i - block, lanes)
-
-
-def drawn_words(b: Builder, room: Pointer, first: Index, count: Index) -> Pointer:
-    """Where the words of elements first .. first+count-1 begin, once they are drawn into a room.
-
-    Args:    room: of uint32, `words_room` more of them than are drawn.
-    """
-    skipped, key = first & 3, _key(b)
-    for group in b.loop(0, (count + skipped + 3) >> 2, _lanes(b)):
-        for k, drawn in enumerate(_four(b, (first >> 2) + group, key)):
-            b.store(room, group * 4 + k * drawn.width, drawn)
-    return b.offset(room, skipped)
-
-
-def words_room(lanes: int) -> int:
-    """Words that `drawn_words` may write beside those that are asked for, with so many float32 in a register."""
-    return 4 + 4 * (-(-lanes // 4) * 4)
-
-
-def _lanes(b: Builder) -> int:
-    """Counters that are drawn from at once: a multiple of four."""
-    return -(-b.isa.lanes // 4) * 4
-
-
-def _key(b: Builder) -> tuple[Vector, Vector]:
-    """The two words of the seed, one lane each."""
-    seed = b.load(b.pointer("seed", uint64), 0, 1)
-    return b.convert(seed, uint32), b.convert(b.shift_right(seed, 32), uint32)
-
-
-def _four(b: Builder, first: Index, key: tuple[Vector, Vector]) -> list[Vector]:
-    """The words of counters first, first + 1, ..., four vectors that follow one another in memory."""
-    lanes = _lanes(b)
-    # Squares of four lanes are transposed: lane 4 q + k has the counter that the k-th vector begins its q-th four with.
-    lane = b.iota(uint64, lanes)
-    order = b.add(b.mul(b.bit_and(lane, b.like(lane, 3)), b.like(lane, lanes // 4)), b.shift_right(lane, 2))
-    counter = b.add(order, b.splat(b.from_index(first, uint64), lanes))
-    return b.transpose_blocks(_drawn(b, counter, key))
-
-
-def drawn_each(b: Builder, index: Vector) -> Vector:
-    """The word of each index, lanes of uint64."""
-    drawn = _drawn(b, b.shift_right(index, 2), _key(b))
-    which = b.bit_and(index, b.like(index, 3))
-    found = drawn[0]
-    for k in (1, 2, 3):
-        found = b.select(b.equal(which, b.like(which, k)), drawn[k], found)
-    return found
-
-
-def _drawn(b: Builder, counter: Vector, key: tuple[Vector, Vector]) -> list[Vector]:
-    """Philox4x32-10 of counters of 64 bits: four words each (`philox.block`).
-
-    Words are the low halves of lanes of 64 bits, where products are; what is above them is not looked at.
-    """
-    low = b.like(counter, 0xFFFFFFFF)
-    w = [counter, b.shift_right(counter, 32), b.like(counter, 0), b.like(counter, 0)]
-    for number in range(philox.ROUNDS):
-        steps = [b.constant(number * step & 0xFFFFFFFF, uint32, 1) for step in philox.WEYL]
-        keys = [b.splat(b.convert(b.add(k, step), uint64), counter.width) for k, step in zip(key, steps, strict=True)]
-        x, y = (
-            b.mul(b.bit_and(w[k], low), b.like(counter, multiplier))
-            for k, multiplier in zip((0, 2), philox.MULTIPLIERS, strict=True)
-        )
-        high_x, high_y = b.shift_right(x, 32), b.shift_right(y, 32)
-        w = [b.bit_xor(b.bit_xor(high_y, w[1]), keys[0]), y, b.bit_xor(b.bit_xor(high_x, w[3]), keys[1]), x]
-    return [b.convert(word, uint32) for word in w]

@@ -82,6 +82,8 @@ class Operation:
             the operation moves what lies behind them, and nothing else.
         keep: `(attributes, element formats of the inputs, those that are known, by number, target)` to a form that a
             constant is better kept in.
+        asked: Attributes that hold sizes to what plans are asked for: the same without sizes, which views have.
+        folds: Whether it is computed before a run where all that it reads is known.
         overwrites: Whether an output may lie where an input of the same layout does.
         any_order: Whether the axes of its outputs may lie in any order.
     """
@@ -98,6 +100,8 @@ class Operation:
     packs: Callable[[Any, tuple[View, ...], PlanTarget], Plan | None] | None = None
     picks: Callable[[Any, Shape], int] | None = None
     keep: Callable[[Any, Sequence[DType], Mapping[int, Array], PlanTarget], KeptConstant | None] | None = None
+    asked: Callable[[Any], Any] | None = None
+    folds: bool = True
     overwrites: bool = False
     any_order: bool = True
 

@@ -112,7 +112,7 @@ class ProgramBuilder:
             known = None
         arrays = [self._constants.get(name) for name in inputs]
         small = inputs and all(array is not None and array.size <= _SMALL for array in arrays) and _is_small(facts)
-        small = small and not sees_packed(operation, arrays)
+        small = small and row.folds and not sees_packed(operation, arrays)
         if small and self.room.take_bytes(sum(map(size_bytes, facts))):
             with driver.default_float_environment():
                 made = row.reference(attributes, [array_of(array) for array in arrays if array is not None])

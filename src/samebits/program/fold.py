@@ -39,7 +39,8 @@ def fold_constants(program: Program) -> Program:
     nodes = []
     for node in program.nodes:
         known = [constants[name] for name in node.inputs if name in constants]
-        is_known = node.inputs and len(known) == len(node.inputs) and not _is_open(node.attributes)
+        is_known = node.inputs and static.issuperset(node.outputs) and len(known) == len(node.inputs)
+        is_known = is_known and not _is_open(node.attributes)
         if not is_known or sees_packed(node.operation, known) or not room.take(node, program.facts):
             nodes.append(node)
             continue
@@ -83,6 +84,6 @@ def static_values(program: Program) -> set[str]:
     """The values that follow from constants and sizes alone."""
     found = set(program.constants)
     for node in program.nodes:
-        if found.issuperset(node.inputs):
+        if found.issuperset(node.inputs) and registry.ROWS[node.operation].folds:
             found.update(node.outputs)
     return found

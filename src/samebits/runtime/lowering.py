@@ -165,6 +165,7 @@ class Lowerer:
     def _planned(self, node: Node, row: Operation) -> None:
         """Outputs that a plan makes of inputs that lie as it takes them."""
         attributes, inputs = self._operands(node, row)
+        attributes = row.asked(attributes) if row.asked else attributes
         outputs = [self._define(name) for name in node.outputs]
         shapes = [self._shape(name) for name in node.inputs]
         if not row.runs(shapes, [place.strided.shape for place in outputs]):

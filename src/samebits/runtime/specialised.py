@@ -77,9 +77,8 @@ def record(
     known = set(program.constants)
     for node in program.nodes:
         bound = _bound(node, sizes, facts)
-        is_known = known.issuperset(node.inputs) and not sees_packed(
-            node.operation, map(program.constants.get, node.inputs)
-        )
+        is_known = known.issuperset(node.inputs) and registry.ROWS[node.operation].folds
+        is_known = is_known and not sees_packed(node.operation, map(program.constants.get, node.inputs))
         if is_known and room.take(bound, facts):
             known.update(node.outputs)
             lowerer.fold(node)

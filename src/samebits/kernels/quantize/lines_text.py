@@ -16,12 +16,13 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType, float32, uint8, uint32, uint64
 from samebits.frozen import dataclass, replace
-from samebits.kernels import convert, placed
+from samebits.kernels import convert
 from samebits.kernels.quantize import choice_text, global_text, magnitudes
 from samebits.kernels.quantize.codes import Encoder, load_pairs, spread, store_pairs
 from samebits.kernels.quantize.formulas import Formulas
 from samebits.kernels.quantize.scales_text import ScalesText, ScaleTables, find_scales, wanted_parts
 from samebits.kernels.walk import Cursor, numbered, offsets, stretch
+from samebits.kernels.words import WordStream, words_room
 
 PARAMETERS = (
     "lines", "lines_per_task", "spans", "span", "chunk", "length", "step", "table_size",
@@ -162,7 +163,7 @@ class _QuantizedChunk:
         self.top_room = b.cast(b.offset(start, ScaleTables.SIZE * capacity), d.x)
         self.x_room = b.offset(self.top_room, chunk * d.along if d.several else 0)
         self.word_room = b.cast(b.offset(self.x_room, chunk * d.along), uint32)
-        words = chunk * d.along + placed.words_room(b.isa.lanes) if d.drawn else 0
+        words = chunk * d.along + words_room(b.isa.lanes) if d.drawn else 0
         self.element_room = b.cast(b.offset(self.word_room, words), uint8)
         if d.formulas.other is not None:  # of a second scale: tables, errors of lines by both, and the scales
             start = b.cast(b.offset(self.element_room, chunk * d.along * d.element.width_bits // 8), float32)
@@ -304,12 +305,12 @@ class _QuantizedChunk:
         b, d = self.b, self.d
         first = self.index + line * b.index("order_line") + self.at * d.along * b.index("order")
         if d.drawn == "counted":
-            return placed.drawn_words(b, self.word_room, first, self.n)
+            return WordStream(b).fill(self.word_room, first, self.n)
         lanes = b.isa.lanes
         steps = b.mul(b.iota(uint64, lanes), b.splat(b.from_index(b.index("order"), uint64), lanes))
         for i in b.loop(0, self.n, lanes):
             start = b.splat(b.from_index(first + i * b.index("order"), uint64), lanes)
-            b.store(self.word_room, i, placed.drawn_each(b, b.add(start, steps)))
+            b.store(self.word_room, i, WordStream(b).each(b.add(start, steps)))
         return self.word_room
 
     def _encode(self, source: Pointer, elements: Pointer, plain: bool, words: Pointer | None) -> None:

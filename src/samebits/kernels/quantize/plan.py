@@ -20,7 +20,6 @@ from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 from samebits.errors import PlanError
 from samebits.frozen import dataclass
-from samebits.kernels.placed import words_room
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.kernels.quantize import global_text, lines_text, scales_text
 from samebits.kernels.quantize.blocks import extents, scales_shape
@@ -30,6 +29,7 @@ from samebits.kernels.quantize.formulas import Formulas
 from samebits.kernels.quantize.lines_text import ABREAST, LINE_LANES, LinesText, Shared
 from samebits.kernels.quantize.scales_text import ScaleTables, wanted_parts
 from samebits.kernels.walk import Axis, AxisSteps, Walk, walk
+from samebits.kernels.words import words_room
 
 # Elements of one task: microseconds of work, so that threads can share it.
 _TASK = 1 << 15
