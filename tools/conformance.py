@@ -507,9 +507,9 @@ def answer(case: dict[str, Any]) -> Array:
         return np.concatenate(x, axis=case["axis"])
     if "offset" in case:
         kind = dtypes.of(case["dtype"])
-        given = [np.asarray(elements.rounded(number, kind)) for number in case.get("numbers", (0.0, 1.0))]
+        first, second = [np.asarray(elements.rounded(number, kind)) for number in case.get("numbers", (0.0, 1.0))]
         what = Random("uniform" if name in ("uniform", "rand_like") else "normal", kind)
-        return random.reference(what, tuple(case["shape"]), *given, case["draws"], case["offset"])
+        return random.reference(what, tuple(case["shape"]), first, second, case["draws"], case["offset"])
     if name == "take":
         return np.take(x[0], x[1], axis=case["axis"])
     if name in ("sum", "prod", "mean", "var", "max", "min"):
