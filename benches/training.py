@@ -1,0 +1,169 @@
+"""Modules of `samebits.torch` beside torch's own: the same parameters, forward and backward, in turns, medians.
+
+Steps are a forward and a backward to the gradients of all parameters and of the input; `.grad` is dropped before each,
+as `zero_grad` does. Small calls are 8 x 64 x 64, where nearly all is torch's dispatcher and ours; `nothing` is
+the least that a function of Python can cost there: an `autograd.Function` around an operator of `torch.library`, whose
+forward and backward make tensors of the right shapes and compute nothing. `python benches/training.py`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from _products import Part, Rows, figure, medians, row, run
+from torch import Tensor, nn
+
+import samebits as sb
+import samebits.torch as st
+from samebits.bench.measure import Call
+from samebits.codegen import isa as isas
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+LINEAR = ((512, 768, 3072), (512, 3072, 768), (128, 768, 768))
+QUANTISED = ((1, 4096, 4096), (8, 4096, 4096), (1, 768, 3072))
+SMALL = (8, 64, 64)
+
+_LIBRARY = torch.library.Library("samebits_bench", "DEF")
+_LIBRARY.define("nothing(Tensor like, int rows, int columns) -> Tensor")
+_LIBRARY.impl("nothing", lambda like, rows, columns: like.new_empty(rows, columns), "CompositeExplicitAutograd")
+_nothing = torch.ops.samebits_bench.nothing.default
+
+
+class _Nothing(torch.autograd.Function):
+    """A linear that computes nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Any:
+        ctx.save_for_backward(x, weight)
+        return _nothing(x, len(x), len(weight))
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        return _nothing(dy, *x.shape), _nothing(dy, *weight.shape)
+
+
+class _NothingLinear(nn.Linear):
+    """A module of it."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return _Nothing.apply(input, self.weight)  # type: ignore[no-any-return]
+
+
+def _both(module: nn.Module, x: Tensor, dy: Tensor) -> Call:
+    """Forward and backward."""
+    parameters = list(module.parameters())
+
+    def call() -> None:
+        x.grad = None
+        for p in parameters:
+            p.grad = None
+        module(x).backward(dy)
+
+    return call
+
+
+def _without(module: nn.Module, x: Tensor) -> Call:
+    """Forward with gradients off."""
+
+    def call() -> Tensor:
+        with torch.no_grad():
+            return module(x)  # type: ignore[no-any-return]
+
+    return call
+
+
+def _pair(theirs: nn.Module, make: Callable[[nn.Module], nn.Module]) -> dict[str, nn.Module]:
+    return {"ours": make(theirs), "torch": theirs}
+
+
+def _converted(module: nn.Module) -> nn.Module:
+    made: nn.Module = st.convert(module).model
+    return made
+
+
+def _linear(dtype: torch.dtype) -> Callable[[str, int], Rows]:
+    def part(isa: str, threads: int) -> Rows:
+        torch.set_num_threads(threads)
+        rows = Rows()
+        for m, k, n in LINEAR:
+            x, dy = torch.randn(m, k, dtype=dtype).requires_grad_(), torch.randn(m, n, dtype=dtype)
+            modules = _pair(nn.Linear(k, n, dtype=dtype), _converted)
+            with sb.use_isa(isa):
+                seconds = medians({name: _both(module, x, dy) for name, module in modules.items()}, threads, 9)
+            rows.append(row(f"{m} x {k} x {n}", 6e-9 * m * n * k, seconds))
+        return rows
+
+    return part
+
+
+def small(isa: str, threads: int) -> Rows:
+    """Thousand calls a second."""
+    torch.set_num_threads(threads)
+    m, k, n = SMALL
+    modules = _pair(nn.Linear(k, n), _converted) | {"nothing": _NothingLinear(k, n, bias=False)}
+    x, dy, rows = torch.randn(m, k), torch.randn(m, n), Rows()
+    needing = x.clone().requires_grad_()
+    cases: dict[str, Callable[[nn.Module], Call]] = {
+        "forward, gradients off": lambda module: _without(module, x),
+        "forward, recorded": lambda module: lambda: module(x),
+        "forward and backward": lambda module: _both(module, x, dy),
+        "with the input's gradient": lambda module: _both(module, needing, dy),
+    }
+    for what, make in cases.items():
+        with sb.use_isa(isa):
+            seconds = medians({name: make(module) for name, module in modules.items()}, threads, 21)
+        rates = {name: 1e-3 / value for name, value in seconds.items()}
+        rows.append({"shape": what, **rates, "ratio": rates["ours"] / rates["torch"]})
+    return rows
+
+
+def others(isa: str, threads: int) -> Rows:
+    """Steps a second of 512 rows of 768."""
+    torch.set_num_threads(threads)
+    rows = Rows()
+    for dtype in DTYPES.values():
+        for theirs in (nn.LayerNorm(768), nn.GELU(), nn.ReLU(), nn.Softmax(-1), nn.LogSoftmax(-1)):
+            x, dy = torch.randn(512, 768, dtype=dtype).requires_grad_(), torch.randn(512, 768, dtype=dtype)
+            modules = _pair(theirs.to(dtype), _converted)
+            with sb.use_isa(isa):
+                seconds = medians({name: _both(module, x, dy) for name, module in modules.items()}, threads, 9)
+            what = f"{type(theirs).__name__}, {str(dtype).removeprefix('torch.')}"
+            rows.append(row(what, 1, seconds))
+    return rows
+
+
+def quantised(isa: str, threads: int) -> Rows:
+    """Calls a second of a weight of four bits beside the layer of 16 bits that it is of."""
+    torch.set_num_threads(threads)
+    rows = Rows()
+    for m, k, n in QUANTISED:
+        x = torch.randn(m, k, dtype=torch.bfloat16)
+        theirs = nn.Linear(k, n, dtype=torch.bfloat16)
+        modules = _pair(theirs, lambda module: st.QuantLinear.from_torch(module, "int4-group128"))  # type: ignore[arg-type]
+        with sb.use_isa(isa):
+            seconds = medians({name: _without(module, x) for name, module in modules.items()}, threads, 15)
+        rows.append(row(f"{m} x {k} x {n}", 1, seconds))
+    return rows
+
+
+TABLES = (
+    *((f"Linear, {name}{{}}, GFLOP/s of steps", _linear(dtype)) for name, dtype in DTYPES.items()),
+    ("Small calls{}, thousands a second", small),
+    ("Other modules, 512 x 768{}, steps a second", others),
+    ("QuantLinear, int4-group128 of bfloat16{}, calls a second", quantised),
+)
+ISA = isas.current().name
+PARTS = tuple(
+    Part(title.format(f", {many}"), table, ISA, threads)
+    for threads, many in ((1, "one thread"), (2, "two threads"))
+    for title, table in TABLES
+    if threads == 1 or table is not small
+)
+
+if __name__ == "__main__":
+    found = run(__file__, PARTS)
+    for name, part in (("float32", 0), ("bfloat16", 1)):
+        figure(f"Linear, forward and backward, 512 x 768 x 3072, {name}, 1 thread", "GFLOP/s", found[part])
