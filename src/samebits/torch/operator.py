@@ -58,11 +58,13 @@ class Gradient:
         backward: `(inputs, kept tensors, which inputs need one, gradient of the result)` to a gradient or None for each
             input; of inputs that are tensors it gets the `Form` alone.
         holds: Which inputs backward gets as they are, since it writes to them: what is kept may be copied meanwhile.
+        unread: Which tensors it reads nothing of beyond what is kept: it gets None for them, which is quicker.
     """
 
     keeps: Callable[[tuple[Any, ...], Any, tuple[bool, ...]], Sequence[Tensor | None]]
     backward: Callable[..., tuple[Tensor | None, ...]]
     holds: tuple[int, ...] = ()
+    unread: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +97,16 @@ def define(row: Operator) -> Any:
     host = _host(row)
     _LIBRARY.impl(name, host, "CompositeExplicitAutograd")
     torch.library.register_fake(f"samebits::{name}", _fake(row), lib=_LIBRARY)
+    places, entry = places_of(row.schema), call
     if "!" not in row.schema:
-        below = _below(call, host, places_of(row.schema))
-        _LIBRARY.impl(name, _recorded(below, _node(name, below, row), places_of(row.schema)), "Autograd")
+        below = _below(call, host, places)
+        _LIBRARY.impl(name, _recorded(below, _node(name, _below_levels(below), row), places), "Autograd")
+        entry = _entry(call, host, _node(name, host, row), places, bool(row.casts))
     torch.library.register_vmap(f"samebits::{name}", _mapped(row, call), lib=_LIBRARY)
     if row.casts:
         _LIBRARY.impl(name, _cast(call, row.casts), "AutocastCPU")
     OPERATORS[name] = call
-    return call
+    return entry
 
 
 def places_of(schema: str) -> tuple[int, ...]:
@@ -142,11 +146,13 @@ def _host(row: Operator) -> Callable[..., Any]:
     """The kernel: on the tensors' own memory. What `shapes` refuses is refused in its words, wherever it is found."""
     compute, shapes, places = row.compute, row.shapes, places_of(row.schema)
 
-    def kernel(*arguments: Any) -> Any:
+    def kernel(*given: Any) -> Any:
+        arguments = list(given)
         for i in places:
             x = arguments[i]
-            if x is not None and x.requires_grad:
-                arguments = (*arguments[:i], x.detach(), *arguments[i + 1 :])
+            # Calls are remembered for tensors that are nothing else, which a frozen parameter is not.
+            if x is not None and (type(x) is not Tensor or x.requires_grad):
+                arguments[i] = x.detach()
         try:
             return compute(*arguments)
         except (SamebitsError, RuntimeError):  # what torch's own functions raise of a nested tensor
@@ -203,28 +209,77 @@ def _below(call: Callable[..., Any], host: Callable[..., Any], places: tuple[int
     return computed
 
 
+def _below_levels(below: Callable[..., Any]) -> Callable[..., Any]:
+    """What a node computes with: `below`, of which the transforms of `torch.func` around this one know."""
+
+    def computed(*arguments: Any) -> Any:
+        if not torch._C._are_functorch_transforms_active():
+            return below(*arguments)
+        # A node computes with gradients off; the transforms around this one have yet to record theirs.
+        forward_mode: Any = forward_ad._set_fwd_grad_enabled
+        with torch.enable_grad(), forward_mode(True):
+            return below(*arguments)
+
+    return computed
+
+
+def _entry(
+    call: Callable[..., Any], host: Callable[..., Any], apply: Any, places: tuple[int, ...], is_cast: bool
+) -> Callable[..., Any]:
+    """What our functions call: torch's dispatcher, or, where it would only go on to the node or the kernel, these
+    themselves, which is a fifth of a small call less. What they refuse the dispatcher gets after all, and so the last
+    word.
+    """
+    C: Any = torch._C
+    levels: Any = forward_ad
+    profiler: Any = torch.autograd.profiler
+    autograd = C.DispatchKey.AutogradFunctionality
+
+    def entered(*arguments: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling() or (
+            C._len_torch_dispatch_stack()
+            or C._len_torch_function_stack()
+            or C._are_functorch_transforms_active()
+            or (is_cast and C._is_any_autocast_enabled())
+            or profiler._is_profiler_enabled
+            or C._get_tracing_state() is not None
+        ):
+            return call(*arguments)
+        is_needed = levels._current_level >= 0
+        for i in places:
+            x = arguments[i]
+            if x is not None:
+                if type(x) not in _PLAIN or not x.is_cpu:
+                    return call(*arguments)
+                is_needed |= x.requires_grad
+        try:
+            if is_needed and (levels._current_level >= 0 or torch.is_grad_enabled()):
+                # In another operator's kernel autograd's turn is over.
+                is_over = C._dispatch_tls_is_dispatch_key_excluded(autograd)
+                return (host if is_over else apply)(*arguments)
+            return host(*arguments)
+        except (SamebitsError, RuntimeError):
+            return call(*arguments)
+
+    return entered
+
+
 def _node(name: str, below: Callable[..., Any], row: Operator) -> Any:
     """What computes below autograd and records a node, which knows the gradient."""
     gradient = row.gradient
-    formed = [i for i in places_of(row.schema) if gradient is not None and i not in gradient.holds]
+    formed = () if gradient is None else [i for i in places_of(row.schema) if i not in gradient.holds]
 
     class Differentiable(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, *arguments: Any) -> Any:
-            if torch._C._are_functorch_transforms_active():
-                # A node computes with gradients off; the transforms around this one have yet to record theirs.
-                forward_mode: Any = forward_ad._set_fwd_grad_enabled
-                with torch.enable_grad(), forward_mode(True):
-                    result = below(*arguments)
-            else:
-                result = below(*arguments)
+            result = below(*arguments)
             if gradient is not None:
                 ctx.save_for_backward(*gradient.keeps(arguments, result, ctx.needs_input_grad))
                 forms = ctx.forms = list(arguments)
                 for i in formed:
                     x = arguments[i]
                     if x is not None:
-                        forms[i] = Form(x.shape, x.dtype)
+                        forms[i] = None if i in gradient.unread else Form(x.shape, x.dtype)
             return result
 
         @staticmethod

@@ -258,7 +258,7 @@ def factors(inputs: tuple[Any, ...], result: Any, needs: tuple[bool, ...]) -> tu
 _ORDER = "int chunk, int segments, str order) -> Tensor"
 linear = define(Operator(
     f"linear(Tensor input, Tensor weight, Tensor? bias, {_ORDER}",
-    linear_of, linear_shapes, _linear_batch, Gradient(factors, _linear_backward), casts=3,
+    linear_of, linear_shapes, _linear_batch, Gradient(factors, _linear_backward, unread=(0, 1)), casts=3,
 ))  # fmt: skip
 matmul = define(Operator(
     f"matmul(Tensor a, Tensor b, Tensor? c, float alpha, float beta, {_ORDER}",

@@ -9,7 +9,7 @@ from samebits.kernels.gemm.contraction import Spec
 from samebits.torch import accumulating_operators as accumulating
 from samebits.torch import product_operators as operators
 from samebits.torch.accumulate import total_of
-from samebits.torch.arguments import check_tensors, number
+from samebits.torch.arguments import are_tensors, check_tensors, number
 from samebits.torch.spec import Sums, order
 
 __all__ = ["addmm", "baddbmm", "bmm", "linear", "matmul", "mm"]
@@ -24,9 +24,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, spec: S
     Raises:  DTypeError, ShapeError, LayoutError, DeviceError; OptionError for a spec that is none, and for forward-mode
              differentiation.   Bits: numerics.md section 2; gradients section 5.
     """
-    check_tensors("linear", input=input, weight=weight)
-    if bias is not None:
-        check_tensors("linear", bias=bias)
+    if not are_tensors(input, weight, input if bias is None else bias):
+        check_tensors("linear", input=input, weight=weight, **({} if bias is None else {"bias": bias}))
     sums = order("linear", spec)
     total = total_of("linear", weight, input, sums)
     if total is None:
