@@ -199,6 +199,48 @@ def test_definitions_are_freed():
     assert sum(each() is not None for each in made) == 4
 
 
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy, sb.Tensor.from_any])
+def test_outputs_that_are_views_of_inputs_are_validated_with_the_others(make):
+    def define(fd):
+        x = fd.define_tensor([-1, -1], True)
+        y = fd.define_tensor([-1], True)
+        for made in (fd.ops.permute(x, [1, 0]), fd.ops.add(x, 1.0), fd.ops.broadcast(y, [False, True]), y):
+            fd.add_output(made)
+
+    found = defined(define).validate([make(X), make(X[0].copy())])
+    expected = X.T, X + 1, X[0][:, None], X[0]
+    assert [np.asarray(each).tolist() for each in found] == [each.tolist() for each in expected]
+
+
+def test_scattered_values_are_at_least_as_many_as_their_places():
+    def define(fd):
+        x, src = fd.define_tensor([-1, -1], True), fd.define_tensor([-1, -1], True)
+        fd.add_output(fd.ops.scatter(x, fd.define_tensor([-1, -1], True, DataType.Int), src, 1))
+
+    fd, places = defined(define), np.array([[1, 0], [0, 2]])
+    given = np.full((3, 4), 9, F32)
+    assert fd.execute([X[:2], given, places])[0][0].tolist() == [9, 9, *X[0, 2:]]
+    with pytest.raises(sb.FusionError) as error:
+        fd.execute([X[:2], given[:2, :1], places])
+    assert str(error.value) == "scatter: src shape is (2, 1), must be at least that of index, (2, 2); pad it"
+
+
+@pytest.mark.parametrize("kind", ["tensors", "scalars", "sizes"])
+def test_a_definition_may_be_longer_than_pythons_stack(kind):
+    count = 2000
+
+    def define(fd):
+        x = fd.define_tensor([-1], True)
+        made = {"tensors": x, "scalars": fd.define_scalar(None, DataType.Double), "sizes": fd.ops.size(x, 0)}[kind]
+        for _ in range(count):
+            made = fd.ops.add(made, 1 if kind == "sizes" else 1.0)
+        fd.add_output(fd.ops.full([made], 1.0, DataType.Float) if kind == "sizes" else fd.ops.add(x, made))
+
+    (y,) = defined(define).validate([np.zeros(3, F32), 0.5])
+    expected = {"tensors": [count] * 3, "scalars": [count + 0.5] * 3, "sizes": [1] * (count + 3)}
+    assert y.tolist() == expected[kind]
+
+
 @pytest.mark.parametrize("make", [np.asarray, torch.from_numpy])
 def test_alias_is_written_into_the_input(make):
     def define(fd):

@@ -258,6 +258,24 @@ def test_a_value_of_no_elements_that_numpy_does_not_hold() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("nodes", "what"),
+    [
+        ([node("Expand", ["one", "s"], ["y"])], "'y' of node 'Expand:y'"),
+        ([node("ConstantOfShape", ["s"], ["y"])], "'y' of node 'ConstantOfShape:y'"),
+        ([node("Reshape", ["none", "s"], ["y"])], "'y' of node 'Reshape:y'"),
+        ([node("Expand", ["one", "s"], ["e"]), node("Concat", ["e", "e"], ["y"], axis=0)], "'e' of node 'Expand:e'"),
+    ],
+)
+def test_a_constant_of_no_elements_that_numpy_does_not_hold(nodes: list[NodeProto], what: str) -> None:
+    constants = {"s": np.array([0, 2**62]), "one": np.ones((1, 1), F), "none": np.ones((0, 1), F)}
+    with pytest.raises(ShapeError) as error:
+        run(model(nodes, [value("x", F, [1])], [value("y", F, [0, 2**62])], constants), {"x": np.ones(1, F)})
+    assert str(error.value) == (
+        f"run: value {what} size in bytes is {2**64}, must be at most {2**63 - 1}; give smaller inputs"
+    )
+
+
 X32 = np.arange(6, dtype=F).reshape(*[1] * 30, 2, 3)
 
 

@@ -237,7 +237,7 @@ class FusionDefinition:
             validation.check_close(made, reference_outputs)
         else:
             assert expected is not None
-            validation.check_bits(made, fec.visible(expected))
+            validation.check_bits(made, fec.visible(expected, inputs))
         return made
 
     def manual_validate(self, inputs: Sequence[Any], reference_outputs: Sequence[Any] | None = None) -> list[Any]:

@@ -157,10 +157,12 @@ class FusionExecutorCache:
         """Whether tensors of these extents were run before: then nothing is compiled for them."""
         return self._facts(self._given(inputs)) in self._ran
 
-    def visible(self, arrays: Sequence[Any]) -> list[Any]:
-        """Of one array for each tensor that is computed, those that a run gives back as new arrays."""
-        found = dict(zip(self._made, arrays, strict=True))
-        return [found[x.tensor] for x in self._fusion.outputs if x.alias is None and x.tensor in found]
+    def visible(self, arrays: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        """Of one array for each tensor that is computed, those that a run gives back, and its views of the inputs."""
+        pairs = zip(self._inputs, inputs, strict=True)
+        given = {x: Tensor.from_any(value).numpy(copy=True) for x, value in pairs if isinstance(x, TensorView)}
+        found = dict(zip(self._made, arrays, strict=True)) | {x: view.of(given) for x, view in self._views.items()}
+        return [found[x.tensor] for x in self._fusion.outputs if x.alias is None]
 
     # -- inputs ----------------------------------------------------------------------------------------------------
     def _given(self, given: Sequence[Any]) -> list[Any]:

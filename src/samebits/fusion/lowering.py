@@ -81,7 +81,17 @@ class Lowering:
         """The name of a value in the program."""
         found = self._names.get(x)
         if found is None:
-            found = self._names[x] = self._made(x)
+            # What is read is made first: definitions may be longer than Python's stack is deep.
+            stack = [x]
+            while stack:
+                missing = [each for each in self._read(stack[-1]) if each not in self._names]
+                if missing:
+                    stack += reversed(missing)
+                    continue
+                made = stack.pop()
+                if made not in self._names:
+                    self._names[made] = self._made(made)
+            found = self._names[x]
         return found
 
     def operand(self, x: Val, dtype: DType) -> str:
@@ -139,6 +149,15 @@ class Lowering:
         return dict(expr.options).get(name, default)
 
     # -- inside ----------------------------------------------------------------------------------------------------
+    def _read(self, x: Val) -> list[Val]:
+        """The values that the operation which makes x reads, but for those that are inputs or numbers."""
+        if x.definition is None or self._is_number(x):
+            return []
+        return [each for each in x.definition.inputs if each.definition is not None and not self._is_number(each)]
+
+    def _is_number(self, x: Val) -> bool:
+        return isinstance(x, Scalar) and self._number(x) is not None
+
     def _number(self, x: Scalar) -> Number | None:
         return x.value if x.value is not None else self._known.get(x)
 

@@ -88,6 +88,9 @@ def _scatter(low: Lowering, expr: Expr) -> list[str]:
     shape = tuple([low.number("scatter", axis.length) for axis in index.axes])
     updates = low.operand(src, b.facts[data].dtype)
     if isinstance(src, TensorView):
+        own = tuple([low.number("scatter", axis.length) for axis in src.axes])
+        if any(have < due for have, due in zip(own, shape, strict=True)):
+            raise FusionError("scatter", "src", "shape", own, f"at least that of index, {shape}", "pad it")
         updates = b.slice(updates, (0,) * len(shape), shape, (1,) * len(shape))
     else:
         updates = b.expand(updates, shape)

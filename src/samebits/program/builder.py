@@ -7,6 +7,7 @@ constants becomes a constant. Values get numbers for names (`%7`) until `build`,
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
 import numpy as np
@@ -29,7 +30,7 @@ from samebits.operations.views import Expand, Reshape, Slice, Transpose
 from samebits.program import integers
 from samebits.program.constants import Value, array_of, given, sees_packed
 from samebits.program.graph import Node, Program
-from samebits.program.room import Room, size_bytes
+from samebits.program.room import Room, reach_bytes, size_bytes
 from samebits.tensor import Tensor
 
 __all__ = ["ProgramBuilder"]
@@ -260,5 +261,7 @@ def _is_small(facts: Sequence[Fact]) -> bool:
             if not isinstance(size, int):
                 return False
             extent *= size
+        if reach_bytes(fact) > sys.maxsize:
+            return False
         total += extent
     return total <= _SMALL

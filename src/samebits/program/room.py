@@ -8,6 +8,7 @@ as a view where it is one. Start at `Room`.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from samebits.operations import dim
 from samebits.operations.fact import Fact
 from samebits.program.graph import Node
 
-__all__ = ["BYTES", "GROWTH", "SMALL", "Room", "size_bytes"]
+__all__ = ["BYTES", "GROWTH", "SMALL", "Room", "reach_bytes", "size_bytes"]
 
 # Masks and tables of positions of the longest inputs that encoders take are a tenth of this.
 BYTES = 64 << 20
@@ -33,6 +34,8 @@ class Room:
 
     def take(self, node: Node, facts: Mapping[str, Fact]) -> bool:
         """Whether the node may be computed now; then its results are counted. Every size is a number."""
+        if any(reach_bytes(facts[name]) > sys.maxsize for name in node.outputs):
+            return False
         results = sum(size_bytes(facts[name]) for name in node.outputs)
         needed = results + _temporary(node, [facts[name] for name in node.inputs], results)
         if needed > self._left and needed > SMALL:
@@ -55,6 +58,12 @@ class Room:
 def size_bytes(fact: Fact) -> int:
     """Bytes of a value that no symbol is left in."""
     return math.prod(dim.bind_shape(fact.shape, {})) * fact.dtype.element_bytes
+
+
+def reach_bytes(fact: Fact) -> int:
+    """What NumPy counts of a value that no symbol is left in: an extent of 0 as 1, so that an array of no elements may
+    be too large for it."""
+    return math.prod(max(extent, 1) for extent in dim.bind_shape(fact.shape, {})) * fact.dtype.element_bytes
 
 
 def _temporary(node: Node, operands: Sequence[Fact], results: int) -> int:

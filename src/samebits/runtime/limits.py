@@ -16,10 +16,10 @@ import numpy as np
 from samebits import driver
 from samebits.dtypes import DType
 from samebits.errors import ShapeError, message
-from samebits.operations import dim, registry
+from samebits.operations import registry
 from samebits.operations.fact import Fact
 from samebits.program.graph import Node
-from samebits.program.room import size_bytes
+from samebits.program.room import reach_bytes, size_bytes
 
 __all__ = ["bytes_of", "check_total", "check_value", "check_values", "no_memory"]
 
@@ -39,13 +39,11 @@ def check_value(node: Node, name: str, fact: Fact, outputs: Container[str]) -> i
 
     A view takes none, unless it is one of the program's outputs.
 
-    Raises:  ShapeError if it is larger than the memory. NumPy counts extents of 0 as 1, so that even an array of no
-        elements may be too large for it.
+    Raises:  ShapeError if it is larger than the memory, or than NumPy's arrays are.
     """
     is_held = not registry.ROWS[node.operation].view or name in outputs
     size, most = size_bytes(fact), _memory_bytes() if is_held else sys.maxsize
-    steps = math.prod(max(extent, 1) for extent in dim.bind_shape(fact.shape, {})) * fact.dtype.element_bytes
-    for found, limit in ((size, most), (steps, sys.maxsize)):
+    for found, limit in ((size, most), (reach_bytes(fact), sys.maxsize)):
         if found > limit:
             what = f"value {name!r} of node {'+'.join(node.origin)!r}"
             raise ShapeError("run", what, "size in bytes", found, f"at most {limit}", "give smaller inputs")
