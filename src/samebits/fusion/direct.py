@@ -17,6 +17,7 @@ from samebits.fusion.graph import TensorView, Val
 from samebits.fusion.promotion import element
 from samebits.kinds import kind_of
 from samebits.memory import address_of
+from samebits.program.graph import Program
 from samebits.runtime.specialised import Specialised
 
 __all__ = ["Direct", "key_of", "learn", "made_for", "number_key"]
@@ -73,6 +74,7 @@ class Direct:
 
     Attributes:
         bound: The table.
+        program: What it runs.
         scalars: For each input None of a tensor, the format of a number, `Null` of one that sizes depend on.
         first: The place of the first tensor.
         outputs: Name, shape and dtype of each output.
@@ -80,6 +82,7 @@ class Direct:
     """
 
     bound: Specialised
+    program: Program
     scalars: tuple[DataType | None, ...]
     first: int
     outputs: tuple[tuple[str, tuple[int, ...], Any], ...]
@@ -110,14 +113,16 @@ class Direct:
 
 
 def made_for(
-    inputs: Sequence[Val], sizes: frozenset[int], given: Sequence[Any], bound: Specialised, results: dict[str, Any]
-) -> Direct | None:
+    inputs: Sequence[Val], sizes: frozenset[int], given: Sequence[Any], program: Program, bound: Specialised,
+    results: dict[str, Any],
+) -> Direct | None:  # fmt: skip
     """What runs such a call the next time; None if it has to take the long way.
 
     Args:
         inputs: The inputs as they are defined.
         sizes: The places of those that sizes depend on, which the table has in it.
         given: The call.
+        program: What runs.
         bound: Its table.
         results: What it gave.
     """
@@ -134,7 +139,7 @@ def made_for(
     scalars = tuple(
         [None if isinstance(x, TensorView) else DataType.Null if i in sizes else x.dtype for i, x in enumerate(inputs)]
     )
-    return Direct(bound, scalars, scalars.index(None), outputs, of_torch)
+    return Direct(bound, program, scalars, scalars.index(None), outputs, of_torch)
 
 
 def _is_plain(x: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from samebits.errors import FusionError
-from samebits.fusion import arguments, direct, promotion
+from samebits.fusion import arguments, direct, inspection, promotion
 from samebits.fusion.graph import Fusion, Number, Scalar, TensorView
 from samebits.fusion.lowering import SEED, UnknownSize, distinct, lowered, size_scalars, slowest_first
 from samebits.fusion.random import fresh_seed, has_fresh
@@ -24,7 +24,6 @@ from samebits.ops.move import copy
 from samebits.program.graph import Program
 from samebits.runtime import reference
 from samebits.runtime.cpu import Session, prepare
-from samebits.runtime.inputs import bind_symbols
 from samebits.runtime.recent import keep
 from samebits.tensor import Tensor
 
@@ -50,6 +49,7 @@ class FusionExecutorCache:
         self._draws = has_fresh(fusion)
         self._direct: OrderedDict[Hashable, direct.Direct] = OrderedDict()
         self._sessions: OrderedDict[Any, Session] = OrderedDict()
+        self._recent: Program | None = None
         self._ran: OrderedDict[Any, None] = OrderedDict()
         self._aliases: dict[TensorView, list[TensorView]] = {}
         for output in fusion.outputs:
@@ -107,6 +107,7 @@ class FusionExecutorCache:
         key = direct.key_of(self._places, inputs)
         known = self._direct.get(key)
         if known is not None and not watchers:
+            self._recent = known.program
             self._check_written(inputs)
             made = known.run(inputs, seed)
             return made if self._is_plain else self._results(inputs, made)
@@ -129,18 +130,62 @@ class FusionExecutorCache:
             return []
         session, values = self._session(given, seed)
         made = session.run(values)
+        self._recent = session.program
         if key is not None:
-            found = direct.made_for(self._inputs, self._places, given, session.bound(values), made)
+            found = direct.made_for(self._inputs, self._places, given, session.program, session.bound(values), made)
             if found is not None:
                 keep(self._direct, key, found, _PROGRAMS)
         return [made[f"O{place}"] for place in range(len(self._made))]
 
     def kernels(self, inputs: Sequence[Any]) -> list[str]:
         """The plan of each kernel that runs for these inputs, as text."""
-        given = self._given(inputs)
-        session, values = self._session(given, 0)
-        shapes = {name: Tensor.from_any(x) for name, x in values.items()}
-        return list(session.plans(bind_symbols(session.program, shapes)))
+        return inspection.plan_texts(self._planned(inputs))
+
+    def llvm_ir(self, inputs: Sequence[Any]) -> str:
+        """The LLVM IR of the kernels that run for these inputs, as it is emitted.
+
+        Raises:  FusionError if the Isa row is interpreted.
+        """
+        return inspection.ir("llvm_ir", self._planned(inputs))
+
+    def assembly(self, inputs: Sequence[Any]) -> str:
+        """The assembly of the kernels that run for these inputs.
+
+        Raises:  FusionError if the Isa row is interpreted.
+        """
+        return inspection.assembly("assembly", self._planned(inputs))
+
+    def get_scheduled_ir(self, inputs: Sequence[Any], tensor_transforms: bool = False) -> str:
+        """The program that runs for these inputs, a node a kernel, and why kernels that feed each other are not one.
+
+        Args:
+            inputs: As `execute` takes them.
+            tensor_transforms: Whether the plan of each kernel follows.
+        """
+        session, _ = self._session(self._given(inputs), 0)
+        return "\n".join([inspection.scheduled(session.program), *(self.kernels(inputs) if tensor_transforms else ())])
+
+    def get_most_recent_scheduled_ir(self) -> str:
+        """The program that ran last, as `get_scheduled_ir` has it.
+
+        Raises:  FusionError if nothing was computed yet.
+        """
+        if self._recent is None:
+            remedy = "call execute first"
+            raise FusionError("get_most_recent_scheduled_ir", "run", "", "missing", "one that came before", remedy)
+        return inspection.scheduled(self._recent)
+
+    def get_cuda_kernel(self, inputs: Sequence[Any], intrinsic_code: bool = False, device: int = 0) -> str:
+        """Refused: no kernel of a fusion is CUDA.
+
+        Raises:  FusionError, always.
+        """
+        remedy = "call llvm_ir or assembly, which have what runs"
+        raise FusionError("get_cuda_kernel", "kernel", "", "no CUDA", "machine code of the host", remedy)
+
+    def _planned(self, inputs: Sequence[Any]) -> inspection.Ran:
+        session, values = self._session(self._given(inputs), 0)
+        return session.planned(values) if self._made else []
 
     def reference(self, inputs: Sequence[Any], seed: int | None = None) -> list[Any]:
         """The outputs by the NumPy meaning of every operation: NumPy arrays."""

@@ -174,11 +174,13 @@ class Lowering:
             found = self._divided(x.definition)
             if found is not None:
                 return found
-        self.b.origin = (f"{'T' if isinstance(x, TensorView) else 'S'}{x.name}",)
+        # What it reads is lowered meanwhile, each under its own name.
+        outer, self.b.origin = self.b.origin, (f"{'T' if isinstance(x, TensorView) else 'S'}{x.name}",)
         try:
             names = LOWERED[x.definition.op](self, x.definition)
         except REFUSALS as error:
             raise refused(x.definition.op, error) from None
+        self.b.origin = outer
         self._names.update(zip(x.definition.outputs, names, strict=True))
         return self._names[x]
 

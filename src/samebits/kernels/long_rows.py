@@ -5,9 +5,10 @@ That is the sum rule itself (numerics.md section 6), with a barrier between its 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from samebits.dtypes import DType
-from samebits.kernels import functions
-from samebits.kernels.expression import LEAVES, REDUCTIONS, Chain, Expression, ExpressionValue, Term
+from samebits.kernels.expression import REDUCTIONS, Chain, Expression, ExpressionValue, Term
 
 # Elements below which a row is not worth a second step, and rows a thread that keep it busy without.
 _LONG = 1 << 17
@@ -33,28 +34,49 @@ def of_results(e: Expression, n: int) -> tuple[Expression, list[int]]:
         if node.op in REDUCTIONS:
             found[len(e.inputs) + j] = chain.input(node.dtype)
     found = {k: chain.apply(_node(e, k).op, partial) for k, partial in found.items()}
+    made, taken = _grown(chain, e, found, e.outputs, (), n)
+    return chain.finish(*made), taken
+
+
+def part(e: Expression, targets: Sequence[int], known: Collection[int], n: int) -> tuple[Expression, list[int]]:
+    """An expression of some values of `e`, and what its inputs are: inputs of `e`, or values that are known."""
+    chain = Chain()
+    made, taken = _grown(chain, e, {}, targets, known, n)
+    return chain.finish(*made), taken
+
+
+def _grown(
+    chain: Chain,
+    e: Expression,
+    found: dict[int, ExpressionValue],
+    targets: Sequence[int],
+    known: Collection[int],
+    n: int,
+) -> tuple[list[ExpressionValue], list[int]]:
+    """Values of `e` in a chain that has some of them; and what became an input of the chain, in order."""
     taken = list[int]()
 
     def value(k: int) -> ExpressionValue:
         if k not in found:
             node = e.node(k)
-            if node is None:
+            if node is None or k in known:
                 taken.append(k)
-                found[k] = chain.input(e.inputs[k])
-            elif node.op in LEAVES:
-                found[k] = chain.leaf(count(n, node.dtype) if node.op == "count" else node)
+                found[k] = chain.input(e.dtype(k))
             else:
-                cast = node.dtype if functions.row(node.op).result == "any" else None
-                found[k] = chain.apply(node.op, *map(value, node.arguments), dtype=cast)
+                arguments = [value(argument) for argument in node.arguments]
+                term = count(n, node.dtype) if node.op == "count" else node
+                term = Term(term.op, tuple(range(len(arguments))), term.dtype, term.attribute)
+                one = Expression(tuple([x.dtype for x in arguments]), (term,), (len(arguments),))
+                (found[k],) = chain.include(one, *arguments)
         return found[k]
 
-    return chain.finish(*[value(k) for k in e.outputs]), taken
+    return [value(k) for k in targets], taken
 
 
 def count(n: int, dtype: DType) -> Term:
-    """The constant that a count of n is."""
+    """The number that a count of n is."""
     chain = Chain()
-    return chain.finish(chain.constant(n, dtype)).nodes[0]
+    return chain.finish(chain.number(n, dtype)).nodes[0]
 
 
 def _node(e: Expression, k: int) -> Term:

@@ -28,7 +28,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 from samebits.errors import OptionError, PlanError, ShapeError
-from samebits.kernels import columns, convert, elementwise, fold, long_rows, values
+from samebits.kernels import by_pass, columns, convert, elementwise, fold, long_rows, values
 from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Term, with_arguments
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
@@ -184,6 +184,9 @@ class _Planner:
             layouts[k], places[k] = dense, room
             copied.append(str(k))
         way = self._walk(layouts)
+        cut = None if copied else self._cut(way)
+        if cut is not None:
+            return cut
         across = None if copied else self._across(way)
         kernel, scratch_bytes = self._columns(way, across, places) if across else self._kernel(way, places)
         facts = [("rows", f"{way.rows} of {self.n}"), ("along the row", " ".join(way.classes))]
@@ -205,6 +208,24 @@ class _Planner:
             workspace_bytes=self.workspace_bytes,
             facts=tuple(facts),
         )
+
+    def _cut(self, way: Walk) -> Plan | None:
+        """A kernel a pass, where there are several and one for all would be slower; else None."""
+        found = passes(self.e, uniform(self.e, way.classes))
+        if len(found) == 1 or self.n < 2:
+            return None
+        if long_rows.worth(way.rows, self.n, self.threads):
+            why = "rows are few and long, and threads share them in one pass alone"
+        elif self._lies_across(way):
+            why = "rows lie side by side in memory"
+        else:
+            return None
+        rows = by_pass.Rows(self.e, tuple(self.layouts), self.shape, self.reduced, found)
+        made = by_pass.plan(rows, self.isa, self.threads, plan)
+        if made is None:
+            return None
+        steps, scratch, self.workspace_bytes = made
+        return self._plan(steps, scratch, [("rows", f"{way.rows} of {self.n}"), ("cut between passes", why)])
 
     def plan_elements(self) -> Plan:
         """Rows of one element: a reduction gives that element, its NaN canonical, and the kernel is elementwise."""
@@ -312,11 +333,15 @@ class _Planner:
         simple = (
             len(found) == 1 and found[0].reductions and all(uniform(self.e, way.classes)[k] for k in self.e.outputs)
         )
-        if not simple or self.n < 2 or not way.outer or way.outer[-1].extent < self.isa.lanes:
-            return None
+        return Walk(way.outer[:-1], way.outer[-1]) if simple and self._lies_across(way) else None
+
+    def _lies_across(self, way: Walk) -> bool:
+        """Whether rows lie side by side in memory, and enough of them to fill lanes."""
+        if self.n < 2 or not way.outer or way.outer[-1].extent < self.isa.lanes:
+            return False
         across = Walk(way.outer[:-1], way.outer[-1])
         turned = [a == "unit" for a, c in zip(across.classes, way.classes, strict=True) if c == "strided"]
-        return across if turned and all(turned) and "strided" not in across.classes else None
+        return bool(turned) and all(turned) and "strided" not in across.classes
 
     def _columns(self, way: Walk, across: Walk, places: Sequence[Operand]) -> tuple[Step, int]:
         (e, numbers), width = with_arguments(self.e), columns.width(self.isa.lanes)

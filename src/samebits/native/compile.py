@@ -236,8 +236,13 @@ def _refusals() -> Iterator[None]:
         raise errors.NativeError("compile", "module", "", f"refused ({reason})", expected, remedy) from reason
 
 
+def module(spec: Compiled) -> str:
+    """The LLVM IR of a kernel as it is emitted, for people who read it."""
+    return emitter.emit(spec)
+
+
 def assembly(spec: Compiled, arch: str | None = None) -> str:
-    """The machine code of a kernel as assembly text, for tests that read it."""
+    """The machine code of a kernel as assembly text, for tests and people who read it."""
     target = spec.isa.target(arch)
     with _lock:
         parsed = assembler.optimised(emitter.emit(spec), processor(target))

@@ -20,11 +20,14 @@ from samebits.program.compose import Applied, join
 from samebits.program.fold import static_values
 from samebits.program.graph import Node, Program
 
-__all__ = ["fuse_after_products", "fuse_after_rows", "fuse_before_rows", "fuse_constant_maps", "fuse_maps"]
+__all__ = [
+    "LARGEST", "expression_size", "fuse_after_products", "fuse_after_rows", "fuse_before_rows", "fuse_constant_maps",
+    "fuse_maps", "joined_origin",
+]  # fmt: skip
 
 _PRODUCT = ""
 # Nodes of a joined expression: beyond it nothing is left to gain, and kernels take ever longer to compile.
-_LARGEST = 96
+LARGEST = 96
 
 
 def fuse_maps(program: Program) -> Program:
@@ -78,7 +81,7 @@ def _fuse(program: Program, first: str, second: str, joined: Callable[[Program, 
                 # With several outputs all of them must go to this reader.
                 if not set(node.inputs).issuperset(producer.outputs):
                     continue
-                if _size(producer) + _size(node) > _LARGEST:
+                if expression_size(producer) + expression_size(node) > LARGEST:
                     continue
                 made = joined(program, producer, node)
                 if made is not None and _keeps_shapes(program, made):
@@ -98,7 +101,7 @@ def _fuse(program: Program, first: str, second: str, joined: Callable[[Program, 
     return program.replace(nodes)
 
 
-def _size(node: Node) -> int:
+def expression_size(node: Node) -> int:
     """How many nodes its expression has."""
     attributes = node.attributes
     expression = (
@@ -127,7 +130,7 @@ def _joined_maps(program: Program, first: Node, second: Node) -> Node | None:
         Applied(second.attributes.expression, second.inputs, second.outputs),
         keep=(),
     )
-    return Node("map", both.inputs, both.outputs, Map(both.expression), _origin(first, second))
+    return Node("map", both.inputs, both.outputs, Map(both.expression), joined_origin(first, second))
 
 
 def _joined_rows(program: Program, first: Node, second: Node) -> Node | None:
@@ -144,7 +147,7 @@ def _joined_rows(program: Program, first: Node, second: Node) -> Node | None:
         expressions.append(Applied(node.attributes.expression, node.inputs, node.outputs))
     both = join(expressions[0], expressions[1], keep=())
     return Node(
-        "rows", both.inputs, both.outputs, replace(attributes, expression=both.expression), _origin(first, second)
+        "rows", both.inputs, both.outputs, replace(attributes, expression=both.expression), joined_origin(first, second)
     )
 
 
@@ -184,7 +187,7 @@ def _joined_product(program: Program, first: Node, second: Node) -> Node | None:
         )
     inputs = (*first.inputs[:count], *both.inputs[1:])
     attributes = replace(first.attributes, epilogue=both.expression)
-    return Node("contract", inputs, both.outputs, attributes, _origin(first, second))
+    return Node("contract", inputs, both.outputs, attributes, joined_origin(first, second))
 
 
 def _reordered(applied: Applied, inputs: tuple[str, ...]) -> Applied:
@@ -198,5 +201,6 @@ def _reordered(applied: Applied, inputs: tuple[str, ...]) -> Applied:
     return Applied(chain.finish(*made), inputs, applied.outputs)
 
 
-def _origin(first: Node, second: Node) -> tuple[str, ...]:
+def joined_origin(first: Node, second: Node) -> tuple[str, ...]:
+    """The nodes of the model that two nodes stand for, each once."""
     return tuple(dict.fromkeys((*first.origin, *second.origin)))

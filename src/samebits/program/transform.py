@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from samebits.frozen import dataclass
-from samebits.program import commute, dead, fold, fuse, order, scalars
+from samebits.program import broadcasts, commute, dead, fold, fuse, groups, order, scalars
 from samebits.program.graph import Program
 
 __all__ = ["ROWS", "UNFUSED", "Transform", "optimise"]
@@ -37,12 +37,16 @@ ROWS: tuple[Transform, ...] = (
     Transform(
         "absorb_scalars", scalars.absorb_scalars, ("no node reads constants alone",), ("scalars are in expressions",)
     ),
+    Transform("keep_row_axes", broadcasts.keep_row_axes, ("scalars are in expressions",)),
+    Transform("read_before_expand", broadcasts.read_before_expand),
+    _CLEAN,
     Transform("merge_equal", dead.merge_equal, ("scalars are in expressions",), ("no two nodes are equal",)),
     Transform("map_before_view", commute.map_before_view, ("scalars are in expressions",)),
     Transform("fuse_maps", fuse.fuse_maps, ("no two nodes are equal",), ("maps are maximal",)),
     Transform("fuse_after_rows", fuse.fuse_after_rows, ("maps are maximal",)),
     Transform("fuse_after_products", fuse.fuse_after_products, ("maps are maximal",)),
     Transform("fuse_before_rows", fuse.fuse_before_rows, ("maps are maximal",)),
+    Transform("join_groups", groups.join_groups, ("maps are maximal",), ("groups are maximal",)),
     _CLEAN,
     Transform("choose_orders", order.choose_orders, ("every node is needed",)),
 )

@@ -18,6 +18,7 @@ from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, SamebitsError
 from samebits.frozen import dataclass
 from samebits.kernels.gemm.contraction import SB1, Spec
+from samebits.kernels.plan import Plan
 from samebits.kinds import ArrayKind, kind_of, narrow_storage, to_kind
 from samebits.operations import dim
 from samebits.operations.fact import Fact
@@ -165,6 +166,17 @@ class Session:
             for name, array in found.items()
         }
 
+    def planned(self, given: Mapping[str, Any]) -> list[tuple[str, Plan]]:
+        """For inputs that lie as these do each kernel that runs: the nodes of the model that it stands for, its plan.
+
+        Raises:  as `run`.
+        """
+        values = self._values(given)
+        symbols, strides = self._lies(values)
+        packed = Packed(_packed(self._order, values)) if self._has_narrow else NOTHING
+        lowered = self._lowered(symbols, strides, packed)
+        return [(origin, plan) for origin, (plan, _) in zip(lowered.origins, lowered.calls, strict=True)]
+
     def plans(self, bindings: Mapping[str, int]) -> Iterator[str]:
         """What runs when the symbols have these values: the plan of every kernel, as text.
 
@@ -172,7 +184,7 @@ class Session:
             OptionError: A symbol has no value, or one that is no size; or there is no such symbol.
             ShapeError: The program cannot have these sizes.
         """
-        lowered = self._planned("plans", bindings)
+        lowered = self._dense("plans", bindings)
         for origin, (plan, _) in zip(lowered.origins, lowered.calls, strict=True):
             yield f"{origin}\n  {str(plan).replace(chr(10), chr(10) + '  ')}"
 
@@ -181,7 +193,7 @@ class Session:
 
         Raises:  as `plans`.
         """
-        calls = self._planned("shared_steps", bindings).calls
+        calls = self._dense("shared_steps", bindings).calls
         return sum(step.tasks > 1 for plan, _ in calls if plan.threads > 1 for step in plan.steps)
 
     # -- inside -----------------------------------------------------------------------------------------------------
@@ -203,7 +215,7 @@ class Session:
             pass
         return array
 
-    def _planned(self, call: str, bindings: Mapping[str, int]) -> Lowered:
+    def _dense(self, call: str, bindings: Mapping[str, int]) -> Lowered:
         """What would run on dense inputs; nothing is compiled."""
         inputs_.check_bindings(call, self.program, bindings)
         strides = {
@@ -230,12 +242,15 @@ class Session:
         return found
 
     def _bound(self, values: list[Value], packed: Packed, reuse: bool) -> Specialised:
-        given = dict(zip(self._order, values, strict=True))
-        symbols = inputs_.bind_symbols(self.program, given)
-        strides = {name: _strides(x) for name, x in given.items()}
+        symbols, strides = self._lies(values)
         if reuse:
             return Specialised(self._lowered(symbols, strides, packed), self.threads)
         return Specialised(self._recorded(symbols, strides, packed, reuse)[1], self.threads)
+
+    def _lies(self, values: list[Value]) -> tuple[_Symbols, _Strides]:
+        """The sizes of inputs, and how they lie."""
+        given = dict(zip(self._order, values, strict=True))
+        return inputs_.bind_symbols(self.program, given), {name: _strides(x) for name, x in given.items()}
 
     def _lowered(self, symbols: _Symbols, strides: _Strides, packed: Packed = NOTHING) -> Lowered:
         """The program with these sizes: by a blueprint that serves them, one used last first, or else by a new one."""

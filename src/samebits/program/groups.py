@@ -1,0 +1,216 @@
+"""Join maps and row expressions that walk over the same elements, whoever else reads what they make.
+
+requires: maps are maximal, which leaves what several nodes read.   ensures: of two that one makes what the other reads,
+or that read the same, none could join; `refusal` says why. A value that is read elsewhere becomes one more result of
+the joined node: it is computed once and keeps its rounding (numerics.md section 11). Start at `join_groups`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from samebits.frozen import dataclass
+from samebits.operations import registry
+from samebits.operations.dim import SymbolicShape
+from samebits.operations.elementwise import Map
+from samebits.operations.fact import Fact
+from samebits.operations.rows import RowWise, row_extents
+from samebits.program.compose import Applied, join
+from samebits.program.fold import static_values
+from samebits.program.fuse import LARGEST, expression_size, joined_origin
+from samebits.program.graph import Node, Program
+
+__all__ = ["join_groups", "refusal"]
+
+_KINDS = ("map", "rows")
+
+
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """What a node walks over: its elements, and the axes along which they are rows (none of a map)."""
+
+    shape: SymbolicShape
+    axes: tuple[int, ...]
+
+    @property
+    def row(self) -> SymbolicShape:
+        """The shape of what is one value a row."""
+        rank = len(self.shape)
+        return tuple([1 if place - rank in self.axes else size for place, size in enumerate(self.shape)])
+
+
+def join_groups(program: Program) -> Program:
+    """Every map and row expression joined with those before it, and then with those beside it, as far as they go."""
+    if sum(node.operation in _KINDS for node in program.nodes) < 2:
+        return program
+    groups = _Groups(program)
+    for number in list(groups.nodes):
+        while number in groups.nodes and groups.join_producer(number):
+            pass
+    for name in (*program.input_names, *program.facts):
+        while groups.join_readers(name):
+            pass
+    return program.replace(groups.ordered())
+
+
+def refusal(program: Program, first: Node, second: Node) -> str:
+    """Why two nodes of a transformed program, of which the second reads what the first makes, are not one kernel."""
+    if first.operation not in _KINDS or second.operation not in _KINDS:
+        kinds = " and ".join(dict.fromkeys(x.operation for x in (first, second) if x.operation not in _KINDS))
+        return f"{kinds} is no work on elements or rows"
+    found = _joined(program.facts, first, second, _read_elsewhere(program, first, second))
+    return found if isinstance(found, str) else "what one makes goes through other kernels to the other"
+
+
+def _read_elsewhere(program: Program, first: Node, second: Node) -> set[str]:
+    readers = {name: [node for node in program.users[name] if node is not second] for name in first.outputs}
+    return {name for name in first.outputs if readers[name] or name in program.output_names}
+
+
+class _Groups:
+    """Nodes by number, as they are joined.
+
+    `members` and `before` are sets of numbers of the program's nodes, as bits: what a node was joined of, and what has
+    to run before it.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.facts, self.outputs = program.facts, frozenset(program.output_names)
+        self.static = static_values(program)
+        self.nodes = dict(enumerate(program.nodes))
+        self.maker = {name: number for number, node in self.nodes.items() for name in node.outputs}
+        self.readers: dict[str, set[int]] = {name: set() for name in program.facts}
+        self.members = {number: 1 << number for number in self.nodes}
+        self.before: dict[int, int] = {}
+        for number, node in self.nodes.items():
+            self.before[number] = 0
+            for name in node.inputs:
+                self.readers[name].add(number)
+                if name in self.maker:
+                    self.before[number] |= self.members[self.maker[name]] | self.before[self.maker[name]]
+
+    def join_producer(self, number: int) -> bool:
+        """Join a node with one that makes what it reads; whether there was one."""
+        node = self.nodes[number]
+        makers = dict.fromkeys(self.maker[name] for name in node.inputs if name in self.maker)
+        return any(self._join(first, number) for first in makers)
+
+    def join_readers(self, name: str) -> bool:
+        """Join two nodes that read the same elements; whether there were such."""
+        readers = sorted(number for number in self.readers[name] if self.nodes[number].operation in _KINDS)
+        for place, second in enumerate(readers):
+            for first in readers[:place]:
+                shapes = [_space(self.facts, self.nodes[each]).shape for each in (first, second)]
+                if shapes == [self.facts[name].shape] * 2 and self._join(first, second):
+                    return True
+        return False
+
+    def _join(self, first: int, second: int) -> bool:
+        one, other = self.nodes[first], self.nodes[second]
+        if not {one.operation, other.operation} <= set(_KINDS) or self._is_static(one) or self._is_static(other):
+            return False
+        if self._is_between(first, second):
+            return False
+        keep = {x for x in one.outputs if x in self.outputs or self.readers[x] - {second}}
+        made = _joined(self.facts, one, other, keep)
+        if isinstance(made, str):
+            return False
+        self._put(first, second, made)
+        return True
+
+    def _is_static(self, node: Node) -> bool:
+        return self.static.issuperset(node.outputs)
+
+    def _is_between(self, first: int, second: int) -> bool:
+        """Whether something that is neither of them has to run after the first and before the second, or the other way
+        round."""
+        for one, other in ((first, second), (second, first)):
+            makers = {self.maker[name] for name in self.nodes[other].inputs if name in self.maker} - {one, other}
+            if any(self.before[number] & self.members[one] for number in makers):
+                return True
+        return False
+
+    def _put(self, first: int, second: int, made: Node) -> None:
+        for number in (first, second):
+            for name in self.nodes[number].inputs:
+                self.readers[name].discard(number)
+        members = self.members[first] | self.members.pop(second)
+        before = (self.before[first] | self.before.pop(second)) & ~members
+        del self.nodes[second], self.nodes[first], self.members[first], self.before[first]
+        self.nodes[second], self.members[second], self.before[second] = made, members, before
+        self.maker.update(dict.fromkeys(made.outputs, second))
+        for name in made.inputs:
+            self.readers[name].add(second)
+        for number, earlier in self.before.items():
+            if earlier & members:
+                self.before[number] = earlier | members | before
+
+    def ordered(self) -> list[Node]:
+        """The nodes, each after what it reads, else in the order of the numbers that they have."""
+        found, done = [], set[int]()
+        for start in sorted(self.nodes):
+            stack = [start]
+            while stack:
+                number = stack[-1]
+                makers = [self.maker[name] for name in self.nodes[number].inputs if name in self.maker]
+                waiting = [] if number in done else [maker for maker in makers if maker not in done]
+                if waiting:
+                    stack += waiting
+                    continue
+                stack.pop()
+                if number not in done:
+                    done.add(number)
+                    found.append(self.nodes[number])
+        return found
+
+
+def _space(facts: Mapping[str, Fact], node: Node) -> _Space:
+    if isinstance(node.attributes, RowWise):
+        shape, _ = row_extents([facts[name].shape for name in node.inputs], node.attributes.axes)
+        return _Space(shape, tuple(sorted(node.attributes.axes)))
+    return _Space(facts[node.outputs[0]].shape, ())
+
+
+def _joined(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collection[str]) -> Node | str:
+    """Both as one node, of whose first results those in `keep` stay; or why they cannot be."""
+    space = _common(_space(facts, first), _space(facts, second))
+    if isinstance(space, str):
+        return space
+    if expression_size(first) + expression_size(second) > LARGEST:
+        return f"together they are more than {LARGEST} operations"
+    applied = []
+    for node in (first, second):
+        assert isinstance(node.attributes, Map | RowWise)  # by their operations
+        applied.append(Applied(node.attributes.expression, node.inputs, node.outputs))
+    both = join(applied[0], applied[1], keep)
+    if any(facts[name].dtype.width_bits < 8 for name in both.outputs) and (space.axes or len(both.outputs) > 1):
+        return "elements of fewer than 8 bits are packed as they are made by a kernel of nothing else"
+    attributes = RowWise(both.expression, space.axes) if space.axes else Map(both.expression)
+    operation = "rows" if space.axes else "map"
+    made = Node(operation, both.inputs, both.outputs, attributes, joined_origin(first, second))
+    found = registry.ROWS[operation].infer(attributes, [facts[name] for name in both.inputs])
+    if _space(facts | dict(zip(both.outputs, found, strict=True)), made) != space or any(
+        fact.shape != facts[name].shape for fact, name in zip(found, both.outputs, strict=True)
+    ):
+        return "what is one value a row is a result that is repeated along it"
+    return made
+
+
+def _common(one: _Space, other: _Space) -> _Space | str:
+    """What both walk over together; or why there is no such thing."""
+    if one.axes and other.axes:
+        if one.shape != other.shape:
+            return f"one reduces {_text(one.shape)}, the other {_text(other.shape)}"
+        return one if one.axes == other.axes else f"one reduces axes {list(one.axes)}, the other {list(other.axes)}"
+    if not one.axes and not other.axes:
+        return one if one.shape == other.shape else f"one makes {_text(one.shape)}, the other {_text(other.shape)}"
+    rows, per_element = (one, other) if one.axes else (other, one)
+    if per_element.shape in (rows.shape, rows.row):
+        return rows
+    return (
+        f"one has rows of {_text(rows.shape)} along axes {list(rows.axes)}, the other makes {_text(per_element.shape)}"
+    )
+
+
+def _text(shape: SymbolicShape) -> str:
+    return f"[{', '.join(map(str, shape))}]"
