@@ -1,0 +1,36 @@
+"""Many definitions, one after the other: their memory is bounded by the cache."""
+
+import gc
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from samebits.fusion import FusionDefinition, LRUCache
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    gc.collect()
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+
+@pytest.mark.slow
+def test_4096_definitions_that_run_take_flat_memory() -> None:
+    """After as many that fill the caches of plans, which hold 4096 each."""
+    cache, marks = LRUCache(16), []
+    for number in range(8192):
+        with FusionDefinition() as fd:
+            x = fd.define_tensor([-1, number + 1], contiguity=True)
+            fd.add_output(fd.ops.sum(fd.ops.mul(x, x), dims=[1]))
+        fd.fec = cache.cache_compile(fd.fusion)
+        (y,) = fd.execute([np.ones((2, number + 1), np.float32)])
+        assert y.tolist() == [number + 1] * 2
+        if number % 4096 == 4095:
+            marks.append(resident())
+    assert cache.num_fusions() == 16
+    # A definition that stayed would be thousands of bytes, so tens of megabytes here.
+    assert marks[1] - marks[0] < 2 << 20
