@@ -1,4 +1,4 @@
-"""Rows of several passes as a kernel a pass, where one kernel for all of them would be slower.
+"""PassedRows of several passes as a kernel a pass, where one kernel for all of them would be slower.
 
 That is so for few long rows and many threads, which share a row in one pass and not in several; and for rows that lie
 side by side in memory, of which one pass reduces many at once. A pass leaves its results, and what is expensive and
@@ -21,14 +21,14 @@ from samebits.kernels.passes import Pass
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.kernels.walk import AxisSteps, broadcast
 
-__all__ = ["Rows", "plan"]
+__all__ = ["PassedRows", "plan"]
 
 ReducePlan = Callable[..., Plan]
 """`reduce.plan`, which plans the reductions of a pass."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class PassedRows:
     """What is planned.
 
     Attributes:
@@ -56,7 +56,7 @@ class Rows:
         return math.prod(self.shape[a] for a in self.reduced)
 
 
-def plan(rows: Rows, isa: Isa, threads: int, reduce: ReducePlan) -> tuple[tuple[Step, ...], int, int] | None:
+def plan(rows: PassedRows, isa: Isa, threads: int, reduce: ReducePlan) -> tuple[tuple[Step, ...], int, int] | None:
     """Steps, bytes of scratch and of workspace; None if a pass does not read a whole row."""
     made = _Passes(rows, isa, threads, reduce)
     for a_pass in rows.passes:
@@ -70,7 +70,7 @@ def plan(rows: Rows, isa: Isa, threads: int, reduce: ReducePlan) -> tuple[tuple[
 class _Passes:
     """The steps as they are made; `rooms` says where values lie that earlier ones left, and how."""
 
-    def __init__(self, rows: Rows, isa: Isa, threads: int, reduce: ReducePlan) -> None:
+    def __init__(self, rows: PassedRows, isa: Isa, threads: int, reduce: ReducePlan) -> None:
         self.rows, self.isa, self.threads, self.reduce = rows, isa, threads, reduce
         self.steps: list[Step] = []
         self.scratch = self.size = 0

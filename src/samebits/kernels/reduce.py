@@ -220,7 +220,7 @@ class _Planner:
             why = "rows lie side by side in memory"
         else:
             return None
-        rows = by_pass.Rows(self.e, tuple(self.layouts), self.shape, self.reduced, found)
+        rows = by_pass.PassedRows(self.e, tuple(self.layouts), self.shape, self.reduced, found)
         made = by_pass.plan(rows, self.isa, self.threads, plan)
         if made is None:
             return None

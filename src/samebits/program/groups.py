@@ -7,6 +7,7 @@ the joined node: it is computed once and keeps its rounding (numerics.md section
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Mapping
 
 from samebits.frozen import dataclass
@@ -23,6 +24,8 @@ from samebits.program.graph import Node, Program
 __all__ = ["join_groups", "refusal"]
 
 _KINDS = ("map", "rows")
+# Nodes that are looked at between two that could join: what is read far away stays, so that time stays linear.
+_FARTHEST = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,7 @@ def join_groups(program: Program) -> Program:
         while number in groups.nodes and groups.join_producer(number):
             pass
     for name in (*program.input_names, *program.facts):
-        while groups.join_readers(name):
-            pass
+        groups.join_readers(name)
     return program.replace(groups.ordered())
 
 
@@ -59,7 +61,7 @@ def refusal(program: Program, first: Node, second: Node) -> str:
         kinds = " and ".join(dict.fromkeys(x.operation for x in (first, second) if x.operation not in _KINDS))
         return f"{kinds} is no work on elements or rows"
     found = _joined(program.facts, first, second, _read_elsewhere(program, first, second))
-    return found if isinstance(found, str) else "what one makes goes through other kernels to the other"
+    return found if isinstance(found, str) else "other kernels lie between them"
 
 
 def _read_elsewhere(program: Program, first: Node, second: Node) -> set[str]:
@@ -68,92 +70,95 @@ def _read_elsewhere(program: Program, first: Node, second: Node) -> set[str]:
 
 
 class _Groups:
-    """Nodes by number, as they are joined.
+    """Nodes by number, as they are joined: whatever a node reads is made by one with a smaller number.
 
-    `members` and `before` are sets of numbers of the program's nodes, as bits: what a node was joined of, and what has
-    to run before it.
+    Maps and rows have the smallest numbers that they can have, so that few other nodes come between them. `places` has
+    the place among the program's nodes that a node is put back to, where what it reads allows that.
     """
 
     def __init__(self, program: Program) -> None:
         self.facts, self.outputs = program.facts, frozenset(program.output_names)
         self.static = static_values(program)
-        self.nodes = dict(enumerate(program.nodes))
+        order = _maps_first(program)
+        self.nodes = {number: program.nodes[place] for number, place in enumerate(order)}
+        self.places = dict(enumerate(order))
         self.maker = {name: number for number, node in self.nodes.items() for name in node.outputs}
         self.readers: dict[str, set[int]] = {name: set() for name in program.facts}
-        self.members = {number: 1 << number for number in self.nodes}
-        self.before: dict[int, int] = {}
         for number, node in self.nodes.items():
-            self.before[number] = 0
             for name in node.inputs:
                 self.readers[name].add(number)
-                if name in self.maker:
-                    self.before[number] |= self.members[self.maker[name]] | self.before[self.maker[name]]
 
     def join_producer(self, number: int) -> bool:
         """Join a node with one that makes what it reads; whether there was one."""
-        node = self.nodes[number]
-        makers = dict.fromkeys(self.maker[name] for name in node.inputs if name in self.maker)
-        return any(self._join(first, number) for first in makers)
+        return any(self._join(first, number) for first in self._makers(number))
 
-    def join_readers(self, name: str) -> bool:
-        """Join two nodes that read the same elements; whether there were such."""
-        readers = sorted(number for number in self.readers[name] if self.nodes[number].operation in _KINDS)
-        for place, second in enumerate(readers):
-            for first in readers[:place]:
-                shapes = [_space(self.facts, self.nodes[each]).shape for each in (first, second)]
-                if shapes == [self.facts[name].shape] * 2 and self._join(first, second):
-                    return True
-        return False
+    def join_readers(self, name: str) -> None:
+        """Join nodes that read the same elements, each with the last one before it of every way to walk over them."""
+        last: dict[_Space, int] = {}
+        for number in sorted(self.readers[name]):
+            if self.nodes[number].operation not in _KINDS or self._space(number).shape != self.facts[name].shape:
+                continue
+            for space, before in list(last.items()):
+                if self._join(before, number):
+                    del last[space]
+            last[self._space(number)] = number
+
+    def _space(self, number: int) -> _Space:
+        return _space(self.facts, self.nodes[number])
+
+    def _makers(self, number: int) -> list[int]:
+        """The nodes that make what a node reads, each once."""
+        return list(dict.fromkeys(self.maker[name] for name in self.nodes[number].inputs if name in self.maker))
 
     def _join(self, first: int, second: int) -> bool:
+        """Whether the node that comes first became a part of the second one."""
         one, other = self.nodes[first], self.nodes[second]
         if not {one.operation, other.operation} <= set(_KINDS) or self._is_static(one) or self._is_static(other):
             return False
+        elsewhere = {x: self.readers[x] - {second} for x in one.outputs}
+        if any(number < second for readers in elsewhere.values() for number in readers):
+            return False
         if self._is_between(first, second):
             return False
-        keep = {x for x in one.outputs if x in self.outputs or self.readers[x] - {second}}
-        made = _joined(self.facts, one, other, keep)
+        made = _joined(self.facts, one, other, {x for x in one.outputs if x in self.outputs or elsewhere[x]})
         if isinstance(made, str):
             return False
-        self._put(first, second, made)
+        for number in (first, second):
+            for name in self.nodes[number].inputs:
+                self.readers[name].discard(number)
+        del self.nodes[first]
+        self.nodes[second] = made
+        self.places[second] = max(self.places.pop(first), self.places[second])
+        self.maker.update(dict.fromkeys(made.outputs, second))
+        for name in made.inputs:
+            self.readers[name].add(second)
         return True
 
     def _is_static(self, node: Node) -> bool:
         return self.static.issuperset(node.outputs)
 
     def _is_between(self, first: int, second: int) -> bool:
-        """Whether something that is neither of them has to run after the first and before the second, or the other way
-        round."""
-        for one, other in ((first, second), (second, first)):
-            makers = {self.maker[name] for name in self.nodes[other].inputs if name in self.maker} - {one, other}
-            if any(self.before[number] & self.members[one] for number in makers):
+        """Whether a node that is neither of them runs after the first and before the second; so it is said too where
+        finding out would take too long."""
+        pending, seen = [number for number in self._makers(second) if number != first], set[int]()
+        while pending:
+            number = pending.pop()
+            if number in seen or number < first:
+                continue
+            if number == first or len(seen) > _FARTHEST:
                 return True
+            seen.add(number)
+            pending += self._makers(number)
         return False
 
-    def _put(self, first: int, second: int, made: Node) -> None:
-        for number in (first, second):
-            for name in self.nodes[number].inputs:
-                self.readers[name].discard(number)
-        members = self.members[first] | self.members.pop(second)
-        before = (self.before[first] | self.before.pop(second)) & ~members
-        del self.nodes[second], self.nodes[first], self.members[first], self.before[first]
-        self.nodes[second], self.members[second], self.before[second] = made, members, before
-        self.maker.update(dict.fromkeys(made.outputs, second))
-        for name in made.inputs:
-            self.readers[name].add(second)
-        for number, earlier in self.before.items():
-            if earlier & members:
-                self.before[number] = earlier | members | before
-
     def ordered(self) -> list[Node]:
-        """The nodes, each after what it reads, else in the order of the numbers that they have."""
+        """The nodes, each after what it reads, else in the order of their places."""
         found, done = [], set[int]()
-        for start in sorted(self.nodes):
+        for start in sorted(self.nodes, key=self.places.__getitem__):
             stack = [start]
             while stack:
                 number = stack[-1]
-                makers = [self.maker[name] for name in self.nodes[number].inputs if name in self.maker]
-                waiting = [] if number in done else [maker for maker in makers if maker not in done]
+                waiting = [] if number in done else [maker for maker in self._makers(number) if maker not in done]
                 if waiting:
                     stack += waiting
                     continue
@@ -162,6 +167,33 @@ class _Groups:
                     done.add(number)
                     found.append(self.nodes[number])
         return found
+
+
+def _maps_first(program: Program) -> list[int]:
+    """The places of the nodes in an order that runs: maps and rows first wherever they can be."""
+    waits = [len({name for name in node.inputs if name in program.producers}) for node in program.nodes]
+    readers: dict[str, list[int]] = {}
+    for place, node in enumerate(program.nodes):
+        for name in set(node.inputs):
+            readers.setdefault(name, []).append(place)
+    early, late = deque[int](), deque[int]()
+    order: list[int] = []
+
+    def ready(place: int) -> None:
+        (early if program.nodes[place].operation in _KINDS else late).append(place)
+
+    for place, count in enumerate(waits):
+        if not count:
+            ready(place)
+    while early or late:
+        place = (early or late).popleft()
+        order.append(place)
+        for name in program.nodes[place].outputs:
+            for reader in readers.get(name, ()):
+                waits[reader] -= 1
+                if not waits[reader]:
+                    ready(reader)
+    return order
 
 
 def _space(facts: Mapping[str, Fact], node: Node) -> _Space:
