@@ -221,7 +221,7 @@ def _joined(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collecti
     operation = "rows" if space.axes else "map"
     made = Node(operation, both.inputs, both.outputs, attributes, joined_origin(first, second))
     found = registry.ROWS[operation].infer(attributes, [facts[name] for name in both.inputs])
-    if _space(facts | dict(zip(both.outputs, found, strict=True)), made) != space or any(
+    if _space({**facts, **dict(zip(both.outputs, found, strict=True))}, made) != space or any(
         fact.shape != facts[name].shape for fact, name in zip(found, both.outputs, strict=True)
     ):
         return "what is one value a row is a result that is repeated along it"
