@@ -149,6 +149,15 @@ def test_bits_are_those_of_the_eager_product(case: Case) -> None:
     assert case.ours().tobytes() == due.tobytes()
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.points != "floats"], ids=repr)
+def test_a_weight_is_packed_once_with_its_scales(case: Case) -> None:
+    """No step of a run unpacks codes, or moves scales: there is one, that of the product."""
+    session = cpu.prepare(onnx.load(case.model()), threads=1)
+    (plan,) = session.plans({"batch": 2})
+    assert f"packed[{case.k},{N}]" in plan
+    assert plan.count("step ") == 1
+
+
 def problem(proto: ModelProto) -> str:
     with pytest.raises(UnsupportedModelError) as error:
         onnx.load(proto)

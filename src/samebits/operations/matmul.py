@@ -31,7 +31,7 @@ from samebits.operations.axes import Axes, aligned
 from samebits.operations.elementwise import check_dtypes, single, text
 from samebits.operations.fact import Fact, dense
 from samebits.operations.lying import Lying
-from samebits.operations.operation import Array, KeptConstant, Operation, PlanTarget, Shape, View
+from samebits.operations.operation import Array, KeptConstant, Known, Operation, PlanTarget, Shape, View
 from samebits.operations.product import PLAIN, Options, activation, describe
 from samebits.operations.sharing import VALUES, Block
 from samebits.operations.strided import dense_strides
@@ -259,22 +259,58 @@ def _matrix(view: View, shape: Shape) -> Matrix:
 
 
 def _keep(
-    attributes: MatrixProduct, kinds: Sequence[DType], known: Mapping[int, Array], target: PlanTarget
+    attributes: MatrixProduct, kinds: Sequence[DType], known: Mapping[int, Known], target: PlanTarget
 ) -> KeptConstant | None:
-    """A right operand that is known and has no batches is packed once, as `pack` would for the left one's elements.
+    """A right operand that is known and has no batches is packed once, as `pack` would for the left one's elements,
+    with the scales and zero points of its blocks where these are known too.
 
     It stays a matrix where blocks along K share what its panels could not be multiplied with, and where its words
     would take much more memory than its elements.
     """
     b, options = known.get(1), attributes.options
-    if b is None or b.ndim != 2 or not b.size:
+    if b is None or len(b.shape) != 2 or 0 in b.shape:
         return None
+    scaled = _keep_scaled(attributes, b, kinds, known, target)
+    if scaled is not None:
+        return scaled
     engine = _packing_engine(options.a_dtype or kinds[0], kinds[1], attributes, target)
     if engine is None:
         return None
     facts = PackedFacts(b.shape, panel_columns(target.isa, engine, target.machine), kinds[1], engine.name)
     key = "panels", engine.name, facts.nr
-    return KeptConstant(replace(attributes, packed=facts), 1, key, lambda: kept.panels(b, engine, facts.nr))
+    return KeptConstant(replace(attributes, packed=facts), 1, key, lambda: kept.panels(b.values(), engine, facts.nr))
+
+
+def _keep_scaled(
+    attributes: MatrixProduct, b: Known, kinds: Sequence[DType], known: Mapping[int, Known], target: PlanTarget
+) -> KeptConstant | None:
+    """A weight of at most 8 bits with the scales of its blocks, beside floats; None where it is no such, or where not
+    all of it is known."""
+    options, names = attributes.options, attributes.names
+    group, left, right, (k, n) = options.b_group, options.a_dtype or kinds[0], kinds[1], b.shape
+    within = tuple(i for i, name in enumerate(names) if name in ("b_scale", "b_zero_point"))
+    is_weight = left.is_float and left is not float64 and right.width_bits <= 8 and options.a_group is None
+    if group is None or "b_scale" not in names or not is_weight or not known.keys() >= set(within):
+        return None
+    blocks = -(-k // group.size), -(-n // group.lines)
+    has_zeros = "b_zero_point" in names
+    engine = engines.of_coded(right, has_zeros, k)
+    if any(known[i].shape != blocks for i in within) or engine is None:
+        return None
+    scale = engine.kept_scale(kinds[names.index("b_scale")])
+    nr = panel_columns(target.isa, engine, target.machine)
+    facts = PackedFacts((k, n), nr, right, engine.name, group.size, scale)
+    own = {names[i]: known[i] for i in within}
+
+    def make() -> Array:
+        values = {name: x.values() for name, x in own.items()}
+        return kept.scaled_panels(
+            b.values(), engine, nr, group, scale, values["b_scale"], values.get("b_zero_point")
+        )  # fmt: skip
+
+    others = tuple(name for i, name in enumerate(names) if i not in within)
+    made = replace(attributes, names=others, options=replace(options, b_group=None), packed=facts)
+    return KeptConstant(made, 1, ("scaled panels", engine.name, nr, group), make, within)
 
 
 def _packing_engine(left: DType, right: DType, attributes: MatrixProduct, target: PlanTarget) -> Engine | None:

@@ -23,7 +23,7 @@ from samebits.operations.axes import Axes
 from samebits.operations.fact import Fact
 from samebits.operations.strided import Strided
 
-__all__ = ["Array", "KeptConstant", "Operation", "PlanTarget", "Shape", "View", "shared_by"]
+__all__ = ["Array", "KeptConstant", "Known", "Operation", "PlanTarget", "Shape", "View", "shared_by"]
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -41,6 +41,14 @@ class PlanTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """An operand that is a constant, or a view of one: its extents, and its values for who asks for them."""
+
+    shape: Shape
+    values: Callable[[], Array]
+
+
+@dataclass(frozen=True, slots=True)
 class KeptConstant:
     """A constant operand in another form, which is made once and kept.
 
@@ -49,12 +57,14 @@ class KeptConstant:
         index: Which operand it is.
         key: Names the form; two constants of the same bytes and key are alike.
         make: Makes it.
+        within: Which other constant operands it holds, so that the operation has them no more.
     """
 
     attributes: Any
     index: int
     key: Hashable
     make: Callable[[], Array]
+    within: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +109,7 @@ class Operation:
     refuses: Callable[[Any, Shape, int], SamebitsError] | None = None
     packs: Callable[[Any, tuple[View, ...], PlanTarget], Plan | None] | None = None
     picks: Callable[[Any, Shape], int] | None = None
-    keep: Callable[[Any, Sequence[DType], Mapping[int, Array], PlanTarget], KeptConstant | None] | None = None
+    keep: Callable[[Any, Sequence[DType], Mapping[int, Known], PlanTarget], KeptConstant | None] | None = None
     asked: Callable[[Any], Any] | None = None
     folds: bool = True
     overwrites: bool = False

@@ -176,8 +176,8 @@ def pack(
                 points).
              scale, global_scale: b_scale of blocks of `group`, and a number for all of b, which are packed too, beside
                 a matrix of elements of at most 8 bits. These keep their codes, of a byte each, or two to a byte where
-                they have four bits and no zero points, for K a multiple of 8; few rows of A decode them as they are
-                read. Products with them take no scale of b then.
+                they have four bits, no zero points and a K that is a multiple of 8, as that of float4 must be; few rows
+                of A decode them as they are read. Products with them take no scale of b then.
              zero_point, group: b_zero_point and b_group of matmul, for weights; products with them take no zero point
                 of b then, and without `scale` take scales as before.
              spec: the order of the products to come, for which panels may be made; they serve every order.

@@ -9,7 +9,7 @@ from samebits.dtypes import DType
 from samebits.errors import OptionError, ShapeError
 from samebits.kernels import gemm
 from samebits.kernels.gemm import nibbles
-from samebits.kernels.gemm.engine import NIBBLES, WEIGHTS, Engine, of_weights
+from samebits.kernels.gemm.engine import NIBBLES, WEIGHTS, of_coded
 from samebits.kernels.gemm.packed import size_scaled
 from samebits.operations.lying import matrix
 from samebits.operations.names import PACK
@@ -49,13 +49,11 @@ def packed_scaled(
     if "b_scale" not in found:
         expected = "one for each block of group"
         raise OptionError("pack", "scale", "", "one for more than a block", expected, "pass it with the product")
-    engine, machine = _engine(y.dtype, zero is not None), tuning.machine(call.isa)
-    if engine in NIBBLES and k % 8:
+    engine, machine = of_coded(y.dtype, zero is not None, k), tuning.machine(call.isa)
+    if engine is None:
         remedy = "pass b unpacked"
-        raise ShapeError("pack", "b", "row count", k, "a multiple of 8 for elements of four bits with scales", remedy)
-    nr, kept = gemm.panel_columns(call.isa, engine, machine), dtypes.float32
-    if engine in NIBBLES:
-        kept = nibbles.scale_of(found["b_scale"].shared.operand.dtype)
+        raise ShapeError("pack", "b", "row count", k, f"a multiple of 8 for {y.dtype.name} with scales", remedy)
+    nr, kept = gemm.panel_columns(call.isa, engine, machine), engine.kept_scale(found["b_scale"].shared.operand.dtype)
     panels = Tensor.empty((size_scaled(k, n, nr, engine, block.size, kept),), engine.word)
     if panels.size:
         shared = [found[name].shared if name in found else None for name in ("b_scale", "b_zero")]
@@ -68,12 +66,6 @@ def packed_scaled(
     return gemm.PackedMatrix(
         panels, y.shape, nr, call.isa.name, y.dtype, engine.name, block=block.size, scale=kept, global_scale=one
     )  # fmt: skip
-
-
-def _engine(dtype: DType, has_zeros: bool) -> Engine:
-    """What packs elements of a format: two to a byte where that is made for them as they are."""
-    of_four = [row for row in NIBBLES if row.b is dtype and not has_zeros]
-    return of_four[0] if of_four else of_weights(dtype, has_zeros)
 
 
 def _operands(call: Call, found: dict[str, Parameter], arrays: dict[str, CallOperand]) -> list[CallOperand]:

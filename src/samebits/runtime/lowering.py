@@ -6,11 +6,10 @@ Its sizes are numbers of a tape, so that what is decided for one set of shapes h
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from samebits import dtypes
 from samebits.dtypes import DType
@@ -21,10 +20,10 @@ from samebits.memory.chunks import Chunks
 from samebits.operations import packing, registry, strided
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import Fact
-from samebits.operations.operation import Array, Operation, PlanTarget, Shape, View
+from samebits.operations.operation import Array, Known, Operation, PlanTarget, Shape, View
 from samebits.operations.packing import AnyView
 from samebits.operations.strided import Strided
-from samebits.program.constants import Value
+from samebits.program.constants import Value, array_of
 from samebits.program.graph import Node, Program
 from samebits.program.room import BYTES
 from samebits.program.tape import Tape, Templates, template
@@ -125,6 +124,7 @@ class Lowerer:
         self._constants: list[Resident | str] = []
         self._numbers: dict[int | str, int] = {}
         self._folds: list[Node] = []
+        self._views: dict[str, Node] = {}  # of constants that are packed
         self._questions: dict[tuple[Callable[..., Plan], Any], int] = {}
         self._steps: list[_Emitted] = []
         self._checks: list[tuple[Check, Shape]] = []
@@ -161,6 +161,9 @@ class Lowerer:
             found = view(node.attributes, place.strided, shape)
         assert found is not None  # a dense value has every view
         self._places[output] = replace(place, strided=found)
+        is_constant = isinstance(self._program.constants.get(source), Tensor) or source in self._views
+        if is_constant and all(type(extent) is int for extent in shape):
+            self._views[output] = node
 
     def _planned(self, node: Node, row: Operation) -> None:
         """Outputs that a plan makes of inputs that lie as it takes them."""
@@ -183,25 +186,35 @@ class Lowerer:
 
     def _operands(self, node: Node, row: Operation) -> tuple[Any, list[Place]]:
         """The node's attributes and where its inputs lie, one stride an axis; a constant in the form that suits."""
-        known = self._arrays(node) if row.keep else {}
+        known = self._constants_of(node) if row.keep else {}
         kinds = [self._facts[name].dtype for name in node.inputs] if known else []
         kept = row.keep(node.attributes, kinds, known, self._target) if row.keep and known else None
         if kept is None:
             return node.attributes, [self._plain(name) for name in node.inputs]
-        key = node.inputs[kept.index], kept.key
+        key = *(node.inputs[number] for number in (kept.index, *kept.within)), kept.key
         if key not in self._kept:
             self._kept[key] = self._chunks.keep(kept.make())
         inputs = [
             self._known(self._kept[key]) if number == kept.index else self._plain(name)
             for number, name in enumerate(node.inputs)
+            if number not in kept.within
         ]
         return kept.attributes, inputs
 
-    def _arrays(self, node: Node) -> dict[int, Array]:
-        """The node's inputs that are constants which NumPy has, by number."""
-        constants = self._program.constants
-        known = {i: constants[name] for i, name in enumerate(node.inputs) if name in constants}
-        return {i: x for i, x in known.items() if isinstance(x, np.ndarray)}
+    def _constants_of(self, node: Node) -> dict[int, Known]:
+        """The node's inputs that are constants, or views of constants that are packed within bytes, by number."""
+        return {
+            number: Known(self._shape(name), functools.partial(self._values, name))
+            for number, name in enumerate(node.inputs)
+            if name in self._program.constants or name in self._views
+        }
+
+    def _values(self, name: str) -> Array:
+        """A constant as NumPy has it, or a view of one."""
+        node = self._views.get(name)
+        if node is None:
+            return array_of(self._program.constants[name])
+        return registry.ROWS[node.operation].reference(node.attributes, [self._values(node.inputs[0])])[0]
 
     # -- where values lie ----------------------------------------------------------------------------------------
     def _shape(self, name: str) -> Shape:

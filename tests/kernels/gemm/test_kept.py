@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from called import BYTES, FLOATS, NARROW_FLOATS, drawn
@@ -12,8 +13,10 @@ from rows import PRODUCT_ROWS
 import samebits as sb
 from samebits import dtypes
 from samebits.codegen.isa import Isa, use_isa
+from samebits.kernels.functions import exact
 from samebits.kernels.gemm import kept
 from samebits.kernels.gemm.engine import named
+from samebits.kernels.gemm.packed import scales_at
 
 Array = np.ndarray[Any, np.dtype[Any]]
 # But float8_e8m0fnu, which has no zero: the kernel's words hold its least value where elements are missing.
@@ -47,3 +50,39 @@ def test_words_and_facts_are_those_of_the_kernel(isa: Isa) -> None:
                 due = packed.tensor.numpy()
                 assert found.dtype == due.dtype, (left, right)
                 assert found.tobytes() == due.tobytes(), (left, right, k, n, packed.engine)
+
+
+# Elements, scales, a block, whether there are zero points.
+SCALED: list[tuple[str, Any, int | tuple[int, int], bool]] = [
+    ("int4", np.float16, 32, False), ("uint4", ml_dtypes.bfloat16, 16, True),
+    ("float4_e2m1fn", ml_dtypes.float8_e4m3fn, 16, False), ("int8", np.float32, 64, False),
+    ("uint8", np.float32, 32, True), ("float8_e4m3fn", np.float32, (128, 16), False),
+    ("float6_e3m2fn", ml_dtypes.float8_e8m0fnu, 32, False), ("uint2", np.float16, 16, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "kind", "group", "has_zeros"), SCALED, ids=[row[0] for row in SCALED])
+def test_codes_and_scales_are_those_of_the_kernel(name: str, kind: Any, group: Any, has_zeros: bool) -> None:
+    """Behind the codes each scale where a column is; what is between them, and beyond the columns, is anything."""
+    size, lines = group if isinstance(group, tuple) else (group, 1)
+    dtype = dtypes.of(name)
+    assert dtype.numpy is not None
+    for k, n in ((64, 96), (136, 33), (8, 1)):
+        random, blocks = np.random.default_rng([k, n]), (-(-k // size), -(-n // lines))
+        b = random.integers(0, 1 << dtype.width_bits, (k, n)).astype(np.uint8).view(dtype.numpy)
+        scale = np.exp2(random.integers(-3, 3, blocks)).astype(kind)
+        zero = random.integers(0, 1 << dtype.width_bits, blocks).astype(dtype.numpy) if has_zeros else None
+        packed = sb.pack(b, left="float32", scale=scale, zero_point=zero, group=group)
+        engine, nr, kept_as = named(packed.engine), packed.nr, packed.scale
+        assert kept_as is not None
+        assert kept_as.numpy is not None
+        found = kept.scaled_panels(b, engine, nr, (size, lines), kept_as, scale, zero)
+        due = packed.tensor.numpy()
+        assert (found.dtype, found.shape) == (due.dtype, due.shape)
+        words = engine.steps(k) * -(-n // nr) * nr
+        assert found[:words].tobytes() == due[:words].tobytes(), (k, n)
+        of_each = np.repeat(exact.widened(scale).astype(np.float32), lines, 1)[:, :n]
+        for panels in (found, due):
+            behind = panels.view(np.uint8)[scales_at(k, n, nr, engine) :].view(kept_as.numpy)
+            rows = behind.reshape(-1, blocks[0], nr).transpose(1, 0, 2).reshape(blocks[0], -1)[:, :n]
+            assert np.array_equal(rows.astype(np.float32), of_each), (k, n)

@@ -152,8 +152,8 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
         "scale= and group=, or all with the product"),
     ),
     (
-        lambda b, s: sb.pack(b[:94], left="float32", scale=s, group=16), sb.ShapeError,
-        ("pack: b row count is 94, must be a multiple of 8 for elements of four bits with scales; pass b unpacked"),
+        lambda b, s: sb.pack(weights("float4_e2m1fn", 94, 20), left="float32", scale=s, group=16), sb.ShapeError,
+        "pack: b row count is 94, must be a multiple of 8 for float4_e2m1fn with scales; pass b unpacked",
     ),
     (
         lambda b, s: sb.pack(b, left="float32", scale=s[:5], group=16), sb.ShapeError,

@@ -30,7 +30,7 @@ ROWS = (*ALL_ROWS, PRODUCT_ROWS[-2])
 FORMATS = (
     ("float8_e4m3fn", E8M0, 32, 130), ("int8", F16, 128, 200), ("float8_e5m2", F32, 128, 256),
     ("float6_e3m2fn", E8M0, 32, 64), ("uint8", BF16, 64, 97), ("float8_e4m3b11fnuz", F32, 48, 100),
-    ("float6_e2m3fn", E8M0, 32, 96), ("int2", F16, 32, 70),
+    ("float6_e2m3fn", E8M0, 32, 96), ("int2", F16, 32, 70), ("int4", BF16, 32, 70), ("uint4", F32, 24, 99),
 )  # fmt: skip
 
 

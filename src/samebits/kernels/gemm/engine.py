@@ -88,6 +88,11 @@ class Engine:
         """The engine that takes the same words where this one is not right."""
         return replace(self, step="fma of halves")
 
+    def kept_scale(self, source: DType) -> DType:
+        """What scales of a format are kept as behind panels of codes, exactly."""
+        is_narrow = source.width_bits <= 8 or source is bfloat16
+        return bfloat16 if self.word is uint32 and is_narrow else float32
+
     def is_native(self, isa: Isa) -> bool:
         """Whether the step is an instruction of the row."""
         return self.step in (*_PLAIN, *isa.instructions)
@@ -257,6 +262,15 @@ def of_weights(source: DType, has_zeros: bool) -> Engine:
     if has_zeros:
         low, high = low - high, high - low
     return next(row for row in WEIGHTS if row.b.is_integer and row.b.min <= low and high <= row.b.max)
+
+
+def of_coded(source: DType, has_zeros: bool, k: int) -> Engine | None:
+    """What keeps the codes of elements that are packed with the scales of their blocks: of NIBBLES, whose words are
+    full, else of WEIGHTS; None of floats of four bits whose K is not whole words."""
+    of_four = next((row for row in NIBBLES if row.b is source and not has_zeros), None)
+    if of_four is not None and k % of_four.depth == 0:
+        return of_four
+    return of_weights(source, has_zeros) if source.is_integer or of_four is None else None
 
 
 def offset(element: DType, source: DType) -> int:

@@ -1,6 +1,7 @@
 """Panels by NumPy, of a right operand that is known before any kernel is compiled, and for any row.
 
-The words are those of the kernel `pack.pack_panels`, in the order that `packed` documents. Start at `panels`.
+The words are those of the kernel `pack.pack_panels`, in the order that `packed` documents. Start at `panels`;
+`scaled_panels` has the scales of blocks behind weights, whose codes it keeps.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from samebits.kernels.functions import exact
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.facts import NOTHING, SUBNORMAL
+from samebits.kernels.gemm.nibbles import place
+from samebits.kernels.gemm.packed import scales_at, size_scaled
 
 Array = npt.NDArray[Any]
 
@@ -39,6 +42,42 @@ def panels(b: Array, engine: Engine, nr: int) -> Array:
     return np.concatenate([words, facts.astype(np.int32).view(words.dtype)])
 
 
+def scaled_panels(
+    b: Array, engine: Engine, nr: int, group: tuple[int, int], kept: DType, scale: Array, zero: Array | None
+) -> Array:
+    """b[k, n] as codes [panel][step][nr] of one of NIBBLES or WEIGHTS, and behind them scales [panel][block][nr].
+
+    Args:    group: the extents of a block along K and of columns.   kept: what scales are kept as.
+             scale: [blocks along K, blocks of columns].   zero: the same of zero points, which leave the elements.
+    """
+    (k, n), (size, lines) = b.shape, group
+    count = -(-n // nr)
+    if zero is not None:
+        points = np.repeat(np.repeat(zero.astype(np.int64), size, 0)[:k], lines, 1)[:, :n]
+        b = (b.astype(np.int64) - points).astype(engine.b.numpy)
+    words = _nibbles(b, engine.depth, nr) if engine in engines.NIBBLES else panels(b, engine, nr)
+    values = np.repeat(exact.widened(scale).astype(np.float32), lines, 1)[:, :n]
+    of_blocks = np.zeros((len(values), count * nr), np.float32)
+    of_blocks[:, :n] = values
+    found = np.ascontiguousarray(of_blocks.reshape(-1, count, nr).transpose(1, 0, 2))
+    narrow = (found.view(np.uint32) >> 16).astype(np.uint16) if kept is bfloat16 else found
+    made = np.zeros(size_scaled(k, n, nr, engine, size, kept), engine.word.numpy)
+    made[: words.size] = words
+    at = scales_at(k, n, nr, engine)
+    made.view(np.uint8)[at : at + narrow.nbytes] = narrow.ravel().view(np.uint8)
+    return made
+
+
+def _nibbles(b: Array, depth: int, nr: int) -> Array:
+    """Codes of four bits, `depth` of a column in a word."""
+    k, n = b.shape
+    codes = np.zeros((k, -(-n // nr) * nr), np.uint32)
+    codes[:, :n] = b.view(np.uint8) & 15
+    places = np.array([place(i) for i in range(depth)], np.uint32)[:, None]
+    words = np.bitwise_or.reduce(codes.reshape(k // depth, depth, -1) << places, axis=1)
+    return np.ascontiguousarray(words.reshape(k // depth, -1, nr).transpose(1, 0, 2)).ravel()
+
+
 def _elements(b: Array, engine: Engine) -> Array:
     """The codes that words are made of, as unsigned integers of an element's width."""
     element, x = engine.b, exact.widened(b)
@@ -49,7 +88,7 @@ def _elements(b: Array, engine: Engine) -> Array:
 
 
 def _unsigned(element: DType) -> str:
-    return f"u{element.size_bytes}"
+    return f"u{element.element_bytes}"
 
 
 def _lowest_bits(codes: Array) -> Array:

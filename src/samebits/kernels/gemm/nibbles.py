@@ -49,11 +49,6 @@ def place(i: int) -> int:
     return 4 * (i // 2) + (0 if i % 2 else 16)
 
 
-def scale_of(dtype: DType) -> DType:
-    """What scales of a format are kept as, exactly."""
-    return bfloat16 if dtype.width_bits <= 8 or dtype is bfloat16 else float32
-
-
 def _table(dtype: DType) -> tuple[int, ...]:
     """The bfloat16 of each code, twice: an index has five bits, of which the upper is another element's."""
     singles = struct.pack("<16f", *(dtype.decode(code) for code in range(16)))
@@ -405,7 +400,7 @@ def plan_pack(k: int, n: int, b: Matrix, scale: Shared, nr: int, isa: Isa, threa
         return unpack.unpacked(plan_pack(k, n, replace(b, packed=None), scale, nr, isa, threads), (b,))
     count, x = -(-n // nr), scale.operand
     d = PackNibbles(pack.kind(b) if n > 1 else "gather", nr)
-    e = PackScales(words_of(FMA32, float32, x.dtype)[1], scale_of(x.dtype), nr)
+    e = PackScales(words_of(FMA32, float32, x.dtype)[1], NIBBLES[0].kept_scale(x.dtype), nr)
     given = (Operand(0), Operand(2), k, n, b.row, b.column)
     of_scales = (
         Operand(1), Operand(2, scales_at(k, n, nr, NIBBLES[0])), -(-k // scale.size), n, x.row, x.column, scale.lines
