@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from samebits.errors import FusionError
-from samebits.fusion import arguments, direct, inspection, promotion
-from samebits.fusion.graph import Fusion, Number, Scalar, TensorView
+from samebits.fusion import arguments, direct, groups, inspection, promotion
+from samebits.fusion.graph import Fusion, Number, Scalar, TensorView, Val
 from samebits.fusion.lowering import SEED, UnknownSize, distinct, lowered, size_scalars, slowest_first
 from samebits.fusion.random import fresh_seed, has_fresh
 from samebits.fusion.refusals import REFUSALS, refused
@@ -47,6 +47,7 @@ class FusionExecutorCache:
         self._places = frozenset(i for i, x in enumerate(self._inputs) if x in self._size_scalars)
         self._by_extents = False
         self._draws = has_fresh(fusion)
+        self._has_groups = groups.has_groups(fusion)
         self._direct: OrderedDict[Hashable, direct.Direct] = OrderedDict()
         self._sessions: OrderedDict[Any, Session] = OrderedDict()
         self._recent: Program | None = None
@@ -104,7 +105,7 @@ class FusionExecutorCache:
 
     def _executed(self, inputs: Sequence[Any], seed: int | None) -> list[Any]:
         arguments.check_listed(inputs)
-        key = direct.key_of(self._places, inputs)
+        key = self._key(inputs)
         known = self._direct.get(key)
         if known is not None and not watchers:
             self._recent = known.program
@@ -114,10 +115,14 @@ class FusionExecutorCache:
         direct.learn(inputs)
         given = self._given(inputs)
         self._check_written(given)
-        made = self._run(given, direct.key_of(self._places, inputs), seed)
+        made = self._run(given, self._key(inputs), seed)
         for watch in watchers:
             watch(id(self), self.kernels(inputs))
         return self._results(given, made)
+
+    def _key(self, inputs: Sequence[Any]) -> Hashable:
+        """What a call is like; None where that is not all of it: groups have the sizes that a tensor says."""
+        return None if self._has_groups else direct.key_of(self._places, inputs)
 
     def seed(self) -> int | None:
         """A seed for a run; None where none is drawn."""
@@ -232,7 +237,15 @@ class FusionExecutorCache:
 
     def _sizes(self, given: Sequence[Any]) -> Hashable:
         """The scalars that decide sizes, which a program has in it."""
-        return tuple([direct.number_key(given[place]) for place in sorted(self._places)])
+        numbers = [direct.number_key(given[place]) for place in sorted(self._places)]
+        return (*numbers, *self._counts(given).values())
+
+    def _counts(self, given: Sequence[Any]) -> dict[Scalar, Number]:
+        """How many groups there are, which a program has in it too."""
+        return groups.counts(self._fusion, self._named(given)) if self._has_groups else {}
+
+    def _named(self, given: Sequence[Any]) -> dict[Val, Any]:
+        return dict(zip(self._inputs, given, strict=True))
 
     # -- programs --------------------------------------------------------------------------------------------------
     def _session(self, given: Sequence[Any], seed: int | None) -> tuple[Session, dict[str, Any]]:
@@ -259,6 +272,8 @@ class FusionExecutorCache:
                 values[f"S{x.name}"] = promotion.element("execute", value, x.dtype)
         if self._draws:
             values[SEED] = np.asarray(seed, np.uint64)
+        if self._has_groups:
+            values |= groups.values(self._fusion, self._named(given), self._extents(given))
         return values
 
     def _program(self, given: Sequence[Any]) -> Program:
@@ -267,7 +282,7 @@ class FusionExecutorCache:
             x: value
             for x, value in zip(self._inputs, given, strict=True)
             if isinstance(x, Scalar) and x in self._size_scalars
-        }
+        } | self._counts(given)
         try:
             return lowered(self._fusion, known, self._extents(given) if self._by_extents else {})
         except UnknownSize:

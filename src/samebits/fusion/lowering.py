@@ -14,6 +14,7 @@ from samebits.fusion import (
     datatypes,
     elementwise,
     factories,
+    grouped,
     indexing,
     picking,
     products,
@@ -45,6 +46,7 @@ LOWERED = {
     **factories.LOWERED,
     **quantizing.LOWERED,
     **random.LOWERED,
+    **grouped.LOWERED,
 }
 
 

@@ -12,6 +12,7 @@ from samebits.errors import FusionError, FusionTypeError
 from samebits.fusion import (
     elementwise,
     factories,
+    grouped,
     indexing,
     picking,
     products,
@@ -57,7 +58,7 @@ def _elementwise(name: str, count: int) -> Any:
 
 for _name in elementwise.ROWS:
     globals()[_name] = _elementwise(_name, 1 if _name in elementwise.UNARY else 2)
-for _module in (ternary, reductions, shaping, products, indexing, picking, factories, quantizing, random):
+for _module in (ternary, reductions, shaping, products, indexing, picking, factories, quantizing, random, grouped):
     for _name in _module.__all__:
         if _name != "LOWERED":
             globals()[_name] = getattr(_module, _name)

@@ -16,6 +16,10 @@ __all__ = ["math", "python"]
 _PLAIN = (DataType.Bool, DataType.Int, DataType.Double)
 
 
+# Products that give their result and its scales, where their operands have scales.
+_OF_THREE = ("grouped_mm", "scaled_mm")
+
+
 class _Python:
     """The lines of a definition."""
 
@@ -47,6 +51,8 @@ class _Python:
         words = [self._word(x) for x in expr.args]
         words += [f"{name}={self._word(value)}" for name, value in expr.options if value is not None]
         made = ", ".join(f"tv{x.name}" if isinstance(x, TensorView) else f"c{x.name}" for x in expr.outputs)
+        if expr.op in _OF_THREE and expr.options:  # scales of a result that has none are None
+            made += ", _, _"
         self._line(f"{made} = fd.ops.{expr.op}({', '.join(words)})")
         self._known.update(dict.fromkeys(expr.outputs))
 
