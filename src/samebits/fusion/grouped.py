@@ -65,8 +65,8 @@ def grouped_mm(
     options: dict[str, Argument] = {}
     if scale1 is None and scale2 is None:
         if a.dtype is not b.dtype or not datatypes.is_float(a.dtype):
-            given = f"{a.dtype} and {b.dtype}"
-            raise FusionTypeError(_CALL, "operands", "dtypes", given, "the same float format", "cast one of them")
+            kinds = f"{a.dtype} and {b.dtype}"
+            raise FusionTypeError(_CALL, "operands", "dtypes", kinds, "the same float format", "cast one of them")
         target = a.dtype
     else:
         options, target = _scales(a, b, len(axes), scale1, scale2), dtype
