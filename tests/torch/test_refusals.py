@@ -20,6 +20,7 @@ from samebits.errors import (
     SamebitsError,
     ShapeError,
 )
+from samebits.ops.call import WITHIN_FLOAT64
 
 NAMES = "float64 or float32 or bfloat16 or float16"
 TENSOR = "must be a torch.Tensor; convert it first"
@@ -139,7 +140,20 @@ ARGUMENTS: list[tuple[Any, type[SamebitsError], str]] = [
      "layer_norm: eps is None, must be a number; pass a float"),
     (lambda: st.embedding([0], WEIGHT), DTypeError, f"embedding: input type is list, {TENSOR}"),
     (lambda: st.cross_entropy(X, CODES, ignore_index="no"), OptionError,
-     "cross_entropy: ignore_index is 'no', must be an integer; leave it out for -100"),
+     "cross_entropy: ignore_index is 'no', must be an integer of 64 bits; leave it out for -100"),
+    (lambda: st.cross_entropy(X, CODES, reduction=torch.ones(2)), OptionError,
+     "cross_entropy: reduction is tensor([1., 1.]), must be none, sum or mean; leave it out for mean"),
+    (lambda: st.cross_entropy(operand(2, 3, 4).to_sparse(), operand(2, 4).long()), LayoutError,
+     "cross_entropy: input layout is torch.sparse_coo, must be torch.strided; call its to_dense() first"),
+    (lambda: st.cross_entropy(X, CODES, ignore_index=2**64), OptionError,
+     f"cross_entropy: ignore_index is {2**64}, must be an integer of 64 bits; leave it out for -100"),
+    (lambda: st.cross_entropy(X, CODES, count=10**400), OptionError,
+     f"cross_entropy: count is beyond float64, must be {WITHIN_FLOAT64}; pass float('inf') for more"),
+    (lambda: st.sum(X, 0, torch.ones(2)), OptionError,
+     "sum: keepdim is tensor([1., 1.]), must be True or False; pass one of the two"),
+    (lambda: st.mean(X, keepdim=1), OptionError, "mean: keepdim is 1, must be True or False; pass one of the two"),
+    (lambda: st.embedding(CODES, torch.tensor(1.0), 0), ShapeError,
+     "embedding: weight rank is 0, must be 2; reshape it to [V, D]"),
     (lambda: st.cross_entropy(X, CODES, count="all"), OptionError,
      "cross_entropy: count is 'all', must be a number; pass a float"),
     (lambda: st.grouped_mm(X, operand(2, 7, 3), offs=torch.tensor([3, 9])), OptionError,

@@ -121,7 +121,7 @@ def _seed(row: BlockFormat, way: Dialect, rounding: object, seed: object) -> int
 
     Raises:  OptionError if an option has no such value, or if the format or the dialect takes nearest codes alone.
     """
-    if rounding not in ("nearest_even", "stochastic"):
+    if not isinstance(rounding, str) or rounding not in ("nearest_even", "stochastic"):
         expected = "nearest_even or stochastic"
         raise OptionError("quantize", "rounding", "", shown(rounding), expected, "leave it out for the nearest")
     if rounding == "nearest_even":

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from samebits.errors import DTypeError, OptionError, shown
+from samebits.ops.call import WITHIN_FLOAT64
 
 __all__ = ["are_tensors", "check_tensors", "listed", "number"]
 
@@ -44,10 +45,14 @@ def listed(call: str, name: str, tensors: Iterable[Tensor]) -> list[Tensor]:
 def number(call: str, name: str, value: object) -> float:
     """value as a float.
 
-    Raises:  OptionError if it is no real number.
+    Raises:  OptionError if it is no real number, or beyond float64.
     """
     if type(value) is float:
         return value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise OptionError(call, name, "", shown(value), "a number", "pass a float")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        remedy = "pass float('inf') for more"
+        raise OptionError(call, name, "", "beyond float64", WITHIN_FLOAT64, remedy) from None

@@ -9,13 +9,14 @@ from torch import Tensor
 
 from samebits.errors import OptionError, ShapeError, shown
 from samebits.kernels.gemm.contraction import Spec
-from samebits.shapes import check_index, check_integers
+from samebits.shapes import check_flag, check_index, check_integers
 from samebits.torch import accumulating_operators as accumulating
 from samebits.torch import element_operators as elements
 from samebits.torch import row_operators as along
 from samebits.torch import token_operators as tokens
 from samebits.torch.accumulate import total_of
 from samebits.torch.arguments import check_tensors, number
+from samebits.torch.operator import check_tensor
 from samebits.torch.spec import Sums, order
 
 __all__ = [
@@ -69,12 +70,14 @@ def log_softmax(input: Tensor, dim: int = -1) -> Tensor:
 def sum(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """The sum along axes, all of them for None, as `torch.sum` of floats; 64 lanes and a tree."""
     check_tensors("sum", input=input)
+    keepdim = check_flag("sum", "keepdim", keepdim)
     return along.sum(input, _axes("sum", dim, input.ndim), keepdim)  # type: ignore[no-any-return]
 
 
 def mean(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """The sum along axes divided by their count, as `torch.mean`."""
     check_tensors("mean", input=input)
+    keepdim = check_flag("mean", "keepdim", keepdim)
     return along.mean(input, _axes("mean", dim, input.ndim), keepdim)  # type: ignore[no-any-return]
 
 
@@ -143,7 +146,9 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, *, 
     Raises:  OutOfRangeError for an index that is not there, and as `linear`.   Bits: copied; gradient section 5.
     """
     check_tensors("embedding", input=input, weight=weight)
-    padding = -1 if padding_idx is None else check_index("embedding", "padding_idx", padding_idx, weight.shape[0])
+    # A weight that is no matrix is refused by the operator.
+    rows = weight.shape[0] if weight.ndim else 1
+    padding = -1 if padding_idx is None else check_index("embedding", "padding_idx", padding_idx, rows)
     sums = order("embedding", spec)
     total = total_of("embedding", weight, input, sums, axes=0)
     if total is None:
@@ -165,17 +170,19 @@ def cross_entropy(
     Raises:  OutOfRangeError for a class that is not there, and as `linear`.
     """
     check_tensors("cross_entropy", input=input, target=target)
-    if reduction not in ("none", "sum", "mean"):
+    if not isinstance(reduction, str) or reduction not in ("none", "sum", "mean"):
         remedy = "leave it out for mean"
         raise OptionError("cross_entropy", "reduction", "", shown(reduction), "none, sum or mean", remedy)
+    check_tensor("cross_entropy", "input", input)
+    check_tensor("cross_entropy", "target", target, torch.int64)
     rows, classes = input, target
     if input.ndim == 1:
         rows, classes = input.unsqueeze(0), target.unsqueeze(0)
     elif input.ndim > 2:
         rows, classes = input.movedim(1, -1).flatten(0, -2), target.flatten()
-    if type(ignore_index) is not int:
+    if type(ignore_index) is not int or not -(2**63) <= ignore_index < 2**63:
         remedy = "leave it out for -100"
-        raise OptionError("cross_entropy", "ignore_index", "", shown(ignore_index), "an integer", remedy)
+        raise OptionError("cross_entropy", "ignore_index", "", shown(ignore_index), "an integer of 64 bits", remedy)
     losses: Tensor = tokens.cross_entropy(rows, classes, ignore_index)
     if reduction == "none":
         return losses.reshape(target.shape)

@@ -150,7 +150,7 @@ class QuantLinear(nn.Module):
                  column, where they do not follow each other.
         """
         call = "QuantLinear.from_compressed_tensors"
-        if bits not in (4, 8):
+        if not isinstance(bits, int) or bits not in (4, 8):
             raise OptionError(call, "bits", "", shown(bits), "4 or 8", "pass the dequantised weight to Linear")
         rows, columns = (int(extent) for extent in weight_shape)
         check_tensors(call, weight_scale=weight_scale)

@@ -39,7 +39,7 @@ def affine(call: str, codes: Tensor, scales: Tensor, zero_points: Tensor | None,
     check_tensors(call, codes=codes, scales=scales)
     check_tensor(call, "codes", codes, *_INTEGERS)
     check_tensor(call, "scales", scales, *_SCALES)
-    if bits not in _NUMPY or isinstance(bits, bool):
+    if type(bits) is not int or bits not in _NUMPY:
         raise OptionError(call, "bits", "", shown(bits), "4 or 8", "pass the dequantised weight to Linear")
     if codes.ndim != 2:
         raise ShapeError(call, "codes", "rank", codes.ndim, 2, "pass [N, K]")
