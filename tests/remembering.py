@@ -1,5 +1,7 @@
 """What eager functions remember of calls, for tests that begin with nothing."""
 
+import pytest
+
 from samebits.native import calls
 from samebits.ops import memo
 
@@ -8,3 +10,13 @@ def forget() -> None:
     """Every call is the first again."""
     memo._memos.clear()
     calls._records.clear()
+
+
+def in_emitted_code_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on a call that emitted code does not do fails."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError("this call is done in Python")
+
+    monkeypatch.setattr(memo.Memo, "run", fail)
+    monkeypatch.setattr(memo, "_record", fail)
