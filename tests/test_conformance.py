@@ -42,7 +42,8 @@ def run(case, threads):
     if case["operation"] == "matmul":
         options = dict(case.get("options", {}))
         options |= {"a_zero_point": x[2], "b_zero_point": x[3]} if "zero_points" in case else {}
-        options |= {name: case[name] for name in ("out_dtype", "b_group", "a_zero_point") if name in case}
+        taken = ("out_dtype", "a_group", "b_group", "a_zero_point", "a_format")
+        options |= {name: case[name] for name in taken if name in case}
         options |= dict(zip((name.split()[0] for name in case.get("shared", [])), x[2:], strict=False))
         return function(*x[:2], spec=sb.Spec(**case["spec"]), threads=threads, **options)
     if "accumulates" in case:
@@ -94,17 +95,65 @@ def nearest(x: Fraction) -> Fraction:
     return round(x / ulp) * ulp
 
 
+def power_above(x: Fraction) -> Fraction:
+    """The least power of two that is not below a positive number."""
+    found = Fraction(2) ** (x.numerator.bit_length() - x.denominator.bit_length() - 1)
+    while found < x:
+        found *= 2
+    return found
+
+
+def value_nearest(x: Fraction, dtype) -> Fraction:
+    """The value of a float format, or the integer, that is nearest to x, ties to even, the largest beyond it."""
+    if dtype.is_integer:
+        return Fraction(min(max(round(x), -int(dtype.max)), int(dtype.max)))
+    values = [Fraction(float(dtype.decode(code))) for code in range(dtype.max_code + 1)]
+    found = min(range(len(values)), key=lambda code: (abs(values[code] - abs(x)), code % 2))
+    return -values[found] if x < 0 else values[found]
+
+
+def quantised_by_the_page(a, name):
+    """Section 9, by the first dialect of a format, each row by itself: numbers, scales, elements of a block, and each
+    row's global scale; in fractions."""
+    rows_, scales, wholes, size = [], [], [], {"nvfp4": 16, "mxfp8-e4m3": 32, "int8-group64": 64}[name]
+    element = {"nvfp4": dtypes.float4_e2m1fn, "mxfp8-e4m3": dtypes.float8_e4m3fn, "int8-group64": dtypes.int8}[name]
+    for line in a:
+        line = [Fraction(float(x)) for x in line]
+        blocks = [line[p : p + size] for p in range(0, len(line), size)]
+        tops, whole = [max(map(abs, block)) for block in blocks], Fraction(1)
+        if name == "nvfp4":
+            whole = power_above(nearest(max(tops) / 2688))
+            made = [value_nearest(nearest(nearest(top / whole) / 6), dtypes.float8_e4m3fn) for top in tops]
+        elif name == "mxfp8-e4m3":
+            made = [power_above(top) / (1 if power_above(top) == top else 2) / 2**8 for top in tops]
+        else:
+            made = []
+            for top in tops:  # rounded up to 15 bits of significand
+                step = power_above(nearest(top / 127)) / 2**15
+                made.append(math.ceil(nearest(top / 127) / step) * step)
+        factors = [scale * whole for scale in made]
+        pairs = zip(blocks, factors, strict=True)
+        rows_.append([value_nearest(nearest(x / factor), element) for block, factor in pairs for x in block])
+        scales.append(made)
+        wholes.append(whole)
+    return np.array(rows_, object), np.array(scales, object), size, wholes if name == "nvfp4" else None
+
+
 def by_the_page(case):
     """numerics.md sections 2 and 4 in fractions, for numbers whose sums are ordinary: nothing of the package."""
     a, b, *shared = conformance.inputs(case)
     given = dict(zip(case.get("shared", []), shared, strict=True))
-    (m, k, n), group = case["shape"], case.get("b_group", 0)
+    (m, k, n), group = case["shape"], case.get("b_group", 1)
+    group, lines = group if isinstance(group, list) else (group, 1)
+    of_a, a_group, whole = given.get("a_scale of blocks"), case.get("a_group", k), None
+    if "a_format" in case:
+        a, of_a, a_group, whole = quantised_by_the_page(a, case["a_format"])
     chunk, segments = case["spec"].get("chunk", 128), case["spec"].get("segments", 1)
     part = -(-k // (segments * chunk)) * chunk
     scales, zeros = given.get("b_scale"), given.get("b_zero_point")
     out = np.empty((m, n), np.float32)
     for i, j in itertools.product(range(m), range(n)):
-        left, right = ([Fraction(float(v)) for v in x] for x in (a[i], b[:, j]))
+        left, right = ([v if isinstance(v, Fraction) else Fraction(float(v)) for v in x] for x in (a[i], b[:, j]))
         if zeros is not None:
             right = [v - int(zeros[p // group, j]) for p, v in enumerate(right)]
         sums = []
@@ -123,8 +172,12 @@ def by_the_page(case):
                     continue
                 for p in range(low, high):
                     d = nearest(left[p] * right[p] + d)
-                    if scales is not None and ((p + 1) % group == 0 or p + 1 == high):
-                        acc, d = nearest(d * Fraction(float(scales[p // group, j])) + acc), Fraction(0)
+                    ends = (p + 1) % group == 0 or (of_a is not None and (p + 1) % a_group == 0) or p + 1 == high
+                    if scales is not None and ends:
+                        factor = Fraction(float(scales[p // group, j // lines]))
+                        if of_a is not None:
+                            factor = nearest(factor * Fraction(float(of_a[i, p // a_group])))
+                        acc, d = nearest(d * factor + acc), Fraction(0)
                 total = nearest(total + (d if scales is None else acc))
             sums.append(total)
         while len(sums) > 1:
@@ -133,6 +186,11 @@ def by_the_page(case):
             sums[0] = nearest(sums[0] * Fraction(float(given["a_scale"][i])))
         if "b_scale by column" in given:
             sums[0] = nearest(sums[0] * Fraction(float(given["b_scale by column"][j])))
+        own = {"a_global_scale by row": (i,), "b_global_scale by column": (j,)}
+        factors = [Fraction(float(x[own.get(name, ())])) for name, x in given.items() if "global_scale" in name]
+        factors += [] if whole is None else [whole[i]]
+        if factors:
+            sums[0] = nearest(sums[0] * nearest(math.prod(factors)))
         out[i, j] = float(sums[0])
     return out
 
@@ -143,7 +201,7 @@ PRODUCTS = [
     if case["operation"] == "matmul"
     and case.get("out_dtype", "float32") == "float32"
     and "options" not in case
-    and "int8" not in case.get("dtypes", [])[:1]
+    and ("int8" not in case.get("dtypes", [])[:1] or "a_group" in case)
     and "float64" not in case.get("dtypes", [])
     and np.prod(case["shape"], dtype=np.int64) < 60000
 ]  # fmt: skip

@@ -346,6 +346,41 @@ CASES: list[dict[str, Any]] = [
             580,
         )
     ),
+    # Blocks on both sides: "a_group" along K of rows of a, "b_group" along K, or a pair: along K and of columns. A
+    # global scale is operand of rank 0, or has one for each row of a, or column of b.
+    *(
+        {
+            "operation": "matmul", "shape": shape, "spec": spec, "dtypes": kinds, "out_dtype": "float32",
+            "a_group": groups[0], "b_group": groups[1], "shared": ["a_scale of blocks", "b_scale", *more], "seed": seed,
+        }
+        for seed, (shape, spec, kinds, groups, more) in enumerate(
+            [
+                ([3, 300, 9], {}, ["float4_e2m1fn", "float4_e2m1fn"], (16, 16), ["a_global_scale", "b_global_scale"]),
+                ([5, 200, 17], {}, ["float8_e4m3fn", "float8_e5m2"], (32, 32), []),
+                ([3, 300, 20], {}, ["float8_e4m3fn", "float8_e4m3fn"], (128, [128, 16]), ["b_global_scale"]),
+                ([3, 290, 9], {}, ["int8", "int8"], (64, 32), ["a_global_scale by row"]),
+                ([4, 150, 9], {}, ["bfloat16", "float6_e3m2fn"], (24, 40), ["b_global_scale by column"]),
+                ([3, 700, 9], {"chunk": 96, "segments": 2}, ["float6_e2m3fn", "float4_e2m1fn"], (32, 48),
+                 ["a_global_scale by row", "b_global_scale by column"]),
+            ],
+            600,
+        )
+    ),
+    # A global scale beside blocks of b alone.
+    {
+        "operation": "matmul", "shape": [3, 180, 9], "spec": {}, "dtypes": ["bfloat16", "float4_e2m1fn"],
+        "out_dtype": "float32", "b_group": 16, "shared": ["b_scale", "b_global_scale"], "seed": 606,
+    },
+    # float32 a quantised to "a_format" on the way by the format's own dialect, each row by itself.
+    *(
+        {
+            "operation": "matmul", "shape": [3, 192, 9], "spec": {}, "dtypes": ["float32", kind],
+            "out_dtype": "float32", "a_format": name, "b_group": group, "shared": ["b_scale"], "seed": seed,
+        }
+        for seed, (name, kind, group) in enumerate(
+            [("nvfp4", "float4_e2m1fn", 16), ("mxfp8-e4m3", "float8_e4m3fn", 32), ("int8-group64", "int8", 64)], 607
+        )
+    ),
 ]  # fmt: skip
 
 # How many operands are alike, where that is not one; and what kernels call functions.
@@ -400,9 +435,14 @@ def inputs(case: dict[str, Any]) -> list[Array]:
             return [stream(16 * case["seed"], m, k), np.floor(stream(16 * case["seed"] + 1, k, n) * 16).astype(np.int8)]
         shapes = [(m, k), (k, n)]
         if "shared" in case:
-            blocks = -(-k // case["b_group"])
-            lying = {"a_scale": (m,), "b_scale by column": (n,)}
-            shapes += [lying.get(name, (blocks, n)) for name in case["shared"]]
+            group = case["b_group"]
+            size, lines = group if isinstance(group, list) else (group, 1)
+            lying = {
+                "a_scale": (m,), "b_scale by column": (n,), "a_global_scale by row": (m,),
+                "b_global_scale by column": (n,), "a_global_scale": (), "b_global_scale": (),
+                "a_scale of blocks": (m, -(-k // case.get("a_group", k))),
+            }  # fmt: skip
+            shapes += [lying.get(name, (-(-k // size), -(-n // lines))) for name in case["shared"]]
             kinds = [*kinds[:2], *(kinds[1] if "zero" in name else "float32" for name in case["shared"])]
         if case.get("zero_points"):
             shapes, kinds = [*shapes, (m,), (n,)], kinds[:2] * 2
@@ -456,8 +496,20 @@ def blockwise(case: dict[str, Any], a: Array, b: Array, *shared: Array) -> Array
         scale = given["b_scale by column"]
     elif "a_scale" in given:
         scale = given["a_scale"][:, None]
-    spec = Spec(**case["spec"])
-    return gemm_reference(a, values, spec=spec, scale=scale, b_scale=given.get("b_scale"), b_block=group)
+    blocks: dict[str, Any] = {"a_scale": given.get("a_scale of blocks"), "a_block": case.get("a_group", 0)}
+    if "a_format" in case:
+        row = formats.of(case["a_format"])
+        parts = reference.quantize(a, row, dialects.default(row), line=True)
+        a, scale = reference.element_values(parts.elements, row), parts.global_scale
+        blocks = {"a_scale": exact.widened(parts.scales), "a_block": row.block[1]}
+    for name, x in given.items():
+        if "global_scale" in name:
+            own = x[:, None] if "by row" in name else x
+            scale = own if scale is None else scale * own
+    spec, group = Spec(**case["spec"]), tuple(group) if isinstance(group, list) else group
+    return gemm_reference(
+        a.astype(np.float32), values, spec=spec, scale=scale, b_scale=given.get("b_scale"), b_block=group, **blocks
+    )  # fmt: skip
 
 
 def accumulated(a: Array, b: Array, old: Array) -> Array:
