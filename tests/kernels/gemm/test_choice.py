@@ -105,15 +105,18 @@ def test_blocks_stay_within_their_cache() -> None:
         for m in (1, 40, 400, 4000):
             for sizes in (SHIPPED, Sizes(a_bytes=1 << 17, kc=512, kc_few_rows=1024)):
                 for form in (FUSED, STAGED):
-                    found = blocks_for(inner(m, 64, k), form, 12, sizes, 12)
+                    found = blocks_for(inner(m, 64, k), form, 12, sizes, Caches())
                     assert found.kc % KC_LEAST == 0
                     assert found.mc * found.kc * 4 <= sizes.a_bytes
     down = inner(128, 64, 4096, b=Side(Matrix(1, 4096)))
-    assert blocks_for(down, FUSED, 12, SHIPPED, 12) == Blocks(12 * SHIPPED.a_bytes // 4 // 4096, 1 << 40, 4096)
-    assert blocks_for(down, FUSED, 12, SHIPPED, 3).mc == 3 * SHIPPED.a_bytes // 4 // 4096
+    assert blocks_for(down, FUSED, 12, SHIPPED, Caches(down_blocks=12)) == Blocks(
+        12 * SHIPPED.a_bytes // 4 // 4096, 1 << 40, 4096
+    )
+    assert blocks_for(down, FUSED, 12, SHIPPED, Caches(down_blocks=3)).mc == 3 * SHIPPED.a_bytes // 4 // 4096
     # What is kept of C is visited less often.
     kept = inner(500, 64, 8192, out=Side(Matrix(1, 500)))
-    assert blocks_for(kept, STAGED, 6, SHIPPED, 12).kc > blocks_for(inner(500, 64, 8192), STAGED, 6, SHIPPED, 12).kc
+    few, many = (blocks_for(kept, STAGED, 6, SHIPPED, Caches(kept_panels=x)).kc for x in (4, 8))
+    assert few > many >= blocks_for(inner(500, 64, 8192), STAGED, 6, SHIPPED, Caches()).kc
 
 
 def test_rounds_and_groups_are_what_the_caches_hold() -> None:

@@ -28,7 +28,7 @@ ODD = Machine(
     slow=frozenset(row.name for row in engine.ROWS if row.step not in ("fma", "mul add")),
     caches=Caches(
         near=0, shared=0, kept=1 << 12, round=1 << 12, strip=1, group=1, down_blocks=1, down_rows=0, streamed_rows=3,
-        streamed_always=2,
+        streamed_always=2, kept_panels=1,
     ),
     sizes=Sizes(a_bytes=1 << 14, kc=256, kc_few_rows=512, staged_bytes=1 << 20),
 )  # fmt: skip
@@ -37,8 +37,9 @@ WIDE = Machine(
     "wide",
     caches=Caches(
         near=1 << 40, shared=1 << 40, kept=1 << 30, round=1 << 40, strip=1 << 30, group=1 << 30, down_blocks=100,
-        down_rows=1 << 20, streamed_rows=80, streamed_always=80,
+        down_rows=1 << 20, streamed_rows=80, streamed_always=80, kept_panels=64,
     ),
+    sizes_of_wide=Sizes(a_bytes=1 << 22, kc=1 << 16, kc_few_rows=1 << 16),
     preferred=(Preferred("int8", "int8", "int16 pairs"), Preferred("uint8", "uint8", "int32")),
 )  # fmt: skip
 

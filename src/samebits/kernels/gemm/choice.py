@@ -31,9 +31,6 @@ from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
 
-# Micropanels of a block of A where C would be kept in scratch between blocks of K: fewer visits to it pay for reading B
-# more often (512 x 3072 x 768 of bfloat16, packed, KC 768 with MC 132: 205 GFLOP/s, KC 1536 with MC 60: 213).
-_FEW_PANELS = 4
 # Panels that are packed together just before their use.
 GROUP = 8
 # More columns than any C has: a block of all of them.
@@ -230,11 +227,12 @@ def tile_of(inner: Inner, form: str, isa: Isa, row: Tuned, given: Overrides) -> 
     return found, ((f"MR {tile.mr} NR {nr}", f"N = {n} would fill {n} of {-(-n // nr) * nr} columns"),)
 
 
-def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, down_blocks: int) -> Blocks:
+def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -> Blocks:
     """KC as long as K allows, in equal parts, MC what then fits `sizes.a_bytes`; all of M as one block while KC stays
     long enough. Where B is packed on the way KC is short, so that more panels can be packed together; but where it runs
     down K (`form.runs_down`) KC is how long memory is read without a jump, and worth a block of A from the third cache,
-    `down_blocks` times as large. A block of C that is kept in scratch needs no more than a few micropanels of `mr`.
+    `caches.down_blocks` times as large. A block of C that is kept in scratch needs no more than a few micropanels of
+    `mr` rows.
 
     512 x 3072, packed: 108 GFLOP/s with KC 1024 and 111 with 768 at K = 768; 128 x 768: 111 with 512, 113 with 768.
     """
@@ -250,10 +248,10 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, down_blocks: int)
     if not is_fused and m * KC_LEAST <= elements:
         longest = min(longest, elements // max(m, 1) // KC_LEAST * KC_LEAST)
     if not is_fused and is_kept(inner):
-        longest = max(longest, elements // (_FEW_PANELS * mr) // KC_LEAST * KC_LEAST)
+        longest = max(longest, elements // (caches.kept_panels * mr) // KC_LEAST * KC_LEAST)
     parts = max(1, -(-inner.steps // longest))
     kc = max(1, -(-inner.steps // (parts * KC_LEAST))) * KC_LEAST
-    return Blocks(elements * (down_blocks if is_fused else 1) // kc, _ALL, kc)
+    return Blocks(elements * (caches.down_blocks if is_fused else 1) // kc, _ALL, kc)
 
 
 def is_kept(inner: Inner) -> bool:
@@ -283,7 +281,7 @@ def cut_up(
 ) -> Cut:
     """Cache blocks, rounds of packing, and tasks of C and of K."""
     c, engine, chunk = inner.c, inner.engine, inner.chunk
-    blocks = given.blocks or blocks_for(inner, form, tile.mr, sizes, caches.down_blocks)
+    blocks = given.blocks or blocks_for(inner, form, tile.mr, sizes, caches)
     kc = chunk * max(1, blocks.kc // chunk)
     rows, nr = (tiles.cut_whole if engine.takes_tiles else tiles.cut)(c.m, tile.mr), tile.nv * engine.lanes(isa)
     wide, panels = 1 if inner.runs or engine.takes_tiles else tiles.columns(rows.heights[0], tile, isa), -(-c.n // nr)

@@ -22,6 +22,9 @@ from samebits.kernels.gemm.tiles import NIBBLES as NIBBLES_TILE
 from samebits.kernels.gemm.tiles import of_tiles, tile_for
 from samebits.kernels.gemm.tuned import OF_TILES, SHIPPED, Preferred, Sizes, Tuned
 
+# Elements of 32 bits in a vector of 64 bytes.
+WIDE_LANES = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Caches:
@@ -53,6 +56,9 @@ class Caches:
         streamed_rows: Up to so many rows B is read where it lies: packing it would cost more than the sums (24 x 4096
             x 4096: 6.6 GB/s of B streamed and 4.7 packed on the way).
         streamed_always: The same where a word holds several elements, so that packing pays sooner.
+        kept_panels: Micropanels of a block of A where C is kept in scratch between blocks of K: fewer visits to it pay
+            for reading B more often (512 x 3072 x 768 of bfloat16, packed, GFLOP/s: KC 768 with MC 132 205, KC 1536
+            with MC 60 213).
     """
 
     near: int = 5 << 20
@@ -65,6 +71,7 @@ class Caches:
     down_rows: int = 640
     streamed_rows: int = 24
     streamed_always: int = 8
+    kept_panels: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,9 @@ class Machine:
         slow: Names of the engines that lose to another that takes the same operands. Products and packing try them
             last; a right operand that is in their panels already still runs.
         caches, sizes: What products may take of its caches: what is fixed, and what `samebits tune` varies.
-        sizes_of_tiles: What those by tiles may take instead of `sizes`.
+        sizes_of_wide: What products on rows whose vectors have 64 bytes may take instead of `sizes`: they use up B
+            twice as fast as those whose vectors have 32. None: no other sizes.
+        sizes_of_tiles: What those by tiles may take instead.
         preferred: The engines that were measured to be fastest for some pairs of formats.
         tuned: The tiles and sizes that were measured to be fastest for some engines.
     """
@@ -85,6 +94,7 @@ class Machine:
     slow: frozenset[str] = frozenset()
     caches: Caches = Caches()
     sizes: Sizes = SHIPPED
+    sizes_of_wide: Sizes | None = None
     sizes_of_tiles: Sizes = OF_TILES
     preferred: tuple[Preferred, ...] = ()
     tuned: tuple[Tuned, ...] = ()
@@ -106,7 +116,7 @@ class Machine:
         if engine.takes_tiles:
             return Tuned(engine.name, of_tiles(isa), self.sizes_of_tiles)
         tile = NIBBLES_TILE if engine in NIBBLES else tile_for(isa, engine.sums_blocks)
-        return Tuned(engine.name, tile, self.sizes)
+        return Tuned(engine.name, tile, (isa.lanes >= WIDE_LANES and self.sizes_of_wide) or self.sizes)
 
     @functools.lru_cache(maxsize=1024)  # noqa: B019 - there are as many machines as files of tuned rows
     def row(self, engine: Engine, isa: Isa, nr: int | None = None) -> Tuned:
@@ -121,10 +131,18 @@ class Machine:
 
 DEFAULT = Machine("default")
 ZEN4 = replace(DEFAULT, name="znver4")
-# 1024 cubed of bfloat16, one thread, GFLOP/s: 98 by VDPBF16PS and 157 by the fma of float32, whose peak is 202. That is
-# the only choice that was compared there: the sizes are Zen 4's, whose caches are the smaller ones (1 MB and 2 MB of
-# second cache), and `samebits tune` finds others.
-SAPPHIRE_RAPIDS = replace(DEFAULT, name="sapphirerapids", slow=frozenset({PAIRS.name}))
+# GFLOP/s of one thread. 1024 cubed of bfloat16: 98 by VDPBF16PS and 157 by the fma of float32, whose peak is 202. The
+# third cache is far from a core, so that a panel of B wants more rows of A. By KC 2048 and MC 48, and by KC 1024 and MC
+# 96, float32: 1024 x 4096 x 4096 131 and 155, 512 x 4096 x 4096 packed 133 and 158, 4096 cubed 136 and 163; float64:
+# 2048 cubed 71 and 78. KC 768 and 512 are no faster, nor is a block of A of 448 KB; vectors of 32 bytes lose 4 % by KC
+# 1024. The same two where C is kept in scratch, bfloat16: 1024 x 4096 x 4096 124 and 152.
+SAPPHIRE_RAPIDS = replace(
+    DEFAULT,
+    name="sapphirerapids",
+    slow=frozenset({PAIRS.name}),
+    caches=Caches(kept_panels=8),
+    sizes_of_wide=replace(SHIPPED, kc=1024),
+)
 EMERALD_RAPIDS = replace(SAPPHIRE_RAPIDS, name="emeraldrapids")
 ROWS: tuple[Machine, ...] = (ZEN4, SAPPHIRE_RAPIDS, EMERALD_RAPIDS, DEFAULT)
 
