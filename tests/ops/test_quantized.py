@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import samebits as sb
-from samebits.errors import ClosedError, DTypeError, FrozenError, LayoutError, OptionError, ShapeError
+from samebits.errors import ClosedError, DTypeError, FrozenError, LayoutError, OptionError, OutOfRangeError, ShapeError
 from samebits.layout import TiledLayout
 
 F32 = np.float32
@@ -165,6 +165,8 @@ def test_parts_that_do_not_fit_are_refused(given: dict[str, Any], kind: type[Exc
 
 
 KEYS: list[tuple[Any, str]] = [
+    (slice(None, None, 0), ("slice of axis 0 is slice(None, None, 0), must be from one multiple of 1 to another, in "
+     "steps of 1; cut between blocks")),
     (slice(0, 2, 2), ("slice of axis 0 is slice(0, 2, 2), must be from one multiple of 1 to another, in steps of 1; "
      "cut between blocks")),
     ((0, slice(8, 32)), ("slice of axis 1 is slice(8, 32, None), must be from one multiple of 16 to another, in steps "
@@ -180,6 +182,13 @@ def test_keys_that_cut_a_block_are_refused(key: Any, sentence: str) -> None:
     with pytest.raises(LayoutError) as caught:
         Q[key]
     assert str(caught.value) == f"Quantized[]: {sentence}"
+
+
+def test_an_index_that_is_not_there_is_refused_as_that_of_the_array() -> None:
+    for place in (4, -5, 2**70):
+        with pytest.raises(OutOfRangeError) as error:
+            Q[place]
+        assert str(error.value) == f"Quantized[]: index of axis 0 is {place}, must be in [-4, 4); use an existing one"
 
 
 def test_no_integer_takes_the_axis_of_the_blocks_away() -> None:
@@ -264,6 +273,12 @@ def test_what_does_not_go_together_is_not_joined() -> None:
     with pytest.raises(OptionError) as empty:
         sb.Quantized.cat([])
     assert str(empty.value) == "Quantized.cat: parts is empty, must be at least one; pass one"
+    with pytest.raises(ShapeError) as shapes:
+        sb.Quantized.cat([Q, sb.quantize(X[:, :16], "nvfp4")])
+    assert str(shapes.value) == (
+        f"Quantized.cat: parts[1] shape is {X[:, :16].shape}, must be that of parts[0], {X.shape}, but for axis 0; "
+        "slice or pad the array first"
+    )
 
 
 def test_tiles_of_another_size_are_refused() -> None:

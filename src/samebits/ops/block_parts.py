@@ -15,6 +15,7 @@ from samebits.kernels.quantize.dialects import Dialect
 from samebits.kernels.quantize.formats import BlockFormat
 from samebits.layout import Shape
 from samebits.ops.move import concat
+from samebits.shapes import check_index
 from samebits.tensor import Tensor
 
 Index = int | slice
@@ -152,7 +153,7 @@ def _checked_index(axis: int, item: object, extent: int, block: int) -> Index:
     if isinstance(item, slice):
         try:
             start, stop, step = item.indices(extent)
-        except TypeError:
+        except (TypeError, ValueError):  # what are no integers; a step of 0
             start, stop, step = 0, 0, 0
         if step != 1 or start % block or (stop % block and stop != extent):
             expected = f"from one multiple of {block} to another, in steps of 1"
@@ -165,7 +166,7 @@ def _checked_index(axis: int, item: object, extent: int, block: int) -> Index:
     if block != 1 or place is None:
         expected = "a slice" if block != 1 else "a slice or an integer"
         raise LayoutError("Quantized[]", f"index of axis {axis}", "", shown(item), expected, "use a slice of blocks")
-    return place
+    return check_index("Quantized[]", f"index of axis {axis}", place, extent)
 
 
 def key_of_part(name: str, row: BlockFormat, shape: Shape, axis: int, keys: tuple[Index, ...]) -> tuple[Index, ...]:
@@ -181,11 +182,16 @@ def key_of_part(name: str, row: BlockFormat, shape: Shape, axis: int, keys: tupl
 def joined(row: BlockFormat, several: Sequence[Parts], block_axis: int, axis: int) -> dict[str, Tensor]:
     """The parts of several arrays one after the other along an axis, counted from the front.
 
-    Raises:  ShapeError if one but the last ends inside a block; OptionError if global scales differ where one holds
-             for all.
+    Raises:  ShapeError if one but the last ends inside a block, or other extents differ; OptionError if global scales
+             differ where one holds for all.
     """
     call, first = "Quantized.cat", several[0]
-    rank = first["elements"].ndim
+    rank, due = first["elements"].ndim, first["elements"].shape
+    for number, parts in enumerate(several):
+        shape = parts["elements"].shape
+        if shape[:axis] != due[:axis] or shape[axis + 1 :] != due[axis + 1 :]:
+            expected = f"that of parts[0], {due}, but for axis {axis}"
+            raise ShapeError(call, f"parts[{number}]", "shape", shape, expected, "slice or pad the array first")
     for number, parts in enumerate(several[:-1]):
         shape = parts["elements"].shape
         block = row.block[1 if axis == rank + block_axis else 0] if axis >= rank - 2 else 1
