@@ -28,6 +28,10 @@ def summed(fd):
     fd.add_output(fd.ops.add(fd.define_tensor([-1, 6], True), fd.define_tensor([-1, 6], True)))
 
 
+def beside(fd):
+    fd.add_output(fd.ops.add(fd.define_tensor([-1, -1], True), fd.define_tensor([4, 6], True)))
+
+
 def shaped(fd):
     fd.add_output(fd.ops.add(fd.ops.reshape(fd.define_tensor([-1], True), fd.define_vector(2)), 1.0))
 
@@ -51,6 +55,10 @@ def picked(fd):
 
 def largest(fd):
     fd.add_output(fd.ops.topk(fd.define_tensor([-1], True), fd.define_scalar(DataType.Int))[0])
+
+
+def highest(fd):
+    fd.add_output(fd.ops.max(fd.define_tensor([-1, -1], True), [0]))
 
 
 def made(fd):
@@ -135,6 +143,8 @@ REFUSED = [
      "execute: input 1 extent 1 is 5, must be 6 as defined; pass tensors of extents that fit"),
     (summed, [X, X[:3]],
      "execute: input 1 extent 0 is 3, must be 4 as extent 0 of input 0; pass tensors of extents that fit"),
+    (beside, [X[:3], X],
+     "execute: input 0 extent 0 is 3, must be 4 as what it is computed with; pass tensors of extents that fit"),
     (turned, [X[:2, :2]], "execute: input 0 extent 0 is 2, must be 4 as defined; pass tensors of extents that fit"),
     (viewed, [X[0]],
      "reshape: result elements is 4, must be the 6 of arg; give another shape, or an input that has it"),
@@ -150,6 +160,9 @@ REFUSED = [
     (made, [[-1, 2]], "full: its result is float32[-1, 2], must be without negative extents; check the shapes"),
     (picked, [X, np.array([4])],
      "execute: an index of node 'T2' is 4, must be in [-4, 4); give indices that exist"),
+    (highest, [X[:0]],
+     ("execute: node 'T1': rows: x0 length along axes [-2] is 0, must be at least 1;"
+      " give each row an element, as row_max of nothing has no value")),
     # devices
     (scaled, [torch.zeros(3, device="meta"), 2.0],
      ("execute: input 0 is not shared by its library (Cannot pack tensors on meta), must be memory that can be"
@@ -176,12 +189,14 @@ REFUSED = [
 FITTING = {
     scaled: [X[0], 2.0],
     summed: [X, X],
+    beside: [X, X],
     shaped: [X[0], [2, 3]],
     turned: [np.zeros((4, 4), F32)],
     viewed: [X[0, :4]],
     squeezed: [X[:1]],
     picked: [X, np.array([3])],
     largest: [X[0], 2],
+    highest: [X],
     made: [[2, 2]],
     counted: [X[0].astype(np.int32), 2],
     replaced: [X[0].copy()],

@@ -422,6 +422,26 @@ def test_validate_says_which_output_differs():
         fd.validate([X], [X[0]])
 
 
+def test_validate_takes_views_of_inputs_beside_what_is_computed_and_written():
+    def define(fd):
+        x, y = fd.define_tensor([-1, -1], True), fd.define_tensor([-1], True)
+        fd.add_output(fd.ops.permute(x, [1, 0]))
+        fd.add_output(fd.ops.stride_order(fd.ops.neg(x), [0, 1]))
+        fd.add_output(fd.ops.add(y, 1.0), alias_input=y)
+
+    fd, y = defined(define), np.zeros(3, F32)
+    turned, negative = fd.validate([X, y])
+    assert turned.tolist() == X.T.tolist()
+    assert negative.tolist() == (-X).tolist()
+    assert y.tolist() == [1, 1, 1]
+    (shaped,) = defined(
+        lambda fd: fd.add_output(fd.ops.reshape(fd.define_tensor([-1, -1], True), fd.define_vector(2)))
+    ).validate([X, [3, 8]])
+    assert shaped.tolist() == X.reshape(3, 8).tolist()
+    (same,) = defined(lambda fd: fd.add_output(fd.define_tensor([-1, -1], True))).validate([X])
+    assert same is X
+
+
 def test_profiler_lists_kernels():
     fd = defined(normalised)
     with PythonProfiler() as prof:

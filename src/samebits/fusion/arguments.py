@@ -82,10 +82,11 @@ def check(fusion: Fusion, given: Sequence[Any]) -> None:
         tensor = _tensor(place, value)
         _check_format(place, x, tensor)
         for axis, extent in enumerate(tensor.shape):
-            size = fusion.root(x.axes[axis].length)
+            own = x.axes[axis].length
+            size = fusion.root(own)
             due = extents.setdefault(size, (extent, f"extent {axis} of input {place}"))
             if size.value is not None:
-                due = int(size.value), "defined"
+                due = int(size.value), "defined" if own.value is not None else "what it is computed with"
             if due[0] != extent:
                 expected, remedy = f"{due[0]} as {due[1]}", "pass tensors of extents that fit"
                 raise FusionError("execute", f"input {place}", f"extent {axis}", extent, expected, remedy)

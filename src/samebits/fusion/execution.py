@@ -209,7 +209,7 @@ class FusionExecutorCache:
 
     def visible(self, arrays: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         """Of one array for each tensor that is computed, those that a run gives back, and its views of the inputs."""
-        pairs = zip(self._inputs, inputs, strict=True)
+        pairs = zip(self._inputs, self._given(inputs), strict=True)
         given = {x: Tensor.from_any(value).numpy(copy=True) for x, value in pairs if isinstance(x, TensorView)}
         found = dict(zip(self._made, arrays, strict=True)) | {x: view.of(given) for x, view in self._views.items()}
         return [found[x.tensor] for x in self._fusion.outputs if x.alias is None]

@@ -14,6 +14,7 @@ from samebits.errors import (
     FusionTypeError,
     LayoutError,
     OptionError,
+    PlanError,
     SamebitsError,
     ShapeError,
 )
@@ -21,7 +22,7 @@ from samebits.errors import (
 __all__ = ["REFUSALS", "refused"]
 
 # What is raised of operands; FusionTypeError is one of them, and stays what it is.
-REFUSALS = (ClosedError, DTypeError, DeviceError, ExchangeError, LayoutError, OptionError, ShapeError)
+REFUSALS = (ClosedError, DTypeError, DeviceError, ExchangeError, LayoutError, OptionError, PlanError, ShapeError)
 
 
 def refused(call: str, error: SamebitsError, operand: str = "") -> FusionError:
@@ -32,4 +33,12 @@ def refused(call: str, error: SamebitsError, operand: str = "") -> FusionError:
     if isinstance(error, FusionError):
         return error
     kind = FusionTypeError if isinstance(error, DTypeError) else FusionError
-    return kind(call, operand or error.operand, error.fact, error.actual, error.expected, error.remedy)
+    node = error.call.partition(": ")[2]  # which a run says of the node at fault
+    return kind(
+        f"{call}: {node}" if node else call,
+        operand or error.operand,
+        error.fact,
+        error.actual,
+        error.expected,
+        error.remedy,
+    )
