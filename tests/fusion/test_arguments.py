@@ -79,6 +79,18 @@ def joined(fd):
     fd.add_output(fd.ops.cat([x, y]), alias_input=x)
 
 
+def away():
+    """A tensor that is on a GPU as far as it says."""
+    layout = sb.Layout.dense((4,), width_bits=32)
+    return sb.Tensor(sb.Buffer(4096, 16, None, sb.Device("cuda")), layout, sb.dtype("float32"))
+
+
+def closed():
+    x = sb.Tensor.from_any(X[0]).copy()
+    x.buffer.close()
+    return x
+
+
 class OnDevice:
     """What a library of a GPU gives: no shape, and memory that is not the host's."""
 
@@ -164,6 +176,10 @@ REFUSED = [
      ("execute: node 'T1': rows: x0 length along axes [-2] is 0, must be at least 1;"
       " give each row an element, as row_max of nothing has no value")),
     # devices
+    (scaled, [away(), 2.0], "execute: input 0 device is cuda:0, must be the host; copy it to the host"),
+    (viewed, [away()], "execute: input 0 device is cuda:0, must be the host; copy it to the host"),
+    (replaced, [away()], "execute: input 0 device is cuda:0, must be the host; copy it to the host"),
+    (scaled, [closed(), 2.0], "execute: input 0 buffer is closed, must be open; close it after its last use"),
     (scaled, [torch.zeros(3, device="meta"), 2.0],
      ("execute: input 0 is not shared by its library (Cannot pack tensors on meta), must be memory that can be"
       " shared; make it on a device: it has a shape, and no elements")),

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
+
 import numpy as np
 import pytest
 import torch
 
 import samebits as sb
-from samebits.fusion import DataType, FusionDefinition, compute_tensor_descriptor, ops, version
+from samebits.fusion import (
+    DataType,
+    FusionDefinition,
+    compute_tensor_descriptor,
+    elementwise,
+    factories,
+    indexing,
+    ops,
+    picking,
+    products,
+    quantizing,
+    reductions,
+    shaping,
+    ternary,
+    version,
+)
 from samebits.fusion.pytorch_utils import python_scalar_to_nvfuser_dtype, torch_dtype_to_nvfuser_dtype
+
+# The modules that `fd.ops` takes its operations from.
+MODULES = (factories, indexing, picking, products, quantizing, reductions, shaping, ternary)
 
 
 def described(*args, **kwargs):
@@ -380,6 +401,22 @@ def test_values_of_another_fusion_and_calls_after_the_end_are_refused():
         "full: call is outside of a definition, must be inside of a definition;"
         " call it within `with FusionDefinition() as fd:`"
     )
+
+
+def test_the_page_lists_every_operation_as_it_is():
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "fusion.md").read_text()
+    rows = re.findall(r"^\| `([a-z0-9_ ]+)` \| (there|refused|not yet)", page, re.M)
+    said = {name: state for names, state in rows for name in names.split()}
+    assert len(said) == sum(len(names.split()) for names, _ in rows)
+    public = {
+        name
+        for name, value in vars(ops).items()
+        if getattr(value, "__module__", "").startswith("samebits.fusion.") and name in said
+    }
+    assert {name for name, state in said.items() if state == "there"} == public
+    assert {name for name, state in said.items() if state == "refused"} == set(ops.REFUSED)
+    listed = {name for row in (elementwise.ROWS, *(module.__all__ for module in MODULES)) for name in row}
+    assert listed - {"LOWERED"} <= set(said)
 
 
 def test_unknown_operation():

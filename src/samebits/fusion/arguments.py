@@ -128,9 +128,14 @@ def _tensor(place: int, value: Any) -> Tensor:
     Raises:  FusionError if it is on a device, of a format that there is not, or not shared by its library.
     """
     try:
-        return Tensor.from_any(value)
+        found = Tensor.from_any(value)
     except SamebitsError as error:
         raise refused("execute", error, f"input {place}") from None
+    if not found.device.is_host:
+        raise FusionError("execute", f"input {place}", "device", found.device, "the host", "copy it to the host")
+    if found.buffer.is_closed:
+        raise FusionError("execute", f"input {place}", "buffer", "closed", "open", "close it after its last use")
+    return found
 
 
 def _is_array(x: object) -> bool:
