@@ -290,14 +290,15 @@ def test_copies_and_states_have_the_same_bits() -> None:
     assert repr(made) == f"QuantLinear(in_features={K}, out_features={N}, bias=True, format=nvfp4)"
 
 
-def test_a_packed_weight_is_forgotten_with_its_layer_and_made_again_when_it_changes() -> None:
-    made, x = layer(), normal(0, 1, K)
+@pytest.mark.parametrize("name", ["int4-group64", "int8-group64", "uint8-group64-zero"])
+def test_a_packed_weight_is_forgotten_with_its_layer_and_made_again_when_it_changes(name: str) -> None:
+    made, x = layer(name), normal(0, 1, K)
     gc.collect()
     before = len(quantized_operators._KEPT)
     first = made(x)
     assert len(quantized_operators._KEPT) == before + 1
     made.scales.mul_(2)
-    doubled = layer()
+    doubled = layer(name)
     doubled.scales = doubled.scales * 2
     assert torch.equal(made(x), doubled(x))
     assert not torch.equal(made(x), first)
@@ -305,7 +306,7 @@ def test_a_packed_weight_is_forgotten_with_its_layer_and_made_again_when_it_chan
     made.scales = made.scales / 2
     assert torch.equal(made(x), first)
     with torch.inference_mode():
-        assert torch.equal(layer()(x), first)
+        assert torch.equal(layer(name)(x), first)
     del made
     gc.collect()
     assert len(quantized_operators._KEPT) == before

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from samebits import dtypes
 from samebits.codegen import isa
+from samebits.dtypes import float4_e2m1fn
 from samebits.errors import DTypeError, ShapeError
 from samebits.kernels.quantize import dialects, formats
 from samebits.ops import casts, elementwise
@@ -90,13 +91,14 @@ _KEPT: dict[tuple[int, torch.dtype, str], _PackedWeight] = {}
 
 
 def _packed(parts: StoredWeight, dtype: torch.dtype) -> Any:
-    """What products read fast: four-bit elements with their scales in panels, kept until the elements are gone.
+    """What products read fast: elements with the scales of their blocks in panels, kept until the elements are gone.
 
-    Everything else is read as it lies.
+    Everything else is read as it lies: what has a scale for a row, and what `pack` does not take.
     """
-    row = formats.of(parts.format)
-    is_packable = row.element.width_bits == 4 and row.zero_point is None and row.block[1] is not None
-    if not is_packable or row.block[0] != 1 or parts.shape[1] % 8:
+    row, whole = formats.of(parts.format), parts.global_scale
+    is_taken = row.codebook is None and (row.zero_point is None or row.zero_point.is_integer)
+    is_taken &= row.element is not float4_e2m1fn or parts.shape[1] % 8 == 0
+    if not is_taken or row.block[1] is None or (whole is not None and whole.numel() > 1):
         return parts.quantized()
     tensors = [x for x in parts[:4] if x is not None]
     if any(x.is_inference() for x in tensors):  # nothing tells whether they were written to
