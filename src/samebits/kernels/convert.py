@@ -96,12 +96,15 @@ def number(b: Builder, x: Vector) -> Vector:
 def decode(b: Builder, code: Vector, dtype: DType, often_subnormal: bool = False) -> Vector:
     """The value of a code of a float of at most 16 bits as float32, exactly; bits above the element do not matter.
 
-    The exponent and fraction are put where float32 has them and scaled by the difference of the biases, which makes
-    subnormals right too.
+    Four bits are looked up where that is one instruction. Else exponent and fraction are put where float32 has them and
+    scaled by the difference of the biases, which makes subnormals right too.
 
     Args:    often_subnormal: whether codes are subnormal so often that it pays not to multiply what float32 has as
-             subnormal too, for which processors take up to a hundred cycles.
+             subnormal too, for which processors take up to a hundred cycles. Those of fewer than 8 bits always are.
     """
+    if dtype.width_bits <= 4 and "lookup" in b.isa.instructions and code.width % 16 == 0:
+        place = b.bitcast(b.bit_and(b.convert(code, uint32), b.constant(15, uint32, code.width)), int32)
+        return b.lookup([float(dtype.decode(k)) for k in range(16)], float32, place)
     if dtype is float16 and "float16" in b.isa.instructions:
         return b.convert(b.bitcast(b.convert(code, dtypes.uint16), float16), float32)
     code = b.convert(code, uint32)
@@ -110,7 +113,7 @@ def decode(b: Builder, code: Vector, dtype: DType, often_subnormal: bool = False
     sign_bit = 1 << (dtype.width_bits - 1) if dtype.signed else 0
     magnitude = b.bit_and(code, b.like(code, (1 << dtype.width_bits) - 1 - sign_bit))
     shifted = b.shift_left(magnitude, float32.mantissa_bits - dtype.mantissa_bits)
-    if dtype.has_zero and often_subnormal:
+    if dtype.has_zero and (often_subnormal or dtype.width_bits < 8):
         value = _rebiased(b, magnitude, shifted, dtype)
     elif dtype.has_zero:
         value = b.mul(b.bitcast(shifted, float32), b.constant(2.0 ** (127 - dtype.bias), float32, code.width))

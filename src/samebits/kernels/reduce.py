@@ -5,7 +5,8 @@
 
 `inputs` and `outputs` are layouts, `(shape, strides in elements)`. The inputs broadcast together to the whole shape (a
 gamma has extent 1 on the other axes, a per-row scalar extent 1 on the reduced ones), but each follows all reduced axes
-or none: a row is one axis to the kernel. An output whose value is one a row has extent 1 along `axes`; any other has
+or none, as a row is one axis to the kernel; or it follows all but the last ones, whose elements are as many as
+`walk.BLOCKS` has (a scale of each block). An output whose value is one a row has extent 1 along `axes`; any other has
 the whole shape. Operands of the plan: the inputs, then the outputs, then the workspace if `plan.workspace_bytes`. An
 output may be an input's memory if their layouts are equal.
 
@@ -33,7 +34,7 @@ from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Term, wit
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.kernels.reduce_text import ReduceText, text
-from samebits.kernels.walk import Axis, AxisSteps, Walk, broadcast, walk
+from samebits.kernels.walk import BLOCKS, Axis, AxisSteps, Walk, broadcast, walk
 from samebits.shapes import broadcast_extents
 
 Array = values.Array
@@ -97,6 +98,20 @@ def _extreme(op: str, x: Array) -> Array:
     return functools.reduce(ieee.maximum if op == "row_max" else ieee.minimum, list(x.T))
 
 
+def block_size(reduced: Sequence[int], own: Sequence[int]) -> int:
+    """How many elements of a row one of an operand is for, that has the first of the reduced axes and not the last;
+    0 where it has all or none, or others, or a kernel takes no such blocks.
+
+    Args:    reduced: the extents of the reduced axes.   own: those of the operand along them.
+    """
+    follows = [extent == given for extent, given in zip(reduced, own, strict=True) if extent != 1]
+    first = follows.index(False) if False in follows else 0
+    if not first or True in follows[first:]:
+        return 0
+    size = math.prod([extent for extent in reduced if extent != 1][first:])
+    return next((each for each in BLOCKS if each == size), 0)
+
+
 def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Axes counted from 0, ascending.
 
@@ -144,6 +159,10 @@ class _Planner:
         self.types = (*e.inputs, *(e.dtype(k) for k in e.outputs))
         self.n = math.prod(self.shape[a] for a in self.reduced)
         self.workspace_bytes = 0
+        rank = len(self.shape)
+        padded = [(1,) * (rank - len(shape)) + shape for shape, _ in inputs]
+        sizes = [block_size([self.shape[a] for a in self.reduced], [own[a] for a in self.reduced]) for own in padded]
+        self.blocked = {k: size for k, size in enumerate(sizes) if size}
         self._check(len(inputs), len(outputs))
 
     def _check(self, n_inputs: int, n_outputs: int) -> None:
@@ -156,7 +175,9 @@ class _Planner:
                     f"{len(self.e.inputs)} inputs, {len(self.e.outputs)} outputs of shape {self.shape} or {row}",
                     "pass one layout each"
             )  # fmt: skip
-        for shape, _ in self.layouts[:n_inputs]:
+        for k, (shape, _) in enumerate(self.layouts[:n_inputs]):
+            if k in self.blocked:
+                continue
             padded = (1,) * (len(self.shape) - len(shape)) + shape
             if len({padded[a] == self.shape[a] for a in self.reduced if self.shape[a] != 1}) > 1:
                 expected = f"{self.shape} or 1 along all of axes {self.reduced}"
@@ -171,7 +192,7 @@ class _Planner:
         before, after, layouts = list[Step](), list[Step](), list(self.layouts)
         workspace, copied = len(self.layouts), list[str]()
         for k, layout in enumerate(self.layouts):
-            if self._in_one_stride(layout):
+            if self._in_one_stride(layout, k in self.blocked):
                 continue
             # An operand whose reduced axes cannot be walked in one stride is moved through the workspace.
             dense = (layout[0], self._dense(layout[0]))
@@ -184,10 +205,11 @@ class _Planner:
             layouts[k], places[k] = dense, room
             copied.append(str(k))
         way = self._walk(layouts)
-        cut = None if copied else self._cut(way)
+        is_plain = not copied and not self.blocked
+        cut = self._cut(way) if is_plain else None
         if cut is not None:
             return cut
-        across = None if copied else self._across(way)
+        across = self._across(way) if is_plain else None
         kernel, scratch_bytes = self._columns(way, across, places) if across else self._kernel(way, places)
         facts = [("rows", f"{way.rows} of {self.n}"), ("along the row", " ".join(way.classes))]
         if across:
@@ -245,6 +267,7 @@ class _Planner:
         rows = math.prod(self.shape[a] for a in self.outer)
         if (
             not rows
+            or self.blocked
             or not long_rows.worth(rows, self.n, self.threads)
             or not all(map(self._in_one_stride, self.layouts))
         ):
@@ -295,12 +318,19 @@ class _Planner:
     def _strides(self, layout: AxisSteps) -> tuple[int, ...]:
         return broadcast("reduce.plan", layout, self.shape)
 
-    def _in_one_stride(self, layout: AxisSteps) -> bool:
+    def _in_one_stride(self, layout: AxisSteps, is_blocked: bool = False) -> bool:
         if 0 in layout[0]:  # nothing is walked, and there is nothing to move
             return True
         strides = self._strides(layout)
-        axes = [(self.shape[a], strides[a]) for a in self.reduced if self.shape[a] != 1]
+        axes = [(self.shape[a], strides[a]) for a in self._walked(strides, is_blocked)]
         return all(s == t * m for (_, s), (m, t) in itertools.pairwise(axes))
+
+    def _walked(self, strides: Sequence[int], is_blocked: bool) -> list[int]:
+        """The reduced axes that an operand is walked along, which excludes the last ones if it is in blocks."""
+        axes = [a for a in self.reduced if self.shape[a] != 1]
+        while is_blocked and not strides[axes[-1]]:
+            axes.pop()
+        return axes
 
     def _dense(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Strides with the reduced axes innermost; a shape may lack the first axes."""
@@ -315,10 +345,10 @@ class _Planner:
         order = sorted(self.outer, key=lambda a: -abs(strides[-1][a]))
         merged = walk([Axis(self.shape[a], tuple(s[a] for s in strides)) for a in order])
         rows = (*merged.outer, merged.inner) if order and merged.inner.extent != 1 else ()
-        last = [a for a in self.reduced if self.shape[a] != 1][-1]
+        last = [self._walked(s, k in self.blocked)[-1] for k, s in enumerate(strides)]
         # What has no elements is not the same element all along the row: nothing of it may be read.
-        inner = [1 if 0 in layout[0] else s[last] for layout, s in zip(layouts, strides, strict=True)]
-        return Walk(rows, Axis(self.n, tuple(inner)))
+        inner = [1 if 0 in layout[0] else s[a] for layout, s, a in zip(layouts, strides, last, strict=True)]
+        return Walk(rows, Axis(self.n, tuple(inner)), tuple(self.blocked.items()))
 
     def _has(self, k: int, axes: Sequence[int]) -> bool:
         """Whether an input's shape says an extent for one of these axes, even if it is 1."""

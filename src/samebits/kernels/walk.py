@@ -24,6 +24,20 @@ AxisSteps = tuple[tuple[int, ...], tuple[int, ...]]
 """An operand's shape and its strides in elements."""
 
 
+# Positions that an element of a row can be repeated for without being written out.
+BLOCKS = (2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def blocks(size: int) -> str:
+    """The class of an operand whose every element is that of so many positions along the row, one after the other."""
+    return f"blocks of {size}"
+
+
+def block_of(name: str) -> int:
+    """The positions of an element of such a class; 0 of any other."""
+    return int(name.removeprefix("blocks of ")) if name.startswith("blocks") else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One axis: its extent and each operand's stride along it."""
@@ -34,10 +48,18 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Outer axes, slowest first, and the inner axis."""
+    """Outer axes, slowest first, and the inner axis.
+
+    Attributes:
+        outer: The axes above rows.
+        inner: The axis along the row.
+        blocked: For operands of which an element is that of several positions along the row, how many; its stride is
+            from one such element to the next.
+    """
 
     outer: tuple[Axis, ...]
     inner: Axis
+    blocked: tuple[tuple[int, int], ...] = ()
 
     @property
     def rows(self) -> int:
@@ -46,9 +68,10 @@ class Walk:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Per operand how it lies along the inner axis: `unit`, `same` (stride 0) or `strided`."""
-        names = {0: "same", 1: "unit"}
-        return tuple(names.get(s, "strided") for s in self.inner.strides)
+        """Per operand how it lies along the inner axis: `unit`, `same` (stride 0), `strided`, or in blocks."""
+        names, sizes = {0: "same", 1: "unit"}, dict(self.blocked)
+        found = [names.get(s, "strided") for s in self.inner.strides]
+        return tuple(blocks(sizes[k]) if k in sizes else name for k, name in enumerate(found))
 
     @property
     def stretch(self) -> Axis:
@@ -210,7 +233,20 @@ class Cursor:
             return self.b.concat(parts)
         if self.classes[k] == "same":
             return self.b.splat(self.load_one(k), width)
+        if size := block_of(self.classes[k]):
+            return self._load_blocks(k, i, width, size)
         return self.b.load(self.places[k], i, width, count)
+
+    def _load_blocks(self, k: int, i: Index, width: int, size: int) -> Vector:
+        """Operand k, each element of which is that of `size` positions; where neither vectors divide blocks nor blocks
+        vectors, each lane has its own."""
+        b, last = self.b, self.b.index("n") // size - 1
+        lanes = min(width, size) if width % size == 0 or size % width == 0 else 1
+        parts = []
+        for lane in range(0, width, lanes):
+            block = b.min((i + lane) // size, last)  # lanes behind the end of the row read its last element
+            parts.append(b.splat(b.load(self.places[k], block * self._stride(k), 1), lanes))
+        return b.concat(parts) if len(parts) > 1 else parts[0]
 
     def prefetch(self, k: int, i: Index) -> None:
         """Have position i of operand k, which is dense along the row, in the first cache soon."""

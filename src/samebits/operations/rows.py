@@ -119,7 +119,7 @@ def _plan(attributes: RowWise, views: tuple[View, ...], target: PlanTarget) -> P
 
 def _takes(attributes: RowWise, views: Sequence[View]) -> list[Shape | None]:
     """An operand that repeats along some of the reduced axes alone is written out: a row is one axis to the kernel,
-    which an operand follows or is the same along."""
+    which an operand follows, or is the same along, or has one element a block of."""
     shapes = [shape for _, shape, _ in views[: len(attributes.expression.inputs)]]
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
@@ -127,6 +127,10 @@ def _takes(attributes: RowWise, views: Sequence[View]) -> list[Shape | None]:
     extents = {axis: size for axis in attributes.axes if (size := whole[axis]) != 1}
     found: list[Shape | None] = []
     for shape in padded:
+        reduced = sorted(attributes.axes)
+        if reduce.block_size([whole[axis] for axis in reduced], [shape[axis] for axis in reduced]):
+            found.append(None)
+            continue
         mixed = len({shape[axis] == extent for axis, extent in extents.items()}) > 1
         wide = tuple(extents.get(axis - rank, size) for axis, size in enumerate(shape))
         found.append(wide if mixed else None)

@@ -1,4 +1,5 @@
-"""Exchange nodes that commute: a map of one operand with the views before it, a gather with the map before it.
+"""Exchange nodes that commute: a map of one operand with the views before it or behind it, a gather with the map before
+it.
 
 requires: for `map_before_view`, scalars are in expressions.   ensures: nothing but the same bits; elements are computed
 alone, so it does not matter where they lie. Start at `map_before_view`.
@@ -14,7 +15,7 @@ from samebits.operations.fact import Fact, dense
 from samebits.operations.moves import AxisGather
 from samebits.program.graph import Node, Program
 
-__all__ = ["gather_first", "map_before_view"]
+__all__ = ["gather_first", "map_before_view", "reshape_before_map"]
 
 # A table smaller than this is folded whole; above it only the rows that are asked for are computed.
 _TABLE = 1 << 16
@@ -50,20 +51,41 @@ def map_before_view(program: Program) -> Program:
     return program.replace(nodes, facts)
 
 
+def reshape_before_map(program: Program) -> Program:
+    """reshape(map(x)) becomes map(reshape(x)) where x is given and only maps and rows read the reshape, which the map
+    can then join."""
+    facts, nodes = dict(program.facts), list(program.nodes)
+    makers = {output: at for at, node in enumerate(nodes) for output in node.outputs}
+    for at, view in enumerate(nodes):
+        before = makers.get(view.inputs[0]) if view.operation == "reshape" else None
+        if before is None or not _is_unary(nodes[before]) or nodes[before].inputs[0] not in program.inputs:
+            continue
+        (source,), (result,) = view.inputs, view.outputs
+        is_alone = len(program.users[source]) == 1 and not {source, result} & {*program.output_names}
+        if not is_alone or not {"map", "rows"}.issuperset(user.operation for user in program.users[result]):
+            continue
+        nodes[before], nodes[at] = _exchanged(facts, nodes[before], view)
+        for each in (before, at):
+            makers[nodes[each].outputs[0]] = each
+    return program.replace(nodes, facts)
+
+
 def _is_unary(node: Node) -> bool:
     return node.operation == "map" and len(node.inputs) == 1 and len(node.outputs) == 1
 
 
-def _exchanged(facts: dict[str, Fact], view: Node, node: Node) -> tuple[Node, Node]:
-    """The map takes the view's operand, the view makes what the map made; the value between is new, like its name."""
-    (result,) = node.outputs
-    middle = _fresh(facts, f"{result}@{view.outputs[0]}")
-    (facts[middle],) = _inferred(facts, node, view.inputs)
-    (facts[result],) = _inferred(facts, view, (middle,))
-    origin = (*view.origin, *node.origin)
+def _exchanged(facts: dict[str, Fact], first: Node, second: Node) -> tuple[Node, Node]:
+    """The second takes the first's operand, the first makes what the second made; the value between is new, like its
+    name. The map stands for both."""
+    (result,) = second.outputs
+    middle = _fresh(facts, f"{result}@{first.outputs[0]}")
+    (facts[middle],) = _inferred(facts, second, first.inputs)
+    (facts[result],) = _inferred(facts, first, (middle,))
+    both = (*first.origin, *second.origin)
+    origins = [both if node.operation == "map" else node.origin for node in (second, first)]
     return (
-        Node(node.operation, view.inputs, (middle,), node.attributes, origin),
-        Node(view.operation, (middle,), (result,), view.attributes, view.origin),
+        Node(second.operation, first.inputs, (middle,), second.attributes, origins[0]),
+        Node(first.operation, (middle,), (result,), first.attributes, origins[1]),
     )
 
 

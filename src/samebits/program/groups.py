@@ -220,10 +220,10 @@ def _joined(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collecti
     attributes = RowWise(both.expression, space.axes) if space.axes else Map(both.expression)
     operation = "rows" if space.axes else "map"
     made = Node(operation, both.inputs, both.outputs, attributes, joined_origin(first, second))
-    found = registry.ROWS[operation].infer(attributes, [facts[name] for name in both.inputs])
-    if _space({**facts, **dict(zip(both.outputs, found, strict=True))}, made) != space or any(
-        fact.shape != facts[name].shape for fact, name in zip(found, both.outputs, strict=True)
-    ):
+    given = [facts[name] for name in both.inputs]
+    found = [fact.shape for fact in registry.ROWS[operation].infer(attributes, given)]
+    walked = row_extents([fact.shape for fact in given], space.axes)[0] if space.axes else found[0]
+    if walked != space.shape or found != [facts[name].shape for name in both.outputs]:
         return "what is one value a row is a result that is repeated along it"
     return made
 

@@ -42,6 +42,7 @@ ROWS: tuple[Transform, ...] = (
     _CLEAN,
     Transform("merge_equal", dead.merge_equal, ("scalars are in expressions",), ("no two nodes are equal",)),
     Transform("map_before_view", commute.map_before_view, ("scalars are in expressions",)),
+    Transform("reshape_before_map", commute.reshape_before_map),
     Transform("fuse_maps", fuse.fuse_maps, ("no two nodes are equal",), ("maps are maximal",)),
     Transform("fuse_after_rows", fuse.fuse_after_rows, ("maps are maximal",)),
     Transform("fuse_after_products", fuse.fuse_after_products, ("maps are maximal",)),
