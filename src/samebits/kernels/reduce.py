@@ -34,7 +34,7 @@ from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Term, wit
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.kernels.reduce_text import ReduceText, text
-from samebits.kernels.walk import BLOCKS, Axis, AxisSteps, Walk, broadcast, walk
+from samebits.kernels.walk import BLOCKS, NIBBLES, Axis, AxisSteps, Walk, blocks, broadcast, walk
 from samebits.shapes import broadcast_extents
 
 Array = values.Array
@@ -133,15 +133,35 @@ def plan(
     axes: tuple[int, ...],
     isa: Isa,
     threads: int = 1,
+    packed: tuple[int, ...] = (),
 ) -> Plan:
     """Copies of the operands whose reduced axes do not lie in one stride (if any), then one kernel over all rows.
 
+    Args:    packed: inputs of four bits that lie two elements a byte, as `takes_packed` says of them.
     Raises:  ShapeError, OptionError, or PlanError for a maximum or minimum of nothing.
     """
-    planner = _Planner(expression, inputs, outputs, axes, isa, threads)
+    planner = _Planner(expression, inputs, outputs, axes, isa, threads, packed)
     if planner.n == 1:
         return planner.plan_elements()
     return planner.plan_blocks() if planner.shares_rows() else planner.plan()
+
+
+def takes_packed(
+    expression: Expression, inputs: tuple[AxisSteps, ...], outputs: tuple[AxisSteps, ...], axes: tuple[int, ...],
+    isa: Isa, threads: int, packed: tuple[int, ...],
+) -> bool:  # fmt: skip
+    """Whether the kernel reads inputs that are packed: of four bits, the first element in the low bits of a byte, rows
+    dense, of whole bytes and beginning with one; vectors are of whole bytes too, and a step for all passes serves."""
+    planner = _Planner(expression, inputs, outputs, axes, isa, threads)
+    if planner.n < 2 or planner.n % 2 or isa.lanes % 2 or planner.shares_rows() or not all(
+        planner.in_one_stride(layout, k in planner.blocked) for k, layout in enumerate(planner.layouts)
+    ):  # fmt: skip
+        return False
+    way = planner.walk(planner.layouts)
+    if not planner.is_fused(way):
+        return False
+    odd = any(axis.strides[k] % 2 for axis in way.outer for k in packed)
+    return not odd and all(way.classes[k] == "unit" for k in packed)
 
 
 class _Planner:
@@ -149,8 +169,9 @@ class _Planner:
 
     def __init__(
         self, e: Expression, inputs: tuple[AxisSteps, ...], outputs: tuple[AxisSteps, ...], axes: tuple[int, ...],
-        isa: Isa, threads: int,
+        isa: Isa, threads: int, packed: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
+        self.packed = packed
         self.e, self.isa, self.threads = e, isa, threads
         self.shape = _shape(inputs, outputs)
         self.reduced = normal_axes(axes, len(self.shape))
@@ -192,7 +213,7 @@ class _Planner:
         before, after, layouts = list[Step](), list[Step](), list(self.layouts)
         workspace, copied = len(self.layouts), list[str]()
         for k, layout in enumerate(self.layouts):
-            if self._in_one_stride(layout, k in self.blocked):
+            if self.in_one_stride(layout, k in self.blocked):
                 continue
             # An operand whose reduced axes cannot be walked in one stride is moved through the workspace.
             dense = (layout[0], self._dense(layout[0]))
@@ -204,12 +225,12 @@ class _Planner:
                 after += _copy(self.types[k], dense, layout, room, places[k], self.isa)
             layouts[k], places[k] = dense, room
             copied.append(str(k))
-        way = self._walk(layouts)
+        way = self.walk(layouts)
         is_plain = not copied and not self.blocked
-        cut = self._cut(way) if is_plain else None
+        cut = self._cut(way) if is_plain and not self.packed else None
         if cut is not None:
             return cut
-        across = self._across(way) if is_plain else None
+        across = self._across(way) if is_plain and not self.packed else None
         kernel, scratch_bytes = self._columns(way, across, places) if across else self._kernel(way, places)
         facts = [("rows", f"{way.rows} of {self.n}"), ("along the row", " ".join(way.classes))]
         if across:
@@ -230,6 +251,10 @@ class _Planner:
             workspace_bytes=self.workspace_bytes,
             facts=tuple(facts),
         )
+
+    def is_fused(self, way: Walk) -> bool:
+        """Whether one kernel along rows does everything."""
+        return bool(self.blocked) or (self._cut(way) is None and self._across(way) is None)
 
     def _cut(self, way: Walk) -> Plan | None:
         """A kernel a pass, where there are several and one for all would be slower; else None."""
@@ -269,10 +294,10 @@ class _Planner:
             not rows
             or self.blocked
             or not long_rows.worth(rows, self.n, self.threads)
-            or not all(map(self._in_one_stride, self.layouts))
+            or not all(map(self.in_one_stride, self.layouts))
         ):
             return False
-        is_uniform = uniform(self.e, self._walk(self.layouts).classes)
+        is_uniform = uniform(self.e, self.walk(self.layouts).classes)
         found = passes(self.e, is_uniform)
         return len(found) == 1 and bool(found[0].reductions) and all(is_uniform[k] for k in self.e.outputs)
 
@@ -318,7 +343,7 @@ class _Planner:
     def _strides(self, layout: AxisSteps) -> tuple[int, ...]:
         return broadcast("reduce.plan", layout, self.shape)
 
-    def _in_one_stride(self, layout: AxisSteps, is_blocked: bool = False) -> bool:
+    def in_one_stride(self, layout: AxisSteps, is_blocked: bool = False) -> bool:
         if 0 in layout[0]:  # nothing is walked, and there is nothing to move
             return True
         strides = self._strides(layout)
@@ -340,7 +365,7 @@ class _Planner:
             size *= shape[a]
         return tuple(strides)
 
-    def _walk(self, layouts: Sequence[AxisSteps]) -> Walk:
+    def walk(self, layouts: Sequence[AxisSteps]) -> Walk:
         strides = [self._strides(layout) for layout in layouts]
         order = sorted(self.outer, key=lambda a: -abs(strides[-1][a]))
         merged = walk([Axis(self.shape[a], tuple(s[a] for s in strides)) for a in order])
@@ -348,7 +373,10 @@ class _Planner:
         last = [self._walked(s, k in self.blocked)[-1] for k, s in enumerate(strides)]
         # What has no elements is not the same element all along the row: nothing of it may be read.
         inner = [1 if 0 in layout[0] else s[a] for layout, s, a in zip(layouts, strides, last, strict=True)]
-        return Walk(rows, Axis(self.n, tuple(inner)), tuple(self.blocked.items()))
+        special = {k: blocks(size) for k, size in self.blocked.items()} | dict.fromkeys(self.packed, NIBBLES)
+        bytes_ = [tuple(s // 2 if k in self.packed else s for k, s in enumerate(axis.strides)) for axis in rows]
+        outer = [Axis(axis.extent, steps) for axis, steps in zip(rows, bytes_, strict=True)]
+        return Walk(tuple(outer), Axis(self.n, tuple(inner)), tuple(special.items()))
 
     def _has(self, k: int, axes: Sequence[int]) -> bool:
         """Whether an input's shape says an extent for one of these axes, even if it is 1."""

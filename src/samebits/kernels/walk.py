@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 
+from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import DType
 from samebits.errors import ShapeError
@@ -24,6 +25,8 @@ AxisSteps = tuple[tuple[int, ...], tuple[int, ...]]
 """An operand's shape and its strides in elements."""
 
 
+# The class of an operand whose elements of four bits lie two a byte along the row, which begins with a byte.
+NIBBLES = "nibbles"
 # Positions that an element of a row can be repeated for without being written out.
 BLOCKS = (2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -53,13 +56,13 @@ class Walk:
     Attributes:
         outer: The axes above rows.
         inner: The axis along the row.
-        blocked: For operands of which an element is that of several positions along the row, how many; its stride is
-            from one such element to the next.
+        special: The class of operands that have another than strides say. The stride of one in blocks is from one
+            element to the next, strides of one in nibbles count bytes.
     """
 
     outer: tuple[Axis, ...]
     inner: Axis
-    blocked: tuple[tuple[int, int], ...] = ()
+    special: tuple[tuple[int, str], ...] = ()
 
     @property
     def rows(self) -> int:
@@ -68,10 +71,9 @@ class Walk:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Per operand how it lies along the inner axis: `unit`, `same` (stride 0), `strided`, or in blocks."""
-        names, sizes = {0: "same", 1: "unit"}, dict(self.blocked)
-        found = [names.get(s, "strided") for s in self.inner.strides]
-        return tuple(blocks(sizes[k]) if k in sizes else name for k, name in enumerate(found))
+        """Per operand how it lies along the inner axis: `unit`, `same` (stride 0), `strided`, or something special."""
+        names, special = {0: "same", 1: "unit"}, dict(self.special)
+        return tuple(special.get(k) or names.get(s, "strided") for k, s in enumerate(self.inner.strides))
 
     @property
     def stretch(self) -> Axis:
@@ -233,9 +235,20 @@ class Cursor:
             return self.b.concat(parts)
         if self.classes[k] == "same":
             return self.b.splat(self.load_one(k), width)
+        if self.classes[k] == NIBBLES:
+            return self._load_nibbles(k, i, width, count)
         if size := block_of(self.classes[k]):
             return self._load_blocks(k, i, width, size)
         return self.b.load(self.places[k], i, width, count)
+
+    def _load_nibbles(self, k: int, i: Index, width: int, count: Index | None) -> Vector:
+        """Operand k, two elements a byte, the first in the low bits; i, width, the count and n are even."""
+        b, half = self.b, width // 2
+        pairs = b.load(self.places[k], i // 2, half, None if count is None else count // 2)
+        code = b.bitcast(pairs, dtypes.uint8)
+        low, high = b.bit_and(code, b.like(code, 15)), b.shift_right(code, 4)
+        both = b.pick([low, high], [lane // 2 + half * (lane % 2) for lane in range(width)])
+        return b.bitcast(both, pairs.dtype)
 
     def _load_blocks(self, k: int, i: Index, width: int, size: int) -> Vector:
         """Operand k, each element of which is that of `size` positions; where neither vectors divide blocks nor blocks

@@ -88,6 +88,8 @@ class Operation:
             Then there are two int64 as `extents` has them, which say (1, row-major index) of the first such element.
         packs: `(attributes, views, target)` to a plan that makes its one output, which is packed, of inputs that are
             not; None where they do not lie as it takes them. Views are of elements, the output's too.
+        reads: `(attributes, views, numbers of inputs)` and a target to a plan that reads these inputs, of four bits, as
+            they lie, two to a byte; None where they do not lie as it reads them. Views are of elements.
         picks: `(attributes, shape of the second input)` to how many leading axes of the first one indices pick along;
             the operation moves what lies behind them, and nothing else.
         keep: `(attributes, element formats of the inputs, those that are known, by number, target)` to a form that a
@@ -108,6 +110,7 @@ class Operation:
     extents: Callable[[Any, Sequence[Shape]], Shape] | None = None
     refuses: Callable[[Any, Shape, int], SamebitsError] | None = None
     packs: Callable[[Any, tuple[View, ...], PlanTarget], Plan | None] | None = None
+    reads: Callable[[Any, tuple[View, ...], tuple[int, ...], PlanTarget], Plan | None] | None = None
     picks: Callable[[Any, Shape], int] | None = None
     keep: Callable[[Any, Sequence[DType], Mapping[int, Known], PlanTarget], KeptConstant | None] | None = None
     asked: Callable[[Any], Any] | None = None

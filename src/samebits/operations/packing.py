@@ -57,6 +57,9 @@ def plan(operation: str, attributes: Any, views: tuple[AnyView, ...], outputs: i
     picked = _picked(row, attributes, views, target) if row.picks else None
     if picked is not None:
         return picked
+    read = _read(row, attributes, views, outputs, target) if row.reads else None
+    if read is not None:
+        return read
     made = row.plan(attributes, tuple([unpacked(x) for x in views]), target)
     lies = [_packed(x) for x in views]
     if row.has_status:
@@ -94,6 +97,22 @@ def _packed_as_made(row: Operation, attributes: Any, views: tuple[AnyView, ...],
         return None
     counted = out[0], out[1], dense_strides(out[1])
     return row.packs(attributes, cast("tuple[View, ...]", (*inputs, counted)), target)
+
+
+def _read(row: Operation, attributes: Any, views: tuple[AnyView, ...], outputs: int, target: PlanTarget) -> Plan | None:
+    """The plan of an operation that reads four bits as they lie; None where they lie otherwise."""
+    assert row.reads is not None  # the caller's choice
+    packed = tuple([k for k, view in enumerate(views) if len(view) == 4])
+    counted: list[View] = []
+    for k, view in enumerate(views):
+        if len(view) == 3:
+            counted.append(view)
+            continue
+        dtype, shape, strides_bits, bit = view
+        if k >= len(views) - outputs or dtype.width_bits != 4 or bit or any(step % 4 for step in strides_bits):
+            return None
+        counted.append((dtype, shape, tuple([step // 4 for step in strides_bits])))
+    return row.reads(attributes, tuple(counted), packed, target)
 
 
 def unpacked(view: AnyView) -> View:

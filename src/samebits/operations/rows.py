@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from samebits.codegen.isa import Isa
 from samebits.errors import PlanError, ShapeError
 from samebits.frozen import dataclass
 from samebits.kernels import reduce
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.kernels.plan import Plan
+from samebits.kernels.walk import AxisSteps
 from samebits.operations import dim
 from samebits.operations.axes import Axes, aligned
 from samebits.operations.dim import Dim, Size, SymbolicShape
@@ -110,11 +112,23 @@ def _axes(attributes: RowWise, facts: Sequence[Fact]) -> Axes:
 
 def _plan(attributes: RowWise, views: tuple[View, ...], target: PlanTarget) -> Plan:
     """One kernel over rows."""
+    return reduce.plan(*_question(attributes, views, target))
+
+
+def _reads(attributes: RowWise, views: tuple[View, ...], packed: tuple[int, ...], target: PlanTarget) -> Plan | None:
+    """One kernel over rows that takes inputs of four bits apart, if they lie in rows of whole bytes."""
+    question = _question(attributes, views, target)
+    return reduce.plan(*question, packed) if reduce.takes_packed(*question, packed) else None
+
+
+def _question(
+    attributes: RowWise, views: tuple[View, ...], target: PlanTarget
+) -> tuple[Expression, tuple[AxisSteps, ...], tuple[AxisSteps, ...], tuple[int, ...], Isa, int]:
+    """What the planner is asked for."""
     layouts, count = tuple([view[1:] for view in views]), len(attributes.expression.inputs)
     inputs, outputs = layouts[:count], layouts[count:]
     axes = tuple([axis + len(outputs[0][0]) for axis in attributes.axes])
-    threads = shared_by(views, target.threads)
-    return reduce.plan(attributes.expression, inputs, outputs, axes, target.isa, threads)
+    return attributes.expression, inputs, outputs, axes, target.isa, shared_by(views, target.threads)
 
 
 def _takes(attributes: RowWise, views: Sequence[View]) -> list[Shape | None]:
@@ -137,4 +151,6 @@ def _takes(attributes: RowWise, views: Sequence[View]) -> list[Shape | None]:
     return found
 
 
-ROWS: tuple[Operation, ...] = (Operation("rows", _infer, _reference, _axes, plan=_plan, takes=_takes, overwrites=True),)
+ROWS: tuple[Operation, ...] = (
+    Operation("rows", _infer, _reference, _axes, plan=_plan, takes=_takes, reads=_reads, overwrites=True),
+)
