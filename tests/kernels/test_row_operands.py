@@ -68,7 +68,8 @@ def test_scales_in_any_stride_are_read() -> None:
 @pytest.mark.parametrize(
     ("reduced", "own", "size"),
     [((4, 16), (4, 1), 16), ((4, 8, 2), (4, 1, 1), 16), ((4, 6), (4, 1), 0), ((4, 16), (1, 16), 0),
-     ((4, 16), (1, 1), 0), ((4, 16), (4, 16), 0), ((4, 2, 8), (4, 1, 8), 0), ((1, 16), (1, 1), 0), ((4, 512), (4, 1), 0)],
+     ((4, 16), (1, 1), 0), ((4, 16), (4, 16), 0), ((4, 2, 8), (4, 1, 8), 0), ((1, 16), (1, 1), 0),
+     ((4, 512), (4, 1), 0)],
 )  # fmt: skip
 def test_what_is_a_block(reduced: tuple[int, ...], own: tuple[int, ...], size: int) -> None:
     assert reduce.block_size(reduced, own) == size
