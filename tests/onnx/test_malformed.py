@@ -39,6 +39,30 @@ def sizes(*nodes: Any, constants: dict[str, Any], kind: Any = I, extent: int = 4
     return run(proto, {"a": np.zeros(extent, F)})["y"].tolist()
 
 
+# -- extents of 0 ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 0, 5), (1, 1, 5, 0)])
+@pytest.mark.parametrize("op", ["AveragePool", "MaxPool", "LpPool"])
+def test_windows_over_nothing_are_none(op: str, shape: tuple[int, ...]) -> None:
+    for padding in ("SAME_UPPER", "SAME_LOWER"):
+        pool = node(op, ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], auto_pad=padding)
+        made = run(model([pool], [value("x", F, shape)], [value("y", F, [0])]), {"x": np.ones(shape, F)})
+        assert made["y"].shape == (1, 1, *(-(-extent // 2) for extent in shape[2:]))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_exclusive_sums_along_an_open_axis_may_be_of_nothing(axis: int, reverse: int) -> None:
+    sums = node("CumSum", ["x", "axis"], ["y"], exclusive=1, reverse=reverse)
+    proto = model([sums], [value("x", F, ["n", "m"])], [value("y", F, [0])], {"axis": np.array(axis)})
+    for shape in ((0, 3), (2, 0), (0, 0), (1, 1), (2, 3)):
+        x = np.arange(1, 1 + np.prod(shape), dtype=F).reshape(shape)
+        turned = np.flip(x, axis) if reverse else x
+        due = np.cumsum(turned, axis) - turned
+        assert np.array_equal(run(proto, {"x": x})["y"], np.flip(due, axis) if reverse else due)
+
+
 # -- sizes are numbers like any other ---------------------------------------------------------------------------
 
 

@@ -153,9 +153,9 @@ def _turned(call: NodeCall, x: str, axis: int) -> str:
 def _without_itself(call: NodeCall, made: str, axis: int, first: int) -> str:
     """Each result one place further on, and what nothing gives in the first."""
     b, shape, dtype = call.b, call.b.facts[made].shape, call.fact(0).dtype
-    if shape[axis] == 0:
-        return made
-    one, rest = (tuple([size if i == axis else n for i, n in enumerate(shape)]) for size in (1, shape[axis] - 1))
+    count = dim.minimum(shape[axis], 1)  # of an axis without places nothing
+    others = shape[axis] - count
+    one, rest = (tuple([size if i == axis else n for i, n in enumerate(shape)]) for size in (count, others))
     before = b.slice(made, (0,) * len(shape), rest, (1,) * len(shape))
     return b.add("concat", (b.expand(b.scalar(first, dtype), one), before), Concat(axis))[0]
 

@@ -131,7 +131,8 @@ def _average_pool(call: NodeCall) -> Sequence[str]:
     # -0 is what no sum is changed by, a sum of -0 alone included.
     total = chained(call, "add", _slices(call, call[0], window, np.array([-0.0], dtype.numpy)))
     counts = window.counts(bool(call.attributes["count_include_pad"])).astype(dtype.numpy)
-    one = counts.reshape(-1)[:1].reshape(()) if (counts == counts.flat[0]).all() else counts
+    is_one = counts.size and (counts == counts.flat[0]).all()
+    one = counts.flat[0].reshape(()) if is_one else counts
     return (call.b.apply("div", total, call.b.constant(one)),)
 
 
