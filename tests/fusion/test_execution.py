@@ -461,3 +461,17 @@ def test_script_runs_the_fusion_again():
     assert script == fd.repro_script_for([x])
     exec(script, {})
     assert "inputs" not in fd.repro_script_for()
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.from_numpy])
+def test_large_results_take_memory_of_their_own_that_was_used_before(make):
+    fd = defined(lambda fd: fd.add_output(fd.ops.mul(fd.define_tensor([-1, -1], True), 2.0)))
+    x = make(np.arange(1 << 18, dtype=F32).reshape(512, 512))
+    kept = [fd.execute([x])[0] for _ in range(3)]
+    kept[1][0, 0] = -1  # it may be written, and is nobody else's
+    assert [float(y[0, 0]) for y in kept] == [0, -1, 0]
+    assert all(type(y) is type(x) and float(y[-1, -1]) == 2 * ((1 << 18) - 1) for y in kept)
+    addresses = {np.asarray(y).ctypes.data for y in kept}
+    assert len(addresses) == 3
+    del kept
+    assert np.asarray(fd.execute([x])[0]).ctypes.data in addresses

@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from samebits.dtypes import DType
 from samebits.frozen import dataclass
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import TensorView, Val
 from samebits.fusion.promotion import element
 from samebits.kinds import kind_of
 from samebits.memory import address_of
+from samebits.memory.pages import MAPPED
 from samebits.program.graph import Program
 from samebits.runtime.specialised import Specialised
+from samebits.tensor import Tensor
 
 __all__ = ["Direct", "key_of", "learn", "made_for", "number_key"]
 
@@ -77,7 +80,7 @@ class Direct:
         program: What it runs.
         scalars: For each input None of a tensor, the format of a number, `Null` of one that sizes depend on.
         first: The place of the first tensor.
-        outputs: Name, shape and dtype of each output.
+        outputs: Of each output its shape, its library's dtype, and ours where it takes memory that was used before.
         of_torch: Whether tensors are torch's.
     """
 
@@ -85,7 +88,7 @@ class Direct:
     program: Program
     scalars: tuple[DataType | None, ...]
     first: int
-    outputs: tuple[tuple[str, tuple[int, ...], Any], ...]
+    outputs: tuple[tuple[tuple[int, ...], Any, DType | None], ...]
     of_torch: bool
 
     def run(self, given: Sequence[Any], seed: int | None) -> list[Any]:
@@ -93,9 +96,11 @@ class Direct:
         made: list[Any]
         if self.of_torch:
             new = given[self.first].new_empty
-            made = [new(shape, dtype=dtype) for _, shape, dtype in self.outputs]
+            made = [Tensor.empty(shape, own).torch() if own else new(shape, dtype=dtype)
+                    for shape, dtype, own in self.outputs]  # fmt: skip
         else:
-            made = [np.empty(shape, dtype) for _, shape, dtype in self.outputs]
+            made = [Tensor.empty(shape, own).numpy() if own else np.empty(shape, dtype)
+                    for shape, dtype, own in self.outputs]  # fmt: skip
         held: list[Any] = []
         addresses: list[int] = []
         for x, kind in zip(given, self.scalars, strict=True):
@@ -133,13 +138,18 @@ def made_for(
     of_torch = kinds == {"torch"}
     if any(type(x).__name__ not in ("ndarray", "Tensor") for x in (*arrays, *results.values())):
         return None
-    outputs = tuple([(name, shape, results[name].dtype) for name, shape, _ in bound.outputs])
-    if any(tuple(results[name].shape) != shape for name, shape, _ in outputs):
+    if any(tuple(results[name].shape) != shape for name, shape, _ in bound.outputs):
         return None  # packed elements
+    outputs = tuple([(shape, results[name].dtype, _own(results[name])) for name, shape, _ in bound.outputs])
     scalars = tuple(
         [None if isinstance(x, TensorView) else DataType.Null if i in sizes else x.dtype for i, x in enumerate(inputs)]
     )
     return Direct(bound, program, scalars, scalars.index(None), outputs, of_torch)
+
+
+def _own(x: Any) -> DType | None:
+    """Our dtype of an array so big that fresh memory would cost more than it is."""
+    return Tensor.from_any(x).dtype if x.nbytes >= MAPPED else None
 
 
 def _is_plain(x: Any) -> bool:
