@@ -9,6 +9,7 @@ accepts is in `rules`: a breach raises TypeError while the text runs, under eith
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import field
 from typing import Any, Protocol
 
 from samebits.codegen.isa import Isa
@@ -288,9 +289,14 @@ class FunctionSpec:
     parameters: tuple[DType | None, ...]
     isa: Isa
     unroll: bool = True
+    _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_text("FunctionSpec", self.text)
+        object.__setattr__(self, "_hash", hash((self.text, self.description)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def name(self) -> str:
@@ -310,9 +316,14 @@ class KernelSpec:
     parameters: tuple[str, ...]
     isa: Isa
     unroll: bool = True
+    _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_text("KernelSpec", self.text)
+        object.__setattr__(self, "_hash", hash((self.text, self.description)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def name(self) -> str:

@@ -44,7 +44,8 @@ class Step:
     @property
     def needs(self) -> tuple[KernelSpec | FunctionSpec, ...]:
         """What is compiled for it: the functions that the kernel calls, then the kernel."""
-        return (*dict.fromkeys(x for x in self.arguments if isinstance(x, FunctionSpec)), self.spec)
+        found = [x for x in self.arguments if type(x) is FunctionSpec]
+        return (*dict.fromkeys(found), self.spec) if found else (self.spec,)
 
     def on(self, *operands: Operand) -> Step:
         """The step with other operands: its i-th becomes `operands[i]`, counted from where that begins."""

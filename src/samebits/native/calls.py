@@ -25,7 +25,7 @@ from samebits.memory.pages import PageBlock
 from samebits.native import call_text, compile, exchange, objects, pool, scratch
 from samebits.native.argument_text import ClassSlots
 from samebits.native.call_text import BLOCK, FRAME, FRAME_WORDS, HEAD
-from samebits.native.table import FIXED, RESULT, CallPlace, Table, pairs
+from samebits.native.table import FIXED, HEADER, RESULT, STEP, CallPlace, Table
 from samebits.tensor import Tensor
 
 __all__ = ["Span", "known", "like", "record", "steps"]
@@ -128,13 +128,15 @@ def record(
              target: the array given as out, and those that must lie apart from it.
              keep: what the key tells by its address alone, and whoever has the memory at fixed addresses.
     """
-    words, patches = table.template[:], [(at, FRAME, 8 * word) for at, word in pairs(table.argument_words)]
+    words, patches = table.template[:], list[tuple[int, int, int]]()
     if len(words) > FRAME_WORDS:
         return
+    for step, start in enumerate(table.starts):
+        patches.append((HEADER + STEP * step + 1, FRAME, 8 * start))
     shared_bytes = table.scratch_bytes * table.threads
     patches.append((2, BLOCK, 0))
-    for (number, begin), argument_words in zip([*places, (BLOCK, shared_bytes)], table.patches, strict=True):
-        for at, offset in pairs(argument_words):
+    for slot, (number, begin) in enumerate([*places, (BLOCK, shared_bytes)]):
+        for at, offset in table.moves(slot):
             if number == FIXED:
                 words[at] = begin + offset
             else:

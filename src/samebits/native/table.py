@@ -8,9 +8,13 @@ Several threads may run one table at once: each takes a frame (a copy of the wor
 from __future__ import annotations
 
 import functools
+import itertools
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from samebits import driver, errors
 from samebits.codegen import interpreter
@@ -41,6 +45,7 @@ FIXED, RESULT = -1, -2
 
 
 _Address = Callable[[KernelSpec | FunctionSpec], int]
+_Numbers = npt.NDArray[np.int64]
 
 
 def _no_address(spec: KernelSpec | FunctionSpec) -> int:
@@ -48,18 +53,13 @@ def _no_address(spec: KernelSpec | FunctionSpec) -> int:
     return 0
 
 
-class _StepWords(NamedTuple):
-    """The words of a step, those of its arguments, and (which one, operand, bytes on) for each that is an operand."""
+class _PlanWords(NamedTuple):
+    """The words of a plan's steps, where arguments begin counted from the plan's first; those of all its arguments; and
+    of each that is an operand three: which argument, the operand, how many bytes on."""
 
-    words: list[int]
-    arguments: list[int]
-    operands: list[tuple[int, int, int]]
-
-
-def pairs(flat: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Numbers two by two: so the garbage collector has no pairs to look at while they are kept."""
-    numbers = iter(flat)
-    return zip(numbers, numbers, strict=False)
+    steps: array[int]
+    arguments: array[int]
+    operands: array[int]
 
 
 class _Frame:
@@ -69,23 +69,25 @@ class _Frame:
     __slots__ = ("address", "last", "words")
 
     def __init__(self, table: Table) -> None:
-        self.words = words = array("q", table.template)
-        self.address = words.buffer_info()[0]
-        for position, word in pairs(table.argument_words):
-            words[position] = self.address + 8 * word
-        for patches, address in zip(table.patches[table.slots :], table.constants, strict=True):
-            for position, offset in pairs(patches):
-                words[position] = address + offset
+        self.words = array("q", table.template)
+        self.address = self.words.buffer_info()[0]
+        starts = _starts(self.words, len(table.steps))
+        starts *= 8
+        starts += self.address
         self.last: tuple[int, ...] | None = None
+
+
+def _starts(words: array[int], steps: int) -> _Numbers:
+    """Of a table's words those that say where the arguments of each step are."""
+    return np.frombuffer(words, np.int64)[HEADER + 1 : HEADER + STEP * steps : STEP]
 
 
 class Table:
     """Steps of one or more plans, ready to run on this machine.
 
     Attributes:
-        template: The words, operands and addresses of the words themselves left out.
-        patches: For each slot where its address goes, and how many bytes on: `pairs`, one behind the other.
-        argument_words: Where the address of a word goes, and which word: as many pairs as steps.
+        template: The words; operands are left out, and where arguments begin is the number of a word.
+        places: Where the address of an operand goes, by operand: the word, the slot, how many bytes on.
         shares: Whether several threads can have something to do.
 
     Args:    plans: each plan with where its operands lie (the workspace last, if it has one): a slot, or a slot and
@@ -109,55 +111,65 @@ class Table:
             )
         self.slots, self.threads, self.constants = slots, threads, tuple(constants)
         # A plan that is used often has the same steps each time; to compare their descriptions would take longer.
-        different = {id(plan): plan for plan, _ in plans}.values()
-        self.scratch_bytes = max([in_lines(plan.scratch_bytes) for plan in different], default=0)
+        different = {id(plan): plan for plan, _ in plans}
+        self.scratch_bytes = max([in_lines(plan.scratch_bytes) for plan in different.values()], default=0)
         self.steps: list[Step] = [step for plan, _ in plans for step in plan.steps if step.tasks]
-        self.compiled = all(plan.isa.compiled for plan in different)
+        self.compiled = all([plan.isa.compiled for plan in different.values()])
         address: _Address = _no_address
         self.shares = threads > 1 and any(step.tasks > 1 for step in self.steps)
         if self.compiled:
             from samebits.native import compile, pool  # LLVM is needed for compiled rows alone
 
-            pool.link([spec for plan in different for step in plan.steps if step.tasks for spec in step.needs])
+            pool.link([x for plan in different.values() for step in plan.steps if step.tasks for x in step.needs])
             self._pool, self._run, address = pool, pool.run_function(), compile.address
-        self.patches: list[list[int]] = [[] for _ in range(slots + len(self.constants))]
-        self.argument_words: list[int] = []
-        self.template = self._layout(plans, address)
+        read = {number: self._plan_words(plan, address) for number, plan in different.items()}
+        self.template, self.places = self._layout([read[id(plan)] for plan, _ in plans], [where for _, where in plans])
+        self._moves: dict[int, list[tuple[int, int]]] = {}
         self._frames: list[_Frame] = []
 
-    def _layout(self, plans: Sequence[tuple[Plan, Sequence[Where]]], address: _Address) -> array[int]:
-        """The words; a plan that is used often is read once."""
-        words = [len(self.steps), self.threads, 0, self.scratch_bytes, 0, 0, 0, 0]
-        arguments: list[int] = []
-        first = HEADER + STEP * len(self.steps)
-        read: dict[int, list[_StepWords]] = {}
-        for plan, places in plans:
-            steps = read.get(id(plan))
-            if steps is None:
-                steps = read[id(plan)] = [self._step_words(step, address) for step in plan.steps if step.tasks]
-            where = [(place, 0) if isinstance(place, int) else place for place in places]
-            for step in steps:
-                start = first + len(arguments)
-                self.argument_words += len(words) + 1, start
-                words += step.words
-                arguments += step.arguments
-                for position, index, offset in step.operands:
-                    slot, begin = where[index]
-                    self.patches[slot] += start + position, begin + offset
-        return array("q", words + arguments)
+    def _layout(
+        self, read: Sequence[_PlanWords], places: Sequence[Sequence[Where]]
+    ) -> tuple[array[int], tuple[_Numbers, _Numbers, _Numbers]]:
+        """The words, and where operands go."""
+        words = array("q", [len(self.steps), self.threads, 0, self.scratch_bytes, 0, 0, 0, 0])
+        arguments, operands = array("q"), array("q")
+        for plan in read:
+            words.extend(plan.steps)
+            arguments.extend(plan.arguments)
+            operands.extend(plan.operands)
+        flat = itertools.chain.from_iterable
+        where = array("q", flat([x if type(x) is tuple else (x, 0) for x in flat(places)]))
+        starts = _before(HEADER + STEP * len(self.steps), [len(plan.arguments) for plan in read])
+        of_steps = _starts(words, len(self.steps))
+        of_steps += np.repeat(starts, [len(plan.steps) // STEP for plan in read])
+        del of_steps  # while it is there no words can follow
+        words.extend(arguments)
+        counts = [len(plan.operands) // 3 for plan in read]
+        at, operand, offsets = np.frombuffer(operands, np.int64).reshape(-1, 3).T
+        slots, begins = np.frombuffer(where, np.int64).reshape(-1, 2).T
+        operand = operand + np.repeat(_before(0, list(map(len, places))), counts)
+        return words, (at + np.repeat(starts, counts), slots[operand], offsets + begins[operand])
 
-    def _step_words(self, step: Step, address: _Address) -> _StepWords:
-        arguments, operands = list[int](), list[tuple[int, int, int]]()
-        for position, argument in enumerate(step.arguments):
-            if isinstance(argument, int):
-                arguments.append(argument)
-            elif isinstance(argument, Operand):
-                operands.append((position, argument.index, argument.offset_bytes))
-                arguments.append(0)
-            else:
-                arguments.append(address(argument))
-        words = [address(step.spec), 0, step.tasks, grain(step.tasks, self.threads)]
-        return _StepWords(words, arguments, operands)
+    def _plan_words(self, plan: Plan, address: _Address) -> _PlanWords:
+        words, arguments, operands = array("q"), list[Any](), list[int]()
+        for step in plan.steps:
+            if not step.tasks:
+                continue
+            start = len(arguments)
+            words.extend((address(step.spec), start, step.tasks, grain(step.tasks, self.threads)))
+            arguments += step.arguments
+            for at in [at for at, x in enumerate(step.arguments, start) if type(x) is not int]:
+                x = arguments[at]
+                if isinstance(x, Operand):
+                    operands += at, x.index, x.offset_bytes
+                    x = 0
+                arguments[at] = address(x) if isinstance(x, FunctionSpec) else x
+        return _PlanWords(words, array("q", arguments), array("q", operands))
+
+    @property
+    def starts(self) -> list[int]:
+        """The word where the arguments of each step begin."""
+        return _starts(self.template, len(self.steps)).tolist()
 
     def run(self, addresses: Sequence[int]) -> None:
         """Perform every step; `addresses[slot]` is where that slot's bytes are. The GIL is released meanwhile."""
@@ -186,11 +198,24 @@ class Table:
             raise errors.OptionError("Table.run", "addresses", "count", len(addresses), self.slots, "give one a slot")
         words, known = frame.words, frame.last
         frame.last = None  # half written if what follows raises
-        for slot, new in enumerate(addresses):
-            if known is None or known[slot] != new:
-                for position, offset in pairs(self.patches[slot]):
-                    words[position] = new + offset
+        if known is None:
+            at, slots, offsets = self.places
+            np.frombuffer(words, np.int64)[at] = np.array(addresses + self.constants, np.int64)[slots] + offsets
+        else:
+            for slot, new in enumerate(addresses):
+                if known[slot] != new:
+                    for position, offset in self.moves(slot):
+                        words[position] = new + offset
         frame.last = addresses
+
+    def moves(self, slot: int) -> list[tuple[int, int]]:
+        """The words that hold an address of a slot, and how many bytes on it is."""
+        found = self._moves.get(slot)
+        if found is None:
+            at, slots, offsets = self.places
+            mine = slots == slot
+            found = self._moves[slot] = list(zip(at[mine].tolist(), offsets[mine].tolist(), strict=True))
+        return found
 
     def _run_native(self, frame: _Frame) -> None:
         if self.shares:
@@ -199,11 +224,16 @@ class Table:
 
     def _run_interpreted(self, words: array[int], temporary: int) -> None:
         with driver.default_float_environment():
-            for step, (_, at) in zip(self.steps, pairs(self.argument_words), strict=True):
-                given = words[at : at + len(step.arguments)].tolist()
+            for step, start in zip(self.steps, self.starts, strict=True):
+                given = words[start : start + len(step.arguments)].tolist()
                 both = zip(step.arguments, given, strict=True)
                 arguments = [x if isinstance(x, FunctionSpec) else word for x, word in both]
                 interpreter.run(step.spec, arguments, 0, step.tasks, temporary)
+
+
+def _before(first: int, sizes: Sequence[int]) -> _Numbers:
+    """Where each of some lists of these sizes begins, one behind the other."""
+    return np.array(list(itertools.accumulate(sizes, initial=first))[:-1], np.int64)
 
 
 @functools.lru_cache(maxsize=1024)
