@@ -252,6 +252,8 @@ def _lying(view: View) -> Lying:
 def _matrix(view: View, shape: Shape) -> Matrix:
     """A view as a matrix of that shape, repeated where its own extent is 1."""
     dtype, own, strides = view
+    if own == shape and 1 not in shape:
+        return Matrix(strides[-2], strides[-1], strides[:-2], dtype)
     padded = (0,) * (len(shape) - len(own)) + tuple(
         [0 if extent == 1 else stride for extent, stride in zip(own, strides, strict=True)]
     )

@@ -39,6 +39,8 @@ def check_sides(c: Contraction) -> None:
     Raises:  PlanError.
     """
     for name, side in (("a", c.a), ("b", c.b), ("out", c.out)):
+        if side.is_bare and not side.quantised_from:
+            continue
         for what, x in (("scale", side.scale), ("zero", side.zero), ("global_scale", side.global_scale)):
             allowed = (what, name) in (("scale", "a"), ("scale", "b"), ("zero", "b"))
             if x is not None and x.is_by_block and not allowed:

@@ -159,6 +159,11 @@ class Side(Generic[_Values]):
         return self.values.dtype
 
     @property
+    def is_bare(self) -> bool:
+        """Whether its elements stand for themselves: no scale, no zero point."""
+        return self.scale is self.zero is self.global_scale is None
+
+    @property
     def is_shifted(self) -> bool:
         """Whether a zero point leaves the finished sum: those of blocks leave the elements before."""
         return self.zero is not None and not self.zero.is_by_block
@@ -166,15 +171,16 @@ class Side(Generic[_Values]):
     @property
     def is_scaled_by_block(self) -> bool:
         """Whether blocks of it have scales, which multiply the sums of blocks."""
-        kept = isinstance(self.values, Panels) and self.values.block > 0
-        return kept or (self.scale is not None and self.scale.is_by_block)
+        if self.scale is not None and self.scale.is_by_block:
+            return True
+        return isinstance(self.values, Panels) and self.values.block > 0
 
 
 def shared(sides: Iterable[tuple[str, Side[Any]]]) -> dict[str, Shared]:
     """What an epilogue takes of named sides, in its order: their zero points, then their scales, but for blocks'."""
     zeros, scales = dict[str, Shared](), dict[str, Shared]()
     for name, side in sides:
-        if side.scale is side.zero is side.global_scale is None:
+        if side.is_bare:
             continue
         if side.zero is not None and not side.zero.is_by_block:
             zeros[f"{name}_zero"] = side.zero
@@ -229,10 +235,10 @@ class Contraction:
     @property
     def by_block(self) -> dict[str, Shared]:
         """What blocks of the operands share, by name."""
-        found = dict[str, Shared]()
-        for name, side in (("a", self.a), ("b", self.b)):
-            if side.scale is None and side.zero is None:
-                continue
+        found, a, b = dict[str, Shared](), self.a, self.b
+        if a.scale is b.scale is a.zero is b.zero is None:
+            return found
+        for name, side in (("a", a), ("b", b)):
             if side.scale is not None and side.scale.is_by_block:
                 found[f"{name}_scale"] = side.scale
             if side.zero is not None and side.zero.is_by_block:
@@ -242,6 +248,8 @@ class Contraction:
     @property
     def shared(self) -> dict[str, Shared]:
         """What the epilogue takes of the sides, by name and in its order: zero points of a, b and out, then scales."""
+        if self.a.is_bare and self.b.is_bare and self.out.is_bare:
+            return {}
         operands = ("a", self.a), ("b", self.b)
         return shared((*(operands[::-1] if self.turned else operands), ("out", self.out)))
 
@@ -262,9 +270,11 @@ class Contraction:
     def sums(self) -> Spec:
         """What the sum follows: exact integers, and blocks that have scales (section 4), know no other order than
         sb1's."""
+        if self.spec.order == CHAIN.name:
+            return self.spec
         exact = self.a.dtype.is_integer and self.b.dtype.is_integer and not self.by_block
         free = exact or self.a.is_scaled_by_block or self.b.is_scaled_by_block
-        return replace(self.spec, order=CHAIN.name) if free and self.spec.order != CHAIN.name else self.spec
+        return replace(self.spec, order=CHAIN.name) if free else self.spec
 
     @property
     def work(self) -> int:

@@ -18,7 +18,8 @@ _Operand = TypeVar("_Operand", bound=Matrix | Panels)
 
 def normal(c: Contraction) -> Contraction:
     """c with batch extents of 1 dropped, neighbours merged, the last batch dimension folded into M where it can be."""
-    c = _keep(c, [d for d, extent in enumerate(c.batch) if extent != 1])
+    if 1 in c.batch:
+        c = _keep(c, [d for d, extent in enumerate(c.batch) if extent != 1])
     while c.batch and _rows_continue(c):
         extent, m = c.batch[-1], c.m
         if m == 1:
@@ -56,6 +57,8 @@ def _changed(c: Contraction, rows: Callable[[Matrix], Matrix], right: Callable[[
         def shared(y: Shared | None) -> Shared | None:
             return y and replace(y, operand=(values if y.is_by_block else rows)(y.operand))
 
+        if x.is_bare:
+            return Side(values(x.values), quantised_from=x.quantised_from)
         scale, zero, both = shared(x.scale), shared(x.zero), shared(x.global_scale)
         return Side(values(x.values), scale, zero, both, x.quantised_from)
 

@@ -51,9 +51,10 @@ def plan(
     Raises:  PlanError if b's panels are not this row's; OptionError if the form cannot be had; DTypeError if no engine
              takes a and b.
     """
-    again = functools.partial(
-        plan, isa=isa, threads=threads, tile=tile, form=form, blocks=blocks, engine=engine, machine=machine
-    )
+
+    def again(c: Contraction) -> Plan:
+        return plan(c, isa, threads, tile=tile, form=form, blocks=blocks, engine=engine, machine=machine)
+
     checks.check_sides(c)
     if c.a.quantised_from:
         inner = again(replace(c, a=replace(c.a, quantised_from=None)))
@@ -65,12 +66,12 @@ def plan(
         return nibbles.plan(c, isa, threads, again)
     if scaled_weights.holds(c.b.values):
         return scaled_weights.plan(c, again)
-    chosen = choose(c, isa, threads, Overrides(tile, form, blocks, engine), machine)
-    lowering = _Planning(chosen, len(c.operands), machine.caches)
+    chosen, operands = choose(c, isa, threads, Overrides(tile, form, blocks, engine), machine), c.operands
+    lowering = _Planning(chosen, len(operands), machine.caches)
     if c.m and c.n and all(c.batch):
         lowering.product()
     return Plan(
-        what=str(c), isa=isa, threads=threads, steps=tuple(lowering.steps), operands=c.operands,
+        what=str(c), isa=isa, threads=threads, steps=tuple(lowering.steps), operands=operands,
         scratch_bytes=lowering.scratch_bytes, workspace_bytes=lowering.workspace_bytes, facts=_facts(chosen),
         rejected=chosen.rejected,
     )  # fmt: skip
