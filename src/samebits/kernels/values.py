@@ -139,7 +139,12 @@ def reference(expression: Expression, inputs: Sequence[npt.ArrayLike], special: 
             computed = row.arithmetic and node.dtype.kind == "float" and not _is_settled(node)
             result = ieee.canonical(result) if computed else result
         values.append(result)
-    return [np.array(values[k]) for k in expression.outputs]
+    found: list[Array] = []
+    for k in expression.outputs:
+        # What shares memory with an operand or another output is copied.
+        others = [*map(np.asarray, inputs), *found]
+        found.append(np.array(values[k]) if any(np.may_share_memory(values[k], x) for x in others) else values[k])
+    return found
 
 
 def _constant_array(node: Term) -> Array:

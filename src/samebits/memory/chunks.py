@@ -32,14 +32,28 @@ class Chunks:
         """A dense copy of an array in a block; the array itself where it lies as well, or if there is no memory."""
         if not MAPPED <= array.nbytes < _HUGE:
             return array
-        if array.nbytes + ALIGNMENT > self._left.nbytes:
+        try:
+            made = self.empty(array.size, array.dtype).reshape(array.shape)
+        except MemoryError:
+            return array
+        made[...] = array
+        return made
+
+    def empty(self, count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Memory for so many elements that are going to be kept, in a block where they are many enough.
+
+        Raises:  MemoryError if there is none.
+        """
+        kind = np.dtype(dtype)
+        size = count * kind.itemsize
+        if not MAPPED <= size < _HUGE:
+            return np.empty(count, kind)
+        if size + ALIGNMENT > self._left.nbytes:
             try:
                 self._left = np.empty(_BLOCK, np.uint8)
             except MemoryError:
-                return array
+                return np.empty(count, kind)
         start = -address_of(self._left) % ALIGNMENT
-        end = start + array.nbytes
+        end = start + size
         place, self._left = self._left[start:end], self._left[end:]
-        made = place.view(array.dtype).reshape(array.shape)
-        made[...] = array
-        return made
+        return place.view(kind)

@@ -259,6 +259,14 @@ def _is_never_negative(call: _SizeCall) -> bool:
 
 def product(sizes: Sequence[Size]) -> Size:
     """The product of all; 1 for none."""
+    if any([type(size) is Dim for size in sizes]):
+        return _product(tuple(sizes))
+    return functools.reduce(operator.mul, sizes, 1)
+
+
+@functools.lru_cache(maxsize=4096)
+def _product(sizes: SymbolicShape) -> Size:
+    """A model has few shapes, and asks for their elements again and again."""
     return functools.reduce(operator.mul, sizes, 1)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from samebits import dtypes
@@ -280,7 +280,11 @@ def _keep(
         return None
     facts = PackedFacts(b.shape, panel_columns(target.isa, engine, target.machine), kinds[1], engine.name)
     key = "panels", engine.name, facts.nr
-    return KeptConstant(replace(attributes, packed=facts), 1, key, lambda: kept.panels(b.values(), engine, facts.nr))
+
+    def make(empty: Callable[..., Array]) -> Array:
+        return kept.panels(b.values(), engine, facts.nr, empty)
+
+    return KeptConstant(replace(attributes, packed=facts), 1, key, make)
 
 
 def _keep_scaled(
@@ -304,10 +308,10 @@ def _keep_scaled(
     facts = PackedFacts((k, n), nr, right, engine.name, group.size, scale)
     own = {names[i]: known[i] for i in within}
 
-    def make() -> Array:
+    def make(empty: Callable[..., Array]) -> Array:
         values = {name: x.values() for name, x in own.items()}
         return kept.scaled_panels(
-            b.values(), engine, nr, group, scale, values["b_scale"], values.get("b_zero_point")
+            b.values(), engine, nr, group, scale, values["b_scale"], values.get("b_zero_point"), empty
         )  # fmt: skip
 
     others = tuple(name for i, name in enumerate(names) if i not in within)

@@ -56,14 +56,14 @@ class KeptConstant:
         attributes: What the operation is asked for with it.
         index: Which operand it is.
         key: Names the form; two constants of the same bytes and key are alike.
-        make: Makes it.
+        make: Makes it, in memory of `empty(count, dtype)`.
         within: Which other constant operands it holds, so that the operation has them no more.
     """
 
     attributes: Any
     index: int
     key: Hashable
-    make: Callable[[], Array]
+    make: Callable[[Callable[..., Array]], Array]
     within: tuple[int, ...] = ()
 
 

@@ -193,7 +193,7 @@ class Lowerer:
             return node.attributes, [self._plain(name) for name in node.inputs]
         key = *(node.inputs[number] for number in (kept.index, *kept.within)), kept.key
         if key not in self._kept:
-            self._kept[key] = self._chunks.keep(kept.make())
+            self._kept[key] = kept.make(self._chunks.empty)
         inputs = [
             self._known(self._kept[key]) if number == kept.index else self._plain(name)
             for number, name in enumerate(node.inputs)

@@ -6,6 +6,7 @@ The words are those of the kernel `pack.pack_panels`, in the order that `packed`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,16 @@ from samebits.kernels.functions import exact
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.facts import NOTHING, SUBNORMAL
+from samebits.kernels.gemm.inner import size_words
 from samebits.kernels.gemm.nibbles import place
 from samebits.kernels.gemm.packed import scales_at, size_scaled
 
 Array = npt.NDArray[Any]
 
 
-def panels(b: Array, engine: Engine, nr: int) -> Array:
-    """b[k, n] as words [panel][step][nr] and their facts, missing elements and columns zero."""
+def panels(b: Array, engine: Engine, nr: int, empty: Callable[..., Array] = np.empty) -> Array:
+    """b[k, n] as words [panel][step][nr] and their facts, missing elements and columns zero; in memory of `empty(count,
+    dtype)`."""
     k, n = b.shape
     steps, count, depth = engine.steps(k), -(-n // nr), engine.depth
     codes = _elements(b, engine)
@@ -35,17 +38,21 @@ def panels(b: Array, engine: Engine, nr: int) -> Array:
     order = slice(None, None, -1) if engine.b is bfloat16 else slice(None)  # which has its first element in high bits
     parts = codes.reshape(steps, depth, count, nr).transpose(2, 0, 3, 1)[..., order]
     assert engine.word.numpy is not None and engine.b.numpy is not None  # every word is a NumPy number
-    words = np.ascontiguousarray(parts).view(engine.word.numpy).ravel()
-    if not engine.has_facts:
-        return words
-    facts = codes.view(engine.b.numpy).sum(axis=0, dtype=np.int64) if engine.exact else _lowest_bits(codes)
-    return np.concatenate([words, facts.astype(np.int32).view(words.dtype)])
+    words = empty(size_words(engine, k, count * nr), engine.word.numpy)
+    packed = words[: steps * count * nr]
+    packed.view(codes.dtype).reshape(parts.shape)[...] = parts
+    if engine.has_facts:
+        facts = codes.view(engine.b.numpy).sum(axis=0, dtype=np.int64) if engine.exact else _lowest_bits(codes)
+        words[packed.size :] = facts.astype(np.int32).view(words.dtype)
+    return words
 
 
 def scaled_panels(
-    b: Array, engine: Engine, nr: int, group: tuple[int, int], kept: DType, scale: Array, zero: Array | None
-) -> Array:
-    """b[k, n] as codes [panel][step][nr] of one of NIBBLES or WEIGHTS, and behind them scales [panel][block][nr].
+    b: Array, engine: Engine, nr: int, group: tuple[int, int], kept: DType, scale: Array, zero: Array | None,
+    empty: Callable[..., Array] = np.empty,
+) -> Array:  # fmt: skip
+    """b[k, n] as codes [panel][step][nr] of one of NIBBLES or WEIGHTS, and behind them scales [panel][block][nr]; in
+    memory of `empty(count, dtype)`.
 
     Args:    group: the extents of a block along K and of columns.   kept: what scales are kept as.
              scale: [blocks along K, blocks of columns].   zero: the same of zero points, which leave the elements.
@@ -61,8 +68,8 @@ def scaled_panels(
     of_blocks[:, :n] = values
     found = np.ascontiguousarray(of_blocks.reshape(-1, count, nr).transpose(1, 0, 2))
     narrow = (found.view(np.uint32) >> 16).astype(np.uint16) if kept is bfloat16 else found
-    made = np.zeros(size_scaled(k, n, nr, engine, size, kept), engine.word.numpy)
-    made[: words.size] = words
+    made = empty(size_scaled(k, n, nr, engine, size, kept), engine.word.numpy)
+    made[: words.size], made[words.size :] = words, 0
     at = scales_at(k, n, nr, engine)
     made.view(np.uint8)[at : at + narrow.nbytes] = narrow.ravel().view(np.uint8)
     return made
