@@ -20,7 +20,7 @@ from samebits import driver, errors
 from samebits.codegen import isa as isas
 from samebits.codegen import llvm as emitter
 from samebits.codegen.isa import Isa
-from samebits.codegen.vocabulary import Builder, KernelSpec
+from samebits.codegen.vocabulary import ENTRY, Builder, KernelSpec
 from samebits.dtypes import float32, int64
 from samebits.native import cache, compile
 
@@ -54,7 +54,7 @@ def result(code: bytes) -> int:
     """What the kernel in an object file writes."""
     import ctypes
 
-    (address,) = compile.link_all(code, (emitter.ENTRY,))
+    (address,) = compile.link_all(code, (ENTRY,))
     out = np.zeros(1, np.int64)
     arguments = np.array([out.ctypes.data], np.int64)
     kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(address)
@@ -500,7 +500,7 @@ def test_many_processes_compile_the_same_kernels_at_once(folder: pathlib.Path) -
 
 def test_an_object_that_does_not_link_is_one_clear_error() -> None:
     with pytest.raises(errors.NativeError, match="compile: object is refused "):
-        compile.link_all(b"no object", (emitter.ENTRY,))
+        compile.link_all(b"no object", (ENTRY,))
     code = compile.load_object(spec())
     with pytest.raises(errors.NativeError, match="compile: object is refused "):
         compile.link_all(code, ("absent",))

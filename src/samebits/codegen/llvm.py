@@ -23,10 +23,8 @@ from samebits.codegen.ssa import (
     element_type,
     operand,
 )
-from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
+from samebits.codegen.vocabulary import ENTRY, FunctionSpec, KernelSpec
 from samebits.dtypes import DType, int64, uint8
-
-ENTRY = "kernel"
 
 
 def emit(spec: KernelSpec | FunctionSpec) -> str:

@@ -28,6 +28,10 @@ Function = Any
 Tile = Any
 
 
+# The only function that the module of a kernel or function exports.
+ENTRY = "kernel"
+
+
 class Builder(Protocol):
     """Everything that a kernel text may say."""
 

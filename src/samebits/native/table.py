@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits import driver, errors
-from samebits.codegen import interpreter
 from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.native import scratch
@@ -223,6 +222,8 @@ class Table:
         self._run(frame.address)
 
     def _run_interpreted(self, words: array[int], temporary: int) -> None:
+        from samebits.codegen import interpreter  # for the row `numpy` alone
+
         with driver.default_float_environment():
             for step, start in zip(self.steps, self.starts, strict=True):
                 given = words[start : start + len(step.arguments)].tolist()

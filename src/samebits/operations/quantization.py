@@ -1,26 +1,28 @@
 """The operation `quantize`: numbers in a block format, as a dialect stores them (numerics.md section 9).
 
-Its way back needs no row: values are a cast and products, which a program says as such. Start at `Quantization`.
+What knows formats and dialects is imported where it is used: few programs quantise, and it is as much as all other
+operations import. Its way back needs no row: values are a cast and products, which a program says as such. Start at `Quantization`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from samebits import dtypes
 from samebits.errors import DTypeError, OptionError, ShapeError
 from samebits.frozen import dataclass, replace
 from samebits.kernels import reorder
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
-from samebits.kernels.quantize import dialects, formats, reference
-from samebits.kernels.quantize import plan as quantize
-from samebits.kernels.quantize.dialects import Dialect
-from samebits.kernels.quantize.formats import BlockFormat
 from samebits.layout import Layout
 from samebits.operations import dim
 from samebits.operations.axes import Axes
 from samebits.operations.fact import Fact, dense
 from samebits.operations.operation import Array, Operation, PlanTarget, View, shared_by
+
+if TYPE_CHECKING:
+    from samebits.kernels.quantize.dialects import Dialect
+    from samebits.kernels.quantize.formats import BlockFormat
 
 __all__ = ["ROWS", "Quantization"]
 
@@ -44,11 +46,15 @@ class Quantization:
     @property
     def row(self) -> BlockFormat:
         """The block format."""
+        from samebits.kernels.quantize import formats
+
         return formats.of(self.format)
 
     @property
     def way(self) -> Dialect:
         """The dialect."""
+        from samebits.kernels.quantize import dialects
+
         return dialects.of(self.dialect)
 
     def __str__(self) -> str:
@@ -67,6 +73,8 @@ def check(call: str, name: str, attributes: Quantization, dtype: dtypes.DType) -
         expected = "a format of lines of blocks, without zero points and code books"
         raise OptionError(call, "format", "", row.name, expected, "quantise it before, with samebits.quantize")
     if row.name not in way.formats:
+        from samebits.kernels.quantize import dialects
+
         known = ", ".join(each.name for each in dialects.dialects(row))
         raise OptionError(call, "dialect", "", way.name, f"one that makes {row.name}: {known}", "choose one of these")
     if dtype.name not in way.takes:
@@ -96,6 +104,8 @@ def _infer(attributes: Quantization, facts: Sequence[Fact]) -> tuple[Fact, ...]:
 
 
 def _reference(attributes: Quantization, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    from samebits.kernels.quantize import reference
+
     row, whole = attributes.row, arrays[1] if attributes.given else None
     parts = reference.quantize(arrays[0], row, attributes.way, -1, whole, line=attributes.line)
     kind = row.element.numpy
@@ -116,6 +126,8 @@ def _axes(attributes: Quantization, facts: Sequence[Fact]) -> Axes:
 
 def _plan(attributes: Quantization, views: tuple[View, ...], target: PlanTarget) -> Plan:
     """The kernels write elements of fewer than 8 bits packed; a last step gives each a byte."""
+    from samebits.kernels.quantize import plan as quantize
+
     row, (dtype, extents, strides), count = attributes.row, views[0], len(views)
     threads = shared_by((views[0],), target.threads)
     places = [0, 2, 3, 1] if attributes.given else list(range(count))  # of x, elements, scales, the global scale

@@ -14,7 +14,6 @@ from samebits.kernels import spread
 from samebits.memory import Buffer
 from samebits.operations import registry
 from samebits.operations.operation import Array
-from samebits.ops.move import to_packed
 from samebits.tensor import Tensor
 
 __all__ = ["Value", "array_of", "given", "sees_packed"]
@@ -34,6 +33,8 @@ def given(x: Tensor) -> Value:
         return x.numpy()
     if not x.device.is_host:
         raise DeviceError("given", "x", "device", x.device, "the host", "copy it to the host")
+    from samebits.ops.move import to_packed  # few programs hold packed values
+
     x = to_packed(x)
     if x.dtype.width_bits == 8:
         return x.numpy()
