@@ -20,7 +20,6 @@ from samebits.dtypes import DType
 from samebits.errors import ModelError, UnsupportedModelError
 from samebits.files import readable
 from samebits.frozen import dataclass
-from samebits.memory.chunks import Chunks
 from samebits.onnx import files, messages, wire
 from samebits.onnx.messages import AttributeKind, DataLocation
 from samebits.onnx.wire import Message
@@ -94,10 +93,9 @@ def read(source: object) -> Model:
     _refuse(title, "sparse initializers", len(graph.sparse_initializer))
     _refuse(title, "model functions", len(proto.functions))
     initializers: dict[str, Array] = {}
-    chunks = Chunks()
     for tensor in graph.initializer:
         name = _new_name("initializer", initializers, tensor.name)
-        initializers[name] = _array(tensor, folder, chunks)
+        initializers[name] = _array(tensor, folder)
     parameters = {
         bytes(size.dim_param)
         for value in (*graph.input, *graph.output)
@@ -279,8 +277,8 @@ def _dtype(what: str, number: int) -> DType:
     return dtype
 
 
-def _array(tensor: Message, folder: str | None, chunks: Chunks | None = None) -> Array:
-    """The elements of a tensor, wherever the model keeps them; large ones in chunks."""
+def _array(tensor: Message, folder: str | None) -> Array:
+    """The elements of a tensor, wherever the model keeps them."""
     what = f"tensor {_text('name of a tensor', tensor.name)!r}"
     dtype = _dtype(what, tensor.data_type or 0)
     shape, kind = _checked_shape(what, tensor.dims, dtype), np.dtype(dtype.numpy)
@@ -294,9 +292,7 @@ def _array(tensor: Message, folder: str | None, chunks: Chunks | None = None) ->
         raw = tensor.raw_data
         _check_size(what, "raw data", len(raw), size_bytes, shape)
         # A copy is aligned, and keeps nothing of the file but itself.
-        given = np.frombuffer(raw, np.uint8)
-        copy = chunks.keep(given) if chunks else given
-        array = _elements(given.copy() if copy is given else copy, kind, dtype.width_bits, count)
+        array = _elements(np.frombuffer(raw, np.uint8).copy(), kind, dtype.width_bits, count)
     else:
         field, stored = _FIELDS.get(dtype, _NARROW)
         numbers = _numbers(getattr(tensor, field), stored)
