@@ -197,7 +197,7 @@ class _Planner:
                     "pass one layout each"
             )  # fmt: skip
         for k, (shape, _) in enumerate(self.layouts[:n_inputs]):
-            if k in self.blocked:
+            if k in self.blocked or shape == self.shape:
                 continue
             padded = (1,) * (len(self.shape) - len(shape)) + shape
             if len({padded[a] == self.shape[a] for a in self.reduced if self.shape[a] != 1}) > 1:
@@ -344,7 +344,7 @@ class _Planner:
         return broadcast("reduce.plan", layout, self.shape)
 
     def in_one_stride(self, layout: AxisSteps, is_blocked: bool = False) -> bool:
-        if 0 in layout[0]:  # nothing is walked, and there is nothing to move
+        if len(self.reduced) == 1 or 0 in layout[0]:  # of what has no elements nothing is moved
             return True
         strides = self._strides(layout)
         axes = [(self.shape[a], strides[a]) for a in self._walked(strides, is_blocked)]
@@ -387,10 +387,9 @@ class _Planner:
 
         It takes one pass, stores what is one a row, and only pays where the innermost of those axes fills its lanes.
         """
-        found = passes(self.e, uniform(self.e, way.classes))
-        simple = (
-            len(found) == 1 and found[0].reductions and all(uniform(self.e, way.classes)[k] for k in self.e.outputs)
-        )
+        is_uniform = uniform(self.e, way.classes)
+        found = passes(self.e, is_uniform)
+        simple = len(found) == 1 and found[0].reductions and all(is_uniform[k] for k in self.e.outputs)
         return Walk(way.outer[:-1], way.outer[-1]) if simple and self._lies_across(way) else None
 
     def _lies_across(self, way: Walk) -> bool:

@@ -7,7 +7,7 @@ free during its life ("greedy by size": Pisarchyk and Lee, arXiv:2001.03288). St
 
 from __future__ import annotations
 
-import bisect
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -34,19 +34,29 @@ def side_by_side(lives: Sequence[Life]) -> tuple[list[int], int]:
 
 def place(lives: Sequence[Life]) -> tuple[list[int], int]:
     """(the offset of each temporary, the bytes of the arena)."""
-    spans = [(0, 0)] * len(lives)
-    # Of two lives that meet one begins while the other lasts: so those that begin or last there meet each other alone.
-    begins = sorted({life.first for life in lives})
-    meeting: list[set[tuple[int, int]]] = [set() for _ in begins]
+    meeting = _meeting(tuple([(life.first, life.last) for life in lives]))
+    spans: list[tuple[int, int] | None] = [None] * len(lives)
+    offsets, total = [0] * len(lives), 0
     for _, _, index in sorted([(-life.size_bytes, life.first, index) for index, life in enumerate(lives)]):
-        life, size = lives[index], in_lines(lives[index].size_bytes)
-        during = meeting[bisect.bisect_left(begins, life.first) : bisect.bisect_right(begins, life.last)]
-        at = 0
-        for start, stop in sorted(set[tuple[int, int]]().union(*during)):
+        at, size = 0, in_lines(lives[index].size_bytes)
+        for start, stop in sorted([span for met in meeting[index] if (span := spans[met])]):
             if start >= at + size:
                 break
             at = max(at, stop)
-        spans[index] = (at, at + size)
-        for met in during:
-            met.add(spans[index])
-    return [start for start, _ in spans], max([stop for _, stop in spans], default=0)
+        spans[index], offsets[index], total = (at, at + size), at, max(total, at + size)
+    return offsets, total
+
+
+@functools.lru_cache(maxsize=32)
+def _meeting(lives: tuple[tuple[int, int], ...]) -> list[list[int]]:
+    """For each (first step, last step) the others that live at the same time; they follow from the program alone."""
+    found: list[list[int]] = [[] for _ in lives]
+    alive: list[int] = []
+    for index in sorted(range(len(lives)), key=lives.__getitem__):
+        # Of two lives that meet one begins while the other lasts.
+        alive = [other for other in alive if lives[other][1] >= lives[index][0]]
+        for other in alive:
+            found[other].append(index)
+        found[index] += alive
+        alive.append(index)
+    return found
