@@ -1,9 +1,11 @@
 """What `import samebits` and exchange load, seen from a fresh process. Nothing here is timed."""
 
 import json
+import os
 import subprocess
 import sys
 
+import models
 import pytest
 
 # What was there before: the interpreter's own start and the two dependencies that every use needs.
@@ -47,6 +49,24 @@ def test_import_and_exchange_load_numpy_and_ml_dtypes_alone(statement):
 def test_computing_loads_llvmlite_and_no_framework():
     statement = "import numpy, samebits as sb; sb.exp(numpy.ones(3, numpy.float32))"
     assert loaded(statement) == {"samebits", "llvmlite"}
+
+
+def test_a_model_whose_objects_are_there_loads_neither_texts_nor_what_it_does_not_compute(tmp_path):
+    path = models.classifier(tmp_path / "model.onnx")
+    text = (
+        "import sys, numpy, samebits as sb; session = sb.load(sys.argv[1]);"
+        "x = {name: numpy.ones([n if isinstance(n, int) else 4 for n in fact.shape], fact.dtype.numpy)"
+        " for name, fact in session.program.inputs.items()}; session.run(x); print(*sys.modules)"
+    )
+    environment = os.environ | {"SAMEBITS_CACHE_DIR": str(tmp_path / "cache")}
+    for _ in range(2):
+        run = subprocess.run(
+            [sys.executable, "-c", text, str(path)], capture_output=True, text=True, check=True, env=environment
+        )
+    found = set(run.stdout.split())
+    assert "samebits.native.compile" in found
+    rooms = "samebits.kernels.quantize", "samebits.codegen.llvm", "samebits.codegen.interpreter", "samebits.ops.move"
+    assert [name for name in found if name.startswith(rooms)] == []
 
 
 def test_next_to_nothing_stands_between_the_command_and_its_answer_to_signals():

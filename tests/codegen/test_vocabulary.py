@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
+import pickle
+import subprocess
+import sys
 from typing import Any
 
 import aarch64
@@ -18,6 +22,21 @@ from samebits.codegen.vocabulary import Builder, KernelSpec
 from samebits.dtypes import DType, bool_, float32, float64, int8, int32, int64, uint8, uint16, uint32, uint64
 
 Array = Any
+
+
+def test_a_spec_from_another_process_is_the_key_that_it_was() -> None:
+    here = KernelSpec(copy_counted, (float32, 8), ("x", "y", "z", "count"), rows.ALL_ROWS[0])
+    text = "import pickle, sys; sys.path[:0] = {!r}; found = pickle.loads(bytes.fromhex({!r}));"
+    text += "print(pickle.dumps(found).hex(), hash(found))"
+    command = [sys.executable, "-c", text.format(sys.path, pickle.dumps(here).hex())]
+    environment = os.environ | {"PYTHONHASHSEED": "1"}
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    back, other = run.stdout.split()
+    there = pickle.loads(bytes.fromhex(back))
+    assert there == here
+    assert hash(there) == hash(here) != int(other)
+    assert {here: 1}[there] == 1
+
 
 # -- memory -----------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,17 @@ def test_a_block_is_free_when_none_of_its_arrays_is_left() -> None:
     assert all(block() is None for block in blocks.values())
 
 
+@pytest.mark.parametrize("count", [0, 7, MAPPED // 4, MAPPED])
+def test_memory_that_is_asked_for_is_aligned_and_nobody_elses(count: int) -> None:
+    chunks = Chunks()
+    made = [chunks.empty(count, np.float32) for _ in range(3)]
+    for number, x in enumerate(made):
+        assert (x.dtype, x.shape) == (np.float32, (count,))
+        x[:] = number
+    assert [set(x.tolist()) for x in made] == [{0.0}, {1.0}, {2.0}] if count else [set()] * 3
+    assert all(address_of(x) % ALIGNMENT == 0 for x in made) or 4 * count < MAPPED
+
+
 def test_no_memory_for_a_block_is_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*given: object) -> None:
         raise MemoryError

@@ -302,6 +302,10 @@ class FunctionSpec:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[type[FunctionSpec], tuple[Any, ...]]:
+        # Another process hashes otherwise.
+        return FunctionSpec, (self.text, self.description, self.parameters, self.isa, self.unroll)
+
     @property
     def name(self) -> str:
         """`module.function`, without the package."""
@@ -328,6 +332,9 @@ class KernelSpec:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> tuple[type[KernelSpec], tuple[Any, ...]]:
+        return KernelSpec, (self.text, self.description, self.parameters, self.isa, self.unroll)
 
     @property
     def name(self) -> str:

@@ -243,7 +243,7 @@ def _refusals() -> Iterator[None]:
 
 def module(spec: Compiled) -> str:
     """The LLVM IR of a kernel as it is emitted, for people who read it."""
-    return emitter.emit(spec)
+    return _emitted(spec)
 
 
 def assembly(spec: Compiled, arch: str | None = None) -> str:

@@ -113,7 +113,7 @@ class Table:
         different = {id(plan): plan for plan, _ in plans}
         self.scratch_bytes = max([in_lines(plan.scratch_bytes) for plan in different.values()], default=0)
         self.steps: list[Step] = [step for plan, _ in plans for step in plan.steps if step.tasks]
-        self.compiled = all([plan.isa.compiled for plan in different.values()])
+        self.compiled = all(plan.isa.compiled for plan in different.values())
         address: _Address = _no_address
         self.shares = threads > 1 and any(step.tasks > 1 for step in self.steps)
         if self.compiled:
@@ -136,8 +136,8 @@ class Table:
             words.extend(plan.steps)
             arguments.extend(plan.arguments)
             operands.extend(plan.operands)
-        flat = itertools.chain.from_iterable
-        where = array("q", flat([x if type(x) is tuple else (x, 0) for x in flat(places)]))
+        pairs = [(x, 0) if isinstance(x, int) else x for x in itertools.chain.from_iterable(places)]
+        where = array("q", itertools.chain.from_iterable(pairs))
         starts = _before(HEADER + STEP * len(self.steps), [len(plan.arguments) for plan in read])
         of_steps = _starts(words, len(self.steps))
         of_steps += np.repeat(starts, [len(plan.steps) // STEP for plan in read])
@@ -168,7 +168,8 @@ class Table:
     @property
     def starts(self) -> list[int]:
         """The word where the arguments of each step begin."""
-        return _starts(self.template, len(self.steps)).tolist()
+        found: list[int] = _starts(self.template, len(self.steps)).tolist()
+        return found
 
     def run(self, addresses: Sequence[int]) -> None:
         """Perform every step; `addresses[slot]` is where that slot's bytes are. The GIL is released meanwhile."""

@@ -259,7 +259,7 @@ def _is_never_negative(call: _SizeCall) -> bool:
 
 def product(sizes: Sequence[Size]) -> Size:
     """The product of all; 1 for none."""
-    if any([type(size) is Dim for size in sizes]):
+    if any(type(size) is Dim for size in sizes):
         return _product(tuple(sizes))
     return functools.reduce(operator.mul, sizes, 1)
 

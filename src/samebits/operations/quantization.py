@@ -1,7 +1,8 @@
 """The operation `quantize`: numbers in a block format, as a dialect stores them (numerics.md section 9).
 
-What knows formats and dialects is imported where it is used: few programs quantise, and it is as much as all other
-operations import. Its way back needs no row: values are a cast and products, which a program says as such. Start at `Quantization`.
+Its way back needs no row: values are a cast and products, which a program says as such. What knows formats and dialects
+is imported where it is used: few programs quantise, and it takes as long as most other operations together. Start at
+`Quantization`.
 """
 
 from __future__ import annotations

@@ -86,3 +86,17 @@ def test_codes_and_scales_are_those_of_the_kernel(name: str, kind: Any, group: A
             behind = panels.view(np.uint8)[scales_at(k, n, nr, engine) :].view(kept_as.numpy)
             rows = behind.reshape(-1, blocks[0], nr).transpose(1, 0, 2).reshape(blocks[0], -1)[:, :n]
             assert np.array_equal(rows.astype(np.float32), of_each), (k, n)
+
+
+def test_words_are_made_where_they_are_going_to_lie() -> None:
+    given = list[Array]()
+
+    def empty(count: int, dtype: np.dtype[Any]) -> Array:
+        given.append(np.full(count, -1, dtype))
+        return given[-1]
+
+    for left, right in (("float32", "float32"), ("uint8", "int8"), ("bfloat16", "bfloat16")):
+        packed = sb.pack(operand(right, 9, 5), left=left)
+        found = kept.panels(operand(right, 9, 5), named(packed.engine), packed.nr, empty)
+        assert found is given[-1]
+        assert found.tobytes() == packed.tensor.numpy().tobytes()
