@@ -12,7 +12,7 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.kernels import activations, composites, convert, functions
+from samebits.kernels import activations, composites, functions
 from samebits.kernels.expression import Expression
 from samebits.onnx.row import MANY, Attribute, NodeCall, OnnxRow, Unsupported, applied, folded
 from samebits.operations import dim
@@ -76,17 +76,19 @@ def _mod(call: NodeCall) -> Sequence[str]:
 
 
 def _pow(call: NodeCall) -> Sequence[str]:
-    """A square where the exponent is the constant 2; else of floats, with an exponent of another format in that which
-    both are computed in."""
+    """A square where the exponent is the constant 2; else of floats, in float64 where an exponent of another format is,
+    or x, and else in float32."""
     exponent, (shape, dtype) = call.b.array(call[1]), (call.fact(0).shape, call.fact(0).dtype)
     if exponent is not None and exponent.size == 1 and float(exponent.reshape(())) == 2:
         square = call.b.apply("mul", call[0], call[0])
         return (call.b.reshape(square, (1,) * (exponent.ndim - len(shape)) + shape),)
     if not dtype.is_float or dtype.name not in functions.row("pow").accepts[0]:
         raise Unsupported(f"input 0 is {dtype.name}, of which only squares are there")
-    if call.fact(1).dtype is dtype:
+    formats = dtype, call.fact(1).dtype
+    if formats[1] is dtype:
         return (call.b.apply("pow", call[0], call[1]),)
-    operands = [call.converted(call[i], convert.computed(dtype)) for i in (0, 1)]
+    wide = dtypes.float64 if dtypes.float64 in formats else dtypes.float32
+    operands = [call.converted(call[i], wide) for i in (0, 1)]
     return (call.converted(call.b.apply("pow", *operands), dtype),)
 
 
