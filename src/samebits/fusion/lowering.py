@@ -22,6 +22,7 @@ from samebits.fusion import (
     quantizing,
     random,
     reductions,
+    scaled,
     shaping,
     ternary,
 )
@@ -47,6 +48,7 @@ LOWERED = {
     **quantizing.LOWERED,
     **random.LOWERED,
     **grouped.LOWERED,
+    **scaled.LOWERED,
 }
 
 

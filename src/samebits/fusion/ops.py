@@ -19,6 +19,7 @@ from samebits.fusion import (
     quantizing,
     random,
     reductions,
+    scaled,
     shaping,
     ternary,
 )
@@ -58,7 +59,19 @@ def _elementwise(name: str, count: int) -> Any:
 
 for _name in elementwise.ROWS:
     globals()[_name] = _elementwise(_name, 1 if _name in elementwise.UNARY else 2)
-for _module in (ternary, reductions, shaping, products, indexing, picking, factories, quantizing, random, grouped):
+for _module in (
+    ternary,
+    reductions,
+    shaping,
+    products,
+    indexing,
+    picking,
+    factories,
+    quantizing,
+    random,
+    grouped,
+    scaled,
+):
     for _name in _module.__all__:
         if _name != "LOWERED":
             globals()[_name] = getattr(_module, _name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from samebits import dtypes
-from samebits.errors import FusionError
-from samebits.fusion import sizes
+from samebits.errors import FusionError, FusionTypeError, shown
+from samebits.fusion import sizes, tiles
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import Expr, TensorView
 from samebits.program import blocks
@@ -28,9 +28,10 @@ def nv_block_quantize(
 
     Args:    input: [..., a multiple of 16] of Float, BFloat16 or Half.   global_scale: Float [], what numbers are
                 multiplied with before scales are found, by nvFuser's tests 2688 over the largest magnitude; 1 without.
-             swizzle_block_scales, block_size, dtype: only those of NVFP4 with scales as they come: False, 16,
-                Float4_e2m1fn.
-    Returns: Float4_e2m1fn of input's extents, and Float8_e4m3fn [..., N / 16].
+             swizzle_block_scales: whether scales are put into tiles, which a matrix has.
+             block_size, dtype: only those of NVFP4: 16, Float4_e2m1fn.
+    Returns: Float4_e2m1fn of input's extents, and Float8_e4m3fn [..., N / 16]; of a matrix [M, N] with tiles, M rounded
+             up to a multiple of 128 and N / 16 to one of 4.
     Raises:  FusionError if an operand or an option is another.
     """
     call, x = "nv_block_quantize", sizes.tensor("nv_block_quantize", "input", input)
@@ -42,11 +43,14 @@ def nv_block_quantize(
             given = f"{g.dtype} of rank {g.ndim}"
             raise FusionError(call, "global_scale", "", given, "DataType.Float of rank 0", "cast it, and squeeze it")
         args.append(g)
-    made = fusion.record(call, args, swizzle_block_scales=False, block_size=_BLOCK, dtype=dtype)
+    made = fusion.record(call, args, swizzle_block_scales=swizzle_block_scales, block_size=_BLOCK, dtype=dtype)
     elements = fusion.tensor(made, dtype, [fusion.copied(axis) for axis in x.axes])
     count = sizes.quotient(x.axes[-1].length, fusion.constant(_BLOCK))
-    leading = [fusion.copied(axis) for axis in x.axes[:-1]]
-    return elements, fusion.tensor(made, DataType.Float8_e4m3fn, [*leading, fusion.new_axis(count)])
+    axes = [*[fusion.copied(axis) for axis in x.axes[:-1]], fusion.new_axis(count)]
+    if swizzle_block_scales:
+        rows = tiles.tiled(x.axes[0].length, tiles.DOWN)
+        axes = [fusion.new_axis(rows), fusion.new_axis(tiles.tiled(count, tiles.ACROSS))]
+    return elements, fusion.tensor(made, DataType.Float8_e4m3fn, axes)
 
 
 def _check(call: str, x: TensorView, swizzled: object, block_size: object, dtype: object) -> None:
@@ -58,9 +62,10 @@ def _check(call: str, x: TensorView, swizzled: object, block_size: object, dtype
     length = x.axes[-1].length.value
     if length is not None and int(length) % _BLOCK:
         raise FusionError(call, "input", "last extent", length, f"a multiple of {_BLOCK}", "pad it with zeros first")
-    if swizzled is not False:
-        remedy = "leave it out: Quantized.scale_tiles puts scales into tiles"
-        raise FusionError(call, "swizzle_block_scales", "", swizzled, "False", remedy)
+    if not isinstance(swizzled, bool):
+        raise FusionTypeError(call, "swizzle_block_scales", "", shown(swizzled), "True or False", "leave it out")
+    if swizzled and x.ndim != 2:
+        raise FusionError(call, "input", "rank", x.ndim, "2 where scales are put into tiles", "reshape it to a matrix")
     if block_size != _BLOCK or isinstance(block_size, bool):
         raise FusionError(call, "block_size", "", block_size, f"{_BLOCK}, that of NVFP4", "leave it out")
     if dtype is not DataType.Float4_e2m1fn:
@@ -74,7 +79,10 @@ def _nv_block_quantize(low: Lowering, expr: Expr) -> list[str]:
     if len(values) == 1:
         values.append(low.b.scalar(1.0, dtypes.float32))
     made = blocks.quantized(low.b, values[0], "nvfp4", "nvfp4/nvfuser-0.2", values[1])
-    return [made.elements, made.scales]
+    scales = made.scales
+    if low.option(expr, "swizzle_block_scales"):
+        scales = tiles.in_tiles(low, scales, low.shape(expr.outputs[1]))
+    return [made.elements, scales]
 
 
 LOWERED = {"nv_block_quantize": _nv_block_quantize}
