@@ -12,6 +12,7 @@ from samebits.fusion.elementwise import matched
 from samebits.fusion.graph import Argument, Expr, TensorView
 from samebits.operations import dim
 from samebits.operations.product import Options
+from samebits.operations.sharing import Block
 
 if TYPE_CHECKING:
     from samebits.fusion.lowering import Lowering
@@ -120,9 +121,10 @@ def _added(
 def _scaled_mm(low: Lowering, expr: Expr) -> list[str]:
     a, b, *scales = (low.value(x) for x in expr.args)
     dtype, kind = datatypes.row_of(_CALL, "dtype", expr.outputs[0].dtype), low.b.facts[scales[0]].dtype
-    group = None
+    block = None
     if kind is not dtypes.float32:
         group = _BLOCKS[datatypes.data_type_of(kind)]
+        block = Block(group, 1)
         (m, k), n = low.b.facts[a].shape, low.b.facts[b].shape[1]
         blocks = dim.floor_divide(k + (group - 1), group)
         scales = [tiles.out_of_tiles(low, scales[0], m, blocks), tiles.out_of_tiles(low, scales[1], n, blocks)]
@@ -132,7 +134,8 @@ def _scaled_mm(low: Lowering, expr: Expr) -> list[str]:
     bias = low.option(expr, "bias")
     if bias is not None:
         given["c" if "beta" in given else "bias"] = low.operand(bias, dtypes.float32)
-    return [low.b.contract(a, b, Options(a_group=group, b_group=group, out_dtype=dtype), **given)]
+    options = Options(a_group=block, b_group=block, out_dtype=dtype)
+    return [low.b.contract(a, b, options, **given)]
 
 
 LOWERED = {_CALL: _scaled_mm}
