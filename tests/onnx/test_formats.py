@@ -190,6 +190,21 @@ def test_a_power_of_two_formats_is_computed_in_float64_where_one_is(narrow: Any,
         assert np.array_equal(bits(found), bits(theirs))
 
 
+@pytest.mark.parametrize("narrow", [np.float32, np.float16])
+def test_statistics_of_float64_are_not_rounded_before_they_are_used(narrow: Any) -> None:
+    random = np.random.default_rng(0)
+    x, numbers = random.standard_normal((50, 3, 4)).astype(narrow), random.uniform(0.5, 2, (4, 3))
+    names = ("scale", "bias", "mean", "var")
+    batch = node("BatchNormalization", ["x", *names], ["y"], epsilon=1e-3)
+    ends = [protos.value("x", narrow, x.shape)], [protos.value("y", narrow, x.shape)]
+    found = answers(protos.model([batch], *ends, dict(zip(names, numbers, strict=True)), 15), {"x": x})["y"]
+    scale, bias, mean, var = numbers[:, :, None]
+    epsilon = np.float32(1e-3).astype(np.float64)
+    due = ((x.astype(np.float64) - mean) / np.sqrt(var + epsilon) * scale + bias).astype(narrow)
+    # Of 600 no result is so near to the middle of two that the last bits of float64 decide.
+    assert np.array_equal(bits(found), bits(due))
+
+
 def test_extremes_of_truth_values_are_truth_values() -> None:
     x = np.random.default_rng(2).integers(0, 2, (5, 3, 2)) > 0
     for op, due in (("ReduceMax", x.any(1)), ("ReduceMin", x.all(1))):

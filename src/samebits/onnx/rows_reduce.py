@@ -256,7 +256,8 @@ def _batch_norm(call: NodeCall) -> Sequence[str]:
     """As in inference: with the mean and the variance that are given, which may be of wider floats than input 0."""
     _check_channels(call)
     fact = call.fact(0)
-    wide = convert.computed(fact.dtype)
+    is_double = any(call.fact(i).dtype is dtypes.float64 for i in range(5))
+    wide = dtypes.float64 if is_double else convert.computed(fact.dtype)
     operands = [_per_channel(call, call.converted(call[i], wide)) for i in range(1, 5)]
     expression = composites.batch_norm(call.attributes["epsilon"], wide)
     (made,) = call.b.map(expression, call.converted(call[0], wide), *operands)
