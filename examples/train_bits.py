@@ -4,6 +4,7 @@ import concurrent.futures
 import hashlib
 import pydoc_data.topics
 import tempfile
+import time
 
 import torch
 from torch import Tensor, distributed, multiprocessing, nn
@@ -15,8 +16,10 @@ TEXT = torch.tensor(list("".join(pydoc_data.topics.topics.values()).encode()[:50
 ROWS, BEFORE, WIDTH, SEGMENTS, STEPS = 512, 8, 128, 4, 200
 
 
-def train(ours: bool, rank: int = 0, world: int = 1, threads: int = 1, parts: int = 1) -> str:
+def train(ours: bool, threads: int = 1, parts: int = 1, rank: int = 0, world: int = 1, store: str = "") -> str:
     """A digest of weights and state after steps on this process's share of every batch, in so many parts."""
+    if world > 1:
+        distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     block = [nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH)]
@@ -42,20 +45,15 @@ def train(ours: bool, rank: int = 0, world: int = 1, threads: int = 1, parts: in
     return hashlib.sha256(b"".join(x.numpy().tobytes() for x in state)).hexdigest()[:16]
 
 
-def worker(store: str, ours: bool, rank: int, world: int) -> str:
-    """One of several processes."""
-    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    return train(ours, rank, world)
-
-
 if __name__ == "__main__":
     for name, ours in (("samebits", True), ("torch", False)):
         for way in [{"threads": 1}, {"threads": 2}, {"threads": 3}, {"parts": 2}, {"parts": 4}]:
-            print(name, train(ours, **way), way)
+            began = time.perf_counter()
+            print(name, train(ours, **way), way, f"{time.perf_counter() - began:.1f} s")
         for row in [row for row in sb.isas() if row.available and row.name in ("avx2", "avx512")] * ours:
             print(name, sb.use_isa(row)(train)(ours), row.name)
         for world in (2, 4):
             with concurrent.futures.ProcessPoolExecutor(world, multiprocessing.get_context("spawn")) as pool:
                 store = f"{tempfile.mkdtemp()}/store"
-                runs = [pool.submit(worker, store, ours, rank, world) for rank in range(world)]
+                runs = [pool.submit(train, ours, 1, 1, rank, world, store) for rank in range(world)]
                 print(name, *{run.result() for run in runs}, f"{world} processes")

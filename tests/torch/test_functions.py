@@ -262,6 +262,22 @@ NODES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.parametrize("row", isas.COMPILED_ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_rows_and_layouts_change_no_gradient(row: Any, dtype: torch.dtype) -> None:
+    x, dy = normal(0, 40, 3).abs().to(dtype) + 0.5, normal(1, 40, 3).to(dtype)
+    for name in ("softmax", "log_softmax", "layer_norm", "gelu", "erf"):
+        y, dense = NODES[name](x), x.clone().requires_grad_()
+        (dx,) = torch.autograd.grad(NODES[name](dense), dense, dy)
+        for operand in (x.T.contiguous().T, torch.stack([x, x + 1], -1)[..., 0]):
+            leaf = operand.detach().requires_grad_()
+            with sb.use_isa(row):
+                again = NODES[name](leaf)
+                (found,) = torch.autograd.grad(again, leaf, dy.T.contiguous().T)
+            assert due.bits(again) == due.bits(y), name
+            assert due.bits(found) == due.bits(dx), name
+
+
 @pytest.mark.parametrize("name", NODES)
 def test_second_gradients_are_refused_by_name(name: str) -> None:
     x = (normal(0, 4, 3).abs() + 0.5).requires_grad_()

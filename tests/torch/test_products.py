@@ -8,6 +8,7 @@ from typing import Any
 import gradients as due
 import numpy as np
 import pytest
+import rows as isas
 import torch
 from torch.func import grad, hessian, jacrev, jvp, vmap
 
@@ -211,6 +212,38 @@ def test_strides_change_nothing() -> None:
     wide[:, 1, ::2] = x
     for operand in (x.T.contiguous().T, wide[:, 1, ::2], x.flip(0).flip(0)):
         assert due.bits(st.linear(operand, weight.T.contiguous().T)) == expected
+
+
+def laid(x: torch.Tensor, way: int) -> torch.Tensor:
+    """A leaf of the same values that lies otherwise: dense, turned, with steps, or repeated."""
+    if way == 3 and x.ndim > 1 and x.shape[0]:
+        x = x[:1].expand(x.shape)
+    elif way == 2:
+        x = torch.stack([x, x + 1], -1)[..., 0]
+    elif way == 1:
+        x = x.mT.contiguous().mT
+    return x.detach().requires_grad_()
+
+
+@pytest.mark.parametrize("row", isas.COMPILED_ROWS, ids=lambda row: row.name)
+def test_rows_threads_and_layouts_of_random_shapes_change_nothing(row: Any) -> None:
+    random, threads = np.random.default_rng(1), torch.get_num_threads()
+    try:
+        for _ in range(6):
+            m, k, n = (int(extent) for extent in random.integers(0, (70, 200, 50)))
+            dtype, ways = FLOATS[random.integers(4)], random.integers(0, 4, 3)
+            torch.set_num_threads(int(random.integers(1, 4)))
+            x, weight = laid(normal(0, m, k, dtype=dtype), ways[0]), laid(normal(1, n, k, dtype=dtype), ways[1])
+            bias, dy = normal(2, n, dtype=dtype, needs=True), laid(normal(3, m, n, dtype=dtype), ways[2]).detach()
+            with sb.use_isa(row):
+                y = st.linear(x, weight, bias)
+                found = y, *gradients_of(y, dy, x, weight, bias)
+            a, w, g = map(due.numbers, (x, weight, dy))
+            exact = due.contraction(a, w.T) + due.numbers(bias), due.contraction(g, w), due.contraction(g.T, a)
+            for got, want in zip(found, (*exact, due.sum_of_rows(g)), strict=True):
+                assert due.bits(got) == due.bits(due.given(want, dtype)), (m, k, n, dtype, ways)
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

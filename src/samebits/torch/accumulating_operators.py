@@ -29,15 +29,15 @@ def _parts(total: Tensor, rows: int, spec: Spec) -> list[tuple[Tensor, int, int]
 
 
 def _add_product(total: Tensor, x: Tensor, dy: Tensor, chunk: int, segments: int, order: str) -> None:
-    spec = Spec(chunk, segments, order)
-    for sums, low, high in _parts(total, len(x), spec):
-        gradients.grad_weight(x[low:high], dy[low:high], out=sums, spec=spec, threads=threads())
+    options = products.spec_options(chunk, segments, order)
+    for sums, low, high in _parts(total, len(x), Spec(chunk, segments, order)):
+        gradients.grad_weight(x[low:high], dy[low:high], out=sums, threads=threads(), **options)
 
 
 def _add_rows(total: Tensor, x: Tensor, chunk: int, segments: int, order: str) -> None:
-    spec = Spec(chunk, segments, order)
-    for sums, low, high in _parts(total, len(x), spec):
-        gradients.grad_bias(x[low:high], out=sums, spec=spec, threads=threads())
+    options = products.spec_options(chunk, segments, order)
+    for sums, low, high in _parts(total, len(x), Spec(chunk, segments, order)):
+        gradients.grad_bias(x[low:high], out=sums, threads=threads(), **options)
 
 
 def _add_embedding(

@@ -17,7 +17,7 @@ from samebits.torch.element_operators import scaled
 from samebits.torch.operator import FLOATS, Form, Gradient, Operator, check_tensor, define, front, in_front, threads
 from samebits.torch.spec import DEFAULT
 
-__all__ = ["factors", "linear", "linear_of", "linear_shapes", "matmul", "rows_of", "sum_rows"]
+__all__ = ["factors", "linear", "linear_of", "linear_shapes", "matmul", "rows_of", "spec_options", "sum_rows"]
 
 
 def _word(dtype: torch.dtype) -> str:
@@ -28,7 +28,7 @@ def _word(dtype: torch.dtype) -> str:
 _WORDS = {dtype: _word(dtype) for dtype in FLOATS}
 
 
-def _spec(chunk: int, segments: int, order: str) -> dict[str, Any]:
+def spec_options(chunk: int, segments: int, order: str) -> dict[str, Any]:
     """Nothing where calls take it anyway: what is not passed is not looked at."""
     return {} if (chunk, segments, order) == DEFAULT else {"spec": Spec(chunk, segments, order)}
 
@@ -50,7 +50,7 @@ def linear_of(x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, segmen
     _check_same("linear", "weight", weight, x)
     if (chunk, segments, order) == DEFAULT:
         return products.linear(x, weight, bias, threads=threads())
-    return products.matmul(x, weight.mT, bias=bias, threads=threads(), **_spec(chunk, segments, order))
+    return products.matmul(x, weight.mT, bias=bias, threads=threads(), **spec_options(chunk, segments, order))
 
 
 def linear_shapes(x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, segments: int, order: str) -> Tensor:
@@ -110,7 +110,7 @@ def _linear_batch(call: Any, size: int, axes: tuple[Any, ...], arguments: tuple[
 def _matmul(
     a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, chunk: int, segments: int, order: str
 ) -> Any:
-    options = _spec(chunk, segments, order)
+    options = spec_options(chunk, segments, order)
     if c is not None:
         options["c"] = c
         if beta != 1.0:
@@ -230,7 +230,7 @@ def _matmul_batch(call: Any, size: int, axes: tuple[Any, ...], arguments: tuple[
 def _sum_rows(x: Tensor, scale: float, dtype: torch.dtype, chunk: int, segments: int, order: str) -> Any:
     ones = _ONES[x.dtype is torch.float64].expand(x.shape[-2])
     return products.matmul(
-        ones, x, alpha=scale, out_dtype=_WORDS[dtype], threads=threads(), **_spec(chunk, segments, order)
+        ones, x, alpha=scale, out_dtype=_WORDS[dtype], threads=threads(), **spec_options(chunk, segments, order)
     )
 
 
