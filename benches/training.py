@@ -75,6 +75,10 @@ def _without(module: nn.Module, x: Tensor) -> Call:
     return call
 
 
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _pair(theirs: nn.Module, make: Callable[[nn.Module], nn.Module]) -> dict[str, nn.Module]:
     return {"ours": make(theirs), "torch": theirs}
 
@@ -93,7 +97,7 @@ def _linear(dtype: torch.dtype) -> Callable[[str, int], Rows]:
             modules = _pair(nn.Linear(k, n, dtype=dtype), _converted)
             with sb.use_isa(isa):
                 seconds = medians({name: _both(module, x, dy) for name, module in modules.items()}, threads, 9)
-            rows.append(row(f"{m} x {k} x {n}", 6e-9 * m * n * k, seconds))
+            rows.append(row(f"{m} x {k} x {n}, {_word(dtype)}", 6e-9 * m * n * k, seconds))
         return rows
 
     return part
@@ -130,8 +134,7 @@ def others(isa: str, threads: int) -> Rows:
             modules = _pair(theirs.to(dtype), _converted)
             with sb.use_isa(isa):
                 seconds = medians({name: _both(module, x, dy) for name, module in modules.items()}, threads, 9)
-            what = f"{type(theirs).__name__}, {str(dtype).removeprefix('torch.')}"
-            rows.append(row(what, 1, seconds))
+            rows.append(row(f"{type(theirs).__name__}, {_word(dtype)}", 1, seconds))
     return rows
 
 
@@ -165,5 +168,6 @@ PARTS = tuple(
 
 if __name__ == "__main__":
     found = run(__file__, PARTS)
-    for name, part in (("float32", 0), ("bfloat16", 1)):
-        figure(f"Linear, forward and backward, 512 x 768 x 3072, {name}, 1 thread", "GFLOP/s", found[part])
+    for name in DTYPES:
+        what = f"512 x 768 x 3072, {name}"
+        figure(f"Linear, forward and backward, {what}, 1 thread", "GFLOP/s", found[ISA, 1, what])

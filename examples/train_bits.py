@@ -47,9 +47,9 @@ def train(ours: bool, threads: int = 1, parts: int = 1, rank: int = 0, world: in
 
 if __name__ == "__main__":
     for name, ours in (("samebits", True), ("torch", False)):
-        for way in [{"threads": 1}, {"threads": 2}, {"threads": 3}, {"parts": 2}, {"parts": 4}]:
-            began = time.perf_counter()
-            print(name, train(ours, **way), way, f"{time.perf_counter() - began:.1f} s")
+        for threads, parts in ((1, 1), (2, 1), (3, 1), (1, 2), (1, 4)):
+            began, digest = time.perf_counter(), train(ours, threads, parts)
+            print(name, digest, f"{threads} threads, {parts} parts, {time.perf_counter() - began:.1f} s")
         for row in [row for row in sb.isas() if row.available and row.name in ("avx2", "avx512")] * ours:
             print(name, sb.use_isa(row)(train)(ours), row.name)
         for world in (2, 4):

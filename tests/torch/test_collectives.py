@@ -16,30 +16,39 @@ import samebits as sb
 import samebits.torch as st
 from samebits.errors import OptionError
 
-# A process: its share of the rows of a product, joined, then those of all processes.
-CODE = """
+SEGMENTS = 8
+# A process: its share of the rows of a product's weight, and its share of the rows of a batch, each joined by itself,
+# then those of all processes.
+CODE = f"""
 import sys, torch, torch.distributed as dist, samebits as sb, samebits.torch as st
 folder, rank, world = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
-x, w = (torch.load(f"{folder}/{name}") for name in "xw")
+dist.init_process_group("gloo", init_method=f"file://{{folder}}/store", rank=rank, world_size=world)
+x, w, dy = (torch.load(f"{{folder}}/{{name}}") for name in ("x", "w", "dy"))
 own = slice(rank * 1024 // world, (rank + 1) * 1024 // world)
-part = st.mm(x[:, own], w[own], spec=sb.Spec(segments=4 // world))
-st.ordered_all_reduce([part])
+product = st.mm(x[:, own], w[own], spec=sb.Spec(segments={SEGMENTS} // world))
+layer = st.Linear(7, 5)
+with st.accumulate(layer.parameters(), segments={SEGMENTS} // world) as sums:
+    layer(w[own]).backward(dy[own])
+st.ordered_all_reduce([product, *sums.gradients])
 if rank == world - 1:
-    torch.save(part, f"{folder}/result")
+    torch.save([product, *sums.gradients], f"{{folder}}/results")
 dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", [2, 4, pytest.param(8, marks=pytest.mark.exhaustive)])
 def test_processes_have_the_bits_of_one(world: int, tmp_path: pathlib.Path) -> None:
-    generator = torch.Generator().manual_seed(0)
-    x, w = torch.randn(5, 1024, generator=generator), torch.randn(1024, 7, generator=generator)
-    torch.save(x, tmp_path / "x")
-    torch.save(w, tmp_path / "w")
+    generator, spec = torch.Generator().manual_seed(0), sb.Spec(segments=SEGMENTS)
+    x, w, dy = (torch.randn(*shape, generator=generator) for shape in ((5, 1024), (1024, 7), (1024, 5)))
+    for name, tensor in (("x", x), ("w", w), ("dy", dy)):
+        torch.save(tensor, tmp_path / name)
     runs = [subprocess.Popen([sys.executable, "-c", CODE, tmp_path, str(r), str(world)]) for r in range(world)]
     assert [run.wait(timeout=300) for run in runs] == [0] * world
-    assert due.bits(torch.load(tmp_path / "result")) == due.bits(st.mm(x, w, spec=sb.Spec(segments=4)))
+    product, dw, db = torch.load(tmp_path / "results")
+    a, b, g = map(due.numbers, (x, w, dy))
+    assert due.bits(product) == due.bits(st.mm(x, w, spec=spec)) == due.bits(due.contraction(a, b, spec))
+    assert due.bits(dw) == due.bits(due.contraction(g.T, b, spec))
+    assert due.bits(db) == due.bits(due.sum_of_rows(g, spec))
 
 
 @pytest.fixture
