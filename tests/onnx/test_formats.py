@@ -205,6 +205,19 @@ def test_statistics_of_float64_are_not_rounded_before_they_are_used(narrow: Any)
     assert np.array_equal(bits(found), bits(due))
 
 
+@pytest.mark.parametrize(
+    ("op", "attributes"), [("InstanceNormalization", {}), ("GroupNormalization", {"num_groups": 1})]
+)
+def test_norms_of_groups_take_one_format(op: str, attributes: dict[str, Any]) -> None:
+    norm = node(op, ["x", "scale", "bias"], ["y"], "norm", **attributes)
+    constants = {"scale": np.ones(2, np.float32), "bias": np.ones(2, np.float64)}
+    ends = [protos.value("x", np.float32, [1, 2, 3])], [protos.value("y", np.float32, [1, 2, 3])]
+    with pytest.raises(UnsupportedModelError) as error:
+        onnx.load(protos.model([norm], *ends, constants, 21))
+    reason = f"node 'norm', {op} of opset 21: input 2 is float64, must be float32 as input 0"
+    assert str(error.value).splitlines()[1].strip() == reason
+
+
 def test_extremes_of_truth_values_are_truth_values() -> None:
     x = np.random.default_rng(2).integers(0, 2, (5, 3, 2)) > 0
     for op, due in (("ReduceMax", x.any(1)), ("ReduceMin", x.all(1))):

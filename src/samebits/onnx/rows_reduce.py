@@ -236,6 +236,9 @@ def _check_channels(call: NodeCall) -> None:
 def _normed_groups(call: NodeCall, groups: SymbolicShape) -> str:
     """fma((x - mean) * rstd, scale, bias), rows along the last axis of `groups`; scale and bias are of channels."""
     b, fact = call.b, call.fact(0)
+    for i in (1, 2):
+        if call.fact(i).dtype is not fact.dtype:
+            raise Unsupported(f"input {i} is {call.fact(i).dtype.name}, must be {fact.dtype.name} as input 0")
     wide = convert.computed(fact.dtype)  # the first stage is not rounded to the input's format
     x = b.reshape(call.converted(call[0], wide), groups)
     y = b.rows(composites.layer_norm_statistics(False, False, call.attributes["epsilon"], wide), x)[0]
