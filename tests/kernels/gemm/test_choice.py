@@ -113,6 +113,9 @@ def test_blocks_stay_within_their_cache() -> None:
         12 * SHIPPED.a_bytes // 4 // 4096, 1 << 40, 4096
     )
     assert blocks_for(down, FUSED, 12, SHIPPED, Caches(down_blocks=3)).mc == 3 * SHIPPED.a_bytes // 4 // 4096
+    # All of A by the KC of few rows takes 2 MB.
+    assert blocks_for(down, FUSED, 12, SHIPPED, Caches(down_all=2 << 20)).kc == SHIPPED.kc_few_rows
+    assert blocks_for(down, FUSED, 12, SHIPPED, Caches(down_all=(2 << 20) - 1)).kc == SHIPPED.kc
     # What is kept of C is visited less often.
     kept = inner(500, 64, 8192, out=Side(Matrix(1, 500)))
     few, many = (blocks_for(kept, STAGED, 6, SHIPPED, Caches(kept_panels=x)).kc for x in (4, 8))

@@ -27,8 +27,8 @@ ODD = Machine(
     "odd",
     slow=frozenset(row.name for row in engine.ROWS if row.step not in ("fma", "mul add")),
     caches=Caches(
-        near=0, shared=0, kept=1 << 12, round=1 << 12, strip=1, group=1, down_blocks=1, down_rows=0, streamed_rows=3,
-        streamed_always=2, kept_panels=1,
+        near=0, shared=0, kept=1 << 12, round=1 << 12, strip=1, group=1, down_blocks=1, down_all=1, down_rows=0,
+        streamed_rows=3, streamed_always=2, kept_panels=1,
     ),
     sizes=Sizes(a_bytes=1 << 14, kc=256, kc_few_rows=512, staged_bytes=1 << 20),
 )  # fmt: skip

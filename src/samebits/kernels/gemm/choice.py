@@ -230,9 +230,9 @@ def tile_of(inner: Inner, form: str, isa: Isa, row: Tuned, given: Overrides) -> 
 def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -> Blocks:
     """KC as long as K allows, in equal parts, MC what then fits `sizes.a_bytes`; all of M as one block while KC stays
     long enough. Where B is packed on the way KC is short, so that more panels can be packed together; but where it runs
-    down K (`form.runs_down`) KC is how long memory is read without a jump, and worth a block of A from the third cache,
-    `caches.down_blocks` times as large. A block of C that is kept in scratch needs no more than a few micropanels of
-    `mr` rows.
+    down K (`form.runs_down`) KC is how long memory is read without a jump, and worth a block of A from a further cache,
+    `caches.down_blocks` times as large; it is that of few rows while all of A takes at most `caches.down_all` bytes. A
+    block of C that is kept in scratch needs no more than a few micropanels of `mr` rows.
 
     512 x 3072, packed: 108 GFLOP/s with KC 1024 and 111 with 768 at K = 768; 128 x 768: 111 with 512, 113 with 768.
     """
@@ -244,7 +244,7 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     if is_fused and not runs_down(inner.c):
         return Blocks(elements // KC_LEAST, _ALL, KC_LEAST)
     few, many = (kc * float32.size_bytes // size for kc in (sizes.kc_few_rows, sizes.kc))
-    longest = few if is_fused or m * few <= elements else many
+    longest = few if m * few <= (caches.down_all // size if is_fused else elements) else many
     if not is_fused and m * KC_LEAST <= elements:
         longest = min(longest, elements // max(m, 1) // KC_LEAST * KC_LEAST)
     if not is_fused and is_kept(inner):

@@ -49,6 +49,8 @@ class Caches:
         down_blocks: Where B's columns are contiguous, a panel of all of K is one run of memory, and C is visited once:
             worth a block of A of so many times the second cache's part, which comes from the third (128 x 4096 x 4096,
             GFLOP/s: bfloat16 by KC 768 and 2048 194 and 206, float32 by 768 and 4096 97 and 100).
+        down_all: There KC is that of few rows while all rows of A by such a KC take at most so many bytes; a larger A
+            is cut by the KC of many. On Zen 4 none is too large.
         down_rows: Up to so many rows that also pays where they are a few such blocks and each packs B again: panels of
             all of B would leave the caches (GFLOP/s, staged and fused: 512 x 4096 x 4096 of bfloat16 195 and 208,
             512 x 3072 x 768 of float32 97 and 103; but 1024 cubed of float32 106 and 104, 2048 cubed of bfloat16 210
@@ -68,6 +70,7 @@ class Caches:
     strip: int = 256 << 10
     group: int = 256 << 10
     down_blocks: int = 12
+    down_all: int = 1 << 40
     down_rows: int = 640
     streamed_rows: int = 24
     streamed_always: int = 8
@@ -132,16 +135,19 @@ class Machine:
 DEFAULT = Machine("default")
 ZEN4 = replace(DEFAULT, name="znver4")
 # GFLOP/s of one thread. 1024 cubed of bfloat16: 98 by VDPBF16PS and 157 by the fma of float32, whose peak is 202. The
-# third cache is far from a core, so that a panel of B wants more rows of A. By KC 2048 and MC 48, and by KC 1024 and MC
-# 96, float32: 1024 x 4096 x 4096 131 and 155, 512 x 4096 x 4096 packed 133 and 158, 4096 cubed 136 and 163; float64:
-# 2048 cubed 71 and 78. KC 768 and 512 are no faster, nor is a block of A of 448 KB; vectors of 32 bytes lose 4 % by KC
-# 1024. The same two where C is kept in scratch, bfloat16: 1024 x 4096 x 4096 124 and 152.
+# third cache is far from a core, so that a panel of B wants more rows of A, and A a block that the second one holds.
+# By KC 2048 and MC 48, and by KC 1024 and MC 96, float32: 1024 x 4096 x 4096 131 and 155, 512 x 4096 x 4096 packed
+# 133 and 158, 4096 cubed 136 and 163; float64: 2048 cubed 71 and 78. KC 768 and 512 are no faster, nor is a block of
+# A of 448 KB; vectors of 32 bytes lose 4 % by KC 1024. The same two where C is kept in scratch, bfloat16: 1024 x 4096
+# x 4096 124 and 152. Few rows by KC 4096 and 2048: 24 x 4096 x 4096 packed 99 and 113. Columns of B packed on the
+# way, by KC 4096 (3072) and 1024: 512 x 4096 x 4096 127 and 138, 128 x 3072 x 768 111 and 125; by KC 4096, 2048 and
+# 1024: 64 x 4096 x 4096 92, 100 and 92.
 SAPPHIRE_RAPIDS = replace(
     DEFAULT,
     name="sapphirerapids",
     slow=frozenset({PAIRS.name}),
-    caches=Caches(kept_panels=8),
-    sizes_of_wide=replace(SHIPPED, kc=1024),
+    caches=Caches(down_blocks=3, down_all=640 << 10, kept_panels=8),
+    sizes_of_wide=replace(SHIPPED, kc=1024, kc_few_rows=2048),
 )
 EMERALD_RAPIDS = replace(SAPPHIRE_RAPIDS, name="emeraldrapids")
 ROWS: tuple[Machine, ...] = (ZEN4, SAPPHIRE_RAPIDS, EMERALD_RAPIDS, DEFAULT)
