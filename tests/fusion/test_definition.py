@@ -321,6 +321,15 @@ SENTENCES = [
      "define_tensor: contiguity 1 is True, must be None, as axis 1 has extent 1; write None for broadcast axes"),
     (lambda fd: fd.define_tensor([2], True, torch.float32),
      "define_tensor: dtype is dtype, must be a DataType; write one of its names, such as DataType.Float"),
+    (lambda fd: fd.define_tensor([2], True, device="cpu"),
+     ("define_tensor: argument device is unknown, must be one of shape, contiguity, dtype, is_cpu, stride_order,"
+      " sizes, strides, static_sizes; leave it out")),
+    (lambda fd: fd.define_tensor([2], True, shape=[2]),
+     "define_tensor: shape is given twice, must be given once; leave one of them out"),
+    (lambda fd: fd.define_tensor([2], True, F, False, [], 1),
+     "define_tensor: arguments count is 6, must be at most 5 in order; give the others by name"),
+    (lambda fd: fd.define_tensor([2], True, F, "cpu"),
+     "define_tensor: is_cpu is 'cpu', must be True or False; pass one of them"),
     (lambda fd: fd.define_vector(-1), "define_vector: size is -1, must be 0 or more; give a count"),
     (lambda fd: fd.define_scalar("x"),
      ("define_scalar: operand is str, must be a value of the fusion or a number;"

@@ -85,11 +85,8 @@ class FusionDefinition:
 
         Raises:  FusionError if what is given does not fit together.
         """
-        if len(args) > 1 and _is_strides(args[1]) and "shape" not in kwargs:
-            names = ("sizes", "strides", "dtype", "static_sizes", "is_cpu")
-            if len(args) <= len(names):
-                args, kwargs = (), dict(zip(names, args, strict=False)) | kwargs
-        return descriptor.add_tensor(self._open("define_tensor"), descriptor.describe(*args, **kwargs))
+        fusion, given = self._open("define_tensor"), descriptor.named(args, kwargs)
+        return descriptor.add_tensor(fusion, descriptor.describe(**given))
 
     def define_scalar(self, value: Number | DataType | None = None, dtype: DataType | None = None) -> Scalar:
         """A scalar: an input without a value, else a constant.
@@ -128,7 +125,7 @@ class FusionDefinition:
 
         Raises:  FusionError if it is none, or of a format that is not computed with.
         """
-        if type(tensor).__module__.partition(".")[0] != "torch" and not hasattr(tensor, "stride"):
+        if not hasattr(tensor, "stride"):
             return self.from_any(tensor, static_sizes)
         dtype = torch_dtype_to_nvfuser_dtype(tensor.dtype)
         sizes, strides = list(tensor.size()), list(tensor.stride())
@@ -297,13 +294,6 @@ class FusionDefinition:
                 " fd.execute(inputs, save_repro_inputs=True) was not executed!"
             )
         return scripts.script(repr(self), last)
-
-
-def _is_strides(x: object) -> bool:
-    """Whether a second argument of `define_tensor` is a list of strides: numbers, where contiguity has truths."""
-    if isinstance(x, bool) or not isinstance(x, Sequence) or isinstance(x, str):
-        return False
-    return len(x) > 0 and all(isinstance(each, int) and not isinstance(each, bool) for each in x)
 
 
 def _undefined() -> UndefinedFusionError:

@@ -5,7 +5,10 @@ Start at `define_tensor`; `compute_tensor_descriptor` reads both from sizes and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from samebits.errors import FusionError, FusionTypeError, shown
 from samebits.frozen import dataclass
@@ -13,7 +16,7 @@ from samebits.fusion import datatypes
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import Fusion, TensorView, integer
 
-__all__ = ["Description", "add_tensor", "compute_tensor_descriptor", "describe"]
+__all__ = ["Description", "add_tensor", "compute_tensor_descriptor", "describe", "named"]
 
 Contiguity = Sequence[bool | None] | bool
 
@@ -67,6 +70,37 @@ def compute_tensor_descriptor(sizes: Sequence[int], strides: Sequence[int]) -> t
     return contiguity[::-1], [len(order) - 1 - order.index(axis) for axis in range(len(order))]
 
 
+_SHAPED = ("shape", "contiguity", "dtype", "is_cpu", "stride_order")
+_LYING = ("sizes", "strides", "dtype", "static_sizes", "is_cpu")
+
+
+def named(args: Sequence[object], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `define_tensor` by name: a list of numbers in the second place is one of strides.
+
+    Raises:  FusionTypeError if there are too many, or one is unknown or given twice.
+    """
+    names = _LYING if len(args) > 1 and _is_strides(args[1]) and "shape" not in kwargs else _SHAPED
+    if len(args) > len(names):
+        expected = f"at most {len(names)} in order"
+        raise FusionTypeError("define_tensor", "arguments", "count", len(args), expected, "give the others by name")
+    found = dict(zip(names, args, strict=False))
+    for name, value in kwargs.items():
+        if name not in (*_SHAPED, *_LYING):
+            expected = f"one of {', '.join(dict.fromkeys((*_SHAPED, *_LYING)))}"
+            raise FusionTypeError("define_tensor", f"argument {name}", "", "unknown", expected, "leave it out")
+        if name in found:
+            raise FusionTypeError("define_tensor", name, "", "given twice", "given once", "leave one of them out")
+        found[name] = value
+    return found
+
+
+def _is_strides(x: object) -> bool:
+    """Whether a second argument of `define_tensor` is a list of strides: numbers, where contiguity has truths."""
+    if isinstance(x, bool) or not isinstance(x, Sequence) or isinstance(x, str):
+        return False
+    return len(x) > 0 and all(isinstance(each, int) and not isinstance(each, bool) for each in x)
+
+
 def describe(
     shape: Sequence[int] | None = None,
     contiguity: Contiguity | None = None,
@@ -82,6 +116,9 @@ def describe(
 
     Raises:  FusionError if it does not fit together.
     """
+    for name, flag in (("is_cpu", is_cpu), ("static_sizes", static_sizes)):
+        if not isinstance(flag, bool | np.bool_):
+            raise FusionTypeError("define_tensor", name, "", shown(flag), "True or False", "pass one of them")
     if strides is not None or sizes is not None:
         found = shape if sizes is None else sizes
         if found is None or strides is None:
