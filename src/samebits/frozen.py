@@ -1,11 +1,12 @@
-"""Values that never change: `dataclass(frozen=True, slots=True)`, made in a tenth of the standard one's time.
+"""Values that never change: `dataclass(frozen=True, slots=True)`, made in a fraction of the standard one's time.
 
 A program that imports the package makes more than a hundred such classes before its first answer. The standard
-decorator writes each class six functions as text and compiles them. Here classes with the same number of fields share
-compiled functions, in which only the names differ, and initialising sets slots directly. A class whose fields are more
-than names, types and defaults is made by the standard decorator. Either way it is a dataclass in all that
-`dataclasses` says of it, and its refusal to set or delete any attribute is a sentence of ours. `replace` is as quick.
-Start at `dataclass`.
+decorator writes each class six functions as text, compiles them, and makes the class a second time for its slots. Here
+classes with the same number of fields share compiled functions, in which only the names differ, initialising sets slots
+directly, and the class is made with all that it has; what `dataclasses` says of its fields is found out when somebody
+asks. A class with other bases or whose fields are more than names, types and defaults is made by the standard
+decorator. Either way it is a dataclass in all that `dataclasses` says of it, and its refusal to set or delete any
+attribute is a sentence of ours. `replace` is as quick. Start at `dataclass`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ __all__ = ["dataclass", "replace"]
 _STAND_IN = "field{}".format
 # In the stead of a field that is not replaced.
 _KEPT = object()
+# Where `dataclasses` keeps what it says of a class.
+_FIELDS, _PARAMS = "__dataclass_fields__", "__dataclass_params__"
 
 
 def _dataclass(
@@ -32,14 +35,9 @@ def _dataclass(
     """As `dataclasses.dataclass`."""
 
     def made(cls: type) -> type:
-        if not (frozen and slots) or any(isinstance(x, dataclasses.Field) for x in vars(cls).values()):
-            cls = dataclasses.dataclass(frozen=frozen, slots=slots, init=init, repr=repr, eq=eq)(cls)
-        else:
-            own = set(vars(cls)) - ({"__hash__"} if vars(cls).get("__hash__") is None else set())
-            cls = dataclasses.dataclass(slots=True, init=False, repr=False, eq=False)(cls)
-            methods = _methods(cls, init, repr, eq)
-            for name in methods.keys() - own:
-                setattr(cls, name, methods[name])
+        if frozen and slots and _is_plain(cls):
+            return _made(cls, init, repr, eq)
+        cls = dataclasses.dataclass(frozen=frozen, slots=slots, init=init, repr=repr, eq=eq)(cls)
         if frozen and slots:
             cls.__setattr__, cls.__delattr__ = _set, _delete  # type: ignore[method-assign, assignment]
         return cls
@@ -47,28 +45,74 @@ def _dataclass(
     return made
 
 
-def _methods(cls: type, init: bool, repr: bool, eq: bool) -> dict[str, Any]:
-    """What the standard decorator writes for a class, as far as it is wanted."""
-    fields = dataclasses.fields(cls)
-    names = tuple([field.name for field in fields])
-    found: dict[str, Any] = {"__getstate__": _state, "__setstate__": _restore}
+def _is_plain(cls: type) -> bool:
+    """Whether fields are names, types and defaults, and no base has any, or slots."""
+    if any(getattr(base, "__slots__", ()) or hasattr(base, _FIELDS) for base in cls.__mro__[1:-1]):
+        return False
+    if any("InitVar" in kind or "KW_ONLY" in kind for kind in map(str, cls.__annotations__.values())):
+        return False
+    own = vars(cls)
+    return not any(isinstance(own.get(name), dataclasses.Field | list | dict | set) for name in cls.__annotations__)
+
+
+def _made(cls: type, init: bool, repr: bool, eq: bool) -> type:
+    """The class with slots, what the standard decorator gives it, as far as it is wanted, and its own methods."""
+    own = dict(vars(cls))
+    types = {name: kind for name, kind in cls.__annotations__.items() if "ClassVar" not in str(kind).partition("[")[0]}
+    names, setters = tuple(types), dict[str, Any]()
+    given = [own.pop(name, dataclasses.MISSING) for name in names]
+    known = {"__dict__", "__weakref__"} | ({"__hash__"} if own.get("__hash__") is None else set())
+    for name in known & own.keys():
+        del own[name]
+    body = {name: x for name, x in zip(names, given, strict=True) if x is not dataclasses.MISSING}
+    body |= {"__annotations__": types, "__module__": cls.__module__, "__doc__": cls.__doc__}
+    found: dict[str, Any] = {"__match_args__": names, "__getstate__": _state, "__setstate__": _restore}
     if init:
-        setters = {f"set_{_STAND_IN(i)}": getattr(cls, name).__set__ for i, name in enumerate(names)}
-        defaults = tuple([x.default for x in fields if x.default is not dataclasses.MISSING])
-        if any(x.default is dataclasses.MISSING for x in fields[len(fields) - len(defaults) :]):
-            raise TypeError(f"{cls.__name__}: a field without a default follows one with a default")
-        has_more = hasattr(cls, "__post_init__")
-        found["__init__"] = _function(_initialising(len(names), has_more), cls, names, setters, defaults)
-        kept = {"kept": _KEPT}
-        found["__replace__"] = _function(_replacing(len(names)), cls, names, kept, (_KEPT,) * len(names))
-        found["__init__"].__annotations__ = {field.name: field.type for field in fields} | {"return": None}
+        found |= _initialisers(cls, types, given, setters)
     if repr:
         found["__repr__"] = _shown
     if eq:
         home = vars(sys.modules[cls.__module__])  # by which others know a method of the class from a stranger's
         for code in _comparing(len(names)):
             found[code.co_name] = _function(code, cls, names, home)
-    return found
+    found |= own | {"__setattr__": _set, "__delattr__": _delete, "__slots__": names, "__qualname__": cls.__qualname__}
+    found |= {said: _Said(said, cls.__name__, body) for said in (_FIELDS, _PARAMS)}
+    made = type(cls)(cls.__name__, cls.__bases__, found)
+    setters.update({f"set_{_STAND_IN(i)}": vars(made)[name].__set__ for i, name in enumerate(names)})
+    return made
+
+
+def _initialisers(cls: type, types: dict[str, Any], given: list[Any], setters: dict[str, Any]) -> dict[str, Any]:
+    """`__init__`, which calls `setters`, and `__replace__`.
+
+    Args:    given: the default of each field, or `MISSING`.
+    """
+    names, defaults = tuple(types), tuple([x for x in given if x is not dataclasses.MISSING])
+    if any(x is dataclasses.MISSING for x in given[len(given) - len(defaults) :]):
+        raise TypeError(f"{cls.__name__}: a field without a default follows one with a default")
+    starts = _function(_initialising(len(names), hasattr(cls, "__post_init__")), cls, names, setters, defaults)
+    starts.__annotations__ = types | {"return": None}
+    kept = {"kept": _KEPT}
+    return {
+        "__init__": starts,
+        "__replace__": _function(_replacing(len(names)), cls, names, kept, (_KEPT,) * len(names)),
+    }
+
+
+class _Said:
+    """What `dataclasses` keeps of a class under a name, found out when somebody asks."""
+
+    __slots__ = ("_body", "_found", "_name", "_title")
+
+    def __init__(self, name: str, title: str, body: dict[str, Any]) -> None:
+        self._name, self._title, self._body = name, title, body
+        self._found: Any = None
+
+    def __get__(self, value: object, owner: type) -> Any:
+        if self._found is None:
+            like = dataclasses.dataclass(init=False, repr=False, eq=False)(type(self._title, (), self._body))
+            self._found = getattr(like, self._name)
+        return self._found
 
 
 def _function(code: CodeType, cls: type, names: tuple[str, ...], known: dict[str, Any], defaults: Any = None) -> Any:
