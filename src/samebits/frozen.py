@@ -110,8 +110,8 @@ class _Said:
 
     def __get__(self, value: object, owner: type) -> Any:
         if self._found is None:
-            like = dataclasses.dataclass(init=False, repr=False, eq=False)(type(self._title, (), self._body))
-            self._found = getattr(like, self._name)
+            like: type = type(self._title, (), self._body)
+            self._found = getattr(dataclasses.dataclass(init=False, repr=False, eq=False)(like), self._name)
         return self._found
 
 
