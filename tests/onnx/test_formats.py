@@ -218,6 +218,32 @@ def test_norms_of_groups_take_one_format(op: str, attributes: dict[str, Any]) ->
     assert str(error.value).splitlines()[1].strip() == reason
 
 
+X, ONE, POINT = np.ones((1, 2, 3), np.float32), np.ones((), np.float32), np.zeros((), np.int8)
+STATISTICS = [X, *[np.ones(2, np.float32)] * 4]
+REFUSED: dict[str, tuple[str, list[np.ndarray]]] = {
+    "input 0 is float32, must be integers, or floats of at most 8 bits": ("DequantizeLinear", [X, ONE]),
+    "input 1 is float64, must be floats of at most 32 bits": ("DequantizeLinear", [POINT, ONE.astype(np.float64)]),
+    "input 2 is uint8, must be int8 as input 0": ("DequantizeLinear", [POINT, ONE, POINT.astype(np.uint8)]),
+    "input 1 is int32, must be floats of at most 32 bits": ("QuantizeLinear", [X, ONE.astype(np.int32), POINT]),
+    "input 2 is float32, must be integers, or floats of at most 8 bits": ("QuantizeLinear", [X, ONE, ONE]),
+    "input 3 is int32, must be floats": (
+        "BatchNormalization", [*STATISTICS[:3], np.ones(2, np.int32), STATISTICS[4]],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_operands_of_formats_that_the_standard_does_not_take_are_refused(reason: str) -> None:
+    op, (x, *rest) = REFUSED[reason]
+    constants = {f"c{place}": each for place, each in enumerate(rest)}
+    ends = [protos.value("x", x.dtype.type, x.shape)], [protos.value("y", np.float32, x.shape)]
+    attributes = {"output_dtype": 1} if op == "DequantizeLinear" else {}
+    model = protos.model([node(op, ["x", *constants], ["y"], "n", **attributes)], *ends, constants, 23)
+    with pytest.raises(UnsupportedModelError) as error:
+        onnx.load(model)
+    assert str(error.value).splitlines()[1].strip() == f"node 'n', {op} of opset 23: {reason}"
+
+
 def test_extremes_of_truth_values_are_truth_values() -> None:
     x = np.random.default_rng(2).integers(0, 2, (5, 3, 2)) > 0
     for op, due in (("ReduceMax", x.any(1)), ("ReduceMin", x.all(1))):

@@ -78,6 +78,7 @@ def _blocked(call: NodeCall, index: int, block: int) -> str:
 def _quantize(call: NodeCall) -> Sequence[str]:
     """rint(x / scale) + zero, saturating; for floats the quotient is converted once."""
     b, target = call.b, _quantized_type(call)
+    _check_scale(call)
     scale = _laid_out(call, 1)
     precision = b.facts[scale].dtype if not call.attributes.get("precision") else call.element_type("precision")
     if precision is not dtypes.float32:
@@ -101,9 +102,24 @@ def _quantized_type(call: NodeCall) -> DType:
     if call.optional(2) is None:
         return asked or dtypes.uint8
     given = call.fact(2).dtype
+    _check_quantised(call, 2)
     if asked is not None and asked is not given:
         raise Unsupported(f"attribute 'output_dtype' is {asked.name}, but the zero point is {given.name}")
     return given
+
+
+def _check_quantised(call: NodeCall, index: int) -> None:
+    """Whether an input is of a format that numbers are quantised to."""
+    dtype = call.fact(index).dtype
+    if not (dtype.is_integer or (dtype.is_float and dtype.width_bits <= 8)):
+        raise Unsupported(f"input {index} is {dtype.name}, must be integers, or floats of at most 8 bits")
+
+
+def _check_scale(call: NodeCall) -> None:
+    """Whether the scale is of floats that float32 holds."""
+    dtype = call.fact(1).dtype
+    if not dtype.is_float or dtype is dtypes.float64:
+        raise Unsupported(f"input 1 is {dtype.name}, must be floats of at most 32 bits")
 
 
 def _whole(target: DType) -> Expression:
@@ -125,6 +141,10 @@ def _between(chain: Chain, x: ExpressionValue, low: float, high: float) -> Expre
 def _dequantize(call: NodeCall) -> Sequence[str]:
     """(x - zero point) * scale: the difference of integers exact in int32, that of floats in float32."""
     b, dtype = call.b, call.fact(0).dtype
+    _check_quantised(call, 0)
+    _check_scale(call)
+    if call.optional(2) is not None and call.fact(2).dtype is not dtype:
+        raise Unsupported(f"input 2 is {call.fact(2).dtype.name}, must be {dtype.name} as input 0")
     scale = _laid_out(call, 1)
     target = call.element_type("output_dtype") if call.attributes.get("output_dtype") else b.facts[scale].dtype
     if target is not dtypes.float32:

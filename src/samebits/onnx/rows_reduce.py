@@ -259,6 +259,9 @@ def _batch_norm(call: NodeCall) -> Sequence[str]:
     """As in inference: with the mean and the variance that are given, which may be of wider floats than input 0."""
     _check_channels(call)
     fact = call.fact(0)
+    for i in range(1, 5):
+        if not call.fact(i).dtype.is_float:
+            raise Unsupported(f"input {i} is {call.fact(i).dtype.name}, must be floats")
     is_double = any(call.fact(i).dtype is dtypes.float64 for i in range(5))
     wide = dtypes.float64 if is_double else convert.computed(fact.dtype)
     operands = [_per_channel(call, call.converted(call[i], wide)) for i in range(1, 5)]
