@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import launch
 import ml_dtypes
 import numpy as np
 import pytest
@@ -138,3 +139,31 @@ def test_what_was_measured_is_printed() -> None:
     assert "(tuned)" not in str(gemm.plan(c, isa, machine=ODD))
     others = replace(c, a=gemm.Side(replace(c.a.values, dtype=uint8)))
     assert "(tuned)" not in str(gemm.plan(others, isa, machine=WIDE))
+
+
+def test_the_tile_for_sums_of_blocks_is_the_machines_where_registers_suffice() -> None:
+    sums = next(row for row in engine.BLOCKS if row.a is int8)
+    for isa in PRODUCT_ROWS:
+        wide = isa.registers == 32
+        assert SAPPHIRE_RAPIDS.shipped(sums, isa).tile == (Tile(6, 2) if wide else DEFAULT.shipped(sums, isa).tile)
+        assert DEFAULT.shipped(sums, isa).tile.nv == 1
+
+
+def test_products_of_blocks_have_the_same_bits_by_the_tiles_of_all_machines() -> None:
+    random, k, made = np.random.default_rng(0), 200, set[str]()
+    for group in (16, 40, 64):
+        a, b = (random.integers(-128, 128, shape).astype(np.int8) for shape in ((31, k), (k, 70)))
+        blocks = -(-k // group)
+        of_a, of_b = (random.standard_normal(shape).astype(np.float32) for shape in ((31, blocks), (blocks, 70)))
+        due = reference(
+            a.astype(np.float32), b.astype(np.float32), a_scale=of_a, a_block=group, b_scale=of_b, b_block=group
+        )
+        left = gemm.Side(gemm.Matrix(k, 1, (), int8), gemm.Shared(gemm.Matrix(blocks, 1), group))
+        right = gemm.Side(gemm.Matrix(70, 1, (), int8), gemm.Shared(gemm.Matrix(70, 1), group))
+        c = gemm.Contraction(31, 70, k, left, right, gemm.Side(gemm.Matrix(70, 1)))
+        for machine in (*ROWS, ODD):
+            plan, out = gemm.plan(c, isas.best(), machine=machine), np.zeros((31, 70), np.float32)
+            launch.run_plan(plan, [a, b, of_a, of_b, out], 1)
+            assert out.tobytes() == due.tobytes(), (group, machine.name)
+            made.add(dict(plan.facts)["tile"])
+    assert len(made) > 1 or isas.best().registers < 32

@@ -153,7 +153,7 @@ def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, mac
     checks.check_dtypes(inner.c, inner.engine)
     form, forms_not = form_of(inner, isa, machine.caches, row.sizes, given)
     inner, unchecked = for_form(inner, form, given.engine)
-    tile, tiles_not = tile_of(inner, form, isa, row, given)
+    tile, tiles_not = tile_of(inner, form, isa, row, given, machine.short)
     cut = cut_up(inner, form, tile, isa, threads, row.sizes, machine.caches, given)
     return Choice(
         c=inner.c, order=order, isa=isa, machine=machine.name, threads=threads, engine=inner.engine, words=inner.words,
@@ -209,13 +209,16 @@ def for_form(inner: Inner, form: str, name: str | None) -> tuple[Inner, Reasons]
     return Inner.of(inner.c, engine), ((inner.engine.name, reason),)
 
 
-def tile_of(inner: Inner, form: str, isa: Isa, row: Tuned, given: Overrides) -> tuple[Tile, Reasons]:
+def tile_of(
+    inner: Inner, form: str, isa: Isa, row: Tuned, given: Overrides, short: int = tiles.SHORT
+) -> tuple[Tile, Reasons]:
     """The row's tile, or a narrower one whose panels B fills better where B is packed for this product alone; pairs of
-    floats need the chains of the wide one, and what was measured or asked for stays."""
+    floats need the chains of the wide one, and what was measured or asked for stays. `short`: the most rows where
+    blocks are of few words."""
     engine, n, tile = inner.engine, inner.c.n, given.tile or row.tile
     if inner.runs:
-        short = engine.sums_blocks and inner.runs.is_short(tile.nv)
-        tile = tile if given.tile else tiles.with_sums_of_blocks(tile, isa, short)
+        is_short = engine.sums_blocks and inner.runs.is_short(tile.nv)
+        tile = tile if given.tile else tiles.with_sums_of_blocks(tile, isa, short if is_short else None)
     is_free = given.tile is None and tile == tiles.tile_for(isa) and form in (FUSED, STAGED)
     if not is_free or isinstance(inner.c.b.values, Panels) or not (engine.exact or engine.depth == 1):
         return tile, ()

@@ -18,8 +18,8 @@ from samebits.dtypes import DType
 from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm.engine import NIBBLES, PAIRS, Engine
 from samebits.kernels.gemm.engine import ROWS as ENGINES
+from samebits.kernels.gemm.tiles import BLOCKS, SHORT, Tile, of_blocks, of_tiles, tile_for
 from samebits.kernels.gemm.tiles import NIBBLES as NIBBLES_TILE
-from samebits.kernels.gemm.tiles import of_tiles, tile_for
 from samebits.kernels.gemm.tuned import OF_TILES, SHIPPED, Preferred, Sizes, Tuned
 
 # Elements of 32 bits in a vector of 64 bytes.
@@ -89,6 +89,7 @@ class Machine:
         sizes_of_wide: What products on rows whose vectors have 64 bytes may take instead of `sizes`: they use up B
             twice as fast as those whose vectors have 32. None: no other sizes.
         sizes_of_tiles: What those by tiles may take instead.
+        blocks, short: The tile of engines that sum blocks apart, and its rows where a block is of few words.
         preferred: The engines that were measured to be fastest for some pairs of formats.
         tuned: The tiles and sizes that were measured to be fastest for some engines.
     """
@@ -99,6 +100,8 @@ class Machine:
     sizes: Sizes = SHIPPED
     sizes_of_wide: Sizes | None = None
     sizes_of_tiles: Sizes = OF_TILES
+    blocks: Tile = BLOCKS
+    short: int = SHORT
     preferred: tuple[Preferred, ...] = ()
     tuned: tuple[Tuned, ...] = ()
 
@@ -118,7 +121,8 @@ class Machine:
         """What the engine uses where nothing was measured."""
         if engine.takes_tiles:
             return Tuned(engine.name, of_tiles(isa), self.sizes_of_tiles)
-        tile = NIBBLES_TILE if engine in NIBBLES else tile_for(isa, engine.sums_blocks)
+        tile = of_blocks(self.blocks, isa) if engine.sums_blocks else tile_for(isa)
+        tile = NIBBLES_TILE if engine in NIBBLES else tile
         return Tuned(engine.name, tile, (isa.lanes >= WIDE_LANES and self.sizes_of_wide) or self.sizes)
 
     @functools.lru_cache(maxsize=1024)  # noqa: B019 - there are as many machines as files of tuned rows
@@ -142,10 +146,15 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # x 4096 124 and 152. Few rows by KC 4096 and 2048: 24 x 4096 x 4096 packed 99 and 113. Columns of B packed on the
 # way, by KC 4096 (3072) and 1024: 512 x 4096 x 4096 127 and 138, 128 x 3072 x 768 111 and 125; by KC 4096, 2048 and
 # 1024: 64 x 4096 x 4096 92, 100 and 92.
+# Sums of blocks of bytes, of which a cycle has twice as many as on Zen 4, so that A is read too often for one vector of
+# B: 1024 cubed by 8x1 or 12x1, 4x2 and 6x2: NVFP4 262, 268, 247, MXFP4 225, 322, 343, int8 by 32 244, 353, 371, by 64
+# 344, 370, 395, by 128 360, 366, 400.
 SAPPHIRE_RAPIDS = replace(
     DEFAULT,
     name="sapphirerapids",
     slow=frozenset({PAIRS.name}),
+    blocks=Tile(6, 2),
+    short=4,
     caches=Caches(down_blocks=3, down_all=640 << 10, kept_panels=8),
     sizes_of_wide=replace(SHIPPED, kc=1024, kc_few_rows=2048),
 )

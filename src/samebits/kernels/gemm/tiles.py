@@ -60,18 +60,22 @@ def largest(isa: Isa) -> Tile:
     return min(candidates, key=lambda t: (t.mr + t.nv) / (t.mr * t.nv))
 
 
-def tile_for(isa: Isa, sums_blocks: bool = False) -> Tile:
-    """The tile whose NR is the panel width of the row; `sums_blocks`: of an engine that sums blocks apart."""
-    if sums_blocks:
-        return with_sums_of_blocks(BLOCKS, isa)
+def tile_for(isa: Isa) -> Tile:
+    """The tile whose NR is the panel width of the row."""
     return MEASURED.get((isa.lanes, isa.registers)) or largest(isa)
 
 
-def with_sums_of_blocks(tile: Tile, isa: Isa, short: bool = False) -> Tile:
-    """A tile as wide, so low that registers hold beside its accumulators as many sums of blocks; `short`: of few words,
-    which stay in registers too."""
+def with_sums_of_blocks(tile: Tile, isa: Isa, most: int | None = None) -> Tile:
+    """A tile as wide, so low that registers hold beside its accumulators as many sums of blocks; of `most` rows where
+    blocks are of few words, which stay in registers too."""
     mr = (isa.registers - 2 * tile.nv - 2) // (2 * tile.nv)
-    return Tile(max(1, min(tile.mr, mr, SHORT if short else mr)), tile.nv)
+    return Tile(max(1, min(tile.mr, mr, mr if most is None else most)), tile.nv)
+
+
+def of_blocks(tile: Tile, isa: Isa) -> Tile:
+    """The tile for an engine that sums blocks apart, where the row has the registers for it, else `BLOCKS` as it fits
+    them."""
+    return tile if with_sums_of_blocks(tile, isa) == tile else with_sums_of_blocks(BLOCKS, isa)
 
 
 def of_tiles(isa: Isa) -> Tile:
