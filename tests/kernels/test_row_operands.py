@@ -9,7 +9,7 @@ import rows
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
-from samebits.kernels import reduce
+from samebits.kernels import reduce, row_axes
 from samebits.kernels.expression import Chain, Expression
 
 Array = np.ndarray[Any, Any]
@@ -72,7 +72,7 @@ def test_scales_in_any_stride_are_read() -> None:
      ((4, 512), (4, 1), 0)],
 )  # fmt: skip
 def test_what_is_a_block(reduced: tuple[int, ...], own: tuple[int, ...], size: int) -> None:
-    assert reduce.block_size(reduced, own) == size
+    assert row_axes.block_size(reduced, own) == size
 
 
 @EVERY_ROW

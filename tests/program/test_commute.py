@@ -139,3 +139,23 @@ def test_a_table_is_computed_whole(why: str) -> None:
     picked = np.array(3) if why == "a scalar index" else np.array([3, -1])
     due = np.take(CODES[:rows].astype(F) * SCALE[:rows] + ROW, picked, axis)
     assert cpu.prepare(program).run({"ids": picked})["y"].tobytes() == due.tobytes()
+
+
+@pytest.mark.parametrize("also", ["", "output", "contract"])
+def test_what_is_given_is_reshaped_before_it_is_mapped(also: str) -> None:
+    b, _, y = begun()
+    parts = b.reshape(y, (N, 2, 2))
+    outputs = {"z": b.apply("neg", parts)}
+    if also == "output":
+        outputs["y"] = y
+    elif also == "contract":
+        outputs["w"] = b.contract(parts, b.constant(np.eye(2, dtype=F)))
+    program = b.build(outputs)
+    better = commute.reshape_before_map(program)
+    better.check()
+    assert (better is program) == (also != "")
+    for made in (reference.run(better, {"x": X}), cpu.prepare(program).run({"x": X})):
+        assert made["z"].tobytes() == (-np.abs(X)).tobytes()
+        assert made["z"].shape == (3, 2, 2)
+    if not also:
+        assert [node.operation for node in optimise(program).nodes] == ["reshape", "map"]

@@ -28,14 +28,14 @@ from samebits import ieee
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
-from samebits.errors import OptionError, PlanError, ShapeError
+from samebits.errors import PlanError, ShapeError
 from samebits.kernels import by_pass, columns, convert, elementwise, fold, long_rows, values
 from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Term, with_arguments
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.kernels.reduce_text import ReduceText, text
-from samebits.kernels.walk import BLOCKS, NIBBLES, Axis, AxisSteps, Walk, blocks, broadcast, walk
-from samebits.shapes import broadcast_extents
+from samebits.kernels.row_axes import block_size, normal_axes, whole_shape
+from samebits.kernels.walk import NIBBLES, Axis, AxisSteps, Walk, blocks, broadcast, walk
 
 Array = values.Array
 
@@ -98,33 +98,6 @@ def _extreme(op: str, x: Array) -> Array:
     return functools.reduce(ieee.maximum if op == "row_max" else ieee.minimum, list(x.T))
 
 
-def block_size(reduced: Sequence[int], own: Sequence[int]) -> int:
-    """How many elements of a row one of an operand is for, that has the first of the reduced axes and not the last;
-    0 where it has all or none, or others, or a kernel takes no such blocks.
-
-    Args:    reduced: the extents of the reduced axes.   own: those of the operand along them.
-    """
-    follows = [extent == given for extent, given in zip(reduced, own, strict=True) if extent != 1]
-    first = follows.index(False) if False in follows else 0
-    if not first or True in follows[first:]:
-        return 0
-    size = math.prod([extent for extent in reduced if extent != 1][first:])
-    return next((each for each in BLOCKS if each == size), 0)
-
-
-def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Axes counted from 0, ascending.
-
-    Raises:  OptionError if one is out of range or named twice.
-    """
-    found = tuple(sorted(a + rank if a < 0 else a for a in axes))
-    if len(set(found)) != len(found) or any(not 0 <= a < rank for a in found):
-        raise OptionError(
-            "reduce.plan", "axes", "", tuple(axes), f"distinct, in [{-rank}, {rank})", "name each axis once"
-        )
-    return found
-
-
 @functools.lru_cache(maxsize=4096)
 def plan(
     expression: Expression,
@@ -173,7 +146,7 @@ class _Planner:
     ) -> None:  # fmt: skip
         self.packed = packed
         self.e, self.isa, self.threads = e, isa, threads
-        self.shape = _shape(inputs, outputs)
+        self.shape = whole_shape(inputs, outputs)
         self.reduced = normal_axes(axes, len(self.shape))
         self.outer = tuple(a for a in range(len(self.shape)) if a not in self.reduced)
         self.layouts = [*inputs, *outputs]
@@ -489,14 +462,6 @@ class _Planner:
 def _levels(n: int) -> int:
     """How often the sum rule is applied to n elements."""
     return 1 if n <= fold.BLOCK else 1 + _levels(-(-n // fold.BLOCK))
-
-
-def _shape(inputs: tuple[AxisSteps, ...], outputs: tuple[AxisSteps, ...]) -> tuple[int, ...]:
-    found = broadcast_extents(*[shape for shape, _ in inputs])
-    if found is None:
-        shapes = [shape for shape, _ in (*inputs, *outputs)]
-        raise ShapeError("reduce.plan", "inputs", "shapes", shapes, "shapes that broadcast together", "reshape them")
-    return found
 
 
 def _copy(

@@ -15,6 +15,7 @@ from samebits.frozen import dataclass
 from samebits.kernels import reduce
 from samebits.kernels.expression import REDUCTIONS, Expression
 from samebits.kernels.plan import Plan
+from samebits.kernels.row_axes import block_size
 from samebits.kernels.walk import AxisSteps
 from samebits.operations import dim
 from samebits.operations.axes import Axes, aligned
@@ -142,7 +143,7 @@ def _takes(attributes: RowWise, views: Sequence[View]) -> list[Shape | None]:
     found: list[Shape | None] = []
     for shape in padded:
         reduced = sorted(attributes.axes)
-        if reduce.block_size([whole[axis] for axis in reduced], [shape[axis] for axis in reduced]):
+        if block_size([whole[axis] for axis in reduced], [shape[axis] for axis in reduced]):
             found.append(None)
             continue
         mixed = len({shape[axis] == extent for axis, extent in extents.items()}) > 1
