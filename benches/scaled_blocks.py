@@ -22,7 +22,8 @@ SQUARES = (
 )  # fmt: skip
 WEIGHTS = (
     ("NVFP4", "float4_e2m1fn", "float8_e4m3fn", 16), ("int4 by 32", "int4", "float16", 32),
-    ("int4 by 128", "int4", "float16", 128),
+    ("int4 by 128", "int4", "float16", 128), ("MXFP8", "float8_e4m3fn", "float8_e8m0fnu", 32),
+    ("int8 by 32", "int8", "float16", 32), ("int8 by 128", "int8", "float16", 128),
 )  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def squares(isa: str, threads: int) -> Rows:
 
 
 def weights(isa: str, threads: int) -> Rows:
-    """One row of bfloat16 by a weight of four bits that is packed."""
+    """One row of bfloat16 by a weight that is packed with its scales."""
     import torch
     from _products import medians
 
@@ -85,7 +86,10 @@ def weights(isa: str, threads: int) -> Rows:
 PARTS = (
     Part("Scaled blocks on both sides, one thread, GFLOP/s", squares, "avx512_bf16", 1),
     Part(
-        "A weight of four bits beside one row of bfloat16, one thread, 10^9 weights a second", weights, "avx512_bf16", 1
+        "A weight of 4 or 8 bits beside one row of bfloat16, one thread, 10^9 weights a second",
+        weights,
+        "avx512_bf16",
+        1,
     ),
 )
 
