@@ -233,16 +233,20 @@ def _entry(
     C: Any = torch._C
     levels: Any = forward_ad
     profiler: Any = torch.autograd.profiler
-    autograd = C.DispatchKey.AutogradFunctionality
+    autograd, is_excluded = C.DispatchKey.AutogradFunctionality, C._dispatch_tls_is_dispatch_key_excluded
+    modes, overrides, has_transforms = (
+        C._len_torch_dispatch_stack, C._len_torch_function_stack, C._are_functorch_transforms_active
+    )  # fmt: skip
+    is_autocast, tracing = C._is_any_autocast_enabled, C._get_tracing_state
 
     def entered(*arguments: Any) -> Any:
         if torch.compiler.is_dynamo_compiling() or (
-            C._len_torch_dispatch_stack()
-            or C._len_torch_function_stack()
-            or C._are_functorch_transforms_active()
-            or (is_cast and C._is_any_autocast_enabled())
+            modes()
+            or overrides()
+            or has_transforms()
+            or (is_cast and is_autocast())
             or profiler._is_profiler_enabled
-            or C._get_tracing_state() is not None
+            or tracing() is not None
         ):
             return call(*arguments)
         is_needed = levels._current_level >= 0
@@ -255,8 +259,7 @@ def _entry(
         try:
             if is_needed and (levels._current_level >= 0 or torch.is_grad_enabled()):
                 # In another operator's kernel autograd's turn is over.
-                is_over = C._dispatch_tls_is_dispatch_key_excluded(autograd)
-                return (host if is_over else apply)(*arguments)
+                return (host if is_excluded(autograd) else apply)(*arguments)
             return host(*arguments)
         except (SamebitsError, RuntimeError):
             return call(*arguments)
@@ -267,7 +270,8 @@ def _entry(
 def _node(name: str, below: Callable[..., Any], row: Operator) -> Any:
     """What computes below autograd and records a node, which knows the gradient."""
     gradient = row.gradient
-    formed = () if gradient is None else [i for i in places_of(row.schema) if i not in gradient.holds]
+    unread = () if gradient is None else gradient.unread
+    formed = [i for i in places_of(row.schema) if gradient is not None and i not in (*unread, *gradient.holds)]
 
     class Differentiable(torch.autograd.Function):
         @staticmethod
@@ -276,10 +280,12 @@ def _node(name: str, below: Callable[..., Any], row: Operator) -> Any:
             if gradient is not None:
                 ctx.save_for_backward(*gradient.keeps(arguments, result, ctx.needs_input_grad))
                 forms = ctx.forms = list(arguments)
+                for i in unread:
+                    forms[i] = None
                 for i in formed:
                     x = arguments[i]
                     if x is not None:
-                        forms[i] = None if i in gradient.unread else Form(x.shape, x.dtype)
+                        forms[i] = Form(x.shape, x.dtype)
             return result
 
         @staticmethod
