@@ -15,10 +15,12 @@ from samebits import dtypes, onnx
 from samebits.errors import SamebitsError
 from samebits.kernels import composites
 from samebits.kernels.expression import Chain, Expression
+from samebits.kernels.random import Random
 from samebits.operations import dim
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, GatherND, Range
 from samebits.operations.operation import Array
+from samebits.operations.random import Drawn
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 from samebits.program.transform import optimise
@@ -309,3 +311,14 @@ def test_what_all_lines_share_or_other_lines_is_proved(name: str) -> None:
         (y,) = b.add("contract", (x, w, given), MatrixProduct(names=("a", "b", name)))
         (proof,) = prove(b.build({"y": y}), "batch")
         assert (proof.proved, proof.axis) == (True, 0)
+
+
+@pytest.mark.parametrize(("rows", "is_proved"), [(B, False), (3, True)])
+def test_numbers_that_are_drawn_depend_on_how_many_there_are(rows: dim.Size, is_proved: bool) -> None:
+    b = ProgramBuilder("drawn")
+    unit = b.scalar(0.0, dtypes.float32), b.scalar(1.0, dtypes.float32)
+    words = [b.constant(np.array(word, np.uint64)) for word in (1, 2)]
+    x = b.input("x", dtypes.float32, (B, rows, 2) if rows == 3 else (B, 2))
+    (noise,) = b.add("random", (*unit, *words), Drawn(Random("uniform", dtypes.float32), (rows, 2)))
+    (proof,) = prove(b.build({"y": b.apply("add", x, noise)}), "batch")
+    assert proof.proved == is_proved

@@ -15,6 +15,7 @@ from samebits.kernels import random
 from samebits.kernels.plan import Plan
 from samebits.kernels.random import Random
 from samebits.operations import dim
+from samebits.operations.axes import Axes
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.elementwise import check_dtypes
 from samebits.operations.fact import Fact, dense
@@ -56,6 +57,11 @@ def _reference(attributes: Drawn, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return (random.reference(attributes.random, shape, first, second, int(seed), int(offset)),)
 
 
+def _axes(attributes: Drawn, facts: Sequence[Fact]) -> Axes:
+    """What is drawn depends on the place along every axis, so on how many places there are."""
+    return Axes(((),) * len(facts), reads=attributes.shape)
+
+
 def _plan(attributes: Drawn, views: tuple[View, ...], target: PlanTarget) -> Plan:
     """One kernel, which finds the shape where its result lies."""
     return random.plan(attributes.random, views[-1][1:], target.isa, shared_by(views, target.threads))
@@ -66,6 +72,7 @@ ROWS: tuple[Operation, ...] = (
         "random",
         _infer,
         _reference,
+        _axes,
         plan=_plan,
         asked=lambda attributes: Drawn(attributes.random),
         folds=False,
