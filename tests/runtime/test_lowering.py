@@ -244,3 +244,11 @@ def test_what_is_kept_is_made_once_for_all_shapes() -> None:
     held = [lower(program, isa.current(), 1, {"n": n}, {"x": (40, 1)}, kept).constants for n in (3, 4)]
     (panels,) = kept.values()
     assert all(constant.value is panels for (constant,) in held)
+
+
+def test_places_of_numbers_stay_where_sizes_of_memory_are_compared_last() -> None:
+    b, n = ProgramBuilder("g"), dim.symbol("n")
+    x, y = b.input("x", dtypes.float32, (1, 70)), b.input("y", dtypes.float32, (n, 70))
+    program = b.build({"z": b.apply("exp", b.apply("add", b.apply("neg", x), y))})
+    for rows in (1, 3):
+        check_bits(program, x=np.ones((1, 70), F), y=np.full((rows, 70), 2, F))

@@ -217,6 +217,7 @@ class Templates:
 
     def filled(self, numbers: Sequence[int]) -> list[Any]:
         """Every part with these numbers in it."""
+        assert len(numbers) == self._numbers  # places of parts follow those of the numbers
         made = list[Any](numbers)
         for take, value in self._parts:
             made.append(take(made) if take else value)

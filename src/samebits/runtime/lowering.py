@@ -343,7 +343,8 @@ class Lowerer:
         behind = ARENA + 1 + len(program.input_names) + len(program.output_names)
         slots = {number: slot for slot, number in enumerate(read, behind)}
         offsets = [[(x.storage, _offset(x)) for x in (*step.reads, *step.writes)] for step in self._steps]
-        templates = Templates(self._tape)  # no number is computed any more
+        overwrites = tuple(self._overwrites()) if self._reuse else ()
+        templates = Templates(self._tape)  # no number is computed or compared any more
         return Blueprint(
             program=program,
             target=self._target.isa,
@@ -369,7 +370,7 @@ class Lowerer:
                 )
                 for step, operands in zip(self._steps, offsets, strict=True)
             ),
-            overwrites=tuple(self._overwrites()) if self._reuse else (),
+            overwrites=overwrites,
             checks=tuple((check, templates.add(template(extents))) for check, extents in self._checks),
             outputs=tuple(
                 (name, templates.add(template(self._shape(name))), self._kind(name)) for name in program.output_names
