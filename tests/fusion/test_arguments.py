@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -77,6 +79,12 @@ def replaced(fd):
 def joined(fd):
     x, y = fd.define_tensor([-1], True), fd.define_tensor([-1], True)
     fd.add_output(fd.ops.cat([x, y]), alias_input=x)
+
+
+def prototype(make):
+    """A tensor of a kind of which torch warns that it may change."""
+    with warnings.catch_warnings(action="ignore"):
+        return make()
 
 
 def away():
@@ -186,6 +194,12 @@ REFUSED = [
     (scaled, [torch.zeros(3).to_sparse(), 2.0],
      ("execute: input 0 is not shared by its library (Can't export tensors with layout other than torch.strided),"
       " must be memory that can be shared; call its to_dense() first")),
+    (scaled, [prototype(lambda: torch.zeros(1, 3).to_sparse_csr()), 2.0],
+     ("execute: input 0 is not shared by its library (Can't export tensors with layout other than torch.strided),"
+      " must be memory that can be shared; call its to_dense() first")),
+    (scaled, [prototype(lambda: torch.nested.nested_tensor([torch.zeros(3)])), 2.0],
+     ("execute: input 0 is not shared by its library (Internal error: NestedTensorImpl doesn't support sizes. Please"
+      " file an issue.), must be memory that can be shared; pass the tensors of its unbind() apart")),
     (scaled, [OnDevice(), 2.0],
      ("execute: input 0 is not shared by its library (on a GPU), must be memory that can be shared;"
       " do what it says")),

@@ -123,6 +123,21 @@ def test_groups_that_do_not_follow_one_another_are_refused(ends: list[int]) -> N
         fd.execute([a, b, np.array(ENDS[0])])
 
 
+@pytest.mark.parametrize("rows", [(5, 37), (37, 5)], ids=str)
+def test_groups_end_within_all_that_their_ends_cut(rows: tuple[int, int]) -> None:
+    with FusionDefinition() as fd:
+        a, b, x, y = (fd.define_tensor([-1] * rank, contiguity=True) for rank in (2, 3, 2, 3))
+        ends = fd.define_tensor([-1], contiguity=True, dtype=DataType.Int)
+        fd.add_output(fd.ops.grouped_mm(a, b, ends))
+        fd.add_output(fd.ops.grouped_mm(x, y, ends))
+    left, right = (drawn((m, K), dtypes.float32, 0) for m in rows)
+    of_groups = drawn((G, K, N), dtypes.float32, 1)
+    with pytest.raises(FusionError) as caught:
+        fd.execute([left, of_groups, right, of_groups, np.array([1, 2, 3, 8])])
+    due = "execute: input 4 is [1, 2, 3, 8], must be ascending from 0 on, at most 5; give where each group ends"
+    assert str(caught.value) == due
+
+
 def test_another_count_of_groups_than_matrices_is_refused() -> None:
     fd = made((2, 3), DataType.Float)
     a, b = (drawn(shape, dtypes.float32, 0) for shape in SHAPES[2, 3])

@@ -52,7 +52,7 @@ def _value(place: int, x: Val, value: Any, written: Collection[Val]) -> Any:
             actual = f"scalar {value}" if isinstance(value, bool | int | float | complex) else type(value).__name__
             words = f"{name} to be an at::Tensor but got {actual}"
             raise _wrong(place, "a tensor", actual, "pass a tensor", words)
-        if not hasattr(value, "shape"):
+        if not _has_shape(value):
             return _tensor(place, value)
         return value.detach() if getattr(value, "requires_grad", False) and x not in written else value
     if _is_array(value):
@@ -144,6 +144,14 @@ def _is_array(x: object) -> bool:
         or hasattr(type(x), "__dlpack__")
         or hasattr(type(x), "__cuda_array_interface__")
     )
+
+
+def _has_shape(x: object) -> bool:
+    """Whether an array says its shape: torch's nested ones refuse to."""
+    try:
+        return hasattr(x, "shape")
+    except RuntimeError:
+        return False
 
 
 def _name(tensor: Tensor) -> str:

@@ -51,7 +51,10 @@ def key_of(sizes: frozenset[int], given: Sequence[Any]) -> Hashable:
         kind = type(value)
         described = _DESCRIBED.get(kind)
         if described is not None:
-            parts.append(described(value))
+            try:
+                parts.append(described(value))
+            except RuntimeError:  # a tensor of torch that has no strides, or no shape
+                return None
         elif kind in _NUMBERS:
             parts.append(number_key(value) if place in sizes else kind)
         else:

@@ -28,16 +28,17 @@ def has_groups(fusion: Fusion) -> bool:
     return any(expr.op == CALL for expr in fusion.sorted_exprs())
 
 
-def _offsets(fusion: Fusion) -> dict[TensorView, Scalar]:
-    """The inputs that say where groups end, and the extent that each cuts."""
-    found: dict[TensorView, Scalar] = {}
+def _offsets(fusion: Fusion) -> dict[TensorView, list[Scalar]]:
+    """The inputs that say where groups end, and the extents that each cuts."""
+    found: dict[TensorView, list[Scalar]] = {}
     for expr in fusion.sorted_exprs():
         if expr.op == CALL:
             a, b, ends = expr.args
             assert isinstance(a, TensorView)
             assert isinstance(b, TensorView)
             assert isinstance(ends, TensorView)
-            found[ends] = (a.axes[0] if b.ndim == 3 else b.axes[-1] if a.ndim == 3 else a.axes[-1]).length
+            cut = a.axes[0] if b.ndim == 3 else b.axes[-1] if a.ndim == 3 else a.axes[-1]
+            found.setdefault(ends, []).append(cut.length)
     return found
 
 
@@ -57,9 +58,9 @@ def values(fusion: Fusion, given: Mapping[Val, Any], extents: Mapping[Scalar, in
     Raises:  FusionError if groups do not end one after the other, within what they cut.
     """
     found: dict[str, Any] = {}
-    for ends, cut in _offsets(fusion).items():
+    for ends, cuts in _offsets(fusion).items():
         listed = [0, *Tensor.from_any(given[ends]).tolist()]
-        last = extents.get(fusion.root(cut))
+        last = min([extents[root] for cut in cuts if (root := fusion.root(cut)) in extents], default=None)
         if sorted(listed) != listed or (last is not None and listed[-1] > last):
             due = f"ascending from 0 on, at most {'the extent that they cut' if last is None else last}"
             remedy = "give where each group ends"
