@@ -312,6 +312,18 @@ def test_a_packed_weight_is_forgotten_with_its_layer_and_made_again_when_it_chan
     assert len(quantized_operators._KEPT) == before
 
 
+def test_a_weight_is_packed_again_when_its_scales_are_another_view_of_their_memory() -> None:
+    made, x = st.QuantLinear(sb.quantize(normal(2, 4, 128).numpy(), "int8-group32")), normal(0, 3, 128)
+    first = made(x)
+    made.scales = made.scales.mT  # [4, 4], where they were
+    apart = copy.deepcopy(made)
+    apart.scales = made.scales.contiguous()
+    assert torch.equal(made(x), apart(x))
+    assert not torch.equal(made(x), first)
+    made.scales = made.scales.mT
+    assert torch.equal(made(x), first)
+
+
 CODES, FACTORS = whole(0, -8, 8, N, K), scales(1, N, K // GROUP)
 LAYERS = "pass the dequantised weight to Linear"
 REFUSED: list[tuple[Any, type[SamebitsError], str]] = [

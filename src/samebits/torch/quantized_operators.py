@@ -104,7 +104,7 @@ def _packed(parts: StoredWeight, dtype: torch.dtype) -> Any:
     if any(x.is_inference() for x in tensors):  # nothing tells whether they were written to
         return parts.quantized()
     key = id(parts.elements), dtype, isa.current().name
-    made_of = tuple((x.data_ptr(), x._version) for x in tensors)
+    made_of = parts[6:], [(x.data_ptr(), x._version, x.dtype, x.shape, x.stride()) for x in tensors]
     kept = _KEPT.get(key)
     if kept is not None and kept.source() is parts.elements and kept.made_of == made_of:
         return kept.weight
