@@ -152,6 +152,59 @@ def test_what_is_not_wanted_is_not_made() -> None:
         assert Bare.__hash__ is object.__hash__
 
 
+@frozen.dataclass(frozen=True, slots=True)
+class Base:
+    x: int
+    y: int = 2
+
+
+@frozen.dataclass(frozen=True, slots=True)
+class Wider(Base):
+    z: int = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Foreign(Base):
+    z: int = 3
+
+
+@pytest.mark.parametrize("wide", [Wider, Foreign])
+def test_a_class_may_have_the_fields_of_a_base_that_never_changes(wide: Any) -> None:
+    value = wide(1, z=5)
+    assert [x.name for x in dataclasses.fields(wide)] == ["x", "y", "z"]
+    assert (wide.__slots__, repr(value)) == (("z",), f"{wide.__name__}(x=1, y=2, z=5)")
+    assert value == wide(1, 2, 5) != wide(1)
+    assert Base(1) != wide(1)
+    assert dataclasses.replace(value, x=4) == wide(4, 2, 5)
+    assert copy.copy(value) == pickle.loads(pickle.dumps(value)) == value
+    with pytest.raises(AttributeError):
+        value.y = 3
+    wider = Wider(1, z=5)
+    assert frozen.replace(wider, y=7) == Wider(1, 7, 5)
+    assert frozen.replace(wider, z=8) == Wider(1, 2, 8)
+
+
+def test_a_class_says_of_itself_how_it_was_made() -> None:
+    for given in ({}, {"init": False}, {"eq": False}, {"repr": False}):
+        found = []
+        for made in _MAKERS:
+
+            @made(frozen=True, slots=True, **given)
+            class Value:
+                x: int
+
+            found.append(repr(Value.__dataclass_params__))  # type: ignore[attr-defined]
+        assert found[0] == found[1]
+
+
+def test_a_traceback_shows_no_line_that_did_not_run() -> None:
+    with pytest.raises(sb.OptionError) as caught:
+        sb.Spec(segments=3)
+    names = {str(entry.path) for entry in caught.traceback}
+    assert frozen.__file__ not in names
+    assert "<samebits.frozen>" in names
+
+
 def test_fields_in_a_wrong_order_or_of_other_kinds() -> None:
     for made in _MAKERS:
         with pytest.raises(TypeError, match="default"):

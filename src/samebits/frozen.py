@@ -40,6 +40,7 @@ def _dataclass(
         cls = dataclasses.dataclass(frozen=frozen, slots=slots, init=init, repr=repr, eq=eq)(cls)
         if frozen and slots:
             cls.__setattr__, cls.__delattr__ = _set, _delete  # type: ignore[method-assign, assignment]
+            cls.__replace__ = dataclasses.replace  # type: ignore[attr-defined]  # not that of a base with fewer fields
         return cls
 
     return made
@@ -76,7 +77,9 @@ def _made(cls: type, init: bool, repr: bool, eq: bool) -> type:
         for code in _comparing(len(names)):
             found[code.co_name] = _function(code, cls, names, home)
     found |= own | {"__setattr__": _set, "__delattr__": _delete, "__slots__": names, "__qualname__": cls.__qualname__}
-    found |= {said: _Said(said, cls.__name__, body) for said in (_FIELDS, _PARAMS)}
+    found[_FIELDS] = _Said(_FIELDS, cls.__name__, body, {"init": False, "repr": False, "eq": False})
+    options = {"init": init, "repr": repr, "eq": eq, "frozen": True, "slots": True}
+    found[_PARAMS] = _Said(_PARAMS, cls.__name__, body, options)
     made = type(cls)(cls.__name__, cls.__bases__, found)
     setters.update({f"set_{_STAND_IN(i)}": vars(made)[name].__set__ for i, name in enumerate(names)})
     return made
@@ -100,18 +103,18 @@ def _initialisers(cls: type, types: dict[str, Any], given: list[Any], setters: d
 
 
 class _Said:
-    """What `dataclasses` keeps of a class under a name, found out when somebody asks."""
+    """What `dataclasses` keeps of a class under a name, found out when somebody asks, of one made with `options`."""
 
-    __slots__ = ("_body", "_found", "_name", "_title")
+    __slots__ = ("_body", "_found", "_name", "_options", "_title")
 
-    def __init__(self, name: str, title: str, body: dict[str, Any]) -> None:
-        self._name, self._title, self._body = name, title, body
+    def __init__(self, name: str, title: str, body: dict[str, Any], options: dict[str, bool]) -> None:
+        self._name, self._title, self._body, self._options = name, title, body, options
         self._found: Any = None
 
     def __get__(self, value: object, owner: type) -> Any:
         if self._found is None:
             like: type = type(self._title, (), self._body)
-            self._found = getattr(dataclasses.dataclass(init=False, repr=False, eq=False)(like), self._name)
+            self._found = getattr(dataclasses.dataclass(**self._options)(like), self._name)
         return self._found
 
 
@@ -153,7 +156,7 @@ def _comparing(count: int) -> tuple[CodeType, CodeType]:
 
 def _compiled(lines: list[str]) -> CodeType:
     """The code of the function that these lines define."""
-    module = compile("\n".join(lines), __file__, "exec")
+    module = compile("\n".join(lines), f"<{__name__}>", "exec")  # no lines of this file, which a traceback would show
     return next(x for x in module.co_consts if isinstance(x, CodeType))
 
 
