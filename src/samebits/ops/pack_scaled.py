@@ -33,7 +33,7 @@ def packed_scaled(
     is_narrow = y.dtype in kinds or (y.dtype.is_integer and y.dtype.width_bits <= 8)
     if not is_narrow or left is dtypes.float64 or len(y.shape) != 2:
         shown = f"given for {y.dtype.name} {list(y.shape)} beside {left.name}"
-        expected = "left out, or for a matrix of at most 8 bits an element beside float32 or narrower"
+        expected = "left out, or for integers or signed floats of at most 8 bits, [K, N], beside float32 or narrower"
         raise OptionError("pack", "scale", "", shown, expected, "pass it with the product")
     if scale is None or block is None:
         remedy = "pass scale= and group=, or all with the product"

@@ -218,3 +218,32 @@ def test_what_one_row_packed_gives_the_right_bits_on_another_or_is_refused(left:
     assert used >= len(rows)
     assert reasons <= {"matmul: b panel width", "matmul: b engine is", "matmul: b dtype is"}
     assert "matmul: b panel width" in reasons
+
+
+@pytest.mark.parametrize("right", ["int4", "float4_e2m1fn", "float8_e4m3fn"])
+def test_codes_that_one_row_packed_give_the_right_bits_on_another_or_are_refused(right: str) -> None:
+    """Panels of codes, scales behind, are read where vectors make whole panels."""
+    k, n, group = 64, 37, 32
+    rows = (named("scalar"), *PRODUCT_ROWS)
+    codes = np.random.default_rng(1).integers(0, 16, (k, n)).astype(np.uint8)
+    b, scale = codes.view(dtypes.of(right).numpy), np.random.default_rng(2).standard_normal((2, n)).astype(np.float32)
+    a = gemm_cases.values(dtypes.float32, 17, k)
+    due = reference(a, b, b_scale=scale, b_block=group)
+    kept = dict[int, bytes]()
+    for row in rows:
+        with sb.use_isa(row):
+            made = sb.pack(b, left="float32", scale=scale, group=group)
+        kept[made.nr] = pickle.dumps(made)
+    used, refused = 0, set[str]()
+    for (nr, packed), row, m in itertools.product(kept.items(), rows, (1, 17)):
+        with sb.use_isa(row):
+            try:
+                got = sb.matmul(a[:m], pickle.loads(packed))
+            except sb.PlanError as error:
+                refused.add(str(error).replace(f"{nr}, must be a multiple of {row.lanes} on Isa row {row.name}", "..."))
+                continue
+        used += 1
+        assert_bits(got, due[:m], (nr, row.name, m))
+    assert used >= 2 * len(rows)
+    if dtypes.of(right).width_bits == 4:
+        assert refused == {"matmul: b panel width is ...; pack it again with pack()"}

@@ -194,8 +194,18 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     ),
     (
         lambda b, s: sb.pack(b, left="float64", scale=s, group=16), sb.OptionError,
-        ("pack: scale is given for int8 [96, 20] beside float64, must be left out, or for a matrix of at most 8 bits "
-        "an element beside float32 or narrower; pass it with the product"),
+        ("pack: scale is given for int8 [96, 20] beside float64, must be left out, or for integers or signed floats of "
+         "at most 8 bits, [K, N], beside float32 or narrower; pass it with the product"),
+    ),
+    (
+        lambda b, s: sb.pack(b.view(E8M0), left="float32", scale=s, group=16), sb.OptionError,
+        ("pack: scale is given for float8_e8m0fnu [96, 20] beside float32, must be left out, or for integers or signed "
+         "floats of at most 8 bits, [K, N], beside float32 or narrower; pass it with the product"),
+    ),
+    (
+        lambda b, s: sb.pack(b.view(E8M0), left="float32", scale=s, group=16), sb.OptionError,
+        ("pack: scale is given for float8_e8m0fnu [96, 20] beside float32, must be left out, or for integers or signed "
+        "floats of at most 8 bits, [K, N], beside float32 or narrower; pass it with the product"),
     ),
     (
         lambda b, s: sb.pack(b, left="float32", scale=s[0], zero_point=s.astype(np.int8), group=16), sb.OptionError,

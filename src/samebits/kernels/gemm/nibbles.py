@@ -301,8 +301,13 @@ def plan(c: Contraction, isa: Isa, threads: int, again: Callable[[Contraction], 
 
     Few rows decode what they read, if runs of K are whole words; others open the panels first.
 
-    Raises:  PlanError if a is float64, or of integers where no blocks are scaled.
+    Raises:  PlanError if a is float64, or of integers where no blocks are scaled; if panels are not whole vectors.
     """
+    panels = c.b.values
+    assert isinstance(panels, Panels)  # the caller looked
+    if panels.nr % isa.lanes:
+        expected = f"a multiple of {isa.lanes} on Isa row {isa.name}"
+        raise PlanError("matmul", "b", "panel width", panels.nr, expected, "pack it again with pack()")
     is_number = c.a.dtype.is_float or c.a.is_scaled_by_block or c.b.is_scaled_by_block
     if not (is_number and takes(FMA32.a, c.a.dtype)):
         remedy = f"pack it again with left={c.a.dtype.name!r}"

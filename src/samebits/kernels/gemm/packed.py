@@ -4,7 +4,7 @@ The bytes are [batch][panel][step][nr] words of an engine, columns beyond N zero
 the engine has them; or weights, which keep their codes (`engine.WEIGHTS`, `NIBBLES`), behind which the scales of their
 blocks may lie, [panel][block][nr]. They depend on the engine and the width `nr` of a panel alone, so rows of one width
 share them; a product on a row of another width, or with elements that the engine does not take, refuses them (`plan`
-raises). Start at `PackedMatrix`.
+raises), but codes are read wherever a panel is whole vectors. Start at `PackedMatrix`.
 """
 
 from __future__ import annotations
