@@ -189,8 +189,8 @@ def test_nothing_outside_the_operands_is_touched(isa: Isa) -> None:
 REFUSED: list[tuple[Any, type[Exception], str]] = [
     (
         lambda b, s: sb.pack(b.astype(BF16), left="float32", scale=s, group=16), sb.OptionError,
-        ("pack: scale is given for bfloat16 [96, 20] beside float32, must be left out, or for a matrix of at most 8 "
-        "bits an element beside float32 or narrower; pass it with the product"),
+        ("pack: scale is given for bfloat16 [96, 20] beside float32, must be left out, or for integers or signed "
+         "floats of at most 8 bits, [K, N], beside float32 or narrower; pass it with the product"),
     ),
     (
         lambda b, s: sb.pack(b, left="float64", scale=s, group=16), sb.OptionError,
