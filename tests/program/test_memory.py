@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samebits.kernels.plan import LINE_BYTES
+from samebits.program import memory
 from samebits.program.memory import Life, place, side_by_side
 
 LIVES = st.lists(
@@ -56,3 +57,11 @@ def test_each_lies_as_low_as_those_placed_before_it_leave_room(lives: list[Life]
 def lines(life: Life) -> int:
     """Bytes in whole cache lines."""
     return -(-life.size_bytes // LINE_BYTES) * LINE_BYTES
+
+
+def test_who_meets_whom_is_remembered_of_few_alone() -> None:
+    memory._meeting.cache_clear()
+    for count in (10, 1100):
+        lives = [Life(1, i, 2000) for i in range(count)]
+        assert place(lives)[1] == count * LINE_BYTES
+        assert memory._meeting.cache_info().currsize == 1

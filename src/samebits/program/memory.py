@@ -1,8 +1,8 @@
 """Where temporaries lie in one arena: lifetimes to offsets.
 
 Two temporaries share bytes if they never live at the same time, and never a cache line, so that every vector load of a
-dense value is aligned. Placed largest first, each at the lowest offset that is
-free during its life ("greedy by size": Pisarchyk and Lee, arXiv:2001.03288). Start at `place`.
+dense value is aligned. Placed largest first, each at the lowest offset that is free during its life ("greedy by size":
+Pisarchyk and Lee, arXiv:2001.03288). Start at `place`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from samebits.frozen import dataclass
 from samebits.kernels.plan import in_lines
 
 __all__ = ["Life", "place", "side_by_side"]
+
+# Temporaries up to which it is remembered who meets whom: lists of so many take up to 8 MB.
+_REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,8 @@ def side_by_side(lives: Sequence[Life]) -> tuple[list[int], int]:
 
 def place(lives: Sequence[Life]) -> tuple[list[int], int]:
     """(the offset of each temporary, the bytes of the arena)."""
-    meeting = _meeting(tuple([(life.first, life.last) for life in lives]))
+    beside = _meeting if len(lives) <= _REMEMBERED else _meeting.__wrapped__
+    meeting = beside(tuple([(life.first, life.last) for life in lives]))
     spans: list[tuple[int, int] | None] = [None] * len(lives)
     offsets, total = [0] * len(lives), 0
     for _, _, index in sorted([(-life.size_bytes, life.first, index) for index, life in enumerate(lives)]):
