@@ -30,7 +30,8 @@ def uniform(
 ) -> Any:  # fmt: skip
     """Numbers of the interval [low, high), each as likely as another.
 
-    Args:    low, high: finite numbers, which are rounded to the dtype first.   shape: extents.
+    Args:    low, high: finite numbers, which are rounded to the dtype first; where they are one, all are that one.
+             shape: extents.
              seed: of 64 bits; with the offset and an element's row-major index it says what the element is.
              offset: of 63 bits; numbers of one seed and different offsets have nothing to do with each other.
              dtype: float32, float64, float16 or bfloat16.   out: an array of that dtype and shape for the result.
