@@ -12,6 +12,8 @@ import samebits as sb
 from samebits import dtypes
 from samebits.codegen import isa as isas
 from samebits.operations import dim
+from samebits.operations.product import Options
+from samebits.operations.sharing import Block
 from samebits.program import blocks
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
@@ -96,6 +98,19 @@ def test_a_global_scale_is_an_operand() -> None:
     due = sb.quantize(x, "nvfp4", global_scale=scales)
     assert np.array_equal(found["e"].view(np.uint8), array(due.elements).view(np.uint8))
     assert found["s"].tobytes() == array(due.scales).tobytes()
+
+
+@pytest.mark.parametrize("name", [row.name for row in dtypes.ROWS if row.width_bits <= 8 and row is not dtypes.bool_])
+def test_a_constant_weight_of_any_format_has_the_bits_of_the_eager_product(name: str) -> None:
+    """Those that no panels hold the codes of stay as they are."""
+    random, dtype = np.random.default_rng(5), dtypes.of(name)
+    w = random.integers(0, 1 << dtype.width_bits, (50, N)).astype(np.uint8).view(dtype.numpy)
+    scale, x = random.standard_normal((4, N)).astype(F32), drawn(M, 50)
+    b = ProgramBuilder("p")
+    given = b.input("x", dtypes.float32, (dim.symbol("n"), 50))
+    y = b.contract(given, b.constant(w), Options(b_group=Block(16)), b_scale=b.constant(scale))
+    found = run(b.build({"y": y}), {"x": x})
+    assert found["y"].tobytes() == sb.matmul(x, w, b_scale=scale, b_group=16).tobytes()
 
 
 @pytest.mark.parametrize("line", [True, False])

@@ -266,11 +266,11 @@ def of_weights(source: DType, has_zeros: bool) -> Engine:
 
 def of_coded(source: DType, has_zeros: bool, k: int) -> Engine | None:
     """What keeps the codes of elements that are packed with the scales of their blocks: of NIBBLES, whose words are
-    full, else of WEIGHTS; None of floats of four bits whose K is not whole words."""
+    full, else of WEIGHTS; None of floats that have neither."""
     of_four = next((row for row in NIBBLES if row.b is source and not has_zeros), None)
     if of_four is not None and k % of_four.depth == 0:
         return of_four
-    return of_weights(source, has_zeros) if source.is_integer or of_four is None else None
+    return of_weights(source, has_zeros) if source.is_integer or source in _NARROW_FLOATS else None
 
 
 def offset(element: DType, source: DType) -> int:
