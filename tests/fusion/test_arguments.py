@@ -245,6 +245,35 @@ def test_input_that_does_not_fit_is_refused_in_one_sentence_before_and_after_a_r
             fd.execute(FITTING[define])
 
 
+def released():
+    """A tensor whose storage was given up."""
+    x = torch.ones(3)
+    x.untyped_storage().resize_(0)
+    return x
+
+
+NULL = "data pointer is NULL, must be that of its elements; report it to the producer"
+WRAPPED = (
+    "is not shared by its library (Cannot access data pointer of Tensor that doesn't have storage),"
+    " must be memory that can be shared; do what it says"
+)
+WITHOUT_MEMORY = {
+    "released": (lambda run: run(released()), NULL),
+    "zeros": (lambda run: run(torch._efficientzerotensor(3)), NULL),
+    "within a transform": (lambda run: torch.func.vmap(run)(torch.ones(2, 3)), WRAPPED),
+}
+
+
+@pytest.mark.parametrize(("call", "due"), WITHOUT_MEMORY.values(), ids=list(WITHOUT_MEMORY))
+def test_tensors_without_memory_are_refused_where_others_like_them_ran(call, due):
+    fd = defined(scaled)
+    for _ in range(2):
+        fd.execute([torch.ones(3), 2.0])
+    with pytest.raises(sb.errors.FusionError) as error:
+        call(lambda x: fd.execute([x, 2.0])[0])
+    assert str(error.value) == f"execute: input 0 {due}"
+
+
 def test_nothing_is_written_where_one_of_the_inputs_that_are_does_not_fit():
     def define(fd):
         x, y = fd.define_tensor([-1], True), fd.define_tensor([-1], True)

@@ -31,7 +31,8 @@ def _numpy(x: Any) -> Hashable:
 
 
 def _torch(x: Any) -> Hashable:
-    return None, x.dtype, x.shape, x.stride(), x.is_cpu, x.is_neg()
+    """Like no other is a tensor whose elements have no memory, as of a storage that was given up."""
+    return None, x.dtype, x.shape, x.stride(), x.is_cpu, x.is_neg(), not x.data_ptr()
 
 
 # How an array of each type is described: exact types alone, as a subclass may mean something else.
@@ -53,7 +54,7 @@ def key_of(sizes: frozenset[int], given: Sequence[Any]) -> Hashable:
         if described is not None:
             try:
                 parts.append(described(value))
-            except RuntimeError:  # a tensor of torch that has no strides, or no shape
+            except RuntimeError:  # a tensor of torch that has no strides, no shape or no memory
                 return None
         elif kind in _NUMBERS:
             parts.append(number_key(value) if place in sizes else kind)
