@@ -31,7 +31,7 @@ def _numpy(x: Any) -> Hashable:
 
 
 def _torch(x: Any) -> Hashable:
-    """Like no other is a tensor whose elements have no memory, as of a storage that was given up."""
+    """With whether elements have memory: where there is none, as the storage was given up, the long way refuses it."""
     return None, x.dtype, x.shape, x.stride(), x.is_cpu, x.is_neg(), not x.data_ptr()
 
 
