@@ -247,7 +247,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
      "nvfp4/nvfuser-0.2, nvfp4/flashinfer, nvfp4/modelopt-0.47, nvfp4/compressed-tensors-0.20, "
      "nvfp4/four-over-six-1; choose one of these")),
     ({"rounding": np.ones(2)}, OptionError,
-     ("quantize: rounding is an object of type ndarray, must be nearest_even or stochastic; leave it out for the "
+     ("quantize: rounding is array([1., 1.]), must be nearest_even or stochastic; leave it out for the "
       "nearest")),
     ({"format": "mxfp4", "global_scale": 1.0}, OptionError,
      "quantize: global_scale is 1.0, must be left out: mxfp4 has none; leave it out"),

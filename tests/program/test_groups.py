@@ -72,6 +72,14 @@ def test_an_expansion_of_what_decides_a_shape_is_read() -> None:
     assert "expand" in operations(program)
 
 
+def test_an_expansion_that_makes_the_axis_that_is_reduced_is_read() -> None:
+    """What it repeats has no such axis."""
+    b, x = builder()
+    repeated = b.expand(x, (3, N, M))
+    program = b.build({"y": summed(b, repeated, (-3,)), "z": summed(b, repeated, (-1,))})
+    assert "expand" in operations(program)
+
+
 def test_rows_along_other_axes_stay_apart() -> None:
     b, x = builder()
     program = b.build({"y": summed(b, b.apply("sub", x, summed(b, x)), axes=(-2,))})

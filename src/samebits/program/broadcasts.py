@@ -7,13 +7,12 @@ front end drops these axes and puts them back. Only views change. Start at `read
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from samebits.frozen import replace
-from samebits.operations import registry
+from samebits.operations import dim, registry
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.fact import Fact
-from samebits.operations.rows import RowWise, row_extents
 from samebits.operations.views import Reshape
 from samebits.program.graph import Node, Program
 
@@ -38,18 +37,23 @@ def _narrowed(program: Program, node: Node, sources: Mapping[str, str]) -> Node:
         while source in sources:
             source = sources[source]
         inputs = (*node.inputs[:place], source, *node.inputs[place + 1 :])
-        if _shapes(program.facts, node, inputs) == _shapes(program.facts, node, node.inputs):
+        if _are_same_shapes(node, *[[program.facts[each] for each in names] for names in (inputs, node.inputs)]):
             node = replace(node, inputs=inputs)
     return node
 
 
-def _shapes(facts: Mapping[str, Fact], node: Node, inputs: tuple[str, ...]) -> tuple[SymbolicShape, ...]:
-    """The shapes of the results, and of the rows that are reduced."""
-    given = [facts[name] for name in inputs]
-    made = tuple(fact.shape for fact in registry.ROWS[node.operation].infer(node.attributes, given))
-    if isinstance(node.attributes, RowWise):
-        return *made, row_extents([fact.shape for fact in given], node.attributes.axes)[0]
-    return made
+def _are_same_shapes(node: Node, given: Sequence[Fact], others: Sequence[Fact]) -> bool:
+    """Whether the node has the same shapes of results, and of what they are computed over, from either operands."""
+    if _shared(given) != _shared(others):  # which may be of fewer axes than the node names
+        return False
+    infer = registry.ROWS[node.operation].infer
+    results = [[fact.shape for fact in infer(node.attributes, facts)] for facts in (given, others)]
+    return results[0] == results[1]
+
+
+def _shared(facts: Sequence[Fact]) -> SymbolicShape:
+    """The shape that operands broadcast to: that of a map's results, and of the rows that are reduced."""
+    return dim.broadcast_shapes([fact.shape for fact in facts])
 
 
 def keep_row_axes(program: Program) -> Program:
