@@ -9,6 +9,7 @@ operations on 4 x 8 float32 that ran before.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,19 +112,25 @@ def cases(threads: int) -> Iterator[tuple[str, dict[str, Call]]]:
     }  # fmt: skip
 
 
+def measure(threads: int) -> None:
+    """Rows of the table, by so many threads and cores."""
+    torch.set_num_threads(threads)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])  # fusions use every core
+    for name, calls in cases(threads):
+        mine, *others = medians(calls).items()
+        words = [f"{peer} {took * 1e3:.3f} ms, {took / mine[1]:.2f}" for peer, took in others]
+        print(f"| {name} | {threads} | {mine[1] * 1e3:.3f} ms | {'; '.join(words)} |", flush=True)
+
+
 def main() -> None:
-    """Measure and print."""
+    """Print the table; each number of threads has a process, as a fusion that is kept keeps its threads."""
+    if len(sys.argv) > 1:
+        return measure(int(sys.argv[1]))
     print("## Fusions\n\nA ratio is the other's time over ours.\n")
-    print("| operation | threads | ours | others |\n|---|---|---|---|")
-    cores = sorted(os.sched_getaffinity(0))
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        os.sched_setaffinity(0, cores[:threads])  # fusions use every core
-        for name, calls in cases(threads):
-            mine, *others = medians(calls).items()
-            words = [f"{peer} {took * 1e3:.3f} ms, {took / mine[1]:.2f}" for peer, took in others]
-            print(f"| {name} | {threads} | {mine[1] * 1e3:.3f} ms | {'; '.join(words)} |", flush=True)
-    os.sched_setaffinity(0, cores)
+    print("| operation | threads | ours | others |\n|---|---|---|---|", flush=True)
+    for threads in ("1", "2"):
+        subprocess.run([sys.executable, __file__, threads], check=True)
+    return None
 
 
 if __name__ == "__main__":
