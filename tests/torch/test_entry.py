@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from remembering import in_emitted_code_alone
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import samebits as sb
 import samebits.torch as st
-from samebits.torch import product_operators
+from samebits.errors import SamebitsError
+from samebits.ops import memo
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 X, W, V, ROW = torch.randn(4, 6), torch.randn(3, 6), torch.randn(4, 5), torch.randn(6)
@@ -95,21 +98,35 @@ def test_whoever_looks_at_operators_sees_it(name: str) -> None:
     assert torch.equal(traced(*again), function(*again))
 
 
-def test_frozen_parameters_are_remembered_as_tensors_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = []
-    plain = product_operators.products.linear
+def test_parameters_are_remembered_as_the_tensors_that_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memo.compile_known()
+    layer, weight, bias = st.Linear(6, 3), torch.randn(3, 6), torch.randn(3)
+    for _ in range(3):
+        st.linear(X, weight, bias)
+    due = [layer(x) for x in (X, X.clone().requires_grad_(), X)]
 
-    def linear(*arguments: Any, **options: Any) -> Any:
-        kinds.append([type(x) for x in arguments])
-        return plain(*arguments, **options)
+    def fail(*_: object) -> None:
+        raise AssertionError("this call took a tensor apart from its gradient")
 
-    monkeypatch.setattr(product_operators.products, "linear", linear)
-    layer = st.Linear(6, 3)
-    recorded = layer(X)
+    in_emitted_code_alone(monkeypatch)
+    monkeypatch.setattr(Tensor, "detach", fail)
     for manager in (contextlib.nullcontext(), torch.no_grad(), torch.inference_mode(), Ignored()):
         with manager:
-            assert torch.equal(layer.requires_grad_(False)(X), recorded)
-    assert kinds == [[Tensor] * 3] * 5
+            for x, y in zip((X, X.clone().requires_grad_(), X), due, strict=True):
+                assert torch.equal(layer(x), y)
+    layer.requires_grad_(False)
+    assert torch.equal(layer(X), due[0])
+
+
+def test_what_needs_a_gradient_is_refused_as_before_once_it_was_remembered() -> None:
+    weight, bias = nn.Parameter(torch.randn(3, 6)), torch.randn(3)
+    for _ in range(3):
+        sb.linear(X, weight.detach(), bias)
+        st.linear(X, weight, bias)
+    with pytest.raises(SamebitsError, match="detach"):
+        sb.linear(X, weight, bias)
+    with pytest.raises(SamebitsError, match="detach"):
+        sb.linear(X, weight.detach().requires_grad_(), bias)
 
 
 def test_a_tensor_that_escaped_its_transform_has_its_values() -> None:

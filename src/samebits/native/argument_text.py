@@ -14,15 +14,29 @@ from samebits.native.dlpack_text import BYTE_OFFSET, DATA, DEVICE, DEVICE_ID, ND
 from samebits.native.layout_text import reading
 from samebits.native.objects import ARRAY, WARNS, WRITABLE
 
-__all__ = ["ADDRESSES", "DLTENSOR", "MOST", "OBJECTS", "OWNERS", "PLACES", "ROOM", "ClassSlots", "descriptions"]
+__all__ = [
+    "ADDRESSES",
+    "DLTENSOR",
+    "IS_MEMORY",
+    "MOST",
+    "OBJECTS",
+    "OWNERS",
+    "PLACES",
+    "ROOM",
+    "ClassSlots",
+    "descriptions",
+]
 
 # Arguments of a call and axes of one, beyond which there is no key, and words of a key that an argument takes at most,
 # which is a packed matrix with its name.
 MOST, RANK, ROOM = 24, 8, 40
 # Bytes to the places' words: first how many arrays, then of each the object, its address, and a reference to what owns
 # its memory: a buffer may be closed by another thread, or by what a garbage collection runs, as soon as it was read.
-# Behind the arguments' addresses there is room for three more.
-OBJECTS, ADDRESSES, OWNERS, PLACES = (8 * word for word in (1, 2 + MOST, 5 + 2 * MOST, 6 + 3 * MOST))
+# Behind the arguments' addresses there is room for three more. Last comes whether of torch's tensors memory alone
+# counts.
+OBJECTS, ADDRESSES, OWNERS, IS_MEMORY, PLACES = (
+    8 * word for word in (1, 2 + MOST, 5 + 2 * MOST, 6 + 3 * MOST, 7 + 3 * MOST)
+)
 # Bytes of dlpack.h's DLTensor.
 DLTENSOR = 48
 
@@ -175,7 +189,8 @@ def _failed(m: Module) -> None:
 def _torch(m: Module) -> None:
     """`torch(x, key, places) -> i64`: the words that tell of torch's tensor on the host, which torch itself describes.
 
-    What needs a gradient or is still to be negated is no plain memory, as in `consume_text`.
+    What needs a gradient or is still to be negated is no plain memory, as in `consume_text`; whether it needs one is
+    not asked where memory alone counts. A parameter is told as the tensor that it is.
     """
     f = m.function("torch", "i64", "ptr", "ptr", "ptr")
     x, key, places = f.arguments
@@ -186,18 +201,20 @@ def _torch(m: Module) -> None:
             f.ret(f.call("failed"))
 
     gradient, negated, dtype = f.own(), f.own(), f.own()
-    gradient.set(f.call("PyObject_GetAttr", x, f.state("requires_grad")))
-    give_up(gradient.now.is_null)
+    with f.when(f.load(places, IS_MEMORY, "i64") == 0):
+        gradient.set(f.call("PyObject_GetAttr", x, f.state("requires_grad")))
+        give_up(gradient.now.is_null)
+        _refuse(f, gradient.now != f.state("false"))
     negated.set(f.call("PyObject_VectorcallMethod", f.state("is_neg"), own.address, 1, None))
     give_up(negated.now.is_null)
-    _refuse(f, *(answer.now != f.state("false") for answer in (gradient, negated)))
+    _refuse(f, negated.now != f.state("false"))
     dtype.set(f.call("PyObject_GetAttr", x, f.state("dtype")))
     give_up(dtype.now.is_null)
     give_up(f.call_pointer(f.state("torch_borrow"), "i32", x, at) != 0)
     ndim, data = f.load(at, NDIM, "i32"), f.load(at, DATA, "i64")
     _refuse(f, f.load(at, DEVICE, "i32") != 1, f.load(at, DEVICE_ID, "i32") != 0, ndim > RANK, data == 0)
     rank = f.as_(ndim, "i64")
-    f.store(f.load(x, OBJECT_TYPE), key)
+    f.store(f.state("torch_type"), key)
     f.store(dtype.now, key, 8)
     f.store(f.call("placed", places, x, data + f.load(at, BYTE_OFFSET, "i64"), x), key, 16)
     f.store(f.load(at, NDIM, "i64"), key, 24)  # and the dtype behind it: a mode of the user's may have answered above
@@ -234,6 +251,8 @@ def _described(m: Module) -> None:
     for name in ("array", "packed", "tensor", "torch"):
         with f.when(type == f.state(f"{name}_type")):
             f.ret(f.call(name, x, key, places))
+    with f.when((type == f.state("parameter_type")) & (f.load(places, IS_MEMORY, "i64") != 0)):
+        f.ret(f.call("torch", x, key, places))
     none, true, false = (x == f.state(name) for name in ("none", "true", "false"))
     with f.when(none | true | false):
         f.store(x, key)

@@ -4,7 +4,8 @@
 argument what decides the plan, the addresses left out. Under that key a dictionary of the state holds records, which
 `native.calls` makes from what Python remembers. With one, the addresses are put into a copy of the table's words on
 the stack, which is run. Without one the key itself is the answer, and empty bytes where the call has none: Python goes
-on then. Arguments are described in `argument_text`. Start at `_answer`.
+on then. With a fourth argument torch's tensors are taken for their memory alone. Arguments are described in
+`argument_text`. Start at `_answer`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from samebits.native.argument_text import (
     ADDRESSES,
     DLTENSOR,
+    IS_MEMORY,
     MOST,
     OBJECTS,
     OWNERS,
@@ -108,11 +110,12 @@ def _block(m: Module, facts: ClassSlots) -> None:
 
 
 def _known(m: Module) -> None:
-    """`known(function, arguments, options)`: the answer, after which the owners of memory are let go."""
+    """`known(function, arguments, options[, _])`: the answer, after which the owners of memory are let go."""
     f = m.function("known", "ptr", "ptr", "ptr", "i64", "ptr")
-    _, args, _, _ = f.arguments
+    _, args, count, _ = f.arguments
     places = f.stack("i64", PLACES // 8)
     f.store(f.constant(0), places)
+    f.store(count - 3, places, IS_MEMORY)
     answer = f.call("answer", args, places)
     with f.loop(f.load(places, 0, "i64")) as i:
         f.call("Py_DecRef", f.load(places, i * 8 + OWNERS))

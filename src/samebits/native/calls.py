@@ -57,7 +57,8 @@ def known(packed: type) -> Any:
     found = {name: objects.word(api[1] + at) if api else 0 for name, at in _API.items()}
     if all(found.values()):
         function.__self__["torch"] = torch, api
-        for name, value in (*found.items(), ("torch_type", id(torch))):
+        parameter = getattr(sys.modules.get("torch.nn.parameter"), "Parameter", torch)
+        for name, value in (*found.items(), ("torch_type", id(torch)), ("parameter_type", id(parameter))):
             words[name].value = value
     return function
 
@@ -102,7 +103,7 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
         "resource": allocation.CURRENT, "host": allocation.HOST,
     }  # fmt: skip
     values = {name: id(value) for name, value in named.items()} | {"run": pool.run_address()}
-    if places.keys() != values.keys() | {"last_block", "torch_type", *_API}:
+    if places.keys() != values.keys() | {"last_block", "torch_type", "parameter_type", *_API}:
         raise ValueError(f"the state needs {sorted(places)}")
     words = {name: ctypes.c_size_t.from_address(state + 8 * at) for name, at in places.items()}
     for name, value in values.items():

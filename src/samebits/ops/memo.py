@@ -292,6 +292,17 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
     return wrapper
 
 
+def recalled(function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """The result of a call of a `remembered` function that emitted code knows; None where it knows none like it.
+
+    Of torch's tensors memory alone counts, whether or not they need gradients, and a parameter is a tensor.
+    """
+    if _known is None:
+        return None
+    found = _known(function.__wrapped__, arguments, options, True)  # type: ignore[attr-defined]
+    return None if type(found) is bytes else found
+
+
 def compile_known() -> bool:
     """Set up emitted code for remembered calls now; whether there is any. Without this it comes with the first few."""
     global _known

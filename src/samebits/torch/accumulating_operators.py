@@ -16,11 +16,13 @@ from samebits.ops import gradients, training
 from samebits.torch import product_operators as products
 from samebits.torch import row_operators as along
 from samebits.torch import token_operators as tokens
-from samebits.torch.operator import Gradient, Operator, by_loop, define, threads
+from samebits.torch.operator import Gradient, Operator, by_loop, define, of_memory, threads
 
 __all__ = ["embedding_into", "layer_norm_into", "linear_into"]
 
 _ORDER = "int chunk, int segments, str order"
+_grad_weight, _grad_bias = of_memory(gradients.grad_weight), of_memory(gradients.grad_bias)
+_add_embedding_gradient = of_memory(training.add_embedding_gradient)
 
 
 def _parts(total: Tensor, rows: int, spec: Spec) -> list[tuple[Tensor, int, int]]:
@@ -31,20 +33,20 @@ def _parts(total: Tensor, rows: int, spec: Spec) -> list[tuple[Tensor, int, int]
 def _add_product(total: Tensor, x: Tensor, dy: Tensor, chunk: int, segments: int, order: str) -> None:
     options = products.spec_options(chunk, segments, order)
     for sums, low, high in _parts(total, len(x), Spec(chunk, segments, order)):
-        gradients.grad_weight(x[low:high], dy[low:high], out=sums, threads=threads(), **options)
+        _grad_weight(x[low:high], dy[low:high], out=sums, threads=threads(), **options)
 
 
 def _add_rows(total: Tensor, x: Tensor, chunk: int, segments: int, order: str) -> None:
     options = products.spec_options(chunk, segments, order)
     for sums, low, high in _parts(total, len(x), Spec(chunk, segments, order)):
-        gradients.grad_bias(x[low:high], out=sums, threads=threads(), **options)
+        _grad_bias(x[low:high], out=sums, threads=threads(), **options)
 
 
 def _add_embedding(
     total: Tensor, dy: Tensor, indices: Tensor, padding: int, chunk: int, segments: int, order: str
 ) -> None:  # fmt: skip
     spec = Spec(chunk, segments, order)
-    training.add_embedding_gradient(total, dy, tokens.places(indices, padding), spec, threads=threads())
+    _add_embedding_gradient(total, dy, tokens.places(indices, padding), spec, threads=threads())
 
 
 def _nothing(*arguments: Any) -> None:

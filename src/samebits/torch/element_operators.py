@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -15,6 +14,7 @@ from samebits.torch.operator import (
     check_tensor,
     define,
     in_front,
+    of_memory,
     threads,
 )
 
@@ -23,7 +23,7 @@ __all__ = ["divided", "erf", "exp", "gelu", "log", "relu", "scaled"]
 
 def _function(name: str, keeps_result: bool) -> Any:
     """An operator of one operand; its gradient follows from the operand, or from the result, and `dy`."""
-    compute: Callable[..., Any] = getattr(elementwise, name)
+    compute, gradient = of_memory(getattr(elementwise, name)), of_memory(training.element_gradient)
 
     def of_host(x: Tensor) -> Any:
         check_tensor(name, "input", x)
@@ -41,7 +41,7 @@ def _function(name: str, keeps_result: bool) -> Any:
 
     slope = define(Operator(
         f"{name}_backward(Tensor kept, Tensor dy) -> Tensor",
-        lambda kept, dy: training.element_gradient(name, kept, dy, threads=threads()),
+        lambda kept, dy: gradient(name, kept, dy, threads=threads()),
         lambda kept, dy: kept.new_empty(kept.shape), in_front(2),
     ))  # fmt: skip
     return define(Operator(
@@ -49,8 +49,11 @@ def _function(name: str, keeps_result: bool) -> Any:
     ))  # fmt: skip
 
 
+_scale = of_memory(training.scaled)
+
+
 def _scaled(x: Tensor, op: str, number: float) -> Any:
-    return training.scaled(x, op, number, threads=threads())
+    return _scale(x, op, number, threads=threads())
 
 
 def _scaled_shapes(x: Tensor, op: str, number: float) -> Tensor:

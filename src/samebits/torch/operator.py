@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 from samebits.errors import DeviceError, DTypeError, LayoutError, OptionError, SamebitsError
 from samebits.frozen import dataclass
 from samebits.native.table import MAX_THREADS
+from samebits.ops import memo
 
 __all__ = [
     "FLOATS",
@@ -30,6 +31,7 @@ __all__ = [
     "define",
     "front",
     "in_front",
+    "of_memory",
     "threads",
 ]
 
@@ -39,6 +41,7 @@ FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _PLAIN = frozenset([Tensor, torch.nn.Parameter])
 # Every operator by its name.
 OPERATORS: dict[str, Any] = {}
+_threads = torch.get_num_threads
 Batch = Callable[[Any, int, tuple[Any, ...], tuple[Any, ...]], tuple[Any, Any]]
 
 
@@ -47,6 +50,10 @@ class Form(NamedTuple):
 
     shape: torch.Size
     dtype: torch.dtype
+
+
+# Every recorded call makes forms: this is the quick way to a named tuple.
+_new = tuple.__new__
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +127,8 @@ def _arguments(schema: str) -> list[str]:
 
 def threads() -> int:
     """How many threads a call takes: as many as torch does. They change no bit."""
-    return min(torch.get_num_threads(), MAX_THREADS)
+    count = _threads()
+    return count if count < MAX_THREADS else MAX_THREADS
 
 
 def check_tensor(call: str, name: str, x: Tensor, *dtypes: torch.dtype) -> None:
@@ -144,15 +152,9 @@ def check_tensor(call: str, name: str, x: Tensor, *dtypes: torch.dtype) -> None:
 
 def _host(row: Operator) -> Callable[..., Any]:
     """The kernel: on the tensors' own memory. What `shapes` refuses is refused in its words, wherever it is found."""
-    compute, shapes, places = row.compute, row.shapes, places_of(row.schema)
+    compute, shapes = row.compute, row.shapes
 
-    def kernel(*given: Any) -> Any:
-        arguments = list(given)
-        for i in places:
-            x = arguments[i]
-            # Calls are remembered for tensors that are nothing else, which a frozen parameter is not.
-            if x is not None and (type(x) is not Tensor or x.requires_grad):
-                arguments[i] = x.detach()
+    def kernel(*arguments: Any) -> Any:
         try:
             return compute(*arguments)
         except (SamebitsError, RuntimeError):  # what torch's own functions raise of a nested tensor
@@ -160,6 +162,21 @@ def _host(row: Operator) -> Callable[..., Any]:
             raise
 
     return kernel
+
+
+def of_memory(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of `ops` that takes torch's tensors for their memory alone: autograd's part is done around it."""
+    recalled = memo.recalled if hasattr(function, "__wrapped__") else lambda *_: None
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        found = recalled(function, arguments, options)
+        if found is None:
+            # Calls are remembered for tensors that are nothing else, which a frozen parameter is not.
+            plain = [x.detach() if isinstance(x, Tensor) else x for x in arguments]
+            found = function(*plain, **{key: x.detach() if isinstance(x, Tensor) else x for key, x in options.items()})
+        return found
+
+    return called
 
 
 def _fake(row: Operator) -> Callable[..., Any]:
@@ -238,9 +255,10 @@ def _entry(
         C._len_torch_dispatch_stack, C._len_torch_function_stack, C._are_functorch_transforms_active
     )  # fmt: skip
     is_autocast, tracing = C._is_any_autocast_enabled, C._get_tracing_state
+    is_compiling, is_recording = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
 
     def entered(*arguments: Any) -> Any:
-        if torch.compiler.is_dynamo_compiling() or (
+        if is_compiling() or (
             modes()
             or overrides()
             or has_transforms()
@@ -257,7 +275,7 @@ def _entry(
                     return call(*arguments)
                 is_needed |= x.requires_grad
         try:
-            if is_needed and (levels._current_level >= 0 or torch.is_grad_enabled()):
+            if is_needed and (levels._current_level >= 0 or is_recording()):
                 # In another operator's kernel autograd's turn is over.
                 return (host if is_excluded(autograd) else apply)(*arguments)
             return host(*arguments)
@@ -285,7 +303,7 @@ def _node(name: str, below: Callable[..., Any], row: Operator) -> Any:
                 for i in formed:
                     x = arguments[i]
                     if x is not None:
-                        forms[i] = Form(x.shape, x.dtype)
+                        forms[i] = _new(Form, (x.shape, x.dtype))
             return result
 
         @staticmethod

@@ -14,7 +14,18 @@ from samebits.errors import DTypeError, ShapeError
 from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import matmul as products
 from samebits.torch.element_operators import scaled
-from samebits.torch.operator import FLOATS, Form, Gradient, Operator, check_tensor, define, front, in_front, threads
+from samebits.torch.operator import (
+    FLOATS,
+    Form,
+    Gradient,
+    Operator,
+    check_tensor,
+    define,
+    front,
+    in_front,
+    of_memory,
+    threads,
+)
 from samebits.torch.spec import DEFAULT
 
 __all__ = ["factors", "linear", "linear_of", "linear_shapes", "matmul", "rows_of", "spec_options", "sum_rows"]
@@ -24,6 +35,7 @@ def _word(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+_linear, _multiplied = of_memory(products.linear), of_memory(products.matmul)
 # Making the name of a torch.dtype takes longer than finding it.
 _WORDS = {dtype: _word(dtype) for dtype in FLOATS}
 
@@ -47,10 +59,11 @@ def _check_same(call: str, name: str, right: Tensor, left: Tensor) -> None:
 
 def linear_of(x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, segments: int, order: str) -> Any:
     """x @ weight^T + bias of tensors on the host."""
-    _check_same("linear", "weight", weight, x)
+    if x.dtype is not weight.dtype or x.dtype not in _WORDS:
+        _check_same("linear", "weight", weight, x)
     if (chunk, segments, order) == DEFAULT:
-        return products.linear(x, weight, bias, threads=threads())
-    return products.matmul(x, weight.mT, bias=bias, threads=threads(), **spec_options(chunk, segments, order))
+        return _linear(x, weight, bias, threads=threads())
+    return _multiplied(x, weight.mT, bias=bias, threads=threads(), **spec_options(chunk, segments, order))
 
 
 def linear_shapes(x: Tensor, weight: Tensor, bias: Tensor | None, chunk: int, segments: int, order: str) -> Tensor:
@@ -118,7 +131,7 @@ def _matmul(
     if alpha != 1.0:
         options["alpha"] = alpha
     _check_same("matmul", "b", b, a)
-    return products.matmul(a, b, threads=threads(), **options)
+    return _multiplied(a, b, threads=threads(), **options)
 
 
 def _matmul_shapes(
@@ -229,7 +242,7 @@ def _matmul_batch(call: Any, size: int, axes: tuple[Any, ...], arguments: tuple[
 
 def _sum_rows(x: Tensor, scale: float, dtype: torch.dtype, chunk: int, segments: int, order: str) -> Any:
     ones = _ONES[x.dtype is torch.float64].expand(x.shape[-2])
-    return products.matmul(
+    return _multiplied(
         ones, x, alpha=scale, out_dtype=_WORDS[dtype], threads=threads(), **spec_options(chunk, segments, order)
     )
 

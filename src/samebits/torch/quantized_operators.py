@@ -17,12 +17,14 @@ from samebits.ops import casts, elementwise
 from samebits.ops import matmul as products
 from samebits.ops.quantized import Quantized
 from samebits.tensor import Tensor as OwnTensor
-from samebits.torch.operator import Gradient, Operator, check_tensor, define, in_front, threads
+from samebits.torch.operator import Gradient, Operator, check_tensor, define, in_front, of_memory, threads
 
 __all__ = ["INPUTS", "StoredWeight", "quant_linear"]
 
 # What the input may be.
 INPUTS = (torch.float32, torch.bfloat16, torch.float16)
+
+_product, _multiplied, _cast = of_memory(products.linear), of_memory(products.matmul), of_memory(casts.cast)
 
 
 class StoredWeight(NamedTuple):
@@ -133,10 +135,10 @@ def _linear(x: Tensor, bias: Tensor | None, *rest: Any) -> Any:
     turned = x if parts.order is None else x.index_select(-1, parts.order)
     if "dot2_bfloat16" not in isa.current().instructions:
         # Then products compute in float32, which panels would be converted to one by one.
-        turned = casts.cast(turned, "float32", threads=threads())
+        turned = _cast(turned, "float32", threads=threads())
     weight = _packed(parts, turned.dtype) if parts.shift is None else parts.values()
-    y = products.linear(turned, weight, bias, threads=threads())
-    return y if y.dtype == x.dtype else casts.cast(y, _word(x.dtype), threads=threads())
+    y = _product(turned, weight, bias, threads=threads())
+    return y if y.dtype == x.dtype else _cast(y, _word(x.dtype), threads=threads())
 
 
 def _linear_shapes(x: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
@@ -148,7 +150,7 @@ def _linear_shapes(x: Tensor, bias: Tensor | None, *rest: Any) -> Tensor:
 def _input(dy: Tensor, *rest: Any) -> Any:
     """dy times the weight's values."""
     parts = StoredWeight(*rest)
-    made = products.matmul(dy, parts.values(), out_dtype=_word(dy.dtype), threads=threads())
+    made = _multiplied(dy, parts.values(), out_dtype=_word(dy.dtype), threads=threads())
     return made if parts.order is None else made.index_select(-1, parts.order.argsort())
 
 

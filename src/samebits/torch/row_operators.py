@@ -12,7 +12,7 @@ from torch import Tensor
 from samebits.errors import DTypeError, ShapeError
 from samebits.ops import rows, training
 from samebits.torch.element_operators import scaled
-from samebits.torch.operator import Form, Gradient, Operator, check_tensor, define, in_front, threads
+from samebits.torch.operator import Form, Gradient, Operator, check_tensor, define, in_front, of_memory, threads
 from samebits.torch.product_operators import rows_of, sum_rows
 
 __all__ = [
@@ -20,9 +20,15 @@ __all__ = [
     "softmax", "sum", "weighed",
 ]  # fmt: skip
 
+_summed, _averaged, _normalised = of_memory(rows.sum), of_memory(rows.mean), of_memory(rows.layer_norm)
+_normalised_input = of_memory(training.layer_norm_gradient)
+_normalised_weight = of_memory(training.layer_norm_weight_gradient)
+
 
 def _exponential(name: str, compute: Callable[..., Any]) -> Any:
     """softmax or log_softmax; an axis counts from the end, so that there may be any number in front."""
+
+    gradient, compute = of_memory(training.row_gradient), of_memory(compute)
 
     def of_host(x: Tensor, dim: int) -> Any:
         check_tensor(name, "input", x)
@@ -37,7 +43,7 @@ def _exponential(name: str, compute: Callable[..., Any]) -> Any:
 
     slope = define(Operator(
         f"{name}_backward(Tensor y, Tensor dy, int dim) -> Tensor",
-        lambda y, dy, dim: training.row_gradient(name, y, dy, dim, threads=threads()),
+        lambda y, dy, dim: gradient(name, y, dy, dim, threads=threads()),
         lambda y, dy, dim: y.new_empty(y.shape), in_front(2),
     ))  # fmt: skip
     return define(Operator(
@@ -71,7 +77,7 @@ def layer_norm_of(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, chunk: int, segments: int, order: str
 ) -> Any:
     """The layer norm of tensors on the host."""
-    return rows.layer_norm(x, weight, bias, eps=eps, threads=threads())
+    return _normalised(x, weight, bias, eps=eps, threads=threads())
 
 
 def _layer_norm_backward(
@@ -89,11 +95,11 @@ def _layer_norm_backward(
 
 
 def _layer_norm_input(x: Tensor, dy: Tensor, weight: Tensor | None, eps: float) -> Any:
-    return training.layer_norm_gradient(x, dy, weight, eps, threads=threads())
+    return _normalised_input(x, dy, weight, eps, threads=threads())
 
 
 def _layer_norm_weight(x: Tensor, dy: Tensor, eps: float) -> Any:
-    return training.layer_norm_weight_gradient(x, dy, eps, threads=threads())
+    return _normalised_weight(x, dy, eps, threads=threads())
 
 
 def _wide(x: Tensor, *rest: Any) -> Tensor:
@@ -102,12 +108,12 @@ def _wide(x: Tensor, *rest: Any) -> Tensor:
 
 def _sum(x: Tensor, dim: list[int], keepdim: bool) -> Any:
     check_tensor("sum", "input", x)
-    return rows.sum(x, _axis(x, dim), keepdims=keepdim, threads=threads())
+    return _summed(x, _axis(x, dim), keepdims=keepdim, threads=threads())
 
 
 def _mean(x: Tensor, dim: list[int], keepdim: bool) -> Any:
     check_tensor("mean", "input", x)
-    return rows.mean(x, _axis(x, dim), keepdims=keepdim, threads=threads())
+    return _averaged(x, _axis(x, dim), keepdims=keepdim, threads=threads())
 
 
 def _axis(x: Tensor, dim: list[int]) -> Any:

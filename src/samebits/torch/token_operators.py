@@ -12,12 +12,15 @@ from samebits.errors import DTypeError, OptionError, OutOfRangeError, ShapeError
 from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import grouped, move, training
 from samebits.ops import matmul as products
-from samebits.torch.operator import Gradient, Operator, by_loop, check_tensor, define, threads
+from samebits.torch.operator import Gradient, Operator, by_loop, check_tensor, define, of_memory, threads
 from samebits.torch.spec import DEFAULT
 
 __all__ = ["cross_entropy", "embedding", "embedding_of", "embedding_shapes", "grouped_mm", "places"]
 
 _ORDER = "int chunk, int segments, str order"
+_taken, _embedding_gradient = of_memory(move.take), of_memory(training.embedding_gradient)
+_losses, _losses_gradient = of_memory(training.cross_entropy), of_memory(training.cross_entropy_gradient)
+_multiplied, _multiplied_groups = of_memory(products.matmul), of_memory(grouped.grouped_matmul)
 
 
 def _check_range(call: str, name: str, indices: Tensor, extent: int, left_out: int | None = None) -> None:
@@ -39,7 +42,7 @@ def embedding_of(indices: Tensor, weight: Tensor, padding: int, chunk: int, segm
     embedding_shapes(indices, weight, padding, chunk, segments, order)
     whole = indices.long()
     _check_range("embedding", "input", whole, weight.shape[0])
-    return move.take(weight, whole, threads=threads())
+    return _taken(weight, whole, threads=threads())
 
 
 def embedding_shapes(indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int, order: str) -> Tensor:
@@ -60,7 +63,7 @@ def _embedding_backward(
 
 def _scattered(dy: Tensor, indices: Tensor, count: int, padding: int, chunk: int, segments: int, order: str) -> Any:
     flat = places(indices, padding)
-    return training.embedding_gradient(
+    return _embedding_gradient(
         dy.reshape(len(flat), dy.shape[-1]), flat, count, Spec(chunk, segments, order), threads=threads()
     )
 
@@ -102,7 +105,7 @@ embedding = define(Operator(
 def _cross_entropy(x: Tensor, target: Tensor, left_out: int) -> Any:
     _cross_entropy_shapes(x, target, left_out)
     _check_range("cross_entropy", "target", target, x.shape[1], left_out)
-    losses = training.cross_entropy(x, target.unsqueeze(1), _classes(x.shape[1]), threads=threads()).squeeze(1)
+    losses = _losses(x, target.unsqueeze(1), _classes(x.shape[1]), threads=threads()).squeeze(1)
     return losses.masked_fill_(target == left_out, 0.0)
 
 
@@ -130,7 +133,7 @@ def _cross_entropy_backward(
 
 def _cross_entropy_input(x: Tensor, target: Tensor, dy: Tensor, left_out: int) -> Any:
     known = torch.where(target == left_out, -1, target).unsqueeze(1)
-    return training.cross_entropy_gradient(x, known, _classes(x.shape[1]), dy.unsqueeze(1), threads=threads())
+    return _losses_gradient(x, known, _classes(x.shape[1]), dy.unsqueeze(1), threads=threads())
 
 
 cross_entropy_input = define(Operator(
@@ -158,7 +161,7 @@ def _sizes(ends: Tensor, rows: int) -> Tensor:
 
 def _grouped(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: int, order: str) -> Any:
     _grouped_shapes(a, b, ends, chunk, segments, order)
-    return grouped.grouped_matmul(a, b, _sizes(ends, len(a)), spec=Spec(chunk, segments, order), threads=threads())
+    return _multiplied_groups(a, b, _sizes(ends, len(a)), spec=Spec(chunk, segments, order), threads=threads())
 
 
 def _grouped_shapes(a: Tensor, b: Tensor, ends: Tensor, chunk: int, segments: int, order: str) -> Tensor:
@@ -194,9 +197,7 @@ def _grouped_weight(a: Tensor, dy: Tensor, ends: Tensor, chunk: int, segments: i
     made = dy.new_empty((ends.shape[0], a.shape[1], dy.shape[1]))
     start = 0
     for g, end in enumerate(ends.tolist()):
-        products.matmul(
-            a[start:end].mT, dy[start:end], out=made[g], spec=Spec(chunk, segments, order), threads=threads()
-        )
+        _multiplied(a[start:end].mT, dy[start:end], out=made[g], spec=Spec(chunk, segments, order), threads=threads())
         start = end
     return made
 
