@@ -127,7 +127,7 @@ class _Asked(threading.local):
 asked = _Asked()
 _MEMOS = 4096
 _memos: dict[Any, Memo] = {}
-_known: Callable[[object, tuple[object, ...], dict[str, object]], Any] | None = None
+_known: Callable[..., Any] | None = None
 _PLAIN = frozenset([int, float, str, bool, type(None), Spec])
 # What tells floats apart: zeros by their sign, and NaNs by sign and payload, which `where` copies.
 _bits = struct.Struct("<d").pack
