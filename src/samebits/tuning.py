@@ -2,7 +2,7 @@
 
 Measurements are rows of `kernels.gemm.tuned`, one file for each Isa row.
 
-A file lies beside the compiled objects (`native.cache`: private, atomic, bounded, no error where there is no
+A file lies beside the compiled objects (`cache`: private, atomic, bounded, no error where there is no
 directory). Its name and its content say for which version, kernels, processor and Isa row it was measured; anything
 else, and anything malformed, is as if absent. A process reads it once, when it first plans a product on that row, so
 that a plan's rows never change under it. They change speed, never bits. Start at `machine`.
@@ -18,7 +18,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 import samebits
-from samebits import driver, dtypes
+from samebits import cache, driver, dtypes
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
@@ -29,7 +29,7 @@ from samebits.kernels.gemm import selection
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.gemm.tiles import Tile
 from samebits.kernels.gemm.tuned import Preferred, Sizes, Tuned
-from samebits.native import cache, sources
+from samebits.native import sources
 
 LIMIT_BYTES = 64 * 1024
 # What decides how fast a tile with its blocks is, and over what that is a gain: the texts of products, how the blocks

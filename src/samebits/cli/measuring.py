@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from samebits import driver, dtypes, errors, tuning
+from samebits import cache, driver, dtypes, errors, tuning
 from samebits.bench import chart, peers, worker
 from samebits.bench import tune as tuner
 from samebits.bench.trial import Problem
@@ -18,7 +18,6 @@ from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.kernels.gemm import selection
-from samebits.native import cache
 from samebits.native.table import MAX_THREADS
 
 # A cube in cache and one that is not, a layer on a few rows, one row of a wide one.

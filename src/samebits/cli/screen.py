@@ -211,6 +211,7 @@ def doctor(found: diagnosis.Diagnosis, *, verbose: bool) -> None:
     )
     _out.print(f"isa      {rows}; default {machine.default_isa}")
     _out.print(f"cache    {kept}")
+    _out.print(f"linker   {machine.linker}")
     _out.print(f"cuda     {'driver ' + machine.cuda_driver if machine.cuda_driver else 'no driver'}")
     shown = [one for one in found.tried if one.cells]
     _out.print("tried    " + (", ".join(f"{one.name} {one.version}" for one in shown) or "no framework"))

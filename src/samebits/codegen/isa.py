@@ -13,6 +13,7 @@ import functools
 import platform
 
 from samebits import errors
+from samebits.codegen.host import host
 from samebits.frozen import dataclass
 
 
@@ -128,19 +129,13 @@ def host_arch() -> str:
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
 
 
-@functools.cache
 def host_cpu() -> str:
     """This machine's processor by LLVM's name, as `znver4`; a baseline's or `generic` where LLVM does not know it."""
-    import llvmlite.binding as llvm
-
-    return str(llvm.get_host_cpu_name())
+    return host().cpu
 
 
-@functools.cache
 def _host_features() -> frozenset[str]:
-    import llvmlite.binding as llvm
-
-    return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    return host().features
 
 
 @functools.cache

@@ -12,13 +12,13 @@ import sys
 from collections.abc import Callable, Sequence
 
 import samebits
-from samebits import driver, optional
+from samebits import cache, driver, optional
 from samebits.codegen import isa as isas
 from samebits.doctor import frameworks
 from samebits.doctor.framework import Framework
 from samebits.doctor.trial import Cell, Children, attempt
 from samebits.frozen import dataclass
-from samebits.native import cache
+from samebits.native import elf
 
 __all__ = ["Diagnosis", "Platform", "Tried", "examine", "is_broken"]
 
@@ -40,6 +40,7 @@ class Platform:
         cache_entries: Objects in it.
         cache_bytes: Bytes that they take.
         cache_limit_bytes: Bytes that they may take.
+        linker: Who makes objects of the cache runnable: `samebits`, or `LLVM`, and why.
         cuda_driver: `12.8`, None where there is no NVIDIA driver.
         versions: `(package, version)` of what samebits stands on, where installed.
     """
@@ -54,6 +55,7 @@ class Platform:
     cache_entries: int
     cache_bytes: int
     cache_limit_bytes: int
+    linker: str
     cuda_driver: str | None
     versions: tuple[tuple[str, str], ...]
 
@@ -180,6 +182,7 @@ def machine() -> Platform:
         cache_entries=cache.entries(),
         cache_bytes=cache.size_bytes(),
         cache_limit_bytes=cache.LIMIT_BYTES,
+        linker=f"LLVM: {refusal}" if (refusal := elf.refusal()) else "samebits",
         cuda_driver=driver.cuda_driver_version(),
         versions=tuple(versions),
     )

@@ -93,7 +93,6 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
         state, method = _linked.pop(packed, ()) or compile.addresses(unit, _SYMBOLS)
     except (errors.NativeError, ValueError):
         return None
-    compile.keep_for_ever()
     named: dict[str, object] = {
         "none": None, "true": True, "false": False, "int_type": int, "float_type": float, "str_type": str,
         "tuple_type": tuple, "array_type": np.ndarray, "tensor_type": Tensor, "buffer_type": Buffer,

@@ -2,32 +2,29 @@
 
 An object is a pure function of (package version, the sources that decide what the text emits, Isa row, target, LLVM
 version, kernel, description), which is the cache key; with a warm cache no kernel text is even emitted. What is missing
-is compiled by `native.compilers`, several objects at once. One lock is held wherever LLVM works or links, and across a
-fork, so that a child never inherits it taken. Start at `address`.
+is compiled by `native.compilers`, several objects at once, and LLVM is not even loaded: `native.elf` links what it
+knows. One lock is held wherever LLVM works, or anything is linked, and across a fork, so that a child never inherits it
+taken. Start at `address`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import hashlib
-import itertools
 import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any
-
-import llvmlite.binding as llvm
 
 import samebits
-from samebits import driver, errors
+from samebits import cache, driver, errors
+from samebits.codegen import host
 from samebits.codegen import isa as isas
-from samebits.codegen.isa import Isa, Target
+from samebits.codegen.isa import Target
 from samebits.codegen.vocabulary import ENTRY, FunctionSpec, KernelSpec
 from samebits.frozen import dataclass
-from samebits.native import assembler, cache, sources
+from samebits.native import assembler, elf, sources
 from samebits.native.assembler import Processor
 
 # What is an object of its own.
@@ -35,15 +32,15 @@ Compiled = KernelSpec | FunctionSpec
 
 _lock = threading.RLock()
 # Asked once, here: llvmlite has a lock of its own, which a key must not take where ours is not held.
-_TRIPLE = llvm.get_default_triple()
-_names = (f"samebits{n}" for n in itertools.count())
+_HOST = host.host()
 _addresses: dict[Compiled, int] = {}
 # Objects that were made with others and are not linked yet.
 _made: dict[str, bytes] = {}
 # Calls before another process is asked for an object: in a program that ends sooner it would compile in vain. Then how
 # often one is asked, should it be killed, and how long nobody looks for its answer.
 _PATIENCE, _TRIES, _LOOK_SECONDS = 100, 2, 0.001
-_linked: list[Any] = []
+# Why objects were left to LLVM's linker.
+_left: dict[str, None] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +209,13 @@ def key(spec: Compiled, target: Target) -> str:
 
 
 def _digest(target: Target, *facts: object) -> str:
-    common = (samebits.__version__, sources.digest({assembler.__name__}), llvm.llvm_version_info, processor(target))
+    common = (samebits.__version__, sources.digest({assembler.__name__}), _HOST.llvm, processor(target))
     return hashlib.sha256(repr((*common, *facts)).encode()).hexdigest()
 
 
 def processor(target: Target) -> Processor:
     """What LLVM compiles for where a row's target is meant."""
-    triple = _TRIPLE if target.arch == isas.host_arch() else f"{target.arch}-unknown-linux-gnu"
+    triple = _HOST.triple if target.arch == isas.host_arch() else f"{target.arch}-unknown-linux-gnu"
     return Processor(triple, target.cpu, target.features)
 
 
@@ -259,39 +256,25 @@ def foreign_object(spec: Compiled, arch: str) -> bytes:
     return load_object(spec, arch)
 
 
-@functools.cache
-def _jit() -> Any:
-    host: Isa = next(row for row in isas.ROWS if row.compiled and row.available)
-    assembler.machine(processor(host.target()))  # without which the linker knows no processor
-    # JITLink asks for the memory of an object at once. LLVM's older linker asks for each section's, and where two come
-    # to lie 2 GiB apart, as in a process with large mappings, the distance does not fit its relocation: it aborts.
-    return llvm.create_lljit_compiler(use_jit_link=True)
-
-
 def link_all(code: bytes, symbols: tuple[str, ...]) -> tuple[int, ...]:
-    """Load an object file into this process: the addresses of some of its symbols.
+    """Load an object file into this process, for ever: the addresses of some of its symbols.
 
     Raises:  NativeError if it does not link, such as for a symbol that this process lacks.
     """
-    library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-    for symbol in symbols:
-        library.export_symbol(symbol)
     with _lock:
         try:
-            # A name is never used again, not even after a failure.
-            tracker = library.link(_jit(), next(_names))
-        except RuntimeError as reason:
-            expected, remedy = "one that links here", "report it"
-            raise errors.NativeError("compile", "object", "", f"refused ({reason})", expected, remedy) from reason
-        _linked.append(tracker)  # a library is unloaded with its tracker
-    return tuple(int(tracker[symbol]) for symbol in symbols)
+            return elf.load(code, symbols)
+        except elf.UnknownObjectError as reason:
+            from samebits.native import jit  # which a process does without whose objects are known
+
+            found = jit.link(code, symbols)
+            _left[str(reason)] = None
+            return found
 
 
-def keep_for_ever() -> None:
-    """What is linked, now or later, is never unloaded: it may be called until the process is gone."""
-    with _lock:
-        for held in (_jit(), _linked):
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+def left_to_llvm() -> tuple[str, ...]:
+    """Why objects of this process were linked by LLVM, each reason once: what `native.elf` did not know of them."""
+    return tuple(_left)
 
 
 if hasattr(os, "register_at_fork"):

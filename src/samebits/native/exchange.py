@@ -154,7 +154,6 @@ def _set(linked: tuple[int, ...], words: dict[str, int]) -> None:
     Raises:  ValueError if its state is not as expected.
     """
     state, api, *tables = linked
-    compile.keep_for_ever()
     _fill(state, words)
     new_function = python_function(
         "PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p

@@ -2,9 +2,8 @@
 
 Workers are plain threads of libc (they never touch Python), started when a call first asks for them, never more
 spinning than there are cores: the rest go to sleep at once. Before a fork they are stopped, so that the process forks
-with no thread of ours; parent and child start new ones when they next need them. At exit they are stopped and joined
-before the code they run is unloaded. A table that runs meanwhile finishes on its caller alone. The protocol is in
-`pool_text`; start at `pool`.
+with no thread of ours; parent and child start new ones when they next need them. At exit they are stopped and joined. A
+table that runs meanwhile finishes on its caller alone. The protocol is in `pool_text`; start at `pool`.
 """
 
 from __future__ import annotations
