@@ -132,7 +132,7 @@ def test_doctor_says_what_is_kept(monkeypatch):
     assert code == 0
     lines = text.splitlines()
     assert lines[0].startswith(f"samebits {sb.__version__}, Python ")
-    assert [line.split()[0] for line in lines[1:5]] == ["isa", "cache", "cuda", "tried"]
+    assert [line.split()[0] for line in lines[1:6]] == ["isa", "cache", "linker", "cuda", "tried"]
     first, last = lines.index(next(x for x in lines if x.startswith("dtype"))) + 1, lines.index(screen._LEGEND) - 1
     assert lines[first].split() == ["float64", "..", "float16", "=="]
     assert lines[last].split() == ["bool", "=="]
