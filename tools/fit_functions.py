@@ -131,6 +131,35 @@ def main() -> None:
         (bits,) = struct.unpack("<q", struct.pack("<d", float(mpmath.power(2, real(i) / 16))))
         (entry,) = struct.unpack("<d", struct.pack("<q", bits - (i << 48)))
         print(f'    "{entry.hex()}",')
+    print_pairs()
+
+
+def print_pairs() -> None:
+    """Print what exp in pairs of float32 is made of."""
+    step = LOG2 / 32
+    first = mpmath.nint(step * 2**29) / 2**29
+    print(f"# log(2) / 32: {float(first).hex()} + {float(single(step - first)).hex()}")
+    end = step / 2 * real("1.0002")
+    fit = Fit("", -end, end, 2, lambda r: (mpmath.expm1(r) - r) / r**2 if abs(r) > real(10) ** -30 else real("0.5"),
+              lambda r, p: 1 + r + r * r * p, mpmath.exp)  # fmt: skip
+    coefficients = [single(c) for c in interpolate(fit)]
+    print(f"# (e**r - 1 - r) / r**2: relative error of e**r 2**{error_bits(fit, coefficients):.1f}")
+    print(*[f'    "{c.hex()}",' for c in coefficients], sep="\n")
+    powers = [mpmath.power(2, real(i) / 32) for i in range(32)]
+    print(
+        "# 2**(i / 32) in float32, its bits less i << 18; then what that rounding took off the logarithm, less a margin"
+    )
+    for i, power in enumerate(powers):
+        (bits,) = struct.unpack("<i", struct.pack("<f", single(power)))
+        (entry,) = struct.unpack("<f", struct.pack("<i", bits - (i << 18)))
+        rest = single(mpmath.log(power / single(power)) - real("1.25") / 2**36)
+        print(f'    "{entry.hex()}", "{rest.hex()}",')
+
+
+def single(x: Real) -> float:
+    """x rounded to float32."""
+    (found,) = struct.unpack("<f", struct.pack("<f", float(x)))
+    return float(found)
 
 
 if __name__ == "__main__":

@@ -97,6 +97,19 @@ def test_softmax_and_layer_norm_of_every_size(row: Isa) -> None:
 
 
 @EVERY_ROW
+def test_quotients_by_a_sum_are_divisions(row: Isa) -> None:
+    """Also where elements underflow, are 0, or the sum is too small or too large to be multiplied by its reciprocal."""
+    chain = Chain()
+    e = chain.apply("exp", chain.input(F32))
+    share = chain.finish(chain.apply("div", e, chain.apply("row_sum", e)))
+    x = np.random.default_rng(4).uniform(-68, 0, (8, 131)).astype(np.float32)
+    x[:, 40] = 0
+    x[1, 5:60], x[2, 7], x[3], x[4, 9], x[5, 9] = -np.inf, -69.4, x[3] - 10, 14.5, 88
+    x[6, 0], x[7, 1] = np.inf, np.nan
+    check(share, row, [x], (1,))
+
+
+@EVERY_ROW
 def test_what_stands_before_and_after_is_fused(row: Isa) -> None:
     for r, n in ((1, 1), (7, 63), (3, 64), (37, 65), (2, 2049), (40, 48)):
         check(fused(), row, fused_operands(r, n), (1,), (r, n))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.frozen import dataclass
-from samebits.kernels import fold, values
+from samebits.kernels import fold, row_quotients, values
 from samebits.kernels.expression import REDUCTIONS, Expression, Term
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.walk import Cursor, Stretch, stretches
@@ -125,10 +125,12 @@ def _store(rows: Sequence[_Row], a_pass: Pass, start: Index, stop: Index) -> Non
     b, d, e = rows[0].b, rows[0].d, rows[0].e
     lanes, places = b.isa.lanes, [(len(e.inputs) + j, k) for j, k in enumerate(e.outputs) if not rows[0].uniform[k]]
     splats = [row.splats(a_pass)[lanes] for row in rows]
+    divisors = [row.divisors(a_pass) for row in rows]
 
     def store(i: Index, count: Index | None) -> None:
         repeated = {k: rows[0].cursor.load(k, i, lanes, count) for k in d.repeated}
-        found = [row.values(i, lanes, count, own | repeated) for row, own in zip(rows, splats, strict=True)]
+        given = zip(rows, splats, divisors, strict=True)
+        found = [row.values(i, lanes, count, own | repeated, by) for row, own, by in given]
         results = [(row, place, x.stored(k)) for row, x in zip(rows, found, strict=True) for place, k in places]
         for row, place, result in results:
             row.cursor.store(place, i, result, count)
@@ -161,6 +163,15 @@ class _Row:
         widths = {fold.lane_width(self.b), self.b.isa.lanes}
         return {w: {k: self.b.splat(v, w) for k, v in scalars.items()} for w in widths}
 
+    def divisors(self, a_pass: Pass) -> dict[int, row_quotients.Divisor]:
+        """Sums that the pass divides by, by the quotient."""
+        b, found = self.b, dict[int, row_quotients.Divisor]()
+        for k in row_quotients.found(self.e, b.isa.lanes):
+            _, total = _node(self.e, k).arguments
+            if total in a_pass.uniforms:
+                found[k] = row_quotients.divisor(b, self.scalars.get(total)).splat(b, b.isa.lanes)
+        return found
+
     def store_uniforms(self) -> None:
         """The outputs that are one a row."""
         places = [(len(self.e.inputs) + j, k) for j, k in enumerate(self.e.outputs) if self.uniform[k]]
@@ -187,18 +198,30 @@ class _Row:
         start = self.b.scratch(self.e.dtype(k), self.b.index(f"keep{k}"))
         return self.b.offset(start, self.place * self.b.index("keep_elements"))
 
-    def values(self, i: Index, width: int, count: Index | None, known: Mapping[int, Vector]) -> values.Values:
-        """The expression at positions i .. i+width-1 of the row, of which some values are known."""
+    def values(
+        self,
+        i: Index,
+        width: int,
+        count: Index | None,
+        known: Mapping[int, Vector],
+        divisors: Mapping[int, row_quotients.Divisor] | None = None,
+    ) -> values.Values:
+        """The expression at positions i .. i+width-1 of the row, of which some values are known, and of some quotients
+        the divisor."""
+        divisors = divisors or {}
 
         def load(k: int) -> Vector:
             if k in known:
                 return known[k]
+            if k in divisors:
+                return row_quotients.quotient(self.b, found.get(_node(self.e, k).arguments[0]), divisors[k])
             if k in self.kept:
                 return self.b.load(self.kept[k], i, width)
             return self.cursor.load(k, i, width, count)
 
-        given = {k: values.may_need_canonical(self.e, k) for k in (*known, *self.kept)}
-        return values.Values(self.b, self.e, width, load, given)
+        given = {k: values.may_need_canonical(self.e, k) for k in (*known, *self.kept)} | dict.fromkeys(divisors, False)
+        found = values.Values(self.b, self.e, width, load, given)
+        return found
 
     def reduce(self, a_pass: Pass, following: Cursor | None = None) -> None:
         """Reduce what the pass reduces, and keep what it keeps; meanwhile fetch the inputs of another row."""

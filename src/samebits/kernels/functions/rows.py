@@ -24,6 +24,7 @@ from samebits.kernels.functions import (
     exponentials,
     logarithms,
     neighbours,
+    paired_exponential,
     power,
     quantized,
     remainders,
@@ -189,12 +190,12 @@ def _emit_copy(b: Builder, dtype: DType, x: Vector) -> Vector:
 
 
 def _emit_rounded(row: rounded.CorrectlyRounded) -> Callable[..., Vector]:
-    wide = _BY_TABLE.get(row.name, row)
+    wide = _WIDE.get(row.name)
 
     def emit(b: Builder, dtype: DType, x: Vector) -> Vector:
         if dtype is dtypes.float64:
             return doubles.TEXTS[row.name](b, x)
-        return rounded.emit(b, wide if b.isa.lanes >= 16 else row, x)
+        return wide(b, x) if wide is not None and b.isa.lanes >= 16 else rounded.emit(b, row, x)
 
     return emit
 
@@ -258,7 +259,7 @@ ROUNDED: tuple[tuple[rounded.CorrectlyRounded, Callable[[Array], Array]], ...] =
     (trigonometric.COS, exact.cos),
 )
 # What is faster where a register has sixteen lanes.
-_BY_TABLE = {row.name: row for row in (exponentials.EXP_BY_TABLE,)}
+_WIDE: dict[str, Callable[[Builder, Vector], Vector]] = {"exp": paired_exponential.emit}
 
 ROWS: tuple[FunctionRow, ...] = (
     _row("add", _PAIR, np.add),
