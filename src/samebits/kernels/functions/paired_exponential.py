@@ -1,10 +1,10 @@
 """exp of float32 in sixteen lanes of float32: a pair of them nearly always tells which way the result rounds.
 
-x = k * log(2) / 32 + r, and e**x = 2**(k // 32) * t * (1 + r + tail), t = 2**(k % 32 / 32) rounded to float32, and `tail`
-what r leaves of e**r together with what that rounding took off. The sum is found as high + low, which errs by less than
-2**-36.0 of it (the largest of all inputs is 2**-36.07): where high + low rounds alike with 2**-35.68 taken off and put
-on, that is the result, else the vector is computed in float64. One vector in 150 is (Ziv 1991). Half of the float64 way's
-instructions; that none of the 2**32 inputs is wrong is run (`make exhaustive`). Start at `emit`.
+x = k * log(2) / 32 + r, and e**x = 2**(k // 32) * t * (1 + r + tail), t = 2**(k % 32 / 32) rounded to float32, and
+`tail` is what r leaves of e**r together with what that rounding took off. The sum is found as high + low, which errs by
+less than 2**-36 of it (2**-36.07 at most): where high + low rounds alike with 2**-35.68 taken off and put on, that is
+the result, else the vector is computed in float64, as one in 150 is (Ziv 1991). These are half the instructions of
+the way by float64; that none of the 2**32 inputs is wrong is run (`make exhaustive`). Start at `emit`.
 """
 
 from __future__ import annotations
