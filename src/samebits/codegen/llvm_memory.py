@@ -23,18 +23,22 @@ class Memory(Shuffles):
     def anchor(self, p: Pointer, after: Sequence[Vector] = ()) -> Pointer:
         # Nothing, but that LLVM does not know so. Else it keeps a pointer for each of 24 columns, on the stack, and
         # hoists so many loads that it spills. Parts of no register's size have no place in such a constraint, and
-        # vectors of integers would be sought among the registers of addresses.
-        held = []
+        # vectors of integers would be sought among the registers of addresses. On x86-64 "X" is one of the first 16
+        # registers of 32, which costs moves and spills, and "v" any.
+        anywhere = "v" if all(target.arch == "x86_64" for target in self.isa.targets) else "X"
+        held, places = [], list[str]()
         for v in after:
             for (kind, part), size in zip(v.kinds(), v.sizes, strict=True):
                 bits = size * v.dtype.width_bits
                 if size > 1 and bits in _REGISTER_BITS and bits <= float32.width_bits * self.isa.lanes:
                     floats = f"<{bits // 32} x float>"
                     held.append(f"{floats} {self.w.value(f'bitcast {kind} {part} to {floats}')}")
+                    places.append(anywhere)
                 elif size == 1:
                     held.append(f"{kind} {part}")
+                    places.append("X")
         operands = ", ".join([f"ptr {p.name}", *held])
-        made = self.w.value(f'call ptr asm "", "=r,0{",X" * len(held)}"({operands})')
+        made = self.w.value(f'call ptr asm "", "{",".join(["=r", "0", *places])}"({operands})')
         return Pointer(made, p.dtype, p.aligned)
 
     def cast(self, p: Pointer, dtype: DType, aligned: bool = True) -> Pointer:

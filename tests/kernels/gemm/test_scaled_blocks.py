@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gemm_run import execute
 from launch import assert_bits
-from rows import AARCH64_ROWS, ALL_ROWS, PLANNED, PRODUCT_ROWS, row_named
+from rows import AARCH64_ROWS, ALL_ROWS, EVEX_VNNI, PLANNED, PRODUCT_ROWS, row_named
 
 import samebits as sb
 from samebits import dtypes
@@ -242,6 +242,37 @@ def test_integers_are_summed_by_bytes_where_blocks_have_equal_runs() -> None:
     long = planned("int8", "int8", 4096, 4096, spec=Spec(4096))
     assert "engine: uint8 x int8 blocks" in long  # of 256 elements all sums are exact
     assert "engine: fma float32" in planned("float6_e3m2fn", "float4_e2m1fn", 16, 16)
+
+
+def test_sums_whose_bits_are_floats_keep_every_scale_of_a_byte() -> None:
+    """Every code of the format of scales on both sides, NaN, zeros and negative ones too, and blocks of the largest
+    elements, of either sign: 1.5 * 2^23 and a sum may neither carry nor round (`block_microkernel.BEGUN`)."""
+    m, n, k = 8, 32, 1024
+    random = np.random.default_rng(9)
+
+    def drawn(name: str, size: int, lines: int) -> Array:
+        """Lines of k elements, two thirds of their blocks all the least or all the largest."""
+        dtype, of_block = dtypes.of(name), np.repeat(random.integers(-1, 2, (lines, k // size)), size, 1)
+        most = np.where(of_block < 0, float(dtype.min), float(dtype.max))
+        return np.where(of_block == 0, elements(name, lines, k).astype(F32), most).astype(dtype.numpy)
+
+    def codes(kind: Any, lines: int, blocks: int) -> Array:
+        """Every code, but of formats other than e4m3 finite ones alone, and a corner of ordinary numbers."""
+        x = random.permutation(np.arange(lines * blocks) % 256).astype(np.uint8).reshape(lines, blocks).view(kind)
+        x[: lines // 2] = np.where(np.isfinite(x[: lines // 2].astype(F32)), x[: lines // 2], kind(0.5))
+        return x if kind is E4M3 else np.where(np.isfinite(x.astype(F32)), x, kind(1))
+
+    for left, right, kind, size in (
+        ("float4_e2m1fn", "float4_e2m1fn", E4M3, 16), ("int8", "int8", E4M3, 32), ("int8", "int8", E4M3, 128),
+        ("int8", "float4_e2m1fn", ml_dtypes.float8_e5m2fnuz, 64),
+    ):  # fmt: skip
+        sides = drawn(left, size, m), drawn(right, size, n).T
+        of_a, of_b = codes(kind, m, k // size), codes(kind, n, k // size).T
+        due = reference(*sides, a_scale=of_a, a_block=size, b_scale=of_b, b_block=size)
+        given = {"a_scale": of_a, "b_scale": of_b, "a_group": size, "b_group": size, "out_dtype": "float32"}
+        for isa in {row.name: row for row in (best(), *PRODUCT_ROWS) if row in (best(), EVEX_VNNI)}.values():
+            with sb.use_isa(isa):
+                assert_bits(sb.matmul(*sides, **given), due, (left, right, isa.name))
 
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -10,6 +10,12 @@ An engine whose accumulators are integers (`Engine.sums_blocks`) has the exact d
 `unit`, a power of two, is what a unit stands for. Where packing shifted integers of A, sums start at what that adds to
 a column, taken away: `starts`, int32 [run][NR].
 
+Where `Runs.floating` says so, sums start at BEGUN, an integer whose bits are the float32 1.5 * 2^23, so that a sum's
+bits are those of 1.5 * 2^23 + d, exactly, while |d| < 2^22. With `a_scales` come the products of a's scales and
+-1.5 * 2^23: `g := fma(1.5 * 2^23 + d, s_a, -1.5 * 2^23 * s_a)` is d * s_a, exactly where these have 24 bits together,
+and so are s_a * s_b and d * s_a * s_b what they are in the reals before the one rounding of `acc := fma(g, s_b, acc)`:
+the same number as that of `fma(d, s_a * s_b, acc)`, for two operations of floats a run instead of a conversion and two.
+
 One vector of accumulators wide and many rows high is best: each row keeps a d and an acc in registers, and the scales
 of b are read once for all of them (Zen 4, float4_e2m1fn in blocks of 16, by microtiles of 12 x 16, 8 x 32 and 12 x 32:
 313, 248 and 220 GFLOP/s). Nothing is asked for ahead: what follows would push scales out of the first cache (1024 cubed
@@ -32,6 +38,8 @@ from samebits.kernels.gemm.microkernel import UNROLL
 # their own steps, more would leave the registers.
 _STRAIGHT = 8
 _TOGETHER = 3
+# What sums start at whose bits are read as float32: as an integer and as what it stands for. |d| is less than LIMIT.
+BEGUN, BEGUN_FLOAT, LIMIT = 0x4B400000, 1.5 * 2**23, 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,7 @@ class Runs:
     `words`: of every run, where blocks of both sides and chunks are whole runs; 0 where runs vary in length.
     `scaled`: whether blocks of a, and of b, have scales.   `alone`: whether these blocks are one run each.
     `unit`: what the sum of a run is multiplied with, exactly.   `starts`: whether sums start from values of b.
+    `floating`: whether sums start at BEGUN, and behind each row of a's scales are their products with -BEGUN_FLOAT.
     """
 
     words: int
@@ -48,6 +57,7 @@ class Runs:
     alone: tuple[bool, bool]
     unit: float = 1.0
     starts: bool = False
+    floating: bool = False
 
     def is_short(self, vectors: int) -> bool:
         """Whether the words of a run, so many vectors each, stay in registers."""
@@ -208,9 +218,13 @@ class _BlockText:
         is scaled."""
         b, d, lanes = self.b, self.d, self.lanes
         words = [self._words(ck, low + u) for u in range(d.runs.words)]
-        for first in range(0, d.h, _TOGETHER):
-            rows = range(first, min(first + _TOGETHER, d.h))
-            source = b.anchor(b.offset(a, low + first * d.pitch), acc[first - 1] if first else words[-1])
+        # What registers hold beside B's words, starts and scales, the accumulators, a broadcast and a's scale.
+        room = (b.isa.registers - 3) // d.nv - (d.h + d.runs.words + 2)
+        together = max(1, min(_TOGETHER, room))
+        for first in range(0, d.h, together):
+            rows = range(first, min(first + together, d.h))
+            before = [x for row in acc[max(0, first - together) : first] for x in row] if first else words[-1]
+            source = b.anchor(b.offset(a, low + first * d.pitch), before)
             sums = dict.fromkeys(rows, starts)
             for u, row in enumerate(words):
                 for i in rows:
@@ -236,7 +250,7 @@ class _BlockText:
         """What sums of vector v of a run that begins at word k start from."""
         b, d = self.b, self.d
         if not d.runs.starts:
-            return b.constant(0, d.engine.accumulator, self.lanes)
+            return b.constant(BEGUN if d.runs.floating else 0, d.engine.accumulator, self.lanes)
         at = (self.shared.first + k) // d.runs.words * self.width + v * self.lanes
         return b.load(self.shared.starts, at, self.lanes)
 
@@ -253,8 +267,14 @@ class _BlockText:
         b, d, lanes, shared = self.b, self.d, self.lanes, self.shared
         left = None
         if d.runs.scaled[0]:
-            source = b.anchor(b.offset(shared.a_scales, i * shared.a_row + p), sums[-1:])
+            source = b.anchor(b.offset(shared.a_scales, i * shared.a_row + p), sums)
             left = b.splat(b.load(source, 0, 1), lanes)
+            if d.runs.floating:
+                less = b.splat(b.load(source, shared.a_row // 2, 1), lanes)
+                for v, other in enumerate(right):
+                    assert other is not None  # both sides have scales
+                    acc[i][v] = b.fma(b.fma(b.bitcast(sums[v], float32), left, less), other, acc[i][v])
+                return
         for v in range(d.nv):
             found = b.convert(sums[v], float32)
             if d.runs.unit != 1.0:

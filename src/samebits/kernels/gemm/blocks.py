@@ -80,7 +80,8 @@ class Spread:
     """What blocks share becomes float32 where products read it: rows of a, or panels of `nr` columns of b.
 
     `words`: how values become float32.   `nr`: None for a.   `across`: whether values of several blocks of a line lie
-    side by side.   `unit`: a power of two that values of a are multiplied with, exactly.
+    side by side.   `unit`: a power of two that values of a are multiplied with, exactly.   `times`: what values of a
+    row are multiplied with, exactly, once more, behind them; None: nothing is.
     """
 
     words: Words
@@ -88,6 +89,7 @@ class Spread:
     across: bool
     batch_rank: int
     unit: float = 1.0
+    times: float | None = None
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -109,7 +111,8 @@ def spread(b: Builder, d: Spread) -> None:
         if d.nr is None:
             low = piece * ROWS_OF_TASK
             for r in b.loop(low, b.min(low + ROWS_OF_TASK, lines)):
-                _row(b, d, b.offset(x, r // shared * line), blocks, block, b.offset(out, r * blocks))
+                row = b.offset(out, r * blocks * (1 if d.times is None else 2))
+                _row(b, d, b.offset(x, r // shared * line), blocks, block, row)
             continue
         low = piece * d.nr
         for c in b.loop(0, b.min(d.nr, lines - low)):
@@ -127,20 +130,26 @@ def _row(b: Builder, d: Spread, x: Pointer, blocks: Index, block: Index, out: Po
         found = d.words.along(b, x, q * block, width, count)
         return found if d.unit == 1.0 else b.mul(found, b.like(found, d.unit))
 
+    def store(q: Index, found: Vector, count: Index | None = None) -> None:
+        b.store(out, q, found, count)
+        if d.times is not None:
+            b.store(out, blocks + q, b.mul(found, b.like(found, d.times)), count)
+
     for q in b.loop(0, whole, width):
-        b.store(out, q, values(q))
+        store(q, values(q))
     for _ in b.when(whole < blocks):
-        b.store(out, whole, values(whole, blocks - whole), blocks - whole)
+        store(whole, values(whole, blocks - whole), blocks - whole)
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """What specialises the text; `offset` is what packing added to elements of A."""
+    """What specialises the text; `offset` is what packing added to elements of A, `begun` what sums start at too."""
 
     engine: Engine
     nr: int
     offset: int
     batch_rank: int
+    begun: int = 0
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -163,4 +172,5 @@ def starts(b: Builder, d: Starts) -> None:
             total = [b.constant(0, int32, nr)]
             for k in b.loop(q * words, b.min(q * words + words, steps), carry=total):
                 total[0] = d.engine.sums(b, b.load(x, k * nr, nr), d.engine.b, total[0])
-            b.store(out, q * nr, b.mul(total[0], b.like(total[0], -d.offset)))
+            found = b.mul(total[0], b.like(total[0], -d.offset))
+            b.store(out, q * nr, b.add(found, b.like(found, d.begun)) if d.begun else found)

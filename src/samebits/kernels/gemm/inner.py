@@ -11,7 +11,7 @@ from samebits.codegen.rules import TILE_ROWS
 from samebits.dtypes import DType
 from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm.block_microkernel import Runs
+from samebits.kernels.gemm.block_microkernel import LIMIT, Runs
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Shared, Spec
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.order import ORDERS, SumOrder
@@ -108,7 +108,18 @@ class Inner:
         sizes = [-(-size // engine.depth) for size in block_sizes(c)]
         words = -(-run_of(c) // engine.depth)
         alone, starts = (sizes[0] == words, sizes[1] == words), engine.sums_blocks and self.words[0].offset != 0
-        return Runs(words, scaled, alone, self._unit / self.unit_of_scales, starts)
+        return Runs(words, scaled, alone, self._unit / self.unit_of_scales, starts, self._floats)
+
+    @property
+    def _floats(self) -> bool:
+        """Whether sums of integers may start at `block_microkernel.BEGUN`: scales on both sides are so narrow that
+        neither their products nor those with a sum lose a bit, overflow or underflow."""
+        c, sides = self.c, (self.c.a, self.c.b)
+        scales = [x.scale.operand.dtype for x in sides if x.scale is not None and x.is_scaled_by_block]
+        if not (self.engine.sums_blocks and len(scales) == 2) or any(map(_is_wide, scales)):
+            return False
+        most = min(run_of(c), max(c.k, 1)) * engines.span(c.a.dtype, False) * engines.span(c.b.dtype, False)
+        return most < LIMIT and most << scales[0].mantissa_bits + 1 <= engines.EXACT
 
     @property
     def _unit(self) -> float:
@@ -122,6 +133,11 @@ class Inner:
         scales = [side.scale for side in (self.c.a, self.c.b) if side.scale is not None and side.is_scaled_by_block]
         bounded = all(x.operand.dtype.width_bits <= 16 and x.operand.dtype.exponent_bits <= 5 for x in scales)
         return self._unit if self.c.a.is_scaled_by_block and bounded else 1.0
+
+
+def _is_wide(scale: DType) -> bool:
+    """Whether a format of scales has infinities, or more than a byte, or more exponents than a byte needs for both."""
+    return scale.has_infinity or scale.width_bits > 8 or scale.exponent_bits > 5
 
 
 def block_sizes(c: Contraction) -> tuple[int, int]:

@@ -173,13 +173,13 @@ def shared_in_panels(x: Shared, b: Packing, source: Operand) -> SharedPanels:
 
 
 def share_rows(
-    x: Shared, b: Packing, m: int, source: Operand, target: Operand, unit: float
+    x: Shared, b: Packing, m: int, source: Operand, target: Operand, unit: float, times: float | None
 ) -> tuple[SharedPanels, Step, int]:
-    """What blocks of the `m` rows of a share, the step that puts it into rows at `target`, times `unit`, and their
-    bytes; `b` is what they are multiplied with."""
-    rows = -(-b.k // x.size)
+    """What blocks of the `m` rows of a share, the step that puts it into rows at `target`, times `unit` and, where
+    there is one, behind each row times `times` too, and their bytes; `b` is what they are multiplied with."""
+    rows = -(-b.k // x.size) * (1 if times is None else 2)
     strides, size = _batch_strides(x, b.batch, rows * m)
-    step = _spread(x, b, rows, m, strides, source, target, None, unit)
+    step = _spread(x, b, -(-b.k // x.size), m, strides, source, target, None, unit, times)
     in_words = -(-x.size // b.engine.depth)
     shared = SharedPanels(blocks.A_SCALE, target, rows, in_words, tuple(strides))
     return shared, step, in_lines(max(1, size) * float32.size_bytes)
@@ -196,14 +196,14 @@ def _batch_strides(x: Shared, batch: tuple[int, ...], size: int) -> tuple[list[i
 
 def _spread(
     x: Shared, b: Packing, blocks_along: int, lines: int, strides: list[int], source: Operand, target: Operand,
-    nr: int | None, unit: float = 1.0,
+    nr: int | None, unit: float = 1.0, times: float | None = None,
 ) -> Step:  # fmt: skip
     """The step that repeats values for every line that shares them."""
     line, block = (x.operand.row, x.operand.column)[:: 1 if nr is None else -1]
     distinct = [d for d in range(len(b.batch)) if strides[d]]
     extents = [b.batch[i] for i in distinct]
     words = words_of(FMA32, float32, x.operand.dtype)[1]
-    d = blocks.Spread(words, nr, block == 1 and nr is None, batches.rank(extents), unit)
+    d = blocks.Spread(words, nr, block == 1 and nr is None, batches.rank(extents), unit, times)
     pieces = -(-lines // (blocks.ROWS_OF_TASK if nr is None else nr))
     values: Arguments = {
         "x": source, "out": target, "lines": lines, "shared": x.lines, "blocks": blocks_along, "line": line,
@@ -216,10 +216,17 @@ def _spread(
 
 
 def starts(
-    b: Packing, words: int, offset: int, strides: list[int], panels: range, source: Operand, target: Operand
+    b: Packing,
+    words: int,
+    offset: int,
+    begun: int,
+    strides: list[int],
+    panels: range,
+    source: Operand,
+    target: Operand,
 ) -> tuple[SharedPanels, Step, int]:
-    """What sums of runs of `words` start from beside elements of A that have an offset, the step that puts it at
-    `target` for some panels at `source`, whose batches are `strides` words apart, and the bytes of all."""
+    """What sums of runs of `words` start from beside elements of A that have an offset, `begun` added, the step that
+    puts it at `target` for some panels at `source`, whose batches are `strides` words apart, and the bytes of all."""
     steps = b.engine.steps(b.k)
     runs, size = -(-steps // words), -(-b.n // b.nr) * b.nr
     own, size = [0] * len(b.batch), size * runs
@@ -227,7 +234,7 @@ def starts(
     for i in reversed(distinct):
         own[i], size = size, size * b.batch[i]
     extents = [b.batch[i] for i in distinct]
-    d = blocks.Starts(b.engine, b.nr, offset, batches.rank(extents))
+    d = blocks.Starts(b.engine, b.nr, offset, batches.rank(extents), begun)
     values: Arguments = {
         "x": source, "out": target, "steps": steps, "words": words, "panels": len(panels), "first": panels.start
     }  # fmt: skip

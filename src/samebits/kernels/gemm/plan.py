@@ -16,7 +16,7 @@ from samebits.dtypes import int32
 from samebits.frozen import replace
 from samebits.kernels.gemm import batch as batches
 from samebits.kernels.gemm import blocks, checks, epilogue, nibbles, pack, parts, quantize, scaled_weights, unpack
-from samebits.kernels.gemm.block_microkernel import Runs
+from samebits.kernels.gemm.block_microkernel import BEGUN, BEGUN_FLOAT, Runs
 from samebits.kernels.gemm.blocks import A_SCALE, SCALE, STARTS, ZERO
 from samebits.kernels.gemm.choice import Blocks, Choice, Overrides, choose
 from samebits.kernels.gemm.contraction import Contraction, Immediate, Matrix, Side
@@ -163,7 +163,10 @@ class _Planning:
                 self.shared[SCALE] = shared_in_panels(shared, packing, Operand(operand))
                 continue
             if name == A_SCALE.name:
-                row, made = A_SCALE, share_rows(shared, packing, c.m, Operand(operand), target, x.unit_of_scales)
+                row, made = A_SCALE, share_rows(
+                    shared, packing, c.m, Operand(operand), target, x.unit_of_scales,
+                    -BEGUN_FLOAT if x.runs and x.runs.floating else None,
+                )  # fmt: skip
             else:
                 row = SCALE if name == SCALE.name else ZERO
                 made = share(row, shared, packing, Operand(operand), target)
@@ -176,7 +179,8 @@ class _Planning:
         self, runs: Runs, strides: list[int], panels: range, source: Operand, target: Operand
     ) -> tuple[SharedPanels, Step, int]:
         """What sums of runs of some panels start from, `panels.starts` of them."""
-        return starts(self.right, runs.words, self.x.words[0].offset, strides, panels, source, target)
+        begun = BEGUN if runs.floating else 0
+        return starts(self.right, runs.words, self.x.words[0].offset, begun, strides, panels, source, target)
 
     def row_sums(self) -> Operand:
         """The step that sums the rows of a, and where: [batch][m] int32 in the workspace."""
