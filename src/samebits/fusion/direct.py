@@ -157,7 +157,7 @@ def _own(x: Any) -> DType | None:
 
 
 def _is_plain(x: Any) -> bool:
-    """Whether its address and strides say where its elements are."""
+    """Whether its address and strides say where its elements are; of packed ones, dense from a byte on, the address."""
     if isinstance(x, np.ndarray):
         return x.flags.aligned and not any(step % x.itemsize for step in x.strides)
-    return bool(x.is_cpu) and not x.is_neg() and not str(x.dtype).endswith("_x2")
+    return bool(x.is_cpu) and not x.is_neg() and (x.is_contiguous() or not str(x.dtype).endswith("_x2"))

@@ -27,6 +27,8 @@ AxisSteps = tuple[tuple[int, ...], tuple[int, ...]]
 
 # The class of an operand whose elements of four bits lie two a byte along the row, which begins with a byte.
 NIBBLES = "nibbles"
+# Elements of a word of 32 bits of them.
+_NIBBLES = 8
 # Positions that an element of a row can be repeated for without being written out.
 BLOCKS = (2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -238,26 +240,39 @@ class Cursor:
         if self.classes[k] == NIBBLES:
             return self._load_nibbles(k, i, width, count)
         if size := block_of(self.classes[k]):
-            return self._load_blocks(k, i, width, size)
+            return self._load_blocks(k, i, width, size, count)
         return self.b.load(self.places[k], i, width, count)
 
     def _load_nibbles(self, k: int, i: Index, width: int, count: Index | None) -> Vector:
-        """Operand k, two elements a byte, the first in the low bits; i, width, the count and n are even."""
+        """Operand k, two elements a byte, the first in the low bits; i, width, the count and n are even.
+
+        Whole words of eight elements go to all lanes that take theirs, and each lane shifts its own down: two steps,
+        where halves of bytes, put side by side and widened, are five. What a lane holds above its element is dropped.
+        """
         b, half = self.b, width // 2
+        if count is None and width % _NIBBLES == 0:
+            start = b.cast(b.offset(self.places[k], i // 2), dtypes.uint32, aligned=False)
+            words = b.load(start, 0, width // _NIBBLES)
+            spread = b.pick([words], [lane // _NIBBLES for lane in range(width)])
+            places = b.bit_and(b.iota(dtypes.uint32, width), b.constant(_NIBBLES - 1, dtypes.uint32, width))
+            code = b.bit_and(b.shift_right(spread, b.shift_left(places, 2)), b.like(spread, 15))
+            return b.bitcast(b.convert(code, dtypes.uint8), self.places[k].dtype)
         pairs = b.load(self.places[k], i // 2, half, None if count is None else count // 2)
         code = b.bitcast(pairs, dtypes.uint8)
         low, high = b.bit_and(code, b.like(code, 15)), b.shift_right(code, 4)
         both = b.pick([low, high], [lane // 2 + half * (lane % 2) for lane in range(width)])
         return b.bitcast(both, pairs.dtype)
 
-    def _load_blocks(self, k: int, i: Index, width: int, size: int) -> Vector:
+    def _load_blocks(self, k: int, i: Index, width: int, size: int, count: Index | None) -> Vector:
         """Operand k, each element of which is that of `size` positions; where neither vectors divide blocks nor blocks
         vectors, each lane has its own."""
         b, last = self.b, self.b.index("n") // size - 1
         lanes = min(width, size) if width % size == 0 or size % width == 0 else 1
         parts = []
         for lane in range(0, width, lanes):
-            block = b.min((i + lane) // size, last)  # lanes behind the end of the row read its last element
+            block = (i + lane) // size
+            if count is not None:
+                block = b.min(block, last)  # lanes behind the end of the row read its last element
             parts.append(b.splat(b.load(self.places[k], block * self._stride(k), 1), lanes))
         return b.concat(parts) if len(parts) > 1 else parts[0]
 
