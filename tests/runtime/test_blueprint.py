@@ -15,6 +15,7 @@ from samebits import dtypes, onnx
 from samebits.codegen import isa
 from samebits.conversions import Conversion
 from samebits.errors import PlanError, SamebitsError, ShapeError
+from samebits.frozen import replace
 from samebits.kernels import composites
 from samebits.kernels.expression import Chain
 from samebits.kernels.random import Random
@@ -31,6 +32,7 @@ from samebits.program.graph import Program
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import cpu, reference
 from samebits.runtime.blueprint import Blueprint, Lowered, Packed
+from samebits.runtime.recipe import Answers
 from samebits.runtime.specialised import rebound, record
 
 F = np.float32
@@ -170,6 +172,13 @@ def check_same(found: Lowered, due: Lowered) -> None:
         assert getattr(found, fact) == getattr(due, fact), fact
 
 
+def check_recipes(found: Lowered, due: Lowered) -> None:
+    """The same for a run: what plans say of themselves may be left out."""
+    untold = [(replace(plan, what="", facts=(), rejected=()), places) for plan, places in due.calls]
+    told = [(replace(plan, what="", facts=(), rejected=()), places) for plan, places in found.calls]
+    check_same(replace(found, calls=tuple(told)), replace(due, calls=tuple(untold)))
+
+
 def outcome(run: Callable[[], Lowered | None]) -> Lowered | str | None:
     """What is lowered, or the sentence it is refused with."""
     try:
@@ -201,6 +210,40 @@ def test_bound_again_is_what_lowering_afresh_gives(name: str, rows: Sequence[obj
             else:
                 assert found is None or found == expected
     assert served > len(given)  # each served itself, and most served others
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_recipes_are_what_planners_answer(name: str) -> None:
+    """Bound to sizes in any order, each of them several times, whatever recipes others have left."""
+    program, row = optimise(PROGRAMS[name]()), isa.current()
+    sizes = [{"n": n, "m": m} for n, m in itertools.product(EXTENTS, repeat=2)]
+    np.random.default_rng(2).shuffle(sizes)  # type: ignore[arg-type]
+    blueprints: list[Blueprint] = []
+    made = set()
+    for symbols in (*sizes, *reversed(sizes)):
+        arguments = (symbols, strides(program, symbols))
+        due = outcome(lambda a=arguments: lower(program, row, 2, *a, {}))  # type: ignore[misc]
+        if not isinstance(due, Lowered):
+            continue
+        found = next(
+            (x for x in (rebound(each, *arguments, texts=False) for each in blueprints) if x is not None), None
+        )
+        if found is None:
+            blueprints.append(record(program, row, 2, *arguments, {}))
+        else:
+            check_recipes(found, due)
+        made |= {planner_of(asked) for each in blueprints for asked in each.questions if asked[2].recipes}
+    assert made >= RECIPES.get(name, set()), made
+
+
+def planner_of(question: tuple[object, int, Answers]) -> str:
+    """The operation that a question is about, or else the planner."""
+    first = question[2].arguments[0]
+    return first if isinstance(first, str) else getattr(question[0], "__name__", "")
+
+
+# What must have recipes; other planners need numbers themselves, and are asked each time.
+RECIPES = {"attention": {"contract", "rows", "map"}, "positions": {"map"}, "picked": {"gather", "map"}}
 
 
 def feeds(program: Program, sizes: Sizes) -> dict[str, Array]:
@@ -335,6 +378,10 @@ def test_a_real_model_bound_again_is_what_lowering_afresh_gives() -> None:
             found = rebound(blueprint, *arguments)
             if found is not None:
                 check_same(found, due)
+                for _ in range(3):  # planners are asked, then recipes are made, then they are used
+                    again = rebound(blueprint, *arguments, texts=False)
+                    assert again is not None
+                    check_recipes(again, due)
                 break
         else:
             blueprints.append(record(program, row, 2, *arguments, {}))

@@ -12,7 +12,6 @@ an input's memory if both have the same layout and element width. No workspace, 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,6 +25,7 @@ from samebits.kernels import functions, turned, values
 from samebits.kernels.expression import LEAVES, REDUCTIONS, Expression, with_arguments
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.walk import Axis, AxisSteps, Cursor, Walk, broadcast, stretches, walk
+from samebits.tape import cached
 
 Array = values.Array
 
@@ -57,7 +57,7 @@ def reference(expression: Expression, *inputs: npt.ArrayLike) -> list[Array]:
     return [np.array(np.broadcast_to(x, shape)) for x in values.reference(expression, inputs)]
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def plan(
     expression: Expression, inputs: tuple[AxisSteps, ...], outputs: tuple[AxisSteps, ...], isa: Isa, threads: int = 1
 ) -> Plan:
@@ -135,12 +135,16 @@ def _check(expression: Expression, inputs: tuple[AxisSteps, ...], outputs: tuple
     rowwise = [node.op for node in expression.nodes if node.op in (*REDUCTIONS, "count")]
     if rowwise:
         raise PlanError("elementwise.plan", "expression", "operations", rowwise, "per element", "use reduce.plan")
-    shapes = {shape for shape, _ in outputs}
+    shapes = [shape for shape, _ in outputs]
     counts = (len(inputs), len(outputs))
-    if len(shapes) != 1 or counts != (len(expression.inputs), len(expression.outputs)):
+    if (
+        not shapes
+        or any(shape != shapes[0] for shape in shapes)
+        or counts != (len(expression.inputs), len(expression.outputs))
+    ):
         expected = f"{len(expression.inputs)} inputs and {len(expression.outputs)} outputs of one shape"
         raise ShapeError(
-            "elementwise.plan", "operands", "", f"{counts}, {sorted(shapes)}", expected, "pass one layout each"
+            "elementwise.plan", "operands", "", f"{counts}, {sorted(set(shapes))}", expected, "pass one layout each"
         )
 
 

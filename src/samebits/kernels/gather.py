@@ -10,14 +10,13 @@ status to (1, the index), so that the caller can refuse: also where out has no e
 
 from __future__ import annotations
 
-import functools
-
 from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Index, KernelSpec, Pointer
 from samebits.dtypes import DType
 from samebits.frozen import dataclass
 from samebits.kernels.plan import Operand, Plan, Step
+from samebits.tape import cached
 
 __all__ = ["RowGather", "plan"]
 
@@ -59,7 +58,7 @@ class GatherText:
     depth: int
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def plan(g: RowGather, isa: Isa, threads: int = 1) -> Plan:
     """One kernel over all rows of out."""
     element = _BITS[8 * g.dtype.element_bytes]

@@ -36,6 +36,7 @@ from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.kernels.reduce_text import ReduceText, text
 from samebits.kernels.row_axes import block_size, normal_axes, whole_shape
 from samebits.kernels.walk import NIBBLES, Axis, AxisSteps, Walk, blocks, broadcast, walk
+from samebits.tape import cached
 
 Array = values.Array
 
@@ -98,7 +99,7 @@ def _extreme(op: str, x: Array) -> Array:
     return functools.reduce(ieee.maximum if op == "row_max" else ieee.minimum, list(x.T))
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def plan(
     expression: Expression,
     inputs: tuple[AxisSteps, ...],

@@ -17,6 +17,7 @@ from samebits.dtypes import DType
 from samebits.errors import ShapeError
 from samebits.frozen import dataclass
 from samebits.kernels.plan import Operand
+from samebits.tape import cached
 
 # Lanes that are strided from one address: those of a whole vector would wait, one behind the other, for theirs.
 _STRIDED = 8
@@ -74,8 +75,8 @@ class Walk:
     @property
     def classes(self) -> tuple[str, ...]:
         """Per operand how it lies along the inner axis: `unit`, `same` (stride 0), `strided`, or something special."""
-        names, special = {0: "same", 1: "unit"}, dict(self.special)
-        return tuple(special.get(k) or names.get(s, "strided") for k, s in enumerate(self.inner.strides))
+        special = dict(self.special)
+        return tuple([special.get(k) or _lies(stride) for k, stride in enumerate(self.inner.strides)])
 
     @property
     def stretch(self) -> Axis:
@@ -107,13 +108,20 @@ class Walk:
         )
 
 
+def _lies(stride: int) -> str:
+    """The class of an operand that has this stride along the inner axis."""
+    if stride == 0:
+        return "same"
+    return "unit" if stride == 1 else "strided"
+
+
 @functools.cache
 def _parameters(operands: int) -> tuple[str, ...]:
     names = [f"x{k}" for k in range(operands)]
     return ("n", "stretch", "axes", *names, *[f"{x}.{along}" for along in ("inner", "stretch") for x in names])
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def broadcast(call: str, layout: AxisSteps, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides that make an operand have `shape`: 0 along the axes it is repeated on.
 

@@ -25,7 +25,8 @@ from samebits.program.constants import Value, array_of
 from samebits.program.fold import computed
 from samebits.program.graph import Node, Program
 from samebits.program.memory import Life, place, side_by_side
-from samebits.program.tape import Tape, Templates
+from samebits.runtime.recipe import Answers
+from samebits.tape import Tape, Templates
 from samebits.tensor import Tensor
 
 __all__ = [
@@ -49,8 +50,8 @@ STATUS_BYTES = 16
 
 # What the templates of a blueprint are filled to, by place.
 _Made = Sequence[Any]
-# A planner, and the place of what it is asked.
-_Question = tuple[Callable[..., Plan], int]
+# A planner, the place of what it is asked, and what it answered.
+_Question = tuple[Callable[..., Plan], int, Answers]
 # A value's storage, element format, and the places of its offset and axes.
 _Value = tuple[int, DType, int, int]
 
@@ -195,12 +196,13 @@ class Blueprint:
     reuse: bool
     packed: Packed
 
-    def bind(self, numbers: Sequence[int], symbols: Mapping[str, int]) -> Lowered:
+    def bind(self, numbers: Sequence[int], symbols: Mapping[str, int], texts: bool = True) -> Lowered:
         """The program with these sizes.
 
         Args:
             numbers: What the tape gave for them.
             symbols: The value of each symbol.
+            texts: Whether plans are asked for what they say of themselves too, which takes longer.
 
         Raises:
             ShapeError: A node cannot have these sizes.
@@ -208,7 +210,7 @@ class Blueprint:
         """
         constants = self._constants(symbols)
         made = self.templates.filled(numbers)
-        plans = self._plans(made)
+        plans = self._plans(numbers, made, texts)
         where, workspaces, status_bytes, arena_bytes = self._placed(plans, made)
         return Lowered(
             self.target,
@@ -235,12 +237,13 @@ class Blueprint:
             known.update(zip(node.outputs, made, strict=True))
         return tuple([_owned(known[each]) if isinstance(each, str) else each for each in self.constants])
 
-    def _plans(self, made: _Made) -> list[Plan]:
+    def _plans(self, numbers: Sequence[int], made: _Made, texts: bool) -> list[Plan]:
         """The answer to each question."""
         plans: list[Plan] = []
-        for planner, arguments in self.questions:
+        for planner, asked, answers in self.questions:
+            arguments = made[asked]
             try:
-                plans.append(planner(*made[arguments]))
+                plans.append(planner(*arguments) if texts else answers.plan(numbers, arguments))
             except (PlanError, ShapeError) as error:
                 origin = next(call.origin for call in self.calls if call.question == len(plans))
                 raise named(error, origin) from error

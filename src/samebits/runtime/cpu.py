@@ -244,7 +244,7 @@ class Session:
     def _bound(self, values: list[Value], packed: Packed, reuse: bool) -> Specialised:
         symbols, strides = self._lies(values)
         if reuse:
-            return Specialised(self._lowered(symbols, strides, packed), self.threads)
+            return Specialised(self._lowered(symbols, strides, packed, texts=False), self.threads)
         return Specialised(self._recorded(symbols, strides, packed, reuse)[1], self.threads)
 
     def _lies(self, values: list[Value]) -> tuple[_Symbols, _Strides]:
@@ -252,10 +252,13 @@ class Session:
         given = dict(zip(self._order, values, strict=True))
         return inputs_.bind_symbols(self.program, given), {name: _strides(x) for name, x in given.items()}
 
-    def _lowered(self, symbols: _Symbols, strides: _Strides, packed: Packed = NOTHING) -> Lowered:
-        """The program with these sizes: by a blueprint that serves them, one used last first, or else by a new one."""
+    def _lowered(self, symbols: _Symbols, strides: _Strides, packed: Packed = NOTHING, texts: bool = True) -> Lowered:
+        """The program with these sizes: by a blueprint that serves them, one used last first, or else by a new one.
+
+        Args:    texts: whether its plans are asked for what they say of themselves too.
+        """
         for blueprint in self._blueprints:
-            lowered = rebound(blueprint, symbols, strides) if blueprint.packed == packed else None
+            lowered = rebound(blueprint, symbols, strides, texts) if blueprint.packed == packed else None
             if lowered is not None:
                 break
         else:

@@ -26,7 +26,6 @@ from samebits.operations.strided import Strided
 from samebits.program.constants import Value, array_of
 from samebits.program.graph import Node, Program
 from samebits.program.room import BYTES
-from samebits.program.tape import Tape, Templates, template
 from samebits.runtime.blueprint import (
     ARENA,
     NOTHING,
@@ -39,6 +38,8 @@ from samebits.runtime.blueprint import (
     Use,
     resident,
 )
+from samebits.runtime.recipe import Answers
+from samebits.tape import Tape, Templates, template
 from samebits.tensor import Tensor
 
 __all__ = ["Lowerer"]
@@ -361,7 +362,9 @@ class Lowerer:
                 )
                 for storage in self._storages
             ),
-            questions=tuple((planner, templates.add(arguments)) for planner, arguments in self._questions),
+            questions=tuple(
+                (planner, templates.add(asked), Answers(planner, asked)) for planner, asked in self._questions
+            ),
             calls=tuple(
                 Use(
                     step.origin,

@@ -27,11 +27,11 @@ from samebits.operations.strided import Strided
 from samebits.program.constants import Value, array_of, sees_packed
 from samebits.program.graph import Node, Program
 from samebits.program.room import Room
-from samebits.program.tape import Tape
 from samebits.runtime import limits
 from samebits.runtime.blueprint import ARENA, NOTHING, Blueprint, Lowered, Packed, named
 from samebits.runtime.buffers import viewed
 from samebits.runtime.lowering import Lowerer
+from samebits.tape import Tape
 from samebits.tensor import Tensor
 
 __all__ = ["Specialised", "rebound", "record"]
@@ -93,8 +93,12 @@ def record(
 
 
 @driver.default_float_environment()
-def rebound(blueprint: Blueprint, symbols: Mapping[str, int], strides: Mapping[str, Sequence[int]]) -> Lowered | None:
+def rebound(
+    blueprint: Blueprint, symbols: Mapping[str, int], strides: Mapping[str, Sequence[int]], texts: bool = True
+) -> Lowered | None:
     """The blueprint's program with these sizes; None if they compare otherwise than those it was recorded for.
+
+    Args:    texts: whether its plans are asked for what they say of themselves too.
 
     Raises:  ShapeError or PlanError if the program cannot have these sizes.
     """
@@ -105,7 +109,7 @@ def rebound(blueprint: Blueprint, symbols: Mapping[str, int], strides: Mapping[s
     numbers = blueprint.tape.replay(variables)
     if numbers is None:
         return None
-    lowered = blueprint.bind(numbers, symbols)
+    lowered = blueprint.bind(numbers, symbols, texts)
     outputs = sum(limits.bytes_of(shape, kind) for _, shape, kind in lowered.outputs)
     limits.check_total(lowered.arena_bytes + outputs)
     return lowered

@@ -75,7 +75,8 @@ def test_rounds_of_staged_panels_are_equal() -> None:
 def widths(c: Contraction, **sizes: int) -> set[int]:
     """Panels of the rounds of a product."""
     machine = measured(Tuned("fma float32", tile_for(AVX512), Sizes(**sizes)))
-    return set(map(len, choose(c, AVX512, 2, Overrides(tile_for(AVX512), "staged"), machine).ranges))
+    spans = choose(c, AVX512, 2, Overrides(tile_for(AVX512), "staged"), machine).spans
+    return {span.panels for span in spans}
 
 
 def test_rounds_take_no_more_than_they_may() -> None:

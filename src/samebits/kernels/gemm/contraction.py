@@ -128,12 +128,12 @@ class Shared:
     @property
     def is_by_block(self) -> bool:
         """Whether blocks along K have one each, and kernels apply them before the sum is finished."""
-        return isinstance(self.per, int)
+        return not isinstance(self.per, str)
 
     @property
     def size(self) -> int:
         """Elements of a block."""
-        assert isinstance(self.per, int)  # only blocks have one
+        assert not isinstance(self.per, str)  # only blocks have one
         return self.per
 
 

@@ -16,6 +16,7 @@ from samebits.kernels.gemm.contraction import Contraction, Matrix, Shared, Spec
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.order import ORDERS, SumOrder
 from samebits.kernels.gemm.words import Words
+from samebits.tape import entry, larger, smaller
 
 # Blocks of K are a multiple of so many words, and so are chunks that are longer than K, so that kernels are shared.
 KC_LEAST = 256
@@ -79,8 +80,8 @@ class Inner:
     @property
     def chunk(self) -> int:
         """Words of a chunk."""
-        rounded = max(KC_LEAST, 1 << (self.steps - 1).bit_length())
-        return min(self.c.spec.chunk // self.engine.depth, rounded)
+        longest = self.c.spec.chunk // self.engine.depth
+        return longest if longest <= KC_LEAST else smaller(longest, larger(KC_LEAST, _power_of_two(self.steps)))
 
     @property
     def checked(self) -> bool:
@@ -138,6 +139,12 @@ class Inner:
 def _is_wide(scale: DType) -> bool:
     """Whether a format of scales has infinities, or more than a byte, or more exponents than a byte needs for both."""
     return scale.has_infinity or scale.width_bits > 8 or scale.exponent_bits > 5
+
+
+@entry
+def _power_of_two(steps: int) -> int:
+    """The least one that is not less."""
+    return 1 << (steps - 1).bit_length()
 
 
 def block_sizes(c: Contraction) -> tuple[int, int]:

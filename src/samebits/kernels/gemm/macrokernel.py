@@ -39,6 +39,7 @@ from samebits.kernels.gemm.tiles import Micropanels, Tile
 from samebits.kernels.gemm.tiles import columns as columns_of
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
+from samebits.tape import entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +115,29 @@ class Macrokernel:
 
     def functions(self, rows: Micropanels, wide: int, isa: Isa) -> Mapping[str, FunctionSpec]:
         """The arguments that are functions: of tall and low micropanels, of `wide` panels and of one."""
-        return _functions(self, rows.heights, wide, isa)
+        found = dict[str, FunctionSpec]()
+        for number, microtile in enumerate(_microtiles(self, isa)):
+            both = [(h, panels) for h in (rows.heights[0], rows.heights[-1]) for panels in (wide, 1)]
+            found |= {name: microtile(*size) for name, size in zip(_tiles(number), both, strict=True)}
+        return found
 
 
 @functools.lru_cache(maxsize=1024)
-def _functions(d: Macrokernel, heights: tuple[int, ...], wide: int, isa: Isa) -> Mapping[str, FunctionSpec]:
-    found, scaled = dict[str, FunctionSpec](), SCALE in d.shared
-    for number, engine in enumerate(d.engines):
-        both = [(h, panels) for h in (heights[0], heights[-1]) for panels in (wide, 1)]
-        for name, (h, panels) in zip(_tiles(number), both, strict=True):
-            if d.runs is not None:
-                block = BlockMicrotile(engine, h, d.tile.nv, d.chunk, d.pitch, d.runs, d.accumulates)
-                found[name] = block_microkernel.function(block, isa)
-                continue
-            tile = Microtile(engine, h, d.tile.nv, panels, d.pitch, d.accumulates, d.weights, scaled, d.order)
-            found[name] = (tile_microkernel if engine.takes_tiles else microkernel).function(tile, isa)
-    return found
+def _microtiles(d: Macrokernel, isa: Isa) -> list[Callable[[int, int], FunctionSpec]]:
+    """Of each engine the function of a microtile of so many rows and panels."""
+    return [entry(functools.lru_cache(1024)(functools.partial(_microtile, d, isa, engine))) for engine in d.engines]
+
+
+def _microtile(d: Macrokernel, isa: Isa, engine: Engine, h: int, panels: int) -> FunctionSpec:
+    if d.runs is not None:
+        block = BlockMicrotile(engine, h, d.tile.nv, d.chunk, d.pitch, d.runs, d.accumulates)
+        return block_microkernel.function(block, isa)
+    scaled = SCALE in d.shared
+    tile = Microtile(engine, h, d.tile.nv, panels, d.pitch, d.accumulates, d.weights, scaled, d.order)
+    function: Callable[[Microtile, Isa], FunctionSpec] = (
+        tile_microkernel.function if engine.takes_tiles else microkernel.function
+    )
+    return function(tile, isa)
 
 
 def _tiles(engine: int) -> list[str]:

@@ -21,6 +21,7 @@ from samebits.kernels.gemm.contraction import Matrix, Shared
 from samebits.kernels.gemm.engine import FMA32, Engine
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.machine import DEFAULT, Machine
+from samebits.kernels.gemm.tiles import Span
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import Argument, Operand, Plan, Step, in_lines
 
@@ -51,7 +52,7 @@ def plan_pack(
     if zero is not None:
         shared, step, workspace_bytes = share(ZERO, zero, packing, Operand(out - 1), Operand(len(operands)))
         steps.append(step)
-    steps.append(packing.step(strides, range(panels), panels, Operand(0), Operand(out), shared))
+    steps.append(packing.step(strides, Span(0, panels), panels, Operand(0), Operand(out), shared))
     if scale is not None:
         target = Operand(out, packed.scales_at(k, n, nr, engine))
         steps.append(share(SCALE, scale, packing, Operand(1), target)[1])
@@ -100,7 +101,7 @@ class Packing:
         return pack.FROM_PANELS if self.from_panels else pack.kind(self.b)
 
     def step(
-        self, strides: list[int], panels: range, room: int, source: Operand, target: Operand,
+        self, strides: list[int], panels: Span, room: int, source: Operand, target: Operand,
         zeros: SharedPanels | None = None,
     ) -> Step:  # fmt: skip
         """Pack some panels, into where there is room for `room` of them; a batch dimension whose panels repeat
@@ -108,15 +109,15 @@ class Packing:
         b, batch = self.b, self.batch
         distinct = [d for d in range(len(batch)) if strides[d]]
         repeats = math.prod(batch[i] for i in distinct)
-        group = self.group(len(panels), repeats)
+        group = self.group(panels.panels, repeats)
         extents = [batch[i] for i in distinct]
         d = pack.PackPanels(
             self.engine, self.words, self.kind, self.nr, batches.rank(extents), has_zeros=zeros is not None
         )
-        groups = -(-len(panels) // group)
+        groups = -(-panels.panels // group)
         values: Arguments = {
             "x": source, "out": target, "k": self.k, "n": self.n, "row": b.row, "column": b.column,
-            "panels": len(panels), "group": group, "groups": groups, "first": panels.start,
+            "panels": panels.panels, "group": group, "groups": groups, "first": panels.start,
             "facts": room * self.engine.steps(self.k) * self.nr,
         }  # fmt: skip
         moving = {"x": [b.batch[i] for i in distinct], "out": [strides[i] for i in distinct]}
@@ -161,7 +162,7 @@ def share(
         step = _spread(x, b, rows, b.n, strides, source, target, b.nr)
     else:
         packing = Packing(FMA32, words, x.operand, rows, b.n, b.batch, b.nr, b.isa, b.threads)
-        step = packing.step(strides, range(panels), panels, source, target)
+        step = packing.step(strides, Span(0, panels), panels, source, target)
     # A size that splits a word is longer than K: its engine would not have been chosen.
     in_words = -(-x.size // b.engine.depth)
     return SharedPanels(row, target, rows, in_words, tuple(strides)), step, in_lines(max(1, size) * float32.size_bytes)
@@ -221,7 +222,7 @@ def starts(
     offset: int,
     begun: int,
     strides: list[int],
-    panels: range,
+    panels: Span,
     source: Operand,
     target: Operand,
 ) -> tuple[SharedPanels, Step, int]:
@@ -236,10 +237,10 @@ def starts(
     extents = [b.batch[i] for i in distinct]
     d = blocks.Starts(b.engine, b.nr, offset, batches.rank(extents), begun)
     values: Arguments = {
-        "x": source, "out": target, "steps": steps, "words": words, "panels": len(panels), "first": panels.start
+        "x": source, "out": target, "steps": steps, "words": words, "panels": panels.panels, "first": panels.start
     }  # fmt: skip
     values |= batches.arguments(extents, {"x": [strides[i] for i in distinct], "out": [own[i] for i in distinct]})
     spec = KernelSpec(blocks.starts, d, d.parameters, b.isa)
-    step = Step(spec, len(panels) * math.prod(extents), tuple(values[name] for name in d.parameters))
+    step = Step(spec, panels.panels * math.prod(extents), tuple(values[name] for name in d.parameters))
     shared = SharedPanels(blocks.STARTS, target, runs, words, tuple(own))
     return shared, step, in_lines(max(1, size) * int32.size_bytes)

@@ -6,7 +6,6 @@ kernels and their arguments, `panels` has the steps that pack.
 
 from __future__ import annotations
 
-import functools
 import math
 
 from samebits.codegen.isa import Isa
@@ -30,15 +29,16 @@ from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share
 from samebits.kernels.gemm.parts import Join, join
 from samebits.kernels.gemm.stream import Stream, stream
 from samebits.kernels.gemm.strip import StripWalk, together
-from samebits.kernels.gemm.tiles import Tile
+from samebits.kernels.gemm.tiles import Span, Tile
 from samebits.kernels.gemm.zero_points import RowSums, corrected, row_sums
 from samebits.kernels.plan import LINE_BYTES, Operand, Plan, Step, in_lines
+from samebits.tape import cached
 
 # Rows of a that a task sums.
 _SUMMED_ROWS = 64
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def plan(
     c: Contraction, isa: Isa, threads: int = 1, *, tile: Tile | None = None, form: str | None = None,
     blocks: Blocks | None = None, engine: str | None = None, machine: Machine = DEFAULT,
@@ -94,8 +94,8 @@ class _Planning:
         """Every round of panels, then the join of the parts of K."""
         x, c = self.x, self.x.c
         b, strides, size = Operand(x.order[1]), list(c.b.values.batch), x.engine.word.size_bytes
-        rounds = x.ranges
-        most = max(map(len, rounds))
+        rounds = x.spans
+        most = max([span.panels for span in rounds])
         if x.form == STAGED:
             words = size_words(x.engine, c.k, most * x.nr)
             strides = [0] * len(c.batch)
@@ -108,7 +108,7 @@ class _Planning:
         self.share()
         starts_at = Operand(self.workspace, self.workspace_bytes)
         if x.runs and x.runs.starts and c.k:
-            self.workspace_bytes += self.starts_of(x.runs, strides, range(0), Operand(0), starts_at)[2]
+            self.workspace_bytes += self.starts_of(x.runs, strides, Span(0, 0), Operand(0), starts_at)[2]
         at, several, panel = self.workspace_bytes, x.parts > 1, x.steps * x.nr
         described, sources = c, self.sources
         for panels in rounds:
@@ -176,7 +176,7 @@ class _Planning:
                 self.steps.append(step)
 
     def starts_of(
-        self, runs: Runs, strides: list[int], panels: range, source: Operand, target: Operand
+        self, runs: Runs, strides: list[int], panels: Span, source: Operand, target: Operand
     ) -> tuple[SharedPanels, Step, int]:
         """What sums of runs of some panels start from, `panels.starts` of them."""
         begun = BEGUN if runs.floating else 0
@@ -246,7 +246,7 @@ class _Planning:
 
     def macrokernel(
         self, c: Contraction, sources: list[Operand], out: Operand, b: Operand, b_batch: list[int], b_facts: int,
-        panels: range,
+        panels: Span,
     ) -> None:  # fmt: skip
         """One step of blocks of C: these panels."""
         x, nr = self.x, self.x.nr
@@ -269,7 +269,7 @@ class _Planning:
         scratch_c = scratch_f + (in_lines(x.group * nr * int32.size_bytes) if x.checked or x.words[0].offset else 0)
         scratch_s = scratch_c + in_lines(height * nr * (x.n_step if in_scratch else 1) * total)
         self.scratch_bytes = max(self.scratch_bytes, scratch_s + in_lines(epilogue.scratch_bytes(c)))
-        n_blocks = -(-len(panels) // x.n_step)
+        n_blocks = -(-panels.panels // x.n_step)
         values: Arguments = {
             "a": Operand(x.order[0]), "b": b, "m_panels": x.rows.panels, "tall": x.rows.tall,
             "height": x.rows.heights[0], "lower": x.rows.heights[0] - x.rows.heights[-1],

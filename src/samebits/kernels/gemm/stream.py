@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Function, FunctionSpec, Index, Pointer, Vector
-from samebits.frozen import dataclass
+from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm import batch, column_walk, pack, parts
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
@@ -31,6 +31,7 @@ from samebits.kernels.gemm.order import CHAIN, SumOrder
 from samebits.kernels.gemm.strip import StripWalk
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
+from samebits.tape import entry
 
 # Bytes of a row of B that are asked for ahead.
 _AHEAD_BYTES = 256
@@ -94,21 +95,29 @@ class Stream:
         heights, panel = (-(-rows // bands), rows // bands), self.panel(isa)
         # Squares in which chains do not begin alike are packed.
         side = shape.side if shape.side % self.order.chains == 0 else 2 * self.chunk
-        functions = [
-            column_walk.function(
-                column_walk.of(
-                    shape, high, rows, self.engine, self.words[1], self.chunk, self.pitch, panel, together, self.order
-                ),
-                isa,
-            )
-            for high in heights
-        ]
+        walk = _walk_of(self, replace(shape, high=0), panel, together, isa)
+        functions = [walk(high, rows) for high in heights]
         return {
             "bands": bands, "tall": rows % bands or bands, "height": heights[0],
             "width": shape.width, "side": side,
             "in_place": int(self.chunk % side == 0), "beside": beside,
             "together": together if shape.groups > 1 else 0, **dict(zip(_WALKS, functions, strict=True)),
         }  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1024)
+def _walk_of(
+    d: Stream, shape: StripWalk, panel: int, together: int, isa: Isa
+) -> Callable[[int, int], FunctionSpec]:  # fmt: skip
+    """The function that walks columns for a band of so many rows, of so many in all."""
+
+    def made(high: int, rows: int) -> FunctionSpec:
+        walk = column_walk.of(
+            shape, high, rows, d.engine, d.words[1], d.chunk, d.pitch, panel, together, d.order
+        )  # fmt: skip
+        return column_walk.function(walk, isa)
+
+    return entry(made)
 
 
 class _StreamText:

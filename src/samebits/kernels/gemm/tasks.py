@@ -13,6 +13,7 @@ from samebits.kernels.gemm.pack import kind
 from samebits.kernels.gemm.strip import StripWalk
 from samebits.kernels.gemm.tiles import Micropanels
 from samebits.kernels.gemm.words import Words
+from samebits.tape import entry
 
 # Where all rows are one block, threads share N if it is so many walks across panels for each, or twice as many where
 # not all have equally many: blocks of fewer rows would each read all of B (32 x 4096 x 4096, packed, on 2 threads,
@@ -30,6 +31,13 @@ _UNEVEN = 1.1
 _PARTS_BYTES = 64 * 1024 * 1024
 
 
+@entry
+def micropanels(mc: int, height: int) -> int:
+    """How many of that height have about `mc` rows."""
+    return max(1, round(mc / height))
+
+
+@entry
 def evenly(units: int, wanted: int, repeats: int, threads: int) -> int:
     """Units of a piece where `units` become `wanted` pieces, or a few more, each of which is done `repeats` times: the
     thread with most to do has about the least that any such number of pieces would leave it."""
@@ -48,7 +56,7 @@ def blocks_of(
     about as much to do. `kept_bytes`: of each element that a task keeps in scratch between blocks of K; `most_kept`:
     of all that it may keep."""
     walks, batch = -(-panels // wide), math.prod(c.batch)
-    m_blocks = max(1, -(-rows.panels // max(1, round(mc / rows.heights[0]))))
+    m_blocks = max(1, -(-rows.panels // micropanels(mc, rows.heights[0])))
     for_each, more = divmod(walks, threads)
     across = is_fused or (m_blocks == 1 and for_each >= (2 * _WALKS if more else _WALKS))
     if not across and threads > 1 and batch % threads:

@@ -7,9 +7,12 @@ tile depends on: every engine's step takes one vector of each operand.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from samebits.codegen.isa import Isa
 from samebits.codegen.rules import TILE_LANES, TILE_ROWS
 from samebits.frozen import dataclass
+from samebits.tape import entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,18 @@ def narrow_for(n: int, tile: Tile, lanes: int, isa: Isa) -> Tile:
     return narrow if -n % (narrow.nv * lanes) < -n % (tile.nv * lanes) else tile
 
 
+class Span(NamedTuple):
+    """Panels of B that follow one another, from `start` on, before `stop`."""
+
+    start: int
+    stop: int
+
+    @property
+    def panels(self) -> int:
+        """How many there are."""
+        return self.stop - self.start
+
+
 @dataclass(frozen=True, slots=True)
 class Micropanels:
     """M as micropanels: the first `tall` have `heights[0]` rows, the others `heights[-1]`."""
@@ -123,6 +138,7 @@ def cut(m: int, mr: int) -> Micropanels:
     return Micropanels((low + 1, low), panels, tall)
 
 
+@entry
 def columns(h: int, tile: Tile, isa: Isa) -> int:
     """How many adjacent panels a microtile of h rows covers, a power of two up to 8.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from samebits.program.tape import At, Tape, Templates, template
+from samebits.tape import At, Pinned, Tape, Templates, cached, entry, larger, smaller, template
 
 OPERATORS = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)
 COMPARISONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
@@ -82,6 +82,92 @@ def test_a_number_that_leaves_the_tape_is_pinned(use: Callable[[int], Any]) -> N
     assert tape.replay([2]) is None
     use(x)
     assert len(tape.pinned) == 1
+
+
+USES = {
+    "index": operator.index,
+    "hash": hash,
+    "range": lambda x: range(x),
+    "quotient": lambda x: x / 2,
+    "of a quotient": lambda x: 2 / x,
+    "shift": lambda x: 1 << x,
+    "bits": lambda x: x.bit_length(),
+    "round": round,
+    "power": lambda x: x**2,
+    "and": lambda x: x & 1,
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_a_strict_tape_pins_nothing(use: Callable[[int], Any]) -> None:
+    tape, pinned = Tape(strict=True), Tape()
+    with pytest.raises(Pinned):
+        use(tape.variable(3))
+    assert not tape.pinned
+    due, found = use(3), use(pinned.variable(3))
+    assert found == due
+    assert pinned.replay([4]) is None  # another tape guards it
+
+
+def test_a_text_of_a_strict_tapes_number_says_nothing_of_it() -> None:
+    x = Tape(strict=True).variable(3)
+    assert f"{x} of {x:>4} {x!r}" == "? of ? ?"
+
+
+def test_an_entry_is_computed_anew_by_its_function() -> None:
+    asked = []
+
+    def function(x: int, y: str, z: int) -> list[Any]:
+        asked.append((x, y, z))
+        return [x, y, z]
+
+    kept, tape = entry(function), Tape(strict=True)
+    assert kept(1, "a", 2) == [1, "a", 2]
+    x = tape.variable(4)
+    first, again, other = (template(kept(*given)) for given in ((x + 1, "a", 2), (x + 1, "a", 2), (2, "a", x)))
+    assert first == again != other
+    assert asked[1:] == [(5, "a", 2), (2, "a", 4)]
+    assert filled(tape, (first, other), tape.replay([7]) or ()) == ([8, "a", 2], [2, "a", 7])
+
+
+def test_the_smaller_and_the_larger_of_two_need_no_guard() -> None:
+    assert (smaller(2, 3), larger(2, 3)) == (2, 3)
+    tape = Tape(strict=True)
+    x, y = tape.variable(2), tape.variable(3)
+    made = template((smaller(x, y), larger(x, y), smaller(4, x), larger(x, 4)))
+    for sizes in itertools.product(range(6), repeat=2):
+        a, b = sizes
+        numbers = tape.replay(sizes)
+        assert numbers is not None
+        assert filled(tape, made, numbers) == (min(a, b), max(a, b), min(4, a), max(a, 4))
+
+
+def test_what_is_cached_keeps_nothing_of_a_strict_tape() -> None:
+    asked = []
+
+    @cached(4)
+    def double(x: int) -> int:
+        """Twice x."""
+        asked.append(x)
+        return 2 * x
+
+    tape = Tape(strict=True)
+    x = tape.variable(3)
+    assert [double(3), double(3)] == [6, 6]
+    made = template((double(x), double(x)))
+    assert len(asked) == 3
+    assert filled(tape, made, tape.replay([5]) or ()) == (10, 10)
+    assert double(3) == 6
+    assert len(asked) == 3
+    assert double.__doc__ == "Twice x."
+
+
+def test_operations_of_ints_that_are_several_entries() -> None:
+    tape = Tape(strict=True)
+    x, y = tape.variable(7), tape.variable(-3)
+    made = template((*divmod(x, 4), x >> 1, abs(x), abs(y)))
+    assert filled(tape, made, tape.replay([9, -5]) or ()) == (2, 1, 4, 9, 5)
+    assert tape.replay([9, 5]) is None
 
 
 def test_truth_is_a_guard_against_zero() -> None:

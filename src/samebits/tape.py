@@ -7,22 +7,32 @@ compared would have gone the same way and met these values; if one does not, not
 done again. That is a tape as automatic differentiation has it, with guards as tracing compilers have them.
 
 Nothing gets past the tape unseen: a number that is used as an index, hashed, printed or turned to a plain int is
-`pinned`, that is, guarded to have just this value. Start at `Tape`.
+`pinned`, that is, guarded to have just this value; where a tape is `strict`, `Pinned` is raised instead. What a
+function of numbers answers may be one entry (`entry`), so that it need not be walked through. Start at `Tape`.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 from samebits.frozen import dataclass
 
-__all__ = ["At", "Tape", "Templates", "template"]
+__all__ = ["At", "Pinned", "Recorded", "Tape", "Templates", "cached", "entry", "larger", "smaller", "template"]
 
-_Function = Callable[[int, int], int]
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_Function = Callable[..., Any]
 # In an entry, in the stead of the place of a result: it is a comparison.
 _GUARD = -1
+# In an entry, in the stead of the place of its second operand: the first is where a tuple of all arguments is said.
+_CALL = -1
+
+
+class Pinned(Exception):
+    """A number of a strict tape was to become a plain int."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +48,17 @@ class Tape:
     Attributes:
         values: The numbers of the recording, by place.
         pinned: Places of numbers that are guarded to have one value.
+
+    Args:    strict: raise `Pinned` rather than pin a number; one that is printed is then a question mark.
     """
 
-    def __init__(self) -> None:
-        self.values: list[int] = []
+    def __init__(self, strict: bool = False) -> None:
+        self.values: list[Any] = []
         self.pinned: list[int] = []
+        self.strict = strict
         self._variables = 0
-        self._constants: dict[int, int] = {}
-        self._results: dict[tuple[_Function, int, int], Recorded] = {}
+        self._constants: dict[int | tuple[int], int] = {}
+        self._results: dict[tuple[_Function, Any, int], Recorded] = {}
         self._answers: dict[tuple[_Function, int, int], bool] = {}
         self._entries: list[tuple[_Function, int, int, int, bool]] = []
 
@@ -55,12 +68,14 @@ class Tape:
         self._variables += 1
         return cast(int, Recorded(self, self._new(value), value))
 
-    def replay(self, variables: Sequence[int]) -> list[int] | None:
+    def replay(self, variables: Sequence[int]) -> list[Any] | None:
         """The numbers for other variables, by place; None where a comparison comes out otherwise."""
         values = self.values.copy()
         values[: self._variables] = variables
         for function, x, y, place, answer in self._entries:
-            if place != _GUARD:
+            if y == _CALL:
+                values[place] = function(*[values[at] for at in values[x]])
+            elif place != _GUARD:
                 values[place] = function(values[x], values[y])
             elif function(values[x], values[y]) is not answer:
                 return None
@@ -76,6 +91,18 @@ class Tape:
             self._entries.append((function, i, j, found.place, False))
         return found
 
+    def call(self, function: _Function, arguments: Sequence[Any]) -> Recorded:
+        """function(*arguments), which decides nothing but by these: a number, or what only stands in a template."""
+        places = tuple(map(self._place, arguments))
+        key = function, places, _CALL
+        found = self._results.get(key)
+        if found is None:
+            value = function(*[self.values[place] for place in places])
+            at = self._new(places)
+            found = self._results[key] = Recorded(self, self._new(value), value)
+            self._entries.append((function, at, _CALL, found.place, False))
+        return found
+
     def compare(self, function: _Function, x: int | Recorded, y: int | Recorded) -> bool:
         """function(x, y), which is guarded from now on."""
         i, j = self._place(x), self._place(y)
@@ -86,20 +113,30 @@ class Tape:
         return answer
 
     def pin(self, x: Recorded) -> int:
-        """The number as a plain int, which it must be at every replay."""
+        """The number as a plain int, which it must be at every replay.
+
+        Raises:  Pinned if the tape is strict.
+        """
+        if self.strict:
+            raise Pinned
         if self.compare(operator.eq, x, x.value) and x.place not in self.pinned:
             self.pinned.append(x.place)
         return x.value
 
-    def _place(self, x: int | Recorded) -> int:
-        if isinstance(x, Recorded):
+    def seal(self) -> None:
+        """Let go what only more entries would need."""
+        self._constants, self._results, self._answers = {}, {}, {}
+
+    def _place(self, x: Any) -> int:
+        if type(x) is Recorded:
             return x.place
-        found = self._constants.get(x)
+        key = x if type(x) is int else (id(x),)  # what is a value here lives as long as the tape
+        found = self._constants.get(key)
         if found is None:
-            found = self._constants[x] = self._new(x)
+            found = self._constants[key] = self._new(x)
         return found
 
-    def _new(self, value: int) -> int:
+    def _new(self, value: Any) -> int:
         self.values.append(value)
         return len(self.values) - 1
 
@@ -117,6 +154,11 @@ class Recorded:
 
     def __init__(self, tape: Tape, place: int, value: int) -> None:
         self._tape, self.place, self.at, self.value = tape, place, At(place), value
+
+    @property
+    def tape(self) -> Tape:
+        """The one that it is of."""
+        return self._tape
 
     def __add__(self, other: int | Recorded) -> int | Recorded:
         return self if type(other) is int and other == 0 else self._tape.compute(operator.add, self, other)
@@ -150,6 +192,15 @@ class Recorded:
     def __rmod__(self, other: int) -> Recorded:
         return self._tape.compute(operator.mod, other, self)
 
+    def __divmod__(self, other: int | Recorded) -> tuple[int | Recorded, Recorded]:
+        return self // other, self % other
+
+    def __rshift__(self, bits: int) -> int | Recorded:
+        return self // (1 << bits)
+
+    def __abs__(self) -> int | Recorded:
+        return -self if self < 0 else self
+
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Recorded):
             return self.place == other.place or self._tape.compare(operator.eq, self, other)
@@ -175,11 +226,87 @@ class Recorded:
 
     __int__ = __index__
 
+    def __round__(self) -> int:
+        return self._tape.pin(self)
+
     def __hash__(self) -> int:
         return hash(self._tape.pin(self))
 
     def __repr__(self) -> str:
-        return repr(self._tape.pin(self))
+        return "?" if self._tape.strict else repr(self._tape.pin(self))
+
+    def __format__(self, how: str) -> str:
+        return "?" if self._tape.strict else format(self._tape.pin(self), how)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tape.pin(self), name)  # whatever else an int has
+
+
+def entry(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A pure function of numbers, and of other values by position: asked with a number of a tape, it is an entry of it.
+
+    Its answer is computed anew at each replay, and what it does to find it needs no guard.
+    """
+
+    @functools.wraps(function)
+    def asked(*arguments: _P.args, **named: _P.kwargs) -> _T:
+        for x in arguments:
+            if type(x) is Recorded:
+                assert not named  # they would not be written down
+                return cast(_T, x.tape.call(function, arguments))
+        return function(*arguments, **named)
+
+    return asked
+
+
+def smaller(x: int, y: int) -> int:
+    """The smaller one, without a guard."""
+    return _of_two(min, x, y)
+
+
+def larger(x: int, y: int) -> int:
+    """The larger one, without a guard."""
+    return _of_two(max, x, y)
+
+
+def _of_two(function: Callable[[int, int], int], x: int | Recorded, y: int | Recorded) -> int:
+    either = x if type(x) is Recorded else y
+    if type(either) is Recorded:
+        return cast(int, either.tape.compute(function, x, y))
+    return function(cast(int, x), cast(int, y))
+
+
+def cached(maxsize: int) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """As `functools.lru_cache`; asked with numbers of a strict tape, which have no hash, it keeps nothing."""
+
+    def made(function: Callable[_P, _T]) -> Callable[_P, _T]:
+        kept: Any = functools.lru_cache(maxsize)(function)
+
+        @functools.wraps(function)
+        def asked(*arguments: _P.args, **named: _P.kwargs) -> _T:
+            try:
+                return cast(_T, kept(*arguments, **named))
+            except Pinned:
+                return function(*arguments, **named)
+
+        asked.cache_clear, asked.cache_info = kept.cache_clear, kept.cache_info  # type: ignore[attr-defined]
+        return asked
+
+    return made
+
+
+def _pinning(name: str) -> Callable[..., Any]:
+    """An operation of ints that no tape writes down: its numbers are pinned."""
+
+    def operation(x: Recorded, *others: Any) -> Any:
+        return getattr(int(x), name)(*[int(y) if type(y) is Recorded else y for y in others])
+
+    return operation
+
+
+for _name in ("truediv", "lshift", "and", "or", "xor", "pow"):
+    for _side in ("", "r"):
+        setattr(Recorded, f"__{_side}{_name}__", _pinning(f"__{_side}{_name}__"))
 
 
 def template(value: Any) -> Any:

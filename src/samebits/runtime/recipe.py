@@ -1,0 +1,148 @@
+"""What a planner answered, for all sizes that compare alike: its numbers as a tape, to be computed again.
+
+A planner is a pure function of its question. Asked with numbers of a strict tape in the stead of sizes it goes the way
+that it goes for these, and what it answers is a recipe: kernels, and on the tape how tasks and arguments follow from
+sizes, guarded by every comparison that was made. For sizes that compare alike a replay takes a tenth of the time of
+planning. A planner that needs a number itself (for a look-up, a loop) has no recipe, and is asked each time.
+
+A recipe serves runs alone: what a plan says of itself as text is left out. Start at `Answers.plan`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
+from samebits.errors import SamebitsError
+from samebits.kernels.plan import Operand, Plan, Step
+from samebits.tape import At, Pinned, Recorded, Tape
+
+__all__ = ["Answers", "Recipe"]
+
+# Recipes of a question, those used last first, and how many are made: of lengths 1 to 128 of a small encoder each
+# question has a few. Where more come up, sizes have little in common, and making recipes takes longer than planning.
+_KEPT, _MADE = 8, 32
+# As many count as made where a planner needed a number itself, which it may do for some sizes alone.
+_REFUSED = 7
+
+
+class Recipe:
+    """A plan whose numbers are those of a tape.
+
+    Raises:  Pinned if a kernel's description holds a number of the tape.
+    """
+
+    def __init__(self, tape: Tape, plan: Plan) -> None:
+        self._tape = tape
+        self._isa, self._threads, self._names = plan.isa, plan.threads, plan.operands
+        # Places count the numbers of the tape, then operands that begin at a number's bytes, then everything else.
+        self._moving: list[tuple[int, int]] = []
+        self._others: list[Any] = []
+        steps: list[tuple[KernelSpec, tuple[Any, ...]]]
+        steps = [(step.spec, (step.tasks, *step.arguments)) for step in plan.steps]
+        for x in (x for spec, given in steps for x in (spec, *given) if type(x) in (KernelSpec, FunctionSpec)):
+            hash(x)  # raises where it holds a number
+        for _, given in steps:
+            self._moving += [(x.index, x.offset_bytes.place) for x in given if _moves(x)]
+        behind, at = len(tape.values) + len(self._moving), iter(range(len(tape.values), 1 << 62))
+
+        def place(x: Any) -> int:
+            if type(x) is Recorded:
+                return x.place
+            if _moves(x):
+                return next(at)
+            self._others.append(x)
+            return behind + len(self._others) - 1
+
+        self._sizes = place(plan.scratch_bytes), place(plan.workspace_bytes)
+        self._steps = [(spec, operator.itemgetter(*map(place, given))) for spec, given in steps]
+        tape.seal()
+
+    def filled(self, variables: Sequence[int]) -> Plan | None:
+        """The plan for these numbers, without its texts; None where they compare otherwise."""
+        numbers: list[Any] | None = self._tape.replay(variables)
+        if numbers is None:
+            return None
+        scratch, workspace = self._sizes
+        numbers += [Operand(index, numbers[offset]) for index, offset in self._moving]
+        numbers += self._others
+        steps = []
+        for spec, take in self._steps:
+            tasks, *arguments = take(numbers)
+            steps.append(Step(spec, tasks, tuple(arguments)))
+        return Plan("", self._isa, self._threads, tuple(steps), self._names, numbers[scratch], numbers[workspace])
+
+
+def _moves(x: Any) -> bool:
+    """Whether it is an operand that begins at a number's bytes."""
+    return type(x) is Operand and isinstance(x.offset_bytes, Recorded)
+
+
+class Answers:
+    """Of a question that is asked for many sizes the answers.
+
+    Attributes:
+        arguments: A template of what is asked.
+        recipes: Those that are kept, the one used last first.
+    """
+
+    def __init__(self, planner: Callable[..., Plan], arguments: Any) -> None:
+        self.arguments = arguments
+        self.recipes: tuple[Recipe, ...] = ()
+        self._planner = planner
+        self._places = sorted(set(_places(arguments)))
+        self._made = -1  # the first answer is a planner's: many programs are bound to one set of sizes alone
+
+    def plan(self, numbers: Sequence[int], arguments: Sequence[Any]) -> Plan:
+        """The plan for these sizes, without its texts where a recipe has it.
+
+        Args:    numbers: of the tape that the template is of.   arguments: the template with these in it.
+        Raises:  what the planner raises.
+        """
+        variables = [numbers[place] for place in self._places]
+        for recipe in self.recipes:
+            found = recipe.filled(variables)
+            if found is not None:
+                if recipe is not self.recipes[0]:
+                    self._keep(recipe)
+                return found
+        self._made += 1
+        if 0 < self._made <= _MADE:
+            made = self._recorded(variables)
+            if made is None:
+                self._made += _REFUSED
+            else:
+                self._keep(made)
+        return self._planner(*arguments)
+
+    def _keep(self, recipe: Recipe) -> None:
+        """Threads that do this at once keep what the last of them saw, which is only slower."""
+        others = [each for each in self.recipes if each is not recipe]
+        self.recipes = (recipe, *others[: _KEPT - 1])
+
+    def _recorded(self, variables: Sequence[int]) -> Recipe | None:
+        """A recipe for these sizes; None if the planner needs a number of them itself, or refuses them."""
+        tape = Tape(strict=True)
+        given = dict(zip(self._places, map(tape.variable, variables), strict=True))
+        try:
+            return Recipe(tape, self._planner(*_with(self.arguments, given)))
+        except (Pinned, SamebitsError):
+            return None
+
+
+def _places(value: Any) -> Iterator[int]:
+    """The places that a template holds."""
+    if type(value) is At:
+        yield value.place
+    elif type(value) is tuple:
+        for each in value:
+            yield from _places(each)
+
+
+def _with(value: Any, numbers: dict[int, int]) -> Any:
+    """A template with these numbers in it, by place."""
+    if type(value) is tuple:
+        return tuple([_with(each, numbers) for each in value])
+    return numbers[value.place] if type(value) is At else value
