@@ -32,7 +32,7 @@ from samebits.program.graph import Program
 from samebits.program.transform import ROWS, UNFUSED, optimise
 from samebits.runtime import cpu, reference
 from samebits.runtime.blueprint import Blueprint, Lowered, Packed
-from samebits.runtime.recipe import Answers
+from samebits.runtime.plan_tape import Answers
 from samebits.runtime.specialised import rebound, record
 
 F = np.float32
@@ -172,7 +172,7 @@ def check_same(found: Lowered, due: Lowered) -> None:
         assert getattr(found, fact) == getattr(due, fact), fact
 
 
-def check_recipes(found: Lowered, due: Lowered) -> None:
+def check_tapes(found: Lowered, due: Lowered) -> None:
     """The same for a run: what plans say of themselves may be left out."""
     untold = [(replace(plan, what="", facts=(), rejected=()), places) for plan, places in due.calls]
     told = [(replace(plan, what="", facts=(), rejected=()), places) for plan, places in found.calls]
@@ -213,8 +213,8 @@ def test_bound_again_is_what_lowering_afresh_gives(name: str, rows: Sequence[obj
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_recipes_are_what_planners_answer(name: str) -> None:
-    """Bound to sizes in any order, each of them several times, whatever recipes others have left."""
+def test_tapes_are_what_planners_answer(name: str) -> None:
+    """Bound to sizes in any order, each of them several times, whatever tapes others have left."""
     program, row = optimise(PROGRAMS[name]()), isa.current()
     sizes = [{"n": n, "m": m} for n, m in itertools.product(EXTENTS, repeat=2)]
     np.random.default_rng(2).shuffle(sizes)  # type: ignore[arg-type]
@@ -231,9 +231,9 @@ def test_recipes_are_what_planners_answer(name: str) -> None:
         if found is None:
             blueprints.append(record(program, row, 2, *arguments, {}))
         else:
-            check_recipes(found, due)
-        made |= {planner_of(asked) for each in blueprints for asked in each.questions if asked[2].recipes}
-    assert made >= RECIPES.get(name, set()), made
+            check_tapes(found, due)
+        made |= {planner_of(asked) for each in blueprints for asked in each.questions if asked[2].tapes}
+    assert made >= TAPES.get(name, set()), made
 
 
 def planner_of(question: tuple[object, int, Answers]) -> str:
@@ -242,8 +242,8 @@ def planner_of(question: tuple[object, int, Answers]) -> str:
     return first if isinstance(first, str) else getattr(question[0], "__name__", "")
 
 
-# What must have recipes; other planners need numbers themselves, and are asked each time.
-RECIPES = {"attention": {"contract", "rows", "map"}, "positions": {"map"}, "picked": {"gather", "map"}}
+# What must have tapes; other planners need numbers themselves, and are asked each time.
+TAPES = {"attention": {"contract", "rows", "map"}, "positions": {"map"}, "picked": {"gather", "map"}}
 
 
 def feeds(program: Program, sizes: Sizes) -> dict[str, Array]:
@@ -378,10 +378,10 @@ def test_a_real_model_bound_again_is_what_lowering_afresh_gives() -> None:
             found = rebound(blueprint, *arguments)
             if found is not None:
                 check_same(found, due)
-                for _ in range(3):  # planners are asked, then recipes are made, then they are used
+                for _ in range(3):  # planners are asked, then tapes are made, then they are used
                     again = rebound(blueprint, *arguments, texts=False)
                     assert again is not None
-                    check_recipes(again, due)
+                    check_tapes(again, due)
                 break
         else:
             blueprints.append(record(program, row, 2, *arguments, {}))

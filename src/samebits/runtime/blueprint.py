@@ -25,7 +25,7 @@ from samebits.program.constants import Value, array_of
 from samebits.program.fold import computed
 from samebits.program.graph import Node, Program
 from samebits.program.memory import Life, place, side_by_side
-from samebits.runtime.recipe import Answers
+from samebits.runtime.plan_tape import Answers
 from samebits.tape import Tape, Templates
 from samebits.tensor import Tensor
 

@@ -38,7 +38,7 @@ from samebits.runtime.blueprint import (
     Use,
     resident,
 )
-from samebits.runtime.recipe import Answers
+from samebits.runtime.plan_tape import Answers
 from samebits.tape import Tape, Templates, template
 from samebits.tensor import Tensor
 

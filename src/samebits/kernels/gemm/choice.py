@@ -26,7 +26,7 @@ from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.order import SumOrder
 from samebits.kernels.gemm.pack import COPIED_VECTORS, DECODED
-from samebits.kernels.gemm.tiles import Micropanels, Span, Tile
+from samebits.kernels.gemm.tiles import Micropanels, PanelSpan, Tile
 from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
@@ -98,11 +98,11 @@ class Choice:
         return -(-self.c.n // self.nr)
 
     @property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[PanelSpan]:
         """The panels of each round."""
         walks = -(-self.panels // self.wide)
         edges = [min(self.panels, walks * i // self.rounds * self.wide) for i in range(self.rounds + 1)]
-        return [Span(*edge) for edge in itertools.pairwise(edges)]
+        return [PanelSpan(*edge) for edge in itertools.pairwise(edges)]
 
     @property
     def m_step(self) -> int:

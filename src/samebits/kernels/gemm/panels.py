@@ -21,7 +21,7 @@ from samebits.kernels.gemm.contraction import Matrix, Shared
 from samebits.kernels.gemm.engine import FMA32, Engine
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.machine import DEFAULT, Machine
-from samebits.kernels.gemm.tiles import Span
+from samebits.kernels.gemm.tiles import PanelSpan
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import Argument, Operand, Plan, Step, in_lines
 
@@ -52,7 +52,7 @@ def plan_pack(
     if zero is not None:
         shared, step, workspace_bytes = share(ZERO, zero, packing, Operand(out - 1), Operand(len(operands)))
         steps.append(step)
-    steps.append(packing.step(strides, Span(0, panels), panels, Operand(0), Operand(out), shared))
+    steps.append(packing.step(strides, PanelSpan(0, panels), panels, Operand(0), Operand(out), shared))
     if scale is not None:
         target = Operand(out, packed.scales_at(k, n, nr, engine))
         steps.append(share(SCALE, scale, packing, Operand(1), target)[1])
@@ -101,7 +101,7 @@ class Packing:
         return pack.FROM_PANELS if self.from_panels else pack.kind(self.b)
 
     def step(
-        self, strides: list[int], panels: Span, room: int, source: Operand, target: Operand,
+        self, strides: list[int], panels: PanelSpan, room: int, source: Operand, target: Operand,
         zeros: SharedPanels | None = None,
     ) -> Step:  # fmt: skip
         """Pack some panels, into where there is room for `room` of them; a batch dimension whose panels repeat
@@ -162,7 +162,7 @@ def share(
         step = _spread(x, b, rows, b.n, strides, source, target, b.nr)
     else:
         packing = Packing(FMA32, words, x.operand, rows, b.n, b.batch, b.nr, b.isa, b.threads)
-        step = packing.step(strides, Span(0, panels), panels, source, target)
+        step = packing.step(strides, PanelSpan(0, panels), panels, source, target)
     # A size that splits a word is longer than K: its engine would not have been chosen.
     in_words = -(-x.size // b.engine.depth)
     return SharedPanels(row, target, rows, in_words, tuple(strides)), step, in_lines(max(1, size) * float32.size_bytes)
@@ -222,7 +222,7 @@ def starts(
     offset: int,
     begun: int,
     strides: list[int],
-    panels: Span,
+    panels: PanelSpan,
     source: Operand,
     target: Operand,
 ) -> tuple[SharedPanels, Step, int]:

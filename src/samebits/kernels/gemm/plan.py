@@ -29,7 +29,7 @@ from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share
 from samebits.kernels.gemm.parts import Join, join
 from samebits.kernels.gemm.stream import Stream, stream
 from samebits.kernels.gemm.strip import StripWalk, together
-from samebits.kernels.gemm.tiles import Span, Tile
+from samebits.kernels.gemm.tiles import PanelSpan, Tile
 from samebits.kernels.gemm.zero_points import RowSums, corrected, row_sums
 from samebits.kernels.plan import LINE_BYTES, Operand, Plan, Step, in_lines
 from samebits.tape import cached
@@ -108,7 +108,7 @@ class _Planning:
         self.share()
         starts_at = Operand(self.workspace, self.workspace_bytes)
         if x.runs and x.runs.starts and c.k:
-            self.workspace_bytes += self.starts_of(x.runs, strides, Span(0, 0), Operand(0), starts_at)[2]
+            self.workspace_bytes += self.starts_of(x.runs, strides, PanelSpan(0, 0), Operand(0), starts_at)[2]
         at, several, panel = self.workspace_bytes, x.parts > 1, x.steps * x.nr
         described, sources = c, self.sources
         for panels in rounds:
@@ -176,7 +176,7 @@ class _Planning:
                 self.steps.append(step)
 
     def starts_of(
-        self, runs: Runs, strides: list[int], panels: Span, source: Operand, target: Operand
+        self, runs: Runs, strides: list[int], panels: PanelSpan, source: Operand, target: Operand
     ) -> tuple[SharedPanels, Step, int]:
         """What sums of runs of some panels start from, `panels.starts` of them."""
         begun = BEGUN if runs.floating else 0
@@ -246,7 +246,7 @@ class _Planning:
 
     def macrokernel(
         self, c: Contraction, sources: list[Operand], out: Operand, b: Operand, b_batch: list[int], b_facts: int,
-        panels: Span,
+        panels: PanelSpan,
     ) -> None:  # fmt: skip
         """One step of blocks of C: these panels."""
         x, nr = self.x, self.x.nr

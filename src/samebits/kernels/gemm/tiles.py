@@ -94,7 +94,7 @@ def narrow_for(n: int, tile: Tile, lanes: int, isa: Isa) -> Tile:
     return narrow if -n % (narrow.nv * lanes) < -n % (tile.nv * lanes) else tile
 
 
-class Span(NamedTuple):
+class PanelSpan(NamedTuple):
     """Panels of B that follow one another, from `start` on, before `stop`."""
 
     start: int

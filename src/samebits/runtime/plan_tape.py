@@ -1,11 +1,11 @@
 """What a planner answered, for all sizes that compare alike: its numbers as a tape, to be computed again.
 
 A planner is a pure function of its question. Asked with numbers of a strict tape in the stead of sizes it goes the way
-that it goes for these, and what it answers is a recipe: kernels, and on the tape how tasks and arguments follow from
-sizes, guarded by every comparison that was made. For sizes that compare alike a replay takes a tenth of the time of
-planning. A planner that needs a number itself (for a look-up, a loop) has no recipe, and is asked each time.
+that it goes for these, and its plan is a plan on a tape: kernels, and how tasks and arguments follow from sizes,
+guarded by every comparison that was made. For sizes that compare alike a replay takes a tenth of the time of planning.
+A planner that needs a number itself (for a look-up, a loop) makes no tape, and is asked each time.
 
-A recipe serves runs alone: what a plan says of itself as text is left out. Start at `Answers.plan`.
+A tape serves runs alone: what a plan says of itself as text is left out. Start at `Answers.plan`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from samebits.errors import SamebitsError
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.tape import At, Pinned, Recorded, Tape
 
-__all__ = ["Answers", "Recipe"]
+__all__ = ["Answers", "PlanTape"]
 
-# Recipes of a question, those used last first, and how many are made: of lengths 1 to 128 of a small encoder each
-# question has a few. Where more come up, sizes have little in common, and making recipes takes longer than planning.
+# Tapes of a question, those used last first, and how many are made: of lengths 1 to 128 of a small encoder each
+# question has a few. Where more come up, sizes have little in common, and making tapes takes longer than planning.
 _KEPT, _MADE = 8, 32
 # As many count as made where a planner needed a number itself, which it may do for some sizes alone.
 _REFUSED = 7
 
 
-class Recipe:
+class PlanTape:
     """A plan whose numbers are those of a tape.
 
     Raises:  Pinned if a kernel's description holds a number of the tape.
@@ -85,28 +85,28 @@ class Answers:
 
     Attributes:
         arguments: A template of what is asked.
-        recipes: Those that are kept, the one used last first.
+        tapes: Those that are kept, the one used last first.
     """
 
     def __init__(self, planner: Callable[..., Plan], arguments: Any) -> None:
         self.arguments = arguments
-        self.recipes: tuple[Recipe, ...] = ()
+        self.tapes: tuple[PlanTape, ...] = ()
         self._planner = planner
         self._places = sorted(set(_places(arguments)))
         self._made = -1  # the first answer is a planner's: many programs are bound to one set of sizes alone
 
     def plan(self, numbers: Sequence[int], arguments: Sequence[Any]) -> Plan:
-        """The plan for these sizes, without its texts where a recipe has it.
+        """The plan for these sizes, without its texts where a tape has it.
 
         Args:    numbers: of the tape that the template is of.   arguments: the template with these in it.
         Raises:  what the planner raises.
         """
         variables = [numbers[place] for place in self._places]
-        for recipe in self.recipes:
-            found = recipe.filled(variables)
+        for tape in self.tapes:
+            found = tape.filled(variables)
             if found is not None:
-                if recipe is not self.recipes[0]:
-                    self._keep(recipe)
+                if tape is not self.tapes[0]:
+                    self._keep(tape)
                 return found
         self._made += 1
         if 0 < self._made <= _MADE:
@@ -115,19 +115,22 @@ class Answers:
                 self._made += _REFUSED
             else:
                 self._keep(made)
+                found = made.filled(variables)
+                assert found is not None  # what was recorded compares as it did
+                return found
         return self._planner(*arguments)
 
-    def _keep(self, recipe: Recipe) -> None:
+    def _keep(self, tape: PlanTape) -> None:
         """Threads that do this at once keep what the last of them saw, which is only slower."""
-        others = [each for each in self.recipes if each is not recipe]
-        self.recipes = (recipe, *others[: _KEPT - 1])
+        others = [each for each in self.tapes if each is not tape]
+        self.tapes = (tape, *others[: _KEPT - 1])
 
-    def _recorded(self, variables: Sequence[int]) -> Recipe | None:
-        """A recipe for these sizes; None if the planner needs a number of them itself, or refuses them."""
+    def _recorded(self, variables: Sequence[int]) -> PlanTape | None:
+        """A tape for these sizes; None if the planner needs a number of them itself, or refuses them."""
         tape = Tape(strict=True)
         given = dict(zip(self._places, map(tape.variable, variables), strict=True))
         try:
-            return Recipe(tape, self._planner(*_with(self.arguments, given)))
+            return PlanTape(tape, self._planner(*_with(self.arguments, given)))
         except (Pinned, SamebitsError):
             return None
 

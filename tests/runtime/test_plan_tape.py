@@ -1,4 +1,4 @@
-"""Recipes: for every size a plan as its planner makes it, and no recipe where a planner needs a number itself."""
+"""Tapes: for every size a plan as its planner makes it, and no tape where a planner needs a number itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from samebits.operations import dim
 from samebits.operations.strided import dense_strides
 from samebits.program.graph import Program
 from samebits.program.transform import optimise
-from samebits.runtime.recipe import Answers
+from samebits.runtime.plan_tape import Answers
 from samebits.runtime.specialised import record
 from samebits.tape import At, entry, larger
 
@@ -69,7 +69,7 @@ def answered(planner: Any, sizes: list[int]) -> tuple[list[Plan], Answers]:
     return [answers.plan([size], (size,)) for size in sizes], answers
 
 
-def test_a_recipe_fills_tasks_arguments_places_and_sizes() -> None:
+def test_a_tape_fills_tasks_arguments_places_and_sizes() -> None:
     half = entry(lambda x: f"half of {x}")
 
     def planner(size: int) -> Plan:
@@ -77,17 +77,17 @@ def test_a_recipe_fills_tasks_arguments_places_and_sizes() -> None:
 
     found, answers = answered(planner, [9, 3, 4, 11, 0])
     assert [untold(plan) for plan in found] == [untold(planner(size)) for size in (9, 3, 4, 11, 0)]
-    assert len(answers.recipes) == 1  # nothing was compared
-    assert [plan.what for plan in found] == ["4 tasks", "1 tasks", "", "", ""]
+    assert len(answers.tapes) == 1  # nothing was compared
+    assert [plan.what for plan in found] == ["4 tasks", "", "", "", ""]
 
 
-def test_sizes_that_compare_otherwise_have_a_recipe_of_their_own() -> None:
+def test_sizes_that_compare_otherwise_have_a_tape_of_their_own() -> None:
     def planner(size: int) -> Plan:
         return stepped(1, 7) if size < 4 else stepped(size, size + 1)
 
     found, answers = answered(planner, [9, 1, 2, 12, 13, 3, 4])
     assert [untold(plan) for plan in found] == [untold(planner(size)) for size in (9, 1, 2, 12, 13, 3, 4)]
-    assert len(answers.recipes) == 2
+    assert len(answers.tapes) == 2
 
 
 def test_a_planner_that_needs_a_number_is_asked_each_time() -> None:
@@ -100,18 +100,18 @@ def test_a_planner_that_needs_a_number_is_asked_each_time() -> None:
     sizes = list(range(1, 50))
     found, answers = answered(planner, sizes)
     assert found == [stepped(1, *range(size)) for size in sizes]
-    assert answers.recipes == ()
+    assert answers.tapes == ()
     assert len([size for size in asked if type(size) is not int]) < 8  # it is not tried for ever
 
 
-def test_a_number_in_a_kernels_description_makes_no_recipe() -> None:
+def test_a_number_in_a_kernels_description_makes_no_tape() -> None:
     def planner(size: int) -> Plan:
         spec = KernelSpec(stepped, ("a kernel", size), ("x",), isa.named("numpy"))
         return Plan("", isa.named("numpy"), 1, (Step(spec, 1, (2,)),), ())
 
     found, answers = answered(planner, [3, 4, 5])
     assert found == [planner(size) for size in (3, 4, 5)]
-    assert answers.recipes == ()
+    assert answers.tapes == ()
 
 
 def test_a_refusal_is_the_planners_own_sentence() -> None:
@@ -128,12 +128,12 @@ def test_a_refusal_is_the_planners_own_sentence() -> None:
         assert str(raised.value) == "plan: a size is 9, must be at most 5; give less"
 
 
-def test_what_has_no_recipe_in_sight_is_planned() -> None:
-    """Each size compares otherwise: recipes are made no more after a while, and none but the last few are kept."""
+def test_what_has_no_tape_in_sight_is_planned() -> None:
+    """Each size compares otherwise: tapes are made no more after a while, and none but the last few are kept."""
 
     def planner(size: int) -> Plan:
         return stepped(next(i for i in range(1000) if size < i * 3), 1)
 
     found, answers = answered(planner, list(range(0, 600, 3)))
     assert [untold(plan) for plan in found] == [untold(planner(size)) for size in range(0, 600, 3)]
-    assert len(answers.recipes) == 8
+    assert len(answers.tapes) == 8
