@@ -143,6 +143,43 @@ def test_same_definition_is_one_entry_and_new_extents_compile_nothing(monkeypatc
     assert asked
 
 
+def test_fusions_that_differ_in_numbers_have_the_same_kernels(monkeypatch):
+    """Of maps and of rows, in Float and Double; integers and truths are in the kernels."""
+
+    def of(first, second, third):
+        def define(fd):
+            x = fd.define_tensor([-1, -1], True)
+            y = fd.ops.where(fd.ops.gt(x, first), x, fd.ops.mul(x, second))
+            fd.add_output(fd.ops.cast(fd.ops.add(fd.ops.cast(y, DataType.Double), third), DataType.Float))
+            fd.add_output(fd.ops.mul(fd.ops.sum(fd.ops.add(x, second), dims=[1], keepdim=True), third))
+
+        return defined(define)
+
+    of(0.25, 1.5, 3.0).execute([X])
+    asked = []
+    objects = compiling.objects
+    monkeypatch.setattr(compiling, "objects", lambda units: asked.extend(units) or objects(units))
+    for numbers in [(0.5, -0.0, 1e300), (float("inf"), float("nan"), 2.0**-149), (0.25, 1.5, 0.0)]:
+        fd = of(*numbers)
+        fd.execute([X])
+        fd.validate([X])
+    assert asked == []
+
+
+def test_packed_tensors_that_lie_densely_take_the_short_way(monkeypatch):
+    """As they lie they are read at their address; others, and a view that begins further on, are as right."""
+    values = np.random.default_rng(2).choice(FOUR.ravel(), (6, 8)).astype(np.float32)
+    packed = sb.to_packed(values.astype(ml_dtypes.float4_e2m1fn)).torch()
+    fd = defined(lambda fd: fd.add_output(fd.ops.sum(fd.ops.cast(fd.from_any(packed), DataType.Float), dims=[1])))
+    for given, due in [(packed, values), (packed[2:], values[2:]), (packed[::2], values[::2]), (packed, values)]:
+        for _ in range(2):
+            (found,) = fd.execute([given])
+            assert found.tolist() == due.sum(axis=1).tolist()
+    monkeypatch.setattr(type(fd.fec), "_run", None)
+    fd.execute([packed])
+    fd.execute([packed[2:]])
+
+
 def test_caches_are_bounded_and_say_what_they_did():
     @LruFusionCache(max_fusions=3)
     def make(value):

@@ -34,7 +34,12 @@ def check(program: Program, due: Array) -> None:
     """Output y is NumPy's before the transform, after it, and in a session."""
     better = scalars.absorb_scalars(program)
     better.check()
-    for y in (reference.run(better, {"x": X})["y"], cpu.prepare(program).run({"x": X})["y"]):
+    alike = scalars.absorb_scalars_as_arguments(program)
+    alike.check()
+    assert [node.inputs for node in alike.nodes] == [node.inputs for node in better.nodes]
+    found = [reference.run(each, {"x": X})["y"] for each in (better, alike)]
+    found += [cpu.prepare(program, alike=alike).run({"x": X})["y"] for alike in (False, True)]
+    for y in found:
         assert y.tobytes() == np.ascontiguousarray(due).tobytes()
 
 

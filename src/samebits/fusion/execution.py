@@ -255,7 +255,7 @@ class FusionExecutorCache:
         session = self._sessions.get(key)
         if session is None:
             arguments.check(self._fusion, given)
-            session = prepare(self._program(given))
+            session = prepare(self._program(given), alike=True)
             keep(self._sessions, facts if self._by_extents else key, session, _PROGRAMS)
         if facts not in self._ran:
             arguments.check(self._fusion, given)

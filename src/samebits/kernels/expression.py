@@ -109,7 +109,11 @@ class Chain:
 
     def number(self, value: float, dtype: DType) -> ExpressionValue:
         """A constant that callers choose, such as an epsilon: kernels take it as an argument, and one does for all."""
-        return self._add("number", (), dtype, (_code(value, dtype),))
+        return self.number_code(_code(value, dtype), dtype)
+
+    def number_code(self, code: int, dtype: DType) -> ExpressionValue:
+        """The same by its bits."""
+        return self._add("number", (), dtype, (code,))
 
     def leaf(self, node: Term) -> ExpressionValue:
         """A node without arguments of another expression."""

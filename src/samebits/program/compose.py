@@ -66,13 +66,15 @@ def _live(expression: Expression) -> Expression:
     return chain.finish(*chain.include(expression, *[chain.input(dtype) for dtype in expression.inputs]))
 
 
-def absorb(applied: Applied, codes: Mapping[str, int], first: int = 0) -> Applied:
-    """The inputs named in `codes`, from place `first` on, become constants of the expression."""
+def absorb(applied: Applied, codes: Mapping[str, int], first: int = 0, numbers: Collection[DType] = ()) -> Applied:
+    """The inputs named in `codes`, from place `first` on, become constants of the expression; those whose format is one
+    of `numbers` become numbers, which kernels take as arguments."""
     chain = Chain()
     values, names = [], []
     for place, (name, dtype) in enumerate(zip(applied.inputs, applied.expression.inputs, strict=True)):
         if place >= first and name in codes:
-            values.append(chain.constant_code(codes[name], dtype))
+            made_of = chain.number_code if dtype in numbers else chain.constant_code
+            values.append(made_of(codes[name], dtype))
         else:
             values.append(chain.input(dtype))
             names.append(name)

@@ -1,12 +1,13 @@
 """Scalar constants become part of the expressions that read them.
 
 requires: no node reads constants alone.   ensures: no map, row expression or epilogue reads a constant of one element,
-unless its shape decides the result's. Start at `absorb_scalars`.
+unless its shape decides the result's. Floats of maps and row expressions may become arguments of their kernels instead,
+so that programs that differ in nothing else have the same ones. Start at `absorb_scalars`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from samebits import dtypes
 from samebits.dtypes import DType
@@ -21,17 +22,26 @@ from samebits.program.compose import Applied, absorb
 from samebits.program.constants import array_of
 from samebits.program.graph import Node, Program
 
-__all__ = ["absorb_scalars"]
+__all__ = ["absorb_scalars", "absorb_scalars_as_arguments"]
 
 
 def absorb_scalars(program: Program) -> Program:
     """Every expression with its scalar constants inside."""
+    return _absorb(program, ())
+
+
+def absorb_scalars_as_arguments(program: Program) -> Program:
+    """The same, floats as arguments of kernels."""
+    return _absorb(program, (dtypes.float32, dtypes.float64))
+
+
+def _absorb(program: Program, numbers: Collection[DType]) -> Program:
     codes = {
         name: _code(array_of(constant))
         for name, constant in program.constants.items()
         if constant.size == 1 and _is_expressed(dtypes.of(constant.dtype))
     }
-    return program.replace([_absorbed(program, node, codes) for node in program.nodes])
+    return program.replace([_absorbed(program, node, codes, numbers) for node in program.nodes])
 
 
 def _code(array: Array) -> int:
@@ -44,7 +54,7 @@ def _is_expressed(dtype: DType) -> bool:
     return dtype.kind != "float" or dtype.width_bits >= 32
 
 
-def _absorbed(program: Program, node: Node, codes: Mapping[str, int]) -> Node:
+def _absorbed(program: Program, node: Node, codes: Mapping[str, int], numbers: Collection[DType]) -> Node:
     attributes = node.attributes
     fixed: tuple[str, ...] = ()
     if isinstance(attributes, Map | RowWise):
@@ -54,12 +64,12 @@ def _absorbed(program: Program, node: Node, codes: Mapping[str, int]) -> Node:
         expression = attributes.epilogue
         # The product stands in the place of its operands.
         count = len(attributes.names)
-        fixed, inputs = node.inputs[:count], ("", *node.inputs[count:])
+        fixed, inputs, numbers = node.inputs[:count], ("", *node.inputs[count:]), ()
     else:
         return node
     if expression is None or all(name in codes for name in inputs) or not any(name in codes for name in inputs):
         return node
-    applied = absorb(Applied(expression, inputs, node.outputs), codes)
+    applied = absorb(Applied(expression, inputs, node.outputs), codes, numbers=numbers)
     rest = (*fixed, *applied.inputs[len(fixed) and 1 :])
     if isinstance(attributes, MatrixProduct):
         changed: object = replace(attributes, epilogue=applied.expression)

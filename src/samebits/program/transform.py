@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from samebits.frozen import dataclass
+from samebits.frozen import dataclass, replace
 from samebits.program import broadcasts, commute, dead, fold, fuse, groups, order, scalars
 from samebits.program.graph import Program
 
-__all__ = ["ROWS", "UNFUSED", "Transform", "optimise"]
+__all__ = ["ALIKE", "ROWS", "UNFUSED", "Transform", "optimise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,11 @@ ROWS: tuple[Transform, ...] = (
     Transform("join_groups", groups.join_groups, ("maps are maximal",), ("groups are maximal",)),
     _CLEAN,
     Transform("choose_orders", order.choose_orders, ("every node is needed",)),
+)
+
+# Of many programs that differ in their numbers alone each kernel is compiled once.
+ALIKE: tuple[Transform, ...] = tuple(
+    replace(row, run=scalars.absorb_scalars_as_arguments) if row.name == "absorb_scalars" else row for row in ROWS
 )
 
 # Every node of the model stays a kernel of its own.

@@ -27,7 +27,7 @@ from samebits.operations.strided import dense_strides
 from samebits.ops.call import check_threads
 from samebits.program.constants import Value
 from samebits.program.graph import Program
-from samebits.program.transform import ROWS, UNFUSED, optimise
+from samebits.program.transform import ALIKE, ROWS, UNFUSED, optimise
 from samebits.runtime import inputs as inputs_
 from samebits.runtime.blueprint import NOTHING, Blueprint, Lowered, Packed
 from samebits.runtime.buffers import aligned
@@ -56,7 +56,12 @@ class Traced:
 
 
 def prepare(
-    program: Program, *, isa: str | Isa | None = None, threads: int | None = None, fuse: bool = True
+    program: Program,
+    *,
+    isa: str | Isa | None = None,
+    threads: int | None = None,
+    fuse: bool = True,
+    alike: bool = False,
 ) -> Session:
     """A session that runs `program`; constants are folded and packed here or at the first run.
 
@@ -65,6 +70,7 @@ def prepare(
         isa: The Isa row; default the one in force (`use_isa`).
         threads: At most so many; default every usable core.
         fuse: False keeps every node a kernel of its own. No choice changes a bit.
+        alike: Kernels take numbers of the program as arguments, so that programs which differ in them have the same.
 
     Raises:
         OptionError: It is no program, the row is unknown or not available here, or `threads` is no count.
@@ -77,7 +83,7 @@ def prepare(
     row = isas.current() if isa is None else isas.given("prepare", isa)
     count = check_threads("prepare", threads)
     given.check()
-    return Session(optimise(program, ROWS if fuse else UNFUSED), row, count)
+    return Session(optimise(program, (ALIKE if alike else ROWS) if fuse else UNFUSED), row, count)
 
 
 def load(
