@@ -14,9 +14,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import pathlib
 import stat
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pathlib
 
 LIMIT_BYTES = 256 * 1024 * 1024
 # Ours alone, so that nothing else in the directory is ever counted or removed.
@@ -29,11 +32,13 @@ _writes = 0
 
 def directory() -> pathlib.Path | None:
     """The cache directory, created where it is not there, or None where there is no safe one."""
+    import pathlib  # which nothing else here needs, and takes 5 ms
+
     with _opened(create=True) as folder:
-        return None if folder is None else _path()
+        return None if folder is None else pathlib.Path(_path() or "")
 
 
-def _path() -> pathlib.Path | None:
+def _path() -> str | None:
     """Where the directory is to be; None where nobody says, or with `SAMEBITS_CACHE_DIR=`."""
     chosen = os.environ.get("SAMEBITS_CACHE_DIR")
     if chosen is None:
@@ -41,9 +46,9 @@ def _path() -> pathlib.Path | None:
         if not os.path.isabs(base):  # as the XDG specification has it
             base = os.path.expanduser("~/.cache")
         # Where nobody's home is known this is relative: never the current directory.
-        return pathlib.Path(base, "samebits") if os.path.isabs(base) else None
+        return os.path.join(base, "samebits") if os.path.isabs(base) else None
     chosen = os.path.expanduser(chosen)  # as a shell would have, had it not been quoted
-    return pathlib.Path(os.path.abspath(chosen)) if chosen and not chosen.startswith("~") else None
+    return os.path.abspath(chosen) if chosen and not chosen.startswith("~") else None
 
 
 @contextlib.contextmanager
@@ -68,9 +73,7 @@ def _descriptor(create: bool) -> int | None:
         except FileNotFoundError:
             if not create:
                 return None
-            for folder in (*reversed(path.parents), path):
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(folder, 0o700)
+            _make(path)
             descriptor = os.open(path, flags)
     except OSError:
         return None
@@ -78,6 +81,15 @@ def _descriptor(create: bool) -> int | None:
         return descriptor
     os.close(descriptor)
     return None
+
+
+def _make(path: str) -> None:
+    """A directory and those above it, closed to others as far as they are new."""
+    above = os.path.dirname(path)
+    if above != path:
+        _make(above)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
 
 
 def _is_ours(facts: os.stat_result, is_kind: Callable[[int], bool], forbidden: int) -> bool:

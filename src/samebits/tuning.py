@@ -11,7 +11,6 @@ that a plan's rows never change under it. They change speed, never bits. Start a
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -103,6 +102,8 @@ def read(isa: Isa) -> Record | None:
     payload = cache.read(_key(isa), LIMIT_BYTES)
     if payload is None:
         return None
+    import json  # which a process without measurements does without
+
     try:
         return _record(json.loads(payload), isa)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -111,6 +112,8 @@ def read(isa: Isa) -> Record | None:
 
 def write(record: Record) -> bool:
     """Keep a record for the processes to come; whether there was somewhere to keep it."""
+    import json
+
     isa = isas.named(record.isa)
     made = asdict(record) | {"fingerprint": fingerprint(isa)}
     return cache.write(_key(isa), json.dumps(made, allow_nan=False).encode())

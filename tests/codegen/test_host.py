@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import subprocess
@@ -104,11 +103,11 @@ def test_llvms_file_is_not_loaded_to_be_told_apart(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     "record",
-    [b"", b"{}", b"[", b"null", b"[1, 2, 3]", b"[[1], 2, 3, 4]", b"[1, 2, 3, 4]", b'[["x"], "t", "c", []]', b"\xff"],
+    [b"", b"\xff\n\n\n", b"20 1 8", b"20 1 8\nx86_64\nznver4", b"x\nx86_64\nznver4\nsse2", b"1\nt\nc\nf\n"],
 )
 def test_what_is_no_record_is_as_if_absent(record: bytes, folder: pathlib.Path, asked: list[host.Host]) -> None:
     key = host._key()
     assert key is not None
     cache.write(key, record)
     assert again() == asked[0]
-    assert json.loads(cache.read(key) or b"")[1] == asked[0].triple
+    assert (cache.read(key) or b"").decode().split("\n")[1] == asked[0].triple

@@ -275,3 +275,23 @@ def test_a_model_that_protobuf_cannot_write_is_one_sentence() -> None:
         "load: the model is larger than a message can be, must be at most 2147483647 bytes;"
         " keep its tensors in a file of their own"
     )
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.float32, np.float64, np.bool_])
+@pytest.mark.parametrize("shift", range(9))
+def test_many_elements_lie_in_the_model_where_they_lie_well(kind: type, shift: int) -> None:
+    numbers = np.arange(200_000 if np.dtype(kind).itemsize == 1 else 40_000) % 2
+    model = protos.model([helper.make_node("Identity", ["w"], ["y"])], [], [], {"w": numbers.astype(kind)})
+    model.graph.output.append(protos.value("y", kind, numbers.shape))
+    model.producer_name = "p" * shift
+    data = bytearray(model.SerializeToString())
+    found = proto.read(data).initializers["w"]
+    assert found.flags.aligned
+    data[:] = bytes(len(data))  # the caller's own
+    assert np.array_equal(found, numbers.astype(kind))
+    shared = proto.read(given := model.SerializeToString()).initializers["w"]
+    inside = np.frombuffer(given, np.uint8)
+    lies_well = (
+        found.itemsize == 1 or given.find(found.tobytes()) % found.itemsize == -inside.ctypes.data % found.itemsize
+    )
+    assert np.may_share_memory(shared, inside) == lies_well

@@ -8,15 +8,20 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
+import samebits as sb
 from samebits import dtypes, onnx
+from samebits.codegen import isa as isas
 from samebits.errors import ShapeError, UnsupportedModelError
 from samebits.kernels.expression import Chain
+from samebits.operations import dim
 from samebits.operations.elementwise import Map
 from samebits.operations.moves import Concat, Range
 from samebits.operations.operation import Array
 from samebits.program import fold, room
 from samebits.program.builder import ProgramBuilder
+from samebits.program.constants import Deferred, array_of
 from samebits.program.graph import Node, Program
+from samebits.program.transform import optimise
 from samebits.runtime import cpu, limits, reference
 
 F = np.float32
@@ -135,6 +140,44 @@ def test_a_folded_part_does_not_hold_the_whole() -> None:
     folded = fold.fold_constants(b.build({"y": part}))
     assert folded.constants["y"].base is None
     assert folded.constants["y"].tolist() == [-5, -6, -7]
+
+
+def dequantised(rows: int = 300, *, output: bool = False, turned: bool = False, left: bool = False) -> Program:
+    """A product with a weight of codes and scales."""
+    r, b, n = np.random.default_rng(5), ProgramBuilder("g"), dim.symbol("n")
+    codes = b.constant(r.integers(-128, 128, (rows, rows)).astype(np.int8), "codes")
+    weight = b.apply("mul", b.cast(codes, dtypes.float32), b.constant(r.standard_normal((1, rows)).astype(F), "scale"))
+    x = b.input("x", dtypes.float32, (rows, n) if left else (n, rows))
+    read = b.transpose(weight, (1, 0)) if turned else weight
+    outputs = {"y": b.contract(read, x) if left else b.contract(x, read)}
+    return b.build(outputs | ({"weight": weight} if output else {}))
+
+
+@pytest.mark.parametrize("isa", [None, "scalar", "numpy"])
+@pytest.mark.parametrize("left", [False, True])
+def test_a_weight_that_is_packed_is_held_as_codes_and_panels(left: bool, isa: str | None) -> None:
+    program = dequantised(left=left)
+    folded = optimise(program)
+    (weight,) = (x for name, x in folded.constants.items() if name not in ("codes", "scale"))
+    assert isinstance(weight, Deferred)
+    assert [node.operation for node in folded.nodes] == ["contract"]
+    due = program.constants["codes"].astype(F) * program.constants["scale"]
+    assert (weight.shape, weight.dtype, weight.size, weight.nbytes) == (due.shape, due.dtype, due.size, due.nbytes)
+    assert array_of(weight).tobytes() == due.tobytes()
+    assert not array_of(weight).flags.writeable
+    x = {"x": np.random.default_rng(6).standard_normal((300, 4) if left else (4, 300)).astype(F)}
+    with sb.use_isa(isa or isas.current()):
+        made = cpu.prepare(program).run(x)["y"]
+        assert made.tobytes() == reference.run(program, x)["y"].tobytes() == reference.run(folded, x)["y"].tobytes()
+        assert made.tobytes() == cpu.prepare(program, fuse=False).run(x)["y"].tobytes()
+    held = folded.replace(folded.nodes, constants={name: array_of(each) for name, each in folded.constants.items()})
+    assert folded.digest() == held.digest()
+
+
+@pytest.mark.parametrize("options", [{"rows": 100}, {"output": True}, {"turned": True}])
+def test_what_is_small_or_read_as_it_is_is_held(options: dict[str, Any]) -> None:
+    folded = optimise(dequantised(**options))
+    assert all(isinstance(x, np.ndarray) for x in folded.constants.values())
 
 
 def test_a_part_of_something_endless() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
-import json
 import os
 from typing import NamedTuple
 
@@ -49,7 +48,9 @@ def host() -> Host:
     if found is None:
         found = _asked()
         if key:
-            cache.write(key, json.dumps([*found[:3], sorted(found.features)]).encode())
+            version = " ".join(map(str, found.llvm))
+            lines = version, found.triple, found.cpu, " ".join(sorted(found.features))
+            cache.write(key, "\n".join(lines).encode())
     return found
 
 
@@ -63,11 +64,10 @@ def _asked() -> Host:
 def _read(key: str) -> Host | None:
     """What is kept under a key; None where it is no such answer."""
     try:
-        version, triple, cpu, features = json.loads(cache.read(key, _LIMIT_BYTES) or b"")
-        numbers, names = tuple(map(int, version)), frozenset(map(str, features))
-    except (ValueError, TypeError):
+        version, triple, cpu, features = (cache.read(key, _LIMIT_BYTES) or b"").decode().split("\n")
+        return Host(tuple(map(int, version.split())), triple, cpu, frozenset(features.split()))
+    except ValueError:
         return None
-    return Host(numbers, str(triple), str(cpu), names)
 
 
 def _key() -> str | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import stat
 from io import BufferedReader
-from pathlib import PurePath
 
 import numpy as np
 
@@ -63,6 +62,8 @@ def part(what: str, folder: str, location: str, offset: int, size: int) -> Array
     Raises:  ModelError if the file is not below the folder, is no regular file, or is too short.   MemoryError if there
              is no room for them.
     """
+    from pathlib import PurePath  # which a model in one file does without
+
     path, fact = PurePath(location), f"file {location!r}"
     if not path.parts or path.anchor or ".." in path.parts or "\0" in location:
         expected = "a relative path below the model's folder"

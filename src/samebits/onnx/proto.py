@@ -10,7 +10,6 @@ import math
 import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,8 @@ from samebits.dtypes import DType
 from samebits.errors import ModelError, UnsupportedModelError
 from samebits.files import readable
 from samebits.frozen import dataclass
+from samebits.memory.address import address_of
+from samebits.memory.pages import MAPPED
 from samebits.onnx import files, messages, wire
 from samebits.onnx.messages import AttributeKind, DataLocation
 from samebits.onnx.wire import Message
@@ -109,7 +110,7 @@ def read(source: object) -> Model:
             name = _new_name(what, found, value.name)
             found[name] = _value(value, parameters)
     return Model(
-        _text("name of the graph", graph.name) or Path(title).stem,
+        _text("name of the graph", graph.name) or os.path.splitext(os.path.basename(title))[0],
         _opsets(proto),
         tuple(value for value in inputs.values() if value.name not in initializers),
         tuple(outputs.values()),
@@ -291,8 +292,7 @@ def _array(tensor: Message, folder: str | None) -> Array:
     elif tensor.raw_data is not None:
         raw = tensor.raw_data
         _check_size(what, "raw data", len(raw), size_bytes, shape)
-        # A copy is aligned, and keeps nothing of the file but itself.
-        array = _elements(np.frombuffer(raw, np.uint8).copy(), kind, dtype.width_bits, count)
+        array = _elements(_kept(raw, kind), kind, dtype.width_bits, count)
     else:
         field, stored = _FIELDS.get(dtype, _NARROW)
         numbers = _numbers(getattr(tensor, field), stored)
@@ -307,6 +307,16 @@ def _array(tensor: Message, folder: str | None) -> Array:
     if kind == np.bool_ and array.size and array.view(np.uint8).max() > 1:
         raise ModelError("load", what, "an element", array.view(np.uint8).max(), "0 or 1", "export it again")
     return array.reshape(shape)
+
+
+def _kept(raw: memoryview, kind: np.dtype[Any]) -> Array:
+    """A tensor's bytes, for elements of that kind: those of the model itself where they are many and lie well for it.
+
+    A copy lies well, and keeps nothing of the model but itself.
+    """
+    data = np.frombuffer(raw, np.uint8)
+    is_many = data.nbytes >= MAPPED and address_of(data) % kind.alignment == 0
+    return data if is_many else data.copy()
 
 
 def _numbers(given: Sequence[Any], stored: Any) -> Array:

@@ -1,14 +1,17 @@
-"""Values that are known or given, as NumPy has them, or packed within bytes as only a Tensor has them.
+"""Values that are known or given: as NumPy has them, packed within bytes as only a Tensor has them, or yet to compute.
 
 Start at `given`, which makes one of a tensor; `array_of` is any of them as NumPy has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
+from samebits import driver
 from samebits.errors import DeviceError
 from samebits.kernels import spread
 from samebits.memory import Buffer
@@ -16,10 +19,42 @@ from samebits.operations import registry
 from samebits.operations.operation import Array
 from samebits.tensor import Tensor
 
-__all__ = ["Value", "array_of", "given", "sees_packed"]
+__all__ = ["Constant", "Deferred", "Value", "array_of", "given", "sees_packed"]
+
+
+class Deferred:
+    """An array that is computed whenever somebody asks for it, since what it follows from takes much less memory.
+
+    Attributes:
+        dtype: Its format.
+        shape: Its extents.
+    """
+
+    __slots__ = ("_make", "dtype", "shape")
+
+    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...], make: Callable[[], Array]) -> None:
+        self.dtype, self.shape, self._make = dtype, shape, make
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @driver.default_float_environment()
+    def array(self) -> Array:
+        """Its elements, read-only."""
+        made = self._make()
+        made.flags.writeable = False
+        return made
+
 
 Value = Array | Tensor
 """A Tensor holds elements of fewer than 8 bits, packed, dense in row-major order from a byte on."""
+Constant = Value | Deferred
+"""What a program knows."""
 
 
 def given(x: Tensor) -> Value:
@@ -43,11 +78,13 @@ def given(x: Tensor) -> Value:
     return Tensor(held, x.layout, x.dtype)
 
 
-def sees_packed(operation: str, operands: Iterable[Value | None]) -> bool:
+def sees_packed(operation: str, operands: Iterable[Constant | None]) -> bool:
     """Whether an operation is a view of a packed value, which stays packed as long as nobody computes the view."""
     return registry.ROWS[operation].view is not None and any(isinstance(x, Tensor) for x in operands)
 
 
-def array_of(value: Value) -> Array:
+def array_of(value: Constant) -> Array:
     """The value as NumPy has it: packed elements are copied to a byte each."""
-    return value if isinstance(value, np.ndarray) else value.numpy(copy=True)
+    if isinstance(value, np.ndarray):
+        return value
+    return value.array() if isinstance(value, Deferred) else value.numpy(copy=True)

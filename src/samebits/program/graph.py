@@ -20,7 +20,7 @@ from samebits.errors import ModelError, ShapeError
 from samebits.frozen import dataclass
 from samebits.operations import dim
 from samebits.operations.fact import Fact
-from samebits.program.constants import Value
+from samebits.program.constants import Constant, array_of
 from samebits.tensor import Tensor
 
 __all__ = ["Node", "Program", "live"]
@@ -69,7 +69,7 @@ class Program:
     name: str
     facts: Mapping[str, Fact]
     nodes: tuple[Node, ...]
-    constants: Mapping[str, Value]
+    constants: Mapping[str, Constant]
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
     transforms: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class Program:
         self,
         nodes: Iterable[Node],
         facts: Mapping[str, Fact] | None = None,
-        constants: Mapping[str, Value] | None = None,
+        constants: Mapping[str, Constant] | None = None,
     ) -> Program:
         """This program with other nodes; facts and constants that nothing mentions any more are dropped.
 
@@ -189,7 +189,7 @@ class Program:
                 if isinstance(constant, Tensor):
                     state.update(constant.tobytes())
                     continue
-                array = np.ascontiguousarray(constant)
+                array = np.ascontiguousarray(array_of(constant))
                 state.update(array.view(np.uint8).data if array.size and array.ndim else array.tobytes())
             self._digests["sha256"] = state.hexdigest()
         return self._digests["sha256"]

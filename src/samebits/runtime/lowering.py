@@ -23,7 +23,7 @@ from samebits.operations.fact import Fact
 from samebits.operations.operation import Array, Known, Operation, PlanTarget, Shape, View
 from samebits.operations.packing import AnyView
 from samebits.operations.strided import Strided
-from samebits.program.constants import Value, array_of
+from samebits.program.constants import Deferred, Value, array_of
 from samebits.program.graph import Node, Program
 from samebits.program.room import BYTES
 from samebits.runtime.blueprint import (
@@ -226,8 +226,17 @@ class Lowerer:
         """Where a value lies, whatever its strides."""
         found = self._places.get(name)
         if found is None:
-            found = self._places[name] = self._known(self._program.constants[name])
+            found = self._places[name] = self._known(self._constant(name))
         return found
+
+    def _constant(self, name: str) -> Value:
+        """A constant with elements in memory."""
+        value = self._program.constants[name]
+        if not isinstance(value, Deferred):
+            return value
+        if name not in self._kept:
+            self._kept[name] = value.array()
+        return self._kept[name]
 
     def _plain(self, name: str) -> Place:
         """Where a value lies with one stride an axis; it is copied if it must be."""
