@@ -145,7 +145,9 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # A of 448 KB; vectors of 32 bytes lose 4 % by KC 1024. The same two where C is kept in scratch, bfloat16: 1024 x 4096
 # x 4096 124 and 152. Few rows by KC 4096 and 2048: 24 x 4096 x 4096 packed 99 and 113. Columns of B packed on the
 # way, by KC 4096 (3072) and 1024: 512 x 4096 x 4096 127 and 138, 128 x 3072 x 768 111 and 125; by KC 4096, 2048 and
-# 1024: 64 x 4096 x 4096 92, 100 and 92.
+# 1024: 64 x 4096 x 4096 92, 100 and 92. From 480 rows on they are staged (fused and staged: 384 x 3072 x 768 134 and
+# 127, 512 x 3072 x 768 138 and 139, of bfloat16 137 and 143, 640 x 3072 x 768 134 and 139, 640 x 1024 x 4096 144 and
+# 149; but 512 x 768 x 3072 144 and 143).
 # Sums of blocks of bytes, of which a cycle has twice as many as on Zen 4, so that A is read too often for one vector of
 # B: 1024 cubed by 8x1 or 12x1, 4x2 and 6x2: MXFP4 225, 322, 343, int8 by 32 244, 353, 371, by 64 344, 370, 395, by 128
 # 360, 366, 400. Where a block is a few words that stay in registers, these hold no sixth row beside them: NVFP4 by 4x2,
@@ -156,7 +158,7 @@ SAPPHIRE_RAPIDS = replace(
     slow=frozenset({PAIRS.name}),
     blocks=Tile(6, 2),
     short=5,
-    caches=Caches(down_blocks=3, down_all=640 << 10, kept_panels=8),
+    caches=Caches(down_blocks=3, down_all=640 << 10, down_rows=480, kept_panels=8),
     sizes_of_wide=replace(SHIPPED, kc=1024, kc_few_rows=2048),
 )
 EMERALD_RAPIDS = replace(SAPPHIRE_RAPIDS, name="emeraldrapids")
