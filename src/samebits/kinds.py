@@ -1,5 +1,6 @@
 """Any array in, the same kind of array out: which kind an array is, and a tensor as an array of that kind."""
 
+import sys
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -8,7 +9,7 @@ import numpy as np
 from samebits.layout import Storage
 from samebits.tensor import Tensor
 
-__all__ = ["ArrayKind", "kind_of", "narrow_storage", "to_kind"]
+__all__ = ["ArrayKind", "kind_of", "narrow_storage", "note_written", "to_kind"]
 
 ArrayKind = Literal["tensor", "numpy", "torch", "jax"]
 
@@ -38,6 +39,14 @@ def _kind_of_type(cls: type) -> ArrayKind:
 def narrow_storage(kind: ArrayKind) -> Storage:
     """How new elements of fewer than 8 bits lie in an array of that kind: a byte each in NumPy and JAX, else packed."""
     return "padded" if kind in ("numpy", "jax") else "packed"
+
+
+def note_written(x: object) -> None:
+    """Let torch know that x is written, if it is a tensor of torch's: backward refuses what was kept of it before."""
+    torch = sys.modules.get("torch")
+    # While another thread imports torch, the module is there and the class is not.
+    if isinstance(x, getattr(torch, "Tensor", ())) and not x.is_inference():  # type: ignore[attr-defined]
+        torch.autograd.graph.increment_version(x)  # type: ignore[union-attr]
 
 
 def to_kind(tensor: Tensor, kind: ArrayKind) -> Any:

@@ -383,3 +383,23 @@ def test_calls_whose_operands_are_made_for_them_alone_are_not_remembered():
         for _ in range(3):
             call()
         assert not memo._memos
+
+
+def test_autograd_knows_what_is_written_into_its_tensors(way):
+    ones, kept, x = torch.ones(3, 4), torch.ones(3, 4), torch.ones(3, 4, requires_grad=True)
+    ways = [
+        lambda: sb.add(ones, ones, out=kept), lambda: sb.copy(ones, out=kept), lambda: sb.fill(kept, 2.0),
+        lambda: sb.matmul(ones, torch.eye(4), out=kept), lambda: sb.softmax(ones, out=kept),
+    ]  # fmt: skip
+    for write in ways:
+        for _ in range(4):
+            y = (x * kept).sum()
+            before = kept._version
+            assert write() is kept
+            assert kept._version > before
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                y.backward()
+    with torch.inference_mode():
+        alone = torch.ones(3, 4)
+        for _ in range(4):
+            assert sb.add(ones, ones, out=alone).sum() == 24

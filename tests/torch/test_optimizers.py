@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import samebits.torch as st
-from samebits.errors import OptionError
+from samebits.errors import OptionError, SamebitsError
 
 Array = np.ndarray[Any, Any]
 STEPS = 7
@@ -169,3 +169,90 @@ def test_what_does_not_fit_is_refused_in_a_sentence(call: Any, text: str) -> Non
     with pytest.raises(OptionError) as caught:
         call([torch.nn.Parameter(torch.zeros(3))])
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("make", [st.AdamW, lambda ps: st.SGD(ps, 0.1)], ids=["AdamW", "SGD"])
+def test_autograd_knows_that_a_step_wrote_a_parameter(make: Any) -> None:
+    p, x = torch.nn.Parameter(torch.ones(2, 3)), torch.ones(4, 3, requires_grad=True)
+    y = st.linear(x, p)
+    p.grad = torch.ones(2, 3)
+    make([p]).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["AdamW", "SGD"])
+def test_a_state_of_torchs_optimiser_goes_on(name: str, dtype: torch.dtype) -> None:
+    options: dict[str, Any] = {"lr": 0.1} if name == "AdamW" else {"lr": 0.1, "momentum": 0.9}
+    p = torch.nn.Parameter(torch.linspace(-1, 1, 6, dtype=dtype))
+    q = torch.nn.Parameter(p.detach().clone())
+    theirs, ours = getattr(torch.optim, name)([p], **options), getattr(st, name)([q], **options)
+    for optimizer in (theirs, ours):
+        p.grad = q.grad = torch.linspace(2, 1, 6, dtype=dtype)
+        optimizer.step()
+    with torch.no_grad():
+        q.copy_(p)
+    ours = getattr(st, name)([q], **options)
+    ours.load_state_dict(theirs.state_dict())
+    assert {x.dtype for x in ours.state[q].values() if isinstance(x, torch.Tensor)} == {torch.float32}
+    for optimizer in (theirs, ours):
+        p.grad = q.grad = torch.linspace(1, -1, 6, dtype=dtype)
+        optimizer.step()
+    assert torch.allclose(p, q, atol=1e-6 if dtype is torch.float32 else 1e-2)
+
+
+def _group(make: Any, **options: Any) -> Any:
+    return lambda p: make([{"params": p, **options}])
+
+
+def _with(make: Any, **attributes: Any) -> Any:
+    def step(p: Any) -> None:
+        for name, value in attributes.items():
+            setattr(p[0], name, value)
+        make(p).step()
+
+    return step
+
+
+def _loaded(saved: Any, **options: Any) -> Any:
+    return lambda p: st.AdamW(p).load_state_dict(saved(p, **options).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (_group(st.SGD, lr=-5), "SGD: lr is -5, must be a number of at least 0; pass a float"),
+        (_group(st.AdamW, betas=(2, 3)), "AdamW: betas is (2, 3), must be two numbers in [0, 1); leave them out"),
+        (_group(st.SGD, dampening="a"), "SGD: dampening is 'a', must be a number; pass a float"),
+        (_group(st.SGD, momentum=0.9, nesterov="no"),
+         "SGD: nesterov is 'no', must be True or False; pass one of the two"),
+        (_group(st.SGD, maximize=True),
+         "SGD: maximize is True, must be False; leave it out, or keep torch's optimiser"),
+        (_loaded(torch.optim.AdamW, amsgrad=True),
+         "AdamW: amsgrad is True, must be False; leave it out, or keep torch's optimiser"),
+        (_loaded(torch.optim.Adam),
+         "AdamW: decoupled_weight_decay is False, must be True; leave it out, or keep torch's optimiser"),
+        (lambda p: st.SGD(p).load_state_dict(torch.optim.Adadelta(p).state_dict()),
+         ("SGD.load_state_dict: param_groups[0] dampening is missing, must be there; load the state of the same "
+         "optimiser")),
+        (_with(st.SGD, main_grad=torch.zeros(2)),
+         "SGD: gradient of parameter 0 of group 0 shape is (2,), must be (3,); let it be None, or the gradient"),
+        (_with(st.AdamW, main_grad=torch.zeros(3, dtype=torch.float64)),
+         "AdamW: gradient of parameter 0 of group 0 dtype is float64, must be float32; convert it first"),
+        (_with(st.AdamW, main_grad="x"),
+         "AdamW: gradient of parameter 0 of group 0 type is str, must be a torch.Tensor; convert it first"),
+        (_with(st.SGD, grad=torch.zeros(3).to_sparse()),
+         ("SGD: gradient of parameter 0 of group 0 layout is torch.sparse_coo, must be torch.strided; call its "
+         "to_dense() first")),
+        (_with(lambda p: type("Clip", (), {"step": lambda _: st.clip_grad_norm_(p, 1.0)})(),
+               grad=torch.zeros(3).to_sparse()),
+         "clip_grad_norm_: gradient 0 layout is torch.sparse_coo, must be torch.strided; call its to_dense() first"),
+    ],
+)  # fmt: skip
+def test_options_of_groups_and_gradients_that_do_not_fit_are_refused(call: Any, text: str) -> None:
+    p = torch.nn.Parameter(torch.zeros(3))
+    with pytest.raises(SamebitsError) as caught:
+        call([p])
+    assert str(caught.value) == text
+    assert not p.any()

@@ -348,7 +348,10 @@ REFUSED: list[tuple[Any, type[SamebitsError], str]] = [
      f"QuantLinear.from_affine: bits is 3, must be 4 or 8; {LAYERS}"),
     (lambda: st.QuantLinear.from_affine(CODES, FACTORS[:, :3], bits=4), ShapeError,
      (f"QuantLinear.from_affine: scales shape is ({N}, 3), must be one for all, for each of {N} rows, or for each 32, "
-     f"64 or 128 columns; {LAYERS}")),
+     f"64 or 128 of {K} columns; {LAYERS}")),
+    (lambda: st.QuantLinear.from_affine(CODES[:, :96], FACTORS[:, :2], bits=4), ShapeError,
+     (f"QuantLinear.from_affine: scales shape is ({N}, 2), must be one for all, for each of {N} rows, or for each 32, "
+     f"64 or 128 of 96 columns; {LAYERS}")),
     (lambda: st.QuantLinear.from_affine(CODES + 3, FACTORS, bits=4), OptionError,
      ("QuantLinear.from_affine: codes values is from -5 to 10, must be those of int4, from -8 to 7; "
      "pass the bits that they have")),

@@ -19,7 +19,7 @@ from samebits.fusion.lowering import SEED, UnknownSize, distinct, lowered, size_
 from samebits.fusion.random import fresh_seed, has_fresh
 from samebits.fusion.refusals import REFUSALS, refused
 from samebits.fusion.views import InputView, view_of
-from samebits.kinds import ArrayKind, kind_of, to_kind
+from samebits.kinds import ArrayKind, kind_of, note_written, to_kind
 from samebits.ops.move import copy
 from samebits.program.graph import Program
 from samebits.runtime import reference
@@ -223,6 +223,7 @@ class FusionExecutorCache:
             for place, (x, value) in enumerate(zip(self._inputs, given, strict=True)):
                 if x in self._written:
                     arguments.check_written(place, value)
+                    note_written(value)
 
     def _kind(self, given: Sequence[Any]) -> ArrayKind:
         for x, value in zip(self._inputs, given, strict=True):

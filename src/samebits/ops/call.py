@@ -28,7 +28,7 @@ from samebits.errors import (
     shown,
 )
 from samebits.kernels.plan import SMALL
-from samebits.kinds import ArrayKind, kind_of, to_kind
+from samebits.kinds import ArrayKind, kind_of, note_written, to_kind
 from samebits.layout import Shape
 from samebits.memory import CPU
 from samebits.native.table import FIXED, MAX_THREADS, RESULT
@@ -120,6 +120,7 @@ class Call:
                 expected = f"its own, or exactly {whose}" if whose else "its own"
                 raise LayoutError(self.name, "out", "memory", "that of an operand", expected, "leave out= away")
         self._out = out
+        note_written(out)
         return target
 
     def broadcast(self, name: str, shape: Shape, other: Shape) -> Shape:

@@ -23,7 +23,7 @@ from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.kernels.gemm import PackedMatrix
 from samebits.kernels.gemm.contraction import Spec
-from samebits.kinds import ArrayKind
+from samebits.kinds import ArrayKind, note_written
 from samebits.layout import Layout, Shape
 from samebits.memory import CPU, address_of, allocate
 from samebits.memory.pages import MAPPED
@@ -269,6 +269,8 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
         if _known is not None:
             found = _known(function, arguments, options)
             if type(found) is not bytes:
+                if "out" in options:
+                    note_written(options["out"])
                 return found  # type: ignore[no-any-return]
             unknown = found
         described = _described(function, arguments, options)
@@ -282,6 +284,8 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
                     _record(unknown, memo, Signature(key, arrays, function, arguments, options))
                 else:
                     hot.count_call()
+            if memo.target is not None:
+                note_written(options["out"])
             return memo.run(arrays, addresses)  # type: ignore[no-any-return]
         asked.signature = Signature(key, arrays, function, arguments, options)
         try:
@@ -300,7 +304,11 @@ def recalled(function: Callable[..., Any], arguments: tuple[Any, ...], options: 
     if _known is None:
         return None
     found = _known(function.__wrapped__, arguments, options, True)  # type: ignore[attr-defined]
-    return None if type(found) is bytes else found
+    if type(found) is bytes:
+        return None
+    if "out" in options:
+        note_written(options["out"])
+    return found
 
 
 def compile_known() -> bool:

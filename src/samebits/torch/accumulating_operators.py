@@ -12,6 +12,7 @@ from torch import Tensor
 
 from samebits.frozen import replace
 from samebits.kernels.gemm.contraction import Spec
+from samebits.kinds import note_written
 from samebits.ops import gradients, training
 from samebits.torch import product_operators as products
 from samebits.torch import row_operators as along
@@ -46,6 +47,7 @@ def _add_embedding(
     total: Tensor, dy: Tensor, indices: Tensor, padding: int, chunk: int, segments: int, order: str
 ) -> None:  # fmt: skip
     spec = Spec(chunk, segments, order)
+    note_written(total)
     _add_embedding_gradient(total, dy, tokens.places(indices, padding), spec, threads=threads())
 
 

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from samebits.errors import OptionError, shown
+from samebits.errors import OptionError, ShapeError, shown
 from samebits.ops import casts, elementwise, optimizing, rows
-from samebits.torch.arguments import listed, number
-from samebits.torch.operator import threads
+from samebits.shapes import check_flag
+from samebits.torch.arguments import check_tensors, listed, number
+from samebits.torch.operator import check_tensor, threads
 
 __all__ = ["SGD", "AdamW", "clip_grad_norm_"]
 
@@ -33,14 +34,32 @@ class _Optimizer(torch.optim.Optimizer):
                 if getattr(p, "main_grad", None) is not None:
                     p.main_grad = None
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As torch's.
+
+        Raises:  OptionError for an option that the optimiser itself would refuse.
+        """
+        if isinstance(param_group, dict):  # what is none torch refuses
+            self._check({**self.defaults, **param_group})
+        super().add_param_group(param_group)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's, but the state keeps its dtype where the parameters have a narrower one."""
+        """As torch's, but the state is float32 where the parameters have a narrower dtype. That of torch's optimiser of
+        the same name will do.
+
+        Raises:  OptionError if a group lacks an option, or has one that the optimiser would refuse.
+        """
+        call = f"{type(self).__name__}.load_state_dict"
+        for i, saved in enumerate(state_dict["param_groups"]):
+            for name in sorted(self.defaults.keys() - saved.keys()):
+                remedy = "load the state of the same optimiser"
+                raise OptionError(call, f"param_groups[{i}]", name, "missing", "there", remedy)
+            self._check(saved)
         super().load_state_dict(state_dict)
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             for p, place in zip(group["params"], saved["params"], strict=True):
                 if place in state_dict["state"]:
-                    known = state_dict["state"][place]
-                    self.state[p] = {k: v.clone() if isinstance(v, Tensor) else v for k, v in known.items()}
+                    self.state[p] = {k: _own(k, v, p) for k, v in state_dict["state"][place].items()}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -49,12 +68,17 @@ class _Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            for p in group["params"]:
+        for i, group in enumerate(self.param_groups):
+            for place, p in enumerate(group["params"]):
                 g = gradient_of(p)
                 if g is not None:
+                    _check_gradient(type(self).__name__, f"parameter {place} of group {i}", p, g)
                     self._step(p, g, group)
         return loss
+
+    def _check(self, options: dict[str, Any]) -> None:
+        """Raise OptionError unless these options of a group can be taken."""
+        raise NotImplementedError
 
     def _step(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         raise NotImplementedError
@@ -73,6 +97,30 @@ class _Optimizer(torch.optim.Optimizer):
         """Numbers of a step, each rounded once to what is computed in."""
         kind = np.float64 if p.dtype is torch.float64 else np.float32
         return torch.from_numpy(np.array(values, np.float64).astype(kind))
+
+
+def _own(name: str, value: Any, p: Tensor) -> Any:
+    """A saved value as it is kept: a count of steps as an int, other tensors apart, in the dtype of p's steps."""
+    if not isinstance(value, Tensor):
+        return value
+    if name == "step":
+        return int(value)
+    return value.detach().clone().to(_wide(p))
+
+
+def _wide(p: Tensor) -> torch.dtype:
+    """What steps of a parameter are taken in."""
+    return torch.float64 if p.dtype is torch.float64 else torch.float32
+
+
+def _check_gradient(call: str, name: str, p: Tensor, g: Tensor) -> None:
+    """Raise unless a parameter and its gradient, which may be a `main_grad` of any kind, go together."""
+    check_tensors(call, **{f"gradient of {name}": g})
+    check_tensor(call, name, p)
+    check_tensor(call, f"gradient of {name}", g, *dict.fromkeys([p.dtype, _wide(p)]))
+    if g.shape != p.shape:
+        remedy = "let it be None, or the gradient"
+        raise ShapeError(call, f"gradient of {name}", "shape", tuple(g.shape), tuple(p.shape), remedy)
 
 
 def _given_back(w: Tensor, p: Tensor) -> None:
@@ -97,13 +145,18 @@ class SGD(_Optimizer):
         self, params: Any, lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:  # fmt: skip
-        _check("SGD", lr=lr, momentum=momentum, weight_decay=weight_decay)
-        if nesterov and (momentum == 0 or dampening != 0):
-            expected = "given with a momentum, and without dampening"
-            raise OptionError("SGD", "nesterov", "", "given without", expected, "leave it out")
         super().__init__(params, {
             "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
         })  # fmt: skip
+
+    def _check(self, options: dict[str, Any]) -> None:
+        _check("SGD", **{name: options[name] for name in ("lr", "momentum", "weight_decay")})
+        dampening = number("SGD", "dampening", options["dampening"])
+        is_ahead = check_flag("SGD", "nesterov", options["nesterov"])
+        if is_ahead and (options["momentum"] == 0 or dampening != 0):
+            expected = "given with a momentum, and without dampening"
+            raise OptionError("SGD", "nesterov", "", "given without", expected, "leave it out")
+        _check_left_out("SGD", options)
 
     def _step(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         w, state, mu = self._weights(p), self.state[p], group["momentum"]
@@ -138,11 +191,15 @@ class AdamW(_Optimizer):
         self, params: Any, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
         weight_decay: float = 1e-2,
     ) -> None:  # fmt: skip
-        _check("AdamW", lr=lr, eps=eps, weight_decay=weight_decay)
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    def _check(self, options: dict[str, Any]) -> None:
+        _check("AdamW", **{name: options[name] for name in ("lr", "eps", "weight_decay")})
+        betas = options["betas"]
         fits = isinstance(betas, tuple | list) and len(betas) == 2
         if not fits or not all(0 <= number("AdamW", "betas", beta) < 1 for beta in betas):
             raise OptionError("AdamW", "betas", "", shown(betas), "two numbers in [0, 1)", "leave them out")
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        _check_left_out("AdamW", options)
 
     def _step(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         w, state = self._weights(p), self.state[p]
@@ -180,6 +237,8 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     _check("clip_grad_norm_", max_norm=max_norm)
     parameters = listed("clip_grad_norm_", "parameters", parameters)
     found = [g for p in parameters if (g := gradient_of(p)) is not None]
+    for i, g in enumerate(found):
+        check_tensor("clip_grad_norm_", f"gradient {i}", g)
     if not found:
         return torch.zeros(())
     each = torch.stack([optimizing.sum_of_squares(g, threads=threads()).float() for g in found])
@@ -188,6 +247,18 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     for g in found:
         optimizing.scaled(g, scale.double() if g.dtype is torch.float64 else scale, out=g, threads=threads())
     return norm  # type: ignore[no-any-return]
+
+
+# What options of torch's optimisers must be, where a group has them, since ours do nothing else.
+_LEFT_OUT = {"maximize": False, "amsgrad": False, "decoupled_weight_decay": True}
+
+
+def _check_left_out(call: str, options: dict[str, Any]) -> None:
+    """Raise unless what only torch's optimisers can do is not asked for."""
+    for name, due in _LEFT_OUT.items():
+        value = options.get(name, due)
+        if value != due:
+            raise OptionError(call, name, "", shown(value), shown(due), "leave it out, or keep torch's optimiser")
 
 
 def _check(call: str, **numbers: float) -> None:

@@ -74,9 +74,9 @@ def _group_name(call: str, codes: Tensor, scales: Tensor) -> str:
     if shape in ((rows,), (rows, 1)):
         return "row"
     for group in _GROUPS:
-        if shape == (rows, -(-columns // group)):
+        if len(shape) == 2 and shape[0] == rows and shape[1] * group == columns:
             return f"group{group}"
-    expected = f"one for all, for each of {rows} rows, or for each 32, 64 or 128 columns"
+    expected = f"one for all, for each of {rows} rows, or for each 32, 64 or 128 of {columns} columns"
     raise ShapeError(call, "scales", "shape", shape, expected, "pass the dequantised weight to Linear")
 
 
