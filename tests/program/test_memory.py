@@ -1,11 +1,26 @@
 """The arena: nothing that lives at the same time overlaps, everything is aligned."""
 
+from typing import NamedTuple
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from samebits.kernels.plan import LINE_BYTES
 from samebits.program import memory
-from samebits.program.memory import Life, place, side_by_side
+from samebits.program.memory import side_by_side
+
+
+class Life(NamedTuple):
+    """A temporary."""
+
+    size_bytes: int
+    first: int
+    last: int
+
+
+def place(lives: list[Life]) -> tuple[list[int], int]:
+    return memory.place([life.size_bytes for life in lives], tuple([(life.first, life.last) for life in lives]))
+
 
 LIVES = st.lists(
     st.builds(
@@ -31,7 +46,7 @@ def test_lives_that_meet_do_not_overlap(lives: list[Life]) -> None:
 
 @given(LIVES)
 def test_side_by_side_none_shares_memory(lives: list[Life]) -> None:
-    offsets, total = side_by_side(lives)
+    offsets, total = side_by_side([life.size_bytes for life in lives])
     ends = [offset + lines(life) for offset, life in zip(offsets, lives, strict=True)]
     assert [*offsets, total] == [0, *ends]
 

@@ -11,38 +11,32 @@ import functools
 import itertools
 from collections.abc import Sequence
 
-from samebits.frozen import dataclass
 from samebits.kernels.plan import in_lines
 
-__all__ = ["Life", "place", "side_by_side"]
+__all__ = ["Steps", "place", "side_by_side"]
 
 # Temporaries up to which it is remembered who meets whom: lists of so many take up to 8 MB.
 _REMEMBERED = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
-    """A temporary of `size_bytes` that is written first by step `first` and read last by step `last`."""
-
-    size_bytes: int
-    first: int
-    last: int
+Steps = tuple[int, int]
+"""The step that writes a temporary first, and the one that reads it last."""
 
 
-def side_by_side(lives: Sequence[Life]) -> tuple[list[int], int]:
-    """(the offset of each temporary, the bytes of the arena) if none shares memory with another."""
-    *offsets, total = itertools.accumulate([in_lines(life.size_bytes) for life in lives], initial=0)
+def side_by_side(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """(the offset of each temporary, the bytes of the arena) if none shares memory with another; `sizes` in bytes."""
+    *offsets, total = itertools.accumulate(map(in_lines, sizes), initial=0)
     return offsets, total
 
 
-def place(lives: Sequence[Life]) -> tuple[list[int], int]:
-    """(the offset of each temporary, the bytes of the arena)."""
+def place(sizes: Sequence[int], lives: tuple[Steps, ...]) -> tuple[list[int], int]:
+    """(the offset of each temporary, the bytes of the arena) of temporaries of these bytes that live so long."""
     beside = _meeting if len(lives) <= _REMEMBERED else _meeting.__wrapped__
-    meeting = beside(tuple([(life.first, life.last) for life in lives]))
+    meeting = beside(lives)
     spans: list[tuple[int, int] | None] = [None] * len(lives)
     offsets, total = [0] * len(lives), 0
-    for _, _, index in sorted([(-life.size_bytes, life.first, index) for index, life in enumerate(lives)]):
-        at, size = 0, in_lines(lives[index].size_bytes)
+    for _, _, index in sorted([(-size, lives[index][0], index) for index, size in enumerate(sizes)]):
+        at, size = 0, in_lines(sizes[index])
         for start, stop in sorted([span for met in meeting[index] if (span := spans[met])]):
             if start >= at + size:
                 break
@@ -52,7 +46,7 @@ def place(lives: Sequence[Life]) -> tuple[list[int], int]:
 
 
 @functools.lru_cache(maxsize=32)
-def _meeting(lives: tuple[tuple[int, int], ...]) -> list[list[int]]:
+def _meeting(lives: tuple[Steps, ...]) -> list[list[int]]:
     """For each (first step, last step) the others that live at the same time; they follow from the program alone."""
     found: list[list[int]] = [[] for _ in lives]
     alive: list[int] = []

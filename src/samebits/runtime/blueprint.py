@@ -24,7 +24,7 @@ from samebits.operations.strided import Strided
 from samebits.program.constants import Value, array_of
 from samebits.program.fold import computed
 from samebits.program.graph import Node, Program
-from samebits.program.memory import Life, place, side_by_side
+from samebits.program.memory import Steps, place, side_by_side
 from samebits.runtime.plan_tape import Answers
 from samebits.tape import Tape, Templates
 from samebits.tensor import Tensor
@@ -157,6 +157,25 @@ class Lowered:
         return ARENA + 1 + self.inputs + len(self.outputs) + len(self.constants)
 
 
+@dataclass(frozen=True, slots=True)
+class _Arrangement:
+    """How the arena is shared, whatever the sizes.
+
+    Attributes:
+        lives: Of the temporaries, then of the workspaces.
+        sizes: Of the temporaries, places among the templates.
+        steps: Those that have a workspace.
+        where: The slot of each storage and where in it, but for those that are or share a temporary.
+        parts: Those, each with the number of its temporary.
+    """
+
+    lives: tuple[Steps, ...]
+    sizes: list[int]
+    steps: list[int]
+    where: list[tuple[int, int]]
+    parts: list[tuple[int, int]]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Blueprint:
     """A lowered program before it is bound to sizes.
@@ -178,6 +197,7 @@ class Blueprint:
         values: Where each value that a kernel makes lies, if no two share memory.
         reuse: Whether temporaries may share memory.
         packed: What lies packed within bytes.
+        arrangements: How the arena was shared, by which questions' plans had a workspace.
     """
 
     program: Program
@@ -195,6 +215,7 @@ class Blueprint:
     values: Mapping[str, _Value]
     reuse: bool
     packed: Packed
+    arrangements: dict[tuple[bool, ...], _Arrangement]
 
     def bind(self, numbers: Sequence[int], symbols: Mapping[str, int], texts: bool = True) -> Lowered:
         """The program with these sizes.
@@ -251,29 +272,50 @@ class Blueprint:
 
     def _placed(self, plans: Sequence[Plan], made: _Made) -> tuple[list[tuple[int, int]], dict[int, int], int, int]:
         """The slot of each storage and where in it, the workspaces' offsets by step, the bytes of status and arena."""
+        workspaces = [plan.workspace_bytes for plan in plans]
+        key = tuple([size > 0 for size in workspaces])
+        found = self.arrangements.get(key)
+        if found is None:
+            found = self.arrangements[key] = self._arranged(key)
+        sizes = [made[size] for size in found.sizes] + [workspaces[self.calls[step].question] for step in found.steps]
+        offsets, total = place(sizes, found.lives) if self.reuse else side_by_side(sizes)
+        status_bytes = in_lines(STATUS_BYTES * len(self.checks))
+        where = found.where.copy()
+        for storage, owner in found.parts:
+            where[storage] = ARENA, status_bytes + offsets[owner]
+        own = offsets[len(found.sizes) :]
+        workspaces_at = {step: status_bytes + at for step, at in zip(found.steps, own, strict=True)}
+        return where, workspaces_at, status_bytes, status_bytes + total
+
+    def _arranged(self, has_workspace: Sequence[bool]) -> _Arrangement:
+        """What lies in the arena and how long, by which questions' plans have a workspace."""
         shared = list(range(len(self.storages)))
         last = [storage.last for storage in self.storages]
         for step, written, read in self.overwrites:
-            if not plans[self.calls[step].question].workspace_bytes:
+            if not has_workspace[self.calls[step].question]:
                 shared[written] = shared[read]
                 last[shared[read]] = last[written]
-        lives: list[Life] = []
-        owners: list[int] = []
+        lives: list[Steps] = []
+        sizes: list[int] = []
+        owners: dict[int, int] = {}
         for number, storage in enumerate(self.storages):
             if storage.slot is None and storage.first is not None and shared[number] == number:
-                lives.append(Life(made[storage.size_bytes], storage.first, last[number] or 0))
-                owners.append(number)
-        steps = [step for step, call in enumerate(self.calls) if plans[call.question].workspace_bytes]
-        lives += [Life(plans[self.calls[step].question].workspace_bytes, step, step) for step in steps]
-        offsets, total = place(lives) if self.reuse else side_by_side(lives)
+                owners[number] = len(lives)
+                lives.append((storage.first, last[number] or 0))
+                sizes.append(storage.size_bytes)
+        steps = [step for step, call in enumerate(self.calls) if has_workspace[call.question]]
         status_bytes = in_lines(STATUS_BYTES * len(self.checks))
-        found = dict(zip(owners, offsets, strict=False))
-        where = [
-            (ARENA, status_bytes + found.get(owner, 0)) if storage.slot is None else (storage.slot, 0)
-            for owner, storage in zip(shared, self.storages, strict=True)
-        ]
-        workspaces = {step: status_bytes + at for step, at in zip(steps, offsets[len(owners) :], strict=True)}
-        return where, workspaces, status_bytes, status_bytes + total
+        return _Arrangement(
+            (*lives, *zip(steps, steps, strict=True)),
+            sizes,
+            steps,
+            [(ARENA, status_bytes) if storage.slot is None else (storage.slot, 0) for storage in self.storages],
+            [
+                (number, owners[owner])
+                for number, (owner, storage) in enumerate(zip(shared, self.storages, strict=True))
+                if storage.slot is None and owner in owners
+            ],
+        )
 
     def _bound_calls(
         self,

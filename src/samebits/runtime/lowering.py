@@ -390,6 +390,7 @@ class Lowerer:
             values={} if self._reuse else {name: self._value(name, templates) for name in self._defined},
             reuse=self._reuse,
             packed=self._packed,
+            arrangements={},
         )
 
     def _kind(self, name: str) -> Any:
