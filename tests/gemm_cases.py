@@ -223,8 +223,9 @@ class Case:
         c = Contraction(self.m, self.n, self.k, *whole, **described)
         is_packed, exact = self.form == "packed", self.kind.a.is_integer
         tile = None if is_packed else self.tile  # panels have the width of the row's own tile
-        # What needs sums cannot be fused; weights in panels take the form that suits M.
-        free = (self.form == "fused" and exact) or (is_packed and self.kind.shares is not None)
+        # What needs sums cannot be fused; codes in panels take the form that suits M.
+        has_codes = isinstance(lies, Panels) and lies.engine in engine.WEIGHT_NAMES
+        free = (self.form == "fused" and exact) or has_codes
         form = None if free else self.form
         plan = gemm.plan(c, self.isa, self.threads, tile=tile, form=form, machine=self.machine)
         execute(plan, [left, right, *shared.values(), out])
@@ -257,7 +258,7 @@ class Case:
 
     def packed(self, b: Array, zero: Array | None, points: Shared | None) -> tuple[Array, Panels]:
         """b in panels, weights without their zero points."""
-        found, holds = selection.engine_for(self.kind.a, self.kind.b, self.isa, self.machine), self.kind.b
+        found, holds = selection.packer_for(self.kind.a, self.kind.b, self.isa, self.machine), self.kind.b
         if self.kind.shares is not None:
             found = engine.of_weights(self.kind.b, zero is not None)
             holds = found.b

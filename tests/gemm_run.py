@@ -101,6 +101,22 @@ def typed_product(a: Array, b: Array, isa: Isa, *, form: str, engine: str, **cho
     return out
 
 
+def product_of_codes(
+    a: Array, b: Array, isa: Isa, form: str, threads: int = 1, run: Callable[[Plan, Sequence[Array]], None] = execute
+) -> Array:
+    """a @ b, floats of 16 bits, in float32, with b in panels that keep its codes."""
+    (m, k), n, kind = a.shape, b.shape[1], dtypes.of(b.dtype)
+    row = named(f"{kind.name} codes")
+    panels = np.zeros(max(1, gemm.packed_elements(k, n, isa, (), row)), np.uint16)
+    lying = replace(matrix(b, b.shape), dtype=kind)
+    run(gemm.plan_pack(k, n, lying, isa, threads, (), row, kind), [b, panels])
+    given = Panels(gemm.panel_columns(isa, row), (), kind, row.name)
+    out = np.full((m, n), np.nan, np.float32)
+    left = replace(matrix(a, a.shape), dtype=dtypes.of(a.dtype))
+    run(gemm.plan(contraction(m, n, k, left, given, Matrix(n, 1)), isa, threads, form=form), [a, panels, out])
+    return out
+
+
 def pack(b: Array, isa: Isa) -> Array:
     """b in panels."""
     batch, (k, n) = b.shape[:-2], b.shape[-2:]

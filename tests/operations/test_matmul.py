@@ -161,7 +161,8 @@ KEPT: dict[str, tuple[str, Array, Options, dict[str, Array], bool | None]] = {
         "float32", drawn(np.int8, K, N), Options(), {"b_zero_point": drawn(np.int8, N)}, False
     ),
     "bytes in blocks": ("int8", drawn(np.int8, K, N), Options(b_group=Block(16)), {"b_scale": scales(3, N)}, False),
-    "wider words": ("float32", drawn(BF16, K, N), Options(), {}, False),
+    "codes": ("float32", drawn(BF16, K, N), Options(), {}, True),
+    "wider words": ("float32", drawn(ml_dtypes.float8_e4m3fn, K, N), Options(), {}, False),
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from samebits.errors import DTypeError, OptionError, PlanError
 from samebits.frozen import replace
 from samebits.kernels.gemm import selection
 from samebits.kernels.gemm.form import FORMS
-from samebits.kernels.gemm.pack import DECODED, PACKED
+from samebits.kernels.gemm.pack import DECODED, PACKED, WIDENED
 from samebits.kernels.gemm.tiles import Tile, tile_for
 from samebits.kernels.gemm.tuned import SHIPPED, Sizes
 
@@ -52,7 +52,7 @@ def alike(isa: Isa) -> tuple[object, ...]:
 
 def forms(problem: Problem) -> tuple[str | None, ...]:
     """Where B's panels may come from."""
-    return (None,) if problem.packed else tuple(form for form in FORMS if form not in (PACKED, DECODED))
+    return (None,) if problem.packed else tuple(form for form in FORMS if form not in (PACKED, DECODED, WIDENED))
 
 
 def first(problem: Problem, isa: Isa, every: bool = False) -> Iterator[Candidate]:

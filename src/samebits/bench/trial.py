@@ -139,6 +139,7 @@ class Workbench:
             right: Tensor | gemm.PackedMatrix = b
             if problem.packed:
                 engine = engines.named(name) if name else selection.engine_for(problem.a, problem.b, isa, machine)
+                engine = engines.packs(engine, problem.b, isa)
                 right = self._packed(call, problem, b, engine, machine, fill=fill)
             given = Arguments.of(call, MATMUL, a, right)
             found = given.described()

@@ -328,13 +328,12 @@ def _packing_engine(left: DType, right: DType, attributes: MatrixProduct, target
         if "b_zero_point" in attributes.names:
             return None  # it would leave the elements as they are packed
         return engines.of_weights(right, has_zeros=False)
-    engine = selection.engine_for(left, right, target.isa, target.machine, options.spec)
+    engine = selection.packer_for(left, right, target.isa, target.machine, options.spec)
     groups = [group for group in (options.a_group, options.b_group) if group is not None]
     if groups and (engine.exact or any(group.size % engine.depth for group in groups)):
         return None
     # A product of one row reads each word once: words twice as wide are still faster than converting both operands (one
-    # thread of AVX2, K = N = 2048, time without over with: bfloat16 1.4, int8 2.5), but not than converting only b
-    # (float32 by bfloat16 on AVX-512: 0.8).
+    # thread of AVX2, K = N = 2048, time without over with: int8 2.5), but not than converting only b.
     most = right.width_bits * (2 if left.width_bits == right.width_bits else 1)
     return engine if engine.word.width_bits <= engine.depth * most else None
 

@@ -173,7 +173,7 @@ def pack(
                 matrix of blocks with scales, whose K is the axis along which its blocks lie.
              left: the dtype of the left operands to come, a float beside floats; default b's own. Weights, integers
                 beside floats, stay integers in their panels, of one byte each (two where they have 8 bits and zero
-                points).
+                points); bfloat16 and float16 take two bytes each, float16 four where no instruction widens it.
              scale, global_scale: b_scale of blocks of `group`, and a number for all of b, which are packed too, beside
                 a matrix of elements of at most 8 bits. These keep their codes, of a byte each, or two to a byte where
                 they have four bits, no zero points and a K that is a multiple of 8, as that of float4 must be; few rows
@@ -215,7 +215,7 @@ def pack(
         actual, remedy = f"given for {y.dtype.name} beside {other.name}", "pass left= and integers"
         raise OptionError("pack", "zero_point or group", "", actual, "left out", remedy)
     else:
-        engine = selection.engine_for(other, y.dtype, call.isa, machine, spec)
+        engine = selection.packer_for(other, y.dtype, call.isa, machine, spec)
     zero = zeros["b_zero"].shared if zeros else None
     plan = gemm.plan_pack(k, n, lies, call.isa, threads, batch, engine, other, machine, zero)
     panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch, engine, machine),), engine.word)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import aarch64
+import ml_dtypes
 import numpy as np
 import pytest
-from gemm_run import product, same
+from gemm_run import product, product_of_codes, same
 from rows import AARCH64_ROWS
 
 from samebits.codegen.isa import Isa
@@ -31,3 +32,11 @@ def test_bits_on_aarch64(isa: Isa) -> None:
     a, b = draw(5, 300), draw(300, 14, seed=1)
     got = product(a, b, isa, spec=Spec(32, 2), run=aarch64.run_plan)
     assert same(got, reference(a, b, spec=Spec(32, 2)))
+
+
+@pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("isa", AARCH64_ROWS, ids=lambda row: row.name)
+def test_panels_of_codes_on_aarch64(isa: Isa, kind: type) -> None:
+    a, b = draw(9, 130).astype(kind), draw(130, 19, seed=1).astype(kind)
+    for form in ("decoded", "widened"):
+        assert same(product_of_codes(a, b, isa, form, run=aarch64.run_plan), reference(a, b)), form

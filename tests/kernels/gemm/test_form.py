@@ -11,17 +11,18 @@ from rows import row_named
 from samebits.codegen.isa import Isa
 from samebits.dtypes import bfloat16, int8
 from samebits.errors import OptionError
-from samebits.kernels.gemm import Matrix, Panels, engine
+from samebits.kernels.gemm import Matrix, Panels, Shared, Side, engine
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, check_form, form_for, has_weights, runs_down
 from samebits.kernels.gemm.inner import Inner
 from samebits.kernels.gemm.machine import Caches
+from samebits.kernels.gemm.tiles import tile_for
 
 AVX512: Isa = row_named("avx512")
 ROWS, COLUMNS = Matrix(512, 1), Matrix(1, 512)
 A_BYTES, CACHES = 384 * 1024, Caches()
 
 
-def of(m: int, b: Matrix | Panels = ROWS, row: engine.Engine = engine.FMA32) -> Inner:
+def of(m: int, b: Matrix | Panels | Side[Panels] = ROWS, row: engine.Engine = engine.FMA32) -> Inner:
     dtype = bfloat16 if row is engine.PAIRS else row.a
     b = replace(b, dtype=dtype) if isinstance(b, Matrix) else b
     return Inner.of(contraction(m, 512, 512, Matrix(512, 1, (), dtype), b, Matrix(512, 1)), row)
@@ -58,7 +59,12 @@ def test_a_few_blocks_pack_columns_again_and_how_many_is_the_machines() -> None:
 def test_what_is_in_panels_is_read_there() -> None:
     assert form(of(4, Panels(32))) == "packed"
     weights = Panels(32, (), int8, "int8 weights")
-    assert [form(of(m, weights)) for m in (96, 97)] == ["decoded", FUSED]
+    rows = tile_for(AVX512).mr
+    assert [form(of(m, weights)) for m in (rows, rows + 1, 1024, 1025)] == ["decoded", "widened", "widened", STAGED]
+    codes = Panels(32, (), bfloat16, "bfloat16 codes")
+    assert [form(of(m, codes)) for m in (rows, rows + 1, 1025)] == ["decoded", "widened", STAGED]
+    scaled = Side(weights, Shared(Matrix(32, 1), 64, in_panels=True))
+    assert [form(of(m, scaled)) for m in (96, 97)] == ["decoded", FUSED]
     assert [has_weights(of(4, b).c) for b in (weights, Panels(32), ROWS)] == [True, False, False]
     assert [runs_down(of(4, b).c) for b in (COLUMNS, ROWS, Panels(32))] == [True, False, False]
 

@@ -92,7 +92,7 @@ def test_words_are_made_where_they_are_going_to_lie() -> None:
     given = list[Array]()
 
     def empty(count: int, dtype: np.dtype[Any]) -> Array:
-        given.append(np.full(count, -1, dtype))
+        given.append(np.full(count * np.dtype(dtype).itemsize, 255, np.uint8).view(dtype))
         return given[-1]
 
     for left, right in (("float32", "float32"), ("uint8", "int8"), ("bfloat16", "bfloat16")):

@@ -9,19 +9,22 @@ from typing import Any
 
 import gemm_cases
 import guard
+import ml_dtypes
 import numpy as np
 import pytest
-from gemm_run import contraction, execute, matrix, pack, product, same
+from gemm_run import contraction, execute, matrix, pack, product, product_of_codes, same
 from launch import assert_bits
 from rows import COMPILED_ROWS, PRODUCT_ROWS
 
 import samebits as sb
-from samebits import dtypes
+from samebits import dtypes, tuning
 from samebits.codegen.isa import Isa, named
 from samebits.errors import PlanError, ShapeError
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Matrix, PackedMatrix, reference
+from samebits.kernels.gemm.machine import SAPPHIRE_RAPIDS, ZEN4
 from samebits.kernels.gemm.reference import integers
+from samebits.kernels.gemm.tiles import tile_for
 from samebits.tensor import Tensor
 
 
@@ -247,3 +250,57 @@ def test_codes_that_one_row_packed_give_the_right_bits_on_another_or_are_refused
     assert used >= 2 * len(rows)
     if dtypes.of(right).width_bits == 4:
         assert refused == {"matmul: b panel width is ...; pack it again with pack()"}
+
+
+@pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("isa", COMPILED_ROWS, ids=ids)
+def test_codes_of_16_bits_have_the_bits_of_the_reference_in_every_form(isa: Isa, kind: type) -> None:
+    """Every number counts once and alone, in another chunk or column: subnormals, NaN of any bits, zeros of a sign."""
+    rows = tile_for(isa).mr
+    every = np.arange(1 << 16, dtype=np.uint16).view(kind)
+    for m, n, k, threads in ((1, 7, 0, 1), (rows + 1, 2 * rows + 3, 150, 1), (3 * rows, 70, 300, 2)):
+        a, b = draw(m, k).astype(kind), draw(k, n, seed=1).astype(kind)
+        a[: m // 2, 1::7] = 0
+        due = reference(a, b)
+        for form in ("decoded", "widened", "fused", "staged"):
+            assert same(product_of_codes(a, b, isa, form, threads), due), (m, n, k, form)
+    b = every[np.arange(1 << 16) % 2 == 0].reshape(64, 512)  # half of all, the others below
+    for codes in (b, every[1::2].reshape(64, 512)):
+        a = np.zeros((rows + 1, 64), kind)
+        a[:, 3], a[0, 17] = 1, kind(2)
+        due = reference(a, codes)
+        for form in ("decoded", "widened"):
+            assert same(product_of_codes(a, codes, isa, form), due), form
+
+
+@pytest.mark.parametrize("isa", PRODUCT_ROWS, ids=ids)
+def test_panels_of_16_bits_take_two_bytes_an_element(isa: Isa, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the facts of columns where pairs are multiplied, and float16 where nothing widens it at once."""
+    with sb.use_isa(isa):
+        for machine in (ZEN4, SAPPHIRE_RAPIDS):
+            monkeypatch.setitem(tuning._kept, isa, machine)
+            for kind in (ml_dtypes.bfloat16, np.float16):
+                kept = sb.pack(np.ones((30, 96), kind))
+                columns = -(-96 // kept.nr) * kept.nr
+                has_pairs = kept.engine == "bfloat16 pairs"
+                is_wide = kind is np.float16 and "float16" not in isa.instructions
+                assert kept.tensor.nbytes == (4 if is_wide else 2) * 30 * columns + 4 * columns * has_pairs
+                assert is_wide == (kept.engine == "fma float32")
+                assert has_pairs <= (machine is ZEN4 and kind is ml_dtypes.bfloat16)
+            # What is multiplied with float64 is kept as that.
+            assert sb.pack(np.ones((30, 96), np.float16), left="float64").engine == "fma float64"
+
+
+def test_codes_are_refused_beside_what_their_words_are_not_multiplied_with() -> None:
+    codes = sb.pack(np.ones((30, 96), np.float16))
+    assert codes.engine == "float16 codes"
+    with pytest.raises(PlanError) as error:
+        sb.matmul(np.ones((2, 30)), codes)
+    assert str(error.value) == (
+        "matmul: b engine is 'float16 codes', must be one for float64; pack it again with left='float64'"
+    )
+    words = codes.tensor
+    with pytest.raises(PlanError, match="PackedMatrix: dtype is float8_e5m2, must be float16; pack the matrix again"):
+        PackedMatrix(words, codes.shape, codes.nr, codes.isa, dtypes.float8_e5m2, codes.engine)
+    with pytest.raises(PlanError, match="PackedMatrix: words count is"):
+        PackedMatrix(words, (31, 96), codes.nr, codes.isa, dtypes.float16, codes.engine)

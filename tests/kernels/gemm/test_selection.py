@@ -8,11 +8,11 @@ import pytest
 from gemm_run import contraction
 from rows import PRODUCT_ROWS, row_named
 
-from samebits.dtypes import bfloat16, float8_e4m3fn, float32, float64, int8, int16, uint8
+from samebits.dtypes import bfloat16, float8_e4m3fn, float16, float32, float64, int8, int16, uint8
 from samebits.errors import DTypeError, OptionError
 from samebits.kernels.gemm import Contraction, Matrix, Panels, Spec, engine
 from samebits.kernels.gemm.machine import DEFAULT, SAPPHIRE_RAPIDS
-from samebits.kernels.gemm.selection import candidates, engine_for, of_operands
+from samebits.kernels.gemm.selection import candidates, engine_for, of_operands, packer_for
 from samebits.kernels.gemm.tuned import Preferred
 
 BF16 = row_named("avx512_bf16")
@@ -32,6 +32,21 @@ def test_the_engine_of_two_formats() -> None:
     with pytest.raises(DTypeError) as caught:
         engine_for(int16, int8, BF16, DEFAULT)
     assert str(caught.value).endswith("b dtype is int8, must be one that multiplies with int16; convert a to float32")
+
+
+def test_what_packs_keeps_codes_of_16_bits_where_sums_are_of_float32() -> None:
+    for a, b, name in (
+        (bfloat16, bfloat16, "bfloat16 codes"), (float32, bfloat16, "bfloat16 codes"),
+        (float16, float16, "float16 codes"), (bfloat16, float16, "float16 codes"), (float16, float32, "fma float32"),
+        (float32, float8_e4m3fn, "fma float32"), (float64, bfloat16, "fma float64"),
+    ):  # fmt: skip
+        assert packer_for(a, b, BF16, SAPPHIRE_RAPIDS).name == name, (a, b)
+    assert packer_for(bfloat16, bfloat16, BF16, DEFAULT) is engine.PAIRS
+    for row in PRODUCT_ROWS:
+        widens = "float16" in row.instructions
+        assert packer_for(float16, float16, row, DEFAULT).name == ("float16 codes" if widens else "fma float32")
+        if "dot2_bfloat16" not in row.instructions:
+            assert packer_for(bfloat16, bfloat16, row, DEFAULT).name == "bfloat16 codes"
 
 
 def test_candidates_are_what_an_engine_is_chosen_from() -> None:

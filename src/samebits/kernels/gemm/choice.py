@@ -25,7 +25,7 @@ from samebits.kernels.gemm.machine import Caches, Machine
 from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.order import SumOrder
-from samebits.kernels.gemm.pack import COPIED_VECTORS, DECODED
+from samebits.kernels.gemm.pack import COPIED_VECTORS, DECODED, WIDENED
 from samebits.kernels.gemm.tiles import Micropanels, PanelSpan, Tile
 from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.kernels.gemm.words import Words
@@ -125,7 +125,8 @@ class Choice:
         or as many as the microkernel can (K = N = 4096, packed, M = 16 and 32: float32 90 to 100 and 97 to 106 GFLOP/s,
         uint8 x int8 389 to 432 and 406 to 438 GOP/s; 8 would be slower)."""
         right = self.words[1]
-        size = right.pointer.size_bytes * right.depth if self.form in (FUSED, DECODED) else self.engine.word.size_bytes
+        as_it_lies = self.form in (FUSED, DECODED, WIDENED)
+        size = right.pointer.size_bytes * right.depth if as_it_lies else self.engine.word.size_bytes
         lines = self.nr * size * UNROLL // LINE_BYTES
         return 1 if lines <= self.m_step else MOST_ASKS
 

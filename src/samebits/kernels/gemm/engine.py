@@ -14,6 +14,7 @@ from samebits.dtypes import (
     DType,
     bfloat16,
     float4_e2m1fn,
+    float16,
     float32,
     float64,
     int4,
@@ -212,13 +213,20 @@ WEIGHTS: tuple[Engine, ...] = tuple(
     Engine(f"{element.name} weights", float32, element, 1, word, float32, float32, "fma", orders=_EVERY)
     for element, word in ((int8, uint8), (uint8, uint8), (int16, uint16), *((row, uint8) for row in _NARROW_FLOATS))
 )
-WEIGHT_NAMES = frozenset(row.name for row in WEIGHTS)
+# Floats of 16 bits that keep their codes in panels where their products are sums by fma of float32, whose words would
+# take twice the bytes, which few rows wait for (Emerald Rapids, 1 x 4096 x 4096, one thread: 1.9 times the time). But
+# float16 where no instruction widens it (1 x 2048 x 2048 by plain x86-64: 0.35 of the time).
+HALVES: tuple[Engine, ...] = tuple(
+    Engine(f"{element.name} codes", float32, element, 1, uint16, float32, float32, "fma", orders=_EVERY)
+    for element in (bfloat16, float16)
+)
+WEIGHT_NAMES = frozenset(row.name for row in (*WEIGHTS, *HALVES))
 # Weights of four bits that stay so in their panels, two to a byte (`nibbles`).
 NIBBLES: tuple[Engine, ...] = tuple(
     Engine(f"{element.name} nibbles", float32, element, 8, uint32, float32, float32, "fma", orders=_EVERY)
     for element in (int4, uint4, float4_e2m1fn)
 )
-_BY_NAME = {row.name: row for row in (*ROWS, *OF_TILES, *BLOCKS, *WEIGHTS, *NIBBLES)}
+_BY_NAME = {row.name: row for row in (*ROWS, *OF_TILES, *BLOCKS, *WEIGHTS, *HALVES, *NIBBLES)}
 _PLAIN = ("fma", "mul add")
 # Sums of a row or column of as many elements are exact in int32.
 LONGEST = 1 << 23
@@ -262,6 +270,14 @@ def of_weights(source: DType, has_zeros: bool) -> Engine:
     if has_zeros:
         low, high = low - high, high - low
     return next(row for row in WEIGHTS if row.b.is_integer and row.b.min <= low and high <= row.b.max)
+
+
+def packs(engine: Engine, source: DType, isa: Isa) -> Engine:
+    """What packs elements of `source` for products on an engine: the row of HALVES that keeps their codes where the
+    engine would take them as float32, and widening costs an instruction or two; else the engine."""
+    if engine is not FMA32 or (source is float16 and "float16" not in isa.instructions):
+        return engine
+    return next((row for row in HALVES if row.b is source), engine)
 
 
 def of_coded(source: DType, has_zeros: bool, k: int) -> Engine | None:

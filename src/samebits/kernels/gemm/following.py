@@ -10,7 +10,7 @@ from __future__ import annotations
 from samebits.codegen.vocabulary import Builder, Index, Pointer
 from samebits.dtypes import uint8
 from samebits.frozen import dataclass
-from samebits.kernels.gemm.pack import DECODED, FROM_PANELS, PACKED
+from samebits.kernels.gemm.pack import DECODED, FROM_PANELS, PACKED, WIDENED
 
 __all__ = ["Asking", "Following"]
 
@@ -49,7 +49,7 @@ class Asking:
         first, last = part
         nr, size_bytes = self.nr, x.dtype.size_bytes
         more, columns = j + size < last, size * nr
-        if self.kind in (PACKED, DECODED):
+        if self.kind in (PACKED, DECODED, WIDENED):
             panel = b.index("k") * nr
             at = b.choose(more, (j + size) * panel + pc * nr, first * panel + (pc + kc) * nr)
             return self._runs(b, b.cast(b.offset(x, at), uint8), size, kc * nr * size_bytes, panel * size_bytes)

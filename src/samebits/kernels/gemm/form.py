@@ -1,8 +1,9 @@
 """The form of a plan: where B's panels come from.
 
-`packed`: they exist. `decoded`: packed weights become words as they are read. `streamed`: few rows use no panels, B is
-read once, where it lies. `fused`: each task packs a panel just before it uses it. `staged`: a step packs B first, then
-many blocks of M use it. Every form gives the same bits. Start at `form_for`.
+`packed`: they exist. `decoded`: packed weights become words as they are read. `widened`: they do so for the first
+micropanel of a block, which writes the words down for the others. `streamed`: few rows use no panels, B is read once,
+where it lies. `fused`: each task packs a panel just before it uses it. `staged`: a step packs B first, then many blocks
+of M use it. Every form gives the same bits. Start at `form_for`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,24 @@ from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 from samebits.kernels.gemm.engine import FMA32, Engine
 from samebits.kernels.gemm.inner import KC_LEAST, Inner, words_of
 from samebits.kernels.gemm.machine import Caches
-from samebits.kernels.gemm.pack import DECODED, PACKED, kind
+from samebits.kernels.gemm.pack import DECODED, PACKED, WIDENED, kind
 from samebits.kernels.gemm.strip import FEW_HALVES, StripWalk
+from samebits.kernels.gemm.tiles import tile_for
 from samebits.kernels.gemm.words import Words
 
 FUSED, STAGED, STREAMED = "fused", "staged", "streamed"
-FORMS = (PACKED, DECODED, STREAMED, FUSED, STAGED)
+FORMS = (PACKED, DECODED, WIDENED, STREAMED, FUSED, STAGED)
 # What was not taken, and why.
 Reasons = tuple[tuple[str, str], ...]
-# Up to so many rows packed weights are converted in the microkernel where the engine is fma (K = N = 4096 in ms, in the
-# microkernel and before: 64 rows 22.7 23.3, 256 rows 97.0 92.5).
+# Up to so many rows packed weights whose blocks have scales are converted in the microkernel where the engine is fma
+# (K = N = 4096 in ms, in the microkernel and before: 64 rows 22.7 23.3, 256 rows 97.0 92.5).
 _DECODED_ROWS = 96
+# Without scales of blocks, from two micropanels to so many rows, the first micropanel of a block converts for all. It
+# still does that once a block, a step that packs once (Emerald Rapids, one thread, time of decoded, fused and staged
+# over it: bfloat16, K = N = 4096, 24 rows 1.02 1.10 1.48, 128 rows 1.15 1.06 1.16, 512 rows 1.14 1.03 1.05; 768 x 768,
+# 1024 and 2048 rows, staged 1.00 0.99; int8, K = N = 2048, 24 rows 1.07 1.11 1.72, 512 rows 1.18 1.02 1.02, 2048 rows
+# 1.18 1.03 0.99).
+_WIDENED_ROWS = 1024
 # Streamed bfloat16 takes the steps of float32, as nothing has looked at it: where columns are turned anyway, packing
 # costs little more (packed over streamed at M = 4 and 8: 3072 x 768 1.12 1.19, 768 x 3072 1.07 1.04, 4096 x 4096 1).
 _STREAMED_CHECKED = FEW_HALVES
@@ -57,7 +65,9 @@ def check_form(c: Contraction, form: str, engine: Engine, caches: Caches) -> Non
     """
     possible = [STREAMED, FUSED, STAGED]
     if isinstance(c.b.values, Panels):
-        possible = [DECODED, FUSED, STAGED] if has_weights(c) else [PACKED]
+        possible = [PACKED]
+        if has_weights(c):
+            possible = [DECODED, *([] if c.by_block else [WIDENED]), FUSED, STAGED]
     if form not in possible:
         given = PACKED if isinstance(c.b.values, Panels) else "unpacked"
         raise OptionError("plan", "form", f"for {given} b", repr(form), f"one of {possible}", "leave it away")
@@ -85,8 +95,12 @@ def form_for(inner: Inner, isa: Isa, caches: Caches, a_bytes: int, mc: int | Non
     """
     c = inner.c
     rejected: Reasons = ()
-    if has_weights(c) and not inner.runs and inner.engine is FMA32 and (c.m <= _DECODED_ROWS or not c.k):
-        return DECODED, ()
+    if has_weights(c) and not inner.runs and inner.engine is FMA32:
+        most = _DECODED_ROWS if c.by_block else tile_for(isa).mr
+        if c.m <= most or not c.k:
+            return DECODED, ()
+        if not c.by_block and c.m <= _WIDENED_ROWS:
+            return WIDENED, ((DECODED, f"{c.m} rows are several micropanels: the first converts for all"),)
     if isinstance(c.b.values, Panels) and not has_weights(c):
         return PACKED, ()
     if inner.needs_sums:

@@ -16,7 +16,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.rules import TILE_LANES
 from samebits.dtypes import DType
 from samebits.frozen import dataclass, replace
-from samebits.kernels.gemm.engine import NIBBLES, PAIRS, Engine
+from samebits.kernels.gemm.engine import FMA32, HALVES, NIBBLES, PAIRS, Engine
 from samebits.kernels.gemm.engine import ROWS as ENGINES
 from samebits.kernels.gemm.tiles import BLOCKS, SHORT, Tile, of_blocks, of_tiles, tile_for
 from samebits.kernels.gemm.tiles import NIBBLES as NIBBLES_TILE
@@ -128,7 +128,8 @@ class Machine:
     @functools.lru_cache(maxsize=1024)  # noqa: B019 - there are as many machines as files of tuned rows
     def row(self, engine: Engine, isa: Isa, nr: int | None = None) -> Tuned:
         """The engine's row among those measured, else the shipped one; where panels exist, the one whose width `nr`
-        they have. Panels of neither width are refused by the plan."""
+        they have. Panels of neither width are refused by the plan. Codes of 16 bits lie as float32 would."""
+        engine = FMA32 if engine in HALVES else engine
         shipped = self.shipped(engine, isa)
         if engine.takes_tiles and nr is not None and nr % TILE_LANES == 0:
             return replace(shipped, tile=replace(shipped.tile, nv=nr // engine.lanes(isa)))
@@ -138,7 +139,8 @@ class Machine:
 
 DEFAULT = Machine("default")
 ZEN4 = replace(DEFAULT, name="znver4")
-# GFLOP/s of one thread. 1024 cubed of bfloat16: 98 by VDPBF16PS and 157 by the fma of float32, whose peak is 202. The
+# GFLOP/s of one thread. 1024 cubed of bfloat16: 98 by VDPBF16PS and 157 by the fma of float32, whose peak is 202;
+# panels keep codes (`engine.HALVES`), so that one row is read as fast as pairs (1 x 4096 x 4096: 16 by both). The
 # third cache is far from a core, so that a panel of B wants more rows of A, and A a block that the second one holds.
 # By KC 2048 and MC 48, and by KC 1024 and MC 96, float32: 1024 x 4096 x 4096 131 and 155, 512 x 4096 x 4096 packed
 # 133 and 158, 4096 cubed 136 and 163; float64: 2048 cubed 71 and 78. KC 768 and 512 are no faster, nor is a block of

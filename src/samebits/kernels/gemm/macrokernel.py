@@ -34,7 +34,7 @@ from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.following import Asking, Following
 from samebits.kernels.gemm.microkernel import Microtile
 from samebits.kernels.gemm.order import CHAIN, SumOrder
-from samebits.kernels.gemm.pack import DECODED, PACKED
+from samebits.kernels.gemm.pack import DECODED, PACKED, WIDENED
 from samebits.kernels.gemm.tiles import Micropanels, Tile
 from samebits.kernels.gemm.tiles import columns as columns_of
 from samebits.kernels.gemm.words import Words
@@ -49,7 +49,8 @@ class Macrokernel:
     `words`: how elements of A and B become words.   `checked`: whether a guarded engine must look at the facts.
     `tile`: the largest microtile, whose NR is the width of a panel.   `chunk`: words of one.   `pitch`: words between
     rows of A within a chunk.   `a`: kind of packing.
-    `b`: kind of packing, or PACKED, or DECODED (packed weights, which the microkernel converts).
+    `b`: kind of packing, or PACKED, or DECODED (packed weights, which the microkernel converts), or WIDENED (which that
+    of the first micropanel of a block converts).
     `accumulates`: the sum starts from what out holds.
     `shared`: what blocks share (`blocks.A_SCALE`, `SCALE`, `STARTS`, `ZERO`); zero points only where b is packed here.
     `runs`: how K is cut by blocks whose sums are scaled by `block_microkernel`; None where none are, or b's alone by
@@ -82,12 +83,17 @@ class Macrokernel:
     @property
     def is_packed(self) -> bool:
         """Whether B is in panels."""
-        return self.b in (PACKED, DECODED)
+        return self.b in (PACKED, DECODED, WIDENED)
 
     @property
     def weights(self) -> Words | None:
         """How panels of weights become words as they are read."""
-        return self.words[1] if self.b == DECODED else None
+        return self.words[1] if self.b in (DECODED, WIDENED) else None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the first micropanel of a block writes down the words that weights become, for the others."""
+        return self.b == WIDENED
 
     @property
     def shift(self) -> int:
@@ -109,6 +115,7 @@ class Macrokernel:
         names += ["n_step", "m_blocks", "n_blocks", "first", "last", "elements", "group", "wide", "asks", "in_scratch"]
         names += ["a_row", "a_column", "b_row", "b_column", "b_facts", "scratch_b", "scratch_f", "scratch_c"]
         names += [name for engine in range(len(self.engines)) for name in _tiles(engine)]
+        names += _firsts() if self.keeps else []
         names += [name for x in self.shared for name in x.parameters]
         names += parts.PARAMETERS
         return (*names, *self.epilogue.parameters, *batch.parameters(self.batch_rank, self.pointers))
@@ -116,24 +123,30 @@ class Macrokernel:
     def functions(self, rows: Micropanels, wide: int, isa: Isa) -> Mapping[str, FunctionSpec]:
         """The arguments that are functions: of tall and low micropanels, of `wide` panels and of one."""
         found = dict[str, FunctionSpec]()
-        for number, microtile in enumerate(_microtiles(self, isa)):
+        for names, microtile in _microtiles(self, isa):
             both = [(h, panels) for h in (rows.heights[0], rows.heights[-1]) for panels in (wide, 1)]
-            found |= {name: microtile(*size) for name, size in zip(_tiles(number), both, strict=True)}
+            found |= {name: microtile(*size) for name, size in zip(names, both, strict=True)}
         return found
 
 
 @functools.lru_cache(maxsize=1024)
-def _microtiles(d: Macrokernel, isa: Isa) -> list[Callable[[int, int], FunctionSpec]]:
-    """Of each engine the function of a microtile of so many rows and panels."""
-    return [entry(functools.lru_cache(1024)(functools.partial(_microtile, d, isa, engine))) for engine in d.engines]
+def _microtiles(d: Macrokernel, isa: Isa) -> list[tuple[list[str], Callable[[int, int], FunctionSpec]]]:
+    """Names of functions, and of each kind of microtile the function of one of so many rows and panels."""
+    weights = None if d.keeps else d.weights
+    kinds = [(_tiles(number), engine, weights, False) for number, engine in enumerate(d.engines)]
+    kinds += [(_firsts(), d.engine, d.weights, True)] if d.keeps else []
+    cached = functools.lru_cache(1024)
+    return [(names, entry(cached(functools.partial(_microtile, d, isa, *kind)))) for names, *kind in kinds]
 
 
-def _microtile(d: Macrokernel, isa: Isa, engine: Engine, h: int, panels: int) -> FunctionSpec:
+def _microtile(
+    d: Macrokernel, isa: Isa, engine: Engine, weights: Words | None, keeps: bool, h: int, panels: int
+) -> FunctionSpec:
     if d.runs is not None:
         block = BlockMicrotile(engine, h, d.tile.nv, d.chunk, d.pitch, d.runs, d.accumulates)
         return block_microkernel.function(block, isa)
     scaled = SCALE in d.shared
-    tile = Microtile(engine, h, d.tile.nv, panels, d.pitch, d.accumulates, d.weights, scaled, d.order)
+    tile = Microtile(engine, h, d.tile.nv, panels, d.pitch, d.accumulates, weights, scaled, d.order, keeps)
     function: Callable[[Microtile, Isa], FunctionSpec] = (
         tile_microkernel.function if engine.takes_tiles else microkernel.function
     )
@@ -144,6 +157,11 @@ def _tiles(engine: int) -> list[str]:
     """The functions of an engine's microtiles: of tall and low micropanels, each of several panels and of one."""
     safe = "_safe" if engine else ""
     return [f"{height}_{width}{safe}" for height in ("tall", "low") for width in ("wide", "one")]
+
+
+def _firsts() -> list[str]:
+    """The same of the first micropanel of a block, which writes down the words that weights become."""
+    return [f"{name}_first" for name in _tiles(0)]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -171,10 +189,12 @@ class _MacroText:
         self.look_b = facts.emit(b, engine, self.nr) if looks and not d.is_packed else None
         self.subtract = blocks.emit_zeros(b, engine, self.nr) if ZERO in d.shared else None
         self.finish = Finish(b, d.epilogue, self.nr, d.accumulates)
-        taken = microkernel.parameters(engine, d.weights, SCALE in d.shared)
+        taken = microkernel.parameters(engine, None if d.keeps else d.weights, SCALE in d.shared)
         if d.runs is not None:
             taken = block_microkernel.parameters(engine)
         self.tiles = [[b.callee(name, taken) for name in _tiles(i)] for i in range(len(d.engines))]
+        first = microkernel.parameters(engine, d.weights, False, True)
+        self.first = [b.callee(name, first) for name in _firsts()] if d.keeps else []
         self.n, self.kc = b.index("n"), b.index("kc")
         self.height, self.lower, self.tall = b.index("height"), b.index("lower"), b.index("tall")
         turns, width = max(1, d.chunk // microkernel.UNROLL), b.index("asks") * LINE_BYTES
@@ -367,7 +387,10 @@ class _TaskLoops:
         functions = [self.function(tiles, is_tall, wide) for tiles in text.tiles]
         place = _TilePlace(r, j, kept, kept_step, start, start_step, width, fresh, final, more, straight)
 
-        def run(arguments: list[Any]) -> None:
+        def run(arguments: list[Any], ck: Index) -> None:
+            if d.keeps:
+                self.widened(p, self.function(text.first, is_tall, wide), functions[0], arguments, ck)
+                return
             for i, function in enumerate(functions):
                 for _ in b.when(unsafe == i):
                     b.call(function, *arguments)
@@ -384,7 +407,7 @@ class _TaskLoops:
 
     def of_chunks(
         self, x: _TilePlace, panels: tuple[Pointer, Index], pc: Index, kc: Index, chunks: Index, following: Following,
-        call: Index, run: Callable[[list[Any]], None], ask: Callable[[], None],
+        call: Index, run: Callable[[list[Any], Index], None], ask: Callable[[], None],
     ) -> None:  # fmt: skip
         """The microtile gains `chunks`, each by a call."""
         text, (panel, b_step) = self.text, panels
@@ -407,11 +430,22 @@ class _TaskLoops:
             if not d.epilogue.plain:
                 for _ in b.when(ends & x.final):
                     ask()
-            run(arguments)
+            run(arguments, ck)
+
+    def widened(self, p: Index, first: Function, other: Function, arguments: list[Any], ck: Index) -> None:
+        """Micropanel p gains a chunk, words ck .. of the block of K: that of the block's first reads weights and writes
+        down their words, the others read these."""
+        b, nr = self.text.b, self.text.nr
+        words = b.offset(self.text.block_b, ck * nr), self.text.kc * nr
+        size, a, _, _, *more = arguments
+        for _ in b.when(p == self.p0):
+            b.call(first, *arguments, *words)
+        for _ in b.when(p > self.p0):
+            b.call(other, size, a, *words, *more)
 
     def of_runs(
-        self, x: _TilePlace, panels: tuple[Pointer, Index], pc: Index, kc: Index, run: Callable[[list[Any]], None],
-        ask: Callable[[], None],
+        self, x: _TilePlace, panels: tuple[Pointer, Index], pc: Index, kc: Index,
+        run: Callable[[list[Any], Index], None], ask: Callable[[], None],
     ) -> None:  # fmt: skip
         """The microtile gains the scaled sums of all runs, by one call."""
         text = self.text
@@ -436,7 +470,7 @@ class _TaskLoops:
         if not d.epilogue.plain:
             for _ in b.when(x.final):
                 ask()
-        run([*arguments, scales, block, starts])
+        run([*arguments, scales, block, starts], 0)
 
     def function(self, tiles: list[Function], is_tall: Condition, wide: Index) -> Function:
         """That of a micropanel over `wide` panels, among `_tiles`."""

@@ -63,6 +63,8 @@ class Microtile:
     `weights`: how the panels' elements become words as they are read; None where they are words.
     `scaled`: whether blocks along k have scales.
     `order`: how a chunk is summed.
+    `keeps`: whether the words that weights become are written down too, for other microtiles, which take them as they
+    are.
     """
 
     engine: Engine
@@ -74,20 +76,24 @@ class Microtile:
     weights: Words | None = None
     scaled: bool = False
     order: SumOrder = CHAIN
+    keeps: bool = False
 
 
-def parameters(engine: Engine, weights: Words | None, scaled: bool) -> tuple[DType | None, ...]:
+def parameters(engine: Engine, weights: Words | None, scaled: bool, keeps: bool = False) -> tuple[DType | None, ...]:
     """What every microtile of an engine takes, as `Builder.function` names it."""
     word, total, panel = engine.word, engine.total, weights.pointer if weights else engine.word
     plain = (None, word, panel, None, total, None, total, None, None, uint8, None, None)
+    if keeps:
+        return (*plain, word, None)
     return (*plain, total, None, None, None) if scaled else plain
 
 
 @functools.lru_cache(maxsize=1024)
 def function(tile: Microtile, isa: Isa) -> FunctionSpec:
     """A microtile's function."""
-    taken = parameters(tile.engine, tile.weights, tile.scaled)
-    return FunctionSpec(scaled_microkernel if tile.scaled else microkernel, tile, taken, isa, unroll=False)
+    taken = parameters(tile.engine, tile.weights, tile.scaled, tile.keeps)
+    text = keeping_microkernel if tile.keeps else scaled_microkernel if tile.scaled else microkernel
+    return FunctionSpec(text, tile, taken, isa, unroll=False)
 
 
 def microkernel(
@@ -96,6 +102,17 @@ def microkernel(
 ) -> None:  # fmt: skip
     """c = t + the sum of a chunk."""
     tile = _MicroText(b, d, _Read(a, panel, b_step, following, following_step, asks))
+    tile.expect(c, c_step)
+    tile.finish(tile.chunk(kc), t, t_step, c, c_step, last)
+
+
+def keeping_microkernel(
+    b: Builder, d: Microtile, kc: Index, a: Pointer, panel: Pointer, b_step: Index, t: Pointer,
+    t_step: Index, c: Pointer, c_step: Index, last: Index, following: Pointer, following_step: Index, asks: Index,
+    kept: Pointer, kept_step: Index,
+) -> None:  # fmt: skip
+    """c = t + the sum of a chunk, whose words of B are in `kept` then, panels `kept_step` apart."""
+    tile = _MicroText(b, d, _Read(a, panel, b_step, following, following_step, asks, (kept, kept_step)))
     tile.expect(c, c_step)
     tile.finish(tile.chunk(kc), t, t_step, c, c_step, last)
 
@@ -127,6 +144,7 @@ class _Read:
     following: Pointer
     following_step: Index
     asks: Index
+    kept: tuple[Pointer, Index] | None = None
 
 
 class _MicroText:
@@ -278,13 +296,18 @@ class _MicroText:
         places = [self._place(k, v) for v in range(self.vectors)]
         panel = self.read.panel
         right = [weights.across(b, panel, at, 1, lanes) if weights else b.load(panel, at, lanes) for at in places]
+        if self.read.kept is not None:
+            kept, step = self.read.kept
+            for v, words in enumerate(right):
+                b.store(kept, self._place(k, v, step), words)
         for i, row in enumerate(rows):
             left = b.splat(b.load(self.read.a, k + row * d.pitch, 1), lanes)
             sums[i] = [d.engine.advance(b, left, right[v], sums[i][v]) for v in range(self.vectors)]
 
-    def _place(self, k: Index, v: int) -> Index:
-        """Where vector v of row k of B is."""
-        return k * self.nr + (v // self.d.nv) * self.read.b_step + (v % self.d.nv) * self.lanes
+    def _place(self, k: Index, v: int, step: Index | None = None) -> Index:
+        """Where vector v of row k of B is, in panels that are `step` apart, or as far as those that are read."""
+        step = self.read.b_step if step is None else step
+        return k * self.nr + (v // self.d.nv) * step + (v % self.d.nv) * self.lanes
 
     def _ask(self, k: Index, u: int) -> None:
         """Ask, before step u of a turn that begins at word k, for what follows: the next panel where many rows use each

@@ -23,8 +23,8 @@ from samebits.kernels.plan import LINE_BYTES
 COPIED_VECTORS = 4
 # How weights in panels are packed: each panel is copied, and a column's stride is that between panels over NR.
 FROM_PANELS = "from panels"
-# What is in panels already: words, or weights that become words as they are read.
-PACKED, DECODED = "packed", "decoded"
+# What is in panels already: words, or weights that become words as they are read, each time or the first in a block.
+PACKED, DECODED, WIDENED = "packed", "decoded", "widened"
 _ROWS_AHEAD = 4
 # Columns that are turned together: the ways of the first cache, as columns a multiple of 4 KB apart share one set
 # (32 x 4096 x 4096 of bfloat16, a weight [N, K] not on a line: 150 GFLOP/s by 16 columns, 163 by 8).

@@ -1,10 +1,10 @@
 """PackedMatrix: a right operand kept in panels, as a value that can be pickled and reused.
 
 The bytes are [batch][panel][step][nr] words of an engine, columns beyond N zero, then one int32 a column of facts where
-the engine has them; or weights, which keep their codes (`engine.WEIGHTS`, `NIBBLES`), behind which the scales of their
-blocks may lie, [panel][block][nr]. They depend on the engine and the width `nr` of a panel alone, so rows of one width
-share them; a product on a row of another width, or with elements that the engine does not take, refuses them (`plan`
-raises), but codes are read wherever a panel is whole vectors. Start at `PackedMatrix`.
+the engine has them; or codes, of floats of 16 bits (`engine.HALVES`) or of weights (`WEIGHTS`, `NIBBLES`), behind which
+the scales of their blocks may lie, [panel][block][nr]. They depend on the engine and the width `nr` of a panel alone,
+so rows of one width share them; a product on a row of another width, or with elements that the engine does not take,
+refuses them (`plan` raises), but codes are read wherever a panel is whole vectors. Start at `PackedMatrix`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from samebits.dtypes import DType, bfloat16, float32
 from samebits.errors import PlanError, ShapeError, shown
 from samebits.frozen import dataclass
 from samebits.kernels.gemm.contraction import Panels
-from samebits.kernels.gemm.engine import FMA32, NIBBLES, ROWS, WEIGHTS, Engine, named, takes
+from samebits.kernels.gemm.engine import FMA32, HALVES, NIBBLES, ROWS, WEIGHTS, Engine, named, takes
 from samebits.kernels.gemm.inner import size_words
 from samebits.kernels.plan import in_lines
 from samebits.tensor import Tensor
 
 FORMAT = "samebits-panels-2"
+# Whose panels there are.
+_ENGINES = (*ROWS, *WEIGHTS, *HALVES, *NIBBLES)
 # No memory holds so many, and layouts count no further where an extent is 0.
 _MOST_ELEMENTS = 1 << 57
 
@@ -119,7 +121,7 @@ class PackedMatrix:
         _check(is_shape, "shape", self.shape, "that of a matrix")
         _check(type(self.nr) is int and self.nr >= 1, "nr", self.nr, "an integer of at least 1")
         _check(type(self.isa) is str, "isa", self.isa, "the name of an Isa row")
-        known = type(self.engine) is str and self.engine in [row.name for row in (*ROWS, *WEIGHTS, *NIBBLES)]
+        known = type(self.engine) is str and self.engine in [row.name for row in _ENGINES]
         _check(known, "engine", self.engine, "the name of an engine")
         engine, words, (k, n) = named(self.engine), self.tensor, shape[-2:]
         suits = isinstance(self.dtype, DType) and takes(engine.b, self.dtype)
@@ -127,7 +129,7 @@ class PackedMatrix:
         if engine in NIBBLES:
             _check(self.dtype is engine.b and len(shape) == 2 and k % 8 == 0, "shape", shape, "[K, N] of K in eights")
         _check(type(self.block) is int and self.block >= 0, "block", self.block, "an integer of at least 0")
-        if engine in WEIGHTS and not engine.b.is_integer:
+        if engine in HALVES or (engine in WEIGHTS and not engine.b.is_integer):
             _check(self.dtype is engine.b, "dtype", self.dtype, engine.b.name)
         kept = (bfloat16, float32) if engine in NIBBLES else (float32,) if engine in WEIGHTS and len(shape) == 2 else ()
         is_kept = self.scale in kept if self.block else self.scale is None
@@ -164,7 +166,7 @@ def _restored(
     *kept: Any,
 ) -> PackedMatrix:  # fmt: skip
     _check(type(format) is str and format == FORMAT, "format", format, repr(FORMAT))
-    is_words = isinstance(words, np.ndarray) and words.dtype in (row.word.numpy for row in (*ROWS, *WEIGHTS, *NIBBLES))
+    is_words = isinstance(words, np.ndarray) and words.dtype in (row.word.numpy for row in _ENGINES)
     _check(is_words, "words", getattr(words, "dtype", type(words)), "an array of an engine's words")
     tensor = Tensor.empty(words.shape, words.dtype)
     tensor.numpy()[...] = words

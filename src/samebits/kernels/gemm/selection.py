@@ -17,11 +17,11 @@ from samebits.errors import DTypeError, OptionError, PlanError
 from samebits.frozen import replace
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import SB1, Contraction, Matrix, Panels, Spec
-from samebits.kernels.gemm.engine import FMA32, FMA64, Engine, named, offset, takes
+from samebits.kernels.gemm.engine import FMA32, FMA64, Engine, named, offset, packs, takes
 from samebits.kernels.gemm.form import FUSED, STREAMED, Reasons, has_weights
 from samebits.kernels.gemm.inner import run_of
 from samebits.kernels.gemm.machine import Machine
-from samebits.kernels.gemm.pack import DECODED
+from samebits.kernels.gemm.pack import DECODED, WIDENED
 
 # Up to so many rows packed weights are converted in the microkernel rather than before it where a word of the fastest
 # engine is a pair of bfloat16 (K = N = 4096, ms, in the microkernel and before: 8 rows 3.2 3.6, 12 rows 4.3 4.3,
@@ -39,6 +39,15 @@ def engine_for(a: DType, b: DType, isa: Isa, machine: Machine, spec: Spec = SB1)
     Raises:  DTypeError if none takes them.
     """
     return named(_first(a, b, spec, isa, machine)[0].panels)
+
+
+def packer_for(a: DType, b: DType, isa: Isa, machine: Machine, spec: Spec = SB1) -> Engine:
+    """What packs a right operand of format `b` for products with `a`: the engine that they run on, or the one that
+    keeps the codes of 16 bits for it (`engine.packs`).
+
+    Raises:  as `engine_for`.
+    """
+    return packs(engine_for(a, b, isa, machine, spec), b, isa)
 
 
 def candidates(a: DType, b: DType, isa: Isa) -> tuple[Engine, ...]:
@@ -67,9 +76,10 @@ def of_operands(
             return _reader(packed, c.a.dtype, isa, machine, c.m > 1)
         if packed.tile and c.sums.order not in packed.orders:
             return _other_reader(packed, c.a.dtype, c.sums, isa, machine)
+        is_free = name is form is None
         if not has_weights(c):
             name = c.b.values.engine
-        elif form == DECODED or (name is form is None and c.m <= _DECODED_ROWS and not c.a.is_scaled_by_block):
+        elif form in (DECODED, WIDENED) or (is_free and c.m <= _DECODED_ROWS and not c.a.is_scaled_by_block):
             rejected = ((FUSED, f"{c.m} rows use each weight too seldom to convert it first"),)
             name = FMA32.name
     is_few = c.m <= machine.caches.streamed_always
