@@ -136,7 +136,10 @@ def _microtiles(d: Macrokernel, isa: Isa) -> list[tuple[list[str], Callable[[int
     kinds = [(_tiles(number), engine, weights, False) for number, engine in enumerate(d.engines)]
     kinds += [(_firsts(), d.engine, d.weights, True)] if d.keeps else []
     cached = functools.lru_cache(1024)
-    return [(names, entry(cached(functools.partial(_microtile, d, isa, *kind)))) for names, *kind in kinds]
+    return [
+        (names, entry(cached(functools.partial(_microtile, d, isa, engine, weights, keeps))))
+        for names, engine, weights, keeps in kinds
+    ]
 
 
 def _microtile(
