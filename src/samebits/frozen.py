@@ -95,11 +95,25 @@ def _initialisers(cls: type, types: dict[str, Any], given: list[Any], setters: d
         raise TypeError(f"{cls.__name__}: a field without a default follows one with a default")
     starts = _function(_initialising(len(names), hasattr(cls, "__post_init__")), cls, names, setters, defaults)
     starts.__annotations__ = types | {"return": None}
-    kept = {"kept": _KEPT}
-    return {
-        "__init__": starts,
-        "__replace__": _function(_replacing(len(names)), cls, names, kept, (_KEPT,) * len(names)),
-    }
+    return {"__init__": starts, "__replace__": _Replacer(names)}
+
+
+class _Replacer:
+    """`__replace__` of a class with these fields, in whose stead it is put when somebody first asks."""
+
+    __slots__ = ("_home", "_names")
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._home = owner
+
+    def __get__(self, value: object, owner: type) -> Any:
+        names = self._names
+        made = _function(_replacing(len(names)), self._home, names, {"kept": _KEPT}, (_KEPT,) * len(names))
+        self._home.__replace__ = made  # type: ignore[attr-defined]
+        return made if value is None else made.__get__(value)
 
 
 class _Said:
@@ -134,7 +148,7 @@ def _initialising(count: int, has_more: bool) -> CodeType:
     """`__init__` of so many fields."""
     names = [_STAND_IN(i) for i in range(count)]
     lines = [f"def __init__({', '.join(['self', *names])}):", *[f" set_{name}(self, {name})" for name in names]]
-    return _compiled([*lines, " self.__post_init__()" if has_more else " pass"])
+    return _compiled([*lines, " self.__post_init__()" if has_more else " pass"])[0]
 
 
 @functools.cache
@@ -142,22 +156,22 @@ def _replacing(count: int) -> CodeType:
     """`__replace__` of so many fields."""
     names = [_STAND_IN(i) for i in range(count)]
     values = ", ".join([f"self.{name} if {name} is kept else {name}" for name in names])
-    return _compiled([f"def __replace__({', '.join(['self', *names])}): return self.__class__({values})"])
+    return _compiled([f"def __replace__({', '.join(['self', *names])}): return self.__class__({values})"])[0]
 
 
 @functools.cache
-def _comparing(count: int) -> tuple[CodeType, CodeType]:
+def _comparing(count: int) -> list[CodeType]:
     """`__eq__` and `__hash__` of so many fields."""
     left, right = ("".join([f"{x}.{_STAND_IN(i)}, " for i in range(count)]) for x in ("self", "other"))
     same = "other.__class__ is self.__class__"
     equal = f"def __eq__(self, other): return ({left}) == ({right}) if {same} else NotImplemented"
-    return _compiled([equal]), _compiled([f"def __hash__(self): return hash(({left}))"])
+    return _compiled([equal, f"def __hash__(self): return hash(({left}))"])
 
 
-def _compiled(lines: list[str]) -> CodeType:
-    """The code of the function that these lines define."""
+def _compiled(lines: list[str]) -> list[CodeType]:
+    """The code of the functions that these lines define."""
     module = compile("\n".join(lines), f"<{__name__}>", "exec")  # no lines of this file, which a traceback would show
-    return next(x for x in module.co_consts if isinstance(x, CodeType))
+    return [x for x in module.co_consts if isinstance(x, CodeType)]
 
 
 def _shown(self: Any) -> str:
