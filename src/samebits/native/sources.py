@@ -73,7 +73,7 @@ def modules_of(value: object) -> set[str]:
 @functools.cache
 def room(name: str) -> frozenset[str]:
     """Every module of a folder of the package."""
-    files = os.listdir(os.path.join(_ROOT, name))
+    files = _entries(os.path.join(_ROOT, name))
     return frozenset(f"{_PACKAGE}.{name}.{file[:-3]}" for file in files if file.endswith(".py"))
 
 
@@ -96,11 +96,21 @@ def _read(module: str) -> tuple[str, frozenset[str]]:
 @functools.cache
 def _file(name: str) -> str | None:
     """The file of a module by its name below the package; None where there is no such module."""
-    base = os.path.join(_ROOT, *name.split("."))
-    for path in (f"{base}.py", os.path.join(base, "__init__.py")):
-        if name and os.path.isfile(path):
-            return path
-    return None
+    above, _, last = name.rpartition(".")
+    folder = os.path.join(_ROOT, *above.split("."))
+    if f"{last}.py" in _entries(folder):
+        return os.path.join(folder, f"{last}.py")
+    own = os.path.join(folder, last)
+    return os.path.join(own, "__init__.py") if last in _entries(folder) and "__init__.py" in _entries(own) else None
+
+
+@functools.cache
+def _entries(folder: str) -> frozenset[str]:
+    """What lies in a folder; nothing where it is none. To ask for each file takes longer than all else here."""
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()
 
 
 def _path(module: str) -> str | None:
