@@ -232,14 +232,14 @@ def test_tapes_are_what_planners_answer(name: str) -> None:
             blueprints.append(record(program, row, 2, *arguments, {}))
         else:
             check_tapes(found, due)
-        made |= {planner_of(asked) for each in blueprints for asked in each.questions if asked[2].tapes}
+        made |= {planner_of(asked) for each in blueprints for asked in each.questions if asked.tapes}
     assert made >= TAPES.get(name, set()), made
 
 
-def planner_of(question: tuple[object, int, Answers]) -> str:
+def planner_of(question: Answers) -> str:
     """The operation that a question is about, or else the planner."""
-    first = question[2].arguments[0]
-    return first if isinstance(first, str) else getattr(question[0], "__name__", "")
+    first = question.arguments[0]
+    return first if isinstance(first, str) else getattr(question.planner, "__name__", "")
 
 
 # What must have tapes; other planners need numbers themselves, and are asked each time.

@@ -7,7 +7,7 @@ lies. Nothing in it is an address: constants have slots, as inputs and outputs h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,8 +50,6 @@ STATUS_BYTES = 16
 
 # What the templates of a blueprint are filled to, by place.
 _Made = Sequence[Any]
-# A planner, the place of what it is asked, and what it answered.
-_Question = tuple[Callable[..., Plan], int, Answers]
 # A value's storage, element format, and the places of its offset and axes.
 _Value = tuple[int, DType, int, int]
 
@@ -188,7 +186,7 @@ class Blueprint:
         folds: The nodes whose values follow from constants and sizes, in order.
         constants: What the slots of constants hold: an array, or the name of a value of `folds`.
         storages: What operands lie in.
-        questions: The different ones.
+        questions: The different ones to planners, and what these answered.
         calls: The steps, in order.
         overwrites: (step, output's storage, input's storage): where the plan has no workspace, the output lies where
             the input did.
@@ -207,7 +205,7 @@ class Blueprint:
     folds: tuple[Node, ...]
     constants: tuple[Resident | str, ...]
     storages: tuple[Storage, ...]
-    questions: tuple[_Question, ...]
+    questions: tuple[Answers, ...]
     calls: tuple[Use, ...]
     overwrites: tuple[tuple[int, int, int], ...]
     checks: tuple[tuple[Check, int], ...]
@@ -231,7 +229,7 @@ class Blueprint:
         """
         constants = self._constants(symbols)
         made = self.templates.filled(numbers)
-        plans = self._plans(numbers, made, texts)
+        plans = self._plans(numbers, texts)
         where, workspaces, status_bytes, arena_bytes = self._placed(plans, made)
         return Lowered(
             self.target,
@@ -258,13 +256,12 @@ class Blueprint:
             known.update(zip(node.outputs, made, strict=True))
         return tuple([_owned(known[each]) if isinstance(each, str) else each for each in self.constants])
 
-    def _plans(self, numbers: Sequence[int], made: _Made, texts: bool) -> list[Plan]:
+    def _plans(self, numbers: Sequence[int], texts: bool) -> list[Plan]:
         """The answer to each question."""
         plans: list[Plan] = []
-        for planner, asked, answers in self.questions:
-            arguments = made[asked]
+        for answers in self.questions:
             try:
-                plans.append(planner(*arguments) if texts else answers.plan(numbers, arguments))
+                plans.append(answers.asked(numbers) if texts else answers.plan(numbers))
             except (PlanError, ShapeError) as error:
                 origin = next(call.origin for call in self.calls if call.question == len(plans))
                 raise named(error, origin) from error

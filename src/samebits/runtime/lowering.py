@@ -371,9 +371,7 @@ class Lowerer:
                 )
                 for storage in self._storages
             ),
-            questions=tuple(
-                (planner, templates.add(asked), Answers(planner, asked)) for planner, asked in self._questions
-            ),
+            questions=tuple(Answers(planner, arguments) for planner, arguments in self._questions),
             calls=tuple(
                 Use(
                     step.origin,

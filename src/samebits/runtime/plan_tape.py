@@ -11,7 +11,7 @@ A tape serves runs alone: what a plan says of itself as text is left out. Start 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
@@ -84,21 +84,28 @@ class Answers:
     """Of a question that is asked for many sizes the answers.
 
     Attributes:
-        arguments: A template of what is asked.
+        planner: Who is asked.
+        arguments: A template of what.
         tapes: Those that are kept, the one used last first.
     """
 
     def __init__(self, planner: Callable[..., Plan], arguments: Any) -> None:
-        self.arguments = arguments
+        self.planner, self.arguments = planner, arguments
         self.tapes: tuple[PlanTape, ...] = ()
-        self._planner = planner
         self._places = sorted(set(_places(arguments)))
         self._made = -1  # the first answer is a planner's: many programs are bound to one set of sizes alone
 
-    def plan(self, numbers: Sequence[int], arguments: Sequence[Any]) -> Plan:
-        """The plan for these sizes, without its texts where a tape has it.
+    def asked(self, numbers: Sequence[int]) -> Plan:
+        """The planner's answer for these numbers of the tape that the template is of.
 
-        Args:    numbers: of the tape that the template is of.   arguments: the template with these in it.
+        Raises:  what the planner raises.
+        """
+        plan: Plan = self.planner(*_with(self.arguments, numbers))
+        return plan
+
+    def plan(self, numbers: Sequence[int]) -> Plan:
+        """The same, without its texts where a tape has it.
+
         Raises:  what the planner raises.
         """
         variables = [numbers[place] for place in self._places]
@@ -118,7 +125,7 @@ class Answers:
                 found = made.filled(variables)
                 assert found is not None  # what was recorded compares as it did
                 return found
-        return self._planner(*arguments)
+        return self.asked(numbers)
 
     def _keep(self, tape: PlanTape) -> None:
         """Threads that do this at once keep what the last of them saw, which is only slower."""
@@ -130,7 +137,7 @@ class Answers:
         tape = Tape(strict=True)
         given = dict(zip(self._places, map(tape.variable, variables), strict=True))
         try:
-            return PlanTape(tape, self._planner(*_with(self.arguments, given)))
+            return PlanTape(tape, self.planner(*_with(self.arguments, given)))
         except (Pinned, SamebitsError):
             return None
 
@@ -144,7 +151,7 @@ def _places(value: Any) -> Iterator[int]:
             yield from _places(each)
 
 
-def _with(value: Any, numbers: dict[int, int]) -> Any:
+def _with(value: Any, numbers: Mapping[int, int] | Sequence[int]) -> Any:
     """A template with these numbers in it, by place."""
     if type(value) is tuple:
         return tuple([_with(each, numbers) for each in value])
