@@ -102,8 +102,9 @@ def typed_product(a: Array, b: Array, isa: Isa, *, form: str, engine: str, **cho
 
 
 def product_of_codes(
-    a: Array, b: Array, isa: Isa, form: str, threads: int = 1, run: Callable[[Plan, Sequence[Array]], None] = execute
-) -> Array:
+    a: Array, b: Array, isa: Isa, form: str, threads: int = 1, run: Callable[[Plan, Sequence[Array]], None] = execute,
+    spec: Spec = SB1,
+) -> Array:  # fmt: skip
     """a @ b, floats of 16 bits, in float32, with b in panels that keep its codes."""
     (m, k), n, kind = a.shape, b.shape[1], dtypes.of(b.dtype)
     row = named(f"{kind.name} codes")
@@ -113,7 +114,8 @@ def product_of_codes(
     given = Panels(gemm.panel_columns(isa, row), (), kind, row.name)
     out = np.full((m, n), np.nan, np.float32)
     left = replace(matrix(a, a.shape), dtype=dtypes.of(a.dtype))
-    run(gemm.plan(contraction(m, n, k, left, given, Matrix(n, 1)), isa, threads, form=form), [a, panels, out])
+    c = contraction(m, n, k, left, given, Matrix(n, 1), spec=spec)
+    run(gemm.plan(c, isa, threads, form=form), [a, panels, out])
     return out
 
 

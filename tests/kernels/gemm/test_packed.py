@@ -21,7 +21,7 @@ from samebits import dtypes, tuning
 from samebits.codegen.isa import Isa, named
 from samebits.errors import PlanError, ShapeError
 from samebits.kernels import gemm
-from samebits.kernels.gemm import Matrix, PackedMatrix, reference
+from samebits.kernels.gemm import Matrix, PackedMatrix, Spec, reference
 from samebits.kernels.gemm.machine import SAPPHIRE_RAPIDS, ZEN4
 from samebits.kernels.gemm.reference import integers
 from samebits.kernels.gemm.tiles import tile_for
@@ -264,6 +264,8 @@ def test_codes_of_16_bits_have_the_bits_of_the_reference_in_every_form(isa: Isa,
         due = reference(a, b)
         for form in ("decoded", "widened", "fused", "staged"):
             assert same(product_of_codes(a, b, isa, form, threads), due), (m, n, k, form)
+    other = Spec(order="pairs32")
+    assert same(product_of_codes(a, b, isa, "widened", threads, spec=other), reference(a, b, spec=other))
     b = every[np.arange(1 << 16) % 2 == 0].reshape(64, 512)  # half of all, the others below
     for codes in (b, every[1::2].reshape(64, 512)):
         a = np.zeros((rows + 1, 64), kind)

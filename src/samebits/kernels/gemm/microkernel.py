@@ -241,7 +241,8 @@ class _MicroText:
             self._ask_for_following(low // UNROLL + chain * turns + turn)
             after = sums[-1] if turn else []
             near = b.anchor(b.offset(read.a, first), after), b.anchor(b.offset(read.panel, first * self.nr), after)
-            self.read = replace(read, a=near[0], panel=near[1])
+            kept = read.kept and (b.offset(read.kept[0], first * self.nr), read.kept[1])
+            self.read = replace(read, a=near[0], panel=near[1], kept=kept)
             for u in range(0, UNROLL * count, count):
                 self._ask_for_row(u + ahead)
                 self._step(sums, range(d.h), u)
