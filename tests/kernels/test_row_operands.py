@@ -57,6 +57,21 @@ def test_a_scale_of_each_block_is_read_as_it_lies(row: Isa, size: int, blocks: i
     assert "copied through the workspace" not in facts
 
 
+@EVERY_ROW
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float8_e4m3b11fnuz"])
+def test_scales_of_eight_bits_are_decoded_once_a_block(row: Isa, name: str) -> None:
+    """Every code, NaN and infinities too; in one pass and in several; blocks of vectors, within one and of several."""
+    dtype = dtypes.of(name)
+    for size in (2, 16, 64):
+        c = Chain()
+        x, code = c.input(F32), c.input(dtype)
+        value = c.apply("mul", x, c.apply("cast", code, dtype=F32))
+        mean = c.apply("div", c.apply("row_sum", value), c.count())
+        scale = np.arange(256, dtype=np.uint8).view(dtype.numpy).reshape(8, 32, 1)
+        values = np.random.default_rng(size).standard_normal((8, 32, size)).astype(np.float32)
+        check(row, c.finish(c.apply("sub", value, mean), mean), [values, scale], (1, 2), [values, scale])
+
+
 def test_scales_in_any_stride_are_read() -> None:
     random = np.random.default_rng(0)
     x = random.standard_normal((5, 7, 16)).astype(np.float32)

@@ -110,6 +110,22 @@ def test_a_map_of_another_shape_is_not_joined() -> None:
     assert check(program, z=-X[:1] + Y).count("map") == 2
 
 
+@pytest.mark.parametrize(("dtype", "kinds"), [("float8_e4m3fn", ["rows"]), ("float16", ["map", "rows"])])
+def test_scales_of_eight_bits_are_decoded_by_the_rows_that_read_them(dtype: str, kinds: list[str]) -> None:
+    """Wider ones, which no table has, are cast before: they would be cast for each element of their block."""
+    b = ProgramBuilder("g")
+    x = b.input("x", dtypes.float32, (dim.symbol("n"), 4, 16))
+    scale = b.input("scale", dtypes.of(dtype), (dim.symbol("n"), 4, 1))
+    product = b.apply("mul", x, b.cast(scale, dtypes.float32))
+    program = b.build({"y": b.rows(composites.reduction("row_sum"), product, axes=(-2, -1))[0]})
+    better = optimise(program)
+    assert [node.operation for node in better.nodes] == kinds
+    feed = {"x": np.random.default_rng(1).standard_normal((3, 4, 16)).astype(F)}
+    feed["scale"] = np.linspace(-3, 5, 12).reshape(3, 4, 1).astype(dtypes.of(dtype).numpy)
+    (due,) = reference.run(program, feed).values()
+    assert cpu.prepare(program).run(feed)["y"].tobytes() == due.tobytes()
+
+
 def test_a_map_joins_the_rows_that_read_it_and_the_map_that_reads_those() -> None:
     b, x, y = inputs()
     (p, largest) = b.rows(shifted(), b.apply("mul", x, y))

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
+from samebits.dtypes import float32
 from samebits.frozen import dataclass
-from samebits.kernels import fold, row_quotients, values
+from samebits.kernels import convert, fold, row_quotients, values
 from samebits.kernels.expression import REDUCTIONS, Expression, Term
 from samebits.kernels.passes import Pass, passes, uniform
-from samebits.kernels.walk import Cursor, Stretch, stretches
+from samebits.kernels.walk import Cursor, Stretch, block_of, stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,17 +210,25 @@ class _Row:
         """The expression at positions i .. i+width-1 of the row, of which some values are known, and of some quotients
         the divisor."""
         divisors = divisors or {}
+        decoded = _decoded(self.e, self.d.classes)
 
         def load(k: int) -> Vector:
             if k in known:
                 return known[k]
+            if k in decoded:
+                dtype = self.e.inputs[decoded[k]]
+                return self.cursor.load_blocks(
+                    decoded[k], i, width, count, lambda x: convert.by_table(self.b, x, dtype)
+                )
             if k in divisors:
                 return row_quotients.quotient(self.b, found.get(_node(self.e, k).arguments[0]), divisors[k])
             if k in self.kept:
                 return self.b.load(self.kept[k], i, width)
             return self.cursor.load(k, i, width, count)
 
-        given = {k: values.may_need_canonical(self.e, k) for k in (*known, *self.kept)} | dict.fromkeys(divisors, False)
+        given = {k: values.may_need_canonical(self.e, k) for k in (*known, *self.kept)} | dict.fromkeys(
+            (*divisors, *decoded), False
+        )
         found = values.Values(self.b, self.e, width, load, given)
         return found
 
@@ -271,6 +280,17 @@ class _Row:
             return
         for i in self.b.loop(0, self.b.index("n")):
             self.cursor.store(place, i, result)
+
+
+def _decoded(e: Expression, classes: Sequence[str]) -> dict[int, int]:
+    """Casts to float32 of elements of 8 bits that blocks have, and the inputs: one is looked up once for its block."""
+    found = {}
+    for k, node in _nodes(e):
+        if node.op == "cast" and node.dtype is float32 and not node.attribute and node.arguments[0] < len(e.inputs):
+            (of,) = node.arguments
+            if block_of(classes[of]) and e.inputs[of].is_float and e.inputs[of].width_bits == 8:
+                found[k] = of
+    return found
 
 
 def _node(e: Expression, k: int) -> Term:

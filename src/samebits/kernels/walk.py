@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
@@ -247,8 +247,8 @@ class Cursor:
             return self.b.splat(self.load_one(k), width)
         if self.classes[k] == NIBBLES:
             return self._load_nibbles(k, i, width, count)
-        if size := block_of(self.classes[k]):
-            return self._load_blocks(k, i, width, size, count)
+        if block_of(self.classes[k]):
+            return self.load_blocks(k, i, width, count)
         return self.b.load(self.places[k], i, width, count)
 
     def _load_nibbles(self, k: int, i: Index, width: int, count: Index | None) -> Vector:
@@ -271,9 +271,12 @@ class Cursor:
         both = b.pick([low, high], [lane // 2 + half * (lane % 2) for lane in range(width)])
         return b.bitcast(both, pairs.dtype)
 
-    def _load_blocks(self, k: int, i: Index, width: int, size: int, count: Index | None) -> Vector:
-        """Operand k, each element of which is that of `size` positions; where neither vectors divide blocks nor blocks
-        vectors, each lane has its own."""
+    def load_blocks(
+        self, k: int, i: Index, width: int, count: Index | None, made: Callable[[Vector], Vector] = lambda x: x
+    ) -> Vector:
+        """Operand k, each element of which, or what is made of it, is that of several positions; where neither vectors
+        divide blocks nor blocks vectors, each lane has its own."""
+        size = block_of(self.classes[k])
         b, last = self.b, self.b.index("n") // size - 1
         lanes = min(width, size) if width % size == 0 or size % width == 0 else 1
         parts = []
@@ -281,7 +284,7 @@ class Cursor:
             block = (i + lane) // size
             if count is not None:
                 block = b.min(block, last)  # lanes behind the end of the row read its last element
-            parts.append(b.splat(b.load(self.places[k], block * self._stride(k), 1), lanes))
+            parts.append(b.splat(made(b.load(self.places[k], block * self._stride(k), 1)), lanes))
         return b.concat(parts) if len(parts) > 1 else parts[0]
 
     def prefetch(self, k: int, i: Index) -> None:

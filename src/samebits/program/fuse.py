@@ -3,7 +3,7 @@
 requires: scalars are in expressions, no two nodes are equal.   ensures: maps are maximal: none reads a map that nothing
 else reads, of its own shape, unless both together are too large. Every value keeps the rounding it had alone
 (numerics.md section 11); a value is never computed twice, so only one that has a single reader and the reader's shape
-moves. Start at `fuse_maps`.
+moves, or scales of blocks, of which rows decode each once. Start at `fuse_maps`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from samebits.frozen import replace
 from samebits.operations import registry
 from samebits.operations.elementwise import Map
 from samebits.operations.matmul import MatrixProduct
-from samebits.operations.rows import RowWise
+from samebits.operations.rows import RowWise, row_extents
 from samebits.program.compose import Applied, join
 from samebits.program.fold import static_values
 from samebits.program.graph import Node, Program
@@ -139,7 +139,8 @@ def _joined_rows(program: Program, first: Node, second: Node) -> Node | None:
     shapes = {program.facts[name].shape for name in (*first.outputs, *second.outputs)}
     if isinstance(first.attributes, RowWise) and len(shapes) != 1:
         return None
-    if isinstance(first.attributes, Map) and not _is_whole(program, first, second):
+    is_before = isinstance(first.attributes, Map)
+    if is_before and not _is_whole(program, first, second) and not _decodes_scales(program, first, second):
         return None
     expressions = []
     for node in (first, second):
@@ -158,6 +159,22 @@ def _is_whole(program: Program, first: Node, second: Node) -> bool:
         len(program.facts[name].shape) <= len(shape) and _broadcasts_into(program, name, shape)
         for name in second.inputs
     )
+
+
+def _decodes_scales(program: Program, first: Node, second: Node) -> bool:
+    """Whether the map only makes float32 of elements of 8 bits of which each is that of a block along the rows: rows
+    look one up once a block."""
+    assert isinstance(first.attributes, Map) and isinstance(second.attributes, RowWise)  # the caller chose by operation
+    expression, shape = first.attributes.expression, program.facts[first.outputs[0]].shape
+    if len(expression.nodes) != 1 or len(expression.inputs) != 1 or not shape or shape[-1] != 1:
+        return False
+    (node,), (source,) = expression.nodes, expression.inputs
+    is_decoding = node.op == "cast" and not node.attribute and node.dtype is dtypes.float32
+    whole, _ = row_extents([program.facts[name].shape for name in second.inputs], second.attributes.axes)
+    return (
+        is_decoding and source.is_float and source.width_bits == 8 and len(shape) == len(whole)
+        and -1 in second.attributes.axes and shape[:-1] == whole[:-1] and whole[-1] != 1
+    )  # fmt: skip
 
 
 def _broadcasts_into(program: Program, name: str, shape: tuple[object, ...]) -> bool:
