@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 
+import commands
 import models
 import numpy as np
 import pytest
@@ -223,65 +224,75 @@ def test_verify_measures_against_another_runtime(classifier):
     assert made["against"]["absolute"] < 1e-5
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["run", "{model}", "--set", "rows=3"], 2, "Invalid value for --set: symbol is 'rows', must be one of batch"),
-        (["run", "{model}", "--set", "batch=x"], 2, "'batch=x' is not name=extent"),
-        (["run", "{model}", "--set", "batch=\u0663"], 2, "is not name=extent"),
-        (
-            ["run", "{model}", "--set", "batch=2", "--set", "batch=3"],
-            2,
-            "'batch' is bound 2 times (2, 3); bind it once",
-        ),
-        (["run", "{model}", "--isa", "sse9"], 2, "Invalid value for '--isa': 'sse9' is not one of numpy, scalar"),
-        (["run", "{model}", "--threads", "0"], 2, "0 is not in the range 1<=x<=255"),
-        (["run", "{model}", "--input", "{model}"], 3, "samebits: run: --input {model} header length is "),
-        (["run", "missing.onnx"], 2, "does not exist"),
-        (["run", "{model}", "--spec", "tree"], 2, "order is 'tree', must be 'sb1' or 'pairs32'; leave it out for sb1"),
-        (
-            ["dump", "{model}", "--spec", "pairs32,chunk=100"],
-            2,
-            "chunk is 100, must be a multiple of 32 in order pairs32",
-        ),
-        (["verify", "{model}", "--spec", "sb1,128"], 2, "'sb1,128' is not ORDER,chunk=C,segments=S with whole numbers"),
-        (["run", "-"], 2, "'-' is no file; name one, or /dev/stdin"),
-        (["run", "{text}"], 3, "is malformed"),
-        (["doctor", "--only", "numpyy"], 2, "Invalid value for --only: 'numpyy' is not one of numpy, ml_dtypes"),
-        (["run", "{model}", "--seed", "-1"], 2, "-1 is not in the range x>=0"),
-        (["run", "{model}", "--input", "{text}", "--set", "batch=3"], 2, "--set binds the symbols of made up inputs"),
-        (["run", "{model}", "--output", "{text}/y.npz"], 2, "is no directory; make it first"),
-        (["run", "{text}", "--output", "{text}/y.npz"], 2, "is no directory; make it first"),
-        (["run", "{model}", "--output", "-"], 2, "'-' is no file; name one, or /dev/stdout"),
-        (["run", "{model}", "--output", "{folder}"], 2, "is a directory; name a file in it"),
-        (["run", "{model}", "--output", "/proc/version"], 2, "cannot be written (Invalid argument); name another"),
-        (["run", "{model}", "--output", "/proc/new"], 2, "cannot be written (No such file or directory); name another"),
-        (
-            ["run", "{model}", "--output", "/dev/full"],
-            3,
-            "run: --output /dev/full is unwritable (No space left on device)",
-        ),
-        (
-            ["verify", "{model}", "--set", "batch=3"],
-            2,
-            "'batch' (3), must be left out: the model has no other",
-        ),
-        (
-            ["verify", "{fixed}", "--set", "batch=4"],
-            2,
-            "'batch' (4), must be left out: the model has no other",
-        ),
-        (["dump", "{fixed}", "--set", "batch=4"], 2, "is 'batch', must be left out: the model has no symbol"),
-    ],
-)
-def test_bad_input_is_one_sentence(classifier, tmp_path, arguments, code, said):
-    text = tmp_path / "text.onnx"
-    text.write_text("not a model")
-    fixed = models.fixed(tmp_path / "fixed.onnx")
-    names = {"model": classifier, "text": text, "folder": tmp_path, "fixed": fixed}
-    done = in_a_process(*(a.format(**names) for a in arguments))
+WRONG = [
+    (["run", "{model}", "--set", "rows=3"], 2, "Invalid value for --set: symbol is 'rows', must be one of batch"),
+    (["run", "{model}", "--set", "batch=x"], 2, "'batch=x' is not name=extent"),
+    (["run", "{model}", "--set", "batch=\u0663"], 2, "is not name=extent"),
+    (
+        ["run", "{model}", "--set", "batch=2", "--set", "batch=3"],
+        2,
+        "'batch' is bound 2 times (2, 3); bind it once",
+    ),
+    (["run", "{model}", "--isa", "sse9"], 2, "Invalid value for '--isa': 'sse9' is not one of numpy, scalar"),
+    (["run", "{model}", "--threads", "0"], 2, "0 is not in the range 1<=x<=255"),
+    (["run", "{model}", "--input", "{model}"], 3, "samebits: run: --input {model} header length is "),
+    (["run", "missing.onnx"], 2, "does not exist"),
+    (["run", "{model}", "--spec", "tree"], 2, "order is 'tree', must be 'sb1' or 'pairs32'; leave it out for sb1"),
+    (
+        ["dump", "{model}", "--spec", "pairs32,chunk=100"],
+        2,
+        "chunk is 100, must be a multiple of 32 in order pairs32",
+    ),
+    (["verify", "{model}", "--spec", "sb1,128"], 2, "'sb1,128' is not ORDER,chunk=C,segments=S with whole numbers"),
+    (["run", "-"], 2, "'-' is no file; name one, or /dev/stdin"),
+    (["run", "{text}"], 3, "is malformed"),
+    (["doctor", "--only", "numpyy"], 2, "Invalid value for --only: 'numpyy' is not one of numpy, ml_dtypes"),
+    (["run", "{model}", "--seed", "-1"], 2, "-1 is not in the range x>=0"),
+    (["run", "{model}", "--input", "{text}", "--set", "batch=3"], 2, "--set binds the symbols of made up inputs"),
+    (["run", "{model}", "--output", "{text}/y.npz"], 2, "is no directory; make it first"),
+    (["run", "{text}", "--output", "{text}/y.npz"], 2, "is no directory; make it first"),
+    (["run", "{model}", "--output", "-"], 2, "'-' is no file; name one, or /dev/stdout"),
+    (["run", "{model}", "--output", "{folder}"], 2, "is a directory; name a file in it"),
+    (["run", "{model}", "--output", "/proc/version"], 2, "cannot be written (Invalid argument); name another"),
+    (["run", "{model}", "--output", "/proc/new"], 2, "cannot be written (No such file or directory); name another"),
+    (
+        ["run", "{model}", "--output", "/dev/full"],
+        3,
+        "run: --output /dev/full is unwritable (No space left on device)",
+    ),
+    (
+        ["verify", "{model}", "--set", "batch=3"],
+        2,
+        "'batch' (3), must be left out: the model has no other",
+    ),
+    (
+        ["verify", "{fixed}", "--set", "batch=4"],
+        2,
+        "'batch' (4), must be left out: the model has no other",
+    ),
+    (["dump", "{fixed}", "--set", "batch=4"], 2, "is 'batch', must be left out: the model has no symbol"),
+]
+
+
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory):
+    """The names in WRONG, and how its command lines ended."""
+    folder = tmp_path_factory.mktemp("wrong")
+    (folder / "text.onnx").write_text("not a model")
+    names = {
+        "model": models.classifier(folder / "classifier.onnx"), "text": folder / "text.onnx", "folder": folder,
+        "fixed": models.fixed(folder / "fixed.onnx"),
+    }  # fmt: skip
+    lines = [[word.format(**names) for word in words] for words, _, _ in WRONG]
+    return names, commands.each(lines, tmp_path_factory.mktemp("streams"))
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_bad_input_is_one_sentence(wrong, number):
+    names, ended = wrong
+    (_, code, said), done = WRONG[number], ended[number]
     assert done.returncode == code
-    assert said.replace("{model}", str(classifier)) in done.stderr
+    assert said.replace("{model}", str(names["model"])) in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 

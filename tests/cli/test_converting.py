@@ -11,6 +11,7 @@ import sys
 import time
 from typing import Any
 
+import commands
 import ml_dtypes
 import numpy as np
 import pytest
@@ -151,18 +152,28 @@ WRONG: list[tuple[str, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("words", "code", "said"), WRONG, ids=range(len(WRONG)))
-def test_what_is_wrong_is_one_sentence_and_leaves_no_file(file: pathlib.Path, words: str, code: int, said: str) -> None:
-    text = file.with_name("text.npz")
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, pathlib.Path], list[commands.Ended]]:
+    """The names in WRONG, and how its lines ended."""
+    folder = tmp_path_factory.mktemp("wrong")
+    path, text = folder / "in.safetensors", folder / "text.npz"
+    checkpoint.save(path, {"w": W, "b": B, "ids": np.arange(5)})
     text.write_text("no tensors at all")
-    names = {"file": file, "folder": file.parent, "text": text}
-    done = subprocess.run(
-        [sys.executable, "-m", "samebits", *words.format(**names).split()], capture_output=True, text=True, check=False
-    )
+    names = {"file": path, "folder": folder, "text": text}
+    lines = [words.format(**names).split() for words, _, _ in WRONG]
+    return names, commands.each(lines, tmp_path_factory.mktemp("streams"))
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+def test_what_is_wrong_is_one_sentence_and_leaves_no_file(
+    wrong: tuple[dict[str, pathlib.Path], list[commands.Ended]], number: int
+) -> None:
+    names, ended = wrong
+    (_, code, said), done = WRONG[number], ended[number]
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert said.format(**names) in done.stderr
     assert "Traceback" not in done.stderr
-    assert sorted(os.listdir(file.parent)) == ["in.safetensors", "text.npz"]
+    assert sorted(os.listdir(names["folder"])) == ["in.safetensors", "text.npz"]
 
 
 # What ends them on the way: a command that has begun to write leaves what was there.
