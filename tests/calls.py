@@ -74,7 +74,8 @@ def calls(name: str) -> tuple[Called, ...]:
     return (*CALLS[name](name), *product_calls.parts(name), *more)
 
 
-# Of these every call is made: what they are called with decides the kernel together, not each argument by itself.
+# Of these every call is made but those of `product_calls.late`: what they are called with decides the kernel together,
+# not each argument by itself.
 _PRODUCTS = ("matmul", "plan_matmul", "linear", "pack", "grouped_matmul", "grad_input", "grad_weight", "grad_bias")
 
 
@@ -82,8 +83,12 @@ def few(name: str) -> list[int]:
     """Which calls the default run makes: the first with a dtype, a layout or an option that an argument had not yet."""
     found, seen = list[int](), set[object]()
     for number, call in enumerate(calls(name)):
+        if name in _PRODUCTS:
+            if (name, call.about) not in product_calls.late():
+                found.append(number)
+            continue
         given = set(_facts([*call.arguments, dict(call.options)]))
-        if name in _PRODUCTS or not given <= seen:
+        if not given <= seen:
             found.append(number)
             seen |= given
     return found

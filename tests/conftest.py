@@ -31,8 +31,10 @@ LONGEST = (
 def pytest_configure(config: pytest.Config) -> None:
     """Point the object cache (and that of every subprocess) into pytest's own ignored directory.
 
-    One that was chosen gets a folder of its own below, so that what a user tuned there plans no test.
+    One that was chosen gets a folder of its own below, so that what a user tuned there plans no test. And what tests
+    start finds the package's bytecode: where none is written, each of some hundred processes compiles every module.
     """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     chosen = os.environ.get("SAMEBITS_CACHE_DIR", str(config.rootpath / ".pytest_cache"))
     if chosen:
         folder = pathlib.Path(chosen)

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -213,11 +214,51 @@ def sized() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{spec}", {"a": factor("float32", 3, 700), "b": factor("float32", 700, 5), "spec": spec}
 
 
+def varied_about(base: str, argument: str, kind: str) -> str:
+    """What the call of `varied` is called."""
+    return f"{base}, {argument} {kind}"
+
+
+def part_about(argument: str, kind: str) -> str:
+    """What the call of `part` is called."""
+    return f"{argument} {kind}"
+
+
+# Of the bases that take a dtype in some place every third tries it in the default run, and of the operands of another
+# function than matmul every second one; with the next dtype the next ones.
+_OF_BASES, _OF_OPERANDS = 3, 2
+
+
+def _late(taken: Mapping[str, Sequence[str]], every: int) -> set[tuple[str, str]]:
+    """(who takes it, dtype) of those left out: never all of a dtype, nor all of who takes it."""
+    found = set[tuple[str, str]]()
+    for number, kind in enumerate(dict.fromkeys(itertools.chain(*taken.values()))):
+        takers = [taker for taker, kinds in taken.items() if kind in kinds]
+        if len(takers) >= every:
+            found |= {(taker, kind) for turn, taker in enumerate(takers) if (number + turn) % every}
+    return found - {
+        (taker, kinds[0]) for taker, kinds in taken.items() if all((taker, kind) in found for kind in kinds)
+    }
+
+
+@functools.cache
+def late() -> frozenset[tuple[str, str]]:
+    """(function, what it is about) of the calls that are left to `make exhaustive`."""
+    found = set[tuple[str, str]]()
+    for argument in dict.fromkeys(argument for _, argument in VARIED):
+        taken = {base: kinds for (base, of), kinds in VARIED.items() if of == argument}
+        found |= {("matmul", varied_about(base, argument, kind)) for base, kind in _late(taken, _OF_BASES)}
+    for function in dict.fromkeys(function for function, _ in PARTS_TAKEN):
+        taken = {argument: kinds for (of, argument), kinds in PARTS_TAKEN.items() if of == function}
+        found |= {(function, part_about(argument, kind)) for argument, kind in _late(taken, _OF_OPERANDS)}
+    return frozenset(found)
+
+
 def products(name: str) -> Iterator[Called]:
     """Every base; every argument of it in every dtype; scales, sizes."""
     found = list(BASES.items())
     for (base, argument), kinds in VARIED.items() if name == "matmul" else ():
-        found += [(f"{base}, {argument} {kind}", varied(base, argument, kind)) for kind in kinds]
+        found += [(varied_about(base, argument, kind), varied(base, argument, kind)) for kind in kinds]
     for about, given in itertools.chain(found, shared(), sized()):
         rest = dict(given)
         yield Called(name, about, (rest.pop("a"), rest.pop("b")), rest)
@@ -355,4 +396,4 @@ def parts(name: str) -> Iterator[Called]:
     """One operand in every dtype."""
     for (function, argument), kinds in PARTS_TAKEN.items():
         for kind in kinds if function == name else ():
-            yield Called(name, f"{argument} {kind}", (), part(name, argument, kind))
+            yield Called(name, part_about(argument, kind), (), part(name, argument, kind))

@@ -249,6 +249,30 @@ def test_every_option_of_a_product_is_given() -> None:
     assert used == {None, *ACTIVATIONS}
 
 
+def test_a_few_calls_of_products_have_every_dtype_in_every_place_and_every_base() -> None:
+    """Though not each dtype in each place with each base."""
+    late = product_calls.late()
+    met = {key for key in product_calls.VARIED for kind in product_calls.VARIED[key] if not is_late(*key, kind)}
+    assert met == product_calls.VARIED.keys()
+    for argument in {argument for _, argument in product_calls.VARIED}:
+        taken = [(base, kind) for (base, of), kinds in product_calls.VARIED.items() if of == argument for kind in kinds]
+        met = {kind for base, kind in taken if not is_late(base, argument, kind)}
+        assert met == {kind for _, kind in taken}, argument
+    for function in {function for function, _ in product_calls.PARTS_TAKEN}:
+        taken = [
+            (of, kind) for (at, of), kinds in product_calls.PARTS_TAKEN.items() if at == function for kind in kinds
+        ]
+        met = {kind for of, kind in taken if (function, product_calls.part_about(of, kind)) not in late}
+        assert met == {kind for _, kind in taken}, function
+    for name in ("matmul", "pack", "linear", "grouped_matmul", "grad_input", "grad_weight"):
+        assert len(calls.few(name)) + sum(function == name for function, _ in late) == len(calls.calls(name))
+
+
+def is_late(base: str, argument: str, kind: str) -> bool:
+    """Whether the default run leaves a varied call of matmul out."""
+    return ("matmul", product_calls.varied_about(base, argument, kind)) in product_calls.late()
+
+
 def arrays(x: Any) -> list[Array]:
     """Those among arguments."""
     if isinstance(x, np.ndarray):
