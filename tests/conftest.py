@@ -61,3 +61,10 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="module")
+def short_collections() -> None:
+    """Leave what the tests before have made out of every later walk, for a module that asks for many."""
+    gc.collect()
+    gc.freeze()

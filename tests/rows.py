@@ -68,16 +68,18 @@ def rows_of_engines(a: DType, b: DType, spec: Spec = SB1) -> tuple[Isa, ...]:
     return tuple(first.values())
 
 
-def in_turn(names: str, cases: Sequence[Any], turn: int, always: Sequence[Isa] = ()) -> pytest.MarkDecorator:
+def in_turn(
+    names: str, cases: Sequence[Any], turn: int, always: Sequence[Isa] = (), among: Sequence[Isa] = ALL_ROWS
+) -> pytest.MarkDecorator:
     """Pairs of a row and a case, of which the default run takes few and `make exhaustive` the others.
 
     A case is interpreted, runs on what is `always` run, and on one other compiled row, the next case on the next one:
     compiling each case for each row is what takes long. Tests that begin at another `turn` give a case other rows.
     """
-    others = [row for row in COMPILED_ROWS if row not in always]
+    others = [row for row in among if row.compiled and row not in always]
     pairs = []
     for number, case in enumerate(cases):
-        for row in ALL_ROWS:
+        for row in among:
             late = row in others and row != others[(turn + number) % len(others)]
             name = f"{row.name}-{getattr(case, 'name', case)}"
             pairs.append(pytest.param(row, case, id=name, marks=pytest.mark.exhaustive if late else ()))

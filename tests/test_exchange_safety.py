@@ -26,6 +26,8 @@ from samebits.errors import ExchangeError, SamebitsError
 from samebits.native import exchange
 from samebits.tensor import Tensor
 
+pytestmark = pytest.mark.usefixtures("short_collections")
+
 Receive = Callable[[Any], Tensor]
 WAYS: dict[str, Receive] = {
     "python": exchange.REFERENCE["Tensor.from_dlpack"].__get__(None, Tensor),

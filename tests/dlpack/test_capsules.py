@@ -19,6 +19,8 @@ from samebits.errors import DTypeError, ExchangeError, OptionError, SamebitsErro
 from samebits.memory import address_of
 from samebits.tensor import Tensor
 
+pytestmark = pytest.mark.usefixtures("short_collections")
+
 ROWS = sorted((row for row in dtypes.ROWS if row.width_bits % 8 == 0), key=lambda row: row.name)
 JAX_ROWS = [row for row in ROWS if row.width_bits < 64]
 TORCH_ROWS = [row for row in ROWS if hasattr(torch, row.name)]

@@ -16,6 +16,8 @@ from samebits.layout import Layout
 from samebits.memory import address_of
 from samebits.tensor import Tensor
 
+pytestmark = pytest.mark.usefixtures("short_collections")
+
 NARROW = [row for row in dtypes.ROWS if row.width_bits < 8]
 PADDED = 4
 

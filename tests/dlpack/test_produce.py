@@ -24,6 +24,8 @@ from samebits.errors import ClosedError, ExchangeError
 from samebits.memory import Buffer
 from samebits.tensor import Tensor
 
+pytestmark = pytest.mark.usefixtures("short_collections")
+
 NARROW = [row for row in dtypes.ROWS if row.width_bits < 8]
 
 

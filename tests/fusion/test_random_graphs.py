@@ -206,7 +206,7 @@ _SETTINGS = settings(
 )  # fmt: skip
 
 
-@settings(_SETTINGS, max_examples=150)
+@settings(_SETTINGS, max_examples=60)
 @given(graphs())
 def test_random_fusions_have_the_bits_of_their_operations(graph: Graph) -> None:
     check(graph)

@@ -19,6 +19,8 @@ from samebits.errors import DeviceError, OptionError
 from samebits.memory import CPU, HOST, Buffer, Device, HostResource, MemoryResource, allocate, use_resource
 from samebits.memory.allocation import resource_of
 
+pytestmark = pytest.mark.usefixtures("short_collections")
+
 
 @pytest.fixture
 def unraisable(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

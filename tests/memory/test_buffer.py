@@ -15,6 +15,8 @@ from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError
 from samebits.memory import CPU, HOST, Buffer, Device, HostResource, address, address_of, allocate
 from samebits.memory.buffer import _views
 
+pytestmark = pytest.mark.usefixtures("short_collections")
+
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 4096, 5_000_000])
 def test_allocated_memory_is_aligned_and_exact(size: int) -> None:

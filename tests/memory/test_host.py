@@ -29,6 +29,8 @@ from samebits.memory import HostResource, allocate
 from samebits.memory.host import _room
 from samebits.memory.pages import HUGE, MAPPED
 
+pytestmark = pytest.mark.usefixtures("short_collections")
+
 MIB = 1 << 20
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 

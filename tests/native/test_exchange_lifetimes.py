@@ -22,7 +22,7 @@ from samebits.memory import CPU, Buffer
 from samebits.native import exchange, objects
 from samebits.tensor import Tensor
 
-pytestmark = pytest.mark.usefixtures("emitted_methods")
+pytestmark = pytest.mark.usefixtures("emitted_methods", "short_collections")
 
 
 def resident_kib() -> int:

@@ -17,11 +17,19 @@ import samebits.torch as st
 from samebits.errors import OptionError
 
 SEGMENTS = 8
-# A process: its share of the rows of a product's weight, and its share of the rows of a batch, each joined by itself,
-# then those of all processes.
+# Processes, forks of one that has imported what they need: each has its share of the rows of a product's weight, and
+# its share of the rows of a batch, each joined by itself, then those of all processes.
 CODE = f"""
-import sys, torch, torch.distributed as dist, samebits as sb, samebits.torch as st
-folder, rank, world = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+import os, sys, torch, torch.distributed as dist, samebits as sb, samebits.torch as st
+folder, world = sys.argv[1], int(sys.argv[2])
+children = []
+for rank in range(world):
+    child = os.fork()
+    if child == 0:
+        break
+    children.append(child)
+else:
+    sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
 dist.init_process_group("gloo", init_method=f"file://{{folder}}/store", rank=rank, world_size=world)
 x, w, dy = (torch.load(f"{{folder}}/{{name}}") for name in ("x", "w", "dy"))
 own = slice(rank * 1024 // world, (rank + 1) * 1024 // world)
@@ -42,8 +50,7 @@ def test_processes_have_the_bits_of_one(world: int, tmp_path: pathlib.Path) -> N
     x, w, dy = (torch.randn(*shape, generator=generator) for shape in ((5, 1024), (1024, 7), (1024, 5)))
     for name, tensor in (("x", x), ("w", w), ("dy", dy)):
         torch.save(tensor, tmp_path / name)
-    runs = [subprocess.Popen([sys.executable, "-c", CODE, tmp_path, str(r), str(world)]) for r in range(world)]
-    assert [run.wait(timeout=300) for run in runs] == [0] * world
+    assert subprocess.run([sys.executable, "-c", CODE, tmp_path, str(world)], timeout=300, check=False).returncode == 0
     product, dw, db = torch.load(tmp_path / "results")
     a, b, g = map(due.numbers, (x, w, dy))
     assert due.bits(product) == due.bits(st.mm(x, w, spec=spec)) == due.bits(due.contraction(a, b, spec))

@@ -54,8 +54,7 @@ def test_every_dialect_equals_the_reference(isa: Isa, dialect: Dialect, name: st
             Case(row, dialect, x.astype(np.float32).astype(KINDS[kind])[:lines]).check(isa)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@ISAS
+@rows.in_turn("isa, kind", tuple(KINDS), 1)
 def test_every_code_of_16_bits_and_random_codes_of_32(isa: Isa, kind: str) -> None:
     bits = 8 * np.dtype(KINDS[kind]).itemsize
     codes = np.random.default_rng(5).integers(0, 1 << bits, 1 << 16, np.uint64).astype(f"u{bits // 8}")
@@ -116,27 +115,27 @@ def test_threads_change_nothing(threads: int) -> None:
         Case(NVFP4, EXACT, x, line=True).check(isa, threads)
 
 
-@pytest.mark.parametrize("isa", rows.AARCH64_ROWS, ids=lambda row: row.name)
-@pytest.mark.parametrize(
-    ("dialect", "name"),
-    [
-        ("nvfp4/exact-1", "nvfp4"),
-        ("nvfp4/torchao-0.18", "nvfp4"),
-        ("nvfp4/compressed-tensors-0.20", "nvfp4"),
-        ("mx/floor", "mxfp6-e3m2"),
-        ("mx/rceil", "mxfp8-e4m3"),
-        ("mx/even", "mxfp4"),
-        ("nvfp4/exact-1", "nvfp4-16x16"),
-        ("fp8/exact-1", "fp8-row"),
-        ("fp8/exact-1", "fp8-column"),
-        ("int/affine-1", "uint8-tensor-zero"),
-        ("int/affine-1", "uint4-group32-float-zero"),
-        ("nf4/qlora", "nf4"),
-        ("nvfp4/four-over-six-1", "nvfp4"),
-        ("nvfp4/four-over-six-1", "nvfp4-16x16"),
-    ],
-)
-def test_bits_on_aarch64(isa: Isa, dialect: str, name: str) -> None:
+ON_AARCH64 = [
+    ("nvfp4/exact-1", "nvfp4"),
+    ("nvfp4/torchao-0.18", "nvfp4"),
+    ("nvfp4/compressed-tensors-0.20", "nvfp4"),
+    ("mx/floor", "mxfp6-e3m2"),
+    ("mx/rceil", "mxfp8-e4m3"),
+    ("mx/even", "mxfp4"),
+    ("nvfp4/exact-1", "nvfp4-16x16"),
+    ("fp8/exact-1", "fp8-row"),
+    ("fp8/exact-1", "fp8-column"),
+    ("int/affine-1", "uint8-tensor-zero"),
+    ("int/affine-1", "uint4-group32-float-zero"),
+    ("nf4/qlora", "nf4"),
+    ("nvfp4/four-over-six-1", "nvfp4"),
+    ("nvfp4/four-over-six-1", "nvfp4-16x16"),
+]
+
+
+@rows.in_turn("isa, pair", ON_AARCH64, 0, among=rows.AARCH64_ROWS)
+def test_bits_on_aarch64(isa: Isa, pair: tuple[str, str]) -> None:
+    dialect, name = pair
     some = slice(16) if name == "nvfp4-16x16" else slice(2, 5)
     for label, x in samples(64, 128):
         if label in ("normal", "heavy", "zero blocks", "nan and inf", "subnormal", "steps"):
@@ -144,8 +143,7 @@ def test_bits_on_aarch64(isa: Isa, dialect: str, name: str) -> None:
             case.check(isa, run=aarch64.run_plan)
 
 
-@pytest.mark.parametrize("name", FOUR_OVER_SIX.formats)
-@ISAS
+@rows.in_turn("isa, name", FOUR_OVER_SIX.formats, 2)
 def test_a_choice_of_two_scales_is_that_of_the_reference(isa: Isa, name: str) -> None:
     """Of every lie and length, with numbers whose squares are beyond float32, below its normal ones, and no numbers."""
     row, at = formats.of(name), rows.ALL_ROWS.index(isa)
@@ -207,8 +205,7 @@ BLOCKS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize("isa", rows.ALL_ROWS[::2], ids=lambda row: row.name)
+@rows.in_turn("isa, name", BLOCKS, 3)
 def test_blocks_of_every_kind_end_anywhere(isa: Isa, name: str) -> None:
     row = formats.of(name)
     for shape in shapes(name):
@@ -259,8 +256,7 @@ DRAWN = (
 )
 
 
-@pytest.mark.parametrize("name", DRAWN)
-@pytest.mark.parametrize("isa", rows.ALL_ROWS[::2], ids=lambda row: row.name)
+@rows.in_turn("isa, name", DRAWN, 0)
 def test_words_are_those_of_elements_wherever_they_are(isa: Isa, name: str) -> None:
     row, wide = formats.of(name), numbers((3, 48, 288))
     dialect = dialects.default(row)
