@@ -18,9 +18,9 @@ from samebits.kernels import elementwise, random
 from samebits.kernels.random import Distribution, Random
 
 Array = np.ndarray[Any, Any]
-EVERY_ROW = pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
 EVERY_FORMAT = pytest.mark.parametrize("dtype", random.FORMATS, ids=lambda dtype: dtype.name)
 BOTH = pytest.mark.parametrize("distribution", ["uniform", "normal"])
+KINDS = [Random(distribution, dtype) for distribution in ("uniform", "normal") for dtype in random.FORMATS]
 SEED, OFFSET = (3 << 40) + 12345, (5 << 33) + 7
 FIRST, SECOND = -1.5, 3.7
 
@@ -39,11 +39,9 @@ def meant(kind: Random, shape: tuple[int, ...], seed: int = SEED, offset: int = 
     return random.reference(kind, shape, *given, seed, offset)
 
 
-@EVERY_ROW
-@EVERY_FORMAT
-@BOTH
-def test_numbers_belong_to_indices_in_any_layout(row: Isa, dtype: DType, distribution: Distribution) -> None:
-    kind, size = Random(distribution, dtype), 1 if row.compiled else 9
+@rows.in_turn("row, kind", KINDS, 0)
+def test_numbers_belong_to_indices_in_any_layout(row: Isa, kind: Random) -> None:
+    dtype, size = kind.dtype, 1 if row.compiled else 9
     for shape in ((0,), (), (1,), (3, 0), (7,), (1300 // size,), (5, 131 // size), (3, 4, 37 // size)):
         due, what = meant(kind, shape), (row.name, shape)
         launch.assert_bits(drawn(kind, np.empty(shape, dtype.numpy), row), due, what)

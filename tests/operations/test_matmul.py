@@ -7,10 +7,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import rows
 
 import samebits as sb
 from samebits import dtypes, tuning
 from samebits.codegen import isa as isas
+from samebits.codegen.isa import Isa
 from samebits.errors import DTypeError, OptionError, ShapeError
 from samebits.kernels import composites
 from samebits.operations import dim, registry
@@ -26,6 +28,7 @@ from samebits.runtime.specialised import record
 Array = np.ndarray[Any, np.dtype[Any]]
 F32, BF16 = np.float32, ml_dtypes.bfloat16
 M, K, N = 5, 40, 9
+AVAILABLE = [row for row in isas.isas() if row.available]
 
 
 def drawn(kind: Any, *shape: int, seed: int = 0) -> Array:
@@ -92,7 +95,7 @@ CASES: dict[str, tuple[dict[str, Array], Options, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def ran(arrays: dict[str, Array], options: Options, isa: str) -> tuple[Array, Any]:
+def ran(arrays: dict[str, Array], options: Options, isa: Isa) -> tuple[Array, Any]:
     """The node's result, and the dtype that was inferred."""
     p = ProgramBuilder("one")
     values = {name: p.input(name, dtypes.of(x.dtype), x.shape) for name, x in arrays.items()}
@@ -101,9 +104,8 @@ def ran(arrays: dict[str, Array], options: Options, isa: str) -> tuple[Array, An
     return cpu.prepare(p.build({"y": made}), threads=2, isa=isa).run(arrays)["y"], dtype
 
 
-@pytest.mark.parametrize("isa", [row.name for row in isas.isas() if row.available])
-@pytest.mark.parametrize("name", CASES)
-def test_a_node_is_the_eager_call_and_the_reference(name: str, isa: str) -> None:
+@rows.in_turn("isa, name", tuple(CASES), 0, always=[isas.best()], among=AVAILABLE)
+def test_a_node_is_the_eager_call_and_the_reference(isa: Isa, name: str) -> None:
     arrays, options, given = CASES[name]
     got, dtype = ran(arrays, options, isa)
     with sb.use_isa(isa):
@@ -166,12 +168,11 @@ KEPT: dict[str, tuple[str, Array, Options, dict[str, Array], bool | None]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("isa", [row.name for row in isas.isas() if row.available])
-@pytest.mark.parametrize("name", KEPT)
-def test_a_right_operand_that_is_known_is_packed_once(name: str, isa: str) -> None:
+@rows.in_turn("row, name", tuple(KEPT), 3, always=[isas.best()], among=AVAILABLE)
+def test_a_right_operand_that_is_known_is_packed_once(row: Isa, name: str) -> None:
     """For runs of any size, each with the bits of the eager call."""
     left, b, options, given, is_kept = KEPT[name]
-    p, made, row = ProgramBuilder("kept"), dict[Any, Array](), isas.named(isa)
+    p, made = ProgramBuilder("kept"), dict[Any, Array]()
     values = {key: p.constant(x) for key, x in given.items()}
     y = p.contract(p.input("a", dtypes.of(left), (dim.symbol("rows"), K)), p.constant(b), options, **values)
     program = p.build({"y": y})
@@ -223,10 +224,10 @@ def test_what_cannot_be_a_node_is_refused_when_it_is_built() -> None:
         p.contract(p.transpose(z, (1, 0)), z, a_zero_point=x)
     with pytest.raises(OptionError, match="beta is given without c"):
         p.contract(x, y, beta=p.input("beta", dtypes.float32, ()))
-    for rows in (M, dim.symbol("rows")):
-        scaled = p.input(f"scaled {rows}", dtypes.int8, (rows, K)), y
+    for extent in (M, dim.symbol("rows")):
+        scaled = p.input(f"scaled {extent}", dtypes.int8, (extent, K)), y
         with pytest.raises(ShapeError, match=r"alpha shape is \(1,\), must be one that broadcasts to \(\)"):
-            p.contract(*scaled, alpha=p.input(f"alpha {rows}", dtypes.float32, (1,)))
+            p.contract(*scaled, alpha=p.input(f"alpha {extent}", dtypes.float32, (1,)))
     with pytest.raises(ShapeError, match="equal in K"):
         p.contract(x, x)
     with pytest.raises(ShapeError, match=r"a_scale shape is \(4,\), must be \[\], \[5\] or \[5, 1\]"):

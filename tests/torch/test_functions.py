@@ -37,8 +37,7 @@ ROWS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]
 }
 
 
-@pytest.mark.parametrize("row", isas.COMPILED_ROWS, ids=lambda row: str(row.name))
-@pytest.mark.parametrize("name", ELEMENTS)
+@isas.in_turn("row, name", tuple(ELEMENTS), 0, among=isas.COMPILED_ROWS)
 def test_gradients_of_elements_are_the_contract(row: Any, name: str) -> None:
     ours, _, formula = ELEMENTS[name]
     for dtype in FLOATS:
@@ -262,8 +261,7 @@ NODES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("row", isas.COMPILED_ROWS, ids=lambda row: row.name)
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@isas.in_turn("row, dtype", FLOATS, 0, among=isas.COMPILED_ROWS)
 def test_rows_and_layouts_change_no_gradient(row: Any, dtype: torch.dtype) -> None:
     x, dy = normal(0, 40, 3).abs().to(dtype) + 0.5, normal(1, 40, 3).to(dtype)
     for name in ("softmax", "log_softmax", "layer_norm", "gelu", "erf"):

@@ -8,11 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from called import BYTES, FLOATS, NARROW_FLOATS, drawn
-from rows import PRODUCT_ROWS
+from rows import PRODUCT_ROWS, in_turn
 
 import samebits as sb
 from samebits import dtypes
-from samebits.codegen.isa import Isa, use_isa
+from samebits.codegen.isa import Isa, best, use_isa
 from samebits.kernels.functions import exact
 from samebits.kernels.gemm import kept
 from samebits.kernels.gemm.engine import named
@@ -39,17 +39,17 @@ def operand(kind: str, k: int, n: int) -> Array:
     return b
 
 
-@pytest.mark.parametrize("isa", PRODUCT_ROWS, ids=lambda row: row.name)
-def test_words_and_facts_are_those_of_the_kernel(isa: Isa) -> None:
+@in_turn("isa, pair", PAIRS, 0, always=[best()], among=PRODUCT_ROWS)
+def test_words_and_facts_are_those_of_the_kernel(isa: Isa, pair: tuple[str, str]) -> None:
+    left, right = pair
     with np.errstate(all="ignore"), use_isa(isa):
-        for left, right in PAIRS:
-            for k, n in ((1, 1), (5, 3), (8, 40), (131, 17)):
-                b = operand(right, k, n)
-                packed = sb.pack(b, left=left)
-                found = kept.panels(b, named(packed.engine), packed.nr)
-                due = packed.tensor.numpy()
-                assert found.dtype == due.dtype, (left, right)
-                assert found.tobytes() == due.tobytes(), (left, right, k, n, packed.engine)
+        for k, n in ((1, 1), (5, 3), (8, 40), (131, 17)):
+            b = operand(right, k, n)
+            packed = sb.pack(b, left=left)
+            found = kept.panels(b, named(packed.engine), packed.nr)
+            due = packed.tensor.numpy()
+            assert found.dtype == due.dtype, (left, right)
+            assert found.tobytes() == due.tobytes(), (left, right, k, n, packed.engine)
 
 
 # Elements, scales, a block, whether there are zero points.

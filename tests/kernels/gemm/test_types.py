@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gemm_run import contraction, execute, matrix, typed_product
 from launch import assert_bits
-from rows import AARCH64_PRODUCT_ROWS, ALL_ROWS, AVX_VNNI, EVEX_VNNI, PRODUCT_ROWS, rows_of_engines
+from rows import AARCH64_PRODUCT_ROWS, AVX_VNNI, EVEX_VNNI, PRODUCT_ROWS, in_turn, rows_of_engines
 
 import samebits as sb
 from samebits import dtypes, tuning
@@ -121,17 +121,16 @@ def test_bits_ignore_form_layout_and_edges(left: DType, right: DType, isa: Isa) 
             assert_bits(got, due.astype(got.dtype), (m, k, n, form))
 
 
-@pytest.mark.parametrize("row", ALL_ROWS, ids=lambda row: row.name)
-def test_every_engine_runs_on_every_row(row: Isa) -> None:
+@in_turn("row, found", engine.ROWS, 0)
+def test_every_engine_runs_on_every_row(row: Isa, found: engine.Engine) -> None:
     """With its own step, few rows and many, b in panels and not; none is streamed, which takes other steps."""
-    for i, found in enumerate(engine.ROWS):
-        left, right = ((x, dtypes.int8)[found.exact and x.width_bits > 8] for x in (found.a, found.b))
-        half = ((1, "packed"), (30, ("fused", "staged")[i % 2]))
-        every = itertools.product((1, 30), ("packed", "fused", "staged"))
-        for m, form in half if row.compiled else every:
-            a, b = draw(left, m, 39), draw(right, 39, 37, seed=1)
-            due = integers(a, b).astype(np.int32) if found.exact else reference(a, b)
-            assert_bits(typed_product(a, b, row, engine=found.name, form=form), due, (found.name, m, form))
+    left, right = ((x, dtypes.int8)[found.exact and x.width_bits > 8] for x in (found.a, found.b))
+    half = ((1, "packed"), (30, ("fused", "staged")[engine.ROWS.index(found) % 2]))
+    every = itertools.product((1, 30), ("packed", "fused", "staged"))
+    for m, form in half if row.compiled else every:
+        a, b = draw(left, m, 39), draw(right, 39, 37, seed=1)
+        due = integers(a, b).astype(np.int32) if found.exact else reference(a, b)
+        assert_bits(typed_product(a, b, row, engine=found.name, form=form), due, (found.name, m, form))
 
 
 @pytest.mark.parametrize("isa", rows_of_engines(dtypes.int8, dtypes.int8), ids=lambda row: row.name)
