@@ -51,6 +51,8 @@ PRODUCT_ROWS: tuple[Isa, ...] = tuple(
 )
 COMPILED_ROWS: tuple[Isa, ...] = without_dots(PRODUCT_ROWS)
 ALL_ROWS: tuple[Isa, ...] = (*(row for row in isa.ROWS if not row.compiled), *COMPILED_ROWS)
+# Rows that public calls may name, which are this machine's alone.
+AVAILABLE: tuple[Isa, ...] = tuple(row for row in isa.ROWS if row.available)
 # What plans are made for where nothing is run.
 PLANNED: Isa = row_named("avx2")
 # Rows with an AArch64 target: what tests/aarch64.py can emulate.

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rows
 import torch
 
 import samebits as sb
 from samebits import dtypes
 from samebits.codegen import isa as isas
+from samebits.codegen.isa import Isa
 from samebits.errors import FusionError
 from samebits.fusion import DataType, FusionDefinition
 from samebits.fusion.cache import key_of
 
-ISAS = [row.name for row in isas.isas() if row.available]
 G, M, K, N = 4, 37, 24, 16
 ENDS = ([5, 5, 20, 37], [10, 12, 14, 30], [0, 0, 0, 0], [37, 37, 37, 37])
 RANKS = ((2, 3), (3, 2), (2, 2))
@@ -64,9 +65,8 @@ def parts(a: Any, b: Any, ends: list[int], product: Callable[..., Any], scales: 
     return np.concatenate([*found, np.zeros(rest, found[0].dtype)], axis)
 
 
-@pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("ranks", RANKS, ids=str)
-def test_a_group_is_the_product_of_its_part(ranks: tuple[int, int], isa: str) -> None:
+@rows.in_turn("isa, ranks", RANKS, 0, always=[isas.best()], among=rows.AVAILABLE)
+def test_a_group_is_the_product_of_its_part(isa: Isa, ranks: tuple[int, int]) -> None:
     for dtype, row in ((DataType.Float, dtypes.float32), (DataType.BFloat16, dtypes.bfloat16)):
         a, b = (drawn(shape, row, seed) for seed, shape in enumerate(SHAPES[ranks]))
         with sb.use_isa(isa):
@@ -123,14 +123,14 @@ def test_groups_that_do_not_follow_one_another_are_refused(ends: list[int]) -> N
         fd.execute([a, b, np.array(ENDS[0])])
 
 
-@pytest.mark.parametrize("rows", [(5, 37), (37, 5)], ids=str)
-def test_groups_end_within_all_that_their_ends_cut(rows: tuple[int, int]) -> None:
+@pytest.mark.parametrize("extents", [(5, 37), (37, 5)], ids=str)
+def test_groups_end_within_all_that_their_ends_cut(extents: tuple[int, int]) -> None:
     with FusionDefinition() as fd:
         a, b, x, y = (fd.define_tensor([-1] * rank, contiguity=True) for rank in (2, 3, 2, 3))
         ends = fd.define_tensor([-1], contiguity=True, dtype=DataType.Int)
         fd.add_output(fd.ops.grouped_mm(a, b, ends))
         fd.add_output(fd.ops.grouped_mm(x, y, ends))
-    left, right = (drawn((m, K), dtypes.float32, 0) for m in rows)
+    left, right = (drawn((m, K), dtypes.float32, 0) for m in extents)
     of_groups = drawn((G, K, N), dtypes.float32, 1)
     with pytest.raises(FusionError) as caught:
         fd.execute([left, of_groups, right, of_groups, np.array([1, 2, 3, 8])])

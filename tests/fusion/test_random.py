@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rows
 import torch
 
 import samebits as sb
-from samebits.codegen import isa as isas
 from samebits.errors import FusionError
 from samebits.fusion import DataType, FusionDefinition
 from samebits.fusion.cache import key_of
 
-ROWS = [row.name for row in isas.isas() if row.available]
+ROWS = [row.name for row in rows.without_dots(rows.AVAILABLE)]
 FORMATS = {
     DataType.Double: "float64", DataType.Float: "float32", DataType.Half: "float16", DataType.BFloat16: "bfloat16",
 }  # fmt: skip

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rows
 import torch
 
 import samebits as sb
 from samebits import dtypes
 from samebits.codegen import isa as isas
+from samebits.codegen.isa import Isa
 from samebits.errors import FusionError
 from samebits.fusion import DataType, FusionDefinition
 from samebits.fusion.cache import key_of
@@ -71,9 +73,11 @@ def test_what_is_multiplied_and_added() -> None:
         assert found.tobytes() == sb.matmul(a, b, alpha=0.3, c=wide, beta=-1.7, out_dtype="float32").tobytes()
 
 
-@pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize(("block", "group"), [("nvfp4", 16), ("mxfp4", 32), ("mxfp8-e4m3", 32), ("mxfp6-e2m3", 32)])
-def test_scales_of_blocks_lie_in_tiles(block: str, group: int, isa: str) -> None:
+@rows.in_turn(
+    "isa, block", ("nvfp4", "mxfp4", "mxfp8-e4m3", "mxfp6-e2m3"), 1, always=[isas.best()], among=rows.AVAILABLE
+)
+def test_scales_of_blocks_lie_in_tiles(isa: Isa, block: str) -> None:
+    group = 16 if block == "nvfp4" else 32
     kinds = {
         "nvfp4": (DataType.Float4_e2m1fn, FP8), "mxfp4": (DataType.Float4_e2m1fn, DataType.Float8_e8m0fnu),
         "mxfp8-e4m3": (FP8, DataType.Float8_e8m0fnu), "mxfp6-e2m3": (DataType.Float6_e2m3fn, DataType.Float8_e8m0fnu),
@@ -82,9 +86,9 @@ def test_scales_of_blocks_lie_in_tiles(block: str, group: int, isa: str) -> None
     fd = defined({
         "mat1": (ANY, kinds[0]), "mat2": (ANY, kinds[0]), "scale1": (ANY, kinds[1]), "scale2": (ANY, kinds[1]),
     })  # fmt: skip
-    for m, k, n in (FEW,) if isa == "numpy" else ((M, K, N), (1, 32, 3)):
+    for m, k, n in ((M, K, N), (1, 32, 3)) if isa.compiled else (FEW,):
         x, w = sb.quantize(drawn(m, k), block, **more), sb.quantize(drawn(n, k, seed=1), block, **more)
-        tiles = [q.scale_tiles().reshape((-(-rows // 128) * 128, -1)) for q, rows in ((x, m), (w, n))]
+        tiles = [q.scale_tiles().reshape((-(-lines // 128) * 128, -1)) for q, lines in ((x, m), (w, n))]
         with sb.use_isa(isa):
             (found,) = fd.validate([x.elements, w.elements.transpose(), *tiles])
             due = sb.matmul(

@@ -28,7 +28,6 @@ from samebits.runtime.specialised import record
 Array = np.ndarray[Any, np.dtype[Any]]
 F32, BF16 = np.float32, ml_dtypes.bfloat16
 M, K, N = 5, 40, 9
-AVAILABLE = [row for row in isas.isas() if row.available]
 
 
 def drawn(kind: Any, *shape: int, seed: int = 0) -> Array:
@@ -104,7 +103,7 @@ def ran(arrays: dict[str, Array], options: Options, isa: Isa) -> tuple[Array, An
     return cpu.prepare(p.build({"y": made}), threads=2, isa=isa).run(arrays)["y"], dtype
 
 
-@rows.in_turn("isa, name", tuple(CASES), 0, always=[isas.best()], among=AVAILABLE)
+@rows.in_turn("isa, name", tuple(CASES), 0, always=[isas.best()], among=rows.AVAILABLE)
 def test_a_node_is_the_eager_call_and_the_reference(isa: Isa, name: str) -> None:
     arrays, options, given = CASES[name]
     got, dtype = ran(arrays, options, isa)
@@ -168,7 +167,7 @@ KEPT: dict[str, tuple[str, Array, Options, dict[str, Array], bool | None]] = {
 }  # fmt: skip
 
 
-@rows.in_turn("row, name", tuple(KEPT), 3, always=[isas.best()], among=AVAILABLE)
+@rows.in_turn("row, name", tuple(KEPT), 3, always=[isas.best()], among=rows.AVAILABLE)
 def test_a_right_operand_that_is_known_is_packed_once(row: Isa, name: str) -> None:
     """For runs of any size, each with the bits of the eager call."""
     left, b, options, given, is_kept = KEPT[name]

@@ -9,10 +9,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import rows
 from onnx import TensorProto, helper, numpy_helper
 
 import samebits as sb
 from samebits import dtypes
+from samebits.codegen.isa import Isa, best
 from samebits.dtypes import DType
 from samebits.kernels import composites
 from samebits.operations import dim
@@ -197,11 +199,10 @@ MODELS: dict[str, tuple[Callable[[], bytes | Program], Callable[[Array], Array],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("isa", [row.name for row in sb.isas() if row.available and row.compiled])
-def test_a_session_gives_the_bits_of_eager_calls(name: str, isa: str) -> None:
+@rows.in_turn("isa, name", tuple(MODELS), 0, always=[best()], among=[row for row in rows.AVAILABLE if row.compiled])
+def test_a_session_gives_the_bits_of_eager_calls(isa: Isa, name: str) -> None:
     made, eager, kind = MODELS[name]
-    session = prepared(made(), isa)
+    session = prepared(made(), isa.name)
     for count in (1, 2, BATCH):
         x = (np.random.default_rng(count).standard_normal((count, WIDE)) * 3).astype(kind)
         with sb.use_isa(isa):
