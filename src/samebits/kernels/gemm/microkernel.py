@@ -31,7 +31,7 @@ from typing import Any
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, FunctionSpec, Index, Pointer, Vector
-from samebits.dtypes import DType, uint8
+from samebits.dtypes import DType, float32, uint8, uint32
 from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm.blocks import runs
 from samebits.kernels.gemm.engine import Engine
@@ -65,6 +65,9 @@ class Microtile:
     `order`: how a chunk is summed.
     `keeps`: whether the words that weights become are written down too, for other microtiles, which take them as they
     are.
+    `apart`: whether of two vectors of columns one has the even columns and the other the odd ones until the sum is
+    finished, also where it and words are kept meanwhile: then two operations widen both vectors of bfloat16, not four
+    (Emerald Rapids, one thread, time without over with: 1 x 768 x 768 1.29, 24 x 768 x 768 1.05, 512 x 768 x 768 1.01).
     """
 
     engine: Engine
@@ -77,6 +80,7 @@ class Microtile:
     scaled: bool = False
     order: SumOrder = CHAIN
     keeps: bool = False
+    apart: bool = False
 
 
 def parameters(engine: Engine, weights: Words | None, scaled: bool, keeps: bool = False) -> tuple[DType | None, ...]:
@@ -293,10 +297,7 @@ class _MicroText:
 
     def _step(self, sums: _Sums, rows: range, k: Index) -> None:
         """The sums of these rows gain the products of word k."""
-        b, d, lanes, weights = self.b, self.d, self.lanes, self.d.weights
-        places = [self._place(k, v) for v in range(self.vectors)]
-        panel = self.read.panel
-        right = [weights.across(b, panel, at, 1, lanes) if weights else b.load(panel, at, lanes) for at in places]
+        b, d, lanes, right = self.b, self.d, self.lanes, self._row(k)
         if self.read.kept is not None:
             kept, step = self.read.kept
             for v, words in enumerate(right):
@@ -304,6 +305,21 @@ class _MicroText:
         for i, row in enumerate(rows):
             left = b.splat(b.load(self.read.a, k + row * d.pitch, 1), lanes)
             sums[i] = [d.engine.advance(b, left, right[v], sums[i][v]) for v in range(self.vectors)]
+
+    def _row(self, k: Index) -> list[Vector]:
+        """Row k of B as words."""
+        b, panel, lanes, weights = self.b, self.read.panel, self.lanes, self.d.weights
+        places = [self._place(k, v) for v in range(self.vectors)]
+        if weights is None:
+            return [b.load(panel, at, lanes) for at in places]
+        if not self.d.apart:
+            return [weights.across(b, panel, at, 1, lanes) for at in places]
+        found = list[Vector]()
+        for at in places[::2]:
+            codes = b.load(b.cast(b.offset(panel, at), uint32, aligned=False), 0, lanes)
+            even, odd = b.shift_left(codes, 16), b.bit_and(codes, b.like(codes, 0xFFFF0000))
+            found += [b.bitcast(even, float32), b.bitcast(odd, float32)]
+        return found
 
     def _place(self, k: Index, v: int, step: Index | None = None) -> Index:
         """Where vector v of row k of B is, in panels that are `step` apart, or as far as those that are read."""
@@ -387,14 +403,22 @@ class _MicroText:
         """c = t + the sums, and its vectors."""
         b, d, lanes, found = self.b, self.d, self.lanes, list[Vector]()
         for i in range(d.h):
+            row = list[Vector]()
             for v in range(self.vectors):
                 before = b.load(t, i * t_step + v * lanes, lanes)
                 total = b.add(before, b.convert(sums[i][v], d.engine.total))
-                if final and d.accumulates:
-                    total = b.add(total, b.like(total, 0))
+                row.append(b.add(total, b.like(total, 0)) if final and d.accumulates else total)
+            if final and d.apart:
+                row = [x for pair in zip(row[::2], row[1::2], strict=True) for x in self._joined(pair)]
+            for v, total in enumerate(row):
                 b.store(c, i * c_step + v * lanes, total)
-                found.append(total)
+            found += row
         return found
+
+    def _joined(self, pair: tuple[Vector, Vector]) -> list[Vector]:
+        """Columns side by side of those that are even and those that are odd."""
+        order = [x for lane in range(self.lanes) for x in (lane, self.lanes + lane)]
+        return [self.b.pick(pair, order[: self.lanes]), self.b.pick(pair, order[self.lanes :])]
 
     def _canonical(self, found: list[Vector], c: Pointer, c_step: Index) -> None:
         """NaN among the totals just stored become canonical. The sum of all is NaN where one is, or infinities meet: a

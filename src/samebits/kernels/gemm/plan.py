@@ -23,10 +23,11 @@ from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, has_weights
 from samebits.kernels.gemm.inner import size_words
 from samebits.kernels.gemm.machine import DEFAULT, Caches, Machine
-from samebits.kernels.gemm.macrokernel import Macrokernel, kernel
+from samebits.kernels.gemm.macrokernel import kernel
 from samebits.kernels.gemm.order import CHAIN
 from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share, share_rows, shared_in_panels, starts
 from samebits.kernels.gemm.parts import Join, join
+from samebits.kernels.gemm.specialised import Macrokernel
 from samebits.kernels.gemm.stream import Stream, stream
 from samebits.kernels.gemm.strip import StripWalk, together
 from samebits.kernels.gemm.tiles import PanelSpan, Tile

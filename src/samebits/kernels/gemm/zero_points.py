@@ -3,7 +3,7 @@
     sum (a - za)(b - zb) = sum a b - zb * sum a - za * sum b + K za zb
 
 where an offset that packing added is a zero point too. An offset of a is taken away where
-sums start (`macrokernel.Macrokernel`), the rest by `corrected`, an epilogue; `row_sums` is the kernel that sums the
+sums start (`specialised.Macrokernel`), the rest by `corrected`, an epilogue; `row_sums` is the kernel that sums the
 rows of a; the sums of b's columns are the facts of its panels.
 """
 

@@ -1,0 +1,157 @@
+"""What specialises a macrokernel: its description, the names of its arguments, the functions of its microtiles.
+
+The text is `macrokernel`'s. Start at `Macrokernel`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import FunctionSpec
+from samebits.dtypes import DType, bfloat16, float32, int32
+from samebits.frozen import dataclass
+from samebits.kernels.gemm import batch, block_microkernel, microkernel, parts, tile_microkernel
+from samebits.kernels.gemm.block_microkernel import BlockMicrotile, Runs
+from samebits.kernels.gemm.blocks import SCALE, STARTS, BlockOperand
+from samebits.kernels.gemm.engine import Engine
+from samebits.kernels.gemm.epilogue import Epilogue
+from samebits.kernels.gemm.microkernel import Microtile
+from samebits.kernels.gemm.order import CHAIN, SumOrder
+from samebits.kernels.gemm.pack import DECODED, PACKED, WIDENED
+from samebits.kernels.gemm.tiles import Micropanels, Tile
+from samebits.kernels.gemm.words import Words
+from samebits.tape import entry
+
+
+@dataclass(frozen=True, slots=True)
+class Macrokernel:
+    """What specialises the text; sizes, strides and the microtiles' functions are arguments.
+
+    `words`: how elements of A and B become words.   `checked`: whether a guarded engine must look at the facts.
+    `tile`: the largest microtile, whose NR is the width of a panel.   `chunk`: words of one.   `pitch`: words between
+    rows of A within a chunk.   `a`: kind of packing.
+    `b`: kind of packing, or PACKED, or DECODED (packed weights, which the microkernel converts), or WIDENED (which that
+    of the first micropanel of a block converts).
+    `accumulates`: the sum starts from what out holds.
+    `shared`: what blocks share (`blocks.A_SCALE`, `SCALE`, `STARTS`, `ZERO`); zero points only where b is packed here.
+    `runs`: how K is cut by blocks whose sums are scaled by `block_microkernel`; None where none are, or b's alone by
+    `microkernel`.
+    `order`: how a chunk is summed.
+    """
+
+    engine: Engine
+    words: tuple[Words, Words]
+    checked: bool
+    tile: Tile
+    chunk: int
+    pitch: int
+    a: str
+    b: str
+    batch_rank: int
+    accumulates: bool
+    epilogue: Epilogue
+    shared: tuple[BlockOperand, ...] = ()
+    runs: Runs | None = None
+    order: SumOrder = CHAIN
+
+    @property
+    def pointers(self) -> dict[str, DType]:
+        """The operands that move with the batch, and what they are read as."""
+        right = self.engine.word if self.b == PACKED else self.words[1].pointer
+        shared = {x.name: int32 if x is STARTS else float32 for x in self.shared}
+        return {"a": self.words[0].pointer, "b": right, **shared, **self.epilogue.operands}
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether B is in panels."""
+        return self.b in (PACKED, DECODED, WIDENED)
+
+    @property
+    def weights(self) -> Words | None:
+        """How panels of weights become words as they are read."""
+        return self.words[1] if self.b in (DECODED, WIDENED) else None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the first micropanel of a block writes down the words that weights become, for the others."""
+        return self.b == WIDENED
+
+    @property
+    def apart(self) -> bool:
+        """Whether microtiles have even and odd columns of bfloat16 apart: where panels are pairs of vectors, and sums
+        meet nothing of columns before they are finished."""
+        is_wide = self.weights is not None and self.weights.source is bfloat16
+        return is_wide and self.tile.nv % 2 == 0 and not (self.accumulates or self.shared)
+
+    @property
+    def shift(self) -> int:
+        """What packing added to integers of A; sums start without its product with B's columns, if not with each run's
+        (`runs`)."""
+        return self.words[0].offset if self.runs is None else 0
+
+    @property
+    def engines(self) -> tuple[Engine, ...]:
+        """The engine, and what runs where the facts do not allow it."""
+        return (self.engine, self.engine.safe) if self.checked else (self.engine,)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The argument names in order. Of the blocks: `height` rows of each of the first `tall` micropanels, `lower`
+        fewer of the others; `kc` words, whole chunks; `group` panels that are packed together, and `wide` of them that
+        a microtile covers; `asks` of a microtile; `in_scratch`: 1 where C is kept in scratch between blocks of K."""
+        names = ["a", "b", "m_panels", "tall", "height", "lower", "n", "k", "k_begin", "k_end", "kc"]
+        names += ["n_step", "m_blocks", "n_blocks", "first", "last", "elements", "group", "wide", "asks", "in_scratch"]
+        names += ["a_row", "a_column", "b_row", "b_column", "b_facts", "scratch_b", "scratch_f", "scratch_c"]
+        names += [name for engine in range(len(self.engines)) for name in tile_names(engine)]
+        names += first_names() if self.keeps else []
+        names += [name for x in self.shared for name in x.parameters]
+        names += parts.PARAMETERS
+        return (*names, *self.epilogue.parameters, *batch.parameters(self.batch_rank, self.pointers))
+
+    def functions(self, rows: Micropanels, wide: int, isa: Isa) -> Mapping[str, FunctionSpec]:
+        """The arguments that are functions: of tall and low micropanels, of `wide` panels and of one."""
+        found = dict[str, FunctionSpec]()
+        for names, microtile in _microtiles(self, isa):
+            both = [(h, panels) for h in (rows.heights[0], rows.heights[-1]) for panels in (wide, 1)]
+            found |= {name: microtile(*size) for name, size in zip(names, both, strict=True)}
+        return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _microtiles(d: Macrokernel, isa: Isa) -> list[tuple[list[str], Callable[[int, int], FunctionSpec]]]:
+    """Names of functions, and of each kind of microtile the function of one of so many rows and panels."""
+    weights = None if d.keeps else d.weights
+    kinds = [(tile_names(number), engine, weights, False) for number, engine in enumerate(d.engines)]
+    kinds += [(first_names(), d.engine, d.weights, True)] if d.keeps else []
+    cached = functools.lru_cache(1024)
+    return [
+        (names, entry(cached(functools.partial(_microtile, d, isa, engine, weights, keeps))))
+        for names, engine, weights, keeps in kinds
+    ]
+
+
+def _microtile(
+    d: Macrokernel, isa: Isa, engine: Engine, weights: Words | None, keeps: bool, h: int, panels: int
+) -> FunctionSpec:
+    if d.runs is not None:
+        block = BlockMicrotile(engine, h, d.tile.nv, d.chunk, d.pitch, d.runs, d.accumulates)
+        return block_microkernel.function(block, isa)
+    scaled = SCALE in d.shared
+    tile = Microtile(engine, h, d.tile.nv, panels, d.pitch, d.accumulates, weights, scaled, d.order, keeps, d.apart)
+    function: Callable[[Microtile, Isa], FunctionSpec] = (
+        tile_microkernel.function if engine.takes_tiles else microkernel.function
+    )
+    return function(tile, isa)
+
+
+def tile_names(engine: int) -> list[str]:
+    """The functions of an engine's microtiles: of tall and low micropanels, each of several panels and of one."""
+    safe = "_safe" if engine else ""
+    return [f"{height}_{width}{safe}" for height in ("tall", "low") for width in ("wide", "one")]
+
+
+def first_names() -> list[str]:
+    """The same of the first micropanel of a block, which writes down the words that weights become."""
+    return [f"{name}_first" for name in tile_names(0)]
