@@ -3,6 +3,7 @@
 import gc
 import os
 import pathlib
+from collections.abc import Iterable
 
 import pytest
 
@@ -55,10 +56,45 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["SAMEBITS_CACHE_DIR"] = str(folder)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the longest files first; the others stay in their order."""
+    """Put the longest files first; leave to `make exhaustive` what a row leaves to the others."""
     places = {config.rootpath / "tests" / name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+    for item in left_to_others(items):
+        item.add_marker(pytest.mark.exhaustive)
+
+
+def left_to_others(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """Of tests that compiled rows share with other parameters, what a row leaves to the others.
+
+    With one set of the other parameters every second row runs, with the next set the rows between; that of the widest
+    registers always does. So each row runs each test, and each set of parameters runs, but not all pairs: a kernel
+    takes long to compile. Tests of the vocabulary, where each word is other instructions on each row, those that choose
+    by themselves, and those of rows alone, are left as they are.
+    """
+    from samebits.codegen import isa
+
+    found: list[pytest.Item] = []
+    tests: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        if hasattr(item, "callspec") and item.path.parent.name != "codegen":
+            tests.setdefault((item.path, item.parent, getattr(item, "originalname", "")), []).append(item)
+    for same in tests.values():
+        if any(item.get_closest_marker("exhaustive") for item in same):
+            continue
+        shared: dict[object, list[tuple[isa.Isa, pytest.Item]]] = {}
+        for item in same:
+            spec = item.callspec  # type: ignore[attr-defined]
+            rows = {name: x for name, x in spec.params.items() if isinstance(x, isa.Isa) and x.compiled}
+            if len(rows) == 1:
+                rest = tuple((name, id(x)) for name, x in spec.params.items() if name not in rows)
+                shared.setdefault(rest, []).append((*rows.values(), item))
+        if len(shared) > 1:
+            for number, alike in enumerate(shared.values()):
+                widest = max((row for row, _ in alike), key=lambda row: (row.lanes, len(row.instructions)))
+                found += [item for at, (row, item) in enumerate(alike) if (number + at) % 2 and row != widest]
+    return found
 
 
 def pytest_collection() -> None:

@@ -1,6 +1,12 @@
 """What the run of all tests is told of itself."""
 
+import collections
+import pathlib
+import types
+from typing import Any
+
 import pytest
+import rows
 
 
 def test_the_files_that_are_begun_first_are_there(pytestconfig: pytest.Config) -> None:
@@ -8,3 +14,30 @@ def test_the_files_that_are_begun_first_are_there(pytestconfig: pytest.Config) -
     (conftest,) = (x for name, x in pytestconfig.pluginmanager.list_name_plugin() if name == str(tests / "conftest.py"))
     assert [name for name in conftest.LONGEST if not (tests / name).is_file()] == []
     assert len(set(conftest.LONGEST)) == len(conftest.LONGEST)
+
+
+def items(names: dict[str, Any], *, marked: bool = False) -> list[Any]:
+    """A test with each compiled row and each of some names."""
+    return [
+        types.SimpleNamespace(
+            path=pathlib.Path("tests/kernels/test_made.py"), parent=None, originalname="test_made", row=row, name=name,
+            callspec=types.SimpleNamespace(params={"isa": row, "name": name}), get_closest_marker=lambda _: marked,
+        )
+        for row in rows.ALL_ROWS for name in names.values()
+    ]  # fmt: skip
+
+
+def test_each_row_runs_each_test_and_each_set_of_parameters_runs(pytestconfig: pytest.Config) -> None:
+    name = str(pytestconfig.rootpath / "tests" / "conftest.py")
+    (conftest,) = (x for found, x in pytestconfig.pluginmanager.list_name_plugin() if found == name)
+    given = items({"a": "a", "b": "b", "c": "c"})
+    left = conftest.left_to_others(given)
+    run = [item for item in given if item not in left]
+    widest = max(rows.COMPILED_ROWS, key=lambda row: row.lanes)
+    assert {(item.row.name, item.name) for item in run} >= {(row, x) for row in ("numpy", widest.name) for x in "abc"}
+    assert {item.row for item in run} == set(rows.ALL_ROWS)
+    compiled = collections.Counter(item.name for item in run if item.row.compiled)
+    assert min(compiled.values()) >= len(rows.COMPILED_ROWS) // 2
+    assert len(left) >= len(rows.COMPILED_ROWS) - 1
+    assert conftest.left_to_others(items({"a": "a"})) == []
+    assert conftest.left_to_others(items({"a": "a", "b": "b"}, marked=True)) == []
