@@ -54,6 +54,14 @@ def test_a_replacement_is_put_in_place_once(tmp_path: pathlib.Path) -> None:
     assert (path.read_text(), os.listdir(tmp_path)) == ("abcdef", ["x"])
 
 
+def test_a_name_may_have_as_many_bytes_as_a_name_can(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / ("\N{GRINNING FACE}" * 63 + "xyz")
+    new = files.Replacement("f", str(path))
+    new.write(b"x", 0)
+    new.commit()
+    assert path.read_bytes() == b"x"
+
+
 def test_an_exception_while_the_new_file_is_made_leaves_none(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,7 +127,9 @@ class Replacement:
                 self.descriptor, self._is_open = os.dup(file.fileno()), True
             return
         # Named before it is made, so that it goes whenever an interrupt comes.
-        self._temporary = os.path.join(folder, f".{name[:64]}.{os.urandom(8).hex()}.tmp")
+        # A name has at most 255 bytes, of which a character takes up to four.
+        begin = os.fsencode(name)[:64].decode("utf-8", "ignore")
+        self._temporary = os.path.join(folder, f".{begin}.{os.urandom(8).hex()}.tmp")
         mode = 0o666 if facts is None else stat.S_IMODE(facts.st_mode)
         self.descriptor = os.open(self._temporary, _NEW, mode)
         self._is_open = True

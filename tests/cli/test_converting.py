@@ -88,6 +88,13 @@ def test_cast_takes_every_option_of_the_function(file: pathlib.Path) -> None:
         assert checkpoint.load(out)["b"].equal_bits(sb.cast(x, "float8_e4m3fn", **options))
 
 
+def test_options_are_tried_on_a_number_that_every_format_has(file: pathlib.Path) -> None:
+    path = file.with_name("one.safetensors")
+    checkpoint.save(path, {"x": np.ones((2, 3), np.float32)})
+    answer("cast", path, path, "--dtype", "float8_e8m0fnu", "--overflow", "error")
+    assert checkpoint.load(path)["x"].values().tolist() == [[1.0] * 3] * 2
+
+
 def test_a_file_may_be_converted_in_place(file: pathlib.Path) -> None:
     answer("cast", file, file, "--dtype", "float16", "--include", "w")
     made = checkpoint.load(file)
@@ -148,6 +155,12 @@ WRONG: list[tuple[str, int, str]] = [
     ("quantize {file} --format nvfp4 --include ids", 3, "tensor 'ids' is of int64, must be a matrix of float32"),
     ("quantize {file} --format nvfp4 -o {folder}/o.onnx", 2, "does not end with .safetensors"),
     ("quantize {file} --format nvfp4 --chart {folder}", 2, "is a directory"),
+    ("quantize {file} --format nvfp4 --chart {file}", 2, "in.safetensors' is the file that is read or written; name"),
+    (
+        "quantize {file} --format nvfp4 -o {folder}/o.npz --chart {folder}/./o.npz",
+        2,
+        "o.npz' is the file that is read or written; name another",
+    ),
     ("quantize {text} --format nvfp4", 3, "samebits: quantize: {text} header length is"),
 ]
 

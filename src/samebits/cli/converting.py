@@ -155,7 +155,7 @@ def cast(
 def _try(convert: Callable[[Tensor], Tensor]) -> None:
     """Raise click.BadParameter for options that no conversion has, before anything is read."""
     try:
-        convert(Tensor.zeros((1,), "float32"))
+        convert(Tensor.full((1,), 1.0, "float32"))  # which every format has
     except errors.OptionError as error:
         option = f"--{error.operand.split()[0]}"
         raise click.BadParameter(options.told(error), param_hint=option) from None
@@ -187,6 +187,10 @@ def quantize(
         with options.asked("--chart"):
             chart.check()
     output = output or file.with_name(f"{file.stem}-{to.name}.safetensors")
+    if picture is not None and any(_is_one(picture, other) for other in (file, output)):
+        raise click.BadParameter(
+            f"{str(picture)!r} is the file that is read or written; name another", param_hint="--chart"
+        )
     with reading.opened("quantize", file, True) as source, screen.progress() as progress:
         made = converting.quantize_file(
             "quantize", source, str(output), to, way, include=include, exclude=exclude,
@@ -196,6 +200,11 @@ def quantize(
         with options.named("quantize", "--chart"):
             chart.draw("quantize", made, picture)
     _print(output, made, as_json)
+
+
+def _is_one(x: pathlib.Path, y: pathlib.Path) -> bool:
+    """Whether two paths lead to one file, which may have two names, or to where one would be."""
+    return x.samefile(y) if x.exists() and y.exists() else x.resolve() == y.resolve()
 
 
 def _print(output: pathlib.Path, made: Sequence[ConvertedTensor], as_json: bool) -> None:
