@@ -15,7 +15,7 @@ from typing import Any
 
 from samebits import driver
 
-__all__ = ["PAGE", "placed"]
+__all__ = ["PAGE", "placed", "refusal"]
 
 PAGE = mmap.PAGESIZE
 _FAILED = ctypes.c_void_p(-1).value
@@ -61,6 +61,17 @@ def placed(code_bytes: int, data_bytes: int, written: Callable[[int], bytes]) ->
         release(address, size)
         raise
     return int(address)
+
+
+def refusal() -> str:
+    """Why the system lets this process run nothing that it wrote; empty where it does."""
+    try:
+        address = placed(PAGE, 0, lambda at: b"")
+    except OSError as error:
+        return str(error.strerror)
+    _, _, release = _calls()
+    release(address, PAGE)
+    return ""
 
 
 def _error() -> OSError:

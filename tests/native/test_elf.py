@@ -18,7 +18,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 
 import samebits as sb
-from samebits import cache, executable
+from samebits import cache
 from samebits.codegen import isa as isas
 from samebits.codegen.vocabulary import ENTRY
 from samebits.doctor import report
@@ -299,15 +299,43 @@ def test_a_damaged_object_is_refused_or_linked_but_nothing_else_happens(code: by
 
 
 def test_what_is_not_known_llvm_links_and_it_is_told(code: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> int:
-        raise PermissionError(13, "Permission denied")
-
     monkeypatch.setattr(compile, "_left", {})
     assert answers(compile.link_all(code, SYMBOLS))[0] == 42
     assert compile.left_to_llvm() == ()
-    monkeypatch.setattr(executable, "placed", refuse)
+    monkeypatch.setattr(sys, "platform", "other")
     assert answers(compile.link_all(code, SYMBOLS))[0] == 42
-    assert compile.left_to_llvm() == ("memory for code is refused (Permission denied)",)
+    assert compile.left_to_llvm() == ("this machine is no Linux on x86-64",)
+
+
+REFUSED = """
+import ctypes, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE: what was written may not be run
+    sys.exit("no such call")
+import numpy as np
+import samebits as sb
+from samebits.doctor import report
+from samebits.native import elf
+print(report.machine().linker)
+x = np.ones(3, np.float32)
+for other in ("", "other machines' objects are LLVM's to link"):
+    elf.other_machine = lambda: other
+    try:
+        sb.add(x, x)
+    except sb.errors.NativeError as error:
+        print(error)
+with sb.use_isa("numpy"):
+    print(sb.add(x, x))
+"""
+
+
+def test_a_process_that_may_run_nothing_that_it_wrote_is_told_so() -> None:
+    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True)
+    if done.stderr == "no such call\n":
+        pytest.skip("Linux before 6.3 has no such limit")
+    said = "compile: memory for code is refused (Permission denied), must be granted"
+    said += "; let this process run what it wrote, or use_isa('numpy')"
+    linker = "none: memory for code is refused (Permission denied)"
+    assert (done.stdout.splitlines(), done.stderr) == ([linker, said, said, "[2. 2. 2.]"], "")
 
 
 def test_the_doctor_says_who_links(monkeypatch: pytest.MonkeyPatch) -> None:

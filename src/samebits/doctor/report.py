@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import samebits
-from samebits import cache, driver, optional
+from samebits import cache, driver, executable, optional
 from samebits.codegen import isa as isas
 from samebits.doctor import frameworks
 from samebits.doctor.framework import Framework
@@ -40,7 +40,7 @@ class Platform:
         cache_entries: Objects in it.
         cache_bytes: Bytes that they take.
         cache_limit_bytes: Bytes that they may take.
-        linker: Who makes objects of the cache runnable: `samebits`, or `LLVM`, and why.
+        linker: Who makes objects of the cache runnable: `samebits`, or `LLVM` or `none`, and why.
         cuda_driver: `12.8`, None where there is no NVIDIA driver.
         versions: `(package, version)` of what samebits stands on, where installed.
     """
@@ -182,7 +182,14 @@ def machine() -> Platform:
         cache_entries=cache.entries(),
         cache_bytes=cache.size_bytes(),
         cache_limit_bytes=cache.LIMIT_BYTES,
-        linker=f"LLVM: {refusal}" if (refusal := elf.refusal()) else "samebits",
+        linker=_linker(),
         cuda_driver=driver.cuda_driver_version(),
         versions=tuple(versions),
     )
+
+
+def _linker() -> str:
+    other = elf.other_machine()
+    if sys.platform == "linux" and (reason := executable.refusal()):
+        return f"none: memory for code is refused ({reason})"
+    return f"LLVM: {other}" if other else "samebits"

@@ -259,17 +259,26 @@ def foreign_object(spec: Compiled, arch: str) -> bytes:
 def link_all(code: bytes, symbols: tuple[str, ...]) -> tuple[int, ...]:
     """Load an object file into this process, for ever: the addresses of some of its symbols.
 
-    Raises:  NativeError if it does not link, such as for a symbol that this process lacks.
+    Raises:  NativeError if it does not link, such as for a symbol that this process lacks, or for memory.
     """
     with _lock:
         try:
-            return elf.load(code, symbols)
-        except elf.UnknownObjectError as reason:
-            from samebits.native import jit  # which a process does without whose objects are known
+            return _linked(code, symbols)
+        except OSError as reason:
+            actual, remedy = f"refused ({reason.strerror})", "let this process run what it wrote, or use_isa('numpy')"
+            raise errors.NativeError("compile", "memory for code", "", actual, "granted", remedy) from reason
 
-            found = jit.link(code, symbols)
-            _left[str(reason)] = None
-            return found
+
+def _linked(code: bytes, symbols: tuple[str, ...]) -> tuple[int, ...]:
+    """The same, by LLVM where nothing less knows the object."""
+    try:
+        return elf.load(code, symbols)
+    except elf.UnknownObjectError as reason:
+        from samebits.native import jit  # which a process does without whose objects are known
+
+        found = jit.link(code, symbols)
+        _left[str(reason)] = None
+        return found
 
 
 def left_to_llvm() -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from samebits import driver, executable
 from samebits.codegen import isa as isas
 
-__all__ = ["UnknownObjectError", "load", "refusal"]
+__all__ = ["UnknownObjectError", "load", "other_machine"]
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -82,37 +82,22 @@ class _Relocation(NamedTuple):
 def load(code: bytes, symbols: Sequence[str]) -> tuple[int, ...]:
     """The addresses of some symbols of an object file, which is then in this process for ever.
 
-    Raises:  UnknownObjectError if it is nothing that is known here, or if this process lacks what it needs.
+    Raises:
+        UnknownObjectError: It is nothing that is known here, or this process lacks a symbol that it needs.
+        OSError: The system has no memory for it, or lets this process run nothing that it wrote.
     """
-    if other := _other_machine():
+    if other := other_machine():
         raise UnknownObjectError(other)
     made = _Object(code)
     wanted = [made.exported(name) for name in symbols]
-    base = _placed(made.code_bytes, made.data_bytes, made.image)
+    base = executable.placed(made.code_bytes, made.data_bytes, made.image)
     return tuple(base + at for at in wanted)
 
 
-def refusal() -> str:
+def other_machine() -> str:
     """Why all objects of this machine are LLVM's to link; empty where they are not."""
-    if other := _other_machine():
-        return other
-    try:
-        _placed(executable.PAGE, 0, lambda base: b"")
-    except UnknownObjectError as reason:
-        return str(reason)
-    return ""
-
-
-def _other_machine() -> str:
     is_known = sys.platform == "linux" and isas.host_arch() == "x86_64"
     return "" if is_known else "this machine is no Linux on x86-64"
-
-
-def _placed(code_bytes: int, data_bytes: int, image: Callable[[int], bytes]) -> int:
-    try:
-        return executable.placed(code_bytes, data_bytes, image)
-    except OSError as error:
-        raise UnknownObjectError(f"memory for code is refused ({error.strerror})") from error
 
 
 class _Object:

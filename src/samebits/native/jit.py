@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import itertools
+import sys
 from typing import Any
 
-from samebits import errors
+from samebits import errors, executable
 from samebits.native import assembler
 
 _names = (f"samebits{n}" for n in itertools.count())
@@ -18,8 +20,12 @@ def link(code: bytes, symbols: tuple[str, ...]) -> tuple[int, ...]:
 
     Callers hold the lock of `native.compile`.
 
-    Raises:  NativeError if it does not link, such as for a symbol that this process lacks.
+    Raises:
+        NativeError: It does not link, such as for a symbol that this process lacks.
+        OSError: The system lets this process run nothing that it wrote, at which LLVM would abort it.
     """
+    if sys.platform == "linux" and (reason := executable.refusal()):
+        raise PermissionError(errno.EACCES, reason)
     library = assembler.llvm().JITLibraryBuilder().add_object_img(code).add_current_process()
     for symbol in symbols:
         library.export_symbol(symbol)
