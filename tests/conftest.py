@@ -68,7 +68,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def left_to_others(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     """Of tests that compiled rows share with other parameters, what a row leaves to the others.
 
-    With one set of the other parameters every second row runs, with the next set the rows between; that of the widest
+    A row runs with every second set that it is paired with, the next row with the sets between; that of a set's widest
     registers always does. So each row runs each test, and each set of parameters runs, but not all pairs: a kernel
     takes long to compile. Tests of the vocabulary, where each word is other instructions on each row, those that choose
     by themselves, and those of rows alone, are left as they are.
@@ -90,10 +90,14 @@ def left_to_others(items: Iterable[pytest.Item]) -> list[pytest.Item]:
             if len(rows) == 1:
                 rest = tuple((name, id(x)) for name, x in spec.params.items() if name not in rows)
                 shared.setdefault(rest, []).append((*rows.values(), item))
-        if len(shared) > 1:
-            for number, alike in enumerate(shared.values()):
-                widest = max((row for row, _ in alike), key=lambda row: (row.lanes, len(row.instructions)))
-                found += [item for at, (row, item) in enumerate(alike) if (number + at) % 2 and row != widest]
+        sets: dict[isa.Isa, list[tuple[pytest.Item, bool]]] = {}
+        for alike in shared.values():
+            widest = max((row for row, _ in alike), key=lambda row: (row.lanes, len(row.instructions)))
+            for row, item in alike:
+                sets.setdefault(row, []).append((item, row == widest))
+        for at, given in enumerate(sets.values()):
+            if len(given) > 1:
+                found += [item for number, (item, stays) in enumerate(given) if (number + at) % 2 and not stays]
     return found
 
 

@@ -40,4 +40,10 @@ def test_each_row_runs_each_test_and_each_set_of_parameters_runs(pytestconfig: p
     assert min(compiled.values()) >= len(rows.COMPILED_ROWS) // 2
     assert len(left) >= len(rows.COMPILED_ROWS) - 1
     assert conftest.left_to_others(items({"a": "a"})) == []
+    # The sets begin with other rows, and some rows have one set alone.
+    first, second, third = rows.COMPILED_ROWS[:3]
+    pairs = {(first, "a"), (third, "a"), (second, "a"), (second, "b"), (third, "b")}
+    given = [item for item in items({"a": "a", "b": "b", "c": "c"}) if (item.row, item.name) in pairs]
+    left = conftest.left_to_others(given)
+    assert {item.row for item in given if item not in left} == {first, second, third}
     assert conftest.left_to_others(items({"a": "a", "b": "b"}, marked=True)) == []
