@@ -165,8 +165,8 @@ def test_what_is_cached_keeps_nothing_of_a_strict_tape() -> None:
 def test_operations_of_ints_that_are_several_entries() -> None:
     tape = Tape(strict=True)
     x, y = tape.variable(7), tape.variable(-3)
-    made = template((*divmod(x, 4), x >> 1, abs(x), abs(y)))
-    assert filled(tape, made, tape.replay([9, -5]) or ()) == (2, 1, 4, 9, 5)
+    made = template((*divmod(x, 4), x >> 1, abs(x), abs(y), *divmod(40, x)))
+    assert filled(tape, made, tape.replay([9, -5]) or ()) == (2, 1, 4, 9, 5, 4, 4)
     assert tape.replay([9, 5]) is None
 
 
@@ -217,6 +217,24 @@ def test_templates_that_are_filled_together_share_equal_tuples_alone() -> None:
     assert [type(value) for value in (found[0][1], found[1][1], found[7], found[8])] == [int, bool, int, bool]
     assert found[2][0] is found[0]
     assert templates.add(template((x, 1))) == places[0]
+
+
+@pytest.mark.parametrize("operation", [operator.pos, operator.invert, lambda x: 64 >> x, lambda x: x << 1])
+def test_operations_of_ints_that_no_tape_writes_down_pin(operation: Callable[[int], int]) -> None:
+    tape = Tape()
+    assert operation(tape.variable(3)) == operation(3)
+    assert tape.pinned == [0]
+    with pytest.raises(Pinned):
+        operation(Tape(strict=True).variable(3))
+
+
+def test_a_float_of_the_same_value_is_equal() -> None:
+    tape = Tape()
+    x = tape.variable(6)
+    assert x == 6.0
+    assert x != 6.5
+    assert tape.replay([6]) is not None
+    assert tape.replay([7]) is None
 
 
 def test_other_values_are_not_numbers_of_a_tape() -> None:

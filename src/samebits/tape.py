@@ -103,7 +103,7 @@ class Tape:
             self._entries.append((function, at, _CALL, found.place, False))
         return found
 
-    def compare(self, function: _Function, x: int | Recorded, y: int | Recorded) -> bool:
+    def compare(self, function: _Function, x: int | Recorded, y: float | Recorded) -> bool:
         """function(x, y), which is guarded from now on."""
         i, j = self._place(x), self._place(y)
         answer = self._answers.get((function, i, j))
@@ -195,6 +195,9 @@ class Recorded:
     def __divmod__(self, other: int | Recorded) -> tuple[int | Recorded, Recorded]:
         return self // other, self % other
 
+    def __rdivmod__(self, other: int) -> tuple[int | Recorded, Recorded]:
+        return other // self, other % self
+
     def __rshift__(self, bits: int) -> int | Recorded:
         return self // (1 << bits)
 
@@ -204,7 +207,7 @@ class Recorded:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Recorded):
             return self.place == other.place or self._tape.compare(operator.eq, self, other)
-        return self._tape.compare(operator.eq, self, other) if isinstance(other, int) else NotImplemented
+        return self._tape.compare(operator.eq, self, other) if isinstance(other, int | float) else NotImplemented
 
     def __lt__(self, other: int | Recorded) -> bool:
         return self._tape.compare(operator.lt, self, other)
@@ -307,6 +310,8 @@ def _pinning(name: str) -> Callable[..., Any]:
 for _name in ("truediv", "lshift", "and", "or", "xor", "pow"):
     for _side in ("", "r"):
         setattr(Recorded, f"__{_side}{_name}__", _pinning(f"__{_side}{_name}__"))
+for _name in ("rrshift", "pos", "invert"):
+    setattr(Recorded, f"__{_name}__", _pinning(f"__{_name}__"))
 
 
 def template(value: Any) -> Any:
