@@ -111,6 +111,23 @@ def test_all_that_an_object_may_hold_is_as_llvm_links_it(code: bytes) -> None:
     assert answers(jit.link(code, SYMBOLS)) == expected
 
 
+def test_data_with_a_slot_is_also_reached_directly(code: bytes) -> None:
+    """Whoever says a distance to what has a slot in the same object means the place itself, not a jump to it."""
+    file = ELFFile(io.BytesIO(code))
+    names = [x.name for x in file.get_section_by_name(".symtab").iter_symbols()]
+    relocations = file.get_section_by_name(".rela.text")
+    made = bytearray(code)
+    kinds = {x["r_info_type"] for x in relocations.iter_relocations() if x["r_info_sym"] == names.index("zeros")}
+    assert kinds <= {9, 41, 42}
+    assert kinds
+    for number, x in enumerate(relocations.iter_relocations()):
+        if x["r_info_type"] == 2:  # of the constants that `weight` reads
+            struct.pack_into("<II", made, relocations["sh_offset"] + 24 * number + 8, 2, names.index("zeros"))
+    for load in (elf.load, jit.link):
+        (weight,) = load(bytes(made), ("weight",))
+        assert [ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(weight)(i) for i in range(4)] == [0.0] * 4
+
+
 def some_objects() -> Iterator[tuple[bytes, tuple[str, ...]]]:
     """Kernels of several rooms on the plainest and the fastest row, and what is no kernel's."""
     a = np.linspace(-2, 2, 35, dtype=np.float32).reshape(5, 7)

@@ -146,7 +146,7 @@ class _Object:
             struct.pack_into("<Q", made, at + _SLOT_AT, self._address(number, base))
         for x in self._relocations:
             at = self._places[x.section] + x.offset
-            if x.symbol in self._slots and x.kind != _ADDRESS:
+            if x.kind in _SLOTS or (x.symbol in self._slots and x.kind != _ADDRESS and self._is_elsewhere(x)):
                 target = base + self._slots[x.symbol] + (_SLOT_AT if x.kind in _SLOTS else 0)
             else:
                 target = self._address(x.symbol, base)
@@ -197,7 +197,11 @@ class _Object:
 
     def _needs_slot(self, x: _Relocation) -> bool:
         """Whether it is reached by way of a slot: other libraries may lie further than 32 bits reach."""
-        return x.kind in _SLOTS or (x.kind == _CALL and self._symbols[x.symbol].section == _UNDEFINED)
+        return x.kind in _SLOTS or (x.kind == _CALL and self._is_elsewhere(x))
+
+    def _is_elsewhere(self, x: _Relocation) -> bool:
+        """Whether its symbol is another library's."""
+        return self._symbols[x.symbol].section == _UNDEFINED
 
     def _address(self, number: int, base: int) -> int:
         """Where a symbol is, which may be one of another library."""
