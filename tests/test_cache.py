@@ -331,6 +331,22 @@ def test_directories_on_the_way_are_private_too(tmp_path: pathlib.Path, monkeypa
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
+def test_a_system_that_says_otherwise_of_a_directory_that_exists_has_a_cache(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS says of its root that it is a directory, automounters and read-only systems that they make none."""
+    made = os.mkdir
+
+    def mkdir(path: str, mode: int) -> None:
+        if os.path.isdir(path):
+            raise IsADirectoryError(21, "Is a directory", path)
+        made(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    assert cache.write("key", b"payload")
+    assert cache.read("key") == b"payload"
+
+
 def test_the_default_is_below_the_home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SAMEBITS_CACHE_DIR", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -86,7 +86,7 @@ def _descriptor(create: bool) -> int | None:
 def _make(path: str) -> None:
     """A directory and those above it, closed to others as far as they are new."""
     above = os.path.dirname(path)
-    if above != path:
+    if not os.path.isdir(above):  # not all systems say of a root that it exists
         _make(above)
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
