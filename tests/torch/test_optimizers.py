@@ -256,3 +256,28 @@ def test_options_of_groups_and_gradients_that_do_not_fit_are_refused(call: Any, 
         call([p])
     assert str(caught.value) == text
     assert not p.any()
+
+
+@pytest.mark.parametrize(
+    ("make", "data", "text"),
+    [
+        (st.AdamW, torch.ones(3, dtype=torch.float64),
+         ("AdamW: exp_avg of parameter 0 of group 0 dtype is float32, must be float64; make a new optimiser of it")),
+        (lambda ps: st.SGD(ps, 0.1, 0.9), torch.ones(1),
+         ("SGD: momentum_buffer of parameter 0 of group 0 shape is (3,), must be (1,); make a new optimiser of it")),
+    ],
+)  # fmt: skip
+def test_a_state_that_no_longer_fits_its_parameter_is_refused_and_kept(make: Any, data: Any, text: str) -> None:
+    p = torch.nn.Parameter(torch.ones(3))
+    optimizer = make([p])
+    p.grad = torch.ones(3)
+    optimizer.step()
+    before = copy.deepcopy(optimizer.state_dict()["state"])
+    p.grad = None
+    p.data = data
+    p.grad = torch.ones_like(p)
+    with pytest.raises(SamebitsError) as caught:
+        optimizer.step()
+    assert str(caught.value) == text
+    after = optimizer.state_dict()["state"]
+    assert all(torch.equal(torch.as_tensor(after[0][key]), torch.as_tensor(x)) for key, x in before[0].items())

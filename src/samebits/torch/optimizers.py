@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from samebits.errors import OptionError, ShapeError, shown
+from samebits.errors import DTypeError, OptionError, ShapeError, shown
 from samebits.ops import casts, elementwise, optimizing, rows
 from samebits.shapes import check_flag
 from samebits.torch.arguments import check_tensors, listed, number
@@ -72,7 +72,9 @@ class _Optimizer(torch.optim.Optimizer):
             for place, p in enumerate(group["params"]):
                 g = gradient_of(p)
                 if g is not None:
-                    _check_gradient(type(self).__name__, f"parameter {place} of group {i}", p, g)
+                    name = f"parameter {place} of group {i}"
+                    _check_gradient(type(self).__name__, name, p, g)
+                    _check_state(type(self).__name__, name, p, self.state[p])
                     self._step(p, g, group)
         return loss
 
@@ -121,6 +123,19 @@ def _check_gradient(call: str, name: str, p: Tensor, g: Tensor) -> None:
     if g.shape != p.shape:
         remedy = "let it be None, or the gradient"
         raise ShapeError(call, f"gradient of {name}", "shape", tuple(g.shape), tuple(p.shape), remedy)
+
+
+def _check_state(call: str, name: str, p: Tensor, state: dict[str, Any]) -> None:
+    """Raise unless what is kept of a parameter fits it: its data may have been replaced since."""
+    remedy = "make a new optimiser of it"
+    for key, kept in state.items():
+        if not isinstance(kept, Tensor):
+            continue
+        if kept.shape != p.shape:
+            raise ShapeError(call, f"{key} of {name}", "shape", tuple(kept.shape), tuple(p.shape), remedy)
+        if key != "master" and kept.dtype is not _wide(p):
+            actual, expected = (str(dtype).removeprefix("torch.") for dtype in (kept.dtype, _wide(p)))
+            raise DTypeError(call, f"{key} of {name}", "dtype", actual, expected, remedy)
 
 
 def _given_back(w: Tensor, p: Tensor) -> None:
