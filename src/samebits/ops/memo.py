@@ -269,7 +269,7 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
         if _known is not None:
             found = _known(function, arguments, options)
             if type(found) is not bytes:
-                if "out" in options:
+                if "out" in options and type(options["out"]) is not np.ndarray:  # a call costs more than to ask here
                     note_written(options["out"])
                 return found  # type: ignore[no-any-return]
             unknown = found
