@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import samebits.torch as st
-from samebits.errors import OptionError, SamebitsError
+from samebits.errors import LayoutError, OptionError, SamebitsError
 
 Array = np.ndarray[Any, Any]
 STEPS = 7
@@ -149,6 +149,18 @@ def test_small_gradients_stay_as_they_are() -> None:
     before = p.grad.clone()
     st.clip_grad_norm_([p], 1.0)
     assert torch.equal(p.grad, before)
+
+
+def test_a_gradient_whose_elements_share_memory_is_refused_before_any_is_scaled() -> None:
+    parameters = [torch.nn.Parameter(torch.zeros(3)) for _ in range(2)]
+    parameters[0].grad, parameters[1].grad = torch.full((3,), 8.0), torch.ones(()).expand(3)
+    with pytest.raises(LayoutError) as caught:
+        st.clip_grad_norm_(parameters, 1.0)
+    assert str(caught.value) == (
+        "clip_grad_norm_: gradient 1 strides is (0,), must be strides with a place for each element; set the "
+        "parameter's grad to its clone()"
+    )
+    assert torch.equal(parameters[0].grad, torch.full((3,), 8.0))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from samebits.errors import DTypeError, OptionError, ShapeError, shown
+from samebits import tensor
+from samebits.errors import DTypeError, LayoutError, OptionError, ShapeError, shown
 from samebits.ops import casts, elementwise, optimizing, rows
 from samebits.shapes import check_flag
 from samebits.torch.arguments import check_tensors, listed, number
@@ -247,13 +248,16 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     """Scale gradients so that their 2-norm together is at most max_norm, as `torch.nn.utils.clip_grad_norm_`.
 
     Returns: the norm before, float32.
-    Raises:  OptionError for a max_norm that is negative.
+    Raises:  OptionError for a max_norm that is negative. LayoutError for a gradient whose elements share memory.
     """
     _check("clip_grad_norm_", max_norm=max_norm)
     parameters = listed("clip_grad_norm_", "parameters", parameters)
     found = [g for p in parameters if (g := gradient_of(p)) is not None]
     for i, g in enumerate(found):
         check_tensor("clip_grad_norm_", f"gradient {i}", g)
+        if not tensor.Tensor.from_any(g.detach()).layout.is_unique():
+            expected, remedy = "strides with a place for each element", "set the parameter's grad to its clone()"
+            raise LayoutError("clip_grad_norm_", f"gradient {i}", "strides", g.stride(), expected, remedy)
     if not found:
         return torch.zeros(())
     each = torch.stack([optimizing.sum_of_squares(g, threads=threads()).float() for g in found])
