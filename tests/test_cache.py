@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from read_only import refuse_changes
 
 from samebits import cache, driver, errors
 from samebits.codegen import isa as isas
@@ -236,15 +237,7 @@ def test_a_file_in_the_way_is_no_error(folder: pathlib.Path) -> None:
 def test_a_directory_that_cannot_be_written_is_no_error(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.write("k", b"payload")
     folder.chmod(0o500)
-
-    opened = os.open
-
-    def refuse(path: str, flags: int, *rest: int, **place: int) -> int:
-        if flags & os.O_CREAT:
-            raise PermissionError(13, "Permission denied")  # as root, the mode alone refuses nothing
-        return opened(path, flags, *rest, **place)
-
-    monkeypatch.setattr(cache.os, "open", refuse)
+    refuse_changes(monkeypatch)
     assert cache.read("k") == b"payload"
     cache.write("l", b"payload")
     assert cache.read("l") is None

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gemm_run import contraction, execute, matrix, measured, product, same
+from read_only import refuse_changes
 from rows import COMPILED_ROWS
 
 import samebits as sb
@@ -310,16 +311,7 @@ def test_without_a_directory_nothing_is_kept_and_nothing_fails(monkeypatch: pyte
 def test_a_read_only_directory_is_no_error(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     isa = isas.best()
     assert tuning.write(record(isa))
-
-    opened = os.open
-
-    def refuse(path: str, flags: int, *rest: int, **place: int) -> int:
-        if flags & os.O_CREAT:
-            raise PermissionError(13, "Permission denied")  # as root, the mode alone refuses nothing
-        return opened(path, flags, *rest, **place)
-
-    monkeypatch.setattr(cache.os, "open", refuse)
-    monkeypatch.setattr(cache.os, "unlink", lambda path, **place: refuse(path, os.O_CREAT))
+    refuse_changes(monkeypatch)
     assert not tuning.write(record(isa, 2))
     assert not tuning.clear(isa)
     assert tuning.read(isa) == record(isa)

@@ -4,8 +4,8 @@ A task packs its block of A, KC of K at a time, then walks the panels of B; each
 Loops from outside: task (batch, block of M, block of N), `pc` over K by KC, `j` over panels of B, `p` over micropanels
 of A, `ck` over chunks. Where B is not in panels yet, a panel is packed just before it is used.
 Between KC blocks a microtile is kept in `out` itself; in the thread's scratch where out has no contiguous rows or is
-also a source; the last panel, if it is narrow, in a strip of scratch. Start at `macrokernel`; what it is of says
-`specialised.Macrokernel`.
+also a source; the last panel, if it is narrow, in a strip of scratch. Start at `macrokernel`; `specialised.Macrokernel`
+is what specialises it.
 
 Nothing of it holds a size: extents, blocks, strides and how panels are grouped are arguments, and so are the functions
 of the microtiles (`microkernel`), which all kernels share.
