@@ -204,6 +204,13 @@ def _words() -> list[Word]:
         lambda x: np.array(codes, np.uint32)[x % 32] | np.array(codes, np.uint32)[(x >> 16) % 32] << np.uint32(16),
         lambda b, x: b.lookup_halves(codes, x),
     )  # fmt: skip
+    for d in (float32, int32):
+        table = np.arange(16) * 3 - 7
+        add(
+            "lookup_at", [uint32], d,
+            lambda x, t=table.astype(d.name): t[x % 16],
+            functools.partial(_emit_lookup_at, table=table, dtype=d),
+        )  # fmt: skip
     return found
 
 
@@ -236,6 +243,14 @@ def _emit_lookup(b: Builder, x: Vector, *, table: tuple[float, ...], dtype: DTyp
     count = b.like(wide, float(len(table)))
     quotient = b.convert(b.convert(b.div(wide, count), int64), float64)
     return b.lookup(table, dtype, b.convert(b.sub(wide, b.mul(quotient, count)), int32))
+
+
+def _emit_lookup_at(b: Builder, x: Vector, *, table: Array, dtype: DType) -> Vector:
+    """The table behind another one of as many elements, which is not read."""
+    room = b.local(dtype, 32)
+    for k, value in enumerate(table):
+        b.store(room, 16 + k, b.constant(float(value), dtype, 1))
+    return b.lookup_at(room, 16, x)
 
 
 WORDS = {str(word): word for word in _words()}

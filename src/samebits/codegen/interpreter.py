@@ -239,6 +239,10 @@ class NumpyBuilder:
         entries = np.array([rules.constant(x, dtype) for x in table], _storage(dtype))
         return ArrayVector(dtype, entries[index.lanes])
 
+    def lookup_at(self, p: ArrayPointer, i: int, index: ArrayVector) -> ArrayVector:
+        rules.table_in_memory(p.dtype, index)
+        return ArrayVector(p.dtype, self._memory(p, i, 16)[index.lanes & 15])
+
     def lookup_halves(self, table: Sequence[int], index: ArrayVector) -> ArrayVector:
         rules.halves_table(table, index)
         codes = np.array(table, np.uint32)

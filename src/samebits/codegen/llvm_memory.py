@@ -133,6 +133,52 @@ class Memory(Shuffles):
             value = self.w.value(f"{extend} {kind} {value} to i64")
         return Index(self.w, value)
 
+    def lookup_at(self, p: Pointer, i: Any, index: Vector) -> Vector:
+        rules.table_in_memory(p.dtype, index)
+        start = self.offset(p, i)
+        permute = {16: self._permuted, 8: self._permuted_halves} if "lookup_at" in self.isa.instructions else {}
+        parts = [
+            permute.get(size, self._loaded)(start, part, size)
+            for part, size in zip(index.parts, index.sizes, strict=True)
+        ]
+        return Vector(p.dtype, tuple(parts), index.sizes)
+
+    def _permuted(self, start: Pointer, index: str, size: int) -> str:
+        """Sixteen lanes of a register, which the instruction counts by four bits."""
+        row = self.load(self.cast(start, float32, start.aligned), 0, size).parts[0]
+        arguments = [("<16 x float>", row), ("<16 x i32>", index)]
+        found = self.intrinsic("llvm.x86.avx512.permvar.sf.512", "<16 x float>", arguments)
+        return self._of_floats(found, start.dtype, size)
+
+    def _permuted_halves(self, start: Pointer, index: str, size: int) -> str:
+        """Eight lanes of each of two registers, which the instruction counts by three bits; the fourth chooses."""
+        floats, found = self.cast(start, float32, start.aligned), []
+        for half in (0, 8):
+            arguments = [("<8 x float>", self.load(floats, half, size).parts[0]), ("<8 x i32>", index)]
+            found.append(self.intrinsic("llvm.x86.avx2.permps", "<8 x float>", arguments))
+        top = self.w.value(f"shl <8 x i32> {index}, <{', '.join(['i32 28'] * size)}>")
+        second = self.w.value(f"icmp slt <8 x i32> {top}, zeroinitializer")
+        both = self.w.value(f"select <8 x i1> {second}, <8 x float> {found[1]}, <8 x float> {found[0]}")
+        return self._of_floats(both, start.dtype, size)
+
+    def _of_floats(self, found: str, dtype: DType, size: int) -> str:
+        if dtype is float32:
+            return found
+        return self.w.value(f"bitcast <{size} x float> {found} to {part_type(element_type(dtype), size)}")
+
+    def _loaded(self, start: Pointer, index: str, size: int) -> str:
+        """A load a lane."""
+        kind, whole = element_type(start.dtype), "poison"
+        for lane in range(size):
+            one = index if size == 1 else self.w.value(f"extractelement <{size} x i32> {index}, i64 {lane}")
+            place = self.w.value(f"zext i32 {self.w.value(f'and i32 {one}, 15')} to i64")
+            address = self.w.value(f"getelementptr {kind}, ptr {start.name}, i64 {place}")
+            found = self.w.value(f"load {kind}, ptr {address}, align {_align(start)}")
+            if size == 1:
+                return found
+            whole = self.w.value(f"insertelement <{size} x {kind}> {whole}, {kind} {found}, i64 {lane}")
+        return whole
+
     def prefetch(self, p: Pointer, i: Any, level: int = 1) -> None:
         address = self._address(p, i)
         self.intrinsic(

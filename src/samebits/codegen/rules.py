@@ -194,6 +194,13 @@ def table(entries: int, dtype: DType, index: Typed) -> None:
         raise TypeError(f"lookup of {index.dtype.name} in {entries} entries: must be int32 in at least one")
 
 
+def table_in_memory(dtype: DType, index: Typed) -> None:
+    """Numbers of 32 bits, indexed by uint32."""
+    if not is_number(dtype) or dtype.width_bits != 32 or index.dtype is not dtypes.uint32:
+        given = f"{dtype.name} by {index.dtype.name}"
+        raise TypeError(f"lookup_at of {given}: must be of numbers of 32 bits by uint32")
+
+
 def halves_table(table: Sequence[int], index: Typed) -> None:
     """Thirty-two codes of 16 bits, indexed by halves of uint32."""
     if len(table) != 32 or not all(0 <= code < 1 << 16 for code in table) or index.dtype is not dtypes.uint32:

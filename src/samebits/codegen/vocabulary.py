@@ -155,6 +155,9 @@ class Builder(Protocol):
     def lookup(self, table: Sequence[float], dtype: DType, index: Vector) -> Vector:
         """table[index] per lane; the table is constant, 0 <= index < len(table) (int32 lanes)."""
 
+    def lookup_at(self, p: Pointer, i: Index, index: Vector) -> Vector:
+        """Of the sixteen elements of 32 bits from i on, per lane that of the low four bits of index (uint32 lanes)."""
+
     def lookup_halves(self, table: Sequence[int], index: Vector) -> Vector:
         """Lanes of uint32: each half of a lane of index, by its low five bits, becomes one of 32 codes of 16 bits."""
 

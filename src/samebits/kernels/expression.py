@@ -4,7 +4,8 @@ over rows and matmul epilogues share; and `Chain`, which builds one.
 Values are numbered: 0 .. len(inputs)-1 are the inputs, then one value a node. Operations are rows of
 `functions.ROWS`; these node kinds are not: `constant` (attribute `(code,)`: the element's bits as an int, so that
 -0 and NaN are keys too), `number` (the same, of what callers choose), `argument` (what a kernel reads in place of a
-number; attribute: which one), and `count` (the row length as a float) and the row reductions `row_sum row_prod row_max
+number; attribute: which one), `table` (what is looked up by the codes that are its arguments, in place of nodes that
+`code_tables` cut out), and `count` (the row length as a float) and the row reductions `row_sum row_prod row_max
 row_min`, which only `reduce` accepts. Start at `Expression`.
 """
 
@@ -71,6 +72,8 @@ class Expression:
 REDUCTIONS = ("row_sum", "row_prod", "row_max", "row_min")
 # What has its value in the expression.
 CONSTANTS = ("constant", "number")
+# What is looked up.
+TABLE = "table"
 # What has no arguments.
 LEAVES = (*CONSTANTS, "argument", "count")
 

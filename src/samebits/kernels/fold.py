@@ -85,25 +85,34 @@ def lane_width(b: Builder) -> int:
 
 
 def fold(
-    b: Builder, kinds: Sequence[Accumulator], n: Index, levels: int, compute: Compute, rooms: Sequence[Pointer]
+    b: Builder,
+    kinds: Sequence[Accumulator],
+    n: Index,
+    levels: int,
+    compute: Compute,
+    rooms: Sequence[Pointer],
+    order: Sequence[int] | None = None,
 ) -> list[Vector]:
     """Blocks of 2048 elements, their results a vector that is folded by the same rule, `levels` times in all.
 
     Args:    rooms: for each kind, scratch for the blocks' results (none if there is one level).
+             order: of whole vectors that `compute` gives, the place of the element that each lane has; None: its own.
     Returns: One width-1 vector a kind; of nothing, its identity.
     """
     if levels == 1:
-        return _block(b, kinds, 0, n, compute)
+        return _block(b, kinds, 0, n, compute, order)
     blocks = (n + (BLOCK - 1)) // BLOCK
     for k in b.loop(0, blocks):
         start = k * BLOCK
-        results = _block(b, kinds, start, b.min(start + BLOCK, n), compute)
+        results = _block(b, kinds, start, b.min(start + BLOCK, n), compute, order)
         for room, result in zip(rooms, results, strict=True):
             b.store(room, k, result)  # in place: block k lies behind element k
     return fold(b, kinds, blocks, levels - 1, lambda i, w, count: [b.load(room, i, w, count) for room in rooms], rooms)
 
 
-def _block(b: Builder, kinds: Sequence[Accumulator], start: Index, stop: Index, compute: Compute) -> list[Vector]:
+def _block(
+    b: Builder, kinds: Sequence[Accumulator], start: Index, stop: Index, compute: Compute, order: Sequence[int] | None
+) -> list[Vector]:
     """64 lanes, each adding every 64th element in ascending order; then halves onto halves."""
     width = lane_width(b)
     lanes = LANES if any(kind.ordered for kind in kinds) else min(LANES, _ORDER_FREE * width)
@@ -114,6 +123,11 @@ def _block(b: Builder, kinds: Sequence[Accumulator], start: Index, stop: Index, 
     for i in b.loop(start, whole, lanes):
         for j in range(0, lanes, width) if in_registers else b.loop(0, lanes, width):
             _accumulate(b, kinds, rooms, j, compute(i + j, width, None))
+    if order is not None:
+        inverse = [order.index(lane) for lane in range(width)]
+        for room in rooms:
+            for j in range(0, lanes, width):
+                b.store(room, j, b.pick([b.load(room, j, width)], inverse))
     for _ in b.when(whole < stop):
         rest = _neutral(b, kinds, lanes)
         for j in b.loop(0, stop - whole, width):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from samebits.frozen import dataclass
 from samebits.kernels import functions
-from samebits.kernels.expression import CONSTANTS, LEAVES, REDUCTIONS, Expression
+from samebits.kernels.expression import CONSTANTS, LEAVES, REDUCTIONS, TABLE, Expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ def passes(e: Expression, is_uniform: tuple[bool, ...]) -> tuple[Pass, ...]:
     if varying or not groups:
         groups.append(())
         targets.append(varying)
-    needs = [set(_needed(e, is_uniform, target)) for target in targets]
+    needs = [set(needed(e, is_uniform, target)) for target in targets]
     found, kept = [], set[int]()
     for j, (group, target) in enumerate(zip(groups, targets, strict=True)):
-        mine = set(_needed(e, is_uniform, target, kept))
+        mine = set(needed(e, is_uniform, target, kept))
         later = set().union(*needs[j + 1 :])
         keeps = {k for k in mine & later if _heavy(e, k) and not is_uniform[k]} - kept
         uniforms = {k for k in mine if is_uniform[k] and not _constant(e, k)}
@@ -66,7 +66,7 @@ def passes(e: Expression, is_uniform: tuple[bool, ...]) -> tuple[Pass, ...]:
     return tuple(found)
 
 
-def _needed(
+def needed(
     e: Expression, is_uniform: Sequence[bool], targets: Sequence[int], stop: set[int] | None = None
 ) -> Iterator[int]:
     """Values that computing the targets along the row touches; below uniform and stopped ones nothing is."""
@@ -84,7 +84,7 @@ def _needed(
 
 def _heavy(e: Expression, k: int) -> bool:
     node = e.node(k)
-    return node is not None and node.op not in (*REDUCTIONS, *LEAVES) and functions.row(node.op).heavy
+    return node is not None and node.op not in (*REDUCTIONS, *LEAVES, TABLE) and functions.row(node.op).heavy
 
 
 def _constant(e: Expression, k: int) -> bool:

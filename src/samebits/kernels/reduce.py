@@ -29,7 +29,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 from samebits.errors import PlanError, ShapeError
-from samebits.kernels import by_pass, columns, convert, elementwise, fold, long_rows, values
+from samebits.kernels import by_pass, code_tables, columns, convert, elementwise, fold, long_rows, values
 from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Term, with_arguments
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
@@ -138,6 +138,10 @@ def takes_packed(
     return not odd and all(way.classes[k] == "unit" for k in packed)
 
 
+_Made = tuple[tuple[Step, ...], int, tuple[code_tables.CodeTable, ...]]
+"""Steps, the bytes of scratch that they need, and the tables that they look values up in."""
+
+
 class _Planner:
     """The choices of one plan."""
 
@@ -205,13 +209,14 @@ class _Planner:
         if cut is not None:
             return cut
         across = self._across(way) if is_plain and not self.packed else None
-        kernel, scratch_bytes = self._columns(way, across, places) if across else self._kernel(way, places)
         facts = [("rows", f"{way.rows} of {self.n}"), ("along the row", " ".join(way.classes))]
+        steps, scratch_bytes, tables = self._columns(way, across, places) if across else self._kernel(way, places)
         if across:
             facts.append(("lanes", f"one a row, {across.inner.extent} side by side"))
         if copied:
             facts.append(("copied through the workspace", "operands " + ", ".join(copied)))
-        return self._plan((*before, kernel, *after), scratch_bytes, facts)
+        facts += [("looked up", str(table)) for table in tables]
+        return self._plan((*before, *steps, *after), scratch_bytes, facts)
 
     def _plan(self, steps: tuple[Step, ...], scratch_bytes: int, facts: Sequence[tuple[str, str]]) -> Plan:
         names = [f"input {k}" for k in range(len(self.e.inputs))] + [f"output {k}" for k in range(len(self.e.outputs))]
@@ -374,7 +379,7 @@ class _Planner:
         turned = [a == "unit" for a, c in zip(across.classes, way.classes, strict=True) if c == "strided"]
         return bool(turned) and all(turned) and "strided" not in across.classes
 
-    def _columns(self, way: Walk, across: Walk, places: Sequence[Operand]) -> tuple[Step, int]:
+    def _columns(self, way: Walk, across: Walk, places: Sequence[Operand]) -> _Made:
         (e, numbers), width = with_arguments(self.e), columns.width(self.isa.lanes)
         groups = across.rows * -(-across.inner.extent // width)
         groups_per_task = max(1, _TASK // (self.n * width))
@@ -391,10 +396,17 @@ class _Planner:
             self.isa,
         )
         sizes = (groups_per_task, across.rows, self.n, *numbers.values(), *steps.values(), *rooms.values())
-        return Step(spec, -(-groups // groups_per_task), (*sizes, *across.arguments(places))), size
+        return (Step(spec, -(-groups // groups_per_task), (*sizes, *across.arguments(places))),), size, ()
 
-    def _kernel(self, way: Walk, places: Sequence[Operand]) -> tuple[Step, int]:
+    def _kernel(self, way: Walk, places: Sequence[Operand]) -> _Made:
         e, numbers = with_arguments(self.e)
+        fixed = [k for k, layout in enumerate(self.layouts[: len(e.inputs)]) if not any(self._strides(layout))]
+        e, tables = code_tables.split(e, way.classes, fixed, way.rows * self.n)
+        filled, rooms = list[Step](), dict[str, Operand]()
+        for table in tables:
+            room = rooms[f"table{table.value}"] = Operand(len(self.layouts), self.workspace_bytes)
+            self.workspace_bytes += in_lines(table.size_bytes)
+            filled.append(code_tables.step(table, numbers, places, room, self.isa))
         found = passes(e, uniform(e, way.classes))
         repeated = self._repeated(way, found)
         spanned = bool(repeated) and self.n > _SPAN
@@ -415,9 +427,9 @@ class _Planner:
             "keep_elements": self._keep_elements(),
             **numbers,
         }
-        spec = KernelSpec(text, description, (*sizes, *offsets, *way.parameters()), self.isa)
-        given = (*sizes.values(), *offsets.values(), *way.arguments(places))
-        return Step(spec, -(-way.rows // rows_per_task), given), size
+        spec = KernelSpec(text, description, (*sizes, *offsets, *rooms, *way.parameters()), self.isa)
+        given = (*sizes.values(), *offsets.values(), *rooms.values(), *way.arguments(places))
+        return (*filled, Step(spec, -(-way.rows // rows_per_task), given)), size, tables
 
     def _repeated(self, way: Walk, found: Sequence[Pass]) -> tuple[int, ...]:
         """Inputs that vary along the row and are the same for every row, if the last pass stores several rows.

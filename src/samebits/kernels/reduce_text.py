@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import float32
 from samebits.frozen import dataclass
-from samebits.kernels import convert, fold, row_quotients, values
-from samebits.kernels.expression import REDUCTIONS, Expression, Term
-from samebits.kernels.passes import Pass, passes, uniform
-from samebits.kernels.walk import Cursor, Stretch, block_of, stretches
+from samebits.kernels import code_tables, convert, fold, row_quotients, values
+from samebits.kernels.expression import REDUCTIONS, TABLE, Expression, Term
+from samebits.kernels.passes import Pass, needed, passes, uniform
+from samebits.kernels.walk import NIBBLES, PAIRED, Cursor, Stretch, block_of, stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class ReduceText:
             14 ns of the 53 that a sum of 2049 takes.)
         repeated: Inputs that are the same for every row: loaded once for two rows that are stored side by side.
         spanned: Whether rows are long and share an input.
+
+    What `code_tables` cut out of the expression is in the memory that an argument names, `table` and the value.
     """
 
     expression: Expression
@@ -206,11 +209,13 @@ class _Row:
         count: Index | None,
         known: Mapping[int, Vector],
         divisors: Mapping[int, row_quotients.Divisor] | None = None,
+        paired: bool = False,
     ) -> values.Values:
         """The expression at positions i .. i+width-1 of the row, of which some values are known, and of some quotients
-        the divisor."""
+        the divisor; if `paired`, in the order of `walk.PAIRED`."""
         divisors = divisors or {}
         decoded = _decoded(self.e, self.d.classes)
+        tables = [k for k, node in _nodes(self.e) if node.op == TABLE]
 
         def load(k: int) -> Vector:
             if k in known:
@@ -224,13 +229,46 @@ class _Row:
                 return row_quotients.quotient(self.b, found.get(_node(self.e, k).arguments[0]), divisors[k])
             if k in self.kept:
                 return self.b.load(self.kept[k], i, width)
+            if k in tables:
+                return self._looked_up(k, i, width, count, paired)
             return self.cursor.load(k, i, width, count)
 
         given = {k: values.may_need_canonical(self.e, k) for k in (*known, *self.kept)} | dict.fromkeys(
-            (*divisors, *decoded), False
+            (*divisors, *decoded, *tables), False
         )
         found = values.Values(self.b, self.e, width, load, given)
         return found
+
+    def _looked_up(self, k: int, i: Index, width: int, count: Index | None, paired: bool) -> Vector:
+        """A table's values by the codes of elements, sixteen at a time, and of their blocks."""
+        b, cursor, (codes, *scales) = self.b, self.cursor, _node(self.e, k).arguments
+        table = b.pointer(f"table{k}", self.e.dtype(k))
+        if self.d.classes[codes] == NIBBLES and count is None and width % 8 == 0:
+            index = cursor.load_nibbles(codes, i, width, paired)
+        else:
+            index = b.convert(b.bitcast(cursor.load(codes, i, width, count), dtypes.uint8), dtypes.uint32)
+        step, parts = min(width, code_tables.ENTRIES), []
+        for lane in range(0, width, step):
+            row = 0
+            for scale in scales:
+                row = cursor.block_code(scale, i + lane, count)
+            parts.append(b.lookup_at(table, row * code_tables.ENTRIES, b.slice(index, lane, step)))
+        return b.concat(parts)
+
+    def _is_paired(self, a_pass: Pass) -> bool:
+        """Whether what a pass reduces is made of looked up values alone, so that any order of lanes serves."""
+        tables = {k for k, node in _nodes(self.e) if node.op == TABLE}
+        targets = [_node(self.e, k).arguments[0] for k in a_pass.reductions]
+        read = set(needed(self.e, self.uniform, targets, tables))
+        others = [k for k in read if k < len(self.e.inputs) and not self.uniform[k]]
+        codes = [_node(self.e, k).arguments[0] for k in read & tables]
+        return (
+            fold.lane_width(self.b) % len(PAIRED) == 0
+            and not a_pass.keeps
+            and bool(codes)
+            and all(self.d.classes[k] == NIBBLES for k in codes)
+            and all(code_tables.is_row_of(self.d.classes[k]) for k in others)
+        )
 
     def reduce(self, a_pass: Pass, following: Cursor | None = None) -> None:
         """Reduce what the pass reduces, and keep what it keeps; meanwhile fetch the inputs of another row."""
@@ -239,12 +277,13 @@ class _Row:
         kinds = [fold.kinds(node) for node in nodes]
         keeps = {k: self._keep(k) for k in a_pass.keeps}
         inputs = [k for k in range(len(self.e.inputs)) if self.d.classes[k] == "unit" and k not in self.d.repeated]
+        paired = self._is_paired(a_pass)
 
         def compute(i: Index, width: int, count: Index | None) -> list[Vector]:
             if following is not None:
                 for k in inputs:
                     following.prefetch(k, i)
-            found = self.values(i, width, count, splats[width])
+            found = self.values(i, width, count, splats[width], paired=paired and count is None)
             for k, room in keeps.items():
                 b.store(room, i, found.get(k))  # whole vectors: the room is padded
             return [found.get(node.arguments[0]) for node, some in zip(nodes, kinds, strict=True) for _ in some]
@@ -252,7 +291,9 @@ class _Row:
         flat = [kind for some in kinds for kind in some]
         levels = self.d.levels if any(kind.ordered for kind in flat) else 1
         rooms = [b.scratch(kind.dtype, b.index(f"partial{j}")) for j, kind in enumerate(flat)] if levels > 1 else []
-        results = iter(fold.fold(b, flat, b.index("n"), levels, compute, rooms))
+        width = fold.lane_width(b)
+        order = [k - k % 16 + PAIRED[k % 16] for k in range(width)] if paired else None
+        results = iter(fold.fold(b, flat, b.index("n"), levels, compute, rooms, order))
         for k, node, some in zip(a_pass.reductions, nodes, kinds, strict=True):
             self.reduced[k] = self._finished(node, [next(results) for _ in some], splats)
             b.store(self._result(k), self.place, self.reduced[k])

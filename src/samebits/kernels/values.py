@@ -16,7 +16,7 @@ from samebits import dtypes, ieee
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType
 from samebits.kernels import convert, functions
-from samebits.kernels.expression import CONSTANTS, LEAVES, Expression, Term, argument_name, constant_value
+from samebits.kernels.expression import CONSTANTS, LEAVES, TABLE, Expression, Term, argument_name, constant_value
 
 Array = npt.NDArray[Any]
 
@@ -83,7 +83,7 @@ class Values:
 def may_need_canonical(expression: Expression, value: int) -> bool:
     """True for the float result of an arithmetic operation; what is rounded to a narrower float is canonical."""
     node = expression.node(value)
-    if node is None or node.op in LEAVES or _is_settled(node) or node.dtype not in (dtypes.float32, dtypes.float64):
+    if node is None or node.op in (*LEAVES, TABLE) or _is_settled(node) or node.dtype not in (dtypes.float32, dtypes.float64):
         return False
     return node.op.startswith("row_") or functions.row(node.op).arithmetic
 

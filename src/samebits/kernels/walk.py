@@ -30,6 +30,8 @@ AxisSteps = tuple[tuple[int, ...], tuple[int, ...]]
 NIBBLES = "nibbles"
 # Elements of a word of 32 bits of them.
 _NIBBLES = 8
+# Of sixteen of them, which one each lane has where lanes take turns between their two words.
+PAIRED = tuple([lane % 2 * _NIBBLES + lane // 2 for lane in range(2 * _NIBBLES)])
 # Positions that an element of a row can be repeated for without being written out.
 BLOCKS = (2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -252,24 +254,43 @@ class Cursor:
         return self.b.load(self.places[k], i, width, count)
 
     def _load_nibbles(self, k: int, i: Index, width: int, count: Index | None) -> Vector:
-        """Operand k, two elements a byte, the first in the low bits; i, width, the count and n are even.
-
-        Whole words of eight elements go to all lanes that take theirs, and each lane shifts its own down: two steps,
-        where halves of bytes, put side by side and widened, are five. What a lane holds above its element is dropped.
-        """
+        """Operand k, two elements a byte, the first in the low bits; i, width, the count and n are even."""
         b, half = self.b, width // 2
         if count is None and width % _NIBBLES == 0:
-            start = b.cast(b.offset(self.places[k], i // 2), dtypes.uint32, aligned=False)
-            words = b.load(start, 0, width // _NIBBLES)
-            spread = b.pick([words], [lane // _NIBBLES for lane in range(width)])
-            places = b.bit_and(b.iota(dtypes.uint32, width), b.constant(_NIBBLES - 1, dtypes.uint32, width))
-            code = b.bit_and(b.shift_right(spread, b.shift_left(places, 2)), b.like(spread, 15))
+            code = self.load_nibbles(k, i, width)
+            code = b.bit_and(code, b.like(code, 15))
             return b.bitcast(b.convert(code, dtypes.uint8), self.places[k].dtype)
         pairs = b.load(self.places[k], i // 2, half, None if count is None else count // 2)
         code = b.bitcast(pairs, dtypes.uint8)
         low, high = b.bit_and(code, b.like(code, 15)), b.shift_right(code, 4)
         both = b.pick([low, high], [lane // 2 + half * (lane % 2) for lane in range(width)])
         return b.bitcast(both, pairs.dtype)
+
+    def load_nibbles(self, k: int, i: Index, width: int, paired: bool = False) -> Vector:
+        """The same, whole words of eight elements: uint32 lanes, of which each has its element in the low four bits.
+
+        Words go to all lanes that take their elements from them, and each lane shifts its own down: two steps, where
+        halves of bytes, put side by side and widened, are five. If `paired`, lanes take turns between the two words of
+        sixteen elements, as `PAIRED` says: then a load does the first step.
+        """
+        b, lanes = self.b, range(width)
+        start = b.cast(b.offset(self.places[k], i // 2), dtypes.uint32, aligned=False)
+        words = b.load(start, 0, width // _NIBBLES)
+        places = b.iota(dtypes.uint32, width)
+        if paired:
+            places = b.shift_right(places, 1)
+            picked = [lane // len(PAIRED) * 2 + PAIRED[lane % len(PAIRED)] // _NIBBLES for lane in lanes]
+        else:
+            picked = [lane // _NIBBLES for lane in lanes]
+        shifts = b.shift_left(b.bit_and(places, b.constant(_NIBBLES - 1, dtypes.uint32, width)), 2)
+        return b.shift_right(b.pick([words], picked), shifts)
+
+    def block_code(self, k: int, i: Index, count: Index | None) -> Index:
+        """The code of the block, of operand k, that position i is in; behind the end of the row, that of the last."""
+        b, block = self.b, i // block_of(self.classes[k])
+        if count is not None:
+            block = b.min(block, b.index("n") // block_of(self.classes[k]) - 1)
+        return b.load_index(b.cast(self.places[k], dtypes.uint8), block * self._stride(k))
 
     def load_blocks(
         self, k: int, i: Index, width: int, count: Index | None, made: Callable[[Vector], Vector] = lambda x: x
