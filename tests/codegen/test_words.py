@@ -205,11 +205,10 @@ def _words() -> list[Word]:
         lambda b, x: b.lookup_halves(codes, x),
     )  # fmt: skip
     for d in (float32, int32):
-        table = np.arange(16) * 3 - 7
+        numbers = (np.arange(16) * 3 - 7).astype(d.name)
         add(
-            "lookup_at", [uint32], d,
-            lambda x, t=table.astype(d.name): t[x % 16],
-            functools.partial(_emit_lookup_at, table=table, dtype=d),
+            "lookup_at", [uint32], d, lambda x, t=numbers: t[x % 16],
+            functools.partial(_emit_lookup_at, table=numbers, dtype=d),
         )  # fmt: skip
     return found
 

@@ -108,7 +108,9 @@ ROWS: tuple[Isa, ...] = (
     Isa("avx_vnni", 8, 16, _v3("avxvnni"), (_LOOKUP_AT, _HALF, _DOT16, _DOT8)),
     Isa("avx512", 16, 32, _v4(), ("lookup", _LOOKUP_AT, _HALF, _DOT16)),
     Isa("avx512_vnni", 16, 32, _v4("avx512vnni"), ("lookup", _LOOKUP_AT, _HALF, _DOT16, _DOT8)),
-    Isa("avx512_bf16", 16, 32, _v4("avx512vnni", "avx512bf16"), ("lookup", _LOOKUP_AT, _HALF, _DOT16, _DOT8, _DOT_BF16)),
+    Isa(
+        "avx512_bf16", 16, 32, _v4("avx512vnni", "avx512bf16"), ("lookup", _LOOKUP_AT, _HALF, _DOT16, _DOT8, _DOT_BF16)
+    ),
     Isa(
         "avx512_amx",
         16,

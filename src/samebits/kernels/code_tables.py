@@ -132,9 +132,7 @@ def is_row_of(lies: str) -> bool:
     return block_of(lies) >= ENTRIES
 
 
-def step(
-    table: CodeTable, numbers: Mapping[str, int], places: Sequence[Operand], room: Operand, isa: Isa
-) -> Step:
+def step(table: CodeTable, numbers: Mapping[str, int], places: Sequence[Operand], room: Operand, isa: Isa) -> Step:
     """The step that fills a table.
 
     Args:    numbers: arguments that the chain reads, by name.   places: the inputs.   room: where the table lies.

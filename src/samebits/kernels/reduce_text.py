@@ -6,6 +6,7 @@ earlier pass kept in scratch; cheap values are computed again. Start at `text`; 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from samebits import dtypes
@@ -247,7 +248,8 @@ class _Row:
             index = cursor.load_nibbles(codes, i, width, paired)
         else:
             index = b.convert(b.bitcast(cursor.load(codes, i, width, count), dtypes.uint8), dtypes.uint32)
-        step, parts = min(width, code_tables.ENTRIES), []
+        # Where neither vectors divide rows of a table nor rows vectors, each lane has its own.
+        step, parts = math.gcd(width, code_tables.ENTRIES), []
         for lane in range(0, width, step):
             row = 0
             for scale in scales:
@@ -255,20 +257,23 @@ class _Row:
             parts.append(b.lookup_at(table, row * code_tables.ENTRIES, b.slice(index, lane, step)))
         return b.concat(parts)
 
-    def _is_paired(self, a_pass: Pass) -> bool:
-        """Whether what a pass reduces is made of looked up values alone, so that any order of lanes serves."""
+    def _order(self, a_pass: Pass) -> tuple[int, ...] | None:
+        """The places of the elements in lanes of whole vectors, where what a pass reduces is looked up in the order
+        that is the quickest: nothing else that varies along the row may be read, but what a block of it has."""
+        width, kept = fold.lane_width(self.b), set(self.kept)
         tables = {k for k, node in _nodes(self.e) if node.op == TABLE}
         targets = [_node(self.e, k).arguments[0] for k in a_pass.reductions]
-        read = set(needed(self.e, self.uniform, targets, tables))
-        others = [k for k in read if k < len(self.e.inputs) and not self.uniform[k]]
+        read = set(needed(self.e, self.uniform, targets, tables | kept))
         codes = [_node(self.e, k).arguments[0] for k in read & tables]
-        return (
-            fold.lane_width(self.b) % len(PAIRED) == 0
-            and not a_pass.keeps
-            and bool(codes)
+        others = [k for k in read if k < len(self.e.inputs) and not self.uniform[k]]
+        serves = (
+            bool(codes)
             and all(self.d.classes[k] == NIBBLES for k in codes)
             and all(code_tables.is_row_of(self.d.classes[k]) for k in others)
         )
+        if not serves or a_pass.keeps or read & kept or width % len(PAIRED):
+            return None
+        return tuple(start + place for start in range(0, width, len(PAIRED)) for place in PAIRED)
 
     def reduce(self, a_pass: Pass, following: Cursor | None = None) -> None:
         """Reduce what the pass reduces, and keep what it keeps; meanwhile fetch the inputs of another row."""
@@ -277,13 +282,13 @@ class _Row:
         kinds = [fold.kinds(node) for node in nodes]
         keeps = {k: self._keep(k) for k in a_pass.keeps}
         inputs = [k for k in range(len(self.e.inputs)) if self.d.classes[k] == "unit" and k not in self.d.repeated]
-        paired = self._is_paired(a_pass)
+        order = self._order(a_pass)
 
         def compute(i: Index, width: int, count: Index | None) -> list[Vector]:
             if following is not None:
                 for k in inputs:
                     following.prefetch(k, i)
-            found = self.values(i, width, count, splats[width], paired=paired and count is None)
+            found = self.values(i, width, count, splats[width], paired=order is not None and count is None)
             for k, room in keeps.items():
                 b.store(room, i, found.get(k))  # whole vectors: the room is padded
             return [found.get(node.arguments[0]) for node, some in zip(nodes, kinds, strict=True) for _ in some]
@@ -291,8 +296,6 @@ class _Row:
         flat = [kind for some in kinds for kind in some]
         levels = self.d.levels if any(kind.ordered for kind in flat) else 1
         rooms = [b.scratch(kind.dtype, b.index(f"partial{j}")) for j, kind in enumerate(flat)] if levels > 1 else []
-        width = fold.lane_width(b)
-        order = [k - k % 16 + PAIRED[k % 16] for k in range(width)] if paired else None
         results = iter(fold.fold(b, flat, b.index("n"), levels, compute, rooms, order))
         for k, node, some in zip(a_pass.reductions, nodes, kinds, strict=True):
             self.reduced[k] = self._finished(node, [next(results) for _ in some], splats)

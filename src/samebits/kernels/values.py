@@ -83,7 +83,12 @@ class Values:
 def may_need_canonical(expression: Expression, value: int) -> bool:
     """True for the float result of an arithmetic operation; what is rounded to a narrower float is canonical."""
     node = expression.node(value)
-    if node is None or node.op in (*LEAVES, TABLE) or _is_settled(node) or node.dtype not in (dtypes.float32, dtypes.float64):
+    if (
+        node is None
+        or node.op in (*LEAVES, TABLE)
+        or _is_settled(node)
+        or node.dtype not in (dtypes.float32, dtypes.float64)
+    ):
         return False
     return node.op.startswith("row_") or functions.row(node.op).arithmetic
 
