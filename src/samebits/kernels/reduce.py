@@ -402,11 +402,11 @@ class _Planner:
         e, numbers = with_arguments(self.e)
         fixed = [k for k, layout in enumerate(self.layouts[: len(e.inputs)]) if not any(self._strides(layout))]
         e, tables = code_tables.split(e, way.classes, fixed, way.rows * self.n)
-        filled, rooms = list[Step](), dict[str, Operand]()
+        filled, looked_up = list[Step](), dict[str, Operand]()
         for table in tables:
-            room = rooms[f"table{table.value}"] = Operand(len(self.layouts), self.workspace_bytes)
+            place = looked_up[f"table{table.value}"] = Operand(len(self.layouts), self.workspace_bytes)
             self.workspace_bytes += in_lines(table.size_bytes)
-            filled.append(code_tables.step(table, numbers, places, room, self.isa))
+            filled.append(code_tables.step(table, numbers, places, place, self.isa))
         found = passes(e, uniform(e, way.classes))
         repeated = self._repeated(way, found)
         spanned = bool(repeated) and self.n > _SPAN
@@ -427,8 +427,8 @@ class _Planner:
             "keep_elements": self._keep_elements(),
             **numbers,
         }
-        spec = KernelSpec(text, description, (*sizes, *offsets, *rooms, *way.parameters()), self.isa)
-        given = (*sizes.values(), *offsets.values(), *rooms.values(), *way.arguments(places))
+        spec = KernelSpec(text, description, (*sizes, *offsets, *looked_up, *way.parameters()), self.isa)
+        given = (*sizes.values(), *offsets.values(), *looked_up.values(), *way.arguments(places))
         return (*filled, Step(spec, -(-way.rows // rows_per_task), given)), size, tables
 
     def _repeated(self, way: Walk, found: Sequence[Pass]) -> tuple[int, ...]:
