@@ -20,7 +20,8 @@ from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Contraction, Matrix, Panels, Shared, Side, nibbles, reference
-from samebits.kernels.gemm.engine import named
+from samebits.kernels.gemm.engine import FMA32, PAIRS, named
+from samebits.kernels.gemm.machine import EMERALD_RAPIDS, ZEN4, Machine
 
 Array = np.ndarray[Any, np.dtype[Any]]
 F32, BF16, E4M3, E8M0 = np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu
@@ -82,17 +83,24 @@ def test_columns_that_lie_packed_and_what_quantize_gives_pack_too() -> None:
     assert_bits(sb.linear(x, sb.pack(squares, left="bfloat16")), sb.linear(x, squares))
 
 
-def test_subnormals_take_the_safe_steps() -> None:
-    k, n, best = 64, 70, isas.best()
-    b, s = weights("float4_e2m1fn", k, n), scales(F32, 4, n)
-    for tiny in (1e-39, 2.0**-126, 2.0**-119, 2.0**-118, 2.0**-117):
-        a = activations(BF16, 1, k)
-        a[0, 5] = BF16(tiny)
-        a[0, 8:] *= BF16(0)
-        a[0, 40:48] = BF16(tiny)
-        kept = sb.pack(b, left="bfloat16", scale=s, group=16)
-        due = reference(a, b, b_scale=s, b_block=16)
-        assert_bits(sb.matmul(a, kept, out_dtype="float32"), due, (tiny, best.name))
+@pytest.mark.parametrize("machine", [ZEN4, EMERALD_RAPIDS], ids=lambda row: row.name)
+def test_bits_of_the_engine_that_a_machine_chooses(machine: Machine) -> None:
+    k, n, isa = 256, 70, isas.best()
+    for name, kind, group in FORMATS:
+        b, s = weights(name, k, n), scales(kind, k // group, n)
+        kept = sb.pack(b, left="bfloat16", scale=s, group=group)
+        panels = kept.fits.panels(())
+        for m, tiny in ((1, 1.0), (1, 1e-39), (3, 2.0**-126), (2, 2.0**-119), (1, 2.0**-118), (3, 2.0**-117)):
+            a = activations(BF16, m, k)
+            if tiny != 1:
+                a[0, 8:] *= BF16(0)
+                a[0, 5:40:7] = BF16(tiny)
+            c = Contraction(m, n, k, Side(Matrix(k, 1, dtype=dtypes.bfloat16)), Side(panels), Side(Matrix(n, 1)))
+            plan, out = gemm.plan(c, isa, machine=machine), np.zeros((m, n), F32)
+            is_slow = PAIRS.name in machine.slow or not PAIRS.is_native(isa)
+            assert dict(plan.facts)["engine"] == (FMA32 if is_slow else PAIRS).name
+            gemm_cases.execute(plan, [a, kept.tensor.numpy(), out])
+            assert_bits(out, reference(a, b, b_scale=s, b_block=group), (name, m, tiny))
 
 
 def test_blocks_and_orders_that_no_decoder_has_are_opened() -> None:

@@ -2,6 +2,9 @@
 
 A panel is [k / 8][NR] uint32: a lane holds eight elements of its column. Shifted right by 4 p its two halves begin with
 elements 2 p (high) and 2 p + 1 (low), so that one table of bfloat16 makes a pair of both (`Builder.lookup_halves`).
+Where the fma of float32 is as fast as VDPBF16PS, a lookup each of float32 costs less than a pair and its halves, and
+all that is left of shifts is one for two elements, as words are read from every byte on: 20 operations of vectors for
+eight elements (Emerald Rapids, 1 x 4096 x 4096 in the second cache: 21 and 28 * 10^9 weights a second).
 Scales of blocks lie beside, [panel][block][NR], as bfloat16 where their format is of 8 bits. Few rows of A take a strip
 of columns at a time over all of K (numerics.md section 4); for more rows the panels are opened first: elements get a
 byte each in the workspace. Start at `plan`, and at `pack` for how they are made.
@@ -25,6 +28,7 @@ from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Share
 from samebits.kernels.gemm.engine import FMA32, LOWEST, NIBBLES, PAIRS, Engine, lowest_bit, named, takes
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.inner import words_of
+from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.order import CHAIN
 from samebits.kernels.gemm.packed import scales_at
@@ -35,8 +39,10 @@ from samebits.kernels.plan import LINE_BYTES, Argument, Operand, Plan, Step, in_
 MOST_ROWS = 16
 # Rows whose sums registers hold at once.
 _HIGH = 2
+# Tasks of a thread: each makes words of A once for all of its panels.
+_TASKS = 4
 # Elements and pairs of them in a word of a panel, and rows of words that are asked for ahead.
-_EIGHT, _PAIRS, _AHEAD = 8, 4, 8
+_EIGHT, _PAIRS, _AHEAD = 8, 4, 16
 
 
 def holds(panels: Panels | Matrix) -> bool:
@@ -51,8 +57,13 @@ def place(i: int) -> int:
 
 def _table(dtype: DType) -> tuple[int, ...]:
     """The bfloat16 of each code, twice: an index has five bits, of which the upper is another element's."""
-    singles = struct.pack("<16f", *(dtype.decode(code) for code in range(16)))
+    singles = struct.pack("<16f", *_numbers(dtype))
     return tuple(single >> 16 for single in struct.unpack("<16I", singles)) * 2
+
+
+def _numbers(dtype: DType) -> tuple[float, ...]:
+    """The number of each code."""
+    return tuple(float(dtype.decode(code)) for code in range(16))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,20 +146,27 @@ class Decode:
     epilogue: Epilogue
 
     @property
+    def by_bytes(self) -> bool:
+        """Whether words may be read from any byte on: something lies behind the panels."""
+        return self.scale is not None
+
+    @property
     def pointers(self) -> dict[str, DType]:
         """The operands that move with the batch, and what they are read as."""
         return {"a": self.words.pointer, **self.epilogue.operands}
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The argument names in order; `pitch`: words between rows of A."""
-        names = ("a", "b", "b_scale", "rows", "n", "k", "panels", "pitch", "a_row", "a_column", "scratch_t")
+        """The argument names in order; `group`: panels of a task; `pitch`: words between rows of A."""
+        names = (
+            "a", "b", "b_scale", "rows", "n", "k", "panels", "group", "pitch", "a_row", "a_column", "scratch_t"
+        )  # fmt: skip
         moving = batches.parameters(self.batch_rank, self.pointers)
         return (*names, *self.epilogue.parameters, *moving)
 
 
 def decode(b: Builder, d: Decode) -> None:
-    """out = epilogue(a @ b), one task a panel of columns."""
+    """out = epilogue(a @ b), one task some panels of columns."""
     lanes, nr = b.isa.lanes, d.nr
     take = pack.PackedBlock(d.words, d.a, pack.COPIED_VECTORS * lanes, lanes, k_is_row=False).emit(b, "pack_a")
     look = facts.emit_block(b) if d.checked else None
@@ -159,9 +177,9 @@ def decode(b: Builder, d: Decode) -> None:
     words, fact = b.scratch(d.engine.word), b.local(int32, 1)
     tile = b.scratch(float32, b.index("scratch_t"))
     weights, scales = b.pointer("b", uint32), b.pointer("b_scale", _kept(d.scale))
+    groups = (panels + b.index("group") - 1) // b.index("group")
     for task in b.tasks():
-        j = task % panels
-        operands = batches.moved(b, d.batch_rank, task // panels, d.pointers)
+        operands = batches.moved(b, d.batch_rank, task // groups, d.pointers)
         b.call(take, operands["a"], b.index("a_row"), b.index("a_column"), rows, k, words, pitch)
         unsafe: Index = 0
         if look is not None:
@@ -170,15 +188,16 @@ def decode(b: Builder, d: Decode) -> None:
             lowest = b.load(fact, 0, 1)
             low = b.less(lowest, b.like(lowest, LOWEST - (lowest_bit(d.b) or 0)))
             unsafe = b.choose(b.any(low), 1, 0)
-        steps = k // _EIGHT
-        panel = b.offset(weights, j * steps * nr)
-        scale = b.offset(scales, j * (steps // d.run) * nr)
-        for r in b.loop(0, rows, _HIGH):
-            for i, (one, several) in enumerate(gains):
-                for _ in b.when(unsafe == i):
-                    function = b.choose(rows - r >= _HIGH, several, one)
-                    b.call(function, b.offset(words, r * pitch), pitch, panel, steps, scale, b.offset(tile, r * nr))
-        finish.call(operands, tile, nr, 0, j * nr, rows, b.min(nr, b.index("n") - j * nr))
+        steps, first = k // _EIGHT, task % groups * b.index("group")
+        for j in b.loop(first, b.min(first + b.index("group"), panels)):
+            panel = b.offset(weights, j * steps * nr)
+            scale = b.offset(scales, j * (steps // d.run) * nr)
+            for r in b.loop(0, rows, _HIGH):
+                for i, (one, several) in enumerate(gains):
+                    for _ in b.when(unsafe == i):
+                        function = b.choose(rows - r >= _HIGH, several, one)
+                        b.call(function, b.offset(words, r * pitch), pitch, panel, steps, scale, b.offset(tile, r * nr))
+            finish.call(operands, tile, nr, 0, j * nr, rows, b.min(nr, b.index("n") - j * nr))
 
 
 def _kept(scale: DType | None) -> DType:
@@ -251,18 +270,23 @@ def _step(
             at = s * _EIGHT + 2 * p + half
             left = [b.splat(b.load(a, i * pitch + at, 1), lanes) for i in range(len(sums))]
             for v in vectors:
-                value = _value(b, d.b, words[v], 2 * p + half)
+                value = _value(b, d, words[v], b.offset(panel, s * d.nr + v * lanes), 2 * p + half)
                 for i, row in enumerate(sums):
                     row[v] = b.fma(left[i], value, row[v])
 
 
-def _value(b: Builder, dtype: DType, word: Vector, i: int) -> Vector:
-    """Element i of eight as float32."""
+def _value(b: Builder, d: Decode, word: Vector, source: Pointer, i: int) -> Vector:
+    """Element i of eight of the words at `source` as float32."""
+    at = place(i)
+    if d.by_bytes and at >= 8:
+        # A read from the byte that the element is in takes a port that nothing waits for, a shift one that the sums
+        # need: what is read behind the last word of the last panel are scales.
+        word = b.load(b.cast(b.offset(b.cast(source, uint8), at // 8), uint32, aligned=False), 0, b.isa.lanes)
+        at %= 8
+    code = b.bit_and(b.shift_right(word, at), b.like(word, 15))
     if "lookup" in b.isa.instructions:
-        pair = b.lookup_halves(_table(dtype), b.shift_right(word, 4 * (i // 2)))
-        return b.bitcast(b.shift_left(pair, 16) if i % 2 else b.bit_and(pair, b.like(pair, 0xFFFF0000)), float32)
-    code = b.bit_and(b.shift_right(word, place(i)), b.like(word, 15))
-    return convert.decode(b, code, dtype) if dtype.is_float else b.convert(convert.integer(b, code, dtype), float32)
+        return b.lookup(_numbers(d.b), float32, b.bitcast(code, int32))
+    return convert.decode(b, code, d.b) if d.b.is_float else b.convert(convert.integer(b, code, d.b), float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +320,7 @@ def open_panels(b: Builder, d: Open) -> None:
                 b.store(out_scales, q * row + p * nr + v, b.load(scales, (p * blocks + q) * nr + v, lanes))
 
 
-def plan(c: Contraction, isa: Isa, threads: int, again: Callable[[Contraction], Plan]) -> Plan:
+def plan(c: Contraction, isa: Isa, threads: int, machine: Machine, again: Callable[[Contraction], Plan]) -> Plan:
     """How a product with panels of four bits runs; `again` plans another contraction.
 
     Few rows decode what they read, if runs of K are whole words; others open the panels first.
@@ -312,11 +336,11 @@ def plan(c: Contraction, isa: Isa, threads: int, again: Callable[[Contraction], 
     if not (is_number and takes(FMA32.a, c.a.dtype)):
         remedy = f"pack it again with left={c.a.dtype.name!r}"
         raise PlanError("matmul", "b", "panels", "of four bits", f"ones for {c.a.dtype.name}", remedy)
-    found = _decoded(c, isa, threads)
+    found = _decoded(c, isa, threads, machine)
     return _opened(c, isa, threads, again) if found is None else found
 
 
-def _decoded(described: Contraction, isa: Isa, threads: int) -> Plan | None:
+def _decoded(described: Contraction, isa: Isa, threads: int, machine: Machine) -> Plan | None:
     """The plan of few rows, if this is of few, and of regular runs."""
     c = normal(described)
     panels = c.b.values
@@ -328,7 +352,7 @@ def _decoded(described: Contraction, isa: Isa, threads: int) -> Plan | None:
     other = c.spec.segments > 1 or c.sums.order != CHAIN.name or c.accumulates
     if not small or not regular or other or not c.n or not all(c.batch):
         return None
-    pairs = takes(PAIRS.a, c.a.dtype) and PAIRS.is_native(isa)
+    pairs = takes(PAIRS.a, c.a.dtype) and PAIRS.is_native(isa) and PAIRS.name not in machine.slow
     engine = PAIRS if pairs else FMA32
     words = words_of(engine, c.a.dtype, panels.dtype)[0]
     lowest = lowest_bit(c.a.dtype)
@@ -347,20 +371,20 @@ def _step_of(d: Decode, described: Contraction, c: Contraction, isa: Isa, thread
         numbers.append(Operand(first if isinstance(source, Matrix) else 0))
         first += isinstance(source, Matrix)
     left, lanes, count = c.a.values, isa.lanes, -(-c.n // d.nr)
-    width = pack.COPIED_VECTORS * lanes
+    group, width = max(1, count // (_TASKS * threads)), pack.COPIED_VECTORS * lanes
     pitch = -(-d.engine.steps(c.k) // width) * width
     scratch_t = in_lines(c.m * pitch * d.engine.word.size_bytes) + LINE_BYTES
     scratch_s = scratch_t + in_lines((c.m + _HIGH) * d.nr * float32.size_bytes)
     values: dict[str, Argument] = {
         "a": Operand(0), "b": Operand(1), "b_scale": Operand(1, scales_at(c.k, c.n, d.nr, NIBBLES[0])), "rows": c.m,
-        "n": c.n, "k": c.k, "panels": count, "pitch": pitch, "a_row": left.row, "a_column": left.column,
+        "n": c.n, "k": c.k, "panels": count, "group": group, "pitch": pitch, "a_row": left.row, "a_column": left.column,
         "scratch_t": scratch_t,
     }  # fmt: skip
     values |= epilogue.arguments(c, Operand(first), numbers, scratch_s)
     moving = {f"s{i}": s.batch for i, s in enumerate(c.inputs) if isinstance(s, Matrix)}
     values |= batches.arguments(c.batch, {"a": left.batch, "out": c.out.values.batch, **moving})
     spec = KernelSpec(decode, d, d.parameters, isa)
-    step = Step(spec, math.prod(c.batch) * count, tuple(values[name] for name in d.parameters))
+    step = Step(spec, math.prod(c.batch) * -(-count // group), tuple(values[name] for name in d.parameters))
     return Plan(
         what=str(described), isa=isa, threads=threads, steps=(step,), operands=described.operands,
         scratch_bytes=scratch_s + in_lines(epilogue.scratch_bytes(c)),

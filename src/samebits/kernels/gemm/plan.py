@@ -64,7 +64,7 @@ def plan(
         inner = again(replace(c, a=unpack.plain(c.a), b=unpack.plain(c.b)))
         return unpack.unpacked(inner, (c.a.values, c.b.values))
     if nibbles.holds(c.b.values):
-        return nibbles.plan(c, isa, threads, again)
+        return nibbles.plan(c, isa, threads, machine, again)
     if scaled_weights.holds(c.b.values):
         return scaled_weights.plan(c, again)
     chosen, operands = choose(c, isa, threads, Overrides(tile, form, blocks, engine), machine), c.operands
