@@ -15,7 +15,7 @@ from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import DTypeError, OptionError, ShapeError
 from samebits.kernels import composites
-from samebits.operations import dim, registry
+from samebits.operations import dim, matmul, registry
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.operation import PlanTarget
 from samebits.operations.product import Options
@@ -188,6 +188,24 @@ def test_a_right_operand_that_is_known_is_packed_once(row: Isa, name: str) -> No
         with sb.use_isa(row):
             due = sb.matmul(a, b, **given, **{key: value for key, value in more.items() if value is not None})
         assert session.run({"a": a})["y"].tobytes() == due.tobytes(), m
+
+
+@rows.in_turn("row, name", tuple(KEPT), 1, always=[isas.best()], among=[x for x in rows.AVAILABLE if x.compiled])
+def test_kernels_and_numpy_pack_alike(row: Isa, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is large is packed by kernels where the program runs, and by NumPy where it is only planned."""
+    monkeypatch.setattr(matmul, "_LARGE", 1)
+    left, b, options, given, _ = KEPT[name]
+    p = ProgramBuilder("kept")
+    values = {key: p.constant(x) for key, x in given.items()}
+    y = p.contract(p.input("a", dtypes.of(left), (5, K)), p.constant(b), options, **values)
+    program, both = p.build({"y": y}), list[dict[Any, Array]]()
+    for runs in (True, False):
+        both.append({})
+        record(program, row, 2, {}, {"a": (K, 1)}, both[-1], runs=runs)
+    assert both[0].keys() == both[1].keys()
+    for key, words in both[0].items():
+        assert words.dtype == both[1][key].dtype
+        assert words.tobytes() == both[1][key].tobytes()
 
 
 def test_sizes_of_products_of_scaled_blocks_are_bound_again() -> None:

@@ -155,8 +155,9 @@ def dequantised(rows: int = 300, *, output: bool = False, turned: bool = False, 
 
 @pytest.mark.parametrize("isa", [None, "scalar", "numpy"])
 @pytest.mark.parametrize("left", [False, True])
-def test_a_weight_that_is_packed_is_held_as_codes_and_panels(left: bool, isa: str | None) -> None:
-    program = dequantised(left=left)
+@pytest.mark.parametrize("rows", [300, 400])  # the larger are packed by kernels
+def test_a_weight_that_is_packed_is_held_as_codes_and_panels(rows: int, left: bool, isa: str | None) -> None:
+    program = dequantised(rows, left=left)
     folded = optimise(program)
     (weight,) = (x for name, x in folded.constants.items() if name not in ("codes", "scale"))
     assert isinstance(weight, Deferred)
@@ -165,7 +166,7 @@ def test_a_weight_that_is_packed_is_held_as_codes_and_panels(left: bool, isa: st
     assert (weight.shape, weight.dtype, weight.size, weight.nbytes) == (due.shape, due.dtype, due.size, due.nbytes)
     assert array_of(weight).tobytes() == due.tobytes()
     assert not array_of(weight).flags.writeable
-    x = {"x": np.random.default_rng(6).standard_normal((300, 4) if left else (4, 300)).astype(F)}
+    x = {"x": np.random.default_rng(6).standard_normal((rows, 4) if left else (4, rows)).astype(F)}
     with sb.use_isa(isa or isas.current()):
         made = cpu.prepare(program).run(x)["y"]
         assert made.tobytes() == reference.run(program, x)["y"].tobytes() == reference.run(folded, x)["y"].tobytes()

@@ -97,3 +97,23 @@ class Plan:
         lines += [f"  step {i}: {s.spec.name}, tasks {s.tasks}" for i, s in enumerate(self.steps)]
         lines += [f"  rejected {candidate}: {reason}" for candidate, reason in self.rejected]
         return "\n".join(lines)
+
+
+def chained(first: Plan, then: Plan, size_bytes: int) -> Plan:
+    """`then` on what `first` makes as its only result: the operands of `first`, then the further ones of `then`.
+
+    Args:    size_bytes: of that result, with which the workspace begins.
+    """
+    inputs, workspace = len(first.operands) - 1, len(first.operands) + len(then.operands) - 2
+    made, behind = Operand(workspace), Operand(workspace, in_lines(size_bytes))
+    before, after = map(Operand, range(inputs)), map(Operand, range(inputs, workspace))
+    of_first, of_then = (*before, made, behind), (made, *after, behind)
+    steps = *[x.on(*of_first) for x in first.steps], *[x.on(*of_then) for x in then.steps]
+    return replace(
+        then,
+        what=f"{first.what}; {then.what}",
+        steps=steps,
+        operands=(*first.operands[:-1], *then.operands[1:]),
+        scratch_bytes=max(first.scratch_bytes, then.scratch_bytes),
+        workspace_bytes=behind.offset_bytes + max(first.workspace_bytes, then.workspace_bytes),
+    )

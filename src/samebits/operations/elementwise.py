@@ -114,7 +114,7 @@ def _axes(attributes: Map, facts: Sequence[Fact]) -> Axes:
     return Axes(aligned(facts, max(fact.rank for fact in facts)))
 
 
-def _plan(attributes: Map, views: tuple[View, ...], target: PlanTarget) -> Plan:
+def plan_map(attributes: Map, views: tuple[View, ...], target: PlanTarget) -> Plan:
     """One elementwise kernel."""
     layouts, count = tuple([view[1:] for view in views]), len(attributes.expression.inputs)
     threads = shared_by(views, target.threads)
@@ -127,4 +127,6 @@ def _packs(attributes: Map, views: tuple[View, ...], target: PlanTarget) -> Plan
     return packed_result.plan(attributes.expression, tuple(inputs), out, target.isa, shared_by(views, target.threads))
 
 
-ROWS: tuple[Operation, ...] = (Operation("map", _infer, _reference, _axes, plan=_plan, packs=_packs, overwrites=True),)
+ROWS: tuple[Operation, ...] = (
+    Operation("map", _infer, _reference, _axes, plan=plan_map, packs=_packs, overwrites=True),
+)

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+
 from samebits import dtypes
 from samebits.dtypes import DType, float32, float64, int8, int64, uint8
 from samebits.errors import ShapeError
@@ -20,18 +22,18 @@ from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import kept, selection
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Side
 from samebits.kernels.gemm.engine import Engine
-from samebits.kernels.gemm.packed import PackedFacts
-from samebits.kernels.gemm.panels import panel_columns
+from samebits.kernels.gemm.packed import PackedFacts, size_elements
+from samebits.kernels.gemm.panels import panel_columns, plan_pack
 from samebits.kernels.gemm.plan import plan as plan_contraction
 from samebits.kernels.gemm.reference import product
-from samebits.kernels.plan import SMALL, Operand, Plan
+from samebits.kernels.plan import SMALL, Operand, Plan, chained
 from samebits.layout import Layout
 from samebits.operations import dim
 from samebits.operations.axes import Axes, aligned
-from samebits.operations.elementwise import check_dtypes, single, text
+from samebits.operations.elementwise import check_dtypes, plan_map, single, text
 from samebits.operations.fact import Fact, dense
 from samebits.operations.lying import Lying
-from samebits.operations.operation import Array, KeptConstant, Known, Operation, PlanTarget, Shape, View
+from samebits.operations.operation import Array, Filling, KeptConstant, Known, Operation, PlanTarget, Shape, View
 from samebits.operations.product import PLAIN, Options, activation, describe
 from samebits.operations.sharing import VALUES, Block
 from samebits.operations.strided import dense_strides
@@ -284,7 +286,30 @@ def _keep(
     def make(empty: Callable[..., Array]) -> Array:
         return kept.panels(b.values(), engine, facts.nr, empty)
 
-    return KeptConstant(replace(attributes, packed=facts), 1, key, make)
+    def filling() -> Filling:
+        return _filling(b, engine, options.a_dtype or kinds[0], kinds[1], target)
+
+    is_large = target.isa.compiled and math.prod(b.shape) >= _LARGE
+    return KeptConstant(replace(attributes, packed=facts), 1, key, make, filling if is_large else None)
+
+
+# Elements from which a constant is packed by kernels: 590,000 of codes and scales take NumPy 3 ms and kernels 0.6.
+_LARGE = 1 << 17
+
+
+def _filling(b: Known, engine: Engine, left: DType, right: DType, target: PlanTarget) -> Filling:
+    """How kernels pack a right operand; one that is not in memory is made in the workspace first."""
+    (k, n), isa, threads = b.shape, target.isa, target.threads
+    made: View = right, b.shape, dense_strides(b.shape)
+    known = (b.values(),) if b.source is None else b.source.operands
+    arrays = tuple([np.require(x, requirements=("C", "A")) for x in known])
+    plan = plan_pack(k, n, _matrix(made, b.shape), isa, threads, (), engine, left, target.machine)
+    if b.source is not None:
+        views = tuple([(dtypes.of(x.dtype), x.shape, dense_strides(x.shape)) for x in arrays])
+        first = plan_map(b.source.attributes, (*views, made), target)
+        plan = chained(first, plan, math.prod(b.shape) * right.element_bytes)
+    size = size_elements(k, n, panel_columns(isa, engine, target.machine), engine)
+    return Filling(plan, arrays, size, engine.word)
 
 
 def _keep_scaled(
@@ -316,7 +341,7 @@ def _keep_scaled(
 
     others = tuple(name for i, name in enumerate(names) if i not in within)
     made = replace(attributes, names=others, options=replace(options, b_group=None), packed=facts)
-    return KeptConstant(made, 1, ("scaled panels", engine.name, nr, group), make, within)
+    return KeptConstant(made, 1, ("scaled panels", engine.name, nr, group), make, within=within)
 
 
 def _packing_engine(left: DType, right: DType, attributes: MatrixProduct, target: PlanTarget) -> Engine | None:

@@ -23,7 +23,18 @@ from samebits.operations.axes import Axes
 from samebits.operations.fact import Fact
 from samebits.operations.strided import Strided
 
-__all__ = ["Array", "KeptConstant", "Known", "Operation", "PlanTarget", "Shape", "View", "shared_by"]
+__all__ = [
+    "Array",
+    "Filling",
+    "KeptConstant",
+    "Known",
+    "Operation",
+    "PlanTarget",
+    "Shape",
+    "Source",
+    "View",
+    "shared_by",
+]
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -40,12 +51,38 @@ class PlanTarget:
     machine: Machine
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Source:
+    """An operation and the constants that it makes another of."""
+
+    operation: str
+    attributes: Any
+    operands: tuple[Array, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
-    """An operand that is a constant, or a view of one: its extents, and its values for who asks for them."""
+    """An operand that is a constant, or a view of one.
+
+    Attributes:
+        shape: Its extents.
+        values: Its values for who asks for them.
+        source: What they follow from, where they are not in memory.
+    """
 
     shape: Shape
     values: Callable[[], Array]
+    source: Source | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Filling:
+    """Memory that a plan fills: its operands are arrays, and then so many words of that format."""
+
+    plan: Plan
+    operands: tuple[Array, ...]
+    size: int
+    word: DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +93,8 @@ class KeptConstant:
         attributes: What the operation is asked for with it.
         index: Which operand it is.
         key: Names the form; two constants of the same bytes and key are alike.
-        make: Makes it, in memory of `empty(count, dtype)`.
+        make: Makes it, in memory of `empty(count, dtype)`, by NumPy.
+        filling: How kernels make it, of what is so large that this is worth compiling them; None where it is not.
         within: Which other constant operands it holds, so that the operation has them no more.
     """
 
@@ -64,6 +102,7 @@ class KeptConstant:
     index: int
     key: Hashable
     make: Callable[[Callable[..., Array]], Array]
+    filling: Callable[[], Filling] | None = None
     within: tuple[int, ...] = ()
 
 

@@ -6,7 +6,7 @@ Start at `given`, which makes one of a tensor; `array_of` is any of them as NumP
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from samebits.errors import DeviceError
 from samebits.kernels import spread
 from samebits.memory import Buffer
 from samebits.operations import registry
-from samebits.operations.operation import Array
+from samebits.operations.operation import Array, Source
 from samebits.tensor import Tensor
 
 __all__ = ["Constant", "Deferred", "Value", "array_of", "given", "sees_packed"]
@@ -28,12 +28,13 @@ class Deferred:
     Attributes:
         dtype: Its format.
         shape: Its extents.
+        source: What it follows from.
     """
 
-    __slots__ = ("_make", "dtype", "shape")
+    __slots__ = ("dtype", "shape", "source")
 
-    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...], make: Callable[[], Array]) -> None:
-        self.dtype, self.shape, self._make = dtype, shape, make
+    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...], source: Source) -> None:
+        self.dtype, self.shape, self.source = dtype, shape, source
 
     @property
     def size(self) -> int:
@@ -46,7 +47,7 @@ class Deferred:
     @driver.default_float_environment()
     def array(self) -> Array:
         """Its elements, read-only."""
-        made = self._make()
+        (made,) = registry.ROWS[self.source.operation].reference(self.source.attributes, self.source.operands)
         made.flags.writeable = False
         return made
 

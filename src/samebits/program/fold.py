@@ -19,7 +19,7 @@ from samebits.memory.chunks import Chunks
 from samebits.memory.pages import MAPPED
 from samebits.operations import dim, registry
 from samebits.operations.fact import Fact
-from samebits.operations.operation import Array
+from samebits.operations.operation import Array, Source
 from samebits.program.constants import Constant, Deferred, array_of, sees_packed
 from samebits.program.graph import Node, Program
 from samebits.program.room import BYTES, GROWTH, Room, size_bytes
@@ -75,8 +75,8 @@ def _has_no_elements(value: Constant) -> bool:
 
 def _deferred(node: Node, fact: Fact, known: Sequence[Constant]) -> Deferred:
     """The node's output, computed when somebody asks."""
-    arrays = [array_of(x) for x in known]
-    return Deferred(np.dtype(fact.dtype.numpy), dim.bind_shape(fact.shape, {}), lambda: computed(node, arrays)[0])
+    source = Source(node.operation, node.attributes, tuple(map(array_of, known)))
+    return Deferred(np.dtype(fact.dtype.numpy), dim.bind_shape(fact.shape, {}), source)
 
 
 def _owned(array: Array, chunks: Chunks | None) -> Array:

@@ -251,7 +251,7 @@ class Session:
         symbols, strides = self._lies(values)
         if reuse:
             return Specialised(self._lowered(symbols, strides, packed, texts=False), self.threads)
-        return Specialised(self._recorded(symbols, strides, packed, reuse)[1], self.threads)
+        return Specialised(self._recorded(symbols, strides, packed, reuse, runs=True)[1], self.threads)
 
     def _lies(self, values: list[Value]) -> tuple[_Symbols, _Strides]:
         """The sizes of inputs, and how they lie."""
@@ -261,14 +261,14 @@ class Session:
     def _lowered(self, symbols: _Symbols, strides: _Strides, packed: Packed = NOTHING, texts: bool = True) -> Lowered:
         """The program with these sizes: by a blueprint that serves them, one used last first, or else by a new one.
 
-        Args:    texts: whether its plans are asked for what they say of themselves too.
+        Args:    texts: whether its plans are asked for what they say of themselves too, and not run.
         """
         for blueprint in self._blueprints:
             lowered = rebound(blueprint, symbols, strides, texts) if blueprint.packed == packed else None
             if lowered is not None:
                 break
         else:
-            blueprint, lowered = self._recorded(symbols, strides, packed)
+            blueprint, lowered = self._recorded(symbols, strides, packed, runs=not texts)
         if self._blueprints[:1] != (blueprint,):
             # Threads that do this at once keep what the last of them saw, which is only slower.
             others = [each for each in self._blueprints if each is not blueprint]
@@ -276,10 +276,10 @@ class Session:
         return lowered
 
     def _recorded(
-        self, symbols: _Symbols, strides: _Strides, packed: Packed, reuse: bool = True
+        self, symbols: _Symbols, strides: _Strides, packed: Packed, reuse: bool = True, runs: bool = False
     ) -> tuple[Blueprint, Lowered]:
         """The program lowered for these sizes, and bound to them."""
-        blueprint = record(self.program, self.isa, self.threads, symbols, strides, self._kept, reuse, packed)
+        blueprint = record(self.program, self.isa, self.threads, symbols, strides, self._kept, reuse, packed, runs)
         lowered = rebound(blueprint, symbols, strides)
         assert lowered is not None  # what was recorded compares as it did
         return blueprint, lowered

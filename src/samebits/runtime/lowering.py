@@ -16,11 +16,10 @@ from samebits.dtypes import DType
 from samebits.errors import ShapeError
 from samebits.frozen import dataclass, replace
 from samebits.kernels.plan import Plan
-from samebits.memory.chunks import Chunks
 from samebits.operations import packing, registry, strided
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import Fact
-from samebits.operations.operation import Array, Known, Operation, PlanTarget, Shape, View
+from samebits.operations.operation import Array, Known, Operation, PlanTarget, Shape, Source, View
 from samebits.operations.packing import AnyView
 from samebits.operations.strided import Strided
 from samebits.program.constants import Deferred, Value, array_of
@@ -38,6 +37,7 @@ from samebits.runtime.blueprint import (
     Use,
     resident,
 )
+from samebits.runtime.kept import KeptForms
 from samebits.runtime.plan_tape import Answers
 from samebits.tape import Tape, Templates, template
 from samebits.tensor import Tensor
@@ -102,7 +102,7 @@ class Lowerer:
         facts: Of every value, its sizes numbers of the tape.
         tape: Where these numbers are written down.
         target: What plans are for.
-        kept: Memory made from constants, shared by every shape; added to.
+        kept: Memory made from constants, shared by every shape.
         reuse: Whether temporaries may share memory.
         packed: What lies packed within bytes.
     """
@@ -113,13 +113,12 @@ class Lowerer:
         facts: Mapping[str, Fact],
         tape: Tape,
         target: PlanTarget,
-        kept: dict[Any, Array],
+        kept: KeptForms,
         reuse: bool,
         packed: Packed = NOTHING,
     ) -> None:
         self._program, self._facts, self._tape, self._target = program, facts, tape, target
         self._kept, self._reuse, self._packed = kept, reuse, packed
-        self._chunks = Chunks()
         self._storages: list[_Bytes] = []
         self._places: dict[str, Place] = {}
         self._constants: list[Resident | str] = []
@@ -193,10 +192,9 @@ class Lowerer:
         if kept is None:
             return node.attributes, [self._plain(name) for name in node.inputs]
         key = *(node.inputs[number] for number in (kept.index, *kept.within)), kept.key
-        if key not in self._kept:
-            self._kept[key] = kept.make(self._chunks.empty)
+        made = self._kept.taken(key, functools.partial(self._kept.form, kept))
         inputs = [
-            self._known(self._kept[key]) if number == kept.index else self._plain(name)
+            self._known(made) if number == kept.index else self._plain(name)
             for number, name in enumerate(node.inputs)
             if number not in kept.within
         ]
@@ -205,7 +203,7 @@ class Lowerer:
     def _constants_of(self, node: Node) -> dict[int, Known]:
         """The node's inputs that are constants, or views of constants that are packed within bytes, by number."""
         return {
-            number: Known(self._shape(name), functools.partial(self._values, name))
+            number: Known(self._shape(name), functools.partial(self._values, name), self._source(name))
             for number, name in enumerate(node.inputs)
             if name in self._program.constants or name in self._views
         }
@@ -216,6 +214,11 @@ class Lowerer:
         if node is None:
             return array_of(self._program.constants[name])
         return registry.ROWS[node.operation].reference(node.attributes, [self._values(node.inputs[0])])[0]
+
+    def _source(self, name: str) -> Source | None:
+        """What a constant follows from that is not in memory."""
+        value = self._program.constants.get(name)
+        return value.source if isinstance(value, Deferred) else None
 
     # -- where values lie ----------------------------------------------------------------------------------------
     def _shape(self, name: str) -> Shape:
@@ -234,9 +237,7 @@ class Lowerer:
         value = self._program.constants[name]
         if not isinstance(value, Deferred):
             return value
-        if name not in self._kept:
-            self._kept[name] = value.array()
-        return self._kept[name]
+        return self._kept.taken(name, value.array)
 
     def _plain(self, name: str) -> Place:
         """Where a value lies with one stride an axis; it is copied if it must be."""

@@ -30,6 +30,7 @@ from samebits.program.room import Room
 from samebits.runtime import limits
 from samebits.runtime.blueprint import ARENA, NOTHING, Blueprint, Lowered, Packed, named
 from samebits.runtime.buffers import viewed
+from samebits.runtime.kept import KeptForms
 from samebits.runtime.lowering import Lowerer
 from samebits.tape import Tape
 from samebits.tensor import Tensor
@@ -47,8 +48,9 @@ def record(
     kept: dict[Any, Array],
     reuse: bool = True,
     packed: Packed = NOTHING,
+    runs: bool = False,
 ) -> Blueprint:
-    """The program lowered for these sizes, and for all that compare alike; nothing is compiled.
+    """The program lowered for these sizes, and for all that compare alike; nothing is compiled unless it `runs`.
 
     Args:
         program: What to lower.
@@ -59,15 +61,18 @@ def record(
         kept: Memory made from constants, shared by every shape; added to.
         reuse: Whether temporaries may share memory; without, every value can be read after a run.
         packed: What lies packed within bytes.
+        runs: Whether it is going to run here, so that kernels may make what is kept.
 
     Raises:
+        NativeError: A kernel cannot be compiled.
         ShapeError: Operands do not fit with these sizes, or the values do not fit the memory of this machine.
     """
     tape = Tape()
     sizes = {name: tape.variable(symbols[name]) for name in program.symbols}
     steps = {name: tuple(map(tape.variable, strides[name])) for name in program.input_names}
     facts = _bound_facts(program, sizes)
-    lowerer = Lowerer(program, facts, tape, PlanTarget(isa, threads, tuning.machine(isa)), kept, reuse, packed)
+    target, forms = PlanTarget(isa, threads, tuning.machine(isa)), KeptForms(kept, by_kernels=runs)
+    lowerer = Lowerer(program, facts, tape, target, forms, reuse, packed)
     for slot, name in enumerate(program.input_names, ARENA + 1):
         lowerer.give(name, slot, steps[name])
     first_output = ARENA + 1 + len(program.input_names)
