@@ -2,9 +2,10 @@
 
 A program that imports the package makes more than a hundred such classes before its first answer. The standard
 decorator writes each class six functions as text, compiles them, and makes the class a second time for its slots. Here
-classes with the same number of fields share compiled functions, in which only the names differ, initialising sets slots
-directly, and the class is made with all that it has; what `dataclasses` says of its fields is found out when somebody
-asks. A class with other bases or whose fields are more than names, types and defaults is made by the standard
+a method is made when somebody first looks for it, of functions that are compiled once for all classes with as many
+fields and in which only the names differ; initialising sets slots directly, and the class is made with all that it has.
+What `dataclasses` says of its fields is found out when somebody asks. A class with other bases, or whose fields are
+more than names, types, defaults and what takes no part in initialising, comparing or printing, is made by the standard
 decorator. Either way it is a dataclass in all that `dataclasses` says of it, and its refusal to set or delete any
 attribute is a sentence of ours. `replace` is as quick. Start at `dataclass`.
 """
@@ -14,12 +15,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
+from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from samebits.errors import FrozenError
 
-__all__ = ["dataclass", "replace"]
+__all__ = ["dataclass", "field_names", "replace"]
 
 # The names that stand for those of fields in the functions that classes share.
 _STAND_IN = "field{}".format
@@ -27,6 +29,10 @@ _STAND_IN = "field{}".format
 _KEPT = object()
 # Where `dataclasses` keeps what it says of a class.
 _FIELDS, _PARAMS = "__dataclass_fields__", "__dataclass_params__"
+# Where ours is kept.
+_OURS = "__frozen_fields__"
+# Kinds of defaults that the standard decorator refuses.
+_CHANGEABLE = (list, dict, set)
 
 
 def _dataclass(
@@ -47,73 +53,124 @@ def _dataclass(
 
 
 def _is_plain(cls: type) -> bool:
-    """Whether fields are names, types and defaults, and no base has any, or slots."""
-    if any(getattr(base, "__slots__", ()) or hasattr(base, _FIELDS) for base in cls.__mro__[1:-1]):
-        return False
-    if any("InitVar" in kind or "KW_ONLY" in kind for kind in map(str, cls.__annotations__.values())):
-        return False
+    """Whether fields are what `_Fields` holds, and no base has any, or slots."""
+    for base in cls.__mro__[1:-1]:
+        if getattr(base, "__slots__", ()) or hasattr(base, _FIELDS):
+            return False
     own = vars(cls)
-    return not any(isinstance(own.get(name), dataclasses.Field | list | dict | set) for name in cls.__annotations__)
+    for name, kind in cls.__annotations__.items():
+        if "InitVar" in (text := str(kind)) or "KW_ONLY" in text:
+            return False
+        default = own.get(name)
+        if isinstance(default, _CHANGEABLE) or (isinstance(default, dataclasses.Field) and not _is_simple(default)):
+            return False
+    return True
+
+
+def _is_simple(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field only says which methods have it, or its default."""
+    missing = dataclasses.MISSING
+    is_given = field.default_factory is not missing or field.kw_only is not missing or field.hash is not None
+    return not (is_given or field.metadata) and (field.init or field.default is missing)
+
+
+class _Fields:
+    """What the methods of a class are made of.
+
+    Attributes:
+        names: Its fields.
+        types: Of each.
+        given: The names that initialising takes, in order.
+        defaults: Of the last of them.
+        compared, shown: The names that comparing, and printing, has.
+        body: The class as the standard decorator would be given it, but for its methods.
+    """
+
+    __slots__ = ("body", "compared", "defaults", "given", "names", "shown", "types")
+
+    def __init__(self, cls: type, own: dict[str, Any]) -> None:
+        """Args:    own: the attributes of the class, of which defaults are taken."""
+        self.types = {
+            name: kind for name, kind in cls.__annotations__.items() if "ClassVar" not in str(kind).partition("[")[0]
+        }
+        self.names = tuple(self.types)
+        values = {name: own.pop(name) for name in self.names if name in own}
+        self.body = {**values, "__annotations__": self.types, "__module__": cls.__module__, "__doc__": cls.__doc__}
+        self.given = self.compared = self.shown = self.names
+        fields = {name: x for name, x in values.items() if isinstance(x, dataclasses.Field)}
+        if fields:
+            self.given = tuple([x for x in self.names if x not in fields or fields[x].init])
+            self.compared = tuple([x for x in self.names if x not in fields or fields[x].compare])
+            self.shown = tuple([x for x in self.names if x not in fields or fields[x].repr])
+            values |= {name: x.default for name, x in fields.items()}
+        found = [values.get(name, dataclasses.MISSING) for name in self.given]
+        self.defaults = tuple([x for x in found if x is not dataclasses.MISSING])
+        if any(x is dataclasses.MISSING for x in found[len(found) - len(self.defaults) :]):
+            raise TypeError(f"{cls.__name__}: a field without a default follows one with a default")
 
 
 def _made(cls: type, init: bool, repr: bool, eq: bool) -> type:
     """The class with slots, what the standard decorator gives it, as far as it is wanted, and its own methods."""
     own = dict(vars(cls))
-    types = {name: kind for name, kind in cls.__annotations__.items() if "ClassVar" not in str(kind).partition("[")[0]}
-    names, setters = tuple(types), dict[str, Any]()
-    given = [own.pop(name, dataclasses.MISSING) for name in names]
-    known = {"__dict__", "__weakref__"} | ({"__hash__"} if own.get("__hash__") is None else set())
-    for name in known & own.keys():
-        del own[name]
-    body = {name: x for name, x in zip(names, given, strict=True) if x is not dataclasses.MISSING}
-    body |= {"__annotations__": types, "__module__": cls.__module__, "__doc__": cls.__doc__}
-    found: dict[str, Any] = {"__match_args__": names, "__getstate__": _state, "__setstate__": _restore}
+    fields = _Fields(cls, own)
+    own.pop("__dict__", None)
+    own.pop("__weakref__", None)
+    if own.get("__hash__") is None:
+        own.pop("__hash__", None)
+    found: dict[str, Any] = {
+        _OURS: fields, "__match_args__": fields.given, "__getstate__": _state, "__setstate__": _restore
+    }  # fmt: skip
     if init:
-        found |= _initialisers(cls, types, given, setters)
+        found["__init__"], found["__replace__"] = _INIT, _REPLACE
     if repr:
         found["__repr__"] = _shown
     if eq:
-        home = vars(sys.modules[cls.__module__])  # by which others know a method of the class from a stranger's
-        for code in _comparing(len(names)):
-            found[code.co_name] = _function(code, cls, names, home)
-    found |= own | {"__setattr__": _set, "__delattr__": _delete, "__slots__": names, "__qualname__": cls.__qualname__}
-    found[_FIELDS] = _Said(_FIELDS, cls.__name__, body, {"init": False, "repr": False, "eq": False})
+        found["__eq__"], found["__hash__"] = _EQ, _HASH
+    found |= own
+    found["__setattr__"], found["__delattr__"] = _set, _delete
+    found["__slots__"], found["__qualname__"] = fields.names, cls.__qualname__
+    found[_FIELDS] = _Said(_FIELDS, cls.__name__, fields.body, {"init": False, "repr": False, "eq": False})
     options = {"init": init, "repr": repr, "eq": eq, "frozen": True, "slots": True}
-    found[_PARAMS] = _Said(_PARAMS, cls.__name__, body, options)
-    made = type(cls)(cls.__name__, cls.__bases__, found)
-    setters.update({f"set_{_STAND_IN(i)}": vars(made)[name].__set__ for i, name in enumerate(names)})
+    found[_PARAMS] = _Said(_PARAMS, cls.__name__, fields.body, options)
+    return type(cls)(cls.__name__, cls.__bases__, found)
+
+
+class _Late:
+    """A method of every class in whose stead it is: each gets its own when somebody first looks for it."""
+
+    __slots__ = ("_make", "_name")
+
+    def __init__(self, name: str, make: Callable[[Any, _Fields], Any]) -> None:
+        self._name, self._make = name, make
+
+    def __get__(self, value: object, owner: type) -> Any:
+        home: Any = next(cls for cls in owner.__mro__ if vars(cls).get(self._name) is self)
+        made = self._make(home, getattr(home, _OURS))
+        setattr(home, self._name, made)
+        return made if value is None else made.__get__(value)
+
+
+def _initialiser(cls: Any, fields: _Fields) -> Any:
+    names, own = fields.given, vars(cls)
+    setters = {f"set_{_STAND_IN(i)}": own[name].__set__ for i, name in enumerate(names)}
+    made = _function(_initialising(len(names), hasattr(cls, "__post_init__")), cls, names, setters, fields.defaults)
+    made.__annotations__ = {name: fields.types[name] for name in names} | {"return": None}
     return made
 
 
-def _initialisers(cls: type, types: dict[str, Any], given: list[Any], setters: dict[str, Any]) -> dict[str, Any]:
-    """`__init__`, which calls `setters`, and `__replace__`.
-
-    Args:    given: the default of each field, or `MISSING`.
-    """
-    names, defaults = tuple(types), tuple([x for x in given if x is not dataclasses.MISSING])
-    if any(x is dataclasses.MISSING for x in given[len(given) - len(defaults) :]):
-        raise TypeError(f"{cls.__name__}: a field without a default follows one with a default")
-    starts = _function(_initialising(len(names), hasattr(cls, "__post_init__")), cls, names, setters, defaults)
-    starts.__annotations__ = types | {"return": None}
-    return {"__init__": starts, "__replace__": _Replacer(names)}
+def _replacer(cls: Any, fields: _Fields) -> Any:
+    names = fields.given
+    return _function(_replacing(len(names)), cls, names, {"kept": _KEPT}, (_KEPT,) * len(names))
 
 
-class _Replacer:
-    """`__replace__` of a class with these fields, in whose stead it is put when somebody first asks."""
+def _compared(cls: Any, fields: _Fields, number: int) -> Any:
+    home = vars(sys.modules[cls.__module__])  # by which others know a method of the class from a stranger's
+    return _function(_comparing(len(fields.compared))[number], cls, fields.compared, home)
 
-    __slots__ = ("_home", "_names")
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._home = owner
-
-    def __get__(self, value: object, owner: type) -> Any:
-        names = self._names
-        made = _function(_replacing(len(names)), self._home, names, {"kept": _KEPT}, (_KEPT,) * len(names))
-        self._home.__replace__ = made  # type: ignore[attr-defined]
-        return made if value is None else made.__get__(value)
+_INIT, _REPLACE = _Late("__init__", _initialiser), _Late("__replace__", _replacer)
+_EQ = _Late("__eq__", functools.partial(_compared, number=0))
+_HASH = _Late("__hash__", functools.partial(_compared, number=1))
 
 
 class _Said:
@@ -174,18 +231,28 @@ def _compiled(lines: list[str]) -> list[CodeType]:
     return [x for x in module.co_consts if isinstance(x, CodeType)]
 
 
+def field_names(cls: type) -> tuple[str, ...]:
+    """The names of a dataclass's fields; of any other class none."""
+    fields = vars(cls).get(_OURS)
+    return fields.names if fields is not None else tuple(getattr(cls, _FIELDS, ()))
+
+
 def _shown(self: Any) -> str:
-    fields = [f"{x.name}={getattr(self, x.name)!r}" for x in dataclasses.fields(self) if x.repr]
-    return f"{type(self).__qualname__}({', '.join(fields)})"
+    fields = vars(type(self)).get(_OURS)
+    if fields is not None:
+        names = fields.shown
+    else:  # of a class with such a one as its base
+        names = [x.name for x in dataclasses.fields(self) if x.repr]
+    return f"{type(self).__qualname__}({', '.join([f'{name}={getattr(self, name)!r}' for name in names])})"
 
 
 def _state(self: Any) -> list[Any]:
-    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+    return [getattr(self, name) for name in field_names(type(self))]
 
 
 def _restore(self: Any, state: list[Any]) -> None:
-    for field, value in zip(dataclasses.fields(self), state, strict=True):
-        object.__setattr__(self, field.name, value)
+    for name, value in zip(field_names(type(self)), state, strict=True):
+        object.__setattr__(self, name, value)
 
 
 def _replace(value: Any, /, **changes: Any) -> Any:

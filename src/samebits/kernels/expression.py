@@ -46,14 +46,15 @@ class Expression:
     inputs: tuple[DType, ...]
     nodes: tuple[Term, ...]
     outputs: tuple[int, ...]
-    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
-        found = self._hash
-        if found is None:
+        try:
+            return self._hash
+        except AttributeError:
             found = hash((self.inputs, self.nodes, self.outputs))
             object.__setattr__(self, "_hash", found)
-        return found
+            return found
 
     def __reduce__(self) -> tuple[type[Expression], tuple[object, ...]]:
         return Expression, (self.inputs, self.nodes, self.outputs)  # another process hashes otherwise

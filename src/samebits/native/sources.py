@@ -15,6 +15,8 @@ import re
 import sys
 from collections.abc import Iterable
 
+from samebits.frozen import field_names
+
 _PACKAGE = __name__.partition(".")[0]
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # The package's name behind `from` or `import`, then the module and the names; it begins with what is searched fastest.
@@ -66,7 +68,7 @@ def modules_of(value: object) -> set[str]:
         elif isinstance(x, dict):
             left += [*x, *x.values()]
         found.add(getattr(x if isinstance(x, type) or callable(x) else kind, "__module__", None) or "")
-        left += [getattr(x, name) for name in getattr(kind, "__dataclass_fields__", ())]
+        left += [getattr(x, name) for name in field_names(kind)]
     return {name for name in found if name.partition(".")[0] == _PACKAGE}
 
 
