@@ -6,8 +6,10 @@ import ast
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -123,7 +125,7 @@ for spec in specs:
 shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
 sources._ROOT = str(copy)
 def keys():
-    for cached in (sources._digest, sources._read, sources._file):
+    for cached in (sources._digest, sources._read, sources._file, sources._remembered):
         cached.cache_clear()
     return {spec: compile.key(spec, spec.isa.target()) for spec in specs}
 before = keys()
@@ -154,3 +156,63 @@ def test_no_object_is_reused_once_a_source_is_edited_that_its_text_ran(tmp_path:
     assert 0 < changed["kernels/gemm/microkernel.py"] < told["specs"]
     assert 0 < changed["kernels/narrow_text.py"] < told["specs"] // 2
     assert changed["kernels/gemm/choice.py"] == 0
+
+
+@pytest.fixture
+def copied(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
+    """A copy of the package whose sources are read, with a cache of its own."""
+    root = tmp_path / "samebits"
+    shutil.copytree(PACKAGE, root, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setenv("SAMEBITS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(sources, "_ROOT", str(root))
+    yield root
+    forget()
+
+
+def forget() -> None:
+    """Begin as a new process does."""
+    for cached in (sources._digest, sources._read, sources._file, sources._entries, sources._remembered):
+        cached.cache_clear()
+    sources._noted.clear()
+
+
+def read_anew() -> tuple[tuple[str, ...], int]:
+    """Digests of two sets of modules as another process has them, and how many sources it reads."""
+    forget()
+    found = tuple([sources.digest([f"samebits.kernels.{name}"]) for name in ("gemm.macrokernel", "scan")])
+    return found, sources._read.cache_info().misses
+
+
+def test_sources_that_did_not_change_are_not_read_again(copied: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    due, count = read_anew()
+    assert count > 20
+    assert read_anew() == (due, count)  # as they were written just now
+    monkeypatch.setattr(sources, "_SETTLED_NS", 0)
+    assert [read_anew(), read_anew(), read_anew()] == [(due, count), (due, 0), (due, 0)]
+    edited = copied / "kernels" / "scan.py"
+    whole, facts = edited.read_bytes(), edited.stat()
+    edited.write_bytes(whole[:-1] + b" ")
+    os.utime(edited, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # of the same size and time, as an archive may have it
+    other, read = read_anew()
+    assert (other[0], read) == (due[0], count)
+    assert other[1] != due[1]
+    edited.write_bytes(whole)
+    assert [read_anew(), read_anew()] == [(due, count), (due, 0)]
+    (copied / "kernels" / "more.py").write_bytes(b"")  # an import may mean it now
+    assert read_anew() == (due, count)
+    (record,) = (copied.parent / "cache").glob("sources-*")
+    record.write_bytes(record.read_bytes()[:-1])
+    assert [read_anew(), read_anew()] == [(due, count), (due, 0)]
+
+
+def test_digests_that_another_process_left_are_kept_beside_new_ones(
+    copied: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_SETTLED_NS", 0)
+    for name in ("scan", "reduce", "scan", "reduce"):
+        forget()
+        sources.digest([f"samebits.kernels.{name}"])
+    assert sources._read.cache_info().misses == 0
+    forget()
+    sources.digest([__name__])  # whose sources are none of the package's
+    assert sources._read.cache_info().misses > 0

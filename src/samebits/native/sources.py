@@ -3,7 +3,10 @@
 A text is a function of its module; what it emits depends on that module, on what this imports from the package, and so
 on to the end, and on the modules of the values in its description. Import statements are found by reading, wherever
 they stand, and not by what happens to be loaded: the digest is the same in every process. A module that is imported for
-its submodule alone is not followed, nor is the front door, which only names what others have. Start at `digest`.
+its submodule alone is not followed, nor is the front door, which only names what others have.
+
+To read a hundred files takes a fortieth of a start, so digests are remembered beside the compiled objects, with what
+the system says of every file and folder that they rest on: while that is the same, none is read. Start at `digest`.
 """
 
 from __future__ import annotations
@@ -13,8 +16,10 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 
+from samebits import __version__, cache
 from samebits.frozen import field_names
 
 _PACKAGE = __name__.partition(".")[0]
@@ -26,6 +31,11 @@ _IMPORT = re.compile(
 # Values that are what they print.
 _PLAIN = frozenset([int, float, str, bool, bytes, type(None)])
 _COMMENT = re.compile(rb"#.*")
+# Kinds of lines of a record, and how large one may be.
+_FILE, _SET, _LIMIT_BYTES = "file", "set", 1 << 18
+# A file that was written before is given another time if it is written again: clocks of file systems tick at least so.
+_SETTLED_NS = 2_000_000_000
+_noted: dict[str, str] = {}
 
 
 def digest(modules: Iterable[str]) -> str:
@@ -35,10 +45,62 @@ def digest(modules: Iterable[str]) -> str:
 
 @functools.cache
 def _digest(modules: frozenset[str]) -> str:
-    found = hashlib.sha256()
-    for name in sorted(closure(modules)):
+    is_ours = all(name.partition(".")[0] == _PACKAGE for name in modules)
+    key = hashlib.sha256(" ".join(sorted(modules)).encode()).hexdigest()
+    facts, digests = _remembered(_ROOT)
+    known = digests.get(key) if is_ours else None
+    if known is not None:
+        return known
+    found, names = hashlib.sha256(), closure(modules)
+    for name in sorted(names):
         found.update(f"{name} {_read(name)[0]}\n".encode())
+    if is_ours:
+        digests[key] = found.hexdigest()
+        _remember(_ROOT, facts, digests)
     return found.hexdigest()
+
+
+@functools.cache
+def _remembered(root: str) -> tuple[dict[str, str], dict[str, str]]:
+    """What the system said of files and folders of the package at `root`, and the digests that rest on them, as another
+    process left them; nothing where any of it is no longer true."""
+    kinds: dict[str, dict[str, str]] = {_FILE: {}, _SET: {}}
+    for line in (cache.read(_record(root), _LIMIT_BYTES) or b"").decode().splitlines():
+        kind, said, name = line.split(" ", 2)
+        kinds[kind][name] = said
+    if any(_facts(path) != said for path, said in kinds[_FILE].items()):
+        return {}, {}
+    return kinds[_FILE], kinds[_SET]
+
+
+def _remember(root: str, known: dict[str, str], digests: Mapping[str, str]) -> None:
+    """Leave digests to the processes to come, unless a file may change once more without the system saying so."""
+    facts = known | _noted
+    newest = max([int(word) for said in facts.values() for word in said.split(",")[:2]], default=0)
+    is_changed = any(facts[path] != said for path, said in known.items())
+    if is_changed or time.time_ns() - newest < _SETTLED_NS or any("\n" in path for path in facts):
+        return
+    lines = [f"{kind} {said} {name}" for kind, x in ((_FILE, facts), (_SET, digests)) for name, said in x.items()]
+    cache.write(_record(root), "\n".join(lines).encode())
+
+
+def _record(root: str) -> str:
+    """Where digests of the package at `root` are remembered."""
+    return "sources-" + hashlib.sha256(f"{__version__} {root}".encode()).hexdigest()[:32]
+
+
+def _note(path: str) -> None:
+    """Note what the system says of a file or folder, before it is read."""
+    _noted[path] = _facts(path)
+
+
+def _facts(path: str) -> str:
+    """What the system says of a file or folder, and says otherwise once that has changed."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return "0,0"
+    return f"{found.st_mtime_ns},{found.st_ctime_ns},{found.st_size},{found.st_ino}"
 
 
 def closure(modules: Iterable[str]) -> set[str]:
@@ -85,6 +147,7 @@ def _read(module: str) -> tuple[str, frozenset[str]]:
     path = _path(module)
     if path is None:
         return "", frozenset()
+    _note(path)
     with open(path, "rb") as file:
         source = file.read()
     found: set[str] = set()
@@ -109,6 +172,7 @@ def _file(name: str) -> str | None:
 @functools.cache
 def _entries(folder: str) -> frozenset[str]:
     """What lies in a folder; nothing where it is none. To ask for each file takes longer than all else here."""
+    _note(folder)
     try:
         return frozenset(os.listdir(folder))
     except OSError:
