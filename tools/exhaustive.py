@@ -33,7 +33,7 @@ from samebits.codegen import isa
 from samebits.codegen.isa import Isa
 from samebits.kernels import elementwise
 from samebits.kernels.expression import Chain
-from samebits.kernels.functions.rows import ROUNDED
+from samebits.kernels.functions.texts import ROUNDED
 from samebits.native.table import Table
 
 FUNCTIONS = tuple(row.name for row, _ in ROUNDED)

@@ -9,7 +9,6 @@ fewer equals one rounding of the exact value (Boldo and Melquiond, "Emulation of
 algorithms using rounding to odd", IEEE Trans. Computers 57(4), 2008).
 """
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -299,6 +298,8 @@ def _fma64_safe(a: Float64s, b: Float64s, c: Float64s) -> Float64s:
 
 def _fma64_exact(a: float, b: float, c: float) -> float:
     """round(a * b + c) in rationals, for finite operands with a * b != 0; Python rounds int / int correctly."""
+    from fractions import Fraction  # which few sums need
+
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact == 0:
         return 0.0

@@ -20,7 +20,7 @@ from samebits.codegen.vocabulary import Builder, KernelSpec
 from samebits.errors import DTypeError, OptionError
 from samebits.kernels import composites, elementwise, functions, gemm, reduce
 from samebits.kernels.expression import Chain, Expression
-from samebits.kernels.functions.rows import ROUNDED
+from samebits.kernels.functions.texts import ROUNDED
 from samebits.kernels.gemm.contraction import Matrix
 
 Array = np.ndarray[Any, Any]

@@ -22,7 +22,7 @@ from samebits.dtypes import DType
 from samebits.errors import DTypeError
 from samebits.kernels import convert, elementwise
 from samebits.kernels.expression import Chain, Expression
-from samebits.kernels.functions.rows import ROUNDED
+from samebits.kernels.functions.texts import ROUNDED
 
 Array = np.ndarray[Any, Any]
 F32, F64 = np.float32, np.float64

@@ -22,8 +22,8 @@ from samebits.codegen.vocabulary import KernelSpec
 from samebits.errors import DTypeError, OptionError
 from samebits.kernels import elementwise, functions, values
 from samebits.kernels.expression import Chain, Expression
-from samebits.kernels.functions import exact, rounded
-from samebits.kernels.functions.rows import ROUNDED as ROWS_ROUNDED
+from samebits.kernels.functions import decimals, rounded
+from samebits.kernels.functions.texts import ROUNDED as ROWS_ROUNDED
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 import exhaustive
@@ -104,7 +104,7 @@ def test_ties_of_the_logistic_function_are_decided(row: Isa) -> None:
     x = np.concatenate([x, -x])
     due = np.array([exhaustive.mpfr("sigmoid", v) for v in x])
     launch.assert_bits(computed("sigmoid", row, x), due, row.name)
-    launch.assert_bits(exact.sigmoid(x), due, "reference")
+    launch.assert_bits(decimals.sigmoid(x), due, "reference")
 
 
 @pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
@@ -163,7 +163,7 @@ def test_exact_decides_what_the_estimate_leaves_open() -> None:
         low = np.float32(float(gmpy2.exp(gmpy2.mpfr("1.5"))))
     neighbour = np.nextafter(low, np.float32(np.inf))
     middle = np.array([(float(low) + float(neighbour)) / 2])
-    above, below = (exact.rounded(x, middle, lambda _, v=v: Decimal(float(v))) for v in (neighbour, low))
+    above, below = (decimals.rounded(x, middle, lambda _, v=v: Decimal(float(v))) for v in (neighbour, low))
     assert (above[0], below[0]) == (neighbour, low)
 
 

@@ -1,8 +1,9 @@
 """Per-element operations: `ROWS`, `row(name)`, and the rule for the dtype of a result.
 
-`rows` holds the table; `quantized`, `requantized` and `whole` texts of several words; `rounded` that of all correctly
-rounded functions, whose rows are in `exponentials`, `logarithms`, `trigonometric` and `error_function`;
-`paired_exponential` exp where registers are wide; `exact` the independent meanings.
+`rows` holds the table, `texts` what a kernel is written with and the table does not hold: `quantized`, `requantized`
+and `whole` texts of several words; `rounded` that of all correctly rounded functions, whose rows are in `exponentials`,
+`logarithms`, `trigonometric` and `error_function`; `paired_exponential` exp where registers are wide; `exact` and
+`decimals` the independent meanings.
 """
 
 from __future__ import annotations

@@ -17,23 +17,7 @@ from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
 from samebits.frozen import dataclass
 from samebits.kernels import convert
-from samebits.kernels.functions import (
-    doubles,
-    error_function,
-    exact,
-    exponentials,
-    logarithms,
-    neighbours,
-    paired_exponential,
-    power,
-    quantized,
-    remainders,
-    requantized,
-    rounded,
-    sequences,
-    trigonometric,
-    whole,
-)
+from samebits.kernels.functions import exact
 
 Array = npt.NDArray[Any]
 
@@ -189,38 +173,34 @@ def _emit_copy(b: Builder, dtype: DType, x: Vector) -> Vector:
     return x
 
 
-def _emit_rounded(row: rounded.CorrectlyRounded) -> Callable[..., Vector]:
-    wide = _WIDE.get(row.name)
+def _of_words(name: str) -> Callable[..., Vector]:
+    """A text of several words: that of `texts`, which a process that finds its kernels compiled does without."""
 
-    def emit(b: Builder, dtype: DType, x: Vector) -> Vector:
-        if dtype is dtypes.float64:
-            return doubles.TEXTS[row.name](b, x)
-        return wide(b, x) if wide is not None and b.isa.lanes >= 16 else rounded.emit(b, row, x)
+    def emit(b: Builder, dtype: DType, *vectors: Vector) -> Vector:
+        from samebits.kernels.functions import texts
+
+        return texts.TEXTS[name](b, dtype, *vectors)
 
     return emit
 
 
-def _meaning(name: str, single: Callable[[Array], Array]) -> Callable[..., Array]:
-    """The function of float32, or of float64."""
-    return lambda dtype, x: sequences.MEANINGS[name](x) if dtype is dtypes.float64 else single(x)
+def _meant(name: str) -> Callable[..., Array]:
+    """A meaning that is no function of NumPy's."""
+
+    def meaning(dtype: DType, *arrays: Array) -> Array:
+        from samebits.kernels.functions import texts
+
+        return texts.MEANINGS[name](dtype, *arrays)
+
+    return meaning
 
 
-def _power(dtype: DType, x: Array, y: Array) -> Array:
-    if not dtype.is_float:
-        return whole.powers(x, y)
-    return sequences.pow(x, y) if dtype is dtypes.float64 else exact.pow(x, y)
-
-
-def _emit_by_kind(floats: Callable[..., Vector], integers: Callable[..., Vector]) -> Callable[..., Vector]:
-    return lambda b, dtype, x, y: (floats if dtype.is_float else integers)(b, dtype, x, y)
-
-
-def _emit_quantize(b: Builder, dtype: DType, x: Vector, scale: Vector, zero: Vector) -> Vector:
-    return quantized.emit(b, dtype, x, scale, zero)
-
-
-def _emit_requantize(b: Builder, dtype: DType, *vectors: Vector) -> Vector:
-    return requantized.emit(b, dtype, *vectors)
+def _composed(
+    name: str, accepts: tuple[frozenset[str], ...], reference: Callable[..., Array] | None = None, **facts: Any
+) -> FunctionRow:
+    """A row whose text has several words; a reference that is not given is in `texts` too."""
+    means = _meant(name) if reference is None else _numpy(reference)
+    return FunctionRow(name, accepts, facts.pop("result", "like"), means, _of_words(name), **facts)
 
 
 def _emit_bitcast(b: Builder, dtype: DType, x: Vector) -> Vector:
@@ -243,23 +223,10 @@ _FLOAT_PAIR = (_FLOATS, _FLOATS)
 _INTEGER_PAIR = (_INTEGERS, _INTEGERS)
 _TRUTHS = (_BOOL, _BOOL)
 
-# The correctly rounded functions, each with its independent meaning.
-ROUNDED: tuple[tuple[rounded.CorrectlyRounded, Callable[[Array], Array]], ...] = (
-    (exponentials.EXP, exact.exp),
-    (error_function.ERF, exact.erf),
-    (logarithms.LOG, exact.log),
-    (logarithms.LOG2, exact.log2),
-    (logarithms.LOG10, exact.log10),
-    (logarithms.LOG1P, exact.log1p),
-    (exponentials.EXP2, exact.exp2),
-    (exponentials.EXPM1, exact.expm1),
-    (exponentials.TANH, exact.tanh),
-    (exponentials.SIGMOID, exact.sigmoid),
-    (trigonometric.SIN, exact.sin),
-    (trigonometric.COS, exact.cos),
-)
-# What is faster where a register has sixteen lanes.
-_WIDE: dict[str, Callable[[Builder, Vector], Vector]] = {"exp": paired_exponential.emit}
+# Correctly rounded in float32.
+ROUNDED = (
+    "exp", "erf", "log", "log2", "log10", "log1p", "exp2", "expm1", "tanh", "sigmoid", "sin", "cos"
+)  # fmt: skip
 
 ROWS: tuple[FunctionRow, ...] = (
     _row("add", _PAIR, np.add),
@@ -281,12 +248,10 @@ ROWS: tuple[FunctionRow, ...] = (
     FunctionRow("greater", _ORDERED_PAIR, "bool", _numpy(np.greater), _emit_greater),
     FunctionRow("greater_equal", _ORDERED_PAIR, "bool", _numpy(np.greater_equal), _emit_greater_equal),
     _row("is_nan", (_FLOATS | _POWERS,), np.isnan, result="bool"),
-    FunctionRow("is_finite", (_FLOATS,), "bool", _numpy(np.isfinite), neighbours.is_finite),
-    FunctionRow("is_infinite", (_FLOATS,), "bool", _numpy(np.isinf), neighbours.is_infinite),
-    FunctionRow("sign_bit", (_FLOATS,), "bool", _numpy(np.signbit), neighbours.sign_bit, arithmetic=False),
-    FunctionRow(
-        "next_after", (_STEPPED, _STEPPED), "like", neighbours.next_by_order, neighbours.next_after, arithmetic=False
-    ),
+    _composed("is_finite", (_FLOATS,), np.isfinite, result="bool"),
+    _composed("is_infinite", (_FLOATS,), np.isinf, result="bool"),
+    _composed("sign_bit", (_FLOATS,), np.signbit, result="bool", arithmetic=False),
+    _composed("next_after", (_STEPPED, _STEPPED), arithmetic=False),
     _row("logical_and", _TRUTHS, np.logical_and, "bit_and"),
     _row("logical_or", _TRUTHS, np.logical_or, "bit_or"),
     _row("logical_xor", _TRUTHS, np.logical_xor, "bit_xor"),
@@ -294,35 +259,23 @@ ROWS: tuple[FunctionRow, ...] = (
     _row("where", (_BOOL, _ANY, _ANY), np.where, "select", arithmetic=False),
     FunctionRow("copy", (_ANY,), "like", _numpy(np.array), _emit_copy, arithmetic=False),
     FunctionRow("cast", (_ANY,), "any", exact.cast, _emit_cast),
-    FunctionRow("quantize", (_F32, _F32, _BYTES), "like", _numpy(exact.quantize), _emit_quantize, heavy=True),
-    FunctionRow(
-        "requantize", (_SUMS, _F32, _F32, _F32, _BYTES), "like", _numpy(exact.requantize), _emit_requantize, heavy=True
-    ),
-    *(
-        FunctionRow(
-            row.name,
-            (_FLOATS if row.name in doubles.TEXTS else _SINGLES,),
-            "like",
-            _meaning(row.name, meaning),
-            _emit_rounded(row),
-            heavy=True,
-        )
-        for row, meaning in ROUNDED
-    ),
-    FunctionRow("pow", _PAIR, "like", _power, _emit_by_kind(power.emit, whole.power), heavy=True),
-    FunctionRow("floor", (_FLOATS,), "like", _numpy(np.floor), whole.floor),
-    FunctionRow("ceil", (_FLOATS,), "like", _numpy(np.ceil), whole.ceil),
-    FunctionRow("trunc", (_FLOATS,), "like", _numpy(np.trunc), whole.trunc),
-    FunctionRow("sign", (_NUMBERS,), "like", _numpy(np.sign), whole.sign),
-    FunctionRow("quotient", _INTEGER_PAIR, "like", _numpy(whole.truncated), whole.quotient, heavy=True),
-    FunctionRow("mod", _PAIR, "like", _numpy(np.mod), _emit_by_kind(remainders.mod, whole.mod), heavy=True),
-    FunctionRow("fmod", _PAIR, "like", _numpy(np.fmod), _emit_by_kind(remainders.fmod, whole.fmod), heavy=True),
-    FunctionRow("gcd", _INTEGER_PAIR, "like", _numpy(np.gcd), whole.gcd, heavy=True),
+    _composed("quantize", (_F32, _F32, _BYTES), exact.quantize, heavy=True),
+    _composed("requantize", (_SUMS, _F32, _F32, _F32, _BYTES), exact.requantize, heavy=True),
+    *[_composed(name, (_FLOATS,), heavy=True) for name in ROUNDED],
+    _composed("pow", _PAIR, heavy=True),
+    _composed("floor", (_FLOATS,), np.floor),
+    _composed("ceil", (_FLOATS,), np.ceil),
+    _composed("trunc", (_FLOATS,), np.trunc),
+    _composed("sign", (_NUMBERS,), np.sign),
+    _composed("quotient", _INTEGER_PAIR, heavy=True),
+    _composed("mod", _PAIR, np.mod, heavy=True),
+    _composed("fmod", _PAIR, np.fmod, heavy=True),
+    _composed("gcd", _INTEGER_PAIR, np.gcd, heavy=True),
     _row("bit_and", _INTEGER_PAIR, np.bitwise_and),
     _row("bit_or", _INTEGER_PAIR, np.bitwise_or),
     _row("bit_xor", _INTEGER_PAIR, np.bitwise_xor),
-    FunctionRow("bit_not", (_INTEGERS,), "like", _numpy(np.bitwise_not), whole.bit_not),
-    FunctionRow("shift_left", _INTEGER_PAIR, "like", _numpy(np.left_shift), whole.shift_left),
+    _composed("bit_not", (_INTEGERS,), np.bitwise_not),
+    _composed("shift_left", _INTEGER_PAIR, np.left_shift),
     FunctionRow("bitcast", (_CODES,), "any", _reinterpreted, _emit_bitcast, arithmetic=False),
-    FunctionRow("shift_right", _INTEGER_PAIR, "like", _numpy(np.right_shift), whole.shift_right),
+    _composed("shift_right", _INTEGER_PAIR, np.right_shift),
 )

@@ -1,0 +1,113 @@
+"""Rows of functions whose text has several words: their texts, and the meanings that are no functions of NumPy's.
+
+They are apart from `rows` because a process that finds its kernels compiled needs none of them, and they take a tenth
+of the package's import. Start at `TEXTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from samebits import dtypes
+from samebits.codegen.vocabulary import Builder, Vector
+from samebits.dtypes import DType
+from samebits.kernels.functions import (
+    decimals,
+    doubles,
+    error_function,
+    exponentials,
+    logarithms,
+    neighbours,
+    paired_exponential,
+    power,
+    quantized,
+    remainders,
+    requantized,
+    rounded,
+    sequences,
+    trigonometric,
+    whole,
+)
+from samebits.kernels.functions.rounded import CorrectlyRounded
+
+Array = npt.NDArray[Any]
+
+# The correctly rounded functions, each with its independent meaning.
+ROUNDED: tuple[tuple[CorrectlyRounded, Callable[[Array], Array]], ...] = (
+    (exponentials.EXP, decimals.exp),
+    (error_function.ERF, decimals.erf),
+    (logarithms.LOG, decimals.log),
+    (logarithms.LOG2, decimals.log2),
+    (logarithms.LOG10, decimals.log10),
+    (logarithms.LOG1P, decimals.log1p),
+    (exponentials.EXP2, decimals.exp2),
+    (exponentials.EXPM1, decimals.expm1),
+    (exponentials.TANH, decimals.tanh),
+    (exponentials.SIGMOID, decimals.sigmoid),
+    (trigonometric.SIN, decimals.sin),
+    (trigonometric.COS, decimals.cos),
+)
+# What is faster where a register has sixteen lanes.
+_WIDE: dict[str, Callable[[Builder, Vector], Vector]] = {"exp": paired_exponential.emit}
+
+
+def _rounded(row: CorrectlyRounded) -> Callable[..., Vector]:
+    """The text of float32, or of float64."""
+    wide = _WIDE.get(row.name)
+
+    def emit(b: Builder, dtype: DType, x: Vector) -> Vector:
+        if dtype is dtypes.float64:
+            return doubles.TEXTS[row.name](b, x)
+        return wide(b, x) if wide is not None and b.isa.lanes >= 16 else rounded.emit(b, row, x)
+
+    return emit
+
+
+def _by_kind(floats: Callable[..., Vector], integers: Callable[..., Vector]) -> Callable[..., Vector]:
+    return lambda b, dtype, x, y: (floats if dtype.is_float else integers)(b, dtype, x, y)
+
+
+def _meaning(name: str, single: Callable[[Array], Array]) -> Callable[..., Array]:
+    """The function of float32, or of float64."""
+    return lambda dtype, x: sequences.MEANINGS[name](x) if dtype is dtypes.float64 else single(x)
+
+
+def _power(dtype: DType, x: Array, y: Array) -> Array:
+    if not dtype.is_float:
+        return whole.powers(x, y)
+    return sequences.pow(x, y) if dtype is dtypes.float64 else decimals.pow(x, y)
+
+
+TEXTS: Mapping[str, Callable[..., Vector]] = {
+    **{row.name: _rounded(row) for row, _ in ROUNDED},
+    "is_finite": neighbours.is_finite,
+    "is_infinite": neighbours.is_infinite,
+    "sign_bit": neighbours.sign_bit,
+    "next_after": neighbours.next_after,
+    "quantize": quantized.emit,
+    "requantize": requantized.emit,
+    "pow": _by_kind(power.emit, whole.power),
+    "floor": whole.floor,
+    "ceil": whole.ceil,
+    "trunc": whole.trunc,
+    "sign": whole.sign,
+    "quotient": whole.quotient,
+    "mod": _by_kind(remainders.mod, whole.mod),
+    "fmod": _by_kind(remainders.fmod, whole.fmod),
+    "gcd": whole.gcd,
+    "bit_not": whole.bit_not,
+    "shift_left": whole.shift_left,
+    "shift_right": whole.shift_right,
+}
+"""By row, `(b, result dtype, *vectors)` to a vector."""
+
+MEANINGS: Mapping[str, Callable[..., Array]] = {
+    **{row.name: _meaning(row.name, meaning) for row, meaning in ROUNDED},
+    "next_after": neighbours.next_by_order,
+    "pow": _power,
+    "quotient": lambda dtype, x, y: whole.truncated(x, y),
+}
+"""By row, `(result dtype, *arrays)` to an array."""
