@@ -1,6 +1,6 @@
 """Compiled objects on disk: a directory of our own, mode 0700, because it holds code that will be run.
 
-A file is `sha256(key and payload) + payload`, written to a temporary name and renamed, so that a reader in any process
+A file is `digest(key and payload) + payload`, written to a temporary name and renamed, so that a reader in any process
 sees a whole file or none, and one under another's name is as damaged. Nothing is believed of a path: each call opens
 the directory, asks what it opened whose it is and who may enter, and reaches files through that descriptor alone; a
 file is asked the same before it is read. The directory is bounded: our files used least recently go first, and nobody
@@ -12,11 +12,15 @@ wide permissions, a link in its place, a system without these calls) everything 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
+
+try:
+    from _blake2 import blake2b  # hashlib's own, without OpenSSL, which hashlib loads with it in 3 ms
+except ImportError:  # in an interpreter that has it elsewhere
+    from hashlib import blake2b
 
 if TYPE_CHECKING:
     import pathlib
@@ -100,7 +104,17 @@ def _is_ours(facts: os.stat_result, is_kind: Callable[[int], bool], forbidden: i
 
 def _digest(key: str, payload: bytes) -> bytes:
     """Of both, so that an object under another's name is none."""
-    return hashlib.sha256(hashlib.sha256(key.encode()).digest() + payload).digest()
+    found = blake2b(blake2b(key.encode()).digest(), digest_size=_DIGEST)
+    found.update(payload)
+    return found.digest()
+
+
+def digest(*parts: bytes) -> str:
+    """Of these bytes one after the other, such as for a key."""
+    found = blake2b(digest_size=_DIGEST)
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()
 
 
 def read(key: str, limit_bytes: int = LIMIT_BYTES) -> bytes | None:

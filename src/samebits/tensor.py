@@ -5,7 +5,6 @@ change, none of its methods computes on elements, and what reads or moves them h
 every layout; `ops` has the fast ways.
 """
 
-import hashlib
 import math
 import numbers
 import operator
@@ -711,6 +710,8 @@ class Tensor:
 
         Strides, storage and device do not matter.
         """
+        import hashlib  # which a start does without
+
         digest = hashlib.sha256(f"{self.dtype.name} {self.shape}\n".encode())
         digest.update(np.ascontiguousarray(self._seen()).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()

@@ -10,7 +10,6 @@ that a plan's rows never change under it. They change speed, never bits. Start a
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields
@@ -130,7 +129,7 @@ def _is_tunable(isa: Isa) -> bool:
 
 
 def _key(isa: Isa) -> str:
-    return "tuned-" + hashlib.sha256(repr(sorted(fingerprint(isa).items())).encode()).hexdigest()[:32]
+    return "tuned-" + cache.digest(repr(sorted(fingerprint(isa).items())).encode())[:32]
 
 
 def _record(found: Mapping[str, Any], isa: Isa) -> Record | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -124,6 +125,9 @@ def same(x: Array, y: Array) -> bool:
 
 def test_every_row_is_here() -> None:
     assert {*MOVED, *SIZES, *COMPUTED} == registry.ROWS.keys()
+    for home, names in registry._HOMES.items():
+        module = importlib.import_module(f"samebits.operations.{home}")
+        assert tuple([row.name for row in module.ROWS]) == names
     assert SIZES.keys() == {name for name, row in registry.ROWS.items() if not (row.view or row.plan)}
 
 

@@ -8,7 +8,6 @@ another machine asks again, and which file LLVM is. Where either is not to be ha
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.util
 import os
 from typing import NamedTuple
@@ -76,7 +75,7 @@ def _key() -> str | None:
     if words is None or library is None:
         return None
     said = samebits.__version__, words, library
-    return "host-" + hashlib.sha256(repr(said).encode()).hexdigest()[:32]
+    return "host-" + cache.digest(repr(said).encode())[:32]
 
 
 def _library() -> tuple[str, int, int] | None:

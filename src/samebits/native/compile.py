@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 import threading
 import time
@@ -210,7 +209,7 @@ def key(spec: Compiled, target: Target) -> str:
 
 def _digest(target: Target, *facts: object) -> str:
     common = (samebits.__version__, sources.digest({assembler.__name__}), _HOST.llvm, processor(target))
-    return hashlib.sha256(repr((*common, *facts)).encode()).hexdigest()
+    return cache.digest(repr((*common, *facts)).encode())
 
 
 def processor(target: Target) -> Processor:

@@ -12,7 +12,6 @@ the system says of every file and folder that they rest on: while that is the sa
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import re
 import sys
@@ -46,18 +45,16 @@ def digest(modules: Iterable[str]) -> str:
 @functools.cache
 def _digest(modules: frozenset[str]) -> str:
     is_ours = all(name.partition(".")[0] == _PACKAGE for name in modules)
-    key = hashlib.sha256(" ".join(sorted(modules)).encode()).hexdigest()
+    key = cache.digest(" ".join(sorted(modules)).encode())
     facts, digests = _remembered(_ROOT)
     known = digests.get(key) if is_ours else None
     if known is not None:
         return known
-    found, names = hashlib.sha256(), closure(modules)
-    for name in sorted(names):
-        found.update(f"{name} {_read(name)[0]}\n".encode())
+    found = cache.digest(*[f"{name} {_read(name)[0]}\n".encode() for name in sorted(closure(modules))])
     if is_ours:
-        digests[key] = found.hexdigest()
+        digests[key] = found
         _remember(_ROOT, facts, digests)
-    return found.hexdigest()
+    return found
 
 
 @functools.cache
@@ -86,7 +83,7 @@ def _remember(root: str, known: dict[str, str], digests: Mapping[str, str]) -> N
 
 def _record(root: str) -> str:
     """Where digests of the package at `root` are remembered."""
-    return "sources-" + hashlib.sha256(f"{__version__} {root}".encode()).hexdigest()[:32]
+    return "sources-" + cache.digest(f"{__version__} {root}".encode())[:32]
 
 
 def _note(path: str) -> None:
@@ -155,7 +152,7 @@ def _read(module: str) -> tuple[str, frozenset[str]]:
         for part in _COMMENT.sub(b"", names).strip(b"()").split(b","):
             name = b".".join([x for x in (home, *part.split()[:1]) if x]).decode()
             found.add(name if _file(name) else home.decode())
-    return hashlib.sha256(source).hexdigest(), frozenset(f"{_PACKAGE}.{name}" for name in found if _file(name))
+    return cache.digest(source), frozenset(f"{_PACKAGE}.{name}" for name in found if _file(name))
 
 
 @functools.cache

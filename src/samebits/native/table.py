@@ -243,3 +243,16 @@ def alone(plan: Plan) -> Table:
     """The table of one plan, its operands the slots, and behind them its workspace."""
     slots = len(plan.operands) + 1
     return Table([(plan, range(slots))], slots, plan.threads)
+
+
+def check_threads(name: str, threads: int | None) -> int:
+    """A `threads=` argument as a count; None is every usable core.
+
+    Raises:  OptionError if it is no count.
+    """
+    if threads is None:
+        return min(driver.usable_cores(), MAX_THREADS)
+    if isinstance(threads, int | np.integer) and not isinstance(threads, bool) and 1 <= threads <= MAX_THREADS:
+        return int(threads)
+    expected = f"an integer from 1 to {MAX_THREADS}"
+    raise errors.OptionError(name, "threads", "", errors.shown(threads), expected, "leave it out for every core")

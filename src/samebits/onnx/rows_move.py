@@ -16,7 +16,6 @@ from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.moves import AxisGather, Concat, GatherND
 from samebits.operations.operation import Array
-from samebits.operations.picks import PickAlong, SortedPlaces
 
 __all__ = ["ROWS", "indices_of", "picked_along"]
 
@@ -168,6 +167,8 @@ def picked_along(call: NodeCall, data: str, indices: str, axis: int) -> str:
 
 def _scatter_elements(call: NodeCall) -> Sequence[str]:
     """data with updates at the places that indices name along an axis."""
+    from samebits.operations.picks import PickAlong  # which few models need
+
     return call.b.add("scatter_along", (call[0], indices_of(call, 1), call[2]), PickAlong(call.axis()))
 
 
@@ -177,6 +178,8 @@ def _top(call: NodeCall) -> Sequence[str]:
     extent = call.fact(0).shape[axis]
     if len(given) != 1 or given[0] < 0 or not isinstance(extent, int) or given[0] > extent:
         raise Unsupported(f"the count is {given} of {extent}, must be one number, and no larger than a known extent")
+    from samebits.operations.picks import PickAlong, SortedPlaces  # which few models need
+
     (places,) = call.b.add("order", (call[0],), SortedPlaces(axis, bool(call.attributes.get("largest", 1)), given[0]))
     return (*call.b.add("gather_along", (call[0], places), PickAlong(axis)), places)
 

@@ -6,17 +6,19 @@ Several axes are one axis in row-major order (numerics.md section 6). Start at `
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.kernels import composites, convert, functions
 from samebits.kernels.expression import Chain, Expression
-from samebits.kernels.scan import ScanKind
 from samebits.onnx.row import LATEST, Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.operations import dim
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.moves import Concat
-from samebits.operations.scans import Along
+
+if TYPE_CHECKING:
+    from samebits.kernels.scan import ScanKind
 
 __all__ = ["ROWS", "row_reduction"]
 
@@ -129,6 +131,8 @@ def _running(kind: ScanKind) -> Callable[[NodeCall], Sequence[str]]:
     """Sums or products along an axis; from its end, or of what is before each element, of nothing at the first."""
 
     def lower(call: NodeCall) -> Sequence[str]:
+        from samebits.operations.scans import Along  # which few models need
+
         b, fact, given = call.b, call.fact(0), call.numbers(1)
         if len(given) != 1 or not fact.rank:
             raise Unsupported(f"{len(given)} axes are given for {fact.rank}, must be one that there is")

@@ -13,8 +13,8 @@ from samebits.dtypes import DType
 from samebits.errors import DTypeError
 from samebits.kernels.quantize import reference
 from samebits.kernels.quantize.formats import BlockFormat
+from samebits.native.table import check_threads
 from samebits.ops import block_run
-from samebits.ops.call import check_threads
 from samebits.tensor import Tensor
 
 __all__ = ["value_dtype", "values"]

@@ -31,7 +31,7 @@ from samebits.kernels.plan import SMALL
 from samebits.kinds import ArrayKind, kind_of, note_written, to_kind
 from samebits.layout import Shape
 from samebits.memory import CPU
-from samebits.native.table import FIXED, MAX_THREADS, RESULT
+from samebits.native.table import FIXED, RESULT, check_threads
 from samebits.ops import memo
 from samebits.ops.recipe import CallOperand, Prepared
 from samebits.shapes import broadcast_extents
@@ -209,16 +209,3 @@ def _is_exactly(x: Tensor, y: Tensor) -> bool:
 def _overlap(x: Tensor, y: Tensor) -> bool:
     """Whether elements of x and y share a bit; also where that is too hard to tell."""
     return x.layout.overlaps(y.layout, (y.buffer.address - x.buffer.address) * 8) is not False
-
-
-def check_threads(name: str, threads: int | None) -> int:
-    """A `threads=` argument as a count; None is every usable core.
-
-    Raises:  OptionError if it is no count.
-    """
-    if threads is None:
-        return min(driver.usable_cores(), MAX_THREADS)
-    if isinstance(threads, int | np.integer) and not isinstance(threads, bool) and 1 <= threads <= MAX_THREADS:
-        return int(threads)
-    expected = f"an integer from 1 to {MAX_THREADS}"
-    raise OptionError(name, "threads", "", shown(threads), expected, "leave it out for every core")

@@ -24,12 +24,13 @@ from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Panel
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.plan import Plan
 from samebits.layout import Layout
+from samebits.native.table import check_threads
 from samebits.operations import sharing
 from samebits.operations.lying import Lying, Number
 from samebits.operations.names import MATMUL, Names
 from samebits.operations.product import Options, ProductDescription, describe, unknown_activation
 from samebits.operations.sharing import IN_BYTES, VALUES, ProductOperand
-from samebits.ops.call import Call, check_threads
+from samebits.ops.call import Call
 from samebits.ops.quantized_left import quantized_left
 from samebits.ops.quantized_operands import elements, is_quantized, taken_apart
 from samebits.ops.recipe import CallOperand, Prepared

@@ -17,9 +17,10 @@ from samebits.kernels.quantize import dialects, formats
 from samebits.kernels.quantize.dialects import Dialect
 from samebits.kernels.quantize.formats import BlockFormat
 from samebits.layout import Shape
+from samebits.native.table import check_threads
 from samebits.ops import block_parts, block_values, scale_tiles
 from samebits.ops.block_parts import Key
-from samebits.ops.call import as_tensor, check_threads
+from samebits.ops.call import as_tensor
 from samebits.shapes import check_index, check_type
 from samebits.tensor import Tensor
 

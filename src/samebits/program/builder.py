@@ -17,7 +17,6 @@ from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
 from samebits.kernels.expression import Expression
 from samebits.operations import registry
-from samebits.operations.conversion import Converted
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import Fact, check_extents, dense
@@ -144,6 +143,8 @@ class ProgramBuilder:
         conversion = conversion.normal(to)
         if not conversion.is_placed:
             return self.apply("cast", x, cast_to=to, conversion=conversion)
+        from samebits.operations.conversion import Converted  # which few programs need
+
         attributes = Converted(self.facts[x].dtype, to, conversion)
         operands = (x, seed) if attributes.placed.is_drawn and seed is not None else (x,)
         return self.add(attributes.operation, operands, attributes)[0]

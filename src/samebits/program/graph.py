@@ -7,7 +7,6 @@ every constant. Names are those of the model where it has them. Start at `Progra
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
@@ -182,6 +181,8 @@ class Program:
     def digest(self) -> str:
         """SHA-256 of the text and of every constant's bytes, in hexadecimal."""
         if "sha256" not in self._digests:
+            import hashlib  # which a start does without
+
             state = hashlib.sha256(str(self).encode())
             for name in sorted(self.constants):
                 constant = self.constants[name]

@@ -20,11 +20,11 @@ from samebits.frozen import dataclass
 from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.kernels.plan import Plan
 from samebits.kinds import ArrayKind, kind_of, narrow_storage, to_kind
+from samebits.native.table import check_threads
 from samebits.operations import dim
 from samebits.operations.fact import Fact
 from samebits.operations.operation import Array
 from samebits.operations.strided import dense_strides
-from samebits.ops.call import check_threads
 from samebits.program.constants import Value
 from samebits.program.graph import Program
 from samebits.program.transform import ALIKE, ROWS, UNFUSED, optimise

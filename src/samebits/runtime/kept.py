@@ -12,8 +12,9 @@ from typing import Any
 
 from samebits.memory import address_of
 from samebits.memory.chunks import Chunks
+from samebits.native import scratch
+from samebits.native.table import alone
 from samebits.operations.operation import Array, Filling, KeptConstant
-from samebits.ops.recipe import Prepared
 
 __all__ = ["KeptForms"]
 
@@ -44,5 +45,7 @@ class KeptForms:
     def _filled(self, filling: Filling) -> Array:
         """Memory that the plan has filled."""
         words = self._chunks.empty(filling.size, filling.word.numpy)
-        Prepared(filling.plan).run([*map(address_of, filling.operands), address_of(words)])
+        workspace = scratch.take(filling.plan.workspace_bytes)
+        alone(filling.plan).run([*map(address_of, filling.operands), address_of(words), workspace.address])
+        scratch.give(workspace)
         return words

@@ -64,18 +64,18 @@ class Place:
         return self.dtype.width_bits if self.is_packed else 8 * self.dtype.element_bytes
 
 
-@dataclass(slots=True)
 class _Bytes:
     """Bytes that places lie in: a constant (by number), a slot (an input or output), or else a part of the arena.
 
     `first` and `last` are the steps that touch them.
     """
 
-    size_bytes: int
-    slot: int | None = None
-    constant: int | None = None
-    first: int | None = None
-    last: int | None = None
+    __slots__ = ("constant", "first", "last", "size_bytes", "slot")
+
+    def __init__(self, size_bytes: int, slot: int | None = None, constant: int | None = None) -> None:
+        self.size_bytes, self.slot, self.constant = size_bytes, slot, constant
+        self.first: int | None = None
+        self.last: int | None = None
 
     @property
     def is_temporary(self) -> bool:
