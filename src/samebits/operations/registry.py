@@ -28,7 +28,7 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
-class _Rows(dict[str, Operation]):
+class _RowsByName(dict[str, Operation]):
     """Rows by name, those that were asked for; who looks at all of them has the others imported."""
 
     def __missing__(self, name: str) -> Operation:
@@ -58,5 +58,5 @@ class _Rows(dict[str, Operation]):
         return self._whole().items()
 
 
-ROWS = _Rows()
+ROWS = _RowsByName()
 """Every operation, by name."""

@@ -44,6 +44,7 @@ class KeptForms:
 
     def _filled(self, filling: Filling) -> Array:
         """Memory that the plan has filled."""
+        assert filling.word.numpy is not None  # every word is a NumPy number
         words = self._chunks.empty(filling.size, filling.word.numpy)
         workspace = scratch.take(filling.plan.workspace_bytes)
         alone(filling.plan).run([*map(address_of, filling.operands), address_of(words), workspace.address])
