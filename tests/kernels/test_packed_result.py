@@ -53,6 +53,24 @@ def test_codes_lie_side_by_side(row: Isa, target: DType) -> None:
             assert np.array_equal(out, expected), (row.name, target, n)
 
 
+@EVERY_ROW
+def test_one_kernel_takes_every_number(row: Isa) -> None:
+    x, kernels = np.random.default_rng(0).standard_normal(131).astype(np.float32) * 4, set()
+    for number in (0.7, -0.0, 1e-40, float("inf"), float("nan")):
+        chain = Chain()
+        product = chain.apply("mul", chain.input(dtypes.float32), chain.number(number, dtypes.float32))
+        expression = chain.finish(chain.apply("cast", product, dtype=dtypes.float4_e2m1fn))
+        (due,) = elementwise.reference(expression, x)
+        expected = side_by_side(launch.bits(due), 4)
+        out = np.full(expected.size, 0xFF, np.uint8)
+        plan = packed_result.plan(expression, launch.layouts(x), ((x.size,), (1,)), row)
+        assert plan is not None
+        launch.run_plan(plan, [x, out])
+        assert np.array_equal(out, expected), (row.name, number)
+        kernels |= {step.spec for step in plan.steps}
+    assert len(kernels) == 1
+
+
 def test_other_layouts_are_not_its_own() -> None:
     row, expression = rows.COMPILED_ROWS[-1], scaled(dtypes.float4_e2m1fn)
     dense, out = ((4, 6), (6, 1)), ((4, 6), (6, 1))

@@ -17,7 +17,7 @@ from samebits.dtypes import uint8, uint64
 from samebits.frozen import dataclass
 from samebits.kernels import values
 from samebits.kernels.elementwise import unroll
-from samebits.kernels.expression import Expression
+from samebits.kernels.expression import Expression, with_arguments
 from samebits.kernels.narrow_text import Line, gathered, put_words
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.walk import Axis, AxisSteps, Cursor, broadcast, walk
@@ -55,9 +55,9 @@ def plan(
     if width not in WIDTHS or way.outer or way.classes[-1:] != ("unit",) or "strided" in way.classes:
         return None
     n, count = way.inner.extent, len(inputs)
-    names = tuple(f"x{k}" for k in range(count))
-    spec = KernelSpec(text, PackedResult(expression, way.classes[:-1]), ("n", *names, "out"), isa)
-    step = Step(spec, -(-n // _TASK), (n, *(Operand(k) for k in range(count + 1))))
+    names, (computed, numbers) = tuple(f"x{k}" for k in range(count)), with_arguments(expression)
+    spec = KernelSpec(text, PackedResult(computed, way.classes[:-1]), ("n", *numbers, *names, "out"), isa)
+    step = Step(spec, -(-n // _TASK), (n, *numbers.values(), *(Operand(k) for k in range(count + 1))))
     return Plan(
         what=f"elementwise {' '.join(node.op for node in expression.nodes) or 'copy'} {shape}",
         isa=isa,
