@@ -4,22 +4,23 @@ An element of four bits, with or without the scale of eight bits that its block 
 makes of the two and of what is the same for all elements is one of 16 or of 4,096 numbers, in the first cache. A kernel
 that comes before computes them by the text of the chain itself, so the bits are those of computing each where it is
 met. Sixteen elements of a scale are then one row of the table, which `Builder.lookup_at` permutes. Start at `split`,
-which cuts an expression; `text` is the kernel that fills a table.
+which cuts an expression; `text` is the kernel that fills a table, `looked_up` what other kernels make of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from samebits.codegen.isa import Isa
-from samebits.codegen.vocabulary import Builder, KernelSpec, Vector
+from samebits.codegen.vocabulary import Builder, Index, KernelSpec, Vector
 from samebits.dtypes import DType, float32, uint8, uint32
 from samebits.frozen import dataclass
 from samebits.kernels import convert, values
 from samebits.kernels.expression import LEAVES, REDUCTIONS, TABLE, Expression, Term
 from samebits.kernels.passes import needed
 from samebits.kernels.plan import Operand, Step
-from samebits.kernels.walk import block_of
+from samebits.kernels.walk import NIBBLES, Cursor, block_of
 
 # Codes of an element, which one scale has a row for, and of a scale.
 ENTRIES, SCALES = 16, 256
@@ -55,7 +56,7 @@ class CodeTable:
 
     @property
     def dtype(self) -> DType:
-        """That of the numbers in the table."""
+        """That of the value."""
         return self.expression.dtype(self.value)
 
     @property
@@ -66,7 +67,7 @@ class CodeTable:
     @property
     def size_bytes(self) -> int:
         """Bytes of the table."""
-        return self.rows * ENTRIES * self.dtype.size_bytes
+        return self.rows * ENTRIES * held(self.dtype).size_bytes
 
     def __str__(self) -> str:
         inputs = f"input {self.codes}" if self.scales is None else f"inputs {self.codes} and {self.scales}"
@@ -120,9 +121,9 @@ def _table(e: Expression, codes: int, classes: Sequence[str], fixed: Sequence[in
 
 
 def _fits(e: Expression, k: int, others: frozenset[int], classes: Sequence[str]) -> bool:
-    """Whether a value is a number of 32 bits, made of codes of four bits and of no input, or a scale, beside them."""
+    """Whether a value has at most 32 bits, in whole bytes, and is made of no input, or a scale, beside the codes."""
     dtype = e.dtype(k)
-    if convert.is_coded(dtype) or dtype.kind == "bool" or dtype.width_bits != float32.width_bits or len(others) > 1:
+    if dtype.kind == "bool" or dtype.width_bits not in (8, 16, 32) or len(others) > 1:
         return False
     return all(e.inputs[x].width_bits == 8 and is_row_of(classes[x]) for x in others)
 
@@ -145,7 +146,7 @@ def step(table: CodeTable, numbers: Mapping[str, int], places: Sequence[Operand]
 def text(b: Builder, d: CodeTable) -> None:
     """A task is some rows."""
     e = d.expression
-    start = b.pointer("table", d.dtype)
+    start = b.pointer("table", held(d.dtype))
     element = b.bitcast(b.iota(uint8, ENTRIES), e.inputs[d.codes])
     given = {k: b.splat(b.load(b.pointer(f"x{k}", e.inputs[k]), 0, 1), ENTRIES) for k in d.fixed}
     for task in b.tasks():
@@ -159,4 +160,54 @@ def text(b: Builder, d: CodeTable) -> None:
                 code = b.convert(b.from_index(r, uint32), uint8)
                 return b.bitcast(b.splat(code, ENTRIES), e.inputs[k])
 
-            b.store(start, r * ENTRIES, values.Values(b, e, ENTRIES, load).stored(d.value))
+            found = values.Values(b, e, ENTRIES, load).stored(d.value)
+            if held(d.dtype) is not d.dtype:
+                found = b.convert(b.bitcast(found, convert.stored(d.dtype)), uint32)
+            b.store(start, r * ENTRIES, found)
+
+
+def held(dtype: DType) -> DType:
+    """What values are in a table: themselves if they have 32 bits, else their codes with zeros above."""
+    return dtype if dtype.width_bits == uint32.width_bits else uint32
+
+
+def looked_up(
+    cursor: Cursor, e: Expression, k: int, i: Index, width: int, count: Index | None, paired: bool = False
+) -> Vector:
+    """Node k, a `table`, at positions i .. i+width-1 of a row (the first `count` of them), in the order of
+    `walk.PAIRED` if `paired`: by the codes of elements, sixteen at a time, and of their blocks."""
+    node, b = e.node(k), cursor.b
+    assert node is not None  # it is a table
+    codes, *scales = node.arguments
+    table = b.pointer(f"table{k}", held(node.dtype))
+    if cursor.classes[codes] == NIBBLES and count is None and width % 8 == 0:
+        index = cursor.load_nibbles(codes, i, width, paired)
+    else:
+        index = b.convert(b.bitcast(cursor.load(codes, i, width, count), uint8), uint32)
+    # Where neither vectors divide rows of a table nor rows vectors, each lane has its own.
+    step, parts = math.gcd(width, ENTRIES), []
+    for lane in range(0, width, step):
+        row = 0
+        for scale in scales:
+            row = cursor.block_code(scale, i + lane, count)
+        parts.append(b.lookup_at(table, row * ENTRIES, b.slice(index, lane, step)))
+    found = b.concat(parts)
+    if held(node.dtype) is node.dtype:
+        return found
+    return b.bitcast(b.convert(found, convert.stored(node.dtype)), node.dtype)
+
+
+def tables(e: Expression) -> tuple[int, ...]:
+    """The nodes that are looked up by codes."""
+    return tuple([len(e.inputs) + j for j, node in enumerate(e.nodes) if node.op == TABLE])
+
+
+def decoded(e: Expression, classes: Sequence[str]) -> dict[int, int]:
+    """Casts to float32 of elements of 8 bits that blocks have, and the inputs: one is looked up once for its block."""
+    found = {}
+    for k, node in enumerate(e.nodes, len(e.inputs)):
+        if node.op == "cast" and node.dtype is float32 and not node.attribute and node.arguments[0] < len(e.inputs):
+            (of,) = node.arguments
+            if block_of(classes[of]) and e.inputs[of].is_float and e.inputs[of].width_bits == 8:
+                found[k] = of
+    return found

@@ -22,7 +22,7 @@ from samebits.codegen.vocabulary import Builder, Index, KernelSpec, Vector
 from samebits.errors import PlanError, ShapeError
 from samebits.frozen import dataclass
 from samebits.kernels import functions, turned, values
-from samebits.kernels.expression import LEAVES, REDUCTIONS, Expression, with_arguments
+from samebits.kernels.expression import LEAVES, REDUCTIONS, TABLE, Expression, with_arguments
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.walk import Axis, AxisSteps, Cursor, Walk, broadcast, stretches, walk
 from samebits.tape import cached
@@ -196,5 +196,5 @@ def _vector(
 
 def unroll(expression: Expression) -> int:
     """Vectors a step: a few where there is little to do on each, one where a function fills the pipeline."""
-    heavy = any(node.op not in LEAVES and functions.row(node.op).heavy for node in expression.nodes)
+    heavy = any(node.op not in (*LEAVES, TABLE) and functions.row(node.op).heavy for node in expression.nodes)
     return 2 if heavy else 4

@@ -6,17 +6,14 @@ earlier pass kept in scratch; cheap values are computed again. Start at `text`; 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
-from samebits.dtypes import float32
 from samebits.frozen import dataclass
 from samebits.kernels import code_tables, convert, fold, row_quotients, values
-from samebits.kernels.expression import REDUCTIONS, TABLE, Expression, Term
+from samebits.kernels.expression import REDUCTIONS, Expression, Term
 from samebits.kernels.passes import Pass, needed, passes, uniform
-from samebits.kernels.walk import NIBBLES, PAIRED, Cursor, Stretch, block_of, stretches
+from samebits.kernels.walk import NIBBLES, PAIRED, Cursor, Stretch, stretches
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +212,7 @@ class _Row:
         """The expression at positions i .. i+width-1 of the row, of which some values are known, and of some quotients
         the divisor; if `paired`, in the order of `walk.PAIRED`."""
         divisors = divisors or {}
-        decoded = _decoded(self.e, self.d.classes)
-        tables = [k for k, node in _nodes(self.e) if node.op == TABLE]
+        decoded, tables = code_tables.decoded(self.e, self.d.classes), code_tables.tables(self.e)
 
         def load(k: int) -> Vector:
             if k in known:
@@ -231,7 +227,7 @@ class _Row:
             if k in self.kept:
                 return self.b.load(self.kept[k], i, width)
             if k in tables:
-                return self._looked_up(k, i, width, count, paired)
+                return code_tables.looked_up(self.cursor, self.e, k, i, width, count, paired)
             return self.cursor.load(k, i, width, count)
 
         given = {k: values.may_need_canonical(self.e, k) for k in (*known, *self.kept)} | dict.fromkeys(
@@ -240,28 +236,11 @@ class _Row:
         found = values.Values(self.b, self.e, width, load, given)
         return found
 
-    def _looked_up(self, k: int, i: Index, width: int, count: Index | None, paired: bool) -> Vector:
-        """A table's values by the codes of elements, sixteen at a time, and of their blocks."""
-        b, cursor, (codes, *scales) = self.b, self.cursor, _node(self.e, k).arguments
-        table = b.pointer(f"table{k}", self.e.dtype(k))
-        if self.d.classes[codes] == NIBBLES and count is None and width % 8 == 0:
-            index = cursor.load_nibbles(codes, i, width, paired)
-        else:
-            index = b.convert(b.bitcast(cursor.load(codes, i, width, count), dtypes.uint8), dtypes.uint32)
-        # Where neither vectors divide rows of a table nor rows vectors, each lane has its own.
-        step, parts = math.gcd(width, code_tables.ENTRIES), []
-        for lane in range(0, width, step):
-            row = 0
-            for scale in scales:
-                row = cursor.block_code(scale, i + lane, count)
-            parts.append(b.lookup_at(table, row * code_tables.ENTRIES, b.slice(index, lane, step)))
-        return b.concat(parts)
-
     def _order(self, a_pass: Pass) -> tuple[int, ...] | None:
         """The places of the elements in lanes of whole vectors, where what a pass reduces is looked up in the order
         that is the quickest: nothing else that varies along the row may be read, but what a block of it has."""
         width, kept = fold.lane_width(self.b), set(self.kept)
-        tables = {k for k, node in _nodes(self.e) if node.op == TABLE}
+        tables = set(code_tables.tables(self.e))
         targets = [_node(self.e, k).arguments[0] for k in a_pass.reductions]
         read = set(needed(self.e, self.uniform, targets, tables | kept))
         codes = [_node(self.e, k).arguments[0] for k in read & tables]
@@ -324,17 +303,6 @@ class _Row:
             return
         for i in self.b.loop(0, self.b.index("n")):
             self.cursor.store(place, i, result)
-
-
-def _decoded(e: Expression, classes: Sequence[str]) -> dict[int, int]:
-    """Casts to float32 of elements of 8 bits that blocks have, and the inputs: one is looked up once for its block."""
-    found = {}
-    for k, node in _nodes(e):
-        if node.op == "cast" and node.dtype is float32 and not node.attribute and node.arguments[0] < len(e.inputs):
-            (of,) = node.arguments
-            if block_of(classes[of]) and e.inputs[of].is_float and e.inputs[of].width_bits == 8:
-                found[k] = of
-    return found
 
 
 def _node(e: Expression, k: int) -> Term:

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from samebits.codegen.isa import Isa
 from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
 from samebits.errors import DTypeError
 from samebits.frozen import dataclass
-from samebits.kernels import elementwise, expression, packed_result, values
+from samebits.kernels import coded, elementwise, expression, packed_result, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.plan import Plan
+from samebits.kernels.walk import AxisSteps
 from samebits.operations import dim
 from samebits.operations.axes import Axes, aligned
 from samebits.operations.fact import Fact, dense
@@ -116,9 +118,21 @@ def _axes(attributes: Map, facts: Sequence[Fact]) -> Axes:
 
 def plan_map(attributes: Map, views: tuple[View, ...], target: PlanTarget) -> Plan:
     """One elementwise kernel."""
+    question = _question(attributes, views, target)
+    return coded.plan(*question) or elementwise.plan(*question)
+
+
+def _reads(attributes: Map, views: tuple[View, ...], packed: tuple[int, ...], target: PlanTarget) -> Plan | None:
+    """One kernel that takes inputs of four bits apart."""
+    return coded.plan(*_question(attributes, views, target), packed)
+
+
+def _question(
+    attributes: Map, views: tuple[View, ...], target: PlanTarget
+) -> tuple[Expression, tuple[AxisSteps, ...], tuple[AxisSteps, ...], Isa, int]:
+    """What planners are asked for."""
     layouts, count = tuple([view[1:] for view in views]), len(attributes.expression.inputs)
-    threads = shared_by(views, target.threads)
-    return elementwise.plan(attributes.expression, layouts[:count], layouts[count:], target.isa, threads)
+    return attributes.expression, layouts[:count], layouts[count:], target.isa, shared_by(views, target.threads)
 
 
 def _packs(attributes: Map, views: tuple[View, ...], target: PlanTarget) -> Plan | None:
@@ -128,5 +142,5 @@ def _packs(attributes: Map, views: tuple[View, ...], target: PlanTarget) -> Plan
 
 
 ROWS: tuple[Operation, ...] = (
-    Operation("map", _infer, _reference, _axes, plan=plan_map, packs=_packs, overwrites=True),
+    Operation("map", _infer, _reference, _axes, plan=plan_map, packs=_packs, reads=_reads, overwrites=True),
 )

@@ -12,7 +12,9 @@ from collections.abc import Callable
 
 from samebits import dtypes
 from samebits.frozen import replace
+from samebits.kernels.walk import BLOCKS
 from samebits.operations import registry
+from samebits.operations.dim import SymbolicShape
 from samebits.operations.elementwise import Map
 from samebits.operations.matmul import MatrixProduct
 from samebits.operations.rows import RowWise, row_extents
@@ -28,6 +30,8 @@ __all__ = [
 _PRODUCT = ""
 # Nodes of a joined expression: beyond it nothing is left to gain, and kernels take ever longer to compile.
 LARGEST = 96
+# Extents of a last axis that is a block of which a kernel of codes reads one scale.
+_BLOCKS = [(size,) for size in BLOCKS]
 
 
 def fuse_maps(program: Program) -> Program:
@@ -122,9 +126,12 @@ def _keeps_shapes(program: Program, node: Node) -> bool:
 
 
 def _joined_maps(program: Program, first: Node, second: Node) -> Node | None:
-    if program.facts[first.outputs[0]].shape != program.facts[second.outputs[0]].shape:
-        return None
     assert isinstance(first.attributes, Map) and isinstance(second.attributes, Map)  # the caller chose by operation
+    whole = program.facts[second.outputs[0]].shape
+    if program.facts[first.outputs[0]].shape != whole:
+        reads_codes = any(dtype.width_bits == 4 for dtype in second.attributes.expression.inputs)
+        if not reads_codes or whole[-1:] not in _BLOCKS or not _decodes_scales(program, first, whole):
+            return None
     both = join(
         Applied(first.attributes.expression, first.inputs, first.outputs),
         Applied(second.attributes.expression, second.inputs, second.outputs),
@@ -140,8 +147,10 @@ def _joined_rows(program: Program, first: Node, second: Node) -> Node | None:
     if isinstance(first.attributes, RowWise) and len(shapes) != 1:
         return None
     is_before = isinstance(first.attributes, Map)
-    if is_before and not _is_whole(program, first, second) and not _decodes_scales(program, first, second):
-        return None
+    if is_before and not _is_whole(program, first, second):
+        whole, _ = row_extents([program.facts[name].shape for name in second.inputs], attributes.axes)
+        if -1 not in attributes.axes or not _decodes_scales(program, first, whole):
+            return None
     expressions = []
     for node in (first, second):
         assert isinstance(node.attributes, Map | RowWise)  # as above
@@ -161,19 +170,18 @@ def _is_whole(program: Program, first: Node, second: Node) -> bool:
     )
 
 
-def _decodes_scales(program: Program, first: Node, second: Node) -> bool:
-    """Whether the map only makes float32 of elements of 8 bits of which each is that of a block along the rows: rows
-    look one up once a block."""
-    assert isinstance(first.attributes, Map) and isinstance(second.attributes, RowWise)  # the caller chose by operation
+def _decodes_scales(program: Program, first: Node, whole: SymbolicShape) -> bool:
+    """Whether the map only makes float32 of elements of 8 bits of which each is that of a block along the last axis of
+    what another node walks over: that looks one up once a block."""
+    assert isinstance(first.attributes, Map)  # the caller chose by operation
     expression, shape = first.attributes.expression, program.facts[first.outputs[0]].shape
     if len(expression.nodes) != 1 or len(expression.inputs) != 1 or not shape or shape[-1] != 1:
         return False
     (node,), (source,) = expression.nodes, expression.inputs
     is_decoding = node.op == "cast" and not node.attribute and node.dtype is dtypes.float32
-    whole, _ = row_extents([program.facts[name].shape for name in second.inputs], second.attributes.axes)
     return (
         is_decoding and source.is_float and source.width_bits == 8 and len(shape) == len(whole)
-        and -1 in second.attributes.axes and shape[:-1] == whole[:-1] and whole[-1] != 1
+        and shape[:-1] == whole[:-1] and whole[-1] != 1
     )  # fmt: skip
 
 
