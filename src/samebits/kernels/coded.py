@@ -61,14 +61,15 @@ def plan(
     (e, numbers), places = with_arguments(expression), [Operand(k) for k in range(len(layouts))]
     fixed = [k for k, lies in enumerate(classes[: len(inputs)]) if lies == "same"]
     e, tables = code_tables.split(e, classes, fixed, n)
-    steps, room, looked_up = [], 0, dict[str, Operand]()
+    steps, room, looked_up = list[Step](), 0, dict[str, Operand]()
     for table in tables:
         place = looked_up[f"table{table.value}"] = Operand(len(layouts), room)
         room += in_lines(table.size_bytes)
         steps.append(code_tables.step(table, numbers, places, place, isa))
     names = [f"x{k}" for k in range(len(layouts))]
     parameters = ("n", *numbers, *looked_up, *names, *(f"{name}.inner" for name in names))
-    given = (n, *numbers.values(), *looked_up.values(), *places, *(step for _, step in found))
+    along = [step for _, step in found]
+    given = (n, *numbers.values(), *looked_up.values(), *places, *along)
     spec = KernelSpec(text, Coded(e, tuple(classes)), parameters, isa)
     return Plan(
         what=f"elementwise {' '.join(node.op for node in expression.nodes)} {shape}",
