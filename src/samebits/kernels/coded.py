@@ -18,7 +18,7 @@ from samebits.frozen import dataclass
 from samebits.kernels import code_tables, convert, values
 from samebits.kernels.elementwise import unroll
 from samebits.kernels.expression import Expression, with_arguments
-from samebits.kernels.plan import Operand, Plan, Step, in_lines
+from samebits.kernels.plan import Argument, Operand, Plan, Step, in_lines
 from samebits.kernels.row_axes import block_size
 from samebits.kernels.walk import NIBBLES, AxisSteps, Cursor, blocks, broadcast
 from samebits.tape import cached
@@ -68,14 +68,13 @@ def plan(
         steps.append(code_tables.step(table, numbers, places, place, isa))
     names = [f"x{k}" for k in range(len(layouts))]
     parameters = ("n", *numbers, *looked_up, *names, *(f"{name}.inner" for name in names))
-    along = [step for _, step in found]
-    given = (n, *numbers.values(), *looked_up.values(), *places, *along)
+    given: list[Argument] = [n, *numbers.values(), *looked_up.values(), *places, *(step for _, step in found)]
     spec = KernelSpec(text, Coded(e, tuple(classes)), parameters, isa)
     return Plan(
         what=f"elementwise {' '.join(node.op for node in expression.nodes)} {shape}",
         isa=isa,
         threads=threads,
-        steps=(*steps, Step(spec, -(-n // _TASK), given)),
+        steps=(*steps, Step(spec, -(-n // _TASK), tuple(given))),
         operands=(*(f"input {k}" for k in range(len(inputs))), *(f"output {k}" for k in range(len(outputs)))),
         workspace_bytes=room,
         facts=(("rows", f"1 of {n}"), ("along the row", " ".join(classes)), *(("looked up", str(x)) for x in tables)),
