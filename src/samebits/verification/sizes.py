@@ -175,7 +175,8 @@ def _sizes_in(value: Any, seen: set[int]) -> Iterator[Dim]:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         seen.add(id(value))
         for fact in dataclasses.fields(value):
-            yield from _sizes_in(getattr(value, fact.name), seen)
+            if fact.compare:  # what is remembered beside these may not be there yet
+                yield from _sizes_in(getattr(value, fact.name), seen)
 
 
 def _differ(ways: tuple[tuple[int, ...] | None, ...], others: tuple[tuple[int, ...] | None, ...]) -> bool:
