@@ -45,6 +45,7 @@ ROWS: tuple[OnnxRow, ...] = (
 )
 
 
+@driver.without_collections()
 @driver.default_float_environment()
 def load(source: object, *, spec: Spec = SB1) -> Program:
     """The program of an ONNX model, typed, shape arithmetic folded.

@@ -176,7 +176,8 @@ def _text(what: str, given: memoryview | None) -> str:
 
     Raises:  ModelError if it is no text.
     """
-    given = given or memoryview(b"")
+    if not given:
+        return ""
     try:
         return str(given, "utf-8")
     except UnicodeDecodeError:

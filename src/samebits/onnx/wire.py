@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,8 @@ __all__ = ["Field", "FieldType", "MalformedError", "Message", "Schema", "read"]
 
 _VARINT, _FIXED64, _BYTES, _START_GROUP, _END_GROUP, _FIXED32 = range(6)
 _SIZES = {_FIXED64: 8, _FIXED32: 4}
+# The tags of one byte of fields whose length is said.
+_SHORT_TAGS = frozenset(number << 3 | _BYTES for number in range(1, 16))
 # The most bytes of a varint, the most groups within each other, and the largest number of a field with its wire type.
 _LONGEST, _DEEPEST, _LARGEST_TAG = 10, 100, (1 << 32) - 1
 
@@ -51,12 +53,14 @@ _WIRES = {FieldType.FLOAT: _FIXED32, FieldType.DOUBLE: _FIXED64, FieldType.BYTES
 _SIGNS = {FieldType.INT32: 1 << 31, FieldType.INT64: 1 << 63}
 
 
-class Field(NamedTuple):
-    """One field: its name, what it holds, and whether it may be there many times."""
+class Field:
+    """One field: its name, what it holds, whether it may be there many times, and how one of it is written."""
 
-    name: str
-    holds: FieldType | Schema
-    repeated: bool = False
+    __slots__ = ("holds", "name", "repeated", "wire")
+
+    def __init__(self, name: str, holds: FieldType | Schema, repeated: bool = False) -> None:
+        self.name, self.holds, self.repeated = name, holds, repeated
+        self.wire = _BYTES if isinstance(holds, Schema) else _WIRES.get(holds, _VARINT)
 
 
 class Schema:
@@ -84,18 +88,23 @@ def _join(schema: Schema, data: memoryview, message: Message) -> Message:
     at, end, fields = 0, len(data), schema.fields
     while at < end:
         tag, at = (data[at], at + 1) if data[at] < 0x80 else _varint(data, at)
-        start, at = _passed(data, at, tag)
+        if tag in _SHORT_TAGS and at < end and data[at] < 0x80 and at + data[at] < end:
+            start, at = at + 1, at + 1 + data[at]  # a field of few bytes, as most are
+        else:
+            start, at = _passed(data, at, tag)
         field = fields.get(tag >> 3)
         if field is None:
             continue
-        wire, holds, part = tag & 7, field.holds, data[start:at]
-        if isinstance(holds, Schema):
-            if wire == _BYTES:
+        holds, part = field.holds, data[start:at]
+        if tag & 7 == field.wire:
+            if holds is FieldType.BYTES:
+                _put(schema, field, message, part)
+            elif isinstance(holds, Schema):
                 before = None if field.repeated else getattr(message, field.name)
                 _put(schema, field, message, _join(holds, part, before or SimpleNamespace(**holds.absent)))
-        elif wire == _WIRES.get(holds, _VARINT):
-            _put(schema, field, message, _value(holds, part))
-        elif wire == _BYTES and field.repeated:
+            else:
+                _put(schema, field, message, _value(holds, part))
+        elif tag & 7 == _BYTES and field.repeated and not isinstance(holds, Schema):
             _unpack(field, holds, part, message)
     return message
 
@@ -103,7 +112,11 @@ def _join(schema: Schema, data: memoryview, message: Message) -> Message:
 def _put(schema: Schema, field: Field, message: Message, value: Any) -> None:
     """Set a field, or add to one that may be there many times."""
     if field.repeated:
-        _many(field, message).append(value)
+        found = getattr(message, field.name)
+        if found:
+            found.append(value)
+        else:
+            setattr(message, field.name, [value])
         return
     if schema.is_choice:
         for other in schema.absent:

@@ -248,10 +248,10 @@ class ProgramBuilder:
     def _name(self, taken: Collection[str] = ()) -> str:
         """A number that no value has for a name."""
         number = len(self._fresh) + 1
-        while f"%{number}" in self.facts or f"%{number}" in self._fresh or f"%{number}" in taken:
+        while (name := f"%{number}") in self.facts or name in self._fresh or name in taken:
             number += 1
-        self._fresh.add(f"%{number}")
-        return f"%{number}"
+        self._fresh.add(name)
+        return name
 
 
 def _is_small(facts: Sequence[Fact]) -> bool:

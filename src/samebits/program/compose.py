@@ -5,7 +5,8 @@ Joining changes no bit: every operation keeps its own rounding (numerics.md sect
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import functools
+from collections.abc import Collection, Mapping, Sequence
 
 from samebits.dtypes import DType
 from samebits.frozen import dataclass
@@ -29,28 +30,43 @@ def join(first: Applied, second: Applied, keep: Collection[str]) -> Applied:
     The inputs of `first` come first and keep their places; a value that is read twice becomes one input. Operations
     keep their order, so that those of `first` are not made again where `second` brings no input of its own.
     """
-    made = frozenset(first.outputs)
-    types: dict[str, DType] = dict(zip(first.inputs, first.expression.inputs, strict=True))
-    for name, dtype in zip(second.inputs, second.expression.inputs, strict=True):
-        if name not in made:
-            types.setdefault(name, dtype)
-    number = {name: place for place, name in enumerate(types)}
-    terms, values = _renumbered(first, number, len(types))
-    before = dict(zip(first.outputs, [values[output] for output in first.expression.outputs], strict=True))
-    more, values = _renumbered(second, number | before, len(types) + len(terms))
-    after = dict(zip(second.outputs, [values[output] for output in second.expression.outputs], strict=True))
-    names = (*[name for name in first.outputs if name in keep], *second.outputs)
-    both = before | after
-    expression = Expression(tuple(types.values()), (*terms, *more), tuple([both[name] for name in names]))
-    read = {*expression.outputs, *[argument for term in more for argument in term.arguments]}
-    return Applied(expression if read.issuperset(before.values()) else _live(expression), tuple(types), names)
+    made = {name: place for place, name in enumerate(first.outputs)}
+    number = dict[str, int]()
+    of_first = tuple([number.setdefault(name, len(number)) for name in first.inputs])
+    of_second = tuple([~made[x] if x in made else number.setdefault(x, len(number)) for x in second.inputs])
+    kept = tuple([place for name, place in made.items() if name in keep]) if keep else ()
+    expression = _joined(first.expression, second.expression, of_first, of_second, kept)
+    return Applied(expression, tuple(number), (*[first.outputs[place] for place in kept], *second.outputs))
 
 
-def _renumbered(applied: Applied, inputs: Mapping[str, int], start: int) -> tuple[tuple[Term, ...], list[int]]:
+@functools.lru_cache(maxsize=4096)
+def _joined(
+    first: Expression, second: Expression, of_first: tuple[int, ...], of_second: tuple[int, ...], kept: tuple[int, ...]
+) -> Expression:
+    """`second` after `first`; models repeat themselves, and what was joined once need not be again.
+
+    Args:    of_first: the input of both that each input of `first` is.
+             of_second: the same of `second`; ~n is output n of `first`.
+             kept: which outputs of `first` stay outputs.
+    """
+    types: dict[int, DType] = {}
+    inputs = zip((*of_first, *of_second), (*first.inputs, *second.inputs), strict=True)
+    for place, dtype in inputs:
+        if place >= 0:
+            types.setdefault(place, dtype)
+    terms, values = _renumbered(first, of_first, len(types))
+    before = [values[output] for output in first.outputs]
+    places = [place if place >= 0 else before[~place] for place in of_second]
+    more, values = _renumbered(second, places, len(types) + len(terms))
+    outputs = (*[before[place] for place in kept], *[values[output] for output in second.outputs])
+    expression = Expression(tuple([types[place] for place in range(len(types))]), (*terms, *more), outputs)
+    read = {*outputs, *[argument for term in more for argument in term.arguments]}
+    return expression if read.issuperset(before) else _live(expression)
+
+
+def _renumbered(expression: Expression, inputs: Sequence[int], start: int) -> tuple[tuple[Term, ...], list[int]]:
     """The operations of an expression and the new number of each of its values, if operations count from `start`."""
-    expression = applied.expression
-    new = [inputs[name] for name in applied.inputs]
-    new += range(start, start + len(expression.nodes))
+    new = [*inputs, *range(start, start + len(expression.nodes))]
     if new == list(range(len(new))):
         return expression.nodes, new
     terms = [

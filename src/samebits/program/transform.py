@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from samebits import driver
 from samebits.frozen import dataclass, replace
 from samebits.program import broadcasts, commute, dead, fold, fuse, groups, order, scalars
 from samebits.program.graph import Program
@@ -61,6 +62,7 @@ ALIKE: tuple[Transform, ...] = tuple(
 UNFUSED: tuple[Transform, ...] = (_CLEAN, _FOLD)
 
 
+@driver.without_collections()
 def optimise(program: Program, rows: Sequence[Transform] = ROWS) -> Program:
     """The program after the rows, in their order."""
     ensured: set[str] = set()

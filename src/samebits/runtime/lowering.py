@@ -126,6 +126,9 @@ class Lowerer:
         self._folds: list[Node] = []
         self._views: dict[str, Node] = {}  # of constants that are packed
         self._questions: dict[tuple[Callable[..., Plan], Any], int] = {}
+        # How values of facts lie and how large they are, and numbers of questions, each beside what their keys go by.
+        self._dense_facts: dict[int, tuple[Fact, Strided, int]] = {}
+        self._asked: dict[Any, tuple[Sequence[Place], int]] = {}
         self._steps: list[_Emitted] = []
         self._checks: list[tuple[Check, Shape]] = []
         self._slots: dict[str, int] = {}
@@ -177,12 +180,25 @@ class Lowerer:
             wanted = row.takes(attributes, _views(inputs))
             pairs = zip(inputs, wanted, strict=True)
             inputs = [x if shape is None else self._dense(_wide(x, shape)) for x, shape in pairs]
-        question = node.operation, attributes, _lies([*inputs, *outputs]), len(outputs), self._target
+        question = self._asked_of(node, attributes, inputs, outputs)
         if row.extents:
             outputs = [self._status(node, row.extents(attributes, shapes)), *outputs]
         elif row.refuses:
             outputs = [self._status(node, self._shape(node.inputs[0]), attributes), *outputs]
-        self._emit(packing.plan, question, inputs, outputs, row.overwrites)
+        self._step(question, inputs, outputs, row.overwrites)
+
+    def _asked_of(self, node: Node, attributes: Any, inputs: Sequence[Place], outputs: Sequence[Place]) -> int:
+        """The number of a node's question. Of one without sizes that was asked of values that lie so before it is found
+        at once: to look for sizes would compare them."""
+        places = [*inputs, *outputs]
+        if hasattr(node.attributes, "bind"):
+            return self._question(packing.plan, node.operation, attributes, _lies(places), len(outputs), self._target)
+        key = (node.operation, attributes, len(outputs), *[(id(x.strided), x.dtype.name, x.is_packed) for x in places])
+        found = self._asked.get(key)
+        if found is None:
+            number = self._question(packing.plan, node.operation, attributes, _lies(places), len(outputs), self._target)
+            found = self._asked[key] = places, number
+        return found[1]
 
     def _operands(self, node: Node, row: Operation) -> tuple[Any, list[Place]]:
         """The node's attributes and where its inputs lie, one stride an axis; a constant in the form that suits."""
@@ -250,8 +266,11 @@ class Lowerer:
     def _define(self, name: str) -> Place:
         """Memory for a value, in its fact's stride order."""
         fact = self._facts[name]
-        where = strided.dense(self._shape(name), fact.stride_order)
-        size = math.prod(self._shape(name)) * fact.dtype.element_bytes
+        found = self._dense_facts.get(id(fact))
+        if found is None:
+            where, size = strided.dense(self._shape(name), fact.stride_order), math.prod(self._shape(name))
+            found = self._dense_facts[id(fact)] = fact, where, size * fact.dtype.element_bytes
+        _, where, size = found
         place = Place(self._add(_Bytes(size, slot=self._slots.get(name))), fact.dtype, where)
         self._places[name] = place
         self._defined.append(name)
@@ -271,10 +290,10 @@ class Lowerer:
         shape, read, write = strided.refined(source.strided, target.strided)
         views = _lie(source, shape, read), _lie(target, shape, write)
         if source.is_packed or target.is_packed:
-            self._emit(packing.moved, (views, self._target), [source], [target])
+            self._step(self._question(packing.moved, views, self._target), [source], [target])
             return
         copied = Map(single("copy", source.dtype))
-        self._emit(packing.plan, ("map", copied, views, 1, self._target), [source], [target], True)
+        self._step(self._question(packing.plan, "map", copied, views, 1, self._target), [source], [target], True)
 
     def _status(self, node: Node, extents: Sequence[int], refuses: Any = None) -> Place:
         """Two int64 at the start of the arena; `refuses`: the attributes of an operation that refuses elements."""
@@ -287,24 +306,21 @@ class Lowerer:
             self._status_storage = self._add(_Bytes(0, slot=ARENA))
         return Place(self._status_storage, dtypes.int64, Strided(offset // 8, (((2, 1),),)))
 
-    def _emit(
-        self,
-        planner: Callable[..., Plan],
-        arguments: tuple[Any, ...],
-        reads: Sequence[Place],
-        writes: Sequence[Place],
-        overwrites: bool = False,
-    ) -> None:
-        """Run the plan of these arguments here. What they hold of sizes are numbers of the tape, and each set of sizes
-        gets a plan of its own."""
+    def _question(self, planner: Callable[..., Plan], *arguments: Any) -> int:
+        """The number of a question. What its arguments hold of sizes are numbers of the tape: each set of sizes gets a
+        plan of its own."""
+        return self._questions.setdefault((planner, template(arguments)), len(self._questions))
+
+    def _step(
+        self, question: int, reads: Sequence[Place], writes: Sequence[Place], overwrites: bool = False
+    ) -> None:  # fmt: skip
+        """Run the plan that answers a question here."""
         now = len(self._steps)
         for place in (*reads, *writes):
             storage = self._storages[place.storage]
             storage.first = now if storage.first is None else storage.first
             storage.last = now
-        question = (planner, template(arguments))
-        number = self._questions.setdefault(question, len(self._questions))
-        self._steps.append(_Emitted(self._origin, number, tuple(reads), tuple(writes), overwrites))
+        self._steps.append(_Emitted(self._origin, question, tuple(reads), tuple(writes), overwrites))
 
     # -- what the session says ----------------------------------------------------------------------------------
     def give(self, name: str, slot: int, strides: Sequence[int]) -> None:

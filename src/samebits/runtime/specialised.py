@@ -38,6 +38,7 @@ from samebits.tensor import Tensor
 __all__ = ["Specialised", "rebound", "record"]
 
 
+@driver.without_collections()
 @driver.default_float_environment()
 def record(
     program: Program,
@@ -80,8 +81,9 @@ def record(
         lowerer.want(name, slot)
     room = Room()
     known = set(program.constants)
+    fitting = set[Any]()
     for node in program.nodes:
-        bound = _bound(node, sizes, facts)
+        bound = _bound(node, sizes, facts, fitting)
         is_known = known.issuperset(node.inputs) and registry.ROWS[node.operation].folds
         is_known = is_known and not sees_packed(node.operation, map(program.constants.get, node.inputs))
         if is_known and room.take(bound, facts):
@@ -97,6 +99,7 @@ def record(
     return lowerer.finish()
 
 
+@driver.without_collections()
 @driver.default_float_environment()
 def rebound(
     blueprint: Blueprint, symbols: Mapping[str, int], strides: Mapping[str, Sequence[int]], texts: bool = True
@@ -159,15 +162,22 @@ def _checked(
     return bound
 
 
-def _bound(node: Node, symbols: Mapping[str, int], facts: Mapping[str, Fact]) -> Node:
+def _bound(node: Node, symbols: Mapping[str, int], facts: Mapping[str, Fact], fitting: set[Any]) -> Node:
     """The node with its symbols bound.
 
+    Args:    fitting: what nodes before were asked for, whose operands fit; added to.
     Raises:  ShapeError unless the operands' sizes give the outputs' sizes.
     """
     try:
         bound = node.bind(symbols)
     except (PlanError, ShapeError) as error:
         raise named(error, "+".join(node.origin)) from error
+    # Facts that are alike are one object (`_bound_facts`): how they compare is on the tape already. What holds sizes is
+    # not looked for: to find it would compare them.
+    is_fixed = bound is node
+    asked = (node.operation, node.attributes, *[id(facts[name]) for name in (*node.inputs, *node.outputs)])
+    if is_fixed and asked in fitting:
+        return bound
     try:
         made = registry.ROWS[node.operation].infer(bound.attributes, [facts[x] for x in node.inputs])
     except PlanError as error:
@@ -176,6 +186,8 @@ def _bound(node: Node, symbols: Mapping[str, int], facts: Mapping[str, Fact]) ->
         raise _misfit(node, facts) from error
     if any(fact.shape != facts[name].shape for fact, name in zip(made, node.outputs, strict=True)):
         raise _misfit(node, facts)
+    if is_fixed:
+        fitting.add(asked)
     return bound
 
 
