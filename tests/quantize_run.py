@@ -119,8 +119,8 @@ class Numbers:
                 whole = rng.uniform(0.1, 3, (*self.shape[:-1], 1)).astype(np.float32)
         return reference.StoredParts(codes, found, whole, zero)
 
-    def check(self, isa: Isa, threads: int = 1, run: Run | None = None) -> None:
-        """The plan makes the numbers that are due, to the byte."""
+    def check(self, isa: Isa, threads: int = 1, run: Run | None = None) -> dict[str, str]:
+        """The plan makes the numbers that are due, to the byte; its facts."""
         parts, row, out = self.parts(), self.row, guard.empty(self.shape, KINDS[self.dtype.name])
         due = reference.dequantize(parts, row, self.divides, -1)
         if self.dtype is not dtypes.float32:
@@ -135,6 +135,7 @@ class Numbers:
         plan = values_plan.plan(row, self.shape, tuple(known.items()), self.dtype, isa, threads, divides=self.divides)
         (run or (lambda plan, arrays: launch.run_plan(plan, arrays, threads)))(plan, [*arrays, out])
         launch.assert_bits(out, due, (isa.name, self))
+        return dict(plan.facts)
 
 
 def _dense(shape: tuple[int, ...], unit: int) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from samebits.kernels.walk import NIBBLES, Cursor, block_of
 # Codes of an element, which one scale has a row for, and of a scale.
 ENTRIES, SCALES = 16, 256
 # Elements from which on a table is filled: in the time that it takes, so many are computed where they are met.
-_WORTH = 1 << 17
+WORTH = 1 << 17
 # Tables of one kernel: more would fill the first cache.
 _TABLES = 2
 # Rows of a table that a task fills.
@@ -84,7 +84,7 @@ def split(
     """
     found: list[CodeTable] = []
     inputs = [k for k, dtype in enumerate(e.inputs) if dtype.width_bits == 4 and k not in fixed]
-    for k in inputs if elements >= _WORTH else ():
+    for k in inputs if elements >= WORTH else ():
         table = _table(e, k, classes, fixed)
         if table is not None and len(found) < _TABLES:
             found.append(table)

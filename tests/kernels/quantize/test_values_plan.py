@@ -58,6 +58,21 @@ def test_lines_of_every_length(isa: Isa) -> None:
                 Numbers(row, (lines, along * count)).check(isa)
 
 
+@pytest.mark.parametrize("name", ["nvfp4", "mxfp4"])
+@ISAS
+def test_many_numbers_are_looked_up(isa: Isa, name: str) -> None:
+    """Where vectors are of whole bytes, lines lie densely and one scale is that of all."""
+    row = formats.of(name)
+    for dtype, divides in ((dtypes.float32, False), (dtypes.bfloat16, True), (dtypes.float16, False)):
+        facts = Numbers(row, (65, 2048), dtype, divides).check(isa)
+        assert ("looked up" in facts) == (isa.lanes % 2 == 0)
+
+
+def test_what_a_line_scales_is_not() -> None:
+    row = rows.COMPILED_ROWS[-2]
+    assert "looked up" not in Numbers(formats.of("nvfp4"), (65, 2048), line=True).check(row)
+
+
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_change_nothing(threads: int) -> None:
     for shape in ((3, 65536 + 16), (1031, 256)):

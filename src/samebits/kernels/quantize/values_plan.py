@@ -11,6 +11,7 @@ in `values_text`.
 from __future__ import annotations
 
 import functools
+import math
 from typing import Literal
 
 from samebits import dtypes
@@ -18,12 +19,14 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 from samebits.errors import PlanError
-from samebits.frozen import dataclass
+from samebits.frozen import dataclass, replace
+from samebits.kernels import code_tables, coded
+from samebits.kernels.expression import Chain
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.kernels.quantize.formats import BlockFormat
 from samebits.kernels.quantize.plan import blocks_walk, shares
 from samebits.kernels.quantize.values_text import PARAMETERS, ValuesText, text
-from samebits.kernels.walk import Axis, Walk
+from samebits.kernels.walk import BLOCKS, Axis, Walk
 
 # Elements of one task: microseconds of work, so that threads can share it.
 _TASK = 1 << 15
@@ -69,6 +72,9 @@ def plan(
     known = dict(strides)
     shared, along = _shared(row)
     _check(row, shape, known["elements"])
+    looked_up = _looked_up(row, shape, known, dtype, isa, threads, divides)
+    if looked_up is not None:
+        return looked_up
     planner = _ValuesPlanner(row, shape, known, dtype, isa, divides, shared, along)
     return Plan(
         what=f"dequantize {row.name} {shape} to {dtype.name}",
@@ -79,6 +85,34 @@ def plan(
         scratch_bytes=planner.scratch_bytes,
         facts=(("a scale for", {"block": f"{along} elements", "line": "a line", "element": "an element"}[shared]),),
     )
+
+
+def _looked_up(
+    row: BlockFormat, shape: tuple[int, ...], known: dict[str, Strides], dtype: DType, isa: Isa, threads: int,
+    divides: bool,
+) -> Plan | None:  # fmt: skip
+    """The plan that looks numbers up (`code_tables`), of many in dense blocks of four bits; None of others."""
+    size, wide = row.block[1], math.prod(shape) >= code_tables.WORTH
+    coded_alone = row.codebook is None and row.unit == 1 and "zero_points" not in known and row.block[0] == 1
+    if not (wide and coded_alone and size in BLOCKS and row.element.width_bits == 4 and row.scale.width_bits == 8):
+        return None
+    if shape[-1] % size or any(known.get("global_scale", ())):
+        return None
+    chain = Chain()
+    inputs = [chain.input(row.element), chain.input(row.scale)]
+    made = chain.apply("mul", *(chain.apply("cast", x, dtype=dtypes.float32) for x in inputs))
+    if "global_scale" in known:
+        made = chain.apply("div" if divides else "mul", made, chain.input(dtypes.float32))
+    e = chain.finish(made if dtype is dtypes.float32 else chain.apply("cast", made, dtype=dtype))
+    split, spread = (*shape[:-1], shape[-1] // size, size), (*shape[:-1], shape[-1] // size, 1)
+    elements, out = (tuple([s // row.element.width_bits for s in known["elements"]]), known["out"])
+    layouts = [(split, (*s[:-1], size * s[-1], s[-1])) for s in (elements, out)]
+    scales = spread, (*known["scales"], 0)
+    whole = [((), ())] if "global_scale" in known else []
+    found = coded.plan(e, (layouts[0], scales, *whole), (layouts[1],), isa, threads, packed=(0,))
+    if found is None:
+        return None
+    return replace(found, what=f"dequantize {row.name} {shape} to {dtype.name}", operands=tuple(known))
 
 
 def _shared(row: BlockFormat) -> tuple[Shared, int]:
