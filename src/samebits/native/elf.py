@@ -16,10 +16,10 @@ import ctypes
 import struct
 import sys
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from samebits import driver, executable
 from samebits.codegen import isa as isas
+from samebits.frozen import dataclass
 
 __all__ = ["UnknownObjectError", "load", "other_machine"]
 
@@ -47,7 +47,8 @@ class UnknownObjectError(Exception):
     """An object says what is not known here, or needs what is not there; the text says what."""
 
 
-class _Section(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Section:
     name: int
     kind: int
     flags: int
@@ -60,7 +61,8 @@ class _Section(NamedTuple):
     entry_bytes: int
 
 
-class _SymbolEntry(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _SymbolEntry:
     name: int
     info: int
     other: int
@@ -69,7 +71,8 @@ class _SymbolEntry(NamedTuple):
     size: int
 
 
-class _Relocation(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Relocation:
     """At `offset` of a section, what `kind` says of a symbol's address and `addend`."""
 
     section: int

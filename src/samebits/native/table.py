@@ -11,13 +11,14 @@ import functools
 import itertools
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from samebits import driver, errors
 from samebits.codegen.vocabulary import FunctionSpec, KernelSpec
+from samebits.frozen import dataclass
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
 from samebits.native import scratch
 
@@ -52,7 +53,8 @@ def _no_address(spec: KernelSpec | FunctionSpec) -> int:
     return 0
 
 
-class _PlanWords(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class _PlanWords:
     """The words of a plan's steps, where arguments begin counted from the plan's first; those of all its arguments; and
     of each that is an operand three: which argument, the operand, how many bytes on."""
 

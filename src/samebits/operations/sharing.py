@@ -192,7 +192,8 @@ def _turned(layout: Layout) -> Layout:
     return layout.permute((*front, columns, rows))
 
 
-class Parameter(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Parameter:
     """A scale or a zero point of a product: where the plan has it from, and what its values belong to."""
 
     operand: ProductOperand

@@ -12,7 +12,6 @@ import numpy as np
 from samebits.errors import DTypeError, OptionError, SamebitsError, ShapeError, shown
 from samebits.operations.dim import Dim
 from samebits.operations.fact import Fact
-from samebits.ops.call import as_tensor
 from samebits.program.constants import Value, given
 from samebits.program.graph import Program
 
@@ -81,6 +80,8 @@ def as_value(program: Program, name: str, x: object) -> Value:
         DeviceError: They are elsewhere than on the host.
         ExchangeError: Its library does not share its memory.
     """
+    from samebits.ops.call import as_tensor  # which NumPy's arrays do without
+
     tensor, fact = as_tensor("run", f"input {name!r}", x), program.facts[name]
     if tensor.dtype != fact.dtype:  # before a format that NumPy has not gets there
         raise _wrong_dtype(name, tensor.dtype.name, fact)

@@ -7,8 +7,6 @@ tile depends on: every engine's step takes one vector of each operand.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from samebits.codegen.isa import Isa
 from samebits.codegen.rules import TILE_LANES, TILE_ROWS
 from samebits.frozen import dataclass
@@ -94,7 +92,8 @@ def narrow_for(n: int, tile: Tile, lanes: int, isa: Isa) -> Tile:
     return narrow if -n % (narrow.nv * lanes) < -n % (tile.nv * lanes) else tile
 
 
-class PanelSpan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PanelSpan:
     """Panels of B that follow one another, from `start` on, before `stop`."""
 
     start: int
