@@ -299,17 +299,27 @@ _LARGE = 1 << 17
 
 def _filling(b: Known, engine: Engine, left: DType, right: DType, target: PlanTarget) -> Filling:
     """How kernels pack a right operand; one that is not in memory is made in the workspace first."""
-    (k, n), isa, threads = b.shape, target.isa, target.threads
-    made: View = right, b.shape, dense_strides(b.shape)
-    known = (b.values(),) if b.source is None else b.source.operands
+    source = b.source
+    known = (b.values(),) if source is None else source.operands
     arrays = tuple([np.require(x, requirements=("C", "A")) for x in known])
-    plan = plan_pack(k, n, _matrix(made, b.shape), isa, threads, (), engine, left, target.machine)
-    if b.source is not None:
-        views = tuple([(dtypes.of(x.dtype), x.shape, dense_strides(x.shape)) for x in arrays])
-        first = plan_map(b.source.attributes, (*views, made), target)
-        plan = chained(first, plan, math.prod(b.shape) * right.element_bytes)
-    size = size_elements(k, n, panel_columns(isa, engine, target.machine), engine)
+    views = tuple([(dtypes.of(x.dtype), x.shape, dense_strides(x.shape)) for x in arrays]) if source else ()
+    plan = _packing_plan(b.shape, engine, left, right, target, source and source.attributes, views)
+    size = size_elements(*b.shape[:2], panel_columns(target.isa, engine, target.machine), engine)
     return Filling(plan, arrays, size, engine.word)
+
+
+@functools.lru_cache(maxsize=1024)
+def _packing_plan(
+    shape: Shape, engine: Engine, left: DType, right: DType, target: PlanTarget, source: Any, views: tuple[View, ...]
+) -> Plan:
+    """How a dense matrix is packed, or what the map `source` makes of operands that lie so."""
+    made: View = right, shape, dense_strides(shape)
+    matrix, isa, threads = _matrix(made, shape), target.isa, target.threads
+    plan = plan_pack(shape[0], shape[1], matrix, isa, threads, (), engine, left, target.machine)
+    if source is None:
+        return plan
+    first = plan_map(source, (*views, made), target)
+    return chained(first, plan, math.prod(shape) * right.element_bytes)
 
 
 def _keep_scaled(

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from samebits.kernels.plan import Plan
 from samebits.memory import address_of
 from samebits.memory.chunks import Chunks
 from samebits.native import scratch
-from samebits.native.table import alone
+from samebits.native.table import Table, alone
 from samebits.operations.operation import Array, Filling, KeptConstant
 
 __all__ = ["KeptForms"]
@@ -25,10 +26,11 @@ class KeptForms:
     Args:    made: what there is, by form or name; added to.   by_kernels: whether kernels may make it.
     """
 
-    __slots__ = ("_by_kernels", "_chunks", "_made")
+    __slots__ = ("_by_kernels", "_chunks", "_made", "_tables")
 
     def __init__(self, made: dict[Any, Array], by_kernels: bool) -> None:
         self._made, self._by_kernels, self._chunks = made, by_kernels, Chunks()
+        self._tables: dict[int, tuple[Plan, Table]] = {}  # by plan, to hash which takes longer than to run it
 
     def taken(self, key: Any, make: Callable[[], Array]) -> Array:
         """What is kept under a key; `make` makes it where there is nothing."""
@@ -46,7 +48,11 @@ class KeptForms:
         """Memory that the plan has filled."""
         assert filling.word.numpy is not None  # every word is a NumPy number
         words = self._chunks.empty(filling.size, filling.word.numpy)
-        workspace = scratch.take(filling.plan.workspace_bytes)
-        alone(filling.plan).run([*map(address_of, filling.operands), address_of(words), workspace.address])
+        plan = filling.plan
+        found = self._tables.get(id(plan))
+        if found is None:
+            found = self._tables[id(plan)] = plan, alone(plan)
+        workspace = scratch.take(plan.workspace_bytes)
+        found[1].run([*map(address_of, filling.operands), address_of(words), workspace.address])
         scratch.give(workspace)
         return words
