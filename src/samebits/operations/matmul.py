@@ -304,7 +304,8 @@ def _filling(b: Known, engine: Engine, left: DType, right: DType, target: PlanTa
     arrays = tuple([np.require(x, requirements=("C", "A")) for x in known])
     views = tuple([(dtypes.of(x.dtype), x.shape, dense_strides(x.shape)) for x in arrays]) if source else ()
     plan = _packing_plan(b.shape, engine, left, right, target, source and source.attributes, views)
-    size = size_elements(*b.shape[:2], panel_columns(target.isa, engine, target.machine), engine)
+    k, n = b.shape
+    size = size_elements(k, n, panel_columns(target.isa, engine, target.machine), engine)
     return Filling(plan, arrays, size, engine.word)
 
 
