@@ -132,6 +132,8 @@ def _row(node: proto.ModelNode, opset: int, rows: Sequence[OnnxRow]) -> OnnxRow:
 
 def _attributes(node: proto.ModelNode, row: OnnxRow, opset: int) -> dict[str, object]:
     """The row's attributes with their values in this node."""
+    if not row.attributes and not node.attributes:
+        return {}
     known = {a.name: a for a in row.attributes if a.since <= opset <= a.until}
     values = {a.name: a.default for a in row.attributes}
     for name, (kind, value) in node.attributes.items():

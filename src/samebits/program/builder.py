@@ -57,6 +57,9 @@ class ProgramBuilder:
         self._inputs: list[str] = []
         self._known: dict[str, SymbolicShape] = {}
         self._fresh: set[str] = set()
+        # Each fact once; and what nodes make, by what they are asked for of facts, which are kept beside.
+        self._shared: dict[Fact, Fact] = {}
+        self._inferred: dict[tuple[Hashable, ...], tuple[Sequence[Fact], tuple[Fact, ...]]] = {}
 
     # -- values that no node makes ------------------------------------------------------------------------------
     def input(self, name: str, dtype: DType, shape: SymbolicShape) -> str:
@@ -101,9 +104,7 @@ class ProgramBuilder:
 
         Raises:  ShapeError or DTypeError if the operation does not take these operands.
         """
-        row = registry.ROWS[operation]
-        facts = row.infer(attributes, [self.facts[name] for name in inputs])
-        check_extents(operation, facts)
+        row, facts = registry.ROWS[operation], self._results(operation, attributes, inputs)
         if len(facts) == 1 and operation != "dims":
             known = integers.propagate(operation, attributes, [self._known.get(name) for name in inputs], facts[0].rank)
             if known is not None and facts[0].dtype is dtypes.int64:
@@ -123,6 +124,17 @@ class ProgramBuilder:
         if known is not None:
             self._known[outputs[0]] = known
         return outputs
+
+    def _results(self, operation: str, attributes: Hashable, inputs: Sequence[str]) -> tuple[Fact, ...]:
+        """The facts of a node's outputs; equal ones are one object, by which a node like one before is known."""
+        operands = [self.facts[name] for name in inputs]
+        key = (operation, attributes, *map(id, operands))
+        found = self._inferred.get(key)
+        if found is None:
+            made = registry.ROWS[operation].infer(attributes, operands)
+            check_extents(operation, made)
+            found = self._inferred[key] = operands, tuple([self._shared.setdefault(fact, fact) for fact in made])
+        return found[1]
 
     def dims(self, sizes: SymbolicShape, scalar: bool = False) -> str:
         """Known integers as an int64 value."""
