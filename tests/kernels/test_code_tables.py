@@ -1,7 +1,9 @@
 """Chains that depend on codes alone are looked up: the bits of computing them, and where a chain is not such a one."""
 
+from collections.abc import Callable
 from typing import Any
 
+import aarch64
 import launch
 import ml_dtypes
 import numpy as np
@@ -48,7 +50,9 @@ def operands(shape: tuple[int, int, int], codes: int = 256) -> list[Array]:
     return [elements, scales, np.array(0.37, np.float32)]
 
 
-def check(row: Isa, e: Expression, inputs: list[Array], nibbles: bool) -> None:
+def check(
+    row: Isa, e: Expression, inputs: list[Array], nibbles: bool, run: Callable[..., None] = launch.run_plan
+) -> None:
     """The reference's bits, of elements two to a byte, or of one a byte, by a table."""
     typed = [x.view(dtype.numpy) for x, dtype in zip(inputs, e.inputs, strict=True)]
     due = reduce.reference(e, *typed, axes=(1, 2))
@@ -61,7 +65,7 @@ def check(row: Isa, e: Expression, inputs: list[Array], nibbles: bool) -> None:
     of = "inputs 0 and 1" if typed[1].size > 1 else "input 0"
     assert dict(plan.facts)["looked up"] == f"{entries} float32 of the codes of {of}", size
     elements = (inputs[0][..., ::2] | inputs[0][..., 1::2] << 4).copy() if packed else typed[0]
-    launch.run_plan(plan, [elements, *typed[1:], *outputs])
+    run(plan, [elements, *typed[1:], *outputs])
     for made, wanted in zip(outputs, due, strict=True):
         launch.assert_bits(made, wanted, row.name)
 
@@ -81,6 +85,11 @@ def test_reductions_have_the_bits_of_computing_each_element(
     row: Isa, shape: tuple[int, int, int], scale: str, nibbles: bool
 ) -> None:
     check(row, reduced(scale=dtypes.of(scale)), operands(shape), nibbles)
+
+
+@pytest.mark.parametrize("row", rows.AARCH64_ROWS, ids=lambda row: row.name)
+def test_bits_on_aarch64(row: Isa) -> None:
+    check(row, reduced(), operands((64, 129, 16)), True, aarch64.run_plan)
 
 
 @EVERY_ROW
