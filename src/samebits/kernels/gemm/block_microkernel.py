@@ -18,8 +18,8 @@ the same number as that of `fma(d, s_a * s_b, acc)`, for two operations of float
 
 One vector of accumulators wide and many rows high is best: each row keeps a d and an acc in registers, and the scales
 of b are read once for all of them (Zen 4, float4_e2m1fn in blocks of 16, by microtiles of 12 x 16, 8 x 32 and 12 x 32:
-313, 248 and 220 GFLOP/s). Nothing is asked for ahead: what follows would push scales out of the first cache (1024 cubed
-in blocks of 16: 15.6 ms with, 11.9 without). Start at `blocked_microkernel`.
+313, 248 and 220 GFLOP/s). Of B nothing is asked for ahead: what follows would push scales out of the first cache (1024
+cubed in blocks of 16: 15.6 ms with, 11.9 without). Start at `blocked_microkernel`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from samebits.frozen import dataclass
 from samebits.kernels.gemm.blocks import runs
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.microkernel import UNROLL
+from samebits.kernels.plan import LINE_BYTES
 
 # Vectors of words of a run that are one straight text, and rows of it that are summed side by side: fewer wait for
 # their own steps, more would leave the registers.
@@ -100,6 +101,7 @@ def blocked_microkernel(
     text = _BlockText(b, d, a, panel, shared)
     tile = b.local(d.engine.total, d.h * text.width)
     text.move(t, t_step, tile, text.width)
+    text.ask(c, c_step)
     for ck in b.loop(0, kc, d.chunk):
         text.gain(tile, b.offset(a, ck // d.chunk * a_chunk), ck, b.min(kc - ck, d.chunk))
     for _ in b.when(last == 1):
@@ -145,6 +147,12 @@ class _BlockText:
         for i in range(self.d.h):
             for v in range(self.d.nv):
                 self.b.store(y, i * y_step + v * self.lanes, self.b.load(x, i * x_step + v * self.lanes, self.lanes))
+
+    def ask(self, c: Pointer, c_step: Index) -> None:
+        """Ask for the lines of the microtile below, which most often is the next: its rows are on as many pages."""
+        for i in range(self.d.h, 2 * self.d.h):
+            for v in range(0, self.width, LINE_BYTES // self.d.engine.total.size_bytes):
+                self.b.prefetch(c, i * c_step + v)
 
     def settle(self, tile: Pointer) -> None:
         """A sum that may have begun as -0 gains +0, and NaN become canonical."""

@@ -25,7 +25,7 @@ from samebits.kernels.gemm.machine import Caches, Machine
 from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.order import SumOrder
-from samebits.kernels.gemm.pack import COPIED_VECTORS, DECODED, WIDENED
+from samebits.kernels.gemm.pack import DECODED, WIDENED, copied_words
 from samebits.kernels.gemm.tiles import Micropanels, PanelSpan, Tile
 from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.kernels.gemm.words import Words
@@ -133,7 +133,7 @@ class Choice:
     @property
     def pitch(self) -> int:
         """Words between rows of A within a chunk: it in whole copies, and a line, or rows would share a set."""
-        width = COPIED_VECTORS * self.engine.lanes(self.isa)
+        width = copied_words(self.chunk, self.engine.lanes(self.isa))
         return -(-self.chunk // width) * width + LINE_BYTES // self.engine.word.size_bytes
 
 

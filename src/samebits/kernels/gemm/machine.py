@@ -88,6 +88,7 @@ class Machine:
         caches, sizes: What products may take of its caches: what is fixed, and what `samebits tune` varies.
         sizes_of_wide: What products on rows whose vectors have 64 bytes may take instead of `sizes`: they use up B
             twice as fast as those whose vectors have 32. None: no other sizes.
+        sizes_of_blocks: What engines that sum blocks apart may take instead, on the same rows. None: no others.
         sizes_of_tiles: What those by tiles may take instead.
         blocks, short: The tile of engines that sum blocks apart, and its rows where a block is of few words.
         preferred: The engines that were measured to be fastest for some pairs of formats.
@@ -99,6 +100,7 @@ class Machine:
     caches: Caches = Caches()
     sizes: Sizes = SHIPPED
     sizes_of_wide: Sizes | None = None
+    sizes_of_blocks: Sizes | None = None
     sizes_of_tiles: Sizes = OF_TILES
     blocks: Tile = BLOCKS
     short: int = SHORT
@@ -123,7 +125,8 @@ class Machine:
             return Tuned(engine.name, of_tiles(isa), self.sizes_of_tiles)
         tile = of_blocks(self.blocks, isa) if engine.sums_blocks else tile_for(isa)
         tile = NIBBLES_TILE if engine in NIBBLES else tile
-        return Tuned(engine.name, tile, (isa.lanes >= WIDE_LANES and self.sizes_of_wide) or self.sizes)
+        wide = (self.sizes_of_blocks if engine.sums_blocks else None) or self.sizes_of_wide
+        return Tuned(engine.name, tile, (isa.lanes >= WIDE_LANES and wide) or self.sizes)
 
     @functools.lru_cache(maxsize=1024)  # noqa: B019 - there are as many machines as files of tuned rows
     def row(self, engine: Engine, isa: Isa, nr: int | None = None) -> Tuned:
@@ -153,7 +156,9 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # Sums of blocks of bytes, of which a cycle has twice as many as on Zen 4, so that A is read too often for one vector of
 # B: 1024 cubed by 8x1 or 12x1, 4x2 and 6x2: MXFP4 225, 322, 343, int8 by 32 244, 353, 371, by 64 344, 370, 395, by 128
 # 360, 366, 400. Where a block is a few words that stay in registers, these hold no sixth row beside them: NVFP4 by 4x2,
-# 5x2 and 6x2 306, 319, 312.
+# 5x2 and 6x2 306, 319, 312. Panels of B with scales and starts want the first cache, and A no more of the second than
+# leaves room for C: 1024 cubed by MC 345 KC 256, 192 128, 96 256 and 48 256, ms: int8 by 32 6.8, 6.5, 6.3, 6.0, by 128
+# 5.8, 5.2, 5.0, 4.8, NVFP4 8.1, 7.7, 7.8, 7.6; 4096 cubed NVFP4 is the same by 95 1024, 96 256 and 48 256.
 SAPPHIRE_RAPIDS = replace(
     DEFAULT,
     name="sapphirerapids",
@@ -162,6 +167,7 @@ SAPPHIRE_RAPIDS = replace(
     short=5,
     caches=Caches(down_blocks=3, down_all=640 << 10, down_rows=480, kept_panels=8),
     sizes_of_wide=replace(SHIPPED, kc=1024, kc_few_rows=2048),
+    sizes_of_blocks=replace(SHIPPED, a_bytes=64 << 10, kc=256, kc_few_rows=2048),
 )
 EMERALD_RAPIDS = replace(SAPPHIRE_RAPIDS, name="emeraldrapids")
 ROWS: tuple[Machine, ...] = (ZEN4, SAPPHIRE_RAPIDS, EMERALD_RAPIDS, DEFAULT)

@@ -51,7 +51,7 @@ class _MacroText:
         self.b, self.d = b, d
         engine, lanes = d.engine, d.engine.lanes(b.isa)
         self.nr = d.tile.nv * lanes
-        width = pack.COPIED_VECTORS * lanes
+        width = pack.copied_words(d.chunk, lanes)
         self.pack_a = pack.PackedBlock(d.words[0], d.a, width, lanes, k_is_row=False).emit(b, "pack_a")
         block = pack.PackedBlock(d.words[1], d.b, self.nr, lanes, k_is_row=True)
         self.pack_panel = pack.emit_panel(b, block, self.nr) if not d.is_packed else None

@@ -19,7 +19,7 @@ from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES
 
-# Vectors of a row of A that are copied at a time.
+# Vectors of a row of A that are copied at a time, but where a chunk has fewer.
 COPIED_VECTORS = 4
 # How weights in panels are packed: each panel is copied, and a column's stride is that between panels over NR.
 FROM_PANELS = "from panels"
@@ -29,6 +29,11 @@ _ROWS_AHEAD = 4
 # Columns that are turned together: the ways of the first cache, as columns a multiple of 4 KB apart share one set
 # (32 x 4096 x 4096 of bfloat16, a weight [N, K] not on a line: 150 GFLOP/s by 16 columns, 163 by 8).
 _SIDE = 8
+
+
+def copied_words(chunk: int, lanes: int) -> int:
+    """Words of a row of A that are copied at a time, where `chunk` words follow each other."""
+    return min(COPIED_VECTORS, -(-chunk // lanes)) * lanes
 
 
 def kind(x: Matrix) -> str:

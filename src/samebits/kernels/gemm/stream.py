@@ -126,7 +126,7 @@ class _StreamText:
     def __init__(self, b: Builder, d: Stream) -> None:
         self.b, self.d = b, d
         self.lanes = d.engine.lanes(b.isa)
-        width = pack.COPIED_VECTORS * self.lanes
+        width = pack.copied_words(d.chunk, self.lanes)
         self.pack_a = pack.PackedBlock(d.words[0], d.a, width, self.lanes, k_is_row=False).emit(b, "pack_a")
         wide = StripWalk.across(b.isa)[1] if d.b == "copy" else 1
         self.finish = Finish(b, d.epilogue, wide * self.lanes, d.accumulates)
