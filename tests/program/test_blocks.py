@@ -89,6 +89,19 @@ def test_elements_of_four_bits_stay_packed_as_constants() -> None:
     assert elements.nbytes == N * K // 2
 
 
+@pytest.mark.parametrize(("i", "name"), [*enumerate(["nvfp4", "int4-group32", "mxfp4", "int8-group64"])])
+def test_a_weight_beside_what_is_quantised_is_packed_once(i: int, name: str) -> None:
+    w, b, rows = sb.quantize(drawn(70, 192, seed=1), name), ProgramBuilder("p"), dim.symbol("n")
+    isa = ROWS[-1 - i % len(ROWS)]
+    x = blocks.quantized(b, b.input("x", dtypes.float32, (rows, 192)), name)
+    p = b.build({"y": blocks.linear(b, x, blocks.constant(b, w))})
+    plans = "".join(cpu.prepare(p, threads=1, isa=isa).plans({"n": 3}))
+    sums_bytes = {"dot4_uint8_int8", "dot4_int8"} & {*isas.named(isa).instructions}
+    assert ("packed[192,70]" in plans) == bool(sums_bytes)
+    for m in (1, 3, 40):
+        run(p, {"x": drawn(m, 192)}, isa)
+
+
 def test_a_global_scale_is_an_operand() -> None:
     x, b = drawn(M, K), ProgramBuilder("p")
     given, whole = b.input("x", dtypes.float32, (M, K)), b.input("g", dtypes.float32, (M, 1))

@@ -20,7 +20,7 @@ from samebits.kernels import elementwise, spread, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import kept, selection
-from samebits.kernels.gemm.contraction import Contraction, Matrix, Side
+from samebits.kernels.gemm.contraction import Contraction, Matrix, Shared, Side
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.packed import PackedFacts, size_elements
 from samebits.kernels.gemm.panels import panel_columns, plan_pack
@@ -277,7 +277,10 @@ def _keep(
     scaled = _keep_scaled(attributes, b, kinds, known, target)
     if scaled is not None:
         return scaled
-    engine = _packing_engine(options.a_dtype or kinds[0], kinds[1], attributes, target)
+    left = options.a_dtype or kinds[0]
+    engine = _blocks_engine(left, kinds[1], b.shape, attributes, target) or _packing_engine(
+        left, kinds[1], attributes, target
+    )
     if engine is None:
         return None
     facts = PackedFacts(b.shape, panel_columns(target.isa, engine, target.machine), kinds[1], engine.name)
@@ -353,6 +356,23 @@ def _keep_scaled(
     others = tuple(name for i, name in enumerate(names) if i not in within)
     made = replace(attributes, names=others, options=replace(options, b_group=None), packed=facts)
     return KeptConstant(made, 1, ("scaled panels", engine.name, nr, group), make, within=within)
+
+
+def _blocks_engine(
+    left: DType, right: DType, shape: Shape, attributes: MatrixProduct, target: PlanTarget
+) -> Engine | None:  # fmt: skip
+    """What sums blocks that both sides scale, and packs a right operand [K, N] for that; None where nothing does."""
+    options, (k, n) = attributes.options, shape
+    zeros = {"a_zero_point", "b_zero_point"} & {*attributes.names}
+    if options.a_group is None or options.b_group is None or zeros:
+        return None
+    a, b = (
+        Side(Matrix(row, 1, (), dtype), Shared(Matrix(1, 1), group.size, group.lines))
+        for dtype, row, group in ((left, k, options.a_group), (right, n, options.b_group))
+    )
+    c = Contraction(1, n, k, a, b, Side(Matrix(n, 1)), spec=options.spec)
+    engine = selection.of_operands(c, target.isa, target.machine, None, None)[0]
+    return engine if engine.sums_blocks else None
 
 
 def _packing_engine(left: DType, right: DType, attributes: MatrixProduct, target: PlanTarget) -> Engine | None:

@@ -91,6 +91,8 @@ def _elements(b: Array, engine: Engine) -> Array:
     assert element.numpy is not None  # engines multiply numbers of NumPy's and ml_dtypes'
     if x.dtype.kind in "iu" and element.is_integer:
         x = x.astype(np.int64) + engines.offset(element, dtypes.of(b.dtype))
+    elif element.is_integer:
+        x = x / np.float32(engines.unit(dtypes.of(b.dtype)))
     return x.astype(element.numpy, copy=False).view(_unsigned(element))
 
 

@@ -116,9 +116,10 @@ class _Planning:
             if x.form == STAGED:
                 target, zeros = Operand(self.workspace), self.shared.get(ZERO)
                 self.steps.append(self.right.step(strides, panels, most, b, target, zeros))
-                if x.runs and x.runs.starts and c.k:
-                    self.shared[STARTS], step, _ = self.starts_of(x.runs, strides, panels, target, starts_at)
-                    self.steps.append(step)
+            if x.runs and x.runs.starts and c.k:
+                lie = Operand(self.workspace) if x.form == STAGED else b
+                self.shared[STARTS], step, _ = self.starts_of(x.runs, strides, panels, lie, starts_at)
+                self.steps.append(step)
             # Panels are numbered from the first of B, also where only a round of them is there; so are their facts.
             source = Operand(self.workspace, -panels.start * panel * size) if x.form == STAGED else b
             room = most + panels.start
