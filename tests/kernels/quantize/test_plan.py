@@ -15,7 +15,7 @@ from samebits.codegen.isa import ROWS, Isa
 from samebits.dtypes import bfloat16
 from samebits.errors import PlanError
 from samebits.frozen import replace
-from samebits.kernels.quantize import dialects, formats, lines_text
+from samebits.kernels.quantize import codes, dialects, formats, lines_text
 from samebits.kernels.quantize import plan as quantize_plan
 from samebits.kernels.quantize.dialects import Dialect
 
@@ -243,6 +243,20 @@ def test_quotients_by_any_number_are_rounded_once() -> None:
     x[:, 63:] = amax
     for isa in rows.COMPILED_ROWS[-2:]:
         Case(row, dialects.default(row), x * np.exp2(rng.integers(-70, 70, (512, 1))).astype(np.float32)).check(isa)
+
+
+def test_codes_of_a_book_beside_the_ends_of_cells() -> None:
+    row = formats.of("nf4")
+    ends = np.arange(-31, 32, 2) / 30
+    assert row.codebook is not None
+    x = np.zeros((3, 64), np.float32)
+    x[:, :32] = ends.clip(-1, 1)
+    x[1], x[2] = np.nextafter(x[0], np.float32(-2)).clip(-1), np.nextafter(x[0], np.float32(2)).clip(None, 1)
+    x[:, 63] = 1
+    for isa in rows.COMPILED_ROWS[-2:]:
+        Case(row, dialects.default(row), x).check(isa)
+    assert codes._cells(row.codebook) is not None
+    assert codes._cells((*np.linspace(-1, -0.9, 9), *np.linspace(0, 1, 7))) is None
 
 
 DRAWN = (
