@@ -12,6 +12,10 @@ unless a processor takes two steps in one: VDPBF16PS has the rate of fma on Zen 
 half of it on Sapphire and Emerald Rapids, where it gains nothing. Exact sums take four products an operation: NVFP4
 4 + 2 of 16, at most 2.67 of the peak of float32, MXFP4 and int8 by 32 8 + 3 of 32, 2.91, int8 by 64 and 128 3.37 and
 3.66.
+
+Of one row beside elements of four bits, eight of 16 columns take 20 vector operations where lookups of float32 are one:
+8 lookups, 4 shifts and 8 fma, 10 cycles of two ports: 35 * 10^9 weights a second at 2.7 GHz, 17 GB/s of codes, of which
+such a core reads 26; the C of a compiler with the same instructions reaches 30.
 `python benches/scaled_blocks.py`
 """
 
