@@ -100,6 +100,23 @@ def test_a_narrow_tile_is_for_what_is_packed_for_one_product_alone() -> None:
     assert tile_of(inner(40, 48, 64), FUSED, AVX512, other, NONE) == (Tile(3, 2), ())
 
 
+def test_a_machine_has_a_tile_for_what_is_packed_first_where_columns_fill_it() -> None:
+    row, shipped = DEFAULT.shipped(engine.FMA32, AVX512), tile_for(AVX512)
+    machine = replace(DEFAULT, staged=Tile(6, 4))
+    for n, due in (
+        (64, Tile(6, 4)),
+        (113, Tile(6, 4)),
+        (112, Tile(12, 1)),
+        (96, shipped),
+        (32, shipped),
+        (48, Tile(12, 1)),
+    ):
+        assert tile_of(inner(400, n, 64), STAGED, AVX512, row, NONE, machine)[0] == due
+    assert tile_of(inner(400, 64, 64), FUSED, AVX512, row, NONE, machine)[0] == shipped
+    assert tile_of(inner(400, 64, 64), STAGED, AVX512, row, Overrides(tile=shipped), machine)[0] == shipped
+    assert tile_of(inner(400, 64, 64, b=Side(Panels(32))), STAGED, AVX512, row, NONE, machine)[0] == shipped
+
+
 def test_blocks_stay_within_their_cache() -> None:
     for k in (1, 255, 256, 257, 2048, 2049, 5000):
         for m in (1, 40, 400, 4000):
@@ -116,6 +133,12 @@ def test_blocks_stay_within_their_cache() -> None:
     # All of A by the KC of few rows takes 2 MB.
     assert blocks_for(down, FUSED, 12, SHIPPED, Caches(down_all=2 << 20)).kc == SHIPPED.kc_few_rows
     assert blocks_for(down, FUSED, 12, SHIPPED, Caches(down_all=(2 << 20) - 1)).kc == SHIPPED.kc
+    # What comes from a cache is packed in short panels.
+    near, far = (Caches(near=size, down_cached=size + more) for size, more in ((1 << 20, 0), (0, 1 << 20)))
+    assert blocks_for(down, FUSED, 12, SHIPPED, replace(near, kc_fused=128)).kc == 128
+    assert blocks_for(down, FUSED, 12, SHIPPED, replace(far, kc_fused=128)).kc == KC_LEAST
+    assert blocks_for(down, FUSED, 12, SHIPPED, replace(far, down_cached=(1 << 20) - 1)).kc == 4096
+    assert blocks_for(inner(128, 64, 4096), FUSED, 12, SHIPPED, Caches(kc_fused=128)).kc == 128
     # What is kept of C is visited less often.
     kept = inner(500, 64, 8192, out=Side(Matrix(1, 500)))
     few, many = (blocks_for(kept, STAGED, 6, SHIPPED, Caches(kept_panels=x)).kc for x in (4, 8))

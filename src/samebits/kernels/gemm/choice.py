@@ -21,7 +21,8 @@ from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, Reasons, has_weights, runs_down
 from samebits.kernels.gemm.inner import KC_LEAST, TILED_WORDS, Inner, size_words
-from samebits.kernels.gemm.machine import Caches, Machine
+from samebits.kernels.gemm.interleaved import suits
+from samebits.kernels.gemm.machine import DEFAULT, WIDE_LANES, Caches, Machine
 from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.order import SumOrder
@@ -132,9 +133,18 @@ class Choice:
 
     @property
     def pitch(self) -> int:
-        """Words between rows of A within a chunk: it in whole copies, and a line, or rows would share a set."""
+        """Words between rows of A within a chunk: it in whole copies, and a line, or rows would share a set. Those of
+        interleaved rows follow each other."""
         width = copied_words(self.chunk, self.engine.lanes(self.isa))
-        return -(-self.chunk // width) * width + LINE_BYTES // self.engine.word.size_bytes
+        between = 0 if self.interleaved else LINE_BYTES // self.engine.word.size_bytes
+        return -(-self.chunk // width) * width + between
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether micropanels of A are interleaved: they are for words of one element whose chunk is one chain."""
+        if self.form == STREAMED or self.engine.depth > 1 or self.checked or self.engine.takes_tiles:
+            return False
+        return suits(self.isa) and not (self.runs or self.c.by_block or self.sums.block)
 
 
 def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, machine: Machine) -> Choice:
@@ -154,7 +164,7 @@ def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, mac
     checks.check_dtypes(inner.c, inner.engine)
     form, forms_not = form_of(inner, isa, machine.caches, row.sizes, given)
     inner, unchecked = for_form(inner, form, given.engine)
-    tile, tiles_not = tile_of(inner, form, isa, row, given, machine.short)
+    tile, tiles_not = tile_of(inner, form, isa, row, given, machine)
     cut = cut_up(inner, form, tile, isa, threads, row.sizes, machine.caches, given)
     return Choice(
         c=inner.c, order=order, isa=isa, machine=machine.name, threads=threads, engine=inner.engine, words=inner.words,
@@ -211,19 +221,22 @@ def for_form(inner: Inner, form: str, name: str | None) -> tuple[Inner, Reasons]
 
 
 def tile_of(
-    inner: Inner, form: str, isa: Isa, row: Tuned, given: Overrides, short: int = tiles.SHORT
+    inner: Inner, form: str, isa: Isa, row: Tuned, given: Overrides, machine: Machine = DEFAULT
 ) -> tuple[Tile, Reasons]:
-    """The row's tile, or a narrower one whose panels B fills better where B is packed for this product alone; pairs of
-    floats need the chains of the wide one, and what was measured or asked for stays. `short`: the most rows where
-    blocks are of few words."""
+    """The row's tile, or where B is packed for this product alone the machine's for that, or a narrower one whose
+    panels B fills better; pairs of floats need the chains of the wide one, and what was measured or asked for stays."""
     engine, n, tile = inner.engine, inner.c.n, given.tile or row.tile
     if inner.runs:
         is_short = engine.sums_blocks and inner.runs.is_short(tile.nv)
-        tile = tile if given.tile else tiles.with_sums_of_blocks(tile, isa, short if is_short else None)
+        tile = tile if given.tile else tiles.with_sums_of_blocks(tile, isa, machine.short if is_short else None)
     is_free = given.tile is None and tile == tiles.tile_for(isa) and form in (FUSED, STAGED)
     if not is_free or isinstance(inner.c.b.values, Panels) or not (engine.exact or engine.depth == 1):
         return tile, ()
-    lanes = engine.lanes(isa)
+    lanes, wide = engine.lanes(isa), machine.staged
+    if wide is not None and form == STAGED and engine.word is float32 and lanes == WIDE_LANES and wide.fits(isa):
+        usual = f"MR {tile.mr} NR {tile.nv * lanes}"
+        if -n % (wide.nv * lanes) <= -n % lanes:
+            return wide, ((usual, "B is packed first, for this product alone"),)
     found = tiles.narrow_for(n, tile, lanes, isa)
     if found == tile:
         return tile, ()
@@ -235,8 +248,9 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     """KC as long as K allows, in equal parts, MC what then fits `sizes.a_bytes`; all of M as one block while KC stays
     long enough. Where B is packed on the way KC is short, so that more panels can be packed together; but where it runs
     down K (`form.runs_down`) KC is how long memory is read without a jump, and worth a block of A from a further cache,
-    `caches.down_blocks` times as large; it is that of few rows while all of A takes at most `caches.down_all` bytes. A
-    block of C that is kept in scratch needs no more than a few micropanels of `mr` rows.
+    `caches.down_blocks` times as large; it is that of few rows while all of A takes at most `caches.down_all` bytes,
+    and short too where B comes from a cache (`caches.down_cached`). A block of C that is kept in scratch needs no more
+    than a few micropanels of `mr` rows.
 
     512 x 3072, packed: 108 GFLOP/s with KC 1024 and 111 with 768 at K = 768; 128 x 768: 111 with 512, 113 with 768.
     """
@@ -246,7 +260,11 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
         kc = inner.chunk * max(1, TILED_WORDS // inner.chunk)
         return Blocks(elements // kc, _ALL, kc)
     if is_fused and not runs_down(inner.c):
-        return Blocks(elements // KC_LEAST, _ALL, KC_LEAST)
+        return Blocks(elements // KC_LEAST, _ALL, caches.kc_fused)
+    b_bytes = inner.steps * inner.c.n * size
+    if is_fused and b_bytes <= caches.down_cached:
+        kc = caches.kc_fused if b_bytes <= caches.near else KC_LEAST
+        return Blocks(elements * caches.down_blocks // kc, _ALL, kc)
     few, many = (kc * float32.size_bytes // size for kc in (sizes.kc_few_rows, sizes.kc))
     longest = few if m * few <= (caches.down_all // size if is_fused else elements) else many
     if not is_fused and m * KC_LEAST <= elements:

@@ -61,6 +61,9 @@ class Caches:
         kept_panels: Micropanels of a block of A where C is kept in scratch between blocks of K: fewer visits to it pay
             for reading B more often (512 x 3072 x 768 of bfloat16, packed, GFLOP/s: KC 768 with MC 132 205, KC 1536
             with MC 60 213).
+        kc_fused: Words of K by which panels of B are packed just before their use, where its rows are contiguous.
+        down_cached: So they are where its columns are, and words of B take at most so many bytes: it comes from a cache
+            then, to which long runs do not matter. What takes more than `near` is packed by 256 words.
     """
 
     near: int = 5 << 20
@@ -75,6 +78,8 @@ class Caches:
     streamed_rows: int = 24
     streamed_always: int = 8
     kept_panels: int = 4
+    kc_fused: int = 256
+    down_cached: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,8 @@ class Machine:
         sizes_of_blocks: What engines that sum blocks apart may take instead, on the same rows. None: no others.
         sizes_of_tiles: What those by tiles may take instead.
         blocks, short: The tile of engines that sum blocks apart, and its rows where a block is of few words.
+        staged: The tile of float32 on rows whose vectors have 64 bytes, where panels are packed first, for one product
+            alone, and columns fill them; None: that of the row.
         preferred: The engines that were measured to be fastest for some pairs of formats.
         tuned: The tiles and sizes that were measured to be fastest for some engines.
     """
@@ -104,6 +111,7 @@ class Machine:
     sizes_of_tiles: Sizes = OF_TILES
     blocks: Tile = BLOCKS
     short: int = SHORT
+    staged: Tile | None = None
     preferred: tuple[Preferred, ...] = ()
     tuned: tuple[Tuned, ...] = ()
 
@@ -153,6 +161,11 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # 1024: 64 x 4096 x 4096 92, 100 and 92. From 480 rows on they are staged (fused and staged: 384 x 3072 x 768 134 and
 # 127, 512 x 3072 x 768 138 and 139, of bfloat16 137 and 143, 640 x 3072 x 768 134 and 139, 640 x 1024 x 4096 144 and
 # 149; but 512 x 768 x 3072 144 and 143).
+# On a busy machine, over MKL's rate in turns with ours, float32: panels that columns of a cached B are packed in on the
+# way by KC 128, 256 and 768: 16 x 768 x 768 1.34, 1.25, 1.12, 64 x 768 x 768 1.09, 1.05, 0.98, 40 x 3072 x 768 1.22,
+# 1.17, 1.10; of 512 x 3072 x 768 by 256 in one block of A, and staged, 0.96 and 0.91. Rows of B by KC 128 and 256: 128
+# x 768 x 768 1.05 and 0.95, 32 x 768 x 768 0.97 and 0.87, 128 x 3072 x 768 0.94 and 0.91. Staged by 6x4 and 12x2: 1024
+# cubed 1.04 and 1.00, 2048 cubed 0.99 and 0.96, 768 cubed 1.02 and 0.99.
 # Sums of blocks of bytes, of which a cycle has twice as many as on Zen 4, so that A is read too often for one vector of
 # B: 1024 cubed by 8x1 or 12x1, 4x2 and 6x2: MXFP4 225, 322, 343, int8 by 32 244, 353, 371, by 64 344, 370, 395, by 128
 # 360, 366, 400. Where a block is a few words that stay in registers, these hold no sixth row beside them: NVFP4 by 4x2,
@@ -165,7 +178,8 @@ SAPPHIRE_RAPIDS = replace(
     slow=frozenset({PAIRS.name}),
     blocks=Tile(6, 2),
     short=5,
-    caches=Caches(down_blocks=3, down_all=640 << 10, down_rows=480, kept_panels=8),
+    staged=Tile(6, 4),
+    caches=Caches(down_blocks=3, down_all=640 << 10, down_rows=528, kept_panels=8, kc_fused=128, down_cached=16 << 20),
     sizes_of_wide=replace(SHIPPED, kc=1024, kc_few_rows=2048),
     sizes_of_blocks=replace(SHIPPED, a_bytes=64 << 10, kc=256, kc_few_rows=2048),
 )

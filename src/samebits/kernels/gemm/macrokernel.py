@@ -32,6 +32,7 @@ from samebits.kernels.gemm.blocks import A_SCALE, SCALE, STARTS, ZERO
 from samebits.kernels.gemm.engine import LOWEST, lowest_bit
 from samebits.kernels.gemm.epilogue import Finish
 from samebits.kernels.gemm.following import Asking, Following
+from samebits.kernels.gemm.interleaved import COLUMNS_TOGETHER, InterleavedRows
 from samebits.kernels.gemm.pack import PACKED
 from samebits.kernels.gemm.specialised import Macrokernel, first_names, tile_names
 from samebits.kernels.gemm.tiles import columns as columns_of
@@ -52,7 +53,10 @@ class _MacroText:
         engine, lanes = d.engine, d.engine.lanes(b.isa)
         self.nr = d.tile.nv * lanes
         width = pack.copied_words(d.chunk, lanes)
-        self.pack_a = pack.PackedBlock(d.words[0], d.a, width, lanes, k_is_row=False).emit(b, "pack_a")
+        if d.interleaved:
+            self.pack_a = InterleavedRows(d.words[0], d.a, lanes).emit(b, "pack_a")
+        else:
+            self.pack_a = pack.PackedBlock(d.words[0], d.a, width, lanes, k_is_row=False).emit(b, "pack_a")
         block = pack.PackedBlock(d.words[1], d.b, self.nr, lanes, k_is_row=True)
         self.pack_panel = pack.emit_panel(b, block, self.nr) if not d.is_packed else None
         self.pack_group = pack.emit_group(b, block, self.nr) if not d.is_packed else None
@@ -155,7 +159,7 @@ class _TaskLoops:
         self.rows = text.row(p1) - self.r0
 
     def pack(self, pc: Index, kc: Index) -> None:
-        """The block of A from word pc on: [chunk][row][pitch]."""
+        """The block of A from word pc on: [chunk][row][pitch], or each micropanel interleaved."""
         text = self.text
         b, d, row, column = text.b, text.d, text.b.index("a_row"), text.b.index("a_column")
         source = b.offset(self.operands["a"], self.r0 * row)
@@ -164,9 +168,25 @@ class _TaskLoops:
         for ck in b.loop(0, b.max(kc, 1), d.chunk):
             size, block = b.min(kc - ck, d.chunk), b.offset(text.block_a, ck // d.chunk * self.rows * d.pitch)
             x = b.offset(source, (pc + ck) * d.engine.depth * column)
+            if d.interleaved:
+                self.interleave(x, block, size)
+                continue
             b.call(text.pack_a, x, row, column, self.rows, text.elements(pc + ck, size), block, d.pitch)
             if text.look_a is not None:
                 b.call(text.look_a, block, d.pitch, self.rows, size, text.fact_a)
+
+    def interleave(self, x: Pointer, block: Pointer, size: Index) -> None:
+        """Micropanels of a chunk of `size` words of A, interleaved."""
+        text = self.text
+        b, d, row, column = text.b, text.d, text.b.index("a_row"), text.b.index("a_column")
+        together = d.chunk if d.a == "copy" else min(d.chunk, COLUMNS_TOGETHER)
+        for c in b.loop(0, size, together):
+            for p in b.loop(self.p0, self.p1):
+                r = text.row(p) - self.r0
+                rows = b.choose(p < text.tall, text.height, text.height - text.lower)
+                micropanel = b.offset(block, r * d.pitch + c * rows)
+                part = b.offset(x, r * row + c * column)
+                b.call(text.pack_a, part, row, column, rows, self.rows - r, b.min(size - c, together), micropanel)
 
     def columns(self, j: Index, size: Index, wide: Index, pc: Index, kc: Index) -> None:
         """All micropanels times `size` panels from j, `wide` of them at a time."""

@@ -5,7 +5,8 @@ Contract (numerics.md section 2, steps 2 and 3), for `h` rows and the columns of
 words of the engine, whose `advance` is what stands for the fma. Starting at +0 gives what `t = p_0; ...; t = t + (+0)`
 gives: the two differ only while t is -0, which a sum with +0 never is.
 
-- A: `h` rows `pitch` words apart, k contiguous: every broadcast is a constant displacement from one pointer.
+- A: `h` rows `pitch` words apart, k contiguous; or `interleaved`, UNROLL words of each row after those of the row
+  before. Every broadcast is a constant displacement from one pointer.
 - B: micropanels of NR columns, `[k][NR]`, `b_step` elements apart.
 - t and C: rows `t_step` and `c_step` elements apart, columns contiguous. They may be one tile. A zero tile of one row
   and `t_step` 0 starts a sum. All columns are read and written: edges go through scratch.
@@ -68,6 +69,7 @@ class Microtile:
     `apart`: whether of two vectors of columns one has the even columns and the other the odd ones until the sum is
     finished, also where it and words are kept meanwhile: then two operations widen both vectors of bfloat16, not four
     (Emerald Rapids, one thread, time without over with: 1 x 768 x 768 1.29, 24 x 768 x 768 1.05, 512 x 768 x 768 1.01).
+    `interleaved`: whether A lies so; `pitch` does not matter then.
     """
 
     engine: Engine
@@ -81,6 +83,7 @@ class Microtile:
     order: SumOrder = CHAIN
     keeps: bool = False
     apart: bool = False
+    interleaved: bool = False
 
 
 def parameters(engine: Engine, weights: Words | None, scaled: bool, keeps: bool = False) -> tuple[DType | None, ...]:
@@ -170,7 +173,7 @@ class _MicroText:
         """The sums of a chunk, in the order of the tile."""
         b, d, size = self.b, self.d, self.d.order.block // self.d.engine.depth
         if not size:
-            return self.chain(0, kc)
+            return self._turns(kc) if d.interleaved else self.chain(0, kc)
         parts, zero = self._room(), b.constant(0, d.engine.total, self.lanes)
         # LLVM aligns the stack for this, so that no sum that waits there lies in two lines (Zen 3, of the speed of sb1:
         # 0.83 to 0.90 by where the stack was, 0.89 to 0.90 with it).
@@ -275,6 +278,18 @@ class _MicroText:
                 self._step(sums, rows, k)
         return found
 
+    def _turns(self, kc: Index) -> _Sums:
+        """The sums of a chunk where A is interleaved."""
+        b, h, sums = self.b, self.d.h, self._zeros(range(self.d.h))
+        whole = kc // UNROLL * UNROLL
+        for k in b.loop(0, whole, UNROLL, carry=sums):
+            for u in range(UNROLL):
+                self._ask(k, u)
+                self._step(sums, range(h), k + u, k * h + u)
+        for k in b.loop(whole, kc, carry=sums):
+            self._step(sums, range(h), k, whole * h + (k - whole))
+        return sums
+
     def _zeros(self, rows: range) -> _Sums:
         zero = self.b.constant(0, self.d.engine.accumulator, self.lanes)
         return [[zero] * self.vectors for _ in rows]
@@ -295,15 +310,16 @@ class _MicroText:
     def _added(self, x: _Sums, y: _Sums) -> _Sums:
         return [[self.b.add(*both) for both in zip(*rows, strict=True)] for rows in zip(x, y, strict=True)]
 
-    def _step(self, sums: _Sums, rows: range, k: Index) -> None:
-        """The sums of these rows gain the products of word k."""
+    def _step(self, sums: _Sums, rows: range, k: Index, at: Index | None = None) -> None:
+        """The sums of these rows gain the products of word k, which is at `at` of A where that is interleaved."""
         b, d, lanes, right = self.b, self.d, self.lanes, self._row(k)
         if self.read.kept is not None:
             kept, step = self.read.kept
             for v, words in enumerate(right):
                 b.store(kept, self._place(k, v, step), words)
         for i, row in enumerate(rows):
-            left = b.splat(b.load(self.read.a, k + row * d.pitch, 1), lanes)
+            place = k + row * d.pitch if at is None else at + row * UNROLL
+            left = b.splat(b.load(self.read.a, place, 1), lanes)
             sums[i] = [d.engine.advance(b, left, right[v], sums[i][v]) for v in range(self.vectors)]
 
     def _row(self, k: Index) -> list[Vector]:

@@ -39,6 +39,7 @@ class Macrokernel:
     `runs`: how K is cut by blocks whose sums are scaled by `block_microkernel`; None where none are, or b's alone by
     `microkernel`.
     `order`: how a chunk is summed.
+    `interleaved`: whether micropanels of A are (`interleaved`), each `pitch` words a row.
     """
 
     engine: Engine
@@ -55,6 +56,7 @@ class Macrokernel:
     shared: tuple[BlockOperand, ...] = ()
     runs: Runs | None = None
     order: SumOrder = CHAIN
+    interleaved: bool = False
 
     @property
     def pointers(self) -> dict[str, DType]:
@@ -139,7 +141,10 @@ def _microtile(
         block = BlockMicrotile(engine, h, d.tile.nv, d.chunk, d.pitch, d.runs, d.accumulates)
         return block_microkernel.function(block, isa)
     scaled = SCALE in d.shared
-    tile = Microtile(engine, h, d.tile.nv, panels, d.pitch, d.accumulates, weights, scaled, d.order, keeps, d.apart)
+    tile = Microtile(
+        engine, h, d.tile.nv, panels, 0 if d.interleaved else d.pitch, d.accumulates, weights, scaled, d.order, keeps,
+        d.apart, d.interleaved,
+    )  # fmt: skip
     function: Callable[[Microtile, Isa], FunctionSpec] = (
         tile_microkernel.function if engine.takes_tiles else microkernel.function
     )

@@ -1,0 +1,113 @@
+"""Interleaved micropanels of A: words in the order in which the microkernel's turns read them.
+
+A micropanel of h rows is `[turn][row][UNROLL]`, a turn being UNROLL words along K: one stream, which comes from the
+second cache in time, where h rows are h streams, each of which starts anew with every chunk (Emerald Rapids, one core
+with operands in its second cache, part of the peak by rows and interleaved: 12 x 32 tiles of K = 128 0.93 and 0.95, 256
+0.91 and 0.97, 768 0.89 and 0.94). Words of one element take it, in sums that are one chain a chunk. Start at
+`InterleavedRows`.
+"""
+
+from __future__ import annotations
+
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import Builder, Function, Index, Pointer
+from samebits.frozen import dataclass
+from samebits.kernels.gemm.microkernel import UNROLL
+from samebits.kernels.gemm.words import Words
+
+__all__ = ["COLUMNS_TOGETHER", "InterleavedRows", "suits"]
+
+# Columns of A that are packed of all micropanels before the next ones, where columns are contiguous: whole turns, and
+# not more than the first cache has ways, as columns a multiple of 4 KB apart share one set.
+COLUMNS_TOGETHER = 8
+
+
+def suits(isa: Isa) -> bool:
+    """Whether a row's microkernels read A so: on AArch64 LLVM takes a turn of each row into a register, and has too few
+    of them for that."""
+    return all(target.arch != "aarch64" for target in isa.targets)
+
+
+@dataclass(frozen=True, slots=True)
+class InterleavedRows:
+    """A function `(x, row, column, rows, room, columns, block)` that packs one micropanel of `rows` rows.
+
+    `words`: what elements become, of depth 1.   `kind`: as of `pack.PackedBlock`.   `room`: rows that may be read.
+    """
+
+    words: Words
+    kind: str
+    lanes: int
+
+    @property
+    def width(self) -> int:
+        """Words that are read at a time: whole turns."""
+        return -(-self.lanes // UNROLL) * UNROLL
+
+    def emit(self, b: Builder, name: str) -> Function:
+        """The function."""
+        text = {"copy": self._copy, "transpose": self._transpose, "gather": self._gather}[self.kind]
+
+        def body(
+            x: Pointer, row: Index, column: Index, rows: Index, room: Index, columns: Index, block: Pointer
+        ) -> None:
+            text(b, x, row, column, rows, room, columns, block)
+
+        return b.function(name, (self.words.pointer, None, None, None, None, None, self.words.word), body)
+
+    def _copy(
+        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, room: Index, columns: Index,
+        block: Pointer,
+    ) -> None:  # fmt: skip
+        """Rows are contiguous; the words of a last turn that is not full are zero."""
+        width, whole = self.width, columns // self.width * self.width
+
+        def words(r: Index, c: Index, count: Index | None = None) -> None:
+            line = self.words.along(b, x, r * row + c, width, count)
+            for turn in range(0, width, UNROLL):
+                b.store(block, (c + turn) * rows + r * UNROLL, b.slice(line, turn, UNROLL))
+
+        for r in b.loop(0, rows):
+            for c in b.loop(0, whole, width):
+                words(r, c)
+            for _ in b.when(whole < columns):
+                words(r, whole, columns - whole)
+
+    def _transpose(
+        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, room: Index, columns: Index,
+        block: Pointer,
+    ) -> None:  # fmt: skip
+        """Columns are contiguous."""
+        width, whole = self.width, columns // UNROLL * UNROLL
+
+        def turn(c: Index, r: Index, count: Index | None = None) -> None:
+            lines = [self.words.across(b, x, r * row + (c + u) * column, column, width, count) for u in range(UNROLL)]
+            turned = b.transpose_blocks(lines)
+            for i in range(width):
+                words = b.slice(turned[i % UNROLL], i // UNROLL * UNROLL, UNROLL)
+                for _ in b.when(r + i < rows):
+                    b.store(block, c * rows + (r + i) * UNROLL, words)
+
+        for c in b.loop(0, whole, UNROLL):
+            for r in b.loop(0, rows, width):
+                for _ in b.when(r + width <= room):
+                    turn(c, r)
+                for _ in b.when(r + width > room):
+                    turn(c, r, room - r)
+        self._gather_from(b, x, row, column, rows, whole, columns, block)
+
+    def _gather(
+        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, room: Index, columns: Index,
+        block: Pointer,
+    ) -> None:  # fmt: skip
+        self._gather_from(b, x, row, column, rows, 0, columns, block)
+
+    def _gather_from(
+        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, first: Index, columns: Index,
+        block: Pointer,
+    ) -> None:  # fmt: skip
+        """Words from column `first` on, one by one."""
+        for c in b.loop(first, columns):
+            at = c // UNROLL * UNROLL * rows + c % UNROLL
+            for r in b.loop(0, rows):
+                b.store(block, at + r * UNROLL, self.words.across(b, x, r * row + c * column, column, 1))

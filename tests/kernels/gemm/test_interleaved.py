@@ -1,0 +1,80 @@
+"""Micropanels of A lie in turns of the microkernel, whatever A's strides are; nothing outside A is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import guard
+import launch
+import numpy as np
+import rows
+
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import Builder, KernelSpec
+from samebits.dtypes import DType, bfloat16, float32, float64
+from samebits.frozen import dataclass
+from samebits.kernels.gemm.engine import FMA32, FMA64
+from samebits.kernels.gemm.inner import words_of
+from samebits.kernels.gemm.interleaved import InterleavedRows
+from samebits.kernels.gemm.microkernel import UNROLL
+from samebits.kernels.plan import Operand, Plan, Step
+
+Array = np.ndarray[Any, Any]
+PARAMETERS = ("x", "out", "row", "column", "rows", "room", "columns")
+
+
+@dataclass(frozen=True, slots=True)
+class Micropanel:
+    """One micropanel of A's elements, in the kind of packing."""
+
+    source: DType
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.source.name} {self.kind}"
+
+
+CASES = [
+    Micropanel(source, kind) for source in (float32, float64, bfloat16) for kind in ("copy", "transpose", "gather")
+]
+
+
+def interleave(b: Builder, d: Micropanel) -> None:
+    """out = the micropanel."""
+    engine = FMA64 if d.source is float64 else FMA32
+    words = words_of(engine, d.source, d.source)[0]
+    pack = InterleavedRows(words, d.kind, engine.lanes(b.isa)).emit(b, "pack")
+    x, out = b.pointer("x", words.pointer), b.pointer("out", words.word)
+    for _ in b.tasks():
+        numbers = {name: b.index(name) for name in PARAMETERS[2:]}
+        b.call(pack, x, *numbers.values(), out)
+
+
+def lying(x: Array, kind: str) -> Array:
+    """x beside a page that nothing may read, with contiguous rows or columns, or neither."""
+    if kind == "copy":
+        return guard.array(x)
+    if kind == "transpose":
+        return guard.array(np.ascontiguousarray(x.T)).T
+    spread = np.zeros((x.shape[0], 2 * x.shape[1] - 1), x.dtype)
+    spread[:, ::2] = x
+    return guard.array(spread)[:, ::2]
+
+
+@rows.in_turn("isa, case", CASES, 1)
+def test_words_lie_in_turns(isa: Isa, case: Micropanel) -> None:
+    source = case.source
+    random = np.random.default_rng(7)
+    for h, k in ((1, 1), (1, 70), (2, 3), (5, 16), (11, 33), (12, 128), (12, 130)):
+        elements = random.standard_normal((h, k), np.float32).astype(source.numpy)
+        word = np.dtype(np.float64 if source is float64 else np.float32)
+        whole = np.zeros((h, -(-k // UNROLL) * UNROLL), word)
+        whole[:, :k] = elements
+        due = whole.reshape(h, -1, UNROLL).transpose(1, 0, 2)
+        x = lying(elements, case.kind)
+        out = np.zeros(h * (-(-k // 128) * 128), word)
+        row, column = (s // x.itemsize for s in x.strides)
+        spec = KernelSpec(interleave, case, PARAMETERS, isa)
+        step = Step(spec, 1, (Operand(0), Operand(1), row, column, h, h, k))
+        launch.run_plan(Plan(what="", isa=isa, threads=1, steps=(step,), operands=("x", "out")), [x, out])
+        launch.assert_bits(out[: due.size].reshape(due.shape), due, (isa.name, h, k))
