@@ -26,7 +26,7 @@ from samebits.kernels.gemm.machine import DEFAULT, WIDE_LANES, Caches, Machine
 from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.order import SumOrder
-from samebits.kernels.gemm.pack import DECODED, WIDENED, copied_words
+from samebits.kernels.gemm.pack import DECODED, WIDENED, copied_words, kind
 from samebits.kernels.gemm.tiles import Micropanels, PanelSpan, Tile
 from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.kernels.gemm.words import Words
@@ -141,10 +141,12 @@ class Choice:
 
     @property
     def interleaved(self) -> bool:
-        """Whether micropanels of A are interleaved: they are for words of one element whose chunk is one chain."""
+        """Whether micropanels of A are interleaved: for words of one element whose chunk is one chain, where panels
+        that use them pay for packing them so."""
         if self.form == STREAMED or self.engine.depth > 1 or self.checked or self.engine.takes_tiles:
             return False
-        return suits(self.isa) and not (self.runs or self.c.by_block or self.sums.block)
+        pays = suits(self.isa, kind(self.c.a.values), self.c.n // self.nr)
+        return pays and not (self.runs or self.c.by_block or self.sums.block)
 
 
 def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, machine: Machine) -> Choice:
