@@ -230,7 +230,8 @@ def test_big_right_operands_are_packed_in_rounds() -> None:
 
 @pytest.mark.parametrize("isa", [row for row in (*ROWS, FAKE3) if row.compiled], ids=lambda row: row.name)
 def test_products_of_all_sizes_share_their_kernels(isa: Isa) -> None:
-    """No description holds a size: there is a kernel for each form, and a function for each height."""
+    """No description holds a size: there is a kernel for each form, two where A may be interleaved, and a function for
+    each height."""
 
     def needed(low: float, high: float, seed: int) -> tuple[set[KernelSpec], set[FunctionSpec]]:
         rng, kernels, called = np.random.default_rng(seed), set[KernelSpec](), set[FunctionSpec]()
@@ -249,7 +250,7 @@ def test_products_of_all_sizes_share_their_kernels(isa: Isa) -> None:
 
     both = needed(0, 12, 1), needed(0, 13, 2)
     kernels, called = (set.union(*found) for found in zip(*both, strict=True))
-    assert len(kernels) <= 20, [spec.description for spec in kernels]
+    assert len(kernels) <= 26, [spec.description for spec in kernels]
     assert len(called) <= 64, called
 
 

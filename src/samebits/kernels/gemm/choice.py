@@ -257,14 +257,14 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     512 x 3072, packed: 108 GFLOP/s with KC 1024 and 111 with 768 at K = 768; 128 x 768: 111 with 512, 113 with 768.
     """
     m, size, is_fused = inner.c.m, inner.engine.word.size_bytes, form == FUSED
-    elements = sizes.a_bytes // size
+    elements, is_plain = sizes.a_bytes // size, inner.engine.word is float32 and not inner.runs
     if inner.engine.takes_tiles and m > mr:
         kc = inner.chunk * max(1, TILED_WORDS // inner.chunk)
         return Blocks(elements // kc, _ALL, kc)
     if is_fused and not runs_down(inner.c):
-        return Blocks(elements // KC_LEAST, _ALL, caches.kc_fused)
+        return Blocks(elements // KC_LEAST, _ALL, caches.kc_fused if is_plain else KC_LEAST)
     b_bytes = inner.steps * inner.c.n * size
-    if is_fused and b_bytes <= caches.down_cached:
+    if is_fused and is_plain and b_bytes <= caches.down_cached:
         kc = caches.kc_fused if b_bytes <= caches.near else KC_LEAST
         return Blocks(elements * caches.down_blocks // kc, _ALL, kc)
     few, many = (kc * float32.size_bytes // size for kc in (sizes.kc_few_rows, sizes.kc))

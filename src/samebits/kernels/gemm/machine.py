@@ -61,7 +61,8 @@ class Caches:
         kept_panels: Micropanels of a block of A where C is kept in scratch between blocks of K: fewer visits to it pay
             for reading B more often (512 x 3072 x 768 of bfloat16, packed, GFLOP/s: KC 768 with MC 132 205, KC 1536
             with MC 60 213).
-        kc_fused: Words of K by which panels of B are packed just before their use, where its rows are contiguous.
+        kc_fused: Words of float32 along K by which panels of B are packed just before their use, where its rows are
+            contiguous.
         down_cached: So they are where its columns are, and words of B take at most so many bytes: it comes from a cache
             then, to which long runs do not matter. What takes more than `near` is packed by 256 words.
     """
