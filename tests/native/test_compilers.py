@@ -58,9 +58,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that this process compiles."""
     compiled, made = [], assembler.object_code
 
-    def note(text: str, processor: assembler.Processor) -> bytes:
+    def note(text: str, processor: assembler.Processor, passes: str = "") -> bytes:
         compiled.append(text)
-        return made(text, processor)
+        return made(text, processor, passes)
 
     monkeypatch.setattr(assembler, "object_code", note)
     return compiled
@@ -208,7 +208,7 @@ def test_a_compiler_ends_when_there_is_nothing_to_do_and_when_nobody_asks(monkey
     monkeypatch.setattr(compiler, "IDLE_SECONDS", 0.01)
     made = board.Board.opened()
     worker = board.Board(*map(os.dup, made.inherited))
-    made.ask(4, [*JOBS[0].processor, JOBS[0].text])
+    made.ask(4, [*JOBS[0].processor, JOBS[0].passes, JOBS[0].text])
     compiler.serve(worker)
     assert made.answers() == b"\4"
     assert made.code(4) == EXPECTED["job0"]

@@ -42,7 +42,7 @@ class LlvmBuilder(Dots):
             taken = "ptr noalias %arguments, i64 %begin, i64 %end, ptr noalias align 64 %scratch"
         else:
             taken = _signature(spec.parameters)
-        super().__init__(spec.isa, Writer(f"define void @{ENTRY}({taken})"))
+        super().__init__(spec.isa, Writer(f"define void @{ENTRY}({taken}) nounwind"))
         self._kernel = self.w if isinstance(spec, KernelSpec) else None
         self._parameters = {name: i for i, name in enumerate(spec.parameters) if isinstance(name, str)}
         # What the text of a function is passed after the description.
@@ -222,7 +222,8 @@ class LlvmBuilder(Dots):
         outer, outer_arguments = self.w, self._arguments
         unique = name if name not in self._names else f"{name}.{len(self._names)}"
         self._names.add(unique)
-        self.w, self._arguments = Writer(f"define internal void @{unique}({_signature(parameters)}) noinline"), {}
+        defined = f"define internal void @{unique}({_signature(parameters)}) noinline nounwind"
+        self.w, self._arguments = Writer(defined), {}
         body(*self._passed(parameters))
         self._functions.append(self.w.text())
         self.w, self._arguments = outer, outer_arguments

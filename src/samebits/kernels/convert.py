@@ -51,8 +51,8 @@ def cast(b: Builder, x: Vector, dtype: DType, conversion: Conversion = SB1, word
 
     Args:    word: lanes of uint32, which stochastic rounding takes.
     """
-    x = number(b, x)
-    if dtype.kind == "bool" or not (_is_plain(x.dtype, dtype, conversion)):
+    source, x = x.dtype, number(b, x)
+    if dtype.kind == "bool" or not _is_plain(source, dtype, conversion):
         return checked(b, x, dtype, conversion, word)[0]
     if not is_coded(dtype):
         return b.convert(x, dtype)
@@ -81,8 +81,11 @@ def _is_plain(source: DType, dtype: DType, conversion: Conversion) -> bool:
     plain = replace(conversion, rounding=None, overflow="ieee") == SB1
     if not plain or conversion.rounding_to(dtype) != SB1.rounding_to(dtype):
         return False
-    if conversion.overflow == "saturate":  # floats saturate in integers anyway
-        return is_coded(dtype) if dtype.is_float else source.is_float
+    if conversion.overflow == "saturate":
+        if not dtype.is_float:  # where floats saturate anyway
+            return source.is_float
+        # No integer is too large for float32 or float64, and no float of 8 bits but an infinity.
+        return is_coded(dtype) or not source.is_float or (source.width_bits <= 8 and not source.has_infinity)
     return conversion.overflow == "ieee"
 
 

@@ -225,6 +225,18 @@ def text(b: Builder, d: RandomText) -> None:
                 row.make(start, stop)
 
 
+def _shared(b: Builder, random: Random, numbers: Sequence[Vector]) -> dict[int, Vector]:
+    """What all elements share, by its number in the expression: first, second and whatever follows from these alone."""
+    e, lanes = expression(random), b.isa.lanes
+    found = Values(b, e, lanes, lambda k: numbers[k - random.words])
+    shared = {random.words + place: number for place, number in enumerate(numbers)}
+    for value in range(len(e.inputs), len(e.inputs) + len(e.nodes)):
+        node = e.node(value)
+        if node is not None and node.arguments and all(x in shared for x in node.arguments):
+            shared[value] = found.stored(value)
+    return shared
+
+
 @dataclass(frozen=True, slots=True)
 class _RowOfNumbers:
     """One row: where it lies, the index of its first element, and where words go, a room for each of an element's."""
@@ -239,21 +251,23 @@ class _RowOfNumbers:
         """Elements start .. stop-1."""
         b, lanes = self.b, self.b.isa.lanes
         numbers = [b.load(b.pointer(name, self.d.random.dtype), 0, 1) for name in ("first", "second")]
-        splats = [b.splat(number, lanes) for number in numbers]
+        shared = _shared(b, self.d.random, [b.splat(number, lanes) for number in numbers])
         for block in b.loop(start, stop, _BLOCK):
             end = b.min(block + _BLOCK, stop)
             words = [self._words(number, block, end) for number in range(self.d.random.words)]
             whole = block + (end - block) // lanes * lanes
             for i in b.loop(block, whole, lanes):
-                self._vector(i, None, words, splats)
+                self._vector(i, None, words, shared)
             for i in b.loop(whole, end, lanes):
-                self._vector(i, end - i, words, splats)
+                self._vector(i, end - i, words, shared)
 
     def _vector(
-        self, i: Index, count: Index | None, words: Sequence[Callable[[Index], Vector]], splats: Sequence[Vector]
+        self, i: Index, count: Index | None, words: Sequence[Callable[[Index], Vector]], shared: dict[int, Vector]
     ) -> None:
         e, lanes = expression(self.d.random), self.b.isa.lanes
-        found = Values(self.b, e, lanes, lambda k: words[k](i) if k < len(words) else splats[k - len(words)])
+        found = Values(
+            self.b, e, lanes, lambda k: words[k](i) if k < len(words) else shared[k], dict.fromkeys(shared, False)
+        )
         self.cursor.store(0, i, found.stored(e.outputs[0]), count)
 
     def _words(self, number: int, block: Index, end: Index) -> Callable[[Index], Vector]:

@@ -9,6 +9,8 @@ Start at `WordStream`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from samebits import philox
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.dtypes import uint32, uint64
@@ -41,16 +43,17 @@ class WordStream:
 
         Args:    room: of uint32, `words_room` more of them than are drawn.
         """
-        b, skipped, key = self.b, first & 3, self._key()
+        b, skipped = self.b, first & 3
+        keys = self._keys(self._lanes)
         for group in b.loop(0, (count + skipped + 3) >> 2, self._lanes):
-            for k, drawn in enumerate(self._four((first >> 2) + group, key)):
+            for k, drawn in enumerate(self._four((first >> 2) + group, keys)):
                 b.store(room, group * 4 + k * drawn.width, drawn)
         return b.offset(room, skipped)
 
     def each(self, index: Vector) -> Vector:
         """The word of each index, lanes of uint64."""
         b = self.b
-        drawn = self._drawn(b.shift_right(index, 2), self._key())
+        drawn = self._drawn(b.shift_right(index, 2), self._keys(index.width))
         which = b.bit_and(index, b.like(index, 3))
         found = drawn[0]
         for k in (1, 2, 3):
@@ -62,13 +65,19 @@ class WordStream:
         """Counters that are drawn from at once: a multiple of four."""
         return -(-self.b.isa.lanes // 4) * 4
 
-    def _key(self) -> tuple[Vector, Vector]:
-        """The two words of the seed, one lane each."""
+    def _keys(self, lanes: int) -> list[tuple[Vector, Vector]]:
+        """The two words of the seed as each round takes them, in every lane."""
         b = self.b
         seed = b.load(b.pointer("seed", uint64), 0, 1)
-        return b.convert(seed, uint32), b.convert(b.shift_right(seed, 32), uint32)
+        low, high = b.convert(seed, uint32), b.convert(b.shift_right(seed, 32), uint32)
 
-    def _four(self, first: Index, key: tuple[Vector, Vector]) -> list[Vector]:
+        def moved(word: Vector, distance: int) -> Vector:
+            return b.splat(b.convert(b.add(word, b.constant(distance & 0xFFFFFFFF, uint32, 1)), uint64), lanes)
+
+        first, second = philox.WEYL
+        return [(moved(low, number * first), moved(high, number * second)) for number in range(philox.ROUNDS)]
+
+    def _four(self, first: Index, keys: Sequence[tuple[Vector, Vector]]) -> list[Vector]:
         """The words of counters first, first + 1, ..., four vectors that follow one another in memory."""
         b, lanes = self.b, self._lanes
         # Squares of four lanes are transposed: lane 4 q + k has the counter that the k-th vector begins its q-th four
@@ -76,9 +85,9 @@ class WordStream:
         lane = b.iota(uint64, lanes)
         order = b.add(b.mul(b.bit_and(lane, b.like(lane, 3)), b.like(lane, lanes // 4)), b.shift_right(lane, 2))
         counter = b.add(order, b.splat(b.from_index(first, uint64), lanes))
-        return b.transpose_blocks(self._drawn(counter, key))
+        return b.transpose_blocks(self._drawn(counter, keys))
 
-    def _drawn(self, counter: Vector, key: tuple[Vector, Vector]) -> list[Vector]:
+    def _drawn(self, counter: Vector, keys: Sequence[tuple[Vector, Vector]]) -> list[Vector]:
         """Philox4x32-10 of counters whose lower 64 bits are given: four words each.
 
         Words are the low halves of lanes of 64 bits, where products are; what is above them is not looked at.
@@ -92,15 +101,11 @@ class WordStream:
         else:
             upper = b.splat(self.offset, counter.width)
             w += [upper, b.shift_right(upper, 32)]
-        for number in range(philox.ROUNDS):
-            steps = [b.constant(number * step & 0xFFFFFFFF, uint32, 1) for step in philox.WEYL]
-            keys = [
-                b.splat(b.convert(b.add(k, step), uint64), counter.width) for k, step in zip(key, steps, strict=True)
-            ]
+        for first, second in keys:
             x, y = (
                 b.mul(b.bit_and(w[k], low), b.like(counter, multiplier))
                 for k, multiplier in zip((0, 2), philox.MULTIPLIERS, strict=True)
             )
             high_x, high_y = b.shift_right(x, 32), b.shift_right(y, 32)
-            w = [b.bit_xor(b.bit_xor(high_y, w[1]), keys[0]), y, b.bit_xor(b.bit_xor(high_x, w[3]), keys[1]), x]
+            w = [b.bit_xor(b.bit_xor(high_y, w[1]), first), y, b.bit_xor(b.bit_xor(high_x, w[3]), second), x]
         return [b.convert(word, uint32) for word in w]

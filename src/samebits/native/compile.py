@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import samebits
 from samebits import cache, driver, errors
@@ -25,6 +26,9 @@ from samebits.codegen.vocabulary import ENTRY, FunctionSpec, KernelSpec
 from samebits.frozen import dataclass
 from samebits.native import assembler, elf, sources
 from samebits.native.assembler import Processor
+
+if TYPE_CHECKING:
+    from samebits.native import compilers
 
 # What is an object of its own.
 Compiled = KernelSpec | FunctionSpec
@@ -50,11 +54,20 @@ class Unit:
         name: What it is called in the cache: two units of one name are one object.
         text: What writes its LLVM module, where it is missing.
         target: What it is for.
+        passes: As those of `native.assembler`.
     """
 
     name: str
     text: Callable[[], str]
     target: Target
+    passes: str = ""
+
+    @property
+    def job(self) -> compilers.Job:
+        """What is asked of a compiler, its text being written now."""
+        from samebits.native import compilers  # which a process that finds its objects does without
+
+        return compilers.Job(self.name, self.text(), processor(self.target), self.passes)
 
 
 def address(spec: Compiled) -> int:
@@ -90,7 +103,7 @@ def link(specs: Iterable[Compiled], beside: Iterable[Unit] = ()) -> None:
 def unit(spec: Compiled, arch: str | None = None) -> Unit:
     """A kernel's unit (for `arch`; default: this machine)."""
     target = spec.isa.target(arch)
-    return Unit(key(spec, target), functools.partial(_emitted, spec), target)
+    return Unit(key(spec, target), functools.partial(_emitted, spec), target, assembler.KERNEL_PASSES)
 
 
 def _emitted(spec: Compiled) -> str:
@@ -137,7 +150,7 @@ def _compiled_beside(module: Unit) -> Generator[bool, None, bytes]:
 
     for _ in range(_PATIENCE):
         yield False
-    job = compilers.Job(module.name, module.text(), processor(module.target))
+    job = module.job
     for _ in range(_TRIES):
         yield from _until_free()
         try:
@@ -188,7 +201,7 @@ def _compiled(units: Sequence[Unit]) -> dict[str, bytes]:
     compilers.prepare(len(units))
     # A text rounds its constants while it is emitted, and what the caller's mode made of them would stay on disk.
     with driver.default_float_environment(), _refusals():
-        made = compilers.compile_all([compilers.Job(x.name, x.text(), processor(x.target)) for x in units])
+        made = compilers.compile_all([x.job for x in units])
     for name, code in made.items():
         cache.write(name, code)
     return made
@@ -246,7 +259,7 @@ def assembly(spec: Compiled, arch: str | None = None) -> str:
     """The machine code of a kernel as assembly text, for tests and people who read it."""
     target = spec.isa.target(arch)
     with _lock:
-        parsed = assembler.optimised(_emitted(spec), processor(target))
+        parsed = assembler.optimised(_emitted(spec), processor(target), assembler.KERNEL_PASSES)
         return str(assembler.machine(processor(target)).emit_assembly(parsed))
 
 

@@ -36,11 +36,19 @@ _IDLE_NICENESS = 19
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A text to be compiled; `name` is what its object is called in the cache."""
+    """A text to be compiled; `name` is what its object is called in the cache, `passes` as those of `assembler`."""
 
     name: str
     text: str
     processor: Processor
+    passes: str = ""
+
+    def compiled(self) -> bytes:
+        """Its object, compiled in this process.
+
+        Raises:  RuntimeError, with LLVM's reason, if it refuses the text.
+        """
+        return assembler.object_code(self.text, self.processor, self.passes)
 
 
 class CompilerProcess(Protocol):
@@ -87,7 +95,7 @@ class _Compilers:
         if slot is None:
             return False
         self.asked[slot] = job  # before anybody can answer, should an interrupt end this call
-        if self.board.ask(slot, (*job.processor, job.text)):
+        if self.board.ask(slot, (*job.processor, job.passes, job.text)):
             return True
         del self.asked[slot]
         return False
@@ -159,17 +167,17 @@ def compile_all(jobs: Sequence[Job]) -> dict[str, bytes]:
     """
     others = _compilers
     if len(jobs) < 2 or others is None or not others.is_alive():
-        return {job.name: assembler.object_code(job.text, job.processor) for job in jobs}
+        return {job.name: job.compiled() for job in jobs}
     made: dict[str, bytes] = {}
     names = {job.name for job in jobs}
     here = [job for job in sorted(jobs, key=lambda job: -len(job.text)) if not others.ask(job)]
     while (job := here.pop() if here else others.take(names)) is not None:
-        made[job.name] = assembler.object_code(job.text, job.processor)
+        made[job.name] = job.compiled()
         others.collect()
     _await(others, names - made.keys())
     for job in jobs:
         if job.name not in made:
-            made[job.name] = others.found.pop(job.name, b"") or assembler.object_code(job.text, job.processor)
+            made[job.name] = others.found.pop(job.name, b"") or job.compiled()
     return made
 
 
