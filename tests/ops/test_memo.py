@@ -399,6 +399,19 @@ def test_autograd_knows_what_is_written_into_its_tensors(way):
             assert kept._version > before
             with pytest.raises(RuntimeError, match="modified by an inplace operation"):
                 y.backward()
+    before = kept._version
+    for refused in (
+        lambda: sb.matmul(ones, torch.eye(4), out=kept, plan=sb.plan_matmul(ones, torch.ones(4, 7))),
+        lambda: sb.fill(kept, "two"), lambda: sb.add(ones, kept[:2], out=kept),
+    ):  # fmt: skip
+        with pytest.raises(sb.errors.SamebitsError):
+            refused()
+    assert kept._version == before  # nothing was written
+    narrow = torch.zeros(4, dtype=torch.float8_e4m3fn)
+    before = narrow._version
+    with pytest.raises(sb.errors.DTypeError):
+        sb.cast(torch.tensor([1.0, 1e9, 1.0, 1.0]), "float8_e4m3fn", overflow="error", out=narrow)
+    assert narrow._version > before  # its first element is
     with torch.inference_mode():
         alone = torch.ones(3, 4)
         for _ in range(4):

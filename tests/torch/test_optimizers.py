@@ -307,3 +307,26 @@ def test_a_state_that_no_longer_fits_its_parameter_is_refused_and_kept(make: Any
     assert str(caught.value) == text
     after = optimizer.state_dict()["state"]
     assert all(torch.equal(torch.as_tensor(after[0][key]), torch.as_tensor(x)) for key, x in before[0].items())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "make", [lambda p: st.SGD([p], lr=2**-12), lambda p: st.AdamW([p], lr=2**-12)], ids=["SGD", "AdamW"]
+)
+def test_what_others_write_into_a_narrow_parameter_stays(make: Any, dtype: torch.dtype) -> None:
+    p = torch.nn.Parameter(torch.ones(4, dtype=dtype))
+    optimizer = make(p)
+    p.grad = torch.ones(4, dtype=dtype)
+    for _ in range(3):
+        optimizer.step()
+    master = optimizer.state[p]["master"]
+    assert (master != master.to(dtype)).any()  # what the parameter does not show is kept
+    stays = master[2:].clone()
+    p.data[0], p.data[1] = 5.0, float("nan")  # `data` has a version of its own
+    p.grad.zero_()
+    optimizer.param_groups[0]["lr"] = 0.0
+    optimizer.step()
+    assert p[0] == master[0] == 5.0
+    assert p[1].isnan()
+    assert master[1].isnan()
+    assert master[2:].equal(stays)

@@ -173,8 +173,8 @@ _HELPS: tuple[tuple[Callable[[object], bool], str], ...] = (
     (_is("is_meta"), "make it on a device: it has a shape, and no elements"),
     (_is("requires_grad"), "call its detach() first"),
     (_is_traced, "call it outside of what JAX traces, such as jit and grad"),
-    (_is_sparse, "call its to_dense() first"),
     (_is("is_nested"), "pass the tensors of its unbind() apart"),
+    (_is_sparse, "call its to_dense() first"),
     (_is("is_conj"), "pass torch.view_as_real of its resolve_conj()"),
 )
 

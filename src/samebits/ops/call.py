@@ -120,7 +120,6 @@ class Call:
                 expected = f"its own, or exactly {whose}" if whose else "its own"
                 raise LayoutError(self.name, "out", "memory", "that of an operand", expected, "leave out= away")
         self._out = out
-        note_written(out)
         return target
 
     def broadcast(self, name: str, shape: Shape, other: Shape) -> Shape:
@@ -178,7 +177,15 @@ class Call:
             ((prepared, operands),) = self._ran
             given = [x for _, x, _ in self._given]
             memo.keep(self._signature, self.isa, self.kind, prepared, operands, made, given)
-        return to_kind(made.tensor, self.kind) if self._out is None else self._out
+        if self._out is None:
+            return to_kind(made.tensor, self.kind)
+        self.written()
+        return self._out
+
+    def written(self) -> None:
+        """Let autograd know that `out`, where it was given, is written: what refuses a call later says it itself."""
+        if self._out is not None:
+            note_written(self._out)
 
 
 def as_tensor(call: str, name: str, x: object) -> Tensor:

@@ -106,6 +106,7 @@ def _run(
     call.run(recipe.prepared, *operands, call.own(Tensor.from_any(status)), *made)
     if not status[0]:
         return
+    call.written()  # up to what it refuses, or all of it
     if row.refuses:
         raise row.refuses(attributes, shape, int(status[1])).renamed(call.name, "x")
     expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in recipe.extents or ())

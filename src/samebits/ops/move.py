@@ -130,11 +130,11 @@ def fill(out: Any, value: float, *, threads: int | None = None) -> Any:
     """
     call, given = Call("fill", out, threads), as_tensor("fill", "out", out)
     dtype = given.dtype
-    target = call.output(given.shape, dtype, out).tensor
+    target = call.output(given.shape, dtype, out)
     one = Tensor.empty((), dtype)
     elements.write(one.buffer.array(), one.layout, elements.code_of(value, dtype, "fill"))
-    _move(call, one.broadcast_to(target.shape), target)
-    return out
+    _move(call, one.broadcast_to(target.shape), target.tensor)
+    return call.result(target)
 
 
 def to_packed(x: Any, *, threads: int | None = None) -> Any:

@@ -152,9 +152,10 @@ def dequantize(q: Quantized, dtype: object = "float32", *, out: Any = None, thre
     for name, part in q.parts.items():
         call.operand(f"q.{name}", part)
     made = block_values.value_dtype("dequantize", dtype)
-    target = None if out is None else call.output(q.shape, made, out, shared=()).tensor
-    found = block_values.values(q.parts, q.format, q.divides, q.axis, made, target, threads)
-    return found if out is None else out
+    target = None if out is None else call.output(q.shape, made, out, shared=())
+    into = None if target is None else target.tensor
+    found = block_values.values(q.parts, q.format, q.divides, q.axis, made, into, threads)
+    return found if target is None else call.result(target)
 
 
 def _target(call: Call, out: object, due: _Due, line: bool) -> Quantized | None:

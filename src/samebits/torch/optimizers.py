@@ -94,6 +94,10 @@ class _Optimizer(torch.optim.Optimizer):
         if "master" not in state:
             state["master"] = p.detach().float()
         master: Tensor = state["master"]
+        kept = p.detach()
+        written = _rounded(master, p).view(torch.int16) != kept.view(torch.int16)
+        if written.any():  # by others, since the last step: the copy follows
+            master[written] = kept[written].float()
         return master
 
     def _numbers(self, p: Tensor, *values: float) -> Tensor:
@@ -142,7 +146,13 @@ def _check_state(call: str, name: str, p: Tensor, state: dict[str, Any]) -> None
 def _given_back(w: Tensor, p: Tensor) -> None:
     """A parameter that is narrower than its weights takes them, rounded once."""
     if w.dtype != p.dtype:
-        casts.cast(w, str(p.dtype).removeprefix("torch."), out=p.detach(), threads=threads())
+        _rounded(w, p, p.detach())
+
+
+def _rounded(w: Tensor, p: Tensor, out: Tensor | None = None) -> Tensor:
+    """Weights in the dtype of their parameter."""
+    name = str(p.dtype).removeprefix("torch.")
+    return casts.cast(w, name, out=out, threads=threads())  # type: ignore[no-any-return]
 
 
 def gradient_of(p: Tensor) -> Tensor | None:
