@@ -44,10 +44,10 @@ def counts(plan: Plan, name: str = "macrokernel") -> list[int]:
 
 @pytest.mark.parametrize("threads", [2, 4])
 def test_packed_panels_are_read_by_one_thread_where_all_rows_are_one_block(threads: int) -> None:
-    for m, k, n in ((32, 4096, 4096), (8, 4096, 4096), (128, 768, 3072)):
+    for m, k, n in ((32, 4096, 4096), (8, 4096, 4096), (128, 768, 3072), (32, 1536, 384)):
         assert counts(gemm.plan(packed(m, k, n), AVX512, threads)) == [threads]
     # Too few columns for each: blocks of rows.
-    facts = dict(gemm.plan(packed(32, 768, 256), AVX512, threads).facts)
+    facts = dict(gemm.plan(packed(32, 768, 160), AVX512, threads).facts)
     assert facts["blocks"].startswith("MC 11 ")
 
 

@@ -17,8 +17,10 @@ from samebits.tape import entry
 
 # Where all rows are one block, threads share N if it is so many walks across panels for each, or twice as many where
 # not all have equally many: blocks of fewer rows would each read all of B (32 x 4096 x 4096, packed, on 2 threads,
-# GFLOP/s: float32 131 in blocks of 11 rows, 187 in halves of N; bfloat16 271 and 396).
-_WALKS = 8
+# GFLOP/s: float32 131 in blocks of 11 rows, 187 in halves of N; bfloat16 271 and 396). So do few columns (384 x 384 and
+# 1536 x 384, packed, of a program on 2 threads, of one thread's time: M = 32 0.62 in 12 tasks, 0.49 in 2; M = 128 0.57
+# in 8, 0.55 in 2).
+_WALKS = 3
 # Columns of a strip: as long runs as B has, where its rows are contiguous, while the sums stay in `Caches.strip`.
 _STRIP, _STRIP_DOWN = 4096, 256
 # Strips of contiguous columns that each thread should have: two, and they wait for the last of four (3072 x 768, M = 1
