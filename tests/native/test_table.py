@@ -20,7 +20,7 @@ from samebits.codegen.vocabulary import Builder, KernelSpec
 from samebits.dtypes import float32, int64
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.native import compile, scratch
-from samebits.native.table import Table
+from samebits.native.table import HEADER, STEP, Table
 
 THREADS = (1, 2, 3, 7, 16)
 ROWS = pytest.mark.parametrize("isa", rows.ALL_ROWS, ids=lambda r: r.name)
@@ -189,6 +189,19 @@ def test_many_threads_compile_at_once(isa: Isa) -> None:
 
 
 # -- failures lose nothing ----------------------------------------------------------------------------------------
+
+
+@COMPILED
+def test_a_plan_for_one_thread_is_its_callers_alone(isa: Isa) -> None:
+    spec = KernelSpec(count_task, None, ("counts",), isa)
+    alone, shared = (Plan("count", isa, n, (Step(spec, 64, (Operand(0),)),), ("counts",)) for n in (1, 2))
+    for plans, grains in (((alone,), [64]), ((alone, shared), [64, 2])):
+        table = Table([(plan, (0,)) for plan in plans], 1, 2)
+        assert table.template[HEADER + 3 : HEADER + STEP * len(plans) : STEP].tolist() == grains
+        assert table.shares is (shared in plans)
+        found = np.zeros(64, np.int64)
+        table.run([found.ctypes.data])
+        assert np.all(found == len(plans))
 
 
 @ROWS

@@ -384,7 +384,7 @@ def test_steps_are_shared_where_there_is_enough_to_do_for_several_threads() -> N
     one, three = (cpu.prepare(SESSION.program, threads=threads) for threads in (1, 3))
     assert [one.shared_steps({"n": n}) for n in (3, 1 << 17)] == [0, 0]
     assert three.shared_steps({"n": 3}) == 0
-    assert three.shared_steps({"n": 1 << 17}) > 0
+    assert three.shared_steps({"n": 1 << 13}) > 0
 
 
 def test_results_are_the_callers_own() -> None:

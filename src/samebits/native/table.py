@@ -93,7 +93,8 @@ class Table:
 
     Args:    plans: each plan with where its operands lie (the workspace last, if it has one): a slot, or a slot and
                  how many bytes from its start.
-             slots: how many slots `run` is given addresses for.   threads: callers and workers that share each step.
+             slots: how many slots `run` is given addresses for.   threads: callers and workers that share each step; a
+                 plan for one thread is its caller's alone.
              constants: the addresses of the slots behind those. They are in frames alone, not in the words they are
                  copied from.
     Raises:  NativeError if a kernel cannot be compiled; OptionError if threads is out of range.
@@ -117,7 +118,8 @@ class Table:
         self.steps: list[Step] = [step for plan, _ in plans for step in plan.steps if step.tasks]
         self.compiled = all(plan.isa.compiled for plan in different.values())
         address: _Address = _no_address
-        self.shares = threads > 1 and any(step.tasks > 1 for step in self.steps)
+        several = (step for plan in different.values() if plan.threads > 1 for step in plan.steps)
+        self.shares = threads > 1 and any(step.tasks > 1 for step in several)
         if self.compiled:
             from samebits.native import compile, pool  # LLVM is needed for compiled rows alone
 
@@ -157,7 +159,7 @@ class Table:
             if not step.tasks:
                 continue
             start = len(arguments)
-            words.extend((address(step.spec), start, step.tasks, grain(step.tasks, self.threads)))
+            words.extend((address(step.spec), start, step.tasks, grain(step.tasks, min(plan.threads, self.threads))))
             arguments += step.arguments
             for at in [at for at, x in enumerate(step.arguments, start) if type(x) is not int]:
                 x = arguments[at]

@@ -93,7 +93,7 @@ def _axes(attributes: Converted, facts: Sequence[Fact]) -> Axes:
 
 def _plan(attributes: Converted, views: tuple[View, ...], target: PlanTarget) -> Plan:
     """One kernel over x and the result."""
-    threads = shared_by((views[0], views[-1]), target.threads)
+    threads = shared_by((views[0], views[-1]), target)
     return placed.plan(attributes.placed, views[0][1:], views[-1][1:], target.isa, threads)
 
 

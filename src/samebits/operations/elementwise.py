@@ -132,13 +132,13 @@ def _question(
 ) -> tuple[Expression, tuple[AxisSteps, ...], tuple[AxisSteps, ...], Isa, int]:
     """What planners are asked for."""
     layouts, count = tuple([view[1:] for view in views]), len(attributes.expression.inputs)
-    return attributes.expression, layouts[:count], layouts[count:], target.isa, shared_by(views, target.threads)
+    return attributes.expression, layouts[:count], layouts[count:], target.isa, shared_by(views, target)
 
 
 def _packs(attributes: Map, views: tuple[View, ...], target: PlanTarget) -> Plan | None:
     """One kernel that packs its result."""
     *inputs, out = [view[1:] for view in views]
-    return packed_result.plan(attributes.expression, tuple(inputs), out, target.isa, shared_by(views, target.threads))
+    return packed_result.plan(attributes.expression, tuple(inputs), out, target.isa, shared_by(views, target))
 
 
 ROWS: tuple[Operation, ...] = (

@@ -26,7 +26,7 @@ from samebits.kernels.gemm.packed import PackedFacts, size_elements
 from samebits.kernels.gemm.panels import panel_columns, plan_pack
 from samebits.kernels.gemm.plan import plan as plan_contraction
 from samebits.kernels.gemm.reference import product
-from samebits.kernels.plan import SMALL, Operand, Plan, chained
+from samebits.kernels.plan import Operand, Plan, chained
 from samebits.layout import Layout
 from samebits.operations import dim
 from samebits.operations.axes import Axes, aligned
@@ -197,7 +197,7 @@ def _plan(attributes: MatrixProduct, views: tuple[View, ...], target: PlanTarget
         as_values = [x.name for x in found.operands if x.form == VALUES]
     if attributes.epilogue is not None:
         contraction = _followed(contraction, attributes.epilogue, [_matrix(view, out[1]) for view in extras], out)
-    threads = target.threads if contraction.work >= SMALL["products"] else 1
+    threads = target.sized(contraction.work, "products")
     plan = plan_contraction(contraction, target.isa, threads, machine=target.machine)
     places = [attributes.names.index(name) for name in order]
     if places != sorted(places):

@@ -191,7 +191,7 @@ def _plan_concat(attributes: Concat, views: tuple[View, ...], target: PlanTarget
     """A copy of each operand to its part of the output."""
     *inputs, (dtype, shape, strides) = views
     copied, step_bytes = single("copy", dtype), strides[attributes.axis] * dtype.element_bytes
-    threads, start, steps = shared_by(views, target.threads), 0, []
+    threads, start, steps = shared_by(views, target), 0, []
     for number, (_, part, own) in enumerate(inputs):
         if 0 not in part:
             plan = elementwise.plan(copied, ((part, own),), ((part, strides),), target.isa, threads)

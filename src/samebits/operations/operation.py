@@ -18,7 +18,7 @@ from samebits.dtypes import DType
 from samebits.errors import SamebitsError
 from samebits.frozen import dataclass
 from samebits.kernels.gemm.machine import Machine
-from samebits.kernels.plan import SMALL, Plan
+from samebits.kernels.plan import SMALL, SMALL_AWAKE, Plan
 from samebits.operations.axes import Axes
 from samebits.operations.fact import Fact
 from samebits.operations.strided import Strided
@@ -44,11 +44,17 @@ View = tuple[DType, Shape, Shape]
 
 @dataclass(frozen=True, slots=True)
 class PlanTarget:
-    """What a plan is for: an Isa row, so many threads at most, and what is fast where it will run."""
+    """What a plan is for: an Isa row, so many threads at most, what is fast where it will run, and whether it is one
+    of a program's, whose workers are awake from one step to the next."""
 
     isa: Isa
     threads: int
     machine: Machine
+    in_program: bool = False
+
+    def sized(self, work: int, unit: str) -> int:
+        """How many threads share this much work: one where a second would cost more than it gives."""
+        return self.threads if work >= (SMALL_AWAKE if self.in_program else SMALL)[unit] else 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,6 +173,6 @@ class Operation:
         return self.extents is not None or self.refuses is not None
 
 
-def shared_by(views: Sequence[tuple[DType, Shape, *tuple[object, ...]]], threads: int) -> int:
+def shared_by(views: Sequence[tuple[DType, Shape, *tuple[object, ...]]], target: PlanTarget) -> int:
     """How many threads share work on these operands: one where a second would cost more than it gives."""
-    return threads if max(math.prod(view[1]) for view in views) >= SMALL["elements"] else 1
+    return target.sized(max(math.prod(view[1]) for view in views), "elements")

@@ -128,7 +128,7 @@ def unpacked(view: AnyView) -> View:
 def moved(views: tuple[AnyView, AnyView], target: PlanTarget) -> Plan:
     """A copy of elements of fewer than 8 bits, between operands of one shape."""
     (source, read, _), (to, written, _) = (_layout(view).rebased() for view in views)
-    made = reorder.plan(source, to, target.isa, shared_by(views, target.threads))
+    made = reorder.plan(source, to, target.isa, shared_by(views, target))
     ends = Operand(0, read), Operand(1, written), Operand(2)
     return replace(made, steps=tuple([step.on(*ends) for step in made.steps]))
 

@@ -135,19 +135,19 @@ def _plan_order(attributes: SortedPlaces, views: tuple[View, ...], target: PlanT
     (dtype, *_), _ = views
     x, out = [view[1:] for view in views]
     _check_count(attributes.count, x[0][attributes.axis])
-    threads = shared_by(views, target.threads)
+    threads = shared_by(views, target)
     return order.plan(dtype, x, out, attributes.axis, attributes.descending, target.isa, threads)
 
 
 def _plan_gather(attributes: PickAlong, views: tuple[View, ...], target: PlanTarget) -> Plan:
     data, indices, out = [view[1:] for view in views]
-    threads = shared_by(views, target.threads)
+    threads = shared_by(views, target)
     return picks.plan_gather(views[0][0], data, indices, out, attributes.axis, target.isa, threads)
 
 
 def _plan_scatter(attributes: PickAlong, views: tuple[View, ...], target: PlanTarget) -> Plan:
     data, indices, updates, out = [view[1:] for view in views]
-    threads = shared_by(views, target.threads)
+    threads = shared_by(views, target)
     return picks.plan_scatter(views[0][0], data, indices, updates, out, attributes.axis, target.isa, threads)
 
 

@@ -130,7 +130,7 @@ def _plan(attributes: Quantization, views: tuple[View, ...], target: PlanTarget)
     from samebits.kernels.quantize import plan as quantize
 
     row, (dtype, extents, strides), count = attributes.row, views[0], len(views)
-    threads = shared_by((views[0],), target.threads)
+    threads = shared_by((views[0],), target)
     places = [0, 2, 3, 1] if attributes.given else list(range(count))  # of x, elements, scales, the global scale
     line = len(views[places[3]][1]) > 0 if count > 3 else attributes.line
     made = quantize.plan(

@@ -64,7 +64,7 @@ def _axes(attributes: Drawn, facts: Sequence[Fact]) -> Axes:
 
 def _plan(attributes: Drawn, views: tuple[View, ...], target: PlanTarget) -> Plan:
     """One kernel, which finds the shape where its result lies."""
-    return random.plan(attributes.random, views[-1][1:], target.isa, shared_by(views, target.threads))
+    return random.plan(attributes.random, views[-1][1:], target.isa, shared_by(views, target))
 
 
 ROWS: tuple[Operation, ...] = (

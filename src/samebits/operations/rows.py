@@ -129,7 +129,7 @@ def _question(
     layouts, count = tuple([view[1:] for view in views]), len(attributes.expression.inputs)
     inputs, outputs = layouts[:count], layouts[count:]
     axes = tuple([axis + len(outputs[0][0]) for axis in attributes.axes])
-    return attributes.expression, inputs, outputs, axes, target.isa, shared_by(views, target.threads)
+    return attributes.expression, inputs, outputs, axes, target.isa, shared_by(views, target)
 
 
 def _takes(attributes: RowWise, views: Sequence[View]) -> list[Shape | None]:

@@ -51,7 +51,7 @@ def _axes(attributes: Along, facts: Sequence[Fact]) -> Axes:
 def _plan(attributes: Along, views: tuple[View, ...], target: PlanTarget) -> Plan:
     (dtype, *x), (_, *out) = views
     lies, goes = (x[0], x[1]), (out[0], out[1])
-    threads = shared_by(views, target.threads)
+    threads = shared_by(views, target)
     return scan.plan(Scan(attributes.kind, dtype), lies, goes, attributes.axis, target.isa, threads)
 
 

@@ -72,7 +72,8 @@ def record(
     sizes = {name: tape.variable(symbols[name]) for name in program.symbols}
     steps = {name: tuple(map(tape.variable, strides[name])) for name in program.input_names}
     facts = _bound_facts(program, sizes)
-    target, forms = PlanTarget(isa, threads, tuning.machine(isa)), KeptForms(kept, by_kernels=runs)
+    target = PlanTarget(isa, threads, tuning.machine(isa), in_program=True)
+    forms = KeptForms(kept, by_kernels=runs)
     lowerer = Lowerer(program, facts, tape, target, forms, reuse, packed)
     for slot, name in enumerate(program.input_names, ARENA + 1):
         lowerer.give(name, slot, steps[name])
