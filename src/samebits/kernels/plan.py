@@ -115,6 +115,7 @@ def chained(first: Plan, then: Plan, size_bytes: int) -> Plan:
     return replace(
         then,
         what=f"{first.what}; {then.what}",
+        threads=max(first.threads, then.threads),
         steps=steps,
         operands=(*first.operands[:-1], *then.operands[1:]),
         scratch_bytes=max(first.scratch_bytes, then.scratch_bytes),
