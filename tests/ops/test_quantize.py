@@ -12,9 +12,10 @@ import pytest
 
 import samebits as sb
 from samebits import dtypes, elements, philox
-from samebits.errors import ClosedError, DTypeError, LayoutError, OptionError, ShapeError
+from samebits.errors import ClosedError, DTypeError, LayoutError, OptionError, PlanError, ShapeError
 from samebits.kernels.functions import exact
-from samebits.kernels.quantize import blocks, dialects, formats, reference
+from samebits.kernels.quantize import blocks, dialects, formats, plan, reference, values_plan
+from samebits.ops import block_run
 
 Array = npt.NDArray[Any]
 F32 = np.float32
@@ -369,3 +370,17 @@ def test_values_in_memory_of_a_part_and_parts_that_are_closed_are_refused() -> N
     with pytest.raises(ClosedError) as closed:
         sb.dequantize(q)
     assert str(closed.value) == "dequantize: q.scales buffer is closed, must be open; close it after its last use"
+
+
+def test_a_planners_defect_is_no_missing_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PlanError("plan", "x", "", "wrong", "right", "report it")
+
+    x, q = np.ones((3, 160), np.float32), sb.quantize(np.ones((3, 160), np.float32), "mxfp4")
+    monkeypatch.setattr(plan, "plan", refuse)
+    monkeypatch.setattr(values_plan, "plan", refuse)
+    block_run._quantising.cache_clear()
+    block_run._dequantising.cache_clear()
+    for call in (lambda: sb.quantize(x, "mxfp4"), lambda: sb.dequantize(q)):
+        with pytest.raises(PlanError, match="x is wrong, must be right; report it"):
+            call()

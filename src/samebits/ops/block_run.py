@@ -53,9 +53,8 @@ def quantised(
     line = line or (whole is not None and whole.ndim > 0)
     order = None if seed is None else _order(x.shape, axis)
     facts = row, way, x.dtype, steps, isa, _shared(x.size, threads), whole is not None, line, order
-    try:
-        prepared = _quantising(*facts)
-    except PlanError:
+    prepared = _quantising(*facts)
+    if prepared is None:
         return None
     of_scales = blocks.scales_shape(row, x.shape, axis)
     shapes = {"elements": (x.shape, row.element), "scales": (of_scales, row.scale)}
@@ -105,9 +104,8 @@ def values(
     lying["out"] = _along(out, axis)
     shape = lying["elements"].shape
     strides = tuple((name, _strides(name, part, len(shape))) for name, part in lying.items())
-    try:
-        prepared = _dequantising(row, shape, strides, out.dtype, isa, _shared(out.size, threads), divides)
-    except PlanError:
+    prepared = _dequantising(row, shape, strides, out.dtype, isa, _shared(out.size, threads), divides)
+    if prepared is None:
         return False
     prepared.run([_address(part) for part in lying.values()])
     return True
@@ -124,7 +122,12 @@ def _quantising(
     given: bool,
     line: bool,
     order: Shape | None,
-) -> Prepared:
+) -> Prepared | None:
+    """The plan; None where there is no kernel. Any other refusal of the planner is a defect, and is raised."""
+    try:
+        plan.check_kernel(row, x)
+    except PlanError:
+        return None
     return Prepared(plan.plan(row, way, dtype, x, isa, threads, given=given, line=line, order=order))
 
 
@@ -137,7 +140,12 @@ def _dequantising(
     isa: Isa,
     threads: int,
     divides: bool,
-) -> Prepared:
+) -> Prepared | None:
+    """The plan; None where there is no kernel. Any other refusal of the planner is a defect, and is raised."""
+    try:
+        values_plan.check_kernel(row, shape, dict(strides)["elements"])
+    except PlanError:
+        return None
     return Prepared(values_plan.plan(row, shape, strides, dtype, isa, threads, divides=divides))
 
 

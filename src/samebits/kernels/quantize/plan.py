@@ -85,7 +85,7 @@ def plan(
         DTypeError: It takes no such numbers.
     """
     formulas = dialect.formulas(row, dtype)
-    _check(row, x)
+    check_kernel(row, x)
     operands = ["x", "elements", "scales"]
     operands += ["global scale"] * (formulas.whole is not None) + ["zero points"] * (row.zero_point is not None)
     operands += ["seed"] * (order is not None)
@@ -120,7 +120,8 @@ def _matrix(x: AxisSteps) -> AxisSteps:
     return (shape, strides) if len(shape) > 1 else ((1, *shape), (0, *strides))
 
 
-def _check(row: BlockFormat, x: AxisSteps) -> None:
+def check_kernel(row: BlockFormat, x: AxisSteps) -> None:
+    """Raise PlanError unless there is a kernel for the format and the lines of x."""
     along, n = row.block[1], x[0][-1]
     if along is not None and along != 1 and (along < _LEAST or along & (along - 1)):
         expected = f"1, all or a power of two of at least {_LEAST} along the axis"

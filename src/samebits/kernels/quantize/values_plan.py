@@ -71,7 +71,7 @@ def plan(
     """
     known = dict(strides)
     shared, along = _shared(row)
-    _check(row, shape, known["elements"])
+    check_kernel(row, shape, known["elements"])
     looked_up = _looked_up(row, shape, known, dtype, isa, threads, divides)
     if looked_up is not None:
         return looked_up
@@ -128,7 +128,9 @@ def _shared(row: BlockFormat) -> tuple[Shared, int]:
     return "block", along
 
 
-def _check(row: BlockFormat, shape: tuple[int, ...], strides: Strides) -> None:
+def check_kernel(row: BlockFormat, shape: tuple[int, ...], strides: Strides) -> None:
+    """Raise PlanError unless there is a kernel for the format and the lines of elements."""
+    _shared(row)
     width, n = row.element.width_bits, shape[-1]
     if strides[-1] != width and n > 1:
         raise PlanError("dequantize.plan", "elements", "stride", strides[-1], width, "copy them")
