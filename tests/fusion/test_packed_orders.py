@@ -54,3 +54,31 @@ def test_elements_may_begin_within_a_byte() -> None:
     dense = laid((0, 1))
     (y,) = fd.execute([sb.to_packed(dense)[:, 1:]])
     assert y.numpy(copy=True).tolist() == dense[:, 1:].astype(np.float32).tolist()
+
+
+WAYS = {
+    "permuted": lambda x: x.permute(2, 0, 1),
+    "reversed": lambda x: x.permute(2, 1, 0),
+    "every second row": lambda x: x[:, ::2],
+    "bytes within rows": lambda x: x[:, :, 1:3],
+    "broadcast": lambda x: x[:1].expand(3, 4, 5),
+    "axes of one": lambda x: x[:1, :, :1],
+    "without elements": lambda x: x[:0].permute(2, 0, 1),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=list(WAYS))
+def test_later_runs_on_packed_tensors_of_torch_that_are_not_dense_have_the_bits_of_the_first(way, monkeypatch) -> None:
+    torch = pytest.importorskip("torch")
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1, -1], [False] * 3, DataType.Float4_e2m1fn)
+        fd.add_output(fd.ops.mul(fd.ops.cast(x, DataType.Float), fd.define_scalar(DataType.Double)))
+    drawn = np.random.default_rng(5).integers(0, 256, (2, 3, 4, 5), np.uint8)
+    rows = [way(torch.from_numpy(codes).view(torch.float4_e2m1fn_x2)) for codes in drawn]
+    wide = [sb.Tensor.from_any(row).numpy(copy=True).astype(np.float32) for row in rows]
+    for _ in range(2):
+        assert fd.execute([rows[0], 0.75])[0].numpy().tobytes() == (wide[0] * np.float32(0.75)).tobytes()
+    if rows[0].numel():
+        monkeypatch.setattr("samebits.runtime.cpu.Session.run", None)  # what later runs do without
+    for row, values in zip(rows, wide, strict=True):
+        assert fd.execute([row, -3.0])[0].numpy().tobytes() == (values * np.float32(-3)).tobytes()

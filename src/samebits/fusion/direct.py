@@ -19,6 +19,8 @@ from samebits.fusion.promotion import element
 from samebits.kinds import kind_of
 from samebits.memory import address_of
 from samebits.memory.pages import MAPPED
+from samebits.native import scratch
+from samebits.ops import move
 from samebits.program.graph import Program
 from samebits.runtime.specialised import Specialised
 from samebits.tensor import Tensor
@@ -76,6 +78,19 @@ def learn(given: Sequence[Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Packing:
+    """How packed elements of torch that are not dense are packed anew before a run.
+
+    Attributes:
+        run: Takes the address where they are, and that of memory of its own.
+        size_bytes: How much memory that is.
+    """
+
+    run: Callable[[int, int], None]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Direct:
     """A table, and how its operands are had.
 
@@ -86,6 +101,7 @@ class Direct:
         first: The place of the first tensor.
         outputs: Of each output its shape, its library's dtype, and ours where it takes memory that was used before.
         of_torch: Whether tensors are torch's.
+        packings: For each input what its elements are packed by first, None where they are taken as they lie.
     """
 
     bound: Specialised
@@ -94,6 +110,7 @@ class Direct:
     first: int
     outputs: tuple[tuple[tuple[int, ...], Any, DType | None], ...]
     of_torch: bool
+    packings: tuple[Packing | None, ...]
 
     def run(self, given: Sequence[Any], seed: int | None) -> list[Any]:
         """The outputs; of a run that draws numbers its seed is the last operand."""
@@ -106,9 +123,14 @@ class Direct:
             made = [Tensor.empty(shape, own).numpy() if own else np.empty(shape, dtype)
                     for shape, dtype, own in self.outputs]  # fmt: skip
         held: list[Any] = []
+        blocks: list[scratch.PageBlock] = []
         addresses: list[int] = []
-        for x, kind in zip(given, self.scalars, strict=True):
-            if kind is None:
+        for x, kind, packing in zip(given, self.scalars, self.packings, strict=True):
+            if packing is not None:
+                blocks.append(scratch.take(packing.size_bytes))
+                packing.run(x.data_ptr(), blocks[-1].address)
+                addresses.append(blocks[-1].address)
+            elif kind is None:
                 addresses.append(x.data_ptr() if self.of_torch else address_of(x))
             elif kind is not DataType.Null:
                 held.append(element("execute", x, kind))
@@ -118,6 +140,8 @@ class Direct:
             addresses.append(address_of(held[-1]))
         addresses += [x.data_ptr() for x in made] if self.of_torch else map(address_of, made)
         self.bound.run_on(addresses)
+        for block in blocks:
+            scratch.give(block)
         return made
 
 
@@ -148,7 +172,10 @@ def made_for(
     scalars = tuple(
         [None if isinstance(x, TensorView) else DataType.Null if i in sizes else x.dtype for i, x in enumerate(inputs)]
     )
-    return Direct(bound, program, scalars, scalars.index(None), outputs, of_torch)
+    packings = tuple(
+        [_packing(value) if isinstance(x, TensorView) else None for x, value in zip(inputs, given, strict=True)]
+    )
+    return Direct(bound, program, scalars, scalars.index(None), outputs, of_torch, packings)
 
 
 def _own(x: Any) -> DType | None:
@@ -156,8 +183,17 @@ def _own(x: Any) -> DType | None:
     return Tensor.from_any(x).dtype if x.nbytes >= MAPPED else None
 
 
+def _packing(x: Any) -> Packing | None:
+    """What packs a tensor anew whose address alone does not say where its elements are; None of others."""
+    if isinstance(x, np.ndarray) or not str(x.dtype).endswith("_x2"):
+        return None
+    tensor = Tensor.from_any(x)
+    run = move.packing(tensor)
+    return None if run is None else Packing(run, (tensor.size * tensor.dtype.width_bits + 7) // 8)
+
+
 def _is_plain(x: Any) -> bool:
-    """Whether its address and strides say where its elements are; of packed ones, dense from a byte on, the address."""
+    """Whether its address and strides say where its elements are, or where those are that are packed anew."""
     if isinstance(x, np.ndarray):
         return x.flags.aligned and not any(step % x.itemsize for step in x.strides)
-    return bool(x.is_cpu) and not x.is_neg() and (x.is_contiguous() or not str(x.dtype).endswith("_x2"))
+    return bool(x.is_cpu) and not x.is_neg()

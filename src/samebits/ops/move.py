@@ -7,7 +7,7 @@ whole bytes, `reorder` and `narrow` for those that are packed within bytes or pa
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
@@ -166,6 +166,20 @@ def _stored(name: str, x: Any, storage: Storage, threads: int | None) -> Any:
     made = _new(layout, source.dtype)
     _move(call, source, made)
     return made if is_narrow and storage == "packed" else call.result(call.own(made))
+
+
+def packing(x: Tensor) -> Callable[[int, int], None] | None:
+    """What packs elements that lie as x's do: it takes the address of the first one's byte, and of dense memory.
+
+    None where that is a view or nothing: where x is dense already, or has no elements.
+    """
+    call, source = Call("to_packed", x), x.layout
+    if not x.size or source.storage != "packed" or (source.is_contiguous() and not source.offset_bits % 8):
+        return None
+    target = Layout.dense(source.shape, width_bits=source.width_bits)
+    threads = call.sized(x.size, "elements")
+    prepared, first, second = _prepared(*_in_byte(source), *_in_byte(target), source.width_bits, call.isa, threads)
+    return lambda start, made: prepared.run([start + first, made + second])
 
 
 def _as_given(call: Call, x: object, tensor: Tensor) -> Any:
