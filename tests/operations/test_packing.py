@@ -128,3 +128,16 @@ def test_copies_between_packed_and_padded_elements(width: int) -> None:
         views = packing.view(dtype, source), packing.view(dtype, goal)
         run_plan(packing.moved(views, TARGET), [data[source.offset_bits // 8 :], made])
         assert np.array_equal(elements.read(made, goal), codes[::-1, 2:])
+
+
+@pytest.mark.parametrize(("in_program", "enough"), [(False, 1024), (True, 128)])
+def test_threads_share_a_gather_by_its_size(in_program: bool, enough: int) -> None:
+    target = PlanTarget(PLANNED, 2, tuning.machine(PLANNED), in_program)
+
+    def threads(rows: int) -> int:
+        views = (dtypes.float32, (9, 64), (64, 1)), (dtypes.int64, (rows,), (1,)), (dtypes.float32, (rows, 64), (64, 1))
+        planner = registry.ROWS["gather"].plan
+        assert planner is not None
+        return planner(AxisGather(0), views, target).threads
+
+    assert [threads(rows) for rows in (1, enough - 1, enough)] == [1, 1, 2]

@@ -207,7 +207,7 @@ def _plan_gather(attributes: AxisGather, views: tuple[View, ...], target: PlanTa
     inner, extent = math.prod(shape[attributes.axis + 1 :]), shape[attributes.axis]
     outer = math.prod(shape[: attributes.axis])
     rows = RowGather(dtype, outer, extent * inner, math.prod(indices), inner, (extent,), (inner,))
-    return gather.plan(rows, target.isa, target.threads)
+    return gather.plan(rows, target.isa, shared_by(views[1:], target))
 
 
 def _plan_gather_nd(attributes: GatherND, views: tuple[View, ...], target: PlanTarget) -> Plan:
@@ -216,7 +216,7 @@ def _plan_gather_nd(attributes: GatherND, views: tuple[View, ...], target: PlanT
     *counts, depth = indices
     strides = dense_strides(shape)[:depth]
     rows = RowGather(dtype, 1, 0, math.prod(counts), math.prod(shape[depth:]), shape[:depth], strides)
-    return gather.plan(rows, target.isa, target.threads)
+    return gather.plan(rows, target.isa, shared_by(views[1:], target))
 
 
 def _takes_dense(attributes: object, views: Sequence[View]) -> list[Shape | None]:
