@@ -1,5 +1,6 @@
 """Code points of every layout against loops over bits, and values against ml_dtypes and tables of all code points."""
 
+import contextlib
 import math
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samebits import dtypes, elements
+from samebits import driver, dtypes, elements, ieee
 from samebits.dtypes import DType
 from samebits.errors import DTypeError, OptionError
 from samebits.layout import Layout
@@ -279,6 +280,30 @@ def test_one_number_is_rounded_once_and_nan_is_canonical(row: DType) -> None:
         assert elements.rounded(-np.nan, row).view(f"u{row.element_bytes}") == row.canonical_nan
     if row.has_infinity:
         assert np.isinf(elements.rounded(1e300, row).astype(np.float64)) or row is dtypes.float64
+
+
+@pytest.mark.parametrize("mode", ["nearest", *floating.MODES])
+@pytest.mark.parametrize("row", [row for row in dtypes.ROWS if row.has_infinity and row.width_bits <= 32], ids=str)
+def test_one_number_is_rounded_as_the_reference_rounds_arrays_in_every_float_environment(row: DType, mode: str) -> None:
+    """Values of the format, the middles between neighbours and their neighbours, and arbitrary bits, of both signs."""
+    random = np.random.default_rng(5)
+    codes = random.integers(0, row.max_code, 100).tolist()
+    with driver.default_float_environment():
+        pairs = [(row.decode(code), row.decode(code + 1)) for code in [0, 1, *codes, row.max_code - 1]]
+        middles = [x / 2 + y / 2 for x, y in pairs] + [row.max + (row.max - pairs[-1][0]) / 2]
+        near = [math.nextafter(x, to) for x in middles for to in (-math.inf, math.inf)]
+        special = [5e-324, 2.3e-308, 1e-310, 1e300, math.inf, math.nan]
+        words = random.integers(0, 2**64, 100, np.uint64, endpoint=False).view(np.float64).tolist()
+        numbers = [y for x in (*sum(pairs, ()), *middles, *near, *special, *words) for y in (x, -x)]
+        due = ieee.encode(np.array(numbers), row)
+        if row is dtypes.float32:
+            with np.errstate(all="ignore"):
+                assert due.tobytes() == ieee.canonical(np.array(numbers).astype(np.float32)).tobytes()
+    elements._of_bits.cache_clear()
+    with contextlib.nullcontext() if mode == "nearest" else floating.environment(mode):
+        found = [elements.rounded(x, row) for x in numbers]
+    assert {(x.shape, x.dtype, x.flags.writeable) for x in found} == {((), row.numpy, True)}
+    assert b"".join(x.tobytes() for x in found) == due.tobytes()
 
 
 def test_one_number_of_a_narrow_format_is_not_rounded_to_float32_first() -> None:

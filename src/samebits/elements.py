@@ -9,6 +9,7 @@ environment, whatever the caller's is.
 import bisect
 import itertools
 import math
+import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -39,6 +40,9 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
+
+# A number of Python's as its bits.
+_DOUBLE, _WORD = struct.Struct("<d"), struct.Struct("<Q")
 
 
 def unit(width_bits: int) -> np.dtype[Any]:
@@ -256,11 +260,39 @@ def encode(values: Array, dtype: DType, call: str) -> Array:
 def rounded(value: float | int | bool, dtype: DType) -> Array:
     """A number as an element, an array [] of a format that NumPy has: a float is rounded once, infinite where it is too
     large, NaN canonical, whatever the caller's float environment."""
+    if type(value) is float and dtype.has_infinity and dtype.width_bits <= 32:
+        (bits,) = _WORD.unpack(_DOUBLE.pack(value))
+        return _of_bits(bits, dtype).copy()
     with driver.default_float_environment(), np.errstate(all="ignore"):
         if dtype.is_float and dtype.width_bits < 32:  # NumPy rounds to float32 first
             assert dtype.numpy is not None  # the caller's choice
             return np.asarray(ieee.encode(np.float64(value), dtype)).view(dtype.numpy)
         return ieee.canonical(np.asarray(np.array(value).astype(dtype.numpy)))
+
+
+@lru_cache(1024)
+def _of_bits(bits: int, dtype: DType) -> Array:
+    """`rounded` of the float64 of these bits, in a format of at most 32 bits that has infinities; never written.
+
+    By integers, which no float environment changes: to enter and leave one takes longer than all of this.
+    """
+    return np.array(_rounded_code(bits, dtype), unit(dtype.width_bits)).view(dtype.numpy)
+
+
+def _rounded_code(bits: int, dtype: DType) -> int:
+    """The code point."""
+    sign, exponent, whole = bits >> 63 << (dtype.width_bits - 1), bits >> 52 & 0x7FF, bits & ((1 << 52) - 1)
+    infinity = ((1 << dtype.exponent_bits) - 1) << dtype.mantissa_bits
+    if exponent == 0x7FF:
+        return dtype.canonical_nan or 0 if whole else sign | infinity
+    if exponent:
+        whole |= 1 << 52
+    field = exponent - 1023 + dtype.bias
+    dropped = 52 - dtype.mantissa_bits + max(1 - field, 0)
+    # To nearest, of two equally near ones to the even one.
+    whole = (whole + (1 << (dropped - 1)) - 1 + (whole >> dropped & 1)) >> dropped
+    # The leading 1 carries into the exponent field, as rounding up to the next power of two does.
+    return int(sign | min((max(field - 1, 0) << dtype.mantissa_bits) + whole, infinity))
 
 
 @driver.default_float_environment()

@@ -6,7 +6,7 @@ of a higher kind (integers under floats). Formats narrower than Float are comput
 
 from __future__ import annotations
 
-import contextlib
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits import driver, elements, ieee
+from samebits.dtypes import DType
 from samebits.errors import FusionError, FusionTypeError, shown
 from samebits.fusion import datatypes
 from samebits.fusion.datatypes import DataType
@@ -55,12 +56,26 @@ def converted(call: str, value: Number, dtype: DataType) -> Number:
     """
     if dtype is DataType.Bool:
         return bool(value)
-    row, found = datatypes.row_of(call, "scalar", dtype), None
-    with contextlib.suppress(OverflowError, ValueError):  # an integer beyond Double; NaN and infinities as integers
+    row = datatypes.row_of(call, "scalar", dtype)
+    found: Number | None
+    try:
         found = float(value) if row.is_float else int(value)
-    if found is None or not (row.is_float or row.min <= found <= row.max):
+    except (OverflowError, ValueError):  # an integer beyond Double; NaN and infinities as integers
+        found = None
+    if found is None or not (row.is_float or _holds(row, found)):
         raise FusionError(call, "scalar", "", shown(value), f"a number that {dtype} holds", "choose another format")
     return found
+
+
+def _holds(row: DType, number: Number) -> bool:
+    """Whether a format of integers has a number."""
+    least, most = _limits(row)
+    return least <= number <= most
+
+
+@functools.cache
+def _limits(row: DType) -> tuple[float, float]:
+    return row.min, row.max
 
 
 def element(call: str, value: Number, dtype: DataType) -> npt.NDArray[Any]:
