@@ -276,6 +276,7 @@ def _of_bits(bits: int, dtype: DType) -> Array:
 
     By integers, which no float environment changes: to enter and leave one takes longer than all of this.
     """
+    assert dtype.numpy is not None  # the caller's choice
     return np.array(_rounded_code(bits, dtype), unit(dtype.width_bits)).view(dtype.numpy)
 
 

@@ -1,7 +1,7 @@
 """Runs like one before: arrays that lie as they did go straight to their table.
 
-What a call is like is its key: formats, extents and strides of arrays, and the numbers that sizes depend on. Arrays of
-NumPy and torch have keys; others take the way of `Session.run`. Start at `key_of`.
+What a call is like is its key: formats, extents and strides of arrays, and the numbers that sizes depend on. Tensors,
+NumPy's arrays and torch's have keys; others take the way of `Session.run`. Start at `key_of`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from samebits.frozen import dataclass
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import TensorView, Val
 from samebits.fusion.promotion import element
-from samebits.kinds import kind_of
-from samebits.memory import address_of
+from samebits.kinds import ArrayKind, kind_of
+from samebits.memory import CPU, address_of
 from samebits.memory.pages import MAPPED
 from samebits.native import scratch
 from samebits.ops import move
+from samebits.program import constants
 from samebits.program.graph import Program
 from samebits.runtime.specialised import Specialised
 from samebits.tensor import Tensor
@@ -37,8 +38,19 @@ def _torch(x: Any) -> Hashable:
     return None, x.dtype, x.shape, x.stride(), x.is_cpu, x.is_neg(), not x.data_ptr()
 
 
+def _tensor(x: Tensor) -> Hashable:
+    """With whether its memory is there and is the host's: where it is not, the long way says so."""
+    return Tensor, x.dtype, x.layout, x.buffer.device is CPU, x.buffer.is_closed
+
+
 # How an array of each type is described: exact types alone, as a subclass may mean something else.
-_DESCRIBED: dict[type, Callable[[Any], Hashable]] = {np.ndarray: _numpy}
+_DESCRIBED: dict[type, Callable[[Any], Hashable]] = {np.ndarray: _numpy, Tensor: _tensor}
+# Where the elements of an array begin.
+_ADDRESS: dict[ArrayKind, Callable[[Any], int]] = {
+    "numpy": address_of,
+    "tensor": lambda x: int(x.address),
+    "torch": lambda x: int(x.data_ptr()),
+}
 _NUMBERS = frozenset((bool, int, float))
 
 
@@ -100,7 +112,7 @@ class Direct:
         scalars: For each input None of a tensor, the format of a number, `Null` of one that sizes depend on.
         first: The place of the first tensor.
         outputs: Of each output its shape, its library's dtype, and ours where it takes memory that was used before.
-        of_torch: Whether tensors are torch's.
+        kind: That of all tensors.
         packings: For each input what its elements are packed by first, None where they are taken as they lie.
     """
 
@@ -109,36 +121,41 @@ class Direct:
     scalars: tuple[DataType | None, ...]
     first: int
     outputs: tuple[tuple[tuple[int, ...], Any, DType | None], ...]
-    of_torch: bool
+    kind: ArrayKind
     packings: tuple[Packing | None, ...]
 
     def run(self, given: Sequence[Any], seed: int | None) -> list[Any]:
         """The outputs; of a run that draws numbers its seed is the last operand."""
         made: list[Any]
-        if self.of_torch:
+        if self.kind == "torch":
             new = given[self.first].new_empty
             made = [Tensor.empty(shape, own).torch() if own else new(shape, dtype=dtype)
                     for shape, dtype, own in self.outputs]  # fmt: skip
+        elif self.kind == "tensor":
+            made = [Tensor.empty(shape, own) for shape, _, own in self.outputs]
         else:
             made = [Tensor.empty(shape, own).numpy() if own else np.empty(shape, dtype)
                     for shape, dtype, own in self.outputs]  # fmt: skip
+        address = _ADDRESS[self.kind]
         held: list[Any] = []
         blocks: list[scratch.PageBlock] = []
         addresses: list[int] = []
         for x, kind, packing in zip(given, self.scalars, self.packings, strict=True):
             if packing is not None:
                 blocks.append(scratch.take(packing.size_bytes))
-                packing.run(x.data_ptr(), blocks[-1].address)
+                packing.run(address(x), blocks[-1].address)
                 addresses.append(blocks[-1].address)
             elif kind is None:
-                addresses.append(x.data_ptr() if self.of_torch else address_of(x))
+                if self.kind == "tensor":  # whose buffer another thread may close meanwhile
+                    held.append(x.buffer.owner)
+                addresses.append(address(x))
             elif kind is not DataType.Null:
                 held.append(element("execute", x, kind))
                 addresses.append(address_of(held[-1]))
         if seed is not None:
             held.append(np.asarray(seed, np.uint64))
             addresses.append(address_of(held[-1]))
-        addresses += [x.data_ptr() for x in made] if self.of_torch else map(address_of, made)
+        addresses += map(address, made)
         self.bound.run_on(addresses)
         for block in blocks:
             scratch.give(block)
@@ -156,15 +173,15 @@ def made_for(
         sizes: The places of those that sizes depend on, which the table has in it.
         given: The call.
         program: What runs.
-        bound: Its table.
+        bound: Its table; outputs of Tensors that are packed are so in it.
         results: What it gave.
     """
     arrays = [value for x, value in zip(inputs, given, strict=True) if isinstance(x, TensorView)]
     kinds = {kind_of(x) for x in arrays}
-    if not arrays or len(kinds) != 1 or not kinds <= {"numpy", "torch"} or any(not _is_plain(x) for x in arrays):
+    if len(kinds) != 1 or any(not _is_plain(x) for x in arrays):
         return None
-    of_torch = kinds == {"torch"}
-    if any(type(x).__name__ not in ("ndarray", "Tensor") for x in (*arrays, *results.values())):
+    (kind,) = kinds
+    if any(type(x) not in _DESCRIBED for x in (*arrays, *results.values())):
         return None
     if any(tuple(results[name].shape) != shape for name, shape, _ in bound.outputs):
         return None  # packed elements
@@ -175,12 +192,12 @@ def made_for(
     packings = tuple(
         [_packing(value) if isinstance(x, TensorView) else None for x, value in zip(inputs, given, strict=True)]
     )
-    return Direct(bound, program, scalars, scalars.index(None), outputs, of_torch, packings)
+    return Direct(bound, program, scalars, scalars.index(None), outputs, kind, packings)
 
 
 def _own(x: Any) -> DType | None:
-    """Our dtype of an array so big that fresh memory would cost more than it is."""
-    return Tensor.from_any(x).dtype if x.nbytes >= MAPPED else None
+    """Our dtype of a Tensor, and of an array so big that fresh memory would cost more than it is."""
+    return Tensor.from_any(x).dtype if type(x) is Tensor or x.nbytes >= MAPPED else None
 
 
 def _packing(x: Any) -> Packing | None:
@@ -194,6 +211,13 @@ def _packing(x: Any) -> Packing | None:
 
 def _is_plain(x: Any) -> bool:
     """Whether its address and strides say where its elements are, or where those are that are packed anew."""
+    if isinstance(x, Tensor):
+        if x.device is not CPU or x.layout.offset_bits % 8:
+            return False
+        taken = constants.given(x)
+        if isinstance(taken, Tensor):
+            return taken.address == x.address
+        return address_of(taken) == x.address and _is_plain(taken)
     if isinstance(x, np.ndarray):
         return x.flags.aligned and not any(step % x.itemsize for step in x.strides)
     return bool(x.is_cpu) and not x.is_neg()

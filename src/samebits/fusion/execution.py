@@ -137,7 +137,8 @@ class FusionExecutorCache:
         made = session.run(values)
         self._recent = session.program
         if key is not None:
-            found = direct.made_for(self._inputs, self._places, given, session.program, session.bound(values), made)
+            bound = session.bound(values, packed=self._kind(given) == "tensor")
+            found = direct.made_for(self._inputs, self._places, given, session.program, bound, made)
             if found is not None:
                 keep(self._direct, key, found, _PROGRAMS)
         return [made[f"O{place}"] for place in range(len(self._made))]

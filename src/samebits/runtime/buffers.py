@@ -1,6 +1,6 @@
-"""Arrays on memory that is not NumPy's own: aligned blocks that sessions keep, and parts of an arena.
+"""Arrays on memory that is not NumPy's own: results, in blocks that are used again, and parts of an arena.
 
-Start at `aligned`.
+Start at `empty`.
 """
 
 from __future__ import annotations
@@ -12,26 +12,32 @@ from typing import Any
 
 import numpy as np
 
-from samebits.errors import message
-from samebits.memory.pages import PageBlock
+from samebits.memory.allocation import allocate
+from samebits.memory.pages import MAPPED
 from samebits.operations.operation import Array
 
-__all__ = ["aligned", "viewed"]
+__all__ = ["aligned", "empty", "viewed"]
 
 
-def aligned(shape: Sequence[int], dtype: Any) -> Array:
-    """An array of that shape, 64-byte aligned, large ones on huge pages; not initialised.
+def empty(shape: Sequence[int], dtype: Any) -> Array:
+    """An array of that shape, not initialised: a small one is NumPy's own, a big one as `aligned` makes it.
 
     Raises:  MemoryError if there is not that much.
     """
-    count, kind = math.prod(shape), np.dtype(dtype)
-    size = max(1, count * kind.itemsize)
-    try:
-        block = PageBlock(size)
-    except (MemoryError, OSError, OverflowError, ValueError) as error:  # those of numpy.empty and of mmap
-        expected, remedy = "at most what the system has left", "give smaller inputs"
-        raise MemoryError(message("run", "an array", "size", f"{size} bytes", expected, remedy)) from error
-    return viewed(block, block.address, count, kind).reshape(tuple(shape))
+    kind = np.dtype(dtype)
+    if math.prod(shape) * kind.itemsize < MAPPED:
+        return np.empty(shape, kind)
+    return aligned(shape, kind)
+
+
+def aligned(shape: Sequence[int], dtype: Any) -> Array:
+    """The same, 64-byte aligned, in memory of the resource in use, to which it goes back after the array's last use.
+
+    Raises:  MemoryError if there is not that much.
+    """
+    kind = np.dtype(dtype)
+    memory = allocate(math.prod(shape) * kind.itemsize).array()
+    return np.ndarray(shape, kind, memory)
 
 
 def viewed(owner: object, address: int, count: int, dtype: Any) -> Array:

@@ -30,7 +30,7 @@ from samebits.program.graph import Program
 from samebits.program.transform import ALIKE, ROWS, UNFUSED, optimise
 from samebits.runtime import inputs as inputs_
 from samebits.runtime.blueprint import NOTHING, Blueprint, Lowered, Packed
-from samebits.runtime.buffers import aligned
+from samebits.runtime.buffers import aligned, empty
 from samebits.runtime.recent import keep
 from samebits.runtime.specialised import Specialised, rebound, record
 from samebits.tensor import Tensor
@@ -148,15 +148,16 @@ class Session:
         is_packed = self._narrow and narrow_storage(kind) == "packed"
         specialised = self._specialised(values, self._narrow if is_packed else frozenset())
         # JAX takes no memory that is less aligned, and a Tensor may become its array.
-        made = specialised.run(values, np.empty if kind in ("numpy", "torch") else aligned)
+        made = specialised.run(values, empty if kind in ("numpy", "torch") else aligned)
         return {name: _converted(name, made[name], kind) for name in wanted}
 
-    def bound(self, given: Mapping[str, Any]) -> Specialised:
-        """What `run` runs for inputs that lie as these do; packed outputs have a byte an element.
+    def bound(self, given: Mapping[str, Any], packed: bool = False) -> Specialised:
+        """What `run` runs for inputs that lie as these do.
 
+        Args:    packed: whether outputs of fewer than 8 bits are packed; else they have a byte an element.
         Raises:  as `run`.
         """
-        return self._specialised(self._values(given))
+        return self._specialised(self._values(given), self._narrow if packed else frozenset())
 
     def trace(self, given: Mapping[str, Any]) -> dict[str, Traced]:
         """Every value that a kernel makes for these inputs, in the order they are made.

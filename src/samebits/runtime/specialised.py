@@ -29,7 +29,7 @@ from samebits.program.graph import Node, Program
 from samebits.program.room import Room
 from samebits.runtime import limits
 from samebits.runtime.blueprint import ARENA, NOTHING, Blueprint, Lowered, Packed, named
-from samebits.runtime.buffers import viewed
+from samebits.runtime.buffers import empty, viewed
 from samebits.runtime.kept import KeptForms
 from samebits.runtime.lowering import Lowerer
 from samebits.tape import Tape
@@ -209,13 +209,13 @@ class Specialised:
         constants = [constant.address for constant in lowered.constants]
         self._table = Table(lowered.calls, lowered.slots - len(constants), threads, constants)
 
-    def run(self, given: Sequence[Value], empty: Callable[..., Array] = np.empty) -> dict[str, Value]:
-        """The outputs by name, in memory of `empty(shape, dtype)`, or Tensors where they are packed.
+    def run(self, given: Sequence[Value], new: Callable[..., Array] = empty) -> dict[str, Value]:
+        """The outputs by name, in memory of `new(shape, dtype)`, or Tensors where they are packed.
 
         Raises:  ShapeError if the data hold an index that is out of range; MemoryError if the system has too little.
         """
         arena = scratch.take(self._lowered.arena_bytes)
-        made = self._run(arena, given, empty)
+        made = self._run(arena, given, new)
         scratch.give(arena)
         return made
 
@@ -249,11 +249,11 @@ class Specialised:
         scratch.give(arena)
         return found
 
-    def _run(self, arena: scratch.PageBlock, given: Sequence[Value], empty: Callable[..., Array]) -> dict[str, Value]:
+    def _run(self, arena: scratch.PageBlock, given: Sequence[Value], new: Callable[..., Array]) -> dict[str, Value]:
         made: dict[str, Value]
         try:
             made = {
-                name: Tensor.empty(shape, kind) if type(kind) is DType else empty(shape, kind)
+                name: Tensor.empty(shape, kind) if type(kind) is DType else new(shape, kind)
                 for name, shape, kind in self._lowered.outputs
             }
         except MemoryError:
