@@ -18,6 +18,7 @@ from onnx import helper
 from samebits import dtypes, onnx
 from samebits.codegen import isa as isas
 from samebits.errors import DTypeError, ModelError, OptionError, SamebitsError, ShapeError
+from samebits.memory import HOST, HostResource, use_resource
 from samebits.operations import dim
 from samebits.operations.moves import AxisGather
 from samebits.program.builder import ProgramBuilder
@@ -489,3 +490,30 @@ def test_the_callers_float_environment_changes_no_bit_of_a_model(mode: str, fuse
     with floating.environment(mode):
         found = run()
     assert found == due
+
+
+@pytest.mark.parametrize("kind", [np.asarray, Tensor.from_any, torch.from_numpy], ids=["numpy", "tensor", "torch"])
+def test_big_results_take_memory_that_was_used_and_outlive_their_session(kind: Any) -> None:
+    x, y = (protos.value(name, np.float32, ["n"]) for name in "xy")
+    session = cpu.prepare(onnx.load(protos.model([helper.make_node("Neg", ["x"], ["y"])], [x], [y])))
+    given = np.arange(1 << 17, dtype=np.float32)
+    before = HOST.statistics
+    for _ in range(5):
+        made = session.run({"x": kind(given)})["y"]
+    del session
+    after = HOST.statistics
+    assert after.lent_bytes - before.lent_bytes == given.nbytes
+    assert after.reuses - before.reuses >= 3  # the run after the first holds two
+    assert after.lent_blocks + after.kept_blocks <= before.lent_blocks + before.kept_blocks + 2
+    assert Tensor.from_any(made).numpy().tobytes() == (-given).tobytes()
+    del made
+    assert HOST.statistics.lent_bytes == before.lent_bytes
+
+
+def test_big_results_are_of_the_resource_in_use() -> None:
+    x, y = (protos.value(name, np.float32, ["n"]) for name in "xy")
+    session = cpu.prepare(onnx.load(protos.model([helper.make_node("Neg", ["x"], ["y"])], [x], [y])))
+    mine = HostResource()
+    with use_resource(mine):
+        made = session.run({"x": np.ones(1 << 17, np.float32)})["y"]
+    assert mine.statistics.lent_bytes == made.nbytes
