@@ -141,8 +141,42 @@ def test_groups_end_within_all_that_their_ends_cut(extents: tuple[int, int]) -> 
 def test_another_count_of_groups_than_matrices_is_refused() -> None:
     fd = made((2, 3), DataType.Float)
     a, b = (drawn(shape, dtypes.float32, 0) for shape in SHAPES[2, 3])
-    with pytest.raises(FusionError, match="execute: "):
+    with pytest.raises(FusionError) as caught:
         fd.execute([a, b, np.array([3, 7])])
+    due = "execute: input 2 extent 0 is 2, must be 4 as extent 0 of input 1; pass tensors of extents that fit"
+    assert str(caught.value) == due
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_scales_of_another_count_of_groups_are_refused(count: int) -> None:
+    a, b = (drawn(shape, dtypes.float8_e4m3fn, 0) for shape in SHAPES[2, 3])
+    x, y = np.ones((M, 1), np.float32), np.ones((count, 1, N), np.float32)
+    with pytest.raises(FusionError) as caught:
+        made((2, 3), DataType.Float8_e4m3fn, scaled=True).execute([a, b, np.array(ENDS[0]), x, y])
+    due = f"execute: input 4 extent 0 is {count}, must be 4 as extent 0 of input 1; pass tensors of extents that fit"
+    assert str(caught.value) == due
+
+
+BOTH = "permute or slice one of them: both have K"
+ROW, COLUMN = "give one scale for each row of mat1", "give one scale for each column of mat2"
+
+
+@pytest.mark.parametrize(("name", "shape", "sentence"), [
+    ("mat2", [3, 7, 5], f"extent 1 is 7, must be 8 as extent 1 of mat1; {BOTH}"),
+    ("mat2", [2, 8, 5], "extent 0 is 2, must be 3 as extent 0 of offsets; give one matrix for each group"),
+    ("scale1", [4, 1], f"extent 0 is 4, must be 6 as extent 0 of mat1; {ROW}"),
+    ("scale1", [6, 2], f"extent 1 is 2, must be 1; {ROW}"),
+    ("scale2", [3, 1, 4], f"extent 2 is 4, must be 5 as extent 2 of mat2; {COLUMN}"),
+    ("scale2", [2, 1, 5], "extent 0 is 2, must be 3 as extent 0 of offsets; give scales of each group"),
+])  # fmt: skip
+def test_extents_that_do_not_fit_are_named(name: str, shape: list[int], sentence: str) -> None:
+    shapes = {"mat1": [6, 8], "mat2": [3, 8, 5], "scale1": [6, 1], "scale2": [3, 1, 5]} | {name: shape}
+    with FusionDefinition() as fd:
+        given = {name: fd.define_tensor(shape, contiguity=True) for name, shape in shapes.items()}
+        offsets = fd.define_tensor([3], contiguity=True, dtype=DataType.Int)
+        with pytest.raises(FusionError) as caught:
+            fd.ops.grouped_mm(**given, offsets=offsets)
+    assert str(caught.value) == f"grouped_mm: {name} {sentence}"
 
 
 def refused(define: Callable[[FusionDefinition, Any], Any]) -> str:

@@ -137,8 +137,47 @@ def test_tiles_of_other_extents_are_refused() -> None:
         "mat1": (ANY, DataType.Float4_e2m1fn), "mat2": (ANY, DataType.Float4_e2m1fn), "scale1": (ANY, FP8),
         "scale2": (ANY, FP8),
     })  # fmt: skip
-    with pytest.raises(FusionError, match="execute: "):
-        fd.execute([x.elements, x.elements.transpose(), x.scales, x.scales])
+    whole = x.scale_tiles().reshape((128, 4))
+    for scales, place in (((x.scales, whole), 2), ((whole, x.scales), 3)):
+        with pytest.raises(FusionError) as caught:
+            fd.execute([x.elements, x.elements.transpose(), *scales])
+        due = f"shape is (4, 2), must be (128, 4), whole tiles over 4 x 2 scales of mat{place - 1}; {TILES}"
+        assert str(caught.value) == f"execute: input {place} {due}"
+    fd.execute([x.elements, x.elements.transpose(), whole, whole])
+
+
+def refused_extents(shapes: dict[str, tuple[list[int], DataType]]) -> str:
+    with FusionDefinition() as fd:
+        given = {name: fd.define_tensor(shape, contiguity=True, dtype=kind) for name, (shape, kind) in shapes.items()}
+        with pytest.raises(FusionError) as caught:
+            fd.ops.scaled_mm(**given)
+    return str(caught.value)
+
+
+BOTH = "permute or slice one of them: both have K"
+ROW, COLUMN = "give one scale for each row of mat1", "give one scale for each column of mat2"
+BIAS = "give one number for each column of mat2, or one for each element of the result"
+
+
+@pytest.mark.parametrize(("name", "shape", "sentence"), [
+    ("mat2", ([16, 6], FP8), f"extent 0 is 16, must be 32 as extent 1 of mat1; {BOTH}"),
+    ("scale1", ([3, 1], FLOAT), f"extent 0 is 3, must be 4 as extent 0 of mat1; {ROW}"),
+    ("scale1", ([4, 2], FLOAT), f"extent 1 is 2, must be 1; {ROW}"),
+    ("scale2", ([1, 7], FLOAT), f"extent 1 is 7, must be 6 as extent 1 of mat2; {COLUMN}"),
+    ("scale2", ([2, 6], FLOAT), f"extent 0 is 2, must be 1; {COLUMN}"),
+    ("bias", ([5], FLOAT), f"extent 0 is 5, must be 6 as extent 1 of mat2; {BIAS}"),
+    ("bias", ([3, 6], FLOAT), f"extent 0 is 3, must be 4 as extent 0 of mat1; {BIAS}"),
+])  # fmt: skip
+def test_extents_that_do_not_fit_are_named(name: str, shape: tuple[list[int], DataType], sentence: str) -> None:
+    fits = {"mat1": ([4, 32], FP8), "mat2": ([32, 6], FP8), "scale1": ([4, 1], FLOAT), "scale2": ([1, 6], FLOAT)}
+    assert refused_extents(fits | {name: shape}) == f"scaled_mm: {name} {sentence}"
+
+
+def test_tiles_that_are_defined_of_other_extents_are_named() -> None:
+    tile, four = ([128, 4], FP8), DataType.Float4_e2m1fn
+    fits = {"mat1": ([4, 32], four), "mat2": ([32, 6], four), "scale1": tile, "scale2": tile}
+    due = f"(128, 4), whole tiles over 6 x 2 scales of mat2; {TILES}"
+    assert refused_extents(fits | {"scale2": ([6, 2], FP8)}) == f"scaled_mm: scale2 shape is (6, 2), must be {due}"
 
 
 def refused(define: Callable[[FusionDefinition, Any], Any]) -> str:

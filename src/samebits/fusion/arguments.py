@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from samebits.errors import DTypeError, FusionError, FusionTypeError, SamebitsError
-from samebits.fusion import datatypes, promotion
+from samebits.fusion import datatypes, promotion, tiles
 from samebits.fusion.graph import Fusion, Scalar, TensorView, Val
 from samebits.fusion.refusals import refused
 from samebits.tensor import Tensor
@@ -72,7 +72,8 @@ def _value(place: int, x: Val, value: Any, written: Collection[Val]) -> Any:
 def check(fusion: Fusion, given: Sequence[Any]) -> None:
     """Raise FusionError unless tensors have the formats, ranks and extents that were defined.
 
-    Extents that operations take together must be equal, and those that a number decides must be that number.
+    Extents that operations take together must be equal, those that a number decides must be that number, and scales of
+    blocks must be whole tiles.
     """
     numbers = {x: value for x, value in zip(fusion.inputs, given, strict=True) if isinstance(x, Scalar)}
     extents: dict[Scalar, tuple[int, str]] = {x: (value, f"input {x}") for x, value in numbers.items()}
@@ -90,6 +91,7 @@ def check(fusion: Fusion, given: Sequence[Any]) -> None:
             if due[0] != extent:
                 expected, remedy = f"{due[0]} as {due[1]}", "pass tensors of extents that fit"
                 raise FusionError("execute", f"input {place}", f"extent {axis}", extent, expected, remedy)
+    tiles.check_inputs(fusion, {size: extent for size, (extent, _) in extents.items() if isinstance(extent, int)})
 
 
 def check_written(place: int, value: Any) -> None:

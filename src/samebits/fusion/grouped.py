@@ -13,8 +13,8 @@ from samebits import dtypes
 from samebits.errors import FusionError, FusionTypeError
 from samebits.fusion import datatypes, groups, sizes
 from samebits.fusion.datatypes import DataType
-from samebits.fusion.elementwise import matched
 from samebits.fusion.graph import Argument, Expr, Fusion, TensorAxis, TensorView
+from samebits.fusion.misfits import Side, agreed, must_be
 from samebits.operations import dim
 from samebits.operations.dim import Size
 from samebits.operations.moves import Concat
@@ -69,7 +69,7 @@ def grouped_mm(
             raise FusionTypeError(_CALL, "operands", "dtypes", kinds, "the same float format", "cast one of them")
         target = a.dtype
     else:
-        options, target = _scales(a, b, len(axes), scale1, scale2), dtype
+        options, target = _scales(a, b, ends, len(axes), scale1, scale2), dtype
         if not datatypes.is_float(datatypes.data_type_of(datatypes.row_of(_CALL, "dtype", dtype))):
             raise FusionTypeError(_CALL, "dtype", "", dtype, "a float format", "cast the result")
         options["dtype"] = dtype
@@ -97,15 +97,18 @@ def _axes(a: TensorView, b: TensorView, ends: TensorView) -> list[TensorAxis]:
     if ranks not in ((2, 3), (3, 2), (2, 2)):
         remedy = "use matmul where both have groups: Unexpected operand ranks"
         raise FusionError(_CALL, "operands", "ranks", f"{ranks[0]} and {ranks[1]}", "2 and 3, 3 and 2, or 2", remedy)
-    matched(_CALL, fusion, -1, a.axes[-1].length, b.axes[-2].length)
+    agreed(_CALL, Side("mat2", b, -2), Side("mat1", a, -1), "permute or slice one of them: both have K")
     rows, columns = fusion.copied(a.axes[-2]), fusion.copied(b.axes[-1])
     if ranks == (2, 2):
         return [fusion.new_axis(fusion.root(count)), rows, columns]
-    matched(_CALL, fusion, 0, (a if ranks[0] == 3 else b).axes[0].length, count)
+    grouped = Side("mat1", a, 0) if ranks[0] == 3 else Side("mat2", b, 0)
+    agreed(_CALL, grouped, Side("offsets", ends, 0), "give one matrix for each group")
     return [rows, columns]
 
 
-def _scales(a: TensorView, b: TensorView, rank: int, *scales: TensorView | None) -> dict[str, Argument]:
+def _scales(
+    a: TensorView, b: TensorView, ends: TensorView, rank: int, *scales: TensorView | None
+) -> dict[str, Argument]:
     """The scales, each of the rank of its operand or of the result, with extent 1 along K."""
     found: dict[str, Argument] = {}
     for name, x, given, inner, other in (
@@ -118,8 +121,12 @@ def _scales(a: TensorView, b: TensorView, rank: int, *scales: TensorView | None)
             raise FusionTypeError(_CALL, name, "dtype", scale.dtype, DataType.Float, "cast it first")
         if scale.ndim != due:
             raise FusionError(_CALL, name, "rank", scale.ndim, due, "give it an axis of extent 1 along K")
-        matched(_CALL, a.fusion, inner, scale.axes[inner].length, a.fusion.constant(1))
-        matched(_CALL, a.fusion, other, scale.axes[other].length, x.axes[other].length)
+        operand, line = ("mat1", "row") if other == -2 else ("mat2", "column")
+        remedy = f"give one scale for each {line} of {operand}"
+        must_be(_CALL, Side(name, scale, inner), 1, remedy)
+        agreed(_CALL, Side(name, scale, other), Side(operand, x, other), remedy)
+        if due == 3:
+            agreed(_CALL, Side(name, scale, 0), Side("offsets", ends, 0), "give scales of each group")
         found[name] = scale
     return found
 

@@ -8,8 +8,8 @@ from samebits import dtypes
 from samebits.errors import FusionError, FusionTypeError
 from samebits.fusion import datatypes, sizes, tiles
 from samebits.fusion.datatypes import DataType
-from samebits.fusion.elementwise import matched
 from samebits.fusion.graph import Argument, Expr, TensorView
+from samebits.fusion.misfits import Side, agreed, must_be
 from samebits.operations import dim
 from samebits.operations.product import Options
 from samebits.operations.sharing import Block
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LOWERED", "scaled_mm"]
 
-_CALL = "scaled_mm"
-# Elements of a block, by the format of its scale: NVFP4's, and MX's.
-_BLOCKS = {DataType.Float8_e4m3fn: 16, DataType.Float8_e8m0fnu: 32}
+_CALL = tiles.CALL
 
 
 def scaled_mm(
@@ -57,7 +55,7 @@ def scaled_mm(
         if not datatypes.is_float(x.dtype):
             raise FusionTypeError(_CALL, name, "dtype", x.dtype, "a float format", "cast it first")
     fusion = a.fusion
-    matched(_CALL, fusion, -1, a.axes[-1].length, b.axes[0].length)
+    agreed(_CALL, Side("mat2", b, 0), Side("mat1", a, 1), "permute or slice one of them: both have K")
     _check_scales(a, b, scales)
     added = _added(a, b, alpha, bias, beta)
     made = fusion.record(_CALL, [a, b, *scales], **added, dtype=dtype)
@@ -67,21 +65,22 @@ def scaled_mm(
 def _check_scales(a: TensorView, b: TensorView, scales: list[TensorView]) -> None:
     """Raise FusionError unless both are of one kind, and of what they scale."""
     kinds = {x.dtype for x in scales}
-    if len(kinds) != 1 or not kinds <= {DataType.Float, *_BLOCKS}:
+    if len(kinds) != 1 or not kinds <= {DataType.Float, *tiles.BLOCKS}:
         given = " and ".join(str(x.dtype) for x in scales)
         expected = "both Float, both Float8_e4m3fn or both Float8_e8m0fnu"
         raise FusionTypeError(_CALL, "scales", "dtypes", given, expected, "cast one of them")
     for name, x, operand, line in (("scale1", scales[0], a, 0), ("scale2", scales[1], b, 1)):
         if x.dtype is not DataType.Float:
             if x.ndim != 2:
-                remedy = "give whole tiles, as nv_block_quantize makes them with swizzle_block_scales=True"
-                raise FusionError(_CALL, name, "rank", x.ndim, 2, remedy)
+                raise FusionError(_CALL, name, "rank", x.ndim, 2, tiles.REMEDY)
+            tiles.check(_CALL, name, x, Side(f"mat{line + 1}", operand, line), a.axes[1].length, {})
         elif not _is_one(x):
             if x.ndim != 2:
                 remedy = "give it an axis of extent 1 along K"
                 raise FusionError(_CALL, name, "rank", x.ndim, "2, or 0 of one for everything", remedy)
-            matched(_CALL, a.fusion, line, x.axes[line].length, operand.axes[line].length)
-            matched(_CALL, a.fusion, 1 - line, x.axes[1 - line].length, a.fusion.constant(1))
+            what = "one scale for each row of mat1" if line == 0 else "one scale for each column of mat2"
+            agreed(_CALL, Side(name, x, line), Side(f"mat{line + 1}", operand, line), f"give {what}")
+            must_be(_CALL, Side(name, x, 1 - line), 1, f"give {what}")
 
 
 def _is_one(x: TensorView) -> bool:
@@ -110,9 +109,10 @@ def _added(
         raise FusionTypeError(_CALL, "bias", "dtype", c.dtype, "a float format", "cast it first")
     if c.ndim not in (1, 2):
         raise FusionError(_CALL, "bias", "rank", c.ndim, "1 or 2", "reshape it to [n] or [m, n]")
-    matched(_CALL, a.fusion, -1, c.axes[-1].length, b.axes[1].length)
+    remedy = "give one number for each column of mat2, or one for each element of the result"
+    agreed(_CALL, Side("bias", c, -1), Side("mat2", b, 1), remedy)
     if c.ndim == 2:
-        matched(_CALL, a.fusion, 0, c.axes[0].length, a.axes[0].length)
+        agreed(_CALL, Side("bias", c, 0), Side("mat1", a, 0), remedy)
     found["bias"] = c
     return found
 
@@ -123,7 +123,7 @@ def _scaled_mm(low: Lowering, expr: Expr) -> list[str]:
     dtype, kind = datatypes.row_of(_CALL, "dtype", expr.outputs[0].dtype), low.b.facts[scales[0]].dtype
     block = None
     if kind is not dtypes.float32:
-        group = _BLOCKS[datatypes.data_type_of(kind)]
+        group = tiles.BLOCKS[datatypes.data_type_of(kind)]
         block = Block(group, 1)
         (m, k), n = low.b.facts[a].shape, low.b.facts[b].shape[1]
         blocks = dim.floor_divide(k + (group - 1), group)
