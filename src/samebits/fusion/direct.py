@@ -173,7 +173,7 @@ def made_for(
         sizes: The places of those that sizes depend on, which the table has in it.
         given: The call.
         program: What runs.
-        bound: Its table; outputs of Tensors that are packed are so in it.
+        bound: Its table; outputs that are packed in arrays of that kind are so in it.
         results: What it gave.
     """
     arrays = [value for x, value in zip(inputs, given, strict=True) if isinstance(x, TensorView)]
@@ -183,9 +183,7 @@ def made_for(
     (kind,) = kinds
     if any(type(x) not in _DESCRIBED for x in (*arrays, *results.values())):
         return None
-    if any(tuple(results[name].shape) != shape for name, shape, _ in bound.outputs):
-        return None  # packed elements
-    outputs = tuple([(shape, results[name].dtype, _own(results[name])) for name, shape, _ in bound.outputs])
+    outputs = tuple([_output(results[name], shape) for name, shape, _ in bound.outputs])
     scalars = tuple(
         [None if isinstance(x, TensorView) else DataType.Null if i in sizes else x.dtype for i, x in enumerate(inputs)]
     )
@@ -195,9 +193,16 @@ def made_for(
     return Direct(bound, program, scalars, scalars.index(None), outputs, kind, packings)
 
 
-def _own(x: Any) -> DType | None:
-    """Our dtype of a Tensor, and of an array so big that fresh memory would cost more than it is."""
-    return Tensor.from_any(x).dtype if type(x) is Tensor or x.nbytes >= MAPPED else None
+def _output(x: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Any, DType | None]:
+    """What `Direct.outputs` has of a result: the shape counts pairs in torch's own arrays of float4.
+
+    Our dtype is that of a Tensor, and of an array so big that fresh memory would cost more than it is.
+
+    Args:    x: the result.   shape: in elements.
+    """
+    if type(x) is Tensor or x.nbytes >= MAPPED:
+        return shape, x.dtype, Tensor.from_any(x).dtype
+    return tuple(x.shape), x.dtype, None
 
 
 def _packing(x: Any) -> Packing | None:

@@ -19,7 +19,7 @@ from samebits.fusion.lowering import SEED, UnknownSize, distinct, lowered, size_
 from samebits.fusion.random import fresh_seed, has_fresh
 from samebits.fusion.refusals import REFUSALS, refused
 from samebits.fusion.views import InputView, view_of
-from samebits.kinds import ArrayKind, kind_of, note_written, to_kind
+from samebits.kinds import ArrayKind, kind_of, narrow_storage, note_written, to_kind
 from samebits.ops.move import copy
 from samebits.program.graph import Program
 from samebits.runtime import reference
@@ -137,7 +137,7 @@ class FusionExecutorCache:
         made = session.run(values)
         self._recent = session.program
         if key is not None:
-            bound = session.bound(values, packed=self._kind(given) == "tensor")
+            bound = session.bound(values, packed=narrow_storage(self._kind(given)) == "packed")
             found = direct.made_for(self._inputs, self._places, given, session.program, bound, made)
             if found is not None:
                 keep(self._direct, key, found, _PROGRAMS)
