@@ -81,7 +81,8 @@ class Spread:
 
     `words`: how values become float32.   `nr`: None for a.   `across`: whether values of several blocks of a line lie
     side by side.   `unit`: a power of two that values of a are multiplied with, exactly.   `times`: what values of a
-    row are multiplied with, exactly, once more, behind them; None: nothing is.
+    row are multiplied with, exactly, once more, behind them; None: nothing is.   `together`: blocks of a row of a that
+    lie side by side, before those of the next row; 0: all.
     """
 
     words: Words
@@ -90,6 +91,7 @@ class Spread:
     batch_rank: int
     unit: float = 1.0
     times: float | None = None
+    together: int = 0
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -100,19 +102,22 @@ class Spread:
 
 
 def spread(b: Builder, d: Spread) -> None:
-    """out[batch][line][block], or out[batch][panel][block][column] = x of the block of that line.
+    """out[batch][line][block], or out[batch][part of the blocks][line][block], or out[batch][panel][block][column] =
+    x of the block of that line.
 
     A task is some rows, or a panel."""
     lines, shared, blocks = b.index("lines"), b.index("shared"), b.index("blocks")
-    line, block, pieces = b.index("line"), b.index("block"), b.index("pieces")
+    line, block, pieces, size = b.index("line"), b.index("block"), b.index("pieces"), d.together or blocks
     for task in b.tasks():
         operands = batch.moved(b, d.batch_rank, task // pieces, {"x": d.words.pointer, "out": float32})
         x, out, piece = operands["x"], operands["out"], task % pieces
         if d.nr is None:
             low = piece * ROWS_OF_TASK
             for r in b.loop(low, b.min(low + ROWS_OF_TASK, lines)):
-                row = b.offset(out, r * blocks * (1 if d.times is None else 2))
-                _row(b, d, b.offset(x, r // shared * line), blocks, block, row)
+                source = b.offset(x, r // shared * line)
+                for q in b.loop(0, blocks, size):
+                    row = b.offset(out, (q // size * lines + r) * size * (1 if d.times is None else 2))
+                    _row(b, d, b.offset(source, q * block), b.min(blocks - q, size), block, row, size)
             continue
         low = piece * d.nr
         for c in b.loop(0, b.min(d.nr, lines - low)):
@@ -121,8 +126,8 @@ def spread(b: Builder, d: Spread) -> None:
                 b.store(out, (low * blocks + q * d.nr) + c, d.words.along(b, source, q * block, 1))
 
 
-def _row(b: Builder, d: Spread, x: Pointer, blocks: Index, block: Index, out: Pointer) -> None:
-    """One line's values, one a block."""
+def _row(b: Builder, d: Spread, x: Pointer, blocks: Index, block: Index, out: Pointer, behind: Index) -> None:
+    """One line's values, one a block; those times `times` begin at `behind`."""
     width = b.isa.lanes if d.across else 1
     whole = blocks // width * width
 
@@ -133,7 +138,7 @@ def _row(b: Builder, d: Spread, x: Pointer, blocks: Index, block: Index, out: Po
     def store(q: Index, found: Vector, count: Index | None = None) -> None:
         b.store(out, q, found, count)
         if d.times is not None:
-            b.store(out, blocks + q, b.mul(found, b.like(found, d.times)), count)
+            b.store(out, behind + q, b.mul(found, b.like(found, d.times)), count)
 
     for q in b.loop(0, whole, width):
         store(q, values(q))

@@ -109,7 +109,8 @@ class Inner:
         sizes = [-(-size // engine.depth) for size in block_sizes(c)]
         words = -(-run_of(c) // engine.depth)
         alone, starts = (sizes[0] == words, sizes[1] == words), engine.sums_blocks and self.words[0].offset != 0
-        return Runs(words, scaled, alone, self._unit / self.unit_of_scales, starts, self._floats)
+        together = self.chunk // words if self._floats and alone[0] and self.chunk % words == 0 else 0
+        return Runs(words, scaled, alone, self._unit / self.unit_of_scales, starts, self._floats, together)
 
     @property
     def _floats(self) -> bool:

@@ -353,7 +353,8 @@ class _TaskLoops:
         scales, step, block = none, 0, 1
         if A_SCALE in d.shared:
             step, block = A_SCALE.step(b, 1), A_SCALE.words(b)
-            scales = b.offset(self.operands[A_SCALE.name], (self.r0 + x.r) * step)
+            apart = d.runs.pitch if d.runs is not None and d.runs.together else step
+            scales = b.offset(self.operands[A_SCALE.name], (self.r0 + x.r) * apart)
         arguments += [scales, step, block]
         scales, block = none, 1
         if SCALE in d.shared:

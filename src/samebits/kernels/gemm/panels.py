@@ -174,13 +174,16 @@ def shared_in_panels(x: Shared, b: Packing, source: Operand) -> SharedPanels:
 
 
 def share_rows(
-    x: Shared, b: Packing, m: int, source: Operand, target: Operand, unit: float, times: float | None
+    x: Shared, b: Packing, m: int, source: Operand, target: Operand, unit: float, times: float | None, together: int
 ) -> tuple[SharedPanels, Step, int]:
     """What blocks of the `m` rows of a share, the step that puts it into rows at `target`, times `unit` and, where
-    there is one, behind each row times `times` too, and their bytes; `b` is what they are multiplied with."""
-    rows = -(-b.k // x.size) * (1 if times is None else 2)
-    strides, size = _batch_strides(x, b.batch, rows * m)
-    step = _spread(x, b, -(-b.k // x.size), m, strides, source, target, None, unit, times)
+    there is one, behind each row times `times` too, and their bytes; `b` is what they are multiplied with. With
+    `together`, of so many blocks, [part of K][row][together], and parts are as far apart as `rows` says."""
+    count = -(-b.k // x.size)
+    rows, parts = (together * m, -(-count // together)) if together else (count, m)
+    rows *= 1 if times is None else 2
+    strides, size = _batch_strides(x, b.batch, rows * parts)
+    step = _spread(x, b, count, m, strides, source, target, None, unit, times, together)
     in_words = -(-x.size // b.engine.depth)
     shared = SharedPanels(blocks.A_SCALE, target, rows, in_words, tuple(strides))
     return shared, step, in_lines(max(1, size) * float32.size_bytes)
@@ -197,14 +200,14 @@ def _batch_strides(x: Shared, batch: tuple[int, ...], size: int) -> tuple[list[i
 
 def _spread(
     x: Shared, b: Packing, blocks_along: int, lines: int, strides: list[int], source: Operand, target: Operand,
-    nr: int | None, unit: float = 1.0, times: float | None = None,
+    nr: int | None, unit: float = 1.0, times: float | None = None, together: int = 0,
 ) -> Step:  # fmt: skip
     """The step that repeats values for every line that shares them."""
     line, block = (x.operand.row, x.operand.column)[:: 1 if nr is None else -1]
     distinct = [d for d in range(len(b.batch)) if strides[d]]
     extents = [b.batch[i] for i in distinct]
     words = words_of(FMA32, float32, x.operand.dtype)[1]
-    d = blocks.Spread(words, nr, block == 1 and nr is None, batches.rank(extents), unit, times)
+    d = blocks.Spread(words, nr, block == 1 and nr is None, batches.rank(extents), unit, times, together)
     pieces = -(-lines // (blocks.ROWS_OF_TASK if nr is None else nr))
     values: Arguments = {
         "x": source, "out": target, "lines": lines, "shared": x.lines, "blocks": blocks_along, "line": line,

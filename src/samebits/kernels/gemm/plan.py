@@ -167,7 +167,7 @@ class _Planning:
             if name == A_SCALE.name:
                 row, made = A_SCALE, share_rows(
                     shared, packing, c.m, Operand(operand), target, x.unit_of_scales,
-                    -BEGUN_FLOAT if x.runs and x.runs.floating else None,
+                    -BEGUN_FLOAT if x.runs and x.runs.floating else None, x.runs.together if x.runs else 0,
                 )  # fmt: skip
             else:
                 row = SCALE if name == SCALE.name else ZERO
