@@ -121,6 +121,48 @@ def test_other_parameters_and_later_calls_have_grad() -> None:
     assert torch.equal(inner.weight.main_grad, kept)
 
 
+def test_a_main_grad_of_an_earlier_batch_is_not_added_to() -> None:
+    inner, outer = st.Linear(5, 3), st.Linear(3, 3)
+    x = torch.ones(4, 5)
+    with st.accumulate([*inner.parameters(), *outer.parameters()]):
+        outer(inner(x)).sum().backward()
+    kept = outer.weight.main_grad.clone()
+    # A shape that a sum could have: nothing but who made it tells them apart.
+    outer.bias.main_grad = torch.zeros(1, 3)
+    with st.accumulate(inner.parameters()):
+        outer(inner(x)).sum().backward()
+    assert torch.equal(outer.weight.main_grad, kept)
+    assert not outer.bias.main_grad.any()
+    assert due.bits(outer.weight.grad) == due.bits(kept)
+    assert outer.bias.grad is not None
+
+
+def test_a_weight_that_is_computed_passes_its_gradient_on() -> None:
+    base, x = torch.ones(3, 5, requires_grad=True), torch.ones(4, 5)
+    (expected,) = torch.autograd.grad(st.linear(x, base * 2).sum(), base)
+    weight = base * 2
+    with st.accumulate([weight]) as batch:
+        st.linear(x, weight).sum().backward()
+    assert batch.gradients == []
+    assert base.grad is not None
+    assert due.bits(base.grad) == due.bits(expected)
+
+
+def test_a_turn_after_the_batch_is_refused_and_changes_nothing() -> None:
+    layer = st.Linear(5, 3)
+    with st.accumulate(layer.parameters()) as batch:
+        turns = batch.micro_batches(2)
+        next(turns)
+        layer(torch.ones(128, 5)).sum().backward()
+    kept = layer.weight.main_grad
+    with pytest.raises(OptionError) as caught:
+        next(turns)
+    expected = "micro_batches: batch is over, must be one that accumulates; take every turn within it"
+    assert str(caught.value) == expected
+    assert layer.weight.main_grad is kept
+    assert not hasattr(layer.weight, "samebits_sums")
+
+
 def test_what_fails_leaves_nothing_behind() -> None:
     layer = st.Linear(5, 3)
     with pytest.raises(ZeroDivisionError), st.accumulate(layer.parameters()):

@@ -48,6 +48,7 @@ class Accumulation:
     def __init__(self, parameters: Sequence[Tensor], segments: int, chunk: int) -> None:
         self.segments, self.chunk = segments, chunk
         self.gradients: list[Tensor] = []
+        self._is_open = True
         self._parameters = parameters
         self._sums = [torch.zeros((segments, *p.shape), dtype=_wide(p)) for p in parameters]
         self._show(0, segments)
@@ -57,24 +58,36 @@ class Accumulation:
 
         Args:    count: a multiple of the segments, or a divisor. A part's rows must be a multiple of `chunk` for
                  each segment that it spans; the last of all may have fewer.
-        Raises:  OptionError.
+        Raises:  OptionError, also in a turn that is asked for after the block of `accumulate`.
         """
         if type(count) is not int or count < 1 or (count % self.segments and self.segments % count):
             expected = f"a multiple or a divisor of {self.segments} segments"
             raise OptionError("micro_batches", "count", "", shown(count), expected, "cut the batch otherwise")
         for i in range(count):
+            self._check_open()
             first = i * self.segments // count
             last = max(first + 1, (i + 1) * self.segments // count)
             self._show(first, last)
             _current.rows = 1 if i == count - 1 and count >= self.segments else self.chunk * (last - first)
             yield i
+        self._check_open()
         self._show(0, self.segments)
         _current.rows = 1
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise OptionError("micro_batches", "batch", "", "over", "one that accumulates", "take every turn within it")
 
     def _show(self, first: int, last: int) -> None:
         """Let each parameter's `main_grad` be its sums for some segments."""
         for p, sums in zip(self._parameters, self._sums, strict=True):
-            p.main_grad = sums[first:last]  # type: ignore[attr-defined]
+            p.main_grad = p.samebits_sums = sums[first:last]  # type: ignore[attr-defined]
+
+    def _close(self) -> None:
+        """Let later calls find no sums: a `main_grad` that is left is the caller's."""
+        self._is_open = False
+        for p in self._parameters:
+            vars(p).pop("samebits_sums", None)
 
     def _join(self) -> None:
         """Let it be their sum."""
@@ -91,14 +104,15 @@ def accumulate(parameters: Iterable[Tensor], *, segments: int = 1) -> Iterator[A
     `linear`, `layer_norm` and `embedding`, and modules made of them, add to it in backward, which must be run within.
     Hooks on parameters do not run: autograd has no gradient of theirs.
 
-    Args:    parameters: leaves that need gradients; others are left out.   segments: how many sums; a power of two.
+    Args:    parameters: leaves that need gradients; others are left out, and autograd gives them theirs.
+             segments: how many sums; a power of two.
     Raises:  OptionError.   Bits: numerics.md section 5; those of the spec of `use_spec`, which calls within must have,
              with so many segments, over the rows of the batch.
     """
     chunk, _, name = order("accumulate", None)
     Spec(chunk, segments, name)
     given = listed("accumulate", "parameters", parameters)
-    chosen = [p for p in dict.fromkeys(given) if p.requires_grad]
+    chosen = [p for p in dict.fromkeys(given) if p.is_leaf and p.requires_grad]
     if _current.is_active:
         raise OptionError("accumulate", "this thread", "", "in another one", "in none", "leave that first")
     batch = Accumulation(chosen, segments, chunk)
@@ -110,6 +124,7 @@ def accumulate(parameters: Iterable[Tensor], *, segments: int = 1) -> Iterator[A
             p.main_grad = None  # type: ignore[attr-defined]
         raise
     finally:
+        batch._close()
         _current.is_active, _current.rows, _current.sums = False, 1, DEFAULT
     batch._join()
 
@@ -122,7 +137,7 @@ def total_of(call: str, parameter: Tensor | None, input: Tensor, sums: Sums, axe
     """
     if not _current.is_active or parameter is None:
         return None
-    total: Tensor | None = getattr(parameter, "main_grad", None)
+    total: Tensor | None = getattr(parameter, "samebits_sums", None)
     if total is not None and sums != _current.sums:
         expected = "sb1" if _current.sums == DEFAULT else f"{Spec(*_current.sums)}"
         raise OptionError(call, "spec", "", Spec(*sums), f"{expected} while gradients accumulate", "leave it out")
