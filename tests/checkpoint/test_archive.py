@@ -85,7 +85,8 @@ def test_an_archive_without_tensors_has_none(tmp_path: pathlib.Path) -> None:
 
 
 NOTES = ["{", "[]", '{"metadata": []}', '{"metadata": {"a": 1}}', '{"quantized": 5}', "[" * 100_000, '{"a": NaN}']
-NOTES += ["\ud800"]
+NOTES += ["\ud800", '{"metadata": {"a": "\\ud800"}}', '{"metadata": {"\\ud800": "a"}}']
+NOTES += ['{"metadata": {"a": "1", "a": "2"}}', '{"metadata": {}, "metadata": {}}']
 
 
 def with_note(path: pathlib.Path, note: str) -> pathlib.Path:
@@ -99,6 +100,16 @@ def with_note(path: pathlib.Path, note: str) -> pathlib.Path:
 def test_a_note_that_is_none_is_refused(tmp_path: pathlib.Path, note: str) -> None:
     with pytest.raises(ModelError, match=r"member 'samebits.json'") as error:
         checkpoint.load(with_note(tmp_path / "x.npz", note))
+    check_sentence(error.value)
+
+
+def test_a_note_in_another_encoding_is_refused(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, x=np.arange(3))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("samebits.json", '{"metadata": {"a": "b"}}'.encode("utf-16"))
+    with pytest.raises(ModelError, match=r"member 'samebits.json' is damaged \('utf-8' codec") as error:
+        checkpoint.open(path)
     check_sentence(error.value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import struct
+import zipfile
 from typing import Any
 
 import block_rows
@@ -15,7 +16,7 @@ from sentences import check_sentence
 
 import samebits as sb
 from samebits import checkpoint
-from samebits.errors import DTypeError, ModelError, OptionError, SamebitsError, ShapeError
+from samebits.errors import ClosedError, DTypeError, ModelError, OptionError, SamebitsError, ShapeError
 from samebits.kernels.quantize import dialects, formats
 
 X = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
@@ -72,6 +73,20 @@ def test_the_official_reader_sees_the_parts(tmp_path: pathlib.Path) -> None:
     assert bytes(entries["w"]["data"]) == q.elements.buffer.array().tobytes()
 
 
+def test_a_closed_file_says_so_of_a_value_whose_name_is_no_tensors(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "x.npz"
+    q = sb.quantize(X, "nvfp4")
+    checkpoint.save(path, q.parts)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("samebits.json", json.dumps({"quantized": {"w": NOTE | {"parts": {x: x for x in q.parts}}}}))
+    found = checkpoint.open(path)
+    assert isinstance(found["w"], sb.Quantized)
+    found.close()
+    with pytest.raises(ClosedError) as error:
+        found["w"]
+    check_sentence(error.value)
+
+
 def test_a_name_that_a_part_takes_is_refused(tmp_path: pathlib.Path) -> None:
     q = sb.quantize(X, "nvfp4")
     for given in ({"w": q, "w_scale": X}, {"w_scale": X, "w": q}):
@@ -101,6 +116,11 @@ WRONG: list[tuple[Any, type[SamebitsError], str]] = [
     ({"w": NOTE | {"parts": NOTE["parts"] | {"more": "w"}}}, ModelError, "parts is others"),
     ({"w": NOTE | {"parts": NOTE["parts"] | {"scales": "s"}}}, ModelError, "'w' scales is 's', must be the name of a"),
     ({"w": NOTE | {"parts": NOTE["parts"] | {"scales": 3}}}, ModelError, "'w' scales is 3, must be the name of a"),
+    (
+        {"w_scale": NOTE | {"parts": {"elements": "w", "scales": "w_global_scale"}}},
+        ModelError,
+        "quantized name is 'w_scale', must be that of one of its parts, or of no tensor",
+    ),
     ({"w": NOTE | {"format": "nvfp5"}}, OptionError, "format of 'w' is 'nvfp5', must be one of"),
     ({"w": NOTE | {"dialect": "nvfp4/none"}}, OptionError, "dialect of 'w' is 'nvfp4/none', must be one of"),
     ({"w": NOTE | {"dialect": "mx/floor"}}, OptionError, "dialect of 'w' is mx/floor, must be one that makes nvfp4"),

@@ -147,14 +147,15 @@ class ArchiveSource:
             if self._archive.getinfo(MEMBER).file_size > _LONGEST_NOTE:
                 raise self._refuse(f"member {MEMBER!r} size", "huge", f"at most {_LONGEST_NOTE} bytes")
             try:
-                found = json.loads(self._archive.read(MEMBER), parse_constant=_no_number)
+                text = self._archive.read(MEMBER).decode()
+                found = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
             except RecursionError:
                 found = None
         if not isinstance(found, dict):
             raise self._refuse(f"member {MEMBER!r}", "another text", "a JSON object of metadata and quantized")
         metadata = found.get("metadata", {})
-        if not isinstance(metadata, dict) or not all(isinstance(x, str) for x in metadata.values()):
-            raise self._refuse(f"member {MEMBER!r} metadata", "another object", "an object of strings")
+        if not isinstance(metadata, dict) or not all(map(parts.is_text, (*metadata, *metadata.values()))):
+            raise self._refuse(f"member {MEMBER!r} metadata", "another object", "an object of strings that UTF-8 has")
 
         def refuse(fact: str, actual: object, expected: object) -> ModelError:
             return self._refuse(f"member {MEMBER!r} {fact}", actual, expected)
@@ -205,6 +206,13 @@ class ArchiveSource:
 
     def __del__(self) -> None:
         self._file.close()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is there twice")
+    return found
 
 
 def _no_number(word: str) -> NoReturn:

@@ -85,6 +85,8 @@ def read(found: object, tensors: Container[str], refuse: Refuse) -> dict[str, Qu
         for part, stored in parts.items():
             if not isinstance(stored, str) or stored not in tensors:
                 raise refuse(f"{fact} {part}", repr(stored), "the name of a tensor of this file")
+        if name in tensors and name not in parts.values():
+            raise refuse("quantized name", repr(name), "that of one of its parts, or of no tensor")
         notes[name] = QuantizedNote(row, dialect, int(axis), parts)
     return notes
 

@@ -87,7 +87,7 @@ class Checkpoint:
         """
         call = "Checkpoint[...]"
         note = self.quantized.get(name) if isinstance(name, str) else None
-        if note is not None and self._source is not None:
+        if note is not None:
             return parts.value(call, name, note, functools.partial(self._tensor, call))
         return self._tensor(call, name)
 
