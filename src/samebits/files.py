@@ -14,12 +14,25 @@ from typing import Any
 
 from samebits.errors import OptionError, shown
 
-__all__ = ["FLAGS", "NoFileError", "Replacement", "check_kind", "checked", "opened", "path_of", "readable", "reason"]
+__all__ = [
+    "FLAGS",
+    "LARGEST",
+    "NoFileError",
+    "Replacement",
+    "check_kind",
+    "checked",
+    "opened",
+    "path_of",
+    "readable",
+    "reason",
+]
 
 # Of no use for regular files; an open of anything else that changed places with one does not wait, nor own a terminal.
 FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_BINARY"))
 _PART = 1 << 20
+# Of one call to the system: macOS refuses to read or write 2 GiB at once.
+LARGEST = 1 << 30
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a pipe",
@@ -156,7 +169,7 @@ class Replacement:
         rest = memoryview(data).cast("B")
         try:
             while len(rest):
-                count = os.pwrite(self.descriptor, rest, offset)
+                count = os.pwrite(self.descriptor, rest[:LARGEST], offset)
                 rest, offset = rest[count:], offset + count
         except OSError as error:
             raise self.unwritable(error) from error

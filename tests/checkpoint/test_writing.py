@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 import stat
@@ -17,8 +18,8 @@ import torch
 from sentences import check_sentence
 
 import samebits as sb
-from samebits import checkpoint, dtypes
-from samebits.checkpoint import header
+from samebits import checkpoint, dtypes, files
+from samebits.checkpoint import header, sources
 from samebits.errors import ClosedError, DTypeError, LayoutError, OptionError, SamebitsError, ShapeError
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -109,6 +110,43 @@ def test_an_exception_leaves_what_was_there(tmp_path: pathlib.Path, kind: str) -
         check_sentence(error.value)
         assert left(tmp_path) == before
     assert path.read_text() == "kept"
+
+
+def test_a_part_that_failed_is_written_again(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, write = tmp_path / "x.npz", os.pwrite
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with checkpoint.create(path, {"a": ("float32", (3, 4))}) as new:
+        monkeypatch.setattr(os, "pwrite", full)
+        with pytest.raises(OptionError, match="No space left on device"):
+            new.write("a", X)
+        monkeypatch.setattr(os, "pwrite", write)
+        new.write("a", X)
+    assert checkpoint.load(path)["a"].tolist() == X.tolist()
+
+
+def test_no_call_to_the_system_takes_2_gib(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert files.LARGEST < 1 << 31
+    path, write, read = tmp_path / "x.safetensors", os.pwrite, os.preadv
+    taken: list[int] = []
+
+    def pwrite(descriptor: int, data: memoryview, place: int) -> int:
+        taken.append(len(data))
+        return write(descriptor, data, place)
+
+    def preadv(descriptor: int, targets: list[memoryview], place: int) -> int:
+        taken.append(len(targets[0]))
+        return read(descriptor, targets, place)
+
+    for module in (files, sources):
+        monkeypatch.setattr(module, "LARGEST", 7)
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    monkeypatch.setattr(os, "preadv", preadv)
+    checkpoint.save(path, {"a": X})
+    assert checkpoint.load(path, copy=True)["a"].tolist() == X.tolist()
+    assert max(taken) == 7
 
 
 @pytest.mark.parametrize("kind", checkpoint.KINDS)

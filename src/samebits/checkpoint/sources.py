@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits.checkpoint.stored import Refuse, StoredTensor
-from samebits.files import reason
+from samebits.files import LARGEST, reason
 from samebits.memory import CPU, Buffer, address_of
 
 __all__ = ["FileSource"]
@@ -75,7 +75,7 @@ class FileSource:
         rest: Any = target.data
         try:
             while len(rest):
-                count = os.preadv(self._descriptor, [rest], place)
+                count = os.preadv(self._descriptor, [rest[:LARGEST]], place)
                 if not count:
                     raise self._refuse("size", f"{place} bytes", f"at least {place + len(rest)}")
                 rest, place = rest[count:], place + count

@@ -106,11 +106,11 @@ class NewCheckpoint:
             actual, expected = f"{self._done[name]} elements so far", "whole bytes before the next part"
             raise LayoutError(call, f"tensor {name!r}", "", actual, expected, "write parts of a multiple of 8 elements")
         data = _bytes(tensor, place.storage)
-        if self._frame is not None:
+        file.write(data, place.offset + first)
+        if self._frame is not None:  # behind what may fail: a part that is written again counts once in the checksum
             if name in self._rest:
                 self._frame.add(f"{name}.npy", self._rest.pop(name))
             self._frame.add(f"{name}.npy", data)
-        file.write(data, place.offset + first)
         self._done[name] += tensor.size
 
     def _found(self, call: str, name: str) -> tuple[_PlaceInFile, files.Replacement]:
