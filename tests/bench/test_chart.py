@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import pathlib
 import sys
 import types
@@ -70,10 +73,8 @@ def test_a_panel_a_problem_and_a_line_for_the_peak(monkeypatch: pytest.MonkeyPat
             assert rows == 2
             return Column()
 
-        def savefig(self, path: pathlib.Path, **facts: object) -> None:
-            if "read-only" in str(path):
-                raise PermissionError(13, "Permission denied")
-            path.write_text(str(facts["format"]))
+        def savefig(self, target: io.BytesIO, **facts: object) -> None:
+            target.write(str(facts["format"]).encode())
 
     figure = types.ModuleType("matplotlib.figure")
     figure.Figure = Figure  # type: ignore[attr-defined]
@@ -84,8 +85,24 @@ def test_a_panel_a_problem_and_a_line_for_the_peak(monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "x.png").read_text() == "png"
     assert "axvline" in panels[0].said
     assert "axvline" not in panels[1].said
-    with pytest.raises(OptionError, match=r"must be writable; choose another: Permission denied$"):
-        chart.draw([ranking(), ranking()], tmp_path / "read-only.png")
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(OptionError, match=r"is unwritable \(it is a directory\), must be a file that can be written"):
+        chart.draw([ranking(), ranking()], tmp_path / "folder.png")
+
+
+def test_a_picture_that_fails_leaves_what_was_there(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "x.png"
+    path.write_text("kept")
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OptionError, match="No space left on device"):
+        chart.draw([ranking()], path)
+    assert os.listdir(tmp_path) == ["x.png"]
+    assert path.read_text() == "kept"
 
 
 def test_a_png_is_drawn(tmp_path: pathlib.Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from samebits import optional
+from samebits import files, optional
 from samebits.bench.rank import Entry, Ranking
-from samebits.errors import OptionError
 
 # Bars of a panel: enough to see what is near the best.
 _BARS = 12
@@ -58,8 +58,11 @@ def draw(rankings: Sequence[Ranking], path: pathlib.Path) -> None:
         panel.set_xlabel(ranking.unit + (", dashed: peak" if ranking.peak is not None else ""), fontsize=8)
         panel.tick_params(labelsize=7)
         panel.spines[["top", "right"]].set_visible(False)
+    target = io.BytesIO()
+    figure.savefig(target, format="png", dpi=120)
+    new = files.Replacement("bench", str(path))
     try:
-        figure.savefig(path, format="png", dpi=120)
-    except OSError as error:
-        remedy = f"choose another: {error.strerror}"
-        raise OptionError("bench", "chart", "file", repr(str(path)), "writable", remedy) from None
+        new.write(target.getvalue(), 0)
+        new.commit()
+    finally:
+        new.discard()
