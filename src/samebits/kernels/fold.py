@@ -131,7 +131,8 @@ def _block(
     for _ in b.when(whole < stop):
         rest = _neutral(b, kinds, lanes)
         for j in b.loop(0, stop - whole, width):
-            count = stop - whole - j
+            # Clamped as a load clamps it, so that LLVM sees one mask and makes one masked load of both.
+            count = b.min(b.max(stop - whole - j, 0), width)
             there = b.less(b.iota(dtypes.int32, width), b.splat(b.from_index(count, dtypes.int32), width))
             for kind, last, v in zip(kinds, rest, compute(whole + j, width, count), strict=True):
                 b.store(last, j, b.select(there, v, kind.neutral(b, width)))
