@@ -16,12 +16,16 @@ from samebits.fusion import (
     compute_tensor_descriptor,
     elementwise,
     factories,
+    grouped,
+    grouped_scales,
     indexing,
     ops,
     picking,
     products,
     quantizing,
+    random,
     reductions,
+    scaled,
     shaping,
     ternary,
     version,
@@ -29,7 +33,20 @@ from samebits.fusion import (
 from samebits.fusion.pytorch_utils import python_scalar_to_nvfuser_dtype, torch_dtype_to_nvfuser_dtype
 
 # The modules that `fd.ops` takes its operations from.
-MODULES = (factories, indexing, picking, products, quantizing, reductions, shaping, ternary)
+MODULES = (
+    factories,
+    grouped,
+    grouped_scales,
+    indexing,
+    picking,
+    products,
+    quantizing,
+    random,
+    reductions,
+    scaled,
+    shaping,
+    ternary,
+)
 
 
 def described(*args, **kwargs):

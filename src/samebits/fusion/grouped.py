@@ -13,7 +13,7 @@ from samebits import dtypes
 from samebits.errors import FusionError, FusionTypeError
 from samebits.fusion import datatypes, groups, sizes
 from samebits.fusion.datatypes import DataType
-from samebits.fusion.graph import Argument, Expr, Fusion, TensorAxis, TensorView
+from samebits.fusion.graph import Argument, Expr, TensorAxis, TensorView
 from samebits.fusion.misfits import Side, agreed, must_be
 from samebits.operations import dim
 from samebits.operations.dim import Size
@@ -60,7 +60,7 @@ def grouped_mm(
         if given is not None and given != 0:
             remedy = "leave it out, and apply it to the result"
             raise FusionError(_CALL, name, "", "given", "left out: groups have none", remedy)
-    _check_offsets(a.fusion, ends)
+    groups.check(_CALL, "offsets", ends, "reshape it: offsets needs to be 1-D for grouped mm")
     axes = _axes(a, b, ends)
     options: dict[str, Argument] = {}
     if scale1 is None and scale2 is None:
@@ -76,18 +76,6 @@ def grouped_mm(
     made = a.fusion.record(_CALL, [a, b, ends], **options)
     result = a.fusion.tensor(made, target, axes)
     return (result, None, None) if options else result
-
-
-def _check_offsets(fusion: Fusion, ends: TensorView) -> None:
-    """Raise FusionError unless it is an input that says where groups end."""
-    if ends.ndim != 1:
-        remedy = "reshape it: offsets needs to be 1-D for grouped mm"
-        raise FusionError(_CALL, "offsets", "rank", ends.ndim, 1, remedy)
-    if ends.dtype not in (DataType.Int32, DataType.Int):
-        raise FusionTypeError(_CALL, "offsets", "dtype", ends.dtype, "Int32 or Int", "cast them before the run")
-    if ends not in fusion.inputs:
-        remedy = "compute it before, as a run must know its groups when it starts"
-        raise FusionError(_CALL, "offsets", "", "what the fusion computes", "an input", remedy)
 
 
 def _axes(a: TensorView, b: TensorView, ends: TensorView) -> list[TensorAxis]:

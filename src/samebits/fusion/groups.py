@@ -1,7 +1,8 @@
-"""Where groups of `grouped_mm` end: data, which a run reads before it starts.
+"""Where groups start or end: data, which a run reads before it starts.
 
-Each group's size is a symbol of the program, and its value the extent of an input that nothing reads: other sizes are
-other extents, which plan nothing. Start at `values`.
+Of `grouped_mm` each group's size is a symbol of the program, and its value the extent of an input that nothing reads:
+other sizes are other extents, which plan nothing. Scales in tiles of their group read where it starts as they run; here
+it is checked. Start at `values`.
 """
 
 from __future__ import annotations
@@ -12,20 +13,34 @@ from typing import Any
 
 import numpy as np
 
-from samebits.errors import FusionError
+from samebits.errors import FusionError, FusionTypeError
+from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import Fusion, Number, Scalar, TensorView, Val
 from samebits.tensor import Tensor
 
-__all__ = ["CALL", "counts", "has_groups", "input_name", "values"]
+__all__ = ["CALL", "check", "counts", "has_groups", "input_name", "values"]
 
 CALL = "grouped_mm"
+# What puts scales of groups into tiles, each group's a multiple of so many rows.
+_TILED, _DOWN = ("preprocess_grouped_matmul_input_sf", "nv_grouped_block_quantize"), 128
 # What the elements of those inputs all are.
 _NOTHING = bytes(1)
 
 
 def has_groups(fusion: Fusion) -> bool:
     """Whether a run reads where groups end."""
-    return any(expr.op == CALL for expr in fusion.sorted_exprs())
+    return any(expr.op == CALL or expr.op in _TILED for expr in fusion.sorted_exprs())
+
+
+def check(call: str, name: str, offsets: TensorView, reshape: str) -> None:
+    """Raise FusionError unless it is an input that holds a number for each group."""
+    if offsets.ndim != 1:
+        raise FusionError(call, name, "rank", offsets.ndim, 1, reshape)
+    if offsets.dtype not in (DataType.Int32, DataType.Int):
+        raise FusionTypeError(call, name, "dtype", offsets.dtype, "Int32 or Int", "cast them before the run")
+    if offsets not in offsets.fusion.inputs:
+        remedy = "compute it before, as a run must know its groups when it starts"
+        raise FusionError(call, name, "", "what the fusion computes", "an input", remedy)
 
 
 def _offsets(fusion: Fusion) -> dict[TensorView, list[Scalar]]:
@@ -55,8 +70,9 @@ def counts(fusion: Fusion, given: Mapping[Val, Any]) -> dict[Scalar, Number]:
 def values(fusion: Fusion, given: Mapping[Val, Any], extents: Mapping[Scalar, int]) -> dict[str, Any]:
     """Inputs of the program whose extents are the sizes of groups, and which take no memory.
 
-    Raises:  FusionError if groups do not end one after the other, within what they cut.
+    Raises:  FusionError if groups do not start or end one after the other, within what they cut, or their tiles do not.
     """
+    _check_tiled(fusion, given, extents)
     found: dict[str, Any] = {}
     for ends, cuts in _offsets(fusion).items():
         listed = [0, *Tensor.from_any(given[ends]).tolist()]
@@ -73,3 +89,27 @@ def values(fusion: Fusion, given: Mapping[Val, Any], extents: Mapping[Scalar, in
 def input_name(ends: TensorView, number: int) -> str:
     """The input whose extent is the size of a group."""
     return f"G{ends.name}.{number}"
+
+
+def _check_tiled(fusion: Fusion, given: Mapping[Val, Any], extents: Mapping[Scalar, int]) -> None:
+    """Raise FusionError unless rows are split into groups, and each has the tiles behind those of the one before."""
+    for expr in fusion.sorted_exprs():
+        if expr.op not in _TILED:
+            continue
+        x, starts, places = expr.args[:3]
+        assert isinstance(x, TensorView)
+        assert isinstance(starts, TensorView)
+        assert isinstance(places, TensorView)
+        listed, at = (Tensor.from_any(given[each]).tolist() for each in (starts, places))
+        root = fusion.root(x.axes[0].length)
+        rows = extents.get(root, root.value)
+        if listed[:1] != [0] or sorted(listed) != listed or (rows is not None and listed[-1] > rows):
+            due = f"ascending from 0 on, at most {'the rows' if rows is None else rows}"
+            name = f"input {fusion.inputs.index(starts)}"
+            raise FusionError("execute", name, "", listed, due, "give where each group starts")
+        taken = [-(-(end - start) // _DOWN) * _DOWN for start, end in itertools.pairwise(listed)]
+        whole = list(itertools.accumulate(taken, initial=0))
+        if at != whole:
+            expected = f"{whole}, where groups start that take whole tiles of {_DOWN} rows"
+            name = f"input {fusion.inputs.index(places)}"
+            raise FusionError("execute", name, "", at, expected, "give these")

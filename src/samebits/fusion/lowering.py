@@ -15,6 +15,7 @@ from samebits.fusion import (
     elementwise,
     factories,
     grouped,
+    grouped_scales,
     indexing,
     picking,
     products,
@@ -48,6 +49,7 @@ LOWERED = {
     **quantizing.LOWERED,
     **random.LOWERED,
     **grouped.LOWERED,
+    **grouped_scales.LOWERED,
     **scaled.LOWERED,
 }
 

@@ -13,6 +13,7 @@ from samebits.fusion import (
     elementwise,
     factories,
     grouped,
+    grouped_scales,
     indexing,
     picking,
     products,
@@ -70,6 +71,7 @@ for _module in (
     quantizing,
     random,
     grouped,
+    grouped_scales,
     scaled,
 ):
     for _name in _module.__all__:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from samebits import dtypes
 from samebits.errors import FusionError, FusionTypeError, shown
-from samebits.fusion import sizes, tiles
+from samebits.fusion import grouped_scales, sizes, tiles
 from samebits.fusion.datatypes import DataType
-from samebits.fusion.graph import Expr, TensorView
+from samebits.fusion.graph import Argument, Expr, TensorView
 from samebits.program import blocks
 
 if TYPE_CHECKING:
     from samebits.fusion.lowering import Lowering
 
-__all__ = ["LOWERED", "nv_block_quantize"]
+__all__ = ["LOWERED", "nv_block_quantize", "nv_grouped_block_quantize"]
 
 _BLOCK = 16
 _TAKEN = (DataType.Float, DataType.BFloat16, DataType.Half)
@@ -35,14 +36,9 @@ def nv_block_quantize(
     Raises:  FusionError if an operand or an option is another.
     """
     call, x = "nv_block_quantize", sizes.tensor("nv_block_quantize", "input", input)
-    _check(call, x, swizzle_block_scales, block_size, dtype)
-    args, fusion = [x], x.fusion
-    if global_scale is not None:
-        g = sizes.tensor(call, "global_scale", global_scale)
-        if g.ndim or g.dtype is not DataType.Float:
-            given = f"{g.dtype} of rank {g.ndim}"
-            raise FusionError(call, "global_scale", "", given, "DataType.Float of rank 0", "cast it, and squeeze it")
-        args.append(g)
+    _check(call, x, block_size, dtype)
+    _check_tiled(call, x, swizzle_block_scales)
+    args, fusion = [x, *_global_scale(call, global_scale)], x.fusion
     made = fusion.record(call, args, swizzle_block_scales=swizzle_block_scales, block_size=_BLOCK, dtype=dtype)
     elements = fusion.tensor(made, dtype, [fusion.copied(axis) for axis in x.axes])
     count = sizes.quotient(x.axes[-1].length, fusion.constant(_BLOCK))
@@ -53,7 +49,43 @@ def nv_block_quantize(
     return elements, fusion.tensor(made, DataType.Float8_e4m3fn, axes)
 
 
-def _check(call: str, x: TensorView, swizzled: object, block_size: object, dtype: object) -> None:
+def nv_grouped_block_quantize(
+    input: TensorView, input_offsets: TensorView, output_offsets: TensorView, global_scale: TensorView | None = None,
+    block_size: int = 16, dtype: DataType = DataType.Float4_e2m1fn,
+) -> tuple[TensorView, TensorView]:  # fmt: skip
+    """(elements, scales) of a matrix whose rows are of groups: `nv_block_quantize`, its scales in tiles of each group.
+
+    Args:    input: [m, a multiple of 16] of Float, BFloat16 or Half.
+             input_offsets, output_offsets: as `preprocess_grouped_matmul_input_sf` takes them.
+             global_scale, block_size, dtype: as `nv_block_quantize` takes them.
+    Returns: Float4_e2m1fn of input's extents, and Float8_e4m3fn as `preprocess_grouped_matmul_input_sf` gives it.
+    Raises:  FusionError if an operand or an option is another.
+    """
+    call, x = "nv_grouped_block_quantize", sizes.tensor("nv_grouped_block_quantize", "input", input)
+    _check(call, x, block_size, dtype)
+    if x.ndim != 2:
+        raise FusionError(call, "input", "rank", x.ndim, 2, "reshape it to a matrix")
+    starts, places = grouped_scales.offsets(call, input_offsets, output_offsets)
+    fusion = x.fusion
+    args = [x, starts, places, *_global_scale(call, global_scale)]
+    made = fusion.record(call, args, block_size=_BLOCK, dtype=dtype)
+    elements = fusion.tensor(made, dtype, [fusion.copied(axis) for axis in x.axes])
+    count = fusion.new_axis(sizes.quotient(x.axes[1].length, fusion.constant(_BLOCK)))
+    return elements, fusion.tensor(made, DataType.Float8_e4m3fn, grouped_scales.tiled_axes(x.axes[0], count, places))
+
+
+def _global_scale(call: str, given: TensorView | None) -> list[TensorView]:
+    """The global scale, where there is one."""
+    if given is None:
+        return []
+    g = sizes.tensor(call, "global_scale", given)
+    if g.ndim or g.dtype is not DataType.Float:
+        kind = f"{g.dtype} of rank {g.ndim}"
+        raise FusionError(call, "global_scale", "", kind, "DataType.Float of rank 0", "cast it, and squeeze it")
+    return [g]
+
+
+def _check(call: str, x: TensorView, block_size: object, dtype: object) -> None:
     """Raise FusionError unless it is a tensor that NVFP4 is made of, with NVFP4's options."""
     if x.dtype not in _TAKEN:
         raise FusionError(call, "input", "dtype", x.dtype, "Float, BFloat16 or Half", "cast it first")
@@ -62,10 +94,6 @@ def _check(call: str, x: TensorView, swizzled: object, block_size: object, dtype
     length = x.axes[-1].length.value
     if length is not None and int(length) % _BLOCK:
         raise FusionError(call, "input", "last extent", length, f"a multiple of {_BLOCK}", "pad it with zeros first")
-    if not isinstance(swizzled, bool):
-        raise FusionTypeError(call, "swizzle_block_scales", "", shown(swizzled), "True or False", "leave it out")
-    if swizzled and x.ndim != 2:
-        raise FusionError(call, "input", "rank", x.ndim, "2 where scales are put into tiles", "reshape it to a matrix")
     if block_size != _BLOCK or isinstance(block_size, bool):
         raise FusionError(call, "block_size", "", block_size, f"{_BLOCK}, that of NVFP4", "leave it out")
     if dtype is not DataType.Float4_e2m1fn:
@@ -73,16 +101,35 @@ def _check(call: str, x: TensorView, swizzled: object, block_size: object, dtype
         raise FusionError(call, "dtype", "", dtype, expected, remedy)
 
 
+def _check_tiled(call: str, x: TensorView, tiled: object) -> None:
+    """Raise FusionError unless it is said whether scales are put into tiles, and they can be."""
+    if not isinstance(tiled, bool):
+        raise FusionTypeError(call, "swizzle_block_scales", "", shown(tiled), "True or False", "leave it out")
+    if tiled and x.ndim != 2:
+        raise FusionError(call, "input", "rank", x.ndim, "2 where scales are put into tiles", "reshape it to a matrix")
+
+
 # -- what they become in a program -------------------------------------------------------------------------------------
+def _quantized(low: Lowering, x: Argument, global_scale: Sequence[Argument]) -> blocks.BlockValue:
+    scale = low.value(global_scale[0]) if global_scale else low.b.scalar(1.0, dtypes.float32)
+    return blocks.quantized(low.b, low.value(x), "nvfp4", "nvfp4/nvfuser-0.2", scale)
+
+
 def _nv_block_quantize(low: Lowering, expr: Expr) -> list[str]:
-    values = [low.value(x) for x in expr.args]
-    if len(values) == 1:
-        values.append(low.b.scalar(1.0, dtypes.float32))
-    made = blocks.quantized(low.b, values[0], "nvfp4", "nvfp4/nvfuser-0.2", values[1])
+    made = _quantized(low, expr.args[0], expr.args[1:])
     scales = made.scales
     if low.option(expr, "swizzle_block_scales"):
         scales = tiles.in_tiles(low, scales, low.shape(expr.outputs[1]))
     return [made.elements, scales]
 
 
-LOWERED = {"nv_block_quantize": _nv_block_quantize}
+def _nv_grouped_block_quantize(low: Lowering, expr: Expr) -> list[str]:
+    x, starts, places, *global_scale = expr.args
+    made, out = _quantized(low, x, global_scale), expr.outputs[1]
+    assert isinstance(starts, TensorView)
+    assert isinstance(places, TensorView)
+    assert isinstance(out, TensorView)
+    return [made.elements, grouped_scales.in_groups(low, made.scales, starts, places, out)]
+
+
+LOWERED = {"nv_block_quantize": _nv_block_quantize, "nv_grouped_block_quantize": _nv_grouped_block_quantize}

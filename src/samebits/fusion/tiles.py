@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from samebits import dtypes
+from samebits.dtypes import DType
 from samebits.errors import FusionError
 from samebits.fusion import sizes
 from samebits.fusion.datatypes import DataType
@@ -30,6 +32,7 @@ __all__ = [
     "check",
     "check_inputs",
     "in_tiles",
+    "nothing",
     "out_of_tiles",
     "tiled",
 ]
@@ -55,10 +58,16 @@ def out_of_tiles(low: Lowering, name: str, rows: Size, columns: Size) -> str:
     return low.b.slice(whole, (0, 0), (rows, columns), (1, 1))
 
 
+def nothing(dtype: DType) -> float:
+    """The number whose code is 0."""
+    return 2.0**-127 if dtype is dtypes.float8_e8m0fnu else 0.0
+
+
 def in_tiles(low: Lowering, name: str, shape: tuple[Size, ...]) -> str:
-    """Scales [rows, columns] in whole tiles, of that shape; what tiles hold beyond them is 0."""
+    """Scales [rows, columns] in whole tiles, of that shape; what tiles hold beyond them has the code 0."""
     (rows, columns), (all_rows, all_columns) = low.b.facts[name].shape, shape
-    zero = low.b.scalar(0.0, low.b.facts[name].dtype)
+    dtype = low.b.facts[name].dtype
+    zero = low.b.scalar(nothing(dtype), dtype)
     wide = low.b.add("concat", (name, low.b.expand(zero, (rows, all_columns - columns))), Concat(1))[0]
     whole = low.b.add("concat", (wide, low.b.expand(zero, (all_rows - rows, all_columns))), Concat(0))[0]
     down, across = dim.floor_divide(all_rows, DOWN), dim.floor_divide(all_columns, ACROSS)
