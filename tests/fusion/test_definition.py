@@ -295,6 +295,9 @@ SENTENCES = [
     (lambda fd: fd.ops.cat([]), "cat: tensors count is 0, must be at least 1; give one"),
     (lambda fd: fd.ops.cat([fd.define_tensor([2], True), fd.define_tensor([2], True, H)]),
      "cat: tensors dtype is DataType.Half, must be DataType.Float as the first; cast it first"),
+    (lambda fd: [fd.add_output(of(x), x) for x in [fd.define_tensor([2], True)] for of in (fd.ops.neg, fd.ops.abs)],
+     ("add_output: alias_input is an input that another output is written into, must be one for each output;"
+      " leave alias_input out here")),
     (lambda fd: fd.ops.matmul(fd.define_tensor([2, 3], True), fd.define_tensor([4, 2], True)),
      ("matmul: operands' extents of axis -1 is 3 and 4, must be equal, or one of them a broadcast axis;"
      " broadcast one of the operands")),

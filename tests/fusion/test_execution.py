@@ -278,6 +278,18 @@ def test_a_definition_may_be_longer_than_pythons_stack(kind):
     assert y.tolist() == expected[kind]
 
 
+def test_an_output_may_be_written_into_its_input_twice_and_into_two():
+    def define(fd):
+        x, y = (fd.define_tensor([-1], True) for _ in range(2))
+        made = fd.ops.add(x, y)
+        for alias in (x, y, x):
+            fd.add_output(made, alias_input=alias)
+
+    x, y = np.array([1, 2], F32), np.array([3, 4], F32)
+    assert defined(define).execute([x, y]) == []
+    assert x.tolist() == y.tolist() == [4, 6]
+
+
 @pytest.mark.parametrize("make", [np.asarray, torch.from_numpy])
 def test_alias_is_written_into_the_input(make):
     def define(fd):

@@ -168,6 +168,9 @@ class FusionDefinition:
                 if own != due:
                     expected = f"{due} as the output that is written into it"
                     raise FusionError("add_output", "alias_input", fact, own, expected, "cast or reshape the output")
+            if any(each.alias is alias_input and each.tensor is not tv for each in fusion.outputs):
+                actual, expected = "an input that another output is written into", "one for each output"
+                raise FusionError("add_output", "alias_input", "", actual, expected, "leave alias_input out here")
         fusion.outputs.append(Output(tv, alias_input))
 
     def _open(self, call: str) -> Fusion:
