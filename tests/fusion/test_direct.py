@@ -154,3 +154,56 @@ def test_later_runs_give_torch_packed_results_with_the_bits_of_the_first(make, r
     for found, due in zip(again, first, strict=True):
         assert (found.shape, found.stride(), found.dtype) == (due.shape, due.stride(), due.dtype)
         assert bits(found) == bits(due)
+
+
+def replaced(fd, x):
+    """x times a number, written into x and given back, beside what else is computed of what x was."""
+    y = fd.ops.cast(scaled(fd, x)[0], x.dtype)
+    fd.add_output(y, alias_input=x)
+    return [fd.ops.neg(x), y]
+
+
+PLACES = {
+    "dense": lambda x: x,
+    "strided": lambda x: x[1::2, 2:4],
+    "turned": lambda x: x.permute((1, 0)) if hasattr(x, "permute") else x.T,
+    "nothing": lambda x: x[:0],
+}
+MAKES = {
+    "numpy": lambda x: x.numpy(copy=True),
+    "tensor": lambda x: x,
+    "torch": lambda x: x.torch(),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("row", [dtypes.float32, dtypes.float4_e2m1fn], ids=str)
+@pytest.mark.parametrize("kind", MAKES)
+def test_later_runs_write_inputs_where_they_lie_and_give_them_back(kind, row, place, monkeypatch):
+    fd, wholes = defined(replaced, data_type_of(row), rank=2), []
+    for number in (0.5, 0.5, -2.0):
+        wholes.append(MAKES[kind](sb.to_packed(Tensor.from_any(np.resize(VALUES, (6, 8)).astype(row.numpy)).copy())))
+        x = PLACES[place](wholes[-1])
+        before = Tensor.from_any(x).numpy(copy=True).astype(F32)
+        negative, same = fd.execute([x, number])
+        assert same is x
+        assert bits(x) == (before * F32(number)).astype(row.numpy).tobytes()
+        assert bits(negative) == (-before).tobytes()
+        if before.size and (place == "dense" or (kind, row) != ("tensor", dtypes.float4_e2m1fn)):
+            monkeypatch.setattr("samebits.runtime.cpu.Session.run", None)  # what later runs do without
+            monkeypatch.setattr("samebits.fusion.execution.copy", None)
+    assert bits(wholes[0]) == bits(wholes[1])  # what lies between the elements too
+
+
+def test_an_input_that_may_not_be_written_is_refused_after_one_like_it_was():
+    fd, x = defined(replaced, DataType.Float, rank=2), np.ones((2, 3), F32)
+    for _ in range(2):
+        fd.execute([x, 2.0])
+    x.flags.writeable = False
+    for array in (x, Tensor.from_any(x)):
+        with pytest.raises(FusionError) as error:
+            fd.execute([array, 2.0])
+        assert str(error.value) == (
+            "execute: input 0 memory is read-only, must be writable, as an output is written into it; pass a copy"
+        )
+    assert x.tolist() == [[4, 4, 4]] * 2

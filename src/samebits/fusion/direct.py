@@ -30,7 +30,8 @@ __all__ = ["Direct", "key_of", "learn", "made_for", "number_key"]
 
 
 def _numpy(x: Any) -> Hashable:
-    return np.ndarray, x.dtype, x.shape, x.strides, x.flags.aligned
+    flags = x.flags
+    return np.ndarray, x.dtype, x.shape, x.strides, flags.aligned, flags.writeable
 
 
 def _torch(x: Any) -> Hashable:
@@ -39,8 +40,9 @@ def _torch(x: Any) -> Hashable:
 
 
 def _tensor(x: Tensor) -> Hashable:
-    """With whether its memory is there and is the host's: where it is not, the long way says so."""
-    return Tensor, x.dtype, x.layout, x.buffer.device is CPU, x.buffer.is_closed
+    """With whether its memory is there, is the host's and may be written: where it is not, the long way says so."""
+    buffer = x.buffer
+    return Tensor, x.dtype, x.layout, buffer.device is CPU, buffer.is_closed, buffer.read_only
 
 
 # How an array of each type is described: exact types alone, as a subclass may mean something else.
@@ -103,6 +105,21 @@ class Packing:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Write:
+    """How an output is written into an input.
+
+    Attributes:
+        run: Takes the addresses of the output and of the input; None without elements.
+        output: The place of the output.
+        input: The place of the input.
+    """
+
+    run: Callable[[int, int], None] | None
+    output: int
+    input: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Direct:
     """A table, and how its operands are had.
 
@@ -114,6 +131,7 @@ class Direct:
         outputs: Of each output its shape, its library's dtype, and ours where it takes memory that was used before.
         kind: That of all tensors.
         packings: For each input what its elements are packed by first, None where they are taken as they lie.
+        writes: What is written into inputs once everything is computed.
     """
 
     bound: Specialised
@@ -123,6 +141,7 @@ class Direct:
     outputs: tuple[tuple[tuple[int, ...], Any, DType | None], ...]
     kind: ArrayKind
     packings: tuple[Packing | None, ...]
+    writes: tuple[Write, ...]
 
     def run(self, given: Sequence[Any], seed: int | None) -> list[Any]:
         """The outputs; of a run that draws numbers its seed is the last operand."""
@@ -159,12 +178,15 @@ class Direct:
         self.bound.run_on(addresses)
         for block in blocks:
             scratch.give(block)
+        for write in self.writes:
+            if write.run is not None:
+                write.run(address(made[write.output]), address(given[write.input]))
         return made
 
 
 def made_for(
     inputs: Sequence[Val], sizes: frozenset[int], given: Sequence[Any], program: Program, bound: Specialised,
-    results: dict[str, Any],
+    results: dict[str, Any], written: Sequence[tuple[int, int]],
 ) -> Direct | None:  # fmt: skip
     """What runs such a call the next time; None if it has to take the long way.
 
@@ -175,6 +197,7 @@ def made_for(
         program: What runs.
         bound: Its table; outputs that are packed in arrays of that kind are so in it.
         results: What it gave.
+        written: Pairs of an output and the input that it is written into, by their places.
     """
     arrays = [value for x, value in zip(inputs, given, strict=True) if isinstance(x, TensorView)]
     kinds = {kind_of(x) for x in arrays}
@@ -190,7 +213,13 @@ def made_for(
     packings = tuple(
         [_packing(value) if isinstance(x, TensorView) else None for x, value in zip(inputs, given, strict=True)]
     )
-    return Direct(bound, program, scalars, scalars.index(None), outputs, kind, packings)
+    writes: list[Write] = []
+    for output, place in written:
+        source, target = Tensor.from_any(results[f"O{output}"]), Tensor.from_any(given[place])
+        if source.shape != target.shape or target.read_only or not target.layout.is_unique():
+            return None  # which the long way refuses
+        writes.append(Write(move.moving(source, target.layout), output, place))
+    return Direct(bound, program, scalars, scalars.index(None), outputs, kind, packings, tuple(writes))
 
 
 def _output(x: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Any, DType | None]:

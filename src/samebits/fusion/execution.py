@@ -68,9 +68,10 @@ class FusionExecutorCache:
             if x.stride_order is not None
         }
 
-        self._is_plain = (
-            not self._aliases and not self._turned and ([output.tensor for output in fusion.outputs] == self._made)
-        )
+        self._writes = [
+            (self._made.index(x), self._inputs.index(alias)) for x in self._aliases for alias in self._aliases[x]
+        ]
+        self._returned = self._places_returned()
 
     def fusion(self) -> Fusion:
         """The definition."""
@@ -111,7 +112,9 @@ class FusionExecutorCache:
             self._recent = known.program
             self._check_written(inputs)
             made = known.run(inputs, seed)
-            return made if self._is_plain else self._results(inputs, made)
+            if self._returned is None:
+                return self._results(inputs, made)
+            return [inputs[place] if is_input else made[place] for is_input, place in self._returned]
         direct.learn(inputs)
         given = self._given(inputs)
         self._check_written(given)
@@ -138,7 +141,8 @@ class FusionExecutorCache:
         self._recent = session.program
         if key is not None:
             bound = session.bound(values, packed=narrow_storage(self._kind(given)) == "packed")
-            found = direct.made_for(self._inputs, self._places, given, session.program, bound, made)
+            writes = () if self._returned is None else self._writes
+            found = direct.made_for(self._inputs, self._places, given, session.program, bound, made, writes)
             if found is not None:
                 keep(self._direct, key, found, _PROGRAMS)
         return [made[f"O{place}"] for place in range(len(self._made))]
@@ -301,6 +305,14 @@ class FusionExecutorCache:
         return found
 
     # -- outputs ---------------------------------------------------------------------------------------------------
+    def _places_returned(self) -> list[tuple[bool, int]] | None:
+        """Where a run's results are: among inputs or not, and which; None where they are views of something."""
+        if self._turned or self._views:
+            return None
+        back = {x: (False, place) for place, x in enumerate(self._made)}
+        back |= {x: (True, self._inputs.index(aliases[0])) for x, aliases in self._aliases.items()}
+        return [back[output.tensor] for output in self._fusion.outputs if output.alias is None]
+
     def _results(self, given: Sequence[Any], made: Sequence[Any]) -> list[Any]:
         kind = self._kind(given)
         inputs = dict(zip(self._inputs, given, strict=True))

@@ -173,12 +173,22 @@ def packing(x: Tensor) -> Callable[[int, int], None] | None:
 
     None where that is a view or nothing: where x is dense already, or has no elements.
     """
-    call, source = Call("to_packed", x), x.layout
-    if not x.size or source.storage != "packed" or (source.is_contiguous() and not source.offset_bits % 8):
+    source = x.layout
+    if source.storage != "packed" or (source.is_contiguous() and not source.offset_bits % 8):
         return None
-    target = Layout.dense(source.shape, width_bits=source.width_bits)
+    return moving(x, Layout.dense(source.shape, width_bits=source.width_bits))
+
+
+def moving(x: Tensor, layout: Layout) -> Callable[[int, int], None] | None:
+    """What copies elements that lie as x's do to where a layout of its shape and width has them; None without elements.
+
+    It takes the address of the byte of the first element there, and here.
+    """
+    if not x.size:
+        return None
+    call = Call("copy", x)
     threads = call.sized(x.size, "elements")
-    prepared, first, second = _prepared(*_in_byte(source), *_in_byte(target), source.width_bits, call.isa, threads)
+    prepared, first, second = _prepared(*_in_byte(x.layout), *_in_byte(layout), layout.width_bits, call.isa, threads)
     return lambda start, made: prepared.run([start + first, made + second])
 
 
