@@ -83,17 +83,19 @@ class _Fields:
         given: The names that initialising takes, in order.
         defaults: Of the last of them.
         compared, shown: The names that comparing, and printing, has.
+        home: The module's names, by which others know a method of the class from a stranger's. As the interpreter ends
+            methods are still made, but modules are not found any more.
         body: The class as the standard decorator would be given it, but for its methods.
     """
 
-    __slots__ = ("body", "compared", "defaults", "given", "names", "shown", "types")
+    __slots__ = ("body", "compared", "defaults", "given", "home", "names", "shown", "types")
 
     def __init__(self, cls: type, own: dict[str, Any]) -> None:
         """Args:    own: the attributes of the class, of which defaults are taken."""
         self.types = {
             name: kind for name, kind in cls.__annotations__.items() if "ClassVar" not in str(kind).partition("[")[0]
         }
-        self.names = tuple(self.types)
+        self.names, self.home = tuple(self.types), vars(sys.modules[cls.__module__])
         values = {name: own.pop(name) for name in self.names if name in own}
         self.body = {**values, "__annotations__": self.types, "__module__": cls.__module__, "__doc__": cls.__doc__}
         self.given = self.compared = self.shown = self.names
@@ -164,8 +166,7 @@ def _replacer(cls: Any, fields: _Fields) -> Any:
 
 
 def _compared(cls: Any, fields: _Fields, number: int) -> Any:
-    home = vars(sys.modules[cls.__module__])  # by which others know a method of the class from a stranger's
-    return _function(_comparing(len(fields.compared))[number], cls, fields.compared, home)
+    return _function(_comparing(len(fields.compared))[number], cls, fields.compared, fields.home)
 
 
 _INIT, _REPLACE = _Late("__init__", _initialiser), _Late("__replace__", _replacer)

@@ -43,7 +43,15 @@ _METHODS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (Tensor, ("from_dlpack", "from_any", "__dlpack__", "__dlpack_device__", "torch", *_VIEWS)),
     (Layout, ("__new__", "dense", "from_strides", "from_byte_strides", *_VIEWS, "__eq__")),
 )
-REFERENCE: dict[str, Any] = {f"{cls.__name__}.{name}": vars(cls)[name] for cls, names in _METHODS for name in names}
+
+
+def _own(cls: type, name: str) -> Any:
+    """What a class itself has under a name."""
+    getattr(cls, name)  # a method of a frozen class is made when somebody first looks for it
+    return vars(cls)[name]
+
+
+REFERENCE: dict[str, Any] = {f"{cls.__name__}.{name}": _own(cls, name) for cls, names in _METHODS for name in names}
 _SYMBOLS = ("state", "exchange_api", *(f"method_{name}" for name in REFERENCE))
 _API_NAME = b"dlpack_exchange_api"
 _NOT_BORROWED = (
