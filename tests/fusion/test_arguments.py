@@ -298,6 +298,30 @@ def test_inputs_that_require_gradients_are_taken_and_nothing_is_differentiated()
         assert y.tolist() == (2 * X[0]).tolist()
 
 
+def test_forward_and_backward_of_a_function_of_torch_can_be_a_fusion_each():
+    squared = defined(lambda fd: fd.add_output((lambda x: fd.ops.mul(x, x))(fd.define_tensor([-1], True))))
+    gradient = defined(
+        lambda fd: fd.add_output(
+            fd.ops.mul(fd.ops.mul(fd.define_tensor([-1], True), 2.0), fd.define_tensor([-1], True)),
+        )
+    )
+
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            assert x.requires_grad
+            return squared.execute([x])[0]
+
+        @staticmethod
+        def backward(ctx, upstream):
+            return gradient.execute([*ctx.saved_tensors, upstream])[0]
+
+    x = torch.from_numpy(X[0].copy()).requires_grad_()
+    Square.apply(x).backward(torch.full((6,), 3.0))
+    assert x.grad.tolist() == (2 * X[0] * 3).tolist()
+
+
 @pytest.mark.parametrize("contiguity", [True, False, [True, True], [False, True]])
 def test_contiguity_that_is_not_an_arrays_own_changes_no_bit(contiguity):
     fd = defined(lambda fd: fd.add_output(fd.ops.mul(fd.define_tensor([-1, -1], contiguity), 3.0)))

@@ -350,6 +350,16 @@ SENTENCES = [
      "define_tensor: arguments count is 6, must be at most 5 in order; give the others by name"),
     (lambda fd: fd.define_tensor([2], True, F, "cpu"),
      "define_tensor: is_cpu is 'cpu', must be True or False; pass one of them"),
+    # values that are not defined
+    (lambda fd: fd.ops.add(None, 1.0),
+     ("add: operand is NoneType, must be a value of the fusion or a number;"
+      " define it by define_tensor or define_scalar")),
+    (lambda fd: fd.ops.neg(np.ones(2, np.float32)),
+     ("neg: operand is ndarray, must be a value of the fusion or a number;"
+      " define it by define_tensor or define_scalar")),
+    (lambda fd: fd.ops.matmul(fd.define_tensor([2, 2], True), None),
+     "matmul: arg2 is NoneType, must be a tensor of the fusion; define it by define_tensor"),
+    # and what is no definition of one
     (lambda fd: fd.define_vector(-1), "define_vector: size is -1, must be 0 or more; give a count"),
     (lambda fd: fd.define_scalar("x"),
      ("define_scalar: operand is str, must be a value of the fusion or a number;"
