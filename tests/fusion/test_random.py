@@ -51,6 +51,37 @@ def test_numbers_by_a_seed_are_the_eager_ones(name: str, isa: str) -> None:
                 assert found.tobytes() == due.tobytes()
 
 
+@pytest.mark.parametrize("isa", ROWS)
+def test_numbers_are_drawn_where_they_are_read(isa: str) -> None:
+    """A dropout and a noise, each one kernel, with the bits of the numbers drawn first and of NumPy's walk."""
+
+    def define(fd: FusionDefinition) -> list[Any]:
+        x = fd.define_tensor([-1, -1], contiguity=True, dtype=DataType.BFloat16)
+        z, row = (fd.define_tensor([-1] * rank, contiguity=True) for rank in (2, 1))
+        kept = fd.ops.lt(fd.ops.uniform(0.0, 1.0, x.shape(), rng_seed=5, rng_offset=6), 0.75)
+        noise = fd.ops.normal(0.0, 2.0, z.shape(), rng_seed=7, rng_offset=8)
+        return [
+            fd.ops.where(kept, fd.ops.mul(x, 1.25), 0.0),
+            fd.ops.add(z, fd.ops.mul(noise, fd.ops.broadcast(row, [True, False]))),
+        ]
+
+    r = np.random.default_rng(0)
+    with sb.use_isa(isa):
+        fd = made(define)
+        for shape in ((3, 37), (1, 1), (0, 5)) if isa == "numpy" else ((70, 33), (1, 1), (0, 5)):
+            x, row = r.standard_normal(shape).astype("bfloat16"), r.standard_normal(shape[1]).astype(np.float32)
+            z = r.standard_normal(shape).astype(np.float32)
+            dropped, noisy = fd.validate([x, z, row])
+            kept = sb.uniform(0, 1, shape, seed=5, offset=6, dtype="float32") < np.float32(0.75)
+            assert dropped.tobytes() == np.where(kept, x.astype(np.float32) * np.float32(1.25), 0).tobytes()
+            noise = sb.normal(0, 2, shape, seed=7, offset=8, dtype="float32")
+            assert noisy.tobytes() == (z + noise * row).tobytes()
+        text = fd.fec.get_scheduled_ir([x, z, row])
+    assert text.count("= random(") == 2
+    assert "map(" not in text
+    assert "cut" not in text
+
+
 def test_negative_seeds_and_offsets_are_their_bits() -> None:
     fd = made(lambda fd: seeded(fd, "uniform", DataType.Float))
     (found,) = fd.execute([np.zeros((2, 3), np.float32), -1, -(1 << 63) + 9])

@@ -15,6 +15,7 @@ from samebits import dtypes, philox
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.kernels import elementwise, random
+from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.random import Distribution, Random
 
 Array = np.ndarray[Any, Any]
@@ -51,6 +52,35 @@ def test_numbers_belong_to_indices_in_any_layout(row: Isa, kind: Random) -> None
         apart = np.empty((2 * shape[0], *shape[1:]), dtype.numpy)[::2]
         launch.assert_bits(drawn(kind, apart, row), due, (*what, "apart"))
         launch.assert_bits(drawn(kind, np.empty(shape, dtype.numpy)[::-1, ..., ::-1], row), due, (*what, "backwards"))
+
+
+def scaled(dtype: DType) -> Expression:
+    """number * x + w + 0.1, whether that is below zero, and the number, in float64."""
+    chain = Chain()
+    number, x, w = chain.input(dtype), chain.input(dtypes.int8), chain.input(dtypes.float64)
+    r, wide = (each if each.dtype is w.dtype else chain.apply("cast", each, dtype=w.dtype) for each in (number, x))
+    made = chain.apply("add", chain.apply("add", chain.apply("mul", r, wide), w), chain.number(0.1, dtypes.float64))
+    return chain.finish(made, chain.apply("less", made, chain.constant(0.0, dtypes.float64)), number)
+
+
+@rows.in_turn("row, kind", KINDS, 0)
+def test_what_becomes_of_numbers_is_computed_as_they_are_drawn(row: Isa, kind: Random) -> None:
+    after, size = scaled(kind.dtype), 1 if row.compiled else 9
+    for shape in ((0, 3), (1, 1), (5, 131 // size), (3, 4, 37 // size), (2, 1100 // size)):
+        x = np.random.default_rng(0).integers(-99, 99, shape[::-1]).astype(np.int8).T
+        w = np.linspace(-300, 300, shape[-1])
+        made = [
+            np.empty((2 * shape[0], *shape[1:]))[::2], np.empty(shape[::-1], bool).T,
+            np.empty(shape, kind.dtype.numpy),
+        ]  # fmt: skip
+        given = [np.array(number, kind.dtype.numpy) for number in (FIRST, SECOND)]
+        lie = tuple([launch.layout(each) for each in (x, w, *made[1:])])
+        plan = random.plan(kind, launch.layout(made[0]), row, 2, after, lie)
+        words = [np.array(word, np.uint64) for word in (SEED, OFFSET)]
+        launch.run_plan(plan, [*given, *words, x, w, *made])
+        due = elementwise.reference(after, meant(kind, shape), x, w)
+        for found, expected in zip(made, due, strict=True):
+            launch.assert_bits(found, expected, (row.name, shape))
 
 
 @EVERY_FORMAT

@@ -4,8 +4,11 @@ import numpy as np
 
 from samebits import dtypes
 from samebits.kernels import composites
+from samebits.kernels.random import Random
 from samebits.operations import dim
+from samebits.operations.dim import SymbolicShape
 from samebits.operations.operation import Array
+from samebits.operations.random import Drawn
 from samebits.program.broadcasts import keep_row_axes, read_before_expand
 from samebits.program.builder import ProgramBuilder
 from samebits.program.fuse import LARGEST
@@ -116,6 +119,60 @@ def test_other_operations_are_no_work_on_elements() -> None:
     assert operations(program, x=X, w=RANDOM.standard_normal((70, 4)).astype(np.float32)) == ("contract", "rows")
     better = optimise(program)
     assert refusal(better, *better.nodes) == "contract is no work on elements or rows"
+
+
+def drawn(b: ProgramBuilder, shape: SymbolicShape = (N, M), offset: int = 0) -> str:
+    unit = [b.scalar(number, dtypes.float32) for number in (0.0, 1.0)]
+    words = [b.constant(np.array(word, np.uint64)) for word in (7, offset)]
+    return b.add("random", (*unit, *words), Drawn(Random("uniform", dtypes.float32), shape))[0]
+
+
+def test_random_numbers_are_drawn_where_maps_read_them() -> None:
+    b, x = builder()
+    w, r = b.input("w", dtypes.float32, (M,)), drawn(b)
+    kept = b.apply("less", r, b.scalar(0.75, dtypes.float32))
+    y = b.apply("where", kept, b.apply("mul", x, w), b.scalar(0.0, dtypes.float32))
+    program = b.build({"y": y, "kept": kept, "r": r, "z": b.apply("exp", r)})
+    assert operations(program, x=X, w=X[0].copy()) == ("random",)
+
+
+def test_random_numbers_stay_a_kernel_where_no_map_alone_reads_them() -> None:
+    b, x = builder()
+    r = drawn(b)
+    cases = {
+        "numbers are drawn beside work on elements, not beside rows": summed(b, r),
+        "one makes [1, m], the other [n, m]": b.apply("mul", drawn(b, (1, M), 1), x),
+        "elements of fewer than 8 bits are packed and taken apart by kernels that draw nothing":
+            b.cast(r, dtypes.float4_e2m1fn),
+        f"together they are more than {LARGEST} operations": deep(b, r),
+    }  # fmt: skip
+    for words, output in cases.items():
+        better = optimise(b.build({"y": output}))
+        first, second = (node for node in better.nodes if node.operation in ("random", "map", "rows"))
+        assert (first.operation, refusal(better, first, second)) == ("random", words)
+
+
+def deep(b: ProgramBuilder, r: str) -> str:
+    """Numbers of which two maps in turn are made, together of more operations than there may be."""
+    x = r
+    for _ in range(LARGEST * 2 // 3):
+        x = b.apply("sub", b.apply("exp", x), r)
+    return x
+
+
+def test_numbers_of_two_draws_are_two_kernels() -> None:
+    b, x = builder()
+    program = b.build({"y": b.apply("add", x, b.apply("mul", drawn(b), drawn(b, offset=1)))})
+    assert operations(program) == ("random", "random")
+    better = optimise(program)
+    assert refusal(better, *better.nodes) == "a kernel draws one sequence of numbers"
+
+
+def test_a_map_that_others_read_joins_before_numbers_do() -> None:
+    b, x = builder()
+    e = b.apply("exp", x)
+    program = b.build({"y": b.apply("mul", drawn(b), e), "z": b.apply("neg", e)})
+    assert operations(program) == ("random",)
 
 
 def test_readers_of_the_same_elements_are_one_kernel() -> None:

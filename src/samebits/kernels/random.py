@@ -1,12 +1,14 @@
 """Random numbers: uniform and normal ones of float64, float32, float16 and bfloat16 (numerics.md section 13).
 
-    plan(random, out, isa, threads) -> Plan
+    plan(random, out, isa, threads, after, others) -> Plan
     reference(random, shape, first, second, seed, offset) -> array
 
 Operands of the plan: first and second (low and high, or mean and standard deviation: one element of out's format each),
-the seed and the offset (one uint64 each), out. An element's words follow from its index in row-major order, whatever
-strides out has: a second operand of the walk, which is not in memory, has the strides of that order and counts it. What
-becomes of the words is an expression, `expression`. Start at `text`.
+the seed and the offset (one uint64 each), out. What is computed of each number as it is drawn is `after`, an expression
+whose first input is the number: its other inputs are operands before out, its other results behind it. An element's
+words follow from its index in row-major order, whatever strides out has: a last operand of the walk, which is not in
+memory, has the strides of that order and counts it. What becomes of the words is an expression, `expression`. Start at
+`text`.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from samebits.dtypes import DType, int32, int64, uint32, uint64
 from samebits.frozen import dataclass
 from samebits.kernels import functions
 from samebits.kernels.composites import taken
-from samebits.kernels.expression import Chain, Expression, ExpressionValue
+from samebits.kernels.expression import Chain, Expression, ExpressionValue, with_arguments
 from samebits.kernels.functions import exact
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.values import Values
-from samebits.kernels.walk import Axis, AxisSteps, Cursor, Stretch, numbered, offsets, walk
+from samebits.kernels.walk import Axis, AxisSteps, Cursor, Stretch, broadcast, numbered, offsets, walk
 from samebits.kernels.words import WordStream, words_room
 
 __all__ = ["FORMATS", "Distribution", "Random", "expression", "plan", "reference"]
@@ -71,13 +73,15 @@ class RandomText:
 
     Attributes:
         random: The numbers.
-        lies: How out lies along the row.
+        expression: What is computed of an element's words, first, second and the elements of other inputs.
+        classes: How other inputs and results lie along the row.
         counts: Whether neighbours along the row are neighbours in row-major order too.
         above: Whether axes lie above the stretches.
     """
 
     random: Random
-    lies: str
+    expression: Expression
+    classes: tuple[str, ...]
     counts: bool
     above: bool
 
@@ -127,8 +131,8 @@ def _function(name: str, x: Array) -> Array:
 
 
 @functools.cache
-def expression(random: Random) -> Expression:
-    """A number of the inputs: its words, then first and second."""
+def expression(random: Random, after: Expression | None = None) -> Expression:
+    """A number of the inputs: its words, then first and second; or what `after` makes of it, with its other inputs."""
     chain = Chain()
     w = [chain.input(uint32) for _ in range(random.words)]
     x, y = taken(chain, random.dtype), taken(chain, random.dtype)
@@ -146,7 +150,9 @@ def expression(random: Random) -> Expression:
         found = chain.apply("add", x, chain.apply("mul", y, standard))
     if x.dtype is not random.dtype:
         found = chain.apply("cast", found, dtype=random.dtype, conversion=conversion)
-    return chain.finish(found)
+    if after is None:
+        return chain.finish(found)
+    return chain.finish(*chain.include(after, found, *[chain.input(dtype) for dtype in after.inputs[1:]]))
 
 
 def _unit_of(chain: Chain, w: Sequence[ExpressionValue]) -> ExpressionValue:
@@ -181,30 +187,39 @@ def _top(chain: Chain, word: ExpressionValue, dropped: int) -> ExpressionValue:
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
 @functools.lru_cache(maxsize=1024)
-def plan(random: Random, out: AxisSteps, isa: Isa, threads: int = 1) -> Plan:
-    """One kernel over the merged axes of out."""
-    shape, strides = out
+def plan(
+    random: Random, out: AxisSteps, isa: Isa, threads: int = 1, after: Expression | None = None,
+    others: tuple[AxisSteps, ...] = (),
+) -> Plan:  # fmt: skip
+    """One kernel over the merged axes of all; `others` are the other inputs of `after`, then its other results."""
+    shape, read = out[0], 0 if after is None else len(after.inputs) - 1
+    layouts = (*others[:read], out, *others[read:])
     order = tuple(itertools.accumulate(reversed(shape[1:]), lambda n, extent: n * extent, initial=1))[::-1]
-    axes = [Axis(extent, (strides[a], order[a])) for a, extent in enumerate(shape)]
-    axes.sort(key=lambda axis: -abs(axis.strides[0]))
-    way = walk(axes) if axes else walk([Axis(1, (0, 0))])
+    strides = [*[broadcast("random.plan", layout, shape) for layout in layouts], order[: len(shape)]]
+    axes = [Axis(extent, tuple([s[a] for s in strides])) for a, extent in enumerate(shape)]
+    axes.sort(key=lambda axis: -abs(axis.strides[read]))
+    way = walk(axes) if axes else walk([Axis(1, (0,) * len(strides))])
+    computed, constants = with_arguments(expression(random, after))
     rows, n = way.rows, way.inner.extent
     block = _TASK if n >= 2 * _TASK else max(n, 1)
     column_tasks, rows_per_task = -(-n // block), max(1, _TASK // block)
     spec = KernelSpec(
         text,
-        RandomText(random, way.classes[0], way.classes[1] == "unit", way.above),
-        ("column_tasks", "rows_per_task", "block", "rows", "first", "second", "seed", "offset", *way.parameters()),
+        RandomText(random, computed, way.classes[:-1], way.classes[-1] == "unit", way.above),
+        ("column_tasks", "rows_per_task", "block", "rows", "first", "second", "seed", "offset", *constants,
+         *way.parameters()),
         isa,
-    )
-    operands = tuple(Operand(k) for k in range(4))
-    arguments = (column_tasks, rows_per_task, block, rows, *operands, *way.arguments((Operand(4), 0)))
+    )  # fmt: skip
+    operands = tuple(Operand(k) for k in range(4 + len(layouts)))
+    walked = way.arguments((*operands[4:], 0))
+    arguments = (column_tasks, rows_per_task, block, rows, *operands[:4], *constants.values(), *walked)
+    names = ("first", "second", "seed", "offset", *[f"input {k}" for k in range(read)])
     return Plan(
         what=f"{random.distribution} {random.dtype} {shape}",
         isa=isa,
         threads=threads,
         steps=(Step(spec, column_tasks * -(-rows // rows_per_task), arguments),),
-        operands=("first", "second", "seed", "offset", "out"),
+        operands=(*names, "out", *[f"out {k}" for k in range(1, len(layouts) - read)]),
         facts=(("rows", f"{rows} of {n}"), ("inner axis", " ".join(way.classes))),
     )
 
@@ -213,23 +228,26 @@ def text(b: Builder, d: RandomText) -> None:
     """A task is some rows, or a block of one long row."""
     column_tasks, rows_per_task, block = b.index("column_tasks"), b.index("rows_per_task"), b.index("block")
     rooms = tuple([b.local(uint32, _BLOCK + words_room(b.isa.lanes)) for _ in range(d.random.words)])
+    e, count = d.expression, len(d.classes)
+    types = (*e.inputs[d.random.words + 2 :], *[e.dtype(value) for value in e.outputs])
     for task in b.tasks():
         first = (task // column_tasks) * rows_per_task
         start = (task % column_tasks) * block
         stop = b.min(start + block, b.index("n"))
         for number, begin, end in numbered(b, d.above, first, b.min(first + rows_per_task, b.index("rows"))):
-            at = offsets(b, 2, number) if d.above else [0, 0]
-            stretch = Stretch(b, (d.lies,), (b.offset(b.pointer("x0", d.random.dtype), at[0]),), begin, end)
+            at = offsets(b, count + 1, number) if d.above else [0] * (count + 1)
+            starts = tuple([b.offset(b.pointer(f"x{k}", dtype), at[k]) for k, dtype in enumerate(types)])
+            stretch = Stretch(b, d.classes, starts, begin, end)
             for r in b.loop(begin, end):
-                row = _RowOfNumbers(b, d, stretch.row(r), at[1] + r * b.index("x1.stretch"), rooms)
+                row = _RowOfNumbers(b, d, stretch.row(r), at[count] + r * b.index(f"x{count}.stretch"), rooms)
                 row.make(start, stop)
 
 
-def _shared(b: Builder, random: Random, numbers: Sequence[Vector]) -> dict[int, Vector]:
+def _shared(b: Builder, d: RandomText, numbers: Sequence[Vector]) -> dict[int, Vector]:
     """What all elements share, by its number in the expression: first, second and whatever follows from these alone."""
-    e, lanes = expression(random), b.isa.lanes
-    found = Values(b, e, lanes, lambda k: numbers[k - random.words])
-    shared = {random.words + place: number for place, number in enumerate(numbers)}
+    e, lanes, words = d.expression, b.isa.lanes, d.random.words
+    found = Values(b, e, lanes, lambda k: numbers[k - words])
+    shared = {words + place: number for place, number in enumerate(numbers)}
     for value in range(len(e.inputs), len(e.inputs) + len(e.nodes)):
         node = e.node(value)
         if node is not None and node.arguments and all(x in shared for x in node.arguments):
@@ -251,7 +269,7 @@ class _RowOfNumbers:
         """Elements start .. stop-1."""
         b, lanes = self.b, self.b.isa.lanes
         numbers = [b.load(b.pointer(name, self.d.random.dtype), 0, 1) for name in ("first", "second")]
-        shared = _shared(b, self.d.random, [b.splat(number, lanes) for number in numbers])
+        shared = _shared(b, self.d, [b.splat(number, lanes) for number in numbers])
         for block in b.loop(start, stop, _BLOCK):
             end = b.min(block + _BLOCK, stop)
             words = [self._words(number, block, end) for number in range(self.d.random.words)]
@@ -264,11 +282,16 @@ class _RowOfNumbers:
     def _vector(
         self, i: Index, count: Index | None, words: Sequence[Callable[[Index], Vector]], shared: dict[int, Vector]
     ) -> None:
-        e, lanes = expression(self.d.random), self.b.isa.lanes
-        found = Values(
-            self.b, e, lanes, lambda k: words[k](i) if k < len(words) else shared[k], dict.fromkeys(shared, False)
-        )
-        self.cursor.store(0, i, found.stored(e.outputs[0]), count)
+        e, lanes, first = self.d.expression, self.b.isa.lanes, len(words) + 2
+
+        def load(k: int) -> Vector:
+            if k < len(words):
+                return words[k](i)
+            return shared[k] if k in shared else self.cursor.load(k - first, i, lanes, count)
+
+        found = Values(self.b, e, lanes, load, dict.fromkeys(shared, False))
+        for k, result in enumerate([found.stored(output) for output in e.outputs]):
+            self.cursor.store(len(e.inputs) - first + k, i, result, count)
 
     def _words(self, number: int, block: Index, end: Index) -> Callable[[Index], Vector]:
         """One word of each element, by vectors of a block of the row."""
@@ -282,6 +305,6 @@ class _RowOfNumbers:
 
     def _indices(self, i: Index, lanes: int) -> Vector:
         """The indices of elements i .. of the row, as uint64."""
-        b, along = self.b, self.b.index("x1.inner")
+        b, along = self.b, self.b.index(f"x{len(self.d.classes)}.inner")
         steps = b.mul(b.iota(int64, lanes), b.splat(b.from_index(along, int64), lanes))
         return b.bitcast(b.add(steps, b.splat(b.from_index(self.index + i * along, int64), lanes)), uint64)

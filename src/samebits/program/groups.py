@@ -1,5 +1,7 @@
 """Join maps and row expressions that walk over the same elements, whoever else reads what they make.
 
+Random numbers join the maps that read them: a number follows from its place (numerics.md section 13).
+
 requires: maps are maximal, which leaves what several nodes read.   ensures: of two that one makes what the other reads,
 or that read the same, none could join; `refusal` says why. A value that is read elsewhere becomes one more result of
 the joined node: it is computed once and keeps its rounding (numerics.md section 11). Start at `join_groups`.
@@ -10,11 +12,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 
+from samebits.dtypes import DType
 from samebits.frozen import dataclass
+from samebits.kernels.expression import Chain, Expression
 from samebits.operations import registry
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.elementwise import Map
 from samebits.operations.fact import Fact
+from samebits.operations.random import Drawn
 from samebits.operations.rows import RowWise, row_extents
 from samebits.program.compose import Applied, join
 from samebits.program.fold import static_values
@@ -44,7 +49,8 @@ class _Space:
 
 def join_groups(program: Program) -> Program:
     """Every map and row expression joined with those before it, and then with those beside it, as far as they go."""
-    if sum(node.operation in _KINDS for node in program.nodes) < 2:
+    kinds = [node.operation for node in program.nodes if node.operation in (*_KINDS, "random")]
+    if len(kinds) < 2 or not set(kinds) & set(_KINDS):
         return program
     groups = _Groups(program)
     for number in list(groups.nodes):
@@ -57,9 +63,12 @@ def join_groups(program: Program) -> Program:
 
 def refusal(program: Program, first: Node, second: Node) -> str:
     """Why two nodes of a transformed program, of which the second reads what the first makes, are not one kernel."""
-    if first.operation not in _KINDS or second.operation not in _KINDS:
-        kinds = " and ".join(dict.fromkeys(x.operation for x in (first, second) if x.operation not in _KINDS))
-        return f"{kinds} is no work on elements or rows"
+    others = [first.operation] * (first.operation not in (*_KINDS, "random"))
+    others += [second.operation] * (second.operation not in _KINDS)
+    if others:
+        if others == ["random"] and first.operation == "random":
+            return "a kernel draws one sequence of numbers"
+        return f"{' and '.join(dict.fromkeys(others))} is no work on elements or rows"
     found = _joined(program.facts, first, second, _read_elsewhere(program, first, second))
     return found if isinstance(found, str) else "other kernels lie between them"
 
@@ -89,8 +98,9 @@ class _Groups:
                 self.readers[name].add(number)
 
     def join_producer(self, number: int) -> bool:
-        """Join a node with one that makes what it reads; whether there was one."""
-        return any(self._join(first, number) for first in self._makers(number))
+        """Join a node with one that makes what it reads, with random numbers last; whether there was one."""
+        makers = sorted(self._makers(number), key=lambda maker: self.nodes[maker].operation == "random")
+        return any(self._join(first, number) for first in makers)
 
     def join_readers(self, name: str) -> None:
         """Join nodes that read the same elements, each with the last one before it of every way to walk over them."""
@@ -113,7 +123,9 @@ class _Groups:
     def _join(self, first: int, second: int) -> bool:
         """Whether the node that comes first became a part of the second one."""
         one, other = self.nodes[first], self.nodes[second]
-        if not {one.operation, other.operation} <= set(_KINDS) or self._is_static(one) or self._is_static(other):
+        if one.operation not in (*_KINDS, "random") or other.operation not in _KINDS:
+            return False
+        if self._is_static(one) or self._is_static(other):
             return False
         elsewhere = {x: self.readers[x] - {second} for x in one.outputs}
         if any(number < second for readers in elsewhere.values() for number in readers):
@@ -205,6 +217,8 @@ def _space(facts: Mapping[str, Fact], node: Node) -> _Space:
 
 def _joined(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collection[str]) -> Node | str:
     """Both as one node, of whose first results those in `keep` stay; or why they cannot be."""
+    if first.operation == "random":
+        return _drawn(facts, first, second, keep)
     space = _common(_space(facts, first), _space(facts, second))
     if isinstance(space, str):
         return space
@@ -226,6 +240,33 @@ def _joined(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collecti
     if walked != space.shape or found != [facts[name].shape for name in both.outputs]:
         return "what is one value a row is a result that is repeated along it"
     return made
+
+
+def _drawn(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collection[str]) -> Node | str:
+    """Random numbers, with what was made of them, and a map that reads those; or why they are no one node."""
+    drawn, read = first.attributes, second.attributes
+    assert isinstance(drawn, Drawn)  # by its operation
+    if not isinstance(read, Map):
+        return "numbers are drawn beside work on elements, not beside rows"
+    made = facts[second.outputs[0]].shape
+    if made != drawn.shape:
+        return f"one makes {_text(drawn.shape)}, the other {_text(made)}"
+    if expression_size(second) + len(drawn.after.nodes if drawn.after else ()) > LARGEST:
+        return f"together they are more than {LARGEST} operations"
+    own = Applied(drawn.after or _itself(drawn.random.dtype), ("", *first.inputs[4:]), first.outputs)
+    both = join(own, Applied(read.expression, second.inputs, second.outputs), keep)
+    names = (*both.inputs[1:], *both.outputs)
+    if any(facts[name].dtype.width_bits < 8 for name in names):
+        return "elements of fewer than 8 bits are packed and taken apart by kernels that draw nothing"
+    attributes = Drawn(drawn.random, drawn.shape, both.expression)
+    origin = joined_origin(first, second)
+    return Node("random", (*first.inputs[:4], *both.inputs[1:]), both.outputs, attributes, origin)
+
+
+def _itself(dtype: DType) -> Expression:
+    """An element as it is."""
+    chain = Chain()
+    return chain.finish(chain.input(dtype))
 
 
 def _common(one: _Space, other: _Space) -> _Space | str:
