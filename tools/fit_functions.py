@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 
 import mpmath  # type: ignore[import-untyped]
 
+from samebits.kernels.functions.paired_error import _MARGINS as MARGINS
+
 mpmath.mp.prec = 300
 Real: TypeAlias = Any  # an mpmath.mpf; mpmath ships no types
 real = mpmath.mpf
@@ -132,6 +134,7 @@ def main() -> None:
         (entry,) = struct.unpack("<d", struct.pack("<q", bits - (i << 48)))
         print(f'    "{entry.hex()}",')
     print_pairs()
+    print_error_pairs()
 
 
 def print_pairs() -> None:
@@ -154,6 +157,43 @@ def print_pairs() -> None:
         (entry,) = struct.unpack("<f", struct.pack("<i", bits - (i << 18)))
         rest = single(mpmath.log(power / single(power)) - real("1.25") / 2**36)
         print(f'    "{entry.hex()}", "{rest.hex()}",')
+
+
+def print_error_pairs() -> None:
+    """Print what erf in pairs of float32 is made of, a line a node: the columns are the tables of `paired_error`."""
+    print("# erf by c: erf, its rest, slope, rest of the slope, coefficients of Q; relative error of erf")
+    for i, doubled in enumerate(MARGINS):
+        terms, bits = error_terms(real(i) / 8, 1 - real(float.fromhex(doubled)) / 2)
+        print(*[term.hex() for term in terms], f"2**{bits:.1f}")
+
+
+def error_terms(c: Real, part: Real) -> tuple[list[float], float]:
+    """Of `part` of erf about c, as `paired_error` writes it; and log2 of the error, by least squares at 24 nodes."""
+    low, high, slope = -real(1) / 16 if c else real(2) ** -30, real(1) / 16, part * 2 / mpmath.sqrt(mpmath.pi)
+    value, slope = single(part * mpmath.erf(c)), single(slope * mpmath.exp(-c * c))
+
+    def basis(r: Real) -> list[Real]:
+        """What the rests and Q's coefficients are multiplied by; at 0 erf is 0 and has no rest."""
+        return [real(bool(c)), slope * (r - c * r * r), *[slope * r**k for k in (3, 4, 5, 6)]][not c :]
+
+    def known(r: Real) -> Real:
+        return value + slope * (r - c * r * r)
+
+    matrix, values = mpmath.matrix(24, 6 if c else 5), mpmath.matrix(24, 1)
+    for i in range(24):
+        r = (low + high) / 2 + (high - low) / 2 * mpmath.cos(mpmath.pi * (2 * i + 1) / 48)
+        right = mpmath.erf(c + r)
+        values[i] = (part * right - known(r)) / right
+        for j, term in enumerate(basis(r)):
+            matrix[i, j] = term / right
+    rests = [single(x) for x in mpmath.qr_solve(matrix, values)[0]]
+    worst = real(0)
+    for i in range(101):
+        r = low + (high - low) * i / 100
+        found = known(r) + mpmath.fdot(basis(r), rests)
+        worst = max(worst, abs(found / (part * mpmath.erf(c + r)) - 1))
+    rest, *others = rests if c else [0.0, *rests]
+    return [value, rest, slope, *others], float(mpmath.log(worst, 2))
 
 
 def single(x: Real) -> float:

@@ -21,6 +21,7 @@ from samebits.kernels.functions import (
     exponentials,
     logarithms,
     neighbours,
+    paired_error,
     paired_exponential,
     power,
     quantized,
@@ -51,7 +52,7 @@ ROUNDED: tuple[tuple[CorrectlyRounded, Callable[[Array], Array]], ...] = (
     (trigonometric.COS, decimals.cos),
 )
 # What is faster where a register has sixteen lanes.
-_WIDE: dict[str, Callable[[Builder, Vector], Vector]] = {"exp": paired_exponential.emit}
+_WIDE: dict[str, Callable[[Builder, Vector], Vector]] = {"exp": paired_exponential.emit, "erf": paired_error.emit}
 
 
 def _rounded(row: CorrectlyRounded) -> Callable[..., Vector]:

@@ -1,0 +1,65 @@
+"""erf by pairs of float32: whatever single lanes ask for, every lane has the bits of erf by NumPy and Decimal."""
+
+import launch
+import numpy as np
+import pytest
+import rows
+import torch
+
+from samebits import dtypes
+from samebits.codegen.interpreter import ArrayVector, NumpyBuilder
+from samebits.codegen.isa import Isa
+from samebits.codegen.vocabulary import KernelSpec
+from samebits.kernels import elementwise
+from samebits.kernels.expression import Chain
+from samebits.kernels.functions import decimals, paired_error
+
+LEAST, MOST = paired_error._LEAST, paired_error._MOST
+B = NumpyBuilder(KernelSpec(elementwise.text, (), (), rows.ALL_ROWS[0]), [], 0, 0, 0)
+
+
+def computed(row: Isa, x: np.ndarray) -> np.ndarray:
+    """erf by a row's kernel."""
+    chain, out = Chain(), np.empty_like(x)
+    e = chain.finish(chain.apply("erf", chain.input(dtypes.float32)))
+    launch.run_plan(elementwise.plan(e, launch.layouts(x), launch.layouts(out), row), [x, out])
+    return out
+
+
+def pair(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """high, low and twice the margin."""
+    high, low, margin = paired_error._pair(B, ArrayVector(dtypes.float32, x))
+    return high.lanes, low.lanes, margin.lanes
+
+
+def in_doubt(x: np.ndarray) -> np.ndarray:
+    """Where high + low does not tell which way the result rounds."""
+    high, low, margin = pair(x)
+    more = (high.astype(np.float64) * margin + low).astype(np.float32)
+    return np.asarray(high + low != high + more)
+
+
+@pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
+def test_one_lane_does_not_change_its_neighbours(row: Isa) -> None:
+    """Lanes that leave the pair in doubt, lie outside its range or between nodes, zeros and NaN, among quick ones."""
+    many = np.random.default_rng(0).uniform(0, MOST, 20_000).astype(np.float32)
+    doubtful = many[in_doubt(many)]
+    assert 5 < len(doubtful) < 80  # one lane in 600
+    edges = [LEAST, MOST, 3.9192059, 3.9375, 4.0, 0.0625, 0.1875, 1.0625, 2.0**-126, 2.0**-149, 1e-40, 1e30, np.inf]
+    given = np.concatenate([doubtful, np.array([*edges, 0.0], np.float32)])
+    given = np.concatenate([given, np.nextafter(given, np.float32(0)), np.nextafter(given, np.float32(np.inf))])
+    given = np.concatenate([given, -given, np.array([np.nan], np.float32)])
+    x = np.random.default_rng(1).uniform(-4, 4, (len(given), 16)).astype(np.float32)
+    x[np.arange(len(given)), np.arange(len(given)) % 15] = given
+    x[:, 15] = -0.0
+    launch.assert_bits(computed(row, x), decimals.erf(x), row.name)
+
+
+def test_the_pair_errs_by_less_than_the_margin() -> None:
+    """high + low about every node, beside torch in float64."""
+    x = np.random.default_rng(2).uniform(0, MOST, 400_000).astype(np.float32)
+    x[::2] *= np.float32(0.05)
+    high, low, margin = pair(x)
+    right = torch.special.erf(torch.from_numpy(x.astype(np.float64))).numpy()
+    error = (high.astype(np.float64) + low) / right - (1 - margin.astype(np.float64) / 2)
+    assert np.all(np.abs(error) < margin.astype(np.float64) / 2)
