@@ -1,10 +1,10 @@
 """erf of float32 in sixteen lanes of float32: a pair of them nearly always tells which way the result rounds.
 
 |x| = c + r, c the nearest multiple of 1/8, and erf(|x|) = e + d * (w + w * rest + r**3 * Q(r)): e and d are erf and its
-slope at c, and w = r - c * r**2, which is the slope's own fall. c and c * r are exact in float32, and so is r; e has a
-second part, and `rest` is what rounding took off d. The sum is found as high + low: where that rounds alike a margin
-below and above itself, that is the result, else the vector is computed in float64 (Ziv 1991), as of normal numbers one in 30 to 40 is.
-That none of the 2**32 inputs is wrong is run (`make exhaustive`). Start at `emit`.
+slope at c, and w = r - c * r**2, which is the slope's own fall. r and c * r are exact in float32; e has a second part,
+and `rest` is what rounding took off d. The sum is found as high + low: where that rounds alike a margin below and above
+itself, that is the result, else the vector is computed in float64 (Ziv 1991), as one in 40 is of normal numbers. That
+none of the 2**32 inputs is wrong is run (`make exhaustive`). Start at `emit`.
 """
 
 from __future__ import annotations
