@@ -94,11 +94,11 @@ def main() -> list[dict[str, object]]:
     cases: Sequence[tuple[str, Expression, Callable[..., Any], Any]] = (
         ("exp", unary("exp"), lambda x, out: torch.exp(x, out=out), np.exp),
         ("erf", unary("erf"), lambda x, out: torch.erf(x, out=out), None),
-        ("log(|x|)", logarithm(), lambda x, out: torch.log(x.abs(), out=out), None),
+        ("log(abs(x))", logarithm(), lambda x, out: torch.log(x.abs(), out=out), None),
         *((name, unary(name), functools.partial(_of_torch, name), None) for name in OTHERS),
-        ("gelu", composites.gelu(), lambda x, out: torch.nn.functional.gelu(x), None),
-        ("silu", activations.silu(), lambda x, out: torch.nn.functional.silu(x), None),
-        ("pow(|x|, x)", power(), lambda x, out: torch.pow(x.abs(), x, out=out), None),
+        ("gelu", composites.gelu(), lambda x, out: torch.ops.aten.gelu.out(x, out=out), None),
+        ("silu", activations.silu(), lambda x, out: torch.ops.aten.silu.out(x, out=out), None),
+        ("pow(abs(x), x)", power(), lambda x, out: torch.pow(x.abs(), x, out=out), None),
     )
     found: list[dict[str, object]] = []
     print("## Functions\n\nGelem/s on float32, one thread; correctly rounded, but for gelu and silu.\n")
