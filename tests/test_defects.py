@@ -14,6 +14,7 @@ from onnx import helper
 from samebits import files, onnx
 from samebits.onnx import loading, proto
 from samebits.operations import registry
+from samebits.ops import call
 from samebits.program import builder, transform
 from samebits.runtime import cpu, inputs, lowering, specialised
 
@@ -62,7 +63,7 @@ PREPARE: dict[str, Callable[[pytest.MonkeyPatch, Callable[..., Any]], None]] = {
 }
 RUN: dict[str, Callable[[pytest.MonkeyPatch, Callable[..., Any]], None]] = {
     "names": lambda m, fail: m.setattr(inputs, "check_names", fail),
-    "an input": lambda m, fail: m.setattr(inputs, "as_tensor", fail),
+    "an input": lambda m, fail: m.setattr(call, "as_tensor", fail),
     "symbols": lambda m, fail: m.setattr(inputs, "bind_symbols", fail),
     "inference": lambda m, fail: replace_row(m, "contract", infer=fail),
     "planning": lambda m, fail: replace_row(m, "contract", plan=fail),

@@ -92,7 +92,7 @@ def learn(given: Sequence[Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Packing:
+class Repacking:
     """How packed elements of torch that are not dense are packed anew before a run.
 
     Attributes:
@@ -140,7 +140,7 @@ class Direct:
     first: int
     outputs: tuple[tuple[tuple[int, ...], Any, DType | None], ...]
     kind: ArrayKind
-    packings: tuple[Packing | None, ...]
+    packings: tuple[Repacking | None, ...]
     writes: tuple[Write, ...]
 
     def run(self, given: Sequence[Any], seed: int | None) -> list[Any]:
@@ -234,13 +234,13 @@ def _output(x: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Any, DType
     return tuple(x.shape), x.dtype, None
 
 
-def _packing(x: Any) -> Packing | None:
+def _packing(x: Any) -> Repacking | None:
     """What packs a tensor anew whose address alone does not say where its elements are; None of others."""
     if isinstance(x, np.ndarray) or not str(x.dtype).endswith("_x2"):
         return None
     tensor = Tensor.from_any(x)
     run = move.packing(tensor)
-    return None if run is None else Packing(run, (tensor.size * tensor.dtype.width_bits + 7) // 8)
+    return None if run is None else Repacking(run, (tensor.size * tensor.dtype.width_bits + 7) // 8)
 
 
 def _is_plain(x: Any) -> bool:

@@ -14,7 +14,7 @@ from samebits.errors import FusionError, FusionTypeError
 from samebits.fusion import datatypes, groups, sizes
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import Argument, Expr, TensorAxis, TensorView
-from samebits.fusion.misfits import Side, agreed, must_be
+from samebits.fusion.misfits import OperandAxis, agreed, must_be
 from samebits.operations import dim
 from samebits.operations.dim import Size
 from samebits.operations.moves import Concat
@@ -85,12 +85,12 @@ def _axes(a: TensorView, b: TensorView, ends: TensorView) -> list[TensorAxis]:
     if ranks not in ((2, 3), (3, 2), (2, 2)):
         remedy = "use matmul where both have groups: Unexpected operand ranks"
         raise FusionError(_CALL, "operands", "ranks", f"{ranks[0]} and {ranks[1]}", "2 and 3, 3 and 2, or 2", remedy)
-    agreed(_CALL, Side("mat2", b, -2), Side("mat1", a, -1), "permute or slice one of them: both have K")
+    agreed(_CALL, OperandAxis("mat2", b, -2), OperandAxis("mat1", a, -1), "permute or slice one of them: both have K")
     rows, columns = fusion.copied(a.axes[-2]), fusion.copied(b.axes[-1])
     if ranks == (2, 2):
         return [fusion.new_axis(fusion.root(count)), rows, columns]
-    grouped = Side("mat1", a, 0) if ranks[0] == 3 else Side("mat2", b, 0)
-    agreed(_CALL, grouped, Side("offsets", ends, 0), "give one matrix for each group")
+    grouped = OperandAxis("mat1", a, 0) if ranks[0] == 3 else OperandAxis("mat2", b, 0)
+    agreed(_CALL, grouped, OperandAxis("offsets", ends, 0), "give one matrix for each group")
     return [rows, columns]
 
 
@@ -111,10 +111,10 @@ def _scales(
             raise FusionError(_CALL, name, "rank", scale.ndim, due, "give it an axis of extent 1 along K")
         operand, line = ("mat1", "row") if other == -2 else ("mat2", "column")
         remedy = f"give one scale for each {line} of {operand}"
-        must_be(_CALL, Side(name, scale, inner), 1, remedy)
-        agreed(_CALL, Side(name, scale, other), Side(operand, x, other), remedy)
+        must_be(_CALL, OperandAxis(name, scale, inner), 1, remedy)
+        agreed(_CALL, OperandAxis(name, scale, other), OperandAxis(operand, x, other), remedy)
         if due == 3:
-            agreed(_CALL, Side(name, scale, 0), Side("offsets", ends, 0), "give scales of each group")
+            agreed(_CALL, OperandAxis(name, scale, 0), OperandAxis("offsets", ends, 0), "give scales of each group")
         found[name] = scale
     return found
 

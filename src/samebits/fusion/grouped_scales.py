@@ -11,7 +11,7 @@ from samebits import dtypes
 from samebits.errors import FusionError, FusionTypeError
 from samebits.fusion import datatypes, groups, sizes, tiles
 from samebits.fusion.graph import Expr, TensorAxis, TensorView
-from samebits.fusion.misfits import Side, agreed
+from samebits.fusion.misfits import OperandAxis, agreed
 from samebits.kernels import composites
 from samebits.operations.moves import AxisGather, Concat, Range
 
@@ -55,7 +55,7 @@ def offsets(call: str, *given: object) -> tuple[TensorView, TensorView]:
     starts, places = (sizes.tensor(call, name, x) for name, x in zip(names, given, strict=True))
     for name, x in zip(names, (starts, places), strict=True):
         groups.check(call, name, x, "reshape it")
-    sides = [Side(name, x, 0) for name, x in zip(names, (starts, places), strict=True)]
+    sides = [OperandAxis(name, x, 0) for name, x in zip(names, (starts, places), strict=True)]
     agreed(call, sides[1], sides[0], "give one number for each group")
     return starts, places
 

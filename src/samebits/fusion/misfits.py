@@ -9,11 +9,11 @@ from samebits.errors import FusionError
 from samebits.frozen import dataclass
 from samebits.fusion.graph import Scalar, TensorView
 
-__all__ = ["Side", "agreed", "must_be"]
+__all__ = ["OperandAxis", "agreed", "must_be"]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class OperandAxis:
     """An axis of an operand: its name in the call, the tensor, and the axis, counted from the front or the back."""
 
     operand: str
@@ -31,7 +31,7 @@ class Side:
         return self.x.fusion.root(self.x.axes[self.axis].length)
 
 
-def agreed(call: str, given: Side, due: Side, remedy: str) -> None:
+def agreed(call: str, given: OperandAxis, due: OperandAxis, remedy: str) -> None:
     """Note that two axes have one extent, which the run checks where it is open.
 
     Raises:  FusionError if they are known to differ.
@@ -43,7 +43,7 @@ def agreed(call: str, given: Side, due: Side, remedy: str) -> None:
     given.x.fusion.same(given.length, due.length)
 
 
-def must_be(call: str, given: Side, extent: int, remedy: str) -> None:
+def must_be(call: str, given: OperandAxis, extent: int, remedy: str) -> None:
     """Note that an axis has that extent.
 
     Raises:  FusionError if it is known to have another.

@@ -9,7 +9,7 @@ from samebits.errors import FusionError, FusionTypeError
 from samebits.fusion import datatypes, sizes, tiles
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import Argument, Expr, TensorView
-from samebits.fusion.misfits import Side, agreed, must_be
+from samebits.fusion.misfits import OperandAxis, agreed, must_be
 from samebits.operations import dim
 from samebits.operations.product import Options
 from samebits.operations.sharing import Block
@@ -55,7 +55,7 @@ def scaled_mm(
         if not datatypes.is_float(x.dtype):
             raise FusionTypeError(_CALL, name, "dtype", x.dtype, "a float format", "cast it first")
     fusion = a.fusion
-    agreed(_CALL, Side("mat2", b, 0), Side("mat1", a, 1), "permute or slice one of them: both have K")
+    agreed(_CALL, OperandAxis("mat2", b, 0), OperandAxis("mat1", a, 1), "permute or slice one of them: both have K")
     _check_scales(a, b, scales)
     added = _added(a, b, alpha, bias, beta)
     made = fusion.record(_CALL, [a, b, *scales], **added, dtype=dtype)
@@ -73,14 +73,14 @@ def _check_scales(a: TensorView, b: TensorView, scales: list[TensorView]) -> Non
         if x.dtype is not DataType.Float:
             if x.ndim != 2:
                 raise FusionError(_CALL, name, "rank", x.ndim, 2, tiles.REMEDY)
-            tiles.check(_CALL, name, x, Side(f"mat{line + 1}", operand, line), a.axes[1].length, {})
+            tiles.check(_CALL, name, x, OperandAxis(f"mat{line + 1}", operand, line), a.axes[1].length, {})
         elif not _is_one(x):
             if x.ndim != 2:
                 remedy = "give it an axis of extent 1 along K"
                 raise FusionError(_CALL, name, "rank", x.ndim, "2, or 0 of one for everything", remedy)
             what = "one scale for each row of mat1" if line == 0 else "one scale for each column of mat2"
-            agreed(_CALL, Side(name, x, line), Side(f"mat{line + 1}", operand, line), f"give {what}")
-            must_be(_CALL, Side(name, x, 1 - line), 1, f"give {what}")
+            agreed(_CALL, OperandAxis(name, x, line), OperandAxis(f"mat{line + 1}", operand, line), f"give {what}")
+            must_be(_CALL, OperandAxis(name, x, 1 - line), 1, f"give {what}")
 
 
 def _is_one(x: TensorView) -> bool:
@@ -110,9 +110,9 @@ def _added(
     if c.ndim not in (1, 2):
         raise FusionError(_CALL, "bias", "rank", c.ndim, "1 or 2", "reshape it to [n] or [m, n]")
     remedy = "give one number for each column of mat2, or one for each element of the result"
-    agreed(_CALL, Side("bias", c, -1), Side("mat2", b, 1), remedy)
+    agreed(_CALL, OperandAxis("bias", c, -1), OperandAxis("mat2", b, 1), remedy)
     if c.ndim == 2:
-        agreed(_CALL, Side("bias", c, 0), Side("mat1", a, 0), remedy)
+        agreed(_CALL, OperandAxis("bias", c, 0), OperandAxis("mat1", a, 0), remedy)
     found["bias"] = c
     return found
 

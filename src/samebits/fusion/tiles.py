@@ -15,7 +15,7 @@ from samebits.errors import FusionError
 from samebits.fusion import sizes
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import Fusion, Scalar, TensorView
-from samebits.fusion.misfits import Side
+from samebits.fusion.misfits import OperandAxis
 from samebits.operations import dim
 from samebits.operations.dim import Size
 from samebits.operations.moves import Concat
@@ -75,7 +75,9 @@ def in_tiles(low: Lowering, name: str, shape: tuple[Size, ...]) -> str:
     return low.b.reshape(low.b.transpose(split, (0, 3, 2, 1, 4)), shape)
 
 
-def check(call: str, name: str, scale: TensorView, lines: Side, k: Scalar, extents: Mapping[Scalar, int]) -> None:
+def check(
+    call: str, name: str, scale: TensorView, lines: OperandAxis, k: Scalar, extents: Mapping[Scalar, int]
+) -> None:
     """Raise FusionError if scales of blocks are known not to lie in whole tiles over the lines of an operand."""
     found: list[int] = []
     for size in (scale.axes[0].length, scale.axes[1].length, lines.length, k):
@@ -105,5 +107,5 @@ def check_inputs(fusion: Fusion, extents: Mapping[Scalar, int]) -> None:
                 assert isinstance(operand, TensorView)
                 assert isinstance(scale, TensorView)
                 if scale.dtype in BLOCKS and scale in fusion.inputs:
-                    side, name = Side(f"mat{line + 1}", operand, line), f"input {fusion.inputs.index(scale)}"
+                    side, name = OperandAxis(f"mat{line + 1}", operand, line), f"input {fusion.inputs.index(scale)}"
                     check("execute", name, scale, side, a.axes[1].length, extents)
