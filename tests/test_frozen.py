@@ -87,7 +87,9 @@ def test_a_class_is_what_the_standard_decorator_makes() -> None:
     assert ours.__match_args__ == standard.__match_args__
     assert ours.__init__.__annotations__ == standard.__init__.__annotations__
     assert ours.__init__.__qualname__ == standard.__init__.__qualname__
-    assert ours.__eq__.__globals__ is ours.__hash__.__globals__ is globals()
+    for name in ("__eq__", "__hash__"):
+        assert frozen.own_method(ours, name).__globals__ is globals()
+        assert frozen.own_method(ours, name) is getattr(ours, name)
     assert not hasattr(ours(1), "__dict__")
     assert repr(ours(1, (2,))) == repr(standard(1, (2,)))
     assert hash(ours(1, (2,))) == hash(standard(1, (2,)))
@@ -239,3 +241,38 @@ def test_an_argument_too_few_or_too_many_is_a_type_error_that_names_the_class() 
             ours(*given)
     with pytest.raises(TypeError, match="nonesuch"):
         ours(1, nonesuch=2)
+
+
+def _small() -> Any:
+    @frozen.dataclass(frozen=True, slots=True)
+    class Small:
+        first: int
+        second: int = 2
+
+    return Small
+
+
+def test_what_is_raised_while_a_method_is_made_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = _small()
+    left, right = kind(1), kind(1)
+
+    def interrupted(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(frozen, "_comparing", interrupted)
+        for asked in (lambda: left == right, lambda: hash(left)):
+            with pytest.raises(KeyboardInterrupt):
+                asked()
+    assert left == right
+    assert hash(left) == hash(right)
+
+
+def test_a_method_that_another_thread_has_made_meanwhile_is_found() -> None:
+    kind = _small()
+    late = vars(kind)["__init__"]
+    value = kind(1)
+    assert vars(kind)["__init__"] is not late
+    late.__get__(value, kind)(1)
+    assert [frozen._equal(value, kind(1)), frozen._equal(value, kind(1))] == [True, True]
+    assert frozen._hashed(value) == frozen._hashed(kind(1))

@@ -2,7 +2,7 @@
 
 A program that imports the package makes more than a hundred such classes before its first answer. The standard
 decorator writes each class six functions as text, compiles them, and makes the class a second time for its slots. Here
-a method is made when somebody first looks for it, of functions that are compiled once for all classes with as many
+a method is made when somebody first needs it, of functions that are compiled once for all classes with as many
 fields and in which only the names differ; initialising sets slots directly, and the class is made with all that it has.
 What `dataclasses` says of its fields is found out when somebody asks. A class with other bases, or whose fields are
 more than names, types, defaults and what takes no part in initialising, comparing or printing, is made by the standard
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from samebits.errors import FrozenError
 
-__all__ = ["dataclass", "field_names", "replace"]
+__all__ = ["dataclass", "field_names", "own_method", "replace"]
 
 # The names that stand for those of fields in the functions that classes share.
 _STAND_IN = "field{}".format
@@ -127,7 +127,7 @@ def _made(cls: type, init: bool, repr: bool, eq: bool) -> type:
     if repr:
         found["__repr__"] = _shown
     if eq:
-        found["__eq__"], found["__hash__"] = _EQ, _HASH
+        found["__eq__"], found["__hash__"] = _equal, _hashed
     found |= own
     found["__setattr__"], found["__delattr__"] = _set, _delete
     found["__slots__"], found["__qualname__"] = fields.names, cls.__qualname__
@@ -146,10 +146,17 @@ class _Late:
         self._name, self._make = name, make
 
     def __get__(self, value: object, owner: type) -> Any:
-        home: Any = next(cls for cls in owner.__mro__ if vars(cls).get(self._name) is self)
-        made = self._make(home, getattr(home, _OURS))
-        setattr(home, self._name, made)
+        made = _put(owner, self._name, self, self._make)
         return made if value is None else made.__get__(value)
+
+
+def _put(owner: type, name: str, stand_in: object, make: Callable[[Any, _Fields], Any]) -> Any:
+    """A class's own method, put in the stead of `stand_in`, as another thread may have done meanwhile."""
+    having: list[Any] = [cls for cls in owner.__mro__ if _OURS in vars(cls) and name in vars(cls)]
+    home = next((cls for cls in having if vars(cls)[name] is stand_in), having[0])
+    made = make(home, vars(home)[_OURS])
+    setattr(home, name, made)
+    return made
 
 
 def _initialiser(cls: Any, fields: _Fields) -> Any:
@@ -169,9 +176,27 @@ def _compared(cls: Any, fields: _Fields, number: int) -> Any:
     return _function(_comparing(len(fields.compared))[number], cls, fields.compared, fields.home)
 
 
+# These are made when they are first called, not when they are looked for: whatever is raised while an operator looks
+# for `__eq__` or `__hash__`, such as an interrupt, the interpreter takes for their absence, and values are not equal.
+def _equal(self: Any, other: object) -> Any:
+    return _put(type(self), "__eq__", _equal, _make_equal)(self, other)
+
+
+def _hashed(self: Any) -> Any:
+    return _put(type(self), "__hash__", _hashed, _make_hashed)(self)
+
+
+_make_equal, _make_hashed = functools.partial(_compared, number=0), functools.partial(_compared, number=1)
 _INIT, _REPLACE = _Late("__init__", _initialiser), _Late("__replace__", _replacer)
-_EQ = _Late("__eq__", functools.partial(_compared, number=0))
-_HASH = _Late("__hash__", functools.partial(_compared, number=1))
+
+
+def own_method(cls: type, name: str) -> Any:
+    """What a class itself has under a name: a method of a frozen one is made now if nobody needed it yet."""
+    getattr(cls, name)
+    found = vars(cls)[name]
+    if found is _equal or found is _hashed:
+        return _put(cls, name, found, _make_equal if found is _equal else _make_hashed)
+    return found
 
 
 class _Said:

@@ -23,6 +23,7 @@ import numpy as np
 
 from samebits import dtypes, errors
 from samebits.codegen import isa as isas
+from samebits.frozen import own_method
 from samebits.layout import Layout
 from samebits.memory import CPU, Buffer
 from samebits.native import compile, exchange_text, objects
@@ -45,13 +46,9 @@ _METHODS: tuple[tuple[type, tuple[str, ...]], ...] = (
 )
 
 
-def _own(cls: type, name: str) -> Any:
-    """What a class itself has under a name."""
-    getattr(cls, name)  # a method of a frozen class is made when somebody first looks for it
-    return vars(cls)[name]
-
-
-REFERENCE: dict[str, Any] = {f"{cls.__name__}.{name}": _own(cls, name) for cls, names in _METHODS for name in names}
+REFERENCE: dict[str, Any] = {
+    f"{cls.__name__}.{name}": own_method(cls, name) for cls, names in _METHODS for name in names
+}
 _SYMBOLS = ("state", "exchange_api", *(f"method_{name}" for name in REFERENCE))
 _API_NAME = b"dlpack_exchange_api"
 _NOT_BORROWED = (
