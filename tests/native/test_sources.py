@@ -9,13 +9,14 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
 import samebits
-from samebits import tuning
+from samebits import cache, tuning
 from samebits.kernels.elementwise import Elementwise
 from samebits.native import sources
 
@@ -174,6 +175,7 @@ def forget() -> None:
     for cached in (sources._digest, sources._read, sources._file, sources._entries, sources._remembered):
         cached.cache_clear()
     sources._noted.clear()
+    sources._began_ns = time.time_ns()
 
 
 def read_anew() -> tuple[tuple[str, ...], int]:
@@ -216,3 +218,34 @@ def test_digests_that_another_process_left_are_kept_beside_new_ones(
     forget()
     sources.digest([__name__])  # whose sources are none of the package's
     assert sources._read.cache_info().misses > 0
+
+
+def test_what_was_written_while_it_was_read_is_not_remembered_later(
+    copied: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget()
+    sources.digest(["samebits.kernels.scan"])
+    later = time.time_ns() + 10 * sources._SETTLED_NS
+    monkeypatch.setattr(time, "time_ns", lambda: later)  # a file may have changed since within the same tick
+    sources.digest(["samebits.kernels.reduce"])
+    assert not list((copied.parent / "cache").glob("sources-*"))
+
+
+@pytest.mark.parametrize("name", ["a\rb", "a\u2028b", os.fsdecode(b"caf\xe9"), "two words"], ids=ascii)
+def test_the_package_may_lie_anywhere(
+    name: str, copied: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due, count = read_anew()
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(sources, "_ROOT", str(copied.rename(tmp_path / name / "samebits")))
+    monkeypatch.setattr(sources, "_SETTLED_NS", 0)
+    assert [read_anew(), read_anew(), read_anew()] == [(due, count), (due, 0), (due, 0)]
+
+
+@pytest.mark.parametrize("record", [b"file", b"file x", b"other 1 2", b"\xff\xfe", b"set 00 k\nfile 0,0 /nonesuch/"])
+def test_a_record_of_another_form_is_as_good_as_none(
+    record: bytes, copied: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    due = read_anew()
+    cache.write(sources._record(str(copied)), record)
+    assert read_anew() == due

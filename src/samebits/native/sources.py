@@ -35,6 +35,8 @@ _FILE, _SET, _LIMIT_BYTES = "file", "set", 1 << 18
 # A file that was written before is given another time if it is written again: clocks of file systems tick at least so.
 _SETTLED_NS = 2_000_000_000
 _noted: dict[str, str] = {}
+# Before any of it was noted: what is settled by then has the times that it was read with, whenever that is remembered.
+_began_ns = time.time_ns()
 
 
 def digest(modules: Iterable[str]) -> str:
@@ -52,8 +54,9 @@ def _digest(modules: frozenset[str]) -> str:
         return known
     found = cache.digest(*[f"{name} {_read(name)[0]}\n".encode() for name in sorted(closure(modules))])
     if is_ours:
+        _note(os.path.abspath(__file__))  # what is followed is said here
         digests[key] = found
-        _remember(_ROOT, facts, digests)
+        _remember(_ROOT, facts, digests.copy())  # to which other threads add
     return found
 
 
@@ -62,9 +65,10 @@ def _remembered(root: str) -> tuple[dict[str, str], dict[str, str]]:
     """What the system said of files and folders of the package at `root`, and the digests that rest on them, as another
     process left them; nothing where any of it is no longer true."""
     kinds: dict[str, dict[str, str]] = {_FILE: {}, _SET: {}}
-    for line in (cache.read(_record(root), _LIMIT_BYTES) or b"").decode().splitlines():
-        kind, said, name = line.split(" ", 2)
-        kinds[kind][name] = said
+    for line in os.fsdecode(cache.read(_record(root), _LIMIT_BYTES) or b"").split("\n"):
+        kind, _, rest = line.partition(" ")
+        said, _, name = rest.partition(" ")
+        kinds.get(kind, {})[name] = said
     if any(_facts(path) != said for path, said in kinds[_FILE].items()):
         return {}, {}
     return kinds[_FILE], kinds[_SET]
@@ -75,20 +79,20 @@ def _remember(root: str, known: dict[str, str], digests: Mapping[str, str]) -> N
     facts = known | _noted
     newest = max([int(word) for said in facts.values() for word in said.split(",")[:2]], default=0)
     is_changed = any(facts[path] != said for path, said in known.items())
-    if is_changed or time.time_ns() - newest < _SETTLED_NS or any("\n" in path for path in facts):
+    if is_changed or _began_ns - newest < _SETTLED_NS or any("\n" in path for path in facts):
         return
     lines = [f"{kind} {said} {name}" for kind, x in ((_FILE, facts), (_SET, digests)) for name, said in x.items()]
-    cache.write(_record(root), "\n".join(lines).encode())
+    cache.write(_record(root), os.fsencode("\n".join(lines)))
 
 
 def _record(root: str) -> str:
     """Where digests of the package at `root` are remembered."""
-    return "sources-" + cache.digest(f"{__version__} {root}".encode())[:32]
+    return "sources-" + cache.digest(os.fsencode(f"{__version__} {root}"))[:32]
 
 
 def _note(path: str) -> None:
     """Note what the system says of a file or folder, before it is read."""
-    _noted[path] = _facts(path)
+    _noted.setdefault(path, _facts(path))  # what another thread noted first may rest on older contents
 
 
 def _facts(path: str) -> str:
