@@ -207,3 +207,14 @@ def test_an_input_that_may_not_be_written_is_refused_after_one_like_it_was():
             "execute: input 0 memory is read-only, must be writable, as an output is written into it; pass a copy"
         )
     assert x.tolist() == [[4, 4, 4]] * 2
+
+
+@pytest.mark.parametrize("row", [dtypes.float4_e2m1fn, dtypes.float8_e4m3fn], ids=str)
+def test_later_runs_give_numpy_big_results_of_elements_of_few_bits(row):
+    fd = defined(lambda fd, x: [fd.ops.cast(x, data_type_of(row))], DataType.Float)
+    x = np.resize(VALUES, 2 * BIG)
+    due, *others = [fd.execute([x])[0] for _ in range(3)]
+    assert due.nbytes >= BIG
+    for made in others:
+        assert type(made) is np.ndarray
+        assert (made.dtype, made.tobytes()) == (due.dtype, due.tobytes())

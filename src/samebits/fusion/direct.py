@@ -225,12 +225,15 @@ def made_for(
 def _output(x: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Any, DType | None]:
     """What `Direct.outputs` has of a result: the shape counts pairs in torch's own arrays of float4.
 
-    Our dtype is that of a Tensor, and of an array so big that fresh memory would cost more than it is.
+    Our dtype is that of a Tensor, and of an array so big that fresh memory would cost more than it is, unless NumPy has
+    a byte for what we pack within bytes.
 
     Args:    x: the result.   shape: in elements.
     """
     if type(x) is Tensor or x.nbytes >= MAPPED:
-        return shape, x.dtype, Tensor.from_any(x).dtype
+        own = Tensor.from_any(x).dtype
+        if not isinstance(x, np.ndarray) or own.width_bits >= 8:
+            return shape, x.dtype, own
     return tuple(x.shape), x.dtype, None
 
 
