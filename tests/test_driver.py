@@ -252,6 +252,16 @@ def test_collections_wait_for_the_end_of_the_last_block() -> None:
         gc.enable()
 
 
+def test_blocks_of_a_child_count_anew_once_the_one_it_was_forked_in_ends() -> None:
+    with driver.without_collections():
+        child = os.fork()
+    if not child:
+        with driver.without_collections():
+            was_off = not gc.isenabled()
+        os._exit(0 if was_off and gc.isenabled() and not driver.without_collections._inside else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_threads_that_meet_in_blocks_leave_the_collector_on() -> None:
     def work() -> None:
         for _ in range(200):

@@ -193,7 +193,7 @@ class without_collections(contextlib.ContextDecorator):
     def __exit__(self, *error: object) -> None:
         kind = without_collections
         with kind._lock:
-            kind._inside -= 1
+            kind._inside = max(kind._inside - 1, 0)  # a child's own block, which was forgotten, ends too
             if not kind._inside and kind._was_on:
                 gc.enable()
 
@@ -203,7 +203,7 @@ class without_collections(contextlib.ContextDecorator):
         cls._lock = threading.Lock()
         if cls._inside and cls._was_on:
             gc.enable()
-        cls._inside = 0
+        cls._inside, cls._was_on = 0, False
 
 
 if hasattr(os, "register_at_fork"):
