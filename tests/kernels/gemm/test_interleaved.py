@@ -7,12 +7,16 @@ from typing import Any
 import guard
 import launch
 import numpy as np
+import pytest
 import rows
+from gemm_run import contraction, product, same
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, KernelSpec
 from samebits.dtypes import DType, bfloat16, float32, float64
 from samebits.frozen import dataclass
+from samebits.kernels import gemm
+from samebits.kernels.gemm import Matrix, reference
 from samebits.kernels.gemm.engine import FMA32, FMA64
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.interleaved import InterleavedRows
@@ -78,3 +82,19 @@ def test_words_lie_in_turns(isa: Isa, case: Micropanel) -> None:
         step = Step(spec, 1, (Operand(0), Operand(1), row, column, h, h, k))
         launch.run_plan(Plan(what="", isa=isa, threads=1, steps=(step,), operands=("x", "out")), [x, out])
         launch.assert_bits(out[: due.size].reshape(due.shape), due, (isa.name, h, k))
+
+
+WIDE = [row for row in rows.COMPILED_ROWS if row.lanes >= 16]
+
+
+@pytest.mark.parametrize("isa", WIDE, ids=lambda row: row.name)
+@pytest.mark.parametrize("kind", ["copy", "transpose", "gather"])
+def test_products_of_wide_results_take_it(isa: Isa, kind: str) -> None:
+    m, k, n = 29, 300, 12 * 48 + 5
+    random = np.random.default_rng(3)
+    a, b = random.standard_normal((m, k), np.float32), random.standard_normal((k, n), np.float32)
+    a[3, 7], a[5, 299], b[299, 1] = np.inf, np.nan, -0.0
+    c = contraction(m, n, k, Matrix(k, 1), Matrix(n, 1), Matrix(n, 1))
+    described = [step.spec.description for step in gemm.plan(c, isa, 2).steps]
+    assert any(getattr(x, "interleaved", False) for x in described)
+    assert same(product(lying(a, kind), b, isa, threads=2), reference(a, b))

@@ -23,17 +23,18 @@ __all__ = ["COLUMNS_TOGETHER", "InterleavedRows", "suits"]
 COLUMNS_TOGETHER = 8
 
 
-# Panels of B that pay for it, where rows of A are contiguous and where they are not (speed over that by rows, K = 32 to
-# 128: one panel 0.91 to 0.94 and 0.86, two 1.00 and 0.91, four 1.02 and 0.95, twelve 1.01 and 1.03).
-_PANELS, _PANELS_DOWN = 4, 12
+# Panels of B that pay for it (speed over that by rows, K = 32 to 128: one panel 0.91 to 0.94, and 0.86 where rows of A
+# are not contiguous, two 1.00 and 0.91, four 1.02 and 0.95, twelve 1.01 and 1.03). Four would do where they are; heads
+# of attention have so many, and a model would compile both forms for them.
+_PANELS = 12
 # Turns of a vector of 64 bytes, and so many rows at a time.
 _SQUARE = 4
 
 
-def suits(isa: Isa, kind: str, panels: int) -> bool:
-    """Whether A of a kind of packing is interleaved for so many panels of B: on rows whose vectors have 64 bytes, as
-    others use up A half as fast (by vectors of 32 bytes 256 cubed 0.98, 512 cubed 1.02 of the speed by rows)."""
-    return isa.lanes >= WIDE_LANES and panels >= (_PANELS if kind == "copy" else _PANELS_DOWN)
+def suits(isa: Isa, panels: int) -> bool:
+    """Whether A is interleaved for so many panels of B: on rows whose vectors have 64 bytes, as others use up A half as
+    fast (by vectors of 32 bytes 512 cubed 1.02 of the speed by rows)."""
+    return isa.lanes >= WIDE_LANES and panels >= _PANELS
 
 
 @dataclass(frozen=True, slots=True)
