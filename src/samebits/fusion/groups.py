@@ -16,13 +16,14 @@ import numpy as np
 from samebits.errors import FusionError, FusionTypeError
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import Fusion, Number, Scalar, TensorView, Val
+from samebits.fusion.tiles import DOWN
 from samebits.tensor import Tensor
 
 __all__ = ["CALL", "check", "counts", "has_groups", "input_name", "values"]
 
 CALL = "grouped_mm"
-# What puts scales of groups into tiles, each group's a multiple of so many rows.
-_TILED, _DOWN = ("preprocess_grouped_matmul_input_sf", "nv_grouped_block_quantize"), 128
+# What puts scales of groups into tiles, each group's into whole ones.
+_TILED = ("preprocess_grouped_matmul_input_sf", "nv_grouped_block_quantize")
 # What the elements of those inputs all are.
 _NOTHING = bytes(1)
 
@@ -107,9 +108,9 @@ def _check_tiled(fusion: Fusion, given: Mapping[Val, Any], extents: Mapping[Scal
             due = f"ascending from 0 on, at most {'the rows' if rows is None else rows}"
             name = f"input {fusion.inputs.index(starts)}"
             raise FusionError("execute", name, "", listed, due, "give where each group starts")
-        taken = [-(-(end - start) // _DOWN) * _DOWN for start, end in itertools.pairwise(listed)]
+        taken = [-(-(end - start) // DOWN) * DOWN for start, end in itertools.pairwise(listed)]
         whole = list(itertools.accumulate(taken, initial=0))
         if at != whole:
-            expected = f"{whole}, where groups start that take whole tiles of {_DOWN} rows"
+            expected = f"{whole}, where groups start that take whole tiles of {DOWN} rows"
             name = f"input {fusion.inputs.index(places)}"
             raise FusionError("execute", name, "", at, expected, "give these")

@@ -44,8 +44,6 @@ _METHODS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (Tensor, ("from_dlpack", "from_any", "__dlpack__", "__dlpack_device__", "torch", *_VIEWS)),
     (Layout, ("__new__", "dense", "from_strides", "from_byte_strides", *_VIEWS, "__eq__")),
 )
-
-
 REFERENCE: dict[str, Any] = {
     f"{cls.__name__}.{name}": own_method(cls, name) for cls, names in _METHODS for name in names
 }

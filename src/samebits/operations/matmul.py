@@ -360,7 +360,7 @@ def _keep_scaled(
 
 def _blocks_engine(
     left: DType, right: DType, shape: Shape, attributes: MatrixProduct, target: PlanTarget
-) -> Engine | None:  # fmt: skip
+) -> Engine | None:
     """What sums blocks that both sides scale, and packs a right operand [K, N] for that; None where nothing does."""
     options, (k, n) = attributes.options, shape
     zeros = {"a_zero_point", "b_zero_point"} & {*attributes.names}

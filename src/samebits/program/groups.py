@@ -29,6 +29,8 @@ from samebits.program.graph import Node, Program
 __all__ = ["join_groups", "refusal"]
 
 _KINDS = ("map", "rows")
+# What joins them: those, and what they read of numbers drawn.
+_JOINED = (*_KINDS, "random")
 # Nodes that are looked at between two that could join: what is read far away stays, so that time stays linear.
 _FARTHEST = 256
 
@@ -49,7 +51,7 @@ class _Space:
 
 def join_groups(program: Program) -> Program:
     """Every map and row expression joined with those before it, and then with those beside it, as far as they go."""
-    kinds = [node.operation for node in program.nodes if node.operation in (*_KINDS, "random")]
+    kinds = [node.operation for node in program.nodes if node.operation in _JOINED]
     if len(kinds) < 2 or not set(kinds) & set(_KINDS):
         return program
     groups = _Groups(program)
@@ -63,7 +65,7 @@ def join_groups(program: Program) -> Program:
 
 def refusal(program: Program, first: Node, second: Node) -> str:
     """Why two nodes of a transformed program, of which the second reads what the first makes, are not one kernel."""
-    others = [first.operation] * (first.operation not in (*_KINDS, "random"))
+    others = [first.operation] * (first.operation not in _JOINED)
     others += [second.operation] * (second.operation not in _KINDS)
     if others:
         if others == ["random"] and first.operation == "random":
@@ -123,7 +125,7 @@ class _Groups:
     def _join(self, first: int, second: int) -> bool:
         """Whether the node that comes first became a part of the second one."""
         one, other = self.nodes[first], self.nodes[second]
-        if one.operation not in (*_KINDS, "random") or other.operation not in _KINDS:
+        if one.operation not in _JOINED or other.operation not in _KINDS:
             return False
         if self._is_static(one) or self._is_static(other):
             return False

@@ -311,9 +311,7 @@ class Lowerer:
         plan of its own."""
         return self._questions.setdefault((planner, template(arguments)), len(self._questions))
 
-    def _step(
-        self, question: int, reads: Sequence[Place], writes: Sequence[Place], overwrites: bool = False
-    ) -> None:  # fmt: skip
+    def _step(self, question: int, reads: Sequence[Place], writes: Sequence[Place], overwrites: bool = False) -> None:
         """Run the plan that answers a question here."""
         now = len(self._steps)
         for place in (*reads, *writes):

@@ -142,8 +142,8 @@ class Choice:
     @property
     def interleaved(self) -> bool:
         """Whether micropanels of A are interleaved: for words of one element whose chunk is one chain, where panels
-        that use them pay for packing them so. Products beside weights that are packed once gain nothing that can be
-        measured in a model, which has half as many kernels to compile without this form."""
+        that use them pay for packing them so. Beside weights that are packed once a model gains nothing that can be
+        measured, and would have both forms of its kernels to compile."""
         if self.form == STREAMED or self.engine.depth > 1 or self.checked or self.engine.takes_tiles:
             return False
         if isinstance(self.c.b.values, Panels):
