@@ -4,8 +4,6 @@ environment is in force inside its block, and the caller's own again after."""
 from __future__ import annotations
 
 import ast
-import concurrent.futures
-import gc
 import os
 import pathlib
 import subprocess
@@ -220,55 +218,3 @@ def test_a_system_without_modes(monkeypatch: pytest.MonkeyPatch) -> None:
             assert driver._float_calls() is None
     finally:
         driver._float_calls.cache_clear()
-
-
-def test_collections_wait_for_the_end_of_the_last_block() -> None:
-    """And stay off for who had them off, also where a block ends by an error, and in a child."""
-    seen: list[bool] = []
-
-    @driver.without_collections()
-    def inner() -> None:
-        seen.append(gc.isenabled())
-        raise KeyError
-
-    assert gc.isenabled()
-    with driver.without_collections():
-        with pytest.raises(KeyError):
-            inner()
-        seen.append(gc.isenabled())
-        child = os.fork()
-        if not child:
-            os._exit(0 if gc.isenabled() and not driver.without_collections._inside else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        seen.append(gc.isenabled())
-    assert seen == [False, False, False]
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        with driver.without_collections():
-            pass
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
-
-
-def test_blocks_of_a_child_count_anew_once_the_one_it_was_forked_in_ends() -> None:
-    with driver.without_collections():
-        child = os.fork()
-    if not child:
-        with driver.without_collections():
-            was_off = not gc.isenabled()
-        os._exit(0 if was_off and gc.isenabled() and not driver.without_collections._inside else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_threads_that_meet_in_blocks_leave_the_collector_on() -> None:
-    def work() -> None:
-        for _ in range(200):
-            with driver.without_collections():
-                assert not gc.isenabled()
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(work) for _ in range(4)]:
-            done.result()
-    assert gc.isenabled()

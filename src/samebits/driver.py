@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import gc
 import mmap
 import os
 import platform
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -170,44 +168,6 @@ class default_float_environment(contextlib.ContextDecorator):
     def _recreate_cm(self) -> default_float_environment:
         """Each call of a decorated function has a block of its own: they nest, and threads meet in them."""
         return type(self)()
-
-
-class without_collections(contextlib.ContextDecorator):
-    """Until the block ends Python looks for no cycles of its own accord, in any thread.
-
-    What makes a program allocates much that stays and no cycles; to look through all of it at every quarter more takes
-    a quarter of the time. A caller that had the collector off finds it so.
-    """
-
-    _lock = threading.Lock()
-    _inside, _was_on = 0, False
-
-    def __enter__(self) -> None:
-        kind = without_collections
-        with kind._lock:
-            if not kind._inside:
-                kind._was_on = gc.isenabled()
-                gc.disable()
-            kind._inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        kind = without_collections
-        with kind._lock:
-            kind._inside = max(kind._inside - 1, 0)  # a child's own block, which was forgotten, ends too
-            if not kind._inside and kind._was_on:
-                gc.enable()
-
-    @classmethod
-    def _forked(cls) -> None:
-        """A child has only the thread that forked, and none of the others' blocks."""
-        cls._lock = threading.Lock()
-        if cls._inside and cls._was_on:
-            gc.enable()
-        cls._inside, cls._was_on = 0, False
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=without_collections._forked)
 
 
 @dataclass(frozen=True, slots=True)

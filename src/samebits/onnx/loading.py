@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from samebits import driver
+from samebits.collecting import without_collections
 from samebits.errors import DTypeError, ModelError, OptionError, PlanError, ShapeError, UnsupportedModelError
 from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.onnx import (
@@ -45,7 +46,7 @@ ROWS: tuple[OnnxRow, ...] = (
 )
 
 
-@driver.without_collections()
+@without_collections
 @driver.default_float_environment()
 def load(source: object, *, spec: Spec = SB1) -> Program:
     """The program of an ONNX model, typed, shape arithmetic folded.

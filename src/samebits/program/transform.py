@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from samebits import driver
+from samebits.collecting import without_collections
 from samebits.frozen import dataclass, replace
 from samebits.program import broadcasts, commute, dead, fold, fuse, groups, order, scalars
 from samebits.program.graph import Program
@@ -62,7 +62,7 @@ ALIKE: tuple[Transform, ...] = tuple(
 UNFUSED: tuple[Transform, ...] = (_CLEAN, _FOLD)
 
 
-@driver.without_collections()
+@without_collections
 def optimise(program: Program, rows: Sequence[Transform] = ROWS) -> Program:
     """The program after the rows, in their order."""
     ensured: set[str] = set()

@@ -14,6 +14,7 @@ import numpy as np
 
 from samebits import driver, tuning
 from samebits.codegen.isa import Isa
+from samebits.collecting import without_collections
 from samebits.dtypes import DType
 from samebits.errors import PlanError, ShapeError
 from samebits.frozen import replace
@@ -38,7 +39,7 @@ from samebits.tensor import Tensor
 __all__ = ["Specialised", "rebound", "record"]
 
 
-@driver.without_collections()
+@without_collections
 @driver.default_float_environment()
 def record(
     program: Program,
@@ -100,7 +101,7 @@ def record(
     return lowerer.finish()
 
 
-@driver.without_collections()
+@without_collections
 @driver.default_float_environment()
 def rebound(
     blueprint: Blueprint, symbols: Mapping[str, int], strides: Mapping[str, Sequence[int]], texts: bool = True
