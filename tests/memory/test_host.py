@@ -27,7 +27,7 @@ from samebits import Tensor, driver, memory
 from samebits.errors import OptionError
 from samebits.memory import HostResource, allocate
 from samebits.memory.host import _room
-from samebits.memory.pages import HUGE, MAPPED
+from samebits.memory.pages import HUGE, MAPPED, PageBlock
 
 pytestmark = pytest.mark.usefixtures("short_collections")
 
@@ -155,7 +155,7 @@ def test_huge_pages_are_asked_for_and_their_absence_is_no_error(monkeypatch: pyt
             raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(mmap, "mmap", Refusing)
-    pool = HostResource()
+    pool = HostResource(keep_bytes=8 * MIB)
     for size in (MIB, 4 * MIB):
         buffer = allocate(size, resource=pool)
         buffer.array()[:] = 1
@@ -165,6 +165,23 @@ def test_huge_pages_are_asked_for_and_their_absence_is_no_error(monkeypatch: pyt
     for name in ("MADV_HUGEPAGE", "MADV_FREE"):
         monkeypatch.delattr(mmap, name, raising=False)
     assert allocate(8 * MIB, resource=pool).size_bytes == 8 * MIB
+
+
+def test_the_system_is_offered_what_was_not_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered: list[int] = []
+    monkeypatch.setattr(PageBlock, "offer", lambda block: offered.append(block.address))
+    pool = HostResource(keep_bytes=32 * MIB)
+    first, *others = [pool.allocate(4 * MIB) for _ in range(3)]
+    for _ in range(3):
+        pool.deallocate(first, 4 * MIB)
+        assert pool.allocate(4 * MIB) == first
+    pool.deallocate(first, 4 * MIB)
+    pool.deallocate(others[0], 4 * MIB)
+    assert not offered, "8 MiB are kept as they are"
+    pool.deallocate(others[1], 4 * MIB)
+    assert offered == [first]
+    assert [pool.allocate(4 * MIB) for _ in range(3)] == [*reversed(others), first], "what is warm comes first"
+    assert pool.statistics == memory.Statistics(3, 12 * MIB, 0, 0, 6)
 
 
 def test_what_the_system_took_from_a_kept_block_comes_back() -> None:
