@@ -7,16 +7,18 @@ NumPy's arrays and torch's have keys; others take the way of `Session.run`. Star
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from samebits.dtypes import DType
+from samebits import hot
 from samebits.frozen import dataclass
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import TensorView, Val
 from samebits.fusion.promotion import element
 from samebits.kinds import ArrayKind, kind_of
+from samebits.layout import Layout
 from samebits.memory import CPU, address_of
 from samebits.memory.pages import MAPPED
 from samebits.native import scratch
@@ -24,7 +26,7 @@ from samebits.ops import move
 from samebits.program import constants
 from samebits.program.graph import Program
 from samebits.runtime.specialised import Specialised
-from samebits.tensor import Tensor
+from samebits.tensor import Tensor, in_new_memory
 
 __all__ = ["Direct", "key_of", "learn", "made_for", "number_key"]
 
@@ -128,7 +130,7 @@ class Direct:
         program: What it runs.
         scalars: For each input None of a tensor, the format of a number, `Null` of one that sizes depend on.
         first: The place of the first tensor.
-        outputs: Of each output its shape, its library's dtype, and ours where it takes memory that was used before.
+        outputs: Of each output its shape and its library's dtype, or what makes it of memory that was used before.
         kind: That of all tensors.
         packings: For each input what its elements are packed by first, None where they are taken as they lie.
         writes: What is written into inputs once everything is computed.
@@ -138,7 +140,7 @@ class Direct:
     program: Program
     scalars: tuple[DataType | None, ...]
     first: int
-    outputs: tuple[tuple[tuple[int, ...], Any, DType | None], ...]
+    outputs: tuple[tuple[tuple[int, ...], Any, Callable[[], Tensor] | None], ...]
     kind: ArrayKind
     packings: tuple[Repacking | None, ...]
     writes: tuple[Write, ...]
@@ -148,13 +150,11 @@ class Direct:
         made: list[Any]
         if self.kind == "torch":
             new = given[self.first].new_empty
-            made = [Tensor.empty(shape, own).torch() if own else new(shape, dtype=dtype)
-                    for shape, dtype, own in self.outputs]  # fmt: skip
+            made = [_as_torch(make()) if make else new(shape, dtype=dtype) for shape, dtype, make in self.outputs]
         elif self.kind == "tensor":
-            made = [Tensor.empty(shape, own) for shape, _, own in self.outputs]
+            made = [make() for _, _, make in self.outputs if make]
         else:
-            made = [Tensor.empty(shape, own).numpy() if own else np.empty(shape, dtype)
-                    for shape, dtype, own in self.outputs]  # fmt: skip
+            made = [make().numpy() if make else np.empty(shape, dtype) for shape, dtype, make in self.outputs]
         address = _ADDRESS[self.kind]
         held: list[Any] = []
         blocks: list[scratch.PageBlock] = []
@@ -182,6 +182,12 @@ class Direct:
             if write.run is not None:
                 write.run(address(made[write.output]), address(given[write.input]))
         return made
+
+
+def _as_torch(x: Tensor) -> Any:
+    """torch's tensor of it, which emitted code makes once that happens often."""
+    hot.count_call()
+    return x.torch()
 
 
 def made_for(
@@ -222,18 +228,21 @@ def made_for(
     return Direct(bound, program, scalars, scalars.index(None), outputs, kind, packings, tuple(writes))
 
 
-def _output(x: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Any, DType | None]:
+def _output(x: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Any, Callable[[], Tensor] | None]:
     """What `Direct.outputs` has of a result: the shape counts pairs in torch's own arrays of float4.
 
-    Our dtype is that of a Tensor, and of an array so big that fresh memory would cost more than it is, unless NumPy has
-    a byte for what we pack within bytes.
+    We make a Tensor, and an array so big that fresh memory would cost more than it is, unless NumPy has a byte for what
+    we pack within bytes.
 
     Args:    x: the result.   shape: in elements.
     """
     if type(x) is Tensor or x.nbytes >= MAPPED:
         own = Tensor.from_any(x).dtype
-        if not isinstance(x, np.ndarray) or own.width_bits >= 8:
-            return shape, x.dtype, own
+        if own.width_bits >= 8:
+            layout = Layout.dense(shape, width_bits=own.width_bits)
+            return shape, x.dtype, partial(in_new_memory, layout.required_bytes, layout, own)
+        if not isinstance(x, np.ndarray):
+            return shape, x.dtype, partial(Tensor.empty, shape, own)
     return tuple(x.shape), x.dtype, None
 
 
