@@ -143,6 +143,75 @@ def test_loaded_tensors_outlive_everything_but_themselves(path: pathlib.Path) ->
     assert found["w"].buffer.owner is found["n"].buffer.owner
 
 
+def test_who_reads_while_another_thread_closes_reads_to_the_end(
+    path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not what has got the number of the closed file."""
+    own, others = os.preadv, list[int]()
+
+    def preadv(descriptor: int, buffers: list[memoryview], place: int) -> int:
+        found.close()
+        others.append(os.open(__file__, os.O_RDONLY))
+        return own(descriptor, buffers, place)
+
+    found = checkpoint.open(path)
+    monkeypatch.setattr(os, "preadv", preadv)
+    try:
+        assert found.read("w", 2, 5).tolist() == [2.0, 3.0, 4.0]
+    finally:
+        for other in others:
+            os.close(other)
+    assert others
+
+
+def test_an_archive_that_another_thread_closes_is_read_to_the_end(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.npz"
+    np.savez_compressed(path, w=np.arange(5))
+    found = checkpoint.open(path)
+    monkeypatch.setattr(type(found._source), "check", lambda _: found.close())
+    assert found["w"].tolist() == list(range(5))
+    with pytest.raises(ClosedError):
+        found["w"]
+
+
+def test_a_checkpoint_that_another_thread_closes_says_so(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("view", "check"):  # before it is mapped, and between
+        found = checkpoint.open(path)
+        if name == "check":
+            assert found["b"].tolist() == [True, False]
+        kind = type(found._source)
+        own = getattr(kind, name)
+
+        def closing(self: object, *given: object, own=own, found=found) -> object:
+            found.close()
+            return own(self, *given)
+
+        with monkeypatch.context() as changed:
+            changed.setattr(kind, name, closing)
+            with pytest.raises(ClosedError) as error:
+                found["w"]
+        assert str(error.value) == "Checkpoint[...]: checkpoint is closed, must be open; close it after its last use"
+
+
+def test_threads_that_map_a_file_at_once_share_one_map(path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = checkpoint.open(path)
+    kind = type(found._source)
+    own, meanwhile = kind._map, list[sb.Tensor]()
+
+    def mapping(self: object) -> object:
+        monkeypatch.setattr(kind, "_map", own)
+        meanwhile.append(found["n"])
+        return own(self)
+
+    monkeypatch.setattr(kind, "_map", mapping)
+    assert found["w"].buffer.owner is meanwhile[0].buffer.owner
+    found.close()
+    with pytest.raises(ClosedError):
+        meanwhile[0].tolist()
+
+
 def test_nothing_is_left_open(path: pathlib.Path) -> None:
     def opened() -> int:
         gc.collect()

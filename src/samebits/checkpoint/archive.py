@@ -198,11 +198,8 @@ class ArchiveSource:
             self._at[2].close()
             self._at = None
 
-    def close(self) -> None:
-        """Let go of the file."""
-        self._forget()
-        self._archive.close()
-        self._file.close()
+    def close_views(self) -> None:
+        """Nothing: there are none, and the file is let go of when nobody reads it any more."""
 
     def __del__(self) -> None:
         self._file.close()

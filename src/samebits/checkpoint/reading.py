@@ -96,11 +96,14 @@ class Checkpoint:
         stored, source = self._found(call, name)
         dtype, layout = stored.format(call), stored.layout(call)
         if self._copy is not True:
-            buffer = source.view(stored)
             unit = layout.pitch_bits
-            if buffer is not None and (unit % 8 or not buffer.address % (unit // 8) or not layout.size):
-                _check_bits(call, stored, buffer)
-                return Tensor(buffer, layout, dtype)
+            try:
+                buffer = source.view(stored)
+                if buffer is not None and (unit % 8 or not buffer.address % (unit // 8) or not layout.size):
+                    _check_bits(call, stored, buffer)
+                    return Tensor(buffer, layout, dtype)
+            except ClosedError:  # another thread closed it meanwhile
+                raise _closed(call) from None
             if self._copy is False:
                 actual = "compressed" if buffer is None else f"at an address that is no multiple of {unit // 8}"
                 raise ExchangeError(call, f"tensor {name!r}", "", actual, "shared", "leave copy=False out")
@@ -144,15 +147,19 @@ class Checkpoint:
             near = difflib.get_close_matches(str(name), self.tensors, 3) or list(self.tensors)[:3]
             expected = f"a tensor of {files.readable(self.path)}, such as {', '.join(map(repr, near)) or 'none'}"
             raise OptionError(call, "name", "", shown(name), expected, "see its tensors")
-        if self._source is None:
-            raise ClosedError(call, "checkpoint", "", "closed", "open", "close it after its last use")
-        return stored, self._source
+        source = self._source
+        if source is None:
+            raise _closed(call)
+        return stored, source
 
     def close(self) -> None:
-        """Let go of the file: tensors on its memory are closed, arrays made from them live on. Twice is allowed."""
+        """Let go of the file: tensors on its memory are closed, arrays made from them live on. Twice is allowed.
+
+        What another thread is reading meanwhile it reads to the end.
+        """
         source, self._source = self._source, None
         if source is not None:
-            source.close()
+            source.close_views()
 
     def __enter__(self) -> Checkpoint:
         return self
@@ -161,6 +168,10 @@ class Checkpoint:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _closed(call: str) -> ClosedError:
+    return ClosedError(call, "checkpoint", "", "closed", "open", "close it after its last use")
 
 
 def with_bits(checkpoint: Checkpoint) -> tuple[Checkpoint, dict[str, str]]:
@@ -227,20 +238,15 @@ def opened(call: str, path: object, copy: bool | None) -> Checkpoint:
         actual = f"unreadable ({files.reason(error)})"
         raise ModelError(call, what, "", actual, "a readable file", "check the path") from error
     source = FileSource(descriptor, refuse)
-    try:
-        start = source.bytes_at(0, 8)
-        # A length that begins with these letters is over the limit, or has zeros behind them.
-        if start[:2] == b"PK" and (start[2:4] == b"\5\6" or any(start[4:])):
-            from samebits.checkpoint.archive import ArchiveSource
+    start = source.bytes_at(0, 8)
+    # A length that begins with these letters is over the limit, or has zeros behind them.
+    if start[:2] == b"PK" and (start[2:4] == b"\5\6" or any(start[4:])):
+        from samebits.checkpoint.archive import ArchiveSource
 
-            archive = ArchiveSource(os.dup(descriptor), refuse)
-            source.close()
-            said = header.Header(archive.tensors, archive.metadata, archive.quantized)
-            return Checkpoint(name, archive, said, copy)
-        found = _npy(name, source, refuse) if start[:6] == npy.MAGIC else _safetensors(source, refuse)
-    except BaseException:
-        source.close()
-        raise
+        archive = ArchiveSource(os.dup(descriptor), refuse)
+        said = header.Header(archive.tensors, archive.metadata, archive.quantized)
+        return Checkpoint(name, archive, said, copy)
+    found = _npy(name, source, refuse) if start[:6] == npy.MAGIC else _safetensors(source, refuse)
     return Checkpoint(name, source, found, copy)
 
 

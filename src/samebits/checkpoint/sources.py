@@ -16,6 +16,8 @@ from samebits.memory import CPU, Buffer, address_of
 __all__ = ["FileSource"]
 
 Bytes = npt.NDArray[np.uint8]
+# The name of the only map.
+_WHOLE = "whole"
 
 
 class FileSource:
@@ -25,6 +27,9 @@ class FileSource:
     looks (SIGBUS). So each use asks first whether the file is as it was; what is read is never mapped, and is refused
     where bytes are missing.
 
+    The file is open for as long as anything refers to its source: who reads it in one thread while another closes the
+    checkpoint reads it to the end, and never another file that has got its number meanwhile.
+
     Attributes:
         size_bytes: Of the file, when it was opened.
     """
@@ -33,7 +38,7 @@ class FileSource:
         self._descriptor, self._refuse = descriptor, refuse
         self._facts = self._now()
         self.size_bytes = self._facts[0]
-        self._mapped: Buffer | None = None
+        self._maps: dict[str, Buffer] = {}
 
     def _now(self) -> tuple[int, int]:
         facts = os.fstat(self._descriptor)
@@ -45,21 +50,24 @@ class FileSource:
             raise self._refuse("file", "changed since it was opened", "as it was")
 
     def view(self, stored: StoredTensor) -> Buffer | None:
-        """The bytes of a tensor on the mapped file, read-only."""
+        """The bytes of a tensor on the mapped file, read-only.
+
+        Raises:  what `refuse` makes, if the file changed or cannot be mapped; ClosedError.
+        """
         if stored.offset is None:
             return None
         self.check()
-        if self._mapped is None:
-            self._mapped = self._map()
-        return self._mapped.view(stored.offset, stored.size_bytes)
+        mapped = self._maps.get(_WHOLE)
+        if mapped is None:
+            mapped = self._maps.setdefault(_WHOLE, self._map())  # what another thread has mapped meanwhile counts
+        return mapped.view(stored.offset, stored.size_bytes)
 
     def _map(self) -> Buffer:
         try:
             pages = mmap.mmap(self._descriptor, self.size_bytes, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise self._refuse("file", f"not to be mapped ({reason(error)})", "a file that can be") from error
-        whole = np.frombuffer(pages, np.uint8)
-        return Buffer(address_of(whole), self.size_bytes, whole, CPU, read_only=True)
+        return _buffer(np.frombuffer(pages, np.uint8))
 
     def read(self, stored: StoredTensor, first: int, target: Bytes) -> None:
         """Read bytes of a tensor, from its byte `first` on, as many as the target has.
@@ -88,13 +96,13 @@ class FileSource:
         self.read_at(place, target)
         return target.tobytes()
 
-    def close(self) -> None:
-        """Let go of the file; what was taken out keeps its pages, tensors on them are closed."""
-        if self._mapped is not None:
-            self._mapped.close()
-        self.__del__()
+    def close_views(self) -> None:
+        """Close what lies on the mapped file, now and from now on; arrays that were made of it keep its pages."""
+        self._maps.setdefault(_WHOLE, _buffer(np.empty(0, np.uint8))).close()
 
     def __del__(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        os.close(self._descriptor)
+
+
+def _buffer(whole: Bytes) -> Buffer:
+    return Buffer(address_of(whole), whole.size, whole, CPU, read_only=True)
