@@ -9,8 +9,13 @@ def check_sentence(error: SamebitsError) -> None:
     facts = (error.call, error.operand, str(error.actual), str(error.expected), error.remedy)
     assert all(fact and fact == fact.strip() for fact in facts), error.args
     subject = f"{error.operand} {error.fact}" if error.fact else error.operand
-    assert sentence == f"{error.call}: {subject} is {error.actual}, must be {error.expected}; {error.remedy}"
+    parts = map(_in_short, (subject, str(error.actual), str(error.expected)))
+    assert sentence == "{}: {} is {}, must be {}; {}".format(error.call, *parts, error.remedy)
     if isinstance(error, UnsupportedModelError):
-        assert rest == [f"  {problem}" for problem in error.problems]
+        assert rest == [f"  {_in_short(problem)}" for problem in error.problems]
     else:
         assert not rest
+
+
+def _in_short(text: str) -> str:
+    return text if len(text) <= 1000 else f"{text[:500]}... ({len(text)} characters) ...{text[-500:]}"

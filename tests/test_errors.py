@@ -46,3 +46,15 @@ def test_the_problems_of_an_unsupported_model_stand_below_its_sentence() -> None
 def test_a_number_of_too_many_digits_is_no_error_of_its_own() -> None:
     error = errors.OptionError("f", "n", "", 10**5000, "small", "take less")
     assert str(error) == "f: n is a number of too many digits to show, must be small; take less"
+
+
+def test_of_a_very_long_part_of_a_sentence_the_middle_is_left_out() -> None:
+    """The error has it whole."""
+    name, cut = "a" * 600 + "z" * 400 + "b" * 600, "a" * 500 + "... (1600 characters) ..." + "b" * 500
+    error = errors.ModelError("load", name, "", name, name, "shorten it")
+    assert str(error) == f"load: {cut} is {cut}, must be {cut}; shorten it"
+    assert error.operand == error.actual == name
+    whole = "a" * 1000
+    assert str(errors.ModelError("load", whole, "", 3, whole, "do")) == f"load: {whole} is 3, must be {whole}; do"
+    several = errors.UnsupportedModelError(*FACTS, problems=("node 'm'", name))
+    assert str(several).splitlines()[1:] == ["  node 'm'", f"  {cut}"]

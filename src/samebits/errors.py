@@ -150,11 +150,13 @@ class UnsupportedModelError(ModelError):
         self.problems = problems
 
     def __str__(self) -> str:
-        return "\n  ".join((super().__str__(), *self.problems))
+        return "\n  ".join((super().__str__(), *map(in_short, self.problems)))
 
 
 _ENDLESS = "a number of too many digits to show"
 _SHORT = 200
+# Of a part of a sentence.
+_LONGEST = 1000
 
 
 def shown(value: object) -> str:
@@ -178,4 +180,11 @@ def message(call: str, operand: str, fact: str, actual: object, expected: object
         given = _ENDLESS
     if "\n" in given:
         given = " ".join(given.split())
-    return f"{call}: {subject} is {given}, must be {expected}; {remedy}"
+    return f"{call}: {in_short(subject)} is {in_short(given)}, must be {in_short(str(expected))}; {remedy}"
+
+
+def in_short(text: str) -> str:
+    """A part of a sentence, of which the middle is left out where it is very long: a file names tensors as it likes."""
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST // 2]}... ({len(text)} characters) ...{text[-_LONGEST // 2 :]}"

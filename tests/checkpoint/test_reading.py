@@ -212,6 +212,20 @@ def test_threads_that_map_a_file_at_once_share_one_map(path: pathlib.Path, monke
         meanwhile[0].tolist()
 
 
+def test_very_long_names_are_shown_in_part_and_not_compared(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "x.safetensors"
+    name = "name" * 50_000
+    facts = {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({name: facts, "weight": facts}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    with checkpoint.open(path) as found:
+        for asked, near in (("weigh", "'weight'"), (name[1:], repr(name)[:400])):
+            with pytest.raises(OptionError) as error:
+                found[asked]
+            assert f"such as {near}" in str(error.value)
+            assert len(str(error.value)) < 4000
+
+
 def test_nothing_is_left_open(path: pathlib.Path) -> None:
     def opened() -> int:
         gc.collect()

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint", "load", "open"]
 
+# Characters of a name that is compared with others, where none is found: that takes the product of their lengths.
+_COMPARED = 200
 _REMEDY = "get the whole file again, or write it again"
 
 
@@ -144,7 +146,8 @@ class Checkpoint:
     def _found(self, call: str, name: str) -> tuple[StoredTensor, FileSource | ArchiveSource]:
         stored = self.tensors.get(name) if isinstance(name, str) else None
         if stored is None:
-            near = difflib.get_close_matches(str(name), self.tensors, 3) or list(self.tensors)[:3]
+            short = [x for x in self.tensors if len(x) <= _COMPARED]
+            near = difflib.get_close_matches(str(name)[:_COMPARED], short, 3) or list(self.tensors)[:3]
             expected = f"a tensor of {files.readable(self.path)}, such as {', '.join(map(repr, near)) or 'none'}"
             raise OptionError(call, "name", "", shown(name), expected, "see its tensors")
         source = self._source

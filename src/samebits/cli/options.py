@@ -58,7 +58,8 @@ def named(call: str, option: str) -> Iterator[None]:
 def told(error: errors.SamebitsError) -> str:
     """An error without the name of the Python function and of its argument."""
     subject = f"{error.fact} " if error.fact else ""
-    return f"{subject}is {error.actual}, must be {error.expected}; {error.remedy}"
+    actual, expected = errors.in_short(str(error.actual)), errors.in_short(str(error.expected))
+    return f"{subject}is {actual}, must be {expected}; {error.remedy}"
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]  # click before 8.4 gives it none
