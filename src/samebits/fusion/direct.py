@@ -17,13 +17,13 @@ from samebits.frozen import dataclass
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import TensorView, Val
 from samebits.fusion.promotion import element
+from samebits.kernels import spread
 from samebits.kinds import ArrayKind, kind_of
 from samebits.layout import Layout
 from samebits.memory import CPU, address_of
 from samebits.memory.pages import MAPPED
 from samebits.native import scratch
 from samebits.ops import move
-from samebits.program import constants
 from samebits.program.graph import Program
 from samebits.runtime.specialised import Specialised
 from samebits.tensor import Tensor, in_new_memory
@@ -49,10 +49,10 @@ def _tensor(x: Tensor) -> Hashable:
 
 # How an array of each type is described: exact types alone, as a subclass may mean something else.
 _DESCRIBED: dict[type, Callable[[Any], Hashable]] = {np.ndarray: _numpy, Tensor: _tensor}
-# Where the elements of an array begin.
+# The byte in which the elements of an array begin.
 _ADDRESS: dict[ArrayKind, Callable[[Any], int]] = {
     "numpy": address_of,
-    "tensor": lambda x: int(x.address),
+    "tensor": lambda x: x.buffer.address + (x.layout.offset_bits >> 3),
     "torch": lambda x: int(x.data_ptr()),
 }
 _NUMBERS = frozenset((bool, int, float))
@@ -95,10 +95,10 @@ def learn(given: Sequence[Any]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repacking:
-    """How packed elements of torch that are not dense are packed anew before a run.
+    """How packed elements that are not dense are packed anew before a run.
 
     Attributes:
-        run: Takes the address where they are, and that of memory of its own.
+        run: Takes the address of the byte in which they begin, and that of memory of its own.
         size_bytes: How much memory that is.
     """
 
@@ -160,13 +160,13 @@ class Direct:
         blocks: list[scratch.PageBlock] = []
         addresses: list[int] = []
         for x, kind, packing in zip(given, self.scalars, self.packings, strict=True):
+            if self.kind == "tensor" and kind is None:  # whose buffer another thread may close meanwhile
+                held.append(x.buffer.owner)
             if packing is not None:
                 blocks.append(scratch.take(packing.size_bytes))
                 packing.run(address(x), blocks[-1].address)
                 addresses.append(blocks[-1].address)
             elif kind is None:
-                if self.kind == "tensor":  # whose buffer another thread may close meanwhile
-                    held.append(x.buffer.owner)
                 addresses.append(address(x))
             elif kind is not DataType.Null:
                 held.append(element("execute", x, kind))
@@ -247,8 +247,8 @@ def _output(x: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Any, Calla
 
 
 def _packing(x: Any) -> Repacking | None:
-    """What packs a tensor anew whose address alone does not say where its elements are; None of others."""
-    if isinstance(x, np.ndarray) or not str(x.dtype).endswith("_x2"):
+    """What packs a tensor anew that has packed elements and is not dense; None of others."""
+    if not (spread.is_packed(x.layout) if isinstance(x, Tensor) else str(x.dtype).endswith("_x2")):
         return None
     tensor = Tensor.from_any(x)
     run = move.packing(tensor)
@@ -258,11 +258,9 @@ def _packing(x: Any) -> Repacking | None:
 def _is_plain(x: Any) -> bool:
     """Whether its address and strides say where its elements are, or where those are that are packed anew."""
     if isinstance(x, Tensor):
-        if x.device is not CPU or x.layout.offset_bits % 8:
-            return False
-        taken = constants.given(x)
-        if isinstance(taken, Tensor):
-            return taken.address == x.address
+        if x.device is not CPU or spread.is_packed(x.layout):
+            return x.device is CPU and x.layout.storage == "packed" and x.dtype.width_bits < 8
+        taken = x.numpy()
         return address_of(taken) == x.address and _is_plain(taken)
     if isinstance(x, np.ndarray):
         return x.flags.aligned and not any(step % x.itemsize for step in x.strides)

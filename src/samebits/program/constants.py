@@ -69,9 +69,10 @@ def given(x: Tensor) -> Value:
         return x.numpy()
     if not x.device.is_host:
         raise DeviceError("given", "x", "device", x.device, "the host", "copy it to the host")
-    from samebits.ops.move import to_packed  # few programs hold packed values
+    if x.layout.storage != "packed" or not x.layout.is_contiguous() or x.layout.offset_bits % 8:
+        from samebits.ops.move import to_packed  # few programs hold packed values
 
-    x = to_packed(x)
+        x = to_packed(x)
     if x.dtype.width_bits == 8:
         return x.numpy()
     owner = x.buffer.owner
