@@ -41,6 +41,7 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "layer_norm": [(X, ROW, ROW, 1e-5, 128, 1, "sb1"), (X, None, None, 1e-5, 128, 1, "sb1")],
     "layer_norm_input_backward": [(X, X, ROW, 1e-5), (X, X, None, 1e-5)],
     "layer_norm_weight_backward": [(X, X, 1e-5)],
+    "layer_norm_backward": [(X, X, ROW, 1e-5, 128, True), (X, X, ROW, 1e-5, 128, False)],
     **{name: [(X, [-1], False), (X, [-2, -1], True)] for name in ("sum", "mean")},
     "embedding": [(INDICES, X, -1, 128, 1, "sb1"), (INDICES.int(), X, 2, 128, 1, "sb1")],
     "embedding_backward": [(normal(2, 2, 6), INDICES, 4, -1, 128, 1, "sb1"),
@@ -73,24 +74,29 @@ def test_an_operator_passes_torchs_own_check(name: str) -> None:
         assert set(found.values()) == {"SUCCESS"}, (arguments, found)
 
 
+def several(made: Any) -> tuple[torch.Tensor, ...]:
+    """The results of an operator that has one or some."""
+    return made if isinstance(made, tuple) else (made,)
+
+
 RESULTS = [name for name in OPERATORS if not name.endswith("_")]
 
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_meta_tensors_have_shapes_and_dtypes(name: str) -> None:
     for arguments in SAMPLES[name]:
-        made = OPERATORS[name](*arguments)
-        like = OPERATORS[name](*[x.to("meta") if isinstance(x, torch.Tensor) else x for x in arguments])
-        assert (like.shape, like.dtype, like.stride()) == (made.shape, made.dtype, made.stride())
+        made = several(OPERATORS[name](*arguments))
+        like = several(OPERATORS[name](*[x.to("meta") if isinstance(x, torch.Tensor) else x for x in arguments]))
+        assert [(x.shape, x.dtype, x.stride()) for x in like] == [(x.shape, x.dtype, x.stride()) for x in made]
 
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_without_gradients_there_is_no_node(name: str) -> None:
     for arguments in SAMPLES[name]:
         with torch.no_grad():
-            assert OPERATORS[name](*arguments).grad_fn is None
+            assert all(x.grad_fn is None for x in several(OPERATORS[name](*arguments)))
         with torch.inference_mode():
-            assert OPERATORS[name](*arguments).is_inference()
+            assert all(x.is_inference() for x in several(OPERATORS[name](*arguments)))
 
 
 def test_public_names_are_torchs() -> None:

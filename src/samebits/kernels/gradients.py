@@ -112,12 +112,28 @@ def log_softmax(dtype: DType, _: DType) -> Expression:
 def layer_norm(dtype: DType, weighted: bool, eps: float) -> Expression:
     """((g - u) - h * v) * rstd of the inputs x, dy and gamma: g = dy * gamma, u = mean(g), v = mean(g * h)."""
     chain = Chain()
+    return chain.finish(_layer_norm(chain, dtype, weighted, eps)[0])
+
+
+@functools.lru_cache(maxsize=256)
+def layer_norm_totals(dtype: DType, biased: bool, eps: float) -> Expression:
+    """The same of x, dy and gamma, then what the gradients by gamma and, if asked for, by beta sum over rows: dy * h,
+    and dy, not rounded to their format."""
+    chain = Chain()
+    dx, h, dy = _layer_norm(chain, dtype, True, eps)
+    return chain.finish(dx, chain.apply("mul", dy, h), *[dy] * biased)
+
+
+def _layer_norm(
+    chain: Chain, dtype: DType, weighted: bool, eps: float
+) -> tuple[ExpressionValue, ExpressionValue, ExpressionValue]:
+    """The gradient by x, h and dy."""
     x, dy = taken(chain, dtype), taken(chain, dtype)
     h, rstd = _normalised(chain, x, eps)
     g = chain.apply("mul", dy, taken(chain, dtype)) if weighted else dy
     u, v = _mean(chain, g), _mean(chain, chain.apply("mul", g, h))
     centred = chain.apply("sub", chain.apply("sub", g, u), chain.apply("mul", h, v))
-    return chain.finish(given(chain, chain.apply("mul", centred, rstd), dtype))
+    return given(chain, chain.apply("mul", centred, rstd), dtype), h, dy
 
 
 @functools.lru_cache(maxsize=256)

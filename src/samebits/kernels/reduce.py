@@ -391,7 +391,7 @@ class _Planner:
         steps = {f"x{k}.reduced": stride for k, stride in enumerate(way.inner.strides)}
         spec = KernelSpec(
             columns.text,
-            columns.Columns(e, across.classes, across.above, _levels(self.n)),
+            columns.Columns(e, across.classes, across.above, levels(self.n)),
             ("groups_per_task", "rows", "reduced", *numbers, *steps, *rooms, *across.parameters()),
             self.isa,
         )
@@ -411,11 +411,11 @@ class _Planner:
         repeated = self._repeated(way, found)
         spanned = bool(repeated) and self.n > _SPAN
         ordered = any(fold.exact(node).ordered for node in self.e.nodes if node.op in REDUCTIONS)
-        levels = _levels(self.n) if ordered else 1
-        description = ReduceText(e, way.classes, way.above, levels, repeated, spanned)
+        applied = levels(self.n) if ordered else 1
+        description = ReduceText(e, way.classes, way.above, applied, repeated, spanned)
         group = self._spanned_group(way) if spanned else max(self._group(way, found), len(repeated) and 2)
         offsets, size = dict[str, int](), 0
-        for name, room in self._scratch(found, group):
+        for name, room in rooms(self.e, found, self.n, group):
             offsets[name], size = size, size + in_lines(room)
         rows_per_task = max(1, _TASK // max(self.n, 1) // group) * group
         sizes = {
@@ -424,7 +424,7 @@ class _Planner:
             "group": group,
             "near": max(1, _CACHE // (4 * max(self.n, 1))),
             "span": _SPAN,
-            "keep_elements": self._keep_elements(),
+            "keep_elements": keep_elements(self.n),
             **numbers,
         }
         spec = KernelSpec(text, description, (*sizes, *offsets, *looked_up, *way.parameters()), self.isa)
@@ -458,23 +458,26 @@ class _Planner:
         fitting = _CACHE // (4 * max(self.n, 1) * max(streams, 1))
         return max(g for g in (1, 2, 4, 8, 16) if g == 1 or g <= fitting or (g == 2 and self.n <= _SPAN))
 
-    def _keep_elements(self) -> int:
-        return -(-(self.n + _PADDING) // _PADDING) * _PADDING
 
-    def _scratch(self, found: Sequence[Pass], group: int) -> Iterator[tuple[str, int]]:
-        """The rooms that the kernel asks for by name, and their bytes."""
-        for k in sorted({k for a_pass in found for k in a_pass.keeps}):
-            yield f"keep{k}", group * self._keep_elements() * convert.stored(self.e.dtype(k)).size_bytes
-        for k in sorted({k for a_pass in found for k in a_pass.reductions}):
-            yield f"result{k}", group * self.e.dtype(k).size_bytes
-        # A maximum or minimum has two accumulators.
-        for j in range(max([2 * len(a_pass.reductions) for a_pass in found], default=0)):
-            yield f"partial{j}", -(-self.n // fold.BLOCK) * 8
+def keep_elements(n: int) -> int:
+    """The room, in elements, of a row of n that is kept in scratch."""
+    return -(-(n + _PADDING) // _PADDING) * _PADDING
 
 
-def _levels(n: int) -> int:
+def rooms(e: Expression, found: Sequence[Pass], n: int, group: int) -> Iterator[tuple[str, int]]:
+    """The rooms in scratch that passes over groups of rows of n ask for by name, and their bytes."""
+    for k in sorted({k for a_pass in found for k in a_pass.keeps}):
+        yield f"keep{k}", group * keep_elements(n) * convert.stored(e.dtype(k)).size_bytes
+    for k in sorted({k for a_pass in found for k in a_pass.reductions}):
+        yield f"result{k}", group * e.dtype(k).size_bytes
+    # A maximum or minimum has two accumulators.
+    for j in range(max([2 * len(a_pass.reductions) for a_pass in found], default=0)):
+        yield f"partial{j}", -(-n // fold.BLOCK) * 8
+
+
+def levels(n: int) -> int:
     """How often the sum rule is applied to n elements."""
-    return 1 if n <= fold.BLOCK else 1 + _levels(-(-n // fold.BLOCK))
+    return 1 if n <= fold.BLOCK else 1 + levels(-(-n // fold.BLOCK))
 
 
 def _copy(

@@ -57,17 +57,17 @@ def text(b: Builder, d: ReduceText) -> None:
     for task in b.tasks():
         first = task * rows_per_task
         for stretch in stretches(b, d.classes, types, d.above, first, b.min(first + rows_per_task, b.index("rows"))):
-            for begin, end in _parts(b, stretch.begin, stretch.end, group):
-                rows = _RowGroup(b, d, stretch, is_uniform, plan, begin, end)
-                for start, stop in _parts(b, begin, end, near):
+            for begin, end in parts(b, stretch.begin, stretch.end, group):
+                rows = RowGroup(b, d, stretch, is_uniform, plan, begin, end)
+                for start, stop in parts(b, begin, end, near):
                     rows.reduce(start, stop, group if near is None else near)
-                for start, stop in _parts(b, 0, b.index("n"), span) if not plan[-1].reductions else ():
+                for start, stop in parts(b, 0, b.index("n"), span) if not plan[-1].reductions else ():
                     rows.store(start, stop)
                 if not plan[-1].reductions:
                     rows.store_uniforms()
 
 
-def _parts(b: Builder, start: Index, stop: Index, size: Index | None) -> Iterator[tuple[Index, Index]]:
+def parts(b: Builder, start: Index, stop: Index, size: Index | None) -> Iterator[tuple[Index, Index]]:
     """start .. stop in parts of a size, or whole."""
     if size is None:
         yield start, stop
@@ -77,7 +77,7 @@ def _parts(b: Builder, start: Index, stop: Index, size: Index | None) -> Iterato
 
 
 @dataclass(frozen=True, slots=True)
-class _RowGroup:
+class RowGroup:
     """Rows begin .. end-1 of a stretch, and the passes over them."""
 
     b: Builder
@@ -106,14 +106,17 @@ class _RowGroup:
                 if number == last:
                     row.store_uniforms()
 
-    def store(self, start: Index, stop: Index) -> None:
-        """The last pass: positions start .. stop-1 of the outputs that vary along the row."""
+    def store(self, start: Index, stop: Index, totals: Mapping[int, Pointer] | None = None) -> None:
+        """The last pass: positions start .. stop-1 of the outputs that vary along the row.
+
+        Args:    totals: by its number among the outputs where one is added up over the rows, one after another.
+        """
         b, number, side = self.b, len(self.passes) - 1, 2 if self.d.repeated else 1
         paired = self.begin + (self.end - self.begin) // side * side
         for r in b.loop(self.begin, paired, side):
-            _store([self.row(r + j, number) for j in range(side)], self.passes[number], start, stop)
+            _store([self.row(r + j, number) for j in range(side)], self.passes[number], start, stop, totals or {})
         for r in b.loop(paired, self.end) if side > 1 else ():
-            _store([self.row(r, number)], self.passes[number], start, stop)
+            _store([self.row(r, number)], self.passes[number], start, stop, totals or {})
 
     def store_uniforms(self) -> None:
         """The outputs that do not, if there are any."""
@@ -122,10 +125,12 @@ class _RowGroup:
             self.row(r, len(self.passes) - 1).store_uniforms()
 
 
-def _store(rows: Sequence[_Row], a_pass: Pass, start: Index, stop: Index) -> None:
-    """The outputs that vary along the row, of rows side by side, from start to stop."""
+def _store(
+    rows: Sequence[_Row], a_pass: Pass, start: Index, stop: Index, totals: Mapping[int, Pointer]
+) -> None:  # fmt: skip
+    """The outputs that vary along the row, of rows side by side, from start to stop; some are added up instead."""
     b, d, e = rows[0].b, rows[0].d, rows[0].e
-    lanes, places = b.isa.lanes, [(len(e.inputs) + j, k) for j, k in enumerate(e.outputs) if not rows[0].uniform[k]]
+    lanes, places = b.isa.lanes, [(j, k) for j, k in enumerate(e.outputs) if not rows[0].uniform[k]]
     splats = [row.splats(a_pass)[lanes] for row in rows]
     divisors = [row.divisors(a_pass) for row in rows]
 
@@ -133,9 +138,17 @@ def _store(rows: Sequence[_Row], a_pass: Pass, start: Index, stop: Index) -> Non
         repeated = {k: rows[0].cursor.load(k, i, lanes, count) for k in d.repeated}
         given = zip(rows, splats, divisors, strict=True)
         found = [row.values(i, lanes, count, own | repeated, by) for row, own, by in given]
-        results = [(row, place, x.stored(k)) for row, x in zip(rows, found, strict=True) for place, k in places]
-        for row, place, result in results:
-            row.cursor.store(place, i, result, count)
+        values = [(row, j, x.get if j in totals else x.stored, k)
+                  for row, x in zip(rows, found, strict=True) for j, k in places]  # fmt: skip
+        results = [(row, j, value(k)) for row, j, value, k in values]
+        sums = {j: b.load(total, i, lanes) for j, total in totals.items()}
+        for row, j, result in results:
+            if j in totals:
+                sums[j] = b.add(sums[j], result)
+            else:
+                row.cursor.store(len(e.inputs) + j, i, result, count)
+        for j, total in totals.items():
+            b.store(total, i, sums[j])  # whole vectors: the room is padded
 
     # From the end: there the row is still in the first cache, and a store does not push out an element that is yet to
     # be read where the output begins a little further into a page than the input, as allocators have it.

@@ -7,6 +7,7 @@ Numerics.md section 5 decides the bits. Arrays are of one dtype and of shapes th
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.frozen import replace
-from samebits.kernels import convert, gradients, ragged
+from samebits.kernels import convert, gradients, ragged, row_totals
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.kernels.gemm.order import ORDERS
+from samebits.kernels.walk import AxisSteps
+from samebits.kinds import to_kind
 from samebits.operations.rows import RowWise
 from samebits.ops import casts, elementwise, move
 from samebits.ops.call import Call
@@ -30,7 +33,8 @@ from samebits.tensor import Tensor
 
 __all__ = [
     "add_embedding_gradient", "cross_entropy", "cross_entropy_gradient", "element_gradient", "embedding_gradient",
-    "layer_norm_gradient", "layer_norm_weight_gradient", "log_softmax", "row_gradient", "scaled",
+    "layer_norm_gradient", "layer_norm_gradients", "layer_norm_weight_gradient", "log_softmax", "row_gradient",
+    "scaled",
 ]  # fmt: skip
 
 _ELEMENTS = {"exp": gradients.exp, "log": gradients.log, "erf": gradients.erf, "relu": gradients.relu,
@@ -93,6 +97,40 @@ def layer_norm_weight_gradient(x: Any, dy: Any, eps: float, *, threads: int | No
     dtype = operands[0].dtype
     expression = gradients.layer_norm_weight(dtype, call.number("eps", eps, dtype))
     return call.result(_along(call, expression, operands, -1))
+
+
+def layer_norm_gradients(
+    x: Any, dy: Any, weight: Any, eps: float, chunk: int, biased: bool, *, threads: int | None = None
+) -> list[Any]:  # fmt: skip
+    """The gradients of a layer norm of x [R, C], R and C at least 1, by x, by its weight and, if `biased`, by its bias:
+    the sums over rows are those of `Spec(chunk)`."""
+    call = Call("layer_norm's gradient", x, threads)
+    operands = [call.operand("x", x), call.operand("dy", dy), call.operand("weight", weight)]
+    dtype, shape = operands[0].dtype, operands[0].shape
+    lies = tuple([_steps(operand.tensor) for operand in operands])
+    number = call.number("eps", eps, dtype)
+    prepared = _with_totals(
+        dtype, shape, lies, number, chunk, biased, call.isa, call.sized(math.prod(shape), "elements")
+    )
+    made = [Tensor.empty(shape, dtype), *[Tensor.empty(shape[1:], dtype) for _ in range(1 + biased)]]
+    prepared.run([x.address for x in (*(operand.tensor for operand in operands), *made)])
+    return [to_kind(x, call.kind) for x in made]
+
+
+def _steps(x: Tensor) -> AxisSteps:
+    """Its shape and its strides in elements."""
+    width = x.dtype.width_bits
+    return x.shape, tuple([stride // width for stride in x.layout.strides_bits])
+
+
+@functools.lru_cache(maxsize=1024)
+def _with_totals(
+    dtype: DType, shape: tuple[int, ...], lies: tuple[AxisSteps, ...], eps: float, chunk: int, biased: bool, isa: Isa,
+    threads: int,
+) -> Prepared:  # fmt: skip
+    expression = gradients.layer_norm_totals(dtype, biased, eps)
+    output = (shape, (shape[1], 1))
+    return Prepared(row_totals.plan(expression, lies, (output,), (dtype,) * (1 + biased), chunk, isa, threads))
 
 
 @remembered

@@ -307,7 +307,7 @@ def _node(name: str, below: Callable[..., Any], row: Operator) -> Any:
             return result
 
         @staticmethod
-        def backward(ctx: Any, dy: Tensor) -> Any:
+        def backward(ctx: Any, dy: Tensor, *_: Any) -> Any:
             if gradient is None:
                 call = name.removesuffix("_backward").removesuffix("_input").removesuffix("_weight")
                 raise OptionError(call, "a second gradient", "", "asked for", "left out", "differentiate once")

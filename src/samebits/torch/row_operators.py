@@ -23,6 +23,7 @@ __all__ = [
 _summed, _averaged, _normalised = of_memory(rows.sum), of_memory(rows.mean), of_memory(rows.layer_norm)
 _normalised_input = of_memory(training.layer_norm_gradient)
 _normalised_weight = of_memory(training.layer_norm_weight_gradient)
+_normalised_all = of_memory(training.layer_norm_gradients)
 
 
 def _exponential(name: str, compute: Callable[..., Any]) -> Any:
@@ -84,6 +85,9 @@ def _layer_norm_backward(
     inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
 ) -> tuple[Tensor | None, ...]:
     (x, weight), (bias, eps, chunk, segments, order) = kept, inputs[2:]
+    if needs[0] and needs[1] and order == "sb1" and segments == 1 and x.numel() and _are_many(x, chunk):
+        dx, *sums = layer_norm_all(x, dy, weight, eps, chunk, needs[2])
+        return dx, sums[0], sums[1] if needs[2] else None, None, None, None, None
     dx = layer_norm_input(x, dy, weight, eps) if needs[0] else None
     dw = db = None
     if needs[1]:
@@ -92,6 +96,30 @@ def _layer_norm_backward(
     if needs[2]:
         db = sum_rows(rows_of(dy), 1.0, bias.dtype, chunk, segments, order)
     return dx, dw, db, None, None, None, None
+
+
+def _are_many(x: Tensor, chunk: int) -> bool:
+    """Whether each thread has a chunk of rows of its own: else they share rows, in a step for each gradient."""
+    return x.numel() // x.shape[-1] > chunk * (threads() - 1)
+
+
+def _layer_norm_all(x: Tensor, dy: Tensor, weight: Tensor, eps: float, chunk: int, biased: bool) -> tuple[Any, ...]:
+    dx, *sums = _normalised_all(rows_of(x), rows_of(dy), weight, eps, chunk, biased, threads=threads())
+    return dx.reshape(x.shape), *sums, *[x.new_empty(0)] * (not biased)
+
+
+def _layer_norm_all_shapes(
+    x: Tensor, dy: Tensor, weight: Tensor, eps: float, chunk: int, biased: bool
+) -> tuple[Tensor, ...]:  # fmt: skip
+    return x.new_empty(x.shape), x.new_empty(weight.shape), x.new_empty(weight.shape if biased else 0)
+
+
+def _layer_norm_all_batch(call: Any, size: int, axes: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+    """The gradients of each call of a batch, by itself: parameters have one for each."""
+    parts = []
+    for i in range(size):
+        parts.append(call(*[x if a is None else x.select(a, i) for x, a in zip(arguments, axes, strict=True)]))
+    return tuple([torch.stack(part) for part in zip(*parts, strict=True)]), (0, 0, 0)
 
 
 def _layer_norm_input(x: Tensor, dy: Tensor, weight: Tensor | None, eps: float) -> Any:
@@ -174,6 +202,11 @@ layer_norm_input = define(Operator(
 layer_norm_weight = define(Operator(
     "layer_norm_weight_backward(Tensor input, Tensor dy, float eps) -> Tensor",
     _layer_norm_weight, _wide, in_front(2),
+))  # fmt: skip
+layer_norm_all = define(Operator(
+    "layer_norm_backward(Tensor input, Tensor dy, Tensor weight, float eps, int chunk, bool biased) -> "
+    "(Tensor, Tensor, Tensor)",
+    _layer_norm_all, _layer_norm_all_shapes, _layer_norm_all_batch,
 ))  # fmt: skip
 layer_norm = define(Operator(
     "layer_norm(Tensor input, Tensor? weight, Tensor? bias, float eps, int chunk, int segments, str order) -> Tensor",
