@@ -231,6 +231,20 @@ def test_what_was_written_while_it_was_read_is_not_remembered_later(
     assert not list((copied.parent / "cache").glob("sources-*"))
 
 
+def test_an_image_in_which_all_has_one_time_is_read_by_each_process(
+    copied: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another may lie there later, in which a file of the same size and number is another."""
+    own = sources._facts
+    monkeypatch.setattr(sources, "_SETTLED_NS", 0)
+    monkeypatch.setattr(sources, "_facts", lambda path: ",".join(["1", "1", *own(path).split(",")[2:]]))
+    due, count = read_anew()
+    assert read_anew() == (due, count)
+    edited = copied / "kernels" / "scan.py"
+    edited.write_bytes(edited.read_bytes()[:-1] + b" ")
+    assert read_anew()[0][1] != due[1]
+
+
 @pytest.mark.parametrize("name", ["a\rb", "a\u2028b", os.fsdecode(b"caf\xe9"), "two words"], ids=ascii)
 def test_the_package_may_lie_anywhere(
     name: str, copied: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch

@@ -75,11 +75,13 @@ def _remembered(root: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _remember(root: str, known: dict[str, str], digests: Mapping[str, str]) -> None:
-    """Leave digests to the processes to come, unless a file may change once more without the system saying so."""
+    """Leave digests to the processes to come, unless a file may change without the system saying so: once more within a
+    tick of its clock, or with another image in this one's place, where all that images hold has one time."""
     facts = known | _noted
-    newest = max([int(word) for said in facts.values() for word in said.split(",")[:2]], default=0)
+    times = {int(word) for said in facts.values() for word in said.split(",")[:2]}
     is_changed = any(facts[path] != said for path, said in known.items())
-    if is_changed or _began_ns - newest < _SETTLED_NS or any("\n" in path for path in facts):
+    is_settled = len(times) > 1 and _began_ns - max(times) >= _SETTLED_NS  # an image of one time for all says nothing
+    if is_changed or not is_settled or any("\n" in path for path in facts):
         return
     lines = [f"{kind} {said} {name}" for kind, x in ((_FILE, facts), (_SET, digests)) for name, said in x.items()]
     cache.write(_record(root), os.fsencode("\n".join(lines)))
