@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from samebits import dtypes
+from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.frozen import replace
@@ -20,8 +21,9 @@ from samebits.kernels import convert, gradients, ragged, row_totals
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.kernels.gemm.order import ORDERS
-from samebits.kernels.walk import AxisSteps
-from samebits.kinds import to_kind
+from samebits.kernels.plan import SMALL
+from samebits.kinds import kind_of, to_kind
+from samebits.layout import Layout
 from samebits.operations.rows import RowWise
 from samebits.ops import casts, elementwise, move
 from samebits.ops.call import Call
@@ -29,7 +31,7 @@ from samebits.ops.elementwise import apply
 from samebits.ops.launch import launch
 from samebits.ops.memo import remembered
 from samebits.ops.recipe import CallOperand, Prepared
-from samebits.tensor import Tensor
+from samebits.tensor import Tensor, in_new_memory
 
 __all__ = [
     "add_embedding_gradient", "cross_entropy", "cross_entropy_gradient", "element_gradient", "embedding_gradient",
@@ -100,37 +102,31 @@ def layer_norm_weight_gradient(x: Any, dy: Any, eps: float, *, threads: int | No
 
 
 def layer_norm_gradients(
-    x: Any, dy: Any, weight: Any, eps: float, chunk: int, biased: bool, *, threads: int | None = None
+    x: Any, dy: Any, weight: Any, eps: float, chunk: int, biased: bool, *, threads: int
 ) -> list[Any]:  # fmt: skip
     """The gradients of a layer norm of x [R, C], R and C at least 1, by x, by its weight and, if `biased`, by its bias:
     the sums over rows are those of `Spec(chunk)`."""
-    call = Call("layer_norm's gradient", x, threads)
-    operands = [call.operand("x", x), call.operand("dy", dy), call.operand("weight", weight)]
-    dtype, shape = operands[0].dtype, operands[0].shape
-    lies = tuple([_steps(operand.tensor) for operand in operands])
-    number = call.number("eps", eps, dtype)
-    prepared = _with_totals(
-        dtype, shape, lies, number, chunk, biased, call.isa, call.sized(math.prod(shape), "elements")
-    )
-    made = [Tensor.empty(shape, dtype), *[Tensor.empty(shape[1:], dtype) for _ in range(1 + biased)]]
-    prepared.run([x.address for x in (*(operand.tensor for operand in operands), *made)])
-    return [to_kind(x, call.kind) for x in made]
-
-
-def _steps(x: Tensor) -> AxisSteps:
-    """Its shape and its strides in elements."""
-    width = x.dtype.width_bits
-    return x.shape, tuple([stride // width for stride in x.layout.strides_bits])
+    given = [Tensor.from_any(array) for array in (x, dy, weight)]
+    layouts = tuple([operand.layout for operand in given])
+    prepared, results = _with_totals(given[0].dtype, layouts, eps, chunk, biased, isas.current(), threads)
+    made = [in_new_memory(*result) for result in results]
+    prepared.run([operand.address for operand in (*given, *made)])
+    kind = kind_of(x)
+    return [to_kind(result, kind) for result in made]
 
 
 @functools.lru_cache(maxsize=1024)
 def _with_totals(
-    dtype: DType, shape: tuple[int, ...], lies: tuple[AxisSteps, ...], eps: float, chunk: int, biased: bool, isa: Isa,
-    threads: int,
-) -> Prepared:  # fmt: skip
-    expression = gradients.layer_norm_totals(dtype, biased, eps)
-    output = (shape, (shape[1], 1))
-    return Prepared(row_totals.plan(expression, lies, (output,), (dtype,) * (1 + biased), chunk, isa, threads))
+    dtype: DType, layouts: tuple[Layout, ...], eps: float, chunk: int, biased: bool, isa: Isa, threads: int
+) -> tuple[Prepared, list[tuple[int, Layout, DType]]]:
+    """What runs, and of each result what makes it."""
+    shape, width = layouts[0].shape, dtype.width_bits
+    lies = tuple([(x.shape, tuple([step // width for step in x.strides_bits])) for x in layouts])
+    expression, sums = gradients.layer_norm_totals(dtype, biased, eps), (dtype,) * (1 + biased)
+    shared = threads if math.prod(shape) >= SMALL["elements"] else 1
+    plan = row_totals.plan(expression, lies, ((shape, (shape[1], 1)),), sums, chunk, isa, shared)
+    dense = [Layout.dense(extents, width_bits=width) for extents in (shape, *(shape[1:] for _ in sums))]
+    return Prepared(plan), [(layout.required_bytes, layout, dtype) for layout in dense]
 
 
 @remembered
