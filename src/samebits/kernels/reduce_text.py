@@ -92,8 +92,11 @@ class RowGroup:
         """Row r of the stretch, in pass `number`."""
         return _Row(self.b, self.d, self.stretch.row(r), self.uniform, self.passes[:number], r - self.begin)
 
-    def reduce(self, start: Index, stop: Index, ahead: Index) -> None:
-        """Every pass that reduces, over rows start .. stop-1; meanwhile rows so far ahead are fetched."""
+    def reduce(self, start: Index, stop: Index, ahead: Index, outputs: Sequence[int] = ()) -> None:
+        """Every pass that reduces, over rows start .. stop-1; meanwhile rows so far ahead are fetched.
+
+        Args:    outputs: what is fetched beside the inputs.
+        """
         b, last = self.b, len(self.passes) - 1
         for number, a_pass in enumerate(self.passes):
             if not a_pass.reductions:
@@ -102,7 +105,8 @@ class RowGroup:
             fetches = number == last - 1 and not self.passes[last].reductions
             for r in b.loop(start, stop) if last else (start,):
                 row = self.row(r, number)
-                row.reduce(a_pass, self.stretch.row(b.min(r + ahead, b.index("stretch") - 1)) if fetches else None)
+                following = self.stretch.row(b.min(r + ahead, b.index("stretch") - 1)) if fetches else None
+                row.reduce(a_pass, following, outputs)
                 if number == last:
                     row.store_uniforms()
 
@@ -267,8 +271,9 @@ class _Row:
             return None
         return tuple(start + place for start in range(0, width, len(PAIRED)) for place in PAIRED)
 
-    def reduce(self, a_pass: Pass, following: Cursor | None = None) -> None:
-        """Reduce what the pass reduces, and keep what it keeps; meanwhile fetch the inputs of another row."""
+    def reduce(self, a_pass: Pass, following: Cursor | None = None, outputs: Sequence[int] = ()) -> None:
+        """Reduce what the pass reduces, and keep what it keeps; meanwhile fetch the inputs, and outputs that are named,
+        of another row."""
         b, splats = self.b, self.splats(a_pass)
         nodes = [_node(self.e, k) for k in a_pass.reductions]
         kinds = [fold.kinds(node) for node in nodes]
@@ -278,7 +283,7 @@ class _Row:
 
         def compute(i: Index, width: int, count: Index | None) -> list[Vector]:
             if following is not None:
-                for k in inputs:
+                for k in (*inputs, *outputs):
                     following.prefetch(k, i)
             found = self.values(i, width, count, splats[width], paired=order is not None and count is None)
             for k, room in keeps.items():
