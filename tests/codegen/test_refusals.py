@@ -119,6 +119,10 @@ REFUSED: dict[str, tuple[Callable[[Builder], object], str]] = {
         lambda b: b.lookup_halves([1] * 16, _f(b, 4, int64)),
         "lookup_halves of 16 entries by int64: must be of 32 codes of 16 bits by uint32",
     ),
+    "lookup_bytes": (
+        lambda b: b.lookup_bytes([256] * 16, _f(b, 4, dtypes.uint32)),
+        "lookup_bytes of 16 entries by uint32: must be of 16 codes of 8 bits by uint32",
+    ),
     "lookup_at": (
         lambda b: b.lookup_at(b.pointer("p", dtypes.float64), 0, _f(b, 4, int32)),
         "lookup_at of float64 by int32: must be of numbers of 32 bits by uint32",

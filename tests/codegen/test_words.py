@@ -204,6 +204,11 @@ def _words() -> list[Word]:
         lambda x: np.array(codes, np.uint32)[x % 32] | np.array(codes, np.uint32)[(x >> 16) % 32] << np.uint32(16),
         lambda b, x: b.lookup_halves(codes, x),
     )  # fmt: skip
+    octets = tuple(i * 37 % 256 for i in range(16))
+    add(
+        "lookup_bytes", [uint32], uint32, lambda x: np.array(octets, np.uint8)[x.view(np.uint8) & 15].view(np.uint32),
+        lambda b, x: b.lookup_bytes(octets, b.bit_and(x, b.like(x, 0x0F0F0F0F))),
+    )  # fmt: skip
     for d in (float32, int32):
         numbers = (np.arange(16) * 3 - 7).astype(d.name)
         add(

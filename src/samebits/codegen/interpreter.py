@@ -248,6 +248,11 @@ class NumpyBuilder:
         codes = np.array(table, np.uint32)
         return ArrayVector(index.dtype, codes[index.lanes & 31] | codes[index.lanes >> 16 & 31] << np.uint32(16))
 
+    def lookup_bytes(self, table: Sequence[int], index: ArrayVector) -> ArrayVector:
+        rules.bytes_table(table, index)
+        codes = np.array(table, np.uint8)
+        return ArrayVector(index.dtype, codes[index.lanes.copy().view(np.uint8)].view(np.uint32))
+
     # -- arithmetic ------------------------------------------------------------------------------------------
     def add(self, x: ArrayVector, y: ArrayVector) -> ArrayVector:
         rules.numbers("add", x, y)

@@ -93,7 +93,7 @@ def _v4(*extensions: str) -> tuple[Target, ...]:
     return (Target("x86_64", "x86-64-v4", features, (*_V4, *extensions)),)
 
 
-_LOOKUP_AT, _HALF = "lookup_at", "float16"
+_LOOKUP_AT, _BYTES, _HALF = "lookup_at", "lookup_bytes", "float16"
 _DOT16, _DOT8, _DOT8_SIGNED, _DOT_BF16 = "dot2_int16", "dot4_uint8_int8", "dot4_int8", "dot2_bfloat16"
 _TILES = (
     *(f"tile_dot4_{signs}" for signs in ("int8", "int8_uint8", "uint8_int8", "uint8")), "tile_dot2_bfloat16",
@@ -102,21 +102,25 @@ _TILES = (
 ROWS: tuple[Isa, ...] = (
     Isa("numpy", 64, 1024),
     Isa("scalar", 1, 16, (Target("x86_64", "x86-64", "+fma", ("fma",)), _AARCH64)),
-    Isa("neon", 4, 32, (_AARCH64,), (_HALF,)),
-    Isa("neon_dot", 4, 32, (_AARCH64_DOT,), (_HALF, _DOT8_SIGNED)),
-    Isa("avx2", 8, 16, _v3(), (_LOOKUP_AT, _HALF, _DOT16)),
-    Isa("avx_vnni", 8, 16, _v3("avxvnni"), (_LOOKUP_AT, _HALF, _DOT16, _DOT8)),
-    Isa("avx512", 16, 32, _v4(), ("lookup", _LOOKUP_AT, _HALF, _DOT16)),
-    Isa("avx512_vnni", 16, 32, _v4("avx512vnni"), ("lookup", _LOOKUP_AT, _HALF, _DOT16, _DOT8)),
+    Isa("neon", 4, 32, (_AARCH64,), (_BYTES, _HALF)),
+    Isa("neon_dot", 4, 32, (_AARCH64_DOT,), (_BYTES, _HALF, _DOT8_SIGNED)),
+    Isa("avx2", 8, 16, _v3(), (_LOOKUP_AT, _BYTES, _HALF, _DOT16)),
+    Isa("avx_vnni", 8, 16, _v3("avxvnni"), (_LOOKUP_AT, _BYTES, _HALF, _DOT16, _DOT8)),
+    Isa("avx512", 16, 32, _v4(), ("lookup", _LOOKUP_AT, _BYTES, _HALF, _DOT16)),
+    Isa("avx512_vnni", 16, 32, _v4("avx512vnni"), ("lookup", _LOOKUP_AT, _BYTES, _HALF, _DOT16, _DOT8)),
     Isa(
-        "avx512_bf16", 16, 32, _v4("avx512vnni", "avx512bf16"), ("lookup", _LOOKUP_AT, _HALF, _DOT16, _DOT8, _DOT_BF16)
+        "avx512_bf16",
+        16,
+        32,
+        _v4("avx512vnni", "avx512bf16"),
+        ("lookup", _LOOKUP_AT, _BYTES, _HALF, _DOT16, _DOT8, _DOT_BF16),
     ),
     Isa(
         "avx512_amx",
         16,
         32,
         _v4("avx512vnni", "avx512bf16", "amx-tile", "amx-int8", "amx-bf16"),
-        ("lookup", _LOOKUP_AT, _HALF, _DOT16, _DOT8, _DOT_BF16, *_TILES),
+        ("lookup", _LOOKUP_AT, _BYTES, _HALF, _DOT16, _DOT8, _DOT_BF16, *_TILES),
     ),
 )
 

@@ -27,9 +27,12 @@ _INTRINSICS: dict[str, dict[int, tuple[str, str, bool]]] = {
     "dot4_int8": {4: ("llvm.aarch64.neon.sdot.v4i32.v16i8", "<16 x i8>", True)},
 }
 
+# Lanes of 32 bits whose bytes one instruction looks up.
+_SHUFFLES = {16: "llvm.x86.avx512.pshuf.b.512", 8: "llvm.x86.avx2.pshuf.b", 4: "llvm.x86.ssse3.pshuf.b.128"}
+
 
 class Dots(Lanes):
-    """The words `dot*` and `lookup_halves` of the vocabulary."""
+    """The words `dot*`, `lookup_halves` and `lookup_bytes` of the vocabulary."""
 
     def dot2_bfloat16(self, acc: Vector, x: Vector, y: Vector) -> Vector:
         rules.dot("dot2_bfloat16", acc, x, y)
@@ -62,6 +65,26 @@ class Dots(Lanes):
             for half in (low, high)
         ]
         return self.bit_or(found[0], self.shift_left(found[1], 16))
+
+    def lookup_bytes(self, table: Sequence[int], index: Vector) -> Vector:
+        rules.bytes_table(table, index)
+        if "lookup_bytes" in self.isa.instructions and _SHUFFLES.keys() >= set(index.sizes):
+            return self.each(lambda size, part: self._shuffled(table, size, part), dtypes.uint32, index)
+        found = index
+        for i in range(4):
+            code = self.bit_and(self.shift_right(index, 8 * i), self.like(index, 15))
+            byte = self.shift_left(self.lookup(table, dtypes.uint32, self.bitcast(code, dtypes.int32)), 8 * i)
+            found = self.bit_or(found, byte) if i else byte
+        return found
+
+    def _shuffled(self, table: Sequence[int], size: int, part: str) -> str:
+        """Bytes of a table of sixteen: pshufb, which has one table for each sixteen bytes, or tbl."""
+        is_arm, kind = self.isa.targets[0].arch == "aarch64", f"<{4 * size} x i8>"
+        codes = "<" + ", ".join([f"i8 {code}" for code in table] * (size // 4)) + ">"
+        places = self.w.value(f"bitcast <{size} x i32> {part} to {kind}")
+        name = "llvm.aarch64.neon.tbl1.v16i8" if is_arm else _SHUFFLES[size]
+        found = self.intrinsic(name, kind, [(kind, codes), (kind, places)])
+        return self.w.value(f"bitcast {kind} {found} to <{size} x i32>")
 
     def _permute32(self, codes: str, part: str) -> str:
         """Thirty-two halves of a 32-entry table: vpermw, which takes the low five bits."""

@@ -208,6 +208,13 @@ def halves_table(table: Sequence[int], index: Typed) -> None:
         raise TypeError(f"lookup_halves of {given}: must be of 32 codes of 16 bits by uint32")
 
 
+def bytes_table(table: Sequence[int], index: Typed) -> None:
+    """Sixteen codes of 8 bits, indexed by bytes of uint32."""
+    if len(table) != 16 or not all(0 <= code < 1 << 8 for code in table) or index.dtype is not dtypes.uint32:
+        given = f"{len(table)} entries by {index.dtype.name}"
+        raise TypeError(f"lookup_bytes of {given}: must be of 16 codes of 8 bits by uint32")
+
+
 def conversion(source: DType, target: DType, instructions: Sequence[str]) -> None:
     """Between numbers and masks; between float16 and float32 where one instruction does it."""
     if {source, target} == {dtypes.float16, dtypes.float32} and "float16" in instructions:

@@ -161,6 +161,9 @@ class Builder(Protocol):
     def lookup_halves(self, table: Sequence[int], index: Vector) -> Vector:
         """Lanes of uint32: each half of a lane of index, by its low five bits, becomes one of 32 codes of 16 bits."""
 
+    def lookup_bytes(self, table: Sequence[int], index: Vector) -> Vector:
+        """Lanes of uint32: each byte of a lane of index, which is below 16, becomes one of 16 codes of 8 bits."""
+
     # -- arithmetic (per lane; both operands have one dtype and width) -------------------------------------------
     def add(self, x: Vector, y: Vector) -> Vector: ...
     def sub(self, x: Vector, y: Vector) -> Vector: ...

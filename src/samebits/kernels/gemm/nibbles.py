@@ -4,7 +4,8 @@ A panel is [k / 8][NR] uint32: a lane holds eight elements of its column. Shifte
 elements 2 p (high) and 2 p + 1 (low), so that one table of bfloat16 makes a pair of both (`Builder.lookup_halves`).
 Where the fma of float32 is as fast as VDPBF16PS, a lookup each of float32 costs less than a pair and its halves, and
 all that is left of shifts is one for two elements, as words are read from every byte on: 20 operations of vectors for
-eight elements (Emerald Rapids, 1 x 4096 x 4096 in the second cache: 21 and 28 * 10^9 weights a second).
+eight elements (Emerald Rapids, 1 x 4096 x 4096 in the second cache: 21 and 28 * 10^9 weights a second). Runs of A whose
+sums nothing rounds are summed in integers there (`exact_runs`).
 Scales of blocks lie beside, [panel][block][NR], as bfloat16 where their format is of 8 bits. Few rows of A take a strip
 of columns at a time over all of K (numerics.md section 4); for more rows the panels are opened first: elements get a
 byte each in the workspace. Start at `plan`, and at `pack` for how they are made.
@@ -23,10 +24,11 @@ from samebits.errors import PlanError
 from samebits.frozen import dataclass, replace
 from samebits.kernels import convert
 from samebits.kernels.gemm import batch as batches
-from samebits.kernels.gemm import epilogue, facts, pack, unpack
+from samebits.kernels.gemm import epilogue, exact_runs, facts, pack, unpack
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Shared
 from samebits.kernels.gemm.engine import FMA32, LOWEST, NIBBLES, PAIRS, Engine, lowest_bit, named, takes
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
+from samebits.kernels.gemm.exact_runs import Bytes, ExactRuns
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.gemm.normal import normal
@@ -39,7 +41,7 @@ from samebits.kernels.plan import LINE_BYTES, Argument, Operand, Plan, Step, in_
 MOST_ROWS = 16
 # Rows whose sums registers hold at once.
 _HIGH = 2
-# Tasks of a thread: each makes words of A once for all of its panels.
+# Tasks of one of several threads: each makes words of A once for all of its panels.
 _TASKS = 4
 # Elements and pairs of them in a word of a panel, and rows of words that are asked for ahead.
 _EIGHT, _PAIRS, _AHEAD = 8, 4, 16
@@ -130,7 +132,8 @@ class Decode:
 
     `engine`: PAIRS, or FMA32.   `words`: how elements of A become its words, `a` how they are packed.   `checked`:
     whether A must be looked at, as VDPBF16PS needs.   `b`: the format of b.   `scale`: what its scales are kept as;
-    None without.   `chunk`, `run`: words of a panel.   `nr`: columns of a panel.
+    None without.   `chunk`, `run`: words of a panel.   `nr`: columns of a panel.   `exact`: whether runs whose sums are
+    exact are summed in integers (`exact_runs`).
     """
 
     engine: Engine
@@ -142,6 +145,7 @@ class Decode:
     chunk: int
     run: int
     nr: int
+    exact: bool
     batch_rank: int
     epilogue: Epilogue
 
@@ -159,7 +163,8 @@ class Decode:
     def parameters(self) -> tuple[str, ...]:
         """The argument names in order; `group`: panels of a task; `pitch`: words between rows of A."""
         names = (
-            "a", "b", "b_scale", "rows", "n", "k", "panels", "group", "pitch", "a_row", "a_column", "scratch_t"
+            "a", "b", "b_scale", "rows", "n", "k", "panels", "group", "pitch", "a_row", "a_column", "scratch_t",
+            "scratch_d", "scratch_f",
         )  # fmt: skip
         moving = batches.parameters(self.batch_rank, self.pointers)
         return (*names, *self.epilogue.parameters, *moving)
@@ -172,12 +177,15 @@ def decode(b: Builder, d: Decode) -> None:
     look = facts.emit_block(b) if d.checked else None
     engines = (d.engine, d.engine.safe) if d.checked else (d.engine,)
     gains = [[_gain(b, d, engine, high) for high in (1, _HIGH)] for engine in engines]
+    order = sorted(range(_EIGHT), key=lambda i: (place(i) % 8, place(i)))
+    measures = [exact_runs.emit_measure(b, high, d.run, Bytes(d.b), tuple(order)) for high in (1, _HIGH) if d.exact]
     finish = Finish(b, d.epilogue, nr)
     rows, k, panels, pitch = b.index("rows"), b.index("k"), b.index("panels"), b.index("pitch")
     words, fact = b.scratch(d.engine.word), b.local(int32, 1)
     tile = b.scratch(float32, b.index("scratch_t"))
     weights, scales = b.pointer("b", uint32), b.pointer("b_scale", _kept(d.scale))
-    groups = (panels + b.index("group") - 1) // b.index("group")
+    digits, found = (b.scratch(int32, b.index(name)) for name in ("scratch_d", "scratch_f"))
+    groups, runs = (panels + b.index("group") - 1) // b.index("group"), exact_runs.runs_of(b, k // _EIGHT, d.run)
     for task in b.tasks():
         operands = batches.moved(b, d.batch_rank, task // groups, d.pointers)
         b.call(take, operands["a"], b.index("a_row"), b.index("a_column"), rows, k, words, pitch)
@@ -189,6 +197,9 @@ def decode(b: Builder, d: Decode) -> None:
             low = b.less(lowest, b.like(lowest, LOWEST - (lowest_bit(d.b) or 0)))
             unsafe = b.choose(b.any(low), 1, 0)
         steps, first = k // _EIGHT, task % groups * b.index("group")
+        for r in b.loop(0, rows, _HIGH) if measures else ():
+            of_rows = b.offset(words, r * pitch), pitch, steps, *_exact(b, r, steps, digits, found, runs)
+            b.call(b.choose(rows - r >= _HIGH, *measures[::-1]), *of_rows)
         for j in b.loop(first, b.min(first + b.index("group"), panels)):
             panel = b.offset(weights, j * steps * nr)
             scale = b.offset(scales, j * (steps // d.run) * nr)
@@ -196,8 +207,17 @@ def decode(b: Builder, d: Decode) -> None:
                 for i, (one, several) in enumerate(gains):
                     for _ in b.when(unsafe == i):
                         function = b.choose(rows - r >= _HIGH, several, one)
-                        b.call(function, b.offset(words, r * pitch), pitch, panel, steps, scale, b.offset(tile, r * nr))
+                        row, sums = b.offset(words, r * pitch), b.offset(tile, r * nr)
+                        exact = _exact(b, r, steps, digits, found, runs)
+                        b.call(function, row, pitch, panel, steps, scale, sums, *exact)
             finish.call(operands, tile, nr, 0, j * nr, rows, b.min(nr, b.index("n") - j * nr))
+
+
+def _exact(
+    b: Builder, r: Index, steps: Index, digits: Pointer, found: Pointer, runs: Index
+) -> tuple[Pointer, Pointer]:  # fmt: skip
+    """Where what is known of row r begins: digits of its words, and facts of its runs."""
+    return b.offset(digits, r * steps * exact_runs.SLOTS), b.offset(found, r * runs * exact_runs.FACTS)
 
 
 def _kept(scale: DType | None) -> DType:
@@ -205,12 +225,17 @@ def _kept(scale: DType | None) -> DType:
 
 
 def _gain(b: Builder, d: Decode, engine: Engine, high: int) -> Function:
-    """A function `(a, pitch, panel, steps, scales, tile)`: the sums of `high` rows over all of K."""
+    """A function `(a, pitch, panel, steps, scales, tile, digits, facts)`: the sums of `high` rows over all of K."""
     lanes = b.isa.lanes
     vectors = range(d.nr // lanes)
 
-    def body(a: Pointer, pitch: Index, panel: Pointer, steps: Index, scales: Pointer, tile: Pointer) -> None:
-        zero = b.constant(0, float32, lanes)
+    def body(
+        a: Pointer, pitch: Index, panel: Pointer, steps: Index, scales: Pointer, tile: Pointer, digits: Pointer,
+        found: Pointer,
+    ) -> None:  # fmt: skip
+        zero, of_row = b.constant(0, float32, lanes), steps * exact_runs.SLOTS
+        runs = exact_runs.runs_of(b, steps, d.run)
+        exact = ExactRuns(Bytes(d.b), d.run, d.nr, digits, of_row, found, runs) if d.exact else None
         for i in range(high):
             for v in vectors:
                 b.store(tile, i * d.nr + v * lanes, zero)
@@ -218,7 +243,11 @@ def _gain(b: Builder, d: Decode, engine: Engine, high: int) -> Function:
             acc = [[zero for _ in vectors] for _ in range(high)]
             for run in b.loop(chunk, b.min(chunk + d.chunk, steps), d.run, carry=acc):
                 sums = [[zero for _ in vectors] for _ in range(high)]
-                if d.run <= 2:
+                if exact is not None:
+                    taken = exact.gain(b, sums, panel, run, _AHEAD)
+                    for s in b.loop(run + taken, b.min(run + d.run, steps), carry=sums):
+                        _step(b, d, engine, sums, a, pitch, panel, s)
+                elif d.run <= 2:
                     for s in range(d.run):
                         _step(b, d, engine, sums, a, pitch, panel, run + s)
                 else:
@@ -230,9 +259,8 @@ def _gain(b: Builder, d: Decode, engine: Engine, high: int) -> Function:
                     at = i * d.nr + v * lanes
                     b.store(tile, at, b.canonical(b.add(b.load(tile, at, lanes), acc[i][v])))
 
-    return b.function(
-        f"{engine.step.replace(' ', '_')}_{high}", (engine.word, None, uint32, None, _kept(d.scale), float32), body
-    )
+    parameters = (engine.word, None, uint32, None, _kept(d.scale), float32, int32, int32)
+    return b.function(f"{engine.step.replace(' ', '_')}_{high}", parameters, body)
 
 
 def _scale(b: Builder, d: Decode, acc: list[list[Vector]], sums: list[list[Vector]], scales: Pointer, q: Index) -> None:
@@ -357,9 +385,10 @@ def _decoded(described: Contraction, isa: Isa, threads: int, machine: Machine) -
     words = words_of(engine, c.a.dtype, panels.dtype)[0]
     lowest = lowest_bit(c.a.dtype)
     checked = pairs and (lowest is None or lowest + (lowest_bit(panels.dtype) or 0) < LOWEST)
+    exact = not pairs and exact_runs.suits(isa, c.a.dtype, run)
     d = Decode(
         engine, words, pack.kind(c.a.values), checked, panels.dtype, panels.scale,
-        c.spec.chunk // _EIGHT, run // _EIGHT, panels.nr, batches.rank(c.batch), Epilogue.of(c, float32),
+        c.spec.chunk // _EIGHT, run // _EIGHT, panels.nr, exact, batches.rank(c.batch), Epilogue.of(c, float32),
     )  # fmt: skip
     return _step_of(d, described, c, isa, threads)
 
@@ -371,24 +400,30 @@ def _step_of(d: Decode, described: Contraction, c: Contraction, isa: Isa, thread
         numbers.append(Operand(first if isinstance(source, Matrix) else 0))
         first += isinstance(source, Matrix)
     left, lanes, count = c.a.values, isa.lanes, -(-c.n // d.nr)
-    group, width = max(1, count // (_TASKS * threads)), pack.COPIED_VECTORS * lanes
+    tasks, width = threads * _TASKS if threads > 1 else 1, pack.COPIED_VECTORS * lanes
+    group = max(1, count // tasks)
     pitch = -(-d.engine.steps(c.k) // width) * width
     scratch_t = in_lines(c.m * pitch * d.engine.word.size_bytes) + LINE_BYTES
-    scratch_s = scratch_t + in_lines((c.m + _HIGH) * d.nr * float32.size_bytes)
+    scratch_d = scratch_t + in_lines((c.m + _HIGH) * d.nr * float32.size_bytes)
+    scratch_f = scratch_d + in_lines(d.exact * c.m * c.k // _EIGHT * exact_runs.SLOTS * int32.size_bytes)
+    runs = -(-c.k // (_EIGHT * d.run))
+    scratch_s = scratch_f + in_lines(d.exact * c.m * runs * exact_runs.FACTS * int32.size_bytes)
     values: dict[str, Argument] = {
         "a": Operand(0), "b": Operand(1), "b_scale": Operand(1, scales_at(c.k, c.n, d.nr, NIBBLES[0])), "rows": c.m,
         "n": c.n, "k": c.k, "panels": count, "group": group, "pitch": pitch, "a_row": left.row, "a_column": left.column,
-        "scratch_t": scratch_t,
+        "scratch_t": scratch_t, "scratch_d": scratch_d, "scratch_f": scratch_f,
     }  # fmt: skip
     values |= epilogue.arguments(c, Operand(first), numbers, scratch_s)
     moving = {f"s{i}": s.batch for i, s in enumerate(c.inputs) if isinstance(s, Matrix)}
     values |= batches.arguments(c.batch, {"a": left.batch, "out": c.out.values.batch, **moving})
     spec = KernelSpec(decode, d, d.parameters, isa)
     step = Step(spec, math.prod(c.batch) * -(-count // group), tuple(values[name] for name in d.parameters))
+    said = [("engine", d.engine.name), ("form", "decoded"), ("panels", f"{count} of {d.nr} columns, four bits")]
+    if d.exact:
+        said.append(("runs", f"{d.run} words, in integers where a's values make sums exact"))
     return Plan(
         what=str(described), isa=isa, threads=threads, steps=(step,), operands=described.operands,
-        scratch_bytes=scratch_s + in_lines(epilogue.scratch_bytes(c)),
-        facts=(("engine", d.engine.name), ("form", "decoded"), ("panels", f"{count} of {d.nr} columns, four bits")),
+        scratch_bytes=scratch_s + in_lines(epilogue.scratch_bytes(c)), facts=tuple(said),
     )  # fmt: skip
 
 

@@ -180,19 +180,7 @@ def _joined(b: Builder, codes: list[Vector]) -> Vector:
 
 def _halves(b: Builder, codes: Vector, offset: bool) -> Vector:
     """Codes of float4_e2m1fn, a byte each, as the halves that they count, in bytes: 0 1 2 3 4 6 8 12 and their
-    negatives; with `offset` 128 more. No byte borrows from the next."""
-
-    def like(x: int) -> Vector:
-        return b.like(codes, 0x01010101 * x)
-
-    magnitude = b.bit_and(codes, like(7))
-    is_large = b.bit_and(b.shift_right(magnitude, 2), like(1))
-    # From 4 on, where the last two bits are x, the halves are 4 + x + (x, or 5 for x = 3).
-    x = b.bit_and(magnitude, b.bit_or(is_large, b.shift_left(is_large, 1)))
-    is_most = b.bit_and(b.bit_and(x, b.shift_right(x, 1)), like(1))
-    halves = b.add(b.add(magnitude, x), b.shift_left(is_most, 1))
-    is_negative = b.bit_and(b.shift_right(codes, 3), like(1))
-    sign = b.shift_left(is_negative, 7)
-    # -h is ~h + 1 in seven bits below a sign that says where zero is.
-    found = b.add(b.bit_xor(halves, b.sub(sign, is_negative)), is_negative)
-    return b.bit_xor(found, b.bit_xor(sign, like(128)) if offset else sign)
+    negatives; with `offset` 128 more."""
+    halves = [int(2 * float(dtypes.float4_e2m1fn.decode(code))) for code in range(16)]
+    table = [(x + 128 if offset else x) % 256 for x in halves]
+    return b.lookup_bytes(table, b.bit_and(codes, b.like(codes, 0x0F0F0F0F)))
