@@ -16,9 +16,9 @@ half of it on Sapphire and Emerald Rapids, where it gains nothing. Exact sums ta
 Of one row beside elements of four bits, eight of 16 columns take 20 vector operations where lookups of float32 are one:
 8 lookups, 4 shifts and 8 fma, 10 cycles of two ports: 39 * 10^9 weights a second at 3.05 GHz. Where nothing in the sum
 of a run can be rounded, integers take 9 to 11 operations, and memory is what is waited for: such a core reads 26 to 30
-GB/s, 43 to 48 * 10^9 weights and their scales (NVFP4, int4 by 32), 54 (int4 by 128). How many runs these are is a matter
-of the activations, which are normally distributed here; in the rows with tails each is multiplied with exp of another
-such number, doubled.
+GB/s, 43 to 48 * 10^9 weights and their scales (NVFP4, int4 by 32), 54 (int4 by 128). How many runs these are is a
+matter of the activations, which are normally distributed here; in the rows with tails each is multiplied with exp of
+another such number, doubled.
 `python benches/scaled_blocks.py`
 """
 

@@ -18,7 +18,7 @@ from samebits.frozen import replace
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Contraction, Matrix, Panels, Shared, Side, Spec, nibbles, panel_columns, reference
 from samebits.kernels.gemm.engine import named
-from samebits.kernels.gemm.exact_runs import Bytes
+from samebits.kernels.gemm.exact_runs import CodeBytes
 from samebits.kernels.gemm.machine import EMERALD_RAPIDS
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -123,7 +123,7 @@ def test_a_sum_that_float32_would_round_is_not_exact() -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_bytes_are_numbers_in_units(name: str) -> None:
     dtype = dtypes.of(name)
-    kind = Bytes(dtype)
+    kind = CodeBytes(dtype)
     assert [value * (0.5 if dtype.is_float else 1.0) for value in kind.values] == [
         float(dtype.decode(c)) for c in range(16)
     ]

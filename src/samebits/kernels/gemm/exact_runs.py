@@ -7,10 +7,10 @@ row of A: of a run as many words as pass, from its first on, are summed so, and 
 few significant bits mostly pass (bfloat16, normally distributed, beside float4_e2m1fn in blocks of 16 and int4 in
 blocks of 32, 64 and 128: 99, 98, 93 and 77 words of 100).
 
-Such multiples have 22 bits and are kept as three digits, signed bytes: 65536 x + 256 y + z; codes of B become unsigned
-bytes, value + `Bytes.offset`, and what that adds is in what sums start at. A word and 16 columns take 6 products and 3
-or 5 operations for the codes, where floats take 20 (Emerald Rapids, 10^9 weights a second of 1 x 4096 x 1024, int4 by
-32: 33 and 46). Start at `emit_measure`, which looks at rows, and at `ExactRuns.gain`.
+Such multiples have 22 bits and are kept as three digits, signed bytes: 65536 x + 256 y + z; codes of B become
+unsigned bytes, a number and `CodeBytes.offset`, and what that adds is in what sums start at. A word and 16 columns
+take 6 products and 3 or 5 operations for the codes, where floats take 20 (Emerald Rapids, 10^9 weights a second of 1
+x 4096 x 1024, int4 by 32: 33 and 46). Start at `emit_measure`, which looks at rows, and at `ExactRuns.gain`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def suits(isa: Isa, a: DType, run: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Bytes:
+class CodeBytes:
     """Codes of a format of four bits as unsigned bytes: its number in units, and `offset`."""
 
     dtype: DType
@@ -82,7 +82,7 @@ class Bytes:
         return b.bitcast(low, int32)
 
 
-def emit_measure(b: Builder, high: int, run: int, kind: Bytes, order: tuple[int, ...]) -> Function:
+def emit_measure(b: Builder, high: int, run: int, kind: CodeBytes, order: tuple[int, ...]) -> Function:
     """A function `(a, pitch, steps, digits, facts)`: what is kept of `high` rows of float32, `pitch` apart, of `steps`
     words in runs of `run`. Words pass where they do in all of these rows.
 
@@ -126,7 +126,7 @@ def runs_of(b: Builder, steps: Index, run: int) -> Index:
     return (steps + run - 1) // run
 
 
-def _unit(b: Builder, a: Pointer, first: Index, stop: Index, kind: Bytes) -> tuple[Vector, Vector, Vector]:
+def _unit(b: Builder, a: Pointer, first: Index, stop: Index, kind: CodeBytes) -> tuple[Vector, Vector, Vector]:
     """The unit of words first .. stop-1 of a row, in which no sum is too large, one over it, and -1 if that is so."""
     total = [b.constant(0, float32, EIGHT)]
     for s in b.loop(first, stop, carry=total):
@@ -164,7 +164,7 @@ class ExactRuns:
 
     `nr`: columns of a panel of B, whose codes become `kind`."""
 
-    kind: Bytes
+    kind: CodeBytes
     run: int
     nr: int
     digits: Pointer

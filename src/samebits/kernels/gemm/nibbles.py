@@ -28,7 +28,7 @@ from samebits.kernels.gemm import epilogue, exact_runs, facts, pack, unpack
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Shared
 from samebits.kernels.gemm.engine import FMA32, LOWEST, NIBBLES, PAIRS, Engine, lowest_bit, named, takes
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
-from samebits.kernels.gemm.exact_runs import Bytes, ExactRuns
+from samebits.kernels.gemm.exact_runs import CodeBytes, ExactRuns
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.gemm.normal import normal
@@ -178,7 +178,7 @@ def decode(b: Builder, d: Decode) -> None:
     engines = (d.engine, d.engine.safe) if d.checked else (d.engine,)
     gains = [[_gain(b, d, engine, high) for high in (1, _HIGH)] for engine in engines]
     order = sorted(range(_EIGHT), key=lambda i: (place(i) % 8, place(i)))
-    measures = [exact_runs.emit_measure(b, high, d.run, Bytes(d.b), tuple(order)) for high in (1, _HIGH) if d.exact]
+    measures = [exact_runs.emit_measure(b, high, d.run, CodeBytes(d.b), tuple(order)) for high in (1, _HIGH) if d.exact]
     finish = Finish(b, d.epilogue, nr)
     rows, k, panels, pitch = b.index("rows"), b.index("k"), b.index("panels"), b.index("pitch")
     words, fact = b.scratch(d.engine.word), b.local(int32, 1)
@@ -235,7 +235,7 @@ def _gain(b: Builder, d: Decode, engine: Engine, high: int) -> Function:
     ) -> None:  # fmt: skip
         zero, of_row = b.constant(0, float32, lanes), steps * exact_runs.SLOTS
         runs = exact_runs.runs_of(b, steps, d.run)
-        exact = ExactRuns(Bytes(d.b), d.run, d.nr, digits, of_row, found, runs) if d.exact else None
+        exact = ExactRuns(CodeBytes(d.b), d.run, d.nr, digits, of_row, found, runs) if d.exact else None
         for i in range(high):
             for v in vectors:
                 b.store(tile, i * d.nr + v * lanes, zero)
