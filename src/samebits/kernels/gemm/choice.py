@@ -26,7 +26,7 @@ from samebits.kernels.gemm.machine import DEFAULT, WIDE_LANES, Caches, Machine
 from samebits.kernels.gemm.microkernel import MOST_ASKS, UNROLL
 from samebits.kernels.gemm.normal import normal
 from samebits.kernels.gemm.order import SumOrder
-from samebits.kernels.gemm.pack import DECODED, WIDENED, copied_words
+from samebits.kernels.gemm.pack import DECODED, WIDENED, copied_words, kind
 from samebits.kernels.gemm.tiles import Micropanels, PanelSpan, Tile
 from samebits.kernels.gemm.tuned import Sizes, Tuned
 from samebits.kernels.gemm.words import Words
@@ -141,12 +141,12 @@ class Choice:
 
     @property
     def interleaved(self) -> bool:
-        """Whether micropanels of A are interleaved: for words of one element whose chunk is one chain, where panels
-        that use them pay for packing them so. Beside weights that are packed once a model gains nothing that can be
-        measured, and would have both forms of its kernels to compile."""
+        """Whether micropanels of A are interleaved: for words of one element whose chunk is one chain, where rows of A
+        are contiguous and panels that use them pay for packing them so. Beside weights that are packed once a model
+        gains nothing that can be measured, and would have both forms of its kernels to compile."""
         if self.form == STREAMED or self.engine.depth > 1 or self.checked or self.engine.takes_tiles:
             return False
-        if isinstance(self.c.b.values, Panels):
+        if isinstance(self.c.b.values, Panels) or kind(self.c.a.values) != "copy":
             return False
         return suits(self.isa, self.c.n // self.nr) and not (self.runs or self.c.by_block or self.sums.block)
 

@@ -3,8 +3,10 @@
 A micropanel of h rows is `[turn][row][UNROLL]`, a turn being UNROLL words along K: one stream, which comes from the
 second cache in time, where h rows are h streams, each of which starts anew with every chunk (Emerald Rapids, one core
 with operands in its second cache, part of the peak by rows and interleaved: 12 x 32 tiles of K = 128 0.93 and 0.95, 256
-0.91 and 0.97, 768 0.89 and 0.94). Words of one element take it, in sums that are one chain a chunk. Start at
-`InterleavedRows`.
+0.91 and 0.97, 768 0.89 and 0.94). Words of one element take it, in sums that are one chain a chunk, where rows of A
+are contiguous: columns would be turned for six of the sixteen rows that a vector holds (speed over that by rows, 6 x 64
+tiles: 1024 cubed 0.94, 768 x 512 x 3072, 3072 x 512 x 768 and 768 x 128 x 768 0.97, shorter K 0.99).
+Start at `InterleavedRows`.
 """
 
 from __future__ import annotations
@@ -16,16 +18,10 @@ from samebits.kernels.gemm.machine import WIDE_LANES
 from samebits.kernels.gemm.microkernel import UNROLL
 from samebits.kernels.gemm.words import Words
 
-__all__ = ["COLUMNS_TOGETHER", "InterleavedRows", "suits"]
+__all__ = ["InterleavedRows", "suits"]
 
-# Columns of A that are packed of all micropanels before the next ones, where columns are contiguous: whole turns, and
-# not more than the first cache has ways, as columns a multiple of 4 KB apart share one set.
-COLUMNS_TOGETHER = 8
-
-
-# Panels of B that pay for it (speed over that by rows, K = 32 to 128: one panel 0.91 to 0.94, and 0.86 where rows of A
-# are not contiguous, two 1.00 and 0.91, four 1.02 and 0.95, twelve 1.01 and 1.03). Four would do where they are; heads
-# of attention have so many, and a model would compile both forms for them.
+# Panels of B that pay for it (speed over that by rows, K = 32 to 128: one panel 0.91 to 0.94, two 1.00, four 1.02,
+# twelve 1.01). Four would do; heads of attention have so many, and a model would compile both forms for them.
 _PANELS = 12
 # Turns of a vector of 64 bytes, and so many rows at a time.
 _SQUARE = 4
@@ -39,13 +35,13 @@ def suits(isa: Isa, panels: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InterleavedRows:
-    """A function `(x, row, column, rows, room, columns, block)` that packs one micropanel of `rows` rows.
+    """A function `(x, row, rows, columns, block)` that packs one micropanel of `rows` rows, contiguous and `row`
+    elements apart; the words of a last turn that is not full are zero.
 
-    `words`: what elements become, of depth 1.   `kind`: as of `pack.PackedBlock`.   `room`: rows that may be read.
+    `words`: what elements become, of depth 1.
     """
 
     words: Words
-    kind: str
     lanes: int
 
     @property
@@ -55,20 +51,13 @@ class InterleavedRows:
 
     def emit(self, b: Builder, name: str) -> Function:
         """The function."""
-        text = {"copy": self._copy, "transpose": self._transpose, "gather": self._gather}[self.kind]
 
-        def body(
-            x: Pointer, row: Index, column: Index, rows: Index, room: Index, columns: Index, block: Pointer
-        ) -> None:
-            text(b, x, row, column, rows, room, columns, block)
+        def body(x: Pointer, row: Index, rows: Index, columns: Index, block: Pointer) -> None:
+            self._text(b, x, row, rows, columns, block)
 
-        return b.function(name, (self.words.pointer, None, None, None, None, None, self.words.word), body)
+        return b.function(name, (self.words.pointer, None, None, None, self.words.word), body)
 
-    def _copy(
-        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, room: Index, columns: Index,
-        block: Pointer,
-    ) -> None:  # fmt: skip
-        """Rows are contiguous; the words of a last turn that is not full are zero."""
+    def _text(self, b: Builder, x: Pointer, row: Index, rows: Index, columns: Index, block: Pointer) -> None:
         width, whole = self.width, columns // self.width * self.width
 
         def words(r: Index, c: Index, count: Index | None = None) -> None:
@@ -96,45 +85,6 @@ class InterleavedRows:
                 words(r, c)
             for _ in b.when(whole < columns):
                 words(r, whole, columns - whole)
-
-    def _transpose(
-        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, room: Index, columns: Index,
-        block: Pointer,
-    ) -> None:  # fmt: skip
-        """Columns are contiguous."""
-        width, whole = self.width, columns // UNROLL * UNROLL
-
-        def turn(c: Index, r: Index, count: Index | None = None) -> None:
-            lines = [self.words.across(b, x, r * row + (c + u) * column, column, width, count) for u in range(UNROLL)]
-            turned = b.transpose_blocks(lines)
-            for i in range(width):
-                words = b.slice(turned[i % UNROLL], i // UNROLL * UNROLL, UNROLL)
-                for _ in b.when(r + i < rows):
-                    b.store(block, c * rows + (r + i) * UNROLL, words)
-
-        for c in b.loop(0, whole, UNROLL):
-            for r in b.loop(0, rows, width):
-                for _ in b.when(r + width <= room):
-                    turn(c, r)
-                for _ in b.when(r + width > room):
-                    turn(c, r, room - r)
-        self._gather_from(b, x, row, column, rows, whole, columns, block)
-
-    def _gather(
-        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, room: Index, columns: Index,
-        block: Pointer,
-    ) -> None:  # fmt: skip
-        self._gather_from(b, x, row, column, rows, 0, columns, block)
-
-    def _gather_from(
-        self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, first: Index, columns: Index,
-        block: Pointer,
-    ) -> None:  # fmt: skip
-        """Words from column `first` on, one by one."""
-        for c in b.loop(first, columns):
-            at = c // UNROLL * UNROLL * rows + c % UNROLL
-            for r in b.loop(0, rows):
-                b.store(block, at + r * UNROLL, self.words.across(b, x, r * row + c * column, column, 1))
 
 
 def _turns_side_by_side(b: Builder, lines: list[Vector]) -> list[Vector]:

@@ -32,7 +32,7 @@ from samebits.kernels.gemm.blocks import A_SCALE, SCALE, STARTS, ZERO
 from samebits.kernels.gemm.engine import LOWEST, lowest_bit
 from samebits.kernels.gemm.epilogue import Finish
 from samebits.kernels.gemm.following import Asking, Following
-from samebits.kernels.gemm.interleaved import COLUMNS_TOGETHER, InterleavedRows
+from samebits.kernels.gemm.interleaved import InterleavedRows
 from samebits.kernels.gemm.pack import PACKED
 from samebits.kernels.gemm.specialised import Macrokernel, first_names, tile_names
 from samebits.kernels.gemm.tiles import columns as columns_of
@@ -54,7 +54,7 @@ class _MacroText:
         self.nr = d.tile.nv * lanes
         width = pack.copied_words(d.chunk, lanes)
         if d.interleaved:
-            self.pack_a = InterleavedRows(d.words[0], d.a, lanes).emit(b, "pack_a")
+            self.pack_a = InterleavedRows(d.words[0], lanes).emit(b, "pack_a")
         else:
             self.pack_a = pack.PackedBlock(d.words[0], d.a, width, lanes, k_is_row=False).emit(b, "pack_a")
         block = pack.PackedBlock(d.words[1], d.b, self.nr, lanes, k_is_row=True)
@@ -178,15 +178,11 @@ class _TaskLoops:
     def interleave(self, x: Pointer, block: Pointer, size: Index) -> None:
         """Micropanels of a chunk of `size` words of A, interleaved."""
         text = self.text
-        b, d, row, column = text.b, text.d, text.b.index("a_row"), text.b.index("a_column")
-        together = d.chunk if d.a == "copy" else min(d.chunk, COLUMNS_TOGETHER)
-        for c in b.loop(0, size, together):
-            for p in b.loop(self.p0, self.p1):
-                r = text.row(p) - self.r0
-                rows = b.choose(p < text.tall, text.height, text.height - text.lower)
-                micropanel = b.offset(block, r * d.pitch + c * rows)
-                part = b.offset(x, r * row + c * column)
-                b.call(text.pack_a, part, row, column, rows, self.rows - r, b.min(size - c, together), micropanel)
+        b, row = text.b, text.b.index("a_row")
+        for p in b.loop(self.p0, self.p1):
+            r = text.row(p) - self.r0
+            rows = b.choose(p < text.tall, text.height, text.height - text.lower)
+            b.call(text.pack_a, b.offset(x, r * row), row, rows, size, b.offset(block, r * text.d.pitch))
 
     def columns(self, j: Index, size: Index, wide: Index, pc: Index, kc: Index) -> None:
         """All micropanels times `size` panels from j, `wide` of them at a time."""
