@@ -24,7 +24,7 @@ from samebits.native.argument_text import (
     ClassSlots,
     descriptions,
 )
-from samebits.native.capi import FASTCALL, CValue, Function, Module
+from samebits.native.capi import FASTCALL, OBJECT_TYPE, CValue, Function, Module
 from samebits.native.dlpack_text import (
     BYTE_OFFSET,
     DATA,
@@ -270,4 +270,15 @@ def _run(
         with f.when(last.now.is_set):
             given = f.own(f.call("PyObject_Vectorcall", f.state("give"), last.address, 1, None))
             required(f, given.now)
+    with f.when(target >= 0):
+        _note(f, result.now)
     f.ret(f.take(result))
+
+
+def _note(f: Function, out: CValue) -> None:
+    """Let torch know of a tensor of its own that it is written; what others have counts no writes."""
+    type = f.load(out, OBJECT_TYPE)
+    with f.when((type == f.state("torch_type")) | (type == f.state("parameter_type"))):
+        argument = f.variable("ptr", out)
+        noted = f.own(f.call("PyObject_Vectorcall", f.state("note_written"), argument.address, 1, None))
+        required(f, noted.now)

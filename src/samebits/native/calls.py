@@ -19,6 +19,7 @@ import numpy as np
 from samebits import errors
 from samebits.codegen import isa as isas
 from samebits.dtypes import DType
+from samebits.kinds import note_written
 from samebits.layout import Layout
 from samebits.memory import CPU, Buffer, allocation
 from samebits.memory.pages import PageBlock
@@ -99,7 +100,7 @@ def _compiled(packed: type) -> tuple[Any, dict[str, ctypes.c_size_t]] | None:
         "layout_type": Layout, "packed_type": packed, "cpu": CPU, "packed": "packed", "padded": "padded",
         "forced": isas.FORCED, "no_key": b"", "records": _records, "take": scratch.take, "give": scratch.give,
         "requires_grad": "requires_grad", "is_neg": "is_neg", "dtype": "dtype", "exception": Exception,
-        "resource": allocation.CURRENT, "host": allocation.HOST,
+        "resource": allocation.CURRENT, "host": allocation.HOST, "note_written": note_written,
     }  # fmt: skip
     values = {name: id(value) for name, value in named.items()} | {"run": pool.run_address()}
     if places.keys() != values.keys() | {"last_block", "torch_type", "parameter_type", *_API}:

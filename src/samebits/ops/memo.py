@@ -269,8 +269,6 @@ def remembered(function: Callable[P, R]) -> Callable[P, R]:
         if _known is not None:
             found = _known(function, arguments, options)
             if type(found) is not bytes:
-                if "out" in options and type(options["out"]) is not np.ndarray:  # a call costs more than to ask here
-                    note_written(options["out"])
                 return found  # type: ignore[no-any-return]
             unknown = found
         described = _described(function, arguments, options)
@@ -304,11 +302,7 @@ def recalled(function: Callable[..., Any], arguments: tuple[Any, ...], options: 
     if _known is None:
         return None
     found = _known(function.__wrapped__, arguments, options, True)  # type: ignore[attr-defined]
-    if type(found) is bytes:
-        return None
-    if "out" in options:
-        note_written(options["out"])
-    return found
+    return None if type(found) is bytes else found
 
 
 def compile_known() -> bool:
