@@ -39,6 +39,8 @@ OBJECTS, ADDRESSES, OWNERS, IS_MEMORY, PLACES = (
 )
 # Bytes of dlpack.h's DLTensor.
 DLTENSOR = 48
+# Bits that addresses of a process have.
+_ADDRESS_BITS = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +226,8 @@ def _torch(m: Module) -> None:
 def _text(m: Module) -> None:
     """`text(x, key) -> i64`: the words that tell of a `str`, by its characters: an equal one may lie elsewhere.
 
-    They are its type, its length and its UTF-8 bytes with at least one zero byte behind them.
+    They are its type with its length above the bits of an address, and its UTF-8 bytes with at least one zero byte
+    behind them.
     """
     f = m.function("text", "i64", "ptr", "ptr")
     x, key = f.arguments
@@ -234,13 +237,12 @@ def _text(m: Module) -> None:
         f.call("PyErr_Clear")
         f.ret(0)
     size = f.load(length, 0, "i64")
-    _refuse(f, size >= 8 * (ROOM - 2))
-    f.store(f.load(x, OBJECT_TYPE), key)
-    f.store(size, key, 8)
+    _refuse(f, size >= 8 * (ROOM - 1))
+    f.store(f.load(x, OBJECT_TYPE, "i64") + size * (1 << _ADDRESS_BITS), key)
     words = (size >> 3) + 1
-    f.store(f.constant(0), key, words * 8 + 8)
-    f.call("llvm.memcpy.p0.p0.i64", f.at(key, 16), characters, size, f.constant(0, "i1"))
-    f.ret(words + 2)
+    f.store(f.constant(0), key, words * 8)
+    f.call("llvm.memcpy.p0.p0.i64", f.at(key, 8), characters, size, f.constant(0, "i1"))
+    f.ret(words + 1)
 
 
 def _described(m: Module) -> None:

@@ -146,8 +146,8 @@ def _answer(m: Module, facts: ClassSlots) -> None:
     f.store(positional, key, 16)
     end = f.variable("ptr", f.at(key, 8 * _HEADER))
 
-    def describe(x: CValue) -> None:
-        count = f.call("described", x, end.now, places)
+    def describe(x: CValue, *, is_name: bool = False) -> None:
+        count = f.call("text", x, end.now) if is_name else f.call("described", x, end.now, places)
         give_up(count == 0)
         end.set(f.at(end.now, count * 8))
 
@@ -157,7 +157,7 @@ def _answer(m: Module, facts: ClassSlots) -> None:
     f.store(f.constant(0), position)
     with f.loop(f.call("PyDict_Size", options)):
         give_up(f.call("PyDict_Next", options, position, name, value) == 0)
-        describe(f.load(name))
+        describe(f.load(name), is_name=True)
         describe(f.load(value))
     size = f.as_(end.now, "i64") - f.as_(key, "i64")
     made_key = f.own(required(f, f.call("PyBytes_FromStringAndSize", key, size)))
