@@ -92,27 +92,30 @@ def fold(
     compute: Compute,
     rooms: Sequence[Pointer],
     order: Sequence[int] | None = None,
+    ahead: Callable[[Index], None] | None = None,
 ) -> list[Vector]:
     """Blocks of 2048 elements, their results a vector that is folded by the same rule, `levels` times in all.
 
     Args:    rooms: for each kind, scratch for the blocks' results (none if there is one level).
              order: of whole vectors that `compute` gives, the place of the element that each lane has; None: its own.
+             ahead: fetches what is needed later, once for whole lanes that begin at an index.
     Returns: One width-1 vector a kind; of nothing, its identity.
     """
     if levels == 1:
-        return _block(b, kinds, 0, n, compute, order)
+        return _block(b, kinds, 0, n, compute, order, ahead)
     blocks = (n + (BLOCK - 1)) // BLOCK
     for k in b.loop(0, blocks):
         start = k * BLOCK
-        results = _block(b, kinds, start, b.min(start + BLOCK, n), compute, order)
+        results = _block(b, kinds, start, b.min(start + BLOCK, n), compute, order, ahead)
         for room, result in zip(rooms, results, strict=True):
             b.store(room, k, result)  # in place: block k lies behind element k
     return fold(b, kinds, blocks, levels - 1, lambda i, w, count: [b.load(room, i, w, count) for room in rooms], rooms)
 
 
 def _block(
-    b: Builder, kinds: Sequence[Accumulator], start: Index, stop: Index, compute: Compute, order: Sequence[int] | None
-) -> list[Vector]:
+    b: Builder, kinds: Sequence[Accumulator], start: Index, stop: Index, compute: Compute, order: Sequence[int] | None,
+    ahead: Callable[[Index], None] | None,
+) -> list[Vector]:  # fmt: skip
     """64 lanes, each adding every 64th element in ascending order; then halves onto halves."""
     width = lane_width(b)
     lanes = LANES if any(kind.ordered for kind in kinds) else min(LANES, _ORDER_FREE * width)
@@ -121,6 +124,8 @@ def _block(
     in_registers = lanes // width * len(kinds) <= b.isa.registers // 2
     rooms = _neutral(b, kinds, lanes)
     for i in b.loop(start, whole, lanes):
+        if ahead is not None:
+            ahead(i)
         for j in range(0, lanes, width) if in_registers else b.loop(0, lanes, width):
             _accumulate(b, kinds, rooms, j, compute(i + j, width, None))
     if order is not None:
