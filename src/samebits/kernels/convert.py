@@ -15,7 +15,6 @@ from samebits.codegen.vocabulary import Builder, Vector
 from samebits.conversions import SB1, Conversion, Overflow
 from samebits.dtypes import DType, bfloat16, float16, float32, float64, int32, int64, uint8, uint32, uint64
 from samebits.frozen import replace
-from samebits.kernels import rounding
 
 _UNSIGNED = {8: uint8, 16: dtypes.uint16, 32: uint32, 64: uint64}
 _MAGNITUDE, _EXPONENT, _SIGN = 0x7FFFFFFF, 0x7F800000, 0x80000000
@@ -64,6 +63,8 @@ def checked(
     b: Builder, x: Vector, dtype: DType, conversion: Conversion, word: Vector | None = None
 ) -> tuple[Vector, Vector]:
     """`cast` by the text that serves every conversion, and a mask of the lanes that `error` refuses."""
+    from samebits.kernels import rounding  # which few kernels have, and none that is found in the cache
+
     x = number(b, x)
     if dtype.kind == "bool":
         return b.convert(x, dtype), b.constant(False, dtype, x.width)

@@ -29,7 +29,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import DType
 from samebits.errors import PlanError, ShapeError
-from samebits.kernels import by_pass, code_tables, columns, convert, elementwise, fold, long_rows, values
+from samebits.kernels import code_tables, convert, elementwise, fold, long_rows, values
 from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Term, with_arguments
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
@@ -246,6 +246,8 @@ class _Planner:
             why = "rows lie side by side in memory"
         else:
             return None
+        from samebits.kernels import by_pass  # as below: which few reductions take
+
         rows = by_pass.PassedRows(self.e, tuple(self.layouts), self.shape, self.reduced, found)
         made = by_pass.plan(rows, self.isa, self.threads, plan)
         if made is None:
@@ -380,6 +382,8 @@ class _Planner:
         return bool(turned) and all(turned) and "strided" not in across.classes
 
     def _columns(self, way: Walk, across: Walk, places: Sequence[Operand]) -> _Made:
+        from samebits.kernels import columns
+
         (e, numbers), width = with_arguments(self.e), columns.width(self.isa.lanes)
         groups = across.rows * -(-across.inner.extent // width)
         groups_per_task = max(1, _TASK // (self.n * width))

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from samebits.dtypes import DType
 from samebits.frozen import replace
-from samebits.kernels import reorder
 from samebits.kernels.plan import Operand, Plan, in_lines
 from samebits.layout import Layout
 
@@ -44,6 +43,8 @@ def on_copies(plan: Plan, operands: Sequence[Packed | None], outputs: int = 0) -
              operands: how the first operands of the plan lie, without repetitions; None for one that it takes itself.
              outputs: so many of them, the last ones, are written.
     """
+    from samebits.kernels import reorder  # which programs without packed elements do without
+
     for i, operand in enumerate(operands if plan.steps else ()):
         if operand is None:
             continue

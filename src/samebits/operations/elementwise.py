@@ -16,7 +16,7 @@ from samebits.conversions import SB1, Conversion
 from samebits.dtypes import DType
 from samebits.errors import DTypeError
 from samebits.frozen import dataclass
-from samebits.kernels import coded, elementwise, expression, packed_result, values
+from samebits.kernels import coded, elementwise, expression, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.plan import Plan
 from samebits.kernels.walk import AxisSteps
@@ -137,6 +137,8 @@ def _question(
 
 def _packs(attributes: Map, views: tuple[View, ...], target: PlanTarget) -> Plan | None:
     """One kernel that packs its result."""
+    from samebits.kernels import packed_result  # which few programs have
+
     *inputs, out = [view[1:] for view in views]
     return packed_result.plan(attributes.expression, tuple(inputs), out, target.isa, shared_by(views, target))
 

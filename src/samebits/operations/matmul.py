@@ -19,7 +19,7 @@ from samebits.frozen import dataclass, replace
 from samebits.kernels import elementwise, spread, values
 from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.gemm import engine as engines
-from samebits.kernels.gemm import kept, selection
+from samebits.kernels.gemm import selection
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Shared, Side
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.packed import PackedFacts, size_elements
@@ -287,6 +287,8 @@ def _keep(
     key = "panels", engine.name, facts.nr
 
     def make(empty: Callable[..., Array]) -> Array:
+        from samebits.kernels.gemm import kept  # as below: which kernels take the place of, where weights are large
+
         return kept.panels(b.values(), engine, facts.nr, empty)
 
     def filling() -> Filling:
@@ -348,6 +350,8 @@ def _keep_scaled(
     own = {names[i]: known[i] for i in within}
 
     def make(empty: Callable[..., Array]) -> Array:
+        from samebits.kernels.gemm import kept
+
         values = {name: x.values() for name, x in own.items()}
         return kept.scaled_panels(
             b.values(), engine, nr, group, scale, values["b_scale"], values.get("b_zero_point"), empty

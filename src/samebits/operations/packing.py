@@ -13,7 +13,7 @@ from typing import Any, cast
 from samebits.dtypes import DType, uint8
 from samebits.errors import LayoutError
 from samebits.frozen import replace
-from samebits.kernels import reorder, spread
+from samebits.kernels import spread
 from samebits.kernels.plan import Operand, Plan
 from samebits.layout import Layout
 from samebits.operations import registry
@@ -127,6 +127,8 @@ def unpacked(view: AnyView) -> View:
 
 def moved(views: tuple[AnyView, AnyView], target: PlanTarget) -> Plan:
     """A copy of elements of fewer than 8 bits, between operands of one shape."""
+    from samebits.kernels import reorder  # which programs without such elements do without
+
     (source, read, _), (to, written, _) = (_layout(view).rebased() for view in views)
     made = reorder.plan(source, to, target.isa, shared_by(views, target))
     ends = Operand(0, read), Operand(1, written), Operand(2)

@@ -19,7 +19,6 @@ from samebits.operations import registry
 from samebits.operations.dim import SymbolicShape
 from samebits.operations.elementwise import Map
 from samebits.operations.fact import Fact
-from samebits.operations.random import Drawn
 from samebits.operations.rows import RowWise, row_extents
 from samebits.program.compose import Applied, join
 from samebits.program.fold import static_values
@@ -246,6 +245,8 @@ def _joined(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collecti
 
 def _drawn(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collection[str]) -> Node | str:
     """Random numbers, with what was made of them, and a map that reads those; or why they are no one node."""
+    from samebits.operations.random import Drawn  # which programs that draw nothing do without
+
     drawn, read = first.attributes, second.attributes
     assert isinstance(drawn, Drawn)  # by its operation
     if not isinstance(read, Map):

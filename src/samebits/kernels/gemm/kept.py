@@ -19,7 +19,6 @@ from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.facts import NOTHING, SUBNORMAL
 from samebits.kernels.gemm.inner import size_words
-from samebits.kernels.gemm.nibbles import place
 from samebits.kernels.gemm.packed import scales_at, size_scaled
 
 Array = npt.NDArray[Any]
@@ -77,6 +76,8 @@ def scaled_panels(
 
 def _nibbles(b: Array, depth: int, nr: int) -> Array:
     """Codes of four bits, `depth` of a column in a word."""
+    from samebits.kernels.gemm.nibbles import place  # which other weights do without
+
     k, n = b.shape
     codes = np.zeros((k, -(-n // nr) * nr), np.uint32)
     codes[:, :n] = b.view(np.uint8) & 15

@@ -26,7 +26,7 @@ from samebits.kernels import convert
 from samebits.kernels.gemm import batch as batches
 from samebits.kernels.gemm import epilogue, exact_runs, facts, pack, unpack
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Shared
-from samebits.kernels.gemm.engine import FMA32, LOWEST, NIBBLES, PAIRS, Engine, lowest_bit, named, takes
+from samebits.kernels.gemm.engine import FMA32, LOWEST, NIBBLES, PAIRS, Engine, lowest_bit, takes
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.exact_runs import CodeBytes, ExactRuns
 from samebits.kernels.gemm.inner import words_of
@@ -45,11 +45,6 @@ _HIGH = 2
 _TASKS = 4
 # Elements and pairs of them in a word of a panel, and rows of words that are asked for ahead.
 _EIGHT, _PAIRS, _AHEAD = 8, 4, 16
-
-
-def holds(panels: Panels | Matrix) -> bool:
-    """Whether these are panels of elements of four bits."""
-    return isinstance(panels, Panels) and named(panels.engine) in NIBBLES
 
 
 def place(i: int) -> int:

@@ -14,11 +14,12 @@ from samebits.codegen.vocabulary import KernelSpec
 from samebits.dtypes import int32
 from samebits.frozen import replace
 from samebits.kernels.gemm import batch as batches
-from samebits.kernels.gemm import blocks, checks, epilogue, nibbles, pack, parts, quantize, scaled_weights, unpack
+from samebits.kernels.gemm import blocks, checks, epilogue, pack, parts, quantize, scaled_weights, unpack
 from samebits.kernels.gemm.block_microkernel import BEGUN, BEGUN_FLOAT, Runs
 from samebits.kernels.gemm.blocks import A_SCALE, SCALE, STARTS, ZERO
 from samebits.kernels.gemm.choice import Blocks, Choice, Overrides, choose
-from samebits.kernels.gemm.contraction import Contraction, Immediate, Matrix, Side
+from samebits.kernels.gemm.contraction import Contraction, Immediate, Matrix, Panels, Side
+from samebits.kernels.gemm.engine import NIBBLES, named
 from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.form import FUSED, STAGED, STREAMED, has_weights
 from samebits.kernels.gemm.inner import size_words
@@ -31,7 +32,6 @@ from samebits.kernels.gemm.specialised import Macrokernel
 from samebits.kernels.gemm.stream import Stream, stream
 from samebits.kernels.gemm.strip import StripWalk, together
 from samebits.kernels.gemm.tiles import PanelSpan, Tile
-from samebits.kernels.gemm.zero_points import RowSums, corrected, row_sums
 from samebits.kernels.plan import LINE_BYTES, Operand, Plan, Step, in_lines
 from samebits.tape import cached
 
@@ -63,7 +63,9 @@ def plan(
     if unpack.has_packed(c.a.values, c.b.values):
         inner = again(replace(c, a=unpack.plain(c.a), b=unpack.plain(c.b)))
         return unpack.unpacked(inner, (c.a.values, c.b.values))
-    if nibbles.holds(c.b.values):
+    if isinstance(c.b.values, Panels) and named(c.b.values.engine) in NIBBLES:
+        from samebits.kernels.gemm import nibbles  # which other weights do without
+
         return nibbles.plan(c, isa, threads, machine, again)
     if scaled_weights.holds(c.b.values):
         return scaled_weights.plan(c, again)
@@ -186,6 +188,8 @@ class _Planning:
 
     def row_sums(self) -> Operand:
         """The step that sums the rows of a, and where: [batch][m] int32 in the workspace."""
+        from samebits.kernels.gemm.zero_points import RowSums, row_sums  # as below: which floats do without
+
         x, c = self.x, self.x.c
         at = self.workspace_bytes
         self.workspace_bytes += in_lines(math.prod(c.batch) * c.m * int32.size_bytes)
@@ -211,6 +215,8 @@ class _Planning:
         self, rows: Operand | None, columns: Operand, strides: list[int]
     ) -> tuple[Contraction, list[Operand]]:
         """c with its zero points in the epilogue: sums of a's rows where b has zero points, and the other way round."""
+        from samebits.kernels.gemm.zero_points import corrected
+
         x, c = self.x, self.x.c
         added: list[tuple[Matrix, Operand]] = []
         if rows is not None:

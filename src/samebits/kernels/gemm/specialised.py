@@ -12,7 +12,7 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import FunctionSpec
 from samebits.dtypes import DType, bfloat16, float32, int32
 from samebits.frozen import dataclass
-from samebits.kernels.gemm import batch, block_microkernel, microkernel, parts, tile_microkernel
+from samebits.kernels.gemm import batch, block_microkernel, microkernel, parts
 from samebits.kernels.gemm.block_microkernel import BlockMicrotile, Runs
 from samebits.kernels.gemm.blocks import SCALE, STARTS, BlockOperand
 from samebits.kernels.gemm.engine import Engine
@@ -145,10 +145,11 @@ def _microtile(
         engine, h, d.tile.nv, panels, 0 if d.interleaved else d.pitch, d.accumulates, weights, scaled, d.order, keeps,
         d.apart, d.interleaved,
     )  # fmt: skip
-    function: Callable[[Microtile, Isa], FunctionSpec] = (
-        tile_microkernel.function if engine.takes_tiles else microkernel.function
-    )
-    return function(tile, isa)
+    if engine.takes_tiles:
+        from samebits.kernels.gemm import tile_microkernel  # which few machines run
+
+        return tile_microkernel.function(tile, isa)
+    return microkernel.function(tile, isa)
 
 
 def tile_names(engine: int) -> list[str]:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Function, FunctionSpec, Index, Pointer, Vector
 from samebits.frozen import dataclass, replace
-from samebits.kernels.gemm import batch, column_walk, pack, parts
+from samebits.kernels.gemm import batch, pack, parts
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
 from samebits.kernels.gemm.order import CHAIN, SumOrder
@@ -110,6 +110,7 @@ def _walk_of(
     d: Stream, shape: StripWalk, panel: int, together: int, isa: Isa
 ) -> Callable[[int, int], FunctionSpec]:  # fmt: skip
     """The function that walks columns for a band of so many rows, of so many in all."""
+    from samebits.kernels.gemm import column_walk  # as below: which products whose panels are packed do without
 
     def made(high: int, rows: int) -> FunctionSpec:
         walk = column_walk.of(
@@ -337,6 +338,8 @@ class _Down:
     """A strip whose columns of B are contiguous."""
 
     def __init__(self, text: _StreamText) -> None:
+        from samebits.kernels.gemm import column_walk
+
         self.text, self.b, self.d = text, text.b, text.d
         block = pack.PackedBlock(self.d.words[1], self.d.b, text.lanes, text.lanes, k_is_row=True)
         self.pack_b = pack.emit_panel(self.b, block, self.d.panel(self.b.isa))
