@@ -89,7 +89,7 @@ def plan(
     step, scratch = _summed(expression, way, places, chunk, isa)
     steps = [step]
     for j, (k, dtype) in enumerate(zip(last, totals, strict=True)):
-        spec = KernelSpec(join_text, _Join(expression.dtype(k), dtype), ("x", "out", "rows", "columns"), isa)
+        spec = KernelSpec(join_text, _JoinedSums(expression.dtype(k), dtype), ("x", "out", "rows", "columns"), isa)
         given = (places[j], Operand(len(strides) + j), chunks, columns)
         steps.append(Step(spec, -(-columns // _COLUMNS), given))
     names = [f"input {k}" for k in range(len(inputs))] + [f"output {k}" for k in range(count)]
@@ -170,14 +170,14 @@ def totals_text(b: Builder, d: TotalsText) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Join:
+class _JoinedSums:
     """The formats of chunks' sums and of the result."""
 
     computed: DType
     result: DType
 
 
-def join_text(b: Builder, d: _Join) -> None:
+def join_text(b: Builder, d: _JoinedSums) -> None:
     """A task is some columns of the chunks' sums."""
     x, out = b.pointer("x", d.computed), b.pointer("out", d.result)
     columns, lanes = b.index("columns"), b.isa.lanes
