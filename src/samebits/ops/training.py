@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from samebits import dtypes
-from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.frozen import replace
@@ -22,7 +21,6 @@ from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.kernels.gemm.order import ORDERS
 from samebits.kernels.plan import SMALL
-from samebits.kinds import kind_of, to_kind
 from samebits.layout import Layout
 from samebits.operations.rows import RowWise
 from samebits.ops import casts, elementwise, move
@@ -31,7 +29,7 @@ from samebits.ops.elementwise import apply
 from samebits.ops.launch import launch
 from samebits.ops.memo import remembered
 from samebits.ops.recipe import CallOperand, Prepared
-from samebits.tensor import Tensor, in_new_memory
+from samebits.tensor import Tensor
 
 __all__ = [
     "add_embedding_gradient", "cross_entropy", "cross_entropy_gradient", "element_gradient", "embedding_gradient",
@@ -101,32 +99,32 @@ def layer_norm_weight_gradient(x: Any, dy: Any, eps: float, *, threads: int | No
     return call.result(_along(call, expression, operands, -1))
 
 
+@remembered
 def layer_norm_gradients(
-    x: Any, dy: Any, weight: Any, eps: float, chunk: int, biased: bool, *, threads: int
-) -> list[Any]:  # fmt: skip
-    """The gradients of a layer norm of x [R, C], R and C at least 1, by x, by its weight and, if `biased`, by its bias:
-    the sums over rows are those of `Spec(chunk)`."""
-    given = [Tensor.from_any(array) for array in (x, dy, weight)]
-    layouts = tuple([operand.layout for operand in given])
-    prepared, results = _with_totals(given[0].dtype, layouts, eps, chunk, biased, isas.current(), threads)
-    made = [in_new_memory(*result) for result in results]
-    prepared.run([operand.address for operand in (*given, *made)])
-    kind = kind_of(x)
-    return [to_kind(result, kind) for result in made]
+    x: Any, dy: Any, weight: Any, dw: Any, db: Any, eps: float, chunk: int, *, threads: int | None = None
+) -> Any:  # fmt: skip
+    """The gradient of a layer norm of x [R, C] by x, R and C at least 1; those by its weight and by its bias are
+    written to dw and, if it is not None, db: their sums over rows are those of `Spec(chunk)`."""
+    call = Call("layer_norm's gradient", x, threads)
+    operands = [call.operand("x", x), call.operand("dy", dy), call.operand("weight", weight)]
+    sums = [call.operand("dw", dw), *([] if db is None else [call.operand("db", db)])]
+    dtype, layouts = operands[0].dtype, tuple([operand.tensor.layout for operand in operands])
+    number = call.number("eps", eps, dtype)
+    prepared = _with_totals(dtype, layouts, number, chunk, len(sums), call.isa, call.threads)
+    dx = call.output(operands[0].shape, dtype)
+    call.run(prepared, *operands, dx, *sums)
+    return call.result(dx)
 
 
 @functools.lru_cache(maxsize=1024)
 def _with_totals(
-    dtype: DType, layouts: tuple[Layout, ...], eps: float, chunk: int, biased: bool, isa: Isa, threads: int
-) -> tuple[Prepared, list[tuple[int, Layout, DType]]]:
-    """What runs, and of each result what makes it."""
+    dtype: DType, layouts: tuple[Layout, ...], eps: float, chunk: int, sums: int, isa: Isa, threads: int
+) -> Prepared:  # fmt: skip
     shape, width = layouts[0].shape, dtype.width_bits
     lies = tuple([(x.shape, tuple([step // width for step in x.strides_bits])) for x in layouts])
-    expression, sums = gradients.layer_norm_totals(dtype, biased, eps), (dtype,) * (1 + biased)
+    output, expression = (shape, (shape[1], 1)), gradients.layer_norm_totals(dtype, sums > 1, eps)
     shared = threads if math.prod(shape) >= SMALL["elements"] else 1
-    plan = row_totals.plan(expression, lies, ((shape, (shape[1], 1)),), sums, chunk, isa, shared)
-    dense = [Layout.dense(extents, width_bits=width) for extents in (shape, *(shape[1:] for _ in sums))]
-    return Prepared(plan), [(layout.required_bytes, layout, dtype) for layout in dense]
+    return Prepared(row_totals.plan(expression, lies, (output,), (dtype,) * sums, chunk, isa, shared))
 
 
 @remembered

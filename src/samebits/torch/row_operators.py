@@ -104,8 +104,11 @@ def _are_many(x: Tensor, chunk: int) -> bool:
 
 
 def _layer_norm_all(x: Tensor, dy: Tensor, weight: Tensor, eps: float, chunk: int, biased: bool) -> tuple[Any, ...]:
-    dx, *sums = _normalised_all(rows_of(x), rows_of(dy), weight, eps, chunk, biased, threads=threads())
-    return dx.reshape(x.shape), *sums, *[x.new_empty(0)] * (not biased)
+    dw, db = x.new_empty(weight.shape), x.new_empty(weight.shape if biased else 0)
+    dx = _normalised_all(
+        rows_of(x), rows_of(dy), weight, dw, db if biased else None, eps, chunk, threads=threads()
+    )  # fmt: skip
+    return dx if x.ndim == 2 else dx.reshape(x.shape), dw, db
 
 
 def _layer_norm_all_shapes(
