@@ -139,6 +139,9 @@ def test_blocks_stay_within_their_cache() -> None:
     assert blocks_for(down, FUSED, 12, SHIPPED, replace(far, kc_fused=128)).kc == KC_LEAST
     assert blocks_for(down, FUSED, 12, SHIPPED, replace(far, down_cached=(1 << 20) - 1)).kc == 4096
     assert blocks_for(inner(128, 64, 4096), FUSED, 12, SHIPPED, Caches(kc_fused=128)).kc == 128
+    # What is read as it lies is read in long runs, as far as the rows of A leave room.
+    for m, form, kc in ((1, STREAMED, 4096), (1, STAGED, 2048), (48, STREAMED, 2048)):
+        assert blocks_for(inner(m, 64, 4096), form, 12, replace(SHIPPED, kc_few_rows=2048), Caches()).kc == kc
     # What is kept of C is visited less often.
     kept = inner(500, 64, 8192, out=Side(Matrix(1, 500)))
     few, many = (blocks_for(kept, STAGED, 6, SHIPPED, Caches(kept_panels=x)).kc for x in (4, 8))

@@ -253,8 +253,9 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     long enough. Where B is packed on the way KC is short, so that more panels can be packed together; but where it runs
     down K (`form.runs_down`) KC is how long memory is read without a jump, and worth a block of A from a further cache,
     `caches.down_blocks` times as large; it is that of few rows while all of A takes at most `caches.down_all` bytes,
-    and short too where B comes from a cache (`caches.down_cached`). A block of C that is kept in scratch needs no more
-    than a few micropanels of `mr` rows.
+    and short too where B comes from a cache (`caches.down_cached`). Where B is read as it lies KC is how long memory is
+    read too (`caches.kc_streamed`). A block of C that is kept in scratch needs no more than a few micropanels of `mr`
+    rows.
 
     512 x 3072, packed: 108 GFLOP/s with KC 1024 and 111 with 768 at K = 768; 128 x 768: 111 with 512, 113 with 768.
     Where scales of short blocks take half as much as a panel of B, both stay in the first cache with KC 128 (NVFP4,
@@ -271,7 +272,8 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     if is_fused and is_plain and b_bytes <= caches.down_cached:
         kc = caches.kc_fused if b_bytes <= caches.near else KC_LEAST
         return Blocks(elements * caches.down_blocks // kc, _ALL, kc)
-    few, many = (kc * float32.size_bytes // size for kc in (sizes.kc_few_rows, sizes.kc))
+    kc_few_rows = max(sizes.kc_few_rows, caches.kc_streamed if form == STREAMED else 0)
+    few, many = (kc * float32.size_bytes // size for kc in (kc_few_rows, sizes.kc))
     longest = few if m * few <= (caches.down_all // size if is_fused else elements) else many
     if not is_fused and m * KC_LEAST <= elements:
         longest = min(longest, elements // max(m, 1) // KC_LEAST * KC_LEAST)

@@ -58,6 +58,9 @@ class Caches:
         streamed_rows: Up to so many rows B is read where it lies: packing it would cost more than the sums (24 x 4096
             x 4096: 6.6 GB/s of B streamed and 4.7 packed on the way).
         streamed_always: The same where a word holds several elements, so that packing pays sooner.
+        kc_streamed: Words of float32 along K of a block there, where `Sizes` has no more for few rows: how long memory
+            is read without a jump (Emerald Rapids, a row beside weights [N, K], GB/s by 2048 and 4096: 3072 x 768 22.9
+            and 24.5, 4096 x 4096 4 % more; four rows 2 to 3 % more, eight and more the same).
         kept_panels: Micropanels of a block of A where C is kept in scratch between blocks of K: fewer visits to it pay
             for reading B more often (512 x 3072 x 768 of bfloat16, packed, GFLOP/s: KC 768 with MC 132 205, KC 1536
             with MC 60 213).
@@ -78,6 +81,7 @@ class Caches:
     down_rows: int = 640
     streamed_rows: int = 24
     streamed_always: int = 8
+    kc_streamed: int = 4096
     kept_panels: int = 4
     kc_fused: int = 256
     down_cached: int = 0
