@@ -35,8 +35,8 @@ from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.microkernel import UNROLL
 from samebits.kernels.plan import LINE_BYTES
 
-# Vectors of words of a run that are one straight text, and rows of it that are summed side by side: fewer wait for
-# their own steps, more would leave the registers.
+# Words of a run that are one straight text, and rows of it that are summed side by side: fewer wait for their own
+# steps, more would leave the registers.
 _STRAIGHT = 8
 _TOGETHER = 3
 # What sums start at whose bits are read as float32: as an integer and as what it stands for. |d| is less than LIMIT.
@@ -69,9 +69,10 @@ class Runs:
         """From one row's scales of a chunk to the next's, their products behind them, where they are together."""
         return 2 * self.together
 
-    def is_short(self, vectors: int) -> bool:
-        """Whether the words of a run, so many vectors each, stay in registers."""
-        return 0 < self.words * vectors <= _STRAIGHT
+    @property
+    def is_short(self) -> bool:
+        """Whether the words of a run are one straight text."""
+        return 0 < self.words <= _STRAIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +219,16 @@ class _BlockText:
         `high` of a whole run."""
         b, d, words = self.b, self.d, self.d.runs.words
         starts, right = [self._start(ck + low, v) for v in range(d.nv)], self._right(places[1])
-        if high is None and d.runs.is_short(d.nv):
+        if high is None and d.runs.is_short and d.nv == 1:
             self._straight(acc, a, ck, low, starts, right, places[0])
             return
         sums, stop = [[*starts] for _ in range(d.h)], low + words if high is None else high
+        if high is None and d.runs.is_short:
+            for u in range(words):
+                self._step(sums, a, ck, low + u)
+            for i in range(d.h):
+                self._scale(acc, i, sums[i], right, places[0])
+            return
         whole = low + (stop - low) // UNROLL * UNROLL
         for k in b.loop(low, whole, UNROLL, carry=sums):
             for u in range(UNROLL):
@@ -236,8 +243,8 @@ class _BlockText:
         self, acc: list[list[Any]], a: Pointer, ck: Index, low: Index, starts: list[Vector],
         right: list[Vector | None], place: Index,
     ) -> None:  # fmt: skip
-        """A whole run of few words, row by row: B's words and the accumulators stay in registers, a sum only until it
-        is scaled."""
+        """A whole run of few words of one vector, row by row: B's words and the accumulators stay in registers, a sum
+        only until it is scaled."""
         b, d, lanes = self.b, self.d, self.lanes
         words = [self._words(ck, low + u) for u in range(d.runs.words)]
         # What registers hold beside B's words, starts and scales, the accumulators, a broadcast and a's scale.

@@ -171,18 +171,19 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # 1.17, 1.10; of 512 x 3072 x 768 by 256 in one block of A, and staged, 0.96 and 0.91. Rows of B by KC 128 and 256: 128
 # x 768 x 768 1.05 and 0.95, 32 x 768 x 768 0.97 and 0.87, 128 x 3072 x 768 0.94 and 0.91. Staged by 6x4 and 12x2: 1024
 # cubed 1.04 and 1.00, 2048 cubed 0.99 and 0.96, 768 cubed 1.02 and 0.99.
-# Sums of blocks of bytes, of which a cycle has twice as many as on Zen 4, so that A is read too often for one vector of
-# B: 1024 cubed by 8x1 or 12x1, 4x2 and 6x2: MXFP4 225, 322, 343, int8 by 32 244, 353, 371, by 64 344, 370, 395, by 128
-# 360, 366, 400. Where a block is a few words that stay in registers, these hold no sixth row beside them: NVFP4 by 4x2,
-# 5x2 and 6x2 306, 319, 312. Panels of B with scales and starts want the first cache, and A no more of the second than
-# leaves room for C: 1024 cubed by MC 345 KC 256, 192 128, 96 256 and 48 256, ms: int8 by 32 6.8, 6.5, 6.3, 6.0, by 128
-# 5.8, 5.2, 5.0, 4.8, NVFP4 8.1, 7.7, 7.8, 7.6; 4096 cubed NVFP4 is the same by 95 1024, 96 256 and 48 256.
+# Sums of blocks of bytes, of which a cycle has twice as many as on Zen 4, so that A is read too often for one vector
+# of B: 1024 cubed by 8x1 or 12x1, 4x2 and 6x2: MXFP4 225, 322, 343, int8 by 32 244, 353, 371, by 64 344, 370, 395, by
+# 128 360, 366, 400. Words of a block are then taken one after the other by all rows, so that registers need hold one
+# alone, and ten or twelve sums wait for each other, not six (NVFP4 from the first two caches, GFLOP/s of 5x2 row by
+# row 411, word by word 430, of 6x2 442). Panels of B with scales and starts want the first cache, and A no more of
+# the second than leaves room for C: 1024 cubed by MC 345 KC 256, 192 128, 96 256 and 48 256, ms: int8 by 32 6.8, 6.5,
+# 6.3, 6.0, by 128 5.8, 5.2, 5.0, 4.8, NVFP4 8.1, 7.7, 7.8, 7.6; 4096 cubed NVFP4 is the same by 95 1024, 96 256 and
+# 48 256.
 SAPPHIRE_RAPIDS = replace(
     DEFAULT,
     name="sapphirerapids",
     slow=frozenset({PAIRS.name}),
     blocks=Tile(6, 2),
-    short=5,
     staged=Tile(6, 4),
     caches=Caches(down_blocks=3, down_all=640 << 10, down_rows=528, kept_panels=8, kc_fused=128, down_cached=16 << 20),
     sizes_of_wide=replace(SHIPPED, kc=1024, kc_few_rows=2048),
