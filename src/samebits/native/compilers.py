@@ -29,7 +29,10 @@ from samebits.native.board import SLOTS, Board
 # More of them gain little, for the longest object takes as long as ever, and each takes 60 MB.
 MOST = 8
 # How long a call waits for an answer before it compiles by itself what others have begun: many times what one takes.
+# Where it has compiled some by itself it waits twice as long as that says, for on a machine with other work others may
+# not be let run (with 14 processes on two cores MiniLM's 128 lengths and an empty cache waited for half of 12 seconds).
 _PATIENCE_SECONDS = 2.0
+_TIMES, _LEAST_SECONDS = 2, 0.05
 # What a compiler is started with on a single core, where it works while nothing else does.
 _IDLE_NICENESS = 19
 
@@ -71,6 +74,7 @@ class _Compilers:
         self.running: list[CompilerProcess] = []
         self.asked: dict[int, Job] = {}
         self.found: dict[str, bytes] = {}
+        self.unwanted: set[str] = set()
 
     def start(self, count: int, niceness: int = 0) -> None:
         """Have `count` of them, where the system allows it."""
@@ -94,6 +98,7 @@ class _Compilers:
         slot = next((slot for slot in range(SLOTS) if slot not in self.asked), None)
         if slot is None:
             return False
+        self.unwanted.discard(job.name)
         self.asked[slot] = job  # before anybody can answer, should an interrupt end this call
         if self.board.ask(slot, (*job.processor, job.passes, job.text)):
             return True
@@ -104,9 +109,11 @@ class _Compilers:
         """Take what was answered; of what cannot be compiled, nothing."""
         for slot in self.board.answers():
             job = self.asked.pop(slot)
-            self.found[job.name] = self.board.code(slot)
+            if job.name not in self.unwanted:
+                self.found[job.name] = self.board.code(slot)
         if not self.asked:
             self.board.clear()
+            self.unwanted.clear()
 
     def take(self, names: set[str]) -> Job | None:
         """A job of these that nobody has begun, which is the caller's now."""
@@ -171,22 +178,30 @@ def compile_all(jobs: Sequence[Job]) -> dict[str, bytes]:
     made: dict[str, bytes] = {}
     names = {job.name for job in jobs}
     here = [job for job in sorted(jobs, key=lambda job: -len(job.text)) if not others.ask(job)]
+    pace = 0.0  # seconds that a character takes here, at most
     while (job := here.pop() if here else others.take(names)) is not None:
+        begun = time.monotonic()
         made[job.name] = job.compiled()
+        pace = max(pace, (time.monotonic() - begun) / len(job.text))
         others.collect()
-    _await(others, names - made.keys())
-    for job in jobs:
-        if job.name not in made:
-            made[job.name] = others.found.pop(job.name, b"") or job.compiled()
+    left = [job for job in jobs if job.name not in made]
+    expected = _TIMES * pace * max([len(job.text) for job in left], default=0)
+    _await(others, names - made.keys(), max(expected, _LEAST_SECONDS) if pace else _PATIENCE_SECONDS)
+    for job in left:
+        others.collect()
+        found = others.found.pop(job.name, None)
+        if found is None:
+            others.unwanted.add(job.name)
+        made[job.name] = found or job.compiled()
     return made
 
 
-def _await(others: _Compilers, names: set[str]) -> None:
-    """Wait for these objects, as long as somebody works and answers."""
+def _await(others: _Compilers, names: set[str], seconds: float) -> None:
+    """Wait for these objects, as long as somebody works and answers within so many seconds."""
     last = time.monotonic()
-    while names and others.is_alive() and time.monotonic() - last < _PATIENCE_SECONDS:
+    while names and others.is_alive() and time.monotonic() - last < seconds:
         before = len(others.found)
-        others.board.wait_for_answers(0.05)  # one that was killed answers nothing
+        others.board.wait_for_answers(min(seconds, 0.05))  # one that was killed answers nothing
         others.collect()
         if len(others.found) > before:
             last = time.monotonic()
