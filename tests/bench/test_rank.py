@@ -26,6 +26,7 @@ from samebits.errors import NativeError, OptionError
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.tiles import Tile, tile_for
 from samebits.kernels.gemm.tuned import SHIPPED
+from samebits.native import compile
 from samebits.ops import matmul
 from samebits.ops.recipe import Prepared
 
@@ -179,6 +180,15 @@ def test_peaks_count_the_steps_that_were_taken(isa: isas.Isa) -> None:
             assert rate is None
             continue
         assert rate == pytest.approx(2 * engine.depth * engine.lanes(isa) * peak.CHAINS * peak.STEPS)
+
+
+@pytest.mark.skipif(isas.host_arch() != "x86_64", reason="reads x86-64 assembly")
+def test_peaks_take_every_step_of_every_chain() -> None:
+    for isa in COMPILED_ROWS:
+        for engine in (engines.FMA32, engines.FMA64):
+            if isa.lanes > 1 and engine.is_native(isa):
+                text = compile.assembly(peak.plan(engine, isa, 1).steps[0].spec)
+                assert text.count("vfmadd") >= peak.CHAINS, (isa.name, engine.name)
 
 
 def test_rankings_come_back_from_another_process_as_they_were() -> None:

@@ -34,8 +34,9 @@ def advance(b: Builder, d: Chains) -> None:
     x, sums = b.pointer("x", engine.word), b.pointer("sums", engine.accumulator)
     for task in b.tasks():
         left, right = b.load(x, 0, lanes), b.load(x, lanes, lanes)
-        # Were the operands of integers constant, LLVM would take their product out of the loop.
-        acc = [left if engine.exact else b.constant(0, engine.accumulator, lanes) for _ in range(d.chains)]
+        # Chains start from what is in memory: of those that start alike LLVM would keep one. Were the operands of
+        # integers constant, it would take their product out of the loop.
+        acc = [b.load(sums, (task * d.chains + i) * lanes, lanes) for i in range(d.chains)]
         for _ in b.loop(0, d.steps, carry=acc):
             lefts = [*acc[1:], acc[0]] if engine.exact else [left] * d.chains
             for i in range(d.chains):
@@ -57,7 +58,7 @@ def rate(engine: Engine, isa: Isa, threads: int, seconds: Timer) -> float | None
         return None
     lanes = engine.lanes(isa)
     x = Tensor.full((2 * lanes,), 1, engine.word)
-    sums = Tensor.empty((threads * CHAINS * lanes,), engine.accumulator)
+    sums = Tensor.full((threads * CHAINS * lanes,), 1, engine.accumulator)
     prepared = Prepared(plan(engine, isa, threads))
     took = seconds({"peak": lambda: prepared.run([x.address, sums.address])}, 5)["peak"]
     return 2e-9 * engine.depth * lanes * CHAINS * STEPS * threads / took
