@@ -138,7 +138,8 @@ def test_blocks_stay_within_their_cache() -> None:
     assert blocks_for(down, FUSED, 12, SHIPPED, replace(near, kc_fused=128)).kc == 128
     assert blocks_for(down, FUSED, 12, SHIPPED, replace(far, kc_fused=128)).kc == KC_LEAST
     assert blocks_for(down, FUSED, 12, SHIPPED, replace(far, down_cached=(1 << 20) - 1)).kc == 4096
-    assert blocks_for(inner(128, 64, 4096), FUSED, 12, SHIPPED, Caches(kc_fused=128)).kc == 128
+    short = blocks_for(inner(128, 64, 4096), FUSED, 12, SHIPPED, Caches(kc_fused=128))
+    assert (short.kc, short.mc) == (128, SHIPPED.a_bytes // 4 // 128)
     # What is read as it lies is read in long runs, as far as the rows of A leave room.
     for m, form, kc in ((1, STREAMED, 4096), (1, STAGED, 2048), (48, STREAMED, 2048)):
         assert blocks_for(inner(m, 64, 4096), form, 12, replace(SHIPPED, kc_few_rows=2048), Caches()).kc == kc
@@ -163,8 +164,16 @@ def test_rounds_and_groups_are_what_the_caches_hold() -> None:
         (2, 1, 1 << 20, 2),
         (100, 4, 100_000, 4),
     ):
-        assert group_of(c, 32_000, n_step, wide, Caches(group=held)) == group
-    assert group_of(replace(c, b=Side(Matrix(1, 4096))), 32_000, 100, 2, Caches()) == 2
+        assert group_of(c, engine.FMA32, 250, 32, n_step, wide, Caches(group=held)) == group
+    down = replace(c, b=Side(Matrix(1, 4096)))
+    assert group_of(down, engine.FMA32, 250, 32, 100, 2, Caches()) == 2
+    # Panels that are packed alone are whole lines of words of one element.
+    alone, bytes_ = Caches(panels_alone=True), dense(10, 4096, 4096, int8, int32)
+    for of, row, nr, group in (
+        (c, engine.FMA32, 32, 1), (c, engine.FMA32, 8, 8), (dense(10, 4096, 4096, bfloat16), engine.FMA32, 32, 1),
+        (bytes_, engine.ROWS[3], 32, 8), (bytes_, engine.ROWS[3], 64, 4),
+    ):  # fmt: skip
+        assert group_of(of, row, 250, nr, 100, 1, alone) == group
 
 
 def test_integers_are_summed_in_chunks_of_their_own() -> None:

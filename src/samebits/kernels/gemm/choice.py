@@ -267,7 +267,8 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
         kc = inner.chunk * max(1, TILED_WORDS // inner.chunk)
         return Blocks(elements // kc, _ALL, kc)
     if is_fused and not runs_down(inner.c):
-        return Blocks(elements // KC_LEAST, _ALL, caches.kc_fused if is_plain else KC_LEAST)
+        kc = caches.kc_fused if is_plain else KC_LEAST
+        return Blocks(elements // kc, _ALL, kc)
     b_bytes = inner.steps * inner.c.n * size
     if is_fused and is_plain and b_bytes <= caches.down_cached:
         kc = caches.kc_fused if b_bytes <= caches.near else KC_LEAST
@@ -329,7 +330,7 @@ def cut_up(
         m_blocks, n_step = tasks.blocks_of(
             c, rows, in_a_round, wide, threads, form == FUSED, blocks.mc, blocks.nc // nr, nr, kept_bytes, caches.kept
         )
-    group = group_of(c, engine.word.size_bytes * kc * nr, n_step, wide, caches) if form == FUSED else wide
+    group = group_of(c, engine, kc, nr, n_step, wide, caches) if form == FUSED else wide
     of_all_k = batch * m_blocks * -(-in_a_round // n_step)
     parts, part_steps = tasks.parts(c, engine, inner.words[0], threads, of_all_k, chunk, panels * nr)
     return Cut(rows, wide, kc, in_scratch, rounds, m_blocks, n_step, group, parts, part_steps)
@@ -343,10 +344,13 @@ def rounds_of(c: Contraction, walks: int, walk_bytes: int, sizes: Sizes, caches:
     return max(1, min(walks, max(least, rounds if (rounds - 1) * c.m <= c.n else 1)))
 
 
-def group_of(c: Contraction, panel_bytes: int, n_step: int, wide: int, caches: Caches) -> int:
-    """Panels of `panel_bytes` that a task packs together just before it uses them, in whole walks of `wide`: one where
-    a panel's rows follow each other, as those of weights do (128 x 4096 x 4096: 191 GFLOP/s by 8, 195 by 1)."""
-    several = 1 if has_weights(c) or runs_down(c) else min(GROUP, caches.group // panel_bytes, n_step)
+def group_of(c: Contraction, engine: Engine, kc: int, nr: int, n_step: int, wide: int, caches: Caches) -> int:
+    """Panels of `kc` words by `nr` columns that a task packs together just before it uses them, in whole walks of
+    `wide`: one where a panel's rows follow each other, as those of weights do (128 x 4096 x 4096: 191 GFLOP/s by 8, 195
+    by 1), or where the machine packs panels alone and their rows are whole lines."""
+    panel_bytes = engine.word.size_bytes * kc * nr
+    alone = caches.panels_alone and engine.depth == 1 and nr * c.b.dtype.width_bits >= LINE_BYTES * 8
+    several = 1 if alone or has_weights(c) or runs_down(c) else min(GROUP, caches.group // panel_bytes, n_step)
     return max(1, several // wide) * wide
 
 

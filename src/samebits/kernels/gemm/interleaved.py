@@ -23,6 +23,9 @@ __all__ = ["InterleavedRows", "suits"]
 # Panels of B that pay for it (speed over that by rows, K = 32 to 128: one panel 0.91 to 0.94, two 1.00, four 1.02,
 # twelve 1.01). Four would do; heads of attention have so many, and a model would compile both forms for them.
 _PANELS = 12
+# Rows that are asked for before they are read: short runs of memory are over before the hardware's own prefetching
+# begins (Emerald Rapids, share of the time of 512 x 3072 x 768 without and with: 5.3 and 3.9 %).
+_ROWS_AHEAD = 12
 # Turns of a vector of 64 bytes, and so many rows at a time.
 _SQUARE = 4
 
@@ -67,6 +70,8 @@ class InterleavedRows:
 
         def square(r: Index, c: Index) -> None:
             """Turns of as many rows as a vector has turns: each turn's words are a vector then."""
+            for i in range(width // UNROLL):
+                b.prefetch(x, (r + _ROWS_AHEAD + i) * row + c)
             lines = [self.words.along(b, x, (r + i) * row + c, width) for i in range(width // UNROLL)]
             for turn, v in enumerate(_turns_side_by_side(b, lines)):
                 b.store(block, (c + turn * UNROLL) * rows + r * UNROLL, v)

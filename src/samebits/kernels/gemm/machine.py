@@ -68,6 +68,8 @@ class Caches:
             contiguous.
         down_cached: So they are where its columns are, and words of B take at most so many bytes: it comes from a cache
             then, to which long runs do not matter. What takes more than `near` is packed by 256 words.
+        panels_alone: Whether panels of words of one element are packed one at a time, so that they stay in the first
+            cache until they are used: the rows of the next one are in the second cache by then (`following`).
     """
 
     near: int = 5 << 20
@@ -85,6 +87,7 @@ class Caches:
     kept_panels: int = 4
     kc_fused: int = 256
     down_cached: int = 0
+    panels_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,9 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # 1.17, 1.10; of 512 x 3072 x 768 by 256 in one block of A, and staged, 0.96 and 0.91. Rows of B by KC 128 and 256: 128
 # x 768 x 768 1.05 and 0.95, 32 x 768 x 768 0.97 and 0.87, 128 x 3072 x 768 0.94 and 0.91. Staged by 6x4 and 12x2: 1024
 # cubed 1.04 and 1.00, 2048 cubed 0.99 and 0.96, 768 cubed 1.02 and 0.99.
+# Rows of B packed by 8 panels, which leave the first cache, and one by one: 32 x 768 x 768 117 and 136, 128 x 768 x 768
+# 149 and 158, 128 x 768 x 3072 146 and 154, 32 x 4096 x 4096 105 and 123; of bytes in words of four a panel has half a
+# line of each row, and eight at a time are faster (64 x 4096 x 4096 1.08 times).
 # Sums of blocks of bytes, of which a cycle has twice as many as on Zen 4, so that A is read too often for one vector
 # of B: 1024 cubed by 8x1 or 12x1, 4x2 and 6x2: MXFP4 225, 322, 343, int8 by 32 244, 353, 371, by 64 344, 370, 395, by
 # 128 360, 366, 400. Words of a block are then taken one after the other by all rows, so that registers need hold one
@@ -185,7 +191,15 @@ SAPPHIRE_RAPIDS = replace(
     slow=frozenset({PAIRS.name}),
     blocks=Tile(6, 2),
     staged=Tile(6, 4),
-    caches=Caches(down_blocks=3, down_all=640 << 10, down_rows=528, kept_panels=8, kc_fused=128, down_cached=16 << 20),
+    caches=Caches(
+        down_blocks=3,
+        down_all=640 << 10,
+        down_rows=528,
+        kept_panels=8,
+        kc_fused=128,
+        down_cached=16 << 20,
+        panels_alone=True,
+    ),
     sizes_of_wide=replace(SHIPPED, kc=1024, kc_few_rows=2048),
     sizes_of_blocks=replace(SHIPPED, a_bytes=64 << 10, kc=256, kc_few_rows=2048),
 )
