@@ -36,6 +36,24 @@ def test_the_bits_of_the_reference(row: Isa, kind: Any, groups: int, columns: in
         assert out.tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("row", rows.COMPILED_ROWS, ids=lambda row: str(row.name))
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize(("groups", "columns"), [(1, 1), (4, 16), (5, 67), (9, 130), (3, 0)])
+def test_sums_of_parts_are_added_onto_rows_that_are_there(row: Isa, kind: Any, groups: int, columns: int) -> None:
+    r = np.random.default_rng(groups)
+    sizes = r.integers(1, 4, groups)
+    x, numbers, parts = case(groups, kind, int(sizes.sum()), columns)
+    starts, targets = np.r_[0, np.cumsum(sizes)].astype(np.int64), r.permutation(groups + 3)[:groups]
+    out = r.standard_normal((groups + 3, columns)).astype(kind)
+    if columns:
+        out[targets[0]] = -0.0
+    expected = ragged.reference_onto(x, numbers, parts, starts, targets, out)
+    for threads, most in ((1, groups), (3, groups + 9)):
+        plan, found = ragged.plan_onto(ragged.RaggedOnto(dtypes.of(kind), most, columns), row, threads), out.copy()
+        launch.run_plan(plan, [x, numbers, parts, starts, targets, np.array([groups]), found])
+        assert found.tobytes() == expected.tobytes()
+
+
 def test_an_empty_group_is_positive_zero() -> None:
     out = ragged.reference(np.ones((2, 3), np.float32), np.array([], np.int64), np.array([0, 0]))
     assert out.tobytes() == bytes(12)
@@ -44,3 +62,5 @@ def test_an_empty_group_is_positive_zero() -> None:
 def test_a_plan_says_what_it_is_for() -> None:
     described = ragged.RaggedSum(dtypes.float32, 10, 3, 5)
     assert ragged.plan(described, rows.COMPILED_ROWS[0]).what == "sums of 3 groups of float32 rows, 10 x 5"
+    onto = ragged.RaggedOnto(dtypes.float32, 8, 5)
+    assert ragged.plan_onto(onto, rows.COMPILED_ROWS[0]).what == "sums of at most 8 groups of float32 rows of 5"

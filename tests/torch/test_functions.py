@@ -14,7 +14,7 @@ from torch.func import grad, vmap
 
 import samebits as sb
 import samebits.torch as st
-from samebits.errors import OptionError
+from samebits.errors import OptionError, OutOfRangeError
 
 F = torch.nn.functional
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -133,6 +133,20 @@ def test_gradients_of_embedding_are_the_contract(dtype: torch.dtype, spec: sb.Sp
     (padded,) = torch.autograd.grad(st.embedding(indices.int(), weight, 3, spec=spec), weight, dy)
     assert not padded[3].any()
     assert torch.equal(padded[:3], dw[:3])
+
+
+def test_calls_of_embedding_that_are_remembered_look_at_their_own_indices() -> None:
+    weight, dy = normal(0, 40, 21, needs=True), normal(1, 30, 21)
+    for seed in range(5):  # each with another number of rows that are asked for
+        indices = torch.from_numpy(np.random.default_rng(seed).integers(0, 8 * (seed + 1), 30))
+        y = st.embedding(indices, weight)
+        assert torch.equal(y, weight[indices])
+        (dw,) = torch.autograd.grad(y, weight, dy)
+        assert due.bits(dw) == due.bits(due.embedding_gradient(due.numbers(dy), indices.numpy(), 40))
+    for wrong in (40, -1):
+        with pytest.raises(OutOfRangeError) as caught:
+            st.embedding(torch.full((30,), wrong), weight)
+        assert str(caught.value) == f"embedding: input is {wrong}, must be in [0, 40); give indices that exist"
 
 
 def test_rows_of_other_indices_do_not_matter() -> None:

@@ -52,11 +52,14 @@ class Recipe(NamedTuple):
 
 
 def launch(
-    call: Call, operation: str, attributes: Any, operands: Sequence[CallOperand], out: object = None
-) -> list[CallOperand]:
+    call: Call, operation: str, attributes: Any, operands: Sequence[CallOperand], out: object = None,
+    is_checked: bool = False,
+) -> list[CallOperand]:  # fmt: skip
     """The outputs of an operation, on memory of their own; a view lies in its operand's.
 
     Args:    out: an array for the only output, as `Call.output` takes it.
+             is_checked: whether the caller has looked at what the operation could refuse, of which nobody asks then, so
+             that the call can be remembered.
     Raises:  ShapeError or DTypeError if the operation does not take these operands; ShapeError if an index is out of
              range; as `Call.output`.
     """
@@ -79,7 +82,7 @@ def launch(
         if recipe.copies is not None:
             pairs = zip(operands, recipe.copies, strict=True)
             operands = [x if shape is None else call.own(_copied(call, x, shape)) for x, shape in pairs]
-        _run(call, row, attributes, recipe, operands, made)
+        _run(call, row, attributes, recipe, operands, made, is_checked)
     return made
 
 
@@ -90,6 +93,7 @@ def _run(
     recipe: Recipe,
     operands: Sequence[CallOperand],
     made: Sequence[CallOperand],
+    is_checked: bool,
 ) -> None:
     """Run a recipe; of what is packed plans take the bytes.
 
@@ -103,8 +107,9 @@ def _run(
         call.run(recipe.prepared, *operands, *made)
         return
     status = np.zeros(2, np.int64)
-    call.run(recipe.prepared, *operands, call.own(Tensor.from_any(status)), *made)
-    if not status[0]:
+    place = call.constant(status) if is_checked else call.own(Tensor.from_any(status))
+    call.run(recipe.prepared, *operands, place, *made)
+    if is_checked or not status[0]:
         return
     call.written()  # up to what it refuses, or all of it
     if row.refuses:

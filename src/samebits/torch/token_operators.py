@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from samebits.errors import DTypeError, OptionError, OutOfRangeError, ShapeError, shown
 from samebits.kernels.gemm.contraction import Spec
-from samebits.ops import grouped, move, training
+from samebits.ops import grouped, training
 from samebits.ops import matmul as products
 from samebits.torch.operator import Gradient, Operator, by_loop, check_tensor, define, of_memory, threads
 from samebits.torch.spec import DEFAULT
@@ -18,7 +19,7 @@ from samebits.torch.spec import DEFAULT
 __all__ = ["cross_entropy", "embedding", "embedding_of", "embedding_shapes", "grouped_mm", "places"]
 
 _ORDER = "int chunk, int segments, str order"
-_taken, _embedding_gradient = of_memory(move.take), of_memory(training.embedding_gradient)
+_taken, _embedding_gradient = of_memory(training.embedding), of_memory(training.embedding_gradient)
 _losses, _losses_gradient = of_memory(training.cross_entropy), of_memory(training.cross_entropy_gradient)
 _multiplied, _multiplied_groups = of_memory(products.matmul), of_memory(grouped.grouped_matmul)
 
@@ -26,7 +27,7 @@ _multiplied, _multiplied_groups = of_memory(products.matmul), of_memory(grouped.
 def _check_range(call: str, name: str, indices: Tensor, extent: int, left_out: int | None = None) -> None:
     """Raise unless every index counts one of so many places, or is the one that is left out."""
     values = indices.numpy()
-    wrong = (values < 0) | (values >= extent)
+    wrong = values.view(np.uint64) >= extent  # what is negative is large
     if left_out is not None:
         wrong &= values != left_out
     if wrong.any():
@@ -39,7 +40,7 @@ def _check_range(call: str, name: str, indices: Tensor, extent: int, left_out: i
 
 def embedding_of(indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int, order: str) -> Any:
     """Rows of a table on the host."""
-    embedding_shapes(indices, weight, padding, chunk, segments, order)
+    _check_embedding(indices, weight)
     whole = indices.long()
     _check_range("embedding", "input", whole, weight.shape[0])
     return _taken(weight, whole, threads=threads())
@@ -47,11 +48,15 @@ def embedding_of(indices: Tensor, weight: Tensor, padding: int, chunk: int, segm
 
 def embedding_shapes(indices: Tensor, weight: Tensor, padding: int, chunk: int, segments: int, order: str) -> Tensor:
     """The result without its values; refuses what does not fit."""
+    _check_embedding(indices, weight)
+    return weight.new_empty((*indices.shape, weight.shape[1]))
+
+
+def _check_embedding(indices: Tensor, weight: Tensor) -> None:
     check_tensor("embedding", "input", indices, torch.int64, torch.int32)
     check_tensor("embedding", "weight", weight)
     if weight.ndim != 2:
         raise ShapeError("embedding", "weight", "rank", weight.ndim, 2, "reshape it to [V, D]")
-    return weight.new_empty((*indices.shape, weight.shape[1]))
 
 
 def _embedding_backward(
