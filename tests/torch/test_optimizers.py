@@ -330,3 +330,26 @@ def test_what_others_write_into_a_narrow_parameter_stays(make: Any, dtype: torch
     assert p[1].isnan()
     assert master[1].isnan()
     assert master[2:].equal(stays)
+
+
+@pytest.mark.parametrize("make", [st.AdamW, lambda params: st.SGD(params, momentum=0.9)], ids=["AdamW", "SGD"])
+def test_states_in_one_storage_are_stepped_as_those_apart(make: Any) -> None:
+    found = []
+    for shares in (False, True):
+        p = torch.nn.Parameter(torch.linspace(-1, 1, 40).reshape(5, 8))
+        optimizer = make([p])
+        for step in range(4):
+            p.grad = torch.sin(p.detach() * (step + 1))
+            state = optimizer.state[p]
+            kept = {name: x for name, x in state.items() if isinstance(x, torch.Tensor)}
+            if shares and kept:
+                one = torch.cat([*[x.flatten() for x in kept.values()], p.grad.flatten()])
+                p.grad = one[-40:].view(5, 8)
+                for i, name in enumerate(kept):
+                    state[name] = one[i * 40 : i * 40 + 40].view(5, 8)
+            versions = [x._version for x in state.values() if isinstance(x, torch.Tensor)]
+            optimizer.step()
+            now = [x._version for x in state.values() if isinstance(x, torch.Tensor)]
+            assert all(after > before for before, after in zip(versions, now, strict=False))
+        found.append([x.tolist() for x in (p.detach(), *[x for x in state.values() if isinstance(x, torch.Tensor)])])
+    assert found[0] == found[1]

@@ -194,8 +194,7 @@ def momentum(kind: DType, grown: DType) -> Expression:
     """mu * b + c * g of the inputs b, g, mu and c."""
     chain = Chain()
     b, g = chain.input(kind), taken(chain, grown)
-    mu, c = chain.input(kind), chain.input(kind)
-    return chain.finish(chain.apply("add", chain.apply("mul", mu, b), chain.apply("mul", c, g)))
+    return chain.finish(_momentum(chain, b, g, chain.input(kind), chain.input(kind)))
 
 
 @functools.cache
@@ -203,19 +202,48 @@ def second_moment(kind: DType, grown: DType) -> Expression:
     """beta * v + (c * g) * g of the inputs v, g, beta and c."""
     chain = Chain()
     v, g = chain.input(kind), taken(chain, grown)
-    beta, c = chain.input(kind), chain.input(kind)
-    square = chain.apply("mul", chain.apply("mul", c, g), g)
-    return chain.finish(chain.apply("add", chain.apply("mul", beta, v), square))
+    return chain.finish(_second_moment(chain, v, g, chain.input(kind), chain.input(kind)))
 
 
 @functools.cache
 def adam_step(kind: DType) -> Expression:
     """p * decay - rate * (m / (sqrt(v) / root + eps)) of the inputs p, m, v, decay, rate, root and eps."""
     chain = Chain()
-    p, m, v, decay, rate, root, eps = (chain.input(kind) for _ in range(7))
+    return chain.finish(_adam_step(chain, *[chain.input(kind) for _ in range(7)]))
+
+
+@functools.cache
+def adam(kind: DType, grown: DType) -> Expression:
+    """The moments m and v, and p by them, of the inputs p, m, v, g, two numbers of `momentum`, two of `second_moment`
+    and four of `adam_step`."""
+    chain = Chain()
+    p, m, v = (chain.input(kind) for _ in range(3))
+    g = taken(chain, grown)
+    numbers = [chain.input(kind) for _ in range(8)]
+    m, v = _momentum(chain, m, g, *numbers[:2]), _second_moment(chain, v, g, *numbers[2:4])
+    return chain.finish(m, v, _adam_step(chain, p, m, v, *numbers[4:]))
+
+
+def _momentum(
+    chain: Chain, b: ExpressionValue, g: ExpressionValue, mu: ExpressionValue, c: ExpressionValue
+) -> ExpressionValue:
+    return chain.apply("add", chain.apply("mul", mu, b), chain.apply("mul", c, g))
+
+
+def _second_moment(
+    chain: Chain, v: ExpressionValue, g: ExpressionValue, beta: ExpressionValue, c: ExpressionValue
+) -> ExpressionValue:
+    square = chain.apply("mul", chain.apply("mul", c, g), g)
+    return chain.apply("add", chain.apply("mul", beta, v), square)
+
+
+def _adam_step(
+    chain: Chain, p: ExpressionValue, m: ExpressionValue, v: ExpressionValue, decay: ExpressionValue,
+    rate: ExpressionValue, root: ExpressionValue, eps: ExpressionValue,
+) -> ExpressionValue:  # fmt: skip
     size = chain.apply("add", chain.apply("div", chain.apply("sqrt", v), root), eps)
     step = chain.apply("mul", rate, chain.apply("div", m, size))
-    return chain.finish(chain.apply("sub", chain.apply("mul", p, decay), step))
+    return chain.apply("sub", chain.apply("mul", p, decay), step)
 
 
 @functools.cache
@@ -224,6 +252,15 @@ def descent(kind: DType, grown: DType) -> Expression:
     chain = Chain()
     p, g, rate = chain.input(kind), taken(chain, grown), chain.input(kind)
     return chain.finish(chain.apply("sub", p, chain.apply("mul", rate, g)))
+
+
+@functools.cache
+def momentum_descent(kind: DType, grown: DType) -> Expression:
+    """b = mu * b + c * g, and p - rate * b, of the inputs p, b, g, mu, c and rate."""
+    chain = Chain()
+    p, b, g = chain.input(kind), chain.input(kind), taken(chain, grown)
+    b, rate = _momentum(chain, b, g, chain.input(kind), chain.input(kind)), chain.input(kind)
+    return chain.finish(b, chain.apply("sub", p, chain.apply("mul", rate, b)))
 
 
 @functools.cache

@@ -53,11 +53,12 @@ class Recipe(NamedTuple):
 
 def launch(
     call: Call, operation: str, attributes: Any, operands: Sequence[CallOperand], out: object = None,
-    is_checked: bool = False,
+    is_checked: bool = False, before: Sequence[CallOperand] = (),
 ) -> list[CallOperand]:  # fmt: skip
     """The outputs of an operation, on memory of their own; a view lies in its operand's.
 
-    Args:    out: an array for the only output, as `Call.output` takes it.
+    Args:    out: an array for the only output, or for the last, as `Call.output` takes it.
+             before: what takes the outputs before it.
              is_checked: whether the caller has looked at what the operation could refuse, of which nobody asks then, so
              that the call can be remembered.
     Raises:  ShapeError or DTypeError if the operation does not take these operands; ShapeError if an index is out of
@@ -65,9 +66,9 @@ def launch(
     """
     facts, target = tuple([x.lying for x in operands]), None
     if out is not None:
-        ((shape, dtype),) = _results(operation, attributes, facts)
-        target = call.output(shape, dtype, out)
-    lies, storage = None if target is None else target.lying, narrow_storage(call.kind)
+        target = call.output(*_results(operation, attributes, facts)[len(before)], out)
+    lies = None if target is None else tuple([x.lying for x in (*before, target)])
+    storage = narrow_storage(call.kind)
     try:
         recipe = _recipe(operation, attributes, facts, lies, storage, call.isa, call.threads)
     except (LayoutError, ShapeError) as error:
@@ -77,7 +78,7 @@ def launch(
         return [_seen(call, row, attributes, operands[0], recipe.results[0][0])]
     if not row.plan:
         return [call.own(Tensor.from_any(array)) for array in row.reference(attributes, [])]
-    made = [target] if target is not None else [_new(call, *result) for result in recipe.results]
+    made = [*before, target] if target is not None else [_new(call, *result) for result in recipe.results]
     if recipe.prepared is not None:
         if recipe.copies is not None:
             pairs = zip(operands, recipe.copies, strict=True)
@@ -120,10 +121,10 @@ def _run(
 
 @functools.lru_cache(maxsize=4096)
 def _recipe(
-    operation: str, attributes: Any, operands: tuple[Lying, ...], out: Lying | None, storage: Storage, isa: Isa,
-    threads: int,
+    operation: str, attributes: Any, operands: tuple[Lying, ...], out: tuple[Lying, ...] | None, storage: Storage,
+    isa: Isa, threads: int,
 ) -> Recipe:  # fmt: skip
-    """The recipe for operands that lie so, and an output that lies as given, or outputs that are dense.
+    """The recipe for operands that lie so, and outputs that lie as given, or are dense.
 
     Args:    storage: that of new elements of fewer than 8 bits.
     """
@@ -139,7 +140,7 @@ def _recipe(
         if shape is not None:
             dtype = operands[number].dtype
             views[number] = packing.view(dtype, _dense(shape, dtype, storage))
-    made = [Lying(dtype, _dense(shape, dtype, storage)) for shape, dtype in results] if out is None else [out]
+    made = [Lying(dtype, _dense(shape, dtype, storage)) for shape, dtype in results] if out is None else [*out]
     views += [packing.view(*x) for x in made]
     plan = packing.plan(
         operation, attributes, tuple(views), len(results), PlanTarget(isa, threads, tuning.machine(isa))

@@ -9,6 +9,7 @@ from typing import Any
 
 from samebits.kernels import gradients
 from samebits.kernels.expression import Expression
+from samebits.operations.elementwise import Map
 from samebits.operations.rows import RowWise
 from samebits.ops.call import Call
 from samebits.ops.elementwise import apply
@@ -16,7 +17,9 @@ from samebits.ops.launch import launch
 from samebits.ops.memo import remembered
 from samebits.ops.recipe import CallOperand
 
-__all__ = ["adam_step", "descent", "momentum", "scaled", "second_moment", "sum_of_squares"]
+__all__ = [
+    "adam", "adam_step", "descent", "momentum", "momentum_descent", "scaled", "second_moment", "sum_of_squares",
+]  # fmt: skip
 
 
 @remembered
@@ -41,6 +44,26 @@ def adam_step(p: Any, m: Any, v: Any, numbers: Any, *, out: Any, threads: int | 
     call = Call("adam_step", p, threads)
     operands = [call.operand("p", p), call.operand("m", m), call.operand("v", v)]
     return _stepped(call, gradients.adam_step(operands[0].dtype), operands, numbers, 4, out)
+
+
+@remembered
+def adam(p: Any, m: Any, v: Any, g: Any, numbers: Any, *, out: Any, threads: int | None = None) -> Any:
+    """`momentum` onto m, `second_moment` onto v, by two numbers each, and `adam_step` by the other four: one walk over
+    all. `out` is p; no two of the four share memory, as the caller has seen."""
+    call = Call("adam", p, threads)
+    operands = [call.operand(name, x) for name, x in (("p", p), ("m", m), ("v", v), ("g", g))]
+    expression = gradients.adam(operands[0].dtype, operands[3].dtype)
+    return _stepped(call, expression, operands, numbers, 8, out, (m, v))
+
+
+@remembered
+def momentum_descent(p: Any, b: Any, g: Any, numbers: Any, *, out: Any, threads: int | None = None) -> Any:
+    """`momentum` onto b by two numbers, and `descent` along it by the third: one walk over all. `out` is p; no two of
+    the three share memory, as the caller has seen."""
+    call = Call("momentum_descent", p, threads)
+    operands = [call.operand(name, x) for name, x in (("p", p), ("b", b), ("g", g))]
+    expression = gradients.momentum_descent(operands[0].dtype, operands[2].dtype)
+    return _stepped(call, expression, operands, numbers, 3, out, (b,))
 
 
 @remembered
@@ -70,8 +93,12 @@ def sum_of_squares(x: Any, *, threads: int | None = None) -> Any:
 
 
 def _stepped(
-    call: Call, expression: Expression, operands: list[CallOperand], numbers: Any, count: int, out: Any
-) -> Any:
-    """The expression over operands and the first numbers of an array, which each element meets."""
-    given = call.operand("numbers", numbers)
-    return apply(call, expression, [*operands, *[given.seen(given.tensor[i]) for i in range(count)]], out)
+    call: Call, expression: Expression, operands: list[CallOperand], numbers: Any, count: int, out: Any,
+    before: tuple[Any, ...] = (),
+) -> Any:  # fmt: skip
+    """The expression over operands and the first numbers of an array, which each element meets; `before`: arrays that
+    take the outputs before the last."""
+    given, first = call.operand("numbers", numbers), operands[0]
+    others = [call.output(first.shape, first.dtype, array) for array in before]
+    operands = [*operands, *[given.seen(given.tensor[i]) for i in range(count)]]
+    return call.result(launch(call, "map", Map(expression), operands, out, before=others)[-1])

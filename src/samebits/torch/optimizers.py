@@ -6,7 +6,9 @@ have a float32 copy in the state, which is what steps are taken on.
 
 from __future__ import annotations
 
+import functools
 import math
+import struct
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from samebits import tensor
 from samebits.errors import DTypeError, LayoutError, OptionError, ShapeError, shown
+from samebits.kinds import note_written
 from samebits.ops import casts, elementwise, optimizing, rows
 from samebits.shapes import check_flag
 from samebits.torch.arguments import check_tensors, listed, number
@@ -102,8 +105,13 @@ class _Optimizer(torch.optim.Optimizer):
 
     def _numbers(self, p: Tensor, *values: float) -> Tensor:
         """Numbers of a step, each rounded once to what is computed in."""
-        kind = np.float64 if p.dtype is torch.float64 else np.float32
-        return torch.from_numpy(np.array(values, np.float64).astype(kind))
+        return _rounded_numbers(struct.pack(f"{len(values)}d", *values), p.dtype is torch.float64)
+
+
+@functools.lru_cache(maxsize=64)
+def _rounded_numbers(values: bytes, is_double: bool) -> Tensor:
+    """Numbers of float64, told apart by their bits, as an array for all parameters of a step, which nobody writes."""
+    return torch.from_numpy(np.frombuffer(values).astype(np.float64 if is_double else np.float32))
 
 
 def _own(name: str, value: Any, p: Tensor) -> Any:
@@ -141,6 +149,11 @@ def _check_state(call: str, name: str, p: Tensor, state: dict[str, Any]) -> None
         if key != "master" and kept.dtype is not _wide(p):
             actual, expected = (str(dtype).removeprefix("torch.") for dtype in (kept.dtype, _wide(p)))
             raise DTypeError(call, f"{key} of {name}", "dtype", actual, expected, remedy)
+
+
+def _are_apart(*tensors: Tensor) -> bool:
+    """Whether no two of them have one storage. Steps that write several look at nothing else when they are repeated."""
+    return len({x.untyped_storage().data_ptr() for x in tensors}) == len(tensors)
 
 
 def _given_back(w: Tensor, p: Tensor) -> None:
@@ -195,6 +208,12 @@ class SGD(_Optimizer):
             b = state.get("momentum_buffer")
             if b is None:
                 b = state["momentum_buffer"] = g.clone()
+            elif not group["nesterov"] and _are_apart(w, b, g):
+                numbers = self._numbers(p, mu, 1.0 - group["dampening"], group["lr"])
+                optimizing.momentum_descent(w, b, g, numbers, out=w, threads=threads())
+                note_written(b)
+                _given_back(w, p)
+                return
             else:
                 optimizing.momentum(b, g, self._numbers(p, mu, 1.0 - group["dampening"]), out=b, threads=threads())
             ahead = group["nesterov"]
@@ -234,11 +253,17 @@ class AdamW(_Optimizer):
         state["step"] += 1
         (first, second), lr, count = group["betas"], group["lr"], state["step"]
         m, v = state["exp_avg"], state["exp_avg_sq"]
-        optimizing.momentum(m, g, self._numbers(p, first, 1.0 - first), out=m, threads=threads())
-        optimizing.second_moment(v, g, self._numbers(p, second, 1.0 - second), out=v, threads=threads())
         rate, root = lr / (1.0 - power(first, count)), math.sqrt(1.0 - power(second, count))
-        numbers = self._numbers(p, 1.0 - lr * group["weight_decay"], rate, root, group["eps"])
-        optimizing.adam_step(w, m, v, numbers, out=w, threads=threads())
+        moments = first, 1.0 - first, second, 1.0 - second
+        step = 1.0 - lr * group["weight_decay"], rate, root, group["eps"]
+        if _are_apart(w, m, v, g):
+            optimizing.adam(w, m, v, g, self._numbers(p, *moments, *step), out=w, threads=threads())
+            note_written(m)
+            note_written(v)
+        else:  # what shares memory is looked at each time
+            optimizing.momentum(m, g, self._numbers(p, *moments[:2]), out=m, threads=threads())
+            optimizing.second_moment(v, g, self._numbers(p, *moments[2:]), out=v, threads=threads())
+            optimizing.adam_step(w, m, v, self._numbers(p, *step), out=w, threads=threads())
         _given_back(w, p)
 
 
