@@ -1,10 +1,13 @@
 """The quantisers of other packages, on NumPy arrays: what each stores of x.
 
-Importing it loads torch and the packages, which takes seconds; only the tests of dialects do.
+The packages are loaded by the first of them that is asked.
 """
+# ruff: noqa: F401 (`tools` gives what it imports by name)
 
 from __future__ import annotations
 
+import functools
+import types
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,24 +18,30 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-# At import they warn of themselves, and warnings are errors in tests.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from compressed_tensors.compressors.mx_utils import compress_mx_scale
-    from compressed_tensors.compressors.mxfp6.helpers import pack_fp6_to_uint8
-    from compressed_tensors.compressors.nvfp4.helpers import pack_fp4_to_uint8
-    from compressed_tensors.quantization import QuantizationArgs
-    from compressed_tensors.quantization.lifecycle.forward import quantize as ct_quantize
-    from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
-    from modelopt.torch.quantization.qtensor import FP8QTensor, MXFP4QTensor, MXFP8QTensor, NVFP4QTensor
-    from torchao.prototype.mx_formats.config import ScaleCalculationMode
-    from torchao.prototype.mx_formats.constants import DTYPE_FP6_E2M3, DTYPE_FP6_E3M2
-    from torchao.prototype.mx_formats.mx_tensor import to_mx
-    from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize, per_tensor_amax_to_scale
-    from torchao.prototype.mx_formats.utils import to_blocked
-    from torchao.quantization.quant_primitives import _choose_scale_float8, _quantize_affine_float8
-
 Array = npt.NDArray[Any]
+
+
+@functools.cache
+def tools() -> types.SimpleNamespace:
+    """What is used of the packages, by its name: loading them takes ten seconds, which collecting tests must not.
+
+    At import they warn of themselves, and warnings are errors in tests.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from compressed_tensors.compressors.mx_utils import compress_mx_scale
+        from compressed_tensors.compressors.mxfp6.helpers import pack_fp6_to_uint8
+        from compressed_tensors.compressors.nvfp4.helpers import pack_fp4_to_uint8
+        from compressed_tensors.quantization import QuantizationArgs
+        from compressed_tensors.quantization.lifecycle.forward import quantize as ct_quantize
+        from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
+        from modelopt.torch.quantization.qtensor import FP8QTensor, MXFP4QTensor, MXFP8QTensor, NVFP4QTensor
+        from torchao.prototype.mx_formats.config import ScaleCalculationMode
+        from torchao.prototype.mx_formats.mx_tensor import to_mx
+        from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize, per_tensor_amax_to_scale
+        from torchao.prototype.mx_formats.utils import to_blocked
+        from torchao.quantization.quant_primitives import _choose_scale_float8, _quantize_affine_float8
+    return types.SimpleNamespace(**locals())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,33 +79,33 @@ def sixes(packed: Array) -> Array:
 
 def torchao_nvfp4(x: Array) -> Stored:
     t = to_torch(x)
-    s = per_tensor_amax_to_scale(torch.amax(torch.abs(t)))
-    scales, packed = nvfp4_quantize(t, 16, s)
+    s = tools().per_tensor_amax_to_scale(torch.amax(torch.abs(t)))
+    scales, packed = tools().nvfp4_quantize(t, 16, s)
     return Stored(nibbles(codes_of(packed)), codes_of(scales).reshape(len(x), -1), s.numpy())
 
 
 def modelopt_nvfp4(x: Array) -> Stored:
-    q, scales, s = NVFP4QTensor.quantize(to_torch(x), 16)
+    q, scales, s = tools().NVFP4QTensor.quantize(to_torch(x), 16)
     return Stored(nibbles(codes_of(q._quantized_data)), codes_of(scales), s.numpy())
 
 
 def compressed_nvfp4(x: Array) -> Stored:
     t = to_torch(x)
-    args = QuantizationArgs(
+    args = tools().QuantizationArgs(
         num_bits=4, type="float", strategy="tensor_group", group_size=16, symmetric=True,
         scale_dtype=torch.float8_e4m3fn, zp_dtype=torch.float8_e4m3fn,
     )  # fmt: skip
-    g = generate_gparam(*torch.aminmax(t))
+    g = tools().generate_gparam(*torch.aminmax(t))
     low, high = (f(t.unflatten(-1, (-1, 16)), dim=-1) for f in (torch.amin, torch.amax))
-    scales, _ = calculate_qparams(low, high, args, global_scale=g)
-    q = ct_quantize(x=t, scale=scales, global_scale=g, zero_point=None, args=args)
-    return Stored(nibbles(codes_of(pack_fp4_to_uint8(q))), codes_of(scales.to(torch.float8_e4m3fn)), g.numpy())
+    scales, _ = tools().calculate_qparams(low, high, args, global_scale=g)
+    q = tools().ct_quantize(x=t, scale=scales, global_scale=g, zero_point=None, args=args)
+    return Stored(nibbles(codes_of(tools().pack_fp4_to_uint8(q))), codes_of(scales.to(torch.float8_e4m3fn)), g.numpy())
 
 
 _TORCHAO_ELEMENTS = {
     "mxfp4": torch.float4_e2m1fn_x2,
-    "mxfp6-e2m3": DTYPE_FP6_E2M3,
-    "mxfp6-e3m2": DTYPE_FP6_E3M2,
+    "mxfp6-e2m3": "fp6_e2m3",
+    "mxfp6-e3m2": "fp6_e3m2",
     "mxfp8-e4m3": torch.float8_e4m3fn,
     "mxfp8-e5m2": torch.float8_e5m2,
 }
@@ -104,7 +113,9 @@ _TORCHAO_ELEMENTS = {
 
 def torchao_mx(name: str, mode: str) -> Callable[[Array], Stored]:
     def quantise(x: Array) -> Stored:
-        scales, data = to_mx(to_torch(x), _TORCHAO_ELEMENTS[name], 32, ScaleCalculationMode[mode.upper()])
+        scales, data = tools().to_mx(
+            to_torch(x), _TORCHAO_ELEMENTS[name], 32, tools().ScaleCalculationMode[mode.upper()]
+        )
         found = codes_of(data)
         return Stored(nibbles(found) if name == "mxfp4" else found, codes_of(scales))
 
@@ -112,31 +123,31 @@ def torchao_mx(name: str, mode: str) -> Callable[[Array], Stored]:
 
 
 def modelopt_mxfp4(x: Array) -> Stored:
-    q, scales = MXFP4QTensor.quantize(to_torch(x), 32)
+    q, scales = tools().MXFP4QTensor.quantize(to_torch(x), 32)
     return Stored(nibbles(codes_of(q._quantized_data)), codes_of(scales).reshape(len(x), -1))
 
 
 def modelopt_mxfp8(x: Array) -> Stored:
-    q, scales = MXFP8QTensor.quantize(to_torch(x))
+    q, scales = tools().MXFP8QTensor.quantize(to_torch(x))
     return Stored(codes_of(q._quantized_data), codes_of(scales))
 
 
 def compressed_mx(bits: int) -> Callable[[Array], Stored]:
     def quantise(x: Array) -> Stored:
         t = to_torch(x)
-        args = QuantizationArgs(
+        args = tools().QuantizationArgs(
             num_bits=bits, type="float", strategy="group", group_size=32, symmetric=True,
             scale_dtype=torch.uint8, zp_dtype=torch.uint8,
         )  # fmt: skip
         low, high = (f(t.unflatten(-1, (-1, 32)), dim=-1) for f in (torch.amin, torch.amax))
-        scales, _ = calculate_qparams(low, high, args)
-        q = ct_quantize(x=t, scale=scales, zero_point=None, args=args)
-        stored = codes_of(compress_mx_scale(scales, torch.uint8))
+        scales, _ = tools().calculate_qparams(low, high, args)
+        q = tools().ct_quantize(x=t, scale=scales, zero_point=None, args=args)
+        stored = codes_of(tools().compress_mx_scale(scales, torch.uint8))
         if bits == 4:
-            return Stored(nibbles(codes_of(pack_fp4_to_uint8(q))), stored)
+            return Stored(nibbles(codes_of(tools().pack_fp4_to_uint8(q))), stored)
         if bits == 8:
             return Stored(codes_of(q.to(torch.float8_e4m3fn)), stored)
-        return Stored(sixes(codes_of(pack_fp6_to_uint8(q))), stored)
+        return Stored(sixes(codes_of(tools().pack_fp6_to_uint8(q))), stored)
 
     return quantise
 
@@ -159,8 +170,8 @@ def extents(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
 def torchao_fp8(name: str) -> Callable[[Array], Stored]:
     def quantise(x: Array) -> Stored:
         t, dtype = to_torch(x), torch.float8_e5m2 if "e5m2" in name else torch.float8_e4m3fn
-        scales = _choose_scale_float8(t, list(extents(name, x.shape)), dtype)
-        return Stored(codes_of(_quantize_affine_float8(t, scales, dtype)), scales.numpy().view(np.uint32))
+        scales = tools()._choose_scale_float8(t, list(extents(name, x.shape)), dtype)
+        return Stored(codes_of(tools()._quantize_affine_float8(t, scales, dtype)), scales.numpy().view(np.uint32))
 
     return quantise
 
@@ -171,7 +182,7 @@ def modelopt_fp8(name: str) -> Callable[[Array], Stored]:
         axes: dict[str, Any] = {"fp8-tensor": {"axis": None}, "fp8-row": {"axis": 0}, "fp8-column": {"axis": 1}}.get(
             name, {"block_sizes": {-1: columns, -2: rows}}
         )
-        q, scales = FP8QTensor.quantize(to_torch(x), **axes)
+        q, scales = tools().FP8QTensor.quantize(to_torch(x), **axes)
         shape = (x.shape[0] // rows, x.shape[1] // columns)
         return Stored(codes_of(q._quantized_data), scales.float().reshape(shape).numpy().view(np.uint32))
 
@@ -187,12 +198,12 @@ def compressed_fp8(name: str) -> Callable[[Array], Stored]:
             "fp8-128x128": {"strategy": "block", "block_structure": [128, 128]},
             "fp8-1x128": {"strategy": "group", "group_size": 128},
         }
-        args = QuantizationArgs(num_bits=8, type="float", symmetric=True, **kinds[name])
+        args = tools().QuantizationArgs(num_bits=8, type="float", symmetric=True, **kinds[name])
         split = t.reshape(x.shape[0] // rows, rows, x.shape[1] // columns, columns)
         low, high = (f(split, dim=(1, 3)) for f in (torch.amin, torch.amax))
-        scales, _ = calculate_qparams(low, high, args)
+        scales, _ = tools().calculate_qparams(low, high, args)
         given = scales.reshape(1) if name == "fp8-tensor" else scales
-        q = ct_quantize(x=t, scale=given, zero_point=None, args=args, dtype=torch.float8_e4m3fn)
+        q = tools().ct_quantize(x=t, scale=given, zero_point=None, args=args, dtype=torch.float8_e4m3fn)
         return Stored(codes_of(q), scales.float().numpy().view(np.uint32))
 
     return quantise
@@ -203,7 +214,7 @@ _FP8 = ("fp8-tensor", "fp8-row", "fp8-column", "fp8-1x128", "fp8-128x128")
 
 def tiles(scales: Array) -> Array:
     """Scales of a matrix in tiles of 128 by 4."""
-    found: Array = to_blocked(torch.from_numpy(scales.copy())).flatten().numpy()
+    found: Array = tools().to_blocked(torch.from_numpy(scales.copy())).flatten().numpy()
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import ml_dtypes
@@ -12,12 +13,14 @@ import pytest
 from samebits import dtypes, elements
 from samebits.kernels.quantize import dialects, formats, reference
 
-pytest.importorskip("torchao")
-pytest.importorskip("modelopt")
-pytest.importorskip("compressed_tensors")
+pytest.importorskip("torch")
+pytest.importorskip("gguf")
 
 import quantize_samples
 import quantizers
+
+PACKAGES = ("torchao", "modelopt", "compressed_tensors")
+pytestmark = pytest.mark.skipif(not all(map(importlib.util.find_spec, PACKAGES)), reason="needs all of the tools")
 
 Array = npt.NDArray[Any]
 
