@@ -6,20 +6,28 @@ MUTANTS_ARGS ?=
 WORKERS ?= 2
 VENV := .venv
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# A third of pip's time would go into bytecode of modules that nobody imports; what is imported writes its own.
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 CODE := src tests tools examples benches
+# Some hundred processes are started, and each would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check bench exhaustive mutants oldest clean
+.PHONY: demo test check style bench exhaustive mutants oldest clean
 .DELETE_ON_ERROR:
 
-test: check
+# Types are checked beside the tests, which alone would leave a core idle while mypy has but one.
+test: style
+	$(PY) -m mypy & types=$$!; \
 	$(PY) -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 \
-		$(PYTEST_ARGS)
+		$(PYTEST_ARGS); tests=$$?; \
+	wait $$types && exit $$tests
 
-check: $(VENV)/.test
+check: style
+	$(PY) -m mypy
+
+style: $(VENV)/.test
 	$(PY) -m ruff check $(CODE)
 	$(PY) -m ruff format --check $(CODE)
-	$(PY) -m mypy
 	$(PY) tools/size_report.py
 
 demo: $(VENV)/.demo
