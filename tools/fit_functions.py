@@ -149,13 +149,11 @@ def print_pairs() -> None:
     print(f"# (e**r - 1 - r) / r**2: relative error of e**r 2**{error_bits(fit, coefficients):.1f}")
     print(*[f'    "{c.hex()}",' for c in coefficients], sep="\n")
     powers = [mpmath.power(2, real(i) / 32) for i in range(32)]
-    print(
-        "# 2**(i / 32) in float32, its bits less i << 18; then what that rounding took off the logarithm, less a margin"
-    )
+    print("# 2**(i / 32) in float32, its bits less i << 18; then what that rounding took off the logarithm")
     for i, power in enumerate(powers):
         (bits,) = struct.unpack("<i", struct.pack("<f", single(power)))
         (entry,) = struct.unpack("<f", struct.pack("<i", bits - (i << 18)))
-        rest = single(mpmath.log(power / single(power)) - real("1.25") / 2**36)
+        rest = single(mpmath.log(power / single(power)))
         print(f'    "{entry.hex()}", "{rest.hex()}",')
 
 

@@ -34,7 +34,7 @@ def pair(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def in_doubt(x: np.ndarray) -> np.ndarray:
     """Where high + low does not tell which way the result rounds."""
     high, low = pair(x)
-    more = (high.astype(np.float64) * paired_exponential._DOUBT + low).astype(np.float32)
+    more = (high.astype(np.float64) * (2 * paired_exponential._MARGIN) + low).astype(np.float32)
     return np.asarray(high + low != high + more)
 
 

@@ -23,6 +23,7 @@ from samebits.kernels.functions import (
     neighbours,
     paired_error,
     paired_exponential,
+    paired_quotients,
     power,
     quantized,
     remainders,
@@ -52,7 +53,12 @@ ROUNDED: tuple[tuple[CorrectlyRounded, Callable[[Array], Array]], ...] = (
     (trigonometric.COS, decimals.cos),
 )
 # What is faster where a register has sixteen lanes.
-_WIDE: dict[str, Callable[[Builder, Vector], Vector]] = {"exp": paired_exponential.emit, "erf": paired_error.emit}
+_WIDE: dict[str, Callable[[Builder, Vector], Vector]] = {
+    "exp": paired_exponential.emit,
+    "erf": paired_error.emit,
+    "sigmoid": paired_quotients.sigmoid,
+    "tanh": paired_quotients.tanh,
+}
 
 
 def _rounded(row: CorrectlyRounded) -> Callable[..., Vector]:
