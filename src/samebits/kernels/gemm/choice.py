@@ -258,8 +258,8 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     rows.
 
     512 x 3072, packed: 108 GFLOP/s with KC 1024 and 111 with 768 at K = 768; 128 x 768: 111 with 512, 113 with 768.
-    Where scales of short blocks take half as much as a panel of B, both stay in the first cache with KC 128 (NVFP4,
-    1024 cubed: 6.58 ms with 256, 6.49 with 128; 4096 cubed: 414 and 404).
+    Scales of short blocks leave a panel of B room in the first cache only with KC 128, which does not pay for visiting
+    C twice as often (NVFP4, 1024 cubed: 5.8 ms by MC 64 KC 256, 6.0 by MC 64 and 96 KC 128; 4096 cubed: the same).
     """
     m, size, is_fused = inner.c.m, inner.engine.word.size_bytes, form == FUSED
     elements, is_plain = sizes.a_bytes // size, inner.engine.word is float32 and not inner.runs
@@ -282,8 +282,6 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
         longest = max(longest, elements // (caches.kept_panels * mr) // KC_LEAST * KC_LEAST)
     parts = max(1, -(-inner.steps // longest))
     kc = max(1, -(-inner.steps // (parts * KC_LEAST))) * KC_LEAST
-    if inner.runs and inner.runs.together:
-        kc = min(kc, KC_LEAST // 2)
     return Blocks(elements * (caches.down_blocks if is_fused else 1) // kc, _ALL, kc)
 
 

@@ -180,7 +180,7 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # Sums of blocks of bytes, of which a cycle has twice as many as on Zen 4, so that A is read too often for one vector
 # of B: 1024 cubed by 8x1 or 12x1, 4x2 and 6x2: MXFP4 225, 322, 343, int8 by 32 244, 353, 371, by 64 344, 370, 395, by
 # 128 360, 366, 400. Words of a block are then taken one after the other by all rows, so that registers need hold one
-# alone, and ten or twelve sums wait for each other, not six (NVFP4 from the first two caches, GFLOP/s of 5x2 row by
+# alone, and ten or twelve sums are under way at once, not six (NVFP4 from the first two caches, GFLOP/s of 5x2 row by
 # row 411, word by word 430, of 6x2 442). Panels of B with scales and starts want the first cache, and A no more of
 # the second than leaves room for C: 1024 cubed by MC 345 KC 256, 192 128, 96 256 and 48 256, ms: int8 by 32 6.8, 6.5,
 # 6.3, 6.0, by 128 5.8, 5.2, 5.0, 4.8, NVFP4 8.1, 7.7, 7.8, 7.6; 4096 cubed NVFP4 is the same by 95 1024, 96 256 and
