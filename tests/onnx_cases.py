@@ -80,6 +80,7 @@ CASES: dict[str, tuple[str, list[Any], dict[str, Any], tuple[int, ...], int]] = 
     ),
     "Softmax": ("Softmax", [X], {}, (), 1),
     "Softmax axis": ("Softmax", [X], {"axis": 1}, (), 1),
+    "LogSoftmax": ("LogSoftmax", [3 * X], {}, (), 1),
     "LayerNormalization": ("LayerNormalization", [X, X[0, 0], X[0, 1]], {"epsilon": 1e-3}, (1, 2), 1),
     "LayerNormalization axes": ("LayerNormalization", [X, X[0], X[1]], {"axis": 1}, (), 3),
     "LayerNormalization no bias": ("LayerNormalization", [X, X[0, 0]], {}, (1,), 1),

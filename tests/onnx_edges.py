@@ -74,7 +74,7 @@ ARITHMETIC: list[Edge] = [
     *[("HardSigmoid", [3 * X], {"alpha": a, "beta": b}, (), 1, 6) for a, b in ((0.2, 0.5), (0.5, 0.25))],
     *[("ThresholdedRelu", [X], {"alpha": alpha}, (), 1, 10) for alpha in (1.0, -0.5)],
     *[("Shrink", [X], {"bias": b, "lambd": a}, (), 1, 9) for b, a in ((0.0, 0.5), (0.25, 1.0))],
-    *[("Gelu", [X], {"approximate": "none"}, (), 1, 20)],
+    *[("Gelu", [3 * X], {"approximate": way}, (), 1, 20) for way in ("none", "tanh")],
     *[("Dropout", [X], {"ratio": ratio}, (), 1, 10) for ratio in (0.5, 0.25)],
     *[("Dropout", [X, np.float32(0.3), np.array(False)], {"seed": seed}, (1, 2), 2, 13) for seed in (1, 7)],
 ]
@@ -100,18 +100,31 @@ REDUCTIONS: list[Edge] = [
     ],
     *[
         (op, [X], {"keepdims": keep, **axes}, (), 1, opset)
-        for op in ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare")
+        for op in ("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp")
         for opset in (11, 12)
         for axes in ({}, {"axes": [-3]}, {"axes": [0, 2]})
         for keep in (0, 1)
     ],
     *[
         (op, [X, *axes], {"noop_with_empty_axes": noop, "keepdims": keep}, fixed, 1, 18)
-        for op in ("ReduceL1", "ReduceL2", "ReduceSumSquare")
+        for op in ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp")
         for axes, fixed in (([], ()), ([_ints()], (1,)), ([_ints(2, 0)], (1,)))
         for noop in (0, 1)
         for keep in (0, 1)
     ],
+    *[
+        ("ReduceLogSum", [np.abs(X), *given], {"keepdims": keep, **named}, fixed, 1, opset)
+        for opset, given, named, fixed in (
+            (11, [], {}, ()),
+            (17, [], {"axes": [0, 2]}, ()),
+            (13, [], {"axes": [-3]}, ()),
+            (18, [_ints(2, 0)], {"noop_with_empty_axes": 0}, (1,)),
+            (18, [], {"noop_with_empty_axes": 1}, ()),
+        )
+        for keep in (0, 1)
+    ],
+    # Their exponentials are infinite, or 0.
+    ("ReduceLogSumExp", [np.array([[900, 901], [-900, -903]], np.float32)], {"axes": [1]}, (), 1, 13),
     *[
         (op, [x], {"axis": axis, "keepdims": keep, "select_last_index": last}, (), 1, 13)
         for op in ("ArgMax", "ArgMin")
@@ -122,7 +135,7 @@ REDUCTIONS: list[Edge] = [
     ],
     *[
         (op, [X], {"axis": axis}, (), 1, opset)
-        for op in ("Softmax", "Hardmax")
+        for op in ("Softmax", "LogSoftmax", "Hardmax")
         for axis in (-1, 0, 1)
         for opset in (11, 13)
     ],
@@ -324,6 +337,14 @@ LAYERS: list[Edge] = [
         for ignored in ({}, {"ignore_index": 2}, {"ignore_index": -7})
     ],
     ("NegativeLogLikelihoodLoss", [X[0], np.array([3, 0, -1])], {"ignore_index": -1}, (), 1, 12),
+    *[
+        ("SoftmaxCrossEntropyLoss", [IMAGE, CLASSES, *w], {"reduction": reduction, **ignored}, (), outputs, 13)
+        for w in ([], [np.abs(IMAGE[0, :, 0, 0])])
+        for reduction in ("none", "sum", "mean")
+        for ignored in ({}, {"ignore_index": 2}, {"ignore_index": -7})
+        for outputs in (1, 2)
+    ],
+    ("SoftmaxCrossEntropyLoss", [X[0], np.array([3, 0, 1])], {}, (), 2, 12),
     *[
         ("RotaryEmbedding", [x, *cache], {"interleaved": pairs, "rotary_embedding_dim": turned, **heads}, (), 1, 23)
         for x, head, heads in (

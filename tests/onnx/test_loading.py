@@ -107,6 +107,16 @@ def test_a_shape_that_depends_on_data_is_a_reason() -> None:
     )
 
 
+def test_a_step_back_from_within_an_open_axis_is_a_reason() -> None:
+    proto, _ = protos.one(
+        "Slice", [X, *[np.array([n]) for n in (2, -(2**63), 0, -1)]], fixed=(1, 2, 3, 4), symbolic=True
+    )
+    assert refusal(proto, UnsupportedModelError).splitlines()[1] == (
+        "  node 'the_Slice', Slice of opset 19: a step of -1 from 2 to -9223372036854775808 needs an extent"
+        " that is known when the model is loaded, unless it begins at -1 and ends at the least int64"
+    )
+
+
 def test_truncated_file(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "cut.onnx"
     path.write_bytes(protos.one("MatMul", [X, np.ones((3, 64), np.float32)], fixed=(1,))[0].SerializeToString()[:-40])

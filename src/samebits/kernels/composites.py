@@ -35,6 +35,22 @@ def gelu(dtype: DType = float32) -> Expression:
 
 
 @functools.cache
+def gelu_tanh(dtype: DType = float32) -> Expression:
+    """(0.5 * x) * (1 + tanh(r * (x + c * ((x * x) * x)))) with the root of 2 / pi for r and 0.044715 for c.
+
+    r is 0x3F4C422A and c 0x3D372713, in float64 0x3FE9884533D43651 and 0x3FA6E4E26D4801F7.
+    """
+    chain = Chain()
+    x = taken(chain, dtype)
+    cube = chain.apply("mul", chain.apply("mul", x, x), x)
+    inner = chain.apply("add", x, chain.apply("mul", chain.constant(0.044715, x.dtype), cube))
+    grown = chain.apply("tanh", chain.apply("mul", chain.constant(math.sqrt(2 / math.pi), x.dtype), inner))
+    half = chain.apply("mul", chain.constant(0.5, x.dtype), x)
+    product = chain.apply("mul", half, chain.apply("add", chain.constant(1.0, x.dtype), grown))
+    return chain.finish(given(chain, product, dtype))
+
+
+@functools.cache
 def reduction(op: str, dtype: DType = float32) -> Expression:
     """`row_sum`, `row_prod`, `row_max` or `row_min` of x; integers and truths are added and multiplied as int64,
     uint64 as itself."""
@@ -88,6 +104,17 @@ def softmax(dtype: DType = float32) -> Expression:
     x = taken(chain, dtype)
     e = chain.apply("exp", chain.apply("sub", x, chain.apply("row_max", x)))
     return chain.finish(given(chain, chain.apply("div", e, chain.apply("row_sum", e)), dtype))
+
+
+@functools.cache
+def logsumexp(dtype: DType = float32) -> Expression:
+    """m + log(sum(exp(x - m))), m the row's maximum, +0 where that is not finite."""
+    chain = Chain()
+    x = taken(chain, dtype)
+    top = chain.apply("row_max", x)
+    m = chain.apply("where", chain.apply("is_finite", top), top, chain.constant(0.0, x.dtype))
+    total = chain.apply("row_sum", chain.apply("exp", chain.apply("sub", x, m)))
+    return chain.finish(given(chain, chain.apply("add", m, chain.apply("log", total)), dtype))
 
 
 @functools.lru_cache(maxsize=256)

@@ -112,6 +112,8 @@ class NodeCall:
     def integers(self, index: int) -> SymbolicShape:
         """The integers of input `index`, symbols allowed."""
         known = self.b.integers(self[index])
+        if known is None and self.fact(index).shape == (0,):
+            return ()  # whatever computes it
         if known is None:
             raise Unsupported(
                 f"input {index} ({self.node.inputs[index]!r}) depends on data, must be a shape or a constant"

@@ -49,7 +49,8 @@ def _prelu(call: NodeCall) -> Sequence[str]:
 
 
 def _gelu(call: NodeCall) -> Sequence[str]:
-    return call.b.map(composites.gelu(call.fact(0).dtype), call[0])
+    make = composites.gelu_tanh if call.attributes["approximate"] == "tanh" else composites.gelu
+    return call.b.map(make(call.fact(0).dtype), call[0])
 
 
 def _divide(call: NodeCall) -> Sequence[str]:
@@ -212,9 +213,7 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Softplus", 1, _composite(activations.softplus)),
     OnnxRow("Mish", 18, _composite(activations.mish)),
     OnnxRow("Swish", 24, _composite(activations.swish, "alpha"), (_alpha(1.0),)),
-    OnnxRow(
-        "Gelu", 20, _gelu, (Attribute("approximate", "none", "string", ("none",)),), limits="`approximate` of tanh"
-    ),
+    OnnxRow("Gelu", 20, _gelu, (Attribute("approximate", "none", "string", ("none", "tanh")),)),
     OnnxRow("Identity", 1, _identity),
     OnnxRow("Dropout", 7, _dropout, (Attribute("ratio", 0.5, "float"),), until=11),
     OnnxRow("Dropout", 12, _dropout, (Attribute("seed", None),), inputs=3, limits="training"),

@@ -1,4 +1,4 @@
-"""ONNX operators that are whole layers of others: the negative log likelihood, and rotary embedding.
+"""ONNX operators that are whole layers of others: negative log likelihood, cross-entropy, rotary embedding.
 
 Their roundings are those of the steps that ONNX writes (numerics.md section 8). Start at `ROWS`.
 """
@@ -10,12 +10,22 @@ from collections.abc import Sequence
 from samebits import dtypes
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.onnx.rows_move import indices_of, picked_along
-from samebits.onnx.rows_reduce import row_reduction
+from samebits.onnx.rows_reduce import log_softmax, row_reduction
 from samebits.operations import dim
 from samebits.operations.dim import Size
 from samebits.operations.moves import AxisGather, Concat
 
 __all__ = ["ROWS"]
+
+
+def _cross_entropy(call: NodeCall) -> Sequence[str]:
+    """The likelihood of the logarithm of a softmax along the classes, and that logarithm."""
+    fact = call.fact(0)
+    if not fact.dtype.is_float or fact.rank < 2:
+        raise Unsupported(f"input 0 is {fact}, must be floats whose second axis are classes")
+    (found,) = call.b.rows(log_softmax(fact.dtype), call[0], axes=(1 - fact.rank,))
+    inner = NodeCall(call.b, call.node, call.opset, (found, *call.inputs[1:]), call.attributes)
+    return (*_likelihood(inner), found)
 
 
 def _likelihood(call: NodeCall) -> Sequence[str]:
@@ -121,14 +131,11 @@ def _unpaired(call: NodeCall, first: str, second: str) -> str:
     return call.b.reshape(joined, (*shape[:3], shape[3] * 2))
 
 
+_LOSS = (Attribute("ignore_index", None), Attribute("reduction", "mean", "string", ("none", "sum", "mean")))
+
 ROWS: tuple[OnnxRow, ...] = (
-    OnnxRow(
-        "NegativeLogLikelihoodLoss",
-        12,
-        _likelihood,
-        (Attribute("ignore_index", None), Attribute("reduction", "mean", "string", ("none", "sum", "mean"))),
-        inputs=3,
-    ),
+    OnnxRow("NegativeLogLikelihoodLoss", 12, _likelihood, _LOSS, inputs=3),
+    OnnxRow("SoftmaxCrossEntropyLoss", 12, _cross_entropy, _LOSS, inputs=3),
     OnnxRow(
         "RotaryEmbedding",
         23,

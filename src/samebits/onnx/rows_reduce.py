@@ -20,7 +20,7 @@ from samebits.operations.moves import Concat
 if TYPE_CHECKING:
     from samebits.kernels.scan import ScanKind
 
-__all__ = ["ROWS", "row_reduction"]
+__all__ = ["ROWS", "log_softmax", "row_reduction"]
 
 _Axes = tuple[int, ...] | None
 # The operation between two elements of a row.
@@ -35,7 +35,7 @@ def _reduce(
     Args:
         op: The reduction.
         first: What is done to each element before: `abs`, or `mul` by itself.
-        last: What is done to the result: `sqrt`, or `div` by the number of elements.
+        last: What is done to the result: `sqrt`, `log`, or `div` by the number of elements.
         axes_of: Which axes; default those that the node names.
     """
 
@@ -49,24 +49,38 @@ def _reduce(
             value = chain.apply(op, value)
         if last == "div" and is_reduced:
             value = chain.apply("div", value, chain.count(value.dtype))
-        elif last == "sqrt":
-            value = chain.apply("sqrt", value)
+        elif last in ("sqrt", "log"):
+            value = chain.apply(last, value)
         return chain.finish(composites.given(chain, value, dtype))
 
     def lower(call: NodeCall) -> Sequence[str]:
-        b, fact = call.b, call.fact(0)
+        fact = call.fact(0)
         axes = (axes_of or _axes)(call, fact.rank)
         each = expression(fact.dtype, axes is not None)
         if axes is None:  # nothing is reduced, what else the operator does is done
-            return b.map(each, call[0]) if each.nodes else (call[0],)
-        shape = fact.shape or (1,)
-        axes = axes or tuple(range(len(shape)))
-        (made,) = b.rows(each, b.reshape(call[0], shape), axes=tuple(axis - len(shape) for axis in axes))
-        if call.attributes.get("keepdims", 1) and fact.rank:
-            return (made,)
-        return (b.reshape(made, tuple(size for i, size in enumerate(shape) if i not in axes)),)
+            return call.b.map(each, call[0]) if each.nodes else (call[0],)
+        return (_reduced(call, each, axes),)
 
     return lower
+
+
+def _reduced(call: NodeCall, each: Expression, axes: tuple[int, ...]) -> str:
+    """One value for the elements of input 0 along some axes, or along all where none is named."""
+    b, fact = call.b, call.fact(0)
+    shape = fact.shape or (1,)
+    axes = axes or tuple(range(len(shape)))
+    (made,) = b.rows(each, b.reshape(call[0], shape), axes=tuple(axis - len(shape) for axis in axes))
+    if call.attributes.get("keepdims", 1) and fact.rank:
+        return made
+    return b.reshape(made, tuple(size for i, size in enumerate(shape) if i not in axes))
+
+
+def _log_sum_exp(call: NodeCall) -> Sequence[str]:
+    """The logarithm of the sum of exponentials, of which no element leaves its format."""
+    fact = call.fact(0)
+    _check_reduction("row_sum", fact.dtype)
+    axes = _axes(call, fact.rank)
+    return (call[0],) if axes is None else (_reduced(call, composites.logsumexp(fact.dtype), axes),)
 
 
 def _axes(call: NodeCall, rank: int) -> _Axes:
@@ -187,6 +201,23 @@ def _softmax(call: NodeCall) -> Sequence[str]:
     return (_along_axis(call, lower),)
 
 
+def _log_softmax(call: NodeCall) -> Sequence[str]:
+    """Along one axis, as `_softmax`."""
+
+    def lower(flat: NodeCall) -> str:
+        (made,) = flat.b.rows(log_softmax(flat.fact(0).dtype), flat[0], axes=(flat.axis() - flat.fact(0).rank,))
+        return made
+
+    return (_along_axis(call, lower),)
+
+
+def log_softmax(dtype: DType) -> Expression:
+    """The logarithm of a softmax of floats along an axis."""
+    from samebits.kernels import gradients  # which few models need
+
+    return gradients.log_softmax_of(dtype)
+
+
 def _along_axis(call: NodeCall, lower: Callable[[NodeCall], str]) -> str:
     """What `lower` makes of input 0, which before opset 13 is a matrix for it, cut before the axis."""
     if call.opset >= 13:
@@ -305,6 +336,8 @@ _REDUCTIONS = {
     "ReduceL1": _reduce("row_sum", first="abs"),
     "ReduceL2": _reduce("row_sum", first="mul", last="sqrt"),
     "ReduceSumSquare": _reduce("row_sum", first="mul"),
+    "ReduceLogSum": _reduce("row_sum", last="log"),
+    "ReduceLogSumExp": _log_sum_exp,
 }
 
 
@@ -317,7 +350,7 @@ def _global_lp(call: NodeCall) -> Sequence[str]:
 _RUNNING: tuple[tuple[str, int, ScanKind], ...] = (("CumSum", 11, "sum"), ("CumProd", 26, "prod"))
 # What nothing has no extreme of.
 _NOTHING = "rows without elements"
-_LEFT_OUT = dict.fromkeys(("ReduceMax", "ReduceMin"), _NOTHING)
+_LEFT_OUT = dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceLogSumExp"), _NOTHING)
 ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("ReduceSum", 1, _reduce("row_sum"), (_KEEP, _AXES), until=12),
     OnnxRow("ReduceSum", 13, _reduce("row_sum"), (_KEEP, _NOOP), inputs=2, limits="axes that depend on data"),
@@ -349,7 +382,11 @@ ROWS: tuple[OnnxRow, ...] = (
     ),
     *(
         OnnxRow(op, since, lower, (Attribute("axis", axis),), until=until, limits=limits)
-        for op, lower, limits in (("Softmax", _softmax, ""), ("Hardmax", _hardmax, _NOTHING))
+        for op, lower, limits in (
+            ("Softmax", _softmax, ""),
+            ("LogSoftmax", _log_softmax, ""),
+            ("Hardmax", _hardmax, _NOTHING),
+        )
         for since, until, axis in ((1, 12, 1), (13, LATEST, -1))
     ),
     OnnxRow("LayerNormalization", 17, _layer_norm, (Attribute("axis", -1), _EPSILON, _STASH), inputs=3, limits=_FIRST),

@@ -140,12 +140,24 @@ def _bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size
         raise Unsupported("a step is 0")
     if isinstance(start, int) and isinstance(end, int) and isinstance(extent, int):
         return _known_bounds(start, end, step, extent)
-    if step != 1:
-        raise Unsupported("a step that is not 1 needs bounds and an extent that are known when the model is loaded")
+    if step < 0:
+        return _backwards(start, end, step, extent)
     first, last = _clamped(start, extent), _clamped(end, extent)
     # A start beyond the extent leaves nothing whether it is cut or not, and uncut sizes stay small.
     behind = start if dim.is_never_negative(start) else first
-    return first, last if first == 0 else dim.maximum(last - behind, 0)
+    span = last if first == 0 else dim.maximum(last - behind, 0)
+    return first, span if step == 1 else dim.floor_divide(span + (step - 1), step)
+
+
+def _backwards(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size]:
+    """All of an axis from its last element down, which is what exporters write of one that is turned around."""
+    is_from_last = isinstance(start, int) and (start == -1 or start >= 2**31 - 1)
+    if not is_from_last or not isinstance(end, int) or end > -(2**31) + 1:
+        raise Unsupported(
+            f"a step of {step} from {start} to {end} needs an extent that is known when the model is loaded,"
+            " unless it begins at -1 and ends at the least int64"
+        )
+    return dim.maximum(extent - 1, 0), dim.floor_divide(extent + (-step - 1), -step)
 
 
 def _known_bounds(start: int, end: int, step: int, extent: int) -> tuple[int, int]:
@@ -206,6 +218,7 @@ def _constant_of_shape(call: NodeCall) -> Sequence[str]:
 
 _AXES = Attribute("axes", None, "ints")
 _KNOWN = "a shape, axes or bounds that depend on data"
+_BACK = "; steps below 0 along an open axis, but of all of it"
 
 ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Shape", 1, _shape, (Attribute("start", 0, since=15), Attribute("end", None, since=15))),
@@ -219,7 +232,7 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("Unsqueeze", 13, _unsqueeze, inputs=2, limits=_KNOWN),
     OnnxRow("Expand", 8, _expand, inputs=2, limits=_KNOWN),
     OnnxRow("Slice", 1, _slice, (_AXES, *(Attribute(name, kind="ints") for name in ("starts", "ends"))), until=9),
-    OnnxRow("Slice", 10, _slice, inputs=5, limits=_KNOWN),
+    OnnxRow("Slice", 10, _slice, inputs=5, limits=_KNOWN + _BACK),
     OnnxRow("Range", 11, _range, (Attribute("stash_type", 1, allowed=(1,), since=27),), 3, limits=_KNOWN),
     OnnxRow("ConstantOfShape", 9, _constant_of_shape, (Attribute("value", None, "tensor"),), limits=_KNOWN),
 )
