@@ -117,7 +117,8 @@ class PackedBlock:
         self, b: Builder, x: Pointer, row: Index, column: Index, rows: Index, columns: Index, block: Pointer,
         pitch: Index,
     ) -> None:  # fmt: skip
-        """Squares; the last square of a row or column is moved back to overlap its neighbour."""
+        """Squares; the last square of a row or column is moved back to overlap its neighbour. Of A, whose blocks are
+        short runs of memory, the next columns are asked for meanwhile."""
         lanes = min(self.lanes, _SIDE)
         roomy = (rows >= lanes) & (columns >= lanes)
         for _ in b.when(roomy):
@@ -125,6 +126,9 @@ class PackedBlock:
                 c0 = b.min(c, columns - lanes)
                 for r in b.loop(0, rows, lanes):
                     r0 = b.min(r, rows - lanes)
+                    if not self.k_is_row:
+                        for i in range(lanes):
+                            b.prefetch(x, self._at(r0, c0 + lanes + i, row, column))
                     square = [
                         self._line(b, x, self._at(r0, c0 + i, row, column), row, column, lanes) for i in range(lanes)
                     ]
