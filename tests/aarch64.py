@@ -263,7 +263,7 @@ def _relocate(image: bytearray, offset: int, kind: int, value: int, place: int) 
 
 @functools.lru_cache(maxsize=256)
 def _object(spec: KernelSpec | FunctionSpec) -> bytes:
-    return compile.foreign_object(spec, "aarch64")
+    return compile.load_object(spec, "aarch64")
 
 
 def _bytes_at(address: int, size: int) -> npt.NDArray[np.uint8]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import mmap
 import os
 import platform
 import sys
@@ -62,11 +61,6 @@ def cuda_driver_version() -> str | None:
     except (OSError, AttributeError):
         return None
     return None if failed else f"{version.value // 1000}.{version.value % 1000 // 10}"
-
-
-def page_bytes() -> int:
-    """Size of a memory page."""
-    return mmap.PAGESIZE
 
 
 # Where Linux says how much a container may use: control groups of version 2, then of version 1.

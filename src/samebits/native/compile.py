@@ -263,11 +263,6 @@ def assembly(spec: Compiled, arch: str | None = None) -> str:
         return str(assembler.machine(processor(target)).emit_assembly(parsed))
 
 
-def foreign_object(spec: Compiled, arch: str) -> bytes:
-    """A kernel's object file for another architecture than this machine's."""
-    return load_object(spec, arch)
-
-
 def link_all(code: bytes, symbols: tuple[str, ...]) -> tuple[int, ...]:
     """Load an object file into this process, for ever: the addresses of some of its symbols.
 
