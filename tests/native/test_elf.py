@@ -111,6 +111,17 @@ def test_all_that_an_object_may_hold_is_as_llvm_links_it(code: bytes) -> None:
     assert answers(jit.link(code, SYMBOLS)) == expected
 
 
+def test_what_is_far_is_called_by_a_jump(code: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elf, "_REACH", 0)
+    made = elf._Object(code)
+    image, jumps = made.image(1 << 20), 0
+    for x in made._relocations:
+        if x.kind == elf._CALL and made._is_elsewhere(x):
+            at, jumps = made._places[x.section] + x.offset, jumps + 1
+            assert at + struct.unpack_from("<i", image, at)[0] - x.addend == made._slots[x.symbol]
+    assert jumps
+
+
 def test_data_with_a_slot_is_also_reached_directly(code: bytes) -> None:
     """Whoever says a distance to what has a slot in the same object means the place itself, not a jump to it."""
     file = ELFFile(io.BytesIO(code))
