@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import samebits
 from samebits import cache, cpuid
+from samebits.uninterrupted import uninterrupted
 
 __all__ = ["Host", "host"]
 
@@ -45,7 +46,7 @@ def host() -> Host:
     key = _key()
     found = _read(key) if key else None
     if found is None:
-        found = _asked()
+        found = uninterrupted(_asked)
         if key:
             version = " ".join(map(str, found.llvm))
             lines = version, found.triple, found.cpu, " ".join(sorted(found.features))

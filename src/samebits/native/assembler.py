@@ -87,3 +87,12 @@ def object_code(text: str, processor: Processor, passes: str = "") -> bytes:
     Raises:  RuntimeError, with LLVM's reason, if it refuses the text.
     """
     return bytes(machine(processor).emit_object(optimised(text, processor, passes)))
+
+
+def assembly(text: str, processor: Processor, passes: str = "") -> str:
+    """The machine code of a text as assembly text.
+
+    Args:    passes: as those of `optimised`.
+    Raises:  RuntimeError, with LLVM's reason, if it refuses the text.
+    """
+    return str(machine(processor).emit_assembly(optimised(text, processor, passes)))

@@ -26,6 +26,7 @@ from samebits.codegen.vocabulary import ENTRY, FunctionSpec, KernelSpec
 from samebits.frozen import dataclass
 from samebits.native import assembler, elf, sources
 from samebits.native.assembler import Processor
+from samebits.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from samebits.native import compilers
@@ -237,7 +238,7 @@ def object_code(module: str, target: Target) -> bytes:
     Raises:  NativeError if LLVM refuses the module.
     """
     with _lock, _refusals():
-        return assembler.object_code(module, processor(target))
+        return uninterrupted(assembler.object_code, module, processor(target))
 
 
 @contextlib.contextmanager
@@ -259,8 +260,7 @@ def assembly(spec: Compiled, arch: str | None = None) -> str:
     """The machine code of a kernel as assembly text, for tests and people who read it."""
     target = spec.isa.target(arch)
     with _lock:
-        parsed = assembler.optimised(_emitted(spec), processor(target), assembler.KERNEL_PASSES)
-        return str(assembler.machine(processor(target)).emit_assembly(parsed))
+        return uninterrupted(assembler.assembly, _emitted(spec), processor(target), assembler.KERNEL_PASSES)
 
 
 def link_all(code: bytes, symbols: tuple[str, ...]) -> tuple[int, ...]:

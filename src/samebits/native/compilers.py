@@ -25,6 +25,7 @@ from samebits.frozen import dataclass
 from samebits.native import assembler
 from samebits.native.assembler import Processor
 from samebits.native.board import SLOTS, Board
+from samebits.uninterrupted import uninterrupted
 
 # More of them gain little, for the longest object takes as long as ever, and each takes 60 MB.
 MOST = 8
@@ -51,7 +52,7 @@ class Job:
 
         Raises:  RuntimeError, with LLVM's reason, if it refuses the text.
         """
-        return assembler.object_code(self.text, self.processor, self.passes)
+        return uninterrupted(assembler.object_code, self.text, self.processor, self.passes)
 
 
 class CompilerProcess(Protocol):

@@ -11,6 +11,7 @@ from typing import Any
 
 from samebits import errors, executable
 from samebits.native import assembler
+from samebits.uninterrupted import uninterrupted
 
 _names = (f"samebits{n}" for n in itertools.count())
 
@@ -26,15 +27,19 @@ def link(code: bytes, symbols: tuple[str, ...]) -> tuple[int, ...]:
     """
     if sys.platform == "linux" and (reason := executable.refusal()):
         raise PermissionError(errno.EACCES, reason)
-    library = assembler.llvm().JITLibraryBuilder().add_object_img(code).add_current_process()
-    for symbol in symbols:
-        library.export_symbol(symbol)
     try:
-        # A name is never used again, not even after a failure.
-        tracker = library.link(_linker(), next(_names))
+        return uninterrupted(_linked, code, symbols)
     except RuntimeError as reason:
         expected, remedy = "one that links here", "report it"
         raise errors.NativeError("compile", "object", "", f"refused ({reason})", expected, remedy) from reason
+
+
+def _linked(code: bytes, symbols: tuple[str, ...]) -> tuple[int, ...]:
+    library = assembler.llvm().JITLibraryBuilder().add_object_img(code).add_current_process()
+    for symbol in symbols:
+        library.export_symbol(symbol)
+    # A name is never used again, not even after a failure.
+    tracker = library.link(_linker(), next(_names))
     _keep(tracker)  # with which a library would be unloaded
     return tuple(int(tracker[symbol]) for symbol in symbols)
 

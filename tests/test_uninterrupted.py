@@ -1,0 +1,119 @@
+"""Handlers run while a call waits, and what they raise comes when it has ended; a compile is never ended half-way."""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from samebits.uninterrupted import uninterrupted
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals are sent to a thread")
+
+
+class StopError(Exception):
+    """What the handler raises."""
+
+
+@pytest.fixture
+def stopping() -> Iterator[None]:
+    """SIGUSR1 raises."""
+
+    def handler(*_: object) -> None:
+        raise StopError
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.usefixtures("stopping")
+def test_what_a_handler_raises_comes_when_the_call_has_ended() -> None:
+    steps = []
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def work() -> None:
+        steps.append(threading.get_ident() != main)
+        for _ in range(3):
+            signal.pthread_kill(main, signal.SIGUSR1)
+            time.sleep(0.01)
+        steps.append(True)
+
+    with pytest.raises(StopError):
+        uninterrupted(work)
+    assert steps == [True, True]
+
+
+def test_results_and_errors_pass() -> None:
+    def fail() -> None:
+        raise KeyError("its own")
+
+    assert uninterrupted(divmod, 7, 2) == (3, 1)
+    assert uninterrupted(int, "11", base=2) == 3
+    with pytest.raises(KeyError, match="its own"):
+        uninterrupted(fail)
+
+
+def test_other_threads_and_those_that_get_none_call_it_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    other = threading.Thread(target=lambda: seen.append(uninterrupted(threading.get_ident) == threading.get_ident()))
+    other.start()
+    other.join()
+    assert seen == [True]
+
+    def refused(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    assert uninterrupted(threading.get_ident) != threading.get_ident()
+    monkeypatch.setattr(_thread, "start_new_thread", refused)
+    assert uninterrupted(threading.get_ident) == threading.get_ident()
+
+
+COMPILES = """
+import itertools, os, signal, threading, time
+os.environ["SAMEBITS_CACHE_DIR"] = ""
+from samebits.codegen import isa
+from samebits.native import compile
+
+class Stop(Exception): pass
+
+def handler(*_): raise Stop
+
+def pester():
+    while not ended:
+        time.sleep(0.0007)
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+signal.signal(signal.SIGUSR1, handler)
+target = isa.named("scalar").target(None)
+compile.object_code("", target)
+main, ended, stops, end = threading.main_thread().ident, False, 0, time.monotonic() + 3
+thread = threading.Thread(target=pester)
+thread.start()
+numbers = itertools.count()
+while True:
+    try:
+        while time.monotonic() < end:
+            name = f"f{next(numbers)}"
+            compile.object_code(f"define i32 @{name}(i32 %x) {{ %y = add i32 %x, 1\\n ret i32 %y }}", target)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        break
+    except Stop:
+        stops += 1
+ended = True
+thread.join()
+print("whole", stops > 20)
+"""
+
+
+def test_interrupts_do_not_end_a_compile_half_way() -> None:
+    """LLVM's Python package frees what it holds in two steps: an interrupt between them aborted the process."""
+    done = subprocess.run([sys.executable, "-c", COMPILES], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "whole True\n"), done.stderr[-2000:]
