@@ -10,6 +10,7 @@ import gradients as due
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import samebits.torch as st
 from samebits.errors import LayoutError, OptionError, SamebitsError
@@ -353,3 +354,33 @@ def test_states_in_one_storage_are_stepped_as_those_apart(make: Any) -> None:
             assert all(after > before for before, after in zip(versions, now, strict=False))
         found.append([x.tolist() for x in (p.detach(), *[x for x in state.values() if isinstance(x, torch.Tensor)])])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("make", [st.AdamW, lambda params: st.SGD(params, momentum=0.9)], ids=["AdamW", "SGD"])
+def test_a_state_that_meets_the_gradient_in_memory_of_numpy_is_refused(make: Any) -> None:
+    p, memory = torch.nn.Parameter(torch.zeros(8)), np.ones(12, np.float32)
+    optimizer = make([p])
+    for _ in range(3):  # so that calls are remembered
+        p.grad = torch.ones(8)
+        optimizer.step()
+    name = next(name for name, x in optimizer.state[p].items() if isinstance(x, torch.Tensor))
+    optimizer.state[p][name], p.grad = torch.from_numpy(memory[:8]), torch.from_numpy(memory[4:])
+    with pytest.raises(LayoutError) as caught:
+        optimizer.step()
+    assert str(caught.value) == (
+        "momentum: out memory is that of an operand, must be its own, or exactly an operand's; leave out= away"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+def test_a_step_on_fake_tensors_leaves_nothing_to_later_ones() -> None:
+    p = torch.nn.Parameter(torch.ones(3))
+    optimizer = st.SGD([p], lr=0.25)
+    p.grad = torch.ones(3)
+    with FakeTensorMode():
+        fake = torch.nn.Parameter(torch.ones(3))
+        fake.grad = torch.ones(3)
+        with pytest.raises(SamebitsError):
+            st.SGD([fake], lr=0.25).step()
+    optimizer.step()
+    assert p.tolist() == [0.75] * 3

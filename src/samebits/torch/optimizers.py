@@ -26,6 +26,8 @@ from samebits.torch.operator import check_tensor, threads
 
 __all__ = ["SGD", "AdamW", "clip_grad_norm_"]
 
+Array = np.ndarray[Any, Any]
+
 
 class _Optimizer(torch.optim.Optimizer):
     """What both share: gradients, master weights, state as it was saved."""
@@ -103,15 +105,16 @@ class _Optimizer(torch.optim.Optimizer):
             master[written] = kept[written].float()
         return master
 
-    def _numbers(self, p: Tensor, *values: float) -> Tensor:
+    def _numbers(self, p: Tensor, *values: float) -> Array:
         """Numbers of a step, each rounded once to what is computed in."""
         return _rounded_numbers(struct.pack(f"{len(values)}d", *values), p.dtype is torch.float64)
 
 
 @functools.lru_cache(maxsize=64)
-def _rounded_numbers(values: bytes, is_double: bool) -> Tensor:
-    """Numbers of float64, told apart by their bits, as an array for all parameters of a step, which nobody writes."""
-    return torch.from_numpy(np.frombuffer(values).astype(np.float64 if is_double else np.float32))
+def _rounded_numbers(values: bytes, is_double: bool) -> Array:
+    """Numbers of float64, told apart by their bits, as an array for all parameters of a step, which nobody writes. It
+    is NumPy's: modes of torch, as that of its fake tensors, change what torch makes, and this is kept beyond them."""
+    return np.frombuffer(values).astype(np.float64 if is_double else np.float32)
 
 
 def _own(name: str, value: Any, p: Tensor) -> Any:
@@ -152,8 +155,14 @@ def _check_state(call: str, name: str, p: Tensor, state: dict[str, Any]) -> None
 
 
 def _are_apart(*tensors: Tensor) -> bool:
-    """Whether no two of them have one storage. Steps that write several look at nothing else when they are repeated."""
-    return len({x.untyped_storage().data_ptr() for x in tensors}) == len(tensors)
+    """Whether no two of their storages meet, as two can that lie in memory of NumPy's. Steps that write several look at
+    nothing else when they are repeated."""
+    end = 0
+    for first, size in sorted([(s.data_ptr(), s.nbytes()) for s in [x.untyped_storage() for x in tensors]]):
+        if first < end:
+            return False
+        end = first + size
+    return True
 
 
 def _given_back(w: Tensor, p: Tensor) -> None:
