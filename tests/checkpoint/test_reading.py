@@ -219,7 +219,7 @@ def test_very_long_names_are_shown_in_part_and_not_compared(tmp_path: pathlib.Pa
     header = json.dumps({name: facts, "weight": facts}).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header)
     with checkpoint.open(path) as found:
-        for asked, near in (("weigh", "'weight'"), (name[1:], repr(name)[:400])):
+        for asked, near in (("weigh", "'weight'"), (name[1:], repr(name)[:200])):
             with pytest.raises(OptionError) as error:
                 found[asked]
             assert f"such as {near}" in str(error.value)
