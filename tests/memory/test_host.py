@@ -112,6 +112,17 @@ def test_what_is_kept_is_bounded_and_the_oldest_goes_first() -> None:
     assert none.statistics.kept_bytes == 0
 
 
+def test_a_pool_that_may_keep_less_lets_go_at_the_next_block_that_comes_back() -> None:
+    """Of any size, also one that is over the limit itself."""
+    pool = HostResource(keep_bytes=8 * MIB)
+    small, big = [pool.take(MIB)[0] for _ in range(3)], pool.take(4 * MIB)[0]
+    while small:
+        pool.give(small.pop())
+    pool.keep_bytes = 2 * MIB
+    pool.give(big)
+    assert pool.statistics.kept_bytes == 2 * MIB
+
+
 def test_when_memory_runs_out_what_is_kept_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = HostResource()
     held = allocate(MIB, resource=pool)

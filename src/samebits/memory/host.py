@@ -138,9 +138,10 @@ class HostResource:
 
     def give(self, block: PageBlock) -> None:
         """Keep a block of this pool for reuse, or let it go; the caller uses it no more."""
-        if not MAPPED <= block.size_bytes <= self.keep_bytes:
+        if block.size_bytes < MAPPED:
             return
-        self._warm.put(block)
+        if block.size_bytes <= self.keep_bytes:
+            self._warm.put(block)
         # A block is offered while it is on no shelf: nobody uses it.
         while self._warm.size_bytes > self.keep_bytes // _WARM and (cold := self._warm.oldest()) is not None:
             cold.offer()
