@@ -42,7 +42,7 @@ def without_collections(function: Callable[P, R]) -> Callable[P, R]:
         finally:
             try:
                 _end(block)
-            except BaseException:  # an interrupt, of which no second comes as soon
+            except BaseException:  # an interrupt; that a second comes before the next line is not reckoned with
                 _end(block)
                 raise
 

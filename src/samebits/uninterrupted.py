@@ -37,9 +37,8 @@ def uninterrupted(function: Callable[P, R], *given: P.args, **named: P.kwargs) -
 
     try:
         _thread.start_new_thread(work, ())
-    except (
-        RuntimeError
-    ):  # there can be no more threads, as when the interpreter ends: nothing is left but to do it here
+    except RuntimeError:
+        # There can be no more threads, as when the interpreter ends: nothing is left but to do it here.
         return function(*given, **named)
     raised = None
     while not (found or failed):
