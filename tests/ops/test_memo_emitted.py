@@ -151,6 +151,17 @@ def test_what_changes_between_calls_is_seen():
             sb.subtract(x, y, out=np.broadcast_arrays(out[:1].copy(), x)[0])
 
 
+def test_packed_weights_are_told_apart_by_their_scales():
+    """Of one shape and engine, and as many words: 8-bit scales of blocks of 16 take what float32 ones of 32 do."""
+    x, b = normal(1, 64).astype(ml_dtypes.bfloat16), np.arange(64 * 8).astype(np.uint8).reshape(64, 8) & 15
+    b, few, many = b.view(sb.dtypes.float4_e2m1fn.numpy), normal(2, 8), normal(4, 8).astype(ml_dtypes.float8_e4m3fn)
+    for scale, group, factor in ((few, 32, None), (few, 32, 0.5), (few, 32, -0.5), (many, 16, None)):
+        packed = sb.pack(b, left="bfloat16", scale=scale, group=group, global_scale=factor)
+        due = gemm.reference(x, b, b_scale=scale, b_block=group, scale=np.float32(1 if factor is None else factor))
+        for _ in range(4):
+            assert sb.matmul(x, packed, out_dtype="float32").tobytes() == due.tobytes(), (group, factor)
+
+
 def test_only_exact_types_are_remembered():
     class Sub(np.ndarray):
         pass

@@ -163,21 +163,29 @@ def _tensor(m: Module, facts: ClassSlots) -> None:
 
 
 def _packed(m: Module, facts: ClassSlots) -> None:
-    """`packed(x, key, places) -> i64`: the words that tell of a PackedMatrix, and of its tensor."""
+    """`packed(x, key, places) -> i64`: the words that tell of a PackedMatrix with its scales, and of its tensor."""
     f = m.function("packed", "i64", "ptr", "ptr", "ptr")
     x, key, places = f.arguments
-    tensor, engine, dtype = (f.load(x, facts.packed[name]) for name in ("tensor", "engine", "dtype"))
-    _refuse(f, tensor.is_null, engine.is_null, dtype.is_null)
+    names = ("tensor", "engine", "dtype", "scale", "global_scale")
+    tensor, engine, dtype, scale, factor = given = [f.load(x, facts.packed[name]) for name in names]
+    _refuse(f, *(part.is_null for part in given))
     _refuse(f, f.load(tensor, OBJECT_TYPE) != f.state("tensor_type"))
     f.store(f.load(x, OBJECT_TYPE), key)
     f.store(engine, key, 8)
     f.store(dtype, key, 16)
     f.store(_integer(f, f.load(x, facts.packed["nr"])), key, 24)
-    rank = _numbers(f, f.load(x, facts.packed["shape"]), f.at(key, 40))
-    f.store(rank, key, 32)
-    count = f.call("tensor", tensor, f.at(key, rank * 8 + 40), places)
+    f.store(_integer(f, f.load(x, facts.packed["block"])), key, 32)
+    f.store(scale, key, 40)
+    f.store(f.load(factor, OBJECT_TYPE), key, 48)
+    f.store(f.constant(0), key, 56)
+    with f.when(factor != f.state("none")):
+        _refuse(f, f.load(factor, OBJECT_TYPE) != f.state("float_type"))
+        f.store(f.call("PyFloat_AsDouble", factor), key, 56)
+    rank = _numbers(f, f.load(x, facts.packed["shape"]), f.at(key, 72))
+    f.store(rank, key, 64)
+    count = f.call("tensor", tensor, f.at(key, rank * 8 + 72), places)
     _refuse(f, count == 0)
-    f.ret(count + rank + 5)
+    f.ret(count + rank + 9)
 
 
 def _failed(m: Module) -> None:

@@ -337,7 +337,7 @@ def _record(key: bytes, memo: Memo, call: Signature) -> None:
     keep: list[object] = [memo, call.function]
     for x in (*call.arguments, *call.options, *call.options.values()):
         if isinstance(x, PackedMatrix):
-            keep += x.dtype, x.engine, x.tensor.dtype
+            keep += x.dtype, x.engine, x.scale, x.tensor.dtype
         else:
             keep.append(getattr(x, "dtype", x))
     # No record is of None: this is the key again, of what is kept. Another thread may have set a shape in place.
