@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,27 @@ def test_what_a_handler_raises_comes_when_the_call_has_ended() -> None:
     with pytest.raises(StopError):
         uninterrupted(work)
     assert steps == [True, True]
+
+
+@pytest.mark.parametrize("reason", [StopError(), RuntimeError("a handler's")])
+def test_a_call_that_began_is_waited_for_and_is_the_only_one(
+    reason: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, ended = _thread.start_new_thread, []
+
+    def interrupted(*given: Any) -> None:
+        start(*given)
+        raise reason
+
+    def work() -> None:
+        time.sleep(0.02)
+        ended.append(True)
+
+    monkeypatch.setattr(_thread, "start_new_thread", interrupted)
+    with pytest.raises(type(reason)) as error:
+        uninterrupted(work)
+    assert error.value is reason
+    assert ended == [True]
 
 
 def test_results_and_errors_pass() -> None:

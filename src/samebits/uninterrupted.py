@@ -35,12 +35,14 @@ def uninterrupted(function: Callable[P, R], *given: P.args, **named: P.kwargs) -
         finally:
             ended.release()
 
+    raised = None
     try:
         _thread.start_new_thread(work, ())
-    except RuntimeError:
+    except BaseException as reason:
         # There can be no more threads, as when the interpreter ends: nothing is left but to do it here.
-        return function(*given, **named)
-    raised = None
+        if isinstance(reason, MemoryError) or (type(reason) is RuntimeError and "new thread" in str(reason)):
+            return function(*given, **named)
+        raised = reason  # by a handler, when the thread had begun
     while not (found or failed):
         try:
             ended.acquire()
