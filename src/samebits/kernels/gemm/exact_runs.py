@@ -74,8 +74,8 @@ class CodeBytes:
         """The low halves of bytes of words as these bytes."""
         low = b.bit_and(codes, b.like(codes, 0x0F0F0F0F))
         table = [value + self.offset for value in self.values]
-        # Where numbers are all in order, but for the code at which they start, that turns the bits of the others: int4's
-        # lowest is code 8, and code ^ 8 is the number and 8. No table is looked up then.
+        # Codes whose numbers are in order once some of their bits are turned need no table: int4's number plus 8 is
+        # code ^ 8.
         turned = table.index(0)
         if table == [code ^ turned for code in range(16)]:
             low = b.bit_xor(low, b.like(low, 0x01010101 * turned)) if turned else low
