@@ -258,8 +258,10 @@ def _packing(x: Any) -> Repacking | None:
 def _is_plain(x: Any) -> bool:
     """Whether its address and strides say where its elements are, or where those are that are packed anew."""
     if isinstance(x, Tensor):
-        if x.device is not CPU or spread.is_packed(x.layout):
-            return x.device is CPU and x.layout.storage == "packed" and x.dtype.width_bits < 8
+        if x.device is not CPU:
+            return False
+        if spread.is_packed(x.layout):
+            return x.layout.storage == "packed" and x.dtype.width_bits < 8
         taken = x.numpy()
         return address_of(taken) == x.address and _is_plain(taken)
     if isinstance(x, np.ndarray):

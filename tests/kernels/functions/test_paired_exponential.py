@@ -27,7 +27,7 @@ def computed(row: Isa, x: np.ndarray) -> np.ndarray:
 
 def pair(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """high and low."""
-    high, low = paired_exponential._pair(B, ArrayVector(dtypes.float32, x))
+    high, low = paired_exponential.pair(B, ArrayVector(dtypes.float32, x), paired_exponential._MARGIN)
     return high.lanes, low.lanes
 
 

@@ -102,7 +102,7 @@ _RESTS = (
 
 def emit(b: Builder, x: Vector) -> Vector:
     """e**x, correctly rounded; a NaN lane gives some NaN."""
-    high, low = _pair(b, x)
+    high, low = pair(b, x, _MARGIN)
     less, more = b.add(high, low), b.add(high, b.fma(high, b.like(high, 2 * _MARGIN), low))
     doubt = b.invert(b.bit_and(b.less_equal(b.abs(x), b.like(x, _WITHIN)), b.equal(less, more)))
     found = [less]
@@ -115,9 +115,9 @@ def emit(b: Builder, x: Vector) -> Vector:
     return found[0]
 
 
-def _pair(b: Builder, x: Vector) -> tuple[Vector, Vector]:
-    """e**x * (1 - _MARGIN) as a float32 and what it lacks."""
-    power, first, tail, _ = parts(b, x, _MARGIN)
+def pair(b: Builder, x: Vector, margin: float = 0.0) -> tuple[Vector, Vector]:
+    """e**x * (1 - margin), |x| <= 88, as a float32 and what it lacks, which is at most 2**-14 of it."""
+    power, first, tail, _ = parts(b, x, margin)
     high = b.fma(power, first, power)
     return high, b.fma(power, tail, b.fma(power, first, b.sub(power, high)))
 

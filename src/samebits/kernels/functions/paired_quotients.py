@@ -12,8 +12,9 @@ from __future__ import annotations
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.kernels.functions import paired_exponential, rounded
 from samebits.kernels.functions.exponentials import SIGMOID, TANH
-from samebits.kernels.functions.pairs import Pair
 
+# A float32 and what it lacks.
+Pair = tuple[Vector, Vector]
 # Beyond it the low part of e**x may be subnormal.
 _WITHIN = 75.0
 # More than sigmoid errs by, as a part of it.
@@ -37,9 +38,7 @@ def sigmoid(b: Builder, x: Vector) -> Vector:
 def _sigmoid_pair(b: Builder, x: Vector) -> Pair:
     """sigmoid(x) as a float32 and what it lacks, x >= -75."""
     one, within, size = b.like(x, 1.0), b.like(x, _WITHIN), b.abs(x)
-    power, first, tail, _ = paired_exponential.parts(b, b.neg(b.select(b.less(within, size), within, size)))
-    high = b.fma(power, first, power)
-    low = b.fma(power, tail, b.fma(power, first, b.sub(power, high)))
+    high, low = paired_exponential.pair(b, b.neg(b.select(b.less(within, size), within, size)))
     total = b.add(one, high)
     below = b.less(x, b.like(x, 0.0))
     numerator = b.select(below, high, one), b.select(below, low, b.like(x, 0.0))

@@ -232,7 +232,7 @@ def tile_of(
     engine, n, tile = inner.engine, inner.c.n, given.tile or row.tile
     if inner.runs:
         is_short = engine.sums_blocks and inner.runs.is_short
-        tile = tile if given.tile else tiles.with_sums_of_blocks(tile, isa, machine.short if is_short else None)
+        tile = tile if given.tile else tiles.with_sums_of_blocks(tile, isa, tiles.SHORT if is_short else None)
     is_free = given.tile is None and tile == tiles.tile_for(isa) and form in (FUSED, STAGED)
     if not is_free or isinstance(inner.c.b.values, Panels) or not (engine.exact or engine.depth == 1):
         return tile, ()

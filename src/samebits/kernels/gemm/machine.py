@@ -18,7 +18,7 @@ from samebits.dtypes import DType
 from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm.engine import FMA32, HALVES, NIBBLES, PAIRS, Engine
 from samebits.kernels.gemm.engine import ROWS as ENGINES
-from samebits.kernels.gemm.tiles import BLOCKS, SHORT, Tile, of_blocks, of_tiles, tile_for
+from samebits.kernels.gemm.tiles import BLOCKS, Tile, of_blocks, of_tiles, tile_for
 from samebits.kernels.gemm.tiles import NIBBLES as NIBBLES_TILE
 from samebits.kernels.gemm.tuned import OF_TILES, SHIPPED, Preferred, Sizes, Tuned
 
@@ -103,7 +103,7 @@ class Machine:
             twice as fast as those whose vectors have 32. None: no other sizes.
         sizes_of_blocks: What engines that sum blocks apart may take instead, on the same rows. None: no others.
         sizes_of_tiles: What those by tiles may take instead.
-        blocks, short: The tile of engines that sum blocks apart, and its rows where a block is of few words.
+        blocks: The tile of engines that sum blocks apart.
         staged: The tile of float32 on rows whose vectors have 64 bytes, where panels are packed first, for one product
             alone, and columns fill them; None: that of the row.
         preferred: The engines that were measured to be fastest for some pairs of formats.
@@ -118,7 +118,6 @@ class Machine:
     sizes_of_blocks: Sizes | None = None
     sizes_of_tiles: Sizes = OF_TILES
     blocks: Tile = BLOCKS
-    short: int = SHORT
     staged: Tile | None = None
     preferred: tuple[Preferred, ...] = ()
     tuned: tuple[Tuned, ...] = ()

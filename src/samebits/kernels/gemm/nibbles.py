@@ -28,7 +28,7 @@ from samebits.kernels.gemm import epilogue, exact_runs, facts, pack, unpack
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels, Shared
 from samebits.kernels.gemm.engine import FMA32, LOWEST, NIBBLES, PAIRS, Engine, lowest_bit, takes
 from samebits.kernels.gemm.epilogue import Epilogue, Finish
-from samebits.kernels.gemm.exact_runs import CodeBytes, ExactRuns
+from samebits.kernels.gemm.exact_runs import EIGHT, CodeBytes, ExactRuns
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.gemm.normal import normal
@@ -44,7 +44,7 @@ _HIGH = 2
 # Tasks of one of several threads: each makes words of A once for all of its panels.
 _TASKS = 4
 # Elements and pairs of them in a word of a panel, and rows of words that are asked for ahead.
-_EIGHT, _PAIRS, _AHEAD = 8, 4, 16
+_PAIRS, _AHEAD = 4, 16
 
 
 def place(i: int) -> int:
@@ -82,14 +82,14 @@ def pack_nibbles(b: Builder, d: PackNibbles) -> None:
     row, column, nr = b.index("row"), b.index("column"), d.nr
     for p in b.tasks():
         count = b.min(n - p * nr, nr)
-        for s in b.loop(0, k // _EIGHT):
+        for s in b.loop(0, k // EIGHT):
             word = b.constant(0, uint32, nr)
-            for i in range(_EIGHT):
-                at = (s * _EIGHT + i) * row + p * nr * column
+            for i in range(EIGHT):
+                at = (s * EIGHT + i) * row + p * nr * column
                 codes = b.load(x, at, nr, count) if d.kind == "copy" else b.load_strided(x, at, column, nr, count)
                 code = b.convert(codes, uint32)
                 word = b.bit_or(word, b.shift_left(b.bit_and(code, b.like(code, 15)), place(i)))
-            b.store(out, (p * (k // _EIGHT) + s) * nr, word)
+            b.store(out, (p * (k // EIGHT) + s) * nr, word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def decode(b: Builder, d: Decode) -> None:
     look = facts.emit_block(b) if d.checked else None
     engines = (d.engine, d.engine.safe) if d.checked else (d.engine,)
     gains = [[_gain(b, d, engine, high) for high in (1, _HIGH)] for engine in engines]
-    order = sorted(range(_EIGHT), key=lambda i: (place(i) % 8, place(i)))
+    order = sorted(range(EIGHT), key=lambda i: (place(i) % 8, place(i)))
     measures = [exact_runs.emit_measure(b, high, d.run, CodeBytes(d.b), tuple(order)) for high in (1, _HIGH) if d.exact]
     finish = Finish(b, d.epilogue, nr)
     rows, k, panels, pitch = b.index("rows"), b.index("k"), b.index("panels"), b.index("pitch")
@@ -180,7 +180,7 @@ def decode(b: Builder, d: Decode) -> None:
     tile = b.scratch(float32, b.index("scratch_t"))
     weights, scales = b.pointer("b", uint32), b.pointer("b_scale", _kept(d.scale))
     digits, found = (b.scratch(int32, b.index(name)) for name in ("scratch_d", "scratch_f"))
-    groups, runs = (panels + b.index("group") - 1) // b.index("group"), exact_runs.runs_of(b, k // _EIGHT, d.run)
+    groups, runs = (panels + b.index("group") - 1) // b.index("group"), exact_runs.runs_of(b, k // EIGHT, d.run)
     for task in b.tasks():
         operands = batches.moved(b, d.batch_rank, task // groups, d.pointers)
         b.call(take, operands["a"], b.index("a_row"), b.index("a_column"), rows, k, words, pitch)
@@ -191,7 +191,7 @@ def decode(b: Builder, d: Decode) -> None:
             lowest = b.load(fact, 0, 1)
             low = b.less(lowest, b.like(lowest, LOWEST - (lowest_bit(d.b) or 0)))
             unsafe = b.choose(b.any(low), 1, 0)
-        steps, first = k // _EIGHT, task % groups * b.index("group")
+        steps, first = k // EIGHT, task % groups * b.index("group")
         for r in b.loop(0, rows, _HIGH) if measures else ():
             of_rows = b.offset(words, r * pitch), pitch, steps, *_exact(b, r, steps, digits, found, runs)
             b.call(b.choose(rows - r >= _HIGH, *measures[::-1]), *of_rows)
@@ -290,7 +290,7 @@ def _step(
                     row[v] = engine.advance(b, left[i], pair, row[v])
             continue
         for half in (0, 1):
-            at = s * _EIGHT + 2 * p + half
+            at = s * EIGHT + 2 * p + half
             left = [b.splat(b.load(a, i * pitch + at, 1), lanes) for i in range(len(sums))]
             for v in vectors:
                 value = _value(b, d, words[v], b.offset(panel, s * d.nr + v * lanes), 2 * p + half)
@@ -332,12 +332,12 @@ def open_panels(b: Builder, d: Open) -> None:
     out, out_scales = b.pointer("out", uint8), b.pointer("out_scales", kind)
     k, blocks, row, nr = b.index("k"), b.index("blocks"), b.index("row"), d.nr
     for p in b.tasks():
-        for s in b.loop(0, k // _EIGHT):
+        for s in b.loop(0, k // EIGHT):
             for v in range(0, nr, lanes):
-                word = b.load(x, (p * (k // _EIGHT) + s) * nr + v, lanes)
-                for i in range(_EIGHT):
+                word = b.load(x, (p * (k // EIGHT) + s) * nr + v, lanes)
+                for i in range(EIGHT):
                     code = b.bit_and(b.shift_right(word, place(i)), b.like(word, 15))
-                    b.store(out, (s * _EIGHT + i) * row + p * nr + v, b.convert(code, uint8))
+                    b.store(out, (s * EIGHT + i) * row + p * nr + v, b.convert(code, uint8))
         for q in b.loop(0, blocks):
             for v in range(0, nr, lanes):
                 b.store(out_scales, q * row + p * nr + v, b.load(scales, (p * blocks + q) * nr + v, lanes))
@@ -371,7 +371,7 @@ def _decoded(described: Contraction, isa: Isa, threads: int, machine: Machine) -
     scaled = panels.block > 0
     small = 0 < c.m <= MOST_ROWS and c.k and not c.a.is_scaled_by_block and c.out.values.column == 1
     run = panels.block if scaled else c.spec.chunk
-    regular = c.spec.chunk % run == 0 and run % _EIGHT == 0 and (not scaled or c.k % run == 0)
+    regular = c.spec.chunk % run == 0 and run % EIGHT == 0 and (not scaled or c.k % run == 0)
     other = c.spec.segments > 1 or c.sums.order != CHAIN.name or c.accumulates
     if not small or not regular or other or not c.n or not all(c.batch):
         return None
@@ -383,7 +383,7 @@ def _decoded(described: Contraction, isa: Isa, threads: int, machine: Machine) -
     exact = not pairs and exact_runs.suits(isa, c.a.dtype, run)
     d = Decode(
         engine, words, pack.kind(c.a.values), checked, panels.dtype, panels.scale,
-        c.spec.chunk // _EIGHT, run // _EIGHT, panels.nr, exact, batches.rank(c.batch), Epilogue.of(c, float32),
+        c.spec.chunk // EIGHT, run // EIGHT, panels.nr, exact, batches.rank(c.batch), Epilogue.of(c, float32),
     )  # fmt: skip
     return _step_of(d, described, c, isa, threads)
 
@@ -400,8 +400,8 @@ def _step_of(d: Decode, described: Contraction, c: Contraction, isa: Isa, thread
     pitch = -(-d.engine.steps(c.k) // width) * width
     scratch_t = in_lines(c.m * pitch * d.engine.word.size_bytes) + LINE_BYTES
     scratch_d = scratch_t + in_lines((c.m + _HIGH) * d.nr * float32.size_bytes)
-    scratch_f = scratch_d + in_lines(d.exact * c.m * c.k // _EIGHT * exact_runs.SLOTS * int32.size_bytes)
-    runs = -(-c.k // (_EIGHT * d.run))
+    scratch_f = scratch_d + in_lines(d.exact * c.m * c.k // EIGHT * exact_runs.SLOTS * int32.size_bytes)
+    runs = -(-c.k // (EIGHT * d.run))
     scratch_s = scratch_f + in_lines(d.exact * c.m * runs * exact_runs.FACTS * int32.size_bytes)
     values: dict[str, Argument] = {
         "a": Operand(0), "b": Operand(1), "b_scale": Operand(1, scales_at(c.k, c.n, d.nr, NIBBLES[0])), "rows": c.m,
@@ -468,7 +468,7 @@ def plan_pack(k: int, n: int, b: Matrix, scale: Shared, nr: int, isa: Isa, threa
         Step(KernelSpec(pack_nibbles, d, d.parameters, isa), count, given),
         Step(KernelSpec(pack_scales, e, e.parameters, isa), count, of_scales),
     )
-    facts_of = (("engine", f"{b.dtype.name} nibbles"), ("panels", f"{count} of {k // _EIGHT} x {nr}"))
+    facts_of = (("engine", f"{b.dtype.name} nibbles"), ("panels", f"{count} of {k // EIGHT} x {nr}"))
     return Plan(
         what=f"pack b[{k},{n}] of {b.dtype.name}", isa=isa, threads=threads, steps=steps if k and n else (),
         operands=("b", "scale", "panels"), facts=facts_of,
