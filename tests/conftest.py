@@ -113,6 +113,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_ahead() -> None:
+    """Sessions of tests look at no sizes to come, which compiles what no test asks for: `runtime/test_ahead.py` does."""
+    from samebits.runtime import ahead
+
+    ahead._LOOKS = 0
+
+
 @pytest.fixture(scope="module")
 def short_collections() -> None:
     """Leave what the tests before have made out of every later walk, for a module that asks for many."""

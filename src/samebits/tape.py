@@ -62,6 +62,10 @@ class Tape:
         self._answers: dict[tuple[_Function, int, int], bool] = {}
         self._entries: list[tuple[_Function, int, int, int, bool]] = []
 
+    def __len__(self) -> int:
+        """How many entries there are."""
+        return len(self._entries)
+
     def variable(self, value: int) -> int:
         """The next variable; all of them come before anything is computed. It serves as an int wherever one does."""
         assert self._variables == len(self.values)  # `replay` gives the first places to them

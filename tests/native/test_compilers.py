@@ -198,7 +198,7 @@ def test_where_there_can_be_none_calls_compile(obstacle: str, monkeypatch: pytes
     if obstacle == "no process":
         monkeypatch.setattr(driver, "start_python", refuse)
     elif obstacle == "no board":
-        monkeypatch.setattr(board, "_nameless", refuse)
+        monkeypatch.setattr(board, "nameless", refuse)
     elif obstacle == "an embedded Python":
         monkeypatch.setattr(sys, "executable", "editor")
     else:

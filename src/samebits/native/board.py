@@ -31,7 +31,7 @@ def _apart(descriptor: int) -> int:
         os.close(descriptor)
 
 
-def _nameless() -> int:
+def nameless() -> int:
     """A descriptor of an empty file that only its descriptors lead to."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("samebits")
@@ -62,7 +62,7 @@ class Board:
         """
         held: list[int] = []
         try:
-            held.append(_apart(_nameless()))
+            held.append(_apart(nameless()))
             for _ in range(2):
                 held += os.pipe()
             for i, end in enumerate(held[1:], 1):

@@ -43,6 +43,8 @@ _made: dict[str, bytes] = {}
 # Calls before another process is asked for an object: in a program that ends sooner it would compile in vain. Then how
 # often one is asked, should it be killed, and how long nobody looks for its answer.
 _PATIENCE, _TRIES, _LOOK_SECONDS = 100, 2, 0.001
+# How many objects a call of this process waited for.
+_waited = 0
 # Why objects were left to LLVM's linker.
 _left: dict[str, None] = {}
 
@@ -197,6 +199,7 @@ def objects(units: Sequence[Unit]) -> list[bytes]:
 
 def _compiled(units: Sequence[Unit]) -> dict[str, bytes]:
     """The objects by name, compiled now and kept."""
+    global _waited
     from samebits.native import compilers  # which a process that finds its objects does without
 
     compilers.prepare(len(units))
@@ -205,7 +208,13 @@ def _compiled(units: Sequence[Unit]) -> dict[str, bytes]:
         made = compilers.compile_all([x.job for x in units])
     for name, code in made.items():
         cache.write(name, code)
+    _waited += len(made)
     return made
+
+
+def waited_for() -> int:
+    """How many objects calls of this process had to have compiled before they could go on."""
+    return _waited
 
 
 def key(spec: Compiled, target: Target) -> str:

@@ -29,6 +29,7 @@ from samebits.program.constants import Value
 from samebits.program.graph import Program
 from samebits.program.transform import ALIKE, ROWS, UNFUSED, optimise
 from samebits.runtime import inputs as inputs_
+from samebits.runtime.ahead import Ahead
 from samebits.runtime.blueprint import NOTHING, Blueprint, Lowered, Packed
 from samebits.runtime.buffers import aligned, empty
 from samebits.runtime.recent import keep
@@ -114,6 +115,7 @@ class Session:
         self._kept: dict[Any, Array] = {}
         self._blueprints: tuple[Blueprint, ...] = ()
         self._cache: OrderedDict[_Key, Specialised] = OrderedDict()
+        self._ahead = Ahead()
         self._order = program.input_names
         self._names = frozenset(program.input_names)
         narrow = {name for name, fact in program.facts.items() if fact.dtype.width_bits < 8}
@@ -251,7 +253,12 @@ class Session:
     def _bound(self, values: list[Value], packed: Packed, reuse: bool) -> Specialised:
         symbols, strides = self._lies(values)
         if reuse:
-            return Specialised(self._lowered(symbols, strides, packed, texts=False), self.threads)
+            lowered = self._lowered(symbols, strides, packed, texts=False)
+            blueprint = self._blueprints[0]
+            made = Specialised(lowered, self.threads)
+            if self.isa.compiled:
+                self._ahead.met(blueprint, symbols)
+            return made
         return Specialised(self._recorded(symbols, strides, packed, reuse, runs=True)[1], self.threads)
 
     def _lies(self, values: list[Value]) -> tuple[_Symbols, _Strides]:

@@ -19,7 +19,7 @@ from samebits.errors import SamebitsError
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.tape import At, Pinned, Recorded, Tape
 
-__all__ = ["Answers", "PlanTape"]
+__all__ = ["Answers", "PlanTape", "filled"]
 
 # Tapes of a question, those used last first, and how many are made: of lengths 1 to 128 of a small encoder each
 # question has a few. Where more come up, sizes have little in common, and making tapes takes longer than planning.
@@ -87,12 +87,13 @@ class Answers:
         planner: Who is asked.
         arguments: A template of what.
         tapes: Those that are kept, the one used last first.
+        places: Of the numbers that the template holds.
     """
 
     def __init__(self, planner: Callable[..., Plan], arguments: Any) -> None:
         self.planner, self.arguments = planner, arguments
         self.tapes: tuple[PlanTape, ...] = ()
-        self._places = sorted(set(_places(arguments)))
+        self.places = sorted(set(_places(arguments)))
         self._made = -1  # the first answer is a planner's: many programs are bound to one set of sizes alone
 
     def asked(self, numbers: Sequence[int]) -> Plan:
@@ -100,7 +101,7 @@ class Answers:
 
         Raises:  what the planner raises.
         """
-        plan: Plan = self.planner(*_with(self.arguments, numbers))
+        plan: Plan = self.planner(*filled(self.arguments, numbers))
         return plan
 
     def plan(self, numbers: Sequence[int]) -> Plan:
@@ -108,7 +109,7 @@ class Answers:
 
         Raises:  what the planner raises.
         """
-        variables = [numbers[place] for place in self._places]
+        variables = [numbers[place] for place in self.places]
         for tape in self.tapes:
             found = tape.filled(variables)
             if found is not None:
@@ -135,9 +136,9 @@ class Answers:
     def _recorded(self, variables: Sequence[int]) -> PlanTape | None:
         """A tape for these sizes; None if the planner needs a number of them itself, or refuses them."""
         tape = Tape(strict=True)
-        given = dict(zip(self._places, map(tape.variable, variables), strict=True))
+        given = dict(zip(self.places, map(tape.variable, variables), strict=True))
         try:
-            return PlanTape(tape, self.planner(*_with(self.arguments, given)))
+            return PlanTape(tape, self.planner(*filled(self.arguments, given)))
         except (Pinned, SamebitsError):
             return None
 
@@ -151,8 +152,8 @@ def _places(value: Any) -> Iterator[int]:
             yield from _places(each)
 
 
-def _with(value: Any, numbers: Mapping[int, int] | Sequence[int]) -> Any:
+def filled(value: Any, numbers: Mapping[int, int] | Sequence[int]) -> Any:
     """A template with these numbers in it, by place."""
     if type(value) is tuple:
-        return tuple([_with(each, numbers) for each in value])
+        return tuple([filled(each, numbers) for each in value])
     return numbers[value.place] if type(value) is At else value
