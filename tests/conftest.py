@@ -115,7 +115,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_ahead() -> None:
-    """Sessions of tests look at no sizes to come, which compiles what no test asks for: `runtime/test_ahead.py` does."""
+    """Sessions look at no sizes to come, which compiles what no test asks for, but those of `runtime/test_ahead.py`."""
     from samebits.runtime import ahead
 
     ahead._LOOKS = 0
