@@ -28,8 +28,8 @@ def of(m: int, b: Matrix | Panels | Side[Panels] = ROWS, row: engine.Engine = en
     return Inner.of(contraction(m, 512, 512, Matrix(512, 1, (), dtype), b, Matrix(512, 1)), row)
 
 
-def form(inner: Inner, caches: Caches = CACHES, a_bytes: int = A_BYTES, mc: int | None = None) -> str:
-    return form_for(inner, AVX512, caches, a_bytes, mc)[0]
+def form(inner: Inner, caches: Caches = CACHES, a_bytes: int = A_BYTES, mc: int | None = None, threads: int = 1) -> str:
+    return form_for(inner, AVX512, threads, caches, a_bytes, mc)[0]
 
 
 def test_few_rows_stream_and_how_many_is_the_machines() -> None:
@@ -56,6 +56,9 @@ def test_so_is_a_block_of_few_words_whose_sums_wait_near() -> None:
     assert [form(of(rows), replace(short, near=near)) for near in (sums, sums - 1)] == [FUSED, STAGED]
     once = contraction(rows, 512, 128, Matrix(128, 1), ROWS, Matrix(512, 1))
     assert form(Inner.of(once, engine.FMA32), replace(short, near=0)) == FUSED
+    # Other threads would pack the block too; once does not cost as much as a step that packs b.
+    assert form(of(rows), short, threads=2) == STAGED
+    assert form(Inner.of(once, engine.FMA32), short, threads=2) == FUSED
     assert form(of(rows), short, mc=rows - 1) == STAGED
     assert form(of(rows, COLUMNS), replace(short, down_rows=0)) == STAGED
 

@@ -166,7 +166,7 @@ def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, mac
     checks.check_blocks(c, engine)
     inner = Inner.of(c, engine)
     checks.check_dtypes(inner.c, inner.engine)
-    form, forms_not = form_of(inner, isa, machine.caches, row.sizes, given)
+    form, forms_not = form_of(inner, isa, threads, machine.caches, row.sizes, given)
     inner, unchecked = for_form(inner, form, given.engine)
     tile, tiles_not = tile_of(inner, form, isa, row, given, machine)
     cut = cut_up(inner, form, tile, isa, threads, row.sizes, machine.caches, given)
@@ -206,10 +206,13 @@ def _why_turned(c: Contraction, nr: int) -> tuple[str, str] | None:
     return None
 
 
-def form_of(inner: Inner, isa: Isa, caches: Caches, sizes: Sizes, given: Overrides) -> tuple[str, Reasons]:
+def form_of(
+    inner: Inner, isa: Isa, threads: int, caches: Caches, sizes: Sizes, given: Overrides
+) -> tuple[str, Reasons]:  # fmt: skip
     """The form that was asked for, where there is anything to sum, else the one for the operands."""
     if given.form is None or not inner.c.k:
-        return forms.form_for(inner, isa, caches, sizes.a_bytes, given.blocks.mc if given.blocks else None)
+        mc = given.blocks.mc if given.blocks else None
+        return forms.form_for(inner, isa, threads, caches, sizes.a_bytes, mc)
     forms.check_sums(inner, given.form)
     return given.form, ()
 
