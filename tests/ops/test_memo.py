@@ -77,6 +77,12 @@ def test_remembered_numbers_are_told_apart_by_all_their_bits():
         assert sb.where(never, x, number).tobytes() == 3 * due, hex(code)
 
 
+def test_remembered_integers_are_told_apart_by_all_their_bits(way):
+    x, numbers = np.arange(3), [1, 0, -1, (1 << 48) - 1, 1 << 48, (1 << 62) | 1, -(1 << 62), -(1 << 63), (1 << 63) - 1]
+    for number in 3 * numbers:
+        assert sb.bitwise_xor(x, number).tobytes() == (x ^ number).tobytes(), number
+
+
 def test_what_is_remembered_is_bounded(way, monkeypatch):
     monkeypatch.setattr(memo, "_MEMOS", 5)
     monkeypatch.setattr(calls, "_KEPT", 7)

@@ -39,8 +39,9 @@ OBJECTS, ADDRESSES, OWNERS, IS_MEMORY, PLACES = (
 )
 # Bytes of dlpack.h's DLTensor.
 DLTENSOR = 48
-# Bits that addresses of a process have.
-_ADDRESS_BITS = 48
+# Bits that addresses of a process have, what the last byte of a word says that holds a text, and the bit of one that
+# holds an integer of no more bits.
+_ADDRESS_BITS, _SHORT, _SMALL = 48, 0x80, 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +97,22 @@ def _array(m: Module) -> None:
     _refuse(f, (flags & WARNS) != 0, ndim > RANK)
     rank = f.as_(ndim, "i64")
     first = f.call("placed", places, x, f.load(x, ARRAY["data"], "i64"), x)
-    f.store(f.load(x, ARRAY["descr"]), key)
-    f.store(f.as_(flags & WRITABLE, "i64"), key, 8)
-    f.store(first, key, 16)
-    f.store(rank, key, 24)
+    f.store(_with(f, f.load(x, ARRAY["descr"]), first), key)
+    f.store(rank | f.as_(flags & WRITABLE, "i64"), key, 8)
     f.ret(_steps(f, key, rank, f.load(x, ARRAY["shape"]), f.load(x, ARRAY["strides"])))
 
 
+def _with(f: Function, address: CValue, number: CValue) -> CValue:
+    """A word of an address and a number above its bits."""
+    return f.as_(address, "i64") + number * (1 << _ADDRESS_BITS)
+
+
 def _steps(f: Function, key: CValue, rank: CValue, shape: CValue, strides: CValue) -> CValue:
-    """Put extents and strides behind four words of a key; how many words there are."""
+    """Put extents and strides behind two words of a key; how many words there are."""
     with f.loop(rank) as i:
-        f.store(f.load(shape, i * 8, "i64"), key, i * 16 + 32)
-        f.store(f.load(strides, i * 8, "i64"), key, i * 16 + 40)
-    return rank * 2 + 4
+        f.store(f.load(shape, i * 8, "i64"), key, i * 16 + 16)
+        f.store(f.load(strides, i * 8, "i64"), key, i * 16 + 24)
+    return rank * 2 + 2
 
 
 def _numbers(f: Function, source: CValue, key: CValue) -> CValue:
@@ -151,15 +155,13 @@ def _tensor(m: Module, facts: ClassSlots) -> None:
     )
     offset = _integer(f, f.load(layout, facts.layout["offset_bits"]))
     address = _integer(f, f.load(buffer, facts.buffer["_address"]))  # None where it is closed
-    f.store(dtype, key)
-    f.store(read_only, key, 8)
-    f.store(f.call("placed", places, x, address + (offset >> 3), owner), key, 16)
-    f.store(f.as_(is_packed, "i64"), key, 24)
-    f.store(offset, key, 32)
-    rank = _numbers(f, f.load(layout, facts.layout["shape"]), f.at(key, 48))
-    f.store(rank, key, 40)
-    _refuse(f, _numbers(f, f.load(layout, facts.layout["strides_bits"]), f.at(key, rank * 8 + 48)) != rank)
-    f.ret(rank * 2 + 6)
+    f.store(_with(f, dtype, f.call("placed", places, x, address + (offset >> 3), owner)), key)
+    f.store(offset, key, 8)
+    rank = _numbers(f, f.load(layout, facts.layout["shape"]), f.at(key, 24))
+    is_read_only = f.as_(read_only == f.state("true"), "i64")
+    f.store(rank * 4 + f.as_(is_packed, "i64") * 2 + is_read_only, key, 16)
+    _refuse(f, _numbers(f, f.load(layout, facts.layout["strides_bits"]), f.at(key, rank * 8 + 24)) != rank)
+    f.ret(rank * 2 + 3)
 
 
 def _packed(m: Module, facts: ClassSlots) -> None:
@@ -210,7 +212,7 @@ def _torch(m: Module) -> None:
         with f.when(condition):
             f.ret(f.call("failed"))
 
-    gradient, negated, dtype = f.own(), f.own(), f.own()
+    gradient, negated = f.own(), f.own()
     with f.when(f.load(places, IS_MEMORY, "i64") == 0):
         gradient.set(f.call("PyObject_GetAttr", x, f.state("requires_grad")))
         give_up(gradient.now.is_null)
@@ -218,24 +220,21 @@ def _torch(m: Module) -> None:
     negated.set(f.call("PyObject_VectorcallMethod", f.state("is_neg"), own.address, 1, None))
     give_up(negated.now.is_null)
     _refuse(f, negated.now != f.state("false"))
-    dtype.set(f.call("PyObject_GetAttr", x, f.state("dtype")))
-    give_up(dtype.now.is_null)
     give_up(f.call_pointer(f.state("torch_borrow"), "i32", x, at) != 0)
     ndim, data = f.load(at, NDIM, "i32"), f.load(at, DATA, "i64")
     _refuse(f, f.load(at, DEVICE, "i32") != 1, f.load(at, DEVICE_ID, "i32") != 0, ndim > RANK, data == 0)
     rank = f.as_(ndim, "i64")
-    f.store(f.state("torch_type"), key)
-    f.store(dtype.now, key, 8)
-    f.store(f.call("placed", places, x, data + f.load(at, BYTE_OFFSET, "i64"), x), key, 16)
-    f.store(f.load(at, NDIM, "i64"), key, 24)  # and the dtype behind it: a mode of the user's may have answered above
+    f.store(_with(f, f.state("torch_type"), f.call("placed", places, x, data + f.load(at, BYTE_OFFSET, "i64"), x)), key)
+    f.store(f.load(at, NDIM, "i64"), key, 8)  # and the dtype behind it
     f.ret(_steps(f, key, rank, f.load(at, SHAPE), f.load(at, STRIDES)))
 
 
 def _text(m: Module) -> None:
     """`text(x, key) -> i64`: the words that tell of a `str`, by its characters: an equal one may lie elsewhere.
 
-    They are its type with its length above the bits of an address, and its UTF-8 bytes with at least one zero byte
-    behind them.
+    Fewer than eight UTF-8 bytes are a word with their number in its last byte, where no address has bits, read at once:
+    an aligned word is in one page. Others are the type with their number above the bits of an address, then the bytes
+    with at least one zero byte behind them.
     """
     f = m.function("text", "i64", "ptr", "ptr")
     x, key = f.arguments
@@ -245,8 +244,13 @@ def _text(m: Module) -> None:
         f.call("PyErr_Clear")
         f.ret(0)
     size = f.load(length, 0, "i64")
+    is_short = f.unsigned_below(size, 8) & ((f.as_(characters, "i64") & 7) == 0)
+    with f.when(is_short):
+        whole = f.load(characters, 0, "i64") & ((f.constant(1) << (size * 8)) - 1)
+        f.store(whole | ((size | _SHORT) << 56), key)
+        f.ret(1)
     _refuse(f, size >= 8 * (ROOM - 1))
-    f.store(f.load(x, OBJECT_TYPE, "i64") + size * (1 << _ADDRESS_BITS), key)
+    f.store(_with(f, f.load(x, OBJECT_TYPE), size), key)
     words = (size >> 3) + 1
     f.store(f.constant(0), key, words * 8)
     f.call("llvm.memcpy.p0.p0.i64", f.at(key, 8), characters, size, f.constant(0, "i1"))
@@ -269,10 +273,15 @@ def _described(m: Module) -> None:
         f.ret(1)
     with f.when(type == f.state("str_type")):
         f.ret(f.call("text", x, key))
-    f.store(type, key)
     with f.when(type == f.state("int_type")):
-        f.store(_integer(f, x), key, 8)
+        number = _integer(f, x)
+        f.store(number | _SMALL, key)
+        with f.when(f.unsigned_below(number, 1 << _ADDRESS_BITS)):
+            f.ret(1)
+        f.store(type, key)
+        f.store(number, key, 8)
         f.ret(2)
+    f.store(type, key)
     with f.when(type == f.state("float_type")):
         f.store(f.call("PyFloat_AsDouble", x), key, 8)
         f.ret(2)

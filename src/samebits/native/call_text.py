@@ -279,6 +279,7 @@ def _note(f: Function, out: CValue) -> None:
     """Let torch know of a tensor of its own that it is written; what others have counts no writes."""
     type = f.load(out, OBJECT_TYPE)
     with f.when((type == f.state("torch_type")) | (type == f.state("parameter_type"))):
-        argument = f.variable("ptr", out)
-        noted = f.own(f.call("PyObject_Vectorcall", f.state("note_written"), argument.address, 1, None))
+        written = f.own(required(f, f.call("PyTuple_New", 1)))
+        f.call("PyTuple_SetItem", written.now, 0, f.incref(out))
+        noted = f.own(f.call("PyObject_Vectorcall", f.state("increment_version"), written.address, 1, None))
         required(f, noted.now)
