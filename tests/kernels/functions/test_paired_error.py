@@ -6,7 +6,7 @@ import pytest
 import rows
 import torch
 
-from samebits import dtypes
+from samebits import dtypes, ieee
 from samebits.codegen.interpreter import ArrayVector, NumpyBuilder
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
@@ -53,6 +53,25 @@ def test_one_lane_does_not_change_its_neighbours(row: Isa) -> None:
     x[np.arange(len(given)), np.arange(len(given)) % 15] = given
     x[:, 15] = -0.0
     launch.assert_bits(computed(row, x), decimals.erf(x), row.name)
+
+
+@pytest.mark.parametrize("row", rows.ALL_ROWS, ids=lambda row: row.name)
+def test_one_more_than_a_function_rounds_twice(row: Isa) -> None:
+    """1 + f(x), 1 on either side, where nothing else takes f(x) and where an output does."""
+    edges = np.array([0.0, LEAST, 0.0625, MOST, 4.0, 9.1, np.inf, 2.0**-149, 2.0**-25, 0.5**0.5], np.float32)
+    near = np.random.default_rng(3).uniform(0, 4, 6000).astype(np.float32)
+    halves = np.random.default_rng(4).uniform(0.4, 0.6, 2000).astype(np.float32)  # 1 - f(x) is exact beyond
+    x = np.concatenate([near, halves, edges, np.nextafter(edges, np.float32(1))])
+    x = np.concatenate([x, -x, np.array([np.nan], np.float32)])
+    for name, due in (("erf", decimals.erf(x)), ("tanh", decimals.tanh(x))):
+        chain = Chain()
+        given, one = chain.input(dtypes.float32), chain.constant(1.0, dtypes.float32)
+        alone, kept = chain.apply(name, given), chain.apply(name, given)
+        e = chain.finish(chain.apply("add", one, alone), chain.apply("add", kept, one), kept)
+        outs = [np.empty_like(x) for _ in range(3)]
+        launch.run_plan(elementwise.plan(e, launch.layouts(x), launch.layouts(*outs), row), [x, *outs])
+        for found, right in zip(outs, (1 + due, 1 + due, due), strict=True):
+            launch.assert_bits(found, ieee.canonical(right.astype(np.float32)), (row.name, name))
 
 
 def test_the_pair_errs_by_less_than_the_margin() -> None:

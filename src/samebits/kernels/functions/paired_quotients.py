@@ -61,6 +61,18 @@ def tanh(b: Builder, x: Vector) -> Vector:
     return found[0]
 
 
+def one_more_tanh(b: Builder, x: Vector) -> Vector:
+    """1 + tanh(x), tanh(x) correctly rounded first; a NaN lane gives some NaN. As `paired_error.one_more`."""
+    limit, size, one = b.like(x, TANH.high), b.abs(x), b.like(x, 1.0)
+    high, low, margin = _tanh_pair(b, b.select(b.less(limit, size), limit, size))
+    sign = rounded.signed(b, x, one)
+    less, more = (b.fma(sign, b.add(high, y), one) for y in (b.sub(low, margin), b.add(low, margin)))
+    found = [less]
+    for _ in b.when(b.any(b.invert(b.equal(less, more))), found):
+        found[0] = b.add(one, rounded.emit(b, TANH, x))
+    return found[0]
+
+
 def _tanh_pair(b: Builder, x: Vector) -> tuple[Vector, Vector, Vector]:
     """tanh(x) of 0 <= x <= 9.02 as a float32 and what it lacks, and a margin.
 

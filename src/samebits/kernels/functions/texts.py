@@ -59,6 +59,11 @@ _WIDE: dict[str, Callable[[Builder, Vector], Vector]] = {
     "sigmoid": paired_quotients.sigmoid,
     "tanh": paired_quotients.tanh,
 }
+# Of those, what there is a text of 1 + f(x) for.
+ONE_MORE: Mapping[str, Callable[[Builder, Vector], Vector]] = {
+    "erf": paired_error.one_more,
+    "tanh": paired_quotients.one_more_tanh,
+}
 
 
 def _rounded(row: CorrectlyRounded) -> Callable[..., Vector]:
