@@ -1,14 +1,16 @@
 """Arrays that are kept in blocks: what is copied, where it lies, and how long."""
 
+import mmap
 import weakref
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from samebits.memory import ALIGNMENT, address_of
+from samebits.memory import ALIGNMENT, address_of, pages
+from samebits.memory import chunks as chunks_module
 from samebits.memory.chunks import Chunks
-from samebits.memory.pages import MAPPED
+from samebits.memory.pages import HUGE, MAPPED, FreshPages
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.float32, np.float64, ml_dtypes.bfloat16])
@@ -65,9 +67,52 @@ def test_memory_that_is_asked_for_is_aligned_and_nobody_elses(count: int) -> Non
 
 
 def test_no_memory_for_a_block_is_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*given: object) -> None:
+    def refuse(*given: object, **named: object) -> None:
         raise MemoryError
 
     x, chunks = np.zeros(MAPPED, np.uint8), Chunks()
     monkeypatch.setattr(np, "empty", refuse)
+    monkeypatch.setattr(chunks_module, "FreshPages", refuse)
     assert chunks.keep(x) is x
+
+
+@pytest.fixture(params=["quick", "slow", "slow after one"])
+def advised(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[tuple[int, ...]]]:
+    """How huge pages come, and what the system was advised of."""
+    told: list[tuple[int, ...]] = []
+    times = iter(range(0, 1 << 62, 2 * pages._SLOW_NS if request.param == "slow after one" else 1))
+    monkeypatch.setattr(pages, "_are_slow", request.param == "slow")
+    monkeypatch.setattr(pages.time, "thread_time_ns", lambda: next(times))
+    monkeypatch.setattr(pages, "_advise", lambda mapped, *advice: told.append(advice))
+    return request.param, told
+
+
+def test_fresh_pages_are_huge_until_one_comes_slowly(advised: tuple[str, list[tuple[int, ...]]]) -> None:
+    how, told = advised
+    fresh = FreshPages(3 * HUGE + 5)
+    assert address_of(fresh.array) % HUGE == 0
+    assert fresh.array.nbytes == 3 * HUGE + 5
+    for end in (1, HUGE, HUGE + 1, 3 * HUGE + 5):
+        fresh.reach(end)
+        fresh.array[:end] = 7
+    huge, small = (mmap.MADV_HUGEPAGE,), (mmap.MADV_NOHUGEPAGE,)
+    begin, page = fresh._begin, mmap.PAGESIZE
+    populated = {
+        "quick": [],
+        "slow": [(0, page), (page, HUGE - page), (HUGE, page), (HUGE + page, 2 * HUGE)],
+        "slow after one": [(HUGE, page), (HUGE + page, 2 * HUGE)],
+    }[how]
+    parts = [(pages._POPULATE, begin + start, size) for start, size in populated]
+    assert told == ([huge] if how == "quick" else [huge, small, *parts])
+    assert (fresh.array == 7).all()
+
+
+def test_fewer_bytes_than_a_huge_page_are_numpys() -> None:
+    fresh = FreshPages(HUGE - 1)
+    fresh.reach(HUGE - 1)
+    assert (fresh.array.nbytes, fresh.array.base) == (HUGE - 1, None)
+
+
+def test_no_memory_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError):
+        FreshPages(1 << 60)

@@ -1,7 +1,7 @@
 """Memory for arrays that are made one after the other and kept: pieces of blocks that are large enough for huge pages.
 
 A first touch of small pages takes longer than writing them (`pages`), and a model's constants are often a few hundred
-KiB each. Arrays that NumPy asks huge pages for itself stay where they are, and so do small ones. Start at `Chunks`.
+KiB each. Arrays that NumPy asked huge pages for itself stay where they are, and so do small ones. Start at `Chunks`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from samebits.memory.address import ALIGNMENT, address_of
-from samebits.memory.pages import MAPPED
+from samebits.memory.pages import MAPPED, FreshPages
 
 __all__ = ["Chunks"]
 
@@ -23,10 +23,10 @@ _BLOCK, _HUGE = 16 << 20, 4 << 20
 class Chunks:
     """Blocks that are filled with arrays; the memory of a block is free when none of its arrays is left."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_block", "_used")
 
     def __init__(self) -> None:
-        self._left = np.empty(0, np.uint8)
+        self._block, self._used = FreshPages(0), 0
 
     def keep(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """A dense copy of an array in a block; the array itself where it lies as well, or if there is no memory."""
@@ -46,14 +46,19 @@ class Chunks:
         """
         kind = np.dtype(dtype)
         size = count * kind.itemsize
-        if not MAPPED <= size < _HUGE:
+        if size < MAPPED:
             return np.empty(count, kind)
-        if size + ALIGNMENT > self._left.nbytes:
+        if size >= _HUGE:
+            whole = FreshPages(size)
+            whole.reach(size)
+            return whole.array.view(kind)
+        if self._used + size + ALIGNMENT > self._block.array.nbytes:
             try:
-                self._left = np.empty(_BLOCK, np.uint8)
+                self._block, self._used = FreshPages(_BLOCK), 0
             except MemoryError:
                 return np.empty(count, kind)
-        start = -address_of(self._left) % ALIGNMENT
-        end = start + size
-        place, self._left = self._left[start:end], self._left[end:]
+        start = self._used + -address_of(self._block.array[self._used :]) % ALIGNMENT
+        end = self._used = start + size
+        self._block.reach(end)
+        place = self._block.array[start:end]
         return place.view(kind)

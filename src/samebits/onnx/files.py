@@ -12,9 +12,11 @@ import stat
 from io import BufferedReader
 
 import numpy as np
+import numpy.typing as npt
 
 from samebits.errors import ModelError, message
 from samebits.files import FLAGS, NoFileError, check_kind, checked, opened, readable, reason
+from samebits.memory.pages import HUGE, FreshPages
 from samebits.operations.operation import Array
 
 __all__ = ["contents", "part"]
@@ -39,8 +41,8 @@ def contents(path: str) -> memoryview:
             if size > _LONGEST:
                 remedy = "keep its tensors in a file of their own"
                 raise ModelError("load", what, "size in bytes", size, f"at most {_LONGEST}", remedy)
-            data = np.empty(size, np.uint8)  # on huge pages where it is large
-            return data.data[: file.readinto(data.data)]
+            data = _read(file, size)
+            return data.data
     except NoFileError as error:
         raise ModelError("load", what, "", error, "a regular file", "copy the model into one") from None
     except (OSError, UnicodeEncodeError) as error:
@@ -72,9 +74,9 @@ def part(what: str, folder: str, location: str, offset: int, size: int) -> Array
         with open(checked(_open_below(folder, path.parts)), "rb") as file:
             length = _size(file)
             if length >= offset + size:
-                data = np.empty(size, np.uint8)
                 file.seek(offset)
-                length = offset + file.readinto(data.data)
+                data = _read(file, size)
+                length = offset + data.size
     except NoFileError as error:
         remedy = "put the file itself into the model's folder"
         raise ModelError("load", what, fact, error, "a regular file", remedy) from None
@@ -107,6 +109,18 @@ def _step(at: int, name: str, kind: int) -> int:
         return os.open(name, FLAGS | _NO_LINK | kind, dir_fd=at)
     finally:
         os.close(at)
+
+
+def _read(file: BufferedReader, size: int) -> npt.NDArray[np.uint8]:
+    """The next `size` bytes, or those that there are."""
+    pages = FreshPages(size)
+    for start in range(0, size, HUGE):
+        end = min(size, start + HUGE)
+        pages.reach(end)
+        found = file.readinto(pages.array[start:end].data)
+        if found < end - start:
+            return pages.array[: start + found]
+    return pages.array
 
 
 def _size(file: BufferedReader) -> int:
