@@ -72,8 +72,8 @@ def test_the_engine_is_that_of_the_product_as_it_runs() -> None:
 
 def test_a_form_that_was_asked_for_is_had_where_there_is_a_sum() -> None:
     given = Overrides(form=STAGED)
-    assert form_of(inner(9, 64, 64), AVX512, Caches(), SHIPPED, given) == (STAGED, ())
-    assert form_of(inner(9, 64, 0), AVX512, Caches(), SHIPPED, given)[0] == FUSED
+    assert form_of(inner(9, 64, 64), AVX512, 1, Caches(), SHIPPED, given) == (STAGED, ())
+    assert form_of(inner(9, 64, 0), AVX512, 1, Caches(), SHIPPED, given)[0] == FUSED
 
 
 def test_what_nothing_looked_at_takes_safe_steps() -> None:
