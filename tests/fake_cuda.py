@@ -27,8 +27,12 @@ class CUresult(enum.IntEnum):
     CUDA_ERROR_INVALID_HANDLE = 400
 
 
+# The legacy default stream, that of a thread, and two that were made.
+STREAMS = (1, 2, 5, 6)
+
+
 class FakeCuda:
-    """`devices` GPUs of 1 GiB each; streams 5 and 6 exist."""
+    """`devices` GPUs of 1 GiB each."""
 
     class CUpointer_attribute(enum.IntEnum):  # the driver's name
         """Numbers of cuda.h."""
@@ -49,6 +53,7 @@ class FakeCuda:
         self.host: dict[int, tuple[str, int]] = {}  # what the driver knows of host addresses
         self.contexts: list[int] = []
         self.log: list[str] = []
+        self.events: list[str] = []
 
     def _context(self) -> CUresult:
         return CUresult.CUDA_SUCCESS if self.contexts else CUresult.CUDA_ERROR_INVALID_CONTEXT
@@ -84,6 +89,27 @@ class FakeCuda:
         self.log.append(f"synchronize {stream}")
         return (self._context(),)
 
+    def cuEventCreate(self, flags: int) -> tuple[CUresult, str]:
+        assert flags == 2, "without timing"
+        self.events.append(f"event {len(self.log)}")
+        return self._context(), self.events[-1]
+
+    def cuEventRecord(self, event: str, stream: int) -> tuple[CUresult]:
+        if event not in self.events or stream not in STREAMS:
+            return (CUresult.CUDA_ERROR_INVALID_HANDLE,)
+        self.log.append(f"record {stream}")
+        return (self._context(),)
+
+    def cuStreamWaitEvent(self, stream: int, event: str, flags: int) -> tuple[CUresult]:
+        if event not in self.events or stream not in STREAMS or flags:
+            return (CUresult.CUDA_ERROR_INVALID_HANDLE,)
+        self.log.append(f"wait {stream}")
+        return (self._context(),)
+
+    def cuEventDestroy(self, event: str) -> tuple[CUresult]:
+        self.events.remove(event)
+        return (self._context(),)
+
     def _allocate(self, size: int, ordered: bool) -> tuple[CUresult, int]:
         if not self.contexts:
             return CUresult.CUDA_ERROR_INVALID_CONTEXT, 0
@@ -100,7 +126,7 @@ class FakeCuda:
 
     def cuMemAllocAsync(self, size: int, stream: int) -> tuple[CUresult, int]:
         self.log.append(f"alloc {size} on {stream}")
-        if stream not in (5, 6):
+        if stream not in STREAMS:
             return CUresult.CUDA_ERROR_INVALID_HANDLE, 0
         return self._allocate(size, True)
 
@@ -110,7 +136,7 @@ class FakeCuda:
 
     def cuMemFreeAsync(self, address: int, stream: int) -> tuple[CUresult]:
         self.log.append(f"free on {stream}")
-        if stream not in (5, 6) or not self.blocks.get(address, (None, 0, False))[2]:
+        if stream not in STREAMS or not self.blocks.get(address, (None, 0, False))[2]:
             return (CUresult.CUDA_ERROR_INVALID_VALUE,)
         return (self._free(address),)
 
@@ -119,21 +145,11 @@ class FakeCuda:
             return CUresult.CUDA_ERROR_INVALID_CONTEXT
         return CUresult.CUDA_ERROR_INVALID_VALUE if self.blocks.pop(address, None) is None else CUresult.CUDA_SUCCESS
 
-    def cuMemcpy(self, target: int, source: int, count: int) -> tuple[CUresult]:
-        self.log.append(f"copy {count}")
-        ctypes.memmove(target, source, count)
-        return (self._context(),)
-
     def cuMemcpyAsync(self, target: int, source: int, count: int, stream: int) -> tuple[CUresult]:
         self.log.append(f"copy {count} on {stream}")
-        if stream not in (5, 6):
+        if stream not in STREAMS:
             return (CUresult.CUDA_ERROR_INVALID_HANDLE,)
         ctypes.memmove(target, source, count)
-        return (self._context(),)
-
-    def cuMemsetD8(self, address: int, value: int, count: int) -> tuple[CUresult]:
-        self.log.append(f"set {count}")
-        ctypes.memset(address, value, count)
         return (self._context(),)
 
     def cuMemsetD8Async(self, address: int, value: int, count: int, stream: int) -> tuple[CUresult]:

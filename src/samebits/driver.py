@@ -181,6 +181,12 @@ class Residence:
 PAGEABLE = Residence("pageable")
 
 
+# CU_STREAM_LEGACY, which is that stream even where a process was told to have default streams of its threads.
+LEGACY_STREAM = 1
+# CU_EVENT_DISABLE_TIMING.
+_NO_TIMING = 2
+
+
 class Cuda:
     """The calls of the CUDA driver that memory needs, each in the primary context of the device it is for.
 
@@ -257,24 +263,35 @@ class Cuda:
             self._call("cuMemFree", address)
 
     def copy(self, target: int, source: int, size_bytes: int, index: int, stream: int | None) -> None:
-        """Copy between any two of host and devices, whose addresses are one space; without a stream it is then done."""
+        """Copy between any two of host and devices, whose addresses are one space.
+
+        Without a stream the copy follows the work of the legacy default stream, and is done when this returns.
+        """
         if not size_bytes:
             return
         with self._current(index):
+            self._call("cuMemcpyAsync", target, source, size_bytes, LEGACY_STREAM if stream is None else stream)
             if stream is None:
-                self._call("cuMemcpy", target, source, size_bytes)
-                self._call("cuStreamSynchronize", 0)  # copies within a device may still be under way
-            else:
-                self._call("cuMemcpyAsync", target, source, size_bytes, stream)
+                self._call("cuStreamSynchronize", LEGACY_STREAM)
 
     def fill_zero(self, address: int, size_bytes: int, index: int, stream: int | None) -> None:
-        """Make device memory 0; without a stream it is then done."""
+        """Make device memory 0, in the order that `copy` has."""
         with self._current(index):
+            self._call("cuMemsetD8Async", address, 0, size_bytes, LEGACY_STREAM if stream is None else stream)
             if stream is None:
-                self._call("cuMemsetD8", address, 0, size_bytes)
-                self._call("cuStreamSynchronize", 0)
-            else:
-                self._call("cuMemsetD8Async", address, 0, size_bytes, stream)
+                self._call("cuStreamSynchronize", LEGACY_STREAM)
+
+    def order(self, earlier: int, later: int, index: int) -> None:
+        """Let what is given to the stream `later` from now on wait for what the stream `earlier` has to do now."""
+        if earlier == later:
+            return
+        with self._current(index):
+            event = self._call("cuEventCreate", _NO_TIMING)
+            try:
+                self._call("cuEventRecord", event, earlier)
+                self._call("cuStreamWaitEvent", later, event, 0)
+            finally:
+                self._call("cuEventDestroy", event)  # the driver keeps it until it has happened
 
 
 @functools.cache

@@ -656,14 +656,15 @@ class Tensor:
         that says so; `torch` and `jax` know what those two want instead.
 
         Args:
-            stream: Host memory has no streams: None or -1. Device memory is as ready as the legacy default stream was
-                when it came in: None, -1 or 1.
+            stream: Host memory has no streams: None or -1. Memory of a CUDA device is ready in the order of the legacy
+                default stream (None, -1 or 1), and another stream (2, or its handle) waits for that.
             max_version: What the consumer understands; from (1, 0) on the capsule is versioned.
             dl_device: Where the consumer wants it; only where it is already, or the CPU for memory the host can read.
             copy: True copies; False and None share.
 
         Raises:
             ExchangeError: The tensor cannot be handed over as asked without losing a fact.
+            DeviceError: A stream would have to wait, and there is no CUDA driver.
             OptionError: max_version or dl_device is no pair of integers.
         """
         hot.count()

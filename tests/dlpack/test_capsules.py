@@ -200,8 +200,18 @@ def test_export_refuses_what_it_cannot_say() -> None:
         ),
         (
             Tensor.from_dlpack(HandMade(device_type=2)),
-            {"max_version": (1, 0), "stream": 7},
-            "Tensor.__dlpack__: stream is 7, must be None, -1 or 1; leave it out",
+            {"max_version": (1, 0), "stream": 0},
+            "Tensor.__dlpack__: stream is 0, must be None, -1, 1, 2 or a stream's handle; leave it out",
+        ),
+        (
+            Tensor.from_dlpack(HandMade(device_type=2)),
+            {"max_version": (1, 0), "stream": True},
+            "Tensor.__dlpack__: stream is True, must be None, -1, 1, 2 or a stream's handle; leave it out",
+        ),
+        (
+            Tensor.from_dlpack(HandMade(device_type=10)),
+            {"max_version": (1, 0), "stream": 1},
+            "Tensor.__dlpack__: stream is 1, must be None, -1 or 0; leave it out",
         ),
     ]
     for tensor, options, text in cases:

@@ -121,13 +121,21 @@ def test_device_memory_is_carried_and_only_the_host_is_refused(code: int) -> Non
     producer = HandMade((2, 3), (3, 1), device_type=code, device_id=1, data=0x1000)
     t = Tensor.from_dlpack(producer)[1:]
     assert str(t.device) == CARRIED[code].replace("0", "1")
-    for stream in (None, -1, 1):
+    for stream in (None, -1, 1 if code == 2 else 0):
         managed, _keep = exported(t, max_version=(1, 3), stream=stream, dl_device=(code, 1))
         tensor = managed.tensor
         assert (tensor.device_type, tensor.device_id, tensor.data + tensor.byte_offset) == (code, 1, 0x100C)
-    for use in (t.numpy, t.jax, t.tobytes, t.tolist, t.copy, t.digest, lambda: np.asarray(t)):
+    for use in (t.numpy, t.tobytes, t.tolist, t.copy, t.digest, lambda: np.asarray(t)):
         with pytest.raises(DeviceError, match="must be readable by the host; copy it to the host first"):
             use()
+    with pytest.raises(DeviceError) as refused:
+        t.jax()
+    assert str(refused.value) == (
+        "Tensor.jax: tensor device is cuda:1, must be one that this JAX computes on; "
+        "install JAX for CUDA, or copy it to the host"
+        if code == 2
+        else "Buffer.array: buffer device is rocm:1, must be readable by the host; copy it to the host first"
+    )
     with pytest.raises(ExchangeError) as error:
         t.__dlpack__(dl_device=(1, 0))
     assert str(error.value) == (

@@ -102,9 +102,16 @@ def test_a_cuda_array_interface_is_facts_alone() -> None:
     assert (t.dtype, t.shape, t.strides, t.address) == (dtypes.float32, (2, 3), (1, 2), 0x7000)
     assert (str(t.device), t.read_only) == ("cuda:0", True)
     assert repr(t) == "Tensor(float32, shape=(2, 3), cuda:0)"
-    for use in (t.numpy, t.tobytes, t.T.jax, t.copy):
+    for use in (t.numpy, t.tobytes, t.copy):
         with pytest.raises(DeviceError, match=r"buffer device is cuda:0, must be readable by the host"):
             use()
+    assert Tensor.from_any(Offers(__cuda_array_interface__=cuda_face(stream=1))).address == 0x7000
+    with pytest.raises(DeviceError) as error:
+        Tensor.from_any(Offers(__cuda_array_interface__=cuda_face(stream=5)))
+    assert str(error.value) == (
+        "Tensor.from_any: the stream of x is out of reach, must be reachable by the CUDA driver; "
+        "install cuda-bindings on a machine with an NVIDIA driver"
+    )
     backwards = Tensor.from_any(Offers(__cuda_array_interface__=cuda_face(strides=(-12, 4), data=(0x700C, False))))
     assert (backwards.address, backwards.buffer.address, backwards.buffer.size_bytes) == (0x700C, 0x7000, 24)
     assert Tensor.from_any(Offers(__cuda_array_interface__=cuda_face(shape=(0,), data=(0, False)))).size == 0

@@ -103,7 +103,7 @@ def test_zeros_and_copies_between_all_pairs(fake: FakeCuda) -> None:
     host = allocate(999)
     host.array()[:] = values
     one, two = (allocate(999, device=Device("cuda", index), zero=index == 1) for index in (0, 1))
-    assert fake.log[-2:] == ["set 999", "synchronize 0"]
+    assert fake.log[-2:] == ["set 999 on 1", "synchronize 1"]
     back = allocate(999)
     two.copy_to(back)
     assert not back.array().any()
@@ -112,7 +112,7 @@ def test_zeros_and_copies_between_all_pairs(fake: FakeCuda) -> None:
     two[100:200].copy_to(back[:100], stream=5)
     assert bytes(back.array()[:100]) == bytes(values[100:200])
     assert [line for line in fake.log if line.startswith("copy")] == [
-        "copy 999", "copy 999", "copy 999 on 6", "copy 100 on 5",
+        "copy 999 on 1", "copy 999 on 1", "copy 999 on 6", "copy 100 on 5",
     ]  # fmt: skip
     one[:0].copy_to(back[:0])
     allocate(50, device=Device("cuda", 0), zero=True, stream=5).close()
@@ -172,6 +172,74 @@ def test_tensors_go_to_a_device_and_come_back(fake: FakeCuda) -> None:
     assert there.to(CPU).equal_bits(x)
 
 
+class Producer:
+    """What torch is: work on a stream of its own, which it orders before that of a consumer only where that is named."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.asked: list[dict[str, Any]] = []
+
+    def __dlpack__(self, **options: Any) -> object:
+        self.asked.append(options)
+        return self.tensor.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.tensor.__dlpack_device__()
+
+
+class Knows(Producer):
+    """A producer that does not know max_version."""
+
+    def __dlpack__(self, *, stream: int | None = None) -> object:
+        return super().__dlpack__(stream=stream)
+
+
+@pytest.mark.parametrize("take", [Tensor.from_any, Tensor.from_dlpack])
+def test_device_memory_comes_in_behind_the_default_stream(fake: FakeCuda, take: Any) -> None:
+    there = Tensor.arange(6, dtype="float32", device=Device("cuda", 1))
+    producer = Producer(there)
+    assert take(producer).address == there.address
+    assert producer.asked == [{"max_version": (1, 3), "stream": 1}]
+    older = Knows(there)
+    assert take(older).address == there.address
+    assert older.asked == [{"stream": 1}]
+    host = Producer(Tensor.arange(6))
+    take(host)
+    assert host.asked == [{"max_version": (1, 3)}]
+
+
+def test_a_stream_that_device_memory_goes_out_to_waits_for_the_default_stream(fake: FakeCuda) -> None:
+    there = Tensor.arange(6, dtype="float32", device=Device("cuda", 1))
+    for stream in (None, -1, 1):
+        fake.log.clear()
+        there.__dlpack__(stream=stream, max_version=(1, 0))
+        assert fake.log == []
+    for stream in (2, 5):
+        fake.log.clear()
+        there.__dlpack__(stream=stream, max_version=(1, 0))
+        assert fake.log == ["record 1", f"wait {stream}"]
+    with pytest.raises(DeviceError) as error:
+        there.__dlpack__(stream=99, max_version=(1, 0))
+    assert str(error.value) == (
+        "cuStreamWaitEvent: CUDA driver's answer is CUDA_ERROR_INVALID_HANDLE, must be CUDA_SUCCESS; "
+        "see the driver's documentation"
+    )
+    assert fake.events == []
+
+
+def test_the_default_stream_waits_for_that_of_a_cuda_array_interface(fake: FakeCuda) -> None:
+    there = Tensor.arange(6, dtype="float32", device=Device("cuda", 1))
+    face = {"version": 3, "shape": (6,), "typestr": "<f4", "data": (there.address, False), "strides": None}
+    for stream, due in ((None, []), (1, []), (2, ["record 2", "wait 1"]), (5, ["record 5", "wait 1"])):
+        fake.log.clear()
+
+        class Offers:
+            __cuda_array_interface__ = face | {"stream": stream}
+
+        assert Tensor.from_any(Offers()).device == Device("cuda", 1)
+        assert fake.log == due
+
+
 def test_the_driver_tells_kinds_of_memory_apart(fake: FakeCuda) -> None:
     block = np.zeros(4096, np.uint8)
     base = address_of(block)
@@ -196,7 +264,7 @@ def test_the_driver_tells_kinds_of_memory_apart(fake: FakeCuda) -> None:
     assert str(Buffer.from_handle(address + 5, 7).device) == "cuda:1"
     pinned = Buffer.from_handle(base + 128, 64)
     pinned.copy_from(own)
-    assert "copy 64" not in fake.log, "the host copies what it can reach"
+    assert "copy 64 on 1" not in fake.log, "the host copies what it can reach"
 
 
 def test_refusals_of_the_driver_are_errors(fake: FakeCuda) -> None:

@@ -121,14 +121,31 @@ def _requested(producer: Producer, call: str) -> object:
     if export is None:
         raise ExchangeError(call, "x", "type", type(producer).__name__, "one with __dlpack__", "use Tensor.from_any")
     try:
-        try:
-            return export(max_version=VERSION)
-        except TypeError:
-            return export()
+        options = _stream_of(producer)
+        for given in ({"max_version": VERSION} | options, options):
+            try:
+                return export(**given)
+            except TypeError:
+                continue
+        return export()
     except SamebitsError:
         raise
     except REFUSALS as error:
         raise refused(producer, call, error) from error
+
+
+# Codes of CUDA and ROCm in dlpack.h, and what the default stream, in whose order copies of ours are, is called there.
+_DEFAULT_STREAMS = {2: 1, 10: 0}
+
+
+def _stream_of(producer: Producer) -> dict[str, Any]:
+    """The option that has a producer of device memory order its work before that of the default stream.
+
+    The standard lets a producer take that stream where none is named; torch then orders nothing.
+    """
+    place = getattr(producer, "__dlpack_device__", None)
+    stream = None if place is None else _DEFAULT_STREAMS.get(int(place()[0]))
+    return {} if stream is None else {"stream": stream}
 
 
 # What libraries raise where they do not hand memory over: the standard's BufferError, torch's RuntimeError for what has

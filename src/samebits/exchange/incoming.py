@@ -168,13 +168,14 @@ def from_jax_narrow(x: Any, call: str, *, may_copy: bool) -> Facts:
 
 
 def _from_cuda(x: object, call: str) -> Facts:
-    """The facts of a CUDA array interface of version 3 or later; nothing is read, and no stream is waited for."""
+    """The facts of a CUDA array interface of version 3 or later; the default stream waits for the one it names."""
     facts: dict[str, Any] = x.__cuda_array_interface__  # type: ignore[attr-defined]  # asked for above
     try:
         version, shape, given = facts["version"], tuple(facts["shape"]), np.dtype(str(facts["typestr"]))
         (address, read_only), mask = facts["data"], facts.get("mask")
         pointer = operator.index(address)
         steps = None if facts.get("strides") is None else tuple(facts["strides"])
+        stream = None if facts.get("stream") is None else operator.index(facts["stream"])
     except (KeyError, TypeError, ValueError) as error:
         remedy = "report it to the producer"
         raise ExchangeError(call, "x", "CUDA array interface", facts, "that of its page", remedy) from error
@@ -193,6 +194,9 @@ def _from_cuda(x: object, call: str) -> Facts:
     # The driver knows the device, for which the interface has no word, and managed memory.
     device = Device("cuda") if driver.cuda() is None else None
     buffer = Buffer.from_handle(pointer + low if span else 0, span, owner=x, device=device, read_only=bool(read_only))
+    if span and stream is not None and stream != driver.LEGACY_STREAM:
+        cuda = driver.needed_cuda(call, "the stream of x")
+        cuda.order(stream, driver.LEGACY_STREAM, buffer.device.index)
     return buffer, layout, dtype
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from samebits import dtypes, elements, optional
+from samebits import driver, dtypes, elements, optional
 from samebits.dlpack.encoding import Encoding, encode
 from samebits.dlpack.produce import capsule_of
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, ExchangeError, LayoutError, OptionError, shown
+from samebits.errors import DeviceError, DTypeError, ExchangeError, LayoutError, OptionError, shown
 from samebits.frozen import dataclass
 from samebits.layout import Layout
 from samebits.memory import ALIGNMENT, CPU, Buffer
@@ -75,9 +75,7 @@ def to_dlpack(
     """
     call = "Tensor.__dlpack__"
     is_host, device = buffer.device.is_host, buffer.device.dlpack
-    if stream is not None and (not isinstance(stream, int) or stream not in ((-1,) if is_host else (-1, 1))):
-        expected = "None or -1 for host memory" if is_host else "None, -1 or 1"
-        raise ExchangeError(call, "stream", "", shown(stream), expected, "leave it out")
+    _check_stream(buffer, stream, call)
     if dl_device is not None and (wanted := _pair(call, "dl_device", dl_device)) != device:
         if not is_host or wanted != CPU.dlpack:
             expected = f"{device}, where the tensor is"
@@ -92,7 +90,33 @@ def to_dlpack(
         raise ExchangeError(call, "tensor", "storage", "padded", expected, remedy)
     _check_strides(layout, call)
     encoding = encode(dtype, layout, "padded" if layout.storage == "padded" else "packed", call)
+    _make_ready(buffer, stream, call)
     return capsule_of(buffer, encoding, device, versioned=versioned, read_only=buffer.read_only, copied=copied)
+
+
+def _check_stream(buffer: Buffer, stream: Any, call: str) -> None:
+    """Refuse what DLPack has no meaning for: a stream of host memory, or 0 for CUDA, which has several."""
+    if stream is None or stream == -1:
+        return
+    kind = buffer.device.kind
+    is_number = isinstance(stream, int) and not isinstance(stream, bool)
+    if is_number and ((kind == "cuda" and stream > 0) or (kind == "rocm" and stream == 0)):
+        return
+    expected = {"cuda": "None, -1, 1, 2 or a stream's handle", "rocm": "None, -1 or 0"}
+    raise ExchangeError(
+        call, "stream", "", shown(stream), expected.get(kind, "None or -1 for host memory"), "leave it out"
+    )
+
+
+def _make_ready(buffer: Buffer, stream: int | None, call: str) -> None:
+    """Let a consumer's stream wait for the default stream, in whose order memory of a CUDA device is ready here.
+
+    Raises:
+        DeviceError: It must, and there is no CUDA driver.
+    """
+    if buffer.device.kind == "cuda" and stream is not None and stream > driver.LEGACY_STREAM:
+        cuda = driver.needed_cuda(call, f"the stream of memory of {buffer.device}")
+        cuda.order(driver.LEGACY_STREAM, stream, buffer.device.index)
 
 
 def _pair(call: str, name: str, value: Any) -> tuple[int, int]:
@@ -129,6 +153,8 @@ def to_torch(buffer: Buffer, layout: Layout, dtype: DType, call: str) -> Any:
     _check_strides(layout, call)
     encoding = encode(dtype, layout, "lanes" if dtype.width_bits < 8 else "packed", call)
     device = CPU if buffer.device.is_host else buffer.device
+    if device.kind == "cuda" and torch.cuda.is_available():
+        _make_ready(buffer, torch.cuda.current_stream(device.index).cuda_stream, call)
     capsule = capsule_of(buffer, encoding, device.dlpack, versioned=True, read_only=False)
     return torch.utils.dlpack.from_dlpack(capsule)
 
@@ -178,12 +204,26 @@ def _shared_jax(buffer: Buffer, encoding: Encoding, call: str) -> Any:
     """A JAX array of whole bytes on the memory."""
     import jax.dlpack
 
-    buffer.array()  # refuses what is closed, and what the host cannot read
+    if buffer.device.kind == "cuda":
+        _check_jax_gpu(buffer, call)
+    else:
+        buffer.array()  # refuses what is closed, and what the host cannot read
     address = buffer.address + encoding.byte_offset
     if address % ALIGNMENT:
         expected = f"a multiple of {ALIGNMENT}"
         raise ExchangeError(call, "tensor", "address", f"{address:#x}", expected, "pass copy=True")
     return jax.dlpack.from_dlpack(_Constant(buffer, encoding), copy=False)
+
+
+def _check_jax_gpu(buffer: Buffer, call: str) -> None:
+    """Refuse memory of a CUDA device where JAX knows none."""
+    import jax
+
+    try:
+        jax.devices("cuda")
+    except RuntimeError:
+        expected, remedy = "one that this JAX computes on", "install JAX for CUDA, or copy it to the host"
+        raise DeviceError(call, "tensor", "device", buffer.device, expected, remedy) from None
 
 
 class _Constant:
@@ -192,11 +232,12 @@ class _Constant:
     def __init__(self, buffer: Buffer, encoding: Encoding) -> None:
         self._buffer, self._encoding = buffer, encoding
 
-    def __dlpack__(self, **_: object) -> object:
-        return capsule_of(self._buffer, self._encoding, CPU.dlpack, versioned=False, read_only=False)
+    def __dlpack__(self, *, stream: int | None = None, **_: object) -> object:
+        _make_ready(self._buffer, stream, "Tensor.jax")
+        return capsule_of(self._buffer, self._encoding, self.__dlpack_device__(), versioned=False, read_only=False)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return CPU.dlpack
+        return (CPU if self._buffer.device.is_host else self._buffer.device).dlpack
 
 
 def _unknown_to_jax(dtype: DType, call: str) -> DTypeError:
