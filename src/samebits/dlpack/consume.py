@@ -5,6 +5,7 @@ what needs the host refuses them. Every other device is refused by name, Metal a
 an `id<MTLBuffer>`, and no address (dlpack.h, DLTensor.data).
 """
 
+import contextlib
 import ctypes
 import struct
 from collections.abc import Callable
@@ -141,11 +142,13 @@ _DEFAULT_STREAMS = {2: 1, 10: 0}
 def _stream_of(producer: Producer) -> dict[str, Any]:
     """The option that has a producer of device memory order its work before that of the default stream.
 
-    The standard lets a producer take that stream where none is named; torch then orders nothing.
+    The standard lets a producer take that stream where none is named; torch then orders nothing. A producer that
+    cannot say where its memory is will say why when it is asked for that.
     """
-    place = getattr(producer, "__dlpack_device__", None)
-    stream = None if place is None else _DEFAULT_STREAMS.get(int(place()[0]))
-    return {} if stream is None else {"stream": stream}
+    with contextlib.suppress(AttributeError, *REFUSALS):
+        stream = _DEFAULT_STREAMS.get(int(producer.__dlpack_device__()[0]))
+        return {} if stream is None else {"stream": stream}
+    return {}
 
 
 # What libraries raise where they do not hand memory over: the standard's BufferError, torch's RuntimeError for what has
