@@ -22,6 +22,7 @@ class CUresult(enum.IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_INVALID_VALUE = 1
     CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_NOT_INITIALIZED = 3
     CUDA_ERROR_INVALID_DEVICE = 101
     CUDA_ERROR_INVALID_CONTEXT = 201
     CUDA_ERROR_INVALID_HANDLE = 400
@@ -168,7 +169,3 @@ class FakeCuda:
             known = ({"pageable": 0, "managed": 2}.get(kind, 1), kind == "managed", ordinal)
         answers = dict(zip((2, 8, 9), known, strict=True))
         return CUresult.CUDA_SUCCESS, [answers[int(name)] for name in names]
-
-    def cuMemHostGetFlags(self, address: int) -> tuple[CUresult, int]:
-        pinned = self.host.get(address, ("", 0))[0] == "pinned"
-        return (CUresult.CUDA_SUCCESS if pinned else CUresult.CUDA_ERROR_INVALID_VALUE), 0

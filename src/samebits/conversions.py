@@ -218,7 +218,7 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "cuda-satfinite",
-        "the host functions of CUDA 13.0's headers with __NV_SATFINITE, powers of two with cudaRoundPosInf",
+        "the functions of CUDA 13.0's headers with __NV_SATFINITE, powers of two with cudaRoundPosInf",
         (
             ConversionRule(_names("float64"), _names("float8_e4m3fn", "float8_e5m2"), _from_double("saturate")),
             ConversionRule(_WIDE, _names("float8_e4m3fn"), _SATURATED),
@@ -230,7 +230,7 @@ PRESETS: tuple[Preset, ...] = (
     ),
     Preset(
         "cuda-nosat",
-        "the host functions of CUDA 13.0's headers with __NV_NOSAT, powers of two with cudaRoundPosInf",
+        "the functions of CUDA 13.0's headers with __NV_NOSAT, powers of two with cudaRoundPosInf",
         (
             ConversionRule(_names("float64"), _names("float8_e4m3fn", "float8_e5m2"), _from_double("ieee")),
             ConversionRule(_WIDE, _names("float8_e4m3fn"), Conversion(nan_sign="overflow")),

@@ -169,8 +169,8 @@ class Residence:
     """What the CUDA driver knows of an address.
 
     Attributes:
-        kind: `pageable` (host memory that it does not know), `registered` (host memory that was registered with it),
-            `pinned` (host memory that it allocated), `managed` or `device`.
+        kind: `pageable` (host memory that it does not know), `pinned` (host memory that it allocated, or that was
+            registered with it: it answers alike for both), `managed` or `device`.
         index: The device that it belongs to; 0 for pageable memory.
     """
 
@@ -185,6 +185,7 @@ PAGEABLE = Residence("pageable")
 LEGACY_STREAM = 1
 # CU_EVENT_DISABLE_TIMING.
 _NO_TIMING = 2
+_REMEDIES = {"CUDA_ERROR_NOT_INITIALIZED": "use it in processes started by spawn, not by a fork of one that did"}
 
 
 class Cuda:
@@ -202,7 +203,8 @@ class Cuda:
         status, *results = getattr(self._api, name)(*arguments)
         if int(status):
             code = getattr(status, "name", f"status {int(status)}")
-            told = (name, "CUDA driver's answer", "", code, "CUDA_SUCCESS", "see the driver's documentation")
+            remedy = _REMEDIES.get(code, "see the driver's documentation")
+            told = (name, "CUDA driver's answer", "", code, "CUDA_SUCCESS", remedy)
             raise MemoryError(message(*told)) if code == "CUDA_ERROR_OUT_OF_MEMORY" else DeviceError(*told)
         return results[0] if results else None
 
@@ -240,9 +242,7 @@ class Cuda:
         if int(memory_type) == int(types.CU_MEMORYTYPE_DEVICE):
             return Residence("device", ordinal)
         if int(memory_type) == int(types.CU_MEMORYTYPE_HOST):
-            # It answers only for memory that cuMemHostAlloc gave.
-            pinned = not int(self._api.cuMemHostGetFlags(address)[0])
-            return Residence("pinned" if pinned else "registered", ordinal)
+            return Residence("pinned", ordinal)
         return PAGEABLE
 
     def allocate(self, size_bytes: int, index: int, stream: int | None) -> int:

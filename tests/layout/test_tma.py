@@ -15,7 +15,7 @@ GOOD = {
     "a bfloat16 tile": lambda: tma_violations(matrix(4096, 4096), (128, 64), swizzle="128B"),
     "unswizzled rows of 512 bytes": lambda: tma_violations(matrix(64, 256), (64, 256)),
     "a column of one row, whose stride is free": lambda: tma_violations(matrix(1, 5), (1, 8)),
-    "five axes": lambda: tma_violations(matrix(2, 3, 4, 5, 8), (1, 1, 1, 1, 8), steps=(1, 1, 2, 8, 9)),
+    "five axes": lambda: tma_violations(matrix(2, 3, 4, 5, 8), (1, 1, 1, 1, 8), steps=(1, 1, 2, 4, 8)),
     "float4": lambda: tma_violations(matrix(64, 256, width=4), (64, 32)),
     "float4 with gaps": lambda: tma_violations(matrix(64, 256, width=4), (8, 128), type="16U4_ALIGN16B"),
     "float6": lambda: tma_violations(
@@ -93,6 +93,9 @@ BAD = {
     ),
     "step: axis 0 step is 9, must be in [1, 8]; slice the layout instead": lambda: tma_violations(
         matrix(512, 64), (8, 8), steps=(9, 1)
+    ),
+    "step: axis 1 step is 9, must be in [1, 8]; slice the layout instead": lambda: tma_violations(
+        matrix(512, 64), (8, 8), steps=(1, 9)
     ),
     "step: axis 2 step is 0, must be in [1, 8]; slice the layout instead": lambda: tma_violations(
         matrix(8, 8, 8), (8, 8, 8), steps=(1, 1, 0), interleave="16B"

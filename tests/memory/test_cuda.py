@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from fake_cuda import CUresult, FakeCuda
 
+import samebits as sb
 from samebits import driver
 from samebits.errors import ClosedError, DeviceError, ExchangeError, OptionError
 from samebits.memory import CPU, Buffer, CudaResource, Device, address_of, allocate
@@ -173,7 +174,7 @@ def test_tensors_go_to_a_device_and_come_back(fake: FakeCuda) -> None:
 
 
 class Producer:
-    """What torch is: work on a stream of its own, which it orders before that of a consumer only where that is named."""
+    """What torch is: it orders its own stream before that of a consumer only where the consumer names it."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -227,6 +228,33 @@ def test_a_stream_that_device_memory_goes_out_to_waits_for_the_default_stream(fa
     assert fake.events == []
 
 
+def test_jax_arrays_of_six_bits_on_a_device_are_not_taken_to_the_host() -> None:
+    pytest.importorskip("jax")
+    row = sb.dtype("float6_e2m3fn")
+
+    class Place:
+        platform = "gpu"
+
+        def __str__(self) -> str:
+            return "cuda:0"
+
+    class Array:
+        """What JAX keeps on a GPU."""
+
+        dtype = row.numpy
+
+        def devices(self) -> set[Place]:
+            return {Place()}
+
+    Array.__module__ = "jaxlib"
+    with pytest.raises(ExchangeError) as error:
+        Tensor.from_any(Array())
+    assert str(error.value) == (
+        "Tensor.from_any: x device is cuda:0, must be the host, for a format of 6 bits; "
+        "copy it there first, with jax.device_put"
+    )
+
+
 def test_the_default_stream_waits_for_that_of_a_cuda_array_interface(fake: FakeCuda) -> None:
     there = Tensor.arange(6, dtype="float32", device=Device("cuda", 1))
     face = {"version": 3, "shape": (6,), "typestr": "<f4", "data": (there.address, False), "strides": None}
@@ -243,9 +271,9 @@ def test_the_default_stream_waits_for_that_of_a_cuda_array_interface(fake: FakeC
 def test_the_driver_tells_kinds_of_memory_apart(fake: FakeCuda) -> None:
     block = np.zeros(4096, np.uint8)
     base = address_of(block)
-    kinds = {0: "pageable", 64: "registered", 128: "pinned", 192: "managed"}
+    kinds = {0: "pageable", 128: "pinned", 192: "managed"}
     fake.host = {base + at: (kind, 1) for at, kind in kinds.items() if kind != "pageable"}
-    devices = {"pageable": "cpu", "registered": "cuda_host:1", "pinned": "cuda_host:1", "managed": "cuda_managed:1"}
+    devices = {"pageable": "cpu", "pinned": "cuda_host:1", "managed": "cuda_managed:1"}
     for at, kind in kinds.items():
         buffer = Buffer.from_handle(base + at, 64, owner=block)
         assert str(buffer.device) == devices[kind]
@@ -280,6 +308,19 @@ def test_refusals_of_the_driver_are_errors(fake: FakeCuda) -> None:
         assert str(error.value) == f"CudaResource: device is {index}, must be one of 2; count from 0"
     with pytest.raises(DeviceError):
         CudaResource().deallocate(4096, 8)
+
+
+def test_a_child_of_a_fork_is_told_that_the_driver_is_not_there(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = CudaResource()
+    monkeypatch.setattr(fake, "cuCtxPushCurrent", lambda context: (CUresult.CUDA_ERROR_NOT_INITIALIZED,))
+    with pytest.raises(DeviceError) as error:
+        resource.allocate(8)
+    assert str(error.value) == (
+        "cuCtxPushCurrent: CUDA driver's answer is CUDA_ERROR_NOT_INITIALIZED, must be CUDA_SUCCESS; "
+        "use it in processes started by spawn, not by a fork of one that did"
+    )
 
 
 def test_a_failure_while_giving_back_is_reported_and_loses_nothing(

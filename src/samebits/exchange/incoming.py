@@ -155,6 +155,7 @@ def from_jax_narrow(x: Any, call: str, *, may_copy: bool) -> Facts:
 
     dtype = dtypes.of(x.dtype)
     if 8 % dtype.width_bits:
+        _check_on_host(x, call)
         array = np.asarray(x)
         if may_copy or address_of(array) == x.unsafe_buffer_pointer():
             return from_numpy(array, call)
@@ -165,6 +166,14 @@ def from_jax_narrow(x: Any, call: str, *, may_copy: bool) -> Facts:
     flat = jnp.pad(x.reshape(-1), (0, -x.size % count))
     raw: Any = jax.lax.bitcast_convert_type(flat.reshape(-1, count), jnp.uint8)
     return receive(raw, call)[0], Layout.dense(x.shape, width_bits=dtype.width_bits), dtype
+
+
+def _check_on_host(x: Any, call: str) -> None:
+    """Refuse a JAX array of another device, which NumPy would get as a copy on the host."""
+    places = [str(place) for place in x.devices() if place.platform != "cpu"]
+    if places:
+        remedy = "copy it there first, with jax.device_put"
+        raise ExchangeError(call, "x", "device", ", ".join(places), "the host, for a format of 6 bits", remedy)
 
 
 def _from_cuda(x: object, call: str) -> Facts:

@@ -192,7 +192,7 @@ class Buffer:
 
     @property
     def residence(self) -> driver.Residence:
-        """What the CUDA driver knows of the memory: pageable, registered, pinned, managed or a device's.
+        """What the CUDA driver knows of the memory: pageable, pinned, managed or a device's.
 
         Host memory of this library, and all memory of kind `cpu` where there is no driver, is pageable without asking.
 
@@ -403,7 +403,7 @@ def _where(address: int) -> Device:
     if cuda is None or not address:
         return CPU
     found = cuda.residence(address)
-    kind = {"device": "cuda", "managed": "cuda_managed", "pinned": "cuda_host", "registered": "cuda_host"}
+    kind = {"device": "cuda", "managed": "cuda_managed", "pinned": "cuda_host"}
     return Device(kind[found.kind], found.index) if found.kind in kind else CPU
 
 
