@@ -7,14 +7,19 @@ product of both scales, or the one that there is. Chunks combine as in `microker
 one call, between which the sums wait in a tile of the stack that stays in the first cache.
 
 An engine whose accumulators are integers (`Engine.sums_blocks`) has the exact d in units, which become a float32 once;
-`unit`, a power of two, is what a unit stands for. Where packing shifted integers of A, sums start at what that adds to
-a column, taken away: `starts`, int32 [run][NR].
+`unit`, a power of two, is what a unit stands for. Where packing shifted integers of B, o each, sums start at -o times
+the sum of A's elements in the run.
 
 Where `Runs.floating` says so, sums start at BEGUN, an integer whose bits are the float32 1.5 * 2^23, so that a sum's
-bits are those of 1.5 * 2^23 + d, exactly, while |d| < 2^22. With `a_scales` come the products of a's scales and
--1.5 * 2^23: `g := fma(1.5 * 2^23 + d, s_a, -1.5 * 2^23 * s_a)` is d * s_a, exactly where these have 24 bits together,
+bits are those of 1.5 * 2^23 + d, exactly, while |d| < 2^22. With a's scales come their products with what was added:
+`g := fma(1.5 * 2^23 + d, s_a, -1.5 * 2^23 * s_a)` is d * s_a, exactly where these have 24 bits together,
 and so are s_a * s_b and d * s_a * s_b what they are in the reals before the one rounding of `acc := fma(g, s_b, acc)`:
 the same number as that of `fma(d, s_a * s_b, acc)`, for two operations of floats a run instead of a conversion and two.
+There o, a power of two, is taken away too: (1.5 * 2^23 + o * sum) * s_a has no more bits than s_a and 24 - log2 o.
+
+What runs of equal length take from A's rows, scales and those numbers, lies behind the words of each chunk of a block of
+A (`run_values`), a row after the other: a microtile reads that of all its rows from one address (1024 cubed, NVFP4: 6.8
+ms where scales lay by rows of all of K, 6.45 so).
 
 One vector of accumulators wide and many rows high is best: each row keeps a d and an acc in registers, and the scales
 of b are read once for all of them (Zen 4, float4_e2m1fn in blocks of 16, by microtiles of 12 x 16, 8 x 32 and 12 x 32:
@@ -49,25 +54,25 @@ class Runs:
 
     `words`: of every run, where blocks of both sides and chunks are whole runs; 0 where runs vary in length.
     `scaled`: whether blocks of a, and of b, have scales.   `alone`: whether these blocks are one run each.
-    `unit`: what the sum of a run is multiplied with, exactly.   `starts`: whether sums start from values of b.
-    `floating`: whether sums start at BEGUN, and behind each row of a's scales are their products with -BEGUN_FLOAT.
-    `together`: blocks of a in a chunk, where sums are floating and runs are these blocks: a's scales then lie
-    [chunk][row][together], so that a microtile reads those of all its rows from one address (1024 cubed, NVFP4: 6.8 ms
-    by rows, 6.45 so; without floating sums it gains nothing). Else 0: they lie [row][block].
+    `unit`: what the sum of a run is multiplied with, exactly.   `offset`: what packing added to elements of B.
+    `floating`: whether sums start at BEGUN.
     """
 
     words: int
     scaled: tuple[bool, bool]
     alone: tuple[bool, bool]
     unit: float = 1.0
-    starts: bool = False
+    offset: int = 0
     floating: bool = False
-    together: int = 0
 
-    @property
-    def pitch(self) -> int:
-        """From one row's scales of a chunk to the next's, their products behind them, where they are together."""
-        return 2 * self.together
+    def of(self, chunk: int) -> int:
+        """Runs of a chunk, where they are equal."""
+        return -(-chunk // self.words) if self.words else 0
+
+    def values(self, chunk: int) -> int:
+        """Numbers of a row of A that a chunk's runs take, where they are equal: scales, then those of an offset or of
+        floating sums."""
+        return self.of(chunk) * (self.scaled[0] + (self.floating or self.offset != 0))
 
     @property
     def is_short(self) -> bool:
@@ -93,7 +98,7 @@ def parameters(engine: Engine) -> tuple[DType | None, ...]:
     """What every microtile of an engine takes, as `Builder.function` names it."""
     word, total = engine.word, engine.total
     tiles = (None, word, None, word, total, None, total, None, None)
-    return (*tiles, None, total, None, None, total, None, int32)
+    return (*tiles, None, total, None, None, total, None)
 
 
 def function(tile: BlockMicrotile, isa: Isa) -> FunctionSpec:
@@ -103,18 +108,19 @@ def function(tile: BlockMicrotile, isa: Isa) -> FunctionSpec:
 
 def blocked_microkernel(
     b: Builder, d: BlockMicrotile, kc: Index, a: Pointer, a_chunk: Index, panel: Pointer, t: Pointer, t_step: Index,
-    c: Pointer, c_step: Index, last: Index, first: Index, a_scales: Pointer,
-    a_step: Index, a_block: Index, b_scales: Pointer, b_block: Index, starts: Pointer,
+    c: Pointer, c_step: Index, last: Index, first: Index, a_values: Pointer,
+    a_step: Index, a_block: Index, b_scales: Pointer, b_block: Index,
 ) -> None:  # fmt: skip
-    """c = t + the sums of kc words, which begin at word `first` of K; A's scales are `a_step` apart,
-    from row to row, or from chunk to chunk where these are together."""
-    shared = _SharedByBlocks(first, a_scales, a_step, a_block, b_scales, b_block, starts)
-    text = _BlockText(b, d, a, panel, shared)
+    """c = t + the sums of kc words, which begin at word `first` of K. `a_values`: what equal runs take from the first
+    row, `a_chunk` words from chunk to chunk; of others A's scales, `a_step` from row to row, `a_block` words each."""
+    shared = _SharedByBlocks(first, a_values, a_step, a_block, b_scales, b_block)
+    text = _BlockText(b, d, panel, shared)
     tile = b.local(d.engine.total, d.h * text.width)
     text.move(t, t_step, tile, text.width)
     text.ask(c, c_step)
     for ck in b.loop(0, kc, d.chunk):
-        text.gain(tile, b.offset(a, ck // d.chunk * a_chunk), ck, b.min(kc - ck, d.chunk))
+        at, step = ck // d.chunk * a_chunk, 1 if d.runs.words else 0
+        text.gain(tile, (b.offset(a, at), b.offset(a_values, at * step)), ck, b.min(kc - ck, d.chunk))
     for _ in b.when(last == 1):
         text.settle(tile)
     text.move(tile, text.width, c, c_step)
@@ -125,12 +131,11 @@ class _SharedByBlocks:
     """What blocks share: where a's rows and b's panel begin, and how many words a block has."""
 
     first: Index
-    a_scales: Pointer
+    a_values: Pointer
     a_step: Index
     a_block: Index
     b_scales: Pointer
     b_block: Index
-    starts: Pointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,6 @@ class _BlockText:
 
     b: Builder
     d: BlockMicrotile
-    a: Pointer
     panel: Pointer
     shared: _SharedByBlocks
 
@@ -172,14 +176,14 @@ class _BlockText:
             x = b.load(tile, i * self.lanes, self.lanes)
             b.store(tile, i * self.lanes, b.canonical(b.add(x, b.like(x, 0)) if self.d.accumulates else x))
 
-    def gain(self, tile: Pointer, a: Pointer, ck: Index, size: Index) -> None:
-        """The tile gains the `size` words of the chunk that begins at word ck."""
+    def gain(self, tile: Pointer, a: tuple[Pointer, Pointer], ck: Index, size: Index) -> None:
+        """The tile gains the `size` words of the chunk that begins at word ck; a: its words and values."""
         b, d = self.b, self.d
         acc = [[b.constant(0, d.engine.total, self.lanes)] * d.nv for _ in range(d.h)]
         whole = size // d.runs.words * d.runs.words if d.runs.words else 0
         if d.runs.words:
             for low in b.loop(0, whole, d.runs.words, carry=acc):
-                self._run(acc, a, ck, low, None, self._places(ck, low))
+                self._run(acc, a, ck, low, None, (low // d.runs.words, self._block(ck, low)))
         for _ in b.when(whole < size, carry=acc):
             self._varied(acc, a, ck, whole, size)
         for i in range(d.h):
@@ -187,47 +191,42 @@ class _BlockText:
                 at = i * self.width + v * self.lanes
                 b.store(tile, at, b.add(b.load(tile, at, self.lanes), acc[i][v]))
 
-    def _places(self, ck: Index, low: Index) -> list[Index]:
-        """The blocks of a and of b that a run of constant length is in, which begins at word low of a chunk; of a,
-        where scales are together, how far its scale is from the row's first."""
-        runs, shared, begin = self.d.runs, self.shared, self.shared.first + ck
-        sides = zip(runs.alone, (shared.a_block, shared.b_block), strict=True)
-        places = [(begin + low) // (runs.words if alone else block) for alone, block in sides]
-        if runs.together:
-            places[0] = begin // self.d.chunk * shared.a_step + low // runs.words
-        return places
+    def _block(self, ck: Index, low: Index) -> Index:
+        """The block of b that a run of constant length is in, which begins at word low of a chunk."""
+        runs, shared = self.d.runs, self.shared
+        return (shared.first + ck + low) // (runs.words if runs.alone[1] else shared.b_block)
 
-    def _varied(self, acc: list[list[Any]], a: Pointer, ck: Index, low: Index, high: Index) -> None:
+    def _varied(self, acc: list[list[Any]], a: tuple[Pointer, Pointer], ck: Index, low: Index, high: Index) -> None:
         """The runs of words low .. high-1 of a chunk, wherever their boundaries are."""
         b, d, shared = self.b, self.d, self.shared
         begin = shared.first + ck + low
         if d.runs.words:  # less than a run is left
-            self._run(acc, a, ck, low, high, self._places(ck, low))
+            self._run(acc, a, ck, low, high, (low // d.runs.words, self._block(ck, low)))
         elif all(d.runs.scaled):
             for p, i, j in runs(b, begin, high - low, shared.a_block, carry=acc):
                 for q, m, n in runs(b, begin + i, j - i, shared.b_block, carry=acc):
-                    self._run(acc, a, ck, low + i + m, low + i + n, [p, q])
+                    self._run(acc, a, ck, low + i + m, low + i + n, (p, q))
         else:
             size = shared.a_block if d.runs.scaled[0] else shared.b_block
             for q, i, j in runs(b, begin, high - low, size, carry=acc):
-                self._run(acc, a, ck, low + i, low + j, [q, q])
+                self._run(acc, a, ck, low + i, low + j, (q, q))
 
     def _run(
-        self, acc: list[list[Any]], a: Pointer, ck: Index, low: Index, high: Index | None, places: list[Index]
-    ) -> None:
-        """acc gains the scaled sums of words low .. high-1 of a chunk, which are in these blocks of a and of b; without
-        `high` of a whole run."""
+        self, acc: list[list[Any]], of_a: tuple[Pointer, Pointer], ck: Index, low: Index, high: Index | None,
+        places: tuple[Index, Index],
+    ) -> None:  # fmt: skip
+        """acc gains the scaled sums of words low .. high-1 of a chunk, which are in these blocks of a and of b, or in
+        this run of the chunk where runs are equal; without `high` of a whole run."""
         b, d, words = self.b, self.d, self.d.runs.words
-        starts, right = [self._start(ck + low, v) for v in range(d.nv)], self._right(places[1])
+        a, left, right = of_a[0], b.offset(of_a[1], places[0]), self._right(places[1])
         if high is None and d.runs.is_short and d.nv == 1:
-            self._straight(acc, a, ck, low, starts, right, places[0])
+            self._straight(acc, a, ck, low, left, right)
             return
-        sums, stop = [[*starts] for _ in range(d.h)], low + words if high is None else high
+        sums, stop = [[self._start(left, i)] * d.nv for i in range(d.h)], low + words if high is None else high
         if high is None and d.runs.is_short:
             for u in range(words):
                 self._step(sums, a, ck, low + u)
-            for i in range(d.h):
-                self._scale(acc, i, sums[i], right, places[0])
+            self._scale(acc, dict(enumerate(sums)), left, right)
             return
         whole = low + (stop - low) // UNROLL * UNROLL
         for k in b.loop(low, whole, UNROLL, carry=sums):
@@ -236,31 +235,28 @@ class _BlockText:
         if high is not None or words % UNROLL:
             for k in b.loop(whole, stop, 1, carry=sums):
                 self._step(sums, a, ck, k)
-        for i in range(d.h):
-            self._scale(acc, i, sums[i], right, places[0])
+        self._scale(acc, dict(enumerate(sums)), left, right)
 
     def _straight(
-        self, acc: list[list[Any]], a: Pointer, ck: Index, low: Index, starts: list[Vector],
-        right: list[Vector | None], place: Index,
-    ) -> None:  # fmt: skip
+        self, acc: list[list[Any]], a: Pointer, ck: Index, low: Index, of_a: Pointer, right: list[Vector | None]
+    ) -> None:
         """A whole run of few words of one vector, row by row: B's words and the accumulators stay in registers, a sum
         only until it is scaled."""
         b, d, lanes = self.b, self.d, self.lanes
         words = [self._words(ck, low + u) for u in range(d.runs.words)]
-        # What registers hold beside B's words, starts and scales, the accumulators, a broadcast and a's scale.
-        room = (b.isa.registers - 3) // d.nv - (d.h + d.runs.words + 2)
+        # What registers hold beside B's words and scales, the accumulators, a broadcast and a's scale.
+        room = (b.isa.registers - 3) // d.nv - (d.h + d.runs.words + 1)
         together = max(1, min(_TOGETHER, room))
         for first in range(0, d.h, together):
             rows = range(first, min(first + together, d.h))
             before = [x for row in acc[max(0, first - together) : first] for x in row] if first else words[-1]
             source = b.anchor(b.offset(a, low + first * d.pitch), before)
-            sums = dict.fromkeys(rows, starts)
+            sums = {i: [self._start(of_a, i)] * d.nv for i in rows}
             for u, row in enumerate(words):
                 for i in rows:
                     left = b.splat(b.load(source, u + (i - first) * d.pitch, 1), lanes)
                     sums[i] = [d.engine.advance(b, left, row[v], sums[i][v]) for v in range(d.nv)]
-            for i in rows:
-                self._scale(acc, i, sums[i], right, place)
+            self._scale(acc, sums, of_a, right)
 
     def _words(self, ck: Index, k: Index) -> list[Vector]:
         """Word k of a chunk, of every column."""
@@ -275,13 +271,13 @@ class _BlockText:
             left = b.splat(b.load(a, k + i * d.pitch, 1), lanes)
             sums[i] = [d.engine.advance(b, left, right[v], sums[i][v]) for v in range(d.nv)]
 
-    def _start(self, k: Index, v: int) -> Vector:
-        """What sums of vector v of a run that begins at word k start from."""
-        b, d = self.b, self.d
-        if not d.runs.starts:
-            return b.constant(BEGUN if d.runs.floating else 0, d.engine.accumulator, self.lanes)
-        at = (self.shared.first + k) // d.runs.words * self.width + v * self.lanes
-        return b.load(self.shared.starts, at, self.lanes)
+    def _start(self, of_a: Pointer, i: int) -> Vector:
+        """What sums of row i start from in a run whose values begin at `of_a`."""
+        b, d, runs = self.b, self.d, self.d.runs
+        if runs.floating or not runs.offset:
+            return b.constant(BEGUN if runs.floating else 0, d.engine.accumulator, self.lanes)
+        at = i * runs.values(d.chunk) + runs.of(d.chunk) * runs.scaled[0]
+        return b.splat(b.load(b.cast(of_a, d.engine.accumulator), at, 1), self.lanes)
 
     def _right(self, q: Index) -> list[Vector | None]:
         """The scales of block q of b, a vector of columns each."""
@@ -290,26 +286,32 @@ class _BlockText:
         at = q * self.width
         return [self.b.load(self.shared.b_scales, at + v * self.lanes, self.lanes) for v in range(self.d.nv)]
 
-    def _scale(self, acc: list[list[Any]], i: int, sums: list[Any], right: list[Vector | None], p: Index) -> None:
-        """The accumulators of row i gain its sums times their scales; that of block p of a is read when the sums are
-        there: those of all rows at once would leave the registers."""
-        b, d, lanes, shared = self.b, self.d, self.lanes, self.shared
-        left = None
-        if d.runs.scaled[0]:
-            row, behind = shared.a_step, shared.a_step // 2
-            if d.runs.together:
-                row, behind = d.runs.pitch, d.runs.together
-            source = b.anchor(b.offset(shared.a_scales, i * row + p), sums)
-            left = b.splat(b.load(source, 0, 1), lanes)
-            if d.runs.floating:
-                less = b.splat(b.load(source, behind, 1), lanes)
+    def _scale(
+        self, acc: list[list[Any]], sums: dict[int, list[Any]], of_a: Pointer, right: list[Vector | None]
+    ) -> None:
+        """The accumulators of some rows gain their sums times the scales; that of a row of a is read when its sums are
+        there: those of all rows at once would leave the registers. An address is the last row's, which was used up,
+        where rows are a constant apart."""
+        b, d, runs, lanes = self.b, self.d, self.d.runs, self.lanes
+        for i, found in sums.items():
+            left = None
+            if runs.scaled[0]:
+                row = runs.values(d.chunk) if runs.words else self.shared.a_step
+                if runs.words:
+                    of_a = source = b.anchor(of_a, found)
+                    left = b.splat(b.load(source, i * row, 1), lanes)
+                else:
+                    left = b.splat(b.load(b.anchor(b.offset(of_a, i * row), found), 0, 1), lanes)
+            if runs.floating:
+                assert left is not None  # both sides have scales
+                less = b.splat(b.load(of_a, i * runs.values(d.chunk) + runs.of(d.chunk), 1), lanes)
                 for v, other in enumerate(right):
-                    assert other is not None  # both sides have scales
-                    acc[i][v] = b.fma(b.fma(b.bitcast(sums[v], float32), left, less), other, acc[i][v])
-                return
-        for v in range(d.nv):
-            found = b.convert(sums[v], float32)
-            if d.runs.unit != 1.0:
-                found = b.mul(found, b.like(found, d.runs.unit))
-            scale = right[v] if left is None else left if right[v] is None else b.mul(left, right[v])
-            acc[i][v] = b.fma(found, scale, acc[i][v])
+                    assert other is not None
+                    acc[i][v] = b.fma(b.fma(b.bitcast(found[v], float32), left, less), other, acc[i][v])
+                continue
+            for v in range(d.nv):
+                x = b.convert(found[v], float32)
+                if runs.unit != 1.0:
+                    x = b.mul(x, b.like(x, runs.unit))
+                scale = right[v] if left is None else left if right[v] is None else b.mul(left, right[v])
+                acc[i][v] = b.fma(x, scale, acc[i][v])

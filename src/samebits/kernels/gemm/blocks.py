@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
-from samebits.dtypes import float32, int32
+from samebits.dtypes import float32
 from samebits.frozen import dataclass
 from samebits.kernels.gemm import batch
 from samebits.kernels.gemm.engine import Engine
@@ -48,7 +48,6 @@ class BlockOperand:
 
 
 A_SCALE, SCALE, ZERO = BlockOperand("a_scale"), BlockOperand("b_scale"), BlockOperand("b_zero")
-STARTS = BlockOperand("b_starts")
 
 
 def runs(
@@ -80,9 +79,7 @@ class Spread:
     """What blocks share becomes float32 where products read it: rows of a, or panels of `nr` columns of b.
 
     `words`: how values become float32.   `nr`: None for a.   `across`: whether values of several blocks of a line lie
-    side by side.   `unit`: a power of two that values of a are multiplied with, exactly.   `times`: what values of a
-    row are multiplied with, exactly, once more, behind them; None: nothing is.   `together`: blocks of a row of a that
-    lie side by side, before those of the next row; 0: all.
+    side by side.   `unit`: a power of two that values of a are multiplied with, exactly.
     """
 
     words: Words
@@ -90,8 +87,6 @@ class Spread:
     across: bool
     batch_rank: int
     unit: float = 1.0
-    times: float | None = None
-    together: int = 0
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -102,12 +97,11 @@ class Spread:
 
 
 def spread(b: Builder, d: Spread) -> None:
-    """out[batch][line][block], or out[batch][part of the blocks][line][block], or out[batch][panel][block][column] =
-    x of the block of that line.
+    """out[batch][line][block], or out[batch][panel][block][column] = x of the block of that line.
 
     A task is some rows, or a panel."""
     lines, shared, blocks = b.index("lines"), b.index("shared"), b.index("blocks")
-    line, block, pieces, size = b.index("line"), b.index("block"), b.index("pieces"), d.together or blocks
+    line, block, pieces = b.index("line"), b.index("block"), b.index("pieces")
     for task in b.tasks():
         operands = batch.moved(b, d.batch_rank, task // pieces, {"x": d.words.pointer, "out": float32})
         x, out, piece = operands["x"], operands["out"], task % pieces
@@ -115,9 +109,7 @@ def spread(b: Builder, d: Spread) -> None:
             low = piece * ROWS_OF_TASK
             for r in b.loop(low, b.min(low + ROWS_OF_TASK, lines)):
                 source = b.offset(x, r // shared * line)
-                for q in b.loop(0, blocks, size):
-                    row = b.offset(out, (q // size * lines + r) * size * (1 if d.times is None else 2))
-                    _row(b, d, b.offset(source, q * block), b.min(blocks - q, size), block, row, size)
+                _row(b, d, source, blocks, block, b.offset(out, r * blocks))
             continue
         low = piece * d.nr
         for c in b.loop(0, b.min(d.nr, lines - low)):
@@ -126,8 +118,8 @@ def spread(b: Builder, d: Spread) -> None:
                 b.store(out, (low * blocks + q * d.nr) + c, d.words.along(b, source, q * block, 1))
 
 
-def _row(b: Builder, d: Spread, x: Pointer, blocks: Index, block: Index, out: Pointer, behind: Index) -> None:
-    """One line's values, one a block; those times `times` begin at `behind`."""
+def _row(b: Builder, d: Spread, x: Pointer, blocks: Index, block: Index, out: Pointer) -> None:
+    """One line's values, one a block."""
     width = b.isa.lanes if d.across else 1
     whole = blocks // width * width
 
@@ -135,47 +127,7 @@ def _row(b: Builder, d: Spread, x: Pointer, blocks: Index, block: Index, out: Po
         found = d.words.along(b, x, q * block, width, count)
         return found if d.unit == 1.0 else b.mul(found, b.like(found, d.unit))
 
-    def store(q: Index, found: Vector, count: Index | None = None) -> None:
-        b.store(out, q, found, count)
-        if d.times is not None:
-            b.store(out, behind + q, b.mul(found, b.like(found, d.times)), count)
-
     for q in b.loop(0, whole, width):
-        store(q, values(q))
+        b.store(out, q, values(q))
     for _ in b.when(whole < blocks):
-        store(whole, values(whole, blocks - whole), blocks - whole)
-
-
-@dataclass(frozen=True, slots=True)
-class Starts:
-    """What specialises the text; `offset` is what packing added to elements of A, `begun` what sums start at too."""
-
-    engine: Engine
-    nr: int
-    offset: int
-    batch_rank: int
-    begun: int = 0
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """`steps`: words along K, `words` of a run; `panels` of this launch from `first` on, a task each."""
-        moving = batch.parameters(self.batch_rank, ["x", "out"])
-        return ("x", "out", "steps", "words", "panels", "first", *moving)
-
-
-def starts(b: Builder, d: Starts) -> None:
-    """out[batch][first + panel][run][column] = what the offset of A adds to the sum of a run of x[batch][panel], words
-    [k][column], taken away."""
-    nr, steps, words, panels = d.nr, b.index("steps"), b.index("words"), b.index("panels")
-    runs = (steps + words - 1) // words
-    for task in b.tasks():
-        operands = batch.moved(b, d.batch_rank, task // panels, {"x": d.engine.word, "out": int32})
-        p = task % panels
-        x = b.offset(operands["x"], p * steps * nr)
-        out = b.offset(operands["out"], (b.index("first") + p) * runs * nr)
-        for q in b.loop(0, runs):
-            total = [b.constant(0, int32, nr)]
-            for k in b.loop(q * words, b.min(q * words + words, steps), carry=total):
-                total[0] = d.engine.sums(b, b.load(x, k * nr, nr), d.engine.b, total[0])
-            found = b.mul(total[0], b.like(total[0], -d.offset))
-            b.store(out, q * nr, b.add(found, b.like(found, d.begun)) if d.begun else found)
+        b.store(out, whole, values(whole, blocks - whole), blocks - whole)

@@ -201,11 +201,14 @@ ROWS: tuple[Engine, ...] = (
 _OF_TILES = " by tiles"
 # Each takes what the engine of its words takes.
 OF_TILES: tuple[Engine, ...] = tuple(row.of_tiles for row in ROWS if row.tile)
-# What sums scaled blocks of integers, and of floats that are a few units each.
+# What sums scaled blocks of integers, and of floats that are a few units each. Elements of B alone may be shifted to fit:
+# what that adds to a sum is a matter of A's row, which there are fewer of than of B's columns where that takes time.
 BLOCKS: tuple[Engine, ...] = tuple(
-    Engine(f"{a.name} x int8 blocks", a, int8, 4, int32, int32, float32, step, unsigned)
-    for a, step, unsigned in ((uint8, "dot4_uint8_int8", "a"), (int8, "dot4_int8", ""))
-)
+    Engine(f"{a.name} x {b.name} blocks", a, b, 4, int32, int32, float32, step, unsigned)
+    for a, b, step, unsigned in (
+        (uint8, int8, "dot4_uint8_int8", "a"), (int8, uint8, "dot4_uint8_int8", "b"), (int8, int8, "dot4_int8", "")
+    )
+)  # fmt: skip
 # Weights that keep their codes in panels, a byte or two each: what packs them. A product reads such panels with another
 # engine. int16 holds 8-bit integers without a zero point.
 _NARROW_FLOATS = tuple(row for row in DTYPES if row.is_float and row.has_zero and 4 < row.width_bits <= 8)

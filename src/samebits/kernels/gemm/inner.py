@@ -92,7 +92,7 @@ class Inner:
     def needs_sums(self) -> bool:
         """Whether sums of b's columns must be there before they are used: they are if B was packed before, or where
         a task has all of K."""
-        shifted = self.words[0].offset != 0 and (self.steps > self.chunk or self.engine.sums_blocks)
+        shifted = self.words[0].offset != 0 and self.steps > self.chunk
         return bool(self.c.k) and (self.c.a.is_shifted or shifted)
 
     @property
@@ -108,9 +108,9 @@ class Inner:
         scaled = c.a.is_scaled_by_block, c.b.is_scaled_by_block
         sizes = [-(-size // engine.depth) for size in block_sizes(c)]
         words = -(-run_of(c) // engine.depth)
-        alone, starts = (sizes[0] == words, sizes[1] == words), engine.sums_blocks and self.words[0].offset != 0
-        together = self.chunk // words if self._floats and alone[0] and self.chunk % words == 0 else 0
-        return Runs(words, scaled, alone, self._unit / self.unit_of_scales, starts, self._floats, together)
+        offset = self.words[1].offset if engine.sums_blocks else 0
+        alone = sizes[0] == words, sizes[1] == words
+        return Runs(words, scaled, alone, self._unit / self.unit_of_scales, offset, self._floats)
 
     @property
     def _floats(self) -> bool:
@@ -120,8 +120,9 @@ class Inner:
         scales = [x.scale.operand.dtype for x in sides if x.scale is not None and x.is_scaled_by_block]
         if not (self.engine.sums_blocks and len(scales) == 2) or any(map(_is_wide, scales)):
             return False
-        most = min(run_of(c), max(c.k, 1)) * engines.span(c.a.dtype, False) * engines.span(c.b.dtype, False)
-        return most < LIMIT and most << scales[0].mantissa_bits + 1 <= engines.EXACT
+        run, span, other = min(run_of(c), max(c.k, 1)), engines.span(c.a.dtype, False), engines.span(c.b.dtype, False)
+        reached = run * span * (other + abs(self.words[1].offset))
+        return reached < LIMIT and run * span * other << scales[0].mantissa_bits + 1 <= engines.EXACT
 
     @property
     def _unit(self) -> float:

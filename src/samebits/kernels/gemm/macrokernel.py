@@ -27,8 +27,8 @@ from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Condition, Function, Index, KernelSpec, Pointer
 from samebits.dtypes import float32, int32
 from samebits.frozen import dataclass
-from samebits.kernels.gemm import batch, block_microkernel, blocks, facts, microkernel, pack, parts
-from samebits.kernels.gemm.blocks import A_SCALE, SCALE, STARTS, ZERO
+from samebits.kernels.gemm import batch, block_microkernel, blocks, facts, microkernel, pack, parts, run_values
+from samebits.kernels.gemm.blocks import A_SCALE, SCALE, ZERO
 from samebits.kernels.gemm.engine import LOWEST, lowest_bit
 from samebits.kernels.gemm.epilogue import Finish
 from samebits.kernels.gemm.following import Asking, Following
@@ -61,6 +61,8 @@ class _MacroText:
         self.pack_panel = pack.emit_panel(b, block, self.nr) if not d.is_packed else None
         self.pack_group = pack.emit_group(b, block, self.nr) if not d.is_packed else None
         self.look_a = facts.emit_block(b) if d.checked else None
+        has_values = d.runs is not None and d.runs.values(d.chunk) > 0
+        self.values_a = run_values.emit(b, engine, d.runs, d.chunk, d.pitch) if d.runs and has_values else None
         # Where B's format says its lowest bit, as that of weights does, nothing looks.
         self.lowest_b = None if d.is_packed else lowest_bit(d.words[1].source)
         looks = d.shift or (d.checked and self.lowest_b is None)
@@ -166,7 +168,7 @@ class _TaskLoops:
         if text.look_a is not None:
             b.store(text.fact_a, 0, b.constant(facts.NOTHING, int32, 1))
         for ck in b.loop(0, b.max(kc, 1), d.chunk):
-            size, block = b.min(kc - ck, d.chunk), b.offset(text.block_a, ck // d.chunk * self.rows * d.pitch)
+            size, block = b.min(kc - ck, d.chunk), b.offset(text.block_a, ck // d.chunk * self.rows * d.row_words)
             x = b.offset(source, (pc + ck) * d.engine.depth * column)
             if d.interleaved:
                 self.interleave(x, block, size)
@@ -174,6 +176,9 @@ class _TaskLoops:
             b.call(text.pack_a, x, row, column, self.rows, text.elements(pc + ck, size), block, d.pitch)
             if text.look_a is not None:
                 b.call(text.look_a, block, d.pitch, self.rows, size, text.fact_a)
+            if text.values_a is not None:
+                scales, step, words = self.scales_of_a(self.r0)
+                b.call(text.values_a, block, self.rows, size, scales, step, words, pc + ck)
 
     def interleave(self, x: Pointer, block: Pointer, size: Index) -> None:
         """Micropanels of a chunk of `size` words of A, interleaved."""
@@ -344,24 +349,28 @@ class _TaskLoops:
         keep = x.more | x.straight
         c, c_step = b.choose(keep, x.kept, text.tile), b.choose(keep, x.kept_step, x.width)
         a = b.offset(text.block_a, x.r * d.pitch)
-        arguments = [kc, a, self.rows * d.pitch, panels[0], t, t_step, c, c_step, b.choose(x.final, 1, 0), pc]
-        none = b.cast(text.start, float32)
-        scales, step, block = none, 0, 1
-        if A_SCALE in d.shared:
-            step, block = A_SCALE.step(b, 1), A_SCALE.words(b)
-            apart = d.runs.pitch if d.runs is not None and d.runs.together else step
-            scales = b.offset(self.operands[A_SCALE.name], (self.r0 + x.r) * apart)
-        arguments += [scales, step, block]
-        scales, block = none, 1
+        arguments = [kc, a, self.rows * d.row_words, panels[0], t, t_step, c, c_step, b.choose(x.final, 1, 0), pc]
+        values, step, block = self.scales_of_a(self.r0 + x.r)
+        if text.values_a is not None:
+            apart = d.row_words - d.pitch
+            values = b.cast(b.offset(text.block_a, self.rows * d.pitch + x.r * apart), float32)
+        arguments += [values, step, block]
+        scales, block = b.cast(text.start, float32), 1
         if SCALE in d.shared:
             scales, block = SCALE.panel(b, self.operands[SCALE.name], x.j, nr), SCALE.words(b)
-        starts = b.cast(none, int32)
-        if STARTS in d.shared:
-            starts = STARTS.panel(b, self.operands[STARTS.name], x.j, nr)
         if not d.epilogue.plain:
             for _ in b.when(x.final):
                 ask()
-        run([*arguments, scales, block, starts], 0)
+        run([*arguments, scales, block], 0)
+
+    def scales_of_a(self, r: Index) -> tuple[Pointer, Index, Index]:
+        """Where those of row r begin, how far from one row's to the next's, and how many words share one; of an operand
+        without blocks anything."""
+        b = self.text.b
+        if A_SCALE not in self.text.d.shared:
+            return b.cast(self.text.start, float32), 0, 1
+        step = A_SCALE.step(b, 1)
+        return b.offset(self.operands[A_SCALE.name], r * step), step, A_SCALE.words(b)
 
     def function(self, tiles: list[Function], is_tall: Condition, wide: Index) -> Function:
         """That of a micropanel over `wide` panels, among `_tiles`."""

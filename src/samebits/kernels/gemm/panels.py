@@ -11,7 +11,7 @@ import math
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
-from samebits.dtypes import DType, float32, int32
+from samebits.dtypes import DType, float32
 from samebits.frozen import dataclass, replace
 from samebits.kernels.gemm import batch as batches
 from samebits.kernels.gemm import blocks, pack, packed, unpack
@@ -174,18 +174,15 @@ def shared_in_panels(x: Shared, b: Packing, source: Operand) -> SharedPanels:
 
 
 def share_rows(
-    x: Shared, b: Packing, m: int, source: Operand, target: Operand, unit: float, times: float | None, together: int
+    x: Shared, b: Packing, m: int, source: Operand, target: Operand, unit: float
 ) -> tuple[SharedPanels, Step, int]:
-    """What blocks of the `m` rows of a share, the step that puts it into rows at `target`, times `unit` and, where
-    there is one, behind each row times `times` too, and their bytes; `b` is what they are multiplied with. With
-    `together`, of so many blocks, [part of K][row][together], and parts are as far apart as `rows` says."""
+    """What blocks of the `m` rows of a share, the step that puts it into rows at `target`, times `unit`, and their
+    bytes; `b` is what they are multiplied with."""
     count = -(-b.k // x.size)
-    rows, parts = (together * m, -(-count // together)) if together else (count, m)
-    rows *= 1 if times is None else 2
-    strides, size = _batch_strides(x, b.batch, rows * parts)
-    step = _spread(x, b, count, m, strides, source, target, None, unit, times, together)
+    strides, size = _batch_strides(x, b.batch, count * m)
+    step = _spread(x, b, count, m, strides, source, target, None, unit)
     in_words = -(-x.size // b.engine.depth)
-    shared = SharedPanels(blocks.A_SCALE, target, rows, in_words, tuple(strides))
+    shared = SharedPanels(blocks.A_SCALE, target, count, in_words, tuple(strides))
     return shared, step, in_lines(max(1, size) * float32.size_bytes)
 
 
@@ -200,14 +197,14 @@ def _batch_strides(x: Shared, batch: tuple[int, ...], size: int) -> tuple[list[i
 
 def _spread(
     x: Shared, b: Packing, blocks_along: int, lines: int, strides: list[int], source: Operand, target: Operand,
-    nr: int | None, unit: float = 1.0, times: float | None = None, together: int = 0,
+    nr: int | None, unit: float = 1.0,
 ) -> Step:  # fmt: skip
     """The step that repeats values for every line that shares them."""
     line, block = (x.operand.row, x.operand.column)[:: 1 if nr is None else -1]
     distinct = [d for d in range(len(b.batch)) if strides[d]]
     extents = [b.batch[i] for i in distinct]
     words = words_of(FMA32, float32, x.operand.dtype)[1]
-    d = blocks.Spread(words, nr, block == 1 and nr is None, batches.rank(extents), unit, times, together)
+    d = blocks.Spread(words, nr, block == 1 and nr is None, batches.rank(extents), unit)
     pieces = -(-lines // (blocks.ROWS_OF_TASK if nr is None else nr))
     values: Arguments = {
         "x": source, "out": target, "lines": lines, "shared": x.lines, "blocks": blocks_along, "line": line,
@@ -217,33 +214,3 @@ def _spread(
     values |= batches.arguments(extents, moving)
     spec = KernelSpec(blocks.spread, d, d.parameters, b.isa)
     return Step(spec, pieces * math.prod(extents), tuple(values[name] for name in d.parameters))
-
-
-def starts(
-    b: Packing,
-    words: int,
-    offset: int,
-    begun: int,
-    strides: list[int],
-    panels: PanelSpan,
-    source: Operand,
-    target: Operand,
-) -> tuple[SharedPanels, Step, int]:
-    """What sums of runs of `words` start from beside elements of A that have an offset, `begun` added, the step that
-    puts it at `target` for some panels at `source`, whose batches are `strides` words apart, and the bytes of all."""
-    steps = b.engine.steps(b.k)
-    runs, size = -(-steps // words), -(-b.n // b.nr) * b.nr
-    own, size = [0] * len(b.batch), size * runs
-    distinct = [i for i in range(len(b.batch)) if strides[i]]
-    for i in reversed(distinct):
-        own[i], size = size, size * b.batch[i]
-    extents = [b.batch[i] for i in distinct]
-    d = blocks.Starts(b.engine, b.nr, offset, batches.rank(extents), begun)
-    values: Arguments = {
-        "x": source, "out": target, "steps": steps, "words": words, "panels": panels.panels, "first": panels.start
-    }  # fmt: skip
-    values |= batches.arguments(extents, {"x": [strides[i] for i in distinct], "out": [own[i] for i in distinct]})
-    spec = KernelSpec(blocks.starts, d, d.parameters, b.isa)
-    step = Step(spec, panels.panels * math.prod(extents), tuple(values[name] for name in d.parameters))
-    shared = SharedPanels(blocks.STARTS, target, runs, words, tuple(own))
-    return shared, step, in_lines(max(1, size) * int32.size_bytes)

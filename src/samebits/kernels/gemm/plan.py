@@ -15,8 +15,7 @@ from samebits.dtypes import int32
 from samebits.frozen import replace
 from samebits.kernels.gemm import batch as batches
 from samebits.kernels.gemm import blocks, checks, epilogue, pack, parts, quantize, scaled_weights, unpack
-from samebits.kernels.gemm.block_microkernel import BEGUN, BEGUN_FLOAT, Runs
-from samebits.kernels.gemm.blocks import A_SCALE, SCALE, STARTS, ZERO
+from samebits.kernels.gemm.blocks import A_SCALE, SCALE, ZERO
 from samebits.kernels.gemm.choice import Blocks, Choice, Overrides, choose
 from samebits.kernels.gemm.contraction import Contraction, Immediate, Matrix, Panels, Side
 from samebits.kernels.gemm.engine import NIBBLES, named
@@ -26,7 +25,7 @@ from samebits.kernels.gemm.inner import size_words
 from samebits.kernels.gemm.machine import DEFAULT, Caches, Machine
 from samebits.kernels.gemm.macrokernel import kernel
 from samebits.kernels.gemm.order import CHAIN
-from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share, share_rows, shared_in_panels, starts
+from samebits.kernels.gemm.panels import Arguments, Packing, SharedPanels, share, share_rows, shared_in_panels
 from samebits.kernels.gemm.parts import Join, join
 from samebits.kernels.gemm.specialised import Macrokernel
 from samebits.kernels.gemm.stream import Stream, stream
@@ -109,19 +108,12 @@ class _Planning:
             self.workspace_bytes = in_lines(words * size)
         sums = self.row_sums() if x.engine.exact and x.zeros[1] and c.k else None
         self.share()
-        starts_at = Operand(self.workspace, self.workspace_bytes)
-        if x.runs and x.runs.starts and c.k:
-            self.workspace_bytes += self.starts_of(x.runs, strides, PanelSpan(0, 0), Operand(0), starts_at)[2]
         at, several, panel = self.workspace_bytes, x.parts > 1, x.steps * x.nr
         described, sources = c, self.sources
         for panels in rounds:
             if x.form == STAGED:
                 target, zeros = Operand(self.workspace), self.shared.get(ZERO)
                 self.steps.append(self.right.step(strides, panels, most, b, target, zeros))
-            if x.runs and x.runs.starts and c.k:
-                lie = Operand(self.workspace) if x.form == STAGED else b
-                self.shared[STARTS], step, _ = self.starts_of(x.runs, strides, panels, lie, starts_at)
-                self.steps.append(step)
             # Panels are numbered from the first of B, also where only a round of them is there; so are their facts.
             source = Operand(self.workspace, -panels.start * panel * size) if x.form == STAGED else b
             room = most + panels.start
@@ -167,10 +159,7 @@ class _Planning:
                 self.shared[SCALE] = shared_in_panels(shared, packing, Operand(operand))
                 continue
             if name == A_SCALE.name:
-                row, made = A_SCALE, share_rows(
-                    shared, packing, c.m, Operand(operand), target, x.unit_of_scales,
-                    -BEGUN_FLOAT if x.runs and x.runs.floating else None, x.runs.together if x.runs else 0,
-                )  # fmt: skip
+                row, made = A_SCALE, share_rows(shared, packing, c.m, Operand(operand), target, x.unit_of_scales)
             else:
                 row = SCALE if name == SCALE.name else ZERO
                 made = share(row, shared, packing, Operand(operand), target)
@@ -178,13 +167,6 @@ class _Planning:
             self.workspace_bytes += size_bytes
             if c.k:
                 self.steps.append(step)
-
-    def starts_of(
-        self, runs: Runs, strides: list[int], panels: PanelSpan, source: Operand, target: Operand
-    ) -> tuple[SharedPanels, Step, int]:
-        """What sums of runs of some panels start from, `panels.starts` of them."""
-        begun = BEGUN if runs.floating else 0
-        return starts(self.right, runs.words, self.x.words[0].offset, begun, strides, panels, source, target)
 
     def row_sums(self) -> Operand:
         """The step that sums the rows of a, and where: [batch][m] int32 in the workspace."""
@@ -272,7 +254,7 @@ class _Planning:
         )  # fmt: skip
         height, word, total = x.m_step * x.rows.heights[0], x.engine.word.size_bytes, x.engine.total.size_bytes
         rows = height * -(-x.kc // x.chunk) + (TILE_ROWS if x.engine.takes_tiles else 0)  # which are read whole
-        scratch_b = in_lines(rows * x.pitch * word) + LINE_BYTES
+        scratch_b = in_lines(rows * d.row_words * word) + LINE_BYTES
         scratch_f = scratch_b + in_lines(x.group * x.kc * nr * word) + LINE_BYTES
         scratch_c = scratch_f + (in_lines(x.group * nr * int32.size_bytes) if x.checked or x.words[0].offset else 0)
         scratch_s = scratch_c + in_lines(height * nr * (x.n_step if in_scratch else 1) * total)

@@ -109,8 +109,8 @@ def _not_of_blocks(row: Engine, c: Contraction, b: DType, isa: Isa | None) -> st
         return ""
     if "b_zero" in c.by_block or c.b.dtype is int16:
         return "zero points of blocks may leave numbers that do not fit its words"
-    if offset(row.b, b):
-        return f"{b.name} would need an offset"
+    if offset(row.a, a) or (row.unsigned == "a" and offset(row.b, b)):
+        return f"{a.name if offset(row.a, a) else b.name} would need an offset"
     if not run or run % row.depth or c.spec.chunk % row.depth:
         return f"chunks and blocks do not have equal runs of a multiple of {row.depth}"
     if min(run, max(c.k, 1)) * engines.span(a, False) * engines.span(b, False) > engines.EXACT:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import FunctionSpec
-from samebits.dtypes import DType, bfloat16, float32, int32
+from samebits.dtypes import DType, bfloat16, float32
 from samebits.frozen import dataclass
 from samebits.kernels.gemm import batch, block_microkernel, microkernel, parts
 from samebits.kernels.gemm.block_microkernel import BlockMicrotile, Runs
-from samebits.kernels.gemm.blocks import SCALE, STARTS, BlockOperand
+from samebits.kernels.gemm.blocks import SCALE, BlockOperand
 from samebits.kernels.gemm.engine import Engine
 from samebits.kernels.gemm.epilogue import Epilogue
 from samebits.kernels.gemm.microkernel import Microtile
@@ -35,7 +35,7 @@ class Macrokernel:
     `b`: kind of packing, or PACKED, or DECODED (packed weights, which the microkernel converts), or WIDENED (which that
     of the first micropanel of a block converts).
     `accumulates`: the sum starts from what out holds.
-    `shared`: what blocks share (`blocks.A_SCALE`, `SCALE`, `STARTS`, `ZERO`); zero points only where b is packed here.
+    `shared`: what blocks share (`blocks.A_SCALE`, `SCALE`, `ZERO`); zero points only where b is packed here.
     `runs`: how K is cut by blocks whose sums are scaled by `block_microkernel`; None where none are, or b's alone by
     `microkernel`.
     `order`: how a chunk is summed.
@@ -62,8 +62,13 @@ class Macrokernel:
     def pointers(self) -> dict[str, DType]:
         """The operands that move with the batch, and what they are read as."""
         right = self.engine.word if self.b == PACKED else self.words[1].pointer
-        shared = {x.name: int32 if x is STARTS else float32 for x in self.shared}
+        shared = {x.name: float32 for x in self.shared}
         return {"a": self.words[0].pointer, "b": right, **shared, **self.epilogue.operands}
+
+    @property
+    def row_words(self) -> int:
+        """Words of a row of A in a chunk, and what runs take from it (`run_values`)."""
+        return self.pitch + (self.runs.values(self.chunk) if self.runs else 0)
 
     @property
     def is_packed(self) -> bool:
@@ -89,9 +94,8 @@ class Macrokernel:
 
     @property
     def shift(self) -> int:
-        """What packing added to integers of A; sums start without its product with B's columns, if not with each run's
-        (`runs`)."""
-        return self.words[0].offset if self.runs is None else 0
+        """What packing added to integers of A; sums start without its product with B's columns."""
+        return self.words[0].offset
 
     @property
     def engines(self) -> tuple[Engine, ...]:
