@@ -246,17 +246,19 @@ def test_integers_are_summed_by_bytes_where_blocks_have_equal_runs() -> None:
         made = contraction(a, b, scales(E4M3, 4, -(-256 // ga)), scales(E4M3, -(-256 // gb), 20), (ga, gb))
         return str(gemm.plan(replace(made, spec=spec), row_named("avx512_vnni"), 1))
 
-    for left, right in (("float4_e2m1fn", "float6_e2m3fn"), ("int8", "int4"), ("uint8", "float4_e2m1fn")):
-        assert "engine: uint8 x int8 blocks" in planned(left, right, 32, 16)
-    for left, right, ga, gb, reason in (
-        ("int8", "int8", 24, 16, "chunks and blocks do not have equal runs of a multiple of 4"),
-        ("int8", "uint8", 16, 16, "uint8 would need an offset"),
+    for left, right in (("float4_e2m1fn", "float6_e2m3fn"), ("int8", "int4"), ("int8", "uint8")):
+        assert "engine: int8 x uint8 blocks" in planned(left, right, 32, 16)
+    assert "engine: uint8 x int8 blocks" in planned("uint8", "float4_e2m1fn", 32, 16)
+    for left, right, ga, gb, engine, reason in (
+        ("int8", "int8", 24, 16, "int8 x uint8", "chunks and blocks do not have equal runs of a multiple of 4"),
+        ("uint8", "uint8", 16, 16, "uint8 x int8", "uint8 would need an offset"),
+        ("uint8", "uint8", 16, 16, "int8 x uint8", "uint8 would need an offset"),
     ):
         text = planned(left, right, ga, gb)
         assert "engine: fma float32" in text
-        assert f"rejected uint8 x int8 blocks: {reason}" in text
+        assert f"rejected {engine} blocks: {reason}" in text
     long = planned("int8", "int8", 4096, 4096, spec=Spec(4096))
-    assert "engine: uint8 x int8 blocks" in long  # of 256 elements all sums are exact
+    assert "engine: int8 x uint8 blocks" in long  # of 256 elements all sums are exact
     assert "engine: fma float32" in planned("float6_e3m2fn", "float4_e2m1fn", 16, 16)
 
 

@@ -201,8 +201,8 @@ ROWS: tuple[Engine, ...] = (
 _OF_TILES = " by tiles"
 # Each takes what the engine of its words takes.
 OF_TILES: tuple[Engine, ...] = tuple(row.of_tiles for row in ROWS if row.tile)
-# What sums scaled blocks of integers, and of floats that are a few units each. Elements of B alone may be shifted to fit:
-# what that adds to a sum is a matter of A's row, which there are fewer of than of B's columns where that takes time.
+# What sums scaled blocks of integers, and of floats that are a few units each. Elements of B alone may be shifted to
+# fit: what that adds to a sum is one number for a row of A, which microtiles read anyway.
 BLOCKS: tuple[Engine, ...] = tuple(
     Engine(f"{a.name} x {b.name} blocks", a, b, 4, int32, int32, float32, step, unsigned)
     for a, b, step, unsigned in (

@@ -41,9 +41,7 @@ def emit(b: Builder, engine: Engine, runs: Runs, chunk: int, pitch: int) -> Func
     return b.function("values", (engine.word, None, None, float32, None, None, None), body)
 
 
-def _scales(
-    b: Builder, runs: Runs, scales: Pointer, first: Index, block: Index, together: int, count: Index
-) -> Vector:
+def _scales(b: Builder, runs: Runs, scales: Pointer, first: Index, block: Index, together: int, count: Index) -> Vector:
     """Those of `count` runs of a row from run `first` of K on; zero behind them."""
     if runs.alone[0]:
         return b.load(scales, first, together, count)
