@@ -8,14 +8,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 from called import BYTES, FLOATS, NARROW_FLOATS, drawn
+from launch import run_plan
 from rows import PRODUCT_ROWS, in_turn
 
 import samebits as sb
 from samebits import dtypes
 from samebits.codegen.isa import Isa, best, use_isa
+from samebits.kernels import gemm
 from samebits.kernels.functions import exact
 from samebits.kernels.gemm import kept
-from samebits.kernels.gemm.engine import named
+from samebits.kernels.gemm.engine import BLOCKS, named
 from samebits.kernels.gemm.packed import scales_at
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -50,6 +52,18 @@ def test_words_and_facts_are_those_of_the_kernel(isa: Isa, pair: tuple[str, str]
             due = packed.tensor.numpy()
             assert found.dtype == due.dtype, (left, right)
             assert found.tobytes() == due.tobytes(), (left, right, k, n, packed.engine)
+
+
+def test_words_for_sums_of_blocks_are_those_of_the_kernel() -> None:
+    """Elements of B that are shifted to fit, integers and floats that are a few units each."""
+    isa, k, n = best(), 37, 19
+    for right in ("int8", "int4", "uint8", "float4_e2m1fn", "float6_e2m3fn"):
+        for row in [x for x in BLOCKS if x.unsigned != "a" or right != "uint8"]:
+            b = operand(right, k, n)
+            found = kept.panels(b, row, gemm.panel_columns(isa, row))
+            due = np.zeros_like(found)
+            run_plan(gemm.plan_pack(k, n, gemm.Matrix(n, 1, (), dtypes.of(right)), isa, engine=row), [b, due])
+            assert found.tobytes() == due.tobytes(), (right, row.name)
 
 
 # Elements, scales, a block, whether there are zero points.

@@ -90,10 +90,10 @@ def _elements(b: Array, engine: Engine) -> Array:
     """The codes that words are made of, as unsigned integers of an element's width."""
     element, x = engine.b, exact.widened(b)
     assert element.numpy is not None  # engines multiply numbers of NumPy's and ml_dtypes'
-    if x.dtype.kind in "iu" and element.is_integer:
-        x = x.astype(np.int64) + engines.offset(element, dtypes.of(b.dtype))
-    elif element.is_integer:
-        x = x / np.float32(engines.unit(dtypes.of(b.dtype)))
+    if element.is_integer:
+        source = dtypes.of(b.dtype)
+        whole = x if x.dtype.kind in "iu" else x / np.float32(engines.unit(source))
+        x = whole.astype(np.int64) + engines.offset(element, source)
     return x.astype(element.numpy, copy=False).view(_unsigned(element))
 
 

@@ -180,10 +180,10 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # of B: 1024 cubed by 8x1 or 12x1, 4x2 and 6x2: MXFP4 225, 322, 343, int8 by 32 244, 353, 371, by 64 344, 370, 395, by
 # 128 360, 366, 400. Words of a block are then taken one after the other by all rows, so that registers need hold one
 # alone, and ten or twelve sums are under way at once, not six (NVFP4 from the first two caches, GFLOP/s of 5x2 row by
-# row 411, word by word 430, of 6x2 442). Panels of B with scales and starts want the first cache, and A no more of
-# the second than leaves room for C: 1024 cubed by MC 345 KC 256, 192 128, 96 256 and 48 256, ms: int8 by 32 6.8, 6.5,
-# 6.3, 6.0, by 128 5.8, 5.2, 5.0, 4.8, NVFP4 8.1, 7.7, 7.8, 7.6; 4096 cubed NVFP4 is the same by 95 1024, 96 256 and
-# 48 256.
+# row 411, word by word 430, of 6x2 442). Panels of B with scales want the first cache, and A, whose rows of a chunk
+# are pages away from those of the next, few pages: 1024 cubed by MC 174, 132, 66, 48 and 36, KC 256, ms: NVFP4 5.81,
+# 5.78, 5.36, 5.22, 5.20; int8 by 128 by MC 66, 48 and 36 4.06, 3.96, 4.04; 4096 cubed by MC 258, 132, 66 and 48 NVFP4
+# 394, 388, 359, 355, int8 by 128 by MC 66 and 48 291 and 279.
 SAPPHIRE_RAPIDS = replace(
     DEFAULT,
     name="sapphirerapids",
@@ -200,7 +200,7 @@ SAPPHIRE_RAPIDS = replace(
         panels_alone=True,
     ),
     sizes_of_wide=replace(SHIPPED, kc=1024, kc_few_rows=2048),
-    sizes_of_blocks=replace(SHIPPED, a_bytes=64 << 10, kc=256, kc_few_rows=2048),
+    sizes_of_blocks=replace(SHIPPED, a_bytes=48 << 10, kc=256, kc_few_rows=2048),
 )
 EMERALD_RAPIDS = replace(SAPPHIRE_RAPIDS, name="emeraldrapids")
 ROWS: tuple[Machine, ...] = (ZEN4, SAPPHIRE_RAPIDS, EMERALD_RAPIDS, DEFAULT)
