@@ -12,7 +12,6 @@ import atexit
 import ctypes
 import functools
 import os
-import signal
 import sys
 import threading
 import time
@@ -98,6 +97,8 @@ class Pool:
                 self._workers.append(self._start(len(self._workers) + 1))
 
     def _start(self, index: int) -> ctypes.c_ulong:
+        import signal  # whose names take half a millisecond, for a process that starts threads
+
         record = self._record(index)
         handle = ctypes.c_ulong()
         # Signals are for Python's threads, except those that a thread brings upon itself.

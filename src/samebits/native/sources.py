@@ -24,12 +24,11 @@ from samebits.frozen import field_names
 _PACKAGE = __name__.partition(".")[0]
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # The package's name behind `from` or `import`, then the module and the names; it begins with what is searched fastest.
-_IMPORT = re.compile(
-    rb"%b(?<=from %b|port %b)(?:\.([\w.]+))?(?: import (\([^)]*\)|.*))?" % (3 * (_PACKAGE.encode(),)),
-)
+# A process whose digests are remembered does not compile it.
+_IMPORT = rb"%b(?<=from %b|port %b)(?:\.([\w.]+))?(?: import (\([^)]*\)|.*))?" % (3 * (_PACKAGE.encode(),))
 # Values that are what they print.
 _PLAIN = frozenset([int, float, str, bool, bytes, type(None)])
-_COMMENT = re.compile(rb"#.*")
+_COMMENT = rb"#.*"
 # Kinds of lines of a record, and how large one may be.
 _FILE, _SET, _LIMIT_BYTES = "file", "set", 1 << 18
 # A file that was written before is given another time if it is written again: clocks of file systems tick at least so.
@@ -154,8 +153,8 @@ def _read(module: str) -> tuple[str, frozenset[str]]:
     with open(path, "rb") as file:
         source = file.read()
     found: set[str] = set()
-    for home, names in _IMPORT.findall(source):
-        for part in _COMMENT.sub(b"", names).strip(b"()").split(b","):
+    for home, names in re.findall(_IMPORT, source):
+        for part in re.sub(_COMMENT, b"", names).strip(b"()").split(b","):
             name = b".".join([x for x in (home, *part.split()[:1]) if x]).decode()
             found.add(name if _file(name) else home.decode())
     return cache.digest(source), frozenset(f"{_PACKAGE}.{name}" for name in found if _file(name))

@@ -142,7 +142,7 @@ def _start(work: bytes) -> bool:
             nothing = subprocess.DEVNULL
             _running = driver.start_python(
                 __name__, (str(file), str(os.getpid())), stdin=nothing, stdout=nothing, stderr=nothing,
-                pass_fds=(file,), start_new_session=True,
+                pass_fds=(file,), process_group=0,  # a terminal interrupts the caller alone
             )  # fmt: skip
         finally:
             os.close(file)
