@@ -127,12 +127,11 @@ def _is_short_block(inner: Inner, threads: int, caches: Caches, a_bytes: int) ->
     """Whether all of A is one block of as few words along K as B is packed by on the way, and C is visited once, or
     waits near the core meanwhile, and no other thread packs A too (Emerald Rapids, speed of fused over staged: 512 x
     3072 x 768 1.03, 512 cubed 1.02, 768 x 128 x 768 1.04; but 768 x 512 x 3072 0.97, and on two threads 512 x 3072 x
-    768 0.89, 512 cubed 0.94, 384 x 512 x 1024 0.94, 512 x 128 x 512 1.03)."""
+    768 0.89, 512 cubed 0.94, 384 x 512 x 1024 0.94, 768 x 128 x 768 1.02, of columns of A 0.88)."""
     c, kc = inner.c, caches.kc_fused
-    if inner.engine.word is not float32 or inner.runs or runs_down(c):
+    if threads > 1 or inner.engine.word is not float32 or inner.runs or runs_down(c):
         return False
-    waits_near = threads == 1 and c.m * c.n * float32.size_bytes <= caches.near
-    return c.m * kc * float32.size_bytes <= a_bytes and (c.k <= kc or waits_near)
+    return c.m * kc * float32.size_bytes <= a_bytes and (c.k <= kc or c.m * c.n * float32.size_bytes <= caches.near)
 
 
 def _streamed_rows(inner: Inner, isa: Isa, caches: Caches) -> int:
