@@ -15,6 +15,8 @@ GOOD = {
     "a bfloat16 tile": lambda: tma_violations(matrix(4096, 4096), (128, 64), swizzle="128B"),
     "unswizzled rows of 512 bytes": lambda: tma_violations(matrix(64, 256), (64, 256)),
     "a column of one row, whose stride is free": lambda: tma_violations(matrix(1, 5), (1, 8)),
+    "a box of steps": lambda: tma_violations(matrix(4, 512, 256), (4, 256, 256), steps=(2, 2, 2)),
+    "the largest box": lambda: tma_violations(matrix(4, 512, 256), (2, 228, 256)),
     "five axes": lambda: tma_violations(matrix(2, 3, 4, 5, 8), (1, 1, 1, 1, 8), steps=(1, 1, 2, 4, 8)),
     "float4": lambda: tma_violations(matrix(64, 256, width=4), (64, 32)),
     "float4 with gaps": lambda: tma_violations(matrix(64, 256, width=4), (8, 128), type="16U4_ALIGN16B"),
@@ -90,6 +92,12 @@ BAD = {
     ),
     "box: axis 1 box is 64, must be 128; use that, or 16U4_ALIGN8B": lambda: tma_violations(
         matrix(8, 256, width=4), (8, 64), type="16U4_ALIGN16B"
+    ),
+    "box: axis 2 box in bytes is 28, must be a multiple of 16; use a multiple of 4 elements": lambda: tma_violations(
+        matrix(2, 3, 64, width=32), (1, 1, 7), interleave="16B"
+    ),
+    "box: box in bytes is 262144, must be at most 233472, the shared memory of a multiprocessor; use several copies": (
+        lambda: tma_violations(matrix(4, 512, 256), (2, 256, 256))
     ),
     "step: axis 0 step is 9, must be in [1, 8]; slice the layout instead": lambda: tma_violations(
         matrix(512, 64), (8, 8), steps=(9, 1)
