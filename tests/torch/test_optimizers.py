@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import samebits.torch as st
 from samebits.errors import LayoutError, OptionError, SamebitsError
+from samebits.ops import optimizing
 
 Array = np.ndarray[Any, Any]
 STEPS = 7
@@ -384,3 +386,66 @@ def test_a_step_on_fake_tensors_leaves_nothing_to_later_ones() -> None:
             st.SGD([fake], lr=0.25).step()
     optimizer.step()
     assert p.tolist() == [0.75] * 3
+
+
+class _Watching(TorchDispatchMode):
+    """A mode that does nothing: beside one steps are taken one by one."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        return function(*arguments, **(options or {}))
+
+
+@pytest.mark.parametrize(
+    "make", [st.AdamW, lambda params: st.SGD(params, momentum=0.9), st.SGD], ids=["AdamW", "momentum", "SGD"]
+)
+def test_steps_that_are_taken_together_are_those_taken_one_by_one(make: Any) -> None:
+    def parameters() -> list[torch.Tensor]:
+        whole = normal(9, 40, dtype=torch.float32)
+        made = [
+            normal(k, *shape, dtype=torch.float32) for k, shape in enumerate([(7,), (5, 33), (70_000,), (), (0, 3)])
+        ]
+        others = [
+            normal(6, 8, dtype=torch.bfloat16),
+            normal(7, 8, dtype=torch.float64),
+            normal(8, 4, 6, dtype=torch.float32).T,
+        ]
+        made += [*others, whole[:16], whole[12:28]]  # the last two meet
+        return [x.requires_grad_() for x in made]
+
+    together, alone = parameters(), parameters()
+    groups = [{"params": together[:4]}, {"params": together[4:], "lr": 0.01}], [
+        {"params": alone[:4]}, {"params": alone[4:], "lr": 0.01}
+    ]  # fmt: skip
+    first, second = make(groups[0]), make(groups[1])
+    for step in range(3):
+        for k, (x, y) in enumerate(zip(together, alone, strict=True)):
+            g = normal(100 * step + k, *x.shape, dtype=x.dtype)
+            x.grad, y.grad = (None, None) if (k + step) % 5 == 4 else (g, g.clone())
+        asked, versions = optimizing.joined.cache_info(), [x._version for x in together[:2]]
+        first.step()
+        found = optimizing.joined.cache_info()
+        assert step == 0 or found.hits + found.misses > asked.hits + asked.misses
+        stepped = [x.grad is not None for x in together[:2]]
+        assert [x._version > before for x, before in zip(together[:2], versions, strict=True)] == stepped
+        with _Watching():
+            second.step()
+        assert optimizing.joined.cache_info() == found
+        for x, y in zip(together, alone, strict=True):
+            assert due.bits(x.detach()) == due.bits(y.detach())
+            ours, theirs = first.state[x], second.state[y]
+            assert ours.keys() == theirs.keys()
+            for name, value in ours.items():
+                other = theirs[name]
+                assert due.bits(value) == due.bits(other) if isinstance(value, torch.Tensor) else value == other
+
+
+def test_what_does_not_fit_among_steps_taken_together_is_refused_after_those_before_it() -> None:
+    before, wrong = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer = st.SGD([before, wrong], lr=0.5)
+    before.grad, wrong.grad = torch.ones(3), torch.ones(3)
+    wrong.data = torch.ones(4)
+    with pytest.raises(SamebitsError) as caught:
+        optimizer.step()
+    remedy = "let it be None, or the gradient"
+    assert str(caught.value) == f"SGD: gradient of parameter 1 of group 0 shape is (3,), must be (4,); {remedy}"
+    assert before.tolist() == [0.5, 0.5, 0.5]

@@ -5,10 +5,17 @@ Numbers that change from step to step come as an array, so that calls are rememb
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import Any
 
-from samebits.kernels import gradients
+from samebits import dtypes
+from samebits.codegen.isa import Isa
+from samebits.kernels import elementwise, gradients
 from samebits.kernels.expression import Expression
+from samebits.kernels.plan import SMALL, Plan
+from samebits.kernels.walk import AxisSteps
+from samebits.native.table import Table
 from samebits.operations.elementwise import Map
 from samebits.operations.rows import RowWise
 from samebits.ops.call import Call
@@ -18,8 +25,40 @@ from samebits.ops.memo import remembered
 from samebits.ops.recipe import CallOperand
 
 __all__ = [
-    "adam", "adam_step", "descent", "momentum", "momentum_descent", "scaled", "second_moment", "sum_of_squares",
+    "STEPS", "adam", "adam_step", "descent", "joined", "momentum", "momentum_descent", "scaled", "second_moment",
+    "sum_of_squares",
 ]  # fmt: skip
+
+_F32 = dtypes.float32
+# Steps that are one walk: the expression, how many numbers it takes, and which of its first inputs it writes.
+STEPS: Mapping[str, tuple[Expression, int, tuple[int, ...]]] = {
+    "adam": (gradients.adam(_F32, _F32), 8, (1, 2, 0)),
+    "momentum_descent": (gradients.momentum_descent(_F32, _F32), 3, (1, 0)),
+    "descent": (gradients.descent(_F32, _F32), 1, (0,)),
+}
+
+
+@functools.lru_cache(maxsize=32)
+def joined(steps: tuple[tuple[str, int], ...], isa: Isa, threads: int) -> Table:
+    """Some of `STEPS`, each of so many dense float32, one after the other; its slots are for each step what it reads,
+    the gradient last, and its numbers."""
+    plans, slots = [], 0
+    for name, count in steps:
+        _, numbers, written = STEPS[name]
+        plan = _joined_plan(name, count, isa, threads if count >= SMALL["elements"] else 1)
+        place = slots + len(written) + 1
+        where: list[int | tuple[int, int]] = [*range(slots, place), *[(place, 4 * i) for i in range(numbers)]]
+        plans.append((plan, [*where, *[slots + k for k in written]]))
+        slots = place + 1
+    return Table(plans, slots, threads)
+
+
+@functools.lru_cache(maxsize=256)
+def _joined_plan(name: str, count: int, isa: Isa, threads: int) -> Plan:
+    expression, numbers, written = STEPS[name]
+    dense: AxisSteps = ((count,), (1,))
+    inputs: tuple[AxisSteps, ...] = (*[dense] * (len(written) + 1), *[((), ())] * numbers)
+    return elementwise.plan(expression, inputs, (dense,) * len(written), isa, threads)
 
 
 @remembered

@@ -22,6 +22,7 @@ from samebits.kinds import note_written
 from samebits.ops import casts, elementwise, optimizing, rows
 from samebits.shapes import check_flag
 from samebits.torch.arguments import check_tensors, listed, number
+from samebits.torch.joined_steps import JoinedSteps
 from samebits.torch.operator import check_tensor, threads
 
 __all__ = ["SGD", "AdamW", "clip_grad_norm_"]
@@ -74,21 +75,30 @@ class _Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        joined = JoinedSteps()
         for i, group in enumerate(self.param_groups):
+            joined.numbers.clear()
             for place, p in enumerate(group["params"]):
                 g = gradient_of(p)
-                if g is not None:
+                if g is not None and not self._joins(p, g, group, joined):
+                    joined.run()
                     name = f"parameter {place} of group {i}"
                     _check_gradient(type(self).__name__, name, p, g)
                     _check_state(type(self).__name__, name, p, self.state[p])
                     self._step(p, g, group)
+        joined.run()
         return loss
 
     def _check(self, options: dict[str, Any]) -> None:
         """Raise OptionError unless these options of a group can be taken."""
         raise NotImplementedError
 
+    def _joins(self, p: Tensor, g: Tensor, group: dict[str, Any], joined: JoinedSteps) -> bool:
+        """Whether the step is taken among others of its kind."""
+        raise NotImplementedError
+
     def _step(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        """Take one by itself, after its operands were looked at."""
         raise NotImplementedError
 
     def _weights(self, p: Tensor) -> Tensor:
@@ -206,6 +216,21 @@ class SGD(_Optimizer):
             raise OptionError("SGD", "nesterov", "", "given without", expected, "leave it out")
         _check_left_out("SGD", options)
 
+    def _joins(self, p: Tensor, g: Tensor, group: dict[str, Any], joined: JoinedSteps) -> bool:
+        if group["weight_decay"] or group["nesterov"]:
+            return False
+        mu, numbers = group["momentum"], joined.numbers.get(0)
+        if not mu:
+            if numbers is None:
+                numbers = joined.numbers[0] = self._numbers(p, group["lr"])
+            return joined.add("descent", (p,), g, numbers)
+        b = self.state[p].get("momentum_buffer")
+        if b is None:
+            return False
+        if numbers is None:
+            numbers = joined.numbers[0] = self._numbers(p, mu, 1.0 - group["dampening"], group["lr"])
+        return joined.add("momentum_descent", (p, b), g, numbers)
+
     def _step(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         w, state, mu = self._weights(p), self.state[p], group["momentum"]
         g = g.to(w.dtype)
@@ -255,16 +280,27 @@ class AdamW(_Optimizer):
             raise OptionError("AdamW", "betas", "", shown(betas), "two numbers in [0, 1)", "leave them out")
         _check_left_out("AdamW", options)
 
+    def _joins(self, p: Tensor, g: Tensor, group: dict[str, Any], joined: JoinedSteps) -> bool:
+        state = self.state[p]
+        if "step" not in state:
+            return False
+        before = state["step"]
+        numbers = joined.numbers.get(before)
+        if numbers is None:
+            moments, step = _adam_numbers(group, before + 1)
+            numbers = joined.numbers[before] = self._numbers(p, *moments, *step)
+        if not joined.add("adam", (p, state["exp_avg"], state["exp_avg_sq"]), g, numbers):
+            return False
+        state["step"] = before + 1
+        return True
+
     def _step(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         w, state = self._weights(p), self.state[p]
         if "step" not in state:
             state.update(step=0, exp_avg=torch.zeros_like(w), exp_avg_sq=torch.zeros_like(w))
         state["step"] += 1
-        (first, second), lr, count = group["betas"], group["lr"], state["step"]
         m, v = state["exp_avg"], state["exp_avg_sq"]
-        rate, root = lr / (1.0 - power(first, count)), math.sqrt(1.0 - power(second, count))
-        moments = first, 1.0 - first, second, 1.0 - second
-        step = 1.0 - lr * group["weight_decay"], rate, root, group["eps"]
+        moments, step = _adam_numbers(group, state["step"])
         if _are_apart(w, m, v, g):
             optimizing.adam(w, m, v, g, self._numbers(p, *moments, *step), out=w, threads=threads())
             note_written(m)
@@ -274,6 +310,13 @@ class AdamW(_Optimizer):
             optimizing.second_moment(v, g, self._numbers(p, *moments[2:]), out=v, threads=threads())
             optimizing.adam_step(w, m, v, self._numbers(p, *step), out=w, threads=threads())
         _given_back(w, p)
+
+
+def _adam_numbers(group: dict[str, Any], count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Those of the moments, and those of what follows from them, in step `count`."""
+    (first, second), lr = group["betas"], group["lr"]
+    rate, root = lr / (1.0 - power(first, count)), math.sqrt(1.0 - power(second, count))
+    return (first, 1.0 - first, second, 1.0 - second), (1.0 - lr * group["weight_decay"], rate, root, group["eps"])
 
 
 def power(base: float, count: int) -> float:
