@@ -66,7 +66,8 @@ def rows_of_engines(a: DType, b: DType, spec: Spec = SB1) -> tuple[Isa, ...]:
     """PRODUCT_ROWS without those where another's engine multiplies such elements in registers of the same kind."""
     first: dict[object, Isa] = {}
     for row in PRODUCT_ROWS:
-        first.setdefault((row.lanes, row.registers, selection.engine_for(a, b, row, DEFAULT, spec).name), row)
+        engine = selection.engine_for(a, b, row, DEFAULT, spec).name
+        first.setdefault((row.lanes, row.registers, row.has_tiles, engine), row)
     return tuple(first.values())
 
 

@@ -34,6 +34,7 @@ RUNS = AMX.available and permission.refusal() is None
 ROWS = (ALL_ROWS[0], FAKE3, *([AMX] if RUNS else []))
 INTEGERS = tuple(row for row in engine.OF_TILES if row.exact)
 FORMS = ("fused", "staged", "packed")
+PAIRS = Spec(order="pairs32")
 # Of a tile's 16 rows and columns and 64 bytes along K, of two of them, and of a chunk.
 SIZES = ((1, 3, 1), (16, 64, 16), (17, 65, 31), (33, 191, 70), (48, 128, 33), (70, 2111, 40))
 
@@ -199,6 +200,18 @@ def test_a_product_by_tiles_is_chosen_with_rows_enough() -> None:
     assert str(caught.value) == ("plan: form is 'streamed', must be another: tiles are of panels; leave it away")
 
 
+@pytest.mark.skipif(AMX.available and not RUNS, reason="this process may not use tiles")
+def test_blocks_by_tiles_have_256_rows_and_several_of_them_share_packed_panels() -> None:
+    for kind, total, spec, kc in ((int8, int32, Spec(), 1024), (dtypes.bfloat16, dtypes.float32, PAIRS, 512)):
+        for m, form in ((256, "fused"), (512, "staged")):
+            c = contraction(
+                m, 512, 4096, Matrix(4096, 1, (), kind), Matrix(512, 1, (), kind), Matrix(512, 1, (), total), spec=spec
+            )
+            text = str(gemm.plan(c, AMX, 1))
+            assert f"blocks: MC 256 KC {kc} NC 512\n" in text
+            assert f"form: {form}\n" in text
+
+
 def test_rows_are_cut_into_whole_micropanels() -> None:
     for m in (0, 1, 31, 32, 33, 64, 100):
         rows = cut_whole(m, 32)
@@ -218,8 +231,8 @@ def test_a_step_loads_each_tile_once() -> None:
     assert len(entry) == 1
     assert entry[0].count("tilerelease") == 1
     (tile,) = {text for text in texts if "tdpbssd" in text}
-    loops = [part for part in tile.split(".LBB") if part.count("tdpbssd") == 4 and "prefetch" in part]
-    assert loops
-    for loop in loops:
+    steps = [part for part in tile.split(".LBB") if part.count("tdpbssd") == 4]
+    assert len(steps) == 2  # of whole tiles, and of the rest
+    for loop in steps:
         assert loop.count("tileloadd") == 4
         assert "tilestored" not in loop.split("tdpbssd")[1]

@@ -267,8 +267,8 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     m, size, is_fused = inner.c.m, inner.engine.word.size_bytes, form == FUSED
     elements, is_plain = sizes.a_bytes // size, inner.engine.word is float32 and not inner.runs
     if inner.engine.takes_tiles and m > mr:
-        kc = inner.chunk * max(1, TILED_WORDS // inner.chunk)
-        return Blocks(elements // kc, _ALL, kc)
+        kc = inner.chunk * max(1, TILED_WORDS * (2 if inner.engine.exact else 1) // inner.chunk)
+        return Blocks(elements // TILED_WORDS, _ALL, kc)
     if is_fused and not runs_down(inner.c):
         kc = caches.kc_fused if is_plain else KC_LEAST
         return Blocks(elements // kc, _ALL, kc)
