@@ -72,8 +72,8 @@ def test_the_engine_is_that_of_the_product_as_it_runs() -> None:
 
 def test_a_form_that_was_asked_for_is_had_where_there_is_a_sum() -> None:
     given = Overrides(form=STAGED)
-    assert form_of(inner(9, 64, 64), AVX512, 1, Caches(), SHIPPED, given) == (STAGED, ())
-    assert form_of(inner(9, 64, 0), AVX512, 1, Caches(), SHIPPED, given)[0] == FUSED
+    assert form_of(inner(9, 64, 64), AVX512, Caches(), SHIPPED, given) == (STAGED, ())
+    assert form_of(inner(9, 64, 0), AVX512, Caches(), SHIPPED, given)[0] == FUSED
 
 
 def test_what_nothing_looked_at_takes_safe_steps() -> None:
@@ -138,8 +138,10 @@ def test_blocks_stay_within_their_cache() -> None:
     assert blocks_for(down, FUSED, 12, SHIPPED, replace(near, kc_fused=128)).kc == 128
     assert blocks_for(down, FUSED, 12, SHIPPED, replace(far, kc_fused=128)).kc == KC_LEAST
     assert blocks_for(down, FUSED, 12, SHIPPED, replace(far, down_cached=(1 << 20) - 1)).kc == 4096
-    short = blocks_for(inner(128, 64, 4096), FUSED, 12, SHIPPED, Caches(kc_fused=128))
-    assert (short.kc, short.mc) == (128, SHIPPED.a_bytes // 4 // 128)
+    # So is what few rows use, whose block is in the first cache then.
+    for m, kc in ((40, 128), (41, KC_LEAST)):
+        blocks = blocks_for(inner(m, 64, 4096), FUSED, 12, SHIPPED, Caches(kc_fused=128, fused_rows=40))
+        assert (blocks.kc, blocks.mc) == (kc, SHIPPED.a_bytes // 4 // kc)
     # What is read as it lies is read in long runs, as far as the rows of A leave room.
     for m, form, kc in ((1, STREAMED, 4096), (1, STAGED, 2048), (48, STREAMED, 2048)):
         assert blocks_for(inner(m, 64, 4096), form, 12, replace(SHIPPED, kc_few_rows=2048), Caches()).kc == kc

@@ -28,8 +28,8 @@ def of(m: int, b: Matrix | Panels | Side[Panels] = ROWS, row: engine.Engine = en
     return Inner.of(contraction(m, 512, 512, Matrix(512, 1, (), dtype), b, Matrix(512, 1)), row)
 
 
-def form(inner: Inner, caches: Caches = CACHES, a_bytes: int = A_BYTES, mc: int | None = None, threads: int = 1) -> str:
-    return form_for(inner, AVX512, threads, caches, a_bytes, mc)[0]
+def form(inner: Inner, caches: Caches = CACHES, a_bytes: int = A_BYTES, mc: int | None = None) -> str:
+    return form_for(inner, AVX512, caches, a_bytes, mc)[0]
 
 
 def test_few_rows_stream_and_how_many_is_the_machines() -> None:
@@ -47,18 +47,6 @@ def test_one_block_of_rows_is_packed_on_the_way() -> None:
     assert [form(of(m)) for m in (rows, rows + 1)] == [FUSED, STAGED]
     assert [form(of(m), a_bytes=A_BYTES // 2) for m in (rows // 2, rows // 2 + 1)] == [FUSED, STAGED]
     assert [form(of(100), mc=mc) for mc in (100, 99)] == [FUSED, STAGED]
-
-
-def test_so_is_a_block_of_few_words_whose_sums_wait_near() -> None:
-    short, rows = Caches(kc_fused=128), A_BYTES // 4 // 128
-    assert [form(of(m), short) for m in (rows, rows + 1)] == [FUSED, STAGED]
-    sums = rows * 512 * 4
-    assert [form(of(rows), replace(short, near=near)) for near in (sums, sums - 1)] == [FUSED, STAGED]
-    once = contraction(rows, 512, 128, Matrix(128, 1), ROWS, Matrix(512, 1))
-    assert form(Inner.of(once, engine.FMA32), replace(short, near=0)) == FUSED
-    assert form(of(rows), short, threads=2) == STAGED  # other threads would pack the block too
-    assert form(of(rows), short, mc=rows - 1) == STAGED
-    assert form(of(rows, COLUMNS), replace(short, down_rows=0)) == STAGED
 
 
 def test_a_few_blocks_pack_columns_again_and_how_many_is_the_machines() -> None:

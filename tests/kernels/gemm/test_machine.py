@@ -29,7 +29,7 @@ ODD = Machine(
     slow=frozenset(row.name for row in engine.ROWS if row.step not in ("fma", "mul add")),
     caches=Caches(
         near=0, shared=0, kept=1 << 12, round=1 << 12, strip=1, group=1, down_blocks=1, down_all=1, down_rows=0,
-        streamed_rows=3, streamed_always=2, kc_streamed=1, kept_panels=1, kc_fused=1,
+        streamed_rows=3, streamed_always=2, kc_streamed=1, kept_panels=1, kc_fused=1, fused_rows=100,
     ),
     staged=Tile(3, 1),
     sizes=Sizes(a_bytes=1 << 14, kc=256, kc_few_rows=512, staged_bytes=1 << 20),
@@ -40,7 +40,7 @@ WIDE = Machine(
     caches=Caches(
         near=1 << 40, shared=1 << 40, kept=1 << 30, round=1 << 40, strip=1 << 30, group=1 << 30, down_blocks=100,
         down_rows=1 << 20, streamed_rows=80, streamed_always=80, kc_streamed=1 << 16, kept_panels=64, kc_fused=1 << 16,
-        down_cached=1 << 40,
+        fused_rows=9, down_cached=1 << 40,
     ),
     staged=Tile(2, 8),
     sizes_of_wide=Sizes(a_bytes=1 << 22, kc=1 << 16, kc_few_rows=1 << 16),

@@ -166,7 +166,7 @@ def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, mac
     checks.check_blocks(c, engine)
     inner = Inner.of(c, engine)
     checks.check_dtypes(inner.c, inner.engine)
-    form, forms_not = form_of(inner, isa, threads, machine.caches, row.sizes, given)
+    form, forms_not = form_of(inner, isa, machine.caches, row.sizes, given)
     inner, unchecked = for_form(inner, form, given.engine)
     tile, tiles_not = tile_of(inner, form, isa, row, given, machine)
     cut = cut_up(inner, form, tile, isa, threads, row.sizes, machine.caches, given)
@@ -206,13 +206,10 @@ def _why_turned(c: Contraction, nr: int) -> tuple[str, str] | None:
     return None
 
 
-def form_of(
-    inner: Inner, isa: Isa, threads: int, caches: Caches, sizes: Sizes, given: Overrides
-) -> tuple[str, Reasons]:  # fmt: skip
+def form_of(inner: Inner, isa: Isa, caches: Caches, sizes: Sizes, given: Overrides) -> tuple[str, Reasons]:
     """The form that was asked for, where there is anything to sum, else the one for the operands."""
     if given.form is None or not inner.c.k:
-        mc = given.blocks.mc if given.blocks else None
-        return forms.form_for(inner, isa, threads, caches, sizes.a_bytes, mc)
+        return forms.form_for(inner, isa, caches, sizes.a_bytes, given.blocks.mc if given.blocks else None)
     forms.check_sums(inner, given.form)
     return given.form, ()
 
@@ -270,7 +267,7 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
         kc = inner.chunk * max(1, TILED_WORDS * (2 if inner.engine.exact else 1) // inner.chunk)
         return Blocks(elements // TILED_WORDS, _ALL, kc)
     if is_fused and not runs_down(inner.c):
-        kc = caches.kc_fused if is_plain else KC_LEAST
+        kc = caches.kc_fused if is_plain and m <= caches.fused_rows else KC_LEAST
         return Blocks(elements // kc, _ALL, kc)
     b_bytes = inner.steps * inner.c.n * size
     if is_fused and is_plain and b_bytes <= caches.down_cached:

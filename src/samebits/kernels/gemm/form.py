@@ -9,7 +9,6 @@ of M use it. Every form gives the same bits. Start at `form_for`.
 from __future__ import annotations
 
 from samebits.codegen.isa import Isa
-from samebits.dtypes import float32
 from samebits.errors import OptionError
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm.contraction import Contraction, Matrix, Panels
@@ -89,9 +88,7 @@ def check_sums(inner: Inner, form: str) -> None:
         raise OptionError("plan", "form", "", repr(form), expected, "leave it away")
 
 
-def form_for(
-    inner: Inner, isa: Isa, threads: int, caches: Caches, a_bytes: int, mc: int | None
-) -> tuple[str, Reasons]:  # fmt: skip
+def form_for(inner: Inner, isa: Isa, caches: Caches, a_bytes: int, mc: int | None) -> tuple[str, Reasons]:
     """Where B's panels come from, and why not from elsewhere.
 
     Args:    a_bytes: what a block of A may take.   mc: its rows, where the caller says them.
@@ -117,22 +114,9 @@ def form_for(
     one_block = a_bytes // inner.engine.word.size_bytes // shortest if mc is None else mc
     if c.m <= one_block or not c.k:
         return FUSED, (*rejected, (STAGED, f"all {c.m} rows are one block: nothing would use packed B again"))
-    if mc is None and _is_short_block(inner, threads, caches, a_bytes):
-        return FUSED, (*rejected, (STAGED, f"all {c.m} rows are one block of few words along K"))
     if mc is None and c.m <= caches.down_rows and runs_down(c):
         return FUSED, (*rejected, (STAGED, f"{c.m} rows are few blocks: packing columns of B again costs less"))
     return STAGED, (*rejected, (FUSED, f"{c.m} rows are several blocks, and each would pack B again"))
-
-
-def _is_short_block(inner: Inner, threads: int, caches: Caches, a_bytes: int) -> bool:
-    """Whether all of A is one block of as few words along K as B is packed by on the way, and C is visited once, or
-    waits near the core meanwhile, and no other thread packs A too (Emerald Rapids, speed of fused over staged: 512 x
-    3072 x 768 1.03, 512 cubed 1.02, 768 x 128 x 768 1.04; but 768 x 512 x 3072 0.97, and on two threads 512 x 3072 x
-    768 0.89, 512 cubed 0.94, 384 x 512 x 1024 0.94, 768 x 128 x 768 1.02, of columns of A 0.88)."""
-    c, kc = inner.c, caches.kc_fused
-    if threads > 1 or inner.engine.word is not float32 or inner.runs or runs_down(c):
-        return False
-    return c.m * kc * float32.size_bytes <= a_bytes and (c.k <= kc or c.m * c.n * float32.size_bytes <= caches.near)
 
 
 def _streamed_rows(inner: Inner, isa: Isa, caches: Caches) -> int:

@@ -65,7 +65,7 @@ class Caches:
             for reading B more often (512 x 3072 x 768 of bfloat16, packed, GFLOP/s: KC 768 with MC 132 205, KC 1536
             with MC 60 213).
         kc_fused: Words of float32 along K by which panels of B are packed just before their use, where its rows are
-            contiguous.
+            contiguous and at most `fused_rows` of A use them: the block of A is then in the first cache beside a panel.
         down_cached: So they are where its columns are, and words of B take at most so many bytes: it comes from a cache
             then, to which long runs do not matter. What takes more than `near` is packed by 256 words.
         panels_alone: Whether panels of words of one element are packed one at a time, so that they stay in the first
@@ -86,6 +86,7 @@ class Caches:
     kc_streamed: int = 4096
     kept_panels: int = 4
     kc_fused: int = 256
+    fused_rows: int = 40
     down_cached: int = 0
     panels_alone: bool = False
 
@@ -170,9 +171,10 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # 149; but 512 x 768 x 3072 144 and 143).
 # On a busy machine, over MKL's rate in turns with ours, float32: panels that columns of a cached B are packed in on the
 # way by KC 128, 256 and 768: 16 x 768 x 768 1.34, 1.25, 1.12, 64 x 768 x 768 1.09, 1.05, 0.98, 40 x 3072 x 768 1.22,
-# 1.17, 1.10; of 512 x 3072 x 768 by 256 in one block of A, and staged, 0.96 and 0.91. Rows of B by KC 128 and 256: 128
-# x 768 x 768 1.05 and 0.95, 32 x 768 x 768 0.97 and 0.87, 128 x 3072 x 768 0.94 and 0.91. Staged by 6x4 and 12x2: 1024
-# cubed 1.04 and 1.00, 2048 cubed 0.99 and 0.96, 768 cubed 1.02 and 0.99.
+# 1.17, 1.10; of 512 x 3072 x 768 by 256 in one block of A, and staged, 0.96 and 0.91. Rows of B by KC 128 over 256: 32
+# x 768 x 768 1.05, 32 x 4096 x 4096 1.08, 64 x 768 x 768 0.98, 128 x 768 x 768 0.95, 384 x 768 x 768 0.94, on two
+# threads 0.92 and 0.90; 512 x 3072 x 768 in one block of A by 128 over staged 0.97. Staged by 6x4 and 12x2: 1024 cubed
+# 1.04 and 1.00, 2048 cubed 0.99 and 0.96, 768 cubed 1.02 and 0.99.
 # Rows of B packed by 8 panels, which leave the first cache, and one by one: 32 x 768 x 768 117 and 136, 128 x 768 x 768
 # 149 and 158, 128 x 768 x 3072 146 and 154, 32 x 4096 x 4096 105 and 123; of bytes in words of four a panel has half a
 # line of each row, and eight at a time are faster (64 x 4096 x 4096 1.08 times).
