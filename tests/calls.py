@@ -6,6 +6,7 @@ What is listed is what is tried, and tests/ops/test_public_functions.py holds th
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -79,6 +80,7 @@ def calls(name: str) -> tuple[Called, ...]:
 _PRODUCTS = ("matmul", "plan_matmul", "linear", "pack", "grouped_matmul", "grad_input", "grad_weight", "grad_bias")
 
 
+@functools.cache
 def few(name: str) -> list[int]:
     """Which calls the default run makes: the first with a dtype, a layout or an option that an argument had not yet."""
     found, seen = list[int](), set[object]()
@@ -92,6 +94,68 @@ def few(name: str) -> list[int]:
             found.append(number)
             seen |= given
     return found
+
+
+# One in so many of those calls is compiled, for which a kernel takes longer than to be interpreted: of the calls of a
+# product with one dtype in one place, which has other operands each time, and of those of a function of elements or
+# rows. Of other calls of products all but every fourth are.
+_OF_A_PLACE, _OF_ELEMENTS, _BUT_OF_PRODUCTS = 2, 3, 4
+# Their nodes are made of those of other functions, which are compiled there.
+MADE_OF_OTHERS = ("pack", "grouped_matmul", "grad_input", "grad_weight", "grad_bias")
+
+
+@functools.cache
+def row_of_each(name: str, rows: tuple[str, ...]) -> dict[int, str]:
+    """Which row makes each of the few calls: `numpy` those that are interpreted, the others in turn the rest.
+
+    So each function meets every row, and each dtype does in some function.
+    """
+    if name == "plan_matmul":  # what matmul compiled
+        by_about = {calls("matmul")[number].about: row for number, row in row_of_each("matmul", rows).items()}
+        return {number: by_about[calls(name)[number].about] for number in few(name)}
+    return {number: _compiling(rows).get((name, number), "numpy") for number in few(name)}
+
+
+@functools.cache
+def _compiling(rows: tuple[str, ...]) -> dict[tuple[str, int], str]:
+    """The row of each call that is compiled: one that its dtype has not met, or else its function least often.
+
+    A function takes for its dtypes what it meets already only while it has calls to spare for the rest.
+    """
+    compiled = [row for row in rows if row != "numpy"]
+    made, met = dict[tuple[str, int], str](), collections.Counter[tuple[str, str]]()
+    for turn, name in enumerate(sorted(CALLS)):
+        numbers = _compiled(name, turn, len(compiled))
+        spare = len(numbers) - len(compiled)
+        for number in numbers:
+            kind = _kind(calls(name)[number])
+            new = [row for row in compiled if not met[kind, row]]
+            row = min(new if new and spare > 0 else compiled, key=lambda x: (met[name, x], met[kind, x]))
+            spare -= met[name, row] > 0
+            met.update([(name, row), (kind, row)])
+            made[name, number] = row
+    return made
+
+
+def _kind(call: Called) -> str:
+    """The dtype that a call is about: the first operand's, but a condition's."""
+    kinds = [str(x.dtype) for x in (*call.arguments, *call.options.values()) if isinstance(x, np.ndarray | sb.Tensor)]
+    return next((kind for kind in kinds if kind != "bool"), "bool")
+
+
+def _compiled(name: str, turn: int, count: int) -> list[int]:
+    """The few calls of a function that are compiled, on so many rows."""
+    numbers = few(name)
+    if name not in _PRODUCTS:
+        every = max(1, min(_OF_ELEMENTS, len(numbers) // count))
+        return numbers[turn % every :: every]
+    chosen, places = list[int](), collections.Counter[str]()
+    for number in numbers:
+        place = product_calls.place_of(name, calls(name)[number].about)
+        at, places[place] = places[place], places[place] + 1
+        if at % _OF_A_PLACE == 0 if place else at % _BUT_OF_PRODUCTS < _BUT_OF_PRODUCTS - 1:
+            chosen.append(number)
+    return chosen
 
 
 def _facts(x: Any, place: tuple[object, ...] = ()) -> Iterator[object]:

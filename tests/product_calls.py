@@ -219,6 +219,12 @@ def varied_about(base: str, argument: str, kind: str) -> str:
     return f"{base}, {argument} {kind}"
 
 
+def place_of(function: str, about: str) -> str:
+    """The argument and its dtype, of a call that is of `varied`; nothing of others."""
+    places = {varied_about(*key, kind): f"{key[1]} {kind}" for key, kinds in VARIED.items() for kind in kinds}
+    return places.get(about, "") if function == "matmul" else ""
+
+
 def part_about(argument: str, kind: str) -> str:
     """What the call of `part` is called."""
     return f"{argument} {kind}"

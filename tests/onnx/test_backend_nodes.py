@@ -1,21 +1,33 @@
 """The ONNX backend's node tests: those of the kept list pass, no others do, and nothing that loads is wrong."""
 
+import numpy as np
 import onnx_nodes
 import pytest
 from onnx import TensorProto, helper
 from onnx_nodes import Case, Outcome
 
+# A case of so many elements is compiled sooner than interpreted, but for one whose windows of 125 places are a long
+# kernel.
+LARGE, LONG = 4096, "test_maxpool_3d_dilations_use_ref_impl_large"
+
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, Outcome]:
-    """What became of each case: compiled where its operators are the first of their kind, else interpreted."""
+    """What became of each case: interpreted, but where its operators are the first of their kind or it is large."""
     made, compiled = dict[str, Outcome](), set[frozenset[str]]()
     for case in onnx_nodes.cases():
         operators = frozenset(node.op_type for node in case.model.graph.node)
-        made[case.name] = onnx_nodes.run_case(case, "numpy" if operators in compiled else None)
+        is_interpreted = operators in compiled and (elements(case) < LARGE or case.name == LONG)
+        made[case.name] = onnx_nodes.run_case(case, "numpy" if is_interpreted else None)
         if made[case.name].status == "pass":
             compiled.add(operators)
     return made
+
+
+def elements(case: Case) -> int:
+    """How many its largest array has."""
+    arrays = [x for inputs, due in case.sets for x in (*inputs, *due)]
+    return max([x.size for x in arrays if isinstance(x, np.ndarray)], default=0)
 
 
 @pytest.mark.exhaustive

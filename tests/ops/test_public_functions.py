@@ -3,7 +3,7 @@ have the same bits on every Isa row.
 
 The calls are listed by tests/calls.py and the nodes in tests/nodes.py; the tests here hold that nothing is missing
 there: no function, no argument, no dtype. Here every dtype, layout and option of an argument is met on some row
-(`calls.few`); `make exhaustive` runs every call on every row.
+(`calls.few`), and every row by every function (`calls.row_of_each`); `make exhaustive` runs every call on every row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from samebits.runtime import cpu, reference
 from samebits.tensor import Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
-ROWS = [row.name for row in isas.isas() if row.available]
+ROWS = tuple(row.name for row in isas.isas() if row.available)
 FUNCTIONS = sorted(name for name in sb.__all__ if name[0].islower() and callable(getattr(sb, name)))
 
 
@@ -99,11 +99,11 @@ def check(found: Array, due: Array, what: object) -> None:
     assert np.ascontiguousarray(found).tobytes() == np.ascontiguousarray(due).tobytes(), what
 
 
-def run(name: str, chosen: Iterable[int], isa: str) -> None:
-    """Some calls of a function on a row: eagerly, in a program, and as they are meant."""
+def run(name: str, chosen: Iterable[int], isa: str, of_program: str = "") -> None:
+    """Some calls of a function on a row: eagerly, in a program (on a row of its own), and as they are meant."""
     numbers, every = list(chosen), calls.calls(name)
     program, given = program_of([every[number] for number in numbers])
-    ran = cpu.prepare(program, isa=isa, threads=2).run(given)
+    ran = cpu.prepare(program, isa=of_program or isa, threads=2).run(given)
     with sb.use_isa(isa):
         for number, in_program in zip(numbers, ran.values(), strict=True):
             due, what = meant(name)[number], f"{every[number]} on {isa}"
@@ -113,12 +113,28 @@ def run(name: str, chosen: Iterable[int], isa: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(nodes.NODES))
 def test_a_call_is_the_node_and_the_reference(name: str) -> None:
-    """Each of a few calls on one row, so that every function meets every row."""
-    numbers, turn = calls.few(name), sorted(nodes.NODES).index(name)
-    for at, isa in enumerate(ROWS):
-        chosen = numbers[(at - turn) % len(ROWS) :: len(ROWS)]
-        if chosen:
-            run(name, chosen, isa)
+    """Each of a few calls on one row."""
+    chosen = calls.row_of_each(name, ROWS)
+    for isa in dict.fromkeys(chosen.values()):
+        numbers = [number for number, row in chosen.items() if row == isa]
+        run(name, numbers, isa, "numpy" if name in calls.MADE_OF_OTHERS else "")
+
+
+def test_a_few_calls_of_each_function_meet_every_row_and_so_does_every_dtype() -> None:
+    """Each dtype in every place of a product on some row that is compiled."""
+    met, places = set[tuple[str, str]](), set[str]()
+    for name in nodes.NODES:
+        chosen = calls.row_of_each(name, ROWS)
+        assert {*chosen.values(), "numpy"} == set(ROWS), name
+        assert list(chosen) == calls.few(name), name
+        for number, row in chosen.items():
+            call = calls.calls(name)[number]
+            met |= {(str(x.dtype), row) for x in arrays([list(call.arguments), dict(call.options)])}
+            if row != "numpy":
+                places.add(product_calls.place_of(name, call.about))
+    kinds = {kind for kinds in element_calls.TAKEN.values() for kind in kinds}
+    assert met >= {(kind, row) for kind in kinds for row in ROWS}
+    assert places >= {f"{of} {kind}" for (_, of), kinds in product_calls.VARIED.items() for kind in kinds}
 
 
 @pytest.mark.exhaustive
