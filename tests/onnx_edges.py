@@ -279,6 +279,107 @@ SHAPES: list[Edge] = [
     ],
 ]
 
+
+def _f(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+NOTHING = _f()
+MOVED: list[Edge] = [
+    *[
+        ("ScatterND", [X, indices, R.standard_normal(shape).astype(np.float32)], {}, (), 1, 13)
+        for indices, shape in (
+            (np.array([[1], [-2]]), (2, 3, 4)),
+            (np.array([[0, 1], [-1, -3], [1, 2]]), (3, 4)),
+            (np.array([[[0, 1, -1], [1, 2, 0]]]), (1, 2)),
+            (np.zeros((0, 2), np.int64), (0, 4)),
+        )
+    ],
+    ("ScatterND", [I, np.array([[0, 2]]), I[0, :1]], {"reduction": "none"}, (), 1, 18),
+    *[
+        ("Einsum", operands, {"equation": equation}, (), 1, 12)
+        for equation, operands in (
+            ("ij,jk->ik", [X[0], X[1].T.copy()]),
+            ("b...ij, b...kj -> b...ik", [X[:, None], X[:, None, :2]]),
+            ("...ij,...jk", [X, X.transpose(0, 2, 1).copy()]),
+            ("...ij,...jk->k...i", [X[:, None], X.transpose(0, 2, 1)[:, None].copy()]),
+            ("bij,bij->b", [X, -X]),
+            ("i,j,k->kji", [X[0, 0], X[0, 1], X[0, :, 1]]),
+            ("abc,cd,de->ae", [X, X[0].T.copy(), X[0, :, :2].copy()]),
+            ("i,ij->", [X[0, :, 0], X[0]]),
+            ("iij->ij", [IMAGE[0, :, :4]]),
+            ("aab,b", [IMAGE[0, :, :4], IMAGE[0, 0, 0]]),
+            ("bca", [X]),
+            ("ij->", [X[0]]),
+            ("ij,kl->ijkl", [I[0], I[1]]),
+        )
+    ],
+    *[
+        (
+            "Resize",
+            [IMAGE, NOTHING, _f(1, 1, *scales)],
+            {"mode": mode, "coordinate_transformation_mode": at},
+            (1, 2),
+            1,
+            13,
+        )
+        for mode, scales in (("linear", (1.7, 0.6)), ("cubic", (0.7, 2.5)))
+        for at in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+    ],
+    *[
+        (
+            "Resize",
+            [IMAGE, NOTHING, NOTHING, _ints(2, 4, 9, 2)],
+            {"mode": "nearest", "nearest_mode": way, **at},
+            (1, 2, 3),
+            1,
+            11,
+        )
+        for way in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+        for at in ({}, {"coordinate_transformation_mode": "asymmetric"})
+    ],
+    ("Resize", [I, NOTHING, _f(2, 1, 0.5)], {"coordinate_transformation_mode": "half_pixel_symmetric"}, (1, 2), 1, 19),
+    *[
+        (
+            "Resize",
+            [IMAGE, NOTHING, _f(1, 1, 0.55, 0.4)],
+            {"mode": mode, "antialias": smooth, "exclude_outside": out},
+            (1, 2),
+            1,
+            18,
+        )
+        for mode, smooth, out in (("linear", 1, 0), ("cubic", 1, 1), ("cubic", 0, 1))
+    ],
+    *[
+        (
+            "Resize",
+            [IMAGE, NOTHING, _f(1, 1, 2, 2)],
+            {"mode": "cubic", "cubic_coeff_a": a, "extrapolation_value": value},
+            (1, 2),
+            1,
+            13,
+        )
+        for a, value in ((-0.75, 0.0), (-0.5, 1.5))
+    ],
+    *[
+        (
+            "Resize",
+            [IMAGE, NOTHING, NOTHING, _ints(9, 8)],
+            {"axes": axes, "keep_aspect_ratio_policy": way, "mode": "linear"},
+            (1, 2, 3),
+            1,
+            18,
+        )
+        for axes, way in (([2, 3], "not_larger"), ([3, 2], "not_smaller"), ([2, 3], "stretch"))
+    ],
+    *[("Resize", [IMAGE, _f(1, 1, 2, 0.5)], {"mode": mode}, (1,), 1, 10) for mode in ("nearest", "linear")],
+    *[("Upsample", [IMAGE, _f(1, 1, 2, 3)], {"mode": mode}, (1,), 1, 9) for mode in ("nearest", "linear")],
+    *[
+        ("Upsample", [IMAGE], {"mode": mode, "scales": scales}, (), 1, 7)
+        for mode, scales in (("nearest", [1.0, 1.0, 2.0, 3.0]), ("linear", [1.0, 1.0, 1.0, 1.5]))
+    ],
+]
+
 _POOLED = [
     {"kernel_shape": [3, 2], "auto_pad": "NOTSET"},
     {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [1, 0, 0, 2]},
@@ -324,8 +425,95 @@ WINDOWS: list[Edge] = [
             {"auto_pad": "NOTSET", "pads": [0, 0, 0, 0]},
         )
     ],
+    *[
+        ("ConvTranspose", [IMAGE, w, *bias], {"group": group, **attributes}, (), 1, 11)
+        for group, w in ((1, IMAGE.reshape(4, 2, 10, 3)[:, :, :2]), (2, IMAGE.reshape(4, 2, 10, 3)[:, :, 2:4]))
+        for bias in ([], [R.standard_normal(2 * group).astype(np.float32)])
+        for attributes in (
+            {"kernel_shape": [2, 3], "auto_pad": "NOTSET"},
+            {"strides": [3, 2], "pads": [1, 0, 0, 1], "output_padding": [0, 1]},
+            {"strides": [2, 3], "dilations": [3, 2], "pads": [1, 1, 2, 0]},
+            {"strides": [2, 2], "output_shape": [12, 10]},
+        )
+    ],
+    *[
+        (
+            "ConvTranspose",
+            [IMAGE, IMAGE.reshape(4, 2, 10, 3)[:, :, :4]],
+            {"auto_pad": mode, "strides": [2, 1]},
+            (),
+            1,
+            11,
+        )
+        for mode in ("SAME_UPPER", "SAME_LOWER", "VALID")
+    ],
+    *[
+        ("ConvTranspose", [X, X.reshape(3, 2, 4)[:, :, :2]], {"strides": [3], "dilations": [2], **more}, (), 1, 11)
+        for more in ({"kernel_shape": [2], "output_padding": [1]}, {"output_shape": [13]})
+    ],
     ("Conv", [IMAGE, IMAGE.reshape(2, 4, 5, 6)], {"kernel_shape": [5, 6], "pads": [1, 1, 1, 1]}, (), 1, 11),
     ("Conv", [X, X], {}, (), 1, 11),
+]
+
+# Steps, batch, inputs: those of a layer of 3 units, with biases, lengths and first states where they are asked for.
+TIMES = R.standard_normal((5, 2, 4)).astype(np.float32)
+LENGTHS = np.array([3, 5], np.int32)
+
+
+def recurrent(op: str, directions: int = 1, *, full: bool = True, peepholes: bool = False, units: int = 3) -> list[Any]:
+    """The operands of a recurrent layer."""
+    gates, random = {"RNN": 1, "GRU": 3, "LSTM": 4}[op], np.random.default_rng([len(op), directions])
+    shapes = [(directions, units * gates, 4), (directions, units * gates, units), (directions, 2 * units * gates)]
+    made = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    if not full:
+        return [TIMES, *made[:2]]
+    states = [random.standard_normal((directions, 2, 3)).astype(np.float32) for _ in range(1 + (op == "LSTM"))]
+    more = [random.standard_normal((directions, 9)).astype(np.float32)] * peepholes
+    return [TIMES, *made, LENGTHS, *states, *more]
+
+
+RECURRENT: list[Edge] = [
+    # Functions without parameters ignore them.
+    *[
+        (op, recurrent(op, full=False, units=2), {name: values, "hidden_size": 2}, (), 2, 14)
+        for op in ("RNN", "GRU", "LSTM")
+        for name in ("activation_alpha", "activation_beta")
+        for values in ([0.5], [0.25])
+    ],
+    *[("LSTM", recurrent("LSTM"), {"clip": clip, "hidden_size": 3}, (), 3, 14) for clip in (0.5, 2.0)],
+    *[
+        (
+            op,
+            recurrent(op, 2 if way == "bidirectional" else 1, full=full),
+            {"direction": way, "hidden_size": 3},
+            (),
+            2,
+            14,
+        )
+        for op in ("RNN", "GRU", "LSTM")
+        for way in ("forward", "reverse", "bidirectional")
+        for full in (False, True)
+    ],
+    ("RNN", recurrent("RNN"), {"activations": ["Relu"], "clip": 1.5, "hidden_size": 3}, (), 2, 7),
+    ("RNN", recurrent("RNN"), {"activations": ["Tanh"], "clip": 0.5, "hidden_size": 3}, (), 2, 22),
+    *[
+        ("GRU", recurrent("GRU"), {"linear_before_reset": first, "clip": clip, "hidden_size": 3}, (), 2, 14)
+        for first, clip in ((0, 0.5), (1, 2.0))
+    ],
+    *[
+        ("GRU", recurrent("GRU"), {"activations": names, "hidden_size": 3}, (), 2, 14)
+        for names in (["Sigmoid", "Relu"], ["Relu", "Tanh"])
+    ],
+    ("LSTM", recurrent("LSTM", peepholes=True), {"input_forget": 0, "hidden_size": 3}, (), 3, 14),
+    *[
+        ("LSTM", recurrent("LSTM"), {"activations": names, "hidden_size": 3}, (), 3, 7)
+        for names in (["Sigmoid", "Relu", "Tanh"], ["Sigmoid", "Tanh", "Relu"])
+    ],
+    *[
+        (op, recurrent(op, full=False), {"layout": layout, "hidden_size": 3}, (), 2, 14)
+        for op in ("RNN", "GRU", "LSTM")
+        for layout in (0, 1)
+    ],
 ]
 
 CLASSES = R.integers(0, 4, (2, 6, 5))
@@ -363,4 +551,4 @@ LAYERS: list[Edge] = [
     ],
 ]
 
-ALL: list[Edge] = [*LOGIC, *ARITHMETIC, *REDUCTIONS, *FORMATS, *SHAPES, *WINDOWS, *LAYERS]
+ALL: list[Edge] = [*LOGIC, *ARITHMETIC, *REDUCTIONS, *FORMATS, *SHAPES, *MOVED, *WINDOWS, *RECURRENT, *LAYERS]

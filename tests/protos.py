@@ -61,7 +61,7 @@ def _outputs(made: onnx.ModelProto, count: int, feed: Mapping[str, np.ndarray]) 
     probe.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
     try:
         results = ReferenceEvaluator(probe).run(None, dict(feed))
-    except RuntimeError:  # an operator that it does not know
+    except (RuntimeError, TypeError, ValueError):  # an operator, or an old version of one, that it does not know
         import onnxruntime
 
         results = onnxruntime.InferenceSession(probe.SerializeToString()).run(None, dict(feed))

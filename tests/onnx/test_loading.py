@@ -83,6 +83,17 @@ def test_every_unsupported_node_is_listed() -> None:
         ("Softmax", 17, {"axis": 2}, "axis 2 is outside a rank of 2"),
         ("Reshape", 17, {}, "input 1 is missing"),
         ("MatMul", 17, {}, "input 1 is missing"),
+        ("Einsum", 17, {"equation": "ij->ik"}, "the result is 'ik', must have letters of the operands, each once"),
+        ("Einsum", 17, {"equation": "i"}, "'i' is given for an operand of rank 2"),
+        (
+            "Einsum",
+            17,
+            {"equation": "ij,"},
+            "attribute 'equation' is 'ij,', must be letters and ellipses of 1 operands",
+        ),
+        ("Einsum", 17, {"equation": "...->"}, "an ellipsis is summed over, must be in the result"),
+        ("Einsum", 17, {"equation": "ii"}, "axes 'i' have extents 2 and 3, must have one"),
+        ("Resize", 17, {}, "scales or sizes must be given, and not both"),
     ],
 )
 def test_reasons(op: str, opset: int, attributes: dict[str, object], reason: str) -> None:
@@ -105,6 +116,58 @@ def test_a_shape_that_depends_on_data_is_a_reason() -> None:
     assert refusal(proto, UnsupportedModelError).splitlines()[1] == (
         "  node 'the_Reshape', Reshape of opset 19: input 1 ('x1') depends on data, must be a shape or a constant"
     )
+
+
+_UNKNOWN = "extents and weights must be known when the model is loaded, in as many axes as input 0"
+
+
+@pytest.mark.parametrize(
+    ("op", "arrays", "attributes", "fixed", "reason"),
+    [
+        ("ScatterND", [X, np.zeros((1, 3), int), X[:1, 0]], {}, (), "indices name 3 axes, must name 1 to 2"),
+        ("ScatterND", [X, np.zeros((2, 1), int), X[:1]], {}, (), "updates are [1, 3], must be [2, 3]"),
+        ("Resize", [X, X[0, :0], X[0, :1]], {}, (1, 2), "1 scales or sizes are given for 2 axes"),
+        (
+            "Resize",
+            [X, X[0, :0], np.array([1, -2], np.float32)],
+            {},
+            (1, 2),
+            "axis 1 of extent 3 is scaled by -2.0 to -6",
+        ),
+        ("ConvTranspose", [X, X], {}, (), _UNKNOWN),
+        ("ConvTranspose", [X[None], X[None]], {}, (), "2 channels and weights of [1, 2, 3] are no 1 groups"),
+        (
+            "ConvTranspose",
+            [X[None], X[:, None]],
+            {"pads": [3, 3]},
+            (),
+            "padding leaves -1 places of axis 2, must leave some",
+        ),
+        (
+            "RNN",
+            [X[None], X[None], X[None]],
+            {},
+            (),
+            "weights are [1, 2, 3] and [1, 2, 3], must be (1, 2, 3) and (1, 2, 2)",
+        ),
+        (
+            "RNN",
+            [X[None], X[None], X[None, :, :2]],
+            {"activations": ["Elu"]},
+            (),
+            "activations are ['Elu'], must be 1 of ['Sigmoid', 'Tanh', 'Relu'] a direction",
+        ),
+    ],
+)
+def test_reasons_of_operands(
+    op: str, arrays: list[np.ndarray], attributes: dict[str, object], fixed: tuple[int, ...], reason: str
+) -> None:
+    names = [f"x{i}" for i in range(len(arrays))]
+    node = helper.make_node(op, names, ["y"], "n", **attributes)
+    inputs = [protos.value(names[i], x.dtype, x.shape) for i, x in enumerate(arrays) if i not in fixed]
+    known = {names[i]: arrays[i] for i in fixed}
+    proto = protos.model([node], inputs, [protos.value("y", np.float32, None)], known, opset=18)
+    assert refusal(proto, UnsupportedModelError).splitlines()[1] == f"  node 'n', {op} of opset 18: {reason}"
 
 
 def test_a_step_back_from_within_an_open_axis_is_a_reason() -> None:

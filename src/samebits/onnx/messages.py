@@ -21,6 +21,7 @@ class AttributeKind(enum.IntEnum):
     TENSOR = 4
     FLOATS = 6
     INTS = 7
+    STRINGS = 8
 
 
 class DataLocation(enum.IntEnum):
@@ -76,6 +77,7 @@ _ATTRIBUTE = Schema(
         5: Field("t", TENSOR),
         7: Field("floats", FieldType.FLOAT, repeated=True),
         8: Field("ints", FieldType.INT64, repeated=True),
+        9: Field("strings", FieldType.BYTES, repeated=True),
         20: Field("type", FieldType.INT32),
         21: Field("ref_attr_name", FieldType.BYTES),
     }

@@ -403,8 +403,10 @@ def _attribute(attribute: Message, folder: str | None) -> tuple[str, Any]:
         return "int", attribute.i or 0
     if kind == AttributeKind.FLOAT:
         return "float", float(_numbers([attribute.f or bytes(4)], "<f4")[0])
-    if kind == AttributeKind.STRING:
+    if kind in (AttributeKind.STRING, AttributeKind.STRINGS):
         try:
+            if kind == AttributeKind.STRINGS:
+                return "strings", tuple(str(text, "utf-8") for text in attribute.strings)
             return "string", str(attribute.s or b"", "utf-8")
         except UnicodeDecodeError:
             return "bytes that are no UTF-8", None

@@ -53,7 +53,7 @@ class Attribute:
 
     name: str
     default: Any = REQUIRED
-    kind: Literal["int", "float", "string", "ints", "floats", "tensor"] = "int"
+    kind: Literal["int", "float", "string", "ints", "floats", "strings", "tensor"] = "int"
     allowed: tuple[Any, ...] | None = None
     since: int = 1
     until: int = LATEST

@@ -172,6 +172,38 @@ def _scatter_elements(call: NodeCall) -> Sequence[str]:
     return call.b.add("scatter_along", (call[0], indices_of(call, 1), call[2]), PickAlong(call.axis()))
 
 
+def _scatter_nd(call: NodeCall) -> Sequence[str]:
+    """data with updates at the places that rows of indices name along the leading axes, which become one axis."""
+    from samebits.operations.picks import PickAlong  # which few models need
+
+    b, shape, indices = call.b, call.fact(0).shape, indices_of(call, 1)
+    *outer, count = b.facts[indices].shape or (0,)
+    if not isinstance(count, int) or not 1 <= count <= len(shape):
+        raise Unsupported(f"indices name {count} axes, must name 1 to {len(shape)}")
+    due, found = (*outer, *shape[count:]), call.fact(2).shape
+    if len(found) != len(due) or any(dim.are_known(x, y) and x != y for x, y in zip(found, due, strict=True)):
+        raise Unsupported(f"updates are {list(found)}, must be {list(due)}")
+    rows, extent, inner = dim.product(outer), dim.product(shape[:count]), dim.product(shape[count:])
+    places = _flat_places(call, b.reshape(indices, (rows, count)), shape[:count])
+    operands = b.reshape(call[0], (extent, inner)), b.expand(places, (rows, inner)), b.reshape(call[2], (rows, inner))
+    return (b.reshape(b.add("scatter_along", operands, PickAlong(0))[0], shape),)
+
+
+def _flat_places(call: NodeCall, indices: str, shape: SymbolicShape) -> str:
+    """Of each row of indices its place in row-major order; where one is out of range, the place behind the last."""
+    b, rows = call.b, call.b.facts[indices].shape[0]
+    if len(shape) == 1:
+        return indices
+    zero, place, is_inside = b.scalar(0, dtypes.int64), "", ""
+    for axis, size in enumerate(shape):
+        extent, column = b.dims((size,), scalar=True), b.slice(indices, (0, axis), (rows, 1), (1, 1))
+        own = b.apply("where", b.apply("less", column, zero), b.apply("add", column, extent), column)
+        fits = b.apply("logical_and", b.apply("less_equal", zero, own), b.apply("less", own, extent))
+        is_inside = b.apply("logical_and", is_inside, fits) if axis else fits
+        place = b.apply("add", b.apply("mul", place, extent), own) if axis else own
+    return b.apply("where", is_inside, place, b.dims((dim.product(shape),), scalar=True))
+
+
 def _top(call: NodeCall) -> Sequence[str]:
     """The largest or smallest elements along an axis, in their order, and their places."""
     given, axis = call.numbers(1), call.axis()
@@ -284,6 +316,7 @@ ROWS: tuple[OnnxRow, ...] = (
     OnnxRow("GatherElements", 11, _gather_elements, (_PICK,), 2),
     OnnxRow("Scatter", 9, _scatter_elements, (_PICK,), 3, 10),
     OnnxRow("ScatterElements", 11, _scatter_elements, (_PICK, _PLAIN), 3, limits="reductions"),
+    OnnxRow("ScatterND", 11, _scatter_nd, (_PLAIN,), 3, limits="reductions"),
     OnnxRow("TopK", 10, _top, _LARGEST, 2, limits="counts that depend on data"),
     OnnxRow("ReverseSequence", 10, _reverse, (Attribute("batch_axis", 1), Attribute("time_axis", 0)), 2),
 )

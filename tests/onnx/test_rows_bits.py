@@ -1,0 +1,105 @@
+"""Rows that are made of several operations, by loops over the elements in the order of numerics.md."""
+
+from typing import Any
+
+import numpy as np
+import onnx_edges
+import protos
+import pytest
+
+from samebits import ieee, onnx
+from samebits.runtime import cpu
+
+Array = np.ndarray[Any, np.dtype[Any]]
+F = np.float32
+R = np.random.default_rng(3)
+
+
+def run(
+    op: str, arrays: list[Array], attributes: dict[str, Any], fixed: tuple[int, ...] = (), opset: int = 13
+) -> Array:
+    """What the interpreted session gives; the rows' own tests compare it with what is compiled."""
+    proto, feed = protos.one(op, arrays, attributes, fixed, 1, opset, symbolic=False)
+    (made,) = cpu.prepare(onnx.load(proto), isa="numpy", threads=1).run(feed).values()
+    return made
+
+
+def drawn(*shape: int) -> Array:
+    return R.standard_normal(shape).astype(F)
+
+
+def chain(pairs: list[tuple[Any, Any]]) -> Any:
+    """The sum of section 2: fma in chunks of 128, whose sums are added."""
+    total = None
+    for start in range(0, len(pairs), 128):
+        part = F(0)
+        for a, b in pairs[start : start + 128]:
+            part = ieee.fma(F(a), F(b), part)
+        total = part if total is None else total + part
+    total = (F(0) if total is None else total) + F(0)
+    return F(np.nan) if np.isnan(total) else total  # the canonical one
+
+
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (3, 2), (2, 3), (3, 1)])
+def test_a_transposed_convolution_sums_what_reaches_an_element(stride: int, dilation: int) -> None:
+    """Ascending in (input channel, place); infinite weights reach no element beside theirs."""
+    x, w = drawn(1, 40, 5), drawn(40, 2, 4)
+    w[7, 1, 2] = np.inf
+    made = run("ConvTranspose", [x, w], {"strides": [stride], "dilations": [dilation]})
+    for out in range(made.shape[2]):
+        places = [k for k in range(4) if (out - k * dilation) % stride == 0]
+        for channel in range(2):
+            pairs = [(x[0, c, i] if 0 <= (i := (out - k * dilation) // stride) < 5 else 0, w[c, channel, k])
+                     for c in range(40) for k in places]  # fmt: skip
+            assert made[0, channel, out].tobytes() == np.asarray(chain(pairs), F).tobytes()
+
+
+def test_linear_resizing_weighs_two_places_by_fma() -> None:
+    x = drawn(2, 7)
+    made = run("Resize", [x, drawn(0), F([1, 1.6])], {"mode": "linear"}, (1, 2))
+    for row in range(2):
+        for out in range(made.shape[1]):
+            at = (out + 0.5) / float(F(1.6)) - 0.5
+            low = int(np.floor(at))
+            ends, part = np.clip([low, low + 1], 0, 6), at - low
+            due = ieee.fma(x[row, ends[1]], F(1 - abs(low + 1 - at)), x[row, ends[0]] * F(1 - part))
+            assert made[row, out].tobytes() == np.asarray(due, F).tobytes()
+
+
+def test_einsum_joins_from_the_left_and_sums_by_the_sections() -> None:
+    """c and d of the first two are one k, row-major; e is of the last alone, and summed before."""
+    a, b, c = drawn(3, 20, 9), drawn(9, 20, 4), drawn(4, 5)
+    made = run("Einsum", [a, b, c], {"equation": "acd,dcb,be->ab"})
+    for i in range(3):
+        for j in range(4):
+            first = chain([(a[i, k // 9, k % 9], b[k % 9, k // 9, j]) for k in range(180)])
+            assert made[i, j].tobytes() == (first * _summed(c[j])).tobytes()
+
+
+def _summed(row: Array) -> Any:
+    """The sum of section 6 of fewer elements than there are lanes: a tree over halves."""
+    lanes = list(row)
+    for step in (32, 16, 8, 4, 2, 1):
+        lanes = [x + lanes[i + step] if i < step and i + step < len(lanes) else x for i, x in enumerate(lanes)]
+    return lanes[0]
+
+
+def test_einsum_broadcasts_an_ellipsis() -> None:
+    x, y = R.integers(-9, 9, (2, 1, 3, 4)).astype(F), R.integers(-9, 9, (5, 4, 2)).astype(F)
+    assert np.array_equal(run("Einsum", [x, y], {"equation": "...ij,...jk->...ik"}), x @ y)
+
+
+def test_an_lstm_is_its_formulas() -> None:
+    """One step, without biases: gates in the order i, o, f, c."""
+    x, w, r, *_ = onnx_edges.recurrent("LSTM", full=False)
+    made = run("LSTM", [x[:2], w, r], {"hidden_size": 3})
+    h = c = np.zeros((2, 3), F)
+    for step in range(2):
+        total = np.empty((2, 12), F)
+        for n, u in np.ndindex(2, 12):
+            given = chain(list(zip(x[step, n], w[0, u], strict=True)))
+            total[n, u] = given + chain(list(zip(h[n], r[0, u], strict=True)))
+        i, o, f = (run("Sigmoid", [total[:, 3 * g : 3 * g + 3].copy()], {}) for g in range(3))
+        c = f * c + i * run("Tanh", [total[:, 9:].copy()], {})
+        h = o * run("Tanh", [c], {})
+        assert made[step, 0].tobytes() == h.tobytes()
