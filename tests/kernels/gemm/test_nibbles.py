@@ -52,7 +52,7 @@ def test_bits_on_every_row(isa: Isa) -> None:
         with sb.use_isa(isa):
             kept = pickle.loads(pickle.dumps(sb.pack(b, left=left, scale=s, group=group, global_scale=0.3)))
             assert kept.engine == f"{name} nibbles"
-            for m in (1, 3, 20):
+            for m in (1, 3, 33):
                 a = activations(left, m, k)
                 due = reference(a, b, b_scale=s, b_block=group, scale=F32(0.3))
                 for threads in (1, 3):
@@ -101,6 +101,18 @@ def test_bits_of_the_engine_that_a_machine_chooses(machine: Machine) -> None:
             assert dict(plan.facts)["engine"] == (FMA32 if is_slow else PAIRS).name
             gemm_cases.execute(plan, [a, kept.tensor.numpy(), out])
             assert_bits(out, reference(a, b, b_scale=s, b_block=group), (name, m, tiny))
+
+
+@pytest.mark.parametrize(("machine", "kind", "most"), [(EMERALD_RAPIDS, BF16, 32), (EMERALD_RAPIDS, F32, 16)])
+def test_few_rows_decode_what_they_read(machine: Machine, kind: Any, most: int) -> None:
+    isa = isas.named("avx512_bf16")
+    for m in (1, most, most + 1):
+        a, panels = (
+            Matrix(256, 1, dtype=dtypes.of(kind)),
+            Panels(64, (), dtypes.int4, "int4 nibbles", 128, dtypes.float32),
+        )
+        plan = gemm.plan(Contraction(m, 70, 256, Side(a), Side(panels), Side(Matrix(70, 1))), isa, machine=machine)
+        assert (dict(plan.facts)["form"] == "decoded") == (m <= most), m
 
 
 def test_blocks_and_orders_that_no_decoder_has_are_opened() -> None:

@@ -38,7 +38,9 @@ from samebits.kernels.gemm.words import Words
 from samebits.kernels.plan import LINE_BYTES, Argument, Operand, Plan, Step, in_lines
 
 # Up to so many rows each reads the strip again, from the second cache; opening panels costs as much as about these.
-MOST_ROWS = 16
+# More where integers sum what nothing rounds (Emerald Rapids, 4096 x 4096, GFLOP/s decoded and opened, NVFP4, int4 by
+# 128: 17 rows 96 52, 117 68; 32 rows 100 70, 120 89; 48 rows 99 84, 125 102, but of 768 x 3072 98 103, 123 110).
+MOST_ROWS, MOST_EXACT_ROWS = 16, 32
 # Rows whose sums registers hold at once.
 _HIGH = 2
 # Tasks of one of several threads: each makes words of A once for all of its panels.
@@ -369,18 +371,18 @@ def _decoded(described: Contraction, isa: Isa, threads: int, machine: Machine) -
     panels = c.b.values
     assert isinstance(panels, Panels)  # the caller looked
     scaled = panels.block > 0
-    small = 0 < c.m <= MOST_ROWS and c.k and not c.a.is_scaled_by_block and c.out.values.column == 1
     run = panels.block if scaled else c.spec.chunk
     regular = c.spec.chunk % run == 0 and run % EIGHT == 0 and (not scaled or c.k % run == 0)
-    other = c.spec.segments > 1 or c.sums.order != CHAIN.name or c.accumulates
-    if not small or not regular or other or not c.n or not all(c.batch):
-        return None
+    other = c.spec.segments > 1 or c.sums.order != CHAIN.name or c.accumulates or c.a.is_scaled_by_block
     pairs = takes(PAIRS.a, c.a.dtype) and PAIRS.is_native(isa) and PAIRS.name not in machine.slow
+    exact = not pairs and exact_runs.suits(isa, c.a.dtype, run)
+    is_few = c.m <= (MOST_EXACT_ROWS if exact else MOST_ROWS) and c.out.values.column == 1
+    if not is_few or not regular or other or not (c.m and c.k and c.n and all(c.batch)):
+        return None
     engine = PAIRS if pairs else FMA32
     words = words_of(engine, c.a.dtype, panels.dtype)[0]
     lowest = lowest_bit(c.a.dtype)
     checked = pairs and (lowest is None or lowest + (lowest_bit(panels.dtype) or 0) < LOWEST)
-    exact = not pairs and exact_runs.suits(isa, c.a.dtype, run)
     d = Decode(
         engine, words, pack.kind(c.a.values), checked, panels.dtype, panels.scale,
         c.spec.chunk // EIGHT, run // EIGHT, panels.nr, exact, batches.rank(c.batch), Epilogue.of(c, float32),
