@@ -146,7 +146,8 @@ class HostResource:
         while self._warm.size_bytes > self.keep_bytes // _WARM and (cold := self._warm.oldest()) is not None:
             cold.offer()
             self._offered.put(cold)
-        self._let_go(self.keep_bytes)
+        if not self._offered.is_empty:  # else a quarter of what may be kept is all there is
+            self._let_go(self.keep_bytes)
 
     @property
     def _kept_bytes(self) -> int:
@@ -194,10 +195,12 @@ class _Shelf:
 
     def take(self, size_bytes: int) -> PageBlock | None:
         """The block of that size that was used last; it is on the shelf no more."""
-        try:
-            return self._sizes[size_bytes].pop()
-        except (KeyError, IndexError):
+        blocks = self._sizes.get(size_bytes)
+        if not blocks:
             return None
+        with contextlib.suppress(IndexError):  # another thread took the last
+            return blocks.pop()
+        return None
 
     def oldest(self) -> PageBlock | None:
         """The block that was used longest ago, of the size that was; it is on the shelf no more."""
@@ -209,6 +212,11 @@ class _Shelf:
             else:
                 self._sizes.pop(size, None)
         return None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no block; a size whose blocks were all taken counts as one until `oldest` meets it."""
+        return not self._sizes
 
     @property
     def size_bytes(self) -> int:
