@@ -135,7 +135,8 @@ def test_blocks_stay_within_their_cache() -> None:
     assert blocks_for(down, FUSED, 12, SHIPPED, Caches(down_all=(2 << 20) - 1)).kc == SHIPPED.kc
     # What comes from a cache is packed in short panels.
     near, far = (Caches(near=size, down_cached=size + more) for size, more in ((1 << 20, 0), (0, 1 << 20)))
-    assert blocks_for(down, FUSED, 12, SHIPPED, replace(near, kc_fused=128)).kc == 128
+    assert blocks_for(down, FUSED, 12, SHIPPED, replace(near, kc_fused=128, fused_rows=128)).kc == 128
+    assert blocks_for(down, FUSED, 12, SHIPPED, replace(near, kc_fused=128, fused_rows=127)).kc == KC_LEAST
     assert blocks_for(down, FUSED, 12, SHIPPED, replace(far, kc_fused=128)).kc == KC_LEAST
     assert blocks_for(down, FUSED, 12, SHIPPED, replace(far, down_cached=(1 << 20) - 1)).kc == 4096
     # So is what few rows use, whose block is in the first cache then.

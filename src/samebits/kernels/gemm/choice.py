@@ -266,12 +266,12 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     if inner.engine.takes_tiles and m > mr:
         kc = inner.chunk * max(1, TILED_WORDS * (2 if inner.engine.exact else 1) // inner.chunk)
         return Blocks(elements // TILED_WORDS, _ALL, kc)
+    short = caches.kc_fused if is_fused and is_plain and m <= caches.fused_rows else KC_LEAST
     if is_fused and not runs_down(inner.c):
-        kc = caches.kc_fused if is_plain and m <= caches.fused_rows else KC_LEAST
-        return Blocks(elements // kc, _ALL, kc)
+        return Blocks(elements // short, _ALL, short)
     b_bytes = inner.steps * inner.c.n * size
     if is_fused and is_plain and b_bytes <= caches.down_cached:
-        kc = caches.kc_fused if b_bytes <= caches.near else KC_LEAST
+        kc = short if b_bytes <= caches.near else KC_LEAST
         return Blocks(elements * caches.down_blocks // kc, _ALL, kc)
     kc_few_rows = max(sizes.kc_few_rows, caches.kc_streamed if form == STREAMED else 0)
     few, many = (kc * float32.size_bytes // size for kc in (kc_few_rows, sizes.kc))

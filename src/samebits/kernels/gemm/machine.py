@@ -173,8 +173,8 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # way by KC 128, 256 and 768: 16 x 768 x 768 1.34, 1.25, 1.12, 64 x 768 x 768 1.09, 1.05, 0.98, 40 x 3072 x 768 1.22,
 # 1.17, 1.10; of 512 x 3072 x 768 by 256 in one block of A, and staged, 0.96 and 0.91. Rows of B by KC 128 over 256: 32
 # x 768 x 768 1.05, 32 x 4096 x 4096 1.08, 64 x 768 x 768 0.98, 128 x 768 x 768 0.95, 384 x 768 x 768 0.94, on two
-# threads 0.92 and 0.90; 512 x 3072 x 768 in one block of A by 128 over staged 0.97. Staged by 6x4 and 12x2: 1024 cubed
-# 1.04 and 1.00, 2048 cubed 0.99 and 0.96, 768 cubed 1.02 and 0.99.
+# threads 0.92 and 0.90; 512 x 3072 x 768 in one block of A by 128 over staged 0.97; columns, 512 x 768 x 768 0.95 and
+# 0.87. Staged by 6x4 and 12x2: 1024 cubed 1.04 and 1.00, 2048 cubed 0.99 and 0.96, 768 cubed 1.02 and 0.99.
 # Rows of B packed by 8 panels, which leave the first cache, and one by one: 32 x 768 x 768 117 and 136, 128 x 768 x 768
 # 149 and 158, 128 x 768 x 3072 146 and 154, 32 x 4096 x 4096 105 and 123; of bytes in words of four a panel has half a
 # line of each row, and eight at a time are faster (64 x 4096 x 4096 1.08 times).
