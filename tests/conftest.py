@@ -12,10 +12,10 @@ _FOLDER = "samebits-tests"
 # no process works on one of them while the others have nothing left.
 LONGEST = (
     "ops/test_public_functions.py",
-    "onnx/test_backend_nodes.py",
+    "kernels/test_reduce.py",
     "kernels/quantize/test_plan.py",
     "kernels/gemm/test_types.py",
-    "kernels/test_reduce.py",
+    "onnx/test_backend_nodes.py",
     "kernels/gemm/test_stream.py",
     "torch/test_products.py",
     "test_conformance.py",
