@@ -449,3 +449,44 @@ def test_what_does_not_fit_among_steps_taken_together_is_refused_after_those_bef
     remedy = "let it be None, or the gradient"
     assert str(caught.value) == f"SGD: gradient of parameter 1 of group 0 shape is (3,), must be (4,); {remedy}"
     assert before.tolist() == [0.5, 0.5, 0.5]
+
+
+_WIDER = (torch.float64, torch.float32, torch.float64, torch.float32)
+
+
+@pytest.mark.parametrize(
+    "make", [st.AdamW, lambda params: st.SGD(params, momentum=0.9), st.SGD], ids=["AdamW", "momentum", "SGD"]
+)
+def test_a_parameter_of_float64_before_others_leaves_their_steps_as_they_are(make: Any) -> None:
+    together, alone = ([normal(k, 5, dtype=d).requires_grad_() for k, d in enumerate(_WIDER)] for _ in range(2))
+    optimizers = [make(together), *[make([x]) for x in alone]]
+    for step in range(3):
+        for k, (x, y) in enumerate(zip(together, alone, strict=True)):
+            x.grad = y.grad = normal(10 * step + k, 5, dtype=x.dtype)
+        for optimizer in optimizers:
+            optimizer.step()
+    assert [due.bits(x.detach()) for x in together] == [due.bits(x.detach()) for x in alone]
+
+
+@pytest.mark.parametrize("of", ["p", "g"])
+def test_what_has_no_memory_any_more_is_refused(of: str) -> None:
+    p = torch.nn.Parameter(torch.ones(16))
+    p.grad = torch.ones(16)
+    (p if of == "p" else p.grad).untyped_storage().resize_(0)
+    with pytest.raises(SamebitsError) as caught:
+        st.SGD([p], lr=0.5).step()
+    remedy = "must be that of its elements; report it to the producer"
+    assert str(caught.value) == f"descent: {of} data pointer is NULL, {remedy}"
+
+
+def test_steps_that_were_gathered_are_taken_where_options_of_a_later_group_end_the_call() -> None:
+    before, after = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer = st.AdamW([{"params": [before]}, {"params": [after]}], lr=0.5, weight_decay=0.0)
+    before.grad, after.grad = torch.ones(3), torch.ones(3)
+    optimizer.step()
+    first = before.tolist()
+    optimizer.param_groups[1]["lr"] = "fast"
+    with pytest.raises(TypeError):
+        optimizer.step()
+    assert optimizer.state[before]["step"] == 2
+    assert before.tolist() != first

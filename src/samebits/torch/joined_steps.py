@@ -72,6 +72,8 @@ class JoinedSteps:
         places, size = sorted(found), count * _WIDTH
         if not count or any([high - low < size for low, high in itertools.pairwise(places)]):  # noqa: C419
             return False
+        if not places[0]:  # a storage whose memory was freed, or a tensor of zeros that has none
+            return False
         self._steps.append((step, count))
         self._addresses += found
         place = self._places.get(id(numbers))

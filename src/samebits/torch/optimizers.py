@@ -76,17 +76,19 @@ class _Optimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         joined = JoinedSteps()
-        for i, group in enumerate(self.param_groups):
-            joined.numbers.clear()
-            for place, p in enumerate(group["params"]):
-                g = gradient_of(p)
-                if g is not None and not self._joins(p, g, group, joined):
-                    joined.run()
-                    name = f"parameter {place} of group {i}"
-                    _check_gradient(type(self).__name__, name, p, g)
-                    _check_state(type(self).__name__, name, p, self.state[p])
-                    self._step(p, g, group)
-        joined.run()
+        try:
+            for i, group in enumerate(self.param_groups):
+                joined.numbers.clear()
+                for place, p in enumerate(group["params"]):
+                    g = gradient_of(p)
+                    if g is not None and not self._joins(p, g, group, joined):
+                        joined.run()
+                        name = f"parameter {place} of group {i}"
+                        _check_gradient(type(self).__name__, name, p, g)
+                        _check_state(type(self).__name__, name, p, self.state[p])
+                        self._step(p, g, group)
+        finally:  # what was gathered counts as taken, also where a later one is refused
+            joined.run()
         return loss
 
     def _check(self, options: dict[str, Any]) -> None:
@@ -118,6 +120,11 @@ class _Optimizer(torch.optim.Optimizer):
     def _numbers(self, p: Tensor, *values: float) -> Array:
         """Numbers of a step, each rounded once to what is computed in."""
         return _rounded_numbers(struct.pack(f"{len(values)}d", *values), p.dtype is torch.float64)
+
+
+def _joined_numbers(*values: float) -> Array:
+    """Numbers of steps that are joined: float32, whatever the parameter that asked for them first is."""
+    return _rounded_numbers(struct.pack(f"{len(values)}d", *values), False)
 
 
 @functools.lru_cache(maxsize=64)
@@ -222,13 +229,13 @@ class SGD(_Optimizer):
         mu, numbers = group["momentum"], joined.numbers.get(0)
         if not mu:
             if numbers is None:
-                numbers = joined.numbers[0] = self._numbers(p, group["lr"])
+                numbers = joined.numbers[0] = _joined_numbers(group["lr"])
             return joined.add("descent", (p,), g, numbers)
         b = self.state[p].get("momentum_buffer")
         if b is None:
             return False
         if numbers is None:
-            numbers = joined.numbers[0] = self._numbers(p, mu, 1.0 - group["dampening"], group["lr"])
+            numbers = joined.numbers[0] = _joined_numbers(mu, 1.0 - group["dampening"], group["lr"])
         return joined.add("momentum_descent", (p, b), g, numbers)
 
     def _step(self, p: Tensor, g: Tensor, group: dict[str, Any]) -> None:
@@ -288,7 +295,7 @@ class AdamW(_Optimizer):
         numbers = joined.numbers.get(before)
         if numbers is None:
             moments, step = _adam_numbers(group, before + 1)
-            numbers = joined.numbers[before] = self._numbers(p, *moments, *step)
+            numbers = joined.numbers[before] = _joined_numbers(*moments, *step)
         if not joined.add("adam", (p, state["exp_avg"], state["exp_avg_sq"]), g, numbers):
             return False
         state["step"] = before + 1
