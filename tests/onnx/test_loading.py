@@ -155,8 +155,32 @@ _UNKNOWN = "extents and weights must be known when the model is loaded, in as ma
             [X[None], X[None], X[None, :, :2]],
             {"activations": ["Elu"]},
             (),
-            "activations are ['Elu'], must be 1 of ['Sigmoid', 'Tanh', 'Relu'] a direction",
+            "activations are ['Elu'], must be 1 of ['Sigmoid', 'Tanh', 'Relu']",
         ),
+        *[
+            ("RNN", [X[None], X[None], X[None, :, :2], *more], attributes, (), reason)
+            for more, attributes, reason in (
+                ([X[0, :2]], {}, "input 3 is float32 of shape [2], must be float32 of [1, 4]"),
+                ([X[:, :2].repeat(2, 1)], {}, "input 3 is float32 of shape [2, 4], must be float32 of [1, 4]"),
+                ([np.zeros((1, 4))], {}, "input 3 is float64 of shape [1, 4], must be float32 of [1, 4]"),
+                (
+                    [np.zeros((1, 4), np.float32), np.ones(1, np.int32)],
+                    {},
+                    "input 4 is int32 of shape [1], must be int32 of [2]",
+                ),
+                (
+                    [np.zeros((1, 4), np.float32), np.ones(1, np.int32), X[None, :, :2]],
+                    {"layout": 1},
+                    "input 5 is float32 of shape [1, 2, 2], must be float32 of [1, 1, 2]",
+                ),
+                ([], {"clip": -1.0}, "attribute 'clip' is -1.0, must be 0 or more"),
+                (
+                    [],
+                    {"activations": ["Tanh"] * 3},
+                    "activations are ['Tanh', 'Tanh', 'Tanh'], must be 1 of ['Sigmoid', 'Tanh', 'Relu']",
+                ),
+            )
+        ],
     ],
 )
 def test_reasons_of_operands(

@@ -11,16 +11,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from samebits import dtypes, elements
+from samebits.dtypes import DType
 from samebits.frozen import dataclass
 from samebits.kernels import composites
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
-from samebits.operations.dim import Size
+from samebits.operations import dim
+from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.moves import Concat
 from samebits.program.builder import ProgramBuilder
 
 __all__ = ["ROWS"]
 
 _MOST_STEPS = 1024
+# Which operands these are.
+_BIASES, _LENGTHS, _PEEPHOLES = 3, 4, 7
 _FUNCTIONS = ("Sigmoid", "Tanh", "Relu")
 
 
@@ -180,7 +184,38 @@ def _checked(call: NodeCall, x: str, kind: _Kind) -> tuple[int, int]:
         raise Unsupported(f"weights are {list(weights)} and {list(call.fact(2).shape)}, must be {due[0]} and {due[1]}")
     if not 1 <= steps <= _MOST_STEPS:
         raise Unsupported(f"{steps} steps are unrolled, must be 1 to {_MOST_STEPS}")
+    state = (fact.shape[1], directions, hidden) if given.get("layout", 0) else (directions, fact.shape[1], hidden)
+    due_shapes = (
+        *due, (directions, 2 * rows), (fact.shape[1],), *[state] * kind.states, (directions, 3 * hidden)
+    )  # fmt: skip
+    for at, shape in enumerate(due_shapes, 1):
+        _check_operand(call, at, dtypes.int32 if at == _LENGTHS else fact.dtype, shape)
+    _check_attributes(call, kind, directions * len(kind.functions))
     return directions, hidden
+
+
+def _check_operand(call: NodeCall, at: int, dtype: DType, shape: SymbolicShape) -> None:
+    """Raise Unsupported where an operand that is given is of another format or shape."""
+    if call.optional(at) is None:
+        return
+    found = call.fact(at)
+    is_other = len(found.shape) != len(shape) or any(
+        dim.are_known(x, y) and x != y for x, y in zip(found.shape, shape, strict=True)
+    )
+    if found.dtype is not dtype or is_other:
+        raise Unsupported(
+            f"input {at} is {found.dtype.name} of shape {list(found.shape)}, must be {dtype.name} of {list(shape)}"
+        )
+
+
+def _check_attributes(call: NodeCall, kind: _Kind, count: int) -> None:
+    """Raise Unsupported for a limit that is none, and for activations that are not so many; an RNN names two always."""
+    limit, named = call.attributes["clip"], call.attributes["activations"]
+    if limit is not None and not limit >= 0:
+        raise Unsupported(f"attribute 'clip' is {limit}, must be 0 or more")
+    is_other = named and tuple(named) != 2 * kind.functions
+    if is_other and (len(named) != count or not set(named) <= set(_FUNCTIONS)):
+        raise Unsupported(f"activations are {list(named)}, must be {count} of {list(_FUNCTIONS)}")
 
 
 def _part(b: ProgramBuilder, x: str, number: int) -> str:
@@ -195,17 +230,11 @@ def _cell(call: NodeCall, x: str, kind: _Kind, number: int, hidden: int) -> _Unr
     steps, batch, inputs = b.facts[x].shape
     weights = [b.transpose(_part(b, call[i], number), (1, 0)) for i in (1, 2)]
     given = b.reshape(b.contract(_flat(b, x, inputs), weights[0]), (steps, batch, kind.gates * hidden))
-    biases, peepholes = (_lines(b, call.optional(at), number, kind, hidden) for at in (3, 7))
-    named = call.attributes["activations"] or kind.functions
-    functions = (
-        named[number * len(kind.functions) :][: len(kind.functions)] if len(named) > len(kind.functions) else named
-    )
+    biases, peepholes = (_lines(call, at, number, kind, hidden) for at in (_BIASES, _PEEPHOLES))
+    count = len(kind.functions)
+    functions = (call.attributes["activations"] or 2 * kind.functions)[number * count : (number + 1) * count]
     limit = call.attributes["clip"]
     limits = () if limit is None else tuple(b.constant(elements.rounded(x, dtype)) for x in (limit, -limit))
-    if len(functions) != len(kind.functions) or not set(functions) <= set(_FUNCTIONS):
-        raise Unsupported(
-            f"activations are {list(named)}, must be {len(kind.functions)} of {list(_FUNCTIONS)} a direction"
-        )
     return _UnrolledLayer(
         b, tuple(_part(b, given, step) for step in range(int(str(steps)))), weights[1], biases, peepholes,
         tuple(functions), limits, hidden,
@@ -219,18 +248,15 @@ def _flat(b: ProgramBuilder, x: str, last: Size) -> str:
     return b.reshape(x, (steps * batch, last))
 
 
-def _lines(b: ProgramBuilder, x: str | None, number: int, kind: _Kind, hidden: int) -> tuple[str, ...]:
+def _lines(call: NodeCall, at: int, number: int, kind: _Kind, hidden: int) -> tuple[str, ...]:
     """A direction's biases, each of all gates, or peepholes, each of one; nothing where there are none."""
+    b, x = call.b, call.optional(at)
     if x is None:
         return ()
     own = _part(b, x, number)
     (extent,) = b.facts[own].shape
-    size = hidden if extent == 3 * hidden and kind.gates == 4 else kind.gates * hidden
-    if extent not in (3 * hidden, 2 * kind.gates * hidden):
-        raise Unsupported(
-            f"biases or peepholes are {extent} a direction, must be {2 * kind.gates * hidden} or {3 * hidden}"
-        )
-    return tuple(b.slice(own, (at,), (size,), (1,)) for at in range(0, int(str(extent)), size))
+    size = kind.gates * hidden if at == _BIASES else hidden
+    return tuple(b.slice(own, (start,), (size,), (1,)) for start in range(0, int(str(extent)), size or 1))
 
 
 def _initial(call: NodeCall, x: str, at: int, number: int, hidden: int, is_batch_first: bool) -> str:
