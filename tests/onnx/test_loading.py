@@ -134,7 +134,29 @@ _UNKNOWN = "extents and weights must be known when the model is loaded, in as ma
             (1, 2),
             "axis 1 of extent 3 is scaled by -2.0 to -6",
         ),
+        *[
+            ("Resize", [X, X[0, :0], np.array([1, scale], np.float32)], {"mode": "linear", **more}, (1, 2), reason)
+            for scale, more, reason in (
+                (np.nan, {}, "axis 1 of extent 3 is scaled by nan to -1"),
+                (np.inf, {}, "axis 1 of extent 3 is scaled by inf to -1"),
+                (2.0**30, {}, "axis 1 is resized to 3221225472, must be to 16777216 at most"),
+                (
+                    2.0**-40,
+                    {"antialias": 1},
+                    f"axis 1 is scaled by {2.0**-40}, by which outputs take more than 1024 places",
+                ),
+            )
+        ],
         ("ConvTranspose", [X, X], {}, (), _UNKNOWN),
+        (
+            "ConvTranspose",
+            [X[None, :, :, None], X[:, None, :, None]],
+            {"output_shape": [4]},
+            (),
+            "attribute 'output_shape' is [4], must be of 2 axes, or of all 4",
+        ),
+        ("ConvTranspose", [X[None], X[:, None].astype(float)], {}, (), "weights are float64, must be float32"),
+        ("ConvTranspose", [X[None], X[:, None], X[0, :2]], {}, (), "a bias is float32 of [2], must be float32 of [1]"),
         ("ConvTranspose", [X[None], X[None]], {}, (), "2 channels and weights of [1, 2, 3] are no 1 groups"),
         (
             "ConvTranspose",

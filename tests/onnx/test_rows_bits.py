@@ -66,6 +66,13 @@ def test_linear_resizing_weighs_two_places_by_fma() -> None:
             assert made[row, out].tobytes() == np.asarray(due, F).tobytes()
 
 
+def test_nearest_before_opset_11_rounds_down_to_make_more_and_up_to_make_less() -> None:
+    """As the case of ONNX at opset 10 has it; what falls on a place stays there."""
+    x = np.arange(12, dtype=F).reshape(2, 6)
+    assert run("Resize", [x, F([1, 0.6])], {}, (1,), 10).tolist() == [[0, 2, 4], [6, 8, 10]]
+    assert run("Resize", [x, F([1.5, 0.75])], {}, (1,), 10).tolist() == [[0, 2, 3, 4], [0, 2, 3, 4], [6, 8, 9, 10]]
+
+
 def test_einsum_joins_from_the_left_and_sums_by_the_sections() -> None:
     """c and d of the first two are one k, row-major; e is of the last alone, and summed before."""
     a, b, c = drawn(3, 20, 9), drawn(9, 20, 4), drawn(4, 5)

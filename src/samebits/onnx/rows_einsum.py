@@ -155,5 +155,12 @@ def _matrix(
 _EQUATION = Attribute("equation", kind="string")
 
 ROWS: tuple[OnnxRow, ...] = (
-    OnnxRow("Einsum", 12, _einsum, (_EQUATION,), MANY, limits="sums of integers; an ellipsis that is summed over"),
+    OnnxRow(
+        "Einsum",
+        12,
+        _einsum,
+        (_EQUATION,),
+        MANY,
+        limits="sums of integers; an ellipsis that is summed over; a letter with an extent of 1 beside another",
+    ),
 )

@@ -23,6 +23,10 @@ from samebits.operations.operation import Array
 __all__ = ["ROWS"]
 
 
+# The extent of an axis that is resized, and places that an output takes: each of these is an operation.
+_MOST, _MOST_PLACES = 2**24, 1024
+
+
 @dataclass(frozen=True, slots=True)
 class _ResizedAxis:
     """How one axis changes.
@@ -46,8 +50,8 @@ def _resize(call: NodeCall) -> Sequence[str]:
     x, dtype, positions = call[0], call.fact(0).dtype, _positions(given["coordinate_transformation_mode"])
     axes = _axes(call)
     if given["mode"] == "nearest":
-        rounded = _NEAREST[given["nearest_mode"]]
         for axis in axes:
+            rounded = _NEAREST[given["nearest_mode"] or ("ceil" if axis.scale < 1 else "floor")]
             places = np.clip(rounded(positions(axis)), 0, axis.extent - 1).astype(np.int64)
             x = call.b.add("gather", (x, call.b.constant(places)), AxisGather(axis.at))[0]
         return (x if axes else call.b.apply("copy", x),)
@@ -77,7 +81,8 @@ def _axes(call: NodeCall) -> list[_ResizedAxis]:
     for place, extent, scale in zip(places, extents, scales, strict=True):
         if scale != 1:
             known = _known(extent)
-            found.append(_ResizedAxis(place, known, math.floor(known * scale), scale))
+            out = math.floor(known * scale) if math.isfinite(known * scale) else -1
+            found.append(_ResizedAxis(place, known, out, scale))
     return _checked(found)
 
 
@@ -118,6 +123,8 @@ def _checked(axes: list[_ResizedAxis]) -> list[_ResizedAxis]:
     for axis in axes:
         if not axis.scale > 0 or not math.isfinite(axis.scale) or axis.out < 0 or (axis.out and not axis.extent):
             raise Unsupported(f"axis {axis.at} of extent {axis.extent} is scaled by {axis.scale} to {axis.out}")
+        if axis.out > _MOST:
+            raise Unsupported(f"axis {axis.at} is resized to {axis.out}, must be to {_MOST} at most")
     return axes
 
 
@@ -162,6 +169,10 @@ def _weights(axis: _ResizedAxis, positions: Array, given: Mapping[str, Any]) -> 
     narrow = min(axis.scale, 1.0) if given.get("antialias") else 1.0
     # So far from a position its places may lie: 1, or 2 where it is cubic, in steps of the wider filter.
     reach = math.ceil((2 if is_cubic else 1) / narrow)
+    if 2 * reach > _MOST_PLACES:
+        raise Unsupported(
+            f"axis {axis.at} is scaled by {axis.scale}, by which outputs take more than {_MOST_PLACES} places"
+        )
     places = np.floor(positions).astype(np.int64) + np.arange(1 - reach, reach + 1)[:, None]
     distances = np.abs(places - positions) * narrow
     weights = _cubic(distances, float(given["cubic_coeff_a"])) if is_cubic else np.maximum(1 - distances, 0)
@@ -210,12 +221,12 @@ _SINCE_11 = (
     Attribute("keep_aspect_ratio_policy", "stretch", "string", ("stretch", "not_larger", "not_smaller"), since=18),
 )
 _PLAIN = {
-    "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "keep_aspect_ratio_policy": "stretch",
+    "coordinate_transformation_mode": "asymmetric", "nearest_mode": "", "keep_aspect_ratio_policy": "stretch",
 }  # fmt: skip
 
 
 def _plain(call: NodeCall) -> Sequence[str]:
-    """As before opset 11: an output position is its number over the scale."""
+    """As before opset 11: an output position is its number over the scale; ONNX's cases round it up to make less."""
     return _resize(NodeCall(call.b, call.node, call.opset, call.inputs, {**call.attributes, **_PLAIN}))
 
 

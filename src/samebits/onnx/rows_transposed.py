@@ -68,11 +68,18 @@ def _transposed(call: NodeCall) -> Sequence[str]:
     channels, weights = known[0], known[x.rank - 1 :]
     if groups < 1 or channels != weights[0] or channels % groups:
         raise Unsupported(f"{channels} channels and weights of {weights} are no {groups} groups")
+    if call.fact(1).dtype is not x.dtype:
+        raise Unsupported(f"weights are {call.fact(1).dtype.name}, must be {x.dtype.name}")
+    filters = weights[1] * groups
+    if call.optional(2) is not None and (call.fact(2).dtype is not x.dtype or call.fact(2).shape != (filters,)):
+        raise Unsupported(
+            f"a bias is {call.fact(2).dtype.name} of {list(call.fact(2).shape)}, must be {x.dtype.name} of [{filters}]"
+        )
     axes = _axes(call, known[1 : x.rank - 1], weights[2:])
     padded = call[0]
     for at, axis in enumerate(axes):
         padded = call.padded(padded, at + 2, axis.around(), np.zeros(1, x.dtype.numpy))
-    filters, counts = weights[1] * groups, tuple(axis.count for axis in axes)
+    counts = tuple(axis.count for axis in axes)
     parts = [
         _part(call, padded, axes, remainders, groups)
         or call.filled((x.shape[0], filters, *counts), np.zeros(1, x.dtype.numpy))
@@ -118,10 +125,13 @@ def _axes(call: NodeCall, extents: Sequence[int], kernel: Sequence[int]) -> list
 def _cut(call: NodeCall, whole: int, same: int, axis: int, pads: tuple[int, int]) -> tuple[int, int]:
     """How many places are cut off before, and how many are left of so many."""
     mode, shape = call.attributes["auto_pad"], call.attributes["output_shape"]
+    rank = call.fact(0).rank
+    if shape is not None and len(shape) not in (rank - 2, rank):
+        raise Unsupported(f"attribute 'output_shape' is {list(shape)}, must be of {rank - 2} axes, or of all {rank}")
     if shape is None and mode in ("NOTSET", "VALID"):
         before, after = pads if mode == "NOTSET" else (0, 0)
         return before, whole - before - after
-    out = same if shape is None else shape[-len(call.fact(0).shape[2:]) :][axis]
+    out = same if shape is None else shape[axis - (rank - 2)]
     total = max(whole - out, 0)
     return (total // 2 if mode == "SAME_UPPER" else total - total // 2), out
 
