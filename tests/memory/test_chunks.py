@@ -113,6 +113,7 @@ def test_fewer_bytes_than_a_huge_page_are_numpys() -> None:
     assert (fresh.array.nbytes, fresh.array.base) == (HUGE - 1, None)
 
 
-def test_no_memory_is_a_memory_error() -> None:
+@pytest.mark.parametrize("size_bytes", [1 << 60, (1 << 63) - 1])
+def test_no_memory_is_a_memory_error(size_bytes: int) -> None:
     with pytest.raises(MemoryError):
-        FreshPages(1 << 60)
+        FreshPages(size_bytes)

@@ -130,3 +130,15 @@ def test_without_files_in_memory_a_temporary_one_is_taken(monkeypatch: pytest.Mo
     assert made.work(9) == ["text"]
     assert os.fstat(made.file).st_nlink == 0
     made.close()
+
+
+def test_a_nameless_file_is_never_a_standard_stream() -> None:
+    stdin = os.dup(0)
+    os.close(0)  # the number that the system gives next
+    try:
+        file = board.nameless()
+    finally:
+        os.dup2(stdin, 0)
+        os.close(stdin)
+    os.close(file)
+    assert file > 2

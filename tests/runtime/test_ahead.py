@@ -207,5 +207,16 @@ def test_who_asked_and_is_gone_wants_nothing_more() -> None:
     assert ahead.fill(questions, [numbers], lambda: False) == 0
 
 
+def test_a_cache_that_keeps_nothing_gets_no_more(started: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = session()
+    for rows in (2, 3, 5):
+        run(made, rows)
+    compiled = list[object]()
+    monkeypatch.setattr(cache, "read", lambda key: None)
+    monkeypatch.setattr(compile, "load_object", compiled.append)
+    assert ahead.fill(*pickle.loads(started[0]), lambda: True) == 1
+    assert len(compiled) == 1
+
+
 if __name__ == "__main__":
     main()

@@ -83,7 +83,7 @@ class FreshPages:
             return
         try:
             self._pages = mmap.mmap(-1, size_bytes + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except OSError:
+        except (OSError, OverflowError):
             raise MemoryError from None
         _advise(self._pages, mmap.MADV_HUGEPAGE)
         self._begin = -address_of(np.frombuffer(self._pages, np.uint8)) % HUGE

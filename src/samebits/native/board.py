@@ -32,13 +32,13 @@ def _apart(descriptor: int) -> int:
 
 
 def nameless() -> int:
-    """A descriptor of an empty file that only its descriptors lead to."""
+    """A descriptor, which is no standard stream's, of an empty file that only its descriptors lead to."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create("samebits")
+        return _apart(os.memfd_create("samebits"))
     import tempfile  # which takes as long to import as all else that a compiler needs, but LLVM
 
     with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+        return _apart(os.dup(file.fileno()))
 
 
 def _is_readable(descriptor: int, seconds: float) -> bool:
@@ -62,7 +62,7 @@ class Board:
         """
         held: list[int] = []
         try:
-            held.append(_apart(nameless()))
+            held.append(nameless())
             for _ in range(2):
                 held += os.pipe()
             for i, end in enumerate(held[1:], 1):

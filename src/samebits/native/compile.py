@@ -125,6 +125,11 @@ def load_object(spec: Compiled, arch: str | None = None) -> bytes:
     return objects([unit(spec, arch)])[0]
 
 
+def is_kept(spec: Compiled) -> bool:
+    """Whether the cache holds the object of a kernel for this machine."""
+    return cache.read(key(spec, spec.isa.target(None))) is not None
+
+
 def addresses(module: Unit, symbols: tuple[str, ...]) -> tuple[int, ...]:
     """The addresses of functions of a module that is no kernel's."""
     with _lock:

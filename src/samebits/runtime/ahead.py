@@ -127,7 +127,8 @@ def _start(work: bytes) -> bool:
     global _running
     if _ending or driver.usable_cores() < 2 or not driver.can_start_python() or cache.directory() is None:
         return False
-    if not _guard.acquire(blocking=False):
+    guard = _guard  # the child of a fork has another, also of one in a signal's handler that comes below
+    if not guard.acquire(blocking=False):
         return False
     try:
         if _running is not None and _running.poll() is None:
@@ -149,7 +150,7 @@ def _start(work: bytes) -> bool:
     except (OSError, ValueError, RuntimeError):  # no descriptors, processes or memory; an interpreter that is ending
         return False
     finally:
-        _guard.release()
+        guard.release()
     return True
 
 
@@ -185,7 +186,8 @@ if hasattr(os, "register_at_fork"):
 def fill(questions: Sequence[_Question], given: Sequence[_Numbers], is_wanted: Callable[[], bool]) -> int:
     """Have the cache hold what the answers to these questions need, for all these numbers, and say how much that is.
 
-    Sizes that a planner refuses need nothing.
+    Sizes that a planner refuses need nothing. A cache that does not keep an object, on a full disk or on one that is
+    only read, gets no more.
     """
     from samebits.errors import SamebitsError
     from samebits.native import compile
@@ -202,6 +204,8 @@ def fill(questions: Sequence[_Question], given: Sequence[_Numbers], is_wanted: C
                     return len(known)
                 known.add(spec)
                 compile.load_object(spec)
+                if not compile.is_kept(spec):
+                    return len(known)
     return len(known)
 
 
