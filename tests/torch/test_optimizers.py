@@ -395,9 +395,10 @@ class _Watching(TorchDispatchMode):
         return function(*arguments, **(options or {}))
 
 
-@pytest.mark.parametrize(
-    "make", [st.AdamW, lambda params: st.SGD(params, momentum=0.9), st.SGD], ids=["AdamW", "momentum", "SGD"]
-)
+_TOGETHER = [st.AdamW, lambda params: st.SGD(params, momentum=0.9), st.SGD]
+
+
+@pytest.mark.parametrize("make", _TOGETHER, ids=["AdamW", "momentum", "SGD"])
 def test_steps_that_are_taken_together_are_those_taken_one_by_one(make: Any) -> None:
     def parameters() -> list[torch.Tensor]:
         whole = normal(9, 40, dtype=torch.float32)
@@ -454,9 +455,7 @@ def test_what_does_not_fit_among_steps_taken_together_is_refused_after_those_bef
 _WIDER = (torch.float64, torch.float32, torch.float64, torch.float32)
 
 
-@pytest.mark.parametrize(
-    "make", [st.AdamW, lambda params: st.SGD(params, momentum=0.9), st.SGD], ids=["AdamW", "momentum", "SGD"]
-)
+@pytest.mark.parametrize("make", _TOGETHER, ids=["AdamW", "momentum", "SGD"])
 def test_a_parameter_of_float64_before_others_leaves_their_steps_as_they_are(make: Any) -> None:
     together, alone = ([normal(k, 5, dtype=d).requires_grad_() for k, d in enumerate(_WIDER)] for _ in range(2))
     optimizers = [make(together), *[make([x]) for x in alone]]
@@ -490,3 +489,15 @@ def test_steps_that_were_gathered_are_taken_where_options_of_a_later_group_end_t
         optimizer.step()
     assert optimizer.state[before]["step"] == 2
     assert before.tolist() != first
+
+
+@pytest.mark.parametrize("make", _TOGETHER, ids=["AdamW", "momentum", "SGD"])
+def test_a_gradient_that_has_a_graph_is_its_values(make: Any) -> None:
+    plain, graph = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizers = make([plain]), make([graph])
+    for _ in range(2):  # the first makes the state by itself, later ones are joined
+        plain.grad = torch.ones(3)
+        graph.grad = torch.ones(3, requires_grad=True) * 1
+        for optimizer in optimizers:
+            optimizer.step()
+    assert due.bits(plain.detach()) == due.bits(graph.detach())

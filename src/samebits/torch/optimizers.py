@@ -86,7 +86,7 @@ class _Optimizer(torch.optim.Optimizer):
                         name = f"parameter {place} of group {i}"
                         _check_gradient(type(self).__name__, name, p, g)
                         _check_state(type(self).__name__, name, p, self.state[p])
-                        self._step(p, g, group)
+                        self._step(p, g.detach(), group)
         finally:  # what was gathered counts as taken, also where a later one is refused
             joined.run()
         return loss
