@@ -17,6 +17,7 @@ from rows import AARCH64_ROWS, ALL_ROWS, EVEX_VNNI, PLANNED, PRODUCT_ROWS, row_n
 
 import samebits as sb
 from samebits import dtypes
+from samebits.codegen import llvm
 from samebits.codegen.isa import Isa, best
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Contraction, Matrix, Shared, Side, Spec, reference
@@ -291,6 +292,25 @@ def test_sums_whose_bits_are_floats_keep_every_scale_of_a_byte() -> None:
         for isa in {row.name: row for row in (best(), *PRODUCT_ROWS) if row in (best(), EVEX_VNNI)}.values():
             with sb.use_isa(isa):
                 assert_bits(sb.matmul(*sides, **given), due, (left, right, isa.name))
+
+
+def test_long_runs_are_summed_in_a_loop_that_is_no_longer_for_them() -> None:
+    m, n, k, size = 3, 20, 2300, 1000  # runs of 250 words, and one of 75
+    a, b = elements("int8", m, k), elements("int8", k, n, seed=1)
+    of_a, of_b = scales(F32, m, 3), scales(F32, 3, n, seed=1)
+    a[:, :size], b[:size] = -128, 127
+    due = reference(a, b, spec=Spec(size), a_scale=of_a, a_block=size, b_scale=of_b, b_block=size)
+    assert_bits(sb.matmul(a, b, a_scale=of_a, b_scale=of_b, a_group=size, b_group=size, spec=Spec(size)), due)
+
+    def emitted(k: int) -> int:
+        """Characters of the texts of a product whose K is one block."""
+        a, b = elements("int2", 1, k), elements("int2", k, 16)
+        c = replace(contraction(a, b, scales(F32, 1, 1), scales(F32, 1, 16), (k, k)), spec=Spec(k))
+        plan = gemm.plan(c, row_named("avx512_vnni"))
+        assert dict(plan.facts)["engine"] == "int8 x uint8 blocks"
+        return sum(len(llvm.emit(step.spec)) for step in plan.steps)
+
+    assert emitted(1 << 16) < emitted(1 << 12) * 1.01
 
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [

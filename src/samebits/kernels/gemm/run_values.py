@@ -13,6 +13,10 @@ from samebits.dtypes import float32, int32
 from samebits.kernels.gemm.block_microkernel import BEGUN_FLOAT, Runs
 from samebits.kernels.gemm.engine import Engine
 
+# Runs of up to so many words are summed as one vector, longer ones in a loop over vectors of so many: a chunk may have
+# any length, and a text that grew with it would take minutes to compile.
+_WIDEST = 64
+
 
 def emit(b: Builder, engine: Engine, runs: Runs, chunk: int, pitch: int) -> Function:
     """A function `(words, rows, size, scales, step, block, first)` for the `size` words of a chunk of some rows of A,
@@ -53,9 +57,13 @@ def _added(b: Builder, engine: Engine, runs: Runs, words: Pointer, together: int
     """What the offset of B adds to the sums of runs of `count` words that follow each other."""
     if not runs.offset:
         return b.constant(0, int32, together)
-    width = together * runs.words
-    found, each = b.load(words, 0, width, count), runs.words
-    total = engine.sums(b, found, engine.a, b.constant(0, int32, width))
+    each, is_long = min(runs.words, _WIDEST), runs.words > _WIDEST
+    width = together * each
+    found = [b.constant(0, int32, width)]
+    for w in b.loop(0, count, width, carry=found) if is_long else (0,):
+        there = b.min(count - w, width) if is_long else count
+        found[0] = engine.sums(b, b.load(words, w, width, there), engine.a, found[0])
+    total = found[0]
     while each > 1:
         parts = 2 if each % 2 == 0 else each
         width, each = width // parts, each // parts
