@@ -16,7 +16,7 @@ __all__ = ["HUGE", "MAPPED", "FreshPages", "PageBlock"]
 HUGE = 2 * 1024 * 1024
 # From here on pages come from the system for one block alone, and go back to it.
 MAPPED = 128 * 1024
-# A huge page that takes longer comes from outside: to zero one takes 0.1 to 0.2 ms.
+# A first touch of a huge page that takes longer waited for the host: to zero a page takes 0.1 to 0.2 ms.
 _SLOW_NS = 1_500_000
 # What Linux calls MADV_POPULATE_WRITE: many small pages at once take two thirds of the time of as many first touches.
 _POPULATE = 23

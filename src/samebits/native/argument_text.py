@@ -39,8 +39,8 @@ OBJECTS, ADDRESSES, OWNERS, IS_MEMORY, PLACES = (
 )
 # Bytes of dlpack.h's DLTensor.
 DLTENSOR = 48
-# Bits that addresses of a process have, what the last byte of a word says that holds a text, and the bit of one that
-# holds an integer of no more bits.
+# Addresses have so many bits. A word of a key whose last byte has the bit `_SHORT` holds a whole text; one with the bit
+# `_SMALL` an integer of at most as many bits as an address.
 _ADDRESS_BITS, _SHORT, _SMALL = 48, 0x80, 1 << 62
 
 

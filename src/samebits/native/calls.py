@@ -67,8 +67,11 @@ def known(packed: type) -> Any:
 
 
 def _increment_version(torch: Any) -> Any:
-    """What counts the tensors of a tuple as written: what torch's public function calls, where it is as it is known, as
-    that function alone takes half as long as a small product."""
+    """The function that counts the tensors of a tuple as written.
+
+    It is the private one that torch's public `increment_version` calls, where that is there and does so: the public one
+    is Python, which takes half as long as a small product.
+    """
     with contextlib.suppress(Exception):
         tensor = torch.empty(0)
         torch._C._increment_version((tensor,))

@@ -32,10 +32,11 @@ __all__ = ["Ahead", "sizes", "wait"]
 
 # Sets of sizes that a session has met before it looks ahead: two are an example and a batch of it.
 _MET = 3
-# Every size up to the first, then the eighths of each doubling up to the last or to so many times the one that was met:
-# remainders of microtiles have their turn among the first, and what depends on the room of caches further on.
+# Every size up to `_EACH` is planned for, then eight in each doubling, up to `_LAST` or `_TIMES` the one that was met.
+# Remainders of microtiles show among the first, and plans that depend on the sizes of caches among the others.
 _EACH, _LAST, _TIMES = 64, 128, 4
-# Entries of a tape, and questions, beyond which a program is left alone: each size would take its caller long.
+# Entries of a tape, and questions, beyond which nothing is planned ahead: the call that replays the tape for all these
+# sizes would take long.
 _ENTRIES, _QUESTIONS = 4096, 256
 # How often a session looks ahead.
 _LOOKS = 8
@@ -45,8 +46,11 @@ _Numbers = Mapping[int, Any]
 
 
 def sizes(met: int) -> list[int]:
-    """Those that are planned for where this one was met, in the order of planning: thresholds lie close to each other
-    among small sizes, and requests that grow meet the process that comes down to them half way."""
+    """Those that are planned for where this one was met, in the order of planning.
+
+    Small sizes come first, as thresholds lie close to each other among them, and the largest of these first: where the
+    sizes of a program grow, its calls compile from below while the process comes down from above.
+    """
     far, last = list[int](), _EACH
     while last < _reach(met):
         far += range(last + last // 8, 2 * last + 1, last // 8)

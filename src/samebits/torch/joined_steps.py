@@ -35,7 +35,8 @@ class JoinedSteps:
     def __init__(self) -> None:
         self.numbers: dict[int, npt.NDArray[np.float32]] = {}
         self._forget()
-        # A mode of torch sees what its own functions are given, of which there are none here.
+        # Modes and transforms act on calls of torch's functions, and joined steps call none: beside one, each step is
+        # taken by itself.
         compiling, modes = torch.compiler.is_compiling(), torch._C._len_torch_dispatch_stack()
         self._is_open = not (compiling or modes or torch._C._are_functorch_transforms_active())
 

@@ -351,8 +351,8 @@ def emit(b: Builder, x: Vector) -> Vector:
 def one_more(b: Builder, x: Vector) -> Vector:
     """1 + erf(x), erf(x) correctly rounded first; a NaN lane gives some NaN.
 
-    Which way erf(x) rounds matters only where the sum shows it, so that fewer vectors are in doubt, and none because of
-    what is tiny.
+    Both float32 that erf(x) may be give the same sum but for few x, so that fewer vectors go by float64 than in `emit`;
+    a tiny x is never among these, as its sum is 1.
     """
     size, one = b.abs(x), b.like(x, 1.0)
     high, low, margin = _pair(b, b.select(b.less(b.like(x, _MOST), size), b.like(x, _MOST), size))
