@@ -1,9 +1,10 @@
 """What equal runs of K take from the rows of A (`block_microkernel`): float32 [chunk][row][values], behind the words of
 each chunk of a block of A, where the macrokernel has packed these.
 
-A row's values of a chunk are the scales of its runs, if blocks of A have them, then, of each run, where packing added
-`Runs.offset` to B's elements, what that takes away: the int32 that sums start from, or where they are floating, as they
-always have it, the number that is added to a product with the scale. Start at `emit`.
+A row's values of a chunk are the scales of its runs, if blocks of A have them, and behind these a number for each run:
+where sums are floating, the float32 that is added to a sum times its scale, which takes away what the sum began at and
+what `Runs.offset`, which packing added to B's elements, has added to it; else, where there is an offset, the int32 that
+the sum starts from, which takes that away. Start at `emit`.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _added(b: Builder, engine: Engine, runs: Runs, words: Pointer, together: int
 
 
 def _taken_away(b: Builder, runs: Runs, added: Vector, scale: Vector | None) -> Vector:
-    """The numbers of runs that take away what their sums have too much."""
+    """Of each run the number that takes away what its sum has too much: `added`, and where it is floating BEGUN."""
     if not runs.floating:
         return b.bitcast(b.sub(b.like(added, 0), added), float32)
     assert scale is not None  # both sides have scales
