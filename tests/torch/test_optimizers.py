@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import samebits.torch as st
 from samebits.errors import LayoutError, OptionError, SamebitsError
 from samebits.ops import optimizing
+from samebits.torch import optimizers
 
 Array = np.ndarray[Any, Any]
 STEPS = 7
@@ -458,11 +459,11 @@ _WIDER = (torch.float64, torch.float32, torch.float64, torch.float32)
 @pytest.mark.parametrize("make", _TOGETHER, ids=["AdamW", "momentum", "SGD"])
 def test_a_parameter_of_float64_before_others_leaves_their_steps_as_they_are(make: Any) -> None:
     together, alone = ([normal(k, 5, dtype=d).requires_grad_() for k, d in enumerate(_WIDER)] for _ in range(2))
-    optimizers = [make(together), *[make([x]) for x in alone]]
+    made = [make(together), *[make([x]) for x in alone]]
     for step in range(3):
         for k, (x, y) in enumerate(zip(together, alone, strict=True)):
             x.grad = y.grad = normal(10 * step + k, 5, dtype=x.dtype)
-        for optimizer in optimizers:
+        for optimizer in made:
             optimizer.step()
     assert [due.bits(x.detach()) for x in together] == [due.bits(x.detach()) for x in alone]
 
@@ -494,10 +495,28 @@ def test_steps_that_were_gathered_are_taken_where_options_of_a_later_group_end_t
 @pytest.mark.parametrize("make", _TOGETHER, ids=["AdamW", "momentum", "SGD"])
 def test_a_gradient_that_has_a_graph_is_its_values(make: Any) -> None:
     plain, graph = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
-    optimizers = make([plain]), make([graph])
+    made = make([plain]), make([graph])
     for _ in range(2):  # the first makes the state by itself, later ones are joined
         plain.grad = torch.ones(3)
         graph.grad = torch.ones(3, requires_grad=True) * 1
-        for optimizer in optimizers:
+        for optimizer in made:
             optimizer.step()
     assert due.bits(plain.detach()) == due.bits(graph.detach())
+
+
+def test_an_interruption_leaves_whole_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(np.ndarray[Any, Any]):
+        """Numbers that nobody may look for."""
+
+        @property
+        def ctypes(self) -> Any:
+            raise KeyboardInterrupt
+
+    before, after = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer = st.SGD([{"params": [before]}, {"params": [after], "lr": 0.25}], lr=0.5)
+    before.grad, after.grad = torch.ones(3), torch.ones(3)
+    numbers = iter([np.full(1, 0.5, np.float32), np.full(1, 0.25, np.float32).view(Interrupted)])
+    monkeypatch.setattr(optimizers, "_joined_numbers", lambda *values: next(numbers))
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    assert (before.tolist(), after.tolist()) == ([0.5] * 3, [1.0] * 3)

@@ -30,23 +30,18 @@ class JoinedSteps:
         numbers: What steps of one group read, by how many steps came before; cleared where another group begins.
     """
 
-    __slots__ = ("_addresses", "_is_open", "_kept", "_places", "_steps", "_written", "numbers")
+    __slots__ = ("_gathered", "_is_open", "_places", "numbers")
 
     def __init__(self) -> None:
         self.numbers: dict[int, npt.NDArray[np.float32]] = {}
-        self._forget()
+        # Of each step its key in `optimizing.joined`, its addresses, what it writes, and the gradient, to keep it.
+        self._gathered: list[tuple[tuple[str, int], list[int], tuple[Tensor, ...], Tensor]] = []
+        # Arrays of numbers, to keep them, and where they lie.
+        self._places: dict[int, tuple[npt.NDArray[np.float32], int]] = {}
         # Modes and transforms act on calls of torch's functions, and joined steps call none: beside one, each step is
         # taken by itself.
         compiling, modes = torch.compiler.is_compiling(), torch._C._len_torch_dispatch_stack()
         self._is_open = not (compiling or modes or torch._C._are_functorch_transforms_active())
-
-    def _forget(self) -> None:
-        self._steps: list[tuple[str, int]] = []
-        self._addresses: list[int] = []
-        self._written: list[Tensor] = []
-        # What has to live until the steps are taken, and where numbers among it are.
-        self._kept: list[object] = []
-        self._places: dict[int, int] = {}
 
     def add(self, step: str, written: tuple[Tensor, ...], g: Tensor, numbers: npt.NDArray[np.float32]) -> bool:
         """Gather one step of `optimizing.STEPS`: what it writes, the parameter first, its gradient and its numbers.
@@ -75,24 +70,18 @@ class JoinedSteps:
             return False
         if not places[0]:  # a storage whose memory was freed, or a tensor of zeros that has none
             return False
-        self._steps.append((step, count))
-        self._addresses += found
         place = self._places.get(id(numbers))
         if place is None:
-            place = self._places[id(numbers)] = numbers.ctypes.data
-        self._addresses.append(place)
-        self._written += written
-        self._kept += (g, numbers)
+            place = self._places[id(numbers)] = numbers, numbers.ctypes.data
+        found.append(place[1])
+        self._gathered.append(((step, count), found, written, g))  # at once: an interruption leaves whole steps
         return True
 
     def run(self) -> None:
         """Take what was gathered, and let autograd know what was written."""
-        if not self._steps:
+        gathered, self._gathered = self._gathered, []
+        if not gathered:
             return
-        addresses, written = self._addresses, self._written
-        table = optimizing.joined(tuple(self._steps), isas.current(), threads())
-        kept = self._kept
-        self._forget()
-        table.run(addresses)
-        torch.autograd.graph.increment_version(written)
-        del kept
+        table = optimizing.joined(tuple([each[0] for each in gathered]), isas.current(), threads())
+        table.run([address for each in gathered for address in each[1]])
+        torch.autograd.graph.increment_version([x for each in gathered for x in each[2]])
