@@ -98,8 +98,9 @@ def few(name: str) -> list[int]:
 
 # One in so many of those calls is compiled, for which a kernel takes longer than to be interpreted: of the calls of a
 # product with one dtype in one place, which has other operands each time, and of those of a function of elements or
-# rows. Of other calls of products all but every fourth are.
+# rows, among which one is of the usual format. Of other calls of products all but every fourth are.
 _OF_A_PLACE, _OF_ELEMENTS, _BUT_OF_PRODUCTS = 2, 3, 4
+_USUAL = "float32"
 # Their nodes are made of those of other functions, which are compiled there.
 MADE_OF_OTHERS = ("pack", "grouped_matmul", "grad_input", "grad_weight", "grad_bias")
 
@@ -128,19 +129,20 @@ def _compiling(rows: tuple[str, ...]) -> dict[tuple[str, int], str]:
         numbers = _compiled(name, turn, len(compiled))
         spare = len(numbers) - len(compiled)
         for number in numbers:
-            kind = _kind(calls(name)[number])
-            new = [row for row in compiled if not met[kind, row]]
-            row = min(new if new and spare > 0 else compiled, key=lambda x: (met[name, x], met[kind, x]))
+            own = kind(calls(name)[number])
+            new = [row for row in compiled if not met[own, row]]
+            row = min(new if new and spare > 0 else compiled, key=lambda x: (met[name, x], met[own, x]))
             spare -= met[name, row] > 0
-            met.update([(name, row), (kind, row)])
+            met.update([(name, row), (own, row)])
             made[name, number] = row
     return made
 
 
-def _kind(call: Called) -> str:
+def kind(call: Called) -> str:
     """The dtype that a call is about: the first operand's, but a condition's."""
-    kinds = [str(x.dtype) for x in (*call.arguments, *call.options.values()) if isinstance(x, np.ndarray | sb.Tensor)]
-    return next((kind for kind in kinds if kind != "bool"), "bool")
+    parts = [x if isinstance(x, list) else [x] for x in (*call.arguments, *call.options.values())]
+    kinds = [str(x.dtype) for part in parts for x in part if isinstance(x, np.ndarray | sb.Tensor)]
+    return next((found for found in kinds if found != "bool"), "bool")
 
 
 def _compiled(name: str, turn: int, count: int) -> list[int]:
@@ -148,7 +150,9 @@ def _compiled(name: str, turn: int, count: int) -> list[int]:
     numbers = few(name)
     if name not in _PRODUCTS:
         every = max(1, min(_OF_ELEMENTS, len(numbers) // count))
-        return numbers[turn % every :: every]
+        in_turn = numbers[turn % every :: every]
+        usual = [number for number in numbers if kind(calls(name)[number]) == _USUAL]
+        return in_turn if not usual or set(in_turn) & set(usual) else sorted({usual[0], *in_turn[1:]})
     chosen, places = list[int](), collections.Counter[str]()
     for number in numbers:
         place = product_calls.place_of(name, calls(name)[number].about)

@@ -132,6 +132,8 @@ def test_a_few_calls_of_each_function_meet_every_row_and_so_does_every_dtype() -
             met |= {(str(x.dtype), row) for x in arrays([list(call.arguments), dict(call.options)])}
             if row != "numpy":
                 places.add(product_calls.place_of(name, call.about))
+        compiled = {calls.kind(calls.calls(name)[number]) for number, row in chosen.items() if row != "numpy"}
+        assert "float32" in compiled or "float32" not in element_calls.TAKEN.get(name, ()), name
     kinds = {kind for kinds in element_calls.TAKEN.values() for kind in kinds}
     assert met >= {(kind, row) for kind in kinds for row in ROWS}
     assert places >= {f"{of} {kind}" for (_, of), kinds in product_calls.VARIED.items() for kind in kinds}
