@@ -275,12 +275,23 @@ def apply_words(b: Builder, description: tuple[tuple[str, ...], int]) -> None:
         place += 1
 
 
+def _operands(word: Word, width: int) -> list[Array]:
+    """What a word is given; some lanes of operands of one dtype are equal, as `less` is `less_equal` where none is."""
+    given: list[Array] = []
+    for seed, dtype in enumerate(word.inputs):
+        x = values(dtype, seed, word.nan)[:width].copy()
+        if seed and dtype == word.inputs[0]:
+            x[1::3] = given[0][1::3]
+        given.append(x)
+    return given
+
+
 def _prepared(names: tuple[str, ...], width: int) -> tuple[list[Array], list[tuple[int, Word, list[Array]]]]:
     arrays: list[Array] = []
     outputs = []
     for name in names:
         word = WORDS[name]
-        given = [guard.array(values(d, seed, word.nan)[:width]) for seed, d in enumerate(word.inputs)]
+        given = [guard.array(x) for x in _operands(word, width)]
         arrays += given
         outputs.append((len(arrays), word, given))
         arrays.append(guard.empty(width, word.output.name))
