@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -112,8 +113,10 @@ def test_what_is_left_to_python_leaves_no_memory_behind(name: str) -> None:
     tracemalloc.start()
     try:
         several(50)
-        before = several(50)
-        assert several(400) - before < 3200  # a block of the smallest kind each time is 6,400
+        held = [several(400) for _ in range(4)]
+        # A block of the smallest kind each time is 6,400 in every turn; what is kept once, as code that another
+        # process has ready, comes in one of them.
+        assert min(after - before for before, after in itertools.pairwise(held)) < 3200
     finally:
         tracemalloc.stop()
 
