@@ -19,8 +19,6 @@ from samebits.kernels import convert, functions
 from samebits.kernels.expression import CONSTANTS, LEAVES, TABLE, Expression, Term, argument_name, constant_value
 
 Array = npt.NDArray[Any]
-# Functions with a text of 1 + f(x).
-_GROWN = ("erf", "tanh")
 
 
 class Values:
@@ -77,25 +75,27 @@ class Values:
             (place,) = node.attribute
             assert isinstance(place, int)
             return self._b.splat(self._b.scalar(argument_name(place), node.dtype), self._width)
-        function = self._beside_one(node)
-        if function is not None:
-            from samebits.kernels.functions import texts
-
-            return texts.ONE_MORE[function.op](self._b, self.get(function.arguments[0]))
+        grown = self._beside_one(node)
+        if grown is not None:
+            text, argument = grown
+            return text(self._b, self.get(argument))
         row = functions.row(node.op)
         take = self.get if row.arithmetic else self.stored
         return row.lanes(self._b, node.dtype, *[take(x) for x in node.arguments], attribute=node.attribute)
 
-    def _beside_one(self, node: Term) -> Term | None:
-        """f(x) where the node is 1 + f(x), nothing else takes f(x), and that has a text of its own."""
+    def _beside_one(self, node: Term) -> tuple[Callable[[Builder, Vector], Vector], int] | None:
+        """The text of 1 + f(x), and x, where the node is that, nothing else takes f(x), and there is such a text."""
         e = self._expression
         if node.op != "add" or node.dtype is not dtypes.float32 or self._b.isa.lanes < 16:
             return None
         for one, other in (node.arguments, node.arguments[::-1]):
             first, function = e.node(one), e.node(other)
             is_one = first is not None and first.op == "constant" and constant_value(first) == 1
-            if is_one and function is not None and function.op in _GROWN and other not in self._given:
-                return function if _uses(e, other) == 1 else None
+            if is_one and function is not None and other not in self._given:
+                from samebits.kernels.functions import texts
+
+                text = texts.ONE_MORE.get(function.op)
+                return (text, function.arguments[0]) if text is not None and _uses(e, other) == 1 else None
         return None
 
 

@@ -271,7 +271,7 @@ def _run(
     call: NodeCall, cell: _UnrolledLayer, kind: _Kind, states: list[str], is_reverse: bool
 ) -> tuple[str, list[str]]:  # fmt: skip
     """The outputs of all steps, [steps, batch, hidden], and the last states; sequences may end before the last step."""
-    b, ends = call.b, call.optional(4)
+    b, ends = call.b, call.optional(_LENGTHS)
     made = dict[int, str]()
     numbers = range(len(cell.steps))
     zero = b.scalar(0.0, call.fact(0).dtype)

@@ -66,7 +66,7 @@ class JoinedSteps:
             found.append(x.data_ptr())
         count = shape.numel()
         places, size = sorted(found), count * _WIDTH
-        if not count or any([high - low < size for low, high in itertools.pairwise(places)]):  # noqa: C419
+        if not count or any(high - low < size for low, high in itertools.pairwise(places)):
             return False
         if not places[0]:  # a storage whose memory was freed, or a tensor of zeros that has none
             return False
