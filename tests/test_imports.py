@@ -1,13 +1,11 @@
 """Imports point one way: a room imports only rooms before it in the order that docs/design.md draws."""
 
 import ast
-import collections
-import graphlib
 import pathlib
 import re
-from collections.abc import Iterator
 
 import pytest
+import size_report
 
 ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "samebits"
@@ -34,16 +32,7 @@ def rooms() -> list[str]:
     return block[1].replace("<", " ").split()
 
 
-def modules() -> dict[str, pathlib.Path]:
-    """Every module but the front door and `__main__`: dotted name below samebits -> file."""
-    found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return {name: path for name, path in found.items() if name not in ("", "__main__")}
-
-
-MODULES = modules()
+MODULES = size_report.modules()
 ROOMS = rooms()
 
 
@@ -53,27 +42,12 @@ def room_of(module: str) -> str | None:
     return next((r for n in range(len(parts), 0, -1) if (r := ".".join(parts[:n])) in ROOMS), None)
 
 
-def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Modules of ours that a text imports, wherever the statement stands, with line numbers; "" is the front door."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.partition(".")[0] == "samebits":
-                    yield alias.name.removeprefix("samebits").removeprefix("."), node.lineno
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: a relative import"
-            if (node.module or "").partition(".")[0] == "samebits":
-                for alias in node.names:
-                    full = f"{node.module}.{alias.name}".removeprefix("samebits.")
-                    yield full if full in MODULES else full.rpartition(".")[0], node.lineno
-
-
 def upward(module: str, text: str) -> list[str]:
     """Imports of `text`, taken as `module`, that point at a later room."""
     here = room_of(module)
     assert here is not None
     found = []
-    for target, line in imported(ast.parse(text)):
+    for target, line in size_report.imported(ast.parse(text), MODULES):
         there = room_of(target) if target else ROOMS[0]  # the front door is its version alone: checked below
         if there is None or (there != here and ROOMS.index(there) > ROOMS.index(here)):
             found.append(f"{module}:{line} imports {target}")
@@ -102,21 +76,26 @@ def test_an_upward_import_is_found():
     assert upward("ops.matmul", "from samebits import layout\nimport samebits.tensor") == []
 
 
-def test_modules_import_each_other_without_a_cycle():
-    graph = {}
-    for name, path in MODULES.items():
-        body = ast.Module(
-            [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.Import | ast.ImportFrom)], []
-        )
-        # A package's front only gathers names, so what matters is the modules behind it.
-        graph[name] = {target for target, _ in imported(body) if target in MODULES} - {name}
-    graphlib.TopologicalSorter(graph).prepare()
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    """Neither when they are loaded nor later, within a function."""
+    assert size_report.import_circles() == []
+
+
+def test_a_circle_is_found() -> None:
+    graph = {"a": ["b"], "b": ["c"], "c": ["b", "d"], "d": [], "e": ["a", "f"], "f": ["e"]}
+    assert size_report.circles(graph) == [["b", "c"], ["e", "f"]]
+    text = "import samebits.ops\nif TYPE_CHECKING:\n    from samebits import layout\n"
+    text += "else:\n    from samebits import dtypes\ndef f():\n    try:\n        from samebits.tensor import Tensor\n"
+    text += "    finally:\n        pass"
+    found = {types: sorted(size_report.imported(ast.parse(text), MODULES, types)) for types in (True, False)}
+    due = [("dtypes", 5), ("layout", 3), ("ops", 1), ("tensor", 8)]
+    assert found == {True: due, False: [x for x in due if x != ("layout", 3)]}
 
 
 def test_front_door_is_used_for_the_version_alone():
     for name, path in MODULES.items():
-        tree = ast.parse(path.read_text())
-        if any(target == "" for target, _ in imported(tree)):
+        tree = size_report.parsed(path)
+        if any(target == "" for target, _ in size_report.imported(tree, MODULES)):
             used = {
                 node.attr
                 for node in ast.walk(tree)
@@ -128,7 +107,7 @@ def test_front_door_is_used_for_the_version_alone():
 def test_foreign_packages_have_one_home():
     found = []
     for name, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(size_report.parsed(path)):
             roots = []
             if isinstance(node, ast.Import):
                 roots = [alias.name.partition(".")[0] for alias in node.names]
@@ -142,10 +121,4 @@ def test_foreign_packages_have_one_home():
 
 
 def test_a_class_name_means_one_thing() -> None:
-    names = collections.Counter(
-        node.name.lstrip("_")
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef)
-    )
-    assert [name for name, count in names.items() if count > 1] == []
+    assert size_report.named_twice() == []

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from samebits.errors import FusionError, FusionTypeError, shown
 from samebits.frozen import dataclass
 from samebits.fusion.datatypes import DataType
+from samebits.fusion.equations import equations
 
 __all__ = [
     "Argument",
@@ -344,10 +345,8 @@ class Fusion:
 
     def print_math(self, from_outputs_only: bool = True) -> str:
         """The operations as text; those that no output needs are left out."""
-        from samebits.fusion import printing  # which reads what is defined here
-
         del from_outputs_only
-        return printing.math(self)
+        return equations(self.inputs, [output.tensor for output in self.outputs], self.sorted_exprs())
 
     def sorted_exprs(self) -> list[Expr]:
         """The operations that the outputs need, each after those that it reads."""

@@ -1,16 +1,11 @@
-"""A definition as text: Python that defines it again, in nvFuser's spelling, and its operations as nvFuser prints them.
-
-Start at `python`; `math` is the other one.
-"""
+"""A definition as text: Python that defines it again, in nvFuser's spelling. Start at `python`."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from samebits.fusion.datatypes import DataType
 from samebits.fusion.graph import Argument, Expr, Fusion, Scalar, TensorView, Val, number
 
-__all__ = ["math", "python"]
+__all__ = ["python"]
 
 # Formats whose constants are written as Python numbers; others are defined by define_scalar.
 _PLAIN = (DataType.Bool, DataType.Int, DataType.Double)
@@ -102,33 +97,3 @@ def _define(x: TensorView) -> str:
 def python(fusion: Fusion) -> str:
     """Python that defines the fusion again: a function `nvfuser_fusion(fd)`."""
     return _Python(fusion).write()
-
-
-_SYMBOLS = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "truediv": "/", "mod": "%", "eq": "==", "ne": "!=", "lt": "<",
-    "le": "<=", "gt": ">", "ge": ">=", "logical_and": "&&", "logical_or": "||", "bitwise_and": "&", "bitwise_or": "|",
-    "bitwise_xor": "^", "bitwise_left_shift": "<<", "bitwise_right_shift": ">>",
-}  # fmt: skip
-
-
-def math(fusion: Fusion) -> str:
-    """Inputs, outputs, and each operation with its operands' axes."""
-    text = "Inputs:\n" + _list(fusion.inputs) + "Outputs:\n" + _list(output.tensor for output in fusion.outputs)
-    return text + "\n%kernel_math {\n" + "".join(map(_equation, fusion.sorted_exprs())) + "} // %kernel_math \n\n"
-
-
-def _list(values: Iterable[Val]) -> str:
-    return "".join(f"  {x}\n" for x in values)
-
-
-def _equation(expr: Expr) -> str:
-    made = ",\n".join(map(str, expr.outputs))
-    if expr.op in _SYMBOLS:
-        x, y = expr.args
-        return f"{made}\n   = {x}\n   {_SYMBOLS[expr.op]} {y};\n"
-    words = [*map(_shown, expr.args), *[f"{name} = {_shown(value)}" for name, value in expr.options]]
-    return f"{made}\n   = {expr.op}({', '.join(words)});\n"
-
-
-def _shown(x: Argument) -> str:
-    return f"[{', '.join(map(_shown, x))}]" if isinstance(x, list | tuple) else str(x)

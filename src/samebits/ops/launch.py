@@ -24,7 +24,6 @@ from samebits.operations.fact import dense
 from samebits.operations.lying import Lying
 from samebits.operations.operation import Operation, PlanTarget, Shape
 from samebits.ops.call import Call
-from samebits.ops.product import in_bytes
 from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor
 
@@ -103,7 +102,7 @@ def _run(
     assert recipe.prepared is not None  # the caller's choice
     shape = operands[0].shape
     if recipe.has_packed:
-        operands, made = [in_bytes(x) for x in operands], [in_bytes(x) for x in made]
+        operands, made = [x.in_bytes() for x in operands], [x.in_bytes() for x in made]
     if not recipe.has_status:
         call.run(recipe.prepared, *operands, *made)
         return

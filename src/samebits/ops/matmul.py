@@ -25,7 +25,6 @@ from samebits.ops.pack_scaled import packed_scaled
 from samebits.ops.product import (
     Arguments,
     check_spec,
-    in_bytes,
     multiplied,
     operand_of,
     parameter,
@@ -221,7 +220,7 @@ def pack(
     panels = Tensor.empty((gemm.packed_elements(k, n, call.isa, batch, engine, machine),), engine.word)
     if panels.size:
         points = [operand_of(call, x.operand, arrays) for x in zeros.values()]
-        call.run(Prepared(plan), in_bytes(y), *points, call.own(panels))
+        call.run(Prepared(plan), y.in_bytes(), *points, call.own(panels))
     nr = gemm.panel_columns(call.isa, engine, machine)
     return gemm.PackedMatrix(panels, y.shape, nr, call.isa.name, y.dtype, engine.name)
 

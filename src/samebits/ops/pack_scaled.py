@@ -15,7 +15,7 @@ from samebits.operations.lying import matrix
 from samebits.operations.names import PACK
 from samebits.operations.sharing import Block, Lines, Parameter, by_block
 from samebits.ops.call import Call
-from samebits.ops.product import in_bytes, number, operand_of, parameter
+from samebits.ops.product import number, operand_of, parameter
 from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor
 
@@ -61,7 +61,7 @@ def packed_scaled(
             plan = nibbles.plan_pack(k, n, lies, found["b_scale"].shared, nr, call.isa, threads)
         else:
             plan = gemm.plan_pack(k, n, lies, call.isa, threads, (), engine, left, machine, *shared[::-1])
-        call.run(Prepared(plan), in_bytes(y), *_operands(call, found, arrays), call.own(panels))
+        call.run(Prepared(plan), y.in_bytes(), *_operands(call, found, arrays), call.own(panels))
     one = None if whole is None else number(call, "global_scale", whole).value
     return gemm.PackedMatrix(
         panels, y.shape, nr, call.isa.name, y.dtype, engine.name, block=block.size, scale=kept, global_scale=one

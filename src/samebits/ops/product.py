@@ -1,7 +1,7 @@
 """Products of arrays: arguments become facts, `operations.product` describes them, and the plan runs on their memory.
 
 Start at `Arguments.of` and `multiplied`. What only memory can say is looked at here: whether out is an operand, whether
-an operand lies within bytes and where.
+an operand lies within bytes and where (`CallOperand.in_bytes`).
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
 from samebits.errors import OptionError, PlanError, shown
 from samebits.frozen import dataclass
-from samebits.kernels import gemm, spread
+from samebits.kernels import gemm
 from samebits.kernels.gemm import machine as machines
 from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Panels, Spec
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.plan import Plan
-from samebits.layout import Layout
 from samebits.native.table import check_threads
 from samebits.operations import sharing
 from samebits.operations.lying import Lying, Number
@@ -39,15 +38,6 @@ from samebits.tensor import Tensor
 _POINTS = ("a_zero_point", "b_zero_point", "out_zero_point")
 _SCALES = ("a_scale", "b_scale", "out_scale", "a_global_scale", "b_global_scale")
 ADDED = ("c", "bias")
-
-
-def in_bytes(x: CallOperand) -> CallOperand:
-    """x, or where it lies packed the byte in which its first element begins, which is what a plan takes for it."""
-    layout = x.tensor.layout
-    if not layout.size or not spread.is_packed(layout):
-        return x
-    first = Layout((1,), (8,), layout.offset_bits // 8 * 8, 8)
-    return x.seen(Tensor(x.tensor.buffer, first, dtypes.uint8))
 
 
 def number(call: Call, name: str, value: Any) -> Number:
@@ -166,7 +156,7 @@ def operand_of(call: Call, operand: ProductOperand, arrays: dict[str, CallOperan
     x = arrays[operand.name]
     if operand.form == VALUES:
         return call.own(Tensor.from_any(x.tensor.values()))
-    return in_bytes(x) if operand.form == IN_BYTES else x
+    return x.in_bytes() if operand.form == IN_BYTES else x
 
 
 def _array(constant: Immediate) -> Any:

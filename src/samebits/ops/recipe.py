@@ -5,9 +5,11 @@ Start at `CallOperand`, which goes from the arguments of a call to what it runs.
 
 from __future__ import annotations
 
+from samebits import dtypes
 from samebits.dtypes import DType
+from samebits.kernels import spread
 from samebits.kernels.plan import Plan
-from samebits.layout import Shape
+from samebits.layout import Layout, Shape
 from samebits.native import scratch
 from samebits.native.table import alone
 from samebits.operations.lying import Lying
@@ -68,3 +70,11 @@ class CallOperand:
     def seen(self, view: Tensor) -> CallOperand:
         """A view of it."""
         return CallOperand(view, self.number)
+
+    def in_bytes(self) -> CallOperand:
+        """It, or where it lies packed the byte in which its first element begins, which is what a plan takes for it."""
+        layout = self.tensor.layout
+        if not layout.size or not spread.is_packed(layout):
+            return self
+        first = Layout((1,), (8,), layout.offset_bits // 8 * 8, 8)
+        return self.seen(Tensor(self.tensor.buffer, first, dtypes.uint8))
