@@ -78,7 +78,7 @@ def test_an_upward_import_is_found():
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
     """Neither when they are loaded nor later, within a function."""
-    assert size_report.import_circles() == []
+    assert size_report.circles(size_report.imports()) == []
 
 
 def test_a_circle_is_found() -> None:
@@ -90,6 +90,24 @@ def test_a_circle_is_found() -> None:
     found = {types: sorted(size_report.imported(ast.parse(text), MODULES, types)) for types in (True, False)}
     due = [("dtypes", 5), ("layout", 3), ("ops", 1), ("tensor", 8)]
     assert found == {True: due, False: [x for x in due if x != ("layout", 3)]}
+
+
+def way(of: str) -> list[str]:
+    """The modules of a way that design.md draws, of each step the file that it begins with."""
+    text = (ROOT / "docs" / "design.md").read_text().partition(f"The way of {of}")[2].partition("\n\n")[0]
+    found = re.findall(r"^\d\. `([\w/]+)\.py`: ", text, re.M)
+    assert len(found) == len(re.findall(r"^\d", text, re.M))
+    return [path.replace("/", ".") for path in found]
+
+
+@pytest.mark.parametrize(("of", "first"), [("an eager `matmul`", "ops.matmul"), ("a model's run", "runtime.cpu")])
+def test_a_way_of_the_data_is_short_and_never_climbs(of: str, first: str) -> None:
+    steps, graph = way(of), size_report.imports()
+    assert (steps[0], steps[-1]) == (first, "native.pool")
+    assert len(steps) <= 8
+    for at, step in enumerate(steps):
+        assert not size_report.reached(graph, step) & set(steps[: at + 1])
+        assert at == 0 or step in size_report.reached(graph, first)
 
 
 def test_front_door_is_used_for_the_version_alone():

@@ -67,28 +67,29 @@ def imported(tree: ast.AST, known: Collection[str], types: bool = True) -> Itera
                 left += getattr(node, part, ())
 
 
+def reached(graph: Mapping[str, Collection[str]], name: str) -> set[str]:
+    """What can be reached from a name along the arrows of a graph; itself, if it is in a circle."""
+    found, left = set[str](), [name]
+    while left:
+        new = set(graph[left.pop()]) - found
+        found |= new
+        left += new
+    return found
+
+
 def circles(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """The names of each circle: what can be reached from each other along the arrows of a graph."""
-
-    def reached(name: str) -> set[str]:
-        found, left = set[str](), [name]
-        while left:
-            new = set(graph[left.pop()]) - found
-            found |= new
-            left += new
-        return found
-
-    beyond = {name: reached(name) for name in graph}
+    """The names of each circle: what can be reached from each other."""
+    beyond = {name: reached(graph, name) for name in graph}
     turned = [name for name in graph if name in beyond[name]]
     groups = {frozenset(x for x in turned if name in beyond[x] and x in beyond[name]) for name in turned}
     return sorted(map(sorted, groups))
 
 
-def import_circles() -> list[list[str]]:
-    """Of modules that import each other when they are loaded or later, within a function."""
+def imports() -> dict[str, set[str]]:
+    """For each module what it imports when it is loaded or later, within a function."""
     known = modules()
     found = {name: {x for x, _ in imported(parsed(path), known, types=False)} for name, path in known.items()}
-    return circles({name: targets & known.keys() - {name} for name, targets in found.items()})
+    return {name: targets & known.keys() - {name} for name, targets in found.items()}
 
 
 def named_twice() -> list[str]:
@@ -120,7 +121,7 @@ def main() -> None:
     lines = [(len(path.read_text().splitlines()), str(path.relative_to(ROOT))) for path in paths]
     show("modules", lines, MODULE_LINES, rows)
     show("functions", [size for path in paths for size in functions(path)], FUNCTION_LINES, rows)
-    print("import circles:", "; ".join(map(", ".join, import_circles())) or "none")
+    print("import circles:", "; ".join(map(", ".join, circles(imports()))) or "none")
     print("class names that mean two things:", ", ".join(named_twice()) or "none")
 
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
-from samebits.errors import DTypeError, PlanError, ShapeError
+from samebits.errors import DTypeError, PlanError, SamebitsError, ShapeError
 from samebits.frozen import dataclass
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +51,9 @@ class Names:
                 side, remedy = ("row", f"pack {self.b}.T of shape [{k}, N]") if is_packed else ("column", remedy)
             raise ShapeError(call, self.b, f"{side} count", rows, f"{self.a}'s column count {k}", remedy)
 
-    def planned(self, call: str, plan: Callable[[], _T]) -> _T:
-        """What `plan` gives. A description knows no names, so errors of the gemm room speak of matmul's operands; they
-        are raised again with these."""
-        try:
-            return plan()
-        except (DTypeError, PlanError) as error:
-            if error.call != "matmul":
-                raise
-            raise error.renamed(call, getattr(self, error.operand, error.operand)) from None
+    def worded(self, call: str, error: DTypeError | PlanError) -> SamebitsError:
+        """An error of planning in these names: the gemm room, which knows none, speaks of matmul's operands."""
+        return error if error.call != "matmul" else error.renamed(call, getattr(self, error.operand, error.operand))
 
 
 MATMUL = Names()

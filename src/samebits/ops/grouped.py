@@ -10,7 +10,7 @@ import numpy as np
 
 from samebits import dtypes, tuning
 from samebits.codegen.isa import Isa
-from samebits.errors import ShapeError
+from samebits.errors import DTypeError, PlanError, ShapeError
 from samebits.frozen import dataclass, replace
 from samebits.kernels import gemm
 from samebits.kernels.gemm import unpack
@@ -74,7 +74,10 @@ def grouped_matmul(
     if made.tensor.size:
         threads = call.sized(found.contraction.work, "products")
         product = _Product(call, found.contraction, x, y, addend, made.tensor)
-        parts = MATMUL.planned(call.name, lambda: _parts(product, sizes, threads))
+        try:
+            parts = _parts(product, sizes, threads)
+        except (DTypeError, PlanError) as error:
+            raise MATMUL.worded(call.name, error) from None
         series.run(parts, threads)
         if used < x.shape[0]:
             fill(made.tensor[used:], 0, threads=threads)

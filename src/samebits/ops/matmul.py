@@ -9,7 +9,7 @@ from typing import Any
 
 from samebits import dtypes, tuning
 from samebits.dtypes import DType
-from samebits.errors import DTypeError, OptionError, ShapeError, shown
+from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, shown
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import selection
@@ -128,7 +128,10 @@ def plan_matmul(
     )  # fmt: skip
     contraction = given.into(out)[0].contraction
     threads, machine = call.sized(contraction.work, "products"), tuning.machine(call.isa)
-    return MATMUL.planned(call.name, lambda: gemm.plan(contraction, call.isa, threads, machine=machine))
+    try:
+        return gemm.plan(contraction, call.isa, threads, machine=machine)
+    except (DTypeError, PlanError) as error:
+        raise MATMUL.worded(call.name, error) from None
 
 
 @remembered

@@ -16,7 +16,7 @@ import numpy as np
 from samebits import dtypes, tuning
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
-from samebits.errors import OptionError, PlanError, shown
+from samebits.errors import DTypeError, OptionError, PlanError, shown
 from samebits.frozen import dataclass
 from samebits.kernels import gemm
 from samebits.kernels.gemm import machine as machines
@@ -168,15 +168,12 @@ def _array(constant: Immediate) -> Any:
 
 def multiplied(given: Arguments, out: Any, plan: Plan | None = None) -> Any:
     """The array of a product, in out if it is given, by a plan for it."""
-    call, names = given.call, given.names
+    call = given.call
     found, made = given.into(out)
-    contraction = found.contraction
-    obeyed = names.planned(call.name, lambda: _obeyed(plan, contraction)) if plan else None
+    prepared = _planned(given, found.contraction, plan) if plan or 0 not in found.shape else None
     if made is None:
         made = call.output(found.shape, found.dtype)
-    if made.tensor.size:
-        threads, machine = call.sized(contraction.work, "products"), tuning.machine(call.isa)
-        prepared = obeyed or names.planned(call.name, lambda: _prepared(contraction, call.isa, threads, machine))
+    if prepared is not None and made.tensor.size:
         call.run(prepared, *given.operands(found), made)
     return call.result(made)
 
@@ -201,6 +198,18 @@ def summed(call: Call, a: CallOperand, b: CallOperand, out: Any, spec: Any = SB1
         assert made is not None  # it was given
         return call.result(made)
     return multiplied(given, out)
+
+
+def _planned(given: Arguments, contraction: Contraction, plan: Plan | None) -> Prepared:
+    """What runs, in the words of the call."""
+    call = given.call
+    try:
+        if plan:
+            return _obeyed(plan, contraction)
+        threads, machine = call.sized(contraction.work, "products"), tuning.machine(call.isa)
+        return _prepared(contraction, call.isa, threads, machine)
+    except (DTypeError, PlanError) as error:
+        raise given.names.worded(call.name, error) from None
 
 
 @functools.lru_cache(maxsize=4096)
