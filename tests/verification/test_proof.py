@@ -21,6 +21,7 @@ from samebits.operations.matmul import MatrixProduct
 from samebits.operations.moves import AxisGather, Concat, GatherND, Range
 from samebits.operations.operation import Array
 from samebits.operations.random import Drawn
+from samebits.operations.scans import Along
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 from samebits.program.transform import optimise
@@ -53,7 +54,7 @@ class Growing:
 
     def grow(self, steps: int) -> None:
         ways = [self.unary, self.binary, self.rows, self.transposed, self.reshaped, self.sliced, self.joined]
-        ways += [self.product, self.gathered, self.expanded]
+        ways += [self.product, self.gathered, self.expanded, self.scanned]
         wanted, tries = len(self.values) + steps, 10 * steps
         while len(self.values) < wanted and tries:
             tries -= 1
@@ -76,6 +77,10 @@ class Growing:
         x = self.any()
         axes = tuple(sorted({-self.chance.randrange(1, 4) for _ in range(self.chance.choice([1, 1, 2]))}))
         return self.b.rows(self.chance.choice([total(), composites.softmax()]), x, axes=axes)[0]
+
+    def scanned(self) -> str:
+        x = self.any()
+        return self.b.add("scan", (x,), Along("sum", self.chance.randrange(len(self.shape(x)))))[0]
 
     def transposed(self) -> str:
         x = self.any()
@@ -135,6 +140,7 @@ class Growing:
         ways: list[Callable[[], str]] = [
             lambda: self.b.rows(total(), x, axes=(-3,))[0],
             lambda: self.b.rows(composites.softmax(), x, axes=(-3,))[0],
+            lambda: self.b.add("scan", (x,), Along("sum", 0))[0],
             lambda: self.b.reshape(self.b.rows(total(), self.b.reshape(x, (B * S * WIDTH,)))[0], ()),
             lambda: self.b.reshape(self.b.transpose(x, (1, 0, 2)), (B, S, WIDTH)),
             lambda: self.b.apply("cast", self.b.dims((B,), scalar=True), cast_to=dtypes.float32),
