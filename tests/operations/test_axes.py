@@ -14,7 +14,7 @@ from samebits.operations import registry
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import dense
 from samebits.operations.matmul import MatrixProduct
-from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range
+from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range, ScatterND
 from samebits.operations.operation import Array
 from samebits.operations.quantization import Quantization
 from samebits.operations.rows import RowWise
@@ -70,6 +70,8 @@ CASES: list[tuple[str, Any, Sequence[Array]]] = [
     ("gather", AxisGather(0), [some(3, 4), places(2)]),
     ("gather_nd", GatherND(), [some(3, 3, 4), places(2, 5, 2)]),
     ("gather_nd", GatherND(), [some(3, 2), places(2, 1)]),
+    ("scatter_nd", ScatterND(), [some(3, 3, 4), places(2, 5, 2), some(2, 5, 4)]),
+    ("scatter_nd", ScatterND(), [some(3, 2), places(2, 1), some(2, 2)]),
 ]
 
 

@@ -21,7 +21,7 @@ from samebits.operations import picks, registry
 from samebits.operations.conversion import Converted
 from samebits.operations.elementwise import Map, single
 from samebits.operations.matmul import MatrixProduct
-from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range
+from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range, ScatterND
 from samebits.operations.quantization import Quantization
 from samebits.operations.random import Drawn
 from samebits.operations.rows import RowWise
@@ -45,6 +45,13 @@ def scattered(x: Array, indices: Array, updates: Array) -> Array:
     found = np.array(x)
     for i in range(indices.shape[1]):
         np.put_along_axis(found, indices[:, i : i + 1], updates[:, i : i + 1], 1)
+    return found
+
+
+def put(x: Array, indices: Array, updates: Array) -> Array:
+    """Updates at the places that the last axis of the indices names."""
+    found = np.array(x)
+    found[tuple(np.moveaxis(indices, -1, 0))] = updates
     return found
 
 
@@ -78,6 +85,9 @@ MOVED: dict[str, tuple[Any, Callable[[str], Sequence[Array]], Callable[..., Arra
     ),
     "gather_nd": (
         GatherND(), lambda kind: [backwards(kind), INDICES], lambda x, i: x[tuple(np.moveaxis(i, -1, 0))]
+    ),
+    "scatter_nd": (
+        ScatterND(), lambda kind: [backwards(kind), INDICES, drawn(kind, 2, 5)], lambda x, i, u: put(x, i, u)
     ),
 }  # fmt: skip
 # Rows without operands follow from sizes alone, and are computed before a run.

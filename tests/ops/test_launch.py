@@ -18,7 +18,7 @@ from samebits.operations import registry
 from samebits.operations.conversion import Converted
 from samebits.operations.elementwise import Map, single
 from samebits.operations.matmul import MatrixProduct
-from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range
+from samebits.operations.moves import AxisGather, Concat, Dims, GatherND, Range, ScatterND
 from samebits.operations.picks import PickAlong, SortedPlaces
 from samebits.operations.quantization import Quantization
 from samebits.operations.random import Drawn
@@ -65,6 +65,7 @@ CASES: list[tuple[str, Any, Sequence[np.ndarray]]] = [
     ("gather", AxisGather(1), [some(2, 3, 4), places(2, 5)]),
     ("gather", AxisGather(0), [some(4, 3).T, places(2)]),
     ("gather_nd", GatherND(), [some(3, 3, 4), places(2, 5, 2)]),
+    ("scatter_nd", ScatterND(), [some(3, 4, 3).transpose(0, 2, 1), places(2, 5, 2), some(2, 5, 4)]),
     ("dims", Dims((2, 3)), []),
     ("range", Range(1, 5, 2), []),
     ("stochastic_cast", converted(Conversion("stochastic")), [some(2, 3, 4), np.array(7, np.uint64)]),
@@ -106,6 +107,14 @@ def test_a_view_lies_in_its_operand() -> None:
     (seen,) = launch(call, "slice", Slice((1, 0, 3), (1, 3, 2), (1, 1, -2)), [call.operand("x", x)])
     assert seen.tensor.buffer is x.buffer
     assert np.array_equal(seen.tensor.numpy(), x.numpy()[1:2, :, 3::-2])
+
+
+def test_a_place_that_does_not_exist() -> None:
+    call = Call("put", None)
+    arrays = {"x": some(3, 4, 2), "indices": np.array([[[0, 3]], [[-3, -5]]]), "updates": some(2, 1, 2)}
+    with pytest.raises(sb.ShapeError) as error:
+        launch(call, "scatter_nd", ScatterND(), [call.operand(name, x) for name, x in arrays.items()])
+    assert str(error.value) == "put: indices[1, 0, 1] is -5, must be in [-4, 4); give indices that exist"
 
 
 def test_an_index_that_does_not_exist() -> None:

@@ -20,7 +20,7 @@ from samebits.codegen import isa as isas
 from samebits.errors import DTypeError, ModelError, OptionError, SamebitsError, ShapeError
 from samebits.memory import HOST, HostResource, use_resource
 from samebits.operations import dim
-from samebits.operations.moves import AxisGather
+from samebits.operations.moves import AxisGather, ScatterND
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
 from samebits.runtime import cpu, reference
@@ -153,6 +153,22 @@ def test_an_index_out_of_range(index: int) -> None:
     assert str(error.value) == expected
     # The session is as good as new.
     assert session.run({"ids": np.array([0, -1])})["y"].tolist() == [[0, 1, 2], [9, 10, 11]]
+
+
+def test_an_index_out_of_range_of_a_scatter_is_named_by_its_place() -> None:
+    b = ProgramBuilder("put")
+    shapes = ((2, 3, 4), (N, 2), (N, 4))
+    formats = (dtypes.float32, dtypes.int64, dtypes.float32)
+    operands = [b.input(name, *given) for name, *given in zip(("x", "ids", "u"), formats, shapes, strict=True)]
+    b.origin = ("put",)
+    session = cpu.prepare(b.build({"y": b.add("scatter_nd", operands, ScatterND())[0]}))
+    x, u = np.zeros((2, 3, 4), np.float32), np.ones((3, 4), np.float32)
+    with pytest.raises(ShapeError) as error:
+        session.run({"x": x, "ids": np.array([[0, 2], [1, 3], [2, 0]]), "u": u})
+    expected = "run: indices[1, 1] of node 'put' is 3, must be in [-3, 3); give indices that exist"
+    assert str(error.value) == expected
+    made = session.run({"x": x, "ids": np.array([[0, 2], [-1, -3], [0, 2]]), "u": u})["y"]
+    assert np.argwhere(made[:, :, 0]).tolist() == [[0, 2], [1, 0]]
 
 
 def test_an_index_is_looked_at_where_nothing_is_gathered() -> None:

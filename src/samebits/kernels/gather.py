@@ -18,7 +18,7 @@ from samebits.frozen import dataclass
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.tape import cached
 
-__all__ = ["RowGather", "plan"]
+__all__ = ["GatherText", "RowGather", "copy_row", "place", "plan"]
 
 # Bytes of one task: microseconds of work, so that threads can share it.
 _TASK_BYTES = 1 << 15
@@ -97,21 +97,23 @@ def text(b: Builder, d: GatherText) -> None:
             for j in range(d.depth):
                 found = place(b, ids, row % count * d.depth + j, b.index(f"extent{j}"), status)
                 source = source + found * b.index(f"stride{j}")
-            _copy_row(b, b.offset(data, source), b.offset(out, row * inner), inner)
+            copy_row(b, b.offset(data, source), b.offset(out, row * inner), inner)
 
 
-def place(b: Builder, ids: Pointer, at: Index, extent: Index, status: Pointer) -> Index:
-    """The index as a place; 0 where it is out of range, which is reported."""
+def place(b: Builder, ids: Pointer, at: Index, extent: Index, status: Pointer, mark: Index = 1) -> Index:
+    """The index as a place; 0 where it is out of range: the first that a task meets is reported as (mark, itself)."""
     given = b.load_index(ids, at)
     found = b.choose(given < 0, given + extent, given)
     wrong = (found < 0) | (found >= extent)
     for _ in b.when(wrong):
-        b.store(status, 1, b.from_index(given, dtypes.int64))
-        b.store(status, 0, b.constant(1, dtypes.int64, 1))
+        for _ in b.when(b.load_index(status, 0) == 0):
+            b.store(status, 1, b.from_index(given, dtypes.int64))
+            b.store(status, 0, b.from_index(mark, dtypes.int64))
     return b.choose(wrong, 0, found)
 
 
-def _copy_row(b: Builder, source: Pointer, target: Pointer, inner: Index) -> None:
+def copy_row(b: Builder, source: Pointer, target: Pointer, inner: Index) -> None:
+    """Move `inner` elements that lie side by side."""
     lanes = b.isa.lanes
     for i in b.loop(0, inner - (lanes - 1), lanes):
         b.store(target, i, b.load(source, i, lanes))

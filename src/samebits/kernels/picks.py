@@ -22,7 +22,7 @@ from samebits.kernels.expression import Chain, Expression
 from samebits.kernels.plan import Operand, Plan, Step
 from samebits.kernels.walk import Axis, AxisSteps, numbered, offsets, walk
 
-__all__ = ["plan_gather", "plan_scatter"]
+__all__ = ["copied", "plan_gather", "plan_scatter"]
 
 _TASK = 8192
 
@@ -58,7 +58,7 @@ def plan_scatter(
     threads: int = 1,
 ) -> Plan:  # fmt: skip
     """A copy of the data, then one kernel over the indices, in one task."""
-    copy = elementwise.plan(_copy(convert.unsigned(dtype)), (data,), (out,), isa, threads)
+    copy = elementwise.plan(copied(convert.unsigned(dtype)), (data,), (out,), isa, threads)
     step = _step(dtype, out, ids, updates, axis, (Operand(4), Operand(1), Operand(2), Operand(3)), True, isa)
     return Plan(
         what=f"scatter of {dtype} {ids[0]} along axis {axis}",
@@ -70,7 +70,8 @@ def plan_scatter(
 
 
 @functools.cache
-def _copy(dtype: DType) -> Expression:
+def copied(dtype: DType) -> Expression:
+    """Elements as they are."""
     chain = Chain()
     return chain.finish(chain.apply("copy", chain.input(dtype)))
 

@@ -14,7 +14,7 @@ from samebits import dtypes
 from samebits.onnx.row import MANY, Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.operations import dim
 from samebits.operations.dim import Size, SymbolicShape
-from samebits.operations.moves import AxisGather, Concat, GatherND
+from samebits.operations.moves import AxisGather, Concat, GatherND, ScatterND
 from samebits.operations.operation import Array
 
 __all__ = ["ROWS", "indices_of", "picked_along"]
@@ -173,9 +173,7 @@ def _scatter_elements(call: NodeCall) -> Sequence[str]:
 
 
 def _scatter_nd(call: NodeCall) -> Sequence[str]:
-    """data with updates at the places that rows of indices name along the leading axes, which become one axis."""
-    from samebits.operations.picks import PickAlong  # which few models need
-
+    """data with updates at the places that rows of indices name along the leading axes."""
     b, shape, indices = call.b, call.fact(0).shape, indices_of(call, 1)
     *outer, count = b.facts[indices].shape or (0,)
     if not isinstance(count, int) or not 1 <= count <= len(shape):
@@ -183,25 +181,8 @@ def _scatter_nd(call: NodeCall) -> Sequence[str]:
     due, found = (*outer, *shape[count:]), call.fact(2).shape
     if len(found) != len(due) or any(dim.are_known(x, y) and x != y for x, y in zip(found, due, strict=True)):
         raise Unsupported(f"updates are {list(found)}, must be {list(due)}")
-    rows, extent, inner = dim.product(outer), dim.product(shape[:count]), dim.product(shape[count:])
-    places = _flat_places(call, b.reshape(indices, (rows, count)), shape[:count])
-    operands = b.reshape(call[0], (extent, inner)), b.expand(places, (rows, inner)), b.reshape(call[2], (rows, inner))
-    return (b.reshape(b.add("scatter_along", operands, PickAlong(0))[0], shape),)
-
-
-def _flat_places(call: NodeCall, indices: str, shape: SymbolicShape) -> str:
-    """Of each row of indices its place in row-major order; where one is out of range, the place behind the last."""
-    b, rows = call.b, call.b.facts[indices].shape[0]
-    if len(shape) == 1:
-        return indices
-    zero, place, is_inside = b.scalar(0, dtypes.int64), "", ""
-    for axis, size in enumerate(shape):
-        extent, column = b.dims((size,), scalar=True), b.slice(indices, (0, axis), (rows, 1), (1, 1))
-        own = b.apply("where", b.apply("less", column, zero), b.apply("add", column, extent), column)
-        fits = b.apply("logical_and", b.apply("less_equal", zero, own), b.apply("less", own, extent))
-        is_inside = b.apply("logical_and", is_inside, fits) if axis else fits
-        place = b.apply("add", b.apply("mul", place, extent), own) if axis else own
-    return b.apply("where", is_inside, place, b.dims((dim.product(shape),), scalar=True))
+    updates = call[2] if found == due else b.reshape(call[2], due)
+    return b.add("scatter_nd", (call[0], indices, updates), ScatterND())
 
 
 def _top(call: NodeCall) -> Sequence[str]:

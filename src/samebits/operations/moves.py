@@ -1,4 +1,4 @@
-"""Operations that place elements: concat, gather, gather_nd; and those of sizes alone: dims, range.
+"""Operations that place elements: concat, gather, gather_nd, scatter_nd; and those of sizes alone: dims, range.
 
 Start at `ROWS`.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from samebits import dtypes
 from samebits.errors import DTypeError, ShapeError
 from samebits.frozen import dataclass
-from samebits.kernels import elementwise, gather
+from samebits.kernels import elementwise, gather, scatter
 from samebits.kernels.gather import RowGather
 from samebits.kernels.plan import Operand, Plan
 from samebits.operations import dim
@@ -25,7 +25,9 @@ from samebits.operations.operation import Array, Operation, PlanTarget, Shape, V
 from samebits.operations.strided import dense_strides, of_strides
 from samebits.operations.views import text
 
-__all__ = ["ROWS", "AxisGather", "Concat", "Dims", "GatherND", "Range", "check_indices", "check_indices_dtype"]
+__all__ = [
+    "ROWS", "AxisGather", "Concat", "Dims", "GatherND", "Range", "ScatterND", "check_indices", "check_indices_dtype",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,14 @@ class GatherND:
         return "leading axes"
 
 
+@dataclass(frozen=True, slots=True)
+class ScatterND:
+    """The last axis of the indices picks places of the leading axes of data, where updates go (ONNX ScatterND)."""
+
+    def __str__(self) -> str:
+        return "leading axes"
+
+
 def check_indices_dtype(what: str, indices: Fact) -> None:
     """Raise DTypeError unless indices are int64."""
     if indices.dtype is not dtypes.int64:
@@ -118,12 +128,26 @@ def _infer_gather(attributes: AxisGather, facts: Sequence[Fact]) -> tuple[Fact, 
 
 
 def _infer_gather_nd(attributes: GatherND, facts: Sequence[Fact]) -> tuple[Fact, ...]:
-    data, indices = facts
-    check_indices_dtype("gather_nd", indices)
+    return (dense(facts[0].dtype, _rows_named("gather_nd", *facts)),)
+
+
+def _infer_scatter_nd(attributes: ScatterND, facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    data, indices, updates = facts
+    due = _rows_named("scatter_nd", data, indices)
+    if updates.dtype is not data.dtype:
+        raise DTypeError("scatter_nd", "updates", "dtype", updates.dtype.name, data.dtype.name, "cast them")
+    if updates.shape != due:
+        raise ShapeError("scatter_nd", "updates", "shape", updates.shape, due, "slice or expand them")
+    return (dense(data.dtype, data.shape),)
+
+
+def _rows_named(what: str, data: Fact, indices: Fact) -> SymbolicShape:
+    """The shape of what indices name: their last axis has a column for each leading axis of data."""
+    check_indices_dtype(what, indices)
     depth = indices.shape[-1] if indices.rank else None
     if depth is None or isinstance(depth, dim.Dim) or not 1 <= depth <= data.rank:
-        raise ShapeError("gather_nd", "indices", "last extent", depth, f"1 to {data.rank}", "check the model")
-    return (dense(data.dtype, (*indices.shape[:-1], *data.shape[depth:])),)
+        raise ShapeError(what, "indices", "last extent", depth, f"1 to {data.rank}", "check the model")
+    return (*indices.shape[:-1], *data.shape[depth:])
 
 
 def _number(size: Size) -> int:
@@ -167,6 +191,16 @@ def _gather_nd_reference(attributes: GatherND, arrays: Sequence[Array]) -> tuple
     return (data[tuple(np.moveaxis(indices, -1, 0))],)
 
 
+def _scatter_nd_reference(attributes: ScatterND, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """One row of updates after the other."""
+    data, indices, updates = arrays
+    check_indices("scatter_nd", indices, data.shape[: indices.shape[-1]])
+    found = np.array(data)
+    for place in np.ndindex(*indices.shape[:-1]):
+        found[tuple(int(i) for i in indices[place])] = updates[place]
+    return (found,)
+
+
 def _concat_axes(attributes: Concat, facts: Sequence[Fact]) -> Axes:
     """Elements move along the axis."""
     return Axes(aligned(facts, facts[0].rank, [attributes.axis]))
@@ -185,6 +219,16 @@ def _gather_nd_axes(attributes: GatherND, facts: Sequence[Fact]) -> Axes:
     depth = indices.shape[-1]
     assert isinstance(depth, int)  # a symbol is refused
     return Axes(((*[None] * depth, *range(first, first + data.rank - depth)), (*range(first), None)))
+
+
+def _scatter_nd_axes(attributes: ScatterND, facts: Sequence[Fact]) -> Axes:
+    """Axes behind those that indices name stay where they are."""
+    data, indices, _ = facts
+    depth = indices.shape[-1]
+    assert isinstance(depth, int)  # a symbol is refused
+    behind = tuple(range(depth, data.rank))
+    named, outer = (None,) * depth, (None,) * (indices.rank - 1)
+    return Axes(((*named, *behind), (*outer, None), (*outer, *behind)))
 
 
 def _plan_concat(attributes: Concat, views: tuple[View, ...], target: PlanTarget) -> Plan:
@@ -217,6 +261,18 @@ def _plan_gather_nd(attributes: GatherND, views: tuple[View, ...], target: PlanT
     strides = dense_strides(shape)[:depth]
     rows = RowGather(dtype, 1, 0, math.prod(counts), math.prod(shape[depth:]), shape[:depth], strides)
     return gather.plan(rows, target.isa, shared_by(views[1:], target))
+
+
+def _plan_scatter_nd(attributes: ScatterND, views: tuple[View, ...], target: PlanTarget) -> Plan:
+    """The last axis of the indices has one column for each leading axis of data."""
+    (dtype, *_), (_, (*counts, depth), _), *_ = views
+    data, out = views[0][1:], views[-1][1:]
+    return scatter.plan(dtype, data, out, depth, math.prod(counts), target.isa, shared_by(views, target))
+
+
+def _takes_named(attributes: ScatterND, views: Sequence[View]) -> list[Shape | None]:
+    """Data as they lie; indices and updates whose elements lie side by side, in row-major order."""
+    return [None, *_takes_dense(attributes, views[1:3])]
 
 
 def _takes_dense(attributes: object, views: Sequence[View]) -> list[Shape | None]:
@@ -264,6 +320,16 @@ ROWS: tuple[Operation, ...] = (
         takes=_takes_dense,
         extents=lambda attributes, shapes: shapes[0][: shapes[1][-1]],
         picks=lambda attributes, indices: indices[-1],
+        any_order=False,
+    ),
+    Operation(
+        "scatter_nd",
+        _infer_scatter_nd,
+        _scatter_nd_reference,
+        _scatter_nd_axes,
+        plan=_plan_scatter_nd,
+        takes=_takes_named,
+        extents=lambda attributes, shapes: shapes[0][: shapes[1][-1]],
         any_order=False,
     ),
 )

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
-from samebits.errors import SamebitsError
+from samebits.errors import SamebitsError, ShapeError
 from samebits.frozen import dataclass
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.plan import SMALL, SMALL_AWAKE, Plan
@@ -33,6 +33,7 @@ __all__ = [
     "Shape",
     "Source",
     "View",
+    "outside",
     "shared_by",
 ]
 
@@ -128,7 +129,7 @@ class Operation:
         takes: `(attributes, views)` to the shape, for each input, that it must be written out to as a dense copy first;
             None for one that is taken as it lies.
         extents: `(attributes, shapes of the inputs)` to what indices must be smaller than. Then the kernel sets the two
-            int64 to (1, culprit) if an index is outside.
+            int64 to (1, culprit) if an index is outside, or to (2 + its row-major place, culprit) where one task looks.
         refuses: `(attributes, shape of the first input, index)` to the error of an element that the operation refuses.
             Then there are two int64 as `extents` has them, which say (1, row-major index) of the first such element.
         packs: `(attributes, views, target)` to a plan that makes its one output, which is packed, of inputs that are
@@ -171,6 +172,21 @@ class Operation:
     def has_status(self) -> bool:
         """Whether plans have two int64 among their operands, in which kernels say what they refuse."""
         return self.extents is not None or self.refuses is not None
+
+
+def outside(call: str, node: str, status: tuple[int, int], extents: Shape, indices: Shape) -> ShapeError:
+    """The error of an index, by the two int64 of its kernel, what `extents` says, and the shape of the indices; `node`
+    says of which node of a program it is."""
+    operand, wanted = f"an index{node}", extents
+    if status[0] > 1:
+        place: list[int] = []
+        left = status[0] - 2
+        for size in reversed(indices):
+            left, at = divmod(left, size)
+            place.insert(0, at)
+        operand, wanted = f"indices{place}{node}", (extents[place[-1] if len(extents) > 1 else 0],)
+    expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in wanted)
+    return ShapeError(call, operand, "", status[1], expected, "give indices that exist")
 
 
 def shared_by(views: Sequence[tuple[DType, Shape, *tuple[object, ...]]], target: PlanTarget) -> int:

@@ -20,7 +20,7 @@ _HOMES = {
     "rows": ("rows",),
     "matmul": ("contract",),
     "views": ("reshape", "transpose", "slice", "expand"),
-    "moves": ("dims", "range", "concat", "gather", "gather_nd"),
+    "moves": ("dims", "range", "concat", "gather", "gather_nd", "scatter_nd"),
     "scans": ("scan",),
     "picks": ("order", "gather_along", "scatter_along"),
     "random": ("random",),

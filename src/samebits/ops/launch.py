@@ -22,7 +22,7 @@ from samebits.operations import dim, packing, registry, strided
 from samebits.operations.elementwise import Map, single
 from samebits.operations.fact import dense
 from samebits.operations.lying import Lying
-from samebits.operations.operation import Operation, PlanTarget, Shape
+from samebits.operations.operation import Operation, PlanTarget, Shape, outside
 from samebits.ops.call import Call
 from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor
@@ -100,7 +100,7 @@ def _run(
     Raises:  what the operation refuses.
     """
     assert recipe.prepared is not None  # the caller's choice
-    shape = operands[0].shape
+    shapes = [x.shape for x in operands]
     if recipe.has_packed:
         operands, made = [x.in_bytes() for x in operands], [x.in_bytes() for x in made]
     if not recipe.has_status:
@@ -113,9 +113,8 @@ def _run(
         return
     call.written()  # up to what it refuses, or all of it
     if row.refuses:
-        raise row.refuses(attributes, shape, int(status[1])).renamed(call.name, "x")
-    expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in recipe.extents or ())
-    raise ShapeError(call.name, "an index", "", int(status[1]), expected, "give indices that exist")
+        raise row.refuses(attributes, shapes[0], int(status[1])).renamed(call.name, "x")
+    raise outside(call.name, "", (int(status[0]), int(status[1])), recipe.extents or (), shapes[1])
 
 
 @functools.lru_cache(maxsize=4096)

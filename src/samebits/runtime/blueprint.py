@@ -19,7 +19,7 @@ from samebits.frozen import dataclass, replace
 from samebits.kernels.plan import Plan, in_lines
 from samebits.memory import ALIGNMENT, address_of
 from samebits.operations import registry
-from samebits.operations.operation import Array
+from samebits.operations.operation import Array, outside
 from samebits.operations.strided import Strided
 from samebits.program.constants import Value, array_of
 from samebits.program.fold import computed
@@ -102,21 +102,22 @@ class Use:
 @dataclass(frozen=True, slots=True)
 class Check:
     """Two int64 of the arena: not zero after a run if `node` met an index that one of `extents` has not, or an element
-    that its operation refuses, in an operand of these extents; `attributes` are those of such an operation."""
+    that its operation refuses, in an operand of these extents; `attributes` are those of such an operation, and
+    `indices` the shape of the others' indices."""
 
     offset: int
     node: str
     operation: str
     attributes: Any = None
     extents: tuple[int, ...] = ()
+    indices: tuple[int, ...] = ()
 
-    def error(self, found: int) -> SamebitsError:
-        """That of the index."""
+    def error(self, status: tuple[int, int]) -> SamebitsError:
+        """What the two int64 say."""
         refuses = registry.ROWS[self.operation].refuses
         if refuses is not None:
-            return named(refuses(self.attributes, self.extents, found), self.node)
-        expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in self.extents)
-        return ShapeError("run", f"an index of node {self.node!r}", "", found, expected, "give indices that exist")
+            return named(refuses(self.attributes, self.extents, status[1]), self.node)
+        return outside("run", f" of node {self.node!r}", status, self.extents, self.indices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,7 @@ class Blueprint:
         calls: The steps, in order.
         overwrites: (step, output's storage, input's storage): where the plan has no workspace, the output lies where
             the input did.
-        checks: What to look at after a run, and the places of the extents.
+        checks: What to look at after a run, and the places of the extents and of the shape of indices.
         outputs: The name and shape of each output, and its NumPy dtype, or its DType where it is packed.
         values: Where each value that a kernel makes lies, if no two share memory.
         reuse: Whether temporaries may share memory.
@@ -208,7 +209,7 @@ class Blueprint:
     questions: tuple[Answers, ...]
     calls: tuple[Use, ...]
     overwrites: tuple[tuple[int, int, int], ...]
-    checks: tuple[tuple[Check, int], ...]
+    checks: tuple[tuple[Check, int, int], ...]
     outputs: tuple[tuple[str, int, Any], ...]
     values: Mapping[str, _Value]
     reuse: bool
@@ -237,7 +238,7 @@ class Blueprint:
             tuple([call.origin for call in self.calls]),
             arena_bytes,
             status_bytes,
-            tuple([replace(check, extents=made[extents]) for check, extents in self.checks]),
+            tuple([replace(check, extents=made[n], indices=made[ids]) for check, n, ids in self.checks]),
             {name: _value(value, where, made) for name, value in self.values.items()},
             len(self.program.input_names),
             tuple([(name, made[shape], dtype) for name, shape, dtype in self.outputs]),

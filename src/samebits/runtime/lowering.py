@@ -130,7 +130,7 @@ class Lowerer:
         self._dense_facts: dict[int, tuple[Fact, Strided, int]] = {}
         self._asked: dict[Any, tuple[Sequence[Place], int]] = {}
         self._steps: list[_Emitted] = []
-        self._checks: list[tuple[Check, Shape]] = []
+        self._checks: list[tuple[Check, Shape, Shape]] = []
         self._slots: dict[str, int] = {}
         self._defined: list[str] = []
         self._origin = ""
@@ -182,9 +182,9 @@ class Lowerer:
             inputs = [x if shape is None else self._dense(_wide(x, shape)) for x, shape in pairs]
         question = self._asked_of(node, attributes, inputs, outputs)
         if row.extents:
-            outputs = [self._status(node, row.extents(attributes, shapes)), *outputs]
+            outputs = [self._status(node, row.extents(attributes, shapes), shapes[1]), *outputs]
         elif row.refuses:
-            outputs = [self._status(node, self._shape(node.inputs[0]), attributes), *outputs]
+            outputs = [self._status(node, shapes[0], (), attributes), *outputs]
         self._step(question, inputs, outputs, row.overwrites)
 
     def _asked_of(self, node: Node, attributes: Any, inputs: Sequence[Place], outputs: Sequence[Place]) -> int:
@@ -295,13 +295,15 @@ class Lowerer:
         copied = Map(single("copy", source.dtype))
         self._step(self._question(packing.plan, "map", copied, views, 1, self._target), [source], [target], True)
 
-    def _status(self, node: Node, extents: Sequence[int], refuses: Any = None) -> Place:
-        """Two int64 at the start of the arena; `refuses`: the attributes of an operation that refuses elements."""
+    def _status(self, node: Node, extents: Sequence[int], indices: Sequence[int], refuses: Any = None) -> Place:
+        """Two int64 at the start of the arena; `indices`: their shape; `refuses`: the attributes of an operation that
+        refuses elements."""
         if 0 in extents and refuses is None:
             table = f"table of {'+'.join(node.origin)}"
             raise ShapeError("run", table, "extents", tuple(extents), "at least 1", "give one")
         offset = STATUS_BYTES * len(self._checks)
-        self._checks.append((Check(offset, "+".join(node.origin), node.operation, refuses), tuple(extents)))
+        check = Check(offset, "+".join(node.origin), node.operation, refuses)
+        self._checks.append((check, tuple(extents), tuple(indices)))
         if self._status_storage is None:
             self._status_storage = self._add(_Bytes(0, slot=ARENA))
         return Place(self._status_storage, dtypes.int64, Strided(offset // 8, (((2, 1),),)))
@@ -396,7 +398,7 @@ class Lowerer:
                 for step, operands in zip(self._steps, offsets, strict=True)
             ),
             overwrites=overwrites,
-            checks=tuple((check, templates.add(template(extents))) for check, extents in self._checks),
+            checks=tuple((check, *map(templates.add, map(template, shapes))) for check, *shapes in self._checks),
             outputs=tuple(
                 (name, templates.add(template(self._shape(name))), self._kind(name)) for name in program.output_names
             ),

@@ -274,8 +274,9 @@ class Specialised:
         ctypes.memset(status, 0, self._lowered.status_bytes)
         self._table.run(addresses)
         for check in self._lowered.checks:
-            if status[check.offset // 8]:
-                raise check.error(status[check.offset // 8 + 1])
+            mark, culprit = status[check.offset // 8 : check.offset // 8 + 2]
+            if mark:
+                raise check.error((mark, culprit))
 
 
 def _read(arena: scratch.PageBlock, offset: int, dtype: DType, where: Strided) -> Array:
