@@ -397,6 +397,16 @@ WINDOWS: list[Edge] = [
     *[("MaxPool", [IMAGE], attributes, (), 1, 12) for attributes in (*_POOLED, *_RAISED)],
     ("MaxPool", [(50 * IMAGE).astype(np.int8)], _POOLED[1], (), 1, 12),
     ("MaxPool", [X], {"kernel_shape": [3], "strides": [2]}, (), 1, 1),
+    ("MaxPool", [X], {"kernel_shape": [1], "strides": [2]}, (), 1, 1),
+    # Windows whose largest is that of two halves, again and again.
+    (
+        "MaxPool",
+        [np.random.default_rng(1).standard_normal((1, 2, 60)).astype(np.float32)],
+        {"kernel_shape": [19], "strides": [3], "dilations": [2], "pads": [4, 7]},
+        (),
+        1,
+        12,
+    ),
     *[
         ("AveragePool", [IMAGE], {**attributes, "count_include_pad": i % 2}, (), 1, opset)
         for i, attributes in enumerate([_POOLED[1], _POOLED[1], *_POOLED])

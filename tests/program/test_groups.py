@@ -11,7 +11,7 @@ from samebits.operations.operation import Array
 from samebits.operations.random import Drawn
 from samebits.program.broadcasts import keep_row_axes, read_before_expand
 from samebits.program.builder import ProgramBuilder
-from samebits.program.fuse import LARGEST
+from samebits.program.fuse import LARGEST, MOST_READ
 from samebits.program.graph import Program
 from samebits.program.groups import join_groups, refusal
 from samebits.program.transform import optimise
@@ -189,6 +189,18 @@ def test_groups_end_where_expressions_are_large() -> None:
     better = optimise(program)
     assert operations(program).count("map") == len(better.nodes) > 1
     assert refusal(better, *better.nodes[:2]) == f"together they are more than {LARGEST} operations"
+
+
+def test_groups_end_where_they_would_read_many_operands() -> None:
+    b, x = builder()
+    each = [b.slice(x, (0, place), (N, 1), (1, 1)) for place in range(2 * MOST_READ)]
+    total = each[0]
+    for one in each[1:]:
+        total = b.apply("add", total, one)
+    better = optimise(b.build({"y": total}))
+    maps = [node for node in better.nodes if node.operation == "map"]
+    assert [len(node.inputs) for node in maps] == [MOST_READ, MOST_READ, 2]
+    assert refusal(better, *maps[:2]) == f"together they read more than {MOST_READ} operands"
 
 
 def test_nodes_run_after_what_they_read_when_groups_hold_nodes_from_afar() -> None:

@@ -1,7 +1,8 @@
 """ONNX operators over windows: pooling and convolution (numerics.md sections 2 and 8).
 
 The places of a window are strided slices of the padded input, one for each place of the kernel in row-major order; so
-the extents that a window slides along must be known when the model is loaded. Start at `Window`.
+the extents that a window slides along must be known when the model is loaded. The largest, which no order changes, is
+taken along one axis after the other. Start at `Window`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ __all__ = ["ROWS"]
 
 # Places of a kernel, each of which is an operand of one kernel or a part of one concat.
 _MOST = 256
+# Places along an axis that one kernel takes the largest of.
+_TOGETHER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +109,49 @@ def _slid(call: NodeCall, extent: int, reach: int, stride: int, pads: tuple[int,
 
 def _slices(call: NodeCall, x: str, window: Window, padding: Array) -> list[str]:
     """For each place of the kernel, what all windows have there."""
-    b, spatial = call.b, range(len(window.shape))
-    for axis in spatial:
-        reach = (window.kernel[axis] - 1) * window.dilations[axis] + 1
-        last = (window.out[axis] - 1) * window.strides[axis] + reach
-        behind = max(last - window.before[axis] - window.shape[axis], 0)
-        x = call.padded(x, axis + 2, (window.before[axis], behind), padding)
+    b, x = call.b, _padded(call, x, window, padding)
     outer = b.facts[x].shape[:2]
     steps = (1, 1, *window.strides)
     return [b.slice(x, (0, 0, *place), (*outer, *window.out), steps) for place in window.places()]
 
 
+def _padded(call: NodeCall, x: str, window: Window, padding: Array) -> str:
+    """x with all that windows look at."""
+    for axis in range(len(window.shape)):
+        reach = (window.kernel[axis] - 1) * window.dilations[axis] + 1
+        last = (window.out[axis] - 1) * window.strides[axis] + reach
+        behind = max(last - window.before[axis] - window.shape[axis], 0)
+        x = call.padded(x, axis + 2, (window.before[axis], behind), padding)
+    return x
+
+
 def _max_pool(call: NodeCall) -> Sequence[str]:
-    """The largest of each window."""
-    dtype = call.fact(0).dtype
+    """The largest of each window, which is the largest along one axis after the other: no order changes it."""
+    dtype, window = call.fact(0).dtype, _window(call)
     lowest = np.array([-np.inf if dtype.is_float else dtype.min]).astype(dtype.numpy)
-    values = _slices(call, call[0], _window(call), lowest)
-    return (chained(call, "maximum", values) if len(values) > 1 else call.b.apply("copy", values[0]),)
+    x = _padded(call, call[0], window, lowest)
+    for axis in range(len(window.shape)):
+        x = _largest_along(call, x, axis + 2, window.kernel[axis], window.dilations[axis],
+                           (window.strides[axis], window.out[axis]))  # fmt: skip
+    return (call.b.apply("copy", x) if math.prod(window.kernel) == 1 else x,)
+
+
+def _largest_along(call: NodeCall, x: str, axis: int, count: int, apart: int, out: tuple[int, int]) -> str:
+    """The largest of `count` places, so far apart, from every place of an axis on; `out`: steps between those, and how
+    many there are. Of many places it is that of two halves, which may share places."""
+    b, (stride, windows) = call.b, out
+    shape = list(b.facts[x].shape)
+    starts = [place * apart for place in range(count)]
+    if count > _TOGETHER:
+        half = -(-count // 2)
+        shift = (count - half) * apart
+        x = _largest_along(call, x, axis, half, apart, (1, (windows - 1) * stride + 1 + shift))
+        starts = [0, shift]
+    shape[axis] = windows
+    steps = tuple(stride if i == axis else 1 for i in range(len(shape)))
+    values = [b.slice(x, tuple(start if i == axis else 0 for i in range(len(shape))), tuple(shape), steps)
+              for start in starts]  # fmt: skip
+    return chained(call, "maximum", values)
 
 
 def _average_pool(call: NodeCall) -> Sequence[str]:

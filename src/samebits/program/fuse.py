@@ -23,13 +23,17 @@ from samebits.program.fold import static_values
 from samebits.program.graph import Node, Program
 
 __all__ = [
-    "LARGEST", "expression_size", "fuse_after_products", "fuse_after_rows", "fuse_before_rows", "fuse_constant_maps",
+    "LARGEST", "MOST_READ", "excess", "expression_size",
+    "fuse_after_products", "fuse_after_rows", "fuse_before_rows", "fuse_constant_maps",
     "fuse_maps", "joined_origin",
 ]  # fmt: skip
 
 _PRODUCT = ""
 # Nodes of a joined expression: beyond it nothing is left to gain, and kernels take ever longer to compile.
 LARGEST = 96
+# Operands of a joined expression, for the same reason: a text with 32 steps of gathered lanes takes LLVM a second, one
+# with 100 takes it six.
+MOST_READ = 32
 # Extents of a last axis that is a block of which a kernel of codes reads one scale.
 _BLOCKS = [(size,) for size in BLOCKS]
 
@@ -85,7 +89,7 @@ def _fuse(program: Program, first: str, second: str, joined: Callable[[Program, 
                 # With several outputs all of them must go to this reader.
                 if not set(node.inputs).issuperset(producer.outputs):
                     continue
-                if expression_size(producer) + expression_size(node) > LARGEST:
+                if excess(producer, node):
                     continue
                 made = joined(program, producer, node)
                 if made is not None and _keeps_shapes(program, made):
@@ -103,6 +107,15 @@ def _fuse(program: Program, first: str, second: str, joined: Callable[[Program, 
             nodes.append(kept)
             seen.update(kept.outputs)
     return program.replace(nodes)
+
+
+def excess(first: Node, second: Node) -> str:
+    """Why a kernel of both would take too long to compile; nothing where it would not."""
+    if expression_size(first) + expression_size(second) > LARGEST:
+        return f"together they are more than {LARGEST} operations"
+    if len({*first.inputs, *second.inputs} - {*first.outputs}) > MOST_READ:
+        return f"together they read more than {MOST_READ} operands"
+    return ""
 
 
 def expression_size(node: Node) -> int:

@@ -22,7 +22,7 @@ from samebits.operations.fact import Fact
 from samebits.operations.rows import RowWise, row_extents
 from samebits.program.compose import Applied, join
 from samebits.program.fold import static_values
-from samebits.program.fuse import LARGEST, expression_size, joined_origin
+from samebits.program.fuse import LARGEST, excess, expression_size, joined_origin
 from samebits.program.graph import Node, Program
 
 __all__ = ["join_groups", "refusal"]
@@ -223,8 +223,9 @@ def _joined(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collecti
     space = _common(_space(facts, first), _space(facts, second))
     if isinstance(space, str):
         return space
-    if expression_size(first) + expression_size(second) > LARGEST:
-        return f"together they are more than {LARGEST} operations"
+    too_large = excess(first, second)
+    if too_large:
+        return too_large
     applied = []
     for node in (first, second):
         assert isinstance(node.attributes, Map | RowWise)  # by their operations

@@ -398,7 +398,9 @@ class Lowerer:
                 for step, operands in zip(self._steps, offsets, strict=True)
             ),
             overwrites=overwrites,
-            checks=tuple((check, *map(templates.add, map(template, shapes))) for check, *shapes in self._checks),
+            checks=tuple(
+                [(check, templates.add(template(n)), templates.add(template(ids))) for check, n, ids in self._checks]
+            ),
             outputs=tuple(
                 (name, templates.add(template(self._shape(name))), self._kind(name)) for name in program.output_names
             ),
