@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import gc
 import os
 import platform
 import sys
@@ -96,6 +97,31 @@ def start_python(
     variables = os.environ | dict(environment or {}) | {"PYTHONPATH": os.pathsep.join(_module_places())}
     command = [sys.executable, "-P", "-m", module, *arguments]
     return subprocess.Popen(command, env=variables, text=True, **options)
+
+
+_children: list[subprocess.Popen[str]] = []
+
+
+def let_end(process: subprocess.Popen[str]) -> None:
+    """Have the system forget this child some time after it ends, also where nobody waits for it.
+
+    Python's collector of cycles looks whether it has ended: that takes no thread, and no handler of a signal, which are
+    its program's.
+    """
+    _children.append(process)
+    if _forget_ended not in gc.callbacks:
+        gc.callbacks.append(_forget_ended)
+
+
+def _forget_ended(phase: str, info: Mapping[str, int]) -> None:
+    """Called by the collector, in any thread and between any two of its steps.
+
+    It stays among the collector's callbacks: one that takes itself out has the collector pass over the next.
+    """
+    for process in list(_children):
+        if process.poll() is not None:
+            with contextlib.suppress(ValueError):
+                _children.remove(process)
 
 
 def can_start_python() -> bool:

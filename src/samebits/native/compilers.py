@@ -83,12 +83,12 @@ class _Compilers:
         while len(self.running) < count:
             arguments = tuple(map(str, (*self.board.inherited, niceness)))
             nothing = subprocess.DEVNULL
-            self.running.append(
-                driver.start_python(
-                    "samebits.native.compiler", arguments, stdin=nothing, stdout=nothing, stderr=nothing,
-                    pass_fds=self.board.inherited, start_new_session=True,
-                )
+            process = driver.start_python(
+                "samebits.native.compiler", arguments, stdin=nothing, stdout=nothing, stderr=nothing,
+                pass_fds=self.board.inherited, start_new_session=True,
             )  # fmt: skip
+            self.running.append(process)
+            driver.let_end(process)
 
     def is_alive(self) -> bool:
         """Whether one of them runs."""

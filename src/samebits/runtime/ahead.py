@@ -145,10 +145,11 @@ def _start(work: bytes) -> bool:
         try:
             os.pwrite(file, work, 0)
             nothing = subprocess.DEVNULL
-            _running = driver.start_python(
+            _running = process = driver.start_python(
                 __name__, (str(file), str(os.getpid())), stdin=nothing, stdout=nothing, stderr=nothing,
                 pass_fds=(file,), process_group=0,  # a terminal interrupts the caller alone
             )  # fmt: skip
+            driver.let_end(process)
         finally:
             os.close(file)
     except (OSError, ValueError, RuntimeError):  # no descriptors, processes or memory; an interpreter that is ending
