@@ -39,10 +39,12 @@ def uniform(e: Expression, classes: tuple[str, ...]) -> tuple[bool, ...]:
 
 
 @functools.lru_cache(maxsize=1024)
-def passes(e: Expression, is_uniform: tuple[bool, ...]) -> tuple[Pass, ...]:
+def passes(e: Expression, is_uniform: tuple[bool, ...], most: int | None = None) -> tuple[Pass, ...]:
     """Reductions by depth, then the pass that stores the outputs that vary along the row, if there are any.
 
-    There is always one pass: outputs that are one a row are stored with the last, whatever it is for.
+    There is always one pass: outputs that are one a row are stored with the last, whatever it is for. What is heavy is
+    kept for later passes, and so is what takes more than `most` operations from operands, from what is one a row and
+    from what is kept; None where only heavy values are.
     """
     depth = [0] * len(e.inputs)
     for node in e.nodes:
@@ -59,7 +61,12 @@ def passes(e: Expression, is_uniform: tuple[bool, ...]) -> tuple[Pass, ...]:
     for j, (group, target) in enumerate(zip(groups, targets, strict=True)):
         mine = set(needed(e, is_uniform, target, kept))
         later = set().union(*needs[j + 1 :])
-        keeps = {k for k in mine & later if _heavy(e, k) and not is_uniform[k]} - kept
+        shared = {k for k in mine & later if not is_uniform[k]} - kept
+        keeps = {k for k in shared if _heavy(e, k)}
+        for k in sorted(shared - keeps) if most is not None else ():
+            below = needed(e, is_uniform, [k], kept | keeps)
+            if sum(e.node(x) is not None and not is_uniform[x] and x not in kept | keeps for x in below) > most:
+                keeps.add(k)
         uniforms = {k for k in mine if is_uniform[k] and not _constant(e, k)}
         found.append(Pass(group, tuple(sorted(uniforms)), tuple(sorted(keeps))))
         kept |= keeps

@@ -35,6 +35,10 @@ Array = values.Array
 # so that the ends of their sums overlap. Rows of 3 KB and more are quicker one by one (512 x 768 on Emerald Rapids: 253
 # us, in pairs 264, in fours 302), while the next one is being brought, with what is stored of it (without: 390).
 _CACHE = 16384
+# A value that takes more operations than these is kept for later passes over the row, of rows of so many elements at
+# most: longer ones would push operands out of the first cache. Of bfloat16 these are normalised values and weighed
+# gradients (512 x 768: 242 us, computed again 294); of float32 none, where keeping them gains nothing.
+_MOST, _KEPT = 2, 2048
 # Columns of a task that joins chunks.
 _COLUMNS = 1024
 
@@ -112,10 +116,12 @@ class TotalsText:
     Attributes:
         rows: What specialises rows.
         totals: The numbers among the outputs of those that are added up.
+        most: The operations from which on a value is kept for later passes (`passes.passes`).
     """
 
     rows: ReduceText
     totals: tuple[int, ...]
+    most: int | None
 
 
 def _summed(e: Expression, way: Walk, places: Sequence[Operand], chunk: int, isa: Isa) -> tuple[Step, int]:
@@ -123,9 +129,10 @@ def _summed(e: Expression, way: Walk, places: Sequence[Operand], chunk: int, isa
     (e, numbers), n = with_arguments(e), way.inner.extent
     walked = len(way.classes) - len(e.inputs)
     totals = tuple(range(walked, len(e.outputs)))
-    found, (down,) = passes(e, uniform(e, way.classes)), way.outer
+    most = _MOST if n <= _KEPT else None
+    found, (down,) = passes(e, uniform(e, way.classes), most), way.outer
     repeated = tuple(k for k in range(len(e.inputs)) if way.inner.strides[k] and not down.strides[k])
-    described = TotalsText(ReduceText(e, way.classes, False, reduce.levels(n), repeated, False), totals)
+    described = TotalsText(ReduceText(e, way.classes, False, reduce.levels(n), repeated, False), totals, most)
     offsets, size = dict[str, int](), 0
     moving = [k for k, stride in enumerate(down.strides) if stride]
     group = 2 if (2 * len(moving) + len(totals)) * 4 * n <= _CACHE else 1
@@ -150,7 +157,7 @@ def totals_text(b: Builder, d: TotalsText) -> None:
     e, classes, n, lanes = d.rows.expression, d.rows.classes, b.index("n"), b.isa.lanes
     types = (*e.inputs, *(e.dtype(k) for k in e.outputs[: d.totals[0]]))
     is_uniform = uniform(e, classes)
-    found, chunk = passes(e, is_uniform), b.index("chunk")
+    found, chunk = passes(e, is_uniform, d.most), b.index("chunk")
     outputs = [k for k in range(len(e.inputs), len(classes)) if classes[k] == "unit"]
     totals = {j: b.scratch(e.dtype(e.outputs[j]), b.index(f"sum{j}")) for j in d.totals}
     for task in b.tasks():
