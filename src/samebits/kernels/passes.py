@@ -22,11 +22,13 @@ class Pass:
         reductions: The nodes that it reduces; empty for the last pass, which stores.
         uniforms: Values it needs that are one a row, constants excepted.
         keeps: Values it computes and keeps for later passes.
+        is_heavy: Whether it computes a heavy function of elements.
     """
 
     reductions: tuple[int, ...]
     uniforms: tuple[int, ...]
     keeps: tuple[int, ...]
+    is_heavy: bool
 
 
 @functools.lru_cache(maxsize=1024)
@@ -60,6 +62,7 @@ def passes(e: Expression, is_uniform: tuple[bool, ...], most: int | None = None)
     found, kept = [], set[int]()
     for j, (group, target) in enumerate(zip(groups, targets, strict=True)):
         mine = set(needed(e, is_uniform, target, kept))
+        is_heavy = any(_heavy(e, k) and not is_uniform[k] for k in mine - kept)
         later = set().union(*needs[j + 1 :])
         shared = {k for k in mine & later if not is_uniform[k]} - kept
         keeps = {k for k in shared if _heavy(e, k)}
@@ -68,7 +71,7 @@ def passes(e: Expression, is_uniform: tuple[bool, ...], most: int | None = None)
             if sum(e.node(x) is not None and not is_uniform[x] and x not in kept | keeps for x in below) > most:
                 keeps.add(k)
         uniforms = {k for k in mine if is_uniform[k] and not _constant(e, k)}
-        found.append(Pass(group, tuple(sorted(uniforms)), tuple(sorted(keeps))))
+        found.append(Pass(group, tuple(sorted(uniforms)), tuple(sorted(keeps)), is_heavy))
         kept |= keeps
     return tuple(found)
 

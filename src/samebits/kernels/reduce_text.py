@@ -108,7 +108,7 @@ class RowGroup:
             fetched = self._fetched(number, outputs)
             for r in b.loop(start, stop) if last else (start,):
                 row = self.row(r, number)
-                following = self.stretch.row(b.min(r + ahead, b.index("stretch") - 1)) if fetched else None
+                following = self._following(r, ahead) if fetched else None
                 row.reduce(a_pass, following, fetched)
                 if number == last:
                     row.store_uniforms()
@@ -116,16 +116,23 @@ class RowGroup:
     def _fetched(self, number: int, outputs: Sequence[int]) -> tuple[int, ...]:
         """The operands of which a pass fetches later rows.
 
-        While sums compute, the second cache is free to bring them. Where outputs are fetched too these are many, and
-        passes share them (512 x 768, three operands of float32, all in the last sum: 276 us, one in each: 260).
+        While a pass computes for long, the second cache is free to bring them: the first one that is heavy (the gradient
+        of log_softmax, 512 x 768, whose last pass has an exponential: 210 us, in its sum: 265), else the last sum. Where outputs are fetched too these are many, and passes that sum share them (512 x 768, three
+        operands of float32, all in the last sum: 276 us, one in each: 260).
         """
         last, d = len(self.passes) - 1, self.d
-        if self.passes[last].reductions:
+        if self.passes[last].reductions or not last:
             return ()
         inputs = [k for k in range(len(d.expression.inputs)) if d.classes[k] == "unit" and k not in d.repeated]
         if outputs:
             return (*inputs, *outputs)[number::last]
-        return tuple(inputs) if number == last - 1 else ()
+        # Of long rows that share an input, parts of several are stored in turn.
+        heavy = [k for k, a_pass in enumerate(self.passes[: last + (not d.spanned)]) if a_pass.is_heavy]
+        return tuple(inputs) if number == (heavy or [last - 1])[0] else ()
+
+    def _following(self, r: Index, ahead: Index) -> Cursor:
+        """The row that is so far ahead of row r, or the last one."""
+        return self.stretch.row(self.b.min(r + ahead, self.b.index("stretch") - 1))
 
     def store(self, start: Index, stop: Index, totals: Mapping[int, Pointer] | None = None) -> None:
         """The last pass: positions start .. stop-1 of the outputs that vary along the row.
@@ -133,11 +140,18 @@ class RowGroup:
         Args:    totals: by its number among the outputs where one is added up over the rows, one after another.
         """
         b, number, side = self.b, len(self.passes) - 1, 2 if self.d.repeated else 1
-        paired = self.begin + (self.end - self.begin) // side * side
-        for r in b.loop(self.begin, paired, side):
-            _store([self.row(r + j, number) for j in range(side)], self.passes[number], start, stop, totals or {})
-        for r in b.loop(paired, self.end) if side > 1 else ():
-            _store([self.row(r, number)], self.passes[number], start, stop, totals or {})
+        paired, fetched = self.begin + (self.end - self.begin) // side * side, self._fetched(number, ())
+
+        def store(begin: Index, end: Index, side: int) -> None:
+            for r in b.loop(begin, end, side):
+                rows = [self.row(r + j, number) for j in range(side)]
+                ahead = [self._following(r + j, b.index("group")) for j in range(side)] if fetched else []
+                fetch = [(row, k) for row in ahead for k in fetched]
+                _store(rows, self.passes[number], start, stop, totals or {}, fetch)
+
+        store(self.begin, paired, side)
+        if side > 1:
+            store(paired, self.end, 1)
 
     def store_uniforms(self) -> None:
         """The outputs that do not, if there are any."""
@@ -147,15 +161,21 @@ class RowGroup:
 
 
 def _store(
-    rows: Sequence[_Row], a_pass: Pass, start: Index, stop: Index, totals: Mapping[int, Pointer]
+    rows: Sequence[_Row], a_pass: Pass, start: Index, stop: Index, totals: Mapping[int, Pointer],
+    fetched: Sequence[tuple[Cursor, int]],
 ) -> None:  # fmt: skip
-    """The outputs that vary along the row, of rows side by side, from start to stop; some are added up instead."""
+    """The outputs that vary along the row, of rows side by side, from start to stop; some are added up instead.
+
+    Args:    fetched: operands of later rows.
+    """
     b, d, e = rows[0].b, rows[0].d, rows[0].e
     lanes, places = b.isa.lanes, [(j, k) for j, k in enumerate(e.outputs) if not rows[0].uniform[k]]
     splats = [row.splats(a_pass)[lanes] for row in rows]
     divisors = [row.divisors(a_pass) for row in rows]
 
     def store(i: Index, count: Index | None) -> None:
+        for later, k in fetched:
+            later.prefetch(k, i)
         repeated = {k: rows[0].cursor.load(k, i, lanes, count) for k in d.repeated}
         given = zip(rows, splats, divisors, strict=True)
         found = [row.values(i, lanes, count, own | repeated, by) for row, own, by in given]
