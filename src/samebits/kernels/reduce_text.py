@@ -116,9 +116,10 @@ class RowGroup:
     def _fetched(self, number: int, outputs: Sequence[int]) -> tuple[int, ...]:
         """The operands of which a pass fetches later rows.
 
-        While a pass computes for long, the second cache is free to bring them: the first one that is heavy (the gradient
-        of log_softmax, 512 x 768, whose last pass has an exponential: 210 us, in its sum: 265), else the last sum. Where outputs are fetched too these are many, and passes that sum share them (512 x 768, three
-        operands of float32, all in the last sum: 276 us, one in each: 260).
+        While a pass computes for long, the second cache is free to bring them: the first one that is heavy (a gradient
+        of log_softmax, 512 x 768, in the last pass, which has an exponential: 210 us, in the sum: 265), else the last
+        sum. Where outputs are fetched too these are many, and passes that sum share them (512 x 768, three operands of
+        float32, all in the last sum: 276 us, one in each: 260).
         """
         last, d = len(self.passes) - 1, self.d
         if self.passes[last].reductions or not last:

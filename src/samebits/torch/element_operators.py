@@ -8,6 +8,7 @@ from torch import Tensor
 
 from samebits.ops import elementwise, training
 from samebits.torch.operator import (
+    FLOATS,
     Gradient,
     Operator,
     by_loop,
@@ -26,7 +27,8 @@ def _function(name: str, keeps_result: bool) -> Any:
     compute, gradient = of_memory(getattr(elementwise, name)), of_memory(training.element_gradient)
 
     def of_host(x: Tensor) -> Any:
-        check_tensor(name, "input", x)
+        if x.dtype not in FLOATS:
+            check_tensor(name, "input", x)
         return compute(x, threads=threads())
 
     def shapes(x: Tensor) -> Tensor:

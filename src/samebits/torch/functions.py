@@ -15,7 +15,7 @@ from samebits.torch import element_operators as elements
 from samebits.torch import row_operators as along
 from samebits.torch import token_operators as tokens
 from samebits.torch.accumulate import total_of
-from samebits.torch.arguments import check_tensors, number
+from samebits.torch.arguments import are_tensors, check_tensors, number
 from samebits.torch.operator import check_tensor
 from samebits.torch.spec import Sums, order
 
@@ -91,10 +91,9 @@ def layer_norm(
              which is then converted back.   spec: the order of the sums over rows in backward.
     Raises:  ShapeError, DTypeError, LayoutError, DeviceError, OptionError as `linear`.
     """
-    check_tensors("layer_norm", input=input)
-    for name, operand in (("weight", weight), ("bias", bias)):
-        if operand is not None:
-            check_tensors("layer_norm", **{name: operand})
+    if not are_tensors(input, weight, bias) or input.is_nested:
+        given = {"input": input, "weight": weight, "bias": bias}
+        check_tensors("layer_norm", **{name: x for name, x in given.items() if name == "input" or x is not None})
     if not isinstance(normalized_shape, tuple | list):
         remedy = "pass input.shape[-1:]"
         raise ShapeError("layer_norm", "normalized_shape", "", shown(normalized_shape), "a tuple of extents", remedy)
@@ -102,10 +101,11 @@ def layer_norm(
     if not shape or tuple(input.shape[input.ndim - len(shape) :]) != shape:
         expected = f"input's last extents, of {tuple(input.shape)}"
         raise ShapeError("layer_norm", "normalized_shape", "", shape, expected, "pass input.shape[-1:]")
-    flat = [x if x is None or len(shape) == 1 else x.flatten(x.ndim - len(shape)) for x in (input, weight, bias)]
-    x, scale, shift = flat
-    assert x is not None  # it was given
-    wide = [z.dtype for z in (scale, shift) if z is not None and z.dtype != x.dtype]
+    x, scale, shift = input, weight, bias
+    if len(shape) > 1:
+        x = x.flatten(x.ndim - len(shape))
+        scale, shift = (None if z is None else z.flatten(z.ndim - len(shape)) for z in (scale, shift))
+    wide = [z.dtype for z in (scale, shift) if z is not None and z.dtype is not x.dtype]
     if wide and x.dtype in (torch.bfloat16, torch.float16) and set(wide) == {torch.float32}:
         scale, shift = (None if z is None else z.float() for z in (scale, shift))
         y = _normalised(x.float(), scale, shift, eps, order("layer_norm", spec)).to(x.dtype)

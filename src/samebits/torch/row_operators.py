@@ -12,7 +12,17 @@ from torch import Tensor
 from samebits.errors import DTypeError, ShapeError
 from samebits.ops import rows, training
 from samebits.torch.element_operators import scaled
-from samebits.torch.operator import Form, Gradient, Operator, check_tensor, define, in_front, of_memory, threads
+from samebits.torch.operator import (
+    FLOATS,
+    Form,
+    Gradient,
+    Operator,
+    check_tensor,
+    define,
+    in_front,
+    of_memory,
+    threads,
+)
 from samebits.torch.product_operators import rows_of, sum_rows
 
 __all__ = [
@@ -32,8 +42,9 @@ def _exponential(name: str, compute: Callable[..., Any]) -> Any:
     gradient, compute = of_memory(training.row_gradient), of_memory(compute)
 
     def of_host(x: Tensor, dim: int) -> Any:
-        check_tensor(name, "input", x)
-        return compute(x if x.ndim else x.unsqueeze(0), dim, threads=threads()).reshape(x.shape)
+        if x.dtype not in FLOATS:
+            check_tensor(name, "input", x)
+        return compute(x, dim, threads=threads()) if x.ndim else compute(x.unsqueeze(0), dim).reshape(())
 
     def shapes(x: Tensor, dim: int) -> Tensor:
         check_tensor(name, "input", x)
@@ -104,7 +115,7 @@ def _are_many(x: Tensor, chunk: int) -> bool:
 
 
 def _layer_norm_all(x: Tensor, dy: Tensor, weight: Tensor, eps: float, chunk: int, biased: bool) -> tuple[Any, ...]:
-    dw, db = x.new_empty(weight.shape), x.new_empty(weight.shape if biased else 0)
+    dw, db = torch.empty_like(weight), torch.empty_like(weight) if biased else x.new_empty(0)
     dx = _normalised_all(
         rows_of(x), rows_of(dy), weight, dw, db if biased else None, eps, chunk, threads=threads()
     )  # fmt: skip
