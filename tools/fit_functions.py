@@ -135,6 +135,7 @@ def main() -> None:
         print(f'    "{entry.hex()}",')
     print_pairs()
     print_error_pairs()
+    print_quarters()
 
 
 def print_pairs() -> None:
@@ -192,6 +193,40 @@ def error_terms(c: Real, part: Real) -> tuple[list[float], float]:
         worst = max(worst, abs(found / (part * mpmath.erf(c + r)) - 1))
     rest, *others = rests if c else [0.0, *rests]
     return [value, rest, slope, *others], float(mpmath.log(worst, 2))
+
+
+def print_quarters() -> None:
+    """Print the polynomials of `bounded_gelu`, a table a line, the constants first."""
+    for name, target, degree in (("SHARES", _share, 4), ("SLOPES", _slope, 5)):
+        found = [quarter(target, real(i) / 4, degree) for i in range(32)]
+        print(f"# {name} by c, in quarters: coefficients of powers of |x| - c")
+        for k in range(degree + 1):
+            print("(" + ", ".join(f'"{terms[k].hex()}"' for terms in found) + "),")
+
+
+def _share(x: Real) -> Real:
+    """What gelu multiplies -x by, x >= 0."""
+    return mpmath.erfc(x / mpmath.sqrt(2)) / 2
+
+
+def _slope(x: Real) -> Real:
+    """The slope of gelu at -x, x >= 0."""
+    return _share(x) - x * mpmath.npdf(x)
+
+
+def quarter(target: Callable[[Real], Real], c: Real, degree: int) -> list[float]:
+    """The coefficients of powers of what x is from c, 1/8 at most: interpolated at Chebyshev nodes and rounded one
+    after the other from the top, so that the lower ones take up what that took off."""
+    low, high, found = -real(1) / 8 if c else real(0), real(1) / 8, dict[int, float]()
+    for top in range(degree, -1, -1):
+        matrix, values = mpmath.matrix(top + 1, top + 1), mpmath.matrix(top + 1, 1)
+        for i in range(top + 1):
+            r = (low + high) / 2 + (high - low) / 2 * mpmath.cos(mpmath.pi * (2 * i + 1) / (2 * top + 2))
+            values[i] = target(c + r) - sum(term * r**k for k, term in found.items())
+            for k in range(top + 1):
+                matrix[i, k] = r**k
+        found[top] = single(mpmath.lu_solve(matrix, values)[top])
+    return [found[k] for k in range(degree + 1)]
 
 
 def single(x: Real) -> float:

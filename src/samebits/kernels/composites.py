@@ -12,6 +12,7 @@ import math
 from samebits import dtypes
 from samebits.dtypes import DType, float32
 from samebits.kernels import convert
+from samebits.kernels import gelu as gelus
 from samebits.kernels.expression import Chain, Expression, ExpressionValue
 
 
@@ -26,12 +27,7 @@ def relu(dtype: DType = float32) -> Expression:
 def gelu(dtype: DType = float32) -> Expression:
     """(0.5 * x) * (1 + erf(x * r)), r the root of 1/2: 0x3F3504F3, in float64 0x3FE6A09E667F3BCD."""
     chain = Chain()
-    x = taken(chain, dtype)
-    root = chain.constant(math.sqrt(0.5), x.dtype)
-    grown = chain.apply("erf", chain.apply("mul", x, root))
-    half = chain.apply("mul", chain.constant(0.5, x.dtype), x)
-    product = chain.apply("mul", half, chain.apply("add", chain.constant(1.0, x.dtype), grown))
-    return chain.finish(given(chain, product, dtype))
+    return chain.finish(given(chain, gelus.gelu(chain, taken(chain, dtype)), dtype))
 
 
 @functools.cache

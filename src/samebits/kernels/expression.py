@@ -202,6 +202,20 @@ def with_arguments(e: Expression) -> tuple[Expression, Mapping[str, int]]:
     return (Expression(e.inputs, nodes, e.outputs) if words else e), words
 
 
+def matched(e: Expression, value: int, pattern: Expression) -> tuple[int, ...] | None:
+    """The values that a pattern of one output is computed from, where a value of e is that; else None."""
+    found = dict[int, int]()
+
+    def fits(value: int, k: int) -> bool:
+        wanted, node = pattern.node(k), e.node(value)
+        if wanted is None:
+            return e.dtype(value) is pattern.inputs[k] and found.setdefault(k, value) == value
+        same = node is not None and (node.op, node.dtype, node.attribute) == (wanted.op, wanted.dtype, wanted.attribute)
+        return node is not None and same and all(map(fits, node.arguments, wanted.arguments))
+
+    return tuple([found[k] for k in range(len(pattern.inputs))]) if fits(value, pattern.outputs[0]) else None
+
+
 def argument_name(place: int) -> str:
     """What the argument is called that is one of a kernel's numbers."""
     return f"number{place}"

@@ -11,6 +11,7 @@ import functools
 import math
 
 from samebits.dtypes import DType, int64
+from samebits.kernels import gelu as gelus
 from samebits.kernels.composites import given, taken
 from samebits.kernels.expression import Chain, Expression, ExpressionValue
 
@@ -72,12 +73,7 @@ def gelu(dtype: DType, _: DType) -> Expression:
     d = 1 / sqrt(2 * pi)."""
     chain = Chain()
     x, dy = taken(chain, dtype), taken(chain, dtype)
-    grown = chain.apply("erf", chain.apply("mul", x, chain.constant(math.sqrt(0.5), x.dtype)))
-    below = chain.apply("mul", chain.constant(0.5, x.dtype), chain.apply("add", chain.constant(1.0, x.dtype), grown))
-    square = chain.apply("mul", chain.apply("mul", x, chain.constant(-0.5, x.dtype)), x)
-    density = chain.apply("mul", chain.apply("exp", square), chain.constant(1 / math.sqrt(2 * math.pi), x.dtype))
-    slope = chain.apply("add", below, chain.apply("mul", x, density))
-    return chain.finish(given(chain, chain.apply("mul", dy, slope), dtype))
+    return chain.finish(given(chain, gelus.gradient(chain, x, dy), dtype))
 
 
 @functools.cache

@@ -6,6 +6,7 @@ computed may hold any NaN until it is stored or its bits are copied (numerics.md
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +16,17 @@ import numpy.typing as npt
 from samebits import dtypes, ieee
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType
-from samebits.kernels import convert, functions
-from samebits.kernels.expression import CONSTANTS, LEAVES, TABLE, Expression, Term, argument_name, constant_value
+from samebits.kernels import convert, functions, gelu
+from samebits.kernels.expression import (
+    CONSTANTS,
+    LEAVES,
+    TABLE,
+    Expression,
+    Term,
+    argument_name,
+    constant_value,
+    matched,
+)
 
 Array = npt.NDArray[Any]
 
@@ -79,6 +89,9 @@ class Values:
         if grown is not None:
             text, argument = grown
             return text(self._b, self.get(argument))
+        rounded = self._bounded(node)
+        if rounded is not None:
+            return rounded
         row = functions.row(node.op)
         take = self.get if row.arithmetic else self.stored
         return row.lanes(self._b, node.dtype, *[take(x) for x in node.arguments], attribute=node.attribute)
@@ -97,6 +110,26 @@ class Values:
                 text = texts.ONE_MORE.get(function.op)
                 return (text, function.arguments[0]) if text is not None and _uses(e, other) == 1 else None
         return None
+
+    def _bounded(self, node: Term) -> Vector | None:
+        """A value as bfloat16, where there is a text of what is rounded to that."""
+        b, e = self._b, self._expression
+        if node.op != "cast" or node.dtype is not dtypes.bfloat16 or node.attribute or b.isa.lanes < 16 or self._given:
+            return None
+        for name, pattern in gelu.patterns().items():
+            operands = matched(e, node.arguments[0], pattern)
+            if operands is not None:
+                from samebits.kernels.functions import texts
+
+                given = [self.get(k) for k in operands]
+                steps = functools.partial(self._steps, pattern, given)
+                return texts.BOUNDED[name](b, steps, *given)
+        return None
+
+    def _steps(self, pattern: Expression, given: Sequence[Vector]) -> Vector:
+        """A pattern of given vectors step by step, and its result as bfloat16; nothing of it is found elsewhere."""
+        (found,) = emit(self._b, pattern, given, self._width)
+        return convert.cast(self._b, found, dtypes.bfloat16)
 
 
 def _uses(expression: Expression, value: int) -> int:

@@ -15,6 +15,7 @@ from samebits import dtypes
 from samebits.codegen.vocabulary import Builder, Vector
 from samebits.dtypes import DType
 from samebits.kernels.functions import (
+    bounded_gelu,
     decimals,
     doubles,
     error_function,
@@ -63,6 +64,11 @@ _WIDE: dict[str, Callable[[Builder, Vector], Vector]] = {
 ONE_MORE: Mapping[str, Callable[[Builder, Vector], Vector]] = {
     "erf": paired_error.one_more,
     "tanh": paired_quotients.one_more_tanh,
+}
+# By the names of `kernels.gelu.patterns`: a result as bfloat16, of its steps in float32 and of the operands.
+BOUNDED: Mapping[str, Callable[..., Vector]] = {
+    "gelu": bounded_gelu.gelu,
+    "gelu's gradient": bounded_gelu.gradient,
 }
 
 
