@@ -66,10 +66,11 @@ def passes(e: Expression, is_uniform: tuple[bool, ...], most: int | None = None)
         later = set().union(*needs[j + 1 :])
         shared = {k for k in mine & later if not is_uniform[k]} - kept
         keeps = {k for k in shared if _heavy(e, k)}
-        for k in sorted(shared - keeps) if most is not None else ():
-            below = needed(e, is_uniform, [k], kept | keeps)
-            if sum(e.node(x) is not None and not is_uniform[x] and x not in kept | keeps for x in below) > most:
-                keeps.add(k)
+        if most is not None:
+            for k in sorted(shared - keeps):
+                below = needed(e, is_uniform, [k], kept | keeps)
+                if sum(e.node(x) is not None and not is_uniform[x] and x not in kept | keeps for x in below) > most:
+                    keeps.add(k)
         uniforms = {k for k in mine if is_uniform[k] and not _constant(e, k)}
         found.append(Pass(group, tuple(sorted(uniforms)), tuple(sorted(keeps)), is_heavy))
         kept |= keeps
