@@ -3,7 +3,9 @@
 Steps are a forward and a backward to the gradients of all parameters and of the input; `.grad` is dropped before each,
 as `zero_grad` does. Small calls are 8 x 64 x 64, where nearly all is torch's dispatcher and ours; `nothing` is
 the least that a function of Python can cost there: an `autograd.Function` around an operator of `torch.library`, whose
-forward and backward make tensors of the right shapes and compute nothing. `python benches/training.py`
+forward and backward make tensors of the right shapes and compute nothing. Results of 512 x 768 float32 take 1.5 MB, for
+which torch asks the system anew in some processes and not in others: where it does not, its layer norm makes 1950 steps
+a second on one thread, 1.08 of ours. `python benches/training.py`
 """
 
 from __future__ import annotations
