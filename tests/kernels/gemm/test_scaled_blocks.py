@@ -21,6 +21,7 @@ from samebits.codegen import llvm
 from samebits.codegen.isa import Isa, best
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Contraction, Matrix, Shared, Side, Spec, reference
+from samebits.kernels.gemm.machine import EMERALD_RAPIDS, ZEN4
 
 Array = np.ndarray[Any, np.dtype[Any]]
 F32, BF16, E4M3, E8M0 = np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu
@@ -292,6 +293,23 @@ def test_sums_whose_bits_are_floats_keep_every_scale_of_a_byte() -> None:
         for isa in {row.name: row for row in (best(), *PRODUCT_ROWS) if row in (best(), EVEX_VNNI)}.values():
             with sb.use_isa(isa):
                 assert_bits(sb.matmul(*sides, **given), due, (left, right, isa.name))
+
+
+def test_blocks_of_many_words_take_a_tile_of_their_own() -> None:
+    """Whole chunks and halves of one, of which the last is not whole, in micropanels of 8 and 7 rows."""
+    m, n, k = 15, 40, 296
+    a, b = elements("int8", m, k), elements("int8", k, n, seed=1)
+    isa = best() if "dot4_uint8_int8" in best().instructions else PLANNED
+    for size, kind, rows in ((128, F32, 8), (64, F32, 8), (128, E4M3, 8), (32, F32, 6)):
+        of_a, of_b = scales(kind, m, -(-k // size)), scales(kind, -(-k // size), n, seed=1)
+        c = contraction(a, b, of_a, of_b, (size, size))
+        plan = gemm.plan(c, row_named("avx512_vnni"), machine=EMERALD_RAPIDS)
+        assert dict(plan.facts)["tile"].startswith(f"MR {rows} NR 32,"), size
+        other = gemm.plan(c, row_named("avx512_vnni"), machine=ZEN4)
+        assert dict(other.facts)["tile"].startswith(f"MR {8 if size == 32 else 12} NR 16,"), size
+        out = np.zeros((m, n), F32)
+        execute(gemm.plan(c, isa, machine=EMERALD_RAPIDS), [a, b, of_a, of_b, out])
+        assert_bits(out, reference(a, b, a_scale=of_a, a_block=size, b_scale=of_b, b_block=size), (size, kind))
 
 
 def test_long_runs_are_summed_in_a_loop_that_is_no_longer_for_them() -> None:

@@ -178,18 +178,41 @@ class _BlockText:
 
     def gain(self, tile: Pointer, a: tuple[Pointer, Pointer], ck: Index, size: Index) -> None:
         """The tile gains the `size` words of the chunk that begins at word ck; a: its words and values."""
-        b, d = self.b, self.d
-        acc = [[b.constant(0, d.engine.total, self.lanes)] * d.nv for _ in range(d.h)]
+        b, d, acc = self.b, self.d, self._nothing()
+        if d.runs.of(d.chunk) == 1:
+            self._gain_run(tile, a, ck, size)
+            return
         whole = size // d.runs.words * d.runs.words if d.runs.words else 0
         if d.runs.words:
             for low in b.loop(0, whole, d.runs.words, carry=acc):
                 self._run(acc, a, ck, low, None, (low // d.runs.words, self._block(ck, low)))
         for _ in b.when(whole < size, carry=acc):
             self._varied(acc, a, ck, whole, size)
-        for i in range(d.h):
-            for v in range(d.nv):
-                at = i * self.width + v * self.lanes
-                b.store(tile, at, b.add(b.load(tile, at, self.lanes), acc[i][v]))
+        self._join(tile, acc)
+
+    def _nothing(self) -> list[list[Any]]:
+        """Accumulators of a chunk before its first run."""
+        return [[self.b.constant(0, self.d.engine.total, self.lanes)] * self.d.nv for _ in range(self.d.h)]
+
+    def _join(self, tile: Pointer, acc: list[list[Any]]) -> None:
+        """The tile gains what a chunk gave."""
+        b, lanes = self.b, self.lanes
+        for i, row in enumerate(acc):
+            for v, found in enumerate(row):
+                at = i * self.width + v * lanes
+                b.store(tile, at, b.add(b.load(tile, at, lanes), found))
+
+    def _gain_run(self, tile: Pointer, a: tuple[Pointer, Pointer], ck: Index, size: Index) -> None:
+        """The same where a chunk is one run: registers keep its sums alone, and no accumulator beside them."""
+        b, words, places = self.b, self.d.runs.words, (0, self._block(ck, 0))
+        for _ in b.when(size == words):
+            acc = self._nothing()
+            self._run(acc, a, ck, 0, None, places)
+            self._join(tile, acc)
+        for _ in b.when(size < words):
+            acc = self._nothing()
+            self._run(acc, a, ck, 0, size, places)
+            self._join(tile, acc)
 
     def _block(self, ck: Index, low: Index) -> Index:
         """The block of b that a run of constant length is in, which begins at word low of a chunk."""

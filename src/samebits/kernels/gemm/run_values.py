@@ -65,6 +65,10 @@ def _added(b: Builder, engine: Engine, runs: Runs, words: Pointer, together: int
         there = b.min(count - w, width) if is_long else count
         found[0] = engine.sums(b, b.load(words, w, width, there), engine.a, found[0])
     total = found[0]
+    while together == 1 and each % 2 == 0:  # halves are at hand, where neighbours would be picked
+        each //= 2
+        total = b.add(b.slice(total, 0, each), b.slice(total, each, each))
+    width = together * each
     while each > 1:
         parts = 2 if each % 2 == 0 else each
         width, each = width // parts, each // parts
