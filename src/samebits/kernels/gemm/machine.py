@@ -189,8 +189,8 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # are pages away from those of the next, few pages: 1024 cubed by MC 174, 132, 66, 48 and 36, KC 256, ms: NVFP4 5.81,
 # 5.78, 5.36, 5.22, 5.20; int8 by 128 by MC 66, 48 and 36 4.06, 3.96, 4.04; 4096 cubed by MC 258, 132, 66 and 48 NVFP4
 # 394, 388, 359, 355, int8 by 128 by MC 66 and 48 291 and 279. Sixteen sums of long blocks leave the ports idle less
-# often than twelve: 1024 cubed, macrokernel alone on a busy machine, GFLOP/s by 6x2, 8x2, 10x2 and 12x2: int8 by 128
-# 552, 580, 580, 576, by 64 518, 541, 507, 505; by 32, whose accumulators are used too often to wait, 463, 460, 447.
+# often than twelve: 1024 cubed in turns, GFLOP/s by 6x2, 8x2, 10x2 and 12x2: int8 by 128 544, 564, 552, 556, by 64
+# 511, 527, 515, 522; by 32, whose accumulators would wait more often, 458, 463, 457, 436.
 SAPPHIRE_RAPIDS = replace(
     DEFAULT,
     name="sapphirerapids",
