@@ -12,7 +12,7 @@ gives: the two differ only while t is -0, which a sum with +0 never is.
   and `t_step` 0 starts a sum. All columns are read and written: edges go through scratch.
 - The last chunk of a sum (`last` = 1) adds +0 where t may have begun as -0 (section 5), and makes NaN canonical.
 - `following`: what of B to ask for meanwhile, every UNROLL steps `following_step` bytes farther: a line, or where
-  `asks` is more than 1 MOST_ASKS of them.
+  `asks` is more than 1 so many of them, 2 or MOST_ASKS.
 - Another order (`order.SumOrder`) sums blocks of a chunk: `p := p + s` for the sum s of each block's chains. p is kept
   in memory meanwhile, as are the chains that registers do not hold together with the others.
 - With scales of blocks along k (section 4), a block's chain d ends at the block's end: `p := fma(d, s, p)`. `scales`:
@@ -27,6 +27,7 @@ Each microtile is a function that is compiled alone and shared by all kernels of
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -378,11 +379,15 @@ class _MicroText:
 
     def _ask_for_more(self, turn: Index, turns: int) -> None:
         """The other lines of some turns, where there are any."""
+
+        def ask(lines: range) -> None:
+            for i, line in itertools.product(range(turns), lines):
+                self.b.prefetch(self.read.following, (turn + i) * self.read.following_step + line * LINE_BYTES)
+
         for _ in self.b.when(self.read.asks > 1):
-            for i in range(turns):
-                for line in range(1, MOST_ASKS):
-                    place = (turn + i) * self.read.following_step + line * LINE_BYTES
-                    self.b.prefetch(self.read.following, place)
+            ask(range(1, 2))
+            for _ in self.b.when(self.read.asks > 2):
+                ask(range(2, MOST_ASKS))
 
     def _ask_for_row(self, k: Index) -> None:
         """Ask for row k of B; several rows of a panel of weights share a line."""
