@@ -14,15 +14,16 @@ from __future__ import annotations
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, Function, Index, Pointer, Vector
 from samebits.frozen import dataclass
-from samebits.kernels.gemm.machine import WIDE_LANES
 from samebits.kernels.gemm.microkernel import UNROLL
 from samebits.kernels.gemm.words import Words
 
 __all__ = ["InterleavedRows", "suits"]
 
-# Panels of B that pay for it (speed over that by rows, K = 32 to 128: one panel 0.91 to 0.94, two 1.00, four 1.02,
-# twelve 1.01). Four would do; heads of attention have so many, and a model would compile both forms for them.
-_PANELS = 12
+# Panels of B that pay for it, by the 32-bit lanes of a vector. Of 16 lanes (speed over that by rows, K = 32 to 128):
+# one panel 0.91 to 0.94, two 1.00, four 1.02, twelve 1.01. Four would do; heads of attention have so many, and a model
+# would compile both forms for them. Vectors of 8 lanes use up A half as fast, and gain half as much (Emerald Rapids,
+# float32: 512 x 512 x 192 0.99, 256 cubed 1.00, 512, 768 and 1024 cubed 1.02, 1.03, 1.03; float64 1024 cubed 1.025).
+_PANELS = {16: 12, 8: 24}
 # Rows that are asked for before they are read: short runs of memory are over before the hardware's own prefetching
 # begins (Emerald Rapids, share of the time of 512 x 3072 x 768 without and with: 5.3 and 3.9 %).
 _ROWS_AHEAD = 12
@@ -31,9 +32,9 @@ _SQUARE = 4
 
 
 def suits(isa: Isa, panels: int) -> bool:
-    """Whether A is interleaved for so many panels of B: on rows whose vectors have 64 bytes, as others use up A half as
-    fast (by vectors of 32 bytes 512 cubed 1.02 of the speed by rows)."""
-    return isa.lanes >= WIDE_LANES and panels >= _PANELS
+    """Whether A is interleaved for so many panels of B."""
+    least = _PANELS.get(isa.lanes)
+    return least is not None and panels >= least
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,11 +88,12 @@ class Microtile:
     interleaved: bool = False
 
     def asks_for_sums(self, isa: Isa) -> bool:
-        """Whether turns ask for the lines of what sums are added to and become, one each: where A is interleaved, and
-        of words of one element in vectors of 64 bytes (Emerald Rapids, 768 x 128 x 768, speed over that of asking for
-        all at once: 1.03, by vectors of 32 bytes 0.95)."""
+        """Whether turns ask for the lines of what sums are added to and become, one each: in vectors of 64 bytes, where
+        A is interleaved and of words of one element (Emerald Rapids, 768 x 128 x 768, speed over that of asking for all
+        at once: 1.03, by vectors of 32 bytes 0.95)."""
         is_plain = self.engine.depth == 1 and not self.order.block and self.weights is None
-        return self.interleaved or (is_plain and self.panels == 1 and self.h > 2 and isa.lanes >= WIDE_LANES)
+        is_tall = self.interleaved or (is_plain and self.panels == 1 and self.h > 2)
+        return is_tall and isa.lanes >= WIDE_LANES
 
 
 def parameters(engine: Engine, weights: Words | None, scaled: bool, keeps: bool = False) -> tuple[DType | None, ...]:
@@ -118,11 +119,11 @@ def microkernel(
 ) -> None:  # fmt: skip
     """c = t + the sum of a chunk."""
     tile = _MicroText(b, d, _Read(a, panel, b_step, following, following_step, asks))
-    if d.asks_for_sums(b.isa):
-        tile.finish(tile.turns(kc, [(t, t_step), (c, c_step)]), t, t_step, c, c_step, last)
-        return
-    tile.expect(c, c_step)
-    tile.finish(tile.chunk(kc), t, t_step, c, c_step, last)
+    kept = [(t, t_step), (c, c_step)] if d.asks_for_sums(b.isa) else []
+    if not kept:
+        tile.expect(c, c_step)
+    sums = tile.turns(kc, kept) if kept or d.interleaved else tile.chunk(kc)
+    tile.finish(sums, t, t_step, c, c_step, last)
 
 
 def keeping_microkernel(
