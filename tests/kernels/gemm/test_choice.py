@@ -179,6 +179,14 @@ def test_rounds_and_groups_are_what_the_caches_hold() -> None:
         assert group_of(of, row, 250, nr, 100, 1, alone) == group
 
 
+def test_micropanels_ask_together_for_the_lines_that_follow() -> None:
+    """Eight a turn of a panel of 32 columns of float32: four each of few micropanels, then two, then one."""
+    packed = [replace(dense(m, 3072, 768), b=Side(Panels(32))) for m in (1, 12, 36, 48, 84, 96, 300)]
+    found = [choose(c, AVX512, 1, NONE, DEFAULT) for c in packed]
+    assert [x.m_step for x in found] == [1, 1, 3, 4, 7, 8, 25]
+    assert [x.asks for x in found] == [4, 4, 4, 2, 2, 1, 1]
+
+
 def test_integers_are_summed_in_chunks_of_their_own() -> None:
     c = dense(10, 64, 5000, int8, int32)
     found = choose(c, BF16, 1, NONE, DEFAULT)
