@@ -122,9 +122,9 @@ class Choice:
 
     @property
     def asks(self) -> int:
-        """Lines of what is read next that each micropanel asks for in a turn, so that together they ask for all: 1, 2 or
-        MOST_ASKS (K = N = 4096, packed, M = 16 and 32: float32 90 to 100 and 97 to 106 GFLOP/s, uint8 x int8 389 to 432
-        and 406 to 438 GOP/s; 8 would be slower). Where fewer are left to ask for, more keep memory busy for nothing
+        """Lines of what is read next that each micropanel asks for in a turn, so that together they ask for all: 1, 2
+        or MOST_ASKS (K = N = 4096, packed, M = 16 and 32: float32 90 to 100 and 97 to 106 GFLOP/s, uint8 x int8 389 to
+        432 and 406 to 438 GOP/s; 8 would be slower). Where fewer are left to ask for, more keep memory busy for nothing
         (Emerald Rapids, GFLOP/s by 4 and 2: int8 weights beside 4 rows of bfloat16 92 and 98, 48 of float32 141 and
         159)."""
         right = self.words[1]
