@@ -109,7 +109,7 @@ class RowGroup:
             for r in b.loop(start, stop) if last else (start,):
                 row = self.row(r, number)
                 following = self._following(r, ahead) if fetched else None
-                row.reduce(a_pass, following, fetched)
+                row.reduce(a_pass, following, fetched, number < last)
                 if number == last:
                     row.store_uniforms()
 
@@ -309,8 +309,11 @@ class _Row:
             return None
         return tuple(start + place for start in range(0, width, len(PAIRED)) for place in PAIRED)
 
-    def reduce(self, a_pass: Pass, following: Cursor | None = None, fetched: Sequence[int] = ()) -> None:
-        """Reduce what the pass reduces, and keep what it keeps; meanwhile fetch some operands of another row."""
+    def reduce(
+        self, a_pass: Pass, following: Cursor | None = None, fetched: Sequence[int] = (), is_asked_for: bool = True
+    ) -> None:  # fmt: skip
+        """Reduce what the pass reduces, and keep what it keeps; meanwhile fetch some operands of another row. The
+        results go to scratch if a later pass asks for them."""
         b, splats = self.b, self.splats(a_pass)
         nodes = [_node(self.e, k) for k in a_pass.reductions]
         kinds = [fold.kinds(node) for node in nodes]
@@ -332,7 +335,8 @@ class _Row:
         results = iter(fold.fold(b, flat, b.index("n"), levels, compute, rooms, order, self._ahead()))
         for k, node, some in zip(a_pass.reductions, nodes, kinds, strict=True):
             self.reduced[k] = self._finished(node, [next(results) for _ in some], splats)
-            b.store(self._result(k), self.place, self.reduced[k])
+            if is_asked_for:
+                b.store(self._result(k), self.place, self.reduced[k])
 
     def _ahead(self) -> Callable[[Index], None] | None:
         """What fetches codes of four bits that are read a few rows later."""
