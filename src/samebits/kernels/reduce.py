@@ -27,9 +27,9 @@ import numpy.typing as npt
 from samebits import ieee
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import KernelSpec
-from samebits.dtypes import DType
+from samebits.dtypes import DType, float32
 from samebits.errors import PlanError, ShapeError
-from samebits.kernels import code_tables, convert, elementwise, fold, long_rows, values
+from samebits.kernels import code_tables, convert, elementwise, exact_blocks, fold, long_rows, values
 from samebits.kernels.expression import REDUCTIONS, Chain, Expression, Term, with_arguments
 from samebits.kernels.passes import Pass, passes, uniform
 from samebits.kernels.plan import Operand, Plan, Step, in_lines
@@ -138,8 +138,8 @@ def takes_packed(
     return not odd and all(way.classes[k] == "unit" for k in packed)
 
 
-_Made = tuple[tuple[Step, ...], int, tuple[code_tables.CodeTable, ...]]
-"""Steps, the bytes of scratch that they need, and the tables that they look values up in."""
+_Made = tuple[tuple[Step, ...], int, tuple[tuple[str, str], ...]]
+"""Steps, the bytes of scratch that they need, and what there is to say of tables that they look values up in."""
 
 
 class _Planner:
@@ -210,12 +210,12 @@ class _Planner:
             return cut
         across = self._across(way) if is_plain and not self.packed else None
         facts = [("rows", f"{way.rows} of {self.n}"), ("along the row", " ".join(way.classes))]
-        steps, scratch_bytes, tables = self._columns(way, across, places) if across else self._kernel(way, places)
+        steps, scratch_bytes, said = self._columns(way, across, places) if across else self._kernel(way, places)
         if across:
             facts.append(("lanes", f"one a row, {across.inner.extent} side by side"))
         if copied:
             facts.append(("copied through the workspace", "operands " + ", ".join(copied)))
-        facts += [("looked up", str(table)) for table in tables]
+        facts += said
         return self._plan((*before, *steps, *after), scratch_bytes, facts)
 
     def _plan(self, steps: tuple[Step, ...], scratch_bytes: int, facts: Sequence[tuple[str, str]]) -> Plan:
@@ -411,12 +411,18 @@ class _Planner:
             place = looked_up[f"table{table.value}"] = Operand(len(self.layouts), self.workspace_bytes)
             self.workspace_bytes += in_lines(table.size_bytes)
             filled.append(code_tables.step(table, numbers, places, place, self.isa))
-        found = passes(e, uniform(e, way.classes))
+        found, said = passes(e, uniform(e, way.classes)), [("looked up", str(table)) for table in tables]
+        exact = exact_blocks.chosen(e, tables, found, way.classes, self.n, self.isa)
+        if exact is not None:
+            unit = looked_up[exact_blocks.UNIT] = Operand(len(self.layouts), self.workspace_bytes)
+            self.workspace_bytes += in_lines(float32.size_bytes)
+            filled.append(exact_blocks.probe(looked_up[f"table{exact}"], unit, self.isa))
+            said.append(("summed in integers", "blocks of 2048 whose sums nothing rounds"))
         repeated = self._repeated(way, found)
         spanned = bool(repeated) and self.n > _SPAN
         ordered = any(fold.exact(node).ordered for node in self.e.nodes if node.op in REDUCTIONS)
         applied = levels(self.n) if ordered else 1
-        description = ReduceText(e, way.classes, way.above, applied, repeated, spanned)
+        description = ReduceText(e, way.classes, way.above, applied, repeated, spanned, exact)
         group = self._spanned_group(way) if spanned else max(self._group(way, found), len(repeated) and 2)
         offsets, size = dict[str, int](), 0
         for name, room in rooms(self.e, found, self.n, group):
@@ -433,7 +439,7 @@ class _Planner:
         }
         spec = KernelSpec(text, description, (*sizes, *offsets, *looked_up, *way.parameters()), self.isa)
         given = (*sizes.values(), *offsets.values(), *looked_up.values(), *way.arguments(places))
-        return (*filled, Step(spec, -(-way.rows // rows_per_task), given)), size, tables
+        return (*filled, Step(spec, -(-way.rows // rows_per_task), given)), size, tuple(said)
 
     def _repeated(self, way: Walk, found: Sequence[Pass]) -> tuple[int, ...]:
         """Inputs that vary along the row and are the same for every row, if the last pass stores several rows.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
 from samebits.frozen import dataclass
-from samebits.kernels import code_tables, convert, fold, row_quotients, values
+from samebits.kernels import code_tables, convert, exact_blocks, fold, row_quotients, values
 from samebits.kernels.expression import REDUCTIONS, Expression, Term
 from samebits.kernels.passes import Pass, needed, passes, uniform
 from samebits.kernels.walk import NIBBLES, PAIRED, Cursor, Stretch, stretches
@@ -32,6 +32,7 @@ class ReduceText:
             14 ns of the 53 that a sum of 2049 takes.)
         repeated: Inputs that are the same for every row: loaded once for two rows that are stored side by side.
         spanned: Whether rows are long and share an input.
+        exact: The value that is looked up and of whose blocks some sums need no rounding (exact_blocks); None if none.
 
     What `code_tables` cut out of the expression is in the memory that an argument names, `table` and the value.
     """
@@ -42,6 +43,7 @@ class ReduceText:
     levels: int
     repeated: tuple[int, ...]
     spanned: bool
+    exact: int | None = None
 
 
 def text(b: Builder, d: ReduceText) -> None:
@@ -332,11 +334,22 @@ class _Row:
         flat = [kind for some in kinds for kind in some]
         levels = self.d.levels if any(kind.ordered for kind in flat) else 1
         rooms = [b.scratch(kind.dtype, b.index(f"partial{j}")) for j, kind in enumerate(flat)] if levels > 1 else []
-        results = iter(fold.fold(b, flat, b.index("n"), levels, compute, rooms, order, self._ahead()))
+        known = self._known(a_pass)
+        results = iter(fold.fold(b, flat, b.index("n"), levels, compute, rooms, order, self._ahead(), known))
         for k, node, some in zip(a_pass.reductions, nodes, kinds, strict=True):
             self.reduced[k] = self._finished(node, [next(results) for _ in some], splats)
             if is_asked_for:
                 b.store(self._result(k), self.place, self.reduced[k])
+
+    def _known(self, a_pass: Pass) -> fold.Known | None:
+        """What sums blocks in integers where nothing rounds their sums."""
+        value = self.d.exact
+        if value is None or [_node(self.e, k).arguments for k in a_pass.reductions] != [(value,)]:
+            return None
+        codes, scales = _node(self.e, value).arguments
+        ahead = self._ahead()
+        assert ahead is not None  # as there are codes
+        return lambda start, stop: exact_blocks.emit_sum(self.cursor, codes, scales, start, stop, ahead)
 
     def _ahead(self) -> Callable[[Index], None] | None:
         """What fetches codes of four bits that are read a few rows later."""
