@@ -42,6 +42,7 @@ mutants: $(VENV)/.test
 
 exhaustive: $(VENV)/.test
 	$(PY) tools/exhaustive.py
+	$(PY) tools/exhaustive.py --powers 1000000000
 	$(PY) -m pytest -m exhaustive $(PYTEST_ARGS)
 
 # The digests of docs/conformance.json with the oldest dependencies that pyproject.toml allows.

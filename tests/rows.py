@@ -36,7 +36,7 @@ for _row in (FAKE3, EVEX_VNNI):
 
 
 def without_dots(found: Iterable[Isa]) -> tuple[Isa, ...]:
-    """The first of rows that differ only in instructions for inner products, which one room alone uses."""
+    """The first of rows that differ only in instructions for inner products, which products and few sums use."""
     first: dict[object, Isa] = {}
     for row in found:
         plain = frozenset(word for word in row.instructions if not word.startswith("dot"))
