@@ -234,9 +234,9 @@ def tile_of(
     engine, n, tile = inner.engine, inner.c.n, given.tile or row.tile
     if inner.runs:
         is_short = engine.sums_blocks and inner.runs.is_short
-        is_long = engine.sums_blocks and inner.runs.words > 0 and not is_short
-        if given.tile is None and is_long and tile == machine.blocks and machine.long_blocks is not None:
-            return machine.long_blocks, ()
+        is_equal = engine.sums_blocks and inner.runs.words > 0
+        if given.tile is None and is_equal and tile == machine.blocks and machine.equal_blocks is not None:
+            return machine.equal_blocks, ()
         tile = tile if given.tile else tiles.with_sums_of_blocks(tile, isa, tiles.SHORT if is_short else None)
     is_free = given.tile is None and tile == tiles.tile_for(isa) and form in (FUSED, STAGED)
     if not is_free or isinstance(inner.c.b.values, Panels) or not (engine.exact or engine.depth == 1):

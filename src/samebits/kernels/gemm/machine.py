@@ -105,8 +105,8 @@ class Machine:
         sizes_of_blocks: What engines that sum blocks apart may take instead, on the same rows. None: no others.
         sizes_of_tiles: What those by tiles may take instead.
         blocks: The tile of engines that sum blocks apart.
-        long_blocks: One as wide for equal blocks of many words, which may be higher: few steps in a hundred are those
-            that add a sum to an accumulator, which waits in the first cache meanwhile. None: no other.
+        equal_blocks: One as wide for blocks that are equal runs, so high that some accumulators may wait in the first
+            cache while a run is summed. None: no other.
         staged: The tile of float32 on rows whose vectors have 64 bytes, where panels are packed first, for one product
             alone, and columns fill them; None: that of the row.
         preferred: The engines that were measured to be fastest for some pairs of formats.
@@ -121,7 +121,7 @@ class Machine:
     sizes_of_blocks: Sizes | None = None
     sizes_of_tiles: Sizes = OF_TILES
     blocks: Tile = BLOCKS
-    long_blocks: Tile | None = None
+    equal_blocks: Tile | None = None
     staged: Tile | None = None
     preferred: tuple[Preferred, ...] = ()
     tuned: tuple[Tuned, ...] = ()
@@ -188,15 +188,16 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # row 411, word by word 430, of 6x2 442). Panels of B with scales want the first cache, and A, whose rows of a chunk
 # are pages away from those of the next, few pages: 1024 cubed by MC 174, 132, 66, 48 and 36, KC 256, ms: NVFP4 5.81,
 # 5.78, 5.36, 5.22, 5.20; int8 by 128 by MC 66, 48 and 36 4.06, 3.96, 4.04; 4096 cubed by MC 258, 132, 66 and 48 NVFP4
-# 394, 388, 359, 355, int8 by 128 by MC 66 and 48 291 and 279. Sixteen sums of long blocks leave the ports idle less
-# often than twelve: 1024 cubed in turns, GFLOP/s by 6x2, 8x2, 10x2 and 12x2: int8 by 128 544, 564, 552, 556, by 64
-# 511, 527, 515, 522; by 32, whose accumulators would wait more often, 458, 463, 457, 436.
+# 394, 388, 359, 355, int8 by 128 by MC 66 and 48 291 and 279. Equal blocks have a sum and an
+# accumulator for each of fourteen vectors, of which a few wait in the first cache: fewer steps wait for each other than
+# of twelve. 1024 cubed in turns, GFLOP/s by 6x2, 7x2 and 8x2: NVFP4 416, 421, 403, MXFP4 419, 432, 431, int8 by 32 453,
+# 464, 462, by 64 507, 520, 522, by 128 536, 555, 554 (by 10x2 and 12x2 a few less).
 SAPPHIRE_RAPIDS = replace(
     DEFAULT,
     name="sapphirerapids",
     slow=frozenset({PAIRS.name}),
     blocks=Tile(6, 2),
-    long_blocks=Tile(8, 2),
+    equal_blocks=Tile(7, 2),
     staged=Tile(6, 4),
     caches=Caches(
         down_blocks=3,
