@@ -145,6 +145,46 @@ def test_device_memory_is_carried_and_only_the_host_is_refused(code: int) -> Non
     assert Tensor.from_exported(exported_bytes).device == t.device
 
 
+class OnDevice(HandMade):
+    """One of CUDA memory, which says so."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+
+class Ordered(OnDevice):
+    """One that is told a stream, and refuses if there is a reason to."""
+
+    asked: object = None
+    refusal = ""
+
+    def __dlpack__(self, *, stream: object = None) -> object:  # type: ignore[override]
+        if self.refusal:
+            raise TypeError(self.refusal)
+        self.asked = stream
+        return super().__dlpack__(max_version=(1, 3))
+
+
+def test_a_producer_of_device_memory_is_told_a_stream_or_refused() -> None:
+    fields: dict[str, Any] = {"device_type": 2, "data": 0x1000}
+    producer = Ordered((4,), (1,), **fields)
+    assert str(Tensor.from_dlpack(producer).device) == "cuda:0"
+    assert producer.asked == 1
+    silent = OnDevice((4,), (1,), **fields)
+    for make in (Tensor.from_dlpack, Tensor.from_any):
+        with pytest.raises(ExchangeError) as error:
+            make(silent)
+        assert str(error.value) == (
+            f"Tensor.{make.__name__}: x __dlpack__ is that of OnDevice, which takes no stream=, must be the "
+            "standard's, which orders work on a device; pass one whose __dlpack__ takes stream="
+        )
+    assert silent.capsule is None
+    producer.refusal = "it is a key"
+    with pytest.raises(ExchangeError) as error:
+        Tensor.from_dlpack(producer)
+    assert "x is not shared by its library (it is a key), must be memory that can be shared" in str(error.value)
+
+
 @pytest.mark.parametrize("code", REFUSED)
 def test_other_devices_are_refused_by_name(code: int) -> None:
     producer = HandMade(device_type=code)

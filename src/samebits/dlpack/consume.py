@@ -113,7 +113,10 @@ def receive(producer: Producer, call: str = "from_dlpack") -> tuple[Buffer, Layo
 
 
 def _requested(producer: Producer, call: str) -> object:
-    """The capsule of a producer, which may be too old to know any keyword.
+    """The capsule of a producer, which may be too old to know any keyword; one of device memory is not taken then.
+
+    The Array API has a producer order its work before the stream that the consumer names. Where it cannot be named
+    nothing says in which order memory is read, and torch and CuPy, which name it too, take no such producer.
 
     Raises:
         ExchangeError: There is no way to ask for one, or the producer refuses.
@@ -122,17 +125,28 @@ def _requested(producer: Producer, call: str) -> object:
     if export is None:
         raise ExchangeError(call, "x", "type", type(producer).__name__, "one with __dlpack__", "use Tensor.from_any")
     try:
-        options = _stream_of(producer)
+        options, said = _stream_of(producer), TypeError()
         for given in ({"max_version": VERSION} | options, options):
             try:
                 return export(**given)
-            except TypeError:
-                continue
-        return export()
+            except TypeError as error:
+                said = error
+        if not options:
+            return export()
+        if "stream" in str(said) or "keyword" in str(said):
+            raise _unordered(producer, call) from said
+        raise said
     except SamebitsError:
         raise
     except REFUSALS as error:
         raise refused(producer, call, error) from error
+
+
+def _unordered(producer: Producer, call: str) -> ExchangeError:
+    """The error of a producer of device memory that cannot be told in whose order it is read."""
+    actual = f"that of {type(producer).__name__}, which takes no stream="
+    expected, remedy = "the standard's, which orders work on a device", "pass one whose __dlpack__ takes stream="
+    return ExchangeError(call, "x", "__dlpack__", actual, expected, remedy)
 
 
 # Codes of CUDA and ROCm in dlpack.h, and what the default stream, in whose order copies of ours are, is called there.
