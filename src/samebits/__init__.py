@@ -6,7 +6,7 @@ into that table, under TYPE_CHECKING and into `__all__`.
 
 from __future__ import annotations
 
-from samebits import demand, hot
+from samebits import demand, forks, hot
 
 # Type checkers take it for true. What is imported here delays whoever wants one name, and the command's answer to
 # signals: typing and importlib would take longer than all else.
@@ -381,6 +381,7 @@ def _cast() -> object:
 
 demand.offer("cast", _cast)
 hot.on_demand(_compile_exchange)
+forks.watch()
 hot.offer(_exchange_steps)
 
 

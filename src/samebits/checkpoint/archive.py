@@ -19,6 +19,7 @@ from typing import IO, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from samebits import forks
 from samebits.checkpoint import npy, parts
 from samebits.checkpoint.parts import QuantizedNote
 from samebits.checkpoint.stored import MEMBER, Refuse, StoredTensor
@@ -236,5 +237,4 @@ def _after_fork() -> None:
     _guard.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+forks.around(_before_fork, _after_fork, _after_fork)

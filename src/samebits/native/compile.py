@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import samebits
-from samebits import cache, driver, errors
+from samebits import cache, driver, errors, forks
 from samebits.codegen import host
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Target
@@ -307,5 +306,4 @@ def left_to_llvm() -> tuple[str, ...]:
     return tuple(_left)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+forks.around(_lock.acquire, _lock.release, _lock.release)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import inspect
-import os
 import struct
 import sys
 import threading
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from samebits import dtypes, errors
+from samebits import dtypes, errors, forks
 from samebits.codegen import isa as isas
 from samebits.frozen import own_method
 from samebits.layout import Layout
@@ -331,5 +330,4 @@ def api_of(type: type) -> tuple[object, int] | None:
     return None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+forks.around(_lock.acquire, _lock.release, _lock.release)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from samebits import driver, errors
+from samebits import driver, errors, forks
 from samebits.codegen import isa as isas
 from samebits.native import compile, pool_text
 
@@ -186,6 +186,5 @@ def _at_exit() -> None:
             _pool.stop()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+forks.around(_before_fork, _after_fork_in_parent, _after_fork_in_child)
 atexit.register(_at_exit)

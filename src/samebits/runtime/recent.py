@@ -7,11 +7,12 @@ who holds it, as a signal handler may.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import TypeVar
+
+from samebits import forks
 
 __all__ = ["LOCK", "keep"]
 
@@ -34,5 +35,4 @@ def keep(found: OrderedDict[_K, _V], key: _K, value: _V, limit: int) -> list[_V]
     return gone
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
+forks.around(LOCK.acquire, LOCK.release, LOCK.release)
