@@ -8,6 +8,7 @@ import protos
 import pytest
 
 from samebits import ieee, onnx
+from samebits.errors import ShapeError
 from samebits.runtime import cpu
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -94,6 +95,22 @@ def _summed(row: Array) -> Any:
 def test_einsum_broadcasts_an_ellipsis() -> None:
     x, y = R.integers(-9, 9, (2, 1, 3, 4)).astype(F), R.integers(-9, 9, (5, 4, 2)).astype(F)
     assert np.array_equal(run("Einsum", [x, y], {"equation": "...ij,...jk->...ik"}), x @ y)
+
+
+def test_a_recurrent_layer_takes_operands_of_one_batch_by_whatever_name() -> None:
+    proto, feed = protos.one("LSTM", onnx_edges.recurrent("LSTM"), {"hidden_size": 3}, (1, 2, 3), 1, 14, symbolic=False)
+    own, lengths, state, cell = feed
+    for name, axis, symbol in ((own, 1, "n"), (lengths, 0, "m"), (state, 1, "k"), (cell, 1, "n")):
+        (found,) = (each for each in proto.graph.input if each.name == name)
+        found.type.tensor_type.shape.dim[axis].Clear()
+        found.type.tensor_type.shape.dim[axis].dim_param = symbol
+    session = cpu.prepare(onnx.load(proto), isa="numpy", threads=1)
+    (made,) = session.run(feed).values()
+    assert made.tobytes() == run("LSTM", onnx_edges.recurrent("LSTM"), {"hidden_size": 3}, (1, 2, 3), 14).tobytes()
+    for name, others, place in ((lengths, feed[lengths][:1], 4), (state, feed[state][:, :1], 5)):
+        with pytest.raises(ShapeError) as error:
+            session.run({**feed, name: others.copy()})
+        assert f", input {place}' shapes is [{list(others.shape)}], must be shapes that fit each" in str(error.value)
 
 
 def test_an_lstm_is_its_formulas() -> None:

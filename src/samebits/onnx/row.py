@@ -88,6 +88,18 @@ class NodeCall:
         """Input `index`, or None."""
         return self.inputs[index] if index < len(self.inputs) else None
 
+    def fitted(self, index: int, shape: SymbolicShape) -> str:
+        """Input `index` as one of that shape, from which its own differs in symbols alone: a run whose extents differ
+        is refused, and says of which input."""
+        x, origin = self[index], self.b.origin
+        self.b.origin = (f"{self.node.name}, input {index}",)
+        for axis, size in enumerate(shape):
+            own = self.b.facts[x].shape
+            if own[axis] != size:
+                x = self.b.reshape(x, (*own[:axis], size, *own[axis + 1 :]))
+        self.b.origin = origin
+        return x
+
     def fact(self, index: int) -> Fact:
         """The fact of input `index`."""
         return self.b.facts[self[index]]

@@ -181,8 +181,7 @@ def _scatter_nd(call: NodeCall) -> Sequence[str]:
     due, found = (*outer, *shape[count:]), call.fact(2).shape
     if len(found) != len(due) or any(dim.are_known(x, y) and x != y for x, y in zip(found, due, strict=True)):
         raise Unsupported(f"updates are {list(found)}, must be {list(due)}")
-    updates = call[2] if found == due else b.reshape(call[2], due)
-    return b.add("scatter_nd", (call[0], indices, updates), ScatterND())
+    return b.add("scatter_nd", (call[0], indices, call.fitted(2, due)), ScatterND())
 
 
 def _top(call: NodeCall) -> Sequence[str]:

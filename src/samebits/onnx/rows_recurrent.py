@@ -12,7 +12,7 @@ import numpy as np
 
 from samebits import dtypes, elements
 from samebits.dtypes import DType
-from samebits.frozen import dataclass
+from samebits.frozen import dataclass, replace
 from samebits.kernels import composites
 from samebits.onnx.row import Attribute, NodeCall, OnnxRow, Unsupported
 from samebits.operations import dim
@@ -147,7 +147,7 @@ def _layer(call: NodeCall) -> Sequence[str]:
     b, kind = call.b, _KINDS[call.node.op]
     is_batch_first = bool(call.attributes.get("layout", 0))
     x = b.transpose(call[0], (1, 0, 2)) if is_batch_first and call.fact(0).rank == 3 else call[0]
-    directions, hidden = _checked(call, x, kind)
+    directions, hidden, call = _checked(call, x, kind)
     outputs: list[str] = []
     states: list[list[str]] = []
     for number in range(directions):
@@ -169,8 +169,8 @@ def _beside(b: ProgramBuilder, values: Sequence[str], axis: int) -> str:
     return b.add("concat", values, Concat(axis))[0] if len(values) > 1 else values[0]
 
 
-def _checked(call: NodeCall, x: str, kind: _Kind) -> tuple[int, int]:
-    """How many directions there are, and the extent of the state."""
+def _checked(call: NodeCall, x: str, kind: _Kind) -> tuple[int, int, NodeCall]:
+    """How many directions there are, the extent of the state, and the call with operands of the batch that x has."""
     fact, weights, given = call.b.facts[x], call.fact(1).shape, call.attributes
     directions = 2 if given["direction"] == "bidirectional" else 1
     if fact.rank != 3 or len(weights) != 3 or call.fact(2).rank != 3:
@@ -188,16 +188,18 @@ def _checked(call: NodeCall, x: str, kind: _Kind) -> tuple[int, int]:
     due_shapes = (
         *due, (directions, 2 * rows), (fact.shape[1],), *[state] * kind.states, (directions, 3 * hidden)
     )  # fmt: skip
-    for at, shape in enumerate(due_shapes, 1):
-        _check_operand(call, at, dtypes.int32 if at == _LENGTHS else fact.dtype, shape)
+    fitted = [
+        _operand(call, at, dtypes.int32 if at == _LENGTHS else fact.dtype, shape)
+        for at, shape in enumerate(due_shapes, 1)
+    ]
     _check_attributes(call, kind, directions * len(kind.functions))
-    return directions, hidden
+    return directions, hidden, replace(call, inputs=(call[0], *fitted))
 
 
-def _check_operand(call: NodeCall, at: int, dtype: DType, shape: SymbolicShape) -> None:
-    """Raise Unsupported where an operand that is given is of another format or shape."""
+def _operand(call: NodeCall, at: int, dtype: DType, shape: SymbolicShape) -> str | None:
+    """An operand that is given, of that shape; Unsupported where it is of another format, or cannot have that."""
     if call.optional(at) is None:
-        return
+        return None
     found = call.fact(at)
     is_other = len(found.shape) != len(shape) or any(
         dim.are_known(x, y) and x != y for x, y in zip(found.shape, shape, strict=True)
@@ -206,6 +208,7 @@ def _check_operand(call: NodeCall, at: int, dtype: DType, shape: SymbolicShape) 
         raise Unsupported(
             f"input {at} is {found.dtype.name} of shape {list(found.shape)}, must be {dtype.name} of {list(shape)}"
         )
+    return call.fitted(at, shape)
 
 
 def _check_attributes(call: NodeCall, kind: _Kind, count: int) -> None:
