@@ -54,6 +54,7 @@ class ArrayVector:
         return len(self.lanes)
 
 
+@functools.cache
 def _storage(dtype: DType) -> np.dtype[Any]:
     """How elements lie in memory; formats that NumPy does not compute in are their code points."""
     if dtype.kind == "bool":
@@ -153,31 +154,31 @@ class NumpyBuilder:
     def cast(self, p: ArrayPointer, dtype: DType, aligned: bool = True) -> ArrayPointer:
         return ArrayPointer(p.address, dtype, aligned)
 
-    def _memory(self, p: ArrayPointer, i: int, count: int) -> Array:
-        kind = _storage(p.dtype)
-        block = (ctypes.c_char * (count * kind.itemsize)).from_address(p.address + i * kind.itemsize)
-        return np.frombuffer(memoryview(block), kind)
+    def _memory(self, p: ArrayPointer, i: int, count: int, stride: int = 1) -> Array:
+        """`count` elements, at least one, each `stride` elements behind the one before."""
+        kind, last = _storage(p.dtype), stride * (count - 1)
+        lowest = p.address + (i + min(last, 0)) * kind.itemsize
+        block = (ctypes.c_char * ((abs(last) + 1) * kind.itemsize)).from_address(lowest)
+        return np.ndarray((count,), kind, memoryview(block), max(-last, 0) * kind.itemsize, (stride * kind.itemsize,))
 
     def load(self, p: ArrayPointer, i: int, width: int, count: int | None = None) -> ArrayVector:
-        n = _covered(width, count)
-        lanes = np.zeros(width, _storage(p.dtype))
-        if n:
-            lanes[:n] = self._memory(p, i, n)
-        return ArrayVector(p.dtype, lanes != 0 if p.dtype.kind == "bool" else lanes)
+        return self.load_strided(p, i, 1, width, count)
 
     def store(self, p: ArrayPointer, i: int, v: ArrayVector, count: int | None = None) -> None:
-        rules.stored(p.dtype, v)
-        n = _covered(v.width, count)
-        if n:
-            self._memory(p, i, n)[:] = v.lanes[:n]
+        self.store_strided(p, i, 1, v, count)
 
     def load_strided(self, p: ArrayPointer, i: int, stride: int, width: int, count: int | None = None) -> ArrayVector:
         n = _covered(width, count)
-        return self.concat([self.load(p, i + stride * lane, 1, int(lane < n)) for lane in range(width)])
+        lanes = np.zeros(width, _storage(p.dtype))
+        if n:
+            lanes[:n] = self._memory(p, i, n, stride)
+        return ArrayVector(p.dtype, lanes != 0 if p.dtype.kind == "bool" else lanes)
 
     def store_strided(self, p: ArrayPointer, i: int, stride: int, v: ArrayVector, count: int | None = None) -> None:
-        for lane in range(_covered(v.width, count)):
-            self.store(p, i + stride * lane, self.slice(v, lane, 1))
+        rules.stored(p.dtype, v)
+        n = _covered(v.width, count)
+        if n:
+            self._memory(p, i, n, stride)[:] = v.lanes[:n]
 
     def load_index(self, p: ArrayPointer, i: int) -> int:
         rules.indexed(p.dtype)
