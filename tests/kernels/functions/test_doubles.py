@@ -57,6 +57,12 @@ def reference(name: str, *arrays: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(found), np.nan, found)
 
 
+@functools.cache
+def due(name: str) -> np.ndarray:
+    """What all rows are compared with, computed once."""
+    return reference(name, *inputs(name, 3000))
+
+
 @EVERY_ROW
 @pytest.mark.parametrize("name", BOUNDS)
 def test_every_row_has_the_bits_of_the_sequence(name: str, row: Isa) -> None:
@@ -64,7 +70,7 @@ def test_every_row_has_the_bits_of_the_sequence(name: str, row: Isa) -> None:
     out = np.empty_like(arrays[0])
     plan = elementwise.plan(expression(name), launch.layouts(*arrays), launch.layouts(out), row)
     launch.run_plan(plan, [*arrays, out])
-    launch.assert_bits(out, reference(name, *arrays), (name, row.name))
+    launch.assert_bits(out, due(name), (name, row.name))
 
 
 @pytest.mark.parametrize("name", BOUNDS)
@@ -73,7 +79,7 @@ def test_aarch64_has_the_bits_of_the_sequence(name: str) -> None:
     out = np.empty_like(arrays[0])
     plan = elementwise.plan(expression(name), launch.layouts(*arrays), launch.layouts(out), rows.AARCH64_ROWS[-1], 1)
     aarch64.run_plan(plan, [*arrays, out])
-    launch.assert_bits(out, reference(name, *arrays), name)
+    launch.assert_bits(out, due(name)[::11], name)
 
 
 def right(name: str) -> Callable[..., Any]:

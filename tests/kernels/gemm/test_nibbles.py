@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from typing import Any
 
@@ -43,6 +44,13 @@ def activations(kind: Any, m: int, k: int) -> Array:
     return np.random.default_rng([m, k]).standard_normal((m, k)).astype(kind)
 
 
+@functools.cache
+def meant(name: str, kind: Any, group: int, left: Any, m: int, k: int, n: int) -> Array:
+    """What all rows are compared with, computed once."""
+    b, s = weights(name, k, n), scales(kind, k // group, n)
+    return reference(activations(left, m, k), b, b_scale=s, b_block=group, scale=F32(0.3))
+
+
 @pytest.mark.parametrize("isa", ROWS, ids=lambda row: row.name)
 def test_bits_on_every_row(isa: Isa) -> None:
     k, n = 256, 200
@@ -54,7 +62,7 @@ def test_bits_on_every_row(isa: Isa) -> None:
             assert kept.engine == f"{name} nibbles"
             for m in (1, 3, 33):
                 a = activations(left, m, k)
-                due = reference(a, b, b_scale=s, b_block=group, scale=F32(0.3))
+                due = meant(name, kind, group, left, m, k, n)
                 for threads in (1, 3):
                     got = sb.matmul(a, kept, out_dtype="float32", threads=threads)
                     assert_bits(got, due, (name, m))
