@@ -81,9 +81,9 @@ def check(expression: Expression, row: Isa, inputs: list[Array], outputs: list[A
         launch.assert_bits(got, np.broadcast_to(want, got.shape), (what, row.name))
 
 
-@EVERY_ROW
-def test_every_operation_on_special_values(row: Isa) -> None:
-    for name, kinds, target in cases():
+def check_special_values(row: Isa, some: list[tuple[str, tuple[DType, ...], DType | None]]) -> None:
+    """Every pair or triple of special values."""
+    for name, kinds, target in some:
         grids = np.meshgrid(*[specials(kind) for kind in kinds], indexing="ij")
         inputs = [np.ascontiguousarray(g.ravel()) for g in grids]
         if len(inputs) == 3 and not row.compiled:
@@ -91,6 +91,19 @@ def test_every_operation_on_special_values(row: Isa) -> None:
         expression = single(name, kinds, target)
         out = np.empty(inputs[0].shape, expression.dtype(expression.outputs[0]).numpy)
         check(expression, row, inputs, [out], (name, kinds, target))
+
+
+@EVERY_ROW
+def test_every_operation_on_special_values(row: Isa) -> None:
+    """Interpreted, and on every second compiled row, the next operation on the rows between."""
+    turn = rows.COMPILED_ROWS.index(row) if row.compiled else 0
+    check_special_values(row, cases()[turn % 2 :: 2] if row.compiled else cases())
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("row", rows.COMPILED_ROWS, ids=lambda row: row.name)
+def test_every_operation_on_special_values_of_every_row(row: Isa) -> None:
+    check_special_values(row, cases())
 
 
 def chain_of_types() -> Expression:

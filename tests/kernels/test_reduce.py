@@ -351,14 +351,16 @@ def test_nothing_is_read_of_what_has_no_elements(row: Isa) -> None:
     check(c.finish(c.apply("add", v, c.apply("row_sum", v))), row, [x], (1,))
 
 
-@EVERY_ROW
-def test_dtypes_of_every_width(row: Isa) -> None:
-    for dtype in (dtypes.float64, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.uint32, dtypes.uint64):
-        x = (100 * np.random.default_rng(6).normal(size=(3, 2055))).astype(np.int64).astype(dtype.numpy)
-        for op in ("row_sum", "row_max", "row_min"):
-            views = (x, x[:, ::-1], x[:, :70:3], x[:, :1])
-            for view in views if op == "row_sum" else views[::2]:
-                check(reduction(op, dtype), row, [view], (1,), (dtype, op))
+WIDTHS = (dtypes.float64, dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.uint16, dtypes.uint32, dtypes.uint64)
+
+
+@rows.in_turn("row, dtype", WIDTHS, 2)
+def test_dtypes_of_every_width(row: Isa, dtype: dtypes.DType) -> None:
+    x = (100 * np.random.default_rng(6).normal(size=(3, 2055))).astype(np.int64).astype(dtype.numpy)
+    for op in ("row_sum", "row_max", "row_min"):
+        views = (x, x[:, ::-1], x[:, :70:3], x[:, :1])
+        for view in views if op == "row_sum" else views[::2]:
+            check(reduction(op, dtype), row, [view], (1,), (dtype, op))
 
 
 @pytest.mark.parametrize("row", rows.AARCH64_ROWS, ids=lambda row: row.name)
@@ -559,24 +561,31 @@ def test_rows_of_narrow_floats_are_float32_rounded_at_the_end(row: Isa, dtype: d
             launch.assert_bits(meant, due, (dtype, n))
 
 
-@COMPILED
-def test_narrow_rows_in_every_lie(row: Isa) -> None:
+# The first row has whole bytes, the next one less than a byte, and so on.
+NARROW = [
+    pytest.param(row, dtype, id=f"{row.name}-{dtype.name}", marks=pytest.mark.exhaustive if turn % 2 else ())
+    for number, row in enumerate(rows.COMPILED_ROWS)
+    for turn, dtype in enumerate((dtypes.bfloat16, dtypes.float4_e2m1fn), number)
+]
+
+
+@pytest.mark.parametrize(("row", "dtype"), NARROW)
+def test_narrow_rows_in_every_lie(row: Isa, dtype: dtypes.DType) -> None:
     """Down columns, through the workspace, strided, for threads that share a row, beside guard pages."""
-    for dtype in (dtypes.bfloat16, dtypes.float4_e2m1fn):
-        base = coded(np.random.default_rng(3).normal(size=(40, 6, 96)), dtype)
-        for e in (composites.reduction("row_sum", dtype), composites.softmax(dtype)):
-            for axes in ((0,), (1,), (2,), (0, 2), (0, 1, 2)):
-                check(e, row, [base], axes, (dtype, axes))
-                check(e, row, [base[::2, :, ::3]], axes, (dtype, axes))
-        long = coded(np.random.default_rng(4).normal(size=(1, 3 << 16)), dtype)
-        for e in (composites.reduction("row_sum", dtype), composites.mean(dtype)):
-            check(e, row, [long], (1,), dtype, threads=2)
-        for n in (1, 33, 70):
-            x = guard.array(coded(np.random.default_rng(n).normal(size=(3, n)), dtype), at_start=False)
-            due = reduce.reference(composites.softmax(dtype), x, axes=(1,))
-            out = guard.array(np.zeros_like(due[0]), at_start=False)
-            run(composites.softmax(dtype), row, [x], [out], (1,))
-            launch.assert_bits(out, due[0], n)
+    base = coded(np.random.default_rng(3).normal(size=(40, 6, 96)), dtype)
+    for e in (composites.reduction("row_sum", dtype), composites.softmax(dtype)):
+        for axes in ((0,), (1,), (2,), (0, 2), (0, 1, 2)):
+            check(e, row, [base], axes, (dtype, axes))
+            check(e, row, [base[::2, :, ::3]], axes, (dtype, axes))
+    long = coded(np.random.default_rng(4).normal(size=(1, 3 << 16)), dtype)
+    for e in (composites.reduction("row_sum", dtype), composites.mean(dtype)):
+        check(e, row, [long], (1,), dtype, threads=2)
+    for n in (1, 33, 70):
+        x = guard.array(coded(np.random.default_rng(n).normal(size=(3, n)), dtype), at_start=False)
+        due = reduce.reference(composites.softmax(dtype), x, axes=(1,))
+        out = guard.array(np.zeros_like(due[0]), at_start=False)
+        run(composites.softmax(dtype), row, [x], [out], (1,))
+        launch.assert_bits(out, due[0], n)
 
 
 @EVERY_ROW

@@ -187,8 +187,16 @@ def outcome(run: Callable[[], Lowered | None]) -> Lowered | str | None:
         return str(error)
 
 
-@pytest.mark.parametrize("reuse", [True, False], ids=["shared", "apart"])
-@pytest.mark.parametrize("rows", [ROWS, UNFUSED], ids=["fused", "unfused"])
+# How nodes are joined and how memory is shared are no matter to each other: by default each is met once.
+WAYS = [
+    pytest.param(ROWS, True, id="fused-shared"),
+    pytest.param(UNFUSED, False, id="unfused-apart"),
+    pytest.param(ROWS, False, id="fused-apart", marks=pytest.mark.exhaustive),
+    pytest.param(UNFUSED, True, id="unfused-shared", marks=pytest.mark.exhaustive),
+]
+
+
+@pytest.mark.parametrize(("rows", "reuse"), WAYS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_bound_again_is_what_lowering_afresh_gives(name: str, rows: Sequence[object], reuse: bool) -> None:
     program = optimise(PROGRAMS[name](), rows)  # type: ignore[arg-type]

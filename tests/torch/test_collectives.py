@@ -44,7 +44,10 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("world", [2, 4, pytest.param(8, marks=pytest.mark.exhaustive)])
+EXHAUSTIVE = pytest.mark.exhaustive
+
+
+@pytest.mark.parametrize("world", [pytest.param(2, marks=EXHAUSTIVE), 4, pytest.param(8, marks=EXHAUSTIVE)])
 def test_processes_have_the_bits_of_one(world: int, tmp_path: pathlib.Path) -> None:
     generator, spec = torch.Generator().manual_seed(0), sb.Spec(segments=SEGMENTS)
     x, w, dy = (torch.randn(*shape, generator=generator) for shape in ((5, 1024), (1024, 7), (1024, 5)))

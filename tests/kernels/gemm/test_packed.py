@@ -223,7 +223,9 @@ def test_what_one_row_packed_gives_the_right_bits_on_another_or_is_refused(left:
     assert "matmul: b panel width" in reasons
 
 
-@pytest.mark.parametrize("right", ["int4", "float4_e2m1fn", "float8_e4m3fn"])
+@pytest.mark.parametrize(
+    "right", [pytest.param("int4", marks=pytest.mark.exhaustive), "float4_e2m1fn", "float8_e4m3fn"]
+)
 def test_codes_that_one_row_packed_give_the_right_bits_on_another_or_are_refused(right: str) -> None:
     """Panels of codes, scales behind, are read where vectors make whole panels."""
     k, n, group = 64, 37, 32

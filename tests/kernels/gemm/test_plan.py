@@ -235,7 +235,7 @@ def test_products_of_all_sizes_share_their_kernels(isa: Isa) -> None:
 
     def needed(low: float, high: float, seed: int) -> tuple[set[KernelSpec], set[FunctionSpec]]:
         rng, kernels, called = np.random.default_rng(seed), set[KernelSpec](), set[FunctionSpec]()
-        for _ in range(400):
+        for _ in range(200):
             m, n, k = (int(2**power) for power in rng.uniform(low, high, 3))
             threads = int(rng.integers(1, 5))
             for right in (Matrix(n, 1), Matrix(1, k)):

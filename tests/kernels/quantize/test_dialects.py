@@ -27,7 +27,16 @@ Array = npt.NDArray[Any]
 SAMPLES = dict(quantize_samples.samples())
 # The exponent of a tiny block wraps around in gguf-py, by a conversion of floats that C does not define.
 UNDEFINED = ("mx/gguf", "subnormal")
-CASES = [(*case, name) for case in quantizers.TOOLS for name in SAMPLES if (case[0], name) != UNDEFINED]
+SETS = [(*case, name) for case in quantizers.TOOLS for name in SAMPLES if (case[0], name) != UNDEFINED]
+KINDS = (np.float32, ml_dtypes.bfloat16)
+# Each sample is of one kind of numbers by default, of the other one for the next dialect.
+CASES = [
+    pytest.param(
+        *case, kind, id="-".join([*case, np.dtype(kind).name]), marks=pytest.mark.exhaustive if turn % 2 else ()
+    )
+    for number, case in enumerate(SETS)
+    for turn, kind in enumerate(KINDS, number + list(quantizers.TOOLS).index(case[:2]))
+]
 # Beside a NaN, what Inf / Inf becomes has a sign that NumPy and torch do not share, and each tool another.
 MIXED = "nan and inf"
 
@@ -40,8 +49,7 @@ def differing(ours: Array, theirs: Array, dtype: dtypes.DType) -> int:
     return int(np.size(same) - np.count_nonzero(same))
 
 
-@pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16], ids=("float32", "bfloat16"))
-@pytest.mark.parametrize(("dialect", "format", "sample"), CASES)
+@pytest.mark.parametrize(("dialect", "format", "sample", "kind"), CASES)
 def test_a_dialect_stores_what_its_tool_stores(dialect: str, format: str, sample: str, kind: Any) -> None:
     row = formats.of(format)
     with np.errstate(all="ignore"):

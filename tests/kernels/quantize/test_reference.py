@@ -20,6 +20,16 @@ Float32 = np.float32
 SAMPLES = dict(quantize_samples.samples(128, 256))
 KINDS = [np.float32, ml_dtypes.bfloat16, np.float16]
 EXACT = [(d, formats.of(f)) for d in dialects.ROWS if d.exact for f in d.formats]
+# Each sample is of one kind of numbers by default, of the next one for the next dialect.
+CASES = [
+    pytest.param(
+        dialect, row, sample, kind, id=f"{dialect.name}-{row.name}-{sample}-{np.dtype(kind).name}",
+        marks=pytest.mark.exhaustive if turn % len(KINDS) else (),
+    )
+    for number, (dialect, row) in enumerate(EXACT)
+    for start, sample in enumerate(SAMPLES, number)
+    for turn, kind in enumerate(KINDS, start)
+]  # fmt: skip
 
 
 def as_kind(name: str, kind: Any) -> Array:
@@ -40,9 +50,7 @@ def nearest(x: Array, scale: Array, row: formats.BlockFormat) -> Array:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: np.dtype(kind).name)
-@pytest.mark.parametrize("sample", SAMPLES)
-@pytest.mark.parametrize(("dialect", "row"), EXACT, ids=str)
+@pytest.mark.parametrize(("dialect", "row", "sample", "kind"), CASES)
 def test_exact_dialects_give_the_nearest_code_for_the_stored_scales(
     dialect: dialects.Dialect, row: formats.BlockFormat, sample: str, kind: Any
 ) -> None:
