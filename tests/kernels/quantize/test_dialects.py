@@ -29,10 +29,14 @@ SAMPLES = dict(quantize_samples.samples())
 UNDEFINED = ("mx/gguf", "subnormal")
 SETS = [(*case, name) for case in quantizers.TOOLS for name in SAMPLES if (case[0], name) != UNDEFINED]
 KINDS = (np.float32, ml_dtypes.bfloat16)
-# Each sample is of one kind of numbers by default, of the other one for the next dialect.
+# Each sample is of one kind of numbers by default, of the other one for the next dialect; what is no number, which
+# tools store by its kind, is of both.
 CASES = [
     pytest.param(
-        *case, kind, id="-".join([*case, np.dtype(kind).name]), marks=pytest.mark.exhaustive if turn % 2 else ()
+        *case,
+        kind,
+        id="-".join([*case, np.dtype(kind).name]),
+        marks=pytest.mark.exhaustive if turn % 2 and np.isfinite(SAMPLES[case[-1]]).all() else (),
     )
     for number, case in enumerate(SETS)
     for turn, kind in enumerate(KINDS, number + list(quantizers.TOOLS).index(case[:2]))
