@@ -11,7 +11,7 @@ import rows
 from samebits import dtypes
 from samebits.codegen import interpreter, llvm
 from samebits.codegen.isa import Isa
-from samebits.codegen.vocabulary import Builder, KernelSpec, Vector
+from samebits.codegen.vocabulary import Builder, FunctionSpec, KernelSpec, Vector
 from samebits.dtypes import DType, bool_, float32, float64, int8, int32, int64, uint8, uint32
 
 Array = Any
@@ -209,3 +209,31 @@ def test_a_kernel_is_a_function_of_a_module() -> None:
     assert str(caught.value) == (
         f"KernelSpec: text {name} must be a function of a module: its name is in the cache key"
     )
+
+
+def with_default(b: Builder, d: None, held: int = 1) -> None:
+    """No kernel: its default value is in no cache key."""
+
+
+class Holder:
+    """Has a method that is no kernel: what it is bound to is in no cache key."""
+
+    def text(self, b: Builder, d: None) -> None: ...
+
+
+def test_a_text_holds_no_values_of_its_own() -> None:
+    """Two of one name and description would share a compiled object."""
+    held = 1
+
+    def closed(b: Builder, d: None) -> None:
+        print(held)
+
+    closed.__qualname__ = "closed"
+    for text, name in ((with_default, "with_default"), (Holder().text, "Holder.text"), (closed, "closed")):
+        for spec, kind in ((KernelSpec, "KernelSpec"), (FunctionSpec, "FunctionSpec")):
+            with pytest.raises(TypeError) as caught:
+                spec(text, None, (), rows.FAKE3)
+            assert str(caught.value) == (
+                f"{kind}: text {name} holds values of its own, which are not in the cache key: "
+                "give them in the description"
+            )

@@ -280,6 +280,11 @@ def _check_text(kind: str, text: Callable[..., None]) -> None:
     name = getattr(text, "__qualname__", "<object>")
     if "<" in name:
         raise TypeError(f"{kind}: text {name} must be a function of a module: its name is in the cache key")
+    held = ("__self__", "__closure__", "__defaults__", "__kwdefaults__")
+    if any(getattr(text, attribute, None) is not None for attribute in held):
+        raise TypeError(
+            f"{kind}: text {name} holds values of its own, which are not in the cache key: give them in the description"
+        )
 
 
 def _name(text: Callable[..., None]) -> str:
