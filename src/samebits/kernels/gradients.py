@@ -143,21 +143,33 @@ def layer_norm_weight(dtype: DType, eps: float) -> Expression:
 
 @functools.cache
 def cross_entropy_of(dtype: DType) -> Expression:
-    """-((x_t - m) - log(sum(exp(x - m)))) of the inputs x, t, classes (0, 1, ...): one value a row."""
+    """-((x_t - m) - log(sum(exp(x - m)))) of the inputs x, t, classes (0, 1, ...): one value a row; +0 where t is
+    negative."""
     chain = Chain()
     x, target, classes = taken(chain, dtype), chain.input(int64), chain.input(int64)
     low, total = _exponentials(chain, x)
     picked = chain.apply("where", chain.apply("equal", target, classes), low, chain.constant(0.0, x.dtype))
     found = chain.apply("sub", chain.apply("row_sum", picked), chain.apply("log", total))
-    return chain.finish(chain.apply("mul", found, chain.constant(-1.0, x.dtype)))
+    loss, zero = chain.apply("mul", found, chain.constant(-1.0, x.dtype)), chain.constant(0.0, x.dtype)
+    return chain.finish(chain.apply("where", chain.apply("less", target, chain.constant(0, int64)), zero, loss))
+
+
+@functools.cache
+def total(dtype: DType, is_divided: bool) -> Expression:
+    """sum(x) of the input x; divided by the input n behind it."""
+    chain = Chain()
+    found = chain.apply("row_sum", chain.input(dtype))
+    return chain.finish(chain.apply("div", found, chain.input(dtype)) if is_divided else found)
 
 
 @functools.cache
 def cross_entropy(dtype: DType) -> Expression:
-    """(exp(x_j - m) / sum(exp(x - m)) - [j = t]) * g of the inputs x, t, classes and g; +0 where t is negative."""
+    """(exp(x_j - m) / sum(exp(x - m)) - [j = t]) * (g / n) of the inputs x, t, g, classes and n; +0 where t is negative."""
     chain = Chain()
-    x, target, classes = taken(chain, dtype), chain.input(int64), chain.input(int64)
-    g, one, zero = chain.input(x.dtype), chain.constant(1.0, x.dtype), chain.constant(0.0, x.dtype)
+    x, target = taken(chain, dtype), chain.input(int64)
+    dy, classes = chain.input(x.dtype), chain.input(int64)
+    g = chain.apply("div", dy, chain.input(x.dtype))
+    one, zero = chain.constant(1.0, x.dtype), chain.constant(0.0, x.dtype)
     e = chain.apply("exp", chain.apply("sub", x, chain.apply("row_max", x)))
     share = chain.apply("div", e, chain.apply("row_sum", e))
     hit = chain.apply("where", chain.apply("equal", target, classes), one, zero)

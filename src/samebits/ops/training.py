@@ -16,12 +16,13 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.frozen import replace
-from samebits.kernels import convert, gradients, ragged, row_totals
+from samebits.kernels import convert, gradients, ragged, reduce, row_totals
 from samebits.kernels.expression import Expression
 from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.kernels.gemm.order import ORDERS
-from samebits.kernels.plan import SMALL
-from samebits.layout import Layout
+from samebits.kernels.plan import SMALL, chained
+from samebits.kernels.walk import AxisSteps
+from samebits.layout import Layout, Shape
 from samebits.operations.moves import AxisGather
 from samebits.operations.rows import RowWise
 from samebits.ops import casts, elementwise, move
@@ -129,20 +130,76 @@ def _with_totals(
 
 
 @remembered
-def cross_entropy(x: Any, target: Any, classes: Any, *, threads: int | None = None) -> Any:
-    """One float32 (float64) value for each row of x [R, C]; target is [R, 1], classes 0, 1, ... C - 1, int64 both."""
+def cross_entropy(x: Any, target: Any, reduction: str, count: float = 1.0, *, threads: int | None = None) -> Any:
+    """-log_softmax(x)[target] of each row of x [R, C] in float32 (float64), +0 where target [R], int64, is negative; `sum`
+    adds them all (section 6), `mean` divides that by count, `none` leaves them."""
     call = Call("cross_entropy", x, threads)
-    operands = [call.operand("x", x), call.operand("target", target), call.operand("classes", classes)]
-    return call.result(_along(call, gradients.cross_entropy_of(operands[0].dtype), operands, -1))
+    operands = [call.operand("x", x), call.operand("target", target)]
+    dtype, shape = operands[0].dtype, operands[0].shape
+    kind, layouts = convert.computed(dtype), (operands[0].tensor.layout, operands[1].tensor.layout)
+    prepared = _losses(dtype, layouts, reduction, call.isa, call.threads)
+    operands.append(call.constant(_classes(shape[1])))
+    if reduction == "mean":
+        operands.append(call.constant(np.full(1, call.number("count", count, kind), kind.numpy)))
+    made = call.output(shape[:1] if reduction == "none" else (), kind)
+    call.run(prepared, *operands, made)
+    return call.result(made)
 
 
 @remembered
-def cross_entropy_gradient(x: Any, target: Any, classes: Any, g: Any, *, threads: int | None = None) -> Any:
-    """The gradient by x; g is [R, 1] in float32 (float64). A row with a negative target has zeros."""
+def cross_entropy_gradient(x: Any, target: Any, g: Any, count: float, *, threads: int | None = None) -> Any:
+    """The gradient by x: g, in float32 (float64), is [R], or [] for all rows, and divided by count. A row with a negative
+    target has zeros."""
     call = Call("cross_entropy's gradient", x, threads)
-    arrays = {"x": x, "target": target, "classes": classes, "g": g}
-    operands = [call.operand(name, array) for name, array in arrays.items()]
-    return call.result(_along(call, gradients.cross_entropy(operands[0].dtype), operands, -1))
+    operands = [call.operand("x", x), call.operand("target", target), call.operand("g", g)]
+    dtype, shape = operands[0].dtype, operands[0].shape
+    kind, layouts = convert.computed(dtype), tuple([operand.tensor.layout for operand in operands])
+    prepared = _losses_gradient(dtype, layouts, call.isa, call.threads)
+    number = np.full(1, call.number("count", count, kind), kind.numpy)
+    made = call.output(shape, dtype)
+    call.run(prepared, *operands, call.constant(_classes(shape[1])), call.constant(number), made)
+    return call.result(made)
+
+
+@functools.lru_cache(maxsize=64)
+def _classes(count: int) -> Any:
+    return np.arange(count)
+
+
+@functools.lru_cache(maxsize=1024)
+def _losses(dtype: DType, layouts: tuple[Layout, ...], reduction: str, isa: Isa, threads: int) -> Prepared:
+    """The loss of each row, and what is made of them all."""
+    x, target = map(_lying, layouts)
+    rows, kind = x[0][0], convert.computed(dtype)
+    inputs, each = (x, _by_row(*target, rows), (x[0][1:], (1,))), ((rows, 1), (1, 1))
+    shared = threads if math.prod(x[0]) >= SMALL["elements"] else 1
+    plan = reduce.plan(gradients.cross_entropy_of(dtype), inputs, (each,), (1,), isa, shared)
+    if reduction == "none":
+        return Prepared(plan)
+    expression, one = gradients.total(kind, reduction == "mean"), ((1,), (1,))
+    shared = threads if rows >= SMALL["elements"] else 1
+    of_rows = (((rows,), (1,)), one)[: len(expression.inputs)]
+    then = reduce.plan(expression, of_rows, (one,), (0,), isa, shared)
+    return Prepared(chained(plan, then, rows * kind.width_bits // 8))
+
+
+@functools.lru_cache(maxsize=1024)
+def _losses_gradient(dtype: DType, layouts: tuple[Layout, ...], isa: Isa, threads: int) -> Prepared:
+    x, target, g = map(_lying, layouts)
+    rows, columns = x[0]
+    inputs = (x, _by_row(*target, rows), _by_row(*g, rows), ((columns,), (1,)), ((1, 1), (0, 0)))
+    shared = threads if rows * columns >= SMALL["elements"] else 1
+    return Prepared(reduce.plan(gradients.cross_entropy(dtype), inputs, ((x[0], (columns, 1)),), (1,), isa, shared))
+
+
+def _lying(layout: Layout) -> AxisSteps:
+    """Its extents, and steps in elements."""
+    return layout.shape, layout.strides
+
+
+def _by_row(shape: Shape, steps: Shape, rows: int) -> AxisSteps:
+    """One value for each row, or one for all, as a column."""
+    return (rows, 1), ((steps[0] if shape else 0), 0)
 
 
 @remembered

@@ -11,7 +11,6 @@ from samebits.torch.operator import (
     FLOATS,
     Gradient,
     Operator,
-    by_loop,
     check_tensor,
     define,
     in_front,
@@ -19,7 +18,7 @@ from samebits.torch.operator import (
     threads,
 )
 
-__all__ = ["divided", "erf", "exp", "gelu", "log", "relu", "scaled"]
+__all__ = ["erf", "exp", "gelu", "log", "relu", "scaled"]
 
 
 def _function(name: str, keeps_result: bool) -> Any:
@@ -67,19 +66,6 @@ def _scaled_backward(inputs: tuple[Any, ...], kept: Any, needs: Any, dy: Tensor)
     return scaled(dy, *inputs[1:]), None, None
 
 
-def _divided(x: Tensor, count: Tensor) -> Any:
-    return _scaled(x, "div", float(count))
-
-
-def _divided_shapes(x: Tensor, count: Tensor) -> Tensor:
-    check_tensor("divided", "input", x)
-    return x.new_empty(x.shape)
-
-
-def _divided_backward(inputs: Any, kept: tuple[Tensor, ...], needs: Any, dy: Tensor) -> tuple[Any, ...]:
-    return divided(dy, kept[0]), None
-
-
 exp = _function("exp", True)
 log = _function("log", False)
 erf = _function("erf", False)
@@ -89,9 +75,4 @@ relu = _function("relu", True)
 scaled = define(Operator(
     "scaled(Tensor input, str op, float number) -> Tensor", _scaled, _scaled_shapes, in_front(1),
     Gradient(lambda inputs, result, needs: (), _scaled_backward),
-))  # fmt: skip
-# By a count that is known when it runs.
-divided = define(Operator(
-    "divided(Tensor input, Tensor count) -> Tensor", _divided, _divided_shapes, by_loop,
-    Gradient(lambda inputs, result, needs: inputs[1:], _divided_backward),
 ))  # fmt: skip

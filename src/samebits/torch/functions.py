@@ -124,13 +124,18 @@ def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: floa
 
 def _axis(call: str, dim: int, rank: int) -> int:
     """An axis, counted from the end: then there may be more in front."""
+    if type(dim) is int and -rank <= dim < 0:
+        return dim
     return check_index(call, "dim", dim, max(rank, 1)) - max(rank, 1)
 
 
 def _axes(call: str, dim: int | Sequence[int] | None, rank: int) -> list[int]:
     if dim is None:
         return list(range(-rank, 0))
-    given = [dim] if isinstance(dim, int) else list(check_integers(call, "dim", dim))
+    if isinstance(dim, int):
+        axis = _axis(call, dim, rank)
+        return [axis] if rank else []
+    given = list(check_integers(call, "dim", dim))
     if not given:
         return list(range(-rank, 0))
     found = sorted({check_index(call, "dim", axis, max(rank, 1)) - max(rank, 1) for axis in given})
@@ -173,25 +178,18 @@ def cross_entropy(
     if not isinstance(reduction, str) or reduction not in ("none", "sum", "mean"):
         remedy = "leave it out for mean"
         raise OptionError("cross_entropy", "reduction", "", shown(reduction), "none, sum or mean", remedy)
-    check_tensor("cross_entropy", "input", input)
-    check_tensor("cross_entropy", "target", target, torch.int64)
-    rows, classes = input, target
-    if input.ndim == 1:
-        rows, classes = input.unsqueeze(0), target.unsqueeze(0)
-    elif input.ndim > 2:
-        rows, classes = input.movedim(1, -1).flatten(0, -2), target.flatten()
     if type(ignore_index) is not int or not -(2**63) <= ignore_index < 2**63:
         remedy = "leave it out for -100"
         raise OptionError("cross_entropy", "ignore_index", "", shown(ignore_index), "an integer of 64 bits", remedy)
-    losses: Tensor = tokens.cross_entropy(rows, classes, ignore_index)
-    if reduction == "none":
-        return losses.reshape(target.shape)
-    total = sum(losses)
-    if reduction == "sum":
-        return total
-    if count is None:
-        return elements.divided(total, (classes != ignore_index).sum())  # type: ignore[no-any-return]
-    return elements.scaled(total, "div", number("cross_entropy", "count", count))  # type: ignore[no-any-return]
+    by = None if count is None else number("cross_entropy", "count", count)
+    if input.ndim == 2:
+        return tokens.cross_entropy(input, target, ignore_index, reduction, by)  # type: ignore[no-any-return]
+    check_tensor("cross_entropy", "input", input)
+    check_tensor("cross_entropy", "target", target, torch.int64)
+    rows = input.unsqueeze(0) if input.ndim == 1 else input.movedim(1, -1).flatten(0, -2)
+    classes = target.unsqueeze(0) if input.ndim == 1 else target.flatten()
+    losses: Tensor = tokens.cross_entropy(rows, classes, ignore_index, reduction, by)
+    return losses.reshape(target.shape) if reduction == "none" else losses
 
 
 def grouped_mm(input: Tensor, mat2: Tensor, *, offs: Tensor, spec: Spec | None = None) -> Tensor:

@@ -146,7 +146,7 @@ def check_tensor(call: str, name: str, x: Tensor, *dtypes: torch.dtype) -> None:
         remedy = "pass its real and imaginary parts apart" if x.dtype.is_complex else "convert it first"
         words = " or ".join(str(dtype).removeprefix("torch.") for dtype in expected)
         raise DTypeError(call, name, "dtype", str(x.dtype).removeprefix("torch."), words, remedy)
-    if x.device.type not in ("cpu", "meta"):
+    if not (x.is_cpu or x.is_meta):
         raise DeviceError(call, name, "device", x.device, "cpu", "call its cpu() first")
 
 

@@ -176,6 +176,22 @@ def _matmul_backward(
 ) -> tuple[Tensor | None, ...]:
     (a, b), (left, right, c, alpha, beta, chunk, segments, order) = kept, inputs
     da = db = dc = None
+    if left.shape[:-2] == right.shape[:-2]:
+        da = matmul(dy, b.mT, None, alpha, 1.0, chunk, segments, order) if needs[0] else None
+        db = matmul(a.mT, dy, None, alpha, 1.0, chunk, segments, order) if needs[1] else None
+    else:
+        da, db = _of_batches(inputs, kept, needs, dy)
+    if needs[2]:
+        dc = _added(dy, c, beta, chunk, segments, order)
+    return da, db, dc, None, None, None, None, None
+
+
+def _of_batches(
+    inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of both factors where batches broadcast: a factor is summed along the axes where it is the same."""
+    (a, b), (left, right, _, alpha, _, chunk, segments, order) = kept, inputs
+    da = db = None
     if needs[0]:
         repeated = _repeated(left.shape, dy)
         factor = _beside(_whole(b, dy, repeated).mT, repeated, -2)
@@ -184,9 +200,7 @@ def _matmul_backward(
         repeated = _repeated(right.shape, dy)
         factor = _beside(_whole(a, dy, repeated).mT, repeated, -1)
         db = matmul(factor, _beside(dy, repeated, -2), None, alpha, 1.0, chunk, segments, order).reshape(right.shape)
-    if needs[2]:
-        dc = _added(dy, c, beta, chunk, segments, order)
-    return da, db, dc, None, None, None, None, None
+    return da, db
 
 
 def _repeated(shape: torch.Size, dy: Tensor) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -104,17 +103,23 @@ embedding = define(Operator(
     embedding_of, embedding_shapes, by_loop, Gradient(lambda inputs, result, needs: inputs[:1], _embedding_backward),
 ))  # fmt: skip
 
-# cross_entropy: one value a row
+# cross_entropy: one value a row, their sum, or that divided by a count
 
 
-def _cross_entropy(x: Tensor, target: Tensor, left_out: int) -> Any:
-    _cross_entropy_shapes(x, target, left_out)
-    _check_range("cross_entropy", "target", target, x.shape[1], left_out)
-    losses = _losses(x, target.unsqueeze(1), _classes(x.shape[1]), threads=threads()).squeeze(1)
-    return losses.masked_fill_(target == left_out, 0.0)
+def _cross_entropy(x: Tensor, target: Tensor, left_out: int, reduction: str, count: float | None) -> Any:
+    _check_cross_entropy(x, target)
+    known, counted = _known(target, left_out, x.shape[1])
+    if not x.numel() and len(x):
+        raise ShapeError("cross_entropy", "input", "class count", 0, "at least 1", "give each row a class")
+    return _losses(x, known, reduction, _divisor(reduction, count, counted), threads=threads())
 
 
-def _cross_entropy_shapes(x: Tensor, target: Tensor, left_out: int) -> Tensor:
+def _divisor(reduction: str, count: float | None, counted: int) -> float:
+    """What the sum of all losses is divided by."""
+    return 1.0 if reduction != "mean" else counted if count is None else count
+
+
+def _check_cross_entropy(x: Tensor, target: Tensor) -> None:
     check_tensor("cross_entropy", "input", x)
     check_tensor("cross_entropy", "target", target, torch.int64)
     if x.ndim != 2:
@@ -122,33 +127,50 @@ def _cross_entropy_shapes(x: Tensor, target: Tensor, left_out: int) -> Tensor:
     if target.shape != x.shape[:1]:
         expected = f"{tuple(x.shape[:1])}, one for each row of input"
         raise ShapeError("cross_entropy", "target", "shape", tuple(target.shape), expected, "give each row a class")
-    return x.new_empty(target.shape, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32)
 
 
-@functools.lru_cache(maxsize=64)
-def _classes(count: int) -> Tensor:
-    return torch.arange(count)
+def _known(target: Tensor, left_out: int, extent: int) -> tuple[Tensor, int]:
+    """Classes, -1 for those that are left out, and how many are not.
+
+    Raises:  OutOfRangeError for one that is not there.
+    """
+    values = target.numpy()
+    # What is negative is large.
+    if not 0 <= left_out < extent and (not values.size or np.maximum.reduce(values.view(np.uint64)) < extent):
+        return target, values.size
+    _check_range("cross_entropy", "target", target, extent, left_out)
+    kept = values != left_out
+    return torch.where(torch.from_numpy(kept), target, -1), int(np.count_nonzero(kept))
+
+
+def _cross_entropy_shapes(x: Tensor, target: Tensor, left_out: int, reduction: str, count: float | None) -> Tensor:
+    _check_cross_entropy(x, target)
+    dtype = torch.float64 if x.dtype is torch.float64 else torch.float32
+    return x.new_empty(target.shape if reduction == "none" else (), dtype=dtype)
 
 
 def _cross_entropy_backward(
     inputs: tuple[Any, ...], kept: tuple[Tensor, ...], needs: tuple[bool, ...], dy: Tensor
 ) -> tuple[Tensor | None, ...]:
-    return cross_entropy_input(*kept, dy, inputs[2]), None, None
+    return cross_entropy_input(*kept, dy, *inputs[2:]), None, None, None, None
 
 
-def _cross_entropy_input(x: Tensor, target: Tensor, dy: Tensor, left_out: int) -> Any:
-    known = torch.where(target == left_out, -1, target).unsqueeze(1)
-    return _losses_gradient(x, known, _classes(x.shape[1]), dy.unsqueeze(1), threads=threads())
+def _cross_entropy_input(
+    x: Tensor, target: Tensor, dy: Tensor, left_out: int, reduction: str, count: float | None
+) -> Any:  # fmt: skip
+    known, counted = _known(target, left_out, x.shape[1])
+    return _losses_gradient(x, known, dy, _divisor(reduction, count, counted), threads=threads())
 
 
 cross_entropy_input = define(Operator(
-    "cross_entropy_backward(Tensor input, Tensor target, Tensor dy, int left_out) -> Tensor",
-    _cross_entropy_input, lambda x, target, dy, left_out: x.new_empty(x.shape), by_loop,
+    "cross_entropy_backward(Tensor input, Tensor target, Tensor dy, int left_out, str reduction, float? count) "
+    "-> Tensor",
+    _cross_entropy_input, lambda x, *_: x.new_empty(x.shape), by_loop,
 ))  # fmt: skip
 cross_entropy = define(Operator(
-    "cross_entropy(Tensor input, Tensor target, int left_out) -> Tensor",
+    "cross_entropy(Tensor input, Tensor target, int left_out, str reduction, float? count) -> Tensor",
     _cross_entropy, _cross_entropy_shapes, by_loop,
-    Gradient(lambda inputs, result, needs: inputs[:2], _cross_entropy_backward),
+    Gradient(lambda inputs, result, needs: inputs[:2], _cross_entropy_backward, unread=(0, 1)),
 ))  # fmt: skip
 
 # grouped_mm: rows of each group by a matrix of its own
