@@ -106,6 +106,8 @@ FUNCTIONS: list[tuple[Any, type[SamebitsError], str]] = [
      "embedding: weight rank is 1, must be 2; reshape it to [V, D]"),
     (lambda: st.cross_entropy(torch.ones(3, 4), torch.tensor([0, 4, 1])), OutOfRangeError,
      "cross_entropy: target is 4, must be in [0, 4); give indices that exist"),
+    (lambda: st.cross_entropy(torch.ones(2, 0), torch.tensor([-100, -100])), ShapeError,
+     "cross_entropy: input class count is 0, must be at least 1; give each row a class"),
     (lambda: st.cross_entropy(torch.ones(3, 4), torch.tensor([0, 1])), ShapeError,
      "cross_entropy: target shape is (2,), must be (3,), one for each row of input; give each row a class"),
     (lambda: st.cross_entropy(torch.ones(3, 4), torch.ones(3)), DTypeError,

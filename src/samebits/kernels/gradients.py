@@ -164,7 +164,8 @@ def total(dtype: DType, is_divided: bool) -> Expression:
 
 @functools.cache
 def cross_entropy(dtype: DType) -> Expression:
-    """(exp(x_j - m) / sum(exp(x - m)) - [j = t]) * (g / n) of the inputs x, t, g, classes and n; +0 where t is negative."""
+    """(exp(x_j - m) / sum(exp(x - m)) - [j = t]) * (g / n) of the inputs x, t, g, classes and n; +0 where t is
+    negative."""
     chain = Chain()
     x, target = taken(chain, dtype), chain.input(int64)
     dy, classes = chain.input(x.dtype), chain.input(int64)

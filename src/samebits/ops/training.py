@@ -131,8 +131,8 @@ def _with_totals(
 
 @remembered
 def cross_entropy(x: Any, target: Any, reduction: str, count: float = 1.0, *, threads: int | None = None) -> Any:
-    """-log_softmax(x)[target] of each row of x [R, C] in float32 (float64), +0 where target [R], int64, is negative; `sum`
-    adds them all (section 6), `mean` divides that by count, `none` leaves them."""
+    """-log_softmax(x)[target] of each row of x [R, C] in float32 (float64), +0 where target [R], int64, is negative;
+    `sum` adds them all (section 6), `mean` divides that by count, `none` leaves them."""
     call = Call("cross_entropy", x, threads)
     operands = [call.operand("x", x), call.operand("target", target)]
     dtype, shape = operands[0].dtype, operands[0].shape
@@ -148,8 +148,8 @@ def cross_entropy(x: Any, target: Any, reduction: str, count: float = 1.0, *, th
 
 @remembered
 def cross_entropy_gradient(x: Any, target: Any, g: Any, count: float, *, threads: int | None = None) -> Any:
-    """The gradient by x: g, in float32 (float64), is [R], or [] for all rows, and divided by count. A row with a negative
-    target has zeros."""
+    """The gradient by x: g, in float32 (float64), is [R], or [] for all rows, and divided by count. A row with a
+    negative target has zeros."""
     call = Call("cross_entropy's gradient", x, threads)
     operands = [call.operand("x", x), call.operand("target", target), call.operand("g", g)]
     dtype, shape = operands[0].dtype, operands[0].shape

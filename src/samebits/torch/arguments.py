@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
 
+import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from samebits.errors import DTypeError, LayoutError, OptionError, shown
 from samebits.ops.call import WITHIN_FLOAT64
 
-__all__ = ["are_tensors", "check_tensors", "listed", "number"]
+__all__ = ["are_tensors", "check_tensors", "eagerly", "listed", "number"]
 
 
 _PLAIN = frozenset((Tensor, Parameter))
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def eagerly(call: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator of what writes into tensors by calls that torch has no operators of: compiled functions break off
+    before it and go on behind it, and those that must be one graph are told so."""
+    remedy = f"call {call} outside of the compiled function"
+    return torch.compiler.disable(reason=f"{call}: fullgraph is True, must be False around it; {remedy}")  # type: ignore[no-any-return]
 
 
 def are_tensors(x: object, y: object, z: object) -> bool:

@@ -21,7 +21,7 @@ from samebits.errors import DTypeError, LayoutError, OptionError, ShapeError, sh
 from samebits.kinds import note_written
 from samebits.ops import casts, elementwise, optimizing, rows
 from samebits.shapes import check_flag
-from samebits.torch.arguments import check_tensors, listed, number
+from samebits.torch.arguments import check_tensors, eagerly, listed, number
 from samebits.torch.joined_steps import JoinedSteps
 from samebits.torch.operator import check_tensor, threads
 
@@ -68,6 +68,7 @@ class _Optimizer(torch.optim.Optimizer):
                 if place in state_dict["state"]:
                     self.state[p] = {k: _own(k, v, p) for k, v in state_dict["state"][place].items()}
 
+    @eagerly("optimizer.step")
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step on every parameter that has a gradient."""
@@ -337,6 +338,7 @@ def power(base: float, count: int) -> float:
     return result
 
 
+@eagerly("clip_grad_norm_")
 @torch.no_grad()
 def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     """Scale gradients so that their 2-norm together is at most max_norm, as `torch.nn.utils.clip_grad_norm_`.
