@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import guard
 import launch
 import numpy as np
 import pytest
@@ -93,6 +94,15 @@ def test_blocks_of_the_largest_spread_have_their_exact_sums(row: Isa) -> None:
     made, _ = run(row, elements, codes, 0.25)
     wide = elements.view(F4.numpy).astype(np.float64) * codes.view(F8.numpy).astype(np.float64)
     assert made.ravel().tolist() == (wide.sum(axis=(1, 2)) / 4).tolist()
+
+
+@EVERY_ROW
+@pytest.mark.parametrize("step", [-1, 2])
+def test_scales_that_do_not_follow_each_other_are_read_where_they_lie(row: Isa, step: int) -> None:
+    elements = np.random.default_rng(5).integers(0, 16, (2, ROW_BLOCKS, 16)).astype(np.uint8)
+    codes = scales(2, 1.0, 80.0)
+    beside = guard.array(np.repeat(codes, abs(step), axis=1)[:, :: 1 if step > 0 else -1])
+    run(row, elements, beside[:, ::step], 0.5)
 
 
 @EVERY_ROW

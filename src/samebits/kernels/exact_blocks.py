@@ -106,14 +106,15 @@ def emit_sum(
     cursor: Cursor, codes: int, scales: int, start: Index, stop: Index, ahead: Callable[[Index], None]
 ) -> list[Vector]:
     """The sum of positions start .. stop-1 of a row, and an int32 that is 1 where it is not known: the block is not a
-    whole one, or its values are others, or they add up to 0, whose sign depends on theirs.
+    whole one, or its scales do not lie side by side in ascending order, or its values are others, or they add up to 0,
+    whose sign depends on theirs.
 
     Args:    codes, scales: the operands that have them.   ahead: fetches codes of a position that is read later.
     """
     b = cursor.b
     unit = b.load(b.pointer(UNIT, float32), 0, 1)
     state = [b.constant(0.0, float32, 1), b.constant(1, int32, 1)]
-    is_whole = (stop - start > fold.BLOCK - 1) & (b.index(f"x{scales}.inner") < 2)
+    is_whole = (stop - start > fold.BLOCK - 1) & (b.index(f"x{scales}.inner") == 1)
     for _ in b.when(is_whole & b.any(b.invert(b.equal(unit, b.like(unit, 0.0)))), state):
         first = b.offset(b.cast(cursor.places[scales], uint8), start // ENTRIES)
         least, largest = _limits(b, first)
