@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import guard
 import launch
 import numpy as np
 import pytest
@@ -78,6 +79,16 @@ def test_scales_in_any_stride_are_read() -> None:
     scale = random.standard_normal((7, 5, 1)).astype(np.float32).transpose(1, 0, 2)
     for row in rows.COMPILED_ROWS:
         check(row, normalised(F32), [x, scale], (1, 2), [x, scale])
+
+
+@pytest.mark.parametrize("one", [(slice(1), slice(1)), (slice(None), slice(1)), (slice(1), slice(None))])
+def test_scales_that_repeat_from_block_to_block_are_read_as_they_lie(one: tuple[slice, slice]) -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal((5, 7, 3, 16)).astype(np.float32)
+    scale = random.standard_normal((5, 7, 3, 1)).astype(np.float32)
+    repeated = np.broadcast_to(guard.array(scale[:, *one]), scale.shape)
+    for row in rows.COMPILED_ROWS:
+        check(row, normalised(F32), [x, repeated], (1, 2, 3), [x, repeated])
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def takes_packed(
     dense, of whole bytes and beginning with one; vectors are of whole bytes too, and a step for all passes serves."""
     planner = _Planner(expression, inputs, outputs, axes, isa, threads)
     if planner.n < 2 or planner.n % 2 or isa.lanes % 2 or planner.shares_rows() or not all(
-        planner.in_one_stride(layout, k in planner.blocked) for k, layout in enumerate(planner.layouts)
+        planner.in_one_stride(layout, planner.blocked.get(k, 1)) for k, layout in enumerate(planner.layouts)
     ):  # fmt: skip
         return False
     way = planner.walk(planner.layouts)
@@ -191,7 +191,7 @@ class _Planner:
         before, after, layouts = list[Step](), list[Step](), list(self.layouts)
         workspace, copied = len(self.layouts), list[str]()
         for k, layout in enumerate(self.layouts):
-            if self.in_one_stride(layout, k in self.blocked):
+            if self.in_one_stride(layout, self.blocked.get(k, 1)):
                 continue
             # An operand whose reduced axes cannot be walked in one stride is moved through the workspace.
             dense = (layout[0], self._dense(layout[0]))
@@ -324,18 +324,18 @@ class _Planner:
     def _strides(self, layout: AxisSteps) -> tuple[int, ...]:
         return broadcast("reduce.plan", layout, self.shape)
 
-    def in_one_stride(self, layout: AxisSteps, is_blocked: bool = False) -> bool:
+    def in_one_stride(self, layout: AxisSteps, block: int = 1) -> bool:
         if len(self.reduced) == 1 or 0 in layout[0]:  # of what has no elements nothing is moved
             return True
         strides = self._strides(layout)
-        axes = [(self.shape[a], strides[a]) for a in self._walked(strides, is_blocked)]
+        axes = [(self.shape[a], strides[a]) for a in self._walked(block)]
         return all(s == t * m for (_, s), (m, t) in itertools.pairwise(axes))
 
-    def _walked(self, strides: Sequence[int], is_blocked: bool) -> list[int]:
-        """The reduced axes that an operand is walked along, which excludes the last ones if it is in blocks."""
+    def _walked(self, block: int) -> list[int]:
+        """The reduced axes that an operand is walked along: not the last ones, which blocks of elements span."""
         axes = [a for a in self.reduced if self.shape[a] != 1]
-        while is_blocked and not strides[axes[-1]]:
-            axes.pop()
+        while block > 1:
+            block //= self.shape[axes.pop()]
         return axes
 
     def _dense(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -351,7 +351,7 @@ class _Planner:
         order = sorted(self.outer, key=lambda a: -abs(strides[-1][a]))
         merged = walk([Axis(self.shape[a], tuple(s[a] for s in strides)) for a in order])
         rows = (*merged.outer, merged.inner) if order and merged.inner.extent != 1 else ()
-        last = [self._walked(s, k in self.blocked)[-1] for k, s in enumerate(strides)]
+        last = [self._walked(self.blocked.get(k, 1))[-1] for k in range(len(strides))]
         # What has no elements is not the same element all along the row: nothing of it may be read.
         inner = [1 if 0 in layout[0] else s[a] for layout, s, a in zip(layouts, strides, last, strict=True)]
         special = {k: blocks(size) for k, size in self.blocked.items()} | dict.fromkeys(self.packed, NIBBLES)
