@@ -316,3 +316,14 @@ def test_gradients_of_rows_do_not_depend_on_neighbours_that_are_nan(name: str) -
 
     assert due.bits(gradient(x)[::2]) == due.bits(gradient(spoiled)[::2])
     assert gradient(spoiled)[1::2].isnan().all()
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_a_number_is_a_row_of_one(name: str) -> None:
+    """Its result is 1 or 0 and its gradient 0, for each of a batch too."""
+    function = getattr(st, name)
+    x, due = torch.tensor([1.0, -2.0, 30.0]), torch.full((3,), 1.0 if name == "softmax" else 0.0)
+    assert torch.equal(function(x[0], 0), due[0])
+    assert torch.equal(vmap(function)(x), due)
+    assert torch.equal(grad(function)(x[0]), torch.tensor(0.0))
+    assert torch.equal(vmap(grad(function))(x), torch.zeros(3))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -58,13 +58,13 @@ def gelu(input: Tensor) -> Tensor:
 def softmax(input: Tensor, dim: int = -1) -> Tensor:
     """exp(x - max) / sum(exp(x - max)) along an axis, as `torch.softmax`; floats."""
     check_tensors("softmax", input=input)
-    return along.softmax(input, _axis("softmax", dim, input.ndim))  # type: ignore[no-any-return]
+    return _along("softmax", along.softmax, input, dim)
 
 
 def log_softmax(input: Tensor, dim: int = -1) -> Tensor:
     """(x - max) - log(sum(exp(x - max))) along an axis, as `torch.log_softmax`; floats."""
     check_tensors("log_softmax", input=input)
-    return along.log_softmax(input, _axis("log_softmax", dim, input.ndim))  # type: ignore[no-any-return]
+    return _along("log_softmax", along.log_softmax, input, dim)
 
 
 def sum(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -120,6 +120,12 @@ def _normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: floa
         return along.layer_norm(x, weight, bias, eps, *sums)  # type: ignore[no-any-return]
     added = total_of("layer_norm", bias, x, sums)
     return accumulating.layer_norm_into(x, weight, bias, eps, total, added, *sums)  # type: ignore[no-any-return]
+
+
+def _along(call: str, operator: Callable[[Tensor, int], Tensor], input: Tensor, dim: int) -> Tensor:
+    """An operator along an axis. A number is a row of one: an axis of `vmap` in front of it is not the operator's."""
+    axis = _axis(call, dim, input.ndim)
+    return operator(input, axis) if input.ndim else operator(input.unsqueeze(0), axis).squeeze(0)
 
 
 def _axis(call: str, dim: int, rank: int) -> int:
