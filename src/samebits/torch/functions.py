@@ -192,6 +192,12 @@ def cross_entropy(
         return tokens.cross_entropy(input, target, ignore_index, reduction, by)  # type: ignore[no-any-return]
     check_tensor("cross_entropy", "input", input)
     check_tensor("cross_entropy", "target", target, torch.int64)
+    if not input.ndim:
+        raise ShapeError("cross_entropy", "input", "rank", 0, "at least 1", "give each row a class")
+    due = (*input.shape[:1], *input.shape[2:]) if input.ndim > 1 else ()
+    if target.shape != due:
+        remedy = "leave out input's axis of classes, the second" if due else "pass one class"
+        raise ShapeError("cross_entropy", "target", "shape", tuple(target.shape), due, remedy)
     rows = input.unsqueeze(0) if input.ndim == 1 else input.movedim(1, -1).flatten(0, -2)
     classes = target.unsqueeze(0) if input.ndim == 1 else target.flatten()
     losses: Tensor = tokens.cross_entropy(rows, classes, ignore_index, reduction, by)
