@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -88,3 +90,38 @@ def test_what_follows_a_fork_is_what_was_called_before_it(monkeypatch: pytest.Mo
     forks._after_in_child()
     inner = ["before late", "before second", "before first", "after first", "after second", "after late"]
     assert said == ["before second", "before first", *inner, "child first", "child second"]
+
+
+def test_an_import_that_begins_while_a_lock_is_waited_for_ends_before_the_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may need that lock, which is released for it."""
+    said, begun, released = list[str](), threading.Event(), threading.Event()
+    monkeypatch.setattr(forks, "_hooks", [])
+
+    class Finder:
+        def find_spec(self, name: str, path: object, target: object = None) -> None:
+            if name == "samebits.of_nobody":
+                begun.set()
+                assert released.wait(60)
+                said.append("imported")
+
+    def imports() -> None:
+        with contextlib.suppress(ModuleNotFoundError):
+            __import__("samebits.of_nobody")
+
+    def before() -> None:
+        said.append("before")
+        if not begun.is_set():
+            other.start()
+            assert begun.wait(60)
+
+    def after() -> None:
+        said.append("after")
+        released.set()
+
+    other = threading.Thread(target=imports)
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    forks.around(before, after, after)
+    forks._before()
+    forks._after_in_parent()
+    other.join()
+    assert said == ["before", "after", "imported", "before", "after"]

@@ -7,7 +7,7 @@ run for as long as it likes, are not waited for.
 
 Locks are taken after that, each by a hook of its module. Those of modules that are loaded meanwhile are taken too,
 which Python's own list of hooks does not do: it calls what follows a fork of modules whose part before it was not
-called. Start at `watch`.
+called. An import that begins meanwhile has them released and waited for again. Start at `watch`.
 """
 
 from __future__ import annotations
@@ -65,17 +65,25 @@ def _is_ours(name: str) -> bool:
     return name == _OWN or name.startswith(f"{_OWN}.")
 
 
+def _others_import() -> bool:
+    own = get_ident()
+    return any(is_importing(frame) for thread, frame in sys._current_frames().items() if thread != own)
+
+
 def _before() -> None:
-    own, end = get_ident(), time.monotonic() + _PATIENCE_SECONDS
-    while any(is_importing(frame) for thread, frame in sys._current_frames().items() if thread != own):
-        if time.monotonic() > end:
-            break
-        time.sleep(_PAUSE_SECONDS)
-    entered: list[_Hook] = []
-    _entered.setdefault(own, []).append(entered)
-    for hook in reversed(_hooks.copy()):
-        hook[0]()
-        entered.append(hook)
+    end, turns = time.monotonic() + _PATIENCE_SECONDS, _entered.setdefault(get_ident(), [])
+    while True:
+        while _others_import() and time.monotonic() <= end:
+            time.sleep(_PAUSE_SECONDS)
+        entered: list[_Hook] = []
+        turns.append(entered)
+        for hook in reversed(_hooks.copy()):
+            hook[0]()
+            entered.append(hook)
+        # An import that began while a lock was waited for may need one that is held now.
+        if time.monotonic() > end or not _others_import():
+            return
+        _after(1)
 
 
 def _after(which: int) -> None:
