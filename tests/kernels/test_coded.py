@@ -108,6 +108,8 @@ DENSE, SCALES = ((4, 6, 16), (96, 16, 1)), ((4, 6, 1), (6, 1, 0))
         (((4, 6, 16), (192, 16, 1)), SCALES, DENSE, DENSE, ()),  # rows that are apart
         (((6, 16), (16, 1)), SCALES, DENSE, DENSE, ()),  # a repeated one
         (DENSE, ((4, 6, 1), (1, 4, 0)), DENSE, DENSE, ()),  # scales in another order
+        (DENSE, ((4, 6, 1), (1, 0, 0)), DENSE, DENSE, ()),  # scales that repeat from block to block
+        (DENSE, ((4, 6, 1), (0, 1, 0)), DENSE, DENSE, ()),
         (DENSE, SCALES, DENSE, ((4, 6, 16), (1, 4, 24)), ()),
         (((4, 6, 16), (1, 4, 24)), SCALES, DENSE, DENSE, (0,)),
         (DENSE, DENSE, DENSE, DENSE, ()),  # nothing that an elementwise kernel does not read

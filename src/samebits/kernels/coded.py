@@ -88,8 +88,9 @@ def _lies(layout: AxisSteps, shape: tuple[int, ...]) -> tuple[str, int]:
     if all(step == 0 for _, step in axes):
         return "same", 0
     size = block_size(shape, (1,) * (len(shape) - len(own)) + own)
-    if size:
-        axes = axes[: 1 + max(k for k, (_, step) in enumerate(axes) if step)]
+    rest = size
+    while rest > 1:  # the last axes are within a block
+        rest //= axes.pop()[0]
     dense = all(s == t * m for (_, s), (m, t) in itertools.pairwise(axes))
     step = axes[-1][1]
     if dense and size:
