@@ -103,8 +103,12 @@ def layer_norm(
         raise ShapeError("layer_norm", "normalized_shape", "", shape, expected, "pass input.shape[-1:]")
     x, scale, shift = input, weight, bias
     if len(shape) > 1:
+        for name, z in (("weight", weight), ("bias", bias)):
+            if z is not None and tuple(z.shape) != shape:
+                remedy = "pass one for each place of normalized_shape"
+                raise ShapeError("layer_norm", name, "shape", tuple(z.shape), shape, remedy)
         x = x.flatten(x.ndim - len(shape))
-        scale, shift = (None if z is None else z.flatten(z.ndim - len(shape)) for z in (scale, shift))
+        scale, shift = (None if z is None else z.flatten() for z in (scale, shift))
     wide = [z.dtype for z in (scale, shift) if z is not None and z.dtype is not x.dtype]
     if wide and x.dtype in (torch.bfloat16, torch.float16) and set(wide) == {torch.float32}:
         scale, shift = (None if z is None else z.float() for z in (scale, shift))

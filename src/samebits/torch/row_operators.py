@@ -89,6 +89,8 @@ def layer_norm_of(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, chunk: int, segments: int, order: str
 ) -> Any:
     """The layer norm of tensors on the host."""
+    if x.dtype not in FLOATS:
+        check_tensor("layer_norm", "input", x)
     return _normalised(x, weight, bias, eps=eps, threads=threads())
 
 
