@@ -71,12 +71,12 @@ def _others_import() -> bool:
 
 
 def _before() -> None:
-    end, turns = time.monotonic() + _PATIENCE_SECONDS, _entered.setdefault(get_ident(), [])
+    end = time.monotonic() + _PATIENCE_SECONDS
     while True:
         while _others_import() and time.monotonic() <= end:
             time.sleep(_PAUSE_SECONDS)
         entered: list[_Hook] = []
-        turns.append(entered)
+        _entered.setdefault(get_ident(), []).append(entered)
         for hook in reversed(_hooks.copy()):
             hook[0]()
             entered.append(hook)
@@ -90,6 +90,8 @@ def _after(which: int) -> None:
     """What follows a fork, of each whose part before it was called."""
     turns = _entered.get(get_ident())
     entered = turns.pop() if turns else []
+    if not turns:  # threads come and go
+        _entered.pop(get_ident(), None)
     try:
         while entered:
             entered.pop()[which]()
