@@ -133,7 +133,7 @@ def _requested(producer: Producer, call: str) -> object:
                 said = error
         if not options:
             return export()
-        if "stream" in str(said) or "keyword" in str(said):
+        if any(words in str(said) for words in _NOT_TAKEN):
             raise _unordered(producer, call) from said
         raise said
     except SamebitsError:
@@ -149,6 +149,8 @@ def _unordered(producer: Producer, call: str) -> ExchangeError:
     return ExchangeError(call, "x", "__dlpack__", actual, expected, remedy)
 
 
+# What Python, and what pybind11 and nanobind say of an argument that a function does not have.
+_NOT_TAKEN = ("keyword", "incompatible function arguments")
 # Codes of CUDA and ROCm in dlpack.h, and what the default stream, in whose order copies of ours are, is called there.
 _DEFAULT_STREAMS = {2: 1, 10: 0}
 
