@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from samebits import demand, forks, hot
 
+forks.watch()  # before anything else: what begins before it is not waited for
+
 # Type checkers take it for true. What is imported here delays whoever wants one name, and the command's answer to
 # signals: typing and importlib would take longer than all else.
 TYPE_CHECKING = False
@@ -381,7 +383,6 @@ def _cast() -> object:
 
 demand.offer("cast", _cast)
 hot.on_demand(_compile_exchange)
-forks.watch()
 hot.offer(_exchange_steps)
 
 

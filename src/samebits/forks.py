@@ -7,7 +7,8 @@ run for as long as it likes, are not waited for.
 
 Locks are taken after that, each by a hook of its module. Those of modules that are loaded meanwhile are taken too,
 which Python's own list of hooks does not do: it calls what follows a fork of modules whose part before it was not
-called. An import that begins meanwhile has them released and waited for again. Start at `watch`.
+called. An import that begins meanwhile has them released and waited for again. A fork beside the very first
+`import samebits`, before `watch` is called, goes as Python has it. Start at `watch`.
 """
 
 from __future__ import annotations
