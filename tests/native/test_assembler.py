@@ -45,7 +45,7 @@ def test_a_compiler_process_imports_little() -> None:
     ours = "sorted(x for x in sys.modules if x.startswith('samebits'))"
     program = f"import sys, samebits.native.compiler; print(*{ours}, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    loaded = ("", ".demand", ".hot", ".native", ".native.assembler", ".native.board", ".native.compiler")
+    loaded = ("", ".demand", ".forks", ".hot", ".native", ".native.assembler", ".native.board", ".native.compiler")
     assert done.stdout == f"{' '.join('samebits' + name for name in loaded)} False\n"
 
 

@@ -20,7 +20,7 @@ from samebits.kernels import composites
 from samebits.kernels.expression import Chain
 from samebits.kernels.random import Random
 from samebits.operations import dim, registry
-from samebits.operations.moves import AxisGather, Concat, GatherND, Range
+from samebits.operations.moves import AxisGather, Concat, GatherND, Range, ScatterND
 from samebits.operations.operation import Array
 from samebits.operations.picks import PickAlong, SortedPlaces
 from samebits.operations.random import Drawn
@@ -69,13 +69,17 @@ def positions() -> Program:
 
 
 def picked() -> Program:
-    """Rows and elements by index, joined with the input itself."""
+    """Rows and elements by index, read and written, joined with the input itself."""
     b = ProgramBuilder("picked")
     x, at = b.input("x", dtypes.float32, (N, 4)), b.input("at", dtypes.int64, (M,))
     (rows,) = b.add("gather", (x, at), AxisGather(0))
-    (pairs,) = b.add("gather_nd", (b.transpose(x, (1, 0)), b.constant(np.array([[0, 0], [3, -1]]))), GatherND())
+    turned, places = b.transpose(x, (1, 0)), b.constant(np.array([[0, 0], [3, -1]]))
+    (pairs,) = b.add("gather_nd", (turned, places), GatherND())
+    (written,) = b.add("scatter_nd", (turned, places, b.apply("neg", pairs)), ScatterND())
     (both,) = b.add("concat", (rows, x), Concat(0))
-    return b.build({"both": both, "pairs": pairs, "top": b.apply("neg", b.slice(both, (0, 1), (M, 2), (1, 1)))})
+    return b.build(
+        {"both": both, "written": written, "pairs": pairs, "top": b.apply("neg", b.slice(both, (0, 1), (M, 2), (1, 1)))}
+    )
 
 
 def regrouped() -> Program:
