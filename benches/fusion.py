@@ -1,4 +1,5 @@
 """Fusions beside torch, eager and compiled, and beside our own functions: interleaved, one thread and two, medians.
+Each turn begins with a call that is not counted, and with two threads after a pause, in which the others' go to sleep.
 
 The chain is `(x * w + b).relu() * s - m`, then `where(y > t, y, a * y)`, on 16 million bfloat16, w and b of one row.
 Softmax and layer norm are written in the operations of fusions, on 4096 x 1024 float32. NVFP4 is rows of 4096 elements,
@@ -19,12 +20,13 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from functions import Call, medians
+from _products import Call, medians
 
 import samebits as sb
 from samebits.fusion import DataType, FusionDefinition
 
 ROWS, COLUMNS, WIDE = 4096, 1024, 4096
+ROUNDS = 30
 PACKED_MIB = (8, 64, 512)
 # Of all: a power of two, under which sums of these blocks are exact, and a number under which each element is rounded.
 FACTORS = (0.5, 0.3)
@@ -124,7 +126,7 @@ def measure(threads: int) -> None:
     torch.set_num_threads(threads)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])  # fusions use every core
     for name, calls in cases(threads):
-        mine, *others = medians(calls).items()
+        mine, *others = medians(calls, threads, ROUNDS).items()
         words = [f"{peer} {took * 1e3:.3f} ms, {took / mine[1]:.2f}" for peer, took in others]
         print(f"| {name} | {threads} | {mine[1] * 1e3:.3f} ms | {'; '.join(words)} |", flush=True)
 
