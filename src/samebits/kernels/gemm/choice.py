@@ -131,7 +131,10 @@ class Choice:
         as_it_lies = self.form in (FUSED, DECODED, WIDENED)
         size = right.pointer.size_bytes * right.depth if as_it_lies else self.engine.word.size_bytes
         lines = self.nr * size * UNROLL // LINE_BYTES
-        return 1 << (min(MOST_ASKS, max(1, -(-lines // self.m_step))) - 1).bit_length()
+        asks = 1  # by comparisons alone: plans for other sizes share what is decided by them
+        while asks < MOST_ASKS and asks * self.m_step < lines:
+            asks *= 2
+        return asks
 
     @property
     def pitch(self) -> int:
