@@ -105,8 +105,8 @@ _children: list[subprocess.Popen[str]] = []
 def let_end(process: subprocess.Popen[str]) -> None:
     """Have the system forget this child some time after it ends, also where nobody waits for it.
 
-    Python's collector of cycles looks whether it has ended: that takes no thread, and no handler of a signal, which are
-    its program's.
+    Python's collector of cycles looks whether it has ended, after it went over more than the youngest objects, which it
+    does all the time: that takes no thread, and no handler of a signal, which are its program's.
     """
     _children.append(process)
     if _forget_ended not in gc.callbacks:
@@ -118,6 +118,8 @@ def _forget_ended(phase: str, info: Mapping[str, int]) -> None:
 
     It stays among the collector's callbacks: one that takes itself out has the collector pass over the next.
     """
+    if phase == "start" or not info["generation"]:
+        return
     for process in list(_children):
         if process.poll() is not None:
             with contextlib.suppress(ValueError):

@@ -248,6 +248,22 @@ def test_tapes_are_what_planners_answer(name: str) -> None:
     assert made >= TAPES.get(name, set()), made
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_products_of_all_heights_have_tapes(packed: bool) -> None:
+    """What is decided of them is decided by comparisons, so that other sizes share it."""
+    b = ProgramBuilder("product")
+    x, w = b.input("x", dtypes.float32, (N, 96)), b.input("w", dtypes.float32, (96, 96))
+    program = optimise(b.build({"y": b.contract(x, b.constant(table(96, 96)) if packed else w)}))
+    for n in (1, 2, 5, 8, 12, 16, 24, 30, 48, 100):
+        arguments = ({"n": n}, strides(program, {"n": n}))
+        blueprint = record(program, isa.current(), 1, *arguments, {})
+        for _ in range(2):  # the first answer is the planner's own
+            assert rebound(blueprint, *arguments, texts=False) is not None
+        products = [question for question in blueprint.questions if planner_of(question) == "contract"]
+        assert products
+        assert all(question.tapes for question in products), n
+
+
 def planner_of(question: Answers) -> str:
     """The operation that a question is about, or else the planner."""
     first = question.arguments[0]

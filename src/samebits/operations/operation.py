@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from samebits.codegen.isa import Isa
@@ -179,11 +180,7 @@ def outside(call: str, node: str, status: tuple[int, int], extents: Shape, indic
     says of which node of a program it is."""
     operand, wanted = f"an index{node}", extents
     if status[0] > 1:
-        place: list[int] = []
-        left = status[0] - 2
-        for size in reversed(indices):
-            left, at = divmod(left, size)
-            place.insert(0, at)
+        place = [int(at) for at in np.unravel_index(status[0] - 2, indices)]
         operand, wanted = f"indices{place}{node}", (extents[place[-1] if len(extents) > 1 else 0],)
     expected = "in " + " and ".join(f"[{-extent}, {extent})" for extent in wanted)
     return ShapeError(call, operand, "", status[1], expected, "give indices that exist")

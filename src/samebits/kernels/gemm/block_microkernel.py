@@ -178,10 +178,11 @@ class _BlockText:
 
     def gain(self, tile: Pointer, a: tuple[Pointer, Pointer], ck: Index, size: Index) -> None:
         """The tile gains the `size` words of the chunk that begins at word ck; a: its words and values."""
-        b, d, acc = self.b, self.d, self._nothing()
+        b, d = self.b, self.d
         if d.runs.of(d.chunk) == 1:
             self._gain_run(tile, a, ck, size)
             return
+        acc = self._nothing()
         whole = size // d.runs.words * d.runs.words if d.runs.words else 0
         if d.runs.words:
             for low in b.loop(0, whole, d.runs.words, carry=acc):
