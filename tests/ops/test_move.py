@@ -302,5 +302,7 @@ def test_take_looks_at_indices_where_nothing_is_taken(kind: str) -> None:
         assert str(error.value) == "take: an index is 3, must be in [-3, 3); give indices that exist"
     nothing = Tensor.empty((0, 0), dtypes.of(kind))
     assert sb.take(nothing, np.zeros(0, np.int64)).shape == (0, 0)
-    with pytest.raises(ShapeError, match=r"take: x extents is \(0,\), must be at least 1"):
+    with pytest.raises(ShapeError) as error:
         sb.take(nothing, np.array([0]))
+    remedy = "give elements to index, or no indices"
+    assert str(error.value) == f"take: x extents is (0,), must be at least 1; {remedy}"

@@ -171,6 +171,25 @@ def test_an_index_out_of_range_of_a_scatter_is_named_by_its_place() -> None:
     assert np.argwhere(made[:, :, 0]).tolist() == [[0, 2], [1, 0]]
 
 
+def test_indices_into_what_has_no_elements_are_refused() -> None:
+    b = ProgramBuilder("put")
+    x, ids, u = (
+        b.input("x", dtypes.float32, (N,)),
+        b.input("ids", dtypes.int64, (dim.symbol("k"), 1)),
+        b.scalar(1.0, dtypes.float32),
+    )
+    b.origin = ("put",)
+    session = cpu.prepare(
+        b.build({"y": b.add("scatter_nd", (x, ids, b.expand(u, (dim.symbol("k"),))), ScatterND())[0]})
+    )
+    empty = np.zeros(0, np.float32)
+    assert session.run({"x": empty, "ids": np.zeros((0, 1), np.int64)})["y"].shape == (0,)
+    with pytest.raises(ShapeError) as error:
+        session.run({"x": empty, "ids": np.zeros((1, 1), np.int64)})
+    remedy = "give elements to index, or no indices"
+    assert str(error.value) == f"run: node 'put': scatter_nd: data extents is (0,), must be at least 1; {remedy}"
+
+
 def test_an_index_is_looked_at_where_nothing_is_gathered() -> None:
     b = ProgramBuilder("rows of n")
     x, ids = b.input("x", dtypes.float32, (4, N)), b.input("ids", dtypes.int64, (2,))

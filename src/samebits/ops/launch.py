@@ -132,7 +132,8 @@ def _recipe(
     views = [packing.view(*x) for x in operands]
     extents = row.extents(attributes, [x.shape for x in operands]) if row.extents else None
     if extents and 0 in extents:
-        raise ShapeError(operation, "x", "extents", extents, "at least 1", "give one")
+        remedy = "give elements to index, or no indices"
+        raise ShapeError(operation, "x", "extents", extents, "at least 1", remedy)
     copies = tuple(row.takes(attributes, [*map(packing.unpacked, views)])) if row.takes else ()
     for number, shape in enumerate(copies):
         if shape is not None:

@@ -299,8 +299,8 @@ class Lowerer:
         """Two int64 at the start of the arena; `indices`: their shape; `refuses`: the attributes of an operation that
         refuses elements."""
         if 0 in extents and refuses is None:
-            table = f"table of {'+'.join(node.origin)}"
-            raise ShapeError("run", table, "extents", tuple(extents), "at least 1", "give one")
+            remedy = "give elements to index, or no indices"
+            raise ShapeError(node.operation, "data", "extents", tuple(extents), "at least 1", remedy)
         offset = STATUS_BYTES * len(self._checks)
         check = Check(offset, "+".join(node.origin), node.operation, refuses)
         self._checks.append((check, tuple(extents), tuple(indices)))

@@ -194,9 +194,13 @@ def _bound(node: Node, symbols: Mapping[str, int], facts: Mapping[str, Fact], fi
 
 
 def _misfit(node: Node, facts: Mapping[str, Fact]) -> ShapeError:
-    shapes = [list(facts[name].shape) for name in node.inputs]
-    where, expected = f"operands of node {'+'.join(node.origin)!r}", "shapes that fit each other"
-    return ShapeError("run", where, "shapes", shapes, expected, "give inputs of other sizes")
+    """The error of operands that do not fit; of a single one it says what it does not fit, where that is bound."""
+    shapes, where = [list(facts[name].shape) for name in node.inputs], f"of node {'+'.join(node.origin)!r}"
+    due = [list(facts[name].shape) for name in node.outputs if name in facts]
+    remedy = "give inputs of other sizes"
+    if len(shapes) == len(due) == 1:
+        return ShapeError("run", f"operand {where}", "shape", shapes[0], f"one that fits {due[0]}", remedy)
+    return ShapeError("run", f"operands {where}", "shapes", shapes, "shapes that fit each other", remedy)
 
 
 class Specialised:
