@@ -6,9 +6,11 @@ into that table, under TYPE_CHECKING and into `__all__`.
 
 from __future__ import annotations
 
-from samebits import demand, forks, hot
+from samebits import forks
 
-forks.watch()  # before anything else: what begins before it is not waited for
+forks.watch()  # before anything else is imported: a fork before it waits for no import
+
+from samebits import demand, hot  # noqa: E402 - forks wait for it
 
 # Type checkers take it for true. What is imported here delays whoever wants one name, and the command's answer to
 # signals: typing and importlib would take longer than all else.

@@ -7,8 +7,9 @@ run for as long as it likes, are not waited for.
 
 Locks are taken after that, each by a hook of its module. Those of modules that are loaded meanwhile are taken too,
 which Python's own list of hooks does not do: it calls what follows a fork of modules whose part before it was not
-called. An import that begins meanwhile has them released and waited for again. A fork beside the very first
-`import samebits`, before `watch` is called, goes as Python has it. Start at `watch`.
+called. An import that begins meanwhile has them released and waited for again. No fork asks before `watch` is called,
+half a millisecond into the very first `import samebits`: the child of one that comes beside it then must not import
+this package. Start at `watch`.
 """
 
 from __future__ import annotations

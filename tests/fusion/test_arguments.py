@@ -173,8 +173,7 @@ REFUSED = [
     (shaped, [X[0], [-2, -3]],
      "reshape: its result is float32[-2, -3], must be without negative extents; check the shapes"),
     (shaped, [X[0], [4, 2]],
-     ("execute: operands of node 'T1' shapes is [[6]], must be shapes that fit each other;"
-      " give inputs of other sizes")),
+     "execute: operand of node 'T1' shape is [6], must be one that fits [4, 2]; give inputs of other sizes"),
     (largest, [X[0], 9], "topk: count is 9, must be within [0, 6]; ask for fewer"),
     (largest, [X[0], -5], "topk: count is -5, must be within [0, 6]; ask for fewer"),
     (made, [[-1, 2]], "full: its result is float32[-1, 2], must be without negative extents; check the shapes"),
