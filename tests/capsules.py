@@ -77,13 +77,13 @@ class HandMade:
         for field, value in fields.items():
             setattr(self.managed if hasattr(self.managed, field) else tensor, field, value)
 
-    def __dlpack__(self, *, max_version: tuple[int, int] | None = None) -> object:
+    def __dlpack__(self, *, max_version: tuple[int, int] | None = None, stream: int | None = None) -> object:
         assert max_version == (1, 3)
         self.capsule = new_capsule(ctypes.addressof(self.managed), self.name, None)
         return self.capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return self.managed.tensor.device_type, self.managed.tensor.device_id
 
 
 def exported(x: Any, **options: Any) -> Any:
@@ -111,4 +111,4 @@ class HeaderOnly:
         return new_capsule(self.address, b"dltensor_versioned", None)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return self.managed.tensor.device_type, self.managed.tensor.device_id

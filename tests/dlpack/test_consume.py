@@ -145,14 +145,14 @@ def test_device_memory_is_carried_and_only_the_host_is_refused(code: int) -> Non
     assert Tensor.from_exported(exported_bytes).device == t.device
 
 
-class OnDevice(HandMade):
-    """One of CUDA memory, which says so."""
+class Silent(HandMade):
+    """One that no stream can be named to."""
 
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (2, 0)
+    def __dlpack__(self, *, max_version: tuple[int, int] | None = None) -> object:  # type: ignore[override]
+        return super().__dlpack__(max_version=max_version)
 
 
-class Ordered(OnDevice):
+class Ordered(HandMade):
     """One that is told a stream, and refuses if there is a reason to."""
 
     asked: object = None
@@ -170,12 +170,12 @@ def test_a_producer_of_device_memory_is_told_a_stream_or_refused() -> None:
     producer = Ordered((4,), (1,), **fields)
     assert str(Tensor.from_dlpack(producer).device) == "cuda:0"
     assert producer.asked == 1
-    silent = OnDevice((4,), (1,), **fields)
+    silent = Silent((4,), (1,), **fields)
     for make in (Tensor.from_dlpack, Tensor.from_any):
         with pytest.raises(ExchangeError) as error:
             make(silent)
         assert str(error.value) == (
-            f"Tensor.{make.__name__}: x __dlpack__ is that of OnDevice, which takes no stream=, must be the "
+            f"Tensor.{make.__name__}: x __dlpack__ is that of Silent, which takes no stream=, must be the "
             "standard's, which orders work on a device; pass one whose __dlpack__ takes stream="
         )
     assert silent.capsule is None
@@ -185,6 +185,29 @@ def test_a_producer_of_device_memory_is_told_a_stream_or_refused() -> None:
         assert f"x is not shared by its library ({producer.refusal}), must be memory that can be sha" in str(
             error.value
         )
+
+
+@pytest.mark.parametrize("said", [(1, 0), (3, 0), (10, 0), None])
+def test_device_memory_of_which_another_device_was_said_is_refused(said: tuple[int, int] | None) -> None:
+    """No stream was named for it, or one of another kind: nothing says when its work is done."""
+
+    class Lying(HandMade):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            if said is None:
+                raise BufferError("unknown")
+            return said
+
+    producer = Lying((4,), (1,), device_type=2, device_id=1, data=0x1000)
+    for make in (Tensor.from_dlpack, Tensor.from_any):
+        with pytest.raises(ExchangeError) as error:
+            make(producer)
+        assert str(error.value) == (
+            f"Tensor.{make.__name__}: x DLPack device is (2, 1), must be what its __dlpack_device__ says; "
+            "report it to the producer"
+        )
+    del error
+    gc.collect()
+    assert len(producer.deleted) == 2
 
 
 @pytest.mark.parametrize("code", REFUSED)

@@ -88,7 +88,8 @@ def receive(producer: Producer, call: str = "from_dlpack") -> tuple[Buffer, Layo
         ExchangeError: There is no capsule, or one that breaks the protocol or is of another major version.
         DTypeError: Its elements are of no row of `dtypes.ROWS`.
     """
-    capsule = _requested(producer, call)
+    order = _order_of(producer)
+    capsule = _requested(producer, order, call)
     name = VERSIONED_NAME if is_valid(capsule, VERSIONED_NAME) else LEGACY_NAME
     if name is LEGACY_NAME and not is_valid(capsule, name):
         actual = name_of(capsule) if type(capsule).__name__ == "PyCapsule" else type(capsule).__name__
@@ -98,7 +99,7 @@ def receive(producer: Producer, call: str = "from_dlpack") -> tuple[Buffer, Layo
     rename(capsule, USED[name])
     if name == LEGACY_NAME:
         *tensor, _, deleter = LEGACY.unpack(ctypes.string_at(address, LEGACY.size))
-        return _checked(call, tensor, READ_ONLY, _Managed(address, deleter))
+        return _checked(call, tensor, READ_ONLY, order, _Managed(address, deleter))
     major, minor, _, deleter = HEADER.unpack(ctypes.string_at(address, HEADER.size))
     # Another major version shares the header with this one, which is what it takes to give the tensor back.
     owner = _Managed(address, deleter)
@@ -109,10 +110,10 @@ def receive(producer: Producer, call: str = "from_dlpack") -> tuple[Buffer, Layo
         raise ExchangeError(
             call, "capsule", "flags", f"{flags:#x}", "a subset of 0x7", "export it with max_version=(1, 3)"
         )
-    return _checked(call, tensor, flags, owner)
+    return _checked(call, tensor, flags, order, owner)
 
 
-def _requested(producer: Producer, call: str) -> object:
+def _requested(producer: Producer, order: dict[str, Any], call: str) -> object:
     """The capsule of a producer, which may be too old to know any keyword; one of device memory is not taken then.
 
     The Array API has a producer order its work before the stream that the consumer names. Where it cannot be named
@@ -125,13 +126,13 @@ def _requested(producer: Producer, call: str) -> object:
     if export is None:
         raise ExchangeError(call, "x", "type", type(producer).__name__, "one with __dlpack__", "use Tensor.from_any")
     try:
-        options, said = _stream_of(producer), TypeError()
-        for given in ({"max_version": VERSION} | options, options):
+        said = TypeError()
+        for given in ({"max_version": VERSION} | order, order):
             try:
                 return export(**given)
             except TypeError as error:
                 said = error
-        if not options:
+        if not order:
             return export()
         if any(words in str(said) for words in _NOT_TAKEN):
             raise _unordered(producer, call) from said
@@ -155,7 +156,7 @@ _NOT_TAKEN = ("keyword", "incompatible function arguments")
 _DEFAULT_STREAMS = {2: 1, 10: 0}
 
 
-def _stream_of(producer: Producer) -> dict[str, Any]:
+def _order_of(producer: Producer) -> dict[str, Any]:
     """The option that has a producer of device memory order its work before that of the default stream.
 
     The standard lets a producer take that stream where none is named; torch then orders nothing. A producer that
@@ -215,14 +216,19 @@ _HELPS: tuple[tuple[Callable[[object], bool], str], ...] = (
 )
 
 
-def _checked(call: str, tensor: list[int], flags: int, owner: _Managed) -> tuple[Buffer, Layout, DType]:
-    """The facts of a DLTensor, refused where they cannot be true."""
+def _checked(
+    call: str, tensor: list[int], flags: int, order: dict[str, Any], owner: _Managed
+) -> tuple[Buffer, Layout, DType]:
+    """The facts of a DLTensor, refused where they cannot be true, or where its producer ordered no work on its device,
+    which it said it is not on."""
     data, device_type, device_id, ndim, code, bits, lanes, shape_at, strides_at, byte_offset = tensor
     device = None if device_type in _REFUSED else Device.from_dlpack(device_type, device_id)
     if device is None:
         actual = f"{_REFUSED.get(device_type, 'unknown')} ({device_type})"
         expected = "the host's, CUDA's or ROCm's"
         raise ExchangeError(call, "x", "DLPack device type", actual, expected, "copy it to the host first")
+    if device_type in _DEFAULT_STREAMS and order != {"stream": _DEFAULT_STREAMS[device_type]}:
+        raise _broken(call, "DLPack device", (device_type, device_id), "what its __dlpack_device__ says")
     if not 0 <= ndim <= MAX_RANK:
         raise ExchangeError(call, "x", "rank", ndim, f"in [0, {MAX_RANK}]", "reshape it first")
     if ndim and not shape_at:
