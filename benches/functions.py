@@ -20,10 +20,13 @@ from _rows import compiled_rows
 
 from samebits import dtypes
 from samebits.codegen.isa import Isa
+from samebits.dtypes import DType
 from samebits.kernels import activations, composites, elementwise
 from samebits.kernels.expression import Chain, Expression
 from samebits.native.table import Table
+from samebits.tensor import Tensor
 
+Array = np.ndarray[Any, Any]
 Call = Callable[[], Any]
 ROUNDS = 60
 OTHERS = ("tanh", "sigmoid", "sin", "cos", "exp2", "expm1")
@@ -40,12 +43,9 @@ def medians(calls: dict[str, Call]) -> dict[str, float]:
     return {name: float(np.median(found)) for name, found in times.items()}
 
 
-def aligned(shape: tuple[int, ...], seed: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Normal float32 values that start at a cache line, as a Tensor's do."""
-    count = int(np.prod(shape))
-    block = np.empty(count + 16, np.float32)
-    start = -(block.ctypes.data // 4) % 16
-    found = block[start : start + count].reshape(shape)
+def aligned(shape: tuple[int, ...], seed: int, dtype: DType = dtypes.float32) -> Array:
+    """Normal values in the memory of a Tensor, which starts at a cache line."""
+    found = Tensor.empty(shape, dtype).numpy()
     found[...] = np.random.default_rng(seed).normal(size=shape)
     return found
 
@@ -56,7 +56,7 @@ def unary(name: str) -> Expression:
     return chain.finish(chain.apply(name, chain.input(dtypes.float32)))
 
 
-def ours(expression: Expression, row: Isa, x: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> Call:
+def ours(expression: Expression, row: Isa, x: Array, out: Array) -> Call:
     """A call of the expression's kernel."""
     layout = ((x.size,), (1,))
     table = Table([(elementwise.plan(expression, (layout,), (layout,), row), (0, 1))], 2, 1)
@@ -64,14 +64,18 @@ def ours(expression: Expression, row: Isa, x: np.ndarray[Any, Any], out: np.ndar
     return lambda: table.run(addresses)
 
 
-def torch_call(function: Callable[..., Any], x: np.ndarray[Any, Any], out: np.ndarray[Any, Any]) -> Call:
+def torch_call(function: Callable[..., Any], x: Array, out: Array) -> Call:
     """torch's function on the same memory."""
-    tensor, target = torch.from_numpy(x), torch.from_numpy(out)
+    tensor, target = (Tensor.from_any(each).torch() for each in (x, out))
     return lambda: function(tensor, target)
 
 
 def _of_torch(name: str, x: torch.Tensor, out: torch.Tensor) -> Any:
     return getattr(torch, name)(x, out=out)
+
+
+def _gelu_of_torch(x: torch.Tensor, out: torch.Tensor) -> Any:
+    return torch.ops.aten.gelu.out(x, out=out)
 
 
 def logarithm() -> Expression:
@@ -96,17 +100,17 @@ def main() -> list[dict[str, object]]:
         ("erf", unary("erf"), lambda x, out: torch.erf(x, out=out), None),
         ("log(abs(x))", logarithm(), lambda x, out: torch.log(x.abs(), out=out), None),
         *((name, unary(name), functools.partial(_of_torch, name), None) for name in OTHERS),
-        ("gelu", composites.gelu(), lambda x, out: torch.ops.aten.gelu.out(x, out=out), None),
+        ("gelu", composites.gelu(), _gelu_of_torch, None),
+        ("gelu of bfloat16", composites.gelu(dtypes.bfloat16), _gelu_of_torch, None),
         ("silu", activations.silu(), lambda x, out: torch.ops.aten.silu.out(x, out=out), None),
         ("pow(abs(x), x)", power(), lambda x, out: torch.pow(x.abs(), x, out=out), None),
     )
     found: list[dict[str, object]] = []
-    print("## Functions\n\nGelem/s on float32, one thread; correctly rounded, but for gelu and silu.\n")
+    print("## Functions\n\nGelem/s on float32, or as named, one thread; correctly rounded, but for gelu and silu.\n")
     print("| function | elements | row | ours | torch | NumPy | ours / torch |\n|---|---|---|---|---|---|---|")
     for n in (1 << 14, 1 << 22):
-        x = aligned((n,), 0)
         for name, expression, of_torch, of_numpy in cases:
-            out, theirs = aligned((n,), 1), aligned((n,), 1)
+            x, out, theirs = (aligned((n,), seed, expression.inputs[0]) for seed in (0, 1, 1))
             calls = {row.name: ours(expression, row, x, out) for row in compiled}
             calls["torch"] = torch_call(of_torch, x, theirs)
             if of_numpy is not None:
@@ -120,7 +124,8 @@ def main() -> list[dict[str, object]]:
     for case in found:
         if case["row"] == compiled[-1].name and case["elements"] == 1 << 22:
             mine, peer = float(str(case["gelem_s"])), float(str(case["torch"]))
-            what = f"{case['function']}, 4M float32, {case['row']}"
+            function, _, kind = str(case["function"]).partition(" of ")
+            what = f"{function}, 4M {kind or 'float32'}, {case['row']}"
             print(f"figure: {what} | {mine:.2f} Gelem/s | torch {peer:.2f} Gelem/s | {mine / peer:.2f}")
     return found
 
