@@ -66,6 +66,14 @@ def float_functions() -> list[str]:
     return found
 
 
+@ROWS
+def test_elements_whose_lines_are_asked_for(isa: Isa) -> None:
+    chain = Chain()
+    negated = chain.finish(chain.apply("neg", chain.input(dtypes.int8)))
+    x, out = np.arange(1030).astype(np.int8)[None], np.empty((2100, 1030), np.int8)
+    both(lambda row: elementwise.plan(negated, launch.layouts(x), launch.layouts(out), row), isa, [x], out)
+
+
 @pytest.mark.parametrize("name", float_functions())
 @ROWS
 def test_functions(isa: Isa, name: str) -> None:

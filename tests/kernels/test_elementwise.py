@@ -139,6 +139,22 @@ def test_sizes_beside_guard_pages(row: Isa, at_start: bool) -> None:
         check(chain_of_types(), row, inputs, outputs, n)
 
 
+@pytest.mark.parametrize("row", rows.COMPILED_ROWS, ids=lambda row: row.name)
+def test_bits_where_lines_are_asked_for(row: Isa) -> None:
+    rng = np.random.default_rng(5)
+    repeated = guard.array(rng.integers(-128, 128, (1, 1030), np.int8))
+    negated = guard.empty((2100, 1030), np.int8)
+    assert negated.nbytes + negated.size >= elementwise._BEYOND
+    check(single("neg", (dtypes.int8,)), row, [repeated], [negated])
+    exp, x = single("exp", (dtypes.float32,)), guard.array(rng.normal(size=(520, 1030)).astype(np.float32))
+    apart = guard.empty(x.shape, np.float32)
+    for half in (slice(260), slice(260, 520)):
+        run(exp, row, [x[half]], [apart[half]])
+    assert x.nbytes < elementwise._BEYOND <= 2 * x.nbytes
+    run(exp, row, [x], [x], threads=2)
+    launch.assert_bits(x, apart)
+
+
 @EVERY_ROW
 def test_any_strides(row: Isa) -> None:
     add = single("add", (dtypes.float32, dtypes.float32))
