@@ -15,6 +15,7 @@ from torch.func import grad, vmap
 import samebits as sb
 import samebits.torch as st
 from samebits.errors import OptionError, OutOfRangeError
+from samebits.ops import training
 
 F = torch.nn.functional
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -135,6 +136,14 @@ def test_gradients_of_embedding_are_the_contract(dtype: torch.dtype, spec: sb.Sp
     assert torch.equal(padded[:3], dw[:3])
 
 
+def test_a_big_table_has_the_gradient_of_a_small_one() -> None:
+    dy, indices = normal(1, 6, 1024), torch.tensor([5, 1, 5, 0, 16_500, 5])
+    for threads in (1, 2):  # one clears it as bytes
+        found = training.embedding_gradient(dy, indices, 16_600, 1, 128, 1, "sb1", threads=threads)
+        expected = due.embedding_gradient(dy.numpy(), np.where(indices == 1, -1, indices), 16_600)
+        assert due.bits(found) == due.bits(expected)
+
+
 def test_calls_of_embedding_that_are_remembered_look_at_their_own_indices() -> None:
     weight, dy = normal(0, 40, 21, needs=True), normal(1, 30, 21)
     for seed in range(5):  # each with another number of rows that are asked for
@@ -147,6 +156,22 @@ def test_calls_of_embedding_that_are_remembered_look_at_their_own_indices() -> N
         with pytest.raises(OutOfRangeError) as caught:
             st.embedding(torch.full((30,), wrong), weight)
         assert str(caught.value) == f"embedding: input is {wrong}, must be in [0, 40); give indices that exist"
+
+
+@pytest.mark.parametrize("wrong", [5, -1, 2**40])
+def test_the_gradient_of_embedding_refuses_indices_that_are_no_rows(wrong: int) -> None:
+    text = f"embedding: input is {wrong}, must be in [0, 5); give indices that exist"
+    weight, indices = normal(0, 5, 3, needs=True), torch.tensor([1, 4, 1])
+    y = st.embedding(indices, weight)
+    indices.numpy()[1] = wrong  # which autograd does not know of
+    for call in (
+        lambda: torch.autograd.grad(y, weight, torch.ones(3, 3)),
+        lambda: torch.ops.samebits.embedding_backward(torch.ones(3, 3), indices, 5, -1, 128, 1, "sb1"),
+        lambda: torch.ops.samebits.add_embedding_(torch.ones(1, 5, 3), torch.ones(3, 3), indices, -1, 128, 1, "sb1"),
+    ):
+        with pytest.raises(OutOfRangeError) as caught:
+            call()
+        assert str(caught.value) == text
 
 
 def test_rows_of_other_indices_do_not_matter() -> None:

@@ -16,9 +16,9 @@ from samebits import dtypes
 from samebits.codegen.isa import Isa
 from samebits.dtypes import DType
 from samebits.frozen import replace
-from samebits.kernels import convert, gradients, ragged, reduce, row_totals
+from samebits.kernels import convert, gradients, index_sums, reduce, row_totals
 from samebits.kernels.expression import Expression
-from samebits.kernels.gemm.contraction import SB1, Spec
+from samebits.kernels.gemm.contraction import Spec
 from samebits.kernels.gemm.order import ORDERS
 from samebits.kernels.plan import SMALL, chained
 from samebits.kernels.walk import AxisSteps
@@ -43,6 +43,8 @@ _ELEMENTS = {"exp": gradients.exp, "log": gradients.log, "erf": gradients.erf, "
              "gelu": gradients.gelu}  # fmt: skip
 _ROWS = {"softmax": gradients.softmax, "log_softmax": gradients.log_softmax}
 _SCALES = {"mul": gradients.scaled, "div": gradients.divided}
+# Bytes that the C library clears past the caches, in nine tenths of the time that one thread's stores take.
+_STREAMED = 1 << 26
 
 
 @remembered
@@ -214,104 +216,78 @@ def _along(call: Call, expression: Expression, operands: list[CallOperand], axis
     return launch(call, "rows", RowWise(expression, (axis,)), operands)[0]
 
 
-def embedding_gradient(dy: Any, indices: Any, count: int, spec: Spec = SB1, *, threads: int | None = None) -> Any:
+@remembered
+def embedding_gradient(
+    dy: Any, indices: Any, count: int, left_out: int, chunk: int, segments: int, order: str, *,
+    threads: int | None = None,
+) -> Any:  # fmt: skip
     """The gradient of an embedding by its table: for each index the sum over its rows of dy, zeros where it has none.
 
-    Args:    dy: [R, D] floats.   indices: [R] int64; a row with a negative one takes no part.
-             count: rows of the table.
+    Args:    dy: [R, D] floats.   indices: [R] int64 or int32; a row takes no part whose index is no row of the table.
+             count: rows of the table.   left_out: one of them, whose gradient is zero; -1: none.
+             chunk, segments, order: those of a `Spec`, by which emitted code remembers calls.
     Returns: [count, D] of dy's kind and dtype.
     """
     call = Call("embedding's gradient", dy, threads)
-    given = call.operand("dy", dy)
-    dtype, (_, columns) = given.dtype, given.shape
-    kind = convert.computed(dtype)
-    x = given.tensor if dtype is kind else casts.cast(given.tensor, kind, threads=threads)
-    x = x if x.layout.is_contiguous() else move.contiguous(x, threads=threads)
-    places = call.operand("indices", indices).tensor.numpy()
+    given, places = call.operand("dy", dy), call.operand("indices", indices)
+    x, shape, spec = _in_rows(call, given), (count, given.shape[1]), Spec(chunk, segments, order)
+    if segments == 1:
+        made = call.output(shape, given.dtype)
+        is_cleared = call.threads == 1 and made.tensor.nbytes >= _STREAMED
+        if is_cleared:
+            made = call.own(made.tensor)
+            made.tensor.numpy().view(np.uint8).fill(0)
+        call.run(_index_sums(call, (x, places, made), spec, left_out, False, is_cleared), x, places, made)
+        return call.result(made)
     parts = []
-    for low, high in spec.bounds(len(places)):
-        made = Tensor.empty((count, columns), kind)
-        made.numpy().view(np.uint8).fill(0)  # five sixths of the time that a fill of floats takes
-        _scatter(call, x, places[low:high], low, spec, made)
-        parts.append(made)
+    for low, high in spec.bounds(places.shape[0]):
+        part = call.own(Tensor.empty(shape, convert.computed(given.dtype)))
+        operands = x.seen(x.tensor[low:high]), places.seen(places.tensor[low:high]), part
+        call.run(_index_sums(call, operands, spec, left_out, False), *operands)
+        parts.append(part.tensor)
     while len(parts) > 1:
         parts = [elementwise.add(a, b, threads=threads) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return call.result(call.own(parts[0] if dtype is kind else casts.cast(parts[0], dtype, threads=threads)))
+    return call.result(call.own(casts.cast(parts[0], given.dtype, threads=threads)))
 
 
 def add_embedding_gradient(
-    total: Any, dy: Any, indices: Any, spec: Spec = SB1, *, threads: int | None = None
+    total: Any, dy: Any, indices: Any, left_out: int, spec: Spec, *, threads: int | None = None
 ) -> None:  # fmt: skip
     """Go on with the sums that `embedding_gradient` makes: total is [S, V, D], one sum for each segment of the rows,
     whatever the segments of `spec` are."""
     call = Call("embedding's gradient", dy, threads)
-    given, out = call.operand("dy", dy), call.operand("total", total)
-    x = casts.cast(given.tensor, out.dtype, threads=threads) if given.dtype is not out.dtype else given.tensor
-    x = x if x.layout.is_contiguous() else move.contiguous(x, threads=threads)
-    places = call.operand("indices", indices).tensor.numpy()
-    spec = replace(spec, segments=out.shape[0])
-    for s, (low, high) in enumerate(spec.bounds(len(places))):
-        sums = out.tensor[s]
-        dense = sums if sums.layout.is_contiguous() else move.contiguous(sums, threads=threads)
-        _scatter(call, x, places[low:high], low, spec, dense)
-        if dense is not sums:
-            sums.numpy()[...] = dense.numpy()
+    out, places = call.operand("total", total), call.operand("indices", indices)
+    x = _in_rows(call, call.operand("dy", dy))
+    for s, (low, high) in enumerate(replace(spec, segments=out.shape[0]).bounds(places.shape[0])):
+        given = out.seen(out.tensor[s])
+        sums = _in_rows(call, given)
+        operands = x.seen(x.tensor[low:high]), places.seen(places.tensor[low:high]), sums
+        call.run(_index_sums(call, operands, spec, left_out, True), *operands)
+        if sums is not given:
+            given.tensor.numpy()[...] = sums.tensor.numpy()
 
 
-def _scatter(call: Call, x: Tensor, places: Any, first: int, spec: Spec, out: Tensor) -> None:
-    """Onto rows of out: the sums of a chunk's rows of one index, in the order asked for, then those of its chunks."""
-    taken = np.flatnonzero(places >= 0)
-    if not taken.size or not x.shape[1]:
-        return
-    row = ORDERS[spec.order]
-    if row.block:
-        chain = taken // row.block * row.chains + taken % row.block % row.chains
-        order = taken[np.lexsort((taken, chain, places[taken]))]
-    else:
-        order = taken[np.argsort(places[taken], kind="stable")]
-    index, sums, rows, part = places[order], x, order + first, order // spec.chunk
-    # Rows of a chain, chains of a block: what is one of them is one sum, by additions from +0.
-    levels = [order // row.block * row.chains + order % row.block % row.chains, order // row.block] if row.block else []
-    while levels:
-        begins = np.flatnonzero(_changes(index, levels[0]))
-        found = Tensor.empty((len(begins), x.shape[1]), x.dtype)
-        _summed(call, sums, rows, np.append(begins, len(index)), found)
-        index, part, sums, rows = index[begins], part[begins], found, np.arange(len(begins))
-        levels = [level[begins] for level in levels[1:]]
-    begins = np.flatnonzero(_changes(index, part))
-    groups = np.flatnonzero(_changes(index[begins]))
-    numbers = [
-        rows, np.append(begins, len(index)), np.append(groups, len(begins)), index[begins[groups]],
-        np.array([len(groups)]),
-    ]  # fmt: skip
-    # A power of two of groups, so that steps share plans.
-    prepared = _prepared_onto(x.dtype, 1 << (len(groups) - 1).bit_length(), x.shape[1], call.isa, call.threads)
-    given = [Tensor.from_any(np.ascontiguousarray(a, np.int64)) for a in numbers]
-    prepared.run([sums.address, *[a.address for a in given], out.address])
+def _in_rows(call: Call, x: CallOperand) -> CallOperand:
+    """x [R, D], or a copy of it: the elements of a row next to each other."""
+    if x.shape[1] < 2 or x.tensor.layout.strides[1] == 1:
+        return x
+    return call.own(move.contiguous(x.tensor, threads=call.threads))
 
 
-def _changes(first: Any, *others: Any) -> Any:
-    """Where one of some arrays is not what it was one place before; at its first place too."""
-    found = np.empty(len(first), bool)
-    found[0] = True
-    np.not_equal(first[1:], first[:-1], out=found[1:])
-    for x in others:
-        found[1:] |= x[1:] != x[:-1]
-    return found
+def _index_sums(
+    call: Call, operands: tuple[CallOperand, ...], spec: Spec, left_out: int, is_onto: bool, is_cleared: bool = False
+) -> Prepared:  # fmt: skip
+    """What sums rows of x by their indices in a table."""
+    x, places, out = [operand.tensor for operand in operands]
+    (rows, columns), count, order = x.shape, out.shape[0], ORDERS[spec.order]
+    steps = x.layout.strides[0], places.layout.strides[0], out.layout.strides[0]
+    described = index_sums.IndexSums(
+        x.dtype, places.dtype, out.dtype, is_onto, is_cleared, rows, count, columns, steps, left_out,
+        spec.chunk, order.block, order.chains,
+    )  # fmt: skip
+    return _prepared(described, call.isa, call.threads)
 
 
-def _summed(call: Call, x: Tensor, rows: Any, starts: Any, out: Tensor) -> None:
-    """Run the plan of ragged sums."""
-    prepared = _prepared(x.dtype, len(rows), len(starts) - 1, x.shape[1], call.isa, call.threads)
-    numbers = [Tensor.from_any(np.ascontiguousarray(a, np.int64)) for a in (rows, starts)]
-    prepared.run([x.address, numbers[0].address, numbers[1].address, out.address])
-
-
-@functools.lru_cache(maxsize=256)
-def _prepared(dtype: DType, count: int, groups: int, columns: int, isa: Isa, threads: int) -> Prepared:
-    return Prepared(ragged.plan(ragged.RaggedSum(dtype, count, groups, columns), isa, threads))
-
-
-@functools.lru_cache(maxsize=256)
-def _prepared_onto(dtype: DType, most: int, columns: int, isa: Isa, threads: int) -> Prepared:
-    return Prepared(ragged.plan_onto(ragged.RaggedOnto(dtype, most, columns), isa, threads))
+@functools.lru_cache(maxsize=1024)
+def _prepared(described: index_sums.IndexSums, isa: Isa, threads: int) -> Prepared:
+    return Prepared(index_sums.plan(described, isa, threads))

@@ -48,7 +48,8 @@ def _add_embedding(
 ) -> None:  # fmt: skip
     spec = Spec(chunk, segments, order)
     note_written(total)
-    _add_embedding_gradient(total, dy, tokens.places(indices, padding), spec, threads=threads())
+    flat = tokens.places(indices, total.shape[1])
+    _add_embedding_gradient(total, dy, flat, padding, spec, threads=threads())
 
 
 def _nothing(*arguments: Any) -> None:

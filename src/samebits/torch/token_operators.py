@@ -26,7 +26,8 @@ _multiplied, _multiplied_groups = of_memory(products.matmul), of_memory(grouped.
 def _check_range(call: str, name: str, indices: Tensor, extent: int, left_out: int | None = None) -> None:
     """Raise unless every index counts one of so many places, or is the one that is left out."""
     values = indices.numpy()
-    wrong = values.view(np.uint64) >= extent  # what is negative is large
+    unsigned: Any = values.view(np.uint64 if values.itemsize == 8 else np.uint32)  # what is negative is large
+    wrong = unsigned >= extent
     if left_out is not None:
         wrong &= values != left_out
     if wrong.any():
@@ -66,16 +67,17 @@ def _embedding_backward(
 
 
 def _scattered(dy: Tensor, indices: Tensor, count: int, padding: int, chunk: int, segments: int, order: str) -> Any:
-    flat = places(indices, padding)
-    return _embedding_gradient(
-        dy.reshape(len(flat), dy.shape[-1]), flat, count, Spec(chunk, segments, order), threads=threads()
-    )
+    flat = places(indices, count)
+    if dy.ndim != 2:
+        dy = dy.reshape(len(flat), dy.shape[-1])
+    return _embedding_gradient(dy, flat, count, padding, chunk, segments, order, threads=threads())
 
 
-def places(indices: Tensor, padding: int) -> Tensor:
-    """Indices as one axis; -1 for those that take no part in the gradient."""
-    flat = indices.long().flatten()
-    return torch.where(flat == padding, -1, flat) if padding >= 0 else flat
+def places(indices: Tensor, count: int) -> Tensor:
+    """Indices of rows of a table as one axis."""
+    flat = indices if indices.ndim == 1 else indices.flatten()
+    _check_range("embedding", "input", flat, count)
+    return flat
 
 
 def _scattered_shapes(
