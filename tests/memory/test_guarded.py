@@ -40,7 +40,7 @@ def test_a_write_past_the_end_is_found(tmp_path: pathlib.Path, count: int, passe
 @pytest.mark.parametrize(
     "names",
     [
-        ("dlpack/test_capsules.py", "test_tensor.py"),
+        ("dlpack/test_capsules.py", "tensor/test_tensor.py"),
         pytest.param(("dlpack/test_produce.py", "exchange/test_frameworks.py"), marks=pytest.mark.exhaustive),
     ],
     ids=str,

@@ -43,8 +43,15 @@ _METHODS: tuple[tuple[type, tuple[str, ...]], ...] = (
     (Tensor, ("from_dlpack", "from_any", "__dlpack__", "__dlpack_device__", "torch", *_VIEWS)),
     (Layout, ("__new__", "dense", "from_strides", "from_byte_strides", *_VIEWS, "__eq__")),
 )
+
+
+def _home(cls: type, name: str) -> type:
+    """The class that a method is written in."""
+    return next(base for base in cls.__mro__ if name in vars(base))
+
+
 REFERENCE: dict[str, Any] = {
-    f"{cls.__name__}.{name}": own_method(cls, name) for cls, names in _METHODS for name in names
+    f"{cls.__name__}.{name}": own_method(_home(cls, name), name) for cls, names in _METHODS for name in names
 }
 _SYMBOLS = ("state", "exchange_api", *(f"method_{name}" for name in REFERENCE))
 _API_NAME = b"dlpack_exchange_api"
@@ -104,13 +111,13 @@ def _is_possible() -> bool:
 
 
 def _are_ours() -> bool:
-    """Whether every method to replace is the one that its class was written with, and not a wrapper or a mock."""
+    """Whether every method to replace is the one that its class, or a base, was written with: no wrapper, no mock."""
     for cls, names in _METHODS:
-        home = vars(sys.modules[cls.__module__])
         for name in names:
-            method = vars(cls)[name]
+            home = _home(cls, name)
+            method, known = vars(home)[name], vars(sys.modules[home.__module__])
             function = getattr(method, "__func__", method)
-            if method is not REFERENCE[f"{cls.__name__}.{name}"] or getattr(function, "__globals__", None) is not home:
+            if method is not REFERENCE[f"{cls.__name__}.{name}"] or getattr(function, "__globals__", None) is not known:
                 return False
     return True
 

@@ -74,14 +74,19 @@ def slot_offsets(cls: type) -> dict[str, int]:
     Raises:  ValueError if an instance does not show each slot in one place.
     """
     instance: Any = object.__new__(cls)
-    names = [name for name, member in vars(cls).items() if isinstance(member, types.MemberDescriptorType)]
-    marks = {name: object() for name in names}
+    slots = {
+        name: member
+        for base in cls.__mro__
+        for name, member in vars(base).items()
+        if isinstance(member, types.MemberDescriptorType)
+    }
+    marks = {name: object() for name in slots}
     for name, mark in marks.items():
-        cls.__dict__[name].__set__(instance, mark)
+        slots[name].__set__(instance, mark)
     words = range(capi.OBJECT_TYPE + 8, cls.__basicsize__, 8)
     found = {name: [at for at in words if word(id(instance) + at) == id(mark)] for name, mark in marks.items()}
     for name in marks:
-        cls.__dict__[name].__delete__(instance)
+        slots[name].__delete__(instance)
     if any(len(places) != 1 for places in found.values()):
         raise ValueError(f"slots of {cls.__name__} are at {found}")
     return {name: places[0] for name, places in found.items()}

@@ -1,0 +1,118 @@
+"""Views of a tensor: the same bytes by another layout, or as elements of another format; nothing is moved.
+
+Start at `TensorViews`. What each layout is, and which there are, `layout` knows.
+"""
+
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Self, SupportsIndex
+
+from samebits import dtypes
+from samebits.errors import LayoutError
+from samebits.layout import Axes, Key
+from samebits.tensor.facts import TensorFacts
+
+__all__ = ["TensorViews"]
+
+
+class TensorViews(TensorFacts):
+    """The methods of a `Tensor` that give a view of it."""
+
+    __slots__ = ()
+
+    def permute(self, axes: Sequence[SupportsIndex]) -> Self:
+        """A view whose axis i is axis axes[i] of this tensor."""
+        return self._trusted(self.buffer, self.layout.permute(axes), self.dtype)
+
+    def transpose(self, first: int = -2, second: int = -1) -> Self:
+        """A view with two axes exchanged, the last two unless others are named."""
+        axes = list(range(self.ndim))
+        try:
+            if bool in (type(first), type(second)):
+                raise TypeError
+            here, there = operator.index(first), operator.index(second)
+            axes[here], axes[there] = axes[there], axes[here]
+        except (IndexError, TypeError):
+            expected = f"two of {self.ndim} axes"
+            raise LayoutError("Tensor.transpose", "axes", "", (first, second), expected, "name existing axes") from None
+        return self.permute(tuple(axes))
+
+    @property
+    def T(self) -> Self:
+        """A view with all axes in reverse order."""
+        return self.permute(tuple(range(self.ndim - 1, -1, -1)))
+
+    def reshape(self, shape: Sequence[SupportsIndex]) -> Self:
+        """A view of the same elements in row-major order; LayoutError where only a copy has that shape."""
+        return self._trusted(self.buffer, self.layout.reshape(shape), self.dtype)
+
+    def __getitem__(self, key: Key) -> Self:
+        """A view of what the key selects: integers, slices, None and Ellipsis."""
+        return self._trusted(self.buffer, self.layout[key], self.dtype)
+
+    def __iter__(self) -> Iterator[Self]:
+        """Views along the first axis.
+
+        Raises:
+            LayoutError: There is no axis.
+        """
+        if not self.shape:
+            raise LayoutError("iter", "tensor", "rank", 0, "at least 1", "use item()")
+        return (self[index] for index in range(self.shape[0]))
+
+    # A tensor has no `==` of values, so what Python would look for by iterating is never found.
+    __contains__ = None
+
+    def broadcast_to(self, shape: Sequence[SupportsIndex]) -> Self:
+        """A view that repeats along new axes and along axes of extent 1."""
+        return self._trusted(self.buffer, self.layout.broadcast_to(shape), self.dtype)
+
+    def squeeze(self, axis: Axes | None = None) -> Self:
+        """A view without the axes named, each of extent 1, or without all of that extent."""
+        return self._trusted(self.buffer, self.layout.squeeze(axis), self.dtype)
+
+    def unsqueeze(self, axis: Axes) -> Self:
+        """A view with axes of extent 1 inserted, which become those axes of the result."""
+        return self._trusted(self.buffer, self.layout.unsqueeze(axis), self.dtype)
+
+    def flip(self, axis: Axes | None = None) -> Self:
+        """A view in reverse order along the axes named, or along all."""
+        return self._trusted(self.buffer, self.layout.flip(axis), self.dtype)
+
+    def flatten(self, start: SupportsIndex = 0, end: SupportsIndex = -1) -> Self:
+        """A view with the axes from start to end merged into one; LayoutError where only a copy has it."""
+        return self._trusted(self.buffer, self.layout.flatten(start, end), self.dtype)
+
+    def unflatten(self, axis: SupportsIndex, extents: Sequence[SupportsIndex]) -> Self:
+        """A view with one axis split into several, row-major."""
+        return self._trusted(self.buffer, self.layout.unflatten(axis, extents), self.dtype)
+
+    def diagonal(self, skew: SupportsIndex = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1) -> Self:
+        """A view of the elements whose index along axis2 is `skew` more than along axis1, as the last axis."""
+        return self._trusted(self.buffer, self.layout.diagonal(skew, axis1, axis2), self.dtype)
+
+    def sliding_window(self, window: Axes, axis: Axes | None = None) -> Self:
+        """A view of every window of neighbouring elements, whose extents become the last axes."""
+        return self._trusted(self.buffer, self.layout.sliding_window(window, axis), self.dtype)
+
+    def view(self, dtype: object) -> Self:
+        """The same bits read as elements of another format, without moving any.
+
+        A format of the same width keeps the layout. For one of another width, the last axis must be dense; its extent
+        becomes extent * pitch / new width, least significant bits first, padding of elements included.
+
+        Args:
+            dtype: What `dtypes.of` takes.
+
+        Raises:
+            LayoutError: There is no axis; the last one is not dense, or no whole number of new elements; or the new
+                elements would not begin at multiples of their own width (for 6 bits: at every second bit).
+        """
+        row, layout = dtypes.of(dtype), self.layout
+        if row.width_bits != layout.width_bits:
+            common = math.gcd(row.width_bits, layout.pitch_bits)
+            layout = layout.repack(common).repack(row.width_bits, address=self.buffer.address)
+        made = self._trusted(self.buffer, layout, row)
+        made.__post_init__()
+        return made
