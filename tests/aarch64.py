@@ -329,7 +329,7 @@ def run_kernel_with_qemu(spec: KernelSpec, arguments: Sequence[int | Array], beg
         path = pathlib.Path(folder) / "kernel"
         path.write_bytes(body)
         path.chmod(0o700)
-        found = subprocess.run([QEMU, str(path)], capture_output=True, check=True, timeout=60).stdout
+        found = subprocess.run([QEMU, str(path)], capture_output=True, check=True, timeout=600).stdout
     assert len(found) == len(data)
     for x, place in zip((x for x in arguments if isinstance(x, np.ndarray)), places, strict=True):
         x[...] = np.frombuffer(found, x.dtype, x.size, place - at).reshape(x.shape)

@@ -194,7 +194,7 @@ def test_what_is_no_file_is_no_object_and_nothing_waits_for_it(folder: pathlib.P
         else:
             listening.bind(str(path))
         before = signal.signal(signal.SIGALRM, stop)
-        signal.alarm(20)
+        signal.alarm(300)
         try:
             assert cache.read("k") is None
             assert cache.write("k", b"payload") is (kind != "directory")
@@ -501,7 +501,7 @@ def test_many_processes_compile_the_same_kernels_at_once(folder: pathlib.Path) -
         subprocess.Popen([sys.executable, "-c", WORKER, start], env=environment, stdout=subprocess.PIPE, text=True)
         for _ in range(8)
     ]
-    assert [p.communicate(timeout=120)[0].strip() for p in running] == ["15"] * 8
+    assert [p.communicate(timeout=600)[0].strip() for p in running] == ["15"] * 8
     assert len([p for p in folder.glob("*.samebits") if not p.name.startswith(("host-", "sources-"))]) == 6
     assert list(folder.glob("*.tmp")) == []
     assert all(cache.read(p.stem) is not None for p in folder.glob("*.samebits"))

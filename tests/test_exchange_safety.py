@@ -393,7 +393,7 @@ def ended(text: str, *, emitted: bool) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         cwd=root,
-        timeout=120,
+        timeout=600,
     )
 
 

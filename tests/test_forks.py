@@ -33,7 +33,7 @@ first.start()
 assert begun.wait(60)
 child = os.fork()
 if not child:
-    faulthandler.dump_traceback_later(60, exit=True)
+    faulthandler.dump_traceback_later(300, exit=True)
     os._exit(0 if sb.sum(x).tolist() == 6.0 else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 first.join()

@@ -178,7 +178,7 @@ def test_a_child_that_is_forked_while_a_thread_reads_an_archive_reads_it(
         threading.Timer(0.1, may_end.set).start()
         child = os.fork()
         if not child:
-            signal.alarm(30)  # which ends a child that waits for ever
+            signal.alarm(300)  # which ends a child that waits for ever
             parts = [found.read("x", at, at + 1000).numpy() for at in (1000, 2000, 0)]
             os._exit(0 if np.array_equal(np.concatenate([parts[2], *parts[:2]]), x) else 1)
         assert os.waitpid(child, 0)[1] == 0

@@ -217,7 +217,7 @@ def test_a_child_that_is_forked_while_a_fusion_is_looked_up_runs_fusions(monkeyp
     threading.Timer(0.1, may_end.set).start()
     child = os.fork()
     if not child:
-        signal.alarm(60)  # which ends a child that waits for ever
+        signal.alarm(300)  # which ends a child that waits for ever
         fec, stats = cache.cache_compile(defined(normalised).fusion), cache.stats()
         os._exit(0 if fec.execute([X])[0].tobytes() == fec.reference([X])[0].tobytes() and " 1 hits" in stats else 1)
     assert os.waitpid(child, 0)[1] == 0

@@ -1,26 +1,15 @@
 """Many definitions, one after the other: their memory is bounded by the cache."""
 
-import gc
-import os
-import pathlib
-
 import apart
 import numpy as np
 import pytest
 
 from samebits.fusion import FusionDefinition, LRUCache
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-def resident() -> int:
-    """Bytes of this process that are in memory."""
-    gc.collect()
-    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * PAGE
-
 
 def growth() -> int:
     """Bytes that 4096 definitions add after as many that fill the caches of plans, which hold 4096 each."""
+    apart.without_huge_pages()
     cache, marks = LRUCache(16), []
     for number in range(8192):
         with FusionDefinition() as fd:
@@ -30,7 +19,7 @@ def growth() -> int:
         (y,) = fd.execute([np.ones((2, number + 1), np.float32)])
         assert y.tolist() == [number + 1] * 2
         if number % 4096 == 4095:
-            marks.append(resident())
+            marks.append(apart.resident())
     assert cache.num_fusions() == 16
     return marks[1] - marks[0]
 

@@ -66,9 +66,17 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return compiled
 
 
+def state(pid: int) -> str:
+    """What the system says that a process does, T where it is stopped; nothing where there is none."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def until(condition: Callable[[], object]) -> bool:
-    """Whether it comes true within a minute."""
-    last = time.monotonic() + 60
+    """Whether it comes true within minutes."""
+    last = time.monotonic() + 300
     while time.monotonic() < last:
         if condition():
             return True
@@ -97,6 +105,7 @@ def test_objects_are_the_same_whoever_compiles_them() -> None:
 
 
 def test_another_process_takes_its_share(here: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilers, "_PATIENCE_SECONDS", float("inf"))
     compilers.prepare(len(JOBS))
     assert compilers._compilers is not None
     monkeypatch.setattr(compilers._compilers, "take", lambda names: None)  # this one takes none
@@ -108,6 +117,7 @@ def test_work_that_no_call_waits_for_is_left_to_the_others(here: list[str]) -> N
     assert compilers.ask(JOBS[6])
     for pid in pids():
         os.kill(pid, signal.SIGSTOP)
+    assert until(lambda: all(state(pid) == "T" for pid in pids()))
     assert compilers.compile_all(JOBS[:3]) == {each.name: EXPECTED[each.name] for each in JOBS[:3]}
     for pid in pids():
         os.kill(pid, signal.SIGCONT)
@@ -125,6 +135,8 @@ def test_an_object_whose_compiler_is_killed_or_stopped_is_compiled_here(
     assert others is not None
     (pid,) = pids()
     take = others.take
+    os.kill(pid, signal.SIGSTOP)  # it cannot have begun when this one takes something
+    assert until(lambda: state(pid) == "T")
 
     def late(names: set[str]) -> Job | None:
         """Until the other has begun, this one takes nothing; then the other works no more."""
@@ -277,15 +289,12 @@ def ran(program: str, **options: object) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path])
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", START + program]
     environment = os.environ | {"PYTHONPATH": paths}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)
 
 
 def is_gone(pid: int) -> bool:
     """Whether a process has ended, even if nobody has asked how."""
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    return state(pid) in ("Z", "")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")

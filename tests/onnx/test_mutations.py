@@ -26,8 +26,8 @@ from samebits.operations import dim
 from samebits.program import dead
 from samebits.runtime import cpu, reference
 
-# A mutation that takes longer hangs.
-SECONDS = 20
+# A mutation that takes more of the processor hangs, and one that does not end within minutes.
+SECONDS, MOST_SECONDS = 20, 600
 # Elements of all values together that a test computes.
 LARGEST = 1 << 22
 
@@ -193,8 +193,9 @@ def outcome(data: bytes) -> str:
     def expired(*_: object) -> None:
         raise TooLongError
 
-    before = signal.signal(signal.SIGALRM, expired)
-    signal.alarm(SECONDS)
+    before = [(number, signal.signal(number, expired)) for number in (signal.SIGALRM, signal.SIGPROF)]
+    signal.alarm(MOST_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         program = onnx.load(data)
         symbols = dict.fromkeys(program.symbols, 3)
@@ -218,8 +219,10 @@ def outcome(data: bytes) -> str:
     else:
         return "right"
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def mutations(count: int, seed: int) -> Iterator[bytes]:

@@ -1,6 +1,7 @@
 """Calls like one before: what they hold on to, what emitted code does itself, and when there is some."""
 
 import gc
+import itertools
 import sys
 import threading
 import tracemalloc
@@ -364,6 +365,7 @@ def test_emitted_code_comes_with_the_first_few_calls(monkeypatch):
     for name, value in {"_calls": 0, "_begun": {}, "_offers": [memo._steps]}.items():
         monkeypatch.setattr(hot, name, value)
     monkeypatch.setattr(memo, "_known", None)
+    monkeypatch.setattr(hot, "thread_time", itertools.count(0.0, hot._SECONDS / 2).__next__)  # each step takes as long
     with use_isa("numpy"):
         for _ in range(20):
             sb.abs(x)

@@ -41,7 +41,7 @@ def test_a_child_that_is_forked_while_a_thread_keeps_something_keeps_more() -> N
     threading.Timer(0.1, slow.may_end.set).start()
     child = os.fork()
     if not child:
-        signal.alarm(30)  # which ends a child that waits for ever
+        signal.alarm(300)  # which ends a child that waits for ever
         keep(others, "b", 2, 2)
         keep(slow, "b", 2, 2)
         os._exit(0 if list(slow) == ["a", "b"] and list(others) == ["b"] else 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import pathlib
 import sys
 
@@ -13,18 +12,12 @@ from torch import nn
 
 import samebits.torch as st
 
-PAGE = 4096
 STEPS = [pytest.param(500), pytest.param(10_000, marks=pytest.mark.exhaustive)]
-
-
-def resident() -> int:
-    """Bytes of this process that are in memory."""
-    gc.collect()
-    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
 def growth(steps: int) -> int:
     """Bytes that so many steps of a small model add after 100 others."""
+    apart.without_huge_pages()
     model = nn.Sequential(st.Embedding(64, 32), st.Linear(32, 64), st.GELU(), st.LayerNorm(64), st.Linear(64, 64))
     optimizer, tokens = st.AdamW(model.parameters()), torch.arange(256) % 64
 
@@ -41,9 +34,9 @@ def growth(steps: int) -> int:
             optimizer.zero_grad()
 
     train(100)
-    before = resident()
+    before = apart.resident()
     train(steps)
-    return resident() - before
+    return apart.resident() - before
 
 
 @pytest.mark.skipif(not pathlib.Path("/proc/self/statm").exists(), reason="nothing tells what is in memory")
