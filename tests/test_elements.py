@@ -8,7 +8,7 @@ import floating
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samebits import driver, dtypes, elements, ieee
@@ -52,7 +52,6 @@ def places(layout: Layout) -> dict[tuple[int, ...], range]:
 
 
 @given(layouts(), st.integers(0, 2**32))
-@settings(deadline=None)
 def test_read_and_write_equal_loops_over_bits(layout: Layout, seed: int) -> None:
     rng = np.random.default_rng(seed)
     data = rng.integers(0, 256, layout.required_bytes, np.uint8)
@@ -74,7 +73,6 @@ def test_read_and_write_equal_loops_over_bits(layout: Layout, seed: int) -> None
 
 
 @given(st.data(), st.integers(0, 2**32))
-@settings(deadline=None)
 def test_copy_equals_read_and_write(data: st.DataObject, seed: int) -> None:
     layout, rng = data.draw(layouts()), np.random.default_rng(seed)
     into = Layout.dense(layout.shape, width_bits=layout.width_bits, storage=data.draw(st.sampled_from(STORAGES)))

@@ -309,7 +309,7 @@ def told(receive: Receive, producer: HandMade) -> tuple[Any, ...]:
     return made
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(_INT64, max_size=4),
     st.none() | st.lists(_INT64, min_size=4, max_size=4),

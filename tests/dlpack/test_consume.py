@@ -289,7 +289,7 @@ INT64 = st.one_of(
 UINT64 = st.one_of(st.integers(0, 2**64 - 1), st.integers(0, 64), st.just(2**64 - 1))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     st.data(),
     st.booleans(),

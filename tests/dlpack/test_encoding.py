@@ -56,7 +56,7 @@ def layouts(draw: st.DrawFn) -> tuple[DType, Layout]:
     return row, Layout(shape, strides, draw(st.integers(0, 4)) * unit, row.width_bits, storage)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(layouts(), st.sampled_from(MODES))
 @example((dtypes.float6_e2m3fn, Layout((0, 1), (6, 6), 0, 6)), "bytes")
 def test_decoding_undoes_encoding(case: tuple[DType, Layout], mode: Mode) -> None:

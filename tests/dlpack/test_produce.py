@@ -65,7 +65,7 @@ class Encoded:
         return (1, 0)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.sampled_from(dtypes.ROWS),
     st.sampled_from(["packed", "padded"]),

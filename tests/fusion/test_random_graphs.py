@@ -202,7 +202,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 _SETTINGS = settings(
-    deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.generate,), print_blob=True
+    suppress_health_check=list(HealthCheck), phases=(Phase.generate,), print_blob=True
 )  # fmt: skip
 
 

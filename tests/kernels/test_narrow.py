@@ -126,7 +126,7 @@ def views(draw: st.DrawFn, shape: tuple[int, ...], width: int) -> Layout:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_layout_to_any_layout(data: st.DataObject) -> None:
     width = data.draw(st.sampled_from([*WIDTHS, *WIDTHS, 3, 5, 7, 8]))
     extents = st.sampled_from([0, 1, 2, 3, 7, 8, 9, 17, 33])

@@ -205,7 +205,7 @@ def odd(feed: dict[str, Array]) -> dict[str, Array]:
     return changed
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(models())
 def test_near_onnxruntime_and_the_bits_of_the_reference(case: tuple[ModelProto, dict[str, Array]]) -> None:
     proto, feed = case

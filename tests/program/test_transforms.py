@@ -32,7 +32,7 @@ def inputs(n: int) -> dict[str, Array]:
     return {"x": floats((n, 4, 3), 5), "y": floats((n, 1, 3), 6)}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(programs())
 def test_transforms_keep_bits(program: Program) -> None:
     feed = inputs(2)
@@ -44,7 +44,7 @@ def test_transforms_keep_bits(program: Program) -> None:
         assert same(reference.run(step, feed), expected), row.name
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(programs())
 def test_sessions_give_the_bits_of_the_reference(program: Program) -> None:
     for n in (1, 2):
