@@ -173,8 +173,26 @@ def test_what_names_no_row_is_refused_by_the_public_name() -> None:
     with pytest.raises(DTypeError) as error:
         samebits.dtype("float33")
     assert str(error.value) == (
-        "dtype: x is 'float33', must be a row of dtypes.ROWS; pass one of its names, such as 'float32'"
+        "dtype: x is 'float33', must be a row of dtypes.ROWS; "
+        "pass one of its names, such as 'float32', 'float64', 'float16'"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("bf16", ["bfloat16"]),
+        ("FP16", ["float16", "bfloat16"]),
+        ("e2m1", ["float4_e2m1fn"]),
+        ("fp8", [row.name for row in dtypes.ROWS if row.name.startswith("float8")]),
+        ("", ["float32"]),
+        ("x" * 100_000, ["float32"]),
+    ],
+)
+def test_a_name_that_is_none_is_told_those_that_may_be_meant(name: str, meant: list[str]) -> None:
+    with pytest.raises(DTypeError) as error:
+        samebits.dtype(name)
+    assert error.value.remedy == f"pass one of its names, such as {', '.join(map(repr, meant))}"
 
 
 def test_unknown_dtypes_are_named() -> None:
@@ -184,7 +202,8 @@ def test_unknown_dtypes_are_named() -> None:
         with pytest.raises(DTypeError) as error:
             dtypes.of(x)
         is_array = hasattr(x, "dtype") and not isinstance(x, type)
-        remedy = "pass its dtype" if is_array else "pass one of its names, such as 'float32'"
+        others = ", 'float64', 'float16'" if isinstance(x, str) and x == "float33" else ""
+        remedy = "pass its dtype" if is_array else f"pass one of its names, such as 'float32'{others}"
         assert str(error.value) == f"dtypes.of: dtype is {x!r}, must be a row of dtypes.ROWS; {remedy}"
 
 

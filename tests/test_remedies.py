@@ -72,7 +72,7 @@ REMEDIES: list[tuple[Callable[[], Any], str, Callable[[], Any]]] = [
      "pass copy=True, because torch ignores that memory is read-only",
      lambda: T.from_any(np.broadcast_to(F32(1), 3)).torch(copy=True)),
     (lambda: dtypes.of(X), "pass its dtype", lambda: dtypes.of(X.dtype)),
-    (lambda: sb.dtype("float33"), "pass one of its names, such as 'float32'", lambda: sb.dtype("float32")),
+    (lambda: sb.dtype("bf16"), "pass one of its names, such as 'bfloat16'", lambda: sb.dtype("bfloat16")),
     (lambda: dtypes.bfloat16 == "bfloat16", "compare with samebits.dtype('bfloat16')",
      lambda: dtypes.bfloat16 == sb.dtype("bfloat16")),
     (lambda: sb.copy(INT4, storage="packed"), "pass Tensor.from_any(x)",

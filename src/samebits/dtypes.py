@@ -17,7 +17,7 @@ from typing import Any, Literal
 import ml_dtypes
 import numpy as np
 
-from samebits.errors import DTypeError, shown
+from samebits.errors import DTypeError, near, shown
 from samebits.frozen import dataclass
 
 ElementKind = Literal["float", "int", "uint", "bool"]
@@ -303,7 +303,9 @@ def of(x: object) -> DType:
     found = _meant(x)
     if found is None:
         is_array = hasattr(x, "dtype") and not isinstance(x, type)
-        remedy = "pass its dtype" if is_array else "pass one of its names, such as 'float32'"
+        known = near(x.lower().replace("fp", "float"), _BY_NAME) if isinstance(x, str) else []
+        names = ", ".join(map(repr, known or ["float32"]))
+        remedy = "pass its dtype" if is_array else f"pass one of its names, such as {names}"
         raise DTypeError("dtypes.of", "dtype", "", shown(x), "a row of dtypes.ROWS", remedy)
     return found
 

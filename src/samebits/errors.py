@@ -20,6 +20,7 @@ SamebitsError
     └── UnsupportedModelError              a valid model that needs what is not there
 """
 
+from collections.abc import Iterable
 from typing import Self
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "UndefinedFusionError",
     "UnsupportedModelError",
     "message",
+    "near",
 ]
 
 
@@ -181,6 +183,15 @@ def message(call: str, operand: str, fact: str, actual: object, expected: object
     if "\n" in given:
         given = " ".join(given.split())
     return f"{call}: {in_short(subject)} is {in_short(given)}, must be {in_short(str(expected))}; {remedy}"
+
+
+def near(given: str, names: Iterable[str]) -> list[str]:
+    """Names that may have been meant: those with the text in them, or else up to three with nearly the same letters."""
+    import difflib  # which a start does without
+
+    short = [name for name in names if len(name) <= _SHORT]  # what is compared takes the product of the lengths
+    text = given[:_SHORT]
+    return [name for name in short if text and text in name][:8] or difflib.get_close_matches(text, short, 3)
 
 
 def in_short(text: str) -> str:

@@ -163,6 +163,10 @@ def test_what_the_format_forbids_is_refused_though_the_official_reader_takes_it(
         (bytes(7), "size is 7 bytes"),
         (bytes(8), "header is no JSON"),
         (struct.pack("<Q", 3) + b"{}", "header length is 3, must be at most 2"),
+        (
+            b"Hello, world",
+            "content is of another kind (it begins with b'Hello, w'), must be a safetensors, .npy or .npz",
+        ),
         (struct.pack("<Q", 2**63) + b"{}", "header length is 9223372036854775808, must be at most 2"),
         (struct.pack("<Q", 2**64 - 1) + b"{}", "header length is 18446744073709551615, must be at most 2"),
     ],

@@ -312,3 +312,12 @@ def test_what_is_being_written_says_so(tmp_path: pathlib.Path) -> None:
         assert repr(new) == f"NewCheckpoint({str(path)!r}, 1 of 2 tensors)"
         new.write("a", X)
     assert repr(new) == f"NewCheckpoint({str(path)!r}, 2 of 2 tensors, closed)"
+
+
+def test_what_is_no_tensor_is_told_by_its_name(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(DTypeError) as error:
+        checkpoint.save(tmp_path / "x.npz", {"w": np.ones(3), "v": None})
+    assert str(error.value) == (
+        "checkpoint.save: tensor 'v' type is NoneType, must be an array, numbers, or lists of them; convert it first"
+    )
+    assert not [*tmp_path.iterdir()]

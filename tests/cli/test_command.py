@@ -235,7 +235,11 @@ WRONG = [
     ),
     (["run", "{model}", "--isa", "sse9"], 2, "Invalid value for '--isa': 'sse9' is not one of numpy, scalar"),
     (["run", "{model}", "--threads", "0"], 2, "0 is not in the range 1<=x<=255"),
-    (["run", "{model}", "--input", "{model}"], 3, "samebits: run: --input {model} header length is "),
+    (
+        ["run", "{model}", "--input", "{model}"],
+        3,
+        "samebits: run: --input {model} content is of another kind (it begins with ",
+    ),
     (["run", "missing.onnx"], 2, "does not exist"),
     (["run", "{model}", "--spec", "tree"], 2, "order is 'tree', must be 'sb1' or 'pairs32'; leave it out for sb1"),
     (
@@ -251,6 +255,7 @@ WRONG = [
     (["run", "{model}", "--input", "{text}", "--set", "batch=3"], 2, "--set binds the symbols of made up inputs"),
     (["run", "{model}", "--output", "{text}/y.npz"], 2, "is no directory; make it first"),
     (["run", "{text}", "--output", "{text}/y.npz"], 2, "is no directory; make it first"),
+    (["run", "{model}", "--output", "y.txt"], 2, "'y.txt' does not end with .safetensors, .npz, .npy; name it so"),
     (["run", "{model}", "--output", "-"], 2, "'-' is no file; name one, or /dev/stdout"),
     (["run", "{model}", "--output", "{folder}"], 2, "is a directory; name a file in it"),
     (["run", "{model}", "--output", "/proc/version"], 2, "cannot be written (Invalid argument); name another"),

@@ -251,11 +251,13 @@ OTHERS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     ),
     (
         lambda: sb.matmul(X, W.T, out_dtype="float7"), sb.DTypeError,
-        "matmul: out_dtype is 'float7', must be a row of dtypes.ROWS; pass one of its names, such as 'float32'",
+        ("matmul: out_dtype is 'float7', must be a row of dtypes.ROWS; "
+         "pass one of its names, such as 'float64', 'float32', 'float16'"),
     ),
     (
         lambda: sb.matmul(X, INTEGERS.T, a_dtype="int9", a_scale=1.0), sb.DTypeError,
-        "matmul: a_dtype is 'int9', must be a row of dtypes.ROWS; pass one of its names, such as 'float32'",
+        ("matmul: a_dtype is 'int9', must be a row of dtypes.ROWS; "
+         "pass one of its names, such as 'int8', 'int4', 'int2'"),
     ),
     (
         lambda: sb.grad_input(DY, W, out_dtype=5), sb.DTypeError,

@@ -175,7 +175,10 @@ def closed():
         (
             lambda x: sb.cast(x, "float7"),
             sb.DTypeError,
-            "cast: dtype is 'float7', must be a row of dtypes.ROWS; pass one of its names, such as 'float32'",
+            (
+                "cast: dtype is 'float7', must be a row of dtypes.ROWS; "
+                "pass one of its names, such as 'float64', 'float32', 'float16'"
+            ),
         ),
         (
             lambda x: sb.layer_norm(x, eps=None),

@@ -332,7 +332,8 @@ def test_a_format_that_is_none_is_refused_with_all_that_there_are() -> None:
     with pytest.raises(OptionError) as caught:
         sb.quantize(X, "fp4")
     names = ", ".join(row.name for row in sb.block_formats())
-    assert str(caught.value) == f"quantize: format is 'fp4', must be one of {names}; name one of these"
+    remedy = "name one of these, perhaps 'nvfp4', 'nvfp4-16x16', 'mxfp4'"
+    assert str(caught.value) == f"quantize: format is 'fp4', must be one of {names}; {remedy}"
 
 
 def test_values_of_other_dtypes_are_refused() -> None:

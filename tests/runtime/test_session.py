@@ -144,6 +144,12 @@ def table() -> Program:
     return b.build({"y": b.add("gather", (rows, ids), AxisGather(0))[0]})
 
 
+def test_a_session_says_what_it_takes_and_gives() -> None:
+    session = cpu.prepare(table(), isa="scalar", threads=2)
+    assert (session.input_names, session.output_names) == (("ids",), ("y",))
+    assert repr(session) == "Session(ids: int64[n] -> y: float32[n, 3]; isa scalar, threads 2)"
+
+
 @pytest.mark.parametrize("index", [4, -5, 2**62])
 def test_an_index_out_of_range(index: int) -> None:
     session = cpu.prepare(table())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from samebits.checkpoint.parts import QuantizedNote
 from samebits.checkpoint.sources import FileSource
 from samebits.checkpoint.stored import Refuse, StoredTensor, refusing
 from samebits.dtypes import float64
-from samebits.errors import ClosedError, ExchangeError, ModelError, OptionError, shown
+from samebits.errors import ClosedError, ExchangeError, ModelError, OptionError, near, shown
 from samebits.frozen import replace
 from samebits.layout import Layout
 from samebits.memory import Buffer, allocate
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint", "load", "open"]
 
-# Characters of a name that is compared with others, where none is found: that takes the product of their lengths.
-_COMPARED = 200
 _REMEDY = "get the whole file again, or write it again"
 
 
@@ -146,9 +143,8 @@ class Checkpoint:
     def _found(self, call: str, name: str) -> tuple[StoredTensor, FileSource | ArchiveSource]:
         stored = self.tensors.get(name) if isinstance(name, str) else None
         if stored is None:
-            short = [x for x in self.tensors if len(x) <= _COMPARED]
-            near = difflib.get_close_matches(str(name)[:_COMPARED], short, 3) or list(self.tensors)[:3]
-            expected = f"a tensor of {files.readable(self.path)}, such as {', '.join(map(repr, near)) or 'none'}"
+            known = near(str(name), self.tensors) or list(self.tensors)[:3]
+            expected = f"a tensor of {files.readable(self.path)}, such as {', '.join(map(repr, known)) or 'none'}"
             raise OptionError(call, "name", "", shown(name), expected, "see its tensors")
         source = self._source
         if source is None:
@@ -260,6 +256,8 @@ def _safetensors(source: FileSource, refuse: Refuse) -> header.Header:
         raise refuse("size", f"{len(start)} bytes", "a safetensors, .npy or .npz file")
     length = int.from_bytes(start, "little")
     rest = source.size_bytes - header.LENGTH_BYTES
+    if length > rest and source.bytes_at(header.LENGTH_BYTES, min(rest, 1)) != b"{":
+        raise refuse("content", f"of another kind (it begins with {start!r})", "a safetensors, .npy or .npz file")
     if length > min(header.LONGEST, rest):
         raise refuse("header length", length, f"at most {min(header.LONGEST, rest)}")
     return header.read(source.bytes_at(header.LENGTH_BYTES, length), rest - length, refuse)

@@ -18,7 +18,7 @@ from samebits.checkpoint.parts import QuantizedNote
 from samebits.checkpoint.stored import MEMBER
 from samebits.checkpoint.zipped import ZipFrame
 from samebits.dtypes import DType
-from samebits.errors import ClosedError, DTypeError, LayoutError, OptionError, ShapeError, shown
+from samebits.errors import ClosedError, DTypeError, LayoutError, OptionError, SamebitsError, ShapeError, shown
 from samebits.frozen import dataclass
 from samebits.layout.checks import Storage
 from samebits.memory import CPU
@@ -94,7 +94,7 @@ class NewCheckpoint:
         """
         call = "NewCheckpoint.write"
         place, file = self._found(call, name)
-        tensor = Tensor.from_any(x)
+        tensor = _taken(call, name, x)
         if tensor.dtype is not place.dtype:
             remedy = "cast it first"
             raise DTypeError(call, f"tensor {name!r}", "dtype", tensor.dtype, f"{place.dtype}, as it was made", remedy)
@@ -236,7 +236,7 @@ def save(
     for name, x in _named(call, tensors).items():
         value = parts.as_quantized(x)
         if value is None:
-            found = {name: Tensor.from_any(x)}
+            found = {name: _taken(call, name, x)}
         else:
             stored = parts.names(name, value.parts)
             dialect = None if value.dialect is None else value.dialect.name
@@ -250,6 +250,14 @@ def save(
     with new_checkpoint(call, path, facts, metadata, kind, notes) as new:
         for name, x in given.items():
             new.write(name, x)
+
+
+def _taken(call: str, name: str, x: object) -> Tensor:
+    """A tensor that is to be written under a name."""
+    try:
+        return Tensor.from_any(x)
+    except SamebitsError as error:
+        raise error.renamed(call, f"tensor {name!r}") from error
 
 
 def _named(call: str, tensors: object) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 import samebits
-from samebits import samples
+from samebits import checkpoint, samples
 from samebits.cli import converting, measuring, options, screen
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
@@ -30,8 +30,11 @@ def command() -> None:
 
 @command.command()
 @options.model
-@click.option("--input", "given", type=options.READABLE, help="An .npz with one array for each input.")
-@click.option("--output", type=options.OutputFile(), help="Write the outputs to an .npz, or the only one to an .npy.")
+@click.option("--input", "given", type=options.READABLE, help="An .npz, .safetensors or .npy of all inputs.")
+@click.option(
+    "--output", type=options.OutputFile(checkpoint.KINDS, bare=True),
+    help="Write the outputs to an .npz, .safetensors or .npy.",
+)  # fmt: skip
 @options.threads
 @options.isa
 @options.set_

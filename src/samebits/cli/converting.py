@@ -25,16 +25,6 @@ _include = click.option("--include", multiple=True, metavar="GLOB", help="Tensor
 _exclude = click.option("--exclude", multiple=True, metavar="GLOB", help="Tensors to leave as they are (repeatable).")
 
 
-class _TensorFile(options.OutputFile):
-    """A file of tensors to write, whose name says its kind."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> pathlib.Path:
-        path = super().convert(value, param, ctx)
-        if path.suffix[1:] not in writing.KINDS:
-            self.fail(f"{str(path)!r} does not end with .{', .'.join(writing.KINDS)}; name it so", param, ctx)
-        return path
-
-
 @click.command()
 @options.as_json
 def formats(as_json: bool) -> None:
@@ -114,7 +104,7 @@ class _Nan(options.Value):
 
 @click.command()
 @click.argument("file", type=options.READABLE, metavar="IN")
-@click.argument("output", type=_TensorFile(), metavar="OUT")
+@click.argument("output", type=options.OutputFile(writing.KINDS), metavar="OUT")
 @click.option("--dtype", required=True, metavar="NAME", help="The format to convert to; see samebits formats.")
 @click.option(
     "--rounding", type=click.Choice(conversions.ROUNDINGS), help="Default: nearest_even; to integers toward_zero."
@@ -167,8 +157,15 @@ def _try(convert: Callable[[Tensor], Tensor]) -> None:
 @click.option("--dialect", metavar="NAME", help="By which formulas; default: the format's own, which is exact.")
 @_include
 @_exclude
-@click.option("-o", "--output", type=_TensorFile(), help="Default: beside FILE, FILE-FORMAT.safetensors.")
-@click.option("--chart", "picture", type=options.OutputFile(), help="Also the error of blocks, a PNG or an SVG.")
+@click.option(
+    "-o", "--output", type=options.OutputFile(writing.KINDS), help="Default: beside FILE, FILE-FORMAT.safetensors."
+)
+@click.option(
+    "--chart",
+    "picture",
+    type=options.OutputFile(("png", "svg"), bare=True),
+    help="Also the error of blocks, a PNG or an SVG.",
+)
 @options.as_json
 def quantize(
     file: pathlib.Path, row: str, dialect: str | None, include: tuple[str, ...], exclude: tuple[str, ...],
@@ -219,7 +216,8 @@ def _print(output: pathlib.Path, made: Sequence[ConvertedTensor], as_json: bool)
     screen.table(["tensor", "shape", "from", "to", "SQNR dB", "largest error", "of its bytes"], rows)
     before, after = sum(x.bytes_before for x in made), sum(x.bytes_after for x in made)
     changed = sum(not x.reason for x in made)
-    click.echo(f"{output}: {changed} of {len(made)} tensors converted, {after / 1e6:.1f} of {before / 1e6:.1f} MB")
+    size = f"{after / 1e6:.1f} of {before / 1e6:.1f} MB" if before >= 1e6 else f"{after} of {before} bytes"
+    click.echo(f"{output}: {changed} of {len(made)} tensors converted, {size}")
 
 
 def _distance(x: ConvertedTensor) -> tuple[str, str]:

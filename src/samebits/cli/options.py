@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -118,9 +118,17 @@ class _Setting(Value):
 
 
 class OutputFile(Value):
-    """A file to write, which is tried before anything is computed."""
+    """A file to write, which is tried before anything is computed.
+
+    Attributes:
+        kinds: What its name may end with, behind a dot; nothing where that does not matter.
+        bare: Whether it may have no ending, as /dev/stdout.
+    """
 
     name = "FILE"
+
+    def __init__(self, kinds: Sequence[str] = (), *, bare: bool = False) -> None:
+        self.kinds, self.bare = kinds, bare
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> pathlib.Path:
         if str(value) == "-":
@@ -134,6 +142,9 @@ class OutputFile(Value):
         reason = _why_unwritable(path)
         if reason:
             self.fail(f"{str(path)!r} cannot be written ({reason}); name another", param, ctx)
+        ending = pathlib.Path(value).suffix
+        if self.kinds and ending[1:] not in self.kinds and (ending or not self.bare):
+            self.fail(f"{str(value)!r} does not end with .{', .'.join(self.kinds)}; name it so", param, ctx)
         return pathlib.Path(value)
 
 

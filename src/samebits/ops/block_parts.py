@@ -37,12 +37,13 @@ def dialect_of(call: str, given: object, row: BlockFormat) -> Dialect:
     Raises:  OptionError if there is none of that name, or it makes other formats.
     """
     try:
-        found = dialects.of(given)
-    except OptionError as error:
-        raise error.renamed(call, "dialect") from None
-    if row.name not in found.formats:
-        known = ", ".join(d.name for d in dialects.ROWS if row.name in d.formats)
-        raise OptionError(call, "dialect", "", found, f"one that makes {row}: {known}", "choose one of these")
+        found: object = dialects.of(given)
+    except OptionError:
+        found = shown(given)
+    known = dialects.dialects(row)
+    if not isinstance(found, Dialect) or found not in known:
+        expected = f"one that makes {row}: {', '.join(d.name for d in known)}"
+        raise OptionError(call, "dialect", "", found, expected, "choose one of these")
     return found
 
 

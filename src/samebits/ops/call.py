@@ -158,9 +158,8 @@ class Call:
         """
         try:
             return dtypes.of(x)
-        except DTypeError:
-            remedy = "pass one of its names, such as 'float32'"
-            raise DTypeError(self.name, name, "", shown(x), "a row of dtypes.ROWS", remedy) from None
+        except DTypeError as error:
+            raise error.renamed(self.name, name) from None
 
     def sized(self, work: int, unit: str) -> int:
         """How many threads share this much work: one where a second would cost more than it gives."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from samebits.codegen import isa as isas
 from samebits.codegen.isa import Isa
-from samebits.errors import OptionError, SamebitsError
+from samebits.errors import OptionError, SamebitsError, in_short
 from samebits.frozen import dataclass
 from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.kernels.plan import Plan
@@ -121,6 +121,24 @@ class Session:
         narrow = {name for name, fact in program.facts.items() if fact.dtype.width_bits < 8}
         self._narrow = frozenset(narrow.intersection(program.output_names))
         self._has_narrow = not narrow.isdisjoint((*program.input_names, *program.output_names))
+
+    def __repr__(self) -> str:
+        program = self.program
+        inputs, outputs = (
+            ", ".join([f"{name}: {fact}" for name, fact in facts.items()])
+            for facts in (program.inputs, program.outputs)
+        )
+        return f"Session({in_short(inputs)} -> {in_short(outputs)}; isa {self.isa.name}, threads {self.threads})"
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """What `run` must be given; `program.inputs` has the format and the extents of each."""
+        return self.program.input_names
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """What `run` gives; `program.outputs` has the format and the extents of each."""
+        return self.program.output_names
 
     def run(self, given: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
         """The outputs for these inputs, as the kind of array that the first input is.

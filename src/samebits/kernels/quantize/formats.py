@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from samebits import dtypes
 from samebits.dtypes import DType
-from samebits.errors import OptionError, shown
+from samebits.errors import OptionError, near, shown
 from samebits.frozen import dataclass
 
 __all__ = ["ROWS", "BlockFormat", "block_formats", "of"]
@@ -181,7 +181,9 @@ def named(call: str, operand: str, name: object, kind: type[Row], rows: Mapping[
         return name
     found = rows.get(name) if isinstance(name, str) else None
     if found is None:
-        raise OptionError(call, operand, "", shown(name), f"one of {', '.join(rows)}", "name one of these")
+        meant = near(name, rows) if isinstance(name, str) else []
+        remedy = f"name one of these, perhaps {', '.join(map(repr, meant))}" if meant else "name one of these"
+        raise OptionError(call, operand, "", shown(name), f"one of {', '.join(rows)}", remedy)
     return found
 
 
