@@ -310,7 +310,8 @@ def test_views_of_tensors_are_the_same() -> None:
 
     views: list[tuple[str, Any]] = [
         ("permute", (2, 0, 1)), ("permute", (0, 0, 1)), ("permute", [1, 0, 2]), ("reshape", (6, 4)), ("reshape", (-1,)),
-        ("reshape", (5, 5)), ("reshape", None), ("broadcast_to", (7, 2, 3, 4)), ("broadcast_to", (2, 3)),
+        ("reshape", (5, 5)), ("reshape", None), ("reshape", 24), ("permute", 0),
+        ("broadcast_to", (7, 2, 3, 4)), ("broadcast_to", (2, 3)),
         ("__getitem__", 1), ("__getitem__", (..., slice(None, None, -1))), ("__getitem__", (0, None, slice(1, 3))),
         ("__getitem__", 5), ("__getitem__", "a"), ("__getitem__", np.int64(1)), ("__getitem__", True),
     ]  # fmt: skip

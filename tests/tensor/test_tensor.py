@@ -109,6 +109,27 @@ def test_dtype_defaults_to_float32() -> None:
     assert Tensor.empty((2,)).dtype is Tensor.zeros((2,)).dtype is dtypes.float32
 
 
+def test_extents_and_axes_may_be_several_arguments() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    t = Tensor.from_any(x)
+    for views, arrays in [
+        ((t.reshape(6, 4), t.reshape(6, -1), t.reshape([6, 4]), t.reshape(shape=(6, 4))), x.reshape(6, 4)),
+        ((t.reshape(-1), t.reshape(np.int64(24)), t.reshape(np.array([24]))), x.reshape(-1)),
+        ((t.permute(2, 0, 1), t.permute((2, 0, 1)), t.permute(-1, 0, 1)), x.transpose(2, 0, 1)),
+    ]:
+        for view in views:
+            np.testing.assert_array_equal(view.numpy(), arrays)
+    assert (len(t), len(t[0]), len(Tensor.zeros((0, 3)))) == (2, 3, 0)
+
+
+@pytest.mark.parametrize("name", [name for name in dir(Tensor) if callable(getattr(Tensor, name)) and name[0] != "_"])
+def test_a_method_is_called_that_of_a_tensor(name: str) -> None:
+    """Whichever module of the room it is written in: errors of Python name it, and pickles."""
+    method = getattr(Tensor, name)
+    assert method.__qualname__ == f"Tensor.{name}"
+    assert pickle.loads(pickle.dumps(method)) == method
+
+
 def test_a_copy_is_dense_writable_and_apart() -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     x.flags.writeable = False
@@ -250,6 +271,7 @@ ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
         LayoutError,
         lambda: Tensor.zeros((2, 2)).transpose(0.5, 1),
     ),
+    "len: tensor rank is 0, must be at least 1; use item()": (LayoutError, lambda: len(Tensor.zeros(()))),
     "iter: tensor rank is 0, must be at least 1; use item()": (LayoutError, lambda: list(Tensor.zeros(()))),
     "Layout.reshape: shape is (7,), must be of 6 elements like (2, 3); keep the number of elements": (
         ShapeError,

@@ -6,6 +6,7 @@ or moves them here goes through `elements`, which takes every layout; `ops` has 
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any, Literal, NoReturn, SupportsIndex
 
 import numpy as np
@@ -264,6 +265,14 @@ class Tensor(TensorCreation, TensorViews, TensorValues):
         data = source.buffer.array()[:size_bytes]
         carried = pickle.PickleBuffer(data.data) if int(protocol) >= 5 else data.tobytes()
         return _unpickled, (self.dtype, self.shape, layout.storage, carried)
+
+
+# What Python says of a method, in an error or in a pickle, names Tensor and this module, wherever it is written.
+for _base in (TensorCreation, TensorViews, TensorValues):
+    for _member in vars(_base).values():
+        _function = getattr(_member, "__func__", _member)
+        if isinstance(_function, FunctionType):
+            _function.__module__, _function.__qualname__ = __name__, f"Tensor.{_function.__name__}"
 
 
 def in_new_memory(size_bytes: int, layout: Layout, dtype: DType) -> Tensor:

@@ -6,7 +6,9 @@ Start at `TensorViews`. What each layout is, and which there are, `layout` knows
 import math
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Self, SupportsIndex
+from typing import Self, SupportsIndex, cast
+
+import numpy as np
 
 from samebits import dtypes
 from samebits.errors import LayoutError
@@ -16,13 +18,21 @@ from samebits.tensor.facts import TensorFacts
 __all__ = ["TensorViews"]
 
 
+def _listed(first: Sequence[SupportsIndex] | SupportsIndex, more: tuple[SupportsIndex, ...]) -> Sequence[SupportsIndex]:
+    """Integers that were given as one sequence, or as several arguments."""
+    if more or isinstance(first, int | np.integer):
+        return (cast(SupportsIndex, first), *more)
+    return cast(Sequence[SupportsIndex], first)
+
+
 class TensorViews(TensorFacts):
     """The methods of a `Tensor` that give a view of it."""
 
     __slots__ = ()
 
-    def permute(self, axes: Sequence[SupportsIndex]) -> Self:
-        """A view whose axis i is axis axes[i] of this tensor."""
+    def permute(self, axes: Sequence[SupportsIndex] | SupportsIndex, *more: SupportsIndex) -> Self:
+        """A view whose axis i is axis axes[i] of this tensor; axes are one sequence, or several arguments."""
+        axes = _listed(axes, more)
         return self._trusted(self.buffer, self.layout.permute(axes), self.dtype)
 
     def transpose(self, first: int = -2, second: int = -1) -> Self:
@@ -43,13 +53,29 @@ class TensorViews(TensorFacts):
         """A view with all axes in reverse order."""
         return self.permute(tuple(range(self.ndim - 1, -1, -1)))
 
-    def reshape(self, shape: Sequence[SupportsIndex]) -> Self:
-        """A view of the same elements in row-major order; LayoutError where only a copy has that shape."""
+    def reshape(self, shape: Sequence[SupportsIndex] | SupportsIndex, *more: SupportsIndex) -> Self:
+        """A view of the same elements in row-major order; LayoutError where only a copy has that shape.
+
+        Args:
+            shape: The extents, of which one may be -1: a sequence, or the first of several arguments.
+            more: The others.
+        """
+        shape = _listed(shape, more)
         return self._trusted(self.buffer, self.layout.reshape(shape), self.dtype)
 
     def __getitem__(self, key: Key) -> Self:
         """A view of what the key selects: integers, slices, None and Ellipsis."""
         return self._trusted(self.buffer, self.layout[key], self.dtype)
+
+    def __len__(self) -> int:
+        """The extent of the first axis.
+
+        Raises:
+            LayoutError: There is no axis.
+        """
+        if not self.shape:
+            raise LayoutError("len", "tensor", "rank", 0, "at least 1", "use item()")
+        return self.shape[0]
 
     def __iter__(self) -> Iterator[Self]:
         """Views along the first axis.
