@@ -3,6 +3,8 @@
 import ast
 import pathlib
 import pkgutil
+import subprocess
+import sys
 import types
 
 import pytest
@@ -69,6 +71,15 @@ def test_unknown_name():
     with pytest.raises(AttributeError) as error:
         sb.nonesuch  # noqa: B018
     assert str(error.value) == "module 'samebits' has no attribute 'nonesuch'"
+
+
+def test_public_modules_are_imported_when_they_are_asked_for_and_slips_are_told_what_was_meant():
+    code = (
+        "import samebits as sb; print(*[getattr(sb, name).__name__ for name in ('fusion', 'onnx', 'torch')]); sb.softmx"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.stdout.split() == ["samebits.fusion", "samebits.onnx", "samebits.torch"]
+    assert run.stderr.endswith("module 'samebits' has no attribute 'softmx'. Did you mean: 'softmax'?\n")
 
 
 @pytest.mark.parametrize("name", [name for name in sb.__all__ if name != "__version__"])

@@ -358,6 +358,8 @@ _HOMES = {
     "verification.verify": "verify",
 }
 _MODULES = frozenset({"checkpoint", "dtypes", "errors", "layout", "memory"})
+# Public modules beside these; `import *` leaves them out, as it would hide the packages that two are called after.
+_BESIDE = frozenset({"fusion", "onnx", "torch"})
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
@@ -391,11 +393,13 @@ hot.offer(_exchange_steps)
 def __getattr__(name: str) -> object:
     """Import what `name` is in, once."""
     import importlib
+    import sys
 
-    if name in _MODULES:
+    if name in _MODULES or name in _BESIDE:
         return importlib.import_module(f"samebits.{name}")
     if name not in _HOME:
-        raise AttributeError(f"module 'samebits' has no attribute {name!r}")
+        # With these two Python's traceback says which name may have been meant.
+        raise AttributeError(f"module 'samebits' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     value = getattr(importlib.import_module(f"samebits.{_HOME[name]}"), name)
     globals()[name] = value
     return value
