@@ -97,6 +97,18 @@ def test_blocks_of_the_largest_spread_have_their_exact_sums(row: Isa) -> None:
 
 
 @EVERY_ROW
+@pytest.mark.parametrize("count", [3 * 128 + 3, 4 * 128])
+def test_blocks_beside_others_that_are_not_exact(row: Isa, count: int) -> None:
+    """One row for each set of blocks of 2048 that have a scale which is too large."""
+    rng = np.random.default_rng(4)
+    elements = rng.integers(0, 16, (8, count, 16)).astype(np.uint8)
+    sizes = rng.uniform(0.5, 2.0, (8, count, 1)).astype(np.float32)
+    for wide in range(8):
+        sizes[wide, [128 * k for k in range(3) if wide >> k & 1]] = 448
+    run(row, elements, sizes.astype(F8.numpy).view(np.uint8), 0.5)
+
+
+@EVERY_ROW
 @pytest.mark.parametrize("step", [-1, 2])
 def test_scales_that_do_not_follow_each_other_are_read_where_they_lie(row: Isa, step: int) -> None:
     elements = np.random.default_rng(5).integers(0, 16, (2, ROW_BLOCKS, 16)).astype(np.uint8)
@@ -135,13 +147,18 @@ def test_a_chain_that_is_no_product_is_summed_by_the_rule(row: Isa, op: str) -> 
 def test_a_block_that_is_exact_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreted text runs no fold on whole blocks that are exact, and one on every other block."""
     row, folded = INTERPRETED, list[tuple[int, int]]()
-    found = fold._folded
+    found, of_pairs = fold._folded, fold._folded_pair
 
     def counted(b: Any, kinds: Any, start: Any, stop: Any, *rest: Any) -> Any:
         folded.append((start, stop))
         return found(b, kinds, start, stop, *rest)
 
+    def counted_pair(b: Any, kinds: Any, start: Any, *rest: Any) -> Any:
+        folded.extend((start + k * fold.BLOCK, start + (k + 1) * fold.BLOCK) for k in range(2))
+        return of_pairs(b, kinds, start, *rest)
+
     monkeypatch.setattr(fold, "_folded", counted)
+    monkeypatch.setattr(fold, "_folded_pair", counted_pair)
     elements = np.random.default_rng(9).integers(1, 8, (2, ROW_BLOCKS, 16)).astype(np.uint8)
     codes = scales(2, 0.5, 2.0)
     run(row, elements, codes, 1.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from samebits import dtypes
-from samebits.codegen.vocabulary import Builder, Index, Pointer, Vector
+from samebits.codegen.vocabulary import Builder, Condition, Index, Pointer, Vector
 from samebits.dtypes import DType
 from samebits.frozen import dataclass
 from samebits.kernels.expression import Term
@@ -107,18 +107,32 @@ def fold(
     """
     if levels == 1:
         return _block(b, kinds, 0, n, compute, order, ahead, known)
-    blocks = (n + (BLOCK - 1)) // BLOCK
-    for k in b.loop(0, blocks):
+    blocks, paired = (n + (BLOCK - 1)) // BLOCK, 0
+    # Two whole blocks together, where lanes of both fit registers: the tree of one is waited for by no other step.
+    if order is not None and _fit_registers(b, kinds, 2 * LANES):
+        paired = n // (2 * BLOCK) * 2
+        for k in b.loop(0, paired, 2):
+            for _ in b.when(_open(b, rooms, k, known)):
+                for j, results in enumerate(_folded_pair(b, kinds, k * BLOCK, compute, order, ahead)):
+                    _keep(b, rooms, k + j, results)
+    for k in b.loop(paired, blocks):
         start = k * BLOCK
-        results = _block(b, kinds, start, b.min(start + BLOCK, n), compute, order, ahead, known)
-        for room, result in zip(rooms, results, strict=True):
-            b.store(room, k, result)  # in place: block k lies behind element k
-    carry = _of_few(b, kinds, blocks, rooms)
-    for _ in b.when(blocks > lane_width(b), carry):
+        _keep(b, rooms, k, _block(b, kinds, start, b.min(start + BLOCK, n), compute, order, ahead, known))
+    # Two results go from their stores to the sum at once; a vector of them would wait until they are in the cache.
+    carry = [kind.step(b, b.load(room, 0, 1), b.load(room, 1, 1)) for kind, room in zip(kinds, rooms, strict=True)]
+    for _ in b.when((blocks != 2) & (blocks <= lane_width(b)), carry):
+        carry[:] = _of_few(b, kinds, blocks, rooms)
+    for _ in b.when((blocks != 2) & (blocks > lane_width(b)), carry):
         carry[:] = fold(
             b, kinds, blocks, levels - 1, lambda i, w, count: [b.load(room, i, w, count) for room in rooms], rooms
         )
     return carry
+
+
+def _keep(b: Builder, rooms: Sequence[Pointer], k: Index, results: Sequence[Vector]) -> None:
+    """The results of block k, in place: block k lies behind element k."""
+    for room, result in zip(rooms, results, strict=True):
+        b.store(room, k, result)
 
 
 def _of_few(b: Builder, kinds: Sequence[Accumulator], n: Index, rooms: Sequence[Pointer]) -> list[Vector]:
@@ -144,6 +158,40 @@ def _block(
     return carry
 
 
+def _open(b: Builder, rooms: Sequence[Pointer], first: Index, known: Known | None) -> Condition:
+    """Keep what is known of two whole blocks; whether it is not all: folding one that is known gives the same."""
+    if known is None:
+        return True
+    carry = [b.constant(0, dtypes.int32, 1)]
+    for k in b.loop(first, first + 2, carry=carry):
+        result, is_open = known(k * BLOCK, (k + 1) * BLOCK)
+        _keep(b, rooms, k, [result])
+        carry[0] = b.bit_or(carry[0], is_open)
+    return b.any(b.equal(carry[0], b.like(carry[0], 1)))
+
+
+def _folded_pair(
+    b: Builder, kinds: Sequence[Accumulator], start: Index, compute: Compute, order: Sequence[int] | None,
+    ahead: Callable[[Index], None] | None,
+) -> list[list[Vector]]:  # fmt: skip
+    """As `_folded`, two whole blocks side by side."""
+    starts = (start, start + BLOCK)
+    rooms = [_neutral(b, kinds, LANES) for _ in starts]
+    for i in b.loop(0, BLOCK, LANES):
+        if ahead is not None:
+            ahead(start + i)
+            ahead(start + i + BLOCK)
+        for j in range(0, LANES, lane_width(b)):
+            for at, room in zip(starts, rooms, strict=True):
+                _accumulate(b, kinds, room, j, compute(at + i + j, lane_width(b), None))
+    return [_trees(b, kinds, room, LANES, order) for room in rooms]
+
+
+def _fit_registers(b: Builder, kinds: Sequence[Accumulator], lanes: int) -> bool:
+    """Whether lanes of each kind leave as many registers to temporaries."""
+    return lanes // lane_width(b) * len(kinds) <= b.isa.registers // 2
+
+
 def _folded(
     b: Builder, kinds: Sequence[Accumulator], start: Index, stop: Index, compute: Compute, order: Sequence[int] | None,
     ahead: Callable[[Index], None] | None,
@@ -152,19 +200,13 @@ def _folded(
     width = lane_width(b)
     lanes = LANES if any(kind.ordered for kind in kinds) else min(LANES, _ORDER_FREE * width)
     whole = start + (stop - start) // lanes * lanes
-    # Lanes that do not fit registers with as many temporaries live in memory, and are walked by a loop.
-    in_registers = lanes // width * len(kinds) <= b.isa.registers // 2
     rooms = _neutral(b, kinds, lanes)
     for i in b.loop(start, whole, lanes):
         if ahead is not None:
             ahead(i)
-        for j in range(0, lanes, width) if in_registers else b.loop(0, lanes, width):
+        # Lanes that do not fit registers live in memory, and are walked by a loop.
+        for j in range(0, lanes, width) if _fit_registers(b, kinds, lanes) else b.loop(0, lanes, width):
             _accumulate(b, kinds, rooms, j, compute(i + j, width, None))
-    if order is not None:
-        inverse = [order.index(lane) for lane in range(width)]
-        for room in rooms:
-            for j in range(0, lanes, width):
-                b.store(room, j, b.pick([b.load(room, j, width)], inverse))
     for _ in b.when(whole < stop):
         rest = _neutral(b, kinds, lanes)
         for j in b.loop(0, stop - whole, width):
@@ -174,11 +216,9 @@ def _folded(
             for kind, last, v in zip(kinds, rest, compute(whole + j, width, count), strict=True):
                 b.store(last, j, b.select(there, v, kind.neutral(b, width)))
         for j in range(0, lanes, width):
-            _accumulate(b, kinds, rooms, j, [b.load(last, j, width) for last in rest])
-    return [
-        _tree(b, kind, [b.load(room, j, width) for j in range(0, lanes, width)])
-        for kind, room in zip(kinds, rooms, strict=True)
-    ]
+            vectors = [b.load(last, j, width) for last in rest]
+            _accumulate(b, kinds, rooms, j, vectors if order is None else [b.pick([v], order) for v in vectors])
+    return _trees(b, kinds, rooms, lanes, order)
 
 
 def _neutral(b: Builder, kinds: Sequence[Accumulator], lanes: int) -> list[Pointer]:
@@ -198,12 +238,25 @@ def _accumulate(
         b.store(room, j, kind.step(b, b.load(room, j, lane_width(b)), v))
 
 
-def _tree(b: Builder, kind: Accumulator, vectors: list[Vector]) -> Vector:
-    """l += l+32, +16, ... +1: whole vectors first, then halves of the last."""
+def _trees(
+    b: Builder, kinds: Sequence[Accumulator], rooms: Sequence[Pointer], lanes: int, order: Sequence[int] | None
+) -> list[Vector]:
+    """The tree of each kind's lanes."""
+    starts = range(0, lanes, lane_width(b))
+    return [
+        _tree(b, kind, [b.load(room, j, lane_width(b)) for j in starts], order)
+        for kind, room in zip(kinds, rooms, strict=True)
+    ]
+
+
+def _tree(b: Builder, kind: Accumulator, vectors: list[Vector], order: Sequence[int] | None = None) -> Vector:
+    """l += l+32, +16, ... +1: whole vectors first, in whose lanes `order` has put elements, then halves of the last."""
     while len(vectors) > 1:
         half = len(vectors) // 2
         vectors = [kind.step(b, x, y) for x, y in zip(vectors[:half], vectors[half:], strict=True)]
     v, width = vectors[0], lane_width(b)
+    if order is not None:
+        v = b.pick([v], [order.index(lane) for lane in range(width)])
     while width > 1:
         width //= 2
         v = kind.step(b, b.slice(v, 0, width), b.slice(v, width, width))
