@@ -246,6 +246,33 @@ def test_copies_keep_nan_codes_and_constants_keep_bits(row: Isa) -> None:
 
 
 @EVERY_ROW
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_nan_of_what_is_chosen_and_then_computed_with(row: Isa, is_kept: bool) -> None:
+    """Copies of computed values have their canonical NaN wherever bits are looked at, and inputs their own."""
+    c = Chain()
+    x, y = c.input(dtypes.float32), c.input(dtypes.float32)
+    computed = c.apply("sub", c.apply("mul", x, y), x)
+    chosen = c.apply(
+        "where", c.apply("less", y, x), c.apply("neg", computed), c.apply("where", c.apply("is_nan", y), x, computed)
+    )
+    turned = c.apply("abs", c.apply("neg", chosen))
+    only = c.apply("where", c.apply("less", x, y), computed, x)
+    outputs = [
+        c.apply("cast", only, dtype=dtypes.bfloat16),
+        c.apply("add", only, y),
+        c.apply("cast", chosen, dtype=dtypes.bfloat16),
+        c.apply("add", turned, x),
+        c.apply("maximum", chosen, y),
+    ]
+    if is_kept:
+        outputs += [chosen, c.apply("sign_bit", c.apply("neg", chosen)), c.apply("bitcast", turned, dtype=dtypes.int32)]
+    found = specials(dtypes.float32)
+    a, b = (v.ravel() for v in np.meshgrid(found, found))
+    e = c.finish(*outputs)
+    check(e, row, [a, b], [np.empty(a.shape, e.dtype(k).numpy) for k in e.outputs])
+
+
+@EVERY_ROW
 @pytest.mark.parametrize("at_start", [False, True], ids=["end", "start"])
 def test_inputs_dense_along_another_axis(row: Isa, at_start: bool) -> None:
     c = Chain()

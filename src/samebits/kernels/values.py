@@ -20,6 +20,7 @@ from samebits.kernels import convert, functions, gelu
 from samebits.kernels.expression import (
     CONSTANTS,
     LEAVES,
+    REDUCTIONS,
     TABLE,
     Expression,
     Term,
@@ -29,6 +30,9 @@ from samebits.kernels.expression import (
 )
 
 Array = npt.NDArray[Any]
+
+# Operations that copy the bits of a NaN, or all but its sign.
+_COPIES = ("where", "neg", "abs", "copy")
 
 
 class Values:
@@ -93,8 +97,20 @@ class Values:
         if rounded is not None:
             return rounded
         row = functions.row(node.op)
-        take = self.get if row.arithmetic else self.stored
+        take = self.get if row.arithmetic or self._is_only_computed_with(value) else self.stored
         return row.lanes(self._b, node.dtype, *[take(x) for x in node.arguments], attribute=node.attribute)
+
+    def _is_only_computed_with(self, value: int) -> bool:
+        """Whether the value copies others, but for a sign, and whatever takes it makes its NaN canonical."""
+        e = self._expression
+        node = e.node(value)
+        takers = [other for other in e.nodes if value in other.arguments]
+        return (
+            node is not None
+            and node.op in _COPIES
+            and value not in e.outputs
+            and all(x.op not in REDUCTIONS and functions.row(x.op).arithmetic and not x.attribute for x in takers)
+        )
 
     def _beside_one(self, node: Term) -> tuple[Callable[[Builder, Vector], Vector], int] | None:
         """The text of 1 + f(x), and x, where the node is that, nothing else takes f(x), and there is such a text."""
