@@ -22,6 +22,7 @@ import numpy.typing as npt
 from samebits import forks
 from samebits.checkpoint import npy, parts
 from samebits.checkpoint.parts import QuantizedNote
+from samebits.checkpoint.sources import WatchedFile
 from samebits.checkpoint.stored import MEMBER, Refuse, StoredTensor
 from samebits.errors import ModelError, SamebitsError
 
@@ -68,7 +69,7 @@ class _PlacedFile(io.RawIOBase):
             os.close(self._descriptor)
 
 
-class ArchiveSource:
+class ArchiveSource(WatchedFile):
     """An archive, whose tensors are read from their first byte to their last.
 
     Attributes:
@@ -79,10 +80,9 @@ class ArchiveSource:
     """
 
     def __init__(self, descriptor: int, refuse: Refuse) -> None:
-        self._refuse = refuse
+        super().__init__(descriptor, refuse)
         self._file = io.BufferedReader(_PlacedFile(descriptor))
         self.lock = threading.RLock()
-        self._facts = self._now()
         # The member that is being read, the bytes of it that were, and its reader.
         self._at: tuple[str, int, IO[bytes]] | None = None
         self._begins: dict[str, int] = {}
@@ -115,15 +115,6 @@ class ArchiveSource:
         except Exception as error:  # zipfile, zlib, struct and others, whatever of them finds the damage first
             said = " ".join(str(error).split()) or type(error).__name__
             raise self._refuse(what, f"damaged ({said})", "a whole zip archive") from error
-
-    def _now(self) -> tuple[int, int]:
-        facts = os.fstat(self._file.fileno())
-        return facts.st_size, facts.st_mtime_ns
-
-    def check(self) -> None:
-        """Raise unless the file is as it was when it was opened."""
-        if self._now() != self._facts:
-            raise self._refuse("file", "changed since it was opened", "as it was")
 
     def _tensor(self, info: zipfile.ZipInfo) -> StoredTensor:
         """What a member's header says."""

@@ -13,14 +13,31 @@ from samebits.checkpoint.stored import Refuse, StoredTensor
 from samebits.files import LARGEST, reason
 from samebits.memory import CPU, Buffer, address_of
 
-__all__ = ["FileSource"]
+__all__ = ["FileSource", "WatchedFile"]
 
 Bytes = npt.NDArray[np.uint8]
 # The name of the only map.
 _WHOLE = "whole"
 
 
-class FileSource:
+class WatchedFile:
+    """An open file that is to stay as it was when it was opened."""
+
+    def __init__(self, descriptor: int, refuse: Refuse) -> None:
+        self._descriptor, self._refuse = descriptor, refuse
+        self._facts = self._now()
+
+    def _now(self) -> tuple[int, int]:
+        facts = os.fstat(self._descriptor)
+        return facts.st_size, facts.st_mtime_ns
+
+    def check(self) -> None:
+        """Raise unless the file is as it was when it was opened."""
+        if self._now() != self._facts:
+            raise self._refuse("file", "changed since it was opened", "as it was")
+
+
+class FileSource(WatchedFile):
     """A regular file, from which bytes are read at any place.
 
     A mapped file that another process makes shorter has no bytes where they are looked for, and the system ends whoever
@@ -35,19 +52,9 @@ class FileSource:
     """
 
     def __init__(self, descriptor: int, refuse: Refuse) -> None:
-        self._descriptor, self._refuse = descriptor, refuse
-        self._facts = self._now()
+        super().__init__(descriptor, refuse)
         self.size_bytes = self._facts[0]
         self._maps: dict[str, Buffer] = {}
-
-    def _now(self) -> tuple[int, int]:
-        facts = os.fstat(self._descriptor)
-        return facts.st_size, facts.st_mtime_ns
-
-    def check(self) -> None:
-        """Raise unless the file is as it was when it was opened."""
-        if self._now() != self._facts:
-            raise self._refuse("file", "changed since it was opened", "as it was")
 
     def view(self, stored: StoredTensor) -> Buffer | None:
         """The bytes of a tensor on the mapped file, read-only.

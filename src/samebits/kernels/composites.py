@@ -70,7 +70,7 @@ def mean(dtype: DType = float32) -> Expression:
     """The sum of x over its count."""
     chain = Chain()
     x = taken(chain, dtype)
-    return chain.finish(given(chain, _mean(chain, x), dtype))
+    return chain.finish(given(chain, row_mean(chain, x), dtype))
 
 
 @functools.lru_cache(maxsize=256)
@@ -78,7 +78,7 @@ def var_mean(correction: float, dtype: DType = float32) -> Expression:
     """Two outputs: sum(d * d) / maximum(count - correction, +0) with d = x - mean, and the mean."""
     chain = Chain()
     x = taken(chain, dtype)
-    mean = _mean(chain, x)
+    mean = row_mean(chain, x)
     d = chain.apply("sub", x, mean)
     count = chain.apply("sub", chain.count(x.dtype), chain.number(correction, x.dtype))
     freedom = chain.apply("maximum", count, chain.constant(0.0, x.dtype))
@@ -126,9 +126,9 @@ def layer_norm_statistics(weighted: bool, biased: bool, eps: float, dtype: DType
     """Three outputs: the layer norm, and each row's mean and 1 / sqrt(var + eps), which are not rounded to `dtype`."""
     chain = Chain()
     x, *scale = (taken(chain, dtype) for _ in range(1 + weighted + biased))
-    mean = _mean(chain, x)
+    mean = row_mean(chain, x)
     d = chain.apply("sub", x, mean)
-    variance = _mean(chain, chain.apply("mul", d, d))
+    variance = row_mean(chain, chain.apply("mul", d, d))
     root = chain.apply("sqrt", chain.apply("add", variance, chain.number(eps, x.dtype)))
     rstd = chain.apply("reciprocal", root)
     y = chain.apply("mul", d, rstd)
@@ -144,7 +144,7 @@ def rms_norm(eps: float, dtype: DType = float32) -> Expression:
     """x * (1 / sqrt(sum(x * x) / n + eps))."""
     chain = Chain()
     x = taken(chain, dtype)
-    mean = _mean(chain, chain.apply("mul", x, x))
+    mean = row_mean(chain, chain.apply("mul", x, x))
     root = chain.apply("sqrt", chain.apply("add", mean, chain.number(eps, x.dtype)))
     return chain.finish(given(chain, chain.apply("mul", x, chain.apply("reciprocal", root)), dtype))
 
@@ -166,7 +166,8 @@ def scaled(dtype: DType = float32) -> Expression:
     return chain.finish(given(chain, chain.apply("fma", *[taken(chain, dtype) for _ in range(3)]), dtype))
 
 
-def _mean(chain: Chain, x: ExpressionValue) -> ExpressionValue:
+def row_mean(chain: Chain, x: ExpressionValue) -> ExpressionValue:
+    """The sum of a row over its count."""
     return chain.apply("div", chain.apply("row_sum", x), chain.count(x.dtype))
 
 

@@ -69,6 +69,10 @@ class Expression:
         n = len(self.inputs)
         return None if value < n else self.nodes[value - n]
 
+    def term(self, value: int) -> Term:
+        """The node that computes a value, which is no input."""
+        return self.nodes[value - len(self.inputs)]
+
 
 REDUCTIONS = ("row_sum", "row_prod", "row_max", "row_min")
 # What has its value in the expression.

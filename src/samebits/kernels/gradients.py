@@ -12,7 +12,7 @@ import math
 
 from samebits.dtypes import DType, int64
 from samebits.kernels import gelu as gelus
-from samebits.kernels.composites import given, taken
+from samebits.kernels.composites import given, row_mean, taken
 from samebits.kernels.expression import Chain, Expression, ExpressionValue
 
 
@@ -127,7 +127,7 @@ def _layer_norm(
     x, dy = taken(chain, dtype), taken(chain, dtype)
     h, rstd = _normalised(chain, x, eps)
     g = chain.apply("mul", dy, taken(chain, dtype)) if weighted else dy
-    u, v = _mean(chain, g), _mean(chain, chain.apply("mul", g, h))
+    u, v = row_mean(chain, g), row_mean(chain, chain.apply("mul", g, h))
     centred = chain.apply("sub", chain.apply("sub", g, u), chain.apply("mul", h, v))
     return given(chain, chain.apply("mul", centred, rstd), dtype), h, dy
 
@@ -187,15 +187,11 @@ def _exponentials(chain: Chain, x: ExpressionValue) -> tuple[ExpressionValue, Ex
 
 def _normalised(chain: Chain, x: ExpressionValue, eps: float) -> tuple[ExpressionValue, ExpressionValue]:
     """(x - mean) * rstd, and rstd, by the roundings of `composites.layer_norm`."""
-    d = chain.apply("sub", x, _mean(chain, x))
-    variance = _mean(chain, chain.apply("mul", d, d))
+    d = chain.apply("sub", x, row_mean(chain, x))
+    variance = row_mean(chain, chain.apply("mul", d, d))
     root = chain.apply("sqrt", chain.apply("add", variance, chain.number(eps, x.dtype)))
     rstd = chain.apply("reciprocal", root)
     return chain.apply("mul", d, rstd), rstd
-
-
-def _mean(chain: Chain, x: ExpressionValue) -> ExpressionValue:
-    return chain.apply("div", chain.apply("row_sum", x), chain.count(x.dtype))
 
 
 @functools.cache

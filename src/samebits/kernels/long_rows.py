@@ -33,7 +33,7 @@ def of_results(e: Expression, n: int) -> tuple[Expression, list[int]]:
     for j, node in enumerate(e.nodes):
         if node.op in REDUCTIONS:
             found[len(e.inputs) + j] = chain.input(node.dtype)
-    found = {k: chain.apply(_node(e, k).op, partial) for k, partial in found.items()}
+    found = {k: chain.apply(e.term(k).op, partial) for k, partial in found.items()}
     made, taken = _grown(chain, e, found, e.outputs, (), n)
     return chain.finish(*made), taken
 
@@ -77,9 +77,3 @@ def count(n: int, dtype: DType) -> Term:
     """The number that a count of n is."""
     chain = Chain()
     return chain.finish(chain.number(n, dtype)).nodes[0]
-
-
-def _node(e: Expression, k: int) -> Term:
-    node = e.node(k)
-    assert node is not None  # k is the number of a node
-    return node

@@ -226,7 +226,7 @@ class _Row:
         """Sums that the pass divides by, by the quotient."""
         b, found = self.b, dict[int, row_quotients.Divisor]()
         for k in row_quotients.found(self.e, b.isa.lanes):
-            _, total = _node(self.e, k).arguments
+            _, total = self.e.term(k).arguments
             if total in a_pass.uniforms:
                 found[k] = row_quotients.divisor(b, self.scalars.get(total)).splat(b, b.isa.lanes)
         return found
@@ -280,7 +280,7 @@ class _Row:
                     decoded[k], i, width, count, lambda x: convert.by_table(self.b, x, dtype)
                 )
             if k in divisors:
-                return row_quotients.quotient(self.b, found.get(_node(self.e, k).arguments[0]), divisors[k])
+                return row_quotients.quotient(self.b, found.get(self.e.term(k).arguments[0]), divisors[k])
             if k in self.kept:
                 return self.b.load(self.kept[k], i, width)
             if k in tables:
@@ -298,9 +298,9 @@ class _Row:
         that is the quickest: nothing else that varies along the row may be read, but what a block of it has."""
         width, kept = fold.lane_width(self.b), set(self.kept)
         tables = set(code_tables.tables(self.e))
-        targets = [_node(self.e, k).arguments[0] for k in a_pass.reductions]
+        targets = [self.e.term(k).arguments[0] for k in a_pass.reductions]
         read = set(needed(self.e, self.uniform, targets, tables | kept))
-        codes = [_node(self.e, k).arguments[0] for k in read & tables]
+        codes = [self.e.term(k).arguments[0] for k in read & tables]
         others = [k for k in read if k < len(self.e.inputs) and not self.uniform[k]]
         serves = (
             bool(codes)
@@ -317,7 +317,7 @@ class _Row:
         """Reduce what the pass reduces, and keep what it keeps; meanwhile fetch some operands of another row. The
         results go to scratch if a later pass asks for them."""
         b, splats = self.b, self.splats(a_pass)
-        nodes = [_node(self.e, k) for k in a_pass.reductions]
+        nodes = [self.e.term(k) for k in a_pass.reductions]
         kinds = [fold.kinds(node) for node in nodes]
         keeps = {k: self._keep(k) for k in a_pass.keeps}
         order = self._order(a_pass)
@@ -344,9 +344,9 @@ class _Row:
     def _known(self, a_pass: Pass) -> fold.Known | None:
         """What sums blocks in integers where nothing rounds their sums."""
         value = self.d.exact
-        if value is None or [_node(self.e, k).arguments for k in a_pass.reductions] != [(value,)]:
+        if value is None or [self.e.term(k).arguments for k in a_pass.reductions] != [(value,)]:
             return None
-        codes, scales = _node(self.e, value).arguments
+        codes, scales = self.e.term(value).arguments
         ahead = self._ahead()
         assert ahead is not None  # as there are codes
         return lambda start, stop: exact_blocks.emit_sum(self.cursor, codes, scales, start, stop, ahead)
@@ -384,12 +384,6 @@ class _Row:
             return
         for i in self.b.loop(0, self.b.index("n")):
             self.cursor.store(place, i, result)
-
-
-def _node(e: Expression, k: int) -> Term:
-    node = e.node(k)
-    assert node is not None  # k is the number of a node
-    return node
 
 
 def _nodes(e: Expression) -> list[tuple[int, Term]]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from samebits import driver
 from samebits.collecting import without_collections
 from samebits.errors import DTypeError, ModelError, OptionError, PlanError, ShapeError, UnsupportedModelError
-from samebits.kernels.gemm.contraction import SB1, Spec
+from samebits.kernels.gemm.contraction import SB1, Spec, check_spec
 from samebits.onnx import (
     proto,
     refused,
@@ -32,7 +32,7 @@ from samebits.onnx import (
 from samebits.onnx.row import REQUIRED, NodeCall, OnnxRow, Unsupported
 from samebits.program.builder import ProgramBuilder
 from samebits.program.graph import Program
-from samebits.program.spec import by_spec, check_spec
+from samebits.program.spec import by_spec
 
 __all__ = ["ROWS", "load"]
 

@@ -6,12 +6,21 @@ Start at `Axes`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from samebits.frozen import dataclass
 from samebits.operations.dim import Size
 from samebits.operations.fact import Fact
 
-__all__ = ["Axes", "aligned"]
+__all__ = ["Axes", "aligned", "along"]
+
+
+class HasAxis(Protocol):
+    """Attributes of an operation along one axis, counted from the front."""
+
+    @property
+    def axis(self) -> int:
+        """Which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +44,8 @@ def aligned(facts: Sequence[Fact], rank: int, whole: Sequence[int] = ()) -> tupl
     """Operands that broadcast to a rank, aligned at the last axis; axes of the result in `whole` are read whole."""
     shifted = [range(rank - fact.rank, rank) for fact in facts]
     return tuple(tuple(None if axis in whole else axis for axis in axes) for axes in shifted)
+
+
+def along(attributes: HasAxis, facts: Sequence[Fact]) -> Axes:
+    """Operands of one rank, whose elements move, or are summed up, along the axis of the attributes."""
+    return Axes(aligned(facts, facts[0].rank, [attributes.axis]))

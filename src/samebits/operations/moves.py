@@ -17,7 +17,7 @@ from samebits.kernels import elementwise, gather, scatter
 from samebits.kernels.gather import RowGather
 from samebits.kernels.plan import Operand, Plan
 from samebits.operations import dim
-from samebits.operations.axes import Axes, aligned
+from samebits.operations.axes import Axes, along
 from samebits.operations.dim import Size, SymbolicShape
 from samebits.operations.elementwise import single
 from samebits.operations.fact import Fact, check_axis, dense
@@ -201,11 +201,6 @@ def _scatter_nd_reference(attributes: ScatterND, arrays: Sequence[Array]) -> tup
     return (found,)
 
 
-def _concat_axes(attributes: Concat, facts: Sequence[Fact]) -> Axes:
-    """Elements move along the axis."""
-    return Axes(aligned(facts, facts[0].rank, [attributes.axis]))
-
-
 def _gather_axes(attributes: AxisGather, facts: Sequence[Fact]) -> Axes:
     """Axes of the indices stand where the gathered axis was."""
     (data, indices), axis = facts, attributes.axis
@@ -297,7 +292,7 @@ ROWS: tuple[Operation, ...] = (
         "concat",
         _infer_concat,
         lambda attributes, arrays: (np.concatenate(arrays, axis=attributes.axis),),
-        _concat_axes,
+        along,
         plan=_plan_concat,
     ),
     Operation(

@@ -15,7 +15,7 @@ from samebits.frozen import dataclass
 from samebits.kernels import order, picks
 from samebits.kernels.plan import Plan
 from samebits.operations import dim
-from samebits.operations.axes import Axes, aligned
+from samebits.operations.axes import Axes, along
 from samebits.operations.fact import Fact, check_axis, dense
 from samebits.operations.moves import check_indices, check_indices_dtype
 from samebits.operations.operation import Array, Operation, PlanTarget, View, shared_by
@@ -118,17 +118,9 @@ def _places(attributes: PickAlong, data: Array, indices: Array) -> tuple[Array, 
     return tuple(places)
 
 
-def _order_axes(attributes: SortedPlaces, facts: Sequence[Fact]) -> Axes:
-    return Axes(aligned(facts, facts[0].rank, [attributes.axis]))
-
-
 def _gather_axes(attributes: PickAlong, facts: Sequence[Fact]) -> Axes:
     rank = facts[0].rank
     return Axes((tuple([None if a == attributes.axis else a for a in range(rank)]), tuple(range(rank))))
-
-
-def _scatter_axes(attributes: PickAlong, facts: Sequence[Fact]) -> Axes:
-    return Axes(aligned(facts, facts[0].rank, [attributes.axis]))
 
 
 def _plan_order(attributes: SortedPlaces, views: tuple[View, ...], target: PlanTarget) -> Plan:
@@ -156,7 +148,7 @@ def _extents(attributes: PickAlong, shapes: Sequence[tuple[int, ...]]) -> tuple[
 
 
 ROWS: tuple[Operation, ...] = (
-    Operation("order", _infer_order, _order_reference, _order_axes, plan=_plan_order),
+    Operation("order", _infer_order, _order_reference, along, plan=_plan_order),
     Operation("gather_along", _infer_gather, _gather_reference, _gather_axes, plan=_plan_gather, extents=_extents),
-    Operation("scatter_along", _infer_scatter, _scatter_reference, _scatter_axes, plan=_plan_scatter, extents=_extents),
+    Operation("scatter_along", _infer_scatter, _scatter_reference, along, plan=_plan_scatter, extents=_extents),
 )

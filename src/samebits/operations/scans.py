@@ -13,7 +13,7 @@ from samebits.frozen import dataclass
 from samebits.kernels import scan
 from samebits.kernels.plan import Plan
 from samebits.kernels.scan import Scan, ScanKind
-from samebits.operations.axes import Axes, aligned
+from samebits.operations.axes import along
 from samebits.operations.fact import Fact, check_axis, dense
 from samebits.operations.operation import Array, Operation, PlanTarget, View, shared_by
 
@@ -44,10 +44,6 @@ def _reference(attributes: Along, arrays: Sequence[Array]) -> tuple[Array, ...]:
     return (scan.reference(Scan(attributes.kind, dtypes.of(x.dtype)), x, attributes.axis),)
 
 
-def _axes(attributes: Along, facts: Sequence[Fact]) -> Axes:
-    return Axes(aligned(facts, facts[0].rank, [attributes.axis]))
-
-
 def _plan(attributes: Along, views: tuple[View, ...], target: PlanTarget) -> Plan:
     (dtype, *x), (_, *out) = views
     lies, goes = (x[0], x[1]), (out[0], out[1])
@@ -55,4 +51,4 @@ def _plan(attributes: Along, views: tuple[View, ...], target: PlanTarget) -> Pla
     return scan.plan(Scan(attributes.kind, dtype), lies, goes, attributes.axis, target.isa, threads)
 
 
-ROWS: tuple[Operation, ...] = (Operation("scan", _infer, _reference, _axes, plan=_plan),)
+ROWS: tuple[Operation, ...] = (Operation("scan", _infer, _reference, along, plan=_plan),)

@@ -13,7 +13,7 @@ from samebits.errors import DTypeError, OptionError, PlanError, ShapeError, show
 from samebits.kernels import gemm
 from samebits.kernels.gemm import engine as engines
 from samebits.kernels.gemm import selection
-from samebits.kernels.gemm.contraction import SB1, Spec
+from samebits.kernels.gemm.contraction import SB1, Spec, check_spec
 from samebits.kernels.plan import Plan
 from samebits.operations import sharing
 from samebits.operations.lying import A_FACTOR, FACTORS, check_factor, matrix
@@ -24,7 +24,6 @@ from samebits.ops.memo import remembered
 from samebits.ops.pack_scaled import packed_scaled
 from samebits.ops.product import (
     Arguments,
-    check_spec,
     multiplied,
     operand_of,
     parameter,
@@ -199,7 +198,7 @@ def pack(
     if rank < 2:
         raise ShapeError("pack", "b", "rank", rank, "at least 2", "reshape a vector to [K, 1]")
     batch, (k, n) = y.shape[:-2], y.shape[-2:]
-    other, spec = _left(call, left, y.dtype), check_spec(call, spec)
+    other, spec = _left(call, left, y.dtype), check_spec(call.name, spec)
     lies, threads = matrix("pack", "b", y.lying, y.shape), call.sized(y.tensor.size, "elements")
     if scale is not None or global_scale is not None:
         given = (scale, zero_point, sharing.block_of("pack", PACK.b_group, group, False), global_scale)

@@ -20,7 +20,7 @@ from samebits.errors import DTypeError, OptionError, PlanError, shown
 from samebits.frozen import dataclass
 from samebits.kernels import gemm
 from samebits.kernels.gemm import machine as machines
-from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Panels, Spec
+from samebits.kernels.gemm.contraction import SB1, Contraction, Immediate, Panels, check_spec
 from samebits.kernels.gemm.machine import Machine
 from samebits.kernels.plan import Plan
 from samebits.native.table import check_threads
@@ -105,7 +105,7 @@ class Arguments:
                 given |= parts
         a, b = elements(a), elements(b)
         options = Options(
-            check_spec(call, spec), activation, sharing.block_of(call.name, names.a_group, a_group, True),
+            check_spec(call.name, spec), activation, sharing.block_of(call.name, names.a_group, a_group, True),
             sharing.block_of(call.name, names.b_group, b_group, names.turned),
             None if a_dtype is None else call.dtype("a_dtype", a_dtype),
             None if out_dtype is None else call.dtype("out_dtype", out_dtype),
@@ -178,20 +178,10 @@ def multiplied(given: Arguments, out: Any, plan: Plan | None = None) -> Any:
     return call.result(made)
 
 
-def check_spec(call: Call, spec: Any) -> Spec:
-    """A call's spec.
-
-    Raises:  OptionError if it is none.
-    """
-    if not isinstance(spec, Spec):
-        raise OptionError(call.name, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
-    return spec
-
-
 def summed(call: Call, a: CallOperand, b: CallOperand, out: Any, spec: Any = SB1) -> Any:
     """a @ b in the dtype of its sum, for other functions: from what out holds if it is given, which K = 0 leaves."""
     total = dtypes.float64 if dtypes.float64 in (a.dtype, b.dtype) else dtypes.float32
-    asked = Options(check_spec(call, spec), out_dtype=total, accumulates=out is not None)
+    asked = Options(check_spec(call.name, spec), out_dtype=total, accumulates=out is not None)
     given = Arguments(call, MATMUL, {"a": a.lying, "b": b.lying}, {"a": a, "b": b}, asked)
     if out is not None and not b.shape[-2]:
         _, made = given.into(out)

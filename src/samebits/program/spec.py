@@ -5,19 +5,12 @@ requires: nothing.   ensures: every product of floats follows the spec. Start at
 
 from __future__ import annotations
 
-from samebits.errors import OptionError, shown
 from samebits.frozen import replace
 from samebits.kernels.gemm.contraction import SB1, Spec
 from samebits.operations.matmul import MatrixProduct
 from samebits.program.graph import Node, Program
 
-__all__ = ["by_spec", "check_spec"]
-
-
-def check_spec(call: str, spec: object) -> None:
-    """Raise OptionError unless it is a Spec."""
-    if not isinstance(spec, Spec):
-        raise OptionError(call, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
+__all__ = ["by_spec"]
 
 
 def by_spec(program: Program, spec: Spec) -> Program:

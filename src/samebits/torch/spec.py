@@ -6,8 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from samebits.errors import OptionError, shown
-from samebits.kernels.gemm.contraction import SB1, Spec
+from samebits.kernels.gemm.contraction import SB1, Spec, check_spec
 
 __all__ = ["DEFAULT", "Sums", "order", "use_spec"]
 
@@ -33,7 +32,7 @@ def use_spec(spec: Spec) -> Iterator[None]:
 
     Raises:  OptionError if it is no Spec.
     """
-    _check("use_spec", spec)
+    check_spec("use_spec", spec)
     before, _current.sums = _current.sums, (spec.chunk, spec.segments, spec.order)
     try:
         yield
@@ -48,10 +47,5 @@ def order(call: str, spec: Spec | None) -> Sums:
     """
     if spec is None:
         return _current.sums
-    _check(call, spec)
+    check_spec(call, spec)
     return spec.chunk, spec.segments, spec.order
-
-
-def _check(call: str, spec: object) -> None:
-    if not isinstance(spec, Spec):
-        raise OptionError(call, "spec", "", shown(spec), "a Spec", "leave it out for sb1")

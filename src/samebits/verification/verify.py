@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 
 from samebits import errors, onnx, samples
 from samebits.codegen import isa as isas
-from samebits.kernels.gemm.contraction import SB1, Spec
+from samebits.kernels.gemm.contraction import SB1, Spec, check_spec
 from samebits.program.graph import Program
-from samebits.program.spec import by_spec, check_spec
+from samebits.program.spec import by_spec
 from samebits.verification import rows as rows_
 from samebits.verification.process import ProcessFailed, SecondProcess
 from samebits.verification.proof import prove

@@ -70,6 +70,16 @@ class Spec:
 SB1 = Spec()
 
 
+def check_spec(call: str, spec: object) -> Spec:
+    """What a call was given as its spec.
+
+    Raises:  OptionError if it is none.
+    """
+    if not isinstance(spec, Spec):
+        raise OptionError(call, "spec", "", shown(spec), "a Spec", "leave it out for sb1")
+    return spec
+
+
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """How a matrix operand lies: strides in elements, 0 where it repeats; one batch stride for each batch dimension.
