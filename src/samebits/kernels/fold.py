@@ -45,7 +45,7 @@ class Accumulator:
         if self.word == "smaller":
             return b.select(b.less(y, x), y, x)
         if self.word == "nan":
-            return b.select(b.is_nan(y), y, x)
+            return b.add(x, y)
         found: Vector = getattr(b, self.word)(x, y)
         return found
 
@@ -71,8 +71,9 @@ def exact(node: Term) -> Accumulator:
 def kinds(node: Term) -> tuple[Accumulator, ...]:
     """The accumulators of a reduction node: of a float extreme a quick pair, else the exact one.
 
-    The first of the pair is one instruction: it passes over NaN and takes zeros in no order. The second remembers a
-    NaN. Where there is one, or where the extreme is a zero, the exact accumulator has to run after them.
+    The first of the pair is one instruction: it passes over NaN and takes zeros in no order. The second is one too, a
+    sum, which is NaN where an element is, and where infinities of both signs meet. Where it is, or where the extreme is
+    a zero, the exact accumulator has to run after them.
     """
     found = exact(node)
     if found.word in ("add", "mul") or not found.dtype.is_float:
