@@ -97,13 +97,13 @@ def _make(path: str) -> None:
 
 
 def _is_ours(facts: os.stat_result, is_kind: Callable[[int], bool], forbidden: int) -> bool:
-    """Whether it is of that kind, this process's user's, and does not allow others what it must not."""
+    """Whether a file is of the kind, owned by this process's user, and has none of the forbidden permissions."""
     # The effective user: the real one of a program with raised rights must not choose its code.
     return is_kind(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & forbidden
 
 
 def _digest(key: str, payload: bytes) -> bytes:
-    """Of both, so that an object under another's name is none."""
+    """The digest of key and payload, so that an object does not pass under another one's name."""
     found = blake2b(blake2b(key.encode()).digest(), digest_size=_DIGEST)
     found.update(payload)
     return found.digest()

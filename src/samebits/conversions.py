@@ -128,7 +128,7 @@ class Preset:
     copies: bool = False
 
     def conversion(self, source: DType, target: DType) -> Conversion | None:
-        """How it converts from one format to another; None where it says nothing of them."""
+        """How the preset converts from one format to another; None where it has no rule for them."""
         for rule in self.rules:
             if source.name in rule.sources and target.name in rule.targets:
                 return rule.conversion

@@ -319,7 +319,7 @@ class Cuda:
                 self._call("cuEventRecord", event, earlier)
                 self._call("cuStreamWaitEvent", later, event, 0)
             finally:
-                self._call("cuEventDestroy", event)  # the driver keeps it until it has happened
+                self._call("cuEventDestroy", event)  # the driver frees it after the wait
 
 
 @functools.cache

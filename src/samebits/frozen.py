@@ -267,7 +267,7 @@ def _shown(self: Any) -> str:
     fields = vars(type(self)).get(_OURS)
     if fields is not None:
         names = fields.shown
-    else:  # of a class with such a one as its base
+    else:  # a class that inherits from one of ours
         names = [x.name for x in dataclasses.fields(self) if x.repr]
     return f"{type(self).__qualname__}({', '.join([f'{name}={getattr(self, name)!r}' for name in names])})"
 

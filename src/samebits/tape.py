@@ -161,7 +161,7 @@ class Recorded:
 
     @property
     def tape(self) -> Tape:
-        """The one that it is of."""
+        """The tape that the number is written on."""
         return self._tape
 
     def __add__(self, other: int | Recorded) -> int | Recorded:

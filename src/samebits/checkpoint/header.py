@@ -223,7 +223,7 @@ def _note(text: str, refuse: Refuse) -> dict[str, Any]:
 def _renamed(
     found: Mapping[str, object], tensors: Mapping[str, StoredTensor], refuse: Refuse
 ) -> dict[str, StoredTensor]:
-    """The tensors that are stored as bytes, as what they are."""
+    """Tensors that are stored as bytes, with the formats and shapes that the note says."""
     made = {}
     for name, facts in found.items():
         fact, stored = f"{METADATA} {NOTE!r} dtypes {name!r}", tensors.get(name)

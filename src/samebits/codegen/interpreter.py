@@ -100,7 +100,7 @@ class NumpyBuilder:
         return functools.partial(self._called, function)
 
     def _called(self, function: FunctionSpec, *arguments: Any) -> None:
-        """A text of its own, which has tiles of its own."""
+        """Run the text of a function, whose tiles are numbered apart from the caller's."""
         outer, self._tiles = self._tiles, 0
         function.text(self, function.description, *arguments)
         self._tiles = outer

@@ -158,7 +158,7 @@ def sequence(word: str, vectors: Sequence[Typed]) -> None:
 
 
 def picked(vectors: Sequence[Typed], lanes: Sequence[int]) -> None:
-    """Vectors of one dtype, and lanes that they have."""
+    """Check that the vectors are of one dtype, and that each lane number is one of theirs."""
     sequence("pick", vectors)
     total = sum(v.width for v in vectors)
     if not lanes or not all(0 <= lane < total for lane in lanes):

@@ -44,7 +44,7 @@ def take_array(module: Any, tensor: Tensor, copy: bool) -> NDArray[Any]:
     return tensor.numpy(copy=copy)
 
 
-# torch: its float4 is named for its pairs, which its shape counts.
+# torch: an element of its float4 dtype is a pair, and shapes count pairs.
 
 _PAIRS = "float4_e2m1fn_x2"
 

@@ -242,12 +242,12 @@ class FusionExecutorCache:
         return tuple([(tuple(x.shape), getattr(x, "dtype", None)) for x in arrays]), self._sizes(given)
 
     def _sizes(self, given: Sequence[Any]) -> Hashable:
-        """The scalars that decide sizes, which a program has in it."""
+        """The scalars that decide sizes: a program is prepared for their values."""
         numbers = [direct.number_key(given[place]) for place in sorted(self._places)]
         return (*numbers, *self._counts(given).values())
 
     def _counts(self, given: Sequence[Any]) -> dict[Scalar, Number]:
-        """How many groups there are, which a program has in it too."""
+        """How many groups there are: a program is prepared for that number."""
         return groups.counts(self._fusion, self._named(given)) if self._has_groups else {}
 
     def _named(self, given: Sequence[Any]) -> dict[Val, Any]:

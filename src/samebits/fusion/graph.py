@@ -349,7 +349,7 @@ class Fusion:
         return equations(self.inputs, [output.tensor for output in self.outputs], self.sorted_exprs())
 
     def sorted_exprs(self) -> list[Expr]:
-        """The operations that the outputs need, each after those that it reads."""
+        """The operations that outputs depend on, in topological order."""
         found: dict[int, Expr] = {}
         stack: list[tuple[Val, bool]] = [(output.tensor, False) for output in reversed(self.outputs)]
         while stack:

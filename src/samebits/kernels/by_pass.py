@@ -77,7 +77,7 @@ class _Passes:
         self.rooms: dict[int, tuple[AxisSteps, Operand]] = {}
 
     def add(self, a_pass: Pass) -> bool:
-        """One pass: what it keeps, then what it reduces; False if it does not read a whole row."""
+        """Add the steps of one pass: elements that are kept, then reductions; False if no row is read as a whole."""
         rows, e = self.rows, self.rows.expression
         for targets, shape in ((a_pass.keeps, rows.shape), (a_pass.reductions, rows.row)):
             if not targets:

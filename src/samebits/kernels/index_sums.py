@@ -180,7 +180,7 @@ def text_group(b: Builder, d: IndexSumsText) -> None:
 
 
 def _place(b: Builder, d: IndexSumsText, chunk: Index, block: Index, end: Index) -> None:
-    """Put the rows of one block behind those of their groups that are there, with what begins with them."""
+    """Append each row of one block to the list of its group, marked where a chunk or a block begins."""
     ends, latest, groups, marks = (b.pointer(name, int64) for name in ("ends", "latest", "groups", "marks"))
     for r in b.loop(block, end):
         g = b.load_index(groups, r)
@@ -199,7 +199,7 @@ def _write(b: Builder, p: Pointer, at: Index, value: Index) -> None:
 
 
 def _its(b: Builder, v: Index, count: Index) -> tuple[Condition, Index]:
-    """Whether place v has one of so many groups, and which."""
+    """Whether one of `count` groups belongs to row v of the result, and the number of that group."""
     slot = b.load_index(b.pointer("slots", int64), v)
     is_one = (slot >= 0) & (slot < count)
     return is_one & (b.load_index(b.pointer("targets", int64), b.choose(is_one, slot, 0)) == v), slot

@@ -156,5 +156,5 @@ def _chain(b: Builder, d: ScanText, cursor: Cursor, start: Index, count: Index |
 
 
 def _as(b: Builder, x: Vector, dtype: DType) -> Vector:
-    """x in another format; as it is where it has that one."""
+    """x cast to a format, if it is of another."""
     return x if x.dtype is dtype else convert.cast(b, x, dtype)

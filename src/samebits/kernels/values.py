@@ -233,5 +233,5 @@ def _constant_array(node: Term) -> Array:
 
 
 def _numpy(dtype: DType) -> np.dtype[Any]:
-    assert dtype.numpy is not None  # what operations take has one
+    assert dtype.numpy is not None  # every format that operations take has a NumPy dtype
     return dtype.numpy

@@ -32,7 +32,7 @@ _read_word = ctypes.c_size_t.from_address
 
 
 def _choose_address_of() -> Any:
-    """The fast way where it gives what the documented one does."""
+    """The function that reads an array's address: the fast one if it agrees with the documented one on samples."""
     probe = np.zeros(3, np.uint8)
     if ctypes.sizeof(ctypes.c_void_p) == ctypes.sizeof(ctypes.c_size_t) and np.ndarray.__basicsize__ > _HEADER:
         for view in (probe, probe[1:], probe[::-1]):

@@ -26,7 +26,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # The package's name behind `from` or `import`, then the module and the names; it begins with what is searched fastest.
 # A process whose digests are remembered does not compile it.
 _IMPORT = rb"%b(?<=from %b|port %b)(?:\.([\w.]+))?(?: import (\([^)]*\)|.*))?" % (3 * (_PACKAGE.encode(),))
-# Values that are what they print.
+# Types whose values refer to no code.
 _PLAIN = frozenset([int, float, str, bool, bytes, type(None)])
 _COMMENT = rb"#.*"
 # Kinds of lines of a record, and how large one may be.

@@ -29,7 +29,7 @@ class _Labelled:
 
 
 def _einsum(call: NodeCall) -> Sequence[str]:
-    """Each operand is joined to what those before it gave."""
+    """Operands are contracted from the left: each with the result of those before it."""
     b = call.b
     texts, output = _parsed(call.attributes["equation"], len(call.inputs))
     terms = [_Labelled(call[i], _labels(text, call.fact(i).rank)) for i, text in enumerate(texts)]

@@ -149,7 +149,7 @@ def _reference(attributes: MatrixProduct, arrays: Sequence[Array]) -> tuple[Arra
 
 
 def _axes(attributes: MatrixProduct, facts: Sequence[Fact]) -> Axes:
-    """K is read whole, and so are its blocks; what lines share follows them."""
+    """K and its blocks are read whole; scales and zero points of rows and columns follow these."""
     named, extras = _named(attributes, facts)
     a, b = named["a"].rank, named["b"].rank
     rank = max(a, b)

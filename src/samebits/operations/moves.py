@@ -217,7 +217,7 @@ def _gather_nd_axes(attributes: GatherND, facts: Sequence[Fact]) -> Axes:
 
 
 def _scatter_nd_axes(attributes: ScatterND, facts: Sequence[Fact]) -> Axes:
-    """Axes behind those that indices name stay where they are."""
+    """The leading axes are indexed; those behind them follow the axes of the result."""
     data, indices, _ = facts
     depth = indices.shape[-1]
     assert isinstance(depth, int)  # a symbol is refused

@@ -121,7 +121,7 @@ def _nibbles(words: Array, places: tuple[int, ...]) -> Array:
 
 
 def _order(call: Call, g_idx: Any, k: int, group: int) -> Array | None:
-    """Columns so that those of a group follow each other; None where they do."""
+    """An order of the columns in which each group's are neighbours; None where they are already."""
     given = call.operand("g_idx", g_idx, dtypes.int32, dtypes.int64).tensor
     if given.shape != (k,):
         raise ShapeError("from_gptq", "g_idx", "shape", given.shape, (k,), "pass one for each element along K")

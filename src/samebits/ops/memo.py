@@ -141,7 +141,7 @@ def keep(
     signature: Signature, isa: Isa, kind: ArrayKind, prepared: Prepared, operands: Sequence[CallOperand],
     result: CallOperand, given: Sequence[CallOperand],
 ) -> None:  # fmt: skip
-    """Let calls like this one go straight to what it ran, if its arguments are still what they were.
+    """Remember what this call ran, so that calls like it run that at once, if its arguments were not changed meanwhile.
 
     Nothing is kept where an operand is of memory that no other call has, or the result of elements that NumPy has not.
 
@@ -193,12 +193,12 @@ def _maker(kind: ArrayKind, result: Tensor) -> Maker:
 
 
 def _reused(shape: Shape, dtype: np.dtype[Any]) -> Any:
-    """A NumPy array so big that it takes memory that was used before."""
+    """A new NumPy array on pooled memory, which is for large ones."""
     return np.ndarray(shape, dtype, allocate(math.prod(shape) * dtype.itemsize).array())
 
 
 def _torch(size_bytes: int, layout: Layout, dtype: DType) -> Any:
-    """torch's tensor."""
+    """A new torch tensor."""
     return in_new_memory(size_bytes, layout, dtype).torch()
 
 

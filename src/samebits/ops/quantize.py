@@ -110,7 +110,7 @@ def _stored(call: Call, due: _Due, whole: Any, line: bool, target: Quantized | N
     if found is not None:
         return Quantized.of_parts(found, row, way, axis) if target is None else target
     kind = given.dtype.numpy
-    assert kind is not None  # what dialects take has one
+    assert kind is not None  # every format that dialects take has a NumPy dtype
     array = elements.seen(given.buffer.array(), given.layout).view(kind)
     parts = reference.quantize(array, row, way, axis, whole, line=line, seed=drawn)
     return _made(parts, row, way, axis, target)

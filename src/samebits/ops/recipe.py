@@ -72,7 +72,7 @@ class CallOperand:
         return CallOperand(view, self.number)
 
     def in_bytes(self) -> CallOperand:
-        """It, or where it lies packed the byte in which its first element begins, which is what a plan takes for it."""
+        """The operand as plans take it: itself, or the byte in which its first element begins if it is packed."""
         layout = self.tensor.layout
         if not layout.size or not spread.is_packed(layout):
             return self

@@ -97,7 +97,7 @@ class _RowAxes:
         self.made.update(dict.fromkeys(node.outputs, node))
 
     def _is_undone(self, node: Node) -> bool:
-        """Whether a reshape gives the shape that its operand was reshaped from: then that is what it makes."""
+        """Whether a reshape undoes the one before it; then its output is noted as the same as the first operand."""
         (name,), (output,) = node.inputs, node.outputs
         source = self._source(name)
         if source is None or output in self.program.outputs or self.facts[source].shape != self.facts[output].shape:

@@ -28,7 +28,7 @@ from samebits.program.graph import Node, Program
 __all__ = ["join_groups", "refusal"]
 
 _KINDS = ("map", "rows")
-# What joins them: those, and what they read of numbers drawn.
+# Operations that are joined: these two, and random numbers that they read.
 _JOINED = (*_KINDS, "random")
 # Nodes that are looked at between two that could join: what is read far away stays, so that time stays linear.
 _FARTHEST = 256
@@ -99,7 +99,7 @@ class _Groups:
                 self.readers[name].add(number)
 
     def join_producer(self, number: int) -> bool:
-        """Join a node with one that makes what it reads, with random numbers last; whether there was one."""
+        """Join a node with a producer of an input, random numbers as the last choice; whether there was one to join."""
         makers = sorted(self._makers(number), key=lambda maker: self.nodes[maker].operation == "random")
         return any(self._join(first, number) for first in makers)
 
@@ -245,7 +245,7 @@ def _joined(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collecti
 
 
 def _drawn(facts: Mapping[str, Fact], first: Node, second: Node, keep: Collection[str]) -> Node | str:
-    """Random numbers, with what was made of them, and a map that reads those; or why they are no one node."""
+    """One node of random numbers, what is computed of them, and a map that reads that; or the reason why not."""
     from samebits.operations.random import Drawn  # which programs that draw nothing do without
 
     drawn, read = first.attributes, second.attributes

@@ -105,7 +105,7 @@ class Ahead:
 
 
 def _others(symbols: Mapping[str, int], changed: frozenset[str]) -> Iterator[Mapping[str, int]]:
-    """These sizes with one of those that have changed another."""
+    """The sizes with one symbol changed to a value to come, for each of the symbols that changed before."""
     for name in sorted(changed):
         for value in sizes(symbols[name]):
             if symbols[name] != value:
@@ -113,7 +113,7 @@ def _others(symbols: Mapping[str, int], changed: frozenset[str]) -> Iterator[Map
 
 
 def _variables(blueprint: Blueprint, symbols: Mapping[str, int]) -> list[int]:
-    """Those of its tape for dense inputs."""
+    """The variables of the blueprint's tape, for dense inputs."""
     program = blueprint.program
     found = [symbols[name] for name in program.symbols]
     for name in program.input_names:

@@ -336,7 +336,7 @@ class Blueprint:
 
 
 def named(error: SamebitsError, node: str) -> SamebitsError:
-    """The error of a node, which says which one."""
+    """The same error with the node's name in front."""
     return error.renamed(f"run: node {node!r}: {error.call}", error.operand)
 
 

@@ -342,7 +342,7 @@ class Lowerer:
             self._places[name] = Place(self._numbered(name, name), fact.dtype, strided.dense(self._shape(name)))
 
     def settle(self, name: str, slot: int) -> None:
-        """See that an output is in its slot: what is elsewhere is copied there."""
+        """Have an output lie in its slot, copied there if need be."""
         place = self._place(name)
         if self._storages[place.storage].slot == slot:
             return

@@ -122,7 +122,7 @@ def unpacked(call: str, name: str, words: Tensor, bits: int, shape: tuple[int, i
 
 
 def column_order(call: str, g_idx: Tensor, columns: int, group: int) -> Tensor | None:
-    """Columns so that those of a group follow each other; None where they do.
+    """An order of the columns in which each group's are neighbours; None where they are already.
 
     Args:    g_idx: [K], the group of each column.
     """

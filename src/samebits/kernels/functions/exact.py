@@ -35,7 +35,7 @@ def cast(dtype: DType, x: Array, conversion: Conversion = SB1, words: Array | No
     Args:    words: a uint32 for each element, which stochastic rounding takes.
     """
     x = widened(x)
-    assert dtype.numpy is not None  # what operations give has one
+    assert dtype.numpy is not None  # every format that operations give has a NumPy dtype
     if dtype.kind == "bool":
         return np.asarray(x != 0)
     if dtype.is_float:

@@ -13,7 +13,7 @@ from samebits.codegen.vocabulary import Builder, Vector
 from samebits.kernels.functions import paired_exponential, rounded
 from samebits.kernels.functions.exponentials import SIGMOID, TANH
 
-# A float32 and what it lacks.
+# A number as the unevaluated sum of two float32, the larger one first.
 Pair = tuple[Vector, Vector]
 # Beyond it the low part of e**x may be subnormal.
 _WITHIN = 75.0

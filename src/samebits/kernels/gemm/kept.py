@@ -34,7 +34,8 @@ def panels(b: Array, engine: Engine, nr: int, empty: Callable[..., Array] = np.e
         whole = np.zeros((steps * depth, count * nr), codes.dtype)
         whole[:k, :n] = codes
         codes = whole
-    order = slice(None, None, -1) if engine.b is bfloat16 else slice(None)  # which has its first element in high bits
+    # A pair of bfloat16 has its first element in the high bits.
+    order = slice(None, None, -1) if engine.b is bfloat16 else slice(None)
     parts = codes.reshape(steps, depth, count, nr).transpose(2, 0, 3, 1)[..., order]
     assert engine.word.numpy is not None and engine.b.numpy is not None  # every word is a NumPy number
     words = empty(size_words(engine, k, count * nr), engine.word.numpy)

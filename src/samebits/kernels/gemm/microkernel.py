@@ -456,7 +456,7 @@ class _MicroText:
         return found
 
     def _joined(self, pair: tuple[Vector, Vector]) -> list[Vector]:
-        """Columns side by side of those that are even and those that are odd."""
+        """Two vectors, of even and of odd columns, interleaved."""
         order = [x for lane in range(self.lanes) for x in (lane, self.lanes + lane)]
         return [self.b.pick(pair, order[: self.lanes]), self.b.pick(pair, order[self.lanes :])]
 

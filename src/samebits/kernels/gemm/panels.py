@@ -199,7 +199,7 @@ def _spread(
     x: Shared, b: Packing, blocks_along: int, lines: int, strides: list[int], source: Operand, target: Operand,
     nr: int | None, unit: float = 1.0,
 ) -> Step:  # fmt: skip
-    """The step that repeats values for every line that shares them."""
+    """The step that writes a block's value once for each line of the block."""
     line, block = (x.operand.row, x.operand.column)[:: 1 if nr is None else -1]
     distinct = [d for d in range(len(b.batch)) if strides[d]]
     extents = [b.batch[i] for i in distinct]

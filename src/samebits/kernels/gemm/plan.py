@@ -138,7 +138,7 @@ class _Planning:
 
     @property
     def right(self) -> Packing:
-        """b, as what packs it takes it."""
+        """How b is packed."""
         x, c = self.x, self.x.c
         b = c.b.values if isinstance(c.b.values, Matrix) else Matrix(x.nr, c.k, c.b.values.batch, c.b.dtype)
         return Packing(x.engine, x.words[1], b, c.k, c.n, c.batch, x.nr, x.isa, x.threads, has_weights(c))
@@ -149,7 +149,7 @@ class _Planning:
         return [Operand(max(i, 0)) for i in self.x.order[3:]]
 
     def share(self) -> None:
-        """The steps that put what blocks share where kernels read it."""
+        """Add the steps that copy scales and zero points of blocks to where kernels read them."""
         x, c = self.x, self.x.c
         # Of b only how long and wide it is matters here.
         packing = Packing(x.engine, x.words[1], Matrix(0, 0), c.k, c.n, c.batch, x.nr, x.isa, x.threads)

@@ -105,7 +105,7 @@ def exponent_above(x: Quantity) -> Quantity:
 
 
 def constant(code: int, dtype: DType) -> Callable[..., Quantity]:
-    """The formula that is that code point, whatever it is given."""
+    """A formula that ignores its arguments and gives this code point."""
     return lambda x, *rest: Quantity(x.chain, x.chain.constant_code(code, dtype))
 
 

@@ -156,7 +156,7 @@ def shares(lines: int, n: int, step: int, size: int) -> Shares:
 
 
 def merged(axes: list[Axis]) -> tuple[Axis, ...]:
-    """Axes, those that continue one another as one, without those of one place."""
+    """The axes without those of extent 1; neighbours that one stride steps through are joined."""
     found = walk(axes)
     return (*found.outer, found.inner) if found.inner.extent != 1 else found.outer
 

@@ -201,7 +201,7 @@ def _nearest_in(book: Array, y: Array) -> Array:
 
 
 def _ties_to_zero(found: Array, y: Array, element: DType) -> Array:
-    """Codes, of which one that a tie raised is lowered again."""
+    """The codes, each lowered by one where it was rounded up from a tie."""
     magnitude = found & np.uint8((1 << (element.width_bits - 1)) - 1)
     lower = np.maximum(magnitude, 1) - np.uint8(1)
     above, below = (elements.decode(c, element).astype(np.float64) for c in (magnitude, lower))

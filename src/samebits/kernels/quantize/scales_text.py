@@ -63,13 +63,13 @@ class ScaleTables:
 
     @staticmethod
     def at(b: Builder, start: Pointer, capacity: Index) -> ScaleTables:
-        """Tables of so many numbers, one behind the other."""
+        """The tables in memory from `start` on, each with room for `capacity` numbers."""
         places = [b.offset(start, k * capacity) for k in range(ScaleTables.SIZE)]
         return ScaleTables(*places[:3], *[b.cast(p, uint32) for p in places[3:]])
 
     @property
     def statistics(self) -> tuple[Pointer, Pointer]:
-        """Where statistics lie before."""
+        """Where the statistics of blocks lie until the tables are filled."""
         return self.factor, self.inverse
 
 
