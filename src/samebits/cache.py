@@ -88,7 +88,7 @@ def _descriptor(create: bool) -> int | None:
 
 
 def _make(path: str) -> None:
-    """A directory and those above it, closed to others as far as they are new."""
+    """Make a directory and those above it; new ones are closed to other users."""
     above = os.path.dirname(path)
     if not os.path.isdir(above):  # not all systems say of a root that it exists
         _make(above)

@@ -164,7 +164,7 @@ def _is_in_bytes(layout: Layout) -> bool:
 
 
 def _flat(layout: Layout) -> Layout:
-    """The layout along one axis where it is dense, so that short rows cost no more than long ones."""
+    """The layout with its axes merged into one if that is a view, so that short rows cost no more than long ones."""
     try:
         return layout.reshape((-1,)) if layout.size else layout
     except LayoutError:

@@ -191,7 +191,7 @@ def _whole(size: Float64s, negative: npt.NDArray[np.bool_], rounding: Rounding, 
 def _rounded_integers(
     x: Array, dtype: dtypes.DType, rounding: Rounding, words: Array | None
 ) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-    """`rounded` of integers that binary64 does not hold, in formats of which they are not beyond: one by one."""
+    """`rounded` of integers that binary64 does not hold, one by one; none is beyond the format."""
     draws = np.zeros(x.shape, np.uint32) if words is None else words
     found = np.empty(x.size, np.int64)
     for place, (number, word) in enumerate(zip(x.ravel().tolist(), draws.ravel().tolist(), strict=True)):

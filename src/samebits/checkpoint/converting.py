@@ -341,7 +341,7 @@ def _written(
 def _turned(
     call: str, source: Checkpoint, new: NewCheckpoint, name: str, turn: _Way, progress: Progress, pictured: bool
 ) -> ConvertedTensor:
-    """Write what becomes of one tensor."""
+    """Convert one tensor part by part and write it."""
     stored = source.tensors[name]
     difference = None if turn.reason else ElementError(stored.shape, pictured=pictured)
     if turn.looks:

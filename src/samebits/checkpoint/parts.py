@@ -42,7 +42,7 @@ class QuantizedNote:
 
 
 def as_quantized(x: object) -> Quantized | None:
-    """x where it is a quantised value; without it nothing is imported that only those need."""
+    """x if it is a Quantized, else None; what only quantised values need is imported if there may be one."""
     if not hasattr(type(x), "dequantize"):
         return None
     from samebits.ops.quantized import Quantized

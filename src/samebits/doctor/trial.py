@@ -183,7 +183,7 @@ def _as_bytes(row: Framework, module: Any, dtype: DType, direction: Direction, w
 
 
 def made(row: Framework, module: Any, dtype: DType, codes: Codes) -> tuple[Any, Held]:
-    """The framework's own tensor, if it says itself that it holds what it was given."""
+    """The framework's own tensor of the codes, and what it says itself that it holds."""
     try:
         theirs = row.make(module, dtype, codes)
     except CannotHold:

@@ -71,7 +71,7 @@ class LRUCache:
         self._lookups = self._compiled = 0
 
     def cache_compile(self, fusion: Fusion) -> FusionExecutorCache:
-        """What runs a fusion: that of a definition which says the same, if there is one."""
+        """The executor of a fusion, shared by all definitions that say the same."""
         key = key_of(fusion)
         gone = []  # what is let go when the lock is not held
         with LOCK:

@@ -185,7 +185,7 @@ class Direct:
 
 
 def _as_torch(x: Tensor) -> Any:
-    """torch's tensor of it, which emitted code makes once that happens often."""
+    """The tensor as torch's; after many calls emitted code does it."""
     hot.count_call()
     return x.torch()
 

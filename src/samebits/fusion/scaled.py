@@ -84,7 +84,7 @@ def _check_scales(a: TensorView, b: TensorView, scales: list[TensorView]) -> Non
 
 
 def _is_one(x: TensorView) -> bool:
-    """Whether it is defined to have one element."""
+    """Whether the definition says that x has one element."""
     return all(axis.length.value == 1 for axis in x.axes)
 
 

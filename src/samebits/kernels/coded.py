@@ -42,7 +42,7 @@ def plan(
     expression: Expression, inputs: tuple[AxisSteps, ...], outputs: tuple[AxisSteps, ...], isa: Isa, threads: int = 1,
     packed: tuple[int, ...] = (),
 ) -> Plan | None:  # fmt: skip
-    """One kernel, and before it those that fill its tables, if all operands are one row.
+    """A plan that looks results up in tables, which kernels before fill; None unless operands are one row.
 
     Args:    packed: inputs of four bits that lie two elements a byte, the first in the low bits of a whole byte.
     """

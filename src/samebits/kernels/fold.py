@@ -27,7 +27,7 @@ Known = Callable[[Index, Index], list[Vector]]
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """One accumulator: its step, and the element that leaves any other as it is."""
+    """One accumulator: the word that takes one element more, and the identity of that word."""
 
     word: str
     dtype: DType

@@ -232,7 +232,7 @@ class _Row:
         return found
 
     def store_uniforms(self) -> None:
-        """The outputs that are one a row."""
+        """Store the outputs that have one element a row."""
         places = [(len(self.e.inputs) + j, k) for j, k in enumerate(self.e.outputs) if self.uniform[k]]
         # Every load comes before the first store: an output may lie on an input.
         results = [(place, self.scalars.stored(k)) for place, k in places]

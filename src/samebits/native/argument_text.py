@@ -56,7 +56,7 @@ class ClassSlots:
 
 
 def descriptions(m: Module, facts: ClassSlots) -> None:
-    """`described` and what it calls."""
+    """Emit `described` and the functions that it calls."""
     reading(m)
     _placed(m)
     _array(m)

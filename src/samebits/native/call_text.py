@@ -276,7 +276,7 @@ def _run(
 
 
 def _note(f: Function, out: CValue) -> None:
-    """Let torch know of a tensor of its own that it is written; what others have counts no writes."""
+    """Raise the version counter of a torch tensor that is written; other arrays have none."""
     type = f.load(out, OBJECT_TYPE)
     with f.when((type == f.state("torch_type")) | (type == f.state("parameter_type"))):
         written = f.own(required(f, f.call("PyTuple_New", 1)))

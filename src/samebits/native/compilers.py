@@ -68,7 +68,7 @@ class CompilerProcess(Protocol):
 
 
 class _Compilers:
-    """The processes, and what they were asked."""
+    """The compiler processes and the board of jobs that they were given."""
 
     def __init__(self) -> None:
         self.board = Board.opened()
@@ -91,7 +91,7 @@ class _Compilers:
             driver.let_end(process)
 
     def is_alive(self) -> bool:
-        """Whether one of them runs."""
+        """Whether one of the processes runs."""
         return any(process.poll() is None for process in self.running)
 
     def ask(self, job: Job) -> bool:

@@ -132,7 +132,7 @@ class _Object:
         self.data_bytes = self._end - self.code_bytes
 
     def exported(self, name: str) -> int:
-        """Where a symbol is that others may name."""
+        """The place of a global symbol."""
         for symbol in self._symbols:
             if symbol.info >> 4 == _GLOBAL and symbol.section != _UNDEFINED and self._name(symbol) == name:
                 return self._place_of(symbol)

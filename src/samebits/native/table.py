@@ -244,7 +244,7 @@ def _before(first: int, sizes: Sequence[int]) -> _Numbers:
 
 @functools.lru_cache(maxsize=1024)
 def alone(plan: Plan) -> Table:
-    """The table of one plan, its operands the slots, and behind them its workspace."""
+    """The table of one plan; its slots are the plan's operands, then the workspace."""
     slots = len(plan.operands) + 1
     return Table([(plan, range(slots))], slots, plan.threads)
 

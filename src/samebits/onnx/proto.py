@@ -191,7 +191,7 @@ def _texts(what: str, given: Iterable[memoryview]) -> tuple[str, ...]:
 
 
 def _new_name(what: str, found: Collection[str], given: memoryview | None) -> str:
-    """A name that is none of those found, nor the empty one, which stands for what is left out."""
+    """A name that must be new, and not empty: the empty one stands for an operand that is left out."""
     name = _text(f"name of an {what}", given)
     if not name:
         raise ModelError("load", f"an {what}", "name", "empty", "a name", "give it one")

@@ -136,7 +136,7 @@ def _gather_nd(call: NodeCall) -> Sequence[str]:
 
 
 def _places(call: NodeCall, shape: SymbolicShape, axis: int) -> str:
-    """An array of that shape and an axis of 1 behind it, which holds its places along one axis."""
+    """The index along one axis of every element of a shape, as int64 [*shape, 1]."""
     size = shape[axis]
     numbers = call.b.reshape(call.numbered(size), (size, *[1] * (len(shape) - axis)))
     return call.b.expand(numbers, (*shape, 1))

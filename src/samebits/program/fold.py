@@ -59,7 +59,7 @@ def fold_constants(program: Program) -> Program:
 
 
 def _is_packed_later(program: Program, node: Node, known: Sequence[Constant]) -> bool:
-    """Whether a map makes a weight that only products read, which pack it, of operands that take half its memory."""
+    """Whether a map dequantises a weight that only products read: they pack it from codes that take half its memory."""
     (output,), held = node.outputs[:1], sum(x.nbytes for x in known)
     if node.operation != "map" or len(node.outputs) > 1 or output in program.outputs:
         return False

@@ -128,7 +128,7 @@ def expression_size(node: Node) -> int:
 
 
 def _keeps_shapes(program: Program, node: Node) -> bool:
-    """Whether the joined node makes what its second part made; maps that made one shape do, whatever they read."""
+    """Whether the joined node gives the shapes and formats that its second part gave; maps always do."""
     if node.operation == "map":
         return True
     facts = registry.ROWS[node.operation].infer(node.attributes, [program.facts[n] for n in node.inputs])

@@ -73,7 +73,7 @@ class Ahead:
         self._asked: set[Any] = set()
 
     def met(self, blueprint: Blueprint, symbols: Mapping[str, int]) -> None:
-        """The session has all that it needs for these sizes, which it had not met and for which this serves."""
+        """Note that the session was bound to new sizes by this blueprint; it may compile ahead for others."""
         from samebits.native import compile  # for compiled rows alone
 
         before, self._waited = self._waited, compile.waited_for()

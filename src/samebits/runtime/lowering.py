@@ -169,7 +169,7 @@ class Lowerer:
             self._views[output] = node
 
     def _planned(self, node: Node, row: Operation) -> None:
-        """Outputs that a plan makes of inputs that lie as it takes them."""
+        """Outputs that a plan makes; inputs are copied first where it does not take them as they lie."""
         attributes, inputs = self._operands(node, row)
         attributes = row.asked(attributes) if row.asked else attributes
         outputs = [self._define(name) for name in node.outputs]

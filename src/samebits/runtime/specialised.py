@@ -204,7 +204,7 @@ def _misfit(node: Node, facts: Mapping[str, Fact]) -> ShapeError:
 
 
 class Specialised:
-    """A table and what it needs around it for each run."""
+    """A program bound to sizes: its table of native calls, its constants, and how results and status are laid out."""
 
     __slots__ = ("_lowered", "_status", "_table")
 

@@ -145,5 +145,5 @@ LAYOUTS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
 
 
 def laid(layout: str | None, given: Arrays) -> Arrays:
-    """The inputs in that layout; None leaves them as they are."""
+    """Copies of the inputs in a layout of `LAYOUTS`; for None the inputs themselves."""
     return given if layout is None else {name: LAYOUTS[layout](x) for name, x in given.items()}

@@ -116,7 +116,7 @@ def _near_turns(x: Array, phase: float) -> tuple[Array, Array]:
 
 
 def _sum(x: Array, y: Array) -> tuple[Array, Array]:
-    """The rounded sum and what it lost."""
+    """x + y, rounded, and the rounding error (Knuth's two-sum)."""
     total = x + y
     part = total - x
     return total, (x - (total - part)) + (y - part)

@@ -139,7 +139,7 @@ def shift_right(b: Builder, dtype: DType, x: Vector, count: Vector) -> Vector:
 
 
 def _inside(b: Builder, dtype: DType, count: Vector) -> tuple[Vector, Vector]:
-    """Which counts are of bits that there are, and the counts with the last such one for the others."""
+    """Which shift counts are below the width, and the counts with the largest such one in place of the others."""
     last = b.like(count, dtype.width_bits - 1)
     inside = b.less_equal(count, last)
     if dtype.signed:
