@@ -12,7 +12,16 @@ from samebits import dtypes
 from samebits.dtypes import DType
 from samebits.errors import FusionTypeError
 
-__all__ = ["DataType", "data_type_of", "is_float", "is_integer", "needs_float", "promoted", "row_of"]
+__all__ = [
+    "DataType",
+    "data_type_of",
+    "is_float",
+    "is_integer",
+    "is_whole_bytes",
+    "needs_float",
+    "promoted",
+    "row_of",
+]
 
 
 class DataType(enum.Enum):
@@ -126,6 +135,12 @@ def is_float(name: DataType) -> bool:
 def is_integer(name: DataType) -> bool:
     """Whether it is a format of integers; bool is none."""
     return name in _ROWS and not is_float(name) and name is not DataType.Bool
+
+
+@functools.cache
+def is_whole_bytes(name: DataType) -> bool:
+    """Whether it is a format whose elements are whole bytes that NumPy has a name for."""
+    return name in _ROWS and _ROWS[name].width_bits >= 8 and _ROWS[name].numpy is not None
 
 
 @functools.cache

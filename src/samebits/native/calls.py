@@ -12,7 +12,7 @@ import functools
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,10 @@ from samebits.memory.pages import PageBlock
 from samebits.native import call_text, compile, exchange, objects, pool, scratch
 from samebits.native.argument_text import ClassSlots
 from samebits.native.call_text import BLOCK, FRAME, FRAME_WORDS, HEAD
-from samebits.native.table import FIXED, HEADER, RESULT, STEP, CallPlace, Table
+from samebits.native.table import FIXED, HEADER, RESULT, STEP, WORKSPACE, CallPlace, Table
 from samebits.tensor import Tensor
 
-__all__ = ["Span", "known", "like", "record", "steps"]
+__all__ = ["Span", "forget", "known", "like", "record", "steps"]
 
 # An array by its number, and the bytes from its address that it spans: the first, and the one after the last.
 Span = tuple[int, int, int]
@@ -139,7 +139,7 @@ def record(
 ) -> None:  # fmt: skip
     """Keep what a call of this key runs.
 
-    Args:    table: compiled, with a slot for each of the places, and behind them one for the workspace.
+    Args:    table: compiled.   places: one for each of its slots.   workspace_bytes: how large `WORKSPACE` is.
              misaligned: bits that no address may have.
              made: what makes the result of two arguments, and they; None: torch does, after `like` as the first.
              target: the array given as out, and those that must lie apart from it.
@@ -152,12 +152,14 @@ def record(
         patches.append((HEADER + STEP * step + 1, FRAME, 8 * start))
     shared_bytes = table.scratch_bytes * table.threads
     patches.append((2, BLOCK, 0))
-    for slot, (number, begin) in enumerate([*places, (BLOCK, shared_bytes)]):
+    named = {RESULT: (call_text.RESULT, 0), WORKSPACE: (BLOCK, shared_bytes)}
+    for slot, (number, begin) in enumerate(places):
+        source, start = named.get(number, (number, 0))
         for at, offset in table.moves(slot):
             if number == FIXED:
                 words[at] = begin + offset
             else:
-                patches.append((at, call_text.RESULT if number == RESULT else number, begin + offset))
+                patches.append((at, source, start + begin + offset))
     own, others = target or ((-1, 0, 0), ())
     head = {
         "misaligned": misaligned, "block_bytes": shared_bytes + workspace_bytes, "words": len(words),
@@ -170,6 +172,12 @@ def record(
         _records.clear()
     workers = _pool_address if table.shares else None
     _records[key] = (words.tobytes(), *made, workers, table.threads, keep)
+
+
+def forget(keys: Iterable[bytes]) -> None:
+    """Let go what calls of these keys run."""
+    for key in keys:
+        _records.pop(key, None)
 
 
 def like(layout: Layout, dtype: DType) -> bytes:

@@ -38,10 +38,11 @@ def grain(tasks: int, threads: int) -> int:
 
 # Where an operand lies: a slot, or a slot and how many bytes from its start.
 Where = int | tuple[int, int]
-# Where an eager call has an operand from: an array by its number among the arguments and how many bytes from its start;
-# or `RESULT`, the new memory of the result, and how many bytes from that; or `FIXED` and an address.
+# Where a remembered call has an operand from: an array by its number among the arguments and how many bytes from its
+# start; or `RESULT`, the new memory of the result, and how many bytes from that; or `FIXED` and an address; or
+# `WORKSPACE`, the memory that a table needs beside its operands, and how many bytes from that.
 CallPlace = tuple[int, int]
-FIXED, RESULT = -1, -2
+FIXED, RESULT, WORKSPACE = -1, -2, -3
 
 
 _Address = Callable[[KernelSpec | FunctionSpec], int]

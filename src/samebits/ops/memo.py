@@ -12,7 +12,7 @@ import math
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -27,7 +27,7 @@ from samebits.kinds import ArrayKind, note_written
 from samebits.layout import Layout, Shape
 from samebits.memory import CPU, address_of, allocate
 from samebits.memory.pages import MAPPED
-from samebits.native.table import FIXED, RESULT, CallPlace
+from samebits.native.table import FIXED, RESULT, WORKSPACE, CallPlace, Table
 from samebits.ops.recipe import CallOperand, Prepared
 from samebits.tensor import Tensor, in_new_memory
 
@@ -330,23 +330,82 @@ def _steps() -> Iterator[bool]:
 hot.offer(_steps)
 
 
-def _record(key: bytes, memo: Memo, call: Signature) -> None:
-    """Let emitted code run a memo. Of arrays only what the key tells by addresses is kept, and not their memory."""
+def answer(owner: object, arguments: tuple[Any, ...]) -> Any:
+    """The result of a call that emitted code was taught; else the key of the call, as bytes: none of them where the
+    call has no key, or emitted code is not there.
+
+    Of torch's tensors memory alone counts, whether or not they need gradients, and a parameter is a tensor.
+    """
+    return b"" if _known is None else _known(owner, arguments, {}, True)
+
+
+def teach(
+    key: bytes, owner: object, arguments: tuple[Any, ...], table: Table, places: Sequence[CallPlace],
+    workspace_bytes: int, misaligned: int, kind: ArrayKind, result: Tensor, held: object,
+) -> None:  # fmt: skip
+    """Let `answer` run a table for calls of this key; `forget` ends it.
+
+    Args:
+        key: That of the call, as `answer` gave it.
+        owner, arguments: The call.
+        table: Compiled.
+        places: Of each of its slots.
+        workspace_bytes: How large `WORKSPACE` is.
+        misaligned: Bits that no address may have.
+        kind, result: The result's kind, and the result of this call, of elements of whole bytes that NumPy has.
+        held: What has the memory of the table's constants.
+    """
     from samebits.native import calls
 
-    keep: list[object] = [memo, call.function]
-    for x in (*call.arguments, *call.options, *call.options.values()):
+    keep = _told(key, owner, arguments, {}, True)
+    if keep is not None:
+        made = _made(_maker(kind, result))
+        calls.record(key, table, places, workspace_bytes, misaligned, made, None, [held, *keep])
+
+
+def forget(keys: Iterable[bytes]) -> None:
+    """Let go what calls of these keys run."""
+    from samebits.native import calls
+
+    calls.forget(keys)
+
+
+def _record(key: bytes, memo: Memo, call: Signature) -> None:
+    """Let emitted code run a memo."""
+    from samebits.native import calls
+
+    keep = _told(key, call.function, call.arguments, call.options)
+    if keep is None:
+        return
+    target = memo.target and ((memo.target.number, *memo.target.span), [(i, *span) for i, span in memo.target.others])
+    table, workspace_bytes, places = memo.prepared.table, memo.prepared.workspace_bytes, (*memo.places, (WORKSPACE, 0))
+    calls.record(key, table, places, workspace_bytes, memo.misaligned, _made(memo.maker), target, [memo, *keep])
+
+
+def _told(
+    key: bytes, function: object, arguments: tuple[Any, ...], options: dict[str, Any], *is_memory: bool
+) -> list[object] | None:
+    """What a key tells by addresses alone, which its record holds: of arrays not their memory.
+
+    None if it is not the call's key: another thread may have set a shape in place.
+    """
+    keep: list[object] = [function]
+    for x in (*arguments, *options, *options.values()):
         if isinstance(x, PackedMatrix):
             keep += x.dtype, x.engine, x.scale, x.tensor.dtype
         else:
             keep.append(getattr(x, "dtype", x))
-    # No record is of None: this is the key again, of what is kept. Another thread may have set a shape in place.
-    if _known is None or _known(None, call.arguments, call.options)[8:] != key[8:]:
-        return
-    target = memo.target and ((memo.target.number, *memo.target.span), [(i, *span) for i, span in memo.target.others])
-    table, workspace_bytes = memo.prepared.table, memo.prepared.workspace_bytes
-    make, form, dtype = memo.maker
-    made: tuple[Any, Any, Any] = memo.maker
+    # No record is of None: this is the key again, of what is kept.
+    if _known is None or _known(None, arguments, options, *is_memory)[8:] != key[8:]:
+        return None
+    return keep
+
+
+def _made(maker: Maker) -> tuple[Any, Any, Any]:
+    """What makes a result, as emitted code takes it."""
+    from samebits.native import calls
+
+    make, form, dtype = maker
     if isinstance(form, Layout) and make.func is _torch and make.args[0] < MAPPED:
-        made = None, calls.like(form, dtype), None
-    calls.record(key, table, memo.places, workspace_bytes, memo.misaligned, made, target, keep)
+        return None, calls.like(form, dtype), None
+    return maker

@@ -229,6 +229,16 @@ class Specialised:
         """Name, shape and dtype of each output: a dtype of NumPy's, or a DType where it is packed."""
         return self._lowered.outputs
 
+    @property
+    def table(self) -> Table | None:
+        """The table, which takes the arena and then what `run_on` takes; None where more than it has to run."""
+        return None if self._lowered.checks else self._table
+
+    @property
+    def arena_bytes(self) -> int:
+        """How much memory the arena takes."""
+        return self._lowered.arena_bytes
+
     def run_on(self, addresses: Sequence[int]) -> None:
         """Run on memory that the caller holds: the addresses of the inputs, which lie as those that this was bound to,
         and of dense outputs behind them.
