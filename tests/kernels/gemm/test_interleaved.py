@@ -9,7 +9,7 @@ import launch
 import numpy as np
 import pytest
 import rows
-from gemm_run import contraction, product, same
+from gemm_run import contraction, execute, product, same
 
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, KernelSpec
@@ -20,6 +20,7 @@ from samebits.kernels.gemm import Matrix, reference
 from samebits.kernels.gemm.engine import FMA32, FMA64
 from samebits.kernels.gemm.inner import words_of
 from samebits.kernels.gemm.interleaved import InterleavedRows
+from samebits.kernels.gemm.machine import EMERALD_RAPIDS
 from samebits.kernels.gemm.microkernel import UNROLL
 from samebits.kernels.plan import Operand, Plan, Step
 
@@ -100,3 +101,28 @@ def test_products_of_wide_results_take_it_where_rows_are_contiguous(isa: Isa, ki
     described = [step.spec.description for step in gemm.plan(c, isa, 2).steps]
     assert any(getattr(x, "interleaved", False) for x in described) == (kind == "copy")
     assert same(product(lying(a, kind), b, isa, threads=2), reference(a, b))
+
+
+@pytest.mark.parametrize("isa", WIDE, ids=lambda row: row.name)
+@pytest.mark.parametrize("source", [float32, bfloat16, float64], ids=lambda row: row.name)
+def test_the_first_micropanel_reads_b_where_it_lies(isa: Isa, source: DType) -> None:
+    random = np.random.default_rng(4)
+    nr = 2 * isa.lanes // (2 if source is float64 else 1)
+    dtype = np.float64 if source is float64 else np.float32
+    for m, k, columns, wide in ((29, 300, nr // 2 + 5, 0), (25, 128, 0, 7), (13, 1, nr - 1, 0)):
+        n = 24 * nr + columns
+        a, b = random.standard_normal((m, k)).astype(source.numpy), random.standard_normal((k, n + wide))
+        b = b.astype(source.numpy)
+        a[3, 0], a[5, k - 1], b[k - 1, 1], b[0, n - 1] = np.inf, np.nan, -0.0, np.inf
+        b = guard.array(b)[:, :n]
+        due = reference(a.astype(dtype), b.astype(dtype))
+        for threads in (1, 2):
+            c = contraction(
+                m, n, k, Matrix(k, 1, dtype=source), Matrix(n + wide, 1, dtype=source),
+                Matrix(n, 1, dtype=float64 if source is float64 else float32),
+            )  # fmt: skip
+            plan = gemm.plan(c, isa, threads, machine=EMERALD_RAPIDS, form="fused")
+            assert plan.steps[0].spec.description.lies
+            out = np.full((m, n), np.nan, dtype)
+            execute(plan, [guard.array(a), b, out])
+            launch.assert_bits(out, due, (isa.name, m, k, n))

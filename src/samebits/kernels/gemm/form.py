@@ -129,6 +129,8 @@ def _streamed_rows(inner: Inner, isa: Isa, caches: Caches) -> int:
         most = _STREAMED_CHECKED if inner.checked else most
     elif inner.order.block:
         most = min(most, _STREAMED_BLOCKS)
+    elif kind(c.a.values) == "copy" and inner.steps * c.n * inner.engine.word.size_bytes <= caches.down_cached:
+        most = min(most, caches.streamed_cached)
     if c.a.dtype.is_integer and c.b.dtype.is_integer:
         paid = -(-c.k // right.depth) // (_ROW_WORDS if lies == "copy" else _COLUMN_WORDS)
         most = min(most, max(1, paid))

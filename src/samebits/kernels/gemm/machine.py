@@ -57,6 +57,8 @@ class Caches:
             and 202).
         streamed_rows: Up to so many rows B is read where it lies: packing it would cost more than the sums (24 x 4096
             x 4096: 6.6 GB/s of B streamed and 4.7 packed on the way).
+        streamed_cached: The same where rows of B come from a cache (`down_cached`) and those of A are contiguous, so
+            that the first micropanel may pack B as it reads it.
         streamed_always: The same where a word holds several elements, so that packing pays sooner.
         kc_streamed: Words of float32 along K of a block there, where `Sizes` has no more for few rows: how long memory
             is read without a jump (Emerald Rapids, a row beside weights [N, K], GB/s by 2048 and 4096: 3072 x 768 22.9
@@ -82,6 +84,7 @@ class Caches:
     down_all: int = 1 << 40
     down_rows: int = 640
     streamed_rows: int = 24
+    streamed_cached: int = 24
     streamed_always: int = 8
     kc_streamed: int = 4096
     kept_panels: int = 4
@@ -175,12 +178,15 @@ ZEN4 = replace(DEFAULT, name="znver4")
 # On a busy machine, over MKL's rate in turns with ours, float32: panels that columns of a cached B are packed in on the
 # way by KC 128, 256 and 768: 16 x 768 x 768 1.34, 1.25, 1.12, 64 x 768 x 768 1.09, 1.05, 0.98, 40 x 3072 x 768 1.22,
 # 1.17, 1.10; of 512 x 3072 x 768 by 256 in one block of A, and staged, 0.96 and 0.91. Rows of B by KC 128 over 256: 32
-# x 768 x 768 1.05, 32 x 4096 x 4096 1.08, 64 x 768 x 768 0.98, 128 x 768 x 768 0.95, 384 x 768 x 768 0.94, on two
-# threads 0.92 and 0.90; 512 x 3072 x 768 in one block of A by 128 over staged 0.97; columns, 512 x 768 x 768 0.95 and
-# 0.87. Staged by 6x4 and 12x2: 1024 cubed 1.04 and 1.00, 2048 cubed 0.99 and 0.96, 768 cubed 1.02 and 0.99.
+# x 768 x 768 1.05, 32 x 4096 x 4096 1.08, 384 x 768 x 768 0.94, and since the first micropanel packs them (`lies`) 48
+# x 768 x 768 1.10, 64 x 768 x 768 1.02, 64 x 3072 x 768 1.07, 128 x 768 x 768 0.99, on two threads 0.90; 512 x 3072 x
+# 768 in one block of A by 128 over staged 0.97; columns, 512 x 768 x 768 0.95 and 0.87. Staged by 6x4 and 12x2: 1024
+# cubed 1.04 and 1.00, 2048 cubed 0.99 and 0.96, 768 cubed 1.02 and 0.99.
 # Rows of B packed by 8 panels, which leave the first cache, and one by one: 32 x 768 x 768 117 and 136, 128 x 768 x 768
 # 149 and 158, 128 x 768 x 3072 146 and 154, 32 x 4096 x 4096 105 and 123; of bytes in words of four a panel has half a
-# line of each row, and eight at a time are faster (64 x 4096 x 4096 1.08 times).
+# line of each row, and eight at a time are faster (64 x 4096 x 4096 1.08 times). Packed by the first of several
+# micropanels, time of streaming over it: 13, 16 and 24 x 768 x 768 1.09, 1.14, 1.26, 24 x 768 x 3072 1.02, 16 x 3072 x
+# 768 1.10, of bfloat16 1.20 to 1.26, but from memory 24 x 4096 x 4096 0.70.
 # Sums of blocks of bytes, of which a cycle has twice as many as on Zen 4, so that A is read too often for one vector
 # of B: 1024 cubed by 8x1 or 12x1, 4x2 and 6x2: MXFP4 225, 322, 343, int8 by 32 244, 353, 371, by 64 344, 370, 395, by
 # 128 360, 366, 400. Words of a block are then taken one after the other by all rows, so that registers need hold one
@@ -205,6 +211,8 @@ SAPPHIRE_RAPIDS = replace(
         down_rows=528,
         kept_panels=8,
         kc_fused=128,
+        fused_rows=72,
+        streamed_cached=12,
         down_cached=16 << 20,
         panels_alone=True,
     ),

@@ -59,7 +59,7 @@ class _MacroText:
             self.pack_a = pack.PackedBlock(d.words[0], d.a, width, lanes, k_is_row=False).emit(b, "pack_a")
         block = pack.PackedBlock(d.words[1], d.b, self.nr, lanes, k_is_row=True)
         self.pack_panel = pack.emit_panel(b, block, self.nr) if not d.is_packed else None
-        self.pack_group = pack.emit_group(b, block, self.nr) if not d.is_packed else None
+        self.pack_group = pack.emit_group(b, block, self.nr) if not (d.is_packed or d.lies) else None
         self.look_a = facts.emit_block(b) if d.checked else None
         has_values = d.runs is not None and d.runs.values(d.chunk) > 0
         self.values_a = run_values.emit(b, engine, d.runs, d.chunk, d.pitch) if d.runs and has_values else None
@@ -213,6 +213,10 @@ class _TaskLoops:
             return b.offset(x, j * nr * b.index("k") + pc * nr), b.index("k") * nr
         row, column, first = b.index("b_row"), b.index("b_column"), pc * d.engine.depth
         source, k, step = b.offset(x, first * row + j * nr * column), text.elements(pc, kc), text.kc * nr
+        if d.lies:
+            for _ in b.when(text.n - j * nr < nr):
+                b.call(text.pack_panel, source, row, column, k, text.n - j * nr, text.block_b)
+            return text.block_b, step
         for _ in b.when(size > 1):
             b.call(text.pack_group, source, row, column, k, size, text.block_b, step)
         for _ in b.when(size <= 1):
@@ -284,7 +288,10 @@ class _TaskLoops:
 
         def run(arguments: list[Any], ck: Index) -> None:
             if d.keeps:
-                self.widened(p, self.function(text.first, is_tall, wide), functions[0], arguments, ck)
+                is_first, source = p == self.p0, arguments[2:4]
+                if d.lies:
+                    is_first, source = is_first & (columns >= width), self.lying(j, pc + ck)
+                self.kept_down(is_first, self.function(text.first, is_tall, wide), functions[0], arguments, source, ck)
                 return
             for i, function in enumerate(functions):
                 for _ in b.when(unsafe == i):
@@ -327,15 +334,23 @@ class _TaskLoops:
                     ask()
             run(arguments, ck)
 
-    def widened(self, p: Index, first: Function, other: Function, arguments: list[Any], ck: Index) -> None:
-        """Micropanel p gains a chunk, words ck .. of the block of K: that of the block's first reads weights and writes
-        down their words, the others read these."""
+    def lying(self, j: Index, k: Index) -> list[Any]:
+        """Where word k of panel j lies in B, and how far its rows are apart."""
+        b, row = self.text.b, self.text.b.index("b_row")
+        return [b.offset(self.operands["b"], k * row + j * self.text.nr), row]
+
+    def kept_down(
+        self, is_first: Condition, first: Function, other: Function, arguments: list[Any], source: list[Any], ck: Index
+    ) -> None:  # fmt: skip
+        """A micropanel gains a chunk, words ck .. of the block of K: the first reads B at `source` and writes its words
+        down, the others read these."""
         b, nr = self.text.b, self.text.nr
         words = b.offset(self.text.block_b, ck * nr), self.text.kc * nr
         size, a, _, _, *more = arguments
-        for _ in b.when(p == self.p0):
-            b.call(first, *arguments, *words)
-        for _ in b.when(p > self.p0):
+        which = b.choose(is_first, 0, 1)
+        for _ in b.when(which == 0):
+            b.call(first, size, a, *source, *more, *words)
+        for _ in b.when(which == 1):
             b.call(other, size, a, *words, *more)
 
     def of_runs(

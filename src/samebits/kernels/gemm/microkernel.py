@@ -7,7 +7,8 @@ gives: the two differ only while t is -0, which a sum with +0 never is.
 
 - A: `h` rows `pitch` words apart, k contiguous; or `interleaved`, UNROLL words of each row after those of the row
   before. Every broadcast is a constant displacement from one pointer.
-- B: micropanels of NR columns, `[k][NR]`, `b_step` elements apart.
+- B: micropanels of NR columns, `[k][NR]`, `b_step` elements apart; or one of an operand as it `lies`, rows `b_step`
+  elements apart.
 - t and C: rows `t_step` and `c_step` elements apart, columns contiguous. They may be one tile. A zero tile of one row
   and `t_step` 0 starts a sum. All columns are read and written: edges go through scratch.
 - The last chunk of a sum (`last` = 1) adds +0 where t may have begun as -0 (section 5), and makes NaN canonical.
@@ -66,12 +67,13 @@ class Microtile:
     `weights`: how the panels' elements become words as they are read; None where they are words.
     `scaled`: whether blocks along k have scales.
     `order`: how a chunk is summed.
-    `keeps`: whether the words that weights become are written down too, for other microtiles, which take them as they
-    are.
+    `keeps`: whether the words that are read, or that weights become, are written down as a panel too, for other
+    microtiles, which take them as they are.
     `apart`: whether of two vectors of columns one has the even columns and the other the odd ones until the sum is
     finished, also where it and words are kept meanwhile: then two operations widen both vectors of bfloat16, not four
     (Emerald Rapids, one thread, time without over with: 1 x 768 x 768 1.29, 24 x 768 x 768 1.05, 512 x 768 x 768 1.01).
     `interleaved`: whether A lies so; `pitch` does not matter then.
+    `lies`: whether B is one panel of an operand that is not packed; `weights` then says how its elements become words.
     """
 
     engine: Engine
@@ -86,6 +88,7 @@ class Microtile:
     keeps: bool = False
     apart: bool = False
     interleaved: bool = False
+    lies: bool = False
 
     def asks_for_sums(self, isa: Isa) -> bool:
         """Whether turns ask for the lines of what sums are added to and become, one each: in vectors of 64 bytes, where
@@ -119,11 +122,7 @@ def microkernel(
 ) -> None:  # fmt: skip
     """c = t + the sum of a chunk."""
     tile = _MicroText(b, d, _Read(a, panel, b_step, following, following_step, asks))
-    kept = [(t, t_step), (c, c_step)] if d.asks_for_sums(b.isa) else []
-    if not kept:
-        tile.expect(c, c_step)
-    sums = tile.turns(kc, kept) if kept or d.interleaved else tile.chunk(kc)
-    tile.finish(sums, t, t_step, c, c_step, last)
+    tile.finish(tile.gain(kc, t, t_step, c, c_step), t, t_step, c, c_step, last)
 
 
 def keeping_microkernel(
@@ -133,8 +132,7 @@ def keeping_microkernel(
 ) -> None:  # fmt: skip
     """c = t + the sum of a chunk, whose words of B are in `kept` then, panels `kept_step` apart."""
     tile = _MicroText(b, d, _Read(a, panel, b_step, following, following_step, asks, (kept, kept_step)))
-    tile.expect(c, c_step)
-    tile.finish(tile.chunk(kc), t, t_step, c, c_step, last)
+    tile.finish(tile.gain(kc, t, t_step, c, c_step), t, t_step, c, c_step, last)
 
 
 def scaled_microkernel(
@@ -181,6 +179,13 @@ class _MicroText:
         for i in range(self.d.h):
             for j in range(0, self.vectors * self.lanes, line):
                 self.b.prefetch(c, i * c_step + j)
+
+    def gain(self, kc: Index, t: Pointer, t_step: Index, c: Pointer, c_step: Index) -> _Sums:
+        """The sums of a chunk; meanwhile the lines of what they are added to are asked for."""
+        kept = [(t, t_step), (c, c_step)] if self.d.asks_for_sums(self.b.isa) else []
+        if not kept:
+            self.expect(c, c_step)
+        return self.turns(kc, kept) if kept or self.d.interleaved else self.chunk(kc)
 
     def chunk(self, kc: Index) -> _Sums:
         """The sums of a chunk, in the order of the tile."""
@@ -359,6 +364,8 @@ class _MicroText:
 
     def _place(self, k: Index, v: int, step: Index | None = None) -> Index:
         """Where vector v of row k of B is, in panels that are `step` apart, or as far as those that are read."""
+        if step is None and self.d.lies:
+            return k * self.read.b_step + v * self.lanes
         step = self.read.b_step if step is None else step
         return k * self.nr + (v // self.d.nv) * step + (v % self.d.nv) * self.lanes
 

@@ -40,6 +40,8 @@ class Macrokernel:
     `microkernel`.
     `order`: how a chunk is summed.
     `interleaved`: whether micropanels of A are (`interleaved`), each `pitch` words a row.
+    `lies`: whether the first micropanel of a block reads whole panels of B where they lie, and writes their words down
+    for the others; only what is left at the end of a row is packed before.
     """
 
     engine: Engine
@@ -57,6 +59,7 @@ class Macrokernel:
     runs: Runs | None = None
     order: SumOrder = CHAIN
     interleaved: bool = False
+    lies: bool = False
 
     @property
     def pointers(self) -> dict[str, DType]:
@@ -77,19 +80,20 @@ class Macrokernel:
 
     @property
     def weights(self) -> Words | None:
-        """How panels of weights become words as they are read."""
-        return self.words[1] if self.b in (DECODED, WIDENED) else None
+        """How panels of weights, or rows where they lie, become words as they are read; None where they are words."""
+        is_read = self.b in (DECODED, WIDENED) or (self.lies and not self.words[1].is_plain)
+        return self.words[1] if is_read else None
 
     @property
     def keeps(self) -> bool:
-        """Whether the first micropanel of a block writes down the words that weights become, for the others."""
-        return self.b == WIDENED
+        """Whether the first micropanel of a block writes down the words of B that it reads, for the others."""
+        return self.b == WIDENED or self.lies
 
     @property
     def apart(self) -> bool:
         """Whether microtiles have even and odd columns of bfloat16 apart: where panels are pairs of vectors, and sums
         meet nothing of columns before they are finished."""
-        is_wide = self.weights is not None and self.weights.source is bfloat16
+        is_wide = self.weights is not None and self.weights.source is bfloat16 and not self.lies
         return is_wide and self.tile.nv % 2 == 0 and not (self.accumulates or self.shared)
 
     @property
@@ -147,7 +151,7 @@ def _microtile(
     scaled = SCALE in d.shared
     tile = Microtile(
         engine, h, d.tile.nv, panels, 0 if d.interleaved else d.pitch, d.accumulates, weights, scaled, d.order, keeps,
-        d.apart, d.interleaved,
+        d.apart, d.interleaved, keeps and d.lies,
     )  # fmt: skip
     if engine.takes_tiles:
         from samebits.kernels.gemm import tile_microkernel  # which few machines run
@@ -163,5 +167,5 @@ def tile_names(engine: int) -> list[str]:
 
 
 def first_names() -> list[str]:
-    """The same of the first micropanel of a block, which writes down the words that weights become."""
+    """The same of the first micropanel of a block, which writes down the words of B."""
     return [f"{name}_first" for name in tile_names(0)]
