@@ -90,7 +90,7 @@ def test_what_moves_compares_or_stores_gives_what_the_array_gives(name: str) -> 
 COMPUTES: dict[str, Callable[[Any], Any]] = {
     "numpy.matmul": lambda x: np.matmul(x, x), "numpy.matmul ": lambda x: ARRAY @ x.T,
     "numpy.add": lambda x: np.add(1, x), "numpy.add ": lambda x: ARRAY + x, "numpy.add  ": lambda x: F32(1) + x,
-    "numpy.subtract": lambda x: x - ARRAY,
+    "numpy.subtract": lambda x: np.subtract(x, ARRAY),
     "numpy.add.reduce": np.add.reduce, "numpy.add.at": lambda x: np.add.at(ARRAY.copy(), 0, x), "numpy.sum": np.sum,
     "numpy.mean": np.mean, "numpy.dot": lambda x: np.dot(ARRAY, x.T), "numpy.einsum": lambda x: np.einsum("ij->i", x),
     "numpy.linalg.norm": np.linalg.norm, "numpy.exp": np.exp, "numpy.isnan": np.isnan, "numpy.sort": np.sort,

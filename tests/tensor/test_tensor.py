@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import samebits
 from samebits import driver, dtypes
 from samebits.dtypes import DType
 from samebits.errors import (
@@ -128,6 +129,23 @@ def test_a_method_is_called_that_of_a_tensor(name: str) -> None:
     method = getattr(Tensor, name)
     assert method.__qualname__ == f"Tensor.{name}"
     assert pickle.loads(pickle.dumps(method)) == method
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name", "call"),
+    [
+        ("+", "add", lambda t: t + t), ("+", "add", lambda t: t + 1), ("+", "add", lambda t: 1 + t),
+        ("+", "add", lambda t: torch.ones(2) + t), ("-", "subtract", lambda t: 2 - t),
+        ("@", "matmul", lambda t: t @ t), ("<", "less", lambda t: t < 2), (">", "greater", lambda t: t > 2),
+        ("negation", "negative", lambda t: -t), ("abs", "abs", abs),
+    ],
+)  # fmt: skip
+def test_an_operator_names_the_function_to_call(symbol: str, name: str, call: Any) -> None:
+    with pytest.raises(TypeError) as error:
+        call(Tensor.zeros((2,)))
+    due = f"Tensor {symbol}: an operand is a Tensor, must be an array whose library computes; call samebits.{name}"
+    assert str(error.value) == due
+    assert callable(getattr(samebits, name))
 
 
 def test_a_copy_is_dense_writable_and_apart() -> None:

@@ -5,7 +5,8 @@ Start at `TensorValues`. Elements are read by NumPy (`elements`), whatever the l
 
 import math
 import numbers
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ _WHOLE, _EDGES, _SHOWN = 100, 6, 10_000
 
 
 class TensorValues(TensorFacts):
-    """The methods of a `Tensor` that read its elements."""
+    """The methods of a `Tensor` that read its elements; operators of Python refuse, and name the function to call."""
 
     __slots__ = ()
 
@@ -143,3 +144,27 @@ class TensorValues(TensorFacts):
     def _seen(self) -> npt.NDArray[Any]:
         """The code points, unused high bits 0, of `shape`; perhaps this memory, so not to be written."""
         return elements.seen(self.buffer.array(), self.layout)
+
+
+# Python's operators, and what computes the same.
+_OPERATORS = {
+    "+": ("add", "add"), "-": ("sub", "subtract"), "*": ("mul", "multiply"), "/": ("truediv", "divide"),
+    "//": ("floordiv", "floor_divide"), "%": ("mod", "remainder"), "**": ("pow", "pow"), "@": ("matmul", "matmul"),
+    "<": ("lt", "less"), "<=": ("le", "less_equal"), ">": ("gt", "greater"), ">=": ("ge", "greater_equal"),
+    "&": ("and", "bitwise_and"), "|": ("or", "bitwise_or"), "^": ("xor", "bitwise_xor"),
+    "~": ("invert", "bitwise_invert"), "abs": ("abs", "abs"), "negation": ("neg", "negative"),
+}  # fmt: skip
+
+
+def _refusal(symbol: str, name: str) -> Callable[..., NoReturn]:
+    def operator(self: object, *others: object) -> NoReturn:
+        expected, remedy = "an array whose library computes", f"call samebits.{name}"
+        raise TypeError(message(f"Tensor {symbol}", "an operand", "", "a Tensor", expected, remedy))
+
+    return operator
+
+
+for _symbol, (_word, _name) in _OPERATORS.items():
+    setattr(TensorValues, f"__{_word}__", _refusal(_symbol, _name))
+    if _word not in ("lt", "le", "gt", "ge", "invert", "abs", "neg"):
+        setattr(TensorValues, f"__r{_word}__", _refusal(_symbol, _name))
