@@ -319,10 +319,15 @@ def dtype(x: object) -> DType:
     Raises:
         DTypeError: No row is meant; byte-swapped NumPy dtypes are none.
     """
+    return named("dtype", "x", x)
+
+
+def named(call: str, operand: str, x: object) -> DType:
+    """The row that an argument of a call names, as `of`, whose error is in the words of that call."""
     try:
         return of(x)
     except DTypeError as error:
-        raise error.renamed("dtype", "x") from None
+        raise error.renamed(call, operand) from None
 
 
 def _meant(x: object) -> DType | None:

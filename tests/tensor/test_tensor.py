@@ -132,6 +132,19 @@ def test_a_method_is_called_that_of_a_tensor(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["empty", "zeros", "full", "arange", "empty_like", "from_buffer", "from_bytes", "view"]
+)
+def test_a_format_that_is_none_is_refused_in_the_words_of_the_call(name: str) -> None:
+    t = Tensor.zeros((2,))
+    given = {"full": ((2,), 1), "arange": (2,), "empty_like": (t,), "from_buffer": (t,), "from_bytes": (t,), "view": ()}
+    options: dict[str, Any] = {"shape": (2,)} if name.startswith("from") else {}
+    with pytest.raises(DTypeError) as error:
+        getattr(t, name)(*given.get(name, ((2,),)), dtype="bf16", **options)
+    remedy = "pass one of its names, such as 'bfloat16'"
+    assert str(error.value) == f"Tensor.{name}: dtype is 'bf16', must be a row of dtypes.ROWS; {remedy}"
+
+
+@pytest.mark.parametrize(
     ("symbol", "name", "call"),
     [
         ("+", "add", lambda t: t + t), ("+", "add", lambda t: t + 1), ("+", "add", lambda t: 1 + t),

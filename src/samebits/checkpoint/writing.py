@@ -206,7 +206,8 @@ def create(
         except (TypeError, ValueError):
             remedy = "write ('float32', (4, 4))"
             raise OptionError(call, f"tensor {name!r}", "", shown(facts), "a format and a shape", remedy) from None
-        found[name] = dtypes.of(dtype), check_extents(call, f"shape of tensor {name!r}", shape), "packed"
+        row = dtypes.named(call, f"format of tensor {name!r}", dtype)
+        found[name] = row, check_extents(call, f"shape of tensor {name!r}", shape), "packed"
     return new_checkpoint(call, path, found, metadata, kind, {})
 
 

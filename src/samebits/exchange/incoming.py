@@ -193,7 +193,7 @@ def _from_cuda(x: object, call: str) -> Facts:
         raise ExchangeError(call, "x", "CUDA array interface version", version, "at least 3", remedy)
     if mask is not None:
         raise ExchangeError(call, "x", "mask", "an array", "None", "fill the masked elements first")
-    dtype = dtypes.of(given)
+    dtype = dtypes.named(call, "x dtype", given)
     strides = Layout.dense(shape, width_bits=dtype.width_bits).strides_bytes if steps is None else steps
     layout, low, span = _layout_of(shape, strides, dtype)
     if span and any(place % given.itemsize for place in (pointer, *layout.strides_bytes)):

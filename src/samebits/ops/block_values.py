@@ -25,10 +25,7 @@ def value_dtype(call: str, dtype: object) -> DType:
 
     Raises:  DTypeError if it is none of float32, bfloat16 and float16.
     """
-    try:
-        made = dtypes.of(dtype)
-    except DTypeError as error:
-        raise error.renamed(call, "dtype") from None
+    made = dtypes.named(call, "dtype", dtype)
     if made not in (dtypes.float32, dtypes.bfloat16, dtypes.float16):
         raise DTypeError(call, "dtype", "", made, "float32, bfloat16 or float16", "cast the values then")
     return made

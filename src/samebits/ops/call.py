@@ -156,10 +156,7 @@ class Call:
 
         Raises:  DTypeError if it names none.
         """
-        try:
-            return dtypes.of(x)
-        except DTypeError as error:
-            raise error.renamed(self.name, name) from None
+        return dtypes.named(self.name, name, x)
 
     def sized(self, work: int, unit: str) -> int:
         """How many threads share this much work: one where a second would cost more than it gives."""

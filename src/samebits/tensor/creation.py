@@ -102,7 +102,7 @@ class TensorCreation(TensorFacts):
             LayoutError: An element would lie outside the data, or at an address that is no multiple of its size.
             ExchangeError: The memory cannot be shared, or is not dense.
         """
-        row = dtypes.of(dtype)
+        row = dtypes.named("Tensor.from_buffer", "dtype", dtype)
         if strides is None:
             extents = check_extents("Tensor.from_buffer", "shape", shape)
             strides = Layout.dense(extents, width_bits=row.width_bits, storage=storage).strides
@@ -127,7 +127,7 @@ class TensorCreation(TensorFacts):
             LayoutError: The data has more or fewer bytes.
             ExchangeError: As for `from_buffer`.
         """
-        tensor = cls.empty(shape, dtype, storage=storage)
+        tensor = cls._allocated("from_bytes", shape, dtypes.named("Tensor.from_bytes", "dtype", dtype), storage)
         source = cls._memory_of(data, "Tensor.from_bytes")
         if source.size_bytes != tensor.buffer.size_bytes:
             expected = f"{tensor.buffer.size_bytes} bytes for {tensor.dtype} of shape {tensor.shape}, {storage}"
@@ -168,7 +168,7 @@ class TensorCreation(TensorFacts):
         Raises:
             DeviceError: There is no such device here.
         """
-        return cls._allocated("empty", shape, dtypes.of(dtype), storage, device)
+        return cls._allocated("empty", shape, dtypes.named("Tensor.empty", "dtype", dtype), storage, device)
 
     @classmethod
     def zeros(
@@ -180,7 +180,8 @@ class TensorCreation(TensorFacts):
         device: Device | None = None,
     ) -> Self:
         """As `empty`, of code points 0, which is the value 0 in every format that has it."""
-        return cls._allocated("zeros", shape, dtypes.of(dtype), storage, device, zero=True)
+        row = dtypes.named("Tensor.zeros", "dtype", dtype)
+        return cls._allocated("zeros", shape, row, storage, device, zero=True)
 
     @classmethod
     def full(
@@ -204,7 +205,7 @@ class TensorCreation(TensorFacts):
         Raises:
             DTypeError: The format has no value near it, or is an integer format that does not have exactly it.
         """
-        row = dtypes.of(dtype)
+        row = dtypes.named("Tensor.full", "dtype", dtype)
         code, extents = elements.code_of(value, row, "Tensor.full"), check_extents("Tensor.full", "shape", shape)
         dense_layout(extents, row, _checked_storage(storage))
         return cls._written(np.broadcast_to(code, extents), row, storage, device)
@@ -240,7 +241,8 @@ class TensorCreation(TensorFacts):
         if stop is None:
             start, stop = 0, start
         whole = all(isinstance(x, int | np.integer) for x in (start, stop, step))
-        row = dtypes.of(("int64" if whole else "float32") if dtype is None else dtype)
+        given = ("int64" if whole else "float32") if dtype is None else dtype
+        row = dtypes.named("Tensor.arange", "dtype", given)
         return cls._written(elements.arange(start, stop, step, row, "Tensor.arange"), row, storage, device)
 
     @classmethod
@@ -251,14 +253,14 @@ class TensorCreation(TensorFacts):
             DeviceError: There is no such device here.
         """
         check_tensor("Tensor.empty_like", "x", x)
-        row = x.dtype if dtype is None else dtypes.of(dtype)
+        row = x.dtype if dtype is None else dtypes.named("Tensor.empty_like", "dtype", dtype)
         return cls._allocated("empty_like", x.shape, row, x.layout.storage, x.device if device is None else device)
 
     @classmethod
     def zeros_like(cls, x: Self, *, dtype: object = None, device: Device | None = None) -> Self:
         """As `empty_like`, of code points 0."""
         check_tensor("Tensor.zeros_like", "x", x)
-        row = x.dtype if dtype is None else dtypes.of(dtype)
+        row = x.dtype if dtype is None else dtypes.named("Tensor.zeros_like", "dtype", dtype)
         where = x.device if device is None else device
         return cls._allocated("zeros_like", x.shape, row, x.layout.storage, where, zero=True)
 

@@ -135,7 +135,7 @@ class TensorViews(TensorFacts):
             LayoutError: There is no axis; the last one is not dense, or no whole number of new elements; or the new
                 elements would not begin at multiples of their own width (for 6 bits: at every second bit).
         """
-        row, layout = dtypes.of(dtype), self.layout
+        row, layout = dtypes.named("Tensor.view", "dtype", dtype), self.layout
         if row.width_bits != layout.width_bits:
             common = math.gcd(row.width_bits, layout.pitch_bits)
             layout = layout.repack(common).repack(row.width_bits, address=self.buffer.address)
