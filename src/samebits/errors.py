@@ -191,7 +191,7 @@ def near(given: str, names: Iterable[str]) -> list[str]:
 
     short = [name for name in names if len(name) <= _SHORT]  # what is compared takes the product of the lengths
     text = given[:_SHORT]
-    return [name for name in short if text and text in name][:8] or difflib.get_close_matches(text, short, 3)
+    return [name for name in short if len(text) > 1 and text in name][:8] or difflib.get_close_matches(text, short, 3)
 
 
 def in_short(text: str) -> str:
