@@ -134,6 +134,16 @@ def _nothing_ahead() -> None:
     ahead._LOOKS = 0
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_helpers() -> None:
+    """Where test processes share the cores, kernels are compiled in them: others would take a tenth of a second to
+    start, again and again, and find no core free. Those of `native/test_compilers.py`, and commands, have them."""
+    from samebits.native import compilers
+
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        compilers.MOST = 0
+
+
 @pytest.fixture(scope="module")
 def short_collections() -> None:
     """Leave what the tests before have made out of every later walk, for a module that asks for many."""

@@ -440,7 +440,7 @@ def test_every_documented_code_is_given_and_no_other(folder: pathlib.Path, tmp_p
 
     given = {
         0: code("run", model),
-        1: code("verify", quantising, "--most-elements", "2097152"),
+        1: code("verify", quantising, "--most-elements", "65536"),
         2: code("verify", fixed),
         3: code("run", model, "--input", model),
         70: injected("raise KeyError").returncode,
