@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import pathlib
+import pickle
 import re
 
 import numpy as np
@@ -158,6 +160,16 @@ def test_number_is_written_with_all_its_digits(value):
     written = line.partition("fill_value=")[2].partition(", dtype")[0]
     found = eval(written)
     assert np.float64(found).tobytes() == np.float64(value).tobytes()
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda fd: pickle.loads(pickle.dumps(fd))])
+def test_copies_and_pickles_of_a_definition_that_ran_run_too(again):
+    with FusionDefinition() as fd:
+        define(fd)
+    given = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((1, 3), np.float16), 0.25]
+    made, found = fd.execute(given), again(fd)
+    assert repr(found) == repr(fd)
+    assert [x.tobytes() for x in found.execute(given)] == [x.tobytes() for x in made]
 
 
 def test_print_math():

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import samebits as sb
 from samebits import dtypes
@@ -220,3 +221,18 @@ def test_later_runs_give_numpy_big_results_of_elements_of_few_bits(row):
     for made in others:
         assert type(made) is np.ndarray
         assert (made.dtype, made.tobytes()) == (due.dtype, due.tobytes())
+
+
+@pytest.mark.parametrize("other", [lambda _: torch.ones(1), lambda x: x.to("meta"), lambda x: x.double(), torch.t])
+def test_what_a_mode_has_torch_make_is_no_result_of_a_later_run(other):
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            made = function(*args, **kwargs or {})
+            return other(made) if "empty" in str(function) else made
+
+    fd, x = defined(lambda fd, x: [fd.ops.neg(x), fd.ops.relu(x)], DataType.Float, rank=2), torch.randn(8, 5)
+    for _ in range(3):
+        with Mode():
+            negative, positive = fd.execute([x])
+        assert torch.equal(negative, -x)
+        assert torch.equal(positive, x.relu())

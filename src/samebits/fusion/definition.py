@@ -73,6 +73,13 @@ class FusionDefinition:
             entered().remove(self._fusion)
             self._fusion.is_finished = True
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The definition without what runs it: copies and pickles look that up when they run."""
+        state = dict(self.__dict__)
+        if self.fec is not None:
+            state |= {"fec": None, "_fusion": self.fusion}
+        return state
+
     def define_tensor(self, *args: Any, **kwargs: Any) -> TensorView:
         """An input, in one of three ways.
 

@@ -107,6 +107,24 @@ class Repacking:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """How an output is made.
+
+    Attributes:
+        shape: That of the array of its library; of torch's float4 it counts pairs.
+        dtype: Its library's.
+        make: Makes it as a Tensor.
+        is_ours: Whether it is made so: of Tensors, and of arrays so big that fresh memory would cost more than it is;
+            else its library makes it.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any
+    make: Callable[[], Tensor]
+    is_ours: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Write:
     """How an output is written into an input.
 
@@ -130,7 +148,7 @@ class Direct:
         program: What it runs.
         scalars: For each input None of a tensor, the format of a number, `Null` of one that sizes depend on.
         first: The place of the first tensor.
-        outputs: Of each output its shape and its library's dtype, or what makes it of memory that was used before.
+        outputs: How each output is made.
         kind: That of all tensors.
         packings: For each input what its elements are packed by first, None where they are taken as they lie.
         writes: What is written into inputs once everything is computed.
@@ -140,7 +158,7 @@ class Direct:
     program: Program
     scalars: tuple[DataType | None, ...]
     first: int
-    outputs: tuple[tuple[tuple[int, ...], Any, Callable[[], Tensor] | None], ...]
+    outputs: tuple[Output, ...]
     kind: ArrayKind
     packings: tuple[Repacking | None, ...]
     writes: tuple[Write, ...]
@@ -149,12 +167,11 @@ class Direct:
         """The outputs; of a run that draws numbers its seed is the last operand."""
         made: list[Any]
         if self.kind == "torch":
-            new = given[self.first].new_empty
-            made = [_as_torch(make()) if make else new(shape, dtype=dtype) for shape, dtype, make in self.outputs]
+            made = [_as_torch(x.make()) if x.is_ours else _of_torch(given[self.first], x) for x in self.outputs]
         elif self.kind == "tensor":
-            made = [make() for _, _, make in self.outputs if make]
+            made = [x.make() for x in self.outputs]
         else:
-            made = [make().numpy() if make else np.empty(shape, dtype) for shape, dtype, make in self.outputs]
+            made = [x.make().numpy() if x.is_ours else np.empty(x.shape, x.dtype) for x in self.outputs]
         address = _ADDRESS[self.kind]
         held: list[Any] = []
         blocks: list[scratch.PageBlock] = []
@@ -182,6 +199,14 @@ class Direct:
             if write.run is not None:
                 write.run(address(made[write.output]), address(given[write.input]))
         return made
+
+
+def _of_torch(like: Any, output: Output) -> Any:
+    """A result that torch makes; what a mode of the user's has it make, without memory or with less, is let go."""
+    shape, dtype = output.shape, output.dtype
+    x = like.new_empty(shape, dtype=dtype)
+    is_right = type(x) is type(like) and x.dtype is dtype and x.shape == shape and x.is_cpu and x.is_contiguous()
+    return x if is_right and (x.data_ptr() or 0 in shape) else _as_torch(output.make())
 
 
 def _as_torch(x: Tensor) -> Any:
@@ -228,22 +253,17 @@ def made_for(
     return Direct(bound, program, scalars, scalars.index(None), outputs, kind, packings, tuple(writes))
 
 
-def _output(x: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Any, Callable[[], Tensor] | None]:
-    """What `Direct.outputs` has of a result: the shape counts pairs in torch's own arrays of float4.
-
-    We make a Tensor, and an array so big that fresh memory would cost more than it is, unless NumPy has a byte for what
-    we pack within bytes.
+def _output(x: Any, shape: tuple[int, ...]) -> Output:
+    """How results like x are made. NumPy has a byte for what we pack within bytes, which no Tensor of ours is then.
 
     Args:    x: the result.   shape: in elements.
     """
-    if type(x) is Tensor or x.nbytes >= MAPPED:
-        own = Tensor.from_any(x).dtype
-        if own.width_bits >= 8:
-            layout = Layout.dense(shape, width_bits=own.width_bits)
-            return shape, x.dtype, partial(in_new_memory, layout.required_bytes, layout, own)
-        if not isinstance(x, np.ndarray):
-            return shape, x.dtype, partial(Tensor.empty, shape, own)
-    return tuple(x.shape), x.dtype, None
+    own = Tensor.from_any(x).dtype
+    is_ours = type(x) is Tensor or (x.nbytes >= MAPPED and (own.width_bits >= 8 or not isinstance(x, np.ndarray)))
+    if own.width_bits < 8:
+        return Output(tuple(x.shape), x.dtype, partial(Tensor.empty, shape, own), is_ours)
+    layout = Layout.dense(shape, width_bits=own.width_bits)
+    return Output(tuple(x.shape), x.dtype, partial(in_new_memory, layout.required_bytes, layout, own), is_ours)
 
 
 def _packing(x: Any) -> Repacking | None:
