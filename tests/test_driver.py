@@ -115,11 +115,15 @@ def test_a_child_finds_the_package_where_it_lies_in_the_current_directory(monkey
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="what the system keeps of a child is read there")
 def test_a_child_that_ended_is_forgotten_by_the_system_at_a_collection() -> None:
     child = driver.start_python("site", (), stdout=subprocess.DEVNULL)
-    driver.let_end(child)
     place = f"/proc/{child.pid}/stat"
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # until it has ended; the system keeps it
-    assert pathlib.Path(place).read_text().rpartition(")")[2].split()[0] == "Z"
-    gc.collect()
+    gc.disable()  # a collection of its own would be one too early
+    try:
+        driver.let_end(child)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # until it has ended; the system keeps it
+        assert pathlib.Path(place).read_text().rpartition(")")[2].split()[0] == "Z"
+        gc.collect()
+    finally:
+        gc.enable()
     assert not os.path.exists(place)
     assert child.wait() == 0
 

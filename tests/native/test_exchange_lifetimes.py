@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import gc
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import threading
 import tracemalloc
 from collections.abc import Callable
 
+import apart
 import numpy as np
 import pytest
 import torch
@@ -24,12 +26,6 @@ from samebits.native import exchange, objects
 from samebits.tensor import Tensor
 
 pytestmark = pytest.mark.usefixtures("emitted_methods", "short_collections")
-
-
-def resident_kib() -> int:
-    """Memory of this process that is there, in KiB."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") // 1024
 
 
 def cycles() -> dict[str, Callable[[], object]]:
@@ -47,23 +43,35 @@ def cycles() -> dict[str, Callable[[], object]]:
     }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("name", cycles())
-def test_memory_and_counts_stay_flat(name: str) -> None:
+def growth(name: str) -> tuple[int, int]:
+    """By how much many uses change the count of an object that is always there, and memory in bytes."""
     cycle = cycles()[name]
     x = np.zeros(1, np.float32)
     watched = (None, True, False, CPU, Tensor, Buffer, Layout, dtypes.float32, x.dtype, torch.Tensor, np.ndarray)
     for _ in range(1000):
         cycle()
-    gc.collect()
-    before, counts = resident_kib(), [sys.getrefcount(each) for each in watched]
+    before, counts = apart.resident(), [sys.getrefcount(each) for each in watched]
     rounds = 1_000_000 if name in ("from numpy", "capsule") else 100_000
     for _ in range(rounds):
         cycle()
     gc.collect()
     after = [sys.getrefcount(each) for each in watched]
-    assert max(abs(a - b) for a, b in zip(after, counts, strict=True)) < 50
-    assert resident_kib() - before < 2048
+    return max(abs(a - b) for a, b in zip(after, counts, strict=True)), apart.resident() - before
+
+
+@pytest.fixture(scope="module")
+def grown() -> dict[str, tuple[int, int]]:
+    """The growth of each, in a process of its own."""
+    found: dict[str, tuple[int, int]] = json.loads(apart.printed(__file__))
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("name", cycles())
+def test_memory_and_counts_stay_flat(name: str, grown: dict[str, tuple[int, int]]) -> None:
+    count, size_bytes = grown[name]
+    assert count < 50
+    assert size_bytes < 2 << 20
 
 
 def uncommon() -> dict[str, Callable[[], object]]:
@@ -279,3 +287,9 @@ print("end")
 @pytest.mark.parametrize("program", [LIVE, LATE, FORK], ids=["live", "late", "fork"])
 def test_the_interpreter_ends_well(program: str) -> None:
     assert python(program, "-X", "dev", PYTHONMALLOC="debug").strip() == "end"
+
+
+if __name__ == "__main__":
+    apart.without_huge_pages()
+    assert exchange.compile_exchange()
+    print(json.dumps({each: growth(each) for each in cycles()}))
