@@ -272,9 +272,9 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     long enough. Where B is packed on the way KC is short, so that more panels can be packed together; but where it runs
     down K (`form.runs_down`) KC is how long memory is read without a jump, and worth a block of A from a further cache,
     `caches.down_blocks` times as large; it is that of few rows while all of A takes at most `caches.down_all` bytes,
-    and short too where B comes from a cache (`caches.down_cached`). Where B is read as it lies KC is how long memory is
-    read too (`caches.kc_streamed`). A block of C that is kept in scratch needs no more than a few micropanels of `mr`
-    rows.
+    and short too where B comes from a cache (`caches.down_cached`). Where B is read as it lies, and weights are, KC is
+    how long memory is read too (`caches.kc_streamed`). A block of C that is kept in scratch needs no more than a few
+    micropanels of `mr` rows.
 
     512 x 3072, packed: 108 GFLOP/s with KC 1024 and 111 with 768 at K = 768; 128 x 768: 111 with 512, 113 with 768.
     Scales of short blocks leave a panel of B room in the first cache only with KC 128, which does not pay for visiting
@@ -292,9 +292,10 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     if is_fused and is_plain and b_bytes <= caches.down_cached:
         kc = short if b_bytes <= caches.near else KC_LEAST
         return Blocks(elements * caches.down_blocks // kc, _ALL, kc)
-    kc_few_rows = max(sizes.kc_few_rows, caches.kc_streamed if form == STREAMED else 0)
-    few, many = (kc * float32.size_bytes // size for kc in (kc_few_rows, sizes.kc))
-    longest = few if m * few <= (caches.down_all // size if is_fused else elements) else many
+    longer = (caches.kc_streamed,) if form in (FUSED, STREAMED, DECODED) else ()
+    lengths = [kc * float32.size_bytes // size for kc in (*longer, sizes.kc_few_rows, sizes.kc)]
+    room = caches.down_all // size if is_fused else elements
+    longest = next((kc for kc in lengths if m * kc <= room), lengths[-1])
     if not is_fused and m * KC_LEAST <= elements:
         longest = min(longest, elements // max(m, 1) // KC_LEAST * KC_LEAST)
     if not is_fused and is_kept(inner):
