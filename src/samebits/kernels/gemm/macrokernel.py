@@ -134,6 +134,7 @@ class _TilePlace:
     are."""
 
     r: Index
+    rows: Index
     j: Index
     kept: Pointer
     kept_step: Index
@@ -161,18 +162,18 @@ class _TaskLoops:
         self.rows = text.row(p1) - self.r0
 
     def pack(self, pc: Index, kc: Index) -> None:
-        """The block of A from word pc on: [chunk][row][pitch], or each micropanel interleaved."""
+        """The block of A from word pc on: [chunk][row][pitch], or micropanels, each interleaved."""
         text = self.text
         b, d, row, column = text.b, text.d, text.b.index("a_row"), text.b.index("a_column")
         source = b.offset(self.operands["a"], self.r0 * row)
         if text.look_a is not None:
             b.store(text.fact_a, 0, b.constant(facts.NOTHING, int32, 1))
         for ck in b.loop(0, b.max(kc, 1), d.chunk):
-            size, block = b.min(kc - ck, d.chunk), b.offset(text.block_a, ck // d.chunk * self.rows * d.row_words)
-            x = b.offset(source, (pc + ck) * d.engine.depth * column)
+            size, x = b.min(kc - ck, d.chunk), b.offset(source, (pc + ck) * d.engine.depth * column)
             if d.interleaved:
-                self.interleave(x, block, size)
+                self.interleave(x, ck // d.chunk, size)
                 continue
+            block = b.offset(text.block_a, ck // d.chunk * self.rows * d.row_words)
             b.call(text.pack_a, x, row, column, self.rows, text.elements(pc + ck, size), block, d.pitch)
             if text.look_a is not None:
                 b.call(text.look_a, block, d.pitch, self.rows, size, text.fact_a)
@@ -180,14 +181,22 @@ class _TaskLoops:
                 scales, step, words = self.scales_of_a(self.r0)
                 b.call(text.values_a, block, self.rows, size, scales, step, words, pc + ck)
 
-    def interleave(self, x: Pointer, block: Pointer, size: Index) -> None:
-        """Micropanels of a chunk of `size` words of A, interleaved."""
+    def interleave(self, x: Pointer, q: Index, size: Index) -> None:
+        """Micropanels of chunk q, `size` words of A, interleaved."""
         text = self.text
         b, row = text.b, text.b.index("a_row")
         for p in b.loop(self.p0, self.p1):
             r = text.row(p) - self.r0
             rows = b.choose(p < text.tall, text.height, text.height - text.lower)
-            b.call(text.pack_a, b.offset(x, r * row), row, rows, size, b.offset(block, r * text.d.pitch))
+            b.call(text.pack_a, b.offset(x, r * row), row, rows, size, self.left(r, q, rows))
+
+    def left(self, r: Index, q: Index, rows: Index) -> Pointer:
+        """Chunk q of the micropanel of `rows` rows from row r of the block of A."""
+        text = self.text
+        b, d = text.b, text.d
+        if d.interleaved:
+            return b.offset(text.block_a, (r * (text.kc // d.chunk) + q * rows) * d.pitch)
+        return b.offset(text.block_a, (q * self.rows + r) * d.pitch)
 
     def columns(self, j: Index, size: Index, wide: Index, pc: Index, kc: Index) -> None:
         """All micropanels times `size` panels from j, `wide` of them at a time."""
@@ -284,7 +293,7 @@ class _TaskLoops:
             for _ in b.when(fresh & narrow if d.epilogue.plain else fresh):
                 text.finish.begin(self.operands, text.tile, width, self.r0 + r, j * nr, rows, columns)
         functions = [self.function(tiles, is_tall, wide) for tiles in text.tiles]
-        place = _TilePlace(r, j, kept, kept_step, start, start_step, width, fresh, final, more, straight)
+        place = _TilePlace(r, rows, j, kept, kept_step, start, start_step, width, fresh, final, more, straight)
 
         def run(arguments: list[Any], ck: Index) -> None:
             if d.keeps:
@@ -320,7 +329,7 @@ class _TaskLoops:
             t_step = b.choose(begins, b.choose(x.fresh, x.start_step, x.kept_step), x.width)
             keep = ends & (x.more | x.straight)
             c, c_step = b.choose(keep, x.kept, text.tile), b.choose(keep, x.kept_step, x.width)
-            a = b.offset(text.block_a, (q * self.rows + x.r) * d.pitch)
+            a = self.left(x.r, q, x.rows)
             chunk = b.offset(panel, ck * nr)
             last = b.choose(ends & x.final, 1, 0)
             asked = text.asking.asked(b, following, call + q)
