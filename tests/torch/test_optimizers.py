@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samebits.torch as st
-from samebits.errors import LayoutError, OptionError, SamebitsError
+from samebits.errors import DeviceError, LayoutError, OptionError, SamebitsError
 from samebits.ops import optimizing
 from samebits.torch import optimizers
 
@@ -161,6 +161,14 @@ def test_small_gradients_stay_as_they_are() -> None:
     before = p.grad.clone()
     st.clip_grad_norm_([p], 1.0)
     assert torch.equal(p.grad, before)
+
+
+def test_a_gradient_that_has_no_elements_on_the_host_is_refused() -> None:
+    p = torch.nn.Parameter(torch.zeros(3, device="meta"))
+    p.grad = torch.zeros(3, device="meta")
+    with pytest.raises(DeviceError) as caught:
+        st.clip_grad_norm_([p], 1.0)
+    assert str(caught.value) == "clip_grad_norm_: gradient 0 device is meta, must be cpu; make it on the host"
 
 
 def test_a_gradient_whose_elements_share_memory_is_refused_before_any_is_scaled() -> None:

@@ -6,8 +6,6 @@ how many elements they have: where they lie is asked of them in each step. Start
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -65,11 +63,13 @@ class JoinedSteps:
                 return False
             found.append(x.data_ptr())
         count = shape.numel()
-        places, size = sorted(found), count * _WIDTH
-        if not count or any(high - low < size for low, high in itertools.pairwise(places)):
+        if not count:
             return False
-        if not places[0]:  # a storage whose memory was freed, or a tensor of zeros that has none
-            return False
+        free = 1  # at 0 is a storage whose memory was freed, or a tensor of zeros that has none
+        for at in sorted(found):
+            if at < free:
+                return False
+            free = at + count * _WIDTH
         place = self._places.get(id(numbers))
         if place is None:
             place = self._places[id(numbers)] = numbers, numbers.ctypes.data

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from samebits import tensor
-from samebits.errors import DTypeError, LayoutError, OptionError, ShapeError, shown
+from samebits.errors import DeviceError, DTypeError, LayoutError, OptionError, ShapeError, shown
 from samebits.kinds import note_written
 from samebits.ops import casts, elementwise, optimizing, rows
 from samebits.shapes import check_flag
@@ -345,22 +345,27 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
 
     Returns: the norm before, float32.
     Raises:  OptionError for a max_norm that is negative. LayoutError for a gradient whose elements share memory.
+             DeviceError for one that is not on the host.
     """
     _check("clip_grad_norm_", max_norm=max_norm)
     parameters = listed("clip_grad_norm_", "parameters", parameters)
     found = [g for p in parameters if (g := gradient_of(p)) is not None]
     for i, g in enumerate(found):
         check_tensor("clip_grad_norm_", f"gradient {i}", g)
-        if not tensor.Tensor.from_any(g.detach()).layout.is_unique():
+        if g.is_meta:
+            raise DeviceError("clip_grad_norm_", f"gradient {i}", "device", g.device, "cpu", "make it on the host")
+        if not (g.is_contiguous() or tensor.Tensor.from_any(g.detach()).layout.is_unique()):
             expected, remedy = "strides with a place for each element", "set the parameter's grad to its clone()"
             raise LayoutError("clip_grad_norm_", f"gradient {i}", "strides", g.stride(), expected, remedy)
     if not found:
         return torch.zeros(())
-    each = torch.stack([optimizing.sum_of_squares(g, threads=threads()).float() for g in found])
+    many = threads()
+    squares = [optimizing.sum_of_squares(g, threads=many) for g in found]
+    each = torch.stack([x if x.dtype is torch.float32 else x.float() for x in squares])
     norm = elementwise.sqrt(rows.sum(each))
     scale = elementwise.minimum(elementwise.divide(float(max_norm), elementwise.add(norm, 1e-6)), 1.0)
     for g in found:
-        optimizing.scaled(g, scale.double() if g.dtype is torch.float64 else scale, out=g, threads=threads())
+        optimizing.scaled(g, scale.double() if g.dtype is torch.float64 else scale, out=g, threads=many)
     return norm  # type: ignore[no-any-return]
 
 
