@@ -10,8 +10,8 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -481,11 +481,11 @@ def test_writing_keeps_the_bound(folder: pathlib.Path, monkeypatch: pytest.Monke
 
 
 WORKER = """
-import ctypes, sys, time
+import sys
 import test_cache
 from samebits.native import compile
-while time.time() < float(sys.argv[1]):
-    pass
+print("ready", flush=True)
+sys.stdin.readline()
 print(sum(test_cache.result(compile.load_object(test_cache.spec(k))) for k in range(6)))
 """
 
@@ -496,11 +496,12 @@ def test_many_processes_compile_the_same_kernels_at_once(folder: pathlib.Path) -
     sources = pathlib.Path(samebits.__file__).parents[1]
     paths = os.pathsep.join([str(pathlib.Path(__file__).parent), str(sources)])
     environment = {**os.environ, "PYTHONPATH": paths}
-    start = str(time.time() + 1.5)
-    running = [
-        subprocess.Popen([sys.executable, "-c", WORKER, start], env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(8)
-    ]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen([sys.executable, "-c", WORKER], env=environment, **pipes) for _ in range(8)]
+    assert [p.stdout.readline() for p in running] == ["ready\n"] * 8
+    for p in running:
+        p.stdin.write("\n")
+        p.stdin.flush()
     assert [p.communicate(timeout=600)[0].strip() for p in running] == ["15"] * 8
     assert len([p for p in folder.glob("*.samebits") if not p.name.startswith(("host-", "sources-"))]) == 6
     assert list(folder.glob("*.tmp")) == []
