@@ -75,6 +75,7 @@ def test_views_equal_numpy(x: np.ndarray, data: st.DataObject) -> None:
         assert [u.tobytes() for u in t] == [np.asarray(row).tobytes() for row in x]
     if x.ndim > 1:
         pairs.append((t.transpose(), np.swapaxes(x, -2, -1)))
+        pairs.append((t.mT, np.swapaxes(x, -2, -1)))
         pairs.append((t.diagonal(1), np.diagonal(x, 1)))
         pairs.append((t.transpose(0, -1), np.swapaxes(x, 0, -1)))
     for ours, theirs in pairs:
@@ -255,8 +256,14 @@ ERRORS: dict[str, tuple[type[SamebitsError], Any]] = {
         ShapeError,
         lambda: Tensor.from_any([[1], [2, 3]]),
     ),
-    "bool: tensor shape is (1,), must be one truth value; ask what you mean: tensor is None, tensor.size, or "
-    "tensor.numpy().any()": (ShapeError, lambda: bool(Tensor.zeros((1,)))),
+    "bool: tensor shape is (0,), must be one truth value; ask what you mean: tensor is None, tensor.size, or "
+    "tensor.numpy().any()": (ShapeError, lambda: bool(Tensor.zeros((0,)))),
+    "float: tensor size is 2, must be 1; use tolist()": (ShapeError, lambda: float(Tensor.zeros((2,)))),
+    "int: tensor size is 0, must be 1; use tolist()": (ShapeError, lambda: int(Tensor.zeros((0,)))),
+    "Tensor.mT: tensor rank is 1, must be at least 2; use unsqueeze for a new axis": (
+        LayoutError,
+        lambda: Tensor.zeros((2,)).mT,
+    ),
     "Tensor.from_any: x alignment is less than its dtype's, must be natural; copy it first": (
         ExchangeError,
         lambda: Tensor.from_any(unaligned()),
@@ -369,6 +376,11 @@ def test_full_and_arange_of_every_format(row: DType) -> None:
             assert Tensor.arange(4, dtype=row, storage=storage).tolist() == [0, 1, 2, 3]
             assert Tensor.arange(3, 0, -2, row).tolist() == [3, 1]
     assert Tensor.arange(0, dtype=row).shape == (0,)
+    if row.max >= 1:
+        ones = Tensor.ones((3, 5), row, storage="padded")
+        assert ones.layout == Tensor.ones_like(ones).layout
+        assert ones.equal_bits(Tensor.full((3, 5), 1, row))
+        assert Tensor.ones_like(Tensor.zeros((3, 5)), dtype=row).equal_bits(ones)
     like = Tensor.full_like(Tensor.zeros((2, 3), "int4", storage="padded"), 0 if row.max < 1 else 1, dtype=row)
     assert (like.shape, like.dtype) == ((2, 3), row)
     assert Tensor.zeros_like(like).layout == Tensor.empty_like(like, device=CPU).layout == like.layout
@@ -459,6 +471,23 @@ def test_items_are_python_numbers() -> None:
     assert type(Tensor.full((), 2, "bfloat16").item()) is float
     assert Tensor.full((2,), True, "bool").tolist() == [True, True]
     assert [x.item() for x in Tensor.arange(3, dtype="uint2")] == [0, 1, 2]
+
+
+def test_one_element_is_a_float_an_int_and_a_truth_value_as_in_numpy() -> None:
+    for row in NUMPY_ROWS:
+        for value in (row.min, 0, 1, row.max) if row.has_zero and row.max >= 1 else (1,) if row.max >= 1 else ():
+            x = np.full((), value, row.numpy)
+            t = Tensor.from_any(x)
+            assert (float(t), int(t), bool(t)) == (float(x), int(x), bool(x)), (row, value)
+            assert type(float(t)) is float
+            assert type(int(t)) is int
+    assert bool(Tensor.full((1, 1), float("nan")))
+    assert int(Tensor.full((1,), -2.75)) == -2
+    with pytest.raises(ValueError, match="cannot convert float NaN to integer"):
+        int(Tensor.full((), float("nan")))
+    with floating.environment("flush"):
+        truths = [bool(Tensor.from_bytes(b"\1" + bytes(n - 1), f"float{8 * n}", ())) for n in (2, 4, 8)]
+    assert truths == [True] * 3
 
 
 def test_repr_of_any_format_is_numpys_of_its_values() -> None:

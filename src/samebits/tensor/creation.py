@@ -205,10 +205,23 @@ class TensorCreation(TensorFacts):
         Raises:
             DTypeError: The format has no value near it, or is an integer format that does not have exactly it.
         """
-        row = dtypes.named("Tensor.full", "dtype", dtype)
-        code, extents = elements.code_of(value, row, "Tensor.full"), check_extents("Tensor.full", "shape", shape)
-        dense_layout(extents, row, _checked_storage(storage))
-        return cls._written(np.broadcast_to(code, extents), row, storage, device)
+        return cls._filled("Tensor.full", shape, value, dtype, storage, device)
+
+    @classmethod
+    def ones(
+        cls,
+        shape: Sequence[SupportsIndex],
+        dtype: object = dtypes.float32,
+        *,
+        storage: Storage = "packed",
+        device: Device | None = None,
+    ) -> Self:
+        """As `empty`, every element 1.
+
+        Raises:
+            DTypeError: The format does not have 1, as int1.
+        """
+        return cls._filled("Tensor.ones", shape, 1, dtype, storage, device)
 
     @classmethod
     def arange(
@@ -269,7 +282,14 @@ class TensorCreation(TensorFacts):
         """As `empty_like`, every element the value, as in `full`."""
         check_tensor("Tensor.full_like", "x", x)
         row, where = x.dtype if dtype is None else dtype, x.device if device is None else device
-        return cls.full(x.shape, value, row, storage=x.layout.storage, device=where)
+        return cls._filled("Tensor.full_like", x.shape, value, row, x.layout.storage, where)
+
+    @classmethod
+    def ones_like(cls, x: Self, *, dtype: object = None, device: Device | None = None) -> Self:
+        """As `empty_like`, every element 1, as in `ones`."""
+        check_tensor("Tensor.ones_like", "x", x)
+        row, where = x.dtype if dtype is None else dtype, x.device if device is None else device
+        return cls._filled("Tensor.ones_like", x.shape, 1, row, x.layout.storage, where)
 
     def copy(self) -> Self:
         """The same elements, dense and row-major, in writable memory of their own; `ops.copy` is the fast way."""
@@ -295,6 +315,17 @@ class TensorCreation(TensorFacts):
         if layout.width_bits < 8 and layout.bounds_bits[1] % 8 and buffer.device.is_host:
             buffer.array()[-1] = 0
         return cls._trusted(buffer, layout, dtype)
+
+    @classmethod
+    def _filled(
+        cls, call: str, shape: Sequence[SupportsIndex], value: float, dtype: object, storage: Storage,
+        device: Device | None,
+    ) -> Self:  # fmt: skip
+        """A dense tensor whose every element is the value."""
+        row = dtypes.named(call, "dtype", dtype)
+        code, extents = elements.code_of(value, row, call), check_extents(call, "shape", shape)
+        dense_layout(extents, row, _checked_storage(storage))
+        return cls._written(np.broadcast_to(code, extents), row, storage, device)
 
     @classmethod
     def _written(cls, codes: npt.NDArray[Any], dtype: DType, storage: Storage, device: Device | None) -> Self:

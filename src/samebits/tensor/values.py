@@ -46,10 +46,23 @@ class TensorValues(TensorFacts):
         Raises:
             ShapeError: There is not exactly one.
         """
-        if self.size != 1:
-            raise ShapeError("Tensor.item", "tensor", "size", self.size, 1, "use tolist()")
-        number: float = elements.listed(self.values().reshape(()))
-        return number
+        return self._only("Tensor.item")
+
+    def __float__(self) -> float:
+        """The one element as a float.
+
+        Raises:
+            ShapeError: There is not exactly one.
+        """
+        return float(self._only("float"))
+
+    def __int__(self) -> int:
+        """The one element as an int, what is behind the point cut off.
+
+        Raises:
+            ShapeError: There is not exactly one.
+        """
+        return int(self._only("int"))
 
     def equal_bits(self, other: Self) -> bool:
         """Whether dtype, shape and every code point agree, whatever the layouts: exactly where digests do.
@@ -112,12 +125,15 @@ class TensorValues(TensorFacts):
     # A tensor is a view, told from others by identity: in a set or as a key each is one of its own.
     __hash__ = object.__hash__
 
+    @driver.default_float_environment()
     def __bool__(self) -> bool:
-        """Refused: not whether there is a tensor, nor whether its elements are nonzero, would be clear.
+        """Whether the one element is not zero; NaN is not. Of several, or none, what is meant would not be clear.
 
         Raises:
-            ShapeError: Always.
+            ShapeError: There is not exactly one.
         """
+        if self.size == 1:
+            return bool(self.item())
         remedy = "ask what you mean: tensor is None, tensor.size, or tensor.numpy().any()"
         raise ShapeError("bool", "tensor", "shape", self.shape, "one truth value", remedy)
 
@@ -136,6 +152,13 @@ class TensorValues(TensorFacts):
             elements.decode(codes, self.dtype), separator=", ", prefix="Tensor(", threshold=_WHOLE if whole else 0
         )
         return f"Tensor({values}, {facts})"
+
+    def _only(self, call: str) -> float:
+        """The one element as a Python number, for `call`."""
+        if self.size != 1:
+            raise ShapeError(call, "tensor", "size", self.size, 1, "use tolist()")
+        number: float = elements.listed(self.values().reshape(()))
+        return number
 
     def _codes(self) -> npt.NDArray[Any]:
         """The code points, unused high bits 0, in a new dense array of `shape`."""

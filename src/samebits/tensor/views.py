@@ -53,6 +53,17 @@ class TensorViews(TensorFacts):
         """A view with all axes in reverse order."""
         return self.permute(tuple(range(self.ndim - 1, -1, -1)))
 
+    @property
+    def mT(self) -> Self:
+        """A view with the last two axes exchanged: each matrix transposed.
+
+        Raises:
+            LayoutError: There are fewer than two axes.
+        """
+        if self.ndim < 2:
+            raise LayoutError("Tensor.mT", "tensor", "rank", self.ndim, "at least 2", "use unsqueeze for a new axis")
+        return self.transpose()
+
     def reshape(self, shape: Sequence[SupportsIndex] | SupportsIndex, *more: SupportsIndex) -> Self:
         """A view of the same elements in row-major order; LayoutError where only a copy has that shape.
 
