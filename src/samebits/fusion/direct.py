@@ -107,7 +107,7 @@ class Repacking:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Output:
+class OutputArray:
     """How an output is made.
 
     Attributes:
@@ -158,7 +158,7 @@ class Direct:
     program: Program
     scalars: tuple[DataType | None, ...]
     first: int
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputArray, ...]
     kind: ArrayKind
     packings: tuple[Repacking | None, ...]
     writes: tuple[Write, ...]
@@ -201,7 +201,7 @@ class Direct:
         return made
 
 
-def _of_torch(like: Any, output: Output) -> Any:
+def _of_torch(like: Any, output: OutputArray) -> Any:
     """A result that torch makes; what a mode of the user's has it make, without memory or with less, is let go."""
     shape, dtype = output.shape, output.dtype
     x = like.new_empty(shape, dtype=dtype)
@@ -253,7 +253,7 @@ def made_for(
     return Direct(bound, program, scalars, scalars.index(None), outputs, kind, packings, tuple(writes))
 
 
-def _output(x: Any, shape: tuple[int, ...]) -> Output:
+def _output(x: Any, shape: tuple[int, ...]) -> OutputArray:
     """How results like x are made. NumPy has a byte for what we pack within bytes, which no Tensor of ours is then.
 
     Args:    x: the result.   shape: in elements.
@@ -261,9 +261,9 @@ def _output(x: Any, shape: tuple[int, ...]) -> Output:
     own = Tensor.from_any(x).dtype
     is_ours = type(x) is Tensor or (x.nbytes >= MAPPED and (own.width_bits >= 8 or not isinstance(x, np.ndarray)))
     if own.width_bits < 8:
-        return Output(tuple(x.shape), x.dtype, partial(Tensor.empty, shape, own), is_ours)
+        return OutputArray(tuple(x.shape), x.dtype, partial(Tensor.empty, shape, own), is_ours)
     layout = Layout.dense(shape, width_bits=own.width_bits)
-    return Output(tuple(x.shape), x.dtype, partial(in_new_memory, layout.required_bytes, layout, own), is_ours)
+    return OutputArray(tuple(x.shape), x.dtype, partial(in_new_memory, layout.required_bytes, layout, own), is_ours)
 
 
 def _packing(x: Any) -> Repacking | None:
