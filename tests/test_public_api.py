@@ -73,6 +73,15 @@ def test_unknown_name():
     assert str(error.value) == "module 'samebits' has no attribute 'nonesuch'"
 
 
+@pytest.mark.parametrize("name", sb._MAKERS)
+def test_what_makes_a_tensor_elsewhere_is_told_its_name_here(name):
+    with pytest.raises(AttributeError) as error:
+        getattr(sb, name)
+    called = f"samebits.Tensor.{sb._MAKERS[name]}"
+    assert str(error.value) == f"module 'samebits' has no attribute '{name}'; call {called}"
+    assert callable(getattr(sb.Tensor, sb._MAKERS[name]))
+
+
 def test_public_modules_are_imported_when_they_are_asked_for_and_slips_are_told_what_was_meant():
     code = (
         "import samebits as sb; print(*[getattr(sb, name).__name__ for name in ('fusion', 'onnx', 'torch')]); sb.softmx"

@@ -130,11 +130,12 @@ RIGHT: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("from_bytes", T.from_bytes, {"data": b"abcd", "dtype": "int4", "shape": (8,), "storage": "packed"}),
     ("from_exported", T.from_exported, {"exported": tensor(3).export("numpy")}),
     *((name, getattr(T, name), {"shape": (3, 4), "dtype": "int4", "storage": "padded", "device": None})
-      for name in ("empty", "zeros")),
+      for name in ("empty", "zeros", "ones")),
     ("full", T.full, {"shape": (2,), "value": 1.5, "dtype": "float8_e5m2", "storage": "packed", "device": None}),
     ("arange", T.arange, {"start": 1, "stop": 9, "step": 2, "dtype": "int8", "storage": "packed"}),
     ("empty_like", T.empty_like, {"x": tensor(3), "dtype": None, "device": None}),
     ("zeros_like", T.zeros_like, {"x": tensor(3), "dtype": None, "device": None}),
+    ("ones_like", T.ones_like, {"x": tensor(3), "dtype": None, "device": None}),
     ("full_like", T.full_like, {"x": tensor(3), "value": 1, "dtype": None, "device": None}),
     ("permute", tensor(3, 4).permute, {"axes": (1, 0)}),
     ("transpose", tensor(3, 4).transpose, {"first": 0, "second": 1}),

@@ -360,6 +360,12 @@ _HOMES = {
 _MODULES = frozenset({"checkpoint", "dtypes", "errors", "layout", "memory"})
 # Public modules beside these; `import *` leaves them out, as it would hide the packages that two are called after.
 _BESIDE = frozenset({"fusion", "onnx", "torch"})
+# What makes arrays in other libraries, and the method of Tensor that does so here.
+_MAKERS = {
+    "arange": "arange", "array": "from_any", "asarray": "from_any", "empty": "empty", "empty_like": "empty_like",
+    "from_dlpack": "from_dlpack", "from_numpy": "from_any", "full": "full", "full_like": "full_like", "ones": "ones",
+    "ones_like": "ones_like", "zeros": "zeros", "zeros_like": "zeros_like",
+}  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 
@@ -397,6 +403,9 @@ def __getattr__(name: str) -> object:
 
     if name in _MODULES or name in _BESIDE:
         return importlib.import_module(f"samebits.{name}")
+    if name in _MAKERS:
+        made = f"samebits.Tensor.{_MAKERS[name]}"
+        raise AttributeError(f"module 'samebits' has no attribute {name!r}; call {made}")
     if name not in _HOME:
         # With these two Python's traceback says which name may have been meant.
         raise AttributeError(f"module 'samebits' has no attribute {name!r}", name=name, obj=sys.modules[__name__])

@@ -224,8 +224,15 @@ class Tensor(TensorCreation, TensorViews, TensorValues):
         return self.device.dlpack
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """NumPy's protocol: the array of `numpy()`, converted or copied as NumPy asks."""
-        array = self.numpy(copy=bool(copy))
+        """NumPy's protocol: the array of `numpy()`, converted or copied as NumPy asks.
+
+        Of elements packed within bytes there is only a copy, an element a byte. It is read-only where NumPy asked for
+        none, as by `numpy.asarray`: what is written into it would not reach the tensor.
+        """
+        is_packed = copy is None and self.layout.pitch_bits % 8 != 0
+        array = self.numpy(copy=is_packed or bool(copy))
+        if is_packed:
+            array.flags.writeable = False
         if dtype is None:
             return np.array(array, copy=None if copy else copy)
         with driver.default_float_environment():
