@@ -140,6 +140,15 @@ def test_what_emitted_code_cannot_tell_is_left_to_python():
         before = y.copy()
         assert fd.execute([y]) == []
         assert (y == -before).all()
+    with FusionDefinition() as fd:
+        given = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.neg(given))
+        fd.add_output(fd.ops.mul(given, 2.0), given)
+    for _ in range(4):
+        before = y.copy()
+        (found,) = fd.execute([y])
+        assert (found == -before).all()
+        assert (y == before * 2).all()
     picked = defined(lambda ops, x, i: ops.index_select(x, ops.squeeze(i, [0]), 0), DataType.Float, DataType.Int)
     for place in (3, 0, 2, 1):
         (found,) = picked.execute([x, np.array([[place]])])

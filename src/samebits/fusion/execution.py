@@ -325,8 +325,8 @@ class FusionExecutorCache:
         return [back[output.tensor] for output in self._fusion.outputs if output.alias is None]
 
     def _gives_one_of_arrays(self) -> bool:
-        """Whether a run is of arrays alone, but for what sizes depend on, and gives one new array of whole bytes."""
-        if self._draws or self._has_groups or self._returned != [(False, 0)]:
+        """Whether a run is of arrays alone, but for what sizes depend on, and makes one new array of whole bytes."""
+        if self._draws or self._has_groups or self._aliases or self._returned != [(False, 0)]:
             return False
         arrays = all(isinstance(x, TensorView) or place in self._places for place, x in enumerate(self._inputs))
         return arrays and datatypes.is_whole_bytes(self._made[0].dtype)
