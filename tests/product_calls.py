@@ -278,6 +278,8 @@ def linears(name: str) -> Iterator[Called]:
     for m, k, n in ((0, 5, 3), (1, 1, 1), (2, 0, 3)):
         yield Called(name, f"{m} {k} {n}", (factor("float32", m, k)[:, ::-1], factor("float32", n, k)), {})
     yield Called(name, "vector", (x[0, 0], factor("float32", K, N).T), {})
+    ends = {"activation": "relu", "out_dtype": "bfloat16"}
+    yield Called(name, "relu, to bfloat16", (x, factor("float32", N, K), bias), ends)
     for kind in ("int8", "uint4"):
         weight, point = factor(kind, N, K), factor(kind, N)
         given = {"weight_scale": scales(N, 1), "weight_zero_point": point}

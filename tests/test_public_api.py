@@ -1,6 +1,7 @@
 """The public names: one flat sorted list, each defined where the table says, seen by type checkers and at run time."""
 
 import ast
+import doctest
 import pathlib
 import pkgutil
 import subprocess
@@ -94,6 +95,13 @@ def test_public_modules_are_imported_when_they_are_asked_for_and_slips_are_told_
 @pytest.mark.parametrize("name", [name for name in sb.__all__ if name != "__version__"])
 def test_public_name_has_a_docstring(name):
     assert getattr(sb, name).__doc__
+
+
+@pytest.mark.parametrize("name", ["linear", "matmul"])
+def test_help_shows_examples_that_are_true(name):
+    (found,) = doctest.DocTestFinder(recurse=False).find(getattr(sb, name), name, globs={})
+    assert found.examples
+    assert doctest.DocTestRunner().run(found).failed == 0
 
 
 def test_package_says_that_it_is_typed():

@@ -98,7 +98,8 @@ RIGHT: list[tuple[str, Callable[..., Any], dict[str, Any]]] = [
     ("matmul", sb.matmul, MATMUL), ("plan_matmul", sb.plan_matmul, MATMUL), ("matmul", sb.matmul, INTEGER),
     ("matmul", sb.matmul, {"a": X, "b": I8.T, "a_dtype": "int8", "a_scale": 0.1, "plan": None}),
     ("matmul", sb.matmul, {"a": X, "b": I8.T, "b_scale": X[:2, :1] * DY[:2], "b_group": 2, "b_zero_point": 3}),
-    ("linear", sb.linear, {"x": X, "weight": W, "bias": DY[0], "weight_scale": 1.0, "group": None, "out": None}),
+    ("linear", sb.linear, {"x": X, "weight": W, "bias": DY[0], "weight_scale": 1.0, "group": None, "out": None,
+        "activation": "relu", "out_dtype": "float32"}),
     ("linear", sb.linear, {"x": X, "weight": I8, "weight_zero_point": I8[:, :2], "weight_scale": W[:, :2], "group": 2}),
     ("pack", sb.pack, {"b": I8.T, "left": "float32", "zero_point": 3, "group": None, "spec": sb.Spec()}),
     ("grouped_matmul", sb.grouped_matmul, {

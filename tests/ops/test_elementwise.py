@@ -159,3 +159,13 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
 def test_what_is_refused(call: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+def test_arrays_are_given_by_position_and_help_says_so() -> None:
+    assert (
+        str(inspect.signature(sb.add)) == "(x: Any, y: Any, /, *, out: Any = None, threads: 'int | None' = None) -> Any"
+    )
+    for call, name in ((lambda: sb.add(x1=1, x2=2), "x1"), (lambda: sb.add(1.0, 2.0, dtype="float32"), "dtype")):
+        with pytest.raises(TypeError) as error:
+            call()
+        assert str(error.value) == f"add() takes x, y by position, out= and threads= by name, got {name}="

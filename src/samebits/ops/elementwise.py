@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,6 +99,17 @@ def _number(call: Call, name: str, x: Any, dtype: DType) -> Any:
 _NUMBERS = (bool, int, float)
 
 
+def _signature(names: Sequence[str]) -> inspect.Signature:
+    """What `help` and editors show of a function of arrays called so: they are given by position."""
+    options = {"out": Any, "threads": "int | None"}
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY, annotation=Any) for name in names]
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in options.items()
+    ]
+    return inspect.Signature(parameters, return_annotation=Any)
+
+
 def _function(
     name: str,
     op: str,
@@ -111,7 +123,10 @@ def _function(
     """
     given = tuple(names.split())
 
-    def function(*arrays: Any, out: Any = None, threads: int | None = None) -> Any:
+    def function(*arrays: Any, out: Any = None, threads: int | None = None, **others: Any) -> Any:
+        if others:
+            taken = f"{', '.join(given)} by position, out= and threads= by name"
+            raise TypeError(f"{name}() takes {taken}, got {next(iter(others))}=")
         if len(arrays) != len(given):
             raise TypeError(f"{name}() takes {len(given)} arrays ({', '.join(given)}), got {len(arrays)}")
         first = arrays[0]
@@ -124,6 +139,7 @@ def _function(
 
     function.__name__ = function.__qualname__ = name
     function.__module__ = "samebits"
+    vars(function)["__signature__"] = _signature(given)
     function.__doc__ = f"""{meaning}, per element.
 
     Args:    {", ".join(given)}: arrays of one dtype that broadcast; a Python number takes it.

@@ -90,6 +90,16 @@ def matmul(
     Raises:  DTypeError, ShapeError, OptionError, DeviceError (an operand is not on the host), LayoutError (out overlaps
              a or b), PlanError (the plan, or a packed b, is for others).
     Bits:    numerics.md sections 2, 3 and 4: they depend on the values, the groups and `spec` alone.
+
+    Example, of floats, then of int8 with a scale for a and one for each column of b:
+        >>> import numpy as np, samebits as sb
+        >>> sb.matmul(np.ones((1, 3), np.float32), np.full((3, 2), 0.5, np.float32))
+        array([[1.5, 1.5]], dtype=float32)
+        >>> a, b = np.array([[1, 2, 3]], np.int8), np.array([[1, 4], [2, 5], [3, 6]], np.int8)
+        >>> sb.matmul(a, b)
+        array([[14, 32]], dtype=int32)
+        >>> sb.matmul(a, b, a_scale=0.5, b_scale=np.array([0.5, 0.25], np.float32))
+        array([[3.5, 4. ]], dtype=float32)
     """
     call = Call("matmul", elements(a), threads)
     if plan is not None and not isinstance(plan, Plan):
@@ -137,10 +147,10 @@ def plan_matmul(
 def linear(
     x: Any, weight: Any, bias: Any = None, *, weight_scale: Any = None, weight_zero_point: Any = None,
     group: Any = None, weight_global_scale: Any = None, x_scale: Any = None, x_group: Any = None,
-    x_global_scale: Any = None, x_format: Any = None, x_dialect: Any = None, out: Any = None,
-    threads: int | None = None,
+    x_global_scale: Any = None, x_format: Any = None, x_dialect: Any = None, activation: str | None = None,
+    out_dtype: Any = None, out: Any = None, threads: int | None = None,
 ) -> Any:  # fmt: skip
-    """x @ weight^T + bias.
+    """activation(x @ weight^T + bias).
 
     Args:    x: [..., K].   weight: [N, K], as torch keeps it, or `pack(weight.T)`.   bias: [N].   Dtypes as in matmul;
                 x and weight may each be a Quantized.
@@ -151,13 +161,21 @@ def linear(
                 [N].
              x_scale, x_group, x_global_scale, x_format, x_dialect: a_scale, a_group, a_global_scale, a_format and
                 a_dialect of matmul.
+             activation, out_dtype: those of matmul.
              out: [..., N] for the result.   threads: at most so many; default every usable core.
     Returns: [..., N] as the kind of array that x is.
     Raises:  as matmul.   Bits: numerics.md sections 2 to 4: those of matmul(x, weight.T, ...).
+
+    Example, int8 weights with a scale for each of two output channels:
+        >>> import numpy as np, samebits as sb
+        >>> x, weight = np.ones((1, 3), np.float32), np.array([[1, 2, 3], [4, 5, 6]], np.int8)
+        >>> sb.linear(x, weight, weight_scale=np.array([0.5, 0.25], np.float32))
+        array([[3.  , 3.75]], dtype=float32)
     """
     call = Call("linear", elements(x), threads)
     given = Arguments.of(
-        call, LINEAR, x, weight, bias=bias, a_scale=x_scale, a_group=x_group, a_global_scale=x_global_scale,
+        call, LINEAR, x, weight, bias=bias, activation=activation, out_dtype=out_dtype,
+        a_scale=x_scale, a_group=x_group, a_global_scale=x_global_scale,
         a_format=x_format, a_dialect=x_dialect,
         b_scale=weight_scale, b_zero_point=weight_zero_point, b_group=group, b_global_scale=weight_global_scale,
     )  # fmt: skip
