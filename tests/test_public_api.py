@@ -32,7 +32,7 @@ def test_public_names_are_sorted_and_unique():
 
 
 def test_public_names_are_those_a_type_checker_sees():
-    assert set(sb.__all__) == {*typed_names(), "__version__"}
+    assert {*sb.__all__, *sb._BESIDE} == {*typed_names(), "__version__"}
 
 
 def test_dir_lists_the_public_names():
@@ -41,7 +41,12 @@ def test_dir_lists_the_public_names():
 
 def test_table_and_type_checker_agree_on_homes():
     homes = {name: f"samebits.{home}" for name, home in sb._HOME.items()}
-    assert homes | dict.fromkeys(sb._MODULES, "samebits") == typed_names()
+    assert homes | dict.fromkeys(sb._MODULES | sb._BESIDE, "samebits") == typed_names()
+
+
+def test_modules_beside_the_public_names_are_exported_to_type_checkers():
+    aliases = [alias for node in ast.walk(TREE) if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert {alias.name for alias in aliases if alias.name == alias.asname} == sb._BESIDE
 
 
 @pytest.mark.parametrize("name", sb.__all__)

@@ -24,8 +24,9 @@ class StopError(Exception):
 
 
 def test_what_a_handler_raises_comes_when_the_call_has_ended() -> None:
-    """The handler raises three times, each where the main thread waits: signals are sent until it has."""
-    steps, raised = list[bool](), list[bool]()
+    """The handler raises three times, each where the main thread waits: signals are sent until it has, or nobody waits
+    any more."""
+    steps, raised, returned, ended = list[bool](), list[bool](), threading.Event(), threading.Event()
     main = threading.main_thread().ident
     assert main is not None
 
@@ -37,16 +38,19 @@ def test_what_a_handler_raises_comes_when_the_call_has_ended() -> None:
 
     def work() -> None:
         steps.append(threading.get_ident() != main)
-        while len(raised) < 3:
+        while steps[0] and len(raised) < 3 and not returned.is_set():
             signal.pthread_kill(main, signal.SIGUSR1)
             time.sleep(0.001)
-        steps.append(True)
+        steps.append(not returned.is_set())
+        ended.set()
 
     before = signal.signal(signal.SIGUSR1, handler)
     try:
         with pytest.raises(StopError):
             uninterrupted(work)
     finally:
+        returned.set()
+        ended.wait(300)
         signal.signal(signal.SIGUSR1, before)
     assert steps == [True, True]
 

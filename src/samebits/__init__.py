@@ -17,6 +17,9 @@ from samebits import demand, hot  # noqa: E402 - forks wait for it
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from samebits import checkpoint, dtypes, errors, layout, memory
+    from samebits import fusion as fusion
+    from samebits import onnx as onnx
+    from samebits import torch as torch
     from samebits.codegen.isa import Isa, isas, use_isa
     from samebits.dtypes import DType, dtype
     from samebits.errors import (

@@ -111,12 +111,22 @@ def test_dtype_defaults_to_float32() -> None:
     assert Tensor.empty((2,)).dtype is Tensor.zeros((2,)).dtype is dtypes.float32
 
 
+class Whole:
+    """What Python takes where it needs an integer, though it is none."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
 def test_extents_and_axes_may_be_several_arguments() -> None:
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     t = Tensor.from_any(x)
     for views, arrays in [
         ((t.reshape(6, 4), t.reshape(6, -1), t.reshape([6, 4]), t.reshape(shape=(6, 4))), x.reshape(6, 4)),
-        ((t.reshape(-1), t.reshape(np.int64(24)), t.reshape(np.array([24]))), x.reshape(-1)),
+        ((t.reshape(-1), t.reshape(np.int64(24)), t.reshape(np.array([24])), t.reshape(Whole(24))), x.reshape(-1)),
         ((t.permute(2, 0, 1), t.permute((2, 0, 1)), t.permute(-1, 0, 1)), x.transpose(2, 0, 1)),
     ]:
         for view in views:

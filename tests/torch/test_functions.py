@@ -14,7 +14,7 @@ from torch.func import grad, vmap
 
 import samebits as sb
 import samebits.torch as st
-from samebits.errors import OptionError, OutOfRangeError
+from samebits.errors import OptionError, OutOfRangeError, ShapeError
 from samebits.ops import training
 
 F = torch.nn.functional
@@ -172,6 +172,20 @@ def test_the_gradient_of_embedding_refuses_indices_that_are_no_rows(wrong: int) 
         with pytest.raises(OutOfRangeError) as caught:
             call()
         assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 3), (4, 3), (3, 4)])
+def test_the_gradient_of_embedding_refuses_what_is_not_a_row_for_each_index(rows: int, columns: int) -> None:
+    dy, indices, total = torch.ones(rows, columns), torch.tensor([1, 4, 1]), torch.ones(1, 5, 3)
+    with pytest.raises(ShapeError) as caught:
+        torch.ops.samebits.add_embedding_(total, dy, indices, -1, 128, 1, "sb1")
+    text = f"dy shape is ({rows}, {columns}), must be (3, {{}}); give a row for each index"
+    assert str(caught.value) == f"add_embedding_: {text.format(3)}"
+    assert torch.equal(total, torch.ones(1, 5, 3))
+    if rows != 3:
+        with pytest.raises(ShapeError) as caught:
+            torch.ops.samebits.embedding_backward(dy, indices, 5, -1, 128, 1, "sb1")
+        assert str(caught.value) == f"embedding_backward: {text.format(columns)}"
 
 
 def test_rows_of_other_indices_do_not_matter() -> None:

@@ -8,8 +8,6 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Self, SupportsIndex, cast
 
-import numpy as np
-
 from samebits import dtypes
 from samebits.errors import LayoutError
 from samebits.layout import Axes, Key
@@ -20,7 +18,7 @@ __all__ = ["TensorViews"]
 
 def _listed(first: Sequence[SupportsIndex] | SupportsIndex, more: tuple[SupportsIndex, ...]) -> Sequence[SupportsIndex]:
     """Integers that were given as one sequence, or as several arguments."""
-    if more or isinstance(first, int | np.integer):
+    if more or (hasattr(first, "__index__") and not hasattr(first, "__iter__")):  # as arrays have both
         return (cast(SupportsIndex, first), *more)
     return cast(Sequence[SupportsIndex], first)
 

@@ -49,6 +49,7 @@ def _add_embedding(
     spec = Spec(chunk, segments, order)
     note_written(total)
     flat = tokens.places(indices, total.shape[1])
+    tokens.check_rows("add_embedding_", dy, len(flat), total.shape[2])
     _add_embedding_gradient(total, dy, flat, padding, spec, threads=threads())
 
 

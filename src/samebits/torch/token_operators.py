@@ -13,9 +13,10 @@ from samebits.kernels.gemm.contraction import Spec
 from samebits.ops import grouped, training
 from samebits.ops import matmul as products
 from samebits.torch.operator import Gradient, Operator, by_loop, check_tensor, define, of_memory, threads
+from samebits.torch.product_operators import rows_of
 from samebits.torch.spec import DEFAULT
 
-__all__ = ["cross_entropy", "embedding", "embedding_of", "embedding_shapes", "grouped_mm", "places"]
+__all__ = ["check_rows", "cross_entropy", "embedding", "embedding_of", "embedding_shapes", "grouped_mm", "places"]
 
 _ORDER = "int chunk, int segments, str order"
 _taken, _embedding_gradient = of_memory(training.embedding), of_memory(training.embedding_gradient)
@@ -67,9 +68,8 @@ def _embedding_backward(
 
 
 def _scattered(dy: Tensor, indices: Tensor, count: int, padding: int, chunk: int, segments: int, order: str) -> Any:
-    flat = places(indices, count)
-    if dy.ndim != 2:
-        dy = dy.reshape(len(flat), dy.shape[-1])
+    flat, dy = places(indices, count), rows_of(dy)
+    check_rows("embedding_backward", dy, len(flat), dy.shape[1])
     return _embedding_gradient(dy, flat, count, padding, chunk, segments, order, threads=threads())
 
 
@@ -78,6 +78,12 @@ def places(indices: Tensor, count: int) -> Tensor:
     flat = indices if indices.ndim == 1 else indices.flatten()
     _check_range("embedding", "input", flat, count)
     return flat
+
+
+def check_rows(call: str, dy: Tensor, rows: int, columns: int) -> None:
+    """Raise unless dy has a row for each index, as wide as those of the table: the kernel reads so much memory."""
+    if dy.shape != (rows, columns):
+        raise ShapeError(call, "dy", "shape", tuple(dy.shape), (rows, columns), "give a row for each index")
 
 
 def _scattered_shapes(
