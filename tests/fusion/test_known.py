@@ -95,8 +95,8 @@ def test_views_numbers_and_other_extents_are_calls_of_their_own(monkeypatch):
 
 def test_of_torch_memory_alone_counts(monkeypatch):
     fd, x = defined(MADE["one kernel"], DataType.Float), torch.randn(4, 8)
-    for _ in range(2):
-        fd.execute([x])
+    for _ in range(2):  # whether or not what is learned from needs gradients
+        fd.execute([x.clone().requires_grad_()])
     in_emitted_code_alone(monkeypatch)
     for given in (x, x.clone().requires_grad_(), torch.nn.Parameter(x)):
         (found,) = fd.execute([given])

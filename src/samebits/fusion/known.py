@@ -48,7 +48,8 @@ class KnownCalls:
         if not key:
             hot.count_call()
         elif not any(way.packings):
-            given = [Tensor.from_any(x) for x, kind in zip(inputs, way.scalars, strict=True) if kind is None]
+            arrays = [x for x, kind in zip(inputs, way.scalars, strict=True) if kind is None]
+            given = [Tensor.from_any(x.detach() if way.kind == "torch" else x) for x in arrays]
             places: list[CallPlace] = [(WORKSPACE, 0), *[(number, 0) for number in range(len(given))], (RESULT, 0)]
             places += [(FIXED, address) for address in table.constants]
             result, room = Tensor.from_any(made), way.bound.arena_bytes
