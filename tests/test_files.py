@@ -35,11 +35,12 @@ def test_what_changes_places_with_a_file_is_refused(tmp_path: pathlib.Path, monk
     (tmp_path / "x").write_bytes(b"x")
     os.mkfifo(tmp_path / "pipe")
     facts = os.stat(tmp_path / "x")
-    monkeypatch.setattr(files.os, "stat", lambda path: facts)
     gc.collect()  # what others left open in cycles would be closed meanwhile
     before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(files.NoFileError, match="a pipe"):
-        files.opened(str(tmp_path / "pipe"))
+    with monkeypatch.context() as changed:
+        changed.setattr(files.os, "stat", lambda path: facts)
+        with pytest.raises(files.NoFileError, match="a pipe"):
+            files.opened(str(tmp_path / "pipe"))
     assert len(os.listdir("/proc/self/fd")) == before
 
 

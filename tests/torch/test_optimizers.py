@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import samebits.torch as st
-from samebits.errors import DeviceError, LayoutError, OptionError, SamebitsError
+from samebits.errors import DeviceError, ExchangeError, LayoutError, OptionError, SamebitsError
 from samebits.ops import optimizing
 from samebits.torch import optimizers
 
@@ -169,6 +169,19 @@ def test_a_gradient_that_has_no_elements_on_the_host_is_refused() -> None:
     with pytest.raises(DeviceError) as caught:
         st.clip_grad_norm_([p], 1.0)
     assert str(caught.value) == "clip_grad_norm_: gradient 0 device is meta, must be cpu; make it on the host"
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_gradient_that_is_still_to_be_negated_is_refused_by_its_own_name(step: int) -> None:
+    parameters = [torch.nn.Parameter(torch.zeros(3)) for _ in range(2)]
+    parameters[0].grad, parameters[1].grad = torch.full((3,), 8.0), torch._neg_view(torch.ones(6)[: 3 * step : step])
+    with pytest.raises(ExchangeError) as caught:
+        st.clip_grad_norm_(parameters, 1.0)
+    assert str(caught.value) == (
+        "clip_grad_norm_: gradient 1 memory is still to be negated, must be what the values are; call "
+        "x.resolve_neg() first"
+    )
+    assert parameters[0].grad.tolist() == [8.0] * 3
 
 
 def test_a_gradient_whose_elements_share_memory_is_refused_before_any_is_scaled() -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from samebits import tensor
-from samebits.errors import DeviceError, DTypeError, LayoutError, OptionError, ShapeError, shown
+from samebits.errors import DeviceError, DTypeError, LayoutError, OptionError, SamebitsError, ShapeError, shown
 from samebits.kinds import note_written
 from samebits.ops import casts, elementwise, optimizing, rows
 from samebits.shapes import check_flag
@@ -338,6 +338,14 @@ def power(base: float, count: int) -> float:
     return result
 
 
+def _lies_apart(x: Tensor, name: str) -> bool:
+    """Whether each element of a gradient has a place of its own."""
+    try:
+        return bool(tensor.Tensor.from_any(x.detach()).layout.is_unique())
+    except SamebitsError as error:
+        raise error.renamed("clip_grad_norm_", name) from error
+
+
 @eagerly("clip_grad_norm_")
 @torch.no_grad()
 def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
@@ -354,13 +362,17 @@ def clip_grad_norm_(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
         check_tensor("clip_grad_norm_", f"gradient {i}", g)
         if g.is_meta:
             raise DeviceError("clip_grad_norm_", f"gradient {i}", "device", g.device, "cpu", "make it on the host")
-        if not (g.is_contiguous() or tensor.Tensor.from_any(g.detach()).layout.is_unique()):
+        if not (g.is_contiguous() or _lies_apart(g, f"gradient {i}")):
             expected, remedy = "strides with a place for each element", "set the parameter's grad to its clone()"
             raise LayoutError("clip_grad_norm_", f"gradient {i}", "strides", g.stride(), expected, remedy)
     if not found:
         return torch.zeros(())
-    many = threads()
-    squares = [optimizing.sum_of_squares(g, threads=many) for g in found]
+    many, squares = threads(), []
+    for i, g in enumerate(found):
+        try:
+            squares.append(optimizing.sum_of_squares(g, threads=many))
+        except SamebitsError as error:
+            raise error.renamed("clip_grad_norm_", f"gradient {i}") from error
     each = torch.stack([x if x.dtype is torch.float32 else x.float() for x in squares])
     norm = elementwise.sqrt(rows.sum(each))
     scale = elementwise.minimum(elementwise.divide(float(max_norm), elementwise.add(norm, 1e-6)), 1.0)
