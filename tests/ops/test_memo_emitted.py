@@ -370,9 +370,10 @@ def test_emitted_code_comes_with_the_first_few_calls(monkeypatch):
         for _ in range(20):
             sb.abs(x)
     assert (memo._known, hot._begun) == (None, {})
-    sb.abs(x)
-    assert memo._known is None
-    for _ in range(9):
+    for _ in range(2):  # the second has time for the first step alone
+        sb.abs(x)
+        assert memo._known is None
+    for _ in range(8):
         sb.abs(x)
     assert memo._known is known
     assert hot._offers == []
