@@ -135,6 +135,7 @@ def _parts(product: _Product, sizes: list[int], threads: int) -> list[tuple[seri
     """What each group with rows runs, and the addresses of its operands."""
     isa, used = product.call.isa, sum(sizes)
     known = _known(replace(product.contraction, m=0), isa, threads)
+    is_far = isinstance(product.b, Tensor) and product.b.nbytes > tuning.machine(isa).caches.down_cached
     places = [_place(x) for x in (product.a, product.b, product.bias, product.out) if x is not None]
     of_rows = {0, len(places) - 1}
     starts = itertools.accumulate(sizes, initial=0)
@@ -145,20 +146,22 @@ def _parts(product: _Product, sizes: list[int], threads: int) -> list[tuple[seri
     for g, size, start in groups:
         bits = [bit + step * (start if i in of_rows else g) for i, (bit, step) in enumerate(places)]
         one = size * threads * _SMALL <= used
-        key = size, one, bits[0] & 7, bits[1] & 7
+        key = size, one, is_far, bits[0] & 7, bits[1] & 7
         laid = known.get(key)
         if laid is None:
             if len(known) >= _KEPT:
                 known.clear()
             contraction = _contraction(product, g, range(start, start + size))
-            laid = known[key] = series.lay(_plan(contraction, isa, threads, one))
+            laid = known[key] = series.lay(_plan(contraction, isa, threads, one, is_far))
         parts.append((laid, [bit >> 3 for bit in bits]))
     return parts
 
 
-def _plan(c: Contraction, isa: Isa, threads: int, one: bool) -> Plan:
-    """How one group runs: on one thread if it should and needs little memory of its own, else shared by all."""
+def _plan(c: Contraction, isa: Isa, threads: int, one: bool, is_far: bool) -> Plan:
+    """How one group runs: on one thread if it should and needs little memory of its own, else shared by all; `is_far`:
+    all matrices together are more than a cache holds."""
     machine = tuning.machine(isa)
+    machine = replace(machine, caches=machine.caches.far) if is_far else machine
     alone = gemm.plan(c, isa, 1 if one else threads, machine=machine)
     if not one or alone.workspace_bytes <= _OWN_BYTES:
         return alone
@@ -187,6 +190,6 @@ def _lying(x: Tensor) -> Lying:
 
 
 @functools.lru_cache(maxsize=64)
-def _known(contraction: Contraction, isa: Isa, threads: int) -> dict[tuple[int, bool, int, int], series.Laid]:
+def _known(contraction: Contraction, isa: Isa, threads: int) -> dict[tuple[int, bool, bool, int, int], series.Laid]:
     """Plans of groups that differ in nothing but their number of rows, and the bits at which they begin."""
     return {}

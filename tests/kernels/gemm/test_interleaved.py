@@ -14,7 +14,7 @@ from gemm_run import contraction, execute, product, same
 from samebits.codegen.isa import Isa
 from samebits.codegen.vocabulary import Builder, KernelSpec
 from samebits.dtypes import DType, bfloat16, float32, float64
-from samebits.frozen import dataclass
+from samebits.frozen import dataclass, replace
 from samebits.kernels import gemm
 from samebits.kernels.gemm import Matrix, reference
 from samebits.kernels.gemm.engine import FMA32, FMA64
@@ -123,6 +123,8 @@ def test_the_first_micropanel_reads_b_where_it_lies(isa: Isa, source: DType) -> 
             )  # fmt: skip
             plan = gemm.plan(c, isa, threads, machine=EMERALD_RAPIDS, form="fused")
             assert plan.steps[0].spec.description.lies
+            far = replace(EMERALD_RAPIDS, caches=EMERALD_RAPIDS.caches.far)
+            assert not gemm.plan(c, isa, threads, machine=far, form="fused").steps[0].spec.description.lies
             out = np.full((m, n), np.nan, dtype)
             execute(plan, [guard.array(a), b, out])
             launch.assert_bits(out, due, (isa.name, m, k, n))

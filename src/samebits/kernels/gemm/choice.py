@@ -62,8 +62,8 @@ class Choice:
     """Everything decided. Along K all but `c.k` counts words of the engine. `order` holds the plan's operand numbers of
     a, b, out and each input; a task is one of the `m_blocks` equal blocks of M, `n_step` panels, and one of the
     `parts` of K, `part_steps` each; `sums` is how a chunk is summed; B is packed in `rounds`, in panels of `nr`
-    columns. `machine` is the name of whose figures decided; `tuned`: whether the engine, the tile and the sizes of
-    blocks are those of rows that were measured."""
+    columns, and `cached` is whether it comes from a cache. `machine` is the name of whose figures decided; `tuned`:
+    whether the engine, the tile and the sizes of blocks are those of rows that were measured."""
 
     c: Contraction
     order: tuple[int, ...]
@@ -92,6 +92,7 @@ class Choice:
     tuned: tuple[bool, bool, bool]
     rejected: Reasons
     nr: int
+    cached: bool
 
     @property
     def panels(self) -> int:
@@ -160,11 +161,11 @@ class Choice:
         """Whether the first micropanel of a block reads B where it lies and writes panels for the others: the sums hide
         what reading rows waits for, which packing does not. So where B's rows are contiguous and a panel is packed at a
         time on the way (Emerald Rapids, float32, K = N = 768, time of packing before over it: 32 rows 1.10, 64 rows
-        1.08, 128 rows 1.06).
+        1.08, 128 rows 1.06). Packing reads faster what comes from memory (48 x 4096 x 4096: 0.67).
         """
         right, is_alone = self.c.b.values, self.group == self.wide == 1 and self.m_step > 1
         is_copied = self.form == FUSED and isinstance(right, Matrix) and kind(right) == "copy"
-        return is_copied and is_alone and self.interleaved
+        return is_copied and is_alone and self.cached and self.interleaved
 
 
 def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, machine: Machine) -> Choice:
@@ -194,6 +195,7 @@ def choose(described: Contraction, isa: Isa, threads: int, given: Overrides, mac
         parts=cut.parts, part_steps=cut.part_steps, runs=inner.runs,
         unit_of_scales=inner.unit_of_scales, tuned=_measured(inner, row, isa, machine, given),
         rejected=turned + engines_not + forms_not + unchecked + tiles_not, nr=tile.nv * inner.engine.lanes(isa),
+        cached=forms.is_cached(inner.c, inner.engine, machine.caches),
     )  # fmt: skip
 
 
@@ -288,9 +290,8 @@ def blocks_for(inner: Inner, form: str, mr: int, sizes: Sizes, caches: Caches) -
     short = caches.kc_fused if is_fused and is_plain and m <= caches.fused_rows else KC_LEAST
     if is_fused and not runs_down(inner.c):
         return Blocks(elements // short, _ALL, short)
-    b_bytes = inner.steps * inner.c.n * size
-    if is_fused and is_plain and b_bytes <= caches.down_cached:
-        kc = short if b_bytes <= caches.near else KC_LEAST
+    if is_fused and is_plain and forms.is_cached(inner.c, inner.engine, caches):
+        kc = short if inner.steps * inner.c.n * size <= caches.near else KC_LEAST
         return Blocks(elements * caches.down_blocks // kc, _ALL, kc)
     longer = (caches.kc_streamed,) if form in (FUSED, STREAMED, DECODED) else ()
     lengths = [kc * float32.size_bytes // size for kc in (*longer, sizes.kc_few_rows, sizes.kc)]
@@ -365,9 +366,12 @@ def rounds_of(c: Contraction, walks: int, walk_bytes: int, sizes: Sizes, caches:
 def group_of(c: Contraction, engine: Engine, kc: int, nr: int, n_step: int, wide: int, caches: Caches) -> int:
     """Panels of `kc` words by `nr` columns that a task packs together just before it uses them, in whole walks of
     `wide`: one where a panel's rows follow each other, as those of weights do (128 x 4096 x 4096: 191 GFLOP/s by 8, 195
-    by 1), or where the machine packs panels alone and their rows are whole lines."""
+    by 1), or where the machine packs panels alone that come from a cache and whose rows are whole lines (Emerald
+    Rapids, float32 from memory, K = N = 4096, time of a panel alone over that of several: 40 rows 1.24, 96 rows 1.18,
+    120 rows 1.08)."""
     panel_bytes = engine.word.size_bytes * kc * nr
     alone = caches.panels_alone and engine.depth == 1 and nr * c.b.dtype.width_bits >= LINE_BYTES * 8
+    alone = alone and forms.is_cached(c, engine, caches)
     several = 1 if alone or has_weights(c) or runs_down(c) else min(GROUP, caches.group // panel_bytes, n_step)
     return max(1, several // wide) * wide
 

@@ -119,6 +119,11 @@ def form_for(inner: Inner, isa: Isa, caches: Caches, a_bytes: int, mc: int | Non
     return STAGED, (*rejected, (FUSED, f"{c.m} rows are several blocks, and each would pack B again"))
 
 
+def is_cached(c: Contraction, engine: Engine, caches: Caches) -> bool:
+    """Whether words of B are so few that it comes from a cache."""
+    return engine.steps(c.k) * c.n * engine.word.size_bytes <= caches.down_cached
+
+
 def _streamed_rows(inner: Inner, isa: Isa, caches: Caches) -> int:
     """The most rows for which B is read where it lies."""
     c, right = inner.c, inner.words[1]
@@ -129,7 +134,7 @@ def _streamed_rows(inner: Inner, isa: Isa, caches: Caches) -> int:
         most = _STREAMED_CHECKED if inner.checked else most
     elif inner.order.block:
         most = min(most, _STREAMED_BLOCKS)
-    elif kind(c.a.values) == "copy" and inner.steps * c.n * inner.engine.word.size_bytes <= caches.down_cached:
+    elif kind(c.a.values) == "copy" and is_cached(c, inner.engine, caches):
         most = min(most, caches.streamed_cached)
     if c.a.dtype.is_integer and c.b.dtype.is_integer:
         paid = -(-c.k // right.depth) // (_ROW_WORDS if lies == "copy" else _COLUMN_WORDS)

@@ -72,8 +72,9 @@ class Caches:
             contiguous and at most `fused_rows` of A use them: the block of A is then in the first cache beside a panel.
         down_cached: So they are where its columns are, and words of B take at most so many bytes: it comes from a cache
             then, to which long runs do not matter. What takes more than `near` is packed by 256 words.
-        panels_alone: Whether panels of words of one element are packed one at a time, so that they stay in the first
-            cache until they are used: the rows of the next one are in the second cache by then (`following`).
+        panels_alone: Whether panels of words of one element that come from a cache (`down_cached`) are packed one at a
+            time, so that they stay in the first cache until they are used: the rows of the next one are in the second
+            cache by then (`following`).
     """
 
     near: int = 5 << 20
@@ -94,6 +95,11 @@ class Caches:
     fused_rows: int = 40
     down_cached: int = 0
     panels_alone: bool = False
+
+    @property
+    def far(self) -> Caches:
+        """The same where all right operands come from memory, as they are many."""
+        return replace(self, down_cached=0)
 
 
 @dataclass(frozen=True, slots=True)
