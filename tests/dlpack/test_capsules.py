@@ -419,7 +419,7 @@ HOSTILE = {
     },
     f"x DLPack dtype is float32 (code 2, bits 32, lanes 4), {A_ROW}": {"lanes": 4},
     f"x DLPack dtype is unknown to DLPack 1.3 (code 99, bits 32, lanes 1), {A_ROW}": {"code": 99},
-    "x address is 0x1002, must be a multiple of 4; copy it first": {"data": 0x1002},
+    "x address is 0x10002, must be a multiple of 4; copy it first": {"data": 0x10002},
     "x span is 24 bytes from 0xfffffffffffffffc, must be addressable; report it to the producer": {"data": 2**64 - 4},
 }
 

@@ -115,11 +115,11 @@ def test_a_capsule_gets_strides_where_numpy_left_them_out() -> None:
 
 
 def test_memory_is_not_touched_to_export_it() -> None:
-    """Address 16 is not mapped: whoever read it would end the process."""
-    t = Tensor.from_buffer(Buffer(16, 1 << 20, None), "float32", (1 << 18,))
+    """Address 2**16 is not mapped: whoever read it would end the process."""
+    t = Tensor.from_buffer(Buffer(1 << 16, 1 << 20, None), "float32", (1 << 18,))
     managed, capsule = exported(t, max_version=(1, 3))
-    assert managed.tensor.data == 16
-    assert Tensor.from_dlpack(t).address == 16
+    assert managed.tensor.data == 1 << 16
+    assert Tensor.from_dlpack(t).address == 1 << 16
     del capsule
 
 

@@ -251,6 +251,14 @@ def released():
     return x
 
 
+def released_part():
+    """A part of one."""
+    x = torch.ones(7)
+    part = x[4:]
+    x.untyped_storage().resize_(0)
+    return part
+
+
 NULL = "data pointer is NULL, must be that of its elements; report it to the producer"
 WRAPPED = (
     "is not shared by its library (Cannot access data pointer of Tensor that doesn't have storage),"
@@ -258,6 +266,7 @@ WRAPPED = (
 )
 WITHOUT_MEMORY = {
     "released": (lambda run: run(released()), NULL),
+    "a released part": (lambda run: run(released_part()), NULL.replace("NULL", "0x10")),
     "zeros": (lambda run: run(torch._efficientzerotensor(3)), NULL),
     "within a transform": (lambda run: torch.func.vmap(run)(torch.ones(2, 3)), WRAPPED),
 }

@@ -489,15 +489,17 @@ def test_a_parameter_of_float64_before_others_leaves_their_steps_as_they_are(mak
     assert [due.bits(x.detach()) for x in together] == [due.bits(x.detach()) for x in alone]
 
 
-@pytest.mark.parametrize("of", ["p", "g"])
-def test_what_has_no_memory_any_more_is_refused(of: str) -> None:
-    p = torch.nn.Parameter(torch.ones(16))
-    p.grad = torch.ones(16)
+@pytest.mark.parametrize(
+    ("of", "start", "at"), [("p", 0, "NULL"), ("g", 0, "NULL"), ("p", 4, "0x10"), ("g", 4, "0x10")]
+)
+def test_what_has_no_memory_any_more_is_refused(of: str, start: int, at: str) -> None:
+    p = torch.nn.Parameter(torch.ones(16)[start:])
+    p.grad = torch.ones(16)[start:]
     (p if of == "p" else p.grad).untyped_storage().resize_(0)
     with pytest.raises(SamebitsError) as caught:
         st.SGD([p], lr=0.5).step()
     remedy = "must be that of its elements; report it to the producer"
-    assert str(caught.value) == f"descent: {of} data pointer is NULL, {remedy}"
+    assert str(caught.value) == f"descent: {of} data pointer is {at}, {remedy}"
 
 
 def test_steps_that_were_gathered_are_taken_where_options_of_a_later_group_end_the_call() -> None:

@@ -30,6 +30,7 @@ from samebits.dtypes import DType
 from samebits.errors import ExchangeError, SamebitsError
 from samebits.layout import Layout, Shape
 from samebits.memory import Buffer, Device
+from samebits.memory.address import LEAST_ADDRESS
 from samebits.shapes import MAX_RANK
 
 __all__ = ["REFUSALS", "Producer", "receive", "refused"]
@@ -239,8 +240,8 @@ def _checked(
     if not span:
         return Buffer(0, 0, owner, device, bool(flags & READ_ONLY)), layout, dtype
     address = data + byte_offset
-    if not data:
-        raise _broken(call, "data pointer", "NULL", "that of its elements")
+    if not data or (device.is_host and data < LEAST_ADDRESS):
+        raise _broken(call, "data pointer", f"{data:#x}" if data else "NULL", "that of its elements")
     if address + low < 0 or address + low + span > 1 << 64:
         raise _broken(call, "span", f"{span} bytes from {address + low:#x}", "addressable")
     if layout.pitch_bits % 8 == 0 and address % (layout.pitch_bits >> 3):

@@ -21,6 +21,7 @@ from samebits.kernels import spread
 from samebits.kinds import ArrayKind, kind_of
 from samebits.layout import Layout
 from samebits.memory import CPU, address_of
+from samebits.memory.address import LEAST_ADDRESS
 from samebits.memory.pages import MAPPED
 from samebits.native import scratch
 from samebits.ops import move
@@ -38,7 +39,7 @@ def _numpy(x: Any) -> Hashable:
 
 def _torch(x: Any) -> Hashable:
     """With whether elements have memory: where there is none, as the storage was given up, the long way refuses it."""
-    return None, x.dtype, x.shape, x.stride(), x.is_cpu, x.is_neg(), not x.data_ptr()
+    return None, x.dtype, x.shape, x.stride(), x.is_cpu, x.is_neg(), x.data_ptr() < LEAST_ADDRESS
 
 
 def _tensor(x: Tensor) -> Hashable:
@@ -206,7 +207,7 @@ def _of_torch(like: Any, output: OutputArray) -> Any:
     shape, dtype = output.shape, output.dtype
     x = like.new_empty(shape, dtype=dtype)
     is_right = type(x) is type(like) and x.dtype is dtype and x.shape == shape and x.is_cpu and x.is_contiguous()
-    return x if is_right and (x.data_ptr() or 0 in shape) else _as_torch(output.make())
+    return x if is_right and (x.data_ptr() >= LEAST_ADDRESS or 0 in shape) else _as_torch(output.make())
 
 
 def _as_torch(x: Tensor) -> Any:

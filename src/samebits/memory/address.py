@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ALIGNMENT", "address_of"]
+__all__ = ["ALIGNMENT", "LEAST_ADDRESS", "address_of"]
 
 # A cache line and an AVX-512 vector; jax takes host memory without copying from this alignment on.
 ALIGNMENT = 64
+# Systems map nothing below it, so that what is read by way of a null pointer faults. Parts of torch's FakeTensor, and
+# of a storage that was given up, say that they begin a few bytes behind NULL.
+LEAST_ADDRESS = 1 << 16
 
 
 def _address_documented(array: npt.NDArray[Any]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from samebits.frozen import dataclass
+from samebits.memory.address import LEAST_ADDRESS
 from samebits.native.capi import OBJECT_TYPE, CValue, Function, Module
 from samebits.native.dlpack_text import BYTE_OFFSET, DATA, DEVICE, DEVICE_ID, NDIM, SHAPE, STRIDES
 from samebits.native.layout_text import reading
@@ -222,7 +223,7 @@ def _torch(m: Module) -> None:
     _refuse(f, negated.now != f.state("false"))
     give_up(f.call_pointer(f.state("torch_borrow"), "i32", x, at) != 0)
     ndim, data = f.load(at, NDIM, "i32"), f.load(at, DATA, "i64")
-    _refuse(f, f.load(at, DEVICE, "i32") != 1, f.load(at, DEVICE_ID, "i32") != 0, ndim > RANK, data == 0)
+    _refuse(f, f.load(at, DEVICE, "i32") != 1, f.load(at, DEVICE_ID, "i32") != 0, ndim > RANK, data < LEAST_ADDRESS)
     rank = f.as_(ndim, "i64")
     f.store(_with(f, f.state("torch_type"), f.call("placed", places, x, data + f.load(at, BYTE_OFFSET, "i64"), x)), key)
     f.store(f.load(at, NDIM, "i64"), key, 8)  # and the dtype behind it

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from samebits.memory.address import LEAST_ADDRESS
 from samebits.native.capi import FASTCALL, OBJECT_TYPE, Module
 from samebits.native.dlpack_text import (
     BYTE_OFFSET,
@@ -154,7 +155,7 @@ def _from_managed(m: Module) -> None:
     base, offset = f.load(at, DATA, "i64"), f.load(at, BYTE_OFFSET, "i64")
     data = base + offset
     # Both are unsigned: a sum that wraps around is no address.
-    give_up(f, base <= 0, offset < 0, (data & ((bits >> 3) - 1)) != 0)
+    give_up(f, base < LEAST_ADDRESS, offset < 0, (data & ((bits >> 3) - 1)) != 0)
     entry = f.own(required(f, f.call("entry", bits, f.as_(ndim, "i64"), shape, strides)))
     destructor = f.function_address("drop_taken")
     owner = f.own(required(f, f.call("PyCapsule_New", managed, f.name_of(TAKEN), destructor)))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from samebits.codegen import isa as isas
+from samebits.memory.address import LEAST_ADDRESS
 from samebits.ops import optimizing
 from samebits.torch.operator import threads
 
@@ -65,7 +66,7 @@ class JoinedSteps:
         count = shape.numel()
         if not count:
             return False
-        free = 1  # at 0 is a storage whose memory was freed, or a tensor of zeros that has none
+        free = LEAST_ADDRESS  # below are a storage whose memory was freed, and a tensor of zeros that has none
         for at in sorted(found):
             if at < free:
                 return False
