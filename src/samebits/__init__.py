@@ -10,7 +10,7 @@ from samebits import forks
 
 forks.watch()  # before anything else is imported: a fork before it waits for no import
 
-from samebits import demand, hot  # noqa: E402 - forks wait for it
+from samebits import demand, hot  # noqa: E402 - after forks are watched
 
 # Type checkers take it for true. What is imported here delays whoever wants one name, and the command's answer to
 # signals: typing and importlib would take longer than all else.
