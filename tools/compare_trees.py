@@ -55,9 +55,9 @@ def loops(file: str) -> list[tuple[int, int, list[str]]]:
 
 
 def facts(frame: FrameType) -> dict[str, object]:
-    """Parameters of a frame's function, and variables of the loops around the line where it is."""
+    """Parameters of a frame's function and of those around it, and variables of the loops around its line."""
     code = frame.f_code
-    names = inspect.getargs(code).args
+    names = [*code.co_freevars, *inspect.getargs(code).args]
     for first, last, variables in loops(code.co_filename):
         names += variables if code.co_firstlineno <= first <= frame.f_lineno <= last else []
     return {name: frame.f_locals[name] for name in names if name in frame.f_locals}
@@ -125,9 +125,9 @@ class Turns:
         where, threads = named(sys._getframe(2), self.folder)
         found: dict[str, Any] = {}
         for key, call in calls.items() if threads <= {self.threads} else ():
-            each = " ".join(key) if isinstance(key, tuple) else str(key)
-            name = f"{where} {each}".strip()
-            if not PEERS.match(each):
+            each = key if isinstance(key, tuple) else (str(key),)
+            name = " ".join([where, *each]).strip()
+            if not PEERS.match(each[-1]):
                 name += f" #{self.names.count(name) + 1}" if name in self.names else ""
                 self.names.append(name)
                 found |= {name: call} if name in (self.wanted or ()) else {}
@@ -205,7 +205,10 @@ class Tree:
 
     def hear(self) -> Any:
         assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline() or FAILED)
+        said = json.loads(self.process.stdout.readline() or FAILED)
+        if isinstance(said, dict):
+            self.process.communicate()  # it has no more to say
+        return said
 
     def turn(self, name: str | None) -> float:
         """A turn of a row; None: of no more of this table."""
@@ -243,6 +246,7 @@ def repeat(trees: Sequence[Tree], rounds: int) -> Iterator[tuple[str, tuple[floa
             yield name, (base, head)
         for tree in trees:
             tree.turn(None)
+    trees[1].hear()
 
 
 def report(found: Mapping[str, Sequence[tuple[float, float]]]) -> str:
@@ -277,7 +281,8 @@ def main() -> None:
         wanted = [row for row in rows if re.search(given.rows, row)]
         for _ in range(given.repeats if wanted else 0):
             ways = ((base, path), (ROOT, ROOT / "benches" / f"{name}.py"))
-            for row, pair in repeat([Tree(*way, given.threads, wanted) for way in ways], given.rounds):
+            trees = [Tree(tree, file, given.threads, wanted) for tree, file in ways]
+            for row, pair in repeat(trees, given.rounds):
                 found.setdefault(f"{name}: {row}", []).append(pair)
         print(*(f"not comparable  {name}: {row}" for row in left), sep="\n", end="\n" if left else "", flush=True)
     print(report(found))
